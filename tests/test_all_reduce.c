@@ -83,7 +83,6 @@ static attn_status is_gradient(model *m)
 
 static void gradients_add_up(void **state)
 {
-    (void)state;
     attn_context *c = test_context();
     attn_status (*check)(model *) = is_gradient;
     other = (struct two_ranks){0};
@@ -94,7 +93,6 @@ static void gradients_add_up(void **state)
 
 static void memory_fails(void **state)
 {
-    (void)state;
     attn_status (*check)(model *) = NULL;
     other = (struct two_ranks){0};
     assert_true(faults_try_all(one_step, (void *)&check) > 10);
@@ -140,7 +138,6 @@ static void end_step(step *s)
 
 static void a_step_is_taken_back(void **state)
 {
-    (void)state;
     step s;
     double totals[] = {0};
     int asked = 3;
@@ -161,7 +158,6 @@ static void a_step_is_taken_back(void **state)
 /* A validation that is stopped has no step to undo, whether or not steps preceded it here. */
 static void a_whole_step_is_kept(void **state)
 {
-    (void)state;
     step s;
     double totals[] = {0};
     begin_step(&s);
@@ -242,7 +238,6 @@ static attn_status train(training *t)
 /* Whatever ends it, the others get one notice while they wait, and one more when rank 0 leaves. */
 static void a_training_is_given_up_once(void **state)
 {
-    (void)state;
     training t = {0};
     assert_int_equal(train(&t), ATTN_OK);
     assert_int_equal(t.saves, 2);
@@ -270,14 +265,5 @@ static void a_training_is_given_up_once(void **state)
     assert_int_equal(other.told, 2);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(gradients_add_up),
-        cmocka_unit_test(memory_fails),
-        cmocka_unit_test(a_step_is_taken_back),
-        cmocka_unit_test(a_whole_step_is_kept),
-        cmocka_unit_test(a_training_is_given_up_once),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+RUN_TESTS(TEST(gradients_add_up), TEST(memory_fails), TEST(a_step_is_taken_back), TEST(a_whole_step_is_kept),
+          TEST(a_training_is_given_up_once))

@@ -134,7 +134,6 @@ static int compare(void *user)
 
 static void two_take_the_steps_of_one(void **state)
 {
-    (void)state;
     static const attn_optimizer_options kinds[] = {
         {.kind = ATTN_OPTIMIZER_ADAM, .clip_norm = 0.01},
         {.kind = ATTN_OPTIMIZER_ADAMW, .weight_decay = 0.1},
@@ -249,7 +248,6 @@ static void keep_all(const alone *a, float *out)
 
 static void a_step_is_left_as_it_was(void **state)
 {
-    (void)state;
     static float first[13 * WIDE], before[13 * WIDE], after[13 * WIDE];
     alone a;
     double norm;
@@ -293,7 +291,6 @@ static int run_another(void *large)
 
 static void models_that_differ_are_told_of(void **state)
 {
-    (void)state;
     for (int parent = 0; parent < 2; parent++) {
         bool large = true;
         int process = forked_ranks_begin(run_another, parent ? NULL : &large);
@@ -316,7 +313,6 @@ static int make_apart(void *user)
 /* Extending a file beyond the limit would end the process. */
 static void short_files_leave_ranks_apart(void **state)
 {
-    (void)state;
     struct rlimit usual, few;
     assert_int_equal(getrlimit(RLIMIT_FSIZE, &usual), 0);
     few = (struct rlimit){(rlim_t)1 << 20, usual.rlim_max};
@@ -328,13 +324,5 @@ static void short_files_leave_ranks_apart(void **state)
     assert_int_equal(here, 0);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(two_take_the_steps_of_one),
-        cmocka_unit_test(a_step_is_left_as_it_was),
-        cmocka_unit_test(models_that_differ_are_told_of),
-        cmocka_unit_test(short_files_leave_ranks_apart),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+RUN_TESTS(TEST(two_take_the_steps_of_one), TEST(a_step_is_left_as_it_was), TEST(models_that_differ_are_told_of),
+          TEST(short_files_leave_ranks_apart))

@@ -3,7 +3,7 @@
 #include "support/cmocka.h"
 
 #include "attend/plan/plan.h"
-#include "support/failing.h"
+#include "support/faults.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -313,10 +313,10 @@ static void a_plan_survives_each_allocation_that_fails(void **state)
 {
     (void)state;
     for (int i = 0; i < 2 * WRAPPED; i++) {
-        failing f = {0};
+        faults f = {0};
         attn_context *c;
         attn_plan *plan = NULL;
-        assert_int_equal(attn_context_create(&c, &(attn_context_options){.allocator = failing_allocator(&f)}), ATTN_OK);
+        assert_int_equal(attn_context_create(&c, &(attn_context_options){.allocator = faults_allocator(&f)}), ATTN_OK);
         attn_problem p = problem_of(c, &wrapped[i / 2]);
         long before = f.held;
         for (long n = 1; !plan; n++) {

@@ -253,28 +253,17 @@ static void are_right(const attn__batch_norm_kernel *kernel, int64_t batch, int6
 
 static void all_sizes_are_right(void **state)
 {
-    (void)state;
     for_all(are_right);
 }
 
 static void all_cuts_give_the_same_bits(void **state)
 {
-    (void)state;
     for_all(cuts_do_not_matter);
 }
 
 static void infinities_and_nan_stay_in_their_channel(void **state)
 {
-    (void)state;
     for_all(what_is_no_number_goes_through);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(all_sizes_are_right),
-        cmocka_unit_test(all_cuts_give_the_same_bits),
-        cmocka_unit_test(infinities_and_nan_stay_in_their_channel),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+RUN_TESTS(TEST(all_sizes_are_right), TEST(all_cuts_give_the_same_bits), TEST(infinities_and_nan_stay_in_their_channel))

@@ -221,7 +221,6 @@ static const attn__bf16x3_kernel *kernel_or_skip(void)
 
 static void products_are_as_exact_as_f32(void **state)
 {
-    (void)state;
     const attn__bf16x3_kernel *kernel = kernel_or_skip();
     attn__rng rng = {.seed = 3};
     static const int64_t sizes[] = {1, 2, 15, 16, 17, 31, 32, 33, 47, 64, 65};
@@ -240,7 +239,6 @@ static void products_are_as_exact_as_f32(void **state)
 /* x1 + x2 + x3 = x, to the bit, in both kinds of tiles. */
 static void three_parts_hold_all_of_a_number(void **state)
 {
-    (void)state;
     const attn__bf16x3_kernel *kernel = kernel_or_skip();
     attn__rng rng = {.seed = 4};
     enum { ROWS = 32, COLUMNS = 32 };
@@ -324,7 +322,6 @@ static void pack_some(attn__rng *rng, int64_t n, int64_t columns, attn_dtype dty
 
 static void rows_become_tiles_in_both_directions(void **state)
 {
-    (void)state;
     (void)kernel_or_skip();
     attn__rng rng = {.seed = 9};
     static const int64_t sizes[] = {1, 2, 15, 16, 17, 31, 32, 33, 48, 65};
@@ -337,7 +334,6 @@ static void rows_become_tiles_in_both_directions(void **state)
 
 static void numbers_that_are_not_finite_are_told(void **state)
 {
-    (void)state;
     const attn__bf16x3_kernel *kernel = kernel_or_skip();
     static const float odd[] = {INFINITY, -INFINITY, NAN, 3.4e38f};
     static float x[18][35];
@@ -357,7 +353,6 @@ static void numbers_that_are_not_finite_are_told(void **state)
 
 static void no_terms_are_zeros(void **state)
 {
-    (void)state;
     const attn__bf16x3_kernel *kernel = kernel_or_skip();
     float c[32][16];
     memset(c, 0x55, sizeof c);
@@ -404,7 +399,6 @@ static void weigh_beside_lanes(const attn__bf16x3_kernel *kernel, attn__rng *rng
 
 static void weights_become_tiles(void **state)
 {
-    (void)state;
     const attn__bf16x3_kernel *kernel = kernel_or_skip();
     attn__rng rng = {.seed = 5};
     static const int64_t sizes[] = {1, 2, 3, 4, 31, 32, 33, 63, 130};
@@ -428,7 +422,6 @@ static bool weigh_backward(const attn__bf16x3_weights *args)
 /* Every NaN and infinity among weights or gradients is told, also those that rounding would carry over into zero. */
 static void odd_weights_are_told(void **state)
 {
-    (void)state;
     (void)kernel_or_skip();
     enum { ROWS = 32, KEYS = 32 };
     static const uint32_t odd[] = {0x7fffffff, 0xffffffff, 0x7fff8000, 0x7fc00000, 0x7f800001, 0x7f800000, 0xff800000};
@@ -472,7 +465,6 @@ static double whole_number(const attn__bf16x3_side *side, int parts, int64_t r, 
 /* Weights and gradients of any number of keys: columns beyond them, where scores are anything, come out as zeros. */
 static void columns_without_a_key_weigh_nothing(void **state)
 {
-    (void)state;
     (void)kernel_or_skip();
     enum { ROWS = 37, LD = 64 };
     attn__rng rng = {.seed = 12};
@@ -517,7 +509,6 @@ static void count_call(attn__interleaved *interleaved)
 
 static void products_call_what_is_beside_them(void **state)
 {
-    (void)state;
     const attn__bf16x3_kernel *kernel = kernel_or_skip();
     attn__rng rng = {.seed = 8};
     for (int size = 16; size <= 80; size += 16) {
@@ -544,18 +535,7 @@ static void products_call_what_is_beside_them(void **state)
     }
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(odd_weights_are_told),
-        cmocka_unit_test(columns_without_a_key_weigh_nothing),
-        cmocka_unit_test(products_call_what_is_beside_them),
-        cmocka_unit_test(products_are_as_exact_as_f32),
-        cmocka_unit_test(rows_become_tiles_in_both_directions),
-        cmocka_unit_test(three_parts_hold_all_of_a_number),
-        cmocka_unit_test(numbers_that_are_not_finite_are_told),
-        cmocka_unit_test(no_terms_are_zeros),
-        cmocka_unit_test(weights_become_tiles),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+RUN_TESTS(TEST(odd_weights_are_told), TEST(columns_without_a_key_weigh_nothing),
+          TEST(products_call_what_is_beside_them), TEST(products_are_as_exact_as_f32),
+          TEST(rows_become_tiles_in_both_directions), TEST(three_parts_hold_all_of_a_number),
+          TEST(numbers_that_are_not_finite_are_told), TEST(no_terms_are_zeros), TEST(weights_become_tiles))

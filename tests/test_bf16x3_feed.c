@@ -98,7 +98,6 @@ static void expect(double got, double want, double size, int64_t terms)
 
 static void rows_by_turned_rows(void **state)
 {
-    (void)state;
     need_the_unit();
     attn__rng rng = {.seed = 5};
     static const int64_t sizes[][3] = {{1, 1, 32}, {16, 17, 64}, {33, 31, 32}, {48, 80, 64}, {77, 5, 64}, {80, 64, 32}};
@@ -146,7 +145,6 @@ static void rows_by_turned_rows(void **state)
 /* Weights of one part's worth of digits, so that only the pairs are in question. */
 static void weights_by_pairs_and_back(void **state)
 {
-    (void)state;
     need_the_unit();
     attn__rng rng = {.seed = 6};
     static const int64_t sizes[][3] = {{1, 1, 32}, {16, 33, 64}, {21, 80, 64}, {64, 32, 32}, {79, 47, 64}};
@@ -202,7 +200,6 @@ static void weights_by_pairs_and_back(void **state)
 
 static void what_parts_cannot_hold_is_found(void **state)
 {
-    (void)state;
     need_the_unit();
     attn__rng rng = {.seed = 7};
     static const uint32_t odd[] = {0x7f800000, 0xff800000, 0x7fc00000, 0x7fffffff, 0xffffffff, 0x7f7fffff};
@@ -222,12 +219,4 @@ static void what_parts_cannot_hold_is_found(void **state)
     guard_free(r.data, r.size);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(rows_by_turned_rows),
-        cmocka_unit_test(weights_by_pairs_and_back),
-        cmocka_unit_test(what_parts_cannot_hold_is_found),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+RUN_TESTS(TEST(rows_by_turned_rows), TEST(weights_by_pairs_and_back), TEST(what_parts_cannot_hold_is_found))

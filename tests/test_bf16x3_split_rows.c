@@ -89,7 +89,6 @@ static void check(int kind, attn__rng *rng, int64_t rows, int64_t columns)
 
 static void every_number_is_in_its_place(void **state)
 {
-    (void)state;
     skip_without_unit();
     attn__rng rng = {.seed = 6};
     static const int64_t sizes[] = {1, 2, 15, 16, 17, 31, 32, 33, 48, 64, MOST};
@@ -101,7 +100,6 @@ static void every_number_is_in_its_place(void **state)
 /* Also those NaN whose bits rounding would carry over into zero, and numbers that round to infinity. */
 static void numbers_that_are_not_finite_are_told(void **state)
 {
-    (void)state;
     skip_without_unit();
     enum { ROWS = 18, COLUMNS = 35 };
     static const uint32_t odd[] = {0x7fffffff, 0xffffffff, 0x7fff8000, 0x7fc00000, 0x7f800001,
@@ -131,11 +129,4 @@ static void numbers_that_are_not_finite_are_told(void **state)
     }
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_number_is_in_its_place),
-        cmocka_unit_test(numbers_that_are_not_finite_are_told),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+RUN_TESTS(TEST(every_number_is_in_its_place), TEST(numbers_that_are_not_finite_are_told))

@@ -62,7 +62,6 @@ static void slopes_are_those_of_double(const attn__channel_norm_kernel *kernel, 
 
 static void all_lengths(void **state)
 {
-    (void)state;
     for (int isa = 0; isa < ATTN_ISA_COUNT; isa++) {
         if (!attn__isa_runs_here((attn__isa)isa))
             continue;
@@ -77,7 +76,6 @@ static void all_lengths(void **state)
 /* Whole numbers below 2^24 in each run: nothing is rounded, however many runs there are. */
 static void many_are_added_in_double(void **state)
 {
-    (void)state;
     enum { COUNT = 1 << 20 };
     size_t size = COUNT * sizeof(float);
     float *x = guard_alloc(size);
@@ -92,11 +90,4 @@ static void many_are_added_in_double(void **state)
     guard_free(x, size);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(all_lengths),
-        cmocka_unit_test(many_are_added_in_double),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+RUN_TESTS(TEST(all_lengths), TEST(many_are_added_in_double))

@@ -20,7 +20,6 @@ static void place(const attn__block_attention *b, int64_t row, int64_t col, int6
 
 static void keys_have_places(void **state)
 {
-    (void)state;
     attn__block_attention window = {
         .heads = 1, .rows = 5, .cols = 6, .where = ATTN_KEYS_WINDOW, .key_rows = 3, .key_cols = 3};
     assert_int_equal(attn__block_keys(&window), 9);
@@ -49,7 +48,6 @@ static void keys_have_places(void **state)
 /* Against a path sum: rolled[i][j] = sum over k, l of A3[i][k] A2[k][l] A1[l][j]. */
 static void rollout_is_the_product_over_layers(void **state)
 {
-    (void)state;
     enum { LAYERS = 3, HEADS = 2, T = 5 };
     static float weights[LAYERS][HEADS][T][T];
     double a[LAYERS][T][T];
@@ -88,11 +86,4 @@ static void rollout_is_the_product_over_layers(void **state)
     attn_context_destroy(attention.context);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(keys_have_places),
-        cmocka_unit_test(rollout_is_the_product_over_layers),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+RUN_TESTS(TEST(keys_have_places), TEST(rollout_is_the_product_over_layers))

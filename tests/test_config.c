@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  * Settings: kept in order, copied, replaced in place, typed when read, safe without memory. */
-#include "support/cmocka.h"
-#include "support/failing.h"
+#include "support/fixture.h"
+#include "support/faults.h"
 
 #include "attn/config.h"
 
@@ -10,10 +10,8 @@
 
 static void keys_keep_their_order(void **state)
 {
-    (void)state;
-    attn_context *c;
+    attn_context *c = *state;
     attn_config *config;
-    attn_context_create(&c, NULL);
     assert_int_equal(attn_config_create(&config, c), ATTN_OK);
     char key[8] = "k00";
     for (int i = 0; i < 40; i++) {
@@ -34,17 +32,14 @@ static void keys_keep_their_order(void **state)
     size_t held;
     attn_context_memory(c, &held, NULL, NULL);
     assert_int_equal(held, 0);
-    attn_context_destroy(c);
 }
 
 /* A linear search at each of them took a quarter of an hour. */
 static void many_keys_are_found(void **state)
 {
-    (void)state;
     enum { KEYS = 100000 };
-    attn_context *c;
+    attn_context *c = *state;
     attn_config *config;
-    attn_context_create(&c, NULL);
     assert_int_equal(attn_config_create(&config, c), ATTN_OK);
     for (int pass = 0; pass < 2; pass++) {
         for (int i = 0; i < KEYS; i++) {
@@ -57,15 +52,12 @@ static void many_keys_are_found(void **state)
     assert_string_equal(attn_config_key(config, KEYS - 1), "id2label.99999");
     assert_int_equal(attn_config_int(config, "id2label.50000", -1), 50001);
     attn_config_destroy(config);
-    attn_context_destroy(c);
 }
 
 static void values_are_typed(void **state)
 {
-    (void)state;
-    attn_context *c;
+    attn_context *c = *state;
     attn_config *config;
-    attn_context_create(&c, NULL);
     attn_config_create(&config, c);
     attn_config_set_int(config, "int", 7);
     attn_config_set_real(config, "real", 0.5);
@@ -80,7 +72,6 @@ static void values_are_typed(void **state)
     assert_string_equal(attn_config_text(config, "null", "none"), "none");
     assert_int_equal(attn_config_get(config, "null")->type, ATTN_CONFIG_TYPE_NULL);
     attn_config_destroy(config);
-    attn_context_destroy(c);
 }
 
 static void values_are_compared(void **state)
@@ -105,7 +96,6 @@ static void values_are_compared(void **state)
         {.type = ATTN_CONFIG_TYPE_TEXTS, .n = 2, .texts = names},
         {.type = ATTN_CONFIG_TYPE_TEXTS, .n = 2, .texts = more},
     };
-    (void)state;
     for (size_t i = 0; i < sizeof values / sizeof *values; i++) {
         for (size_t j = 0; j < sizeof values / sizeof *values; j++)
             assert_int_equal(attn_config_value_equal(&values[i], &values[j]), i == j);
@@ -115,10 +105,8 @@ static void values_are_compared(void **state)
 
 static void lists_are_copied(void **state)
 {
-    (void)state;
-    attn_context *c;
+    attn_context *c = *state;
     attn_config *config;
-    attn_context_create(&c, NULL);
     attn_config_create(&config, c);
     int64_t shape[] = {2, 3, 4};
     char name[] = "first";
@@ -135,10 +123,9 @@ static void lists_are_copied(void **state)
     assert_int_equal(attn_config_set(config, "names", attn_config_get(config, "names")), ATTN_OK);
     assert_string_equal(attn_config_get(config, "names")->texts[1], "second");
     attn_config_destroy(config);
-    attn_context_destroy(c);
 }
 
-static attn_status fill(attn_context *c)
+static attn_status fill(attn_context *c, void *user)
 {
     attn_config *config;
     attn_status status = attn_config_create(&config, c);
@@ -158,27 +145,9 @@ static attn_status fill(attn_context *c)
 
 static void every_allocation_may_fail(void **state)
 {
-    (void)state;
-    attn_status status = ATTN_ERROR_MEMORY;
-    for (long n = 2; status != ATTN_OK; n++) {
-        failing memory = {.fail_at = n};
-        attn_context *c;
-        assert_int_equal(attn_context_create(&c, &(attn_context_options){.allocator = failing_allocator(&memory)}),
-                         ATTN_OK);
-        status = fill(c);
-        assert_true(status == ATTN_OK || status == ATTN_ERROR_MEMORY);
-        attn_context_destroy(c);
-        assert_int_equal(memory.held, 0);
-        assert_true(n < 100);
-    }
+    assert_in_range(faults_try_all(fill, NULL), 1, 100);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(keys_keep_their_order), cmocka_unit_test(many_keys_are_found),
-        cmocka_unit_test(values_are_typed),      cmocka_unit_test(values_are_compared),
-        cmocka_unit_test(lists_are_copied),      cmocka_unit_test(every_allocation_may_fail),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+RUN_TESTS(TEST_WITH_CONTEXT(keys_keep_their_order), TEST_WITH_CONTEXT(many_keys_are_found),
+          TEST_WITH_CONTEXT(values_are_typed), TEST(values_are_compared), TEST_WITH_CONTEXT(lists_are_copied),
+          TEST(every_allocation_may_fail))

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  * A convolution with an activation has the bits of the two one after the other, gradients too. */
-#include "support/cmocka.h"
+#include "support/fixture.h"
 
 #include "attn/tensor.h"
 #include "base/rng.h"
@@ -69,9 +69,7 @@ static void assert_same_bits(attn_context *context, attn_dtype dtype, const attn
 /* In the unit and, of few places, elsewhere. */
 static void activations_are_those_of_a_pass(void **state)
 {
-    (void)state;
-    attn_context *context;
-    assert_int_equal(attn_context_create(&context, &(attn_context_options){.threads = 2}), ATTN_OK);
+    attn_context *context = *state;
     for (int kind = ATTN_ACTIVATION_RELU; kind <= ATTN_ACTIVATION_SILU; kind++) {
         for (int64_t side = 3; side <= MOST; side += MOST - 3) {
             attn_conv conv = {.spatial = 2, .padding = {1, 1}, .activation = (attn_activation)kind};
@@ -79,12 +77,10 @@ static void activations_are_those_of_a_pass(void **state)
                              (const int64_t[3][5]){{1, 64, side, side}, {64, 64, 3, 3}, {64}});
         }
     }
-    attn_context_destroy(context);
 }
 
 static void so_are_those_of_other_convolutions(void **state)
 {
-    (void)state;
     const struct {
         attn_conv conv;
         int64_t shape[3][5];
@@ -94,8 +90,7 @@ static void so_are_those_of_other_convolutions(void **state)
         {{.spatial = 2, .stride = {1, 2}, .padding = {0, 1}, .groups = 6}, {{2, 6, 9, 8}, {12, 1, 3, 2}, {12}}},
         {{.spatial = 3, .padding = {1, 0, 1}}, {{1, 17, 3, 5, 4}, {16, 17, 3, 1, 2}, {16}}},
     };
-    attn_context *context;
-    assert_int_equal(attn_context_create(&context, &(attn_context_options){.threads = 2}), ATTN_OK);
+    attn_context *context = *state;
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         for (int kind = ATTN_ACTIVATION_RELU; kind <= ATTN_ACTIVATION_SILU; kind++) {
             attn_conv conv = cases[i].conv;
@@ -104,16 +99,13 @@ static void so_are_those_of_other_convolutions(void **state)
             assert_same_bits(context, ATTN_F64, &conv, cases[i].shape);
         }
     }
-    attn_context_destroy(context);
 }
 
 static void there_is_no_such_activation(void **state)
 {
-    (void)state;
-    attn_context *context;
+    attn_context *context = *state;
     attn_tape *tape;
     attn_tensor *x, *w;
-    assert_int_equal(attn_context_create(&context, NULL), ATTN_OK);
     assert_int_equal(attn_tape_create(&tape, context), ATTN_OK);
     attn_tape_reset(tape, &(attn_tape_options){0});
     assert_int_equal(attn_tensor_create(&x, context, ATTN_F32, 3, (int64_t[]){1, 1, 3}), ATTN_OK);
@@ -123,15 +115,7 @@ static void there_is_no_such_activation(void **state)
     attn_tensor_destroy(x);
     attn_tensor_destroy(w);
     attn_tape_destroy(tape);
-    attn_context_destroy(context);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(activations_are_those_of_a_pass),
-        cmocka_unit_test(so_are_those_of_other_convolutions),
-        cmocka_unit_test(there_is_no_such_activation),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+RUN_TESTS(TEST_WITH_CONTEXT(activations_are_those_of_a_pass), TEST_WITH_CONTEXT(so_are_those_of_other_convolutions),
+          TEST_WITH_CONTEXT(there_is_no_such_activation))

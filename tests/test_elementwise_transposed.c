@@ -64,7 +64,6 @@ static void with_each_isa(const turning *t)
 
 static void all_sizes(void **state)
 {
-    (void)state;
     for (int64_t rows = 1; rows <= 50; rows++) {
         for (int64_t columns = 1; columns <= 50; columns += rows % 3 + 1) {
             turning t = {1 + rows % 3, rows, columns, 0, (1 + rows % 3) * rows, 1, false};
@@ -84,7 +83,6 @@ static void all_sizes(void **state)
 /* Integers travel as numbers, which may be NaN with any payload. */
 static void bits_are_kept(void **state)
 {
-    (void)state;
     enum { SIDE = 33 };
     uint32_t x[SIDE * SIDE], y[SIDE * SIDE];
     for (int isa = 0; isa < ATTN_ISA_COUNT; isa++) {
@@ -101,11 +99,4 @@ static void bits_are_kept(void **state)
     }
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(all_sizes),
-        cmocka_unit_test(bits_are_kept),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+RUN_TESTS(TEST(all_sizes), TEST(bits_are_kept))

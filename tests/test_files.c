@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  * Files, directories and JSON. */
-#include "support/cmocka.h"
+#include "support/fixture.h"
 #include "support/faults.h"
 #include "support/scratch.h"
 
@@ -49,7 +49,6 @@ static void check_holds(const fixture *f, const char *text)
 
 static void files_are_written_read_and_replaced(void **state)
 {
-    (void)state;
     fixture f;
     set_up(&f);
     assert_false(attn_file_exists(f.path));
@@ -67,7 +66,6 @@ static void files_are_written_read_and_replaced(void **state)
 /* Renaming a file over a device or a pipe would take it away from everybody else. */
 static void what_is_no_plain_file_is_written_in_place(void **state)
 {
-    (void)state;
     fixture f;
     struct stat about;
     char text[8] = "";
@@ -81,8 +79,7 @@ static void what_is_no_plain_file_is_written_in_place(void **state)
     close(reader);
     assert_int_equal(stat(f.path, &about), 0);
     assert_true(S_ISFIFO(about.st_mode));
-    assert_int_equal(attn_file_write(f.c, f.folder, "x", 1), ATTN_ERROR_IO);
-    assert_non_null(strstr(attn_context_error(f.c), f.folder));
+    assert_refused(f.c, attn_file_write(f.c, f.folder, "x", 1), ATTN_ERROR_IO, f.folder);
     assert_int_equal(unlink(f.path), 0);
     assert_int_equal(tear_down(&f), 0);
 }
@@ -90,7 +87,6 @@ static void what_is_no_plain_file_is_written_in_place(void **state)
 /* As /dev/stdout is one, also where standard output is a plain file. */
 static void a_link_to_standard_output_stays(void **state)
 {
-    (void)state;
     fixture f;
     struct stat about;
     char link[160];
@@ -117,9 +113,7 @@ static void a_link_to_standard_output_stays(void **state)
 
 static void missing_files_and_folders_are_named(void **state)
 {
-    (void)state;
-    attn_context *c = NULL;
-    attn_context_create(&c, NULL);
+    attn_context *c = *state;
     attn_bytes bytes;
     assert_int_equal(attn_file_read(&bytes, c, "/nowhere/x", 0), ATTN_ERROR_NOT_FOUND);
     assert_string_equal(attn_context_error(c), "/nowhere/x: cannot be opened: No such file or directory");
@@ -128,13 +122,11 @@ static void missing_files_and_folders_are_named(void **state)
     assert_string_equal(attn_context_error(c), "/nowhere/x: cannot be written: No such file or directory");
     attn_context_clear_error(c);
     assert_int_equal(attn_file_read(&bytes, c, "/tmp", 0), ATTN_ERROR_IO);
-    attn_context_destroy(c);
 }
 
 /* A limit on the size of files simulates a full disk: write() fails in the middle. */
 static void a_full_disk_leaves_the_old_file(void **state)
 {
-    (void)state;
     fixture f;
     set_up(&f);
     assert_int_equal(attn_file_write(f.c, f.path, "old", 3), ATTN_OK);
@@ -148,15 +140,13 @@ static void a_full_disk_leaves_the_old_file(void **state)
     attn_status status = attn_file_write(f.c, f.path, data, 100000);
     setrlimit(RLIMIT_FSIZE, &before);
     free(data);
-    assert_int_equal(status, ATTN_ERROR_IO);
-    assert_non_null(strstr(attn_context_error(f.c), "File too large"));
+    assert_refused(f.c, status, ATTN_ERROR_IO, "File too large");
     check_holds(&f, "old");
     assert_int_equal(tear_down(&f), 1); /* no temporary file */
 }
 
 static void gzip_is_read_and_checked(void **state)
 {
-    (void)state;
     fixture f;
     set_up(&f);
     gzFile gz = gzopen(f.path, "wb");
@@ -168,8 +158,8 @@ static void gzip_is_read_and_checked(void **state)
     assert_memory_equal(text.data, "line 0\nline 1\n", 14);
     assert_int_equal(text.size, 8890);
     attn_bytes_free(f.c, &text);
-    assert_int_equal(attn_file_read(&text, f.c, f.path, 8889), ATTN_ERROR_FORMAT);
-    assert_non_null(strstr(attn_context_error(f.c), "more than the limit of 8889 bytes"));
+    assert_refused(f.c, attn_file_read(&text, f.c, f.path, 8889), ATTN_ERROR_FORMAT,
+                   "more than the limit of 8889 bytes");
     assert_int_equal(attn_file_read(&text, f.c, f.path, 8890), ATTN_OK);
     attn_bytes_free(f.c, &text);
     /* Cut anywhere, or with a flipped bit, it is refused. */
@@ -191,7 +181,6 @@ static void gzip_is_read_and_checked(void **state)
 
 static void directories_are_made(void **state)
 {
-    (void)state;
     fixture f;
     set_up(&f);
     char deep[160];
@@ -211,7 +200,6 @@ static void directories_are_made(void **state)
 
 static void directories_are_listed(void **state)
 {
-    (void)state;
     fixture f;
     attn_entries entries;
     char path[200];
@@ -234,8 +222,7 @@ static void directories_are_listed(void **state)
     assert_string_equal(entries.names[0], "sub");
     attn_entries_free(f.c, &entries);
     snprintf(path, sizeof path, "%s/b", f.folder);
-    assert_int_equal(attn_directory_list(&entries, f.c, path, false), ATTN_ERROR_NOT_FOUND);
-    assert_non_null(strstr(attn_context_error(f.c), path));
+    assert_refused(f.c, attn_directory_list(&entries, f.c, path, false), ATTN_ERROR_NOT_FOUND, path);
     snprintf(path, sizeof path, "%s/sub", f.folder);
     rmdir(path);
     assert_int_equal(tear_down(&f), 4);
@@ -243,9 +230,7 @@ static void directories_are_listed(void **state)
 
 static void json_is_written(void **state)
 {
-    (void)state;
-    attn_context *c = NULL;
-    attn_context_create(&c, NULL);
+    attn_context *c = *state;
     for (int pretty = 0; pretty < 2; pretty++) {
         attn_json json;
         const char *text;
@@ -271,15 +256,13 @@ static void json_is_written(void **state)
                                      "0.1,3.0,null,true],\"o\":{}}\n");
         attn_json_free(&json);
     }
-    attn_context_destroy(c);
 }
 
 static void misuse_of_the_writer_is_told(void **state)
 {
-    (void)state;
+    attn_context *c = *state;
     for (int kind = 0; kind < 5; kind++) {
-        attn_context *c = NULL;
-        attn_context_create(&c, NULL);
+        attn_context_clear_error(c);
         attn_json json;
         const char *text;
         attn_json_begin(&json, c, true);
@@ -296,13 +279,11 @@ static void misuse_of_the_writer_is_told(void **state)
         assert_int_equal(attn_json_finish(&json, &text), ATTN_ERROR_ARGUMENT);
         assert_null(text);
         attn_json_free(&json);
-        attn_context_destroy(c);
     }
 }
 
 static void configs_survive_a_file(void **state)
 {
-    (void)state;
     fixture f;
     set_up(&f);
     static const char text[] = "{\"b\": true, \"i\": -3, \"r\": 1e-9, \"t\": \"\\u00e9\", \"n\": null,\n"
@@ -333,7 +314,7 @@ static void configs_survive_a_file(void **state)
 
 static void bad_json_is_placed(void **state)
 {
-    (void)state;
+    attn_context *c = *state;
     static const struct {
         const char *text, *error;
         attn_status status;
@@ -349,32 +330,25 @@ static void bad_json_is_placed(void **state)
         {"{\"a\": 1e999}", "real number overflow", ATTN_ERROR_FORMAT},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        attn_context *c = NULL;
-        attn_context_create(&c, NULL);
+        attn_context_clear_error(c);
         attn_config *config;
-        assert_int_equal(attn_config_parse(&config, c, cases[i].text, strlen(cases[i].text), "c.json"),
-                         cases[i].status);
+        assert_refused(c, attn_config_parse(&config, c, cases[i].text, strlen(cases[i].text), "c.json"),
+                       cases[i].status, cases[i].error);
         assert_null(config);
-        if (!strstr(attn_context_error(c), cases[i].error))
-            fail_msg("case %zu: \"%s\" lacks \"%s\"", i, attn_context_error(c), cases[i].error);
-        attn_context_destroy(c);
     }
 }
 
 /* Values that a reader does not expect: lists of reals, mixed ones, objects in lists, integers of any length. */
 static void any_json_is_taken(void **state)
 {
-    (void)state;
     static const char text[] =
         "{\"mean\": [0.5, 0, 1e-1], \"mixed\": [1, \"x\", null, [2, 3], [], {\"in\": [true, {\"deep\": 4}]}],\n"
         "\"lists\": [[1], [\"y\"]], \"long\": 1000000000000000019884624838656, \"minus\": -99999999999999999999,\n"
         "\"wide\": [99999999999999999999, 1], \"real\": 0.1234567890123456789012, \"power\": 1e0000000000000000000001,\n"
         "\"text\": \"99999999999999999999 \\\" 99999999999999999999\", \"large\": 9223372036854775807}";
-    attn_context *c = NULL;
+    attn_context *c = *state;
     attn_config *config;
-    attn_context_create(&c, NULL);
-    if (attn_config_parse(&config, c, text, sizeof text - 1, "c.json") != ATTN_OK)
-        fail_msg("%s", attn_context_error(c));
+    assert_ok(c, attn_config_parse(&config, c, text, sizeof text - 1, "c.json"));
     assert_true(attn_config_real(config, "mean.0", 0) == 0.5 && attn_config_real(config, "mean.1", 1) == 0);
     assert_true(attn_config_real(config, "mean.2", 0) == 0.1);
     assert_int_equal(attn_config_int(config, "mixed.0", 0), 1);
@@ -393,15 +367,12 @@ static void any_json_is_taken(void **state)
     assert_string_equal(attn_config_text(config, "text", ""), "99999999999999999999 \" 99999999999999999999");
     assert_true(attn_config_int(config, "large", 0) == INT64_MAX);
     attn_config_destroy(config);
-    attn_context_destroy(c);
 }
 
 static void deep_json_is_refused_before_it_costs(void **state)
 {
-    (void)state;
     enum { DEPTH = 100000 };
-    attn_context *c = NULL;
-    attn_context_create(&c, NULL);
+    attn_context *c = *state;
     char *text = malloc(6 * DEPTH);
     for (int i = 0; i < DEPTH; i++)
         memcpy(text + (size_t)i * 5, "{\"a\":", 5);
@@ -409,7 +380,6 @@ static void deep_json_is_refused_before_it_costs(void **state)
     assert_int_equal(attn_config_parse(&config, c, text, 5 * DEPTH, "c.json"), ATTN_ERROR_FORMAT);
     assert_string_equal(attn_context_error(c), "c.json:1:321: nested too deep");
     free(text);
-    attn_context_destroy(c);
 }
 
 static attn_status write_read_config(attn_context *c, void *user)
@@ -428,31 +398,16 @@ static attn_status write_read_config(attn_context *c, void *user)
 
 static void every_allocation_may_fail(void **state)
 {
-    (void)state;
     fixture f;
     set_up(&f);
     assert_true(faults_try_all(write_read_config, f.path) > 20);
     assert_int_equal(tear_down(&f), 1);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(files_are_written_read_and_replaced),
-        cmocka_unit_test(what_is_no_plain_file_is_written_in_place),
-        cmocka_unit_test(a_link_to_standard_output_stays),
-        cmocka_unit_test(missing_files_and_folders_are_named),
-        cmocka_unit_test(a_full_disk_leaves_the_old_file),
-        cmocka_unit_test(gzip_is_read_and_checked),
-        cmocka_unit_test(directories_are_made),
-        cmocka_unit_test(directories_are_listed),
-        cmocka_unit_test(json_is_written),
-        cmocka_unit_test(misuse_of_the_writer_is_told),
-        cmocka_unit_test(configs_survive_a_file),
-        cmocka_unit_test(bad_json_is_placed),
-        cmocka_unit_test(any_json_is_taken),
-        cmocka_unit_test(deep_json_is_refused_before_it_costs),
-        cmocka_unit_test(every_allocation_may_fail),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+RUN_TESTS(TEST(files_are_written_read_and_replaced), TEST(what_is_no_plain_file_is_written_in_place),
+          TEST(a_link_to_standard_output_stays), TEST_WITH_CONTEXT(missing_files_and_folders_are_named),
+          TEST(a_full_disk_leaves_the_old_file), TEST(gzip_is_read_and_checked), TEST(directories_are_made),
+          TEST(directories_are_listed), TEST_WITH_CONTEXT(json_is_written),
+          TEST_WITH_CONTEXT(misuse_of_the_writer_is_told), TEST(configs_survive_a_file),
+          TEST_WITH_CONTEXT(bad_json_is_placed), TEST_WITH_CONTEXT(any_json_is_taken),
+          TEST_WITH_CONTEXT(deep_json_is_refused_before_it_costs), TEST(every_allocation_may_fail))

@@ -264,13 +264,8 @@ static void check_isa(const char *isa)
 
 static void agrees_with_the_reference(void **state)
 {
-    (void)state;
     for (int i = 0; attn_isa_name(i); i++)
         check_isa(attn_isa_name(i));
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {cmocka_unit_test(agrees_with_the_reference)};
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+RUN_TESTS(TEST(agrees_with_the_reference))

@@ -80,7 +80,6 @@ static void within_bounds(const results *of)
 
 static void all_that_bends_is_exact(void **state)
 {
-    (void)state;
     size_t size = DENSE * sizeof(float);
     float *x = guard_alloc(size);
     for (int i = 0; i < DENSE; i++)
@@ -95,7 +94,6 @@ static void all_that_bends_is_exact(void **state)
 /* Every power of two and its neighbours, so all sizes from the smallest subnormal number to the largest. */
 static void all_sizes_are_exact(void **state)
 {
-    (void)state;
     enum { FIRST = -149, COUNT = 6 * (128 - FIRST) };
     size_t size = (COUNT + 3) * sizeof(float);
     float *x = guard_alloc(size);
@@ -122,7 +120,6 @@ static void signs_are_kept(const results *of)
 
 static void values_lie_between_zero_and_the_number(void **state)
 {
-    (void)state;
     enum { COUNT = 40 * 4096 };
     size_t size = COUNT * sizeof(float);
     float *x = guard_alloc(size);
@@ -150,7 +147,6 @@ static void not_finite_is_passed_on(const results *of)
 /* In any lane of a vector, whole and not, among ordinary numbers. */
 static void numbers_that_are_none(void **state)
 {
-    (void)state;
     for (int64_t n = 1; n <= 35; n++) {
         size_t size = (size_t)n * sizeof(float);
         float *x = guard_alloc(size);
@@ -161,13 +157,5 @@ static void numbers_that_are_none(void **state)
     }
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(all_that_bends_is_exact),
-        cmocka_unit_test(all_sizes_are_exact),
-        cmocka_unit_test(values_lie_between_zero_and_the_number),
-        cmocka_unit_test(numbers_that_are_none),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+RUN_TESTS(TEST(all_that_bends_is_exact), TEST(all_sizes_are_exact), TEST(values_lie_between_zero_and_the_number),
+          TEST(numbers_that_are_none))

@@ -198,7 +198,6 @@ static void try_sizes(world w)
 
 static void products_are_sums(void **state)
 {
-    (void)state;
     for (int threads = 1; threads <= 3; threads++) {
         world w = make_world(NULL, threads);
         try_sizes(w);
@@ -209,7 +208,6 @@ static void products_are_sums(void **state)
 /* Few rows of C and B transposed, as where channels come first: alone or added, with space between the rows. */
 static void few_rows_of_a_transposed_b(void **state)
 {
-    (void)state;
     static const int64_t sizes[][3] = {{64, 1024, 64}, {64, 64, 1024}, {128, 64, 77},  {33, 133, 32},
                                        {32, 128, 40},  {40, 39, 300},  {127, 509, 33}, {31, 200, 64}};
     for (int threads = 1; threads <= 3; threads++) {
@@ -231,7 +229,6 @@ static void few_rows_of_a_transposed_b(void **state)
 /* More columns, and more of k, than AMX's product packs at once. */
 static void large_products_are_sums(void **state)
 {
-    (void)state;
     world w = make_world(NULL, 2);
     for (int kind = 0; kind < 4; kind++)
         try_product(w, &(product){130, 3075, 1030, 2, kind & 1, kind & 2, kind == 1, true, ATTN_ACTIVATION_IDENTITY});
@@ -242,7 +239,6 @@ static void large_products_are_sums(void **state)
 /* Weights as slices: what is not finite in one row leaves the bits of the others. */
 static void one_row_leaves_the_others(void **state)
 {
-    (void)state;
     if (!attn__isa_runs_here(ATTN_ISA_AMX))
         skip();
     enum { ODD = 300 };
@@ -270,7 +266,6 @@ static void one_row_leaves_the_others(void **state)
 /* Weights as slices: the same bits for any number of threads, and for some of the rows alone. */
 static void bits_depend_on_nothing_else(void **state)
 {
-    (void)state;
     if (!attn__isa_runs_here(ATTN_ISA_AMX))
         skip();
     product p = {700, 600, 1100, 0, false, true, false, true, ATTN_ACTIVATION_GELU_ERF};
@@ -295,7 +290,6 @@ static void bits_depend_on_nothing_else(void **state)
 /* Multiply-adds: the same bits for any number of threads and for some of the rows alone. */
 static void bits_of_multiply_adds(void **state)
 {
-    (void)state;
     static const int64_t sizes[][3] = {{64, 1024, 64}, {128, 64, 1024}, {64, 64, 1025}, {300, 130, 70},
                                        {33, 129, 300}, {500, 40, 2000}, {17, 5, 9000},  {200, 200, 513}};
     for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
@@ -323,7 +317,6 @@ static void bits_of_multiply_adds(void **state)
 /* Packed weights of more columns than are summed at a time, from few and from many chunks of k. */
 static void many_packed_columns(void **state)
 {
-    (void)state;
     if (!attn__isa_runs_here(ATTN_ISA_AMX))
         skip();
     for (int kind = 0; kind < 4; kind++) {
@@ -346,7 +339,6 @@ static void many_packed_columns(void **state)
  * that multiply-adds take its place; also one row at a time. */
 static void rows_do_not_change_those_beside_them(void **state)
 {
-    (void)state;
     if (!attn__isa_runs_here(ATTN_ISA_AMX))
         skip();
     enum { FAR = 35, FIRST = 32, COUNT = 7 };
@@ -394,7 +386,6 @@ static double error_in_norms(world w, const product *p, const arrays *a)
 /* Few columns of numbers most of which are small: their average for one k is no estimate of the others. */
 static void few_columns_keep_their_digits(void **state)
 {
-    (void)state;
     if (!attn__isa_runs_here(ATTN_ISA_AMX))
         skip();
     world w = make_world("amx", 2);
@@ -418,7 +409,6 @@ static int class_of(float x)
  * it counts. */
 static void numbers_that_are_not_finite(void **state)
 {
-    (void)state;
     static const float odd[] = {INFINITY, -INFINITY, NAN, 3.4e38f, -2e38f};
     enum { ODD = sizeof odd / sizeof *odd };
     world w = make_world(NULL, 2);
@@ -445,7 +435,6 @@ static void numbers_that_are_not_finite(void **state)
 
 static void own_tiles_of_every_instruction_set(void **state)
 {
-    (void)state;
     for (int i = 0; attn_isa_name(i); i++) {
         world w = make_world(attn_isa_name(i), 2);
         try_sizes(w);
@@ -455,7 +444,6 @@ static void own_tiles_of_every_instruction_set(void **state)
 
 static void nothing_to_sum_is_zero(void **state)
 {
-    (void)state;
     world w = make_world(NULL, 1);
     product p = {.m = 3, .n = 5, .k = 0, .bias = true, .tb = true};
     try_product(w, &p);
@@ -496,7 +484,6 @@ static void try_packed(world w, attn_dtype dtype, const product *shape)
 
 static void packed_weights_serve_any_rows(void **state)
 {
-    (void)state;
     static const int64_t sizes[][3] = {{1000, 64, 64}, {250, 65, 129}, {33, 200, 31}, {5, 3, 7}, {2048, 96, 300}};
     world w = make_world(NULL, 2);
     for (int i = 0; i < 20; i++) {
@@ -510,7 +497,6 @@ static void packed_weights_serve_any_rows(void **state)
 
 static void nan_goes_through(void **state)
 {
-    (void)state;
     world w = make_world(NULL, 2);
     for (attn_activation kind = ATTN_ACTIVATION_IDENTITY; kind <= ATTN_ACTIVATION_SILU; kind++) {
         product p = {800, 170, 166, 0, false, true, false, true, kind};
@@ -545,30 +531,14 @@ static attn_status product_or_failure(attn_context *context, void *packs)
 
 static void without_memory_it_says_so(void **state)
 {
-    (void)state;
     bool packs = true;
     assert_true(faults_try_all(product_or_failure, NULL) > 0);
     assert_true(faults_try_all(product_or_failure, &packs) > 0);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(products_are_sums),
-        cmocka_unit_test(few_rows_of_a_transposed_b),
-        cmocka_unit_test(large_products_are_sums),
-        cmocka_unit_test(bits_depend_on_nothing_else),
-        cmocka_unit_test(bits_of_multiply_adds),
-        cmocka_unit_test(many_packed_columns),
-        cmocka_unit_test(rows_do_not_change_those_beside_them),
-        cmocka_unit_test(few_columns_keep_their_digits),
-        cmocka_unit_test(one_row_leaves_the_others),
-        cmocka_unit_test(numbers_that_are_not_finite),
-        cmocka_unit_test(own_tiles_of_every_instruction_set),
-        cmocka_unit_test(nothing_to_sum_is_zero),
-        cmocka_unit_test(packed_weights_serve_any_rows),
-        cmocka_unit_test(nan_goes_through),
-        cmocka_unit_test(without_memory_it_says_so),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+RUN_TESTS(TEST(products_are_sums), TEST(few_rows_of_a_transposed_b), TEST(large_products_are_sums),
+          TEST(bits_depend_on_nothing_else), TEST(bits_of_multiply_adds), TEST(many_packed_columns),
+          TEST(rows_do_not_change_those_beside_them), TEST(few_columns_keep_their_digits),
+          TEST(one_row_leaves_the_others), TEST(numbers_that_are_not_finite), TEST(own_tiles_of_every_instruction_set),
+          TEST(nothing_to_sum_is_zero), TEST(packed_weights_serve_any_rows), TEST(nan_goes_through),
+          TEST(without_memory_it_says_so))

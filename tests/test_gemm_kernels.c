@@ -192,29 +192,18 @@ static int try_all(attn_dtype dtype)
 
 static void int8_kernels(void **state)
 {
-    (void)state;
     assert_true(try_all(ATTN_I32) > 0);
 }
 
 static void bf16_kernels(void **state)
 {
-    (void)state;
     assert_true(try_all(ATTN_BF16) > 0);
 }
 
 static void float_kernels(void **state)
 {
-    (void)state;
     assert_true(try_all(ATTN_F32) > 0);
     assert_true(try_all(ATTN_F64) > 0);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(int8_kernels),
-        cmocka_unit_test(bf16_kernels),
-        cmocka_unit_test(float_kernels),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+RUN_TESTS(TEST(int8_kernels), TEST(bf16_kernels), TEST(float_kernels))

@@ -45,7 +45,6 @@ static attn__gemm_plan plan_for(attn_dtype dtype, const int64_t size[3], const a
 
 static void caches_of_this_machine_are_plausible(void **state)
 {
-    (void)state;
     const attn__caches *here = attn__caches_here();
     assert_in_range(here->l1, 8 * KIB, MIB);
     assert_in_range(here->l2, 64 * KIB, 64 * MIB);
@@ -56,7 +55,6 @@ static void caches_of_this_machine_are_plausible(void **state)
 /* Rows of A take half of L2 (and the rest of a register tile), a panel of B an eighth, unless one K block takes more. */
 static void blocks_fit_into_l2(void **state)
 {
-    (void)state;
     static const attn_dtype types[] = {ATTN_F32, ATTN_F64, ATTN_BF16, ATTN_I32};
     for (int i = 0; i < MACHINES * SIZES * 4; i++) {
         const attn__caches *caches = &machines[i % MACHINES];
@@ -76,7 +74,6 @@ static void blocks_fit_into_l2(void **state)
 /* Packed weights serve products of any number of rows. */
 static void k_panels_of_packed_weights_do_not_depend_on_rows(void **state)
 {
-    (void)state;
     static const float nothing[1];
     int64_t expected = 0;
     for (int64_t m = 1; m < 5000; m = 2 * m + 1) {
@@ -115,7 +112,6 @@ static void run(attn__gemm_problem *problem, const attn__caches *caches, int thr
 
 static void bits_do_not_depend_on_caches(void **state)
 {
-    (void)state;
     static const int64_t shapes[][3] = {{700, 530, 1300}, {333, 777, 555}, {1100, 200, 2100}, {40, 1000, 1500}};
     for (size_t s = 0; s < sizeof shapes / sizeof *shapes; s++) {
         int64_t m = shapes[s][0], n = shapes[s][1], k = shapes[s][2];
@@ -139,7 +135,6 @@ static void bits_do_not_depend_on_caches(void **state)
 
 static void a_plan_prints_as_one_line(void **state)
 {
-    (void)state;
     char line[512], part[32];
     for (int i = 0; i < SIZES; i++) {
         attn__gemm_plan p = plan_for(ATTN_F32, sizes[i], &machines[3], 1);
@@ -160,7 +155,6 @@ static void a_plan_prints_as_one_line(void **state)
 /* A linear layer's product takes the route of its precision, and names it. */
 static void the_route_is_printed(void **state)
 {
-    (void)state;
     static const float nothing[1];
     attn__product product;
     attn__gemm_problem problem = {.m = 300,
@@ -180,15 +174,6 @@ static void the_route_is_printed(void **state)
     assert_non_null(strstr(line, "k 128"));
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(caches_of_this_machine_are_plausible),
-        cmocka_unit_test(blocks_fit_into_l2),
-        cmocka_unit_test(k_panels_of_packed_weights_do_not_depend_on_rows),
-        cmocka_unit_test(bits_do_not_depend_on_caches),
-        cmocka_unit_test(a_plan_prints_as_one_line),
-        cmocka_unit_test(the_route_is_printed),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+RUN_TESTS(TEST(caches_of_this_machine_are_plausible), TEST(blocks_fit_into_l2),
+          TEST(k_panels_of_packed_weights_do_not_depend_on_rows), TEST(bits_do_not_depend_on_caches),
+          TEST(a_plan_prints_as_one_line), TEST(the_route_is_printed))

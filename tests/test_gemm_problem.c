@@ -193,7 +193,6 @@ static void try_strided(const shape *s, bool wide, attn__isa isa, int threads)
 
 static void strided_matrices(void **state)
 {
-    (void)state;
     static const int64_t sizes[][4] = {{1, 1, 1, 1},       {1, 300, 700, 1},  {7, 5, 13, 3},       {64, 64, 256, 1},
                                        {65, 33, 257, 2},   {200, 97, 513, 1}, {300, 3, 300, 1},    {3, 300, 300, 2},
                                        {13, 1, 1000, 4},   {12, 16, 511, 5},  {400, 260, 80, 1},   {6, 16, 1, 9},
@@ -217,7 +216,6 @@ static void strided_matrices(void **state)
 /* Cases for rounds of packing: B of more bytes than one round takes. */
 static void large_matrices(void **state)
 {
-    (void)state;
     for (int kind = step_of_problems() > 1 ? 3 : 0; kind < 4; kind++)
         try_strided(&(shape){50, 1500, 4100, 1, kind & 1, kind & 2, kind == 3, false, false, 0, 0}, false,
                     attn__isa_best(), 2);
@@ -233,7 +231,6 @@ static void add_one(const void *user, void *c, int64_t row, int64_t column, int6
 /* One column, so that C^T is computed, and more of k than a round has where caches are small. */
 static void rounds_of_a_transposed_product_are_finished_once(void **state)
 {
-    (void)state;
     enum { M = 96, K = 90000 };
     static const attn__caches small = {.l1 = 1 << 15, .l2 = 1 << 18, .l3 = 1 << 20};
     array a = make(false, M * K), b = make(false, K * 2), sums = make(false, M), finished = make(false, M);
@@ -337,7 +334,6 @@ static void try_bf16(const shape *s, attn__isa isa, int kind)
 
 static void bf16_matrices(void **state)
 {
-    (void)state;
     static const int64_t sizes[][3] = {{1, 1, 1},     {32, 32, 32},   {33, 31, 33},  {64, 96, 300}, {100, 7, 40},
                                        {70, 64, 512}, {200, 130, 65}, {3, 200, 257}, {40, 70, 1031}};
     static const attn__isa sets[] = {ATTN_ISA_SCALAR, ATTN_ISA_NEON,       ATTN_ISA_AVX2,
@@ -353,7 +349,6 @@ static void bf16_matrices(void **state)
 /* More of A or B than is packed at once: a C of bf16 has the sums of all of k, rounded once. */
 static void bf16_results_of_long_sums(void **state)
 {
-    (void)state;
     static const int64_t sizes[][3] = {{200, 3400, 1300}, {7000, 300, 1300}};
     for (size_t i = 0; i < sizeof sizes / sizeof *sizes && step_of_problems() == 1; i++) {
         int64_t m = sizes[i][0], n = sizes[i][1], k = sizes[i][2], wrong = 0;
@@ -433,7 +428,6 @@ static void try_int8(const shape *s, attn__isa isa, bool packs)
 
 static void int8_matrices(void **state)
 {
-    (void)state;
     static const int64_t sizes[][3] = {{1, 1, 1},      {6, 16, 32},   {7, 17, 33},   {5, 24, 300},  {3, 9, 257},
                                        {200, 130, 65}, {4, 300, 513}, {197, 31, 64}, {30, 40, 2055}};
     static const attn__isa sets[] = {ATTN_ISA_SCALAR, ATTN_ISA_NEON, ATTN_ISA_AVX2, ATTN_ISA_AVX512, ATTN_ISA_AMX};
@@ -450,7 +444,6 @@ static void int8_matrices(void **state)
 /* More of k than a round has, of bf16 and of int8: some elements. */
 static void rounds_of_short_numbers(void **state)
 {
-    (void)state;
     enum { EVERY = 62873 /* shares no factor with n */ };
     for (int add = 0; add < 2 && step_of_problems() == 1; add++) {
         try_bf16(&(shape){.m = 2200, .n = 2100, .k = 2100, .tb = true, .add = add, .every = EVERY}, attn__isa_best(),
@@ -571,7 +564,6 @@ static void try_convolution(const int64_t n[8], bool wide, attn__isa isa, int th
 
 static void gathered_matrices(void **state)
 {
-    (void)state;
     /* in, kernel, stride, padding */
     static const int64_t kinds[][8] = {
         {1, 9, 11, 3, 3, 1, 1, 1},  {1, 17, 33, 3, 3, 1, 1, 1}, {1, 32, 32, 5, 5, 1, 1, 2}, {1, 12, 13, 3, 3, 2, 2, 1},
@@ -587,7 +579,6 @@ static void gathered_matrices(void **state)
 /* Padding in front of and behind a single plane: a stride above it reads none of the picture. */
 static void padded_depth(void **state)
 {
-    (void)state;
     enum { PLACES = 12, NUMBERS = 2 * PLACES };
     float x[NUMBERS], to[16];
     for (int i = 0; i < NUMBERS; i++)
@@ -623,7 +614,6 @@ static void try_parts(attn_dtype dtype, attn__isa isa, int64_t n, int64_t k)
 
 static void parts_are_the_whole(void **state)
 {
-    (void)state;
     static const attn_dtype types[] = {ATTN_F32, ATTN_F64, ATTN_BF16, ATTN_I32};
     for (int isa = 0; isa < ATTN_ISA_COUNT; isa++) {
         for (int i = 0; i < 4 && attn__isa_runs_here((attn__isa)isa); i++) {
@@ -652,7 +642,6 @@ static int64_t columns_at_once(attn__gemm_operand a, attn__gemm_operand b, int64
  * every panel.  Their columns of one K block take a quarter of L2, or, in equal blocks, at least half of that. */
 static void blocks_of_few_rows(void **state)
 {
-    (void)state;
     static const float x;
     attn__gemm_operand gathered = {NULL, 1, 0, .gather = attn__im2col_gather, .source = &x};
     static const attn__isa sets[] = {ATTN_ISA_SCALAR, ATTN_ISA_NEON, ATTN_ISA_AVX2, ATTN_ISA_AVX512};
@@ -669,20 +658,7 @@ static void blocks_of_few_rows(void **state)
     }
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(strided_matrices),
-        cmocka_unit_test(large_matrices),
-        cmocka_unit_test(int8_matrices),
-        cmocka_unit_test(bf16_results_of_long_sums),
-        cmocka_unit_test(bf16_matrices),
-        cmocka_unit_test(gathered_matrices),
-        cmocka_unit_test(blocks_of_few_rows),
-        cmocka_unit_test(padded_depth),
-        cmocka_unit_test(parts_are_the_whole),
-        cmocka_unit_test(rounds_of_short_numbers),
-        cmocka_unit_test(rounds_of_a_transposed_product_are_finished_once),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+RUN_TESTS(TEST(strided_matrices), TEST(large_matrices), TEST(int8_matrices), TEST(bf16_results_of_long_sums),
+          TEST(bf16_matrices), TEST(gathered_matrices), TEST(blocks_of_few_rows), TEST(padded_depth),
+          TEST(parts_are_the_whole), TEST(rounds_of_short_numbers),
+          TEST(rounds_of_a_transposed_product_are_finished_once))

@@ -75,7 +75,6 @@ static void check(const attn__gemm_tile_kernel *kernel, attn__rng *rng, int64_t 
 
 static void products_are_right_to_the_bit(void **state)
 {
-    (void)state;
     static const int64_t ks[] = {0, 1, 2, 7, 64, 65};
     attn__rng rng = {.seed = 5};
     for (int isa = 0; isa < ATTN_ISA_COUNT; isa++) {
@@ -144,7 +143,6 @@ static void check_packed(const attn__gemm_tile_kernel *kernel, attn__rng *rng, i
 
 static void packed_products_are_right_to_the_bit(void **state)
 {
-    (void)state;
     static const int64_t ks[] = {0, 1, 2, 7, 64, 65};
     attn__rng rng = {.seed = 6};
     for (int isa = 0; isa < ATTN_ISA_COUNT; isa++) {
@@ -163,7 +161,6 @@ static void packed_products_are_right_to_the_bit(void **state)
 
 static void rows_beside_the_tile_stay(void **state)
 {
-    (void)state;
     const attn__gemm_tile_kernel *kernel = attn__gemm_tile_for(attn__isa_best());
     enum { M = 5, K = 9 };
     int64_t n = kernel->lanes, ld = 3 * n;
@@ -180,12 +177,5 @@ static void rows_beside_the_tile_stay(void **state)
     guard_free(c, sizeof(float) * (size_t)(M * ld));
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(products_are_right_to_the_bit),
-        cmocka_unit_test(packed_products_are_right_to_the_bit),
-        cmocka_unit_test(rows_beside_the_tile_stay),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+RUN_TESTS(TEST(products_are_right_to_the_bit), TEST(packed_products_are_right_to_the_bit),
+          TEST(rows_beside_the_tile_stay))

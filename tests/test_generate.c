@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  * Generators of images: the bits of an untrained one, the baseline, the average of the weights, that a seed determines
  * what is drawn, and that completing keeps the given rows. */
-#include "support/cmocka.h"
+#include "support/fixture.h"
 #include "support/scratch.h"
 #include "support/tensors.h"
 
@@ -81,7 +81,6 @@ static attn_generator *trained(const world *w, char directory[64], int epochs, c
  * over 8 images and 4 levels is 9/12 for what all have, 5/12 for the number that two levels share. */
 static void test_costs(void **state)
 {
-    (void)state;
     world w;
     char directory[64];
     attn_generator_score score;
@@ -106,7 +105,6 @@ static void test_costs(void **state)
  * above the setting, the setting counts. */
 static void test_average(void **state)
 {
-    (void)state;
     static const struct {
         const char *more;
         double keep;
@@ -160,7 +158,6 @@ static bool stop_at_once(void *user, int64_t done, int64_t total)
 
 static void test_draw(void **state)
 {
-    (void)state;
     enum { MANY = 18 };
     world w;
     char directory[64];
@@ -209,7 +206,6 @@ static void test_draw(void **state)
 /* Samples between the levels stay as they are; pixels below the given rows have no influence. */
 static void test_complete(void **state)
 {
-    (void)state;
     enum { ROWS = 2, KEPT = ROWS * WIDTH * CHANNELS };
     world w;
     char directory[64];
@@ -231,9 +227,8 @@ static void test_complete(void **state)
     assert_int_equal(attn_generator_complete(g, &given, HEIGHT, NULL, &same), ATTN_OK);
     assert_int_equal(apart(&same, &given), 0);
     attn_image_free(w.context, &same);
-    assert_int_equal(attn_generator_complete(g, &given, HEIGHT + 1, NULL, &same), ATTN_ERROR_ARGUMENT);
-    assert_non_null(strstr(attn_context_error(w.context), "--rows 7: images have only 6 rows"));
-    attn_context_clear_error(w.context);
+    assert_refused(w.context, attn_generator_complete(g, &given, HEIGHT + 1, NULL, &same), ATTN_ERROR_ARGUMENT,
+                   "--rows 7: images have only 6 rows");
     attn_image_free(w.context, &given);
     attn_image_free(w.context, &whole);
     attn_image_free(w.context, &other);
@@ -242,13 +237,4 @@ static void test_complete(void **state)
     end(&w);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_costs),
-        cmocka_unit_test(test_average),
-        cmocka_unit_test(test_draw),
-        cmocka_unit_test(test_complete),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+RUN_TESTS(TEST(test_costs), TEST(test_average), TEST(test_draw), TEST(test_complete))

@@ -286,7 +286,6 @@ static void by_structure(uint64_t number)
 static void scores_of_any_size(void **state)
 {
     uint64_t first, n = hostile_range(SCORE_CASES, &first);
-    (void)state;
     for (uint64_t i = 0; i < n; i++) {
         any_size(first + i);
     }
@@ -297,7 +296,6 @@ static void the_largest_score_selects(void **state)
 {
     uint64_t first, n = hostile_range(SELECT_CASES, &first);
     int64_t told = 0;
-    (void)state;
     for (uint64_t i = 0; i < n; i++) {
         told += one_is_selected(first + i);
     }
@@ -308,18 +306,10 @@ static void the_largest_score_selects(void **state)
 static void operands_by_structure(void **state)
 {
     uint64_t first, n = hostile_range(STRUCTURE_CASES, &first);
-    (void)state;
     for (uint64_t i = 0; i < n; i++) {
         by_structure(first + i);
     }
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(scores_of_any_size),
-        cmocka_unit_test(the_largest_score_selects),
-        cmocka_unit_test(operands_by_structure),
-    };
-    return cmocka_run_group_tests(tests, hostile_open_context, hostile_close_context);
-}
+RUN_TESTS_IN(hostile_open_context, hostile_close_context, TEST(scores_of_any_size), TEST(the_largest_score_selects),
+             TEST(operands_by_structure))

@@ -257,7 +257,6 @@ static void fixed_point_is_seen(void **state)
     static const char *const hard[] = {"span",         "exponents", "channels_opposite",
                                        "complement",   "blocks",    "dead_k",
                                        "two_outliers", "shifts",    "bright_spot"};
-    (void)state;
     assert_true(share_of_fixed_point("normal", 1) < 1);
     for (size_t i = 0; i < sizeof hard / sizeof *hard; i++) {
         double most = 0;

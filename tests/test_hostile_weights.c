@@ -41,7 +41,6 @@ static void open_scores(attention *a, uint64_t number, unsigned with, int where)
 static void given_weights(void **state)
 {
     uint64_t first, n = hostile_range(CASES, &first);
-    (void)state;
     for (uint64_t i = first; i < first + n; i++) {
         attention a;
         open_scores(&a, i, ATTN_WANT_WEIGHTS, (int)hostile_pick(i, 22, 3));
@@ -60,7 +59,6 @@ static void given_weights(void **state)
 static void gradients(void **state)
 {
     uint64_t first, n = hostile_range(CASES, &first);
-    (void)state;
     for (uint64_t i = first; i < first + n; i++) {
         attention a;
         open_scores(&a, i, 0, 0);
@@ -104,7 +102,6 @@ static void prefer_first_key(attention *a, double size)
 static void weights_of_0(void **state)
 {
     uint64_t first, n = hostile_range(CASES, &first);
-    (void)state;
     for (uint64_t i = first; i < first + n; i++) {
         attention a;
         hostile_open(&a, i, 300, 0);
@@ -122,12 +119,4 @@ static void weights_of_0(void **state)
     hostile_end();
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(given_weights),
-        cmocka_unit_test(gradients),
-        cmocka_unit_test(weights_of_0),
-    };
-    return cmocka_run_group_tests(tests, hostile_open_context, hostile_close_context);
-}
+RUN_TESTS_IN(hostile_open_context, hostile_close_context, TEST(given_weights), TEST(gradients), TEST(weights_of_0))

@@ -43,7 +43,6 @@ static attn_image_set *some_images(attn_context *c)
 
 static void idx_files_are_read(void **state)
 {
-    (void)state;
     static const unsigned char images[] = {0, 0, 8, 3, 0, 0, 0, 2, 0, 0, 0, 1, 0, 0, 0, 3, 1, 2, 3, 4, 5, 6};
     static const unsigned char labels[] = {0, 0, 8, 1, 0, 0, 0, 2, 7, 4};
     attn_named_bytes a = {images, sizeof images, "i"}, b = {labels, sizeof labels, "l"};
@@ -70,7 +69,6 @@ static void idx_files_are_read(void **state)
 
 static void cifar_records_are_read(void **state)
 {
-    (void)state;
     static unsigned char file[2 * 3073];
     attn_context *c = context_new();
     attn_image_set *set;
@@ -100,7 +98,6 @@ static void cifar_records_are_read(void **state)
 
 static void parts_divide_and_stay(void **state)
 {
-    (void)state;
     attn_context *c = context_new();
     attn_image_set *all = some_images(c), *parts[3], *fewer, *held;
     assert_int_equal(attn_image_set_split(&parts[0], &parts[1], &parts[2], all, 3, 0.2, 0.3), ATTN_OK);
@@ -137,7 +134,6 @@ static void parts_divide_and_stay(void **state)
 
 static void statistics_are_mean_and_deviation(void **state)
 {
-    (void)state;
     attn_context *c = context_new();
     attn_image_set *set = some_images(c);
     float mean, std;
@@ -215,7 +211,6 @@ static bool is_augmented(const float *x, int i, bool *mirrored)
 
 static void augmentation_depends_on_seed_epoch_and_index(void **state)
 {
-    (void)state;
     static float a[N][PIXELS], b[N][PIXELS], later[N][PIXELS];
     int64_t order[N], same_order[N], later_order[N];
     attn_context *c = context_new();
@@ -261,19 +256,9 @@ static attn_status all_of_it(attn_context *c, void *user)
 
 static void every_allocation_may_fail(void **state)
 {
-    (void)state;
     assert_true(faults_try_all(all_of_it, NULL) > 5);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(idx_files_are_read),
-        cmocka_unit_test(cifar_records_are_read),
-        cmocka_unit_test(parts_divide_and_stay),
-        cmocka_unit_test(statistics_are_mean_and_deviation),
-        cmocka_unit_test(augmentation_depends_on_seed_epoch_and_index),
-        cmocka_unit_test(every_allocation_may_fail),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+RUN_TESTS(TEST(idx_files_are_read), TEST(cifar_records_are_read), TEST(parts_divide_and_stay),
+          TEST(statistics_are_mean_and_deviation), TEST(augmentation_depends_on_seed_epoch_and_index),
+          TEST(every_allocation_may_fail))

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  * The axial transformer as a distribution over images: what it costs untrained, what each number may depend on, and
  * that the sampler with caches draws what the definition draws. */
-#include "support/cmocka.h"
+#include "support/fixture.h"
 #include "support/tensors.h"
 
 #include "attn/axial_transformer.h"
@@ -106,7 +106,6 @@ static const sizes small = {.height = 4,
 
 static void an_untrained_model_costs_eight_bits(void **state)
 {
-    (void)state;
     world w;
     begin(&w,
           &(sizes){.height = 6,
@@ -152,7 +151,6 @@ static int64_t expected_parameters(const sizes *s)
 
 static void parameters_are_as_many_as_published(void **state)
 {
-    (void)state;
     const sizes imagenet32 = {.height = 32,
                               .width = 32,
                               .channels = 3,
@@ -191,7 +189,6 @@ static void logits_into(world *w, double *out)
  * number is blind to it; here the next slice, the next row, the next pixel are queries). */
 static void numbers_depend_on_all_earlier_and_no_later_ones(void **state)
 {
-    (void)state;
     world w;
     begin(&w, &small, 1);
     stir(&w);
@@ -231,8 +228,7 @@ static attn_tensor *gumbel(world *w)
 
 static void sample(world *w, attn_axial_transformer_options options, int32_t *out)
 {
-    if (attn_axial_transformer_sample(w->model, w->x, &options) != ATTN_OK)
-        fail_msg("%s", attn_context_error(w->context));
+    assert_ok(w->context, attn_axial_transformer_sample(w->model, w->x, &options));
     memcpy(out, numbers(w), (size_t)w->size * sizeof *out);
 }
 
@@ -240,7 +236,6 @@ enum { IMAGE = 2 * 3 * 4 * 5 };
 
 static void the_fast_sampler_draws_what_the_slow_one_draws(void **state)
 {
-    (void)state;
     world w;
     int32_t fast[IMAGE], slow[IMAGE];
     for (int kind = 0; kind < 4; kind++) { /* two, one and no outer blocks; odd ones */
@@ -266,7 +261,6 @@ static void the_fast_sampler_draws_what_the_slow_one_draws(void **state)
  * before them. */
 static void frames_of_a_video_follow_each_other(void **state)
 {
-    (void)state;
     enum { FRAME = 2 * 4 * 4, VIDEO = 2 * FRAME };
     const sizes video = {.height = 4,
                          .width = 4,
@@ -307,7 +301,6 @@ static void frames_of_a_video_follow_each_other(void **state)
 /* Cutting the encoder off must change what is drawn, or it was never used. */
 static void what_is_drawn_depends_on_earlier_slices(void **state)
 {
-    (void)state;
     world w;
     int32_t with[IMAGE], without[IMAGE];
     begin(&w, &small, 2);
@@ -323,7 +316,6 @@ static void what_is_drawn_depends_on_earlier_slices(void **state)
 
 static void given_rows_stay_and_the_rest_is_drawn(void **state)
 {
-    (void)state;
     world w;
     int32_t whole[IMAGE], completed[IMAGE], slow[IMAGE];
     attn_tensor *known;
@@ -349,7 +341,6 @@ static void given_rows_stay_and_the_rest_is_drawn(void **state)
 /* Near temperature 0 noise has no effect: every number is the likeliest one given those before. */
 static void cold_images_are_the_likeliest(void **state)
 {
-    (void)state;
     world w;
     static double logits[3 * 4 * 5 * 7];
     int32_t one[IMAGE], other[IMAGE];
@@ -369,7 +360,6 @@ static void cold_images_are_the_likeliest(void **state)
 /* The share of each level over many draws of the first number, which depends on nothing, against its softmax. */
 static void numbers_are_drawn_as_often_as_they_are_likely(void **state)
 {
-    (void)state;
     enum { DRAWS = 4000, LEVELS = 4 };
     world w;
     begin(&w,
@@ -410,15 +400,11 @@ static bool stop(void *user, int64_t done, int64_t total)
 
 static void assert_said(world *w, attn_status status, attn_status wanted, const char *part)
 {
-    assert_int_equal(status, wanted);
-    if (!strstr(attn_context_error(w->context), part))
-        fail_msg("%s", attn_context_error(w->context));
-    attn_context_clear_error(w->context);
+    assert_refused(w->context, status, wanted, part);
 }
 
 static void what_cannot_be_is_said(void **state)
 {
-    (void)state;
     world w;
     int64_t rows = 0;
     begin(&w, &small, 2);
@@ -450,7 +436,6 @@ static void what_cannot_be_is_said(void **state)
 /* One logit of each number that is NaN, or infinite: no level is the likeliest then. */
 static void nothing_is_drawn_without_probabilities(void **state)
 {
-    (void)state;
     world w;
     begin(&w, &small, 2);
     attn_tensor *bias = attn_named_find(attn_model_parameters(w.model), "head.bias");
@@ -470,20 +455,9 @@ static void nothing_is_drawn_without_probabilities(void **state)
     end(&w);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(an_untrained_model_costs_eight_bits),
-        cmocka_unit_test(parameters_are_as_many_as_published),
-        cmocka_unit_test(numbers_depend_on_all_earlier_and_no_later_ones),
-        cmocka_unit_test(the_fast_sampler_draws_what_the_slow_one_draws),
-        cmocka_unit_test(frames_of_a_video_follow_each_other),
-        cmocka_unit_test(what_is_drawn_depends_on_earlier_slices),
-        cmocka_unit_test(given_rows_stay_and_the_rest_is_drawn),
-        cmocka_unit_test(cold_images_are_the_likeliest),
-        cmocka_unit_test(numbers_are_drawn_as_often_as_they_are_likely),
-        cmocka_unit_test(what_cannot_be_is_said),
-        cmocka_unit_test(nothing_is_drawn_without_probabilities),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+RUN_TESTS(TEST(an_untrained_model_costs_eight_bits), TEST(parameters_are_as_many_as_published),
+          TEST(numbers_depend_on_all_earlier_and_no_later_ones), TEST(the_fast_sampler_draws_what_the_slow_one_draws),
+          TEST(frames_of_a_video_follow_each_other), TEST(what_is_drawn_depends_on_earlier_slices),
+          TEST(given_rows_stay_and_the_rest_is_drawn), TEST(cold_images_are_the_likeliest),
+          TEST(numbers_are_drawn_as_often_as_they_are_likely), TEST(what_cannot_be_is_said),
+          TEST(nothing_is_drawn_without_probabilities))

@@ -3,7 +3,7 @@
  * precision, on the machine's best instruction set (or ATTN_ISA's) and the two below; and the same bits for a row
  * whatever the other rows, for any number of threads, and with AMX as without, as docs/numerics.md claims.
  */
-#include "support/cmocka.h"
+#include "support/fixture.h"
 
 #include "attn/tensor.h"
 #include "base/cpu.h"
@@ -221,9 +221,7 @@ static double check_values(const sample *s, const char *isa)
 /* Results of the default instruction set and of the two below it. */
 static void values_and_gradients_are_sums(void **state)
 {
-    (void)state;
-    attn_context *c;
-    assert_int_equal(attn_context_create(&c, NULL), ATTN_OK);
+    attn_context *c = *state;
     const char *own = attn_context_isa(c);
     int first = 0;
     double worst[3] = {0};
@@ -238,7 +236,6 @@ static void values_and_gradients_are_sums(void **state)
     }
     for (int level = 0; level < 3 && attn_isa_name(first + level); level++)
         print_message("  %-12s worst %.2f of the bound\n", attn_isa_name(first + level), worst[level]);
-    attn_context_destroy(c);
 }
 
 static void compare_rows(const sample *s, float *const whole[RESULTS], int64_t first, int64_t rows)
@@ -257,7 +254,6 @@ static void compare_rows(const sample *s, float *const whole[RESULTS], int64_t f
 
 static void bits_do_not_depend_on_other_rows(void **state)
 {
-    (void)state;
     for (int i = 0; i < LAYERS; i++) {
         const layer *l = &layers[i];
         sample s = make_sample(l, (uint64_t)i);
@@ -282,7 +278,6 @@ static void compare_results(const sample *s, float *const one[RESULTS], float *c
 /* The gradient of the bias is no product: only its value is checked. */
 static void bits_do_not_depend_on_threads(void **state)
 {
-    (void)state;
     static const int threads[] = {2, 3, 7};
     for (int i = 0; i < LAYERS; i++) {
         sample s = make_sample(&layers[i], (uint64_t)i);
@@ -301,7 +296,6 @@ static void bits_do_not_depend_on_threads(void **state)
 /* Products whose weights are not packed once, as in training, are the same multiply-adds. */
 static void bits_do_not_depend_on_amx(void **state)
 {
-    (void)state;
     if (!attn__isa_runs_here(ATTN_ISA_AMX))
         skip();
     for (int i = 0; i < LAYERS; i++) {
@@ -316,13 +310,5 @@ static void bits_do_not_depend_on_amx(void **state)
     }
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(values_and_gradients_are_sums),
-        cmocka_unit_test(bits_do_not_depend_on_other_rows),
-        cmocka_unit_test(bits_do_not_depend_on_threads),
-        cmocka_unit_test(bits_do_not_depend_on_amx),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+RUN_TESTS(TEST_WITH_CONTEXT(values_and_gradients_are_sums), TEST(bits_do_not_depend_on_other_rows),
+          TEST(bits_do_not_depend_on_threads), TEST(bits_do_not_depend_on_amx))

@@ -19,7 +19,6 @@ static attn_context *context;
 static int choose_language(void **state)
 {
     static const char *const names[] = {"de_DE.UTF-8", "de_DE", "fr_FR.UTF-8", "fr_FR", "es_ES.UTF-8", "pt_BR.UTF-8"};
-    (void)state;
     const char *made = getenv("ATTN_COMMA"), *chosen = made ? setlocale(LC_NUMERIC, made) : NULL;
     for (size_t i = 0; i < sizeof names / sizeof *names && !chosen; i++)
         chosen = setlocale(LC_ALL, names[i]);
@@ -30,7 +29,6 @@ static int choose_language(void **state)
 
 static int end(void **state)
 {
-    (void)state;
     attn_context_destroy(context);
     return 0;
 }
@@ -45,7 +43,6 @@ static void numbers_are_read(void **state)
     } cases[] = {{"0.25", 0.25, 4}, {"2,causal", 2, 1}, {"0.5,lse", 0.5, 3}, {"-1.5e-3x", -1.5e-3, 7},
                  {"1.5.5", 1.5, 3}, {"x", 0, 0},        {"", 0, 0},          {".5", 0.5, 2},
                  {"5.", 5, 2},      {"1e4", 1e4, 3}};
-    (void)state;
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         char *stop;
         assert_true(attn__real_of_text(cases[i].text, &stop) == cases[i].value);
@@ -56,7 +53,6 @@ static void numbers_are_read(void **state)
 static void numbers_are_written(void **state)
 {
     char text[64], plain[] = "no mark";
-    (void)state;
     snprintf(text, sizeof text, "%.2f\t%d\t%g\t%.1f", -1.25, 7, 0.5, 3.0);
     attn__text_points(text);
     assert_string_equal(text, "-1.25\t7\t0.5\t3.0");
@@ -66,7 +62,6 @@ static void numbers_are_written(void **state)
 
 static void problems_are_read(void **state)
 {
-    (void)state;
     if (strcmp(localeconv()->decimal_point, ".") == 0)
         skip();
     attn_problem p;
@@ -77,7 +72,6 @@ static void problems_are_read(void **state)
 
 static void json_goes_there_and_back(void **state)
 {
-    (void)state;
     if (strcmp(localeconv()->decimal_point, ".") == 0)
         skip();
     static const char text[] = "{\"x\": 0.125, \"y\": 1e-3}";
@@ -97,7 +91,6 @@ static void json_goes_there_and_back(void **state)
 /* Defaults of settings are texts in a table: a share of "0.1" must not become 0. */
 static void defaults_are_read(void **state)
 {
-    (void)state;
     if (strcmp(localeconv()->decimal_point, ".") == 0)
         skip();
     attn_config *settings = NULL;
@@ -107,12 +100,5 @@ static void defaults_are_read(void **state)
     attn_config_destroy(settings);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(numbers_are_read),  cmocka_unit_test(numbers_are_written),
-        cmocka_unit_test(problems_are_read), cmocka_unit_test(json_goes_there_and_back),
-        cmocka_unit_test(defaults_are_read),
-    };
-    return cmocka_run_group_tests(tests, choose_language, end);
-}
+RUN_TESTS_IN(choose_language, end, TEST(numbers_are_read), TEST(numbers_are_written), TEST(problems_are_read),
+             TEST(json_goes_there_and_back), TEST(defaults_are_read))

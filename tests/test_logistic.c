@@ -127,12 +127,4 @@ static void a_long_fit_tells_how_far_it_is(void **unused)
     attn_context_destroy(context);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(the_minimum_is_one),
-        cmocka_unit_test(log_odds_are_found),
-        cmocka_unit_test(a_long_fit_tells_how_far_it_is),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+RUN_TESTS(TEST(the_minimum_is_one), TEST(log_odds_are_found), TEST(a_long_fit_tells_how_far_it_is))

@@ -89,7 +89,6 @@ static attn_status live(attn_context *context, void *user)
 static void every_failure_is_survived(void **state)
 {
     static char transformer[] = "transformer", recurrent[] = "seq2seq-attention";
-    (void)state;
     assert_true(faults_try_all(live, transformer) > 100);
     assert_true(faults_try_all(live, recurrent) > 80);
 }
@@ -193,7 +192,6 @@ static bool find_sizes(whole_life *life)
 static void every_architecture_survives(void **state)
 {
     attn_context *context;
-    (void)state;
     assert_int_equal(attn_context_create(&context, NULL), ATTN_OK);
     for (int i = 0; i < attn_architecture_count(); i++) {
         const attn_architecture *a = attn_architecture_at(i);

@@ -452,14 +452,8 @@ static void maps_alone_are_the_maps(void **state)
     }
 }
 
-int main(void)
-{
-#define TEST(name) cmocka_unit_test_setup_teardown(name, begin, end)
-    const struct CMUnitTest tests[] = {
-        TEST(gradients_are_the_slopes),          TEST(maps_alone_are_the_maps),
-        TEST(one_row_is_tied_to_itself),         TEST(wrong_settings_are_refused_in_words),
-        TEST(wrong_inputs_are_refused_in_words), TEST(the_branch_is_dropped_in_training_only),
-        TEST(linear_weights_load_into_windows),  TEST(widths_of_coordinates_divide_them),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+#define TEST_PREPARED(name) cmocka_unit_test_setup_teardown(name, begin, end)
+RUN_TESTS(TEST_PREPARED(gradients_are_the_slopes), TEST_PREPARED(maps_alone_are_the_maps),
+          TEST_PREPARED(one_row_is_tied_to_itself), TEST_PREPARED(wrong_settings_are_refused_in_words),
+          TEST_PREPARED(wrong_inputs_are_refused_in_words), TEST_PREPARED(the_branch_is_dropped_in_training_only),
+          TEST_PREPARED(linear_weights_load_into_windows), TEST_PREPARED(widths_of_coordinates_divide_them))

@@ -287,17 +287,8 @@ static void contacts_hold_no_column_maps(void **state)
     attn_msa_destroy(msa);
 }
 
-int main(void)
-{
-#define TEST(name) cmocka_unit_test_setup_teardown(name, begin, end)
-    const struct CMUnitTest tests[] = {
-        TEST(embedding_follows_its_formula),
-        TEST(only_the_last_representation_is_normalized),
-        TEST(one_sequence_has_nothing_to_attend_to),
-        TEST(columns_of_padding_alone_stay_finite),
-        TEST(attention_dropout_is_taken_and_not_used),
-        TEST(maps_of_zeros_have_no_correction),
-        TEST(contacts_hold_no_column_maps),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+#define TEST_PREPARED(name) cmocka_unit_test_setup_teardown(name, begin, end)
+RUN_TESTS(TEST_PREPARED(embedding_follows_its_formula), TEST_PREPARED(only_the_last_representation_is_normalized),
+          TEST_PREPARED(one_sequence_has_nothing_to_attend_to), TEST_PREPARED(columns_of_padding_alone_stay_finite),
+          TEST_PREPARED(attention_dropout_is_taken_and_not_used), TEST_PREPARED(maps_of_zeros_have_no_correction),
+          TEST_PREPARED(contacts_hold_no_column_maps))

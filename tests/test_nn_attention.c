@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  * Attention layers against plain loops, masks, positions, recurrence. */
-#include "support/cmocka.h"
+#include "support/fixture.h"
 #include "support/tensors.h"
 
 #include "attn/nn.h"
@@ -160,9 +160,8 @@ static void a_cache_of_another_type_or_width_is_refused(void **state)
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
         attn_nn_kv_cache cache;
         assert_int_equal(attn_nn_kv_cache_init(&cache, f->context, wrong[i].dtype, B, TK, wrong[i].dim), ATTN_OK);
-        assert_int_equal(attn_nn_multi_head_append(&layer, f->tape, random3(f, B, 1, D, 1), &cache), ATTN_ERROR_SHAPE);
-        assert_non_null(strstr(attn_context_error(f->context), "6 channels of f64 do not fit a cache of"));
-        attn_context_clear_error(f->context);
+        assert_refused(f->context, attn_nn_multi_head_append(&layer, f->tape, random3(f, B, 1, D, 1), &cache),
+                       ATTN_ERROR_SHAPE, "6 channels of f64 do not fit a cache of");
         attn_nn_kv_cache_free(&cache);
     }
 }
@@ -248,14 +247,12 @@ static void positions_are_sines_and_cosines(void **state)
     }
     assert_int_equal(f->parameters.n, 0); /* the table is not part of the state dict */
     assert_null(attn_nn_positional_forward(&layer, f->tape, x, 9));
-    assert_non_null(strstr(attn_context_error(f->context), "max_len is 10"));
-    attn_context_clear_error(f->context);
+    assert_says(f->context, "max_len is 10");
     assert_null(attn_nn_positional_forward(&layer, f->tape, random3(f, 1, 2, 1, 1), 0));
-    assert_non_null(strstr(attn_context_error(f->context), "4 channels wanted"));
-    attn_context_clear_error(f->context);
+    assert_says(f->context, "4 channels wanted");
     layer.offset = 12; /* as position_offset sets it: even the first is behind the table's end */
     assert_null(attn_nn_positional_forward(&layer, f->tape, x, 0));
-    assert_non_null(strstr(attn_context_error(f->context), "positions 12 to 13 wanted, but max_len is 10"));
+    assert_says(f->context, "positions 12 to 13 wanted, but max_len is 10");
 }
 
 /* The original requires dim in equal parts also where it uses none. */
@@ -272,7 +269,7 @@ static void heads_of_a_size_of_their_own_may_be_any_number(void **state)
     assert_int_equal(attn_tensor_length(weights, 1), 4);
     assert_true(test_distance(y, attn_nn_self_attention_axis(&layer, f->tape, x, 1, 2)) < 1e-12);
     attn_nn_self_attention_init(&layer, &f->builder, D, 4, 0);
-    assert_non_null(strstr(attn_context_error(f->context), "4 heads do not divide 6"));
+    assert_says(f->context, "4 heads do not divide 6");
 }
 
 /* They are added to what has their shape, and never make it larger. */
@@ -286,11 +283,9 @@ static void positions_of_other_queries_or_keys_are_refused(void **state)
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
         attn_tensor *p = random3(f, wrong[i][0], wrong[i][1], wrong[i][2], 3);
         assert_null(attn_nn_detr_attention_forward(&layer, f->tape, one, all, p, NULL));
-        assert_non_null(strstr(attn_context_error(f->context), "p_q: [1,1,6] or [2,1,6] wanted, found "));
-        attn_context_clear_error(f->context);
+        assert_says(f->context, "p_q: [1,1,6] or [2,1,6] wanted, found ");
         assert_null(attn_nn_detr_attention_forward(&layer, f->tape, all, one, NULL, p));
-        assert_non_null(strstr(attn_context_error(f->context), "p_kv: [1,1,6]"));
-        attn_context_clear_error(f->context);
+        assert_says(f->context, "p_kv: [1,1,6]");
     }
     assert_non_null(attn_nn_detr_attention_forward(&layer, f->tape, one, all, one, all));
     assert_non_null(attn_nn_detr_attention_forward(&layer, f->tape, one, all, random3(f, 1, 1, D, 4), NULL));
@@ -337,34 +332,21 @@ static void shapes_that_do_not_fit_are_errors(void **state)
     fixture *f = *state;
     attn_nn_multi_head layer;
     attn_nn_multi_head_init(&layer, &f->builder, &(attn_nn_multi_head_options){.hidden = 6, .heads = 4});
-    assert_int_equal(attn_context_status(f->context), ATTN_ERROR_ARGUMENT);
-    assert_non_null(strstr(attn_context_error(f->context), "4 heads do not divide 6"));
-    attn_context_clear_error(f->context);
+    assert_refused(f->context, attn_context_status(f->context), ATTN_ERROR_ARGUMENT, "4 heads do not divide 6");
     attn_tensor *q = random3(f, B, TQ, D, 1), *k = random3(f, B, TK, D, 2);
     assert_null(attn_nn_dot_product(f->tape, q, k, random3(f, B, TK + 1, D, 3), NULL, 0, NULL));
     assert_int_equal(attn_context_status(f->context), ATTN_ERROR_SHAPE);
     attn_context_clear_error(f->context);
     attn_nn_mask short_mask = {.valid_lens = test_lens(f->tape, 1, lens)};
     assert_null(attn_nn_dot_product(f->tape, q, k, k, &short_mask, 0, NULL));
-    assert_non_null(strstr(attn_context_error(f->context), "valid_lens"));
+    assert_says(f->context, "valid_lens");
 }
 
-int main(void)
-{
-#define TEST(name) cmocka_unit_test_setup_teardown(name, begin, end)
-    const struct CMUnitTest tests[] = {
-        TEST(dot_product_follows_its_formula),
-        TEST(additive_follows_its_formula),
-        TEST(time_major_keys_are_the_same_keys),
-        TEST(multi_head_is_its_heads_side_by_side),
-        TEST(a_length_of_zero_gives_zero_or_the_mean),
-        TEST(lengths_may_differ_by_query),
-        TEST(positions_are_sines_and_cosines),
-        TEST(recurrent_layers_stop_where_sentences_end),
-        TEST(shapes_that_do_not_fit_are_errors),
-        TEST(a_cache_of_another_type_or_width_is_refused),
-        TEST(positions_of_other_queries_or_keys_are_refused),
-        TEST(heads_of_a_size_of_their_own_may_be_any_number),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+#define TEST_PREPARED(name) cmocka_unit_test_setup_teardown(name, begin, end)
+RUN_TESTS(TEST_PREPARED(dot_product_follows_its_formula), TEST_PREPARED(additive_follows_its_formula),
+          TEST_PREPARED(time_major_keys_are_the_same_keys), TEST_PREPARED(multi_head_is_its_heads_side_by_side),
+          TEST_PREPARED(a_length_of_zero_gives_zero_or_the_mean), TEST_PREPARED(lengths_may_differ_by_query),
+          TEST_PREPARED(positions_are_sines_and_cosines), TEST_PREPARED(recurrent_layers_stop_where_sentences_end),
+          TEST_PREPARED(shapes_that_do_not_fit_are_errors), TEST_PREPARED(a_cache_of_another_type_or_width_is_refused),
+          TEST_PREPARED(positions_of_other_queries_or_keys_are_refused),
+          TEST_PREPARED(heads_of_a_size_of_their_own_may_be_any_number))

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  * Layers over images: gradients in double precision, positions by their formulas, blocks that begin as the identity,
  * and what is wrong with bad sizes. */
-#include "support/cmocka.h"
+#include "support/fixture.h"
 #include "support/gradcheck.h"
 #include "support/tensors.h"
 
@@ -55,10 +55,7 @@ static attn_tensor *image(fixture *f, int64_t c, int64_t y, int64_t x)
 /* The error so far names `text`; it is cleared. */
 static void expect_error(fixture *f, attn_status status, const char *text)
 {
-    assert_int_equal(attn_context_status(f->context), status);
-    if (!strstr(attn_context_error(f->context), text))
-        fail_msg("\"%s\" does not say \"%s\"", attn_context_error(f->context), text);
-    attn_context_clear_error(f->context);
+    assert_refused(f->context, attn_context_status(f->context), status, text);
 }
 
 /* ------------------------------------------------------------------------------------------- gradients */
@@ -81,7 +78,6 @@ static attn_tensor *build_attention(attn_tape *t, tensors in, const void *user)
 
 static void gradients_of_attention_over_images(void **state)
 {
-    (void)state;
     attn_nn_image_attention_options o = {.in_channels = 2,
                                          .mid = 4,
                                          .out_channels = 2,
@@ -120,7 +116,6 @@ static attn_tensor *build_non_local(attn_tape *t, tensors in, const void *user)
 
 static void gradients_of_non_local_blocks(void **state)
 {
-    (void)state;
     const gradcheck_input x = {4, {2, 4, 3, 4}}, w = {4, {2, 4, 1, 1}}, c = {1, {4}};
     for (int pairwise = ATTN_PAIRWISE_EMBEDDED; pairwise <= ATTN_PAIRWISE_CONCAT; pairwise++) {
         if (pairwise == ATTN_PAIRWISE_GAUSSIAN) {
@@ -146,7 +141,6 @@ static attn_tensor *build_gaussian(attn_tape *t, tensors in, const void *user)
 
 static void gradients_of_gaussian_non_local_blocks(void **state)
 {
-    (void)state;
     for (int i = 0; i < 2; i++) {
         attn_nn_non_local layer = {.pairwise = ATTN_PAIRWISE_GAUSSIAN, .spatial = 2, .inter = 2, .sub_sample = i};
         gradcheck(2, build_gaussian, &layer, 3, IN({4, {2, 4, 3, 4}}, {4, {2, 4, 1, 1}}, {4, {4, 2, 1, 1}}));
@@ -171,7 +165,6 @@ static attn_tensor *build_generalized(attn_tape *t, tensors in, const void *user
 
 static void gradients_of_generalized_attention(void **state)
 {
-    (void)state;
     attn_nn_generalized_attention layer = {.factors = 15, .heads = 2, .dim_head = 2, .position_dim = 4, .magnitude = 1};
     const gradcheck_input x = {4, {1, 3, 2, 3}}, w = {4, {4, 3, 1, 1}}, fc = {2, {4, 2}}, b = {1, {4}};
     gradcheck(2, build_generalized, &layer, 10, IN(x, w, w, w, {4, {3, 4, 1, 1}}, fc, fc, b, b, {1, {1}}));
@@ -200,7 +193,6 @@ static attn_tensor *build_patches(attn_tape *t, tensors in, const void *user)
 
 static void gradients_of_a_vision_transformer(void **state)
 {
-    (void)state;
     const gradcheck_input w = {2, {4, 4}}, v = {1, {4}};
     gradcheck(2, build_vit_block, NULL, 8, IN({3, {2, 3, 4}}, w, w, w, {2, {6, 4}}, {2, {4, 6}}, v, v));
     gradcheck(2, build_patches, NULL, 3, IN({4, {2, 2, 5, 4}}, {4, {3, 2, 2, 2}}, {1, {3}}));
@@ -335,21 +327,10 @@ static void bad_sizes_are_errors(void **state)
     expect_error(f, ATTN_ERROR_SHAPE, "at least 4 x 4");
 }
 
-int main(void)
-{
-#define TEST(name) cmocka_unit_test_setup_teardown(name, begin, end)
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(gradients_of_attention_over_images),
-        cmocka_unit_test(gradients_of_non_local_blocks),
-        cmocka_unit_test(gradients_of_gaussian_non_local_blocks),
-        cmocka_unit_test(gradients_of_generalized_attention),
-        cmocka_unit_test(gradients_of_a_vision_transformer),
-        TEST(patches_are_a_convolution),
-        TEST(non_local_blocks_begin_as_the_identity),
-        TEST(concatenation_builds_no_pairs),
-        TEST(sines_count_what_is_not_padding),
-        TEST(learned_positions_put_columns_first),
-        TEST(bad_sizes_are_errors),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+#define TEST_PREPARED(name) cmocka_unit_test_setup_teardown(name, begin, end)
+RUN_TESTS(TEST(gradients_of_attention_over_images), TEST(gradients_of_non_local_blocks),
+          TEST(gradients_of_gaussian_non_local_blocks), TEST(gradients_of_generalized_attention),
+          TEST(gradients_of_a_vision_transformer), TEST_PREPARED(patches_are_a_convolution),
+          TEST_PREPARED(non_local_blocks_begin_as_the_identity), TEST_PREPARED(concatenation_builds_no_pairs),
+          TEST_PREPARED(sines_count_what_is_not_padding), TEST_PREPARED(learned_positions_put_columns_first),
+          TEST_PREPARED(bad_sizes_are_errors))

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  * .npz files: those of tests/data/npz, damaged ones, and what no archive may do. */
-#include "support/cmocka.h"
+#include "support/fixture.h"
 #include "support/faults.h"
 #include "support/guard.h"
 
@@ -16,8 +16,7 @@ static void check_file(const char *path)
     attn_context *c = NULL;
     attn_context_create(&c, NULL);
     attn_named_list list = {.context = c, .owns = true};
-    if (attn_weights_read(&list, path, NULL, NULL, NULL) != ATTN_OK)
-        fail_msg("%s", attn_context_error(c));
+    assert_ok(c, attn_weights_read(&list, path, NULL, NULL, NULL));
     assert_int_equal(list.n, 4);
     const attn_tensor *w = attn_named_find(&list, "encoder_l1_self_Wq"), *half = attn_named_find(&list, "half");
     const attn_tensor *columns = attn_named_find(&list, "columns"), *text = attn_named_find(&list, "special:model.yml");
@@ -36,7 +35,6 @@ static void check_file(const char *path)
 
 static void both_kinds_are_read(void **state)
 {
-    (void)state;
     check_file(stored);
     check_file(deflated);
 }
@@ -68,7 +66,6 @@ static attn_status parse(const uint8_t *data, size_t size, char error[512])
 /* Cut off anywhere, or one byte changed: refused or read, never past the end. */
 static void damage_never_harms(void **state)
 {
-    (void)state;
     uint8_t bytes[4096];
     size_t size = read_bytes(deflated, bytes, sizeof bytes);
     for (size_t n = 0; n < size; n++) {
@@ -89,7 +86,6 @@ static void damage_never_harms(void **state)
 /* A member's error names the member; a .npz with what is no array says what was passed over. */
 static void errors_name_the_member(void **state)
 {
-    (void)state;
     uint8_t bytes[4096];
     char error[512];
     size_t size = read_bytes("tests/data/npz/objects.npz", bytes, sizeof bytes);
@@ -113,17 +109,8 @@ static attn_status read_file(attn_context *c, void *user)
 
 static void every_allocation_may_fail(void **state)
 {
-    (void)state;
     assert_true(faults_try_all(read_file, (void *)(uintptr_t)deflated) > 10);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(both_kinds_are_read),
-        cmocka_unit_test(damage_never_harms),
-        cmocka_unit_test(errors_name_the_member),
-        cmocka_unit_test(every_allocation_may_fail),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+RUN_TESTS(TEST(both_kinds_are_read), TEST(damage_never_harms), TEST(errors_name_the_member),
+          TEST(every_allocation_may_fail))

@@ -190,7 +190,6 @@ static void each_layer(const float *x, const float *w, const float *g)
 
 static void linear_layers(void **state)
 {
-    (void)state;
     begin();
     float *x = numbers(MOST * 1030, 1), *w = numbers(300 * 1030, 2), *g = numbers(MOST * 300, 3);
     each_layer(x, w, g);
@@ -214,7 +213,6 @@ static void any_threads(const char *what, const product *p, const int64_t size[3
 
 static void linear_threads(void **state)
 {
-    (void)state;
     begin();
     float *x = numbers(MOST * 1030, 1), *w = numbers(300 * 1030, 2), *g = numbers(MOST * 300, 3);
     for (int i = 0; i < DEPTHS * WIDTHS * COUNTS; i += 5) {
@@ -267,7 +265,6 @@ static void products(void **state)
 {
     static const int64_t sizes[][3] = {{1, 33, 64},    {7, 16, 300},    {33, 64, 17},   {64, 64, 64},
                                        {97, 131, 197}, {128, 128, 256}, {197, 197, 64}, {197, 64, 197}};
-    (void)state;
     begin();
     float *a = numbers(BATCH * 200 * 300, 1), *b = numbers(BATCH * 200 * 300, 2), *g = numbers(BATCH * 200 * 200, 3);
     for (int i = 0; i < 4 * 8; i++) {
@@ -322,7 +319,6 @@ static void convolutions(void **state)
                                    {64, 64, 3, 1, 1, 1}, {64, 128, 1, 1, 0, 1}, {64, 64, 3, 2, 1, 1},
                                    {8, 8, 3, 1, 1, 8},   {6, 18, 5, 2, 1, 6},   {32, 32, 3, 1, 1, 4},
                                    {5, 7, 2, 1, 0, 1},   {3, 48, 7, 7, 0, 1}};
-    (void)state;
     begin();
     float *x = numbers(PICTURES * 64 * SIDE * SIDE, 1), *w = numbers(128 * 64 * 9, 2);
     float *g = numbers(PICTURES * 128 * SIDE * SIDE, 3);
@@ -405,7 +401,6 @@ static void check_attention(int64_t tokens, int64_t dim, const float *q, const f
 static void attention(void **state)
 {
     static const int64_t tokens[] = {1, 7, 16, 33, 64, 129, 197}, dims[] = {8, 32, 64, 128};
-    (void)state;
     begin();
     const int64_t n = PICTURES * (MOST_TOKENS + 60) * HEADS * MOST_DIM;
     float *q = numbers(n, 1), *k = numbers(n, 2), *v = numbers(n, 3);
@@ -467,7 +462,6 @@ static void check_padding(int64_t tokens, int64_t dim, const float *const x[4])
 static void padding(void **state)
 {
     static const int64_t tokens[] = {1, 7, 33, 64, 95, 129, 197}, dims[] = {8, 32, 64, 128};
-    (void)state;
     begin();
     const int64_t n = PICTURES * (MOST_TOKENS + 60) * HEADS * MOST_DIM;
     float *x[4];
@@ -547,7 +541,6 @@ static void check_packed(attn_dtype dtype, int64_t in, int64_t out, int nthreads
 
 static void packed_weights_give_the_same_bits(void **state)
 {
-    (void)state;
     for (int t = 0; t < 3; t++) {
         check_packed(ATTN_F32, 300, 131, threads[t]);
         check_packed(ATTN_F32, 512, 40, threads[t]);
@@ -555,16 +548,5 @@ static void packed_weights_give_the_same_bits(void **state)
     }
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(packed_weights_give_the_same_bits),
-        cmocka_unit_test(linear_layers),
-        cmocka_unit_test(linear_threads),
-        cmocka_unit_test(products),
-        cmocka_unit_test(convolutions),
-        cmocka_unit_test(attention),
-        cmocka_unit_test(padding),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+RUN_TESTS(TEST(packed_weights_give_the_same_bits), TEST(linear_layers), TEST(linear_threads), TEST(products),
+          TEST(convolutions), TEST(attention), TEST(padding))

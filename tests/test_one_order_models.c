@@ -272,19 +272,16 @@ static void check(void (*run)(int threads, bool together, said *to), bool batche
 
 static void a_sentence(void **state)
 {
-    (void)state;
     check(translator, false);
 }
 
 static void a_translation(void **state)
 {
-    (void)state;
     check(translation, false);
 }
 
 static void padded_examples(void **state)
 {
-    (void)state;
     reproducible = true;
     check(translator, true);
     check(translation, true);
@@ -294,27 +291,18 @@ static void padded_examples(void **state)
 
 static void a_picture(void **state)
 {
-    (void)state;
     check(vit, true);
 }
 
 static void an_alignment(void **state)
 {
-    (void)state;
     check(msa_transformer, false);
 }
 
 static void an_image_of_integers(void **state)
 {
-    (void)state;
     check(axial_transformer, true);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_sentence),   cmocka_unit_test(a_translation),        cmocka_unit_test(a_picture),
-        cmocka_unit_test(an_alignment), cmocka_unit_test(an_image_of_integers), cmocka_unit_test(padded_examples),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+RUN_TESTS(TEST(a_sentence), TEST(a_translation), TEST(a_picture), TEST(an_alignment), TEST(an_image_of_integers),
+          TEST(padded_examples))

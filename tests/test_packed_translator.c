@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  * attn_translator_pack_weights: the same translations and scores to the bit, less memory, and a model whose errors name
  * what it cannot do any more. */
-#include "support/cmocka.h"
+#include "support/fixture.h"
 
 #include "attn/convert.h"
 #include "attn/translate.h"
@@ -61,8 +61,7 @@ static trained train(const char *kind, const char *tie)
     assert_int_equal(attn_translator_settings(&settings, t.c, given), ATTN_OK);
     attn_translator_job job = {
         .data = {.text = text, .size = strlen(text)}, .directory = t.directory, .settings = settings};
-    if (attn_translator_train(t.c, &job) != ATTN_OK)
-        fail_msg("%s", attn_context_error(t.c));
+    assert_ok(t.c, attn_translator_train(t.c, &job));
     attn_config_destroy(settings);
     attn_config_destroy(given);
     free(text);
@@ -103,8 +102,7 @@ typedef struct said {
 static void translate(attn_context *c, attn_translator *t, const attn_translator_options *options, said *to)
 {
     int64_t nbest = options->nbest ? options->nbest : 1;
-    if (attn_translator_translate(t, lines, LINES, options, to->results) != ATTN_OK)
-        fail_msg("%s", attn_context_error(c));
+    assert_ok(c, attn_translator_translate(t, lines, LINES, options, to->results));
     for (int64_t i = LINES * nbest; i < LINES * NBEST; i++)
         to->results[i] = (attn_translation){0};
 }
@@ -170,8 +168,7 @@ static void same_results_with(const char *kind, const char *tie)
             assert_int_equal(attn_translator_load(&plain, c, f.directory, NULL), ATTN_OK);
             assert_int_equal(attn_translator_load(&packed, d, f.directory, NULL), ATTN_OK);
             for (int i = 0; i < 2; i++)
-                if (attn_translator_pack_weights(packed) != ATTN_OK)
-                    fail_msg("%s", attn_context_error(d));
+                assert_ok(d, attn_translator_pack_weights(packed));
             assert_same_searches(c, plain, d, packed, pairs);
             attn_translator_destroy(plain);
             attn_translator_destroy(packed);
@@ -185,19 +182,16 @@ static void same_results_with(const char *kind, const char *tie)
 
 static void translations_of_a_transformer_stay(void **state)
 {
-    (void)state;
     same_results_with("transformer", "none");
 }
 
 static void translations_with_tied_tables_stay(void **state)
 {
-    (void)state;
     same_results_with("transformer", "decoder");
 }
 
 static void translations_of_a_recurrent_model_stay(void **state)
 {
-    (void)state;
     same_results_with("bahdanau", NULL);
 }
 
@@ -216,7 +210,6 @@ static attn_tensor *weight_of(attn_translator *t, bool taken)
 
 static void packed_weights_take_the_place_of_the_others(void **state)
 {
-    (void)state;
     trained f = train("transformer", "decoder");
     counted memory = {0};
     attn_context *c;
@@ -238,22 +231,20 @@ static void packed_weights_take_the_place_of_the_others(void **state)
 
     attn_tape *tape;
     char path[128];
-    assert_int_equal(attn_model_save(attn_translator_model(t), f.directory), ATTN_ERROR_ARGUMENT);
-    assert_non_null(strstr(attn_context_error(c), "packed the weights"));
+    assert_refused(c, attn_model_save(attn_translator_model(t), f.directory), ATTN_ERROR_ARGUMENT,
+                   "packed the weights");
     snprintf(path, sizeof path, "%s/model.safetensors", f.directory);
-    assert_int_equal(attn_weights_load(all, path, NULL, NULL, NULL), ATTN_ERROR_ARGUMENT);
-    assert_non_null(strstr(attn_context_error(c), "packed the weights"));
+    assert_refused(c, attn_weights_load(all, path, NULL, NULL, NULL), ATTN_ERROR_ARGUMENT, "packed the weights");
     snprintf(path, sizeof path, "%s/one.npy", f.directory);
     assert_int_equal(attn_npy_write(taken, c, path), ATTN_ERROR_ARGUMENT);
     attn_context_clear_error(c);
     assert_int_equal(attn_tape_create(&tape, c), ATTN_OK);
     assert_null(attn_activate(tape, taken, ATTN_ACTIVATION_RELU));
-    assert_non_null(strstr(attn_context_error(c), "packed for inference"));
-    attn_context_clear_error(c);
+    assert_says(c, "packed for inference");
     attn_tape_reset(tape, &(attn_tape_options){.record = true});
     int64_t shape[] = {2, attn_tensor_length(taken, 1)};
     assert_null(attn_linear(tape, attn_tape_tensor(tape, ATTN_F32, 2, shape, NULL), taken, NULL, 0));
-    assert_non_null(strstr(attn_context_error(c), "packed for inference"));
+    assert_says(c, "packed for inference");
     attn_tape_destroy(tape);
     attn_translator_destroy(t);
     attn_context_destroy(c);
@@ -285,21 +276,12 @@ static attn_status load_for_inference(attn_context *c, void *user)
 
 static void without_memory_it_is_only_to_be_destroyed(void **state)
 {
-    (void)state;
     trained f = train("transformer", "all");
     assert_true(faults_try_all(load_and_pack, f.directory) > 0);
     assert_true(faults_try_all(load_for_inference, f.directory) > 0);
     end(&f);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(translations_of_a_transformer_stay),
-        cmocka_unit_test(translations_with_tied_tables_stay),
-        cmocka_unit_test(translations_of_a_recurrent_model_stay),
-        cmocka_unit_test(packed_weights_take_the_place_of_the_others),
-        cmocka_unit_test(without_memory_it_is_only_to_be_destroyed),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+RUN_TESTS(TEST(translations_of_a_transformer_stay), TEST(translations_with_tied_tables_stay),
+          TEST(translations_of_a_recurrent_model_stay), TEST(packed_weights_take_the_place_of_the_others),
+          TEST(without_memory_it_is_only_to_be_destroyed))

@@ -31,7 +31,6 @@ static void check_normalized(const char *text, attn_compat compat, const char *e
 
 static void text_is_prepared(void **state)
 {
-    (void)state;
     check_normalized("Go.", ATTN_COMPAT_NONE, "go .");
     check_normalized("Va\xe2\x80\xaf!", ATTN_COMPAT_NONE, "va !");
     check_normalized("Va\xe2\x80\xaf!", ATTN_COMPAT_D2L, "va !");
@@ -61,7 +60,6 @@ static void text_is_prepared(void **state)
 
 static void a_small_buffer_cuts_and_tells_the_length(void **state)
 {
-    (void)state;
     attn_context *c = new_context();
     char out[4];
     size_t needed;
@@ -77,7 +75,6 @@ static void a_small_buffer_cuts_and_tells_the_length(void **state)
 
 static void invalid_utf8_is_told(void **state)
 {
-    (void)state;
     static const char *const bad[] = {
         "ab\xff", "ab\xc3", "ab\xc0\x80", "ab\xed\xa0\x80", "ab\xf4\x90\x80\x80", "ab\x80", "ab\xf8\x90\x80\x80"};
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
@@ -92,7 +89,6 @@ static void invalid_utf8_is_told(void **state)
 
 static void tokens_are_joined_for_reading(void **state)
 {
-    (void)state;
     char out[64];
     attn_text_detokenize("oui , \xc3\xa7"
                          "a va ! . . .",
@@ -113,7 +109,6 @@ static attn_status parse(attn_pairs **pairs, attn_context *c, const char *text, 
 
 static void pairs_are_read(void **state)
 {
-    (void)state;
     attn_context *c = new_context();
     attn_pairs *pairs;
     assert_int_equal(parse(&pairs, c, "\xef\xbb\xbfGo.\tVa !\r\n\nHi.\tSalut !\tCC-BY\nRun!\tCours\xe2\x80\xaf!", NULL),
@@ -138,7 +133,6 @@ static void pairs_are_read(void **state)
 /* As old spreadsheets write them; LF, CR LF and CR may be mixed. */
 static void lines_may_end_with_cr_alone(void **state)
 {
-    (void)state;
     attn_context *c = new_context();
     attn_pairs *pairs;
     assert_int_equal(parse(&pairs, c, "one\tun\rtwo\tdeux\r\rthree\ttrois\r\nfour\tquatre", NULL), ATTN_OK);
@@ -153,7 +147,6 @@ static void lines_may_end_with_cr_alone(void **state)
 
 static void bad_lines_are_named(void **state)
 {
-    (void)state;
     static const struct {
         const char *text, *error;
     } cases[] = {
@@ -178,7 +171,6 @@ static void bad_lines_are_named(void **state)
 
 static void a_line_of_a_megabyte_is_refused(void **state)
 {
-    (void)state;
     attn_context *c = new_context();
     attn_pairs *pairs;
     size_t size = 1 << 20;
@@ -219,7 +211,6 @@ static int part_of_source(attn_pairs *const parts[3], const char *source)
 
 static void translations_of_a_sentence_stay_together(void **state)
 {
-    (void)state;
     attn_context *c = new_context();
     attn_pairs *all = numbered(c, 3000, 1000), *parts[3], *again[3];
     attn_pairs_split_options options = {.seed = 7, .valid = 0.1, .test = 0.2};
@@ -259,7 +250,6 @@ static void translations_of_a_sentence_stay_together(void **state)
 /* Of 3000 pairs with hashes of their own: 0 is the usual share, a twentieth, and a share below 0 is none. */
 static void shares_below_zero_are_none(void **state)
 {
-    (void)state;
     static const struct {
         double valid, test;
         int64_t least[3], most[3];
@@ -297,7 +287,6 @@ static attn_status read_and_split(attn_context *c, void *user)
 
 static void every_allocation_may_fail(void **state)
 {
-    (void)state;
     assert_true(faults_try_all(read_and_split, NULL) >= 5);
 }
 
@@ -305,7 +294,6 @@ static void every_allocation_may_fail(void **state)
  * order. */
 static void pairs_are_filtered_and_mixed(void **state)
 {
-    (void)state;
     static const char text[] =
         "a b\tx y\na b\tx z\na b\tx y\nab\t\xc3\xa9\xc3\xa9\xc3\xa9\xc3\xa9\nab\tabcde\na b\tx y\n";
     attn_context *c = new_context();
@@ -336,21 +324,8 @@ static void pairs_are_filtered_and_mixed(void **state)
     attn_context_destroy(c);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(text_is_prepared),
-        cmocka_unit_test(a_small_buffer_cuts_and_tells_the_length),
-        cmocka_unit_test(invalid_utf8_is_told),
-        cmocka_unit_test(tokens_are_joined_for_reading),
-        cmocka_unit_test(pairs_are_read),
-        cmocka_unit_test(lines_may_end_with_cr_alone),
-        cmocka_unit_test(bad_lines_are_named),
-        cmocka_unit_test(a_line_of_a_megabyte_is_refused),
-        cmocka_unit_test(translations_of_a_sentence_stay_together),
-        cmocka_unit_test(shares_below_zero_are_none),
-        cmocka_unit_test(pairs_are_filtered_and_mixed),
-        cmocka_unit_test(every_allocation_may_fail),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+RUN_TESTS(TEST(text_is_prepared), TEST(a_small_buffer_cuts_and_tells_the_length), TEST(invalid_utf8_is_told),
+          TEST(tokens_are_joined_for_reading), TEST(pairs_are_read), TEST(lines_may_end_with_cr_alone),
+          TEST(bad_lines_are_named), TEST(a_line_of_a_megabyte_is_refused),
+          TEST(translations_of_a_sentence_stay_together), TEST(shares_below_zero_are_none),
+          TEST(pairs_are_filtered_and_mixed), TEST(every_allocation_may_fail))

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  * Pictures have their format's form, show what they are given, and refuse what cannot be drawn.  To look at them:
  * `ATTN_PLOT_DIR=out build/tests/test_plot` leaves them there. */
-#include "support/cmocka.h"
+#include "support/fixture.h"
 
 #include "attn/plot.h"
 
@@ -53,12 +53,10 @@ static attn_heatmaps example(attn_panel panels[8], float values[8][36], attn_pan
 
 static void heatmaps_render_in_every_format(void **state)
 {
-    (void)state;
     static const struct {
         const char *path, *magic;
     } formats[] = {{"maps.png", "\x89PNG"}, {"maps.svg", "<?xml"}, {"maps.PDF", "%PDF"}};
-    attn_context *context;
-    attn_context_create(&context, NULL);
+    attn_context *context = *state;
     attn_panel panels[8];
     attn_panel_row rows[2];
     float values[8][36];
@@ -75,7 +73,6 @@ static void heatmaps_render_in_every_format(void **state)
     size_t held;
     attn_context_memory(context, &held, NULL, NULL);
     assert_int_equal(held, 0);
-    attn_context_destroy(context);
 }
 
 /* Width and height of an SVG's first element, in points. */
@@ -92,9 +89,7 @@ static void size_of(const attn_bytes *svg, double *width, double *height)
 /* 24 layers of 4 heads: a page of several columns, which holds every panel. */
 static void many_layers_fold_into_columns(void **state)
 {
-    (void)state;
-    attn_context *context;
-    attn_context_create(&context, NULL);
+    attn_context *context = *state;
     attn_panel panels[8];
     attn_panel_row rows[24];
     float values[8][36];
@@ -117,15 +112,12 @@ static void many_layers_fold_into_columns(void **state)
     size_of(&picture, &width, &height);
     assert_true(width == narrow && height == low);
     attn_bytes_free(context, &picture);
-    attn_context_destroy(context);
 }
 
 /* Rows of two heights: the second half is the taller one, and still two columns hold all. */
 static void columns_are_no_more_than_the_page_needs(void **state)
 {
-    (void)state;
-    attn_context *context;
-    attn_context_create(&context, NULL);
+    attn_context *context = *state;
     attn_panel panels[8], tall[4];
     attn_panel_row rows[6];
     float values[8][36], more[10 * 6] = {0};
@@ -146,7 +138,6 @@ static void columns_are_no_more_than_the_page_needs(void **state)
     assert_int_equal(attn_heatmaps_render(&picture, context, &maps, ATTN_PLOT_SVG), ATTN_OK);
     size_of(&picture, &width, &height);
     attn_bytes_free(context, &picture);
-    attn_context_destroy(context);
     assert_true(width > 1.5 * one && width < 2.5 * one);
 }
 
@@ -166,9 +157,7 @@ static void draw_first_label(attn_bytes *picture, attn_context *context, const c
 /* U+10FFFD is a private character: no font has it, and every font would show the same box for it. */
 static void what_no_font_has_is_its_code_point(void **state)
 {
-    (void)state;
-    attn_context *context;
-    attn_context_create(&context, NULL);
+    attn_context *context = *state;
     attn_bytes one, another, spelt;
     draw_first_label(&one, context, "\xF4\x8F\xBF\xBD");
     draw_first_label(&another, context, "\xF4\x8F\xBF\xBC");
@@ -179,15 +168,12 @@ static void what_no_font_has_is_its_code_point(void **state)
     attn_bytes_free(context, &one);
     attn_bytes_free(context, &another);
     attn_bytes_free(context, &spelt);
-    attn_context_destroy(context);
 }
 
 /* U+FFFE is valid UTF-8, and cairo takes it for none. */
 static void noncharacters_are_their_code_points(void **state)
 {
-    (void)state;
-    attn_context *context;
-    attn_context_create(&context, NULL);
+    attn_context *context = *state;
     attn_bytes one, spelt;
     draw_first_label(&one, context, "a\xEF\xBF\xBE");
     draw_first_label(&spelt, context, "a U+FFFE ");
@@ -195,15 +181,12 @@ static void noncharacters_are_their_code_points(void **state)
     assert_memory_equal(one.data, spelt.data, one.size);
     attn_bytes_free(context, &one);
     attn_bytes_free(context, &spelt);
-    attn_context_destroy(context);
 }
 
 /* The page holds what the picture shows: two maps of one layer, four heads each, and their weights. */
 static void heatmaps_render_as_a_page(void **state)
 {
-    (void)state;
-    attn_context *context;
-    attn_context_create(&context, NULL);
+    attn_context *context = *state;
     attn_panel panels[8];
     attn_panel_row rows[2];
     float values[8][36];
@@ -230,20 +213,17 @@ static void heatmaps_render_as_a_page(void **state)
     attn_bytes_free(context, &page);
     attn_curves curves = {.n = 0};
     assert_true(attn_curves_render(&page, context, &curves, ATTN_PLOT_HTML) != ATTN_OK);
-    attn_context_destroy(context);
 }
 
 /* A picture of 2 x 2 dots with three kinds of maps over it. */
 static void pictures_are_explored(void **state)
 {
-    (void)state;
     static const unsigned char png[] = {
         0x89, 'P',  'N',  'G',  13,  10,  26,  10,   0,    0,    0,    13,  'I',  'H',  'D',  'R',  0,
         0,    0,    1,    0,    0,   0,   1,   8,    0,    0,    0,    0,   0x3a, 0x7e, 0x9b, 0x55, 0,
         0,    0,    10,   'I',  'D', 'A', 'T', 0x78, 0x9c, 0x63, 0x68, 0,   0,    0,    0x82, 0,    0x81,
         0x77, 0xcd, 0x72, 0xb6, 0,   0,   0,   0,    'I',  'E',  'N',  'D', 0xae, 0x42, 0x60, 0x82};
-    attn_context *context;
-    attn_context_create(&context, NULL);
+    attn_context *context = *state;
     /* Query q of the 12 cells looks at its window's tap k with k / 36; a token and 4 cells at each other; a cross. */
     float window[2][12 * 9], tokens[5 * 5], cross[12 * 7];
     for (int i = 0; i < 12 * 9; i++)
@@ -285,8 +265,7 @@ static void pictures_are_explored(void **state)
                               .grid_rows = 3,
                               .grid_cols = 4};
     attn_bytes page;
-    if (attn_explorer_render(&page, context, &explorer) != ATTN_OK)
-        fail_msg("%s", attn_context_error(context));
+    assert_ok(context, attn_explorer_render(&page, context, &explorer));
     assert_int_equal(count(&page, "\"grid\":[3,4,3,3],\"where\":\"window\""), 1);
     assert_int_equal(count(&page, "\"grid\":[2,2,2,2],\"where\":\"places\",\"before\":\"class token\""), 1);
     assert_int_equal(count(&page, "\"grid\":[3,4,3,4],\"where\":\"cross\""), 1);
@@ -294,18 +273,14 @@ static void pictures_are_explored(void **state)
     keep(&page, "picture.html");
     attn_bytes_free(context, &page);
     maps[0].cols = 8; /* no window of 3 x 3 */
-    assert_int_equal(attn_explorer_render(&page, context, &explorer), ATTN_ERROR_ARGUMENT);
-    assert_non_null(
-        strstr(attn_context_error(context), "12 x 8 weights for queries on a grid of 3 x 4, each with 9 keys"));
-    attn_context_destroy(context);
+    assert_refused(context, attn_explorer_render(&page, context, &explorer), ATTN_ERROR_ARGUMENT,
+                   "12 x 8 weights for queries on a grid of 3 x 4, each with 9 keys");
 }
 
 /* The largest weight is told, also of a map without one; the query is framed twice, white and blue. */
 static void overlays_render(void **state)
 {
-    (void)state;
-    attn_context *context;
-    attn_context_create(&context, NULL);
+    attn_context *context = *state;
     static const unsigned char grey[4] = {0, 80, 160, 255};
     static const float weights[6] = {0, 0.25f, 0.125f, NAN, 0, 0.0625f};
     attn_overlay panels[] = {
@@ -343,14 +318,11 @@ static void overlays_render(void **state)
     attn_bytes_free(context, &picture);
     panels[0].rows = 0;
     assert_int_equal(attn_overlays_render(&picture, context, &overlays, ATTN_PLOT_PNG), ATTN_ERROR_ARGUMENT);
-    attn_context_destroy(context);
 }
 
 static void curves_render(void **state)
 {
-    (void)state;
-    attn_context *context;
-    attn_context_create(&context, NULL);
+    attn_context *context = *state;
     double x[30], train[30], valid[30];
     for (int i = 0; i < 30; i++) {
         x[i] = i + 1;
@@ -365,7 +337,6 @@ static void curves_render(void **state)
     attn_bytes_free(context, &picture);
     curves.n = 0;
     assert_int_equal(attn_curves_render(&picture, context, &curves, ATTN_PLOT_PNG), ATTN_ERROR_ARGUMENT);
-    attn_context_destroy(context);
 }
 
 /* Crosses alone are drawn with lines of this width, which cairo before and after 1.18 writes in two ways. */
@@ -378,9 +349,7 @@ static int64_t crosses(const attn_bytes *picture)
  * which does not: one cross more strokes two lines more. */
 static void contacts_render(void **state)
 {
-    (void)state;
-    attn_context *context;
-    attn_context_create(&context, NULL);
+    attn_context *context = *state;
     float probabilities[25], distances[25];
     for (int i = 0; i < 25; i++) {
         probabilities[i] = 0.1f;
@@ -407,49 +376,32 @@ static void contacts_render(void **state)
     assert_int_equal(attn_contact_map_render(&one, context, &map, ATTN_PLOT_PNG), ATTN_ERROR_ARGUMENT);
     map.n = 4097;
     assert_int_equal(attn_contact_map_render(&one, context, &map, ATTN_PLOT_PNG), ATTN_ERROR_ARGUMENT);
-    attn_context_destroy(context);
 }
 
 static void what_cannot_be_drawn_is_refused(void **state)
 {
-    (void)state;
-    attn_context *context;
-    attn_context_create(&context, NULL);
+    attn_context *context = *state;
     attn_bytes picture;
     attn_plot_format format;
-    assert_int_equal(attn_plot_format_from_path(&format, context, "maps.gif"), ATTN_ERROR_ARGUMENT);
-    assert_non_null(strstr(attn_context_error(context), "maps.gif"));
-    attn_context_clear_error(context);
+    assert_refused(context, attn_plot_format_from_path(&format, context, "maps.gif"), ATTN_ERROR_ARGUMENT, "maps.gif");
     attn_heatmaps none = {0};
     assert_int_equal(attn_heatmaps_render(&picture, context, &none, ATTN_PLOT_SVG), ATTN_ERROR_ARGUMENT);
     float one = 1;
     attn_panel panel = {NULL, 1, 5000, &one};
     attn_panel_row row = {.n = 1, .panels = &panel};
     attn_context_clear_error(context);
-    assert_int_equal(attn_heatmaps_render(&picture, context, &(attn_heatmaps){.n = 1, .rows = &row}, ATTN_PLOT_SVG),
-                     ATTN_ERROR_ARGUMENT);
-    assert_non_null(strstr(attn_context_error(context), "5000"));
+    assert_refused(context,
+                   attn_heatmaps_render(&picture, context, &(attn_heatmaps){.n = 1, .rows = &row}, ATTN_PLOT_SVG),
+                   ATTN_ERROR_ARGUMENT, "5000");
     attn_context_clear_error(context);
     panel = (attn_panel){"\xff\xfe", 1, 1, &one};
     assert_int_equal(attn_heatmaps_render(&picture, context, &(attn_heatmaps){.n = 1, .rows = &row}, ATTN_PLOT_SVG),
                      ATTN_ERROR_ARGUMENT);
-    attn_context_destroy(context);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(heatmaps_render_in_every_format),
-        cmocka_unit_test(many_layers_fold_into_columns),
-        cmocka_unit_test(columns_are_no_more_than_the_page_needs),
-        cmocka_unit_test(what_no_font_has_is_its_code_point),
-        cmocka_unit_test(noncharacters_are_their_code_points),
-        cmocka_unit_test(heatmaps_render_as_a_page),
-        cmocka_unit_test(pictures_are_explored),
-        cmocka_unit_test(overlays_render),
-        cmocka_unit_test(curves_render),
-        cmocka_unit_test(contacts_render),
-        cmocka_unit_test(what_cannot_be_drawn_is_refused),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+RUN_TESTS(TEST_WITH_CONTEXT(heatmaps_render_in_every_format), TEST_WITH_CONTEXT(many_layers_fold_into_columns),
+          TEST_WITH_CONTEXT(columns_are_no_more_than_the_page_needs),
+          TEST_WITH_CONTEXT(what_no_font_has_is_its_code_point), TEST_WITH_CONTEXT(noncharacters_are_their_code_points),
+          TEST_WITH_CONTEXT(heatmaps_render_as_a_page), TEST_WITH_CONTEXT(pictures_are_explored),
+          TEST_WITH_CONTEXT(overlays_render), TEST_WITH_CONTEXT(curves_render), TEST_WITH_CONTEXT(contacts_render),
+          TEST_WITH_CONTEXT(what_cannot_be_drawn_is_refused))

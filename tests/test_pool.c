@@ -73,7 +73,6 @@ static bool loops_are_right(int threads, int64_t items)
 
 static void every_item_runs_once(void **state)
 {
-    (void)state;
     static const int64_t items[] = {0, 1, 2, 3, 7, 64, 65, ITEMS};
     for (int threads = 1; threads <= MOST; threads++)
         for (size_t i = 0; i < sizeof items / sizeof *items; i++)
@@ -101,7 +100,6 @@ static void meet(void *user, int64_t item, int thread)
 
 static void as_many_threads_come_as_are_asked_for(void **state)
 {
-    (void)state;
     for (int threads = 2; threads <= MOST; threads += 3) {
         meeting m = {.expected = threads};
         double begin = seconds();
@@ -140,7 +138,6 @@ static void look_at_threads(conditions *c)
 
 static void threads_take_no_signals_and_round_as_the_caller(void **state)
 {
-    (void)state;
     conditions c;
     look_at_threads(&c);
     assert_int_equal(c.items, MOST);
@@ -201,7 +198,6 @@ static bool nest(int expected)
 
 static void nested_regions_run_on_their_items_thread(void **state)
 {
-    (void)state;
     assert_true(nest(3));
     assert_false(attn__pool_inside());
 }
@@ -220,7 +216,6 @@ static void *repeat_loops(void *user)
 
 static void application_threads_share_the_pool(void **state)
 {
-    (void)state;
     pthread_t threads[MOST];
     bool right[MOST] = {false};
     for (int i = 0; i < MOST; i++)
@@ -254,7 +249,6 @@ static void *hold_the_pool(void *user)
 /* A region whose caller finds no worker free is done by its caller. */
 static void who_finds_no_worker_free_works_alone(void **state)
 {
-    (void)state;
     holding h = {.meeting.expected = MOST};
     pthread_t holder;
     assert_int_equal(pthread_create(&holder, NULL, hold_the_pool, &h), 0);
@@ -280,7 +274,6 @@ static double cpu_seconds(void)
 
 static void idle_threads_sleep(void **state)
 {
-    (void)state;
     meeting m = {.expected = MOST};
     attn__parallel_items(MOST, MOST, meet, &m);
     rest(0.1);
@@ -289,16 +282,7 @@ static void idle_threads_sleep(void **state)
     assert_true(cpu_seconds() - begin < 0.05); /* a sanitizer has a thread of its own */
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_item_runs_once),
-        cmocka_unit_test(as_many_threads_come_as_are_asked_for),
-        cmocka_unit_test(threads_take_no_signals_and_round_as_the_caller),
-        cmocka_unit_test(nested_regions_run_on_their_items_thread),
-        cmocka_unit_test(application_threads_share_the_pool),
-        cmocka_unit_test(who_finds_no_worker_free_works_alone),
-        cmocka_unit_test(idle_threads_sleep),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+RUN_TESTS(TEST(every_item_runs_once), TEST(as_many_threads_come_as_are_asked_for),
+          TEST(threads_take_no_signals_and_round_as_the_caller), TEST(nested_regions_run_on_their_items_thread),
+          TEST(application_threads_share_the_pool), TEST(who_finds_no_worker_free_works_alone),
+          TEST(idle_threads_sleep))

@@ -101,7 +101,6 @@ static bool child_forks_again(void)
 
 static void a_child_makes_its_own_threads(void **state)
 {
-    (void)state;
     assert_true(child_has_threads());
     assert_int_equal(in_child(child_has_threads), 0);
     assert_int_equal(in_child(child_forks_again), 0);
@@ -120,7 +119,6 @@ static void *keep_busy(void *user)
 
 static void a_fork_while_others_are_in_regions(void **state)
 {
-    (void)state;
     if (SANITIZED) /* their allocators' locks stay taken in a child where another thread held them at the fork */
         skip();
     pthread_t threads[2];
@@ -177,7 +175,6 @@ static bool child_attends_the_same(void)
 
 static void a_child_attends_as_its_parent(void **state)
 {
-    (void)state;
     assert_true(attend(&parents));
     for (int i = 0; i < 3; i++)
         assert_int_equal(in_child(child_attends_the_same), 0);
@@ -250,7 +247,6 @@ static bool child_with_two(void)
 
 static void fewer_threads_do_all_the_work(void **state)
 {
-    (void)state;
     if (SANITIZED || address_space() == 0)
         skip();
     assert_int_equal(in_child(child_with_none), 0);
@@ -282,7 +278,6 @@ static bool child_on_one_core(void)
 
 static void the_affinity_mask_is_the_default(void **state)
 {
-    (void)state;
     unsetenv("ATTN_THREADS");
     unsetenv("OMP_NUM_THREADS");
     assert_int_equal(in_child(child_on_one_core), 0);
@@ -326,7 +321,6 @@ static void remove_root(const char *root)
 static void quotas_of_version_2(void **state)
 {
     char root[64];
-    (void)state;
     make_root(root);
     assert_int_equal(attn__cgroup_cores(root), 0);
     assert_int_equal(cores_after(root, "proc/self/cgroup", "0::/a/b\n"), 0);
@@ -346,7 +340,6 @@ static void quotas_of_version_2(void **state)
 static void quotas_of_version_1(void **state)
 {
     char root[64];
-    (void)state;
     make_root(root);
     put(root, "proc/self/cgroup", "5:cpuset:/a\n4:cpu,cpuacct:/docker/x\n1:name=systemd:/\n");
     put(root, "sys/fs/cgroup/cpu,cpuacct/cpu.cfs_period_us", "100000\n");
@@ -363,13 +356,7 @@ static void quotas_of_version_1(void **state)
     remove_root(root);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(fewer_threads_do_all_the_work), /* first: a child uses the stacks of its parent's threads again */
-        cmocka_unit_test(a_child_makes_its_own_threads), cmocka_unit_test(a_fork_while_others_are_in_regions),
-        cmocka_unit_test(a_child_attends_as_its_parent), cmocka_unit_test(the_affinity_mask_is_the_default),
-        cmocka_unit_test(quotas_of_version_2),           cmocka_unit_test(quotas_of_version_1),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+/* fewer_threads_do_all_the_work comes first: a child uses the stacks of its parent's threads again. */
+RUN_TESTS(TEST(fewer_threads_do_all_the_work), TEST(a_child_makes_its_own_threads),
+          TEST(a_fork_while_others_are_in_regions), TEST(a_child_attends_as_its_parent),
+          TEST(the_affinity_mask_is_the_default), TEST(quotas_of_version_2), TEST(quotas_of_version_1))

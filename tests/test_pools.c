@@ -119,7 +119,6 @@ static void is_right(const attn__window_grid *g, bool is_double, bool largest, b
 
 static void windows_of_many_kinds(void **state)
 {
-    (void)state;
     static const struct {
         int64_t in[3], kernel[3], stride[3], padding[3];
     } kinds[] = {
@@ -141,10 +140,4 @@ static void windows_of_many_kinds(void **state)
     }
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(windows_of_many_kinds),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+RUN_TESTS(TEST(windows_of_many_kinds))

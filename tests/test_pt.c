@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  * PyTorch's files: those of tests/data/pt, damaged ones, and hostile pickles. */
-#include "support/cmocka.h"
+#include "support/fixture.h"
 #include "support/faults.h"
 #include "support/guard.h"
 
@@ -35,15 +35,12 @@ static const float turned[12] = {0, 3, 6, 9, 1, 4, 7, 10, 2, 5, 8, 11};
 
 static void a_nested_file_is_read(void **state)
 {
-    (void)state;
-    attn_context *c = NULL;
-    attn_context_create(&c, NULL);
+    attn_context *c = *state;
     attn_named_list list = {.context = c, .owns = true};
     attn_config *args;
     attn_bytes report;
     attn_config_create(&args, c);
-    if (attn_weights_read(&list, nested, NULL, args, &report) != ATTN_OK)
-        fail_msg("%s", attn_context_error(c));
+    assert_ok(c, attn_weights_read(&list, nested, NULL, args, &report));
     assert_int_equal(list.n, 15);
     check_floats(&list, "model.weight", 12, counted);
     check_floats(&list, "model.transposed", 12, turned);
@@ -74,40 +71,32 @@ static void a_nested_file_is_read(void **state)
     attn_bytes_free(c, &report);
     attn_named_clear(&list);
     attn_config_destroy(args);
-    attn_context_destroy(c);
 }
 
 static void the_older_form_is_read(void **state)
 {
-    (void)state;
-    attn_context *c = NULL;
-    attn_context_create(&c, NULL);
+    attn_context *c = *state;
     attn_named_list list = {.context = c, .owns = true};
     attn_config *args;
     attn_config_create(&args, c);
-    if (attn_weights_read(&list, legacy, NULL, args, NULL) != ATTN_OK)
-        fail_msg("%s", attn_context_error(c));
+    assert_ok(c, attn_weights_read(&list, legacy, NULL, args, NULL));
     assert_int_equal(list.n, 2);
     check_floats(&list, "weight", 12, counted);
     check_floats(&list, "transposed", 12, turned);
     assert_int_equal(attn_config_int(args, "n", 0), 3);
     attn_named_clear(&list);
     attn_config_destroy(args);
-    attn_context_destroy(c);
 }
 
 /* A training's checkpoint: other entries than the weights are read or skipped, and none hides what follows it. */
 static void an_old_checkpoint_is_read(void **state)
 {
-    (void)state;
-    attn_context *c = NULL;
-    attn_context_create(&c, NULL);
+    attn_context *c = *state;
     attn_named_list list = {.context = c, .owns = true};
     attn_config *args;
     attn_bytes report;
     attn_config_create(&args, c);
-    if (attn_weights_read(&list, old, NULL, args, &report) != ATTN_OK)
-        fail_msg("%s", attn_context_error(c));
+    assert_ok(c, attn_weights_read(&list, old, NULL, args, &report));
     assert_int_equal(list.n, 5);
     check_floats(&list, "model.embed.weight", 6, counted);
     check_floats(&list, "model.head.weight", 6, counted);
@@ -120,14 +109,13 @@ static void an_old_checkpoint_is_read(void **state)
     attn_bytes_free(c, &report);
     attn_named_clear(&list);
     attn_config_destroy(args);
-    attn_context_destroy(c);
 }
 
 /* Dicts made from pairs as Python 2 wrote them, in lists and in tuples, and from a dict; tensors with attributes; no
  * checksums; another protocol than 2 in the older form. */
 static void other_forms_are_read(void **state)
 {
-    (void)state;
+    attn_context *c = *state;
     static const struct {
         const char *path, *name;
         int64_t n, tensors;
@@ -140,25 +128,20 @@ static void other_forms_are_read(void **state)
         {"tests/data/pt/no_crc.pt", "x", 4, 1, 0},        {"tests/data/pt/protocol4.pt", "x", 4, 1, 0},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        attn_context *c = NULL;
-        attn_context_create(&c, NULL);
+        attn_context_clear_error(c);
         attn_named_list list = {.context = c, .owns = true};
-        if (attn_weights_read(&list, cases[i].path, NULL, NULL, NULL) != ATTN_OK)
-            fail_msg("%s", attn_context_error(c));
+        assert_ok(c, attn_weights_read(&list, cases[i].path, NULL, NULL, NULL));
         assert_int_equal(list.n, cases[i].tensors);
         const float *x = floats(&list, cases[i].name, cases[i].n);
         for (int64_t k = 0; k < cases[i].n; k++)
             assert_true(x[k] == cases[i].first + (float)k);
         attn_named_clear(&list);
-        attn_context_destroy(c);
     }
 }
 
 static void a_state_dict_fills_a_model(void **state)
 {
-    (void)state;
-    attn_context *c = NULL;
-    attn_context_create(&c, NULL);
+    attn_context *c = *state;
     attn_named_list model = {.context = c, .owns = true};
     attn_tensor *weight, *bias;
     attn_tensor_create(&weight, c, ATTN_F32, 2, (const int64_t[]){2, 3});
@@ -169,7 +152,6 @@ static void a_state_dict_fills_a_model(void **state)
     check_floats(&model, "weight", 6, counted);
     assert_true(((const double *)attn_tensor_data(bias))[1] == 1);
     attn_named_clear(&model);
-    attn_context_destroy(c);
 }
 
 /* ---------------------------------------------------------------------------------------------- damage */
@@ -217,7 +199,6 @@ static void damage_file(const char *path, int flip_every)
 
 static void damage_never_harms(void **state)
 {
-    (void)state;
     damage_file("tests/data/pt/linear.pt", 1);
     damage_file(legacy, 1);
 }
@@ -244,7 +225,7 @@ static size_t wrap(uint8_t *out, const char *object, size_t size)
     }
 static void hostile_pickles_are_refused(void **state)
 {
-    (void)state;
+    attn_context *c = *state;
     static const struct {
         const char *object;
         size_t size;
@@ -300,13 +281,9 @@ static void hostile_pickles_are_refused(void **state)
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         uint8_t file[512];
         size_t size = wrap(file, cases[i].object, cases[i].size);
-        attn_context *c = NULL;
-        attn_context_create(&c, NULL);
+        attn_context_clear_error(c);
         attn_named_list list = {.context = c, .owns = true};
-        assert_int_equal(attn_pt_parse(&list, file, size, "f", NULL, NULL, NULL), ATTN_ERROR_FORMAT);
-        if (!strstr(attn_context_error(c), cases[i].error))
-            fail_msg("case %zu: \"%s\" lacks \"%s\"", i, attn_context_error(c), cases[i].error);
-        attn_context_destroy(c);
+        assert_refused(c, attn_pt_parse(&list, file, size, "f", NULL, NULL, NULL), ATTN_ERROR_FORMAT, cases[i].error);
     }
 }
 
@@ -318,8 +295,7 @@ static attn__pickle_node read_number(const char *bytes, size_t size)
     attn__pickle pickle;
     attn__input input = {c, "f", (const uint8_t *)bytes, size};
     size_t offset = 0;
-    if (attn__pickle_read(&pickle, &input, &offset) != ATTN_OK)
-        fail_msg("%s", attn_context_error(c));
+    assert_ok(c, attn__pickle_read(&pickle, &input, &offset));
     assert_int_equal(offset, size);
     attn__pickle_node node = pickle.nodes[pickle.root];
     attn__pickle_clear(&pickle);
@@ -329,7 +305,6 @@ static attn__pickle_node read_number(const char *bytes, size_t size)
 
 static void numbers_have_their_sign(void **state)
 {
-    (void)state;
     static const struct {
         const char *bytes;
         size_t size;
@@ -356,7 +331,6 @@ static void numbers_have_their_sign(void **state)
 /* Numbers 1000, 1001, ... kept by each of the ways, number 0 first; then one is looked up. */
 static void any_of_many_kept_objects_is_found(void **state)
 {
-    (void)state;
     enum { KEPT = 300 };
     static const struct {
         int64_t number;
@@ -381,7 +355,6 @@ static void any_of_many_kept_objects_is_found(void **state)
 /* Shape [2^62, 2^62, 0]: no element, but the strides of such a tensor overflow. */
 static void shapes_that_overflow_are_refused(void **state)
 {
-    (void)state;
     static const char object[] =
         "\x80\x02"
         "ctorch._utils\n_rebuild_tensor_v2\n((X\x07\x00\x00\x00storagectorch\nFloatStorage\nX\x01\x00\x00\x00"
@@ -391,40 +364,33 @@ static void shapes_that_overflow_are_refused(void **state)
     static const char storages[] = "\x80\x02]X\x01\x00\x00\x00"
                                    "0a.\0\0\0\0\0\0\0"; /* one, of no element */
     uint8_t file[512];
-    attn_context *c = NULL;
-    attn_context_create(&c, NULL);
+    attn_context *c = *state;
     attn_named_list list = {.context = c, .owns = true};
     size_t size = wrap(file, object, sizeof object - 1) - 4; /* without its empty list of storages */
     memcpy(file + size, storages, sizeof storages);
-    assert_int_equal(attn_pt_parse(&list, file, size + sizeof storages, "f", NULL, NULL, NULL), ATTN_ERROR_FORMAT);
-    if (!strstr(attn_context_error(c), "its size overflows"))
-        fail_msg("\"%s\"", attn_context_error(c));
-    attn_context_destroy(c);
+    assert_refused(c, attn_pt_parse(&list, file, size + sizeof storages, "f", NULL, NULL, NULL), ATTN_ERROR_FORMAT,
+                   "its size overflows");
 }
 
 /* The file of torch.save for x.conj().imag: the storage of x, and {"neg": True}. */
 static void negated_storages_are_refused(void **state)
 {
-    (void)state;
     static const char object[] =
         "\x80\x02"
         "ctorch._utils\n_rebuild_tensor_v2\n((X\x07\x00\x00\x00storagectorch\nFloatStorage\nX\x01\x00\x00\x00"
         "0X\x03\x00\x00\x00"
         "cpuK\x01tQK\x00))\x89N}X\x03\x00\x00\x00neg\x88stR.";
     uint8_t file[512];
-    attn_context *c = NULL;
-    attn_context_create(&c, NULL);
+    attn_context *c = *state;
     attn_named_list list = {.context = c, .owns = true};
     size_t size = wrap(file, object, sizeof object - 1);
-    assert_int_equal(attn_pt_parse(&list, file, size, "f", NULL, NULL, NULL), ATTN_ERROR_UNSUPPORTED);
-    assert_non_null(strstr(attn_context_error(c), "resolve_neg()"));
-    attn_context_destroy(c);
+    assert_refused(c, attn_pt_parse(&list, file, size, "f", NULL, NULL, NULL), ATTN_ERROR_UNSUPPORTED, "resolve_neg()");
 }
 
 /* A module of PyTorch's, in its older form and in a dict, and a program of TorchScript's. */
 static void whole_modules_are_told_from_weights(void **state)
 {
-    (void)state;
+    attn_context *c = *state;
     static const struct {
         const char *object;
         size_t size;
@@ -444,26 +410,22 @@ static void whole_modules_are_told_from_weights(void **state)
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         uint8_t file[512];
-        attn_context *c = NULL;
-        attn_context_create(&c, NULL);
+        attn_context_clear_error(c);
         attn_named_list list = {.context = c, .owns = true};
         size_t size = wrap(file, cases[i].object, cases[i].size);
         assert_int_equal(attn_weights_parse(&list, file, size, "f", NULL, NULL, NULL), ATTN_ERROR_UNSUPPORTED);
         if (!strstr(attn_context_error(c), cases[i].class) || !strstr(attn_context_error(c), cases[i].help))
             fail_msg("case %zu: \"%s\"", i, attn_context_error(c));
-        attn_context_destroy(c);
     }
 }
 
 /* A call of os.system stays a note. */
 static void nothing_is_ever_called(void **state)
 {
-    (void)state;
     static const char object[] = "\x80\x02"
                                  "cos\nsystem\nX\x12\x00\x00\x00touch /tmp/x-pickl\x85R.";
     uint8_t file[512];
-    attn_context *c = NULL;
-    attn_context_create(&c, NULL);
+    attn_context *c = *state;
     attn_named_list list = {.context = c, .owns = true};
     attn_bytes report;
     assert_int_equal(attn_pt_parse(&list, file, wrap(file, object, sizeof object - 1), "f", NULL, NULL, &report),
@@ -471,13 +433,11 @@ static void nothing_is_ever_called(void **state)
     assert_non_null(strstr(report.data, "passed over"));
     assert_false(attn_file_exists("/tmp/x-pickl"));
     attn_bytes_free(c, &report);
-    attn_context_destroy(c);
 }
 
 /* l0 = [], l1 = [l0, l0], ... : 2^60 leaves in 400 bytes. */
 static void shared_lists_do_not_explode(void **state)
 {
-    (void)state;
     char object[600] = "\x80\x02]q\x01"
                        "0";
     size_t size = 6;
@@ -488,11 +448,10 @@ static void shared_lists_do_not_explode(void **state)
     }
     object[size++] = '.';
     uint8_t file[800];
-    attn_context *c = NULL;
-    attn_context_create(&c, NULL);
+    attn_context *c = *state;
     attn_named_list list = {.context = c, .owns = true};
-    assert_int_equal(attn_pt_parse(&list, file, wrap(file, object, size), "f", NULL, NULL, NULL), ATTN_ERROR_FORMAT);
-    assert_non_null(strstr(attn_context_error(c), "more than a million values"));
+    assert_refused(c, attn_pt_parse(&list, file, wrap(file, object, size), "f", NULL, NULL, NULL), ATTN_ERROR_FORMAT,
+                   "more than a million values");
     /* Nor do the plain values that are kept of them: its keys are looked up one by one. */
     attn_config *plain;
     attn_context_clear_error(c);
@@ -500,7 +459,6 @@ static void shared_lists_do_not_explode(void **state)
     assert_int_equal(attn_pt_parse(&list, file, wrap(file, object, size), "f", NULL, plain, NULL), ATTN_ERROR_FORMAT);
     assert_int_equal(attn_config_size(plain), 4096);
     attn_config_destroy(plain);
-    attn_context_destroy(c);
 }
 
 static attn_status read_file(attn_context *c, void *user)
@@ -519,31 +477,17 @@ static attn_status read_file(attn_context *c, void *user)
 
 static void every_allocation_may_fail(void **state)
 {
-    (void)state;
     assert_true(faults_try_all(read_file, (void *)(uintptr_t)nested) > 50);
     assert_true(faults_try_all(read_file, (void *)(uintptr_t)legacy) > 10);
     assert_true(faults_try_all(read_file, (void *)(uintptr_t)old) > 10);
     assert_true(faults_try_all(read_file, (void *)(uintptr_t) "tests/data/pt/python2.pt") > 10);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_nested_file_is_read),
-        cmocka_unit_test(the_older_form_is_read),
-        cmocka_unit_test(an_old_checkpoint_is_read),
-        cmocka_unit_test(other_forms_are_read),
-        cmocka_unit_test(a_state_dict_fills_a_model),
-        cmocka_unit_test(damage_never_harms),
-        cmocka_unit_test(hostile_pickles_are_refused),
-        cmocka_unit_test(numbers_have_their_sign),
-        cmocka_unit_test(any_of_many_kept_objects_is_found),
-        cmocka_unit_test(negated_storages_are_refused),
-        cmocka_unit_test(whole_modules_are_told_from_weights),
-        cmocka_unit_test(nothing_is_ever_called),
-        cmocka_unit_test(shared_lists_do_not_explode),
-        cmocka_unit_test(every_allocation_may_fail),
-        cmocka_unit_test(shapes_that_overflow_are_refused),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+RUN_TESTS(TEST_WITH_CONTEXT(a_nested_file_is_read), TEST_WITH_CONTEXT(the_older_form_is_read),
+          TEST_WITH_CONTEXT(an_old_checkpoint_is_read), TEST_WITH_CONTEXT(other_forms_are_read),
+          TEST_WITH_CONTEXT(a_state_dict_fills_a_model), TEST(damage_never_harms),
+          TEST_WITH_CONTEXT(hostile_pickles_are_refused), TEST(numbers_have_their_sign),
+          TEST(any_of_many_kept_objects_is_found), TEST_WITH_CONTEXT(negated_storages_are_refused),
+          TEST_WITH_CONTEXT(whole_modules_are_told_from_weights), TEST_WITH_CONTEXT(nothing_is_ever_called),
+          TEST_WITH_CONTEXT(shared_lists_do_not_explode), TEST(every_allocation_may_fail),
+          TEST_WITH_CONTEXT(shapes_that_overflow_are_refused))

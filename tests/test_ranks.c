@@ -13,7 +13,6 @@
 
 static void alone(void **state)
 {
-    (void)state;
     attn_context *c = test_context();
     double x[] = {1, 2};
     int64_t first;
@@ -35,7 +34,6 @@ static void alone(void **state)
 
 static void sums_and_words(void **state)
 {
-    (void)state;
     attn_context *c = two_ranks_joined();
     float x[] = {1, 2, 3};
     int64_t first;
@@ -61,7 +59,6 @@ static void sums_and_words(void **state)
 
 static void waiting_ends(void **state)
 {
-    (void)state;
     attn_context *c = two_ranks_joined();
     double x = 1;
     int asked = 0;
@@ -106,7 +103,6 @@ static attn_status joins(const char *const *variables)
 
 static void one_process_needs_no_module(void **state)
 {
-    (void)state;
     assert_int_equal(joins((const char *const[]){NULL}), ATTN_OK);
     assert_int_equal(joins((const char *const[]){"PMIX_RANK", "0", "SLURM_STEP_NUM_TASKS", "1", NULL}), ATTN_OK);
     assert_int_equal(joins((const char *const[]){"PMIX_RANK", "0", "OMPI_COMM_WORLD_SIZE", "1", NULL}), ATTN_OK);
@@ -123,7 +119,6 @@ static void one_process_needs_no_module(void **state)
 
 static void texts_go_in_pieces(void **state)
 {
-    (void)state;
     attn_context *c = two_ranks_joined();
     size_t size = 2 * (size_t)ATTN__RANKS_PIECE + 5, held, before;
     char *text = calloc(size, 1);
@@ -184,7 +179,6 @@ static void normalized(attn_context *c, int times, attn_shard share, float y[SIZ
 
 static void batch_statistics_are_of_all(void **state)
 {
-    (void)state;
     float whole[2][SIZE], half[2][SIZE];
     attn_context *c = test_context();
     normalized(c, 2, (attn_shard){0}, whole[0], whole[1]);
@@ -202,7 +196,6 @@ static void batch_statistics_are_of_all(void **state)
 /* The operations of a rank without examples have no gradient, whatever the others' sums are. */
 static void what_stands_in_has_no_gradient(void **state)
 {
-    (void)state;
     float y[SIZE], dx[SIZE];
     attn_context *c = two_ranks_joined();
     other.more = 1;
@@ -215,7 +208,6 @@ static void what_stands_in_has_no_gradient(void **state)
 /* Dropout of a share [first, first + count) drops what the whole drops there, along any axis of examples. */
 static void dropout_is_of_the_whole(void **state)
 {
-    (void)state;
     enum { OUTER = 3, WHOLE = 5, INNER = 2, LAST = 7 };
     attn_context *c = test_context();
     attn_tape *tape;
@@ -242,17 +234,6 @@ static void dropout_is_of_the_whole(void **state)
     attn_context_destroy(c);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(alone),
-        cmocka_unit_test(sums_and_words),
-        cmocka_unit_test(waiting_ends),
-        cmocka_unit_test(one_process_needs_no_module),
-        cmocka_unit_test(texts_go_in_pieces),
-        cmocka_unit_test(batch_statistics_are_of_all),
-        cmocka_unit_test(what_stands_in_has_no_gradient),
-        cmocka_unit_test(dropout_is_of_the_whole),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+RUN_TESTS(TEST(alone), TEST(sums_and_words), TEST(waiting_ends), TEST(one_process_needs_no_module),
+          TEST(texts_go_in_pieces), TEST(batch_statistics_are_of_all), TEST(what_stands_in_has_no_gradient),
+          TEST(dropout_is_of_the_whole))

@@ -179,7 +179,6 @@ static void open_all(job *jobs, int n)
 
 static void a_setting_that_was_added_since(void **state)
 {
-    (void)state;
     job jobs[3];
     open_all(jobs, 3);
     assert_int_equal(train(&newer, &jobs[0], "{\"seed\": 5}", NULL), ATTN_OK);
@@ -201,7 +200,6 @@ static void a_setting_that_was_changed(void **state)
                                              {"\"straight\"", "\"round\"   "},
                                              {"\"constant\"", "\"cosine\"  "},
                                              {"\"label_smoothing\": 0.2", "\"label_smoothing\": 0.1"}};
-    (void)state;
     job jobs[2];
     open_all(jobs, 2);
     assert_int_equal(train(&newer, &jobs[1], "{\"label_smoothing\": 0.2, \"way\": \"straight\"}", NULL),
@@ -224,7 +222,6 @@ static void a_setting_that_was_changed(void **state)
 /* Checkpoints of before this was kept: without settings, and with a sum of another kind. */
 static void a_checkpoint_without_settings(void **state)
 {
-    (void)state;
     job jobs[2];
     open_all(jobs, 2);
     assert_int_equal(train(&newer, &jobs[0], "{}", NULL), ATTN_OK);
@@ -243,7 +240,6 @@ static void a_decimal_comma(void **state)
 {
     static const char *const files[] = {"history.tsv", "training.json", "config.json", "checkpoint.safetensors"};
     const char *comma = getenv("ATTN_COMMA");
-    (void)state;
     if (!comma)
         skip();
     job jobs[2];
@@ -265,7 +261,6 @@ static void a_decimal_comma(void **state)
 /* No epoch has ended that could be averaged: the model is what was learnt so far. */
 static void stopped_in_the_first_epoch(void **state)
 {
-    (void)state;
     job jobs[2];
     for (int i = 0; i < 2; i++) {
         jobs[i] = (job){.stop_at = STEPS - 1};
@@ -304,7 +299,6 @@ static int64_t numbers_of(const char *settings, int64_t stop_at, double *numbers
 /* All epochs are averaged where there are fewer. */
 static void the_average_is_that_of_the_last_epochs(void **state)
 {
-    (void)state;
     enum { EPOCHS = 4 };
     static double end[EPOCHS + 1][MOST_NUMBERS], got[MOST_NUMBERS];
     char settings[100];
@@ -330,7 +324,6 @@ static void the_average_is_that_of_the_last_epochs(void **state)
 /* It forgets faster at first: after step s it keeps at most (1 + s) / (10 + s). */
 static void the_moving_average_follows_every_step(void **state)
 {
-    (void)state;
     static double at[MOST_NUMBERS], mean[MOST_NUMBERS], got[MOST_NUMBERS];
     int64_t n = numbers_of("{\"epochs\": 0}", 0, mean);
     for (int64_t step = 1; step <= 2 * STEPS; step++) {
@@ -351,7 +344,6 @@ static attn_status go_on(attn_context *context, void *user)
 
 static void memory_fails(void **state)
 {
-    (void)state;
     job jobs[1];
     open_all(jobs, 1);
     assert_int_equal(train(&newer, &jobs[0], "{}", NULL), ATTN_OK);
@@ -359,17 +351,6 @@ static void memory_fails(void **state)
     close_all(jobs, 1);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_setting_that_was_added_since),
-        cmocka_unit_test(a_setting_that_was_changed),
-        cmocka_unit_test(a_checkpoint_without_settings),
-        cmocka_unit_test(a_decimal_comma),
-        cmocka_unit_test(stopped_in_the_first_epoch),
-        cmocka_unit_test(memory_fails),
-        cmocka_unit_test(the_average_is_that_of_the_last_epochs),
-        cmocka_unit_test(the_moving_average_follows_every_step),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+RUN_TESTS(TEST(a_setting_that_was_added_since), TEST(a_setting_that_was_changed), TEST(a_checkpoint_without_settings),
+          TEST(a_decimal_comma), TEST(stopped_in_the_first_epoch), TEST(memory_fails),
+          TEST(the_average_is_that_of_the_last_epochs), TEST(the_moving_average_follows_every_step))

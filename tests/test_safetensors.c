@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  * safetensors: written, read back, damaged in every way, and put into a model. */
-#include "support/cmocka.h"
+#include "support/fixture.h"
 #include "support/faults.h"
 #include "support/guard.h"
 #include "support/scratch.h"
@@ -48,9 +48,7 @@ static const uint8_t good_data[20] = {0, 0, 0x80, 0x3f, 0, 0, 0, 0xc0, 0, 0x3e, 
 
 static void a_good_file_is_read(void **state)
 {
-    (void)state;
-    attn_context *c = NULL;
-    attn_context_create(&c, NULL);
+    attn_context *c = *state;
     attn_named_list list = {.context = c, .owns = true};
     attn_config *metadata;
     attn_config_create(&metadata, c);
@@ -79,7 +77,6 @@ static void a_good_file_is_read(void **state)
     assert_true(((const double *)attn_tensor_data(attn_named_find(&list, "b")))[0] == 1.5);
     attn_named_clear(&list);
     attn_config_destroy(metadata);
-    attn_context_destroy(c);
 }
 
 #define T(dtype, shape, offsets) "{\"dtype\":\"" dtype "\",\"shape\":" shape ",\"data_offsets\":" offsets "}"
@@ -87,15 +84,14 @@ static void a_good_file_is_read(void **state)
 /* An empty tensor has the place of a full one, whichever of them the header names first. */
 static void empty_tensors_may_be_named_last(void **state)
 {
-    (void)state;
+    attn_context *c = *state;
     static const char *const headers[] = {
         "{\"e\":" T("F32", "[0]", "[0,0]") ",\"b\":" T("F32", "[2]", "[0,8]") "}",
         "{\"b\":" T("F32", "[2]", "[0,8]") ",\"e\":" T("F32", "[0]", "[0,0]") "}",
         "{\"b\":" T("F32", "[2]", "[0,8]") ",\"e\":" T("F32", "[0]", "[8,8]") "}",
     };
     for (int i = 0; i < 3; i++) {
-        attn_context *c = NULL;
-        attn_context_create(&c, NULL);
+        attn_context_clear_error(c);
         attn_named_list list = {.context = c, .owns = true};
         file f = make_file(headers[i], good_data, 8);
         if (parse(&list, &f, NULL, NULL, NULL) != ATTN_OK)
@@ -104,14 +100,12 @@ static void empty_tensors_may_be_named_last(void **state)
         assert_true(b[0] == 1 && b[1] == -2);
         assert_int_equal(attn_tensor_size(attn_named_find(&list, "e")), 0);
         attn_named_clear(&list);
-        attn_context_destroy(c);
     }
 }
 
 /* Integers and their scales are the numbers that they stand for; mismatches are refused with a message. */
 static void int8_weights_have_scales(void **state)
 {
-    (void)state;
     static const char *const headers[] = {
         "{\"w\":{\"dtype\":\"I8\",\"shape\":[2,2],\"data_offsets\":[8,12]},"
         "\"w.int8_scale\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[0,8]}}",
@@ -130,9 +124,8 @@ static void int8_weights_have_scales(void **state)
     uint8_t data[12] = {[4] = 0, [8] = 0x7f, 0x81, 0xff, 3};
     float scales[2] = {0.5f, 2};
     memcpy(data, scales, sizeof scales);
-    attn_context *c = NULL;
+    attn_context *c = *state;
     attn_tensor *w;
-    attn_context_create(&c, NULL);
     attn_named_list list = {.context = c, .owns = true}, model = {.context = c, .owns = true};
     attn_tensor_create(&w, c, ATTN_F32, 2, (int64_t[]){2, 2});
     attn_named_add(&model, "w", w);
@@ -150,9 +143,8 @@ static void int8_weights_have_scales(void **state)
             attn_bytes_free(c, &report);
             scratch_close(folder);
         } else if (i > 0) {
-            assert_int_equal(status, ATTN_ERROR_FORMAT);
-            assert_non_null(strstr(attn_context_error(c), said[i]));
             assert_non_null(strstr(attn_context_error(c), "w.int8_scale"));
+            assert_refused(c, status, ATTN_ERROR_FORMAT, said[i]);
         } else {
             const float *x = attn_tensor_data(list.items[0].tensor);
             assert_int_equal(list.n, 1);
@@ -164,32 +156,27 @@ static void int8_weights_have_scales(void **state)
         scales[1] = bad[i];
         memcpy(data, scales, sizeof scales);
         file f = make_file(headers[0], data, sizeof data);
-        assert_int_equal(parse(&list, &f, NULL, NULL, NULL), ATTN_ERROR_FORMAT);
-        assert_non_null(strstr(attn_context_error(c), "w.int8_scale\": scale 1 is "));
+        assert_refused(c, parse(&list, &f, NULL, NULL, NULL), ATTN_ERROR_FORMAT, "w.int8_scale\": scale 1 is ");
     }
     attn_named_clear(&model);
-    attn_context_destroy(c);
 }
 
 static void trailing_bytes_are_refused(void **state)
 {
-    (void)state;
-    attn_context *c = NULL;
-    attn_context_create(&c, NULL);
+    attn_context *c = *state;
     attn_named_list list = {.context = c, .owns = true};
     attn_bytes report;
     uint8_t data[24] = {0};
     file f = make_file(good_header, data, sizeof data);
-    assert_int_equal(parse(&list, &f, NULL, NULL, &report), ATTN_ERROR_FORMAT);
-    assert_non_null(strstr(attn_context_error(c), "4 bytes more than the tensors of the header need"));
+    assert_refused(c, parse(&list, &f, NULL, NULL, &report), ATTN_ERROR_FORMAT,
+                   "4 bytes more than the tensors of the header need");
     assert_int_equal(list.n, 0);
     assert_null(report.data);
-    attn_context_destroy(c);
 }
 
 static void each_broken_rule_is_named(void **state)
 {
-    (void)state;
+    attn_context *c = *state;
     static const struct {
         const char *header;
         attn_status status;
@@ -218,25 +205,22 @@ static void each_broken_rule_is_named(void **state)
         {"{\"a\":" T("F32", "[1]", "[0,4]"), ATTN_ERROR_FORMAT, "'}' expected"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        attn_context *c = NULL;
-        attn_context_create(&c, NULL);
+        attn_context_clear_error(c);
         attn_named_list list = {.context = c, .owns = true};
         uint8_t data[8] = {0};
         file f = make_file(cases[i].header, data, sizeof data);
-        assert_int_equal(parse(&list, &f, NULL, NULL, NULL), cases[i].status);
-        if (!strstr(attn_context_error(c), cases[i].error))
-            fail_msg("\"%s\" lacks \"%s\"", attn_context_error(c), cases[i].error);
+        attn_status status = parse(&list, &f, NULL, NULL, NULL);
         assert_int_equal(strncmp(attn_context_error(c), "f: byte ", 8), 0);
+        assert_refused(c, status, cases[i].status, cases[i].error);
         assert_int_equal(list.n, 0);
         attn_named_clear(&list);
-        attn_context_destroy(c);
     }
 }
 
 /* Every cut and every flipped bit: read or refused, never a byte outside (the input ends at a guard page). */
 static void damage_never_harms(void **state)
 {
-    (void)state;
+    attn_context *c = *state;
     file f = make_file(good_header, good_data, sizeof good_data);
     int read = 0;
     for (size_t i = 0; i < f.size * 9; i++) {
@@ -245,8 +229,7 @@ static void damage_never_harms(void **state)
         memcpy(guarded, f.bytes, size);
         if (i >= f.size)
             guarded[(i - f.size) / 8] ^= (uint8_t)(1 << i % 8);
-        attn_context *c = NULL;
-        attn_context_create(&c, &(attn_context_options){.threads = 1});
+        attn_context_clear_error(c);
         attn_named_list list = {.context = c, .owns = true};
         attn_status status = attn_safetensors_parse(&list, guarded, size, "f", NULL, NULL, NULL);
         assert_true(status == ATTN_OK || status == ATTN_ERROR_FORMAT || status == ATTN_ERROR_UNSUPPORTED);
@@ -254,7 +237,6 @@ static void damage_never_harms(void **state)
         assert_true(i >= f.size || status != ATTN_OK);
         read += status == ATTN_OK;
         attn_named_clear(&list);
-        attn_context_destroy(c);
         guard_free(guarded, size ? size : 1);
     }
     assert_true(read > 100); /* flips in names and numbers leave good files */
@@ -297,10 +279,8 @@ static bool same_numbers(const attn_named_list *a, const attn_named_list *b)
 
 static void a_model_survives_a_file(void **state)
 {
-    (void)state;
     char folder[64], path[128];
-    attn_context *c = NULL;
-    attn_context_create(&c, NULL);
+    attn_context *c = *state;
     scratch_open(folder);
     snprintf(path, sizeof path, "%s/model.safetensors", folder);
     attn_named_list model = small_model(c, 1), other = small_model(c, 100), list = {.context = c, .owns = true};
@@ -327,15 +307,12 @@ static void a_model_survives_a_file(void **state)
     attn_named_clear(&list);
     attn_config_destroy(metadata);
     attn_config_destroy(back);
-    attn_context_destroy(c);
     assert_int_equal(scratch_close(folder), 1);
 }
 
 static void all_misfits_are_listed(void **state)
 {
-    (void)state;
-    attn_context *c = NULL;
-    attn_context_create(&c, NULL);
+    attn_context *c = *state;
     attn_named_list model = small_model(c, 1), before = small_model(c, 1), source = {.context = c, .owns = true};
     tensor(&source, "enc.weight", ATTN_F32, 2, (const int64_t[]){5, 3});
     tensor(&source, "dec.weight", ATTN_F32, 2, (const int64_t[]){2, 3});
@@ -345,7 +322,7 @@ static void all_misfits_are_listed(void **state)
     assert_string_equal(report.data, "misshapen: enc.weight expected [3,5], found [5,3]\n"
                                      "missing: enc.bias [3]\n"
                                      "extra: head [9]\n");
-    assert_non_null(strstr(attn_context_error(c), "1 parameters missing, 1 extra, 1 misshapen"));
+    assert_says(c, "1 parameters missing, 1 extra, 1 misshapen");
     assert_true(same_numbers(&model, &before));
     attn_bytes_free(c, &report);
     attn_named_clear(&source);
@@ -358,7 +335,6 @@ static void all_misfits_are_listed(void **state)
     attn_named_clear(&model);
     attn_named_clear(&before);
     attn_named_clear(&source);
-    attn_context_destroy(c);
 }
 
 static attn_status write_read_load(attn_context *c, void *user)
@@ -388,7 +364,6 @@ static attn_status write_read_load(attn_context *c, void *user)
 
 static void every_allocation_may_fail(void **state)
 {
-    (void)state;
     char folder[64], path[128];
     scratch_open(folder);
     snprintf(path, sizeof path, "%s/x.safetensors", folder);
@@ -411,13 +386,11 @@ static void reading_takes_one_copy(void **state)
     skip();
 #endif
     enum { TENSORS = 24, NUMBERS = 1 << 20, EACH = NUMBERS / 256 /* kB */ };
-    (void)state;
-    attn_context *c;
+    attn_context *c = *state;
     attn_named_list list = {.owns = true};
     char folder[64], path[128];
     scratch_open(folder);
     snprintf(path, sizeof path, "%s/large.safetensors", folder);
-    assert_int_equal(attn_context_create(&c, NULL), ATTN_OK);
     list.context = c;
     for (int i = 0; i < TENSORS; i++) {
         attn_tensor *t;
@@ -443,18 +416,11 @@ static void reading_takes_one_copy(void **state)
     close(reports[0]);
     close(reports[1]);
     assert_in_range(taken, 1, (TENSORS + 8) * (long)EACH);
-    attn_context_destroy(c);
     assert_int_equal(scratch_close(folder), 1);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(int8_weights_have_scales),        cmocka_unit_test(a_good_file_is_read),
-        cmocka_unit_test(empty_tensors_may_be_named_last), cmocka_unit_test(trailing_bytes_are_refused),
-        cmocka_unit_test(each_broken_rule_is_named),       cmocka_unit_test(damage_never_harms),
-        cmocka_unit_test(a_model_survives_a_file),         cmocka_unit_test(reading_takes_one_copy),
-        cmocka_unit_test(all_misfits_are_listed),          cmocka_unit_test(every_allocation_may_fail),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+RUN_TESTS(TEST_WITH_CONTEXT(int8_weights_have_scales), TEST_WITH_CONTEXT(a_good_file_is_read),
+          TEST_WITH_CONTEXT(empty_tensors_may_be_named_last), TEST_WITH_CONTEXT(trailing_bytes_are_refused),
+          TEST_WITH_CONTEXT(each_broken_rule_is_named), TEST_WITH_CONTEXT(damage_never_harms),
+          TEST_WITH_CONTEXT(a_model_survives_a_file), TEST_WITH_CONTEXT(reading_takes_one_copy),
+          TEST_WITH_CONTEXT(all_misfits_are_listed), TEST(every_allocation_may_fail))

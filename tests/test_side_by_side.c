@@ -125,7 +125,6 @@ static attn_status measure(worker *w)
 
 static void plans(void **state)
 {
-    (void)state;
     side_by_side(plan_and_run);
 }
 
@@ -142,7 +141,6 @@ static void *run_measure(void *user)
 
 static void measured_plans(void **state)
 {
-    (void)state;
     pthread_t threads[THREADS];
     worker workers[THREADS] = {{0}};
     for (int i = 0; i < THREADS; i++)
@@ -216,7 +214,6 @@ static attn_status models_of_all_kinds(worker *w)
 
 static void models(void **state)
 {
-    (void)state;
     side_by_side(models_of_all_kinds);
 }
 
@@ -290,7 +287,6 @@ static attn_status every_file(worker *w)
 
 static void files(void **state)
 {
-    (void)state;
     scratch_open(folder);
     side_by_side(every_file);
     assert_int_equal(scratch_close(folder), THREADS + 2); /* and no temporary one */
@@ -318,15 +314,7 @@ static attn_status err(worker *w)
 
 static void errors(void **state)
 {
-    (void)state;
     side_by_side(err);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(plans), cmocka_unit_test(measured_plans), cmocka_unit_test(models),
-        cmocka_unit_test(files), cmocka_unit_test(errors),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+RUN_TESTS(TEST(plans), TEST(measured_plans), TEST(models), TEST(files), TEST(errors))

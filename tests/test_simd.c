@@ -43,7 +43,6 @@ static double ulps(float got, float x)
 /* Every 997th float of either sign, so all exponents with many fractions each, NaN and the infinities too. */
 static void exp2_is_within_its_bound(void **state)
 {
-    (void)state;
     const simd_probe *probe;
     for (int i = 0; (probe = next_probe(&i));) {
         double worst = 0;
@@ -76,7 +75,6 @@ static void exp2_is_within_its_bound(void **state)
 
 static void exp2_is_right_at_the_edges(void **state)
 {
-    (void)state;
     const simd_probe *probe;
     for (int i = 0; (probe = next_probe(&i));) {
         const float below = nextafterf(-126, -INFINITY);
@@ -96,7 +94,6 @@ static void exp2_is_right_at_the_edges(void **state)
 /* An operation that underflows takes many cycles, on some processors hundreds. */
 static void powers_of_small_scores_do_not_underflow(void **state)
 {
-    (void)state;
     const float small[8] = {-INFINITY, -1e6f, -126.5f, -127, -140.25f, -149, -150, -200};
     const simd_probe *probe;
     for (int i = 0; (probe = next_probe(&i));) {
@@ -116,7 +113,6 @@ static void powers_of_small_scores_do_not_underflow(void **state)
 /* Near 2^-126 the product is the exact one rounded, or 0; without an underflow. */
 static void small_products_are_zero(void **state)
 {
-    (void)state;
     const simd_probe *probe;
     for (int i = 0; (probe = next_probe(&i));) {
         feclearexcept(FE_ALL_EXCEPT);
@@ -141,7 +137,6 @@ static void small_products_are_zero(void **state)
 
 static void products_keep_infinity_and_nan(void **state)
 {
-    (void)state;
     const float nan = -NAN, big = 0x1p127f;
     const float a[16] = {1, 1, nan, nan, NAN, 0, 0, 0x1p-126f, 0x1p-126f, 1, 2, 2, 0, 0x1p-126f, 0, 1};
     const float b[16] = {INFINITY, nan, 1,    1e-30f, 0,    INFINITY, nan, -INFINITY,
@@ -177,7 +172,6 @@ static float power_error(const simd_probe *probe, float low, float m)
 /* Normal results below references of either sign, small and large. */
 static void powers_below_a_reference_are_within_their_bound(void **state)
 {
-    (void)state;
     const float references[] = {0, 1, 7, 24, 50, -3, -40, 1000, -1000, 30000};
     const simd_probe *probe;
     for (int i = 0; (probe = next_probe(&i));) {
@@ -191,7 +185,6 @@ static void powers_below_a_reference_are_within_their_bound(void **state)
 
 static void powers_of_anything_are_right_at_the_edges(void **state)
 {
-    (void)state;
     const float x[16] = {5, 4, -INFINITY, NAN, -121, -121.25f, -160, -1e30f, 0, 1, 2, 3, -1, -2, -3, -4};
     const float below[16] = {1,       0.5f,    0,       NAN,     0x1p-126f, 0,       0,       0,
                              0x1p-5f, 0x1p-4f, 0x1p-3f, 0x1p-2f, 0x1p-6f,   0x1p-7f, 0x1p-8f, 0x1p-9f};
@@ -211,7 +204,6 @@ static void powers_of_anything_are_right_at_the_edges(void **state)
 
 static void bf16_rounds_to_nearest_even(void **state)
 {
-    (void)state;
     const simd_probe *probe;
     for (int i = 0; (probe = next_probe(&i));) {
         for (uint64_t bits = 0; bits < UINT64_C(1) << 32; bits += 16 * 4099) {
@@ -234,7 +226,6 @@ static void bf16_rounds_to_nearest_even(void **state)
 
 static void transposes_and_parts(void **state)
 {
-    (void)state;
     const simd_probe *probe;
     for (int i = 0; (probe = next_probe(&i));) {
         int n = probe->lanes;
@@ -259,7 +250,6 @@ static void transposes_and_parts(void **state)
 
 static void folds_and_choices(void **state)
 {
-    (void)state;
     const simd_probe *probe;
     for (int i = 0; (probe = next_probe(&i));) {
         float x[16], y[16], sum, most;
@@ -280,7 +270,6 @@ static void folds_and_choices(void **state)
 
 static void integers_wrap_and_compare(void **state)
 {
-    (void)state;
     const simd_probe *probe;
     for (int i = 0; (probe = next_probe(&i));) {
         uint32_t x[16], y[16];
@@ -295,20 +284,8 @@ static void integers_wrap_and_compare(void **state)
     }
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(exp2_is_within_its_bound),
-        cmocka_unit_test(exp2_is_right_at_the_edges),
-        cmocka_unit_test(powers_of_small_scores_do_not_underflow),
-        cmocka_unit_test(small_products_are_zero),
-        cmocka_unit_test(products_keep_infinity_and_nan),
-        cmocka_unit_test(powers_below_a_reference_are_within_their_bound),
-        cmocka_unit_test(powers_of_anything_are_right_at_the_edges),
-        cmocka_unit_test(bf16_rounds_to_nearest_even),
-        cmocka_unit_test(transposes_and_parts),
-        cmocka_unit_test(folds_and_choices),
-        cmocka_unit_test(integers_wrap_and_compare),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+RUN_TESTS(TEST(exp2_is_within_its_bound), TEST(exp2_is_right_at_the_edges),
+          TEST(powers_of_small_scores_do_not_underflow), TEST(small_products_are_zero),
+          TEST(products_keep_infinity_and_nan), TEST(powers_below_a_reference_are_within_their_bound),
+          TEST(powers_of_anything_are_right_at_the_edges), TEST(bf16_rounds_to_nearest_even),
+          TEST(transposes_and_parts), TEST(folds_and_choices), TEST(integers_wrap_and_compare))

@@ -302,7 +302,6 @@ static int64_t setting(const char *name, int64_t otherwise)
 
 static void hostile_products_keep_the_promise(void **state)
 {
-    (void)state;
     attn__rng rng = {.seed = (uint64_t)setting("SLICES_SEED", 17)};
     int64_t every = setting("SLICES_EVERY", 1);
     shares of = {0, 0, 0};
@@ -321,7 +320,6 @@ static void hostile_products_keep_the_promise(void **state)
 /* Six products do for nearly all of what networks have; else there would be nothing to gain. */
 static void ordinary_products_take_six(void **state)
 {
-    (void)state;
     static const struct {
         structure of;
         int64_t k;
@@ -352,7 +350,6 @@ static void ordinary_products_take_six(void **state)
 /* A row that takes slices has the same bits alone, and whatever the others need. */
 static void rows_do_not_know_each_other(void **state)
 {
-    (void)state;
     enum { M = 40, N = 48, K = 500, FAR = 21 };
     attn__rng rng = {.seed = 5};
     matrices x = make(NORMAL, NORMAL, &rng, M, N, K);
@@ -435,7 +432,6 @@ static void check_mixed(const matrices *x, int way, const float *all, const floa
  * group. */
 static void each_element_is_made_once(void **state)
 {
-    (void)state;
     enum { M = 1040, N = 150, LD = N + 5 };
     static const struct {
         int way;
@@ -469,7 +465,6 @@ static void each_element_is_made_once(void **state)
 /* Infinity and NaN appear where mathematics has them, and nowhere else. */
 static void what_is_not_finite_spreads_as_it_should(void **state)
 {
-    (void)state;
     enum { M = 33, N = 40, K = 130 };
     attn__rng rng = {.seed = 6};
     matrices x = make(NORMAL, NORMAL, &rng, M, N, K);
@@ -546,7 +541,6 @@ static void go(const attn__slices_kernel *kernel, const matrices *x, way *w)
 /* Each function of the kernels gives the same in plain C and with AMX. */
 static void functions_agree(void **state)
 {
-    (void)state;
     static way plain, amx;
     attn__rng rng = {.seed = 7};
     for (int i = 0; i < 2 * STRUCTURES; i++) {
@@ -567,15 +561,6 @@ static void functions_agree(void **state)
     }
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(functions_agree),
-        cmocka_unit_test(hostile_products_keep_the_promise),
-        cmocka_unit_test(ordinary_products_take_six),
-        cmocka_unit_test(rows_do_not_know_each_other),
-        cmocka_unit_test(each_element_is_made_once),
-        cmocka_unit_test(what_is_not_finite_spreads_as_it_should),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+RUN_TESTS(TEST(functions_agree), TEST(hostile_products_keep_the_promise), TEST(ordinary_products_take_six),
+          TEST(rows_do_not_know_each_other), TEST(each_element_is_made_once),
+          TEST(what_is_not_finite_spreads_as_it_should))

@@ -2,7 +2,7 @@
  * Narrow and short heads against the reference solver: every padded size of a head, lengths around the squares of 32
  * and the tiles of a few rows, several heads to a line, keys that are not finite, and the same bits for any number of
  * threads. */
-#include "support/cmocka.h"
+#include "support/fixture.h"
 
 #include "attn/attn.h"
 
@@ -148,9 +148,7 @@ static void compare(attn_context *c, const char *text, arrays *a, const char *so
 
 static void results_agree_with_the_reference(void **state)
 {
-    (void)state;
-    attn_context *c;
-    assert_int_equal(attn_context_create(&c, NULL), ATTN_OK);
+    attn_context *c = *state;
     arrays *a = fill();
     for (int i = 0; i < PROBLEMS; i++) {
         compare_outputs(c, problems[i].text, a, problems[i].forward);
@@ -158,15 +156,12 @@ static void results_agree_with_the_reference(void **state)
         compare(c, problems[i].text, a, problems[i].backward, true);
     }
     free(a);
-    attn_context_destroy(c);
 }
 
 /* Keys whose score is -inf for some queries (and inf or NaN for others) take no part with the first. */
 static void infinite_keys_do_not_leak(void **state)
 {
-    (void)state;
-    attn_context *c;
-    assert_int_equal(attn_context_create(&c, NULL), ATTN_OK);
+    attn_context *c = *state;
     arrays *a = fill();
     for (int i = 0; i < MOST; i++)
         a->q[i] = fabsf(a->q[i]) + 0.1f;
@@ -179,15 +174,12 @@ static void infinite_keys_do_not_leak(void **state)
             assert_true(isfinite(a->grad[0][j]));
     }
     free(a);
-    attn_context_destroy(c);
 }
 
 /* A weight too small for a float is one all the same, unless it is dropped: the value that it multiplies counts. */
 static void weights_of_nothing_are_not_dropped(void **state)
 {
-    (void)state;
-    attn_context *c;
-    assert_int_equal(attn_context_create(&c, NULL), ATTN_OK);
+    attn_context *c = *state;
     arrays *a = fill();
     for (int i = 0; i < MOST; i++)
         a->q[i] = 1.0f;
@@ -201,15 +193,12 @@ static void weights_of_nothing_are_not_dropped(void **state)
         finite += isfinite(a->o[8 * i]);
     assert_true(finite > 0 && finite < 33);
     free(a);
-    attn_context_destroy(c);
 }
 
 /* Elements that are visible to no query, or to some only, change no bit of the other queries. */
 static void unseen_keys_change_no_bits(void **state)
 {
-    (void)state;
-    attn_context *c;
-    assert_int_equal(attn_context_create(&c, NULL), ATTN_OK);
+    attn_context *c = *state;
     arrays *a = fill();
     float *first = malloc(2 * sizeof a->o);
     for (int i = 0; i < 2; i++) {
@@ -226,16 +215,13 @@ static void unseen_keys_change_no_bits(void **state)
     }
     free(first);
     free(a);
-    attn_context_destroy(c);
 }
 
 static void threads_do_not_change_bits(void **state)
 {
-    (void)state;
     static const int counts[] = {1, 2, 3, 7};
     static const char *const solvers[] = {"small_head_backward", "small_sequence_backward"};
-    attn_context *c;
-    assert_int_equal(attn_context_create(&c, NULL), ATTN_OK);
+    attn_context *c = *state;
     arrays *a = fill();
     float *first = malloc(sizeof a->grad);
     run(c, "b20h4q33k20d7", ATTN_DIRECTION_FORWARD, NULL, 1, a, false);
@@ -248,15 +234,8 @@ static void threads_do_not_change_bits(void **state)
     }
     free(first);
     free(a);
-    attn_context_destroy(c);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(results_agree_with_the_reference),   cmocka_unit_test(infinite_keys_do_not_leak),
-        cmocka_unit_test(weights_of_nothing_are_not_dropped), cmocka_unit_test(unseen_keys_change_no_bits),
-        cmocka_unit_test(threads_do_not_change_bits),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+RUN_TESTS(TEST_WITH_CONTEXT(results_agree_with_the_reference), TEST_WITH_CONTEXT(infinite_keys_do_not_leak),
+          TEST_WITH_CONTEXT(weights_of_nothing_are_not_dropped), TEST_WITH_CONTEXT(unseen_keys_change_no_bits),
+          TEST_WITH_CONTEXT(threads_do_not_change_bits))

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  * Operations along an axis in place: gradients against differences, values against plain loops, what is moved. */
-#include "support/cmocka.h"
+#include "support/fixture.h"
 #include "support/gradcheck.h"
 #include "support/tensors.h"
 
@@ -32,7 +32,6 @@ static attn_tensor *build_linear(attn_tape *t, tensors in, const void *user)
 
 static void gradients_along_an_axis(void **state)
 {
-    (void)state;
     for (int axis = 0; axis < 3; axis++) {
         const int64_t shape[3] = {3, 4, 5};
         for (int kind = 0; kind < 2; kind++)
@@ -58,7 +57,6 @@ enum { MOVES = sizeof moves / sizeof *moves };
 
 static void gradients_between_axes(void **state)
 {
-    (void)state;
     const int64_t shape[3] = {3, 4, 5};
     for (int i = 0; i < MOVES; i++)
         gradcheck(2, build_between, &moves[i], 3,
@@ -79,7 +77,6 @@ static attn_tensor *build_resize(attn_tape *t, tensors in, const void *user)
 
 static void gradients_of_other_lengths(void **state)
 {
-    (void)state;
     for (int kind = 0; kind < 2; kind++) {
         for (int axis = 0; axis < 3; axis++) {
             for (int64_t n = 1; n < 10; n += 4)
@@ -110,7 +107,6 @@ static void end(world w)
 /* Numbers worked out by hand from the positions (i + 1/2) in/out - 1/2. */
 static void lengths_are_interpolated_between_pixels(void **state)
 {
-    (void)state;
     world w = begin(false);
     const double line[4] = {0, 1, 4, 9};
     attn_tensor *x = attn_tape_tensor(w.t, ATTN_F64, 1, (int64_t[]){4}, line);
@@ -131,7 +127,6 @@ static void lengths_are_interpolated_between_pixels(void **state)
 /* Along its axis first, its numbers moved then. */
 static void channels_move_between_axes(void **state)
 {
-    (void)state;
     world w = begin(false);
     const int64_t shape[3] = {3, 4, 5};
     attn_tensor *x = test_random(w.t, ATTN_F32, 3, shape, 1), *b = test_random(w.t, ATTN_F32, 1, (int64_t[]){7}, 2);
@@ -156,7 +151,6 @@ static void channels_move_between_axes(void **state)
 /* Equal channels have no deviation: the original's gradient is not a number there, ours leaves that term out. */
 static void equal_channels_have_finite_gradients(void **state)
 {
-    (void)state;
     for (int i = 0; i < 2; i++) {
         world w = begin(true);
         attn_dtype dtype = i ? ATTN_F64 : ATTN_F32;
@@ -188,7 +182,6 @@ static void equal_channels_have_finite_gradients(void **state)
 /* The sum of equal numbers is rounded; their distance from its mean must not count as a deviation. */
 static void equal_numbers_normalize_to_zero(void **state)
 {
-    (void)state;
     const float numbers[] = {0.1F, 1000.1F, 12345.678F, 1e6F + 0.25F, 1e30F};
     for (int isa = 0; attn_isa_name(isa); isa++) {
         attn_context *c;
@@ -219,7 +212,6 @@ static void equal_numbers_normalize_to_zero(void **state)
 /* The same norm in double: forward and gradients, for positions of all remainders. */
 static void single_precision_is_that_of_double(void **state)
 {
-    (void)state;
     for (int64_t inner = 1; inner < 300; inner = 2 * inner + 5) {
         attn_tensor *y[2], *x[2], *gain[2];
         world w[2] = {begin(true), begin(true)};
@@ -261,7 +253,6 @@ static attn_tensor *random_from(world w, attn_dtype dtype, int rank, const int64
 /* Gradients round by the spread of the channels too, as the result does. */
 static void gradients_far_from_zero_keep_their_digits(void **state)
 {
-    (void)state;
     for (int64_t inner = 1; inner < 300; inner = 2 * inner + 5) {
         const int64_t shape[3] = {2, 13, inner};
         attn_tensor *in[2][3];
@@ -284,7 +275,6 @@ static void gradients_far_from_zero_keep_their_digits(void **state)
 
 static void what_does_not_fit_is_said(void **state)
 {
-    (void)state;
     world w = begin(false);
     attn_tensor *x = test_random(w.t, ATTN_F32, 3, (int64_t[]){2, 3, 4}, 1);
     attn_tensor *v = test_random(w.t, ATTN_F32, 1, (int64_t[]){4}, 2);
@@ -301,7 +291,7 @@ static void what_does_not_fit_is_said(void **state)
         {(attn_context_clear_error(w.c), attn_interpolate(w.t, x, 3, 2, ATTN_INTERPOLATE_LINEAR)),
          "resize: axis 3 of a tensor of rank 3"},
     };
-    assert_non_null(strstr(attn_context_error(w.c), cases[4].said)); /* the last one is kept */
+    assert_says(w.c, cases[4].said); /* the last one is kept */
     for (int i = 0; i < 5; i++)
         assert_null(cases[i].result);
     end(w);
@@ -341,7 +331,6 @@ static void check_still(layers *l, attn_tensor *y)
 
 static void attention_along_any_axis_moves_nothing(void **state)
 {
-    (void)state;
     for (int channel = 1; channel < 5; channel++) { /* a video, its channels at any axis */
         for (int axis = 1; axis < 5; axis++) {
             layers l;
@@ -363,7 +352,6 @@ static void attention_along_any_axis_moves_nothing(void **state)
 /* Axes count from the front, and two are needed. */
 static void attention_along_no_axis_is_refused(void **state)
 {
-    (void)state;
     static const axes none[] = {{1, -1}, {2, -1}, {-1, 1}, {-2, 2}, {2, 2}, {1, 1}, {3, 1}, {3, 2}, {4, 2}};
     layers l;
     attn_nn_self_attention layer;
@@ -380,7 +368,6 @@ static void attention_along_no_axis_is_refused(void **state)
 
 static void rows_and_columns_of_alignments_move_nothing(void **state)
 {
-    (void)state;
     for (int columns = 0; columns < 2; columns++) {
         layers l;
         attn_nn_msa_attention layer;
@@ -398,7 +385,6 @@ static void rows_and_columns_of_alignments_move_nothing(void **state)
 /* The counter does count. */
 static void what_is_moved_is_counted(void **state)
 {
-    (void)state;
     world w = begin(true);
     attn_tensor *x = test_random(w.t, ATTN_F32, 2, (int64_t[]){3, 4}, 1);
     attn_tensor_set_requires_grad(x, true);
@@ -422,7 +408,7 @@ typedef struct wrong {
     const char *said;
 } wrong;
 
-static void assert_refused(const wrong *c)
+static void assert_layer_refuses(const wrong *c)
 {
     world w = begin(false);
     attn_config *config;
@@ -454,7 +440,6 @@ static void assert_refused(const wrong *c)
 
 static void layers_say_what_does_not_fit(void **state)
 {
-    (void)state;
     static const char positions[] = "axial-positional-embedding", image[] = "axial-image-transformer";
     static const wrong cases[] = {
         {positions, "emb_dim_index", 4, 2, {4, 5}, {0}, "channels at axis 4; allowed: 1 to 3, -1 to -3"},
@@ -468,27 +453,13 @@ static void layers_say_what_does_not_fit(void **state)
         {image, NULL, 0, 0, {0}, {1, 6, 4, 4}, "channel_norm: x [1,6,4,4], axis 1"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
-        assert_refused(&cases[i]);
+        assert_layer_refuses(&cases[i]);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(gradients_along_an_axis),
-        cmocka_unit_test(gradients_between_axes),
-        cmocka_unit_test(channels_move_between_axes),
-        cmocka_unit_test(gradients_of_other_lengths),
-        cmocka_unit_test(lengths_are_interpolated_between_pixels),
-        cmocka_unit_test(equal_channels_have_finite_gradients),
-        cmocka_unit_test(equal_numbers_normalize_to_zero),
-        cmocka_unit_test(single_precision_is_that_of_double),
-        cmocka_unit_test(gradients_far_from_zero_keep_their_digits),
-        cmocka_unit_test(what_does_not_fit_is_said),
-        cmocka_unit_test(attention_along_any_axis_moves_nothing),
-        cmocka_unit_test(attention_along_no_axis_is_refused),
-        cmocka_unit_test(rows_and_columns_of_alignments_move_nothing),
-        cmocka_unit_test(what_is_moved_is_counted),
-        cmocka_unit_test(layers_say_what_does_not_fit),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+RUN_TESTS(TEST(gradients_along_an_axis), TEST(gradients_between_axes), TEST(channels_move_between_axes),
+          TEST(gradients_of_other_lengths), TEST(lengths_are_interpolated_between_pixels),
+          TEST(equal_channels_have_finite_gradients), TEST(equal_numbers_normalize_to_zero),
+          TEST(single_precision_is_that_of_double), TEST(gradients_far_from_zero_keep_their_digits),
+          TEST(what_does_not_fit_is_said), TEST(attention_along_any_axis_moves_nothing),
+          TEST(attention_along_no_axis_is_refused), TEST(rows_and_columns_of_alignments_move_nothing),
+          TEST(what_is_moved_is_counted), TEST(layers_say_what_does_not_fit))

@@ -19,7 +19,6 @@ static attn_tensor *build_binary(attn_tape *t, tensors in, const void *user)
 
 static void sums_and_products_broadcast(void **state)
 {
-    (void)state;
     static const gradcheck_input pairs[][2] = {
         {{2, {3, 5}}, {2, {3, 5}}},
         {{2, {3, 5}}, {1, {5}}},
@@ -44,7 +43,6 @@ static attn_tensor *build_square(attn_tape *t, tensors in, const void *user)
 
 static void one_tensor_used_often_adds_up(void **state)
 {
-    (void)state;
     gradcheck(2, build_square, NULL, 1, IN({2, {3, 7}}));
 }
 
@@ -57,7 +55,6 @@ static attn_tensor *build_reduce(attn_tape *t, tensors in, const void *user)
 
 static void sums_over_an_axis(void **state)
 {
-    (void)state;
     for (int axis = -3; axis < 3; axis++)
         gradcheck(2, build_reduce, &axis, 1, IN({3, {3, 4, 5}}));
 }
@@ -79,7 +76,6 @@ static attn_tensor *build_linear_plain(attn_tape *t, tensors in, const void *use
 
 static void activations_alone_and_after_linear(void **state)
 {
-    (void)state;
     for (attn_activation a = ATTN_ACTIVATION_IDENTITY; a <= ATTN_ACTIVATION_SILU; a++) {
         gradcheck(2, build_activate, &a, 1, IN({2, {3, 17}}));
         gradcheck(2, build_linear, &a, 3, IN({3, {2, 3, 5}}, {2, {7, 5}}, {1, {7}}));
@@ -95,7 +91,6 @@ static attn_tensor *build_matmul(attn_tape *t, tensors in, const void *user)
 
 static void matrix_products_in_every_transposition(void **state)
 {
-    (void)state;
     for (int flags = 0; flags < 4; flags++) {
         int64_t m = 3, k = 4, n = 5, am = flags & 1 ? k : m, ak = flags & 1 ? m : k;
         int64_t bk = flags & 2 ? n : k, bn = flags & 2 ? k : n;
@@ -122,7 +117,6 @@ static attn_tensor *build_shapes(attn_tape *t, tensors in, const void *user)
 
 static void shapes_change_and_parts_join(void **state)
 {
-    (void)state;
     gradcheck(2, build_shapes, NULL, 2, IN({3, {2, 3, 4}}, {2, {4, 3}}));
 }
 
@@ -134,7 +128,6 @@ static attn_tensor *build_cast(attn_tape *t, tensors in, const void *user)
 
 static void casts_pass_gradients(void **state)
 {
-    (void)state;
     gradcheck(1, build_cast, NULL, 1, IN({1, {5}}));
 }
 
@@ -157,7 +150,6 @@ static attn_tensor *build_gather_blocks(attn_tape *t, tensors in, const void *us
 
 static void rows_looked_up_twice_add_up(void **state)
 {
-    (void)state;
     gradcheck(3, build_lookup, NULL, 2, IN({2, {4, 5}}, {2, {4, 5}}));
     gradcheck(2, build_gather_blocks, NULL, 1, IN({3, {2, 3, 2}}));
 }
@@ -176,7 +168,6 @@ static attn_tensor *build_softmax(attn_tape *t, tensors in, const void *user)
 
 static void softmax_with_lengths(void **state)
 {
-    (void)state;
     for (double fill = -1; fill <= 0; fill += 1)
         gradcheck(2, build_softmax, &fill, 1, IN({3, {2, 3, 5}}));
 }
@@ -203,7 +194,6 @@ static attn_tensor *build_zero_gain(attn_tape *t, tensors in, const void *user)
 
 static void layer_norm_alone_and_after_a_sum(void **state)
 {
-    (void)state;
     gradcheck(2, build_norm, NULL, 3, IN({3, {2, 3, 5}}, {1, {5}}, {1, {5}}));
     gradcheck(1, build_zero_gain, NULL, 3, IN({2, {3, 5}}, {1, {5}}, {1, {5}}));
     for (double p = 0; p < 0.7; p += 0.3)
@@ -218,7 +208,6 @@ static attn_tensor *build_dropout(attn_tape *t, tensors in, const void *user)
 
 static void dropout_drops_the_same_twice(void **state)
 {
-    (void)state;
     for (double p = 0; p < 0.7; p += 0.3)
         gradcheck(2, build_dropout, &p, 1, IN({2, {5, 19}}));
 }
@@ -236,7 +225,6 @@ static attn_tensor *build_entropy(attn_tape *t, tensors in, const void *user)
 
 static void cross_entropy_with_ignored_labels_and_smoothing(void **state)
 {
-    (void)state;
     const attn_cross_entropy_options options[] = {
         {0},
         {.use_ignore_index = true, .ignore_index = 1},
@@ -260,7 +248,6 @@ static attn_tensor *build_guided(attn_tape *t, tensors in, const void *user)
 
 static void cross_entropy_of_weights(void **state)
 {
-    (void)state;
     const double divisors[] = {1, 7};
     for (int i = 0; i < 2; i++) {
         gradcheck(1 + i, build_guided, &divisors[i], 1, IN({4, {2, 1, 3, 4}}));
@@ -284,7 +271,6 @@ static attn_tensor *build_gru_zero(attn_tape *t, tensors in, const void *user)
 
 static void recurrent_units_of_one_step_and_more(void **state)
 {
-    (void)state;
     for (int64_t steps = 1; steps <= 3; steps += 2) {
         gradcheck(2, build_gru, NULL, 6,
                   IN({3, {steps, 3, 4}}, {2, {3, 5}}, {2, {15, 4}}, {2, {15, 5}}, {1, {15}}, {1, {15}}));
@@ -334,7 +320,6 @@ static attn_tensor *build_attend(attn_tape *t, tensors in, const void *user)
 
 static void attention_whose_operands_share_tensors(void **state)
 {
-    (void)state;
     const gradcheck_input x = {3, {BATCH, TIME, WIDTH}}, packed = {3, {BATCH, TIME, 3 * WIDTH}};
     for (int how = 0; how <= 4; how++) {
         int n = how == 0 || how == 4 ? 3 : how == 2 ? 2 : 1;
@@ -362,7 +347,6 @@ static attn_tensor *build_attend_bias(attn_tape *t, tensors in, const void *user
 
 static void attention_with_a_shared_bias(void **state)
 {
-    (void)state;
     const gradcheck_input x = {3, {BATCH, TIME, WIDTH}};
     gradcheck(2, build_attend_bias, NULL, 4, IN(x, x, x, {2, {TIME, TIME}}));
 }
@@ -382,7 +366,6 @@ static attn_tensor *build_attend_additive(attn_tape *t, tensors in, const void *
 
 static void additive_attention_and_its_vectors(void **state)
 {
-    (void)state;
     const gradcheck_input x = {3, {BATCH, TIME, WIDTH}};
     for (int use_w2 = 0; use_w2 < 2; use_w2++) {
         bool flag = use_w2;
@@ -399,7 +382,6 @@ static attn_tensor *build_convolve(attn_tape *t, tensors in, const void *user)
 
 static void convolutions_of_one_to_three_axes(void **state)
 {
-    (void)state;
     gradcheck(2, build_convolve, &(attn_conv){.spatial = 1, .padding = {1}}, 3,
               IN({3, {2, 3, 7}}, {3, {4, 3, 3}}, {1, {4}}));
     gradcheck(2, build_convolve, &(attn_conv){.spatial = 2, .stride = {2, 1}, .padding = {1, 2}, .groups = 2}, 3,
@@ -428,7 +410,6 @@ static attn_tensor *build_padded_pool(attn_tape *t, tensors in, const void *user
 static void pooling_over_windows(void **state)
 {
     gradcheck(2, build_padded_pool, NULL, 1, IN({4, {2, 3, 5, 4}}));
-    (void)state;
     gradcheck(2, build_pool, (int64_t[]){2, 3, 0, 0}, 1, IN({4, {2, 3, 5, 7}}));
     gradcheck(2, build_pool, (int64_t[]){3, 2, 1, 2}, 1, IN({4, {1, 2, 4, 6}}));
 }
@@ -444,34 +425,16 @@ static attn_tensor *build_batch_norm(attn_tape *t, tensors in, const void *user)
 
 static void batch_statistics_move_with_the_batch(void **state)
 {
-    (void)state;
     gradcheck(2, build_batch_norm, &(double){0.1}, 3, IN({4, {2, 3, 2, 3}}, {1, {3}}, {1, {3}}));
     gradcheck(1, build_batch_norm, &(double){0.1}, 3, IN({2, {5, 3}}, {1, {3}}, {1, {3}}));
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(sums_and_products_broadcast),
-        cmocka_unit_test(one_tensor_used_often_adds_up),
-        cmocka_unit_test(sums_over_an_axis),
-        cmocka_unit_test(activations_alone_and_after_linear),
-        cmocka_unit_test(matrix_products_in_every_transposition),
-        cmocka_unit_test(shapes_change_and_parts_join),
-        cmocka_unit_test(casts_pass_gradients),
-        cmocka_unit_test(rows_looked_up_twice_add_up),
-        cmocka_unit_test(softmax_with_lengths),
-        cmocka_unit_test(layer_norm_alone_and_after_a_sum),
-        cmocka_unit_test(dropout_drops_the_same_twice),
-        cmocka_unit_test(cross_entropy_with_ignored_labels_and_smoothing),
-        cmocka_unit_test(cross_entropy_of_weights),
-        cmocka_unit_test(recurrent_units_of_one_step_and_more),
-        cmocka_unit_test(attention_whose_operands_share_tensors),
-        cmocka_unit_test(attention_with_a_shared_bias),
-        cmocka_unit_test(additive_attention_and_its_vectors),
-        cmocka_unit_test(convolutions_of_one_to_three_axes),
-        cmocka_unit_test(pooling_over_windows),
-        cmocka_unit_test(batch_statistics_move_with_the_batch),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+RUN_TESTS(TEST(sums_and_products_broadcast), TEST(one_tensor_used_often_adds_up), TEST(sums_over_an_axis),
+          TEST(activations_alone_and_after_linear), TEST(matrix_products_in_every_transposition),
+          TEST(shapes_change_and_parts_join), TEST(casts_pass_gradients), TEST(rows_looked_up_twice_add_up),
+          TEST(softmax_with_lengths), TEST(layer_norm_alone_and_after_a_sum), TEST(dropout_drops_the_same_twice),
+          TEST(cross_entropy_with_ignored_labels_and_smoothing), TEST(cross_entropy_of_weights),
+          TEST(recurrent_units_of_one_step_and_more), TEST(attention_whose_operands_share_tensors),
+          TEST(attention_with_a_shared_bias), TEST(additive_attention_and_its_vectors),
+          TEST(convolutions_of_one_to_three_axes), TEST(pooling_over_windows),
+          TEST(batch_statistics_move_with_the_batch))

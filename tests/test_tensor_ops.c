@@ -77,7 +77,6 @@ static double activated(double x, attn_activation a)
 
 static void linear_and_activations(void **state)
 {
-    (void)state;
     world w = make_world(NULL, 2);
     attn_tensor *x = TENSOR(1, 3, 5), *m = TENSOR(2, 7, 5), *b = TENSOR(3, 7);
     for (attn_activation a = ATTN_ACTIVATION_IDENTITY; a <= ATTN_ACTIVATION_SILU; a++) {
@@ -94,7 +93,6 @@ static void linear_and_activations(void **state)
 
 static void layer_norm_and_softmax(void **state)
 {
-    (void)state;
     world w = make_world(NULL, 2);
     enum { N = 6 };
     attn_tensor *x = TENSOR(1, 2, N), *y = TENSOR(2, 2, N), *g = TENSOR(3, N), *b = TENSOR(4, N);
@@ -123,7 +121,6 @@ static void layer_norm_and_softmax(void **state)
 
 static void softmax_of_no_numbers(void **state)
 {
-    (void)state;
     enum { N = 19 };
     for (int isa = 0; attn_isa_name(isa); isa++) {
         for (int i = 0; i < 2; i++) {
@@ -163,7 +160,6 @@ static void assert_no_subnormals(const attn_tensor *t, const char *isa, const ch
 /* Inputs from 0 down to -104, where e^x is subnormal from -87.4 on, and gradients of 1e-6. */
 static void results_are_not_subnormal(void **state)
 {
-    (void)state;
     enum { N = 1041, ROWS = 3 };
     static const attn_activation tails[] = {ATTN_ACTIVATION_SIGMOID, ATTN_ACTIVATION_SILU};
     static float numbers[ROWS * N], gradients[ROWS * N];
@@ -202,7 +198,6 @@ static void results_are_not_subnormal(void **state)
 
 static void cross_entropy_and_lookups(void **state)
 {
-    (void)state;
     world w = make_world(NULL, 2);
     attn_tensor *x = TENSOR(1, 3, 4), *table = TENSOR(2, 5, 3), *position = TENSOR(3, 4, 3);
     attn_tensor *ids = attn_tape_tensor(w.t, ATTN_I32, 1, (int64_t[]){3}, (int32_t[]){2, 0, 3});
@@ -228,7 +223,6 @@ static void cross_entropy_and_lookups(void **state)
 /* Large logits have few digits, their differences have all. */
 static void cross_entropy_of_large_logits(void **state)
 {
-    (void)state;
     enum { N = 3 };
     for (int isa = 0; attn_isa_name(isa); isa++) {
         for (int i = 0; i < 6; i++) {
@@ -255,7 +249,6 @@ static void cross_entropy_of_large_logits(void **state)
 
 static void one_recurrent_step(void **state)
 {
-    (void)state;
     world w = make_world(NULL, 1);
     enum { B = 2, I = 3, H = 2 };
     attn_tensor *x = TENSOR(1, 1, B, I), *h = TENSOR(2, B, H), *wi = TENSOR(3, 3 * H, I), *wh = TENSOR(4, 3 * H, H);
@@ -342,7 +335,6 @@ static int64_t run_mixture(world w, attn_dtype dtype, mixture build, attn_activa
 
 static void single_agrees_with_double(void **state)
 {
-    (void)state;
     enum { ROOM = 10000 };
     static double exact[ROOM], single[ROOM];
     const mixture mixtures[] = {build_mixture, build_recurrence};
@@ -366,7 +358,6 @@ static void single_agrees_with_double(void **state)
 
 static void running_statistics_of_nothing_stay(void **state)
 {
-    (void)state;
     world w = make_world(NULL, 1);
     attn_tape_reset(w.t, &(attn_tape_options){.record = true, .train = true});
     attn_tensor *x = TENSOR(1, 0, 2, 3), *g = TENSOR(2, 2), *mean = TENSOR(3, 2), *var = TENSOR(4, 2);
@@ -380,7 +371,6 @@ static void running_statistics_of_nothing_stay(void **state)
 /* Means and unbiased variances of columns, moved to by a tenth; results have the biased one. */
 static void running_statistics_follow_a_batch(void **state)
 {
-    (void)state;
     static const double numbers[] = {1, 5, 2, 5, 3, 1, 6, 1}, mean[] = {3, 3}, variance[] = {14.0 / 4, 4};
     for (int training = 0; training < 2; training++) {
         world w = make_world(NULL, 1);
@@ -405,7 +395,6 @@ static void running_statistics_follow_a_batch(void **state)
 /* One f32 sum of so many equal numbers would be off by a hundredth. */
 static void long_sums_keep_their_digits(void **state)
 {
-    (void)state;
     enum { ROWS = 1 << 20 };
     for (int isa = 0; attn_isa_name(isa); isa++) {
         world w = make_world(attn_isa_name(isa), 2);
@@ -441,7 +430,6 @@ static void long_sums_keep_their_digits(void **state)
 
 static void functions_are_accurate(void **state)
 {
-    (void)state;
     enum { N = 4001 };
     static float x[N], y[N];
     for (int i = 0; i < N; i++)
@@ -474,7 +462,6 @@ static void functions_are_accurate(void **state)
 /* The results are finite for finite numbers, however large. */
 static void slopes_are_finite(void **state)
 {
-    (void)state;
     const float x[] = {1e15F, 1e20F, 1e30F, 3e38F, -1e15F, -1e20F, -1e30F, -3e38F};
     for (int isa = 0; attn_isa_name(isa); isa++) {
         for (attn_activation a = ATTN_ACTIVATION_RELU; a <= ATTN_ACTIVATION_SIGMOID; a++) {
@@ -494,7 +481,6 @@ static void slopes_are_finite(void **state)
 
 static void one_pass_of_adam(void **state)
 {
-    (void)state;
     enum { N = 37 };
     for (int isa = 0; isa < ATTN_ISA_COUNT; isa++) {
         if (!attn__isa_runs_here((attn__isa)isa))
@@ -525,7 +511,6 @@ static void one_pass_of_adam(void **state)
 /* The same bits past the caches, from whole vectors on and from any other number. */
 static void adam_to_other_memory(void **state)
 {
-    (void)state;
     enum { N = 101, VECTOR = 16, ROOM = 9 * VECTOR };
     static float _Alignas(64) in[4][N], out[2][3][ROOM];
     for (int i = 0; i < 4 * N; i++)
@@ -553,24 +538,8 @@ static void adam_to_other_memory(void **state)
     }
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(linear_and_activations),
-        cmocka_unit_test(layer_norm_and_softmax),
-        cmocka_unit_test(cross_entropy_and_lookups),
-        cmocka_unit_test(one_recurrent_step),
-        cmocka_unit_test(single_agrees_with_double),
-        cmocka_unit_test(functions_are_accurate),
-        cmocka_unit_test(long_sums_keep_their_digits),
-        cmocka_unit_test(softmax_of_no_numbers),
-        cmocka_unit_test(results_are_not_subnormal),
-        cmocka_unit_test(running_statistics_of_nothing_stay),
-        cmocka_unit_test(running_statistics_follow_a_batch),
-        cmocka_unit_test(slopes_are_finite),
-        cmocka_unit_test(cross_entropy_of_large_logits),
-        cmocka_unit_test(one_pass_of_adam),
-        cmocka_unit_test(adam_to_other_memory),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+RUN_TESTS(TEST(linear_and_activations), TEST(layer_norm_and_softmax), TEST(cross_entropy_and_lookups),
+          TEST(one_recurrent_step), TEST(single_agrees_with_double), TEST(functions_are_accurate),
+          TEST(long_sums_keep_their_digits), TEST(softmax_of_no_numbers), TEST(results_are_not_subnormal),
+          TEST(running_statistics_of_nothing_stay), TEST(running_statistics_follow_a_batch), TEST(slopes_are_finite),
+          TEST(cross_entropy_of_large_logits), TEST(one_pass_of_adam), TEST(adam_to_other_memory))

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  * Measures and schedules against values from elsewhere. */
-#include "support/cmocka.h"
+#include "support/fixture.h"
 
 #include "attn/train.h"
 #include "train/chrf.h"
@@ -13,7 +13,6 @@
 
 static void bleu_of_a_sentence(void **state)
 {
-    (void)state;
     CLOSE(attn_bleu_d2l("il est mouille .", "il est calme .", 2), 0.658, 5e-4);
     CLOSE(attn_bleu_d2l("A B", "A B C D E F", 2), 0.135, 5e-4);
     CLOSE(attn_bleu_d2l("va !", "va !", 2), 1, 0);
@@ -25,16 +24,14 @@ static void bleu_of_a_sentence(void **state)
 /* Expected figures: sacrebleu 2.6.0, corpus_bleu with its defaults. */
 static void bleu_of_a_corpus(void **state)
 {
-    (void)state;
     const char *predictions[] = {
         "Il est calme .", "J'ai perdu 1,000 euros, hier...",        "“Bonjour” &quot;dit-il&quot;, à 3-4 heures!", "",
         "va !",           "the cat the cat on the mat\xE2\x80\xAF!"};
     const char *references[] = {
         "Il est très calme .",     "J'ai perdu 1,000 euros hier.", "« Bonjour », dit-il à 3-4 heures !", "rien", "va !",
         "the cat sat on the mat !"};
-    attn_context *context;
+    attn_context *context = *state;
     attn_bleu bleu;
-    attn_context_create(&context, NULL);
     assert_int_equal(attn_bleu_corpus(&bleu, context, predictions, references, NULL, 6), ATTN_OK);
     CLOSE(bleu.score, 43.30208342733989, 1e-9);
     assert_int_equal(bleu.prediction_length, 34);
@@ -55,14 +52,12 @@ static void bleu_of_a_corpus(void **state)
     size_t held;
     attn_context_memory(context, &held, NULL, NULL);
     assert_int_equal(held, 0);
-    attn_context_destroy(context);
 }
 
 /* Expected figures: sacrebleu 2.6.0, CHRF().corpus_score; its signature is
  * nrefs:1|case:mixed|eff:yes|nc:6|nw:0|space:no|version:2.6.0. */
 static void chrf_of_a_corpus(void **state)
 {
-    (void)state;
     const char *predictions[] = {
         "Il est calme .", "J'ai perdu 1,000 euros, hier...",        "“Bonjour” &quot;dit-il&quot;, à 3-4 heures!", "",
         "va !",           "the cat the cat on the mat\xE2\x80\xAF!"};
@@ -76,9 +71,8 @@ static void chrf_of_a_corpus(void **state)
                 {"日本語😀", "日本の😀語", 27.415143603133163},
                 {"ab", "cd", 0},
                 {"", "", 0}};
-    attn_context *context;
+    attn_context *context = *state;
     double chrf;
-    attn_context_create(&context, NULL);
     assert_int_equal(attn_chrf_corpus(&chrf, context, predictions, references, NULL, 6), ATTN_OK);
     CLOSE(chrf, 67.57119757468558, 1e-9);
     assert_int_equal(attn_chrf_corpus(&chrf, context, predictions, references, NULL, 1), ATTN_OK);
@@ -87,32 +81,27 @@ static void chrf_of_a_corpus(void **state)
         assert_int_equal(attn_chrf_corpus(&chrf, context, &ones[i].prediction, &ones[i].reference, NULL, 1), ATTN_OK);
         CLOSE(chrf, ones[i].score, 1e-9);
     }
-    attn_context_destroy(context);
 }
 
 /* The score of a corpus of one pair, for each pair of some texts. */
 static void chrf_of_all_pairs(void **state)
 {
-    (void)state;
     const char *texts[] = {"the cat the cat on the mat", "Il est calme .", "",
                            "the cat sat on the mat !",   "tttttttt tt",    "va",
                            "the cat the cat on the mat", "日本語😀 the",    "il est très calme"};
     enum { N = sizeof texts / sizeof *texts };
     double chrf[N * N], one;
-    attn_context *context;
-    attn_context_create(&context, NULL);
+    attn_context *context = *state;
     assert_int_equal(attn__chrf_pairs(context, texts, N, chrf), ATTN_OK);
     for (int i = 0; i < N * N; i++) {
         assert_int_equal(attn_chrf_corpus(&one, context, &texts[i / N], &texts[i % N], NULL, 1), ATTN_OK);
         CLOSE(chrf[i], one, 1e-12);
     }
-    attn_context_destroy(context);
 }
 
 /* Expected figures: sacrebleu 2.6.0 with several references a line, of all lines and of each alone. */
 static void several_references(void **state)
 {
-    (void)state;
     const char *predictions[] = {
         "Il est calme .", "J'ai perdu 1,000 euros, hier...", "the cat the cat on the mat", "", "va !", "ab"};
     const char *references[] = {"Il est très calme .",
@@ -138,10 +127,9 @@ static void several_references(void **state)
                 {0, 0, 1},
                 {0, 87.49999999999999, 2},
                 {0, 47.169811320754704, 1}};
-    attn_context *context;
+    attn_context *context = *state;
     attn_bleu bleu;
     double chrf;
-    attn_context_create(&context, NULL);
     assert_int_equal(attn_bleu_corpus(&bleu, context, predictions, references, counts, 6), ATTN_OK);
     CLOSE(bleu.score, 74.6518205882744, 1e-9);
     assert_int_equal(bleu.reference_length, 24);
@@ -157,19 +145,17 @@ static void several_references(void **state)
     }
     assert_int_equal(attn_bleu_corpus(&bleu, context, predictions, references, (int64_t[]){1, 0}, 2),
                      ATTN_ERROR_ARGUMENT);
-    assert_non_null(strstr(attn_context_error(context), "prediction 1 has 0 references"));
+    assert_says(context, "prediction 1 has 0 references");
     assert_int_equal(attn_chrf_corpus(&chrf, context, predictions, references, (int64_t[]){-1}, 1),
                      ATTN_ERROR_ARGUMENT);
     size_t held;
     attn_context_memory(context, &held, NULL, NULL);
     assert_int_equal(held, 0);
-    attn_context_destroy(context);
 }
 
 /* Lines of 200,000 words, of which every third is another: pairs by pairs they would take minutes. */
 static void bleu_of_long_lines(void **state)
 {
-    (void)state;
     enum { WORDS = 200000 };
     static char prediction[8 * WORDS + 1], reference[8 * WORDS + 1];
     const char *predictions[] = {prediction}, *references[] = {reference};
@@ -177,20 +163,17 @@ static void bleu_of_long_lines(void **state)
         snprintf(prediction + at, 9, "w%06zu ", i % 3 == 2 ? i + WORDS : i);
         snprintf(reference + at, 9, "w%06zu ", i);
     }
-    attn_context *context;
+    attn_context *context = *state;
     attn_bleu bleu;
-    attn_context_create(&context, NULL);
     assert_int_equal(attn_bleu_corpus(&bleu, context, predictions, references, NULL, 1), ATTN_OK);
     assert_int_equal(bleu.prediction_length, WORDS);
     CLOSE(bleu.precisions[0], 100.0 * (WORDS - WORDS / 3) / WORDS, 1e-9);
     CLOSE(bleu.precisions[1], 100.0 * 66667 / (WORDS - 1), 1e-9); /* a word and the next, where neither is another */
     CLOSE(bleu.precisions[2], 100.0 / 2 / (WORDS - 2), 1e-9);     /* none: half a match */
-    attn_context_destroy(context);
 }
 
 static void schedules_rise_and_fall(void **state)
 {
-    (void)state;
     attn_schedule s = {.kind = ATTN_SCHEDULE_COSINE, .peak = 2, .warmup = 10, .total = 110, .floor = 0.1};
     CLOSE(attn_schedule_rate(&s, 5), 1, 1e-12);
     CLOSE(attn_schedule_rate(&s, 10), 2, 1e-12);
@@ -207,13 +190,6 @@ static void schedules_rise_and_fall(void **state)
     CLOSE(attn_schedule_rate(&s, 1), 3, 0);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(bleu_of_a_sentence),      cmocka_unit_test(bleu_of_a_corpus),
-        cmocka_unit_test(chrf_of_a_corpus),        cmocka_unit_test(chrf_of_all_pairs),
-        cmocka_unit_test(several_references),      cmocka_unit_test(bleu_of_long_lines),
-        cmocka_unit_test(schedules_rise_and_fall),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+RUN_TESTS(TEST(bleu_of_a_sentence), TEST_WITH_CONTEXT(bleu_of_a_corpus), TEST_WITH_CONTEXT(chrf_of_a_corpus),
+          TEST_WITH_CONTEXT(chrf_of_all_pairs), TEST_WITH_CONTEXT(several_references),
+          TEST_WITH_CONTEXT(bleu_of_long_lines), TEST(schedules_rise_and_fall))

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  * Whole networks over images: their sizes, and checkpoints of Vision Transformers by the names of others. */
-#include "support/cmocka.h"
+#include "support/fixture.h"
 #include "support/scratch.h"
 #include "support/tensors.h"
 
@@ -43,7 +43,6 @@ static int64_t count(const char *architecture, const char *json)
 /* Figures published, or counted from the originals' code. */
 static void networks_have_the_published_sizes(void **state)
 {
-    (void)state;
     assert_int_equal(count("vit",
                            "{\"img_size\": 224, \"num_hiddens\": 768, \"mlp_num_hiddens\": 3072, \"num_heads\": 12, "
                            "\"num_blks\": 12, \"use_bias\": true, \"num_classes\": 1000}"),
@@ -61,7 +60,6 @@ static void networks_have_the_published_sizes(void **state)
 /* Depths are numbers; files in which they were texts ("38" above) are still read, with the number in the config. */
 static void depths_are_some_numbers(void **state)
 {
-    (void)state;
     attn_context *context = test_context();
     attn_model *model = make(context, "sasa-resnet", "{\"depth\": \"26\", \"width\": 8}");
     assert_int_equal(attn_config_int(attn_model_config(model), "depth", 0), 26);
@@ -84,7 +82,6 @@ static void depths_are_some_numbers(void **state)
 /* Which column of the table a pair reads, as the original saves it. */
 static void positions_are_numbered_as_in_the_original(void **state)
 {
-    (void)state;
     enum { L = 5 };
     attn_context *context = test_context();
     attn_model *model = make(context, "position-sensitive-attention",
@@ -116,7 +113,6 @@ static attn_tensor *output_of(attn_model *model, attn_tape *tape, attn_tensor *x
  * it halves), and none at an eighth; of 38 the stages are 2, 3, 5, 2.  Weights of each window sum to 1. */
 static void windows_of_a_residual_network(void **state)
 {
-    (void)state;
     static const int64_t blocks[2][4] = {{2, 2, 4, 0}, {3, 3, 5, 1}}, sides[4] = {11, 5, 2, 1};
     for (int d = 0; d < 2; d++) {
         attn_context *context = test_context();
@@ -187,7 +183,6 @@ static void compare_with_differences(attn_model *model, attn_tape *tape, attn_te
 
 static void gradients_of_an_axial_classifier(void **state)
 {
-    (void)state;
     enum { MOST = 512 };
     static double kept[64][MOST];
     attn_context *context = test_context();
@@ -311,8 +306,7 @@ static attn_tensor *logits_of(attn_model *model, attn_tape *tape, int64_t side)
     attn_context *context = attn_model_context(model);
     attn_named_list in = {.context = context}, out = {.context = context};
     attn_named_add(&in, "x", test_random(tape, ATTN_F32, 4, (int64_t[]){2, 3, side, side}, 9));
-    if (attn_model_forward(model, tape, &in, &out) != ATTN_OK)
-        fail_msg("%s", attn_context_error(context));
+    assert_ok(context, attn_model_forward(model, tape, &in, &out));
     attn_tensor *logits = attn_named_find(&out, "logits");
     attn_named_clear(&in);
     attn_named_clear(&out);
@@ -365,8 +359,7 @@ static int end(void **state)
 static void load_and_compare(fixture *f, const char *path, const attn_vit_options *options)
 {
     attn_model *loaded = NULL;
-    if (attn_vit_load(&loaded, f->context, path, options) != ATTN_OK)
-        fail_msg("%s", attn_context_error(f->context));
+    assert_ok(f->context, attn_vit_load(&loaded, f->context, path, options));
     attn_tensor *logits = logits_of(loaded, f->tape, 8);
     assert_true(test_distance(logits, logits_of(f->model, f->tape, 8)) == 0);
     attn_model_destroy(loaded);
@@ -381,9 +374,8 @@ static void hugging_face_checkpoints_load(void **state)
     rename_all(&f->renamed, attn_model_parameters(f->model), hf_names, sizeof hf_names / sizeof *hf_names);
     assert_int_equal(attn_safetensors_write(&f->renamed, f->file, NULL), ATTN_OK);
     attn_model *loaded = NULL;
-    assert_int_equal(attn_vit_load(&loaded, f->context, f->folder, NULL), ATTN_ERROR_NOT_FOUND);
-    assert_non_null(strstr(attn_context_error(f->context), "config.json"));
-    attn_context_clear_error(f->context);
+    assert_refused(f->context, attn_vit_load(&loaded, f->context, f->folder, NULL), ATTN_ERROR_NOT_FOUND,
+                   "config.json");
     snprintf(path, sizeof path, "%s/config.json", f->folder);
     assert_int_equal(attn_file_write(f->context, path, config, sizeof config - 1), ATTN_OK);
     load_and_compare(f, f->folder, NULL);
@@ -441,8 +433,8 @@ static void timm_checkpoints_load(void **state)
     /* A tensor that a plain ViT has not. */
     attn_named_add(&f->renamed, "blocks.0.ls1.gamma", attn_named_find(own, "blks.0.ln1.bias"));
     assert_int_equal(attn_safetensors_write(&f->renamed, f->file, NULL), ATTN_OK);
-    assert_int_equal(attn_vit_load(&larger, f->context, f->file, &heads), ATTN_ERROR_UNSUPPORTED);
-    assert_non_null(strstr(attn_context_error(f->context), "blocks.0.ls1.gamma"));
+    assert_refused(f->context, attn_vit_load(&larger, f->context, f->file, &heads), ATTN_ERROR_UNSUPPORTED,
+                   "blocks.0.ls1.gamma");
     assert_null(larger);
     attn_context_clear_error(f->context);
 }
@@ -484,7 +476,7 @@ static void heads_come_from_what_says_them(void **state)
         if (cases[i].heads)
             assert_int_equal(attn_config_int(attn_model_config(loaded), "num_heads", 0), cases[i].heads);
         else
-            assert_non_null(strstr(attn_context_error(f->context), "--heads (num_heads)"));
+            assert_says(f->context, "--heads (num_heads)");
         attn_context_clear_error(f->context);
         attn_model_destroy(loaded);
     }
@@ -798,8 +790,8 @@ static void nothing_is_classified_without_probabilities(void **state)
     assert_int_equal(attn_file_write(f->context, path, config, sizeof config - 1), ATTN_OK);
     assert_int_equal(attn_vit_convert(f->context, f->file, NULL, &scale, made), ATTN_OK);
     assert_int_equal(attn_classifier_load(&classifier, f->context, made, NULL), ATTN_OK);
-    assert_int_equal(attn_classifier_classify(classifier, &image, 1, 1, &guess), ATTN_ERROR_UNSUPPORTED);
-    assert_non_null(strstr(attn_context_error(f->context), "the weights hold NaN"));
+    assert_refused(f->context, attn_classifier_classify(classifier, &image, 1, 1, &guess), ATTN_ERROR_UNSUPPORTED,
+                   "the weights hold NaN");
     assert_int_equal(attn_classifier_render_attention(classifier, &image, NULL, ATTN_PLOT_HTML, &picture, &guess),
                      ATTN_ERROR_UNSUPPORTED);
     scratch_open(data);
@@ -811,7 +803,7 @@ static void nothing_is_classified_without_probabilities(void **state)
     }
     if (attn_classifier_evaluate(classifier, data, ATTN_SPLIT_ALL, &score) != ATTN_ERROR_UNSUPPORTED)
         fail_msg("%s", attn_context_error(f->context));
-    assert_non_null(strstr(attn_context_error(f->context), "the weights hold NaN"));
+    assert_says(f->context, "the weights hold NaN");
     assert_null(score.confusion);
     attn_context_clear_error(f->context);
     attn_classifier_destroy(classifier);
@@ -832,9 +824,7 @@ static void a_fresh_head_for_other_classes(void **state)
     rename_all(&f->renamed, own, timm_names, all - 2); /* no head, and no biases of queries, keys and values */
     pack(f->tape, &f->renamed, own, "weight");
     assert_int_equal(attn_safetensors_write(&f->renamed, f->file, NULL), ATTN_OK);
-    assert_int_equal(attn_vit_load(&loaded, f->context, f->file, NULL), ATTN_ERROR_ARGUMENT);
-    assert_non_null(strstr(attn_context_error(f->context), "num_classes"));
-    attn_context_clear_error(f->context);
+    assert_refused(f->context, attn_vit_load(&loaded, f->context, f->file, NULL), ATTN_ERROR_ARGUMENT, "num_classes");
     attn_vit_options seven = {.num_heads = 2, .num_classes = 7};
     assert_int_equal(attn_vit_load(&loaded, f->context, f->file, &seven), ATTN_OK);
     assert_int_equal(attn_tensor_length(logits_of(loaded, f->tape, 8), 1), 7);
@@ -850,9 +840,7 @@ static void expect_other_size(fixture *f, attn_model *model, int64_t height, int
 {
     attn_named_list in = {.context = f->context}, out = {.context = f->context};
     attn_named_add(&in, "x", test_random(f->tape, ATTN_F32, 4, (int64_t[]){2, 3, height, width}, 9));
-    assert_int_equal(attn_model_forward(model, f->tape, &in, &out), ATTN_ERROR_SHAPE);
-    assert_non_null(strstr(attn_context_error(f->context), said));
-    attn_context_clear_error(f->context);
+    assert_refused(f->context, attn_model_forward(model, f->tape, &in, &out), ATTN_ERROR_SHAPE, said);
     attn_named_clear(&in);
     attn_named_clear(&out);
 }
@@ -910,28 +898,13 @@ static void batches_of_no_images(void **state)
     }
 }
 
-int main(void)
-{
-#define TEST(name) cmocka_unit_test_setup_teardown(name, begin, end)
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(networks_have_the_published_sizes),
-        cmocka_unit_test(depths_are_some_numbers),
-        cmocka_unit_test(positions_are_numbered_as_in_the_original),
-        TEST(heads_of_known_names),
-        cmocka_unit_test(windows_of_a_residual_network),
-        cmocka_unit_test(gradients_of_an_axial_classifier),
-        TEST(hugging_face_checkpoints_load),
-        TEST(timm_checkpoints_load),
-        TEST(heads_come_from_what_says_them),
-        TEST(settings_that_contradict_the_tensors),
-        TEST(trainings_of_another_form_are_refused),
-        TEST(pictures_are_prepared_as_the_files_say),
-        TEST(checkpoints_become_classifiers),
-        TEST(pictures_are_squashed_where_the_files_say_so),
-        TEST(nothing_is_classified_without_probabilities),
-        TEST(a_fresh_head_for_other_classes),
-        TEST(images_of_another_size_are_refused),
-        TEST(batches_of_no_images),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+#define TEST_PREPARED(name) cmocka_unit_test_setup_teardown(name, begin, end)
+RUN_TESTS(TEST(networks_have_the_published_sizes), TEST(depths_are_some_numbers),
+          TEST(positions_are_numbered_as_in_the_original), TEST_PREPARED(heads_of_known_names),
+          TEST(windows_of_a_residual_network), TEST(gradients_of_an_axial_classifier),
+          TEST_PREPARED(hugging_face_checkpoints_load), TEST_PREPARED(timm_checkpoints_load),
+          TEST_PREPARED(heads_come_from_what_says_them), TEST_PREPARED(settings_that_contradict_the_tensors),
+          TEST_PREPARED(trainings_of_another_form_are_refused), TEST_PREPARED(pictures_are_prepared_as_the_files_say),
+          TEST_PREPARED(checkpoints_become_classifiers), TEST_PREPARED(pictures_are_squashed_where_the_files_say_so),
+          TEST_PREPARED(nothing_is_classified_without_probabilities), TEST_PREPARED(a_fresh_head_for_other_classes),
+          TEST_PREPARED(images_of_another_size_are_refused), TEST_PREPARED(batches_of_no_images))

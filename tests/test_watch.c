@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  * The command's output during long work, with ticks of some milliseconds in place of seconds. */
-#include "support/cmocka.h"
+#include "support/fixture.h"
 
 #include "base/context.h"
 #include "command.h"
@@ -44,10 +44,8 @@ static FILE *listen(int *kept)
 
 static void long_work_says_how_far_it_is(void **state)
 {
-    (void)state;
-    attn_context *c = NULL;
+    attn_context *c = *state;
     int kept;
-    assert_int_equal(attn_context_create(&c, NULL), ATTN_OK);
     FILE *said = listen(&kept);
     cli_watch_begin(c, TICK);
     dup2(kept, STDERR_FILENO); /* it prints to the initial standard error, even if that is redirected later */
@@ -73,19 +71,16 @@ static void long_work_says_how_far_it_is(void **state)
         other |= strstr(line, "5 of 12") != NULL;
     fclose(said);
     close(kept);
-    attn_context_destroy(c);
     assert_true(still && first && files && layers && parts && !other);
 }
 
 /* Before the first step of a training there is nothing to tell the time left from, but how many there are. */
 static void the_first_step_is_told(void **state)
 {
-    (void)state;
-    attn_context *c = NULL;
+    attn_context *c = *state;
     attn_config *settings = NULL;
     cli_training training;
     int kept;
-    assert_int_equal(attn_context_create(&c, NULL), ATTN_OK);
     assert_int_equal(attn_config_create(&settings, c), ATTN_OK);
     cli_call call = {.context = c, .quiet = true};
     FILE *said = listen(&kept);
@@ -104,16 +99,13 @@ static void the_first_step_is_told(void **state)
     fclose(said);
     close(kept);
     attn_config_destroy(settings);
-    attn_context_destroy(c);
     assert_true(first && later);
 }
 
 static void waiting_for_input_is_no_work(void **state)
 {
-    (void)state;
-    attn_context *c = NULL;
+    attn_context *c = *state;
     int kept;
-    assert_int_equal(attn_context_create(&c, NULL), ATTN_OK);
     FILE *said = listen(&kept);
     cli_watch_begin(c, TICK);
     cli_watch_waits(true);
@@ -123,14 +115,12 @@ static void waiting_for_input_is_no_work(void **state)
     long length = fseek(said, 0, SEEK_END) == 0 ? ftell(said) : -1;
     fclose(said);
     close(kept);
-    attn_context_destroy(c);
     assert_int_equal(length, 0);
 }
 
 /* A training whose epochs are long speaks within them, also where standard error is no terminal. */
 static void a_long_epoch_is_told_without_a_terminal(void **state)
 {
-    (void)state;
     int kept;
     cli_progress progress;
     attn_progress at = {.epoch = 2,
@@ -159,13 +149,5 @@ static void a_long_epoch_is_told_without_a_terminal(void **state)
     assert_true(told);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(long_work_says_how_far_it_is),
-        cmocka_unit_test(the_first_step_is_told),
-        cmocka_unit_test(waiting_for_input_is_no_work),
-        cmocka_unit_test(a_long_epoch_is_told_without_a_terminal),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+RUN_TESTS(TEST_WITH_CONTEXT(long_work_says_how_far_it_is), TEST_WITH_CONTEXT(the_first_step_is_told),
+          TEST_WITH_CONTEXT(waiting_for_input_is_no_work), TEST(a_long_epoch_is_told_without_a_terminal))

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT
- * cmocka needs these headers before its own. */
+ *
+ * cmocka.h - cmocka, with the headers that it needs before its own, and the list of a program's tests. */
 #ifndef ATTN_TESTS_CMOCKA_H
 #define ATTN_TESTS_CMOCKA_H
 #include <setjmp.h>
@@ -7,4 +8,19 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <cmocka.h>
+
+/* cmocka gives a state to each test, and most need none. */
+#pragma GCC diagnostic ignored "-Wunused-parameter"
+
+#define TEST(name) cmocka_unit_test(name)
+/* The program that runs these tests: RUN_TESTS(TEST(first), TEST(second)) */
+#define RUN_TESTS(...) RUN_TESTS_IN(NULL, NULL, __VA_ARGS__)
+/* The same after `begin`, and with `end` after the last one. */
+#define RUN_TESTS_IN(begin, end, ...)                                                                                  \
+    int main(void)                                                                                                     \
+    {                                                                                                                  \
+        const struct CMUnitTest tests[] = {__VA_ARGS__};                                                               \
+        return cmocka_run_group_tests(tests, begin, end);                                                              \
+    }
+
 #endif

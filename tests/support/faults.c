@@ -25,10 +25,15 @@ static void release(void *user, void *memory, size_t size)
     free(memory);
 }
 
+attn_allocator faults_allocator(faults *f)
+{
+    return (attn_allocator){alloc, release, f};
+}
+
 attn_context *faults_context(faults *f)
 {
     attn_context *context = NULL;
-    attn_context_create(&context, &(attn_context_options){.allocator = {alloc, release, f}, .threads = 1});
+    attn_context_create(&context, &(attn_context_options){.allocator = faults_allocator(f), .threads = 1});
     return context;
 }
 

@@ -14,6 +14,7 @@ typedef struct faults {
     long held; /* blocks not yet released */
 } faults;
 
+attn_allocator faults_allocator(faults *f);
 /* A context that allocates by `f`; NULL if its own allocation failed. */
 attn_context *faults_context(faults *f);
 

@@ -1,0 +1,46 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * fixture.h - what a test begins with, and the check that it leaves nothing behind.
+ */
+#ifndef ATTN_TESTS_FIXTURE_H
+#define ATTN_TESTS_FIXTURE_H
+
+#include "support/cmocka.h"
+
+#include "attn/nn.h"
+
+/* *state is an attn_context.  At the end of the test its memory must have been given back. */
+#define TEST_WITH_CONTEXT(name) cmocka_unit_test_setup_teardown(name, fixture_open_context, fixture_close_context)
+/* *state is a tape_fixture.  At its end what the fixture holds is freed, and then nothing else may be held. */
+#define TEST_WITH_TAPE(name) cmocka_unit_test_setup_teardown(name, fixture_open_tape, fixture_close_tape)
+/* The same with a tape that records. */
+#define TEST_WITH_RECORD(name) cmocka_unit_test_setup_teardown(name, fixture_open_record, fixture_close_tape)
+
+typedef struct tape_fixture {
+    attn_context *context;
+    attn_tape *tape;
+    attn_named_list parameters, constants;
+    attn_nn_builder builder; /* of layers in f64 whose tensors become `parameters` and `constants` */
+} tape_fixture;
+
+int fixture_open_context(void **state);
+int fixture_close_context(void **state);
+int fixture_open_tape(void **state);
+int fixture_open_record(void **state);
+int fixture_close_tape(void **state);
+
+/* Fails unless nothing of the context's memory is held; destroys the context. */
+void end_context(attn_context *context);
+/* Fails, with the context's error, unless `status` is ATTN_OK. */
+#define assert_ok(context, status) assert_status(context, status, __FILE__, __LINE__)
+void assert_status(const attn_context *context, attn_status status, const char *file, int line);
+/* Fails unless `status` is `expected` and the context's error contains `words`; clears the error. */
+#define assert_refused(context, status, expected, words)                                                               \
+    assert_error(context, status, expected, words, __FILE__, __LINE__)
+void assert_error(attn_context *context, attn_status status, attn_status expected, const char *words, const char *file,
+                  int line);
+/* The same of the last call that failed, whatever its status. */
+#define assert_says(context, words)                                                                                    \
+    assert_error(context, attn_context_status(context), attn_context_status(context), words, __FILE__, __LINE__)
+
+#endif
