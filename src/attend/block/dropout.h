@@ -29,7 +29,18 @@ void attn__dropout_rows(const attn__canonical *canonical, const attn_arrays *arr
 /* The same in halves, up to a multiple of `lanes` with that of the last one again. */
 void attn__dropout_lanes(const attn__canonical *canonical, const attn_arrays *arrays, int64_t batch, int64_t first,
                          int64_t count, int64_t lanes, uint32_t *low, uint32_t *high);
-/* A tile's dropout, as kernels/softmax_backward takes it; nothing if there is none. */
+/* Drops weights p[keys][width] of queries in lanes, whose keys are attn__dropout_lanes'; nothing without dropout. */
+static inline void attn__dropout_apply(const attn__canonical *canonical, const attn__online_softmax_kernel *lanes,
+                                       float *p, int64_t keys, int64_t width, const uint32_t *low, const uint32_t *high,
+                                       const uint32_t *column)
+{
+    attn__lane_dropout dropout = {
+        p, keys, width, low, high, column, attn__dropout_threshold(canonical->problem.dropout)};
+    if (canonical->has_dropout)
+        lanes->dropout(&dropout);
+}
+
+/* A tile's dropout, as kernels/softmax_backward takes it; nothing without dropout. */
 static inline void attn__dropout_tile(const attn__canonical *canonical, const uint64_t *key, const uint32_t *column,
                                       attn__softmax_backward_args *args)
 {

@@ -651,13 +651,6 @@ static void wide_clear_gradients(const blocked *b, const blocked_tile *t, unsign
         }
 }
 
-/* The gradient of the bias in a tile whose pairs are all masked is 0. */
-static void clear_bias(blocked *b, const blocked_tile *t)
-{
-    for (int64_t i = 0; i < t->queries; i++)
-        store_bias(b, t, i, 0, NULL);
-}
-
 /* ----------------------------------------------------------------------------------------------- a block */
 
 /* With windows: adds the gradients of the block's columns to those of their positions. */
@@ -740,8 +733,9 @@ static void backward_block(blocked *b, blocked_tile *t, unsigned adds)
             backward_tile(b, t, adds);
         else if (in_f32)
             wide_clear_gradients(b, t, wide_fresh(t, false, adds));
-        if (!sees && (b->canonical->problem.flags & ~adds & ATTN_WANT_DBIAS))
-            clear_bias(b, t);
+        bool clears = !sees && (b->canonical->problem.flags & ~adds & ATTN_WANT_DBIAS);
+        for (int64_t i = 0; i < t->queries && clears; i++) /* of pairs that are all masked it is 0 */
+            store_bias(b, t, i, 0, NULL);
         first = first && !sees;
     }
     if (!in_f32)

@@ -376,13 +376,6 @@ static void gather_vectors(const blocked *b)
                      b->at.w + i * contract->size);
 }
 
-/* Keys are scaled where the score is their product with a query. */
-static double factor_of_keys(const blocked *b)
-{
-    const attn_problem *p = &b->canonical->problem;
-    return p->score == ATTN_SCORE_DOT ? p->scale : 1;
-}
-
 /* Transposes n rows of k, unless scores are additive; for dot products it also multiplies them by the scale.  Backward it
  * transposes v as well. */
 static void blocked_transpose(const blocked *b, const double *k, double *k_t, const double *v, double *v_t, int64_t n)
@@ -391,7 +384,8 @@ static void blocked_transpose(const blocked *b, const double *k, double *k_t, co
     if (b->plan->linear)
         return;
     if (canonical->problem.score != ATTN_SCORE_ADDITIVE)
-        transpose(k, n, canonical->contract.size, factor_of_keys(b), k_t, b->plan->ld);
+        transpose(k, n, canonical->contract.size,
+                  canonical->problem.score == ATTN_SCORE_DOT ? canonical->problem.scale : 1, k_t, b->plan->ld);
     if (canonical->backward)
         transpose(v, n, canonical->value.size, 1, v_t, b->plan->ld);
 }
@@ -592,14 +586,6 @@ static int64_t moved(const blocked *b, const blocked_tile *t, int64_t i, int axi
     return w ? base_of(b, w, t->query + i) - b->axis[axis].start : 0;
 }
 
-/* The distance from query i to pair j, less position[key_dim][j]. */
-static int64_t blocked_distance_shift(const blocked *b, const blocked_tile *t, int64_t i, int query_dim, int key_dim)
-{
-    const attn_window *w = attn__window_of(&b->canonical->problem, key_dim);
-    int64_t index = attn__offsets_index(&b->canonical->query, query_dim, t->query + i);
-    return moved(b, t, i, key_dim) - index * (w ? w->step : 1);
-}
-
 /* Pair j of row i has column[j] + this.  Without windows `column` is NULL: pair j has column j. */
 static int64_t blocked_column_shift(const blocked *b, const blocked_tile *t, int64_t i, const int64_t **column)
 {
@@ -676,7 +662,9 @@ static bool is_of(const blocked *b, int i, attn_relative_kind kind)
 static int64_t row_shift(const blocked *b, const blocked_tile *t, int64_t i, int table)
 {
     const attn_relative *r = &b->canonical->problem.relatives[table];
-    return blocked_distance_shift(b, t, i, r->query_dim, r->key_dim) + r->offset - b->plan->table[table].begin;
+    const attn_window *w = attn__window_of(&b->canonical->problem, r->key_dim);
+    int64_t index = attn__offsets_index(&b->canonical->query, r->query_dim, t->query + i);
+    return moved(b, t, i, r->key_dim) - index * (w ? w->step : 1) + r->offset - b->plan->table[table].begin;
 }
 
 static const int64_t *positions_of(const blocked *b, int table)

@@ -331,7 +331,7 @@ static void find_spans(attn__flash_item *t, int64_t batch)
 static void read_tables(const attn__flash_item *t, int64_t batch)
 {
     for (int i = 0; i < t->flash->tables.n; i++) {
-        int64_t at = attn__offsets_one(&t->canonical->batch, ATTN__STRIDE(table) + (size_t)i * sizeof(int64_t), batch);
+        int64_t at = attn__flash_table_at(t->canonical, i, batch);
         attn__table_panel_read(&t->flash->tables.of[i].panel, t->canonical, t->arrays, at, 1.0f, &t->s.table[i].panel);
         attn__offsets_indices(&t->canonical->query, t->canonical->problem.relatives[i].query_dim, t->first, t->count,
                               t->s.table[i].query);
@@ -662,16 +662,8 @@ bool attn__flash_softmax(attn__flash_item *t, const attn__flash_keys *b, attn__f
     attn__online_softmax_args softmax = {
         s->s, b->keys, sub.width, top, s->m + sub.lane, s->l + sub.lane, s->shrink + sub.lane, &changed};
     f->lanes->softmax(&softmax);
-    if (t->canonical->has_dropout) {
-        attn__lane_dropout dropout = {s->s,
-                                      b->keys,
-                                      sub.width,
-                                      s->key_low + sub.lane,
-                                      s->key_high + sub.lane,
-                                      s->column,
-                                      attn__dropout_threshold(t->canonical->problem.dropout)};
-        f->lanes->dropout(&dropout);
-    }
+    attn__dropout_apply(t->canonical, f->lanes, s->s, b->keys, sub.width, s->key_low + sub.lane, s->key_high + sub.lane,
+                        s->column);
     return changed;
 }
 

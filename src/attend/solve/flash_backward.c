@@ -58,8 +58,9 @@ static void read_tables(const attn__flash_backward_run *run)
     for (int i = 0; i < plan->tables.n; i++) {
         const attn__flash_table *t = &plan->tables.of[i];
         const attn__flash_table_memory *x = &run->m.table[i];
-        attn__table_panel_read(&t->panel, run->canonical, run->arrays, run->item.place.table[i],
-                               t->value ? 1.0f : plan->score_scale, &x->panel);
+        attn__table_panel_read(&t->panel, run->canonical, run->arrays,
+                               attn__flash_table_at(run->canonical, i, run->batch), t->value ? 1.0f : plan->score_scale,
+                               &x->panel);
         if (run->want & ATTN_WANT_DTABLES)
             memset(x->sums, 0, (size_t)(t->panel.rows * t->panel.ld) * sizeof(float));
     }
@@ -72,7 +73,7 @@ static void store_tables(const attn__flash_backward_run *run, const attn__sums *
     for (int i = 0; i < run->plan->tables.n; i++) {
         const attn__table_panel *t = &run->plan->tables.of[i].panel;
         const attn_relative *r = &run->canonical->problem.relatives[i];
-        double *to = sums->at[ATTN__SUM_TABLE + i] + run->item.place.table[i];
+        double *to = sums->at[ATTN__SUM_TABLE + i] + attn__flash_table_at(run->canonical, i, run->batch);
         double factor = run->plan->tables.of[i].value ? 1.0 : run->canonical->problem.scale;
         for (int64_t row = attn__max(0, -t->first); row < attn__min(t->rows, r->rows - t->first); row++) {
             const float *from = run->m.table[i].sums + row * t->ld;
@@ -384,8 +385,8 @@ static attn_status plan(attn_context *context, const attn__canonical *canonical,
 /* ------------------------------------------------------------------------------------- gradients that start at zero */
 
 /* For a batch item, or with `split` for all that share elements with it. */
-static void zero_gradients(const attn__canonical *canonical, const attn_arrays *arrays, const attn_dim *at,
-                           unsigned which, const attn__batch_split *split)
+static void zero_gradients(const attn__canonical *canonical, const attn_arrays *arrays, int64_t batch, unsigned which,
+                           const attn__batch_split *split)
 {
     const struct {
         unsigned bit;
@@ -403,32 +404,10 @@ static void zero_gradients(const attn__canonical *canonical, const attn_arrays *
         size_t size = attn_dtype_size(attn__operand_dtype(&canonical->problem, all[i].op));
         attn__extent extent = attn__operand_extent(&cleared, all[i].op);
         if (which & all[i].bit)
-            attn__extent_zero(&extent, size, (char *)all[i].array + attn__stride(at, all[i].op) * (int64_t)size);
-    }
-}
-
-static attn__flash_backward_item find_item(const attn__canonical *canonical, const attn__flash_backward_plan *plan,
-                                           int64_t item, int64_t shared)
-{
-    int64_t batch = attn__batch_split_index(&plan->split, canonical, item, shared);
-    return (attn__flash_backward_item){batch, attn__place_of(canonical, batch)};
-}
-
-/* Clears the gradients that one independent item adds into. */
-static void zero_item(const attn__canonical *canonical, const attn__flash_backward_plan *plan,
-                      const attn_arrays *arrays, int64_t number)
-{
-    attn__flash_backward_item item = find_item(canonical, plan, number, 0);
-    unsigned adds =
-        plan->want & ~(plan->store_q ? ATTN_WANT_DQ : 0u) & ~(plan->store_kv ? ATTN_WANT_DK | ATTN_WANT_DV : 0u);
-    unsigned bias = adds & ATTN_WANT_DBIAS;
-    bool packed = attn__is_packed(canonical);
-    zero_gradients(canonical, arrays, &item.place.at, packed ? bias : adds, &plan->split);
-    for (int64_t s = 0; packed && adds != bias && s < plan->shared; s++) {
-        attn__sequence one;
-        item = find_item(canonical, plan, number, s);
-        attn__sequence_at(&one, canonical, arrays, attn__packed_sequence(canonical, item.batch));
-        zero_gradients(&one.canonical, &one.arrays, &item.place.at, adds & ~bias, NULL);
+            attn__extent_zero(&extent, size,
+                              (char *)all[i].array +
+                                  attn__offsets_one(&canonical->batch, attn__stride_of(all[i].op), batch) *
+                                      (int64_t)size);
     }
 }
 
@@ -440,7 +419,8 @@ static int64_t key_end(const attn__flash_backward_run *run)
     const attn__visible *visible = &run->plan->visible;
     if (!run->canonical->has_lens || !visible->ranges || visible->lens_by_query || visible->fills)
         return run->plan->nk;
-    return attn__clamp(run->arrays->lens[run->item.place.at.lens], 0, run->plan->nk);
+    return attn__clamp(run->arrays->lens[attn__offsets_one(&run->canonical->batch, ATTN__STRIDE(dim.lens), run->batch)],
+                       0, run->plan->nk);
 }
 
 /* Finds the keys of the block in every array that is read, and dropout's columns. */
@@ -493,7 +473,7 @@ static void find_deltas(attn__flash_backward_run *run)
         const float *gradient = run->queries.copied ? copy : row_of(plan, &dout, r, copy);
         m->delta[r] = plan->backward->dot(gradient, row_of(plan, &o, r, m->row), plan->dv);
     }
-    attn__delta_finish(run->canonical, run->arrays, run->item.batch, run->tile, run->tile_n, m->lse, m->delta);
+    attn__delta_finish(run->canonical, run->arrays, run->batch, run->tile, run->tile_n, m->lse, m->delta);
 }
 
 /* Those, which the blocks of keys share, and the log-sum-exp. */
@@ -528,7 +508,7 @@ static void locate_queries(attn__flash_backward_run *run)
             (all[i] != ATTN__OP_DBIAS || (run->want & ATTN_WANT_DBIAS)))
             attn__flash_backward_find(run, all[i], begin, n);
     if (canonical->has_dropout)
-        attn__dropout_rows(canonical, run->arrays, run->item.batch, begin, n, run->m.drop_key);
+        attn__dropout_rows(canonical, run->arrays, run->batch, begin, n, run->m.drop_key);
 }
 
 /* Rows [first, first + n) of a gradient become, or increase by, scale * from. */
@@ -607,7 +587,7 @@ static void want(attn__flash_backward_run *run, int which, const rows r[ATTN__FL
 static void prefetch_next_tile(attn__flash_backward_run *run)
 {
     const attn__flash_backward_plan *plan = run->plan;
-    int64_t at = run->item.batch, next = at;
+    int64_t at = run->batch, next = at;
     bool last = run->tile + run->tile_n >= run->q_end, end = run->block + plan->block_k >= run->k_end;
     bool writes = (run->want & ATTN_WANT_DQ) && (end || !plan->resident_q);
     int64_t begin = last ? run->q_begin : run->tile + run->tile_n;
@@ -628,7 +608,7 @@ static void prefetch_next_tile(attn__flash_backward_run *run)
 static void prefetch_next_block(attn__flash_backward_run *run)
 {
     const attn__flash_backward_plan *plan = run->plan;
-    int64_t at = run->item.batch, next = at;
+    int64_t at = run->batch, next = at;
     int64_t begin = run->block + plan->block_k, n = attn__min(plan->block_k, run->k_end - begin);
     if (n <= 0 && run->has_next) {
         next = run->next_batch;
@@ -761,7 +741,7 @@ static void run_sequence(const attn__flash_backward_run *run, int64_t chunk_q, i
     attn__sequence one;
     attn__flash_backward_run of_one = *run;
     attn__flash_backward_plan plan = *run->plan;
-    attn__sequence_enter(&one, &of_one.canonical, &of_one.arrays, run->item.batch);
+    attn__sequence_enter(&one, &of_one.canonical, &of_one.arrays, run->batch);
     plan.nq = one.canonical.query.size;
     plan.nk = one.canonical.key.size;
     of_one.plan = &plan;
@@ -788,7 +768,7 @@ static void run_cell(const work *w, int thread, int64_t item, unsigned want, int
     if (plan->amx)
         plan->amx->begin();
     for (int64_t s = 0; s < plan->shared; s++) {
-        run.item = find_item(w->canonical, plan, item, s);
+        run.batch = attn__batch_split_index(&plan->split, w->canonical, item, s);
         read_tables(&run);
         if (packed)
             run_sequence(&run, chunk_q, chunk_k);
@@ -800,11 +780,26 @@ static void run_cell(const work *w, int thread, int64_t item, unsigned want, int
         plan->amx->end();
 }
 
-static void zero_cell(void *user, int64_t item, int thread)
+/* Clears the gradients that one independent item adds into. */
+static void zero_cell(void *user, int64_t number, int thread)
 {
     const work *w = user;
+    const attn__flash_backward_plan *plan = w->plan;
     (void)thread;
-    zero_item(w->canonical, w->plan, w->arrays, item);
+    unsigned adds =
+        plan->want & ~(plan->store_q ? ATTN_WANT_DQ : 0u) & ~(plan->store_kv ? ATTN_WANT_DK | ATTN_WANT_DV : 0u);
+    unsigned bias = adds & ATTN_WANT_DBIAS;
+    bool packed = attn__is_packed(w->canonical);
+    int64_t batch = attn__batch_split_index(&plan->split, w->canonical, number, 0);
+    zero_gradients(w->canonical, w->arrays, batch, packed ? bias : adds, &plan->split);
+    for (int64_t s = 0; packed && adds != bias && s < plan->shared; s++) {
+        attn__sequence one;
+        const attn__canonical *canonical = w->canonical;
+        const attn_arrays *arrays = w->arrays;
+        batch = attn__batch_split_index(&plan->split, w->canonical, number, s);
+        attn__sequence_enter(&one, &canonical, &arrays, batch);
+        zero_gradients(canonical, arrays, batch, adds & ~bias, NULL);
+    }
 }
 
 static void wave_cell(void *user, int64_t number, int thread)

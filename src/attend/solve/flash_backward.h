@@ -101,12 +101,6 @@ typedef struct attn__flash_backward_plan {
     attn__flash_tables tables;
 } attn__flash_backward_plan;
 
-/* One batch item: its index over the BATCH dims, and its offset in each operand and table. */
-typedef struct attn__flash_backward_item {
-    int64_t batch;
-    attn__place place;
-} attn__flash_backward_item;
-
 /* AMX operands: keys, packed once per block; queries, packed once per tile; P and dS of the tile
  * (kernels/bf16x3/bf16x3_backward.h). */
 typedef struct attn__flash_backward_amx {
@@ -173,7 +167,7 @@ typedef struct attn__flash_backward_run {
     const attn__canonical *canonical;
     const attn__flash_backward_plan *plan;
     const attn_arrays *arrays;
-    attn__flash_backward_item item;
+    int64_t batch; /* the index over the BATCH dims */
     attn__flash_backward_scratch m;
     unsigned want;
     int64_t q_begin, q_end, k_begin, k_end;
@@ -211,7 +205,7 @@ static inline attn__rows attn__flash_backward_rows(const attn__flash_backward_ru
 static inline void attn__flash_backward_find(const attn__flash_backward_run *run, attn__operand op, int64_t first,
                                              int64_t n)
 {
-    attn__operand_offsets(run->canonical, op, run->item.batch, first, n, run->m.at[op]);
+    attn__operand_offsets(run->canonical, op, run->batch, first, n, run->m.at[op]);
 }
 
 /* flash_backward_tile.c */

@@ -25,22 +25,13 @@ bool attn__flash_backward_tile_start(attn__flash_backward_run *run)
 {
     attn__flash_backward_scratch *m = &run->m;
     const attn__visible *visible = &run->plan->visible;
-    attn__visible_rows_start(&m->rows, run->canonical, run->arrays, run->item.batch, run->tile, run->tile_n, 1);
+    attn__visible_rows_start(&m->rows, run->canonical, run->arrays, run->batch, run->tile, run->tile_n, 1);
     for (int64_t r = 0; r < run->tile_n && !visible->ranges; r++) {
         m->from[r] = 0;
         m->to[r] = (int32_t)run->plan->nk;
     }
     attn__visible_tile tile = {&m->rows, 0, run->tile_n, &m->keys_of_block, 0, run->block_n};
     return run->block_n > 0 && (visible->fills || find_hidden(run, &tile) != ATTN__VISIBLE_NONE);
-}
-
-/* dbias += dS. */
-static void add_dbias(const attn__flash_backward_run *run, int64_t first, int64_t row, int64_t rows, int64_t n)
-{
-    const attn__flash_backward_scratch *m = &run->m;
-    attn__bias dbias =
-        attn__bias_of(run->canonical, run->arrays, true, m->at[ATTN__OP_DBIAS] + row, rows, m->dbias_key + first, n);
-    attn__bias_add(&dbias, run->plan->backward, m->dbias + row * run->plan->strip, run->plan->strip);
 }
 
 /* ------------------------------------------------------------------------------------------ operands as rows of f32 */
@@ -75,12 +66,25 @@ static void transpose_strip(const attn__flash_backward_run *run, int64_t first, 
     transpose(run, ATTN__OP_V, first, n, 1.0f, vt);
 }
 
-/* -------------------------------------------------------------------------------------------------- relative tables */
+/* A strip of keys against the tile: rows row .. row + t.rows of the tile, keys first .. first + t.keys of the block. */
+typedef struct strip {
+    attn__flash_backward_run *run;
+    int64_t first, row;
+    attn__softmax_backward_args t; /* of its weights */
+    attn__bf16x3_weights weights;  /* on AMX */
+} strip;
 
-/* Rows row .. row + rows of the tile, keys first .. first + keys of the block. */
-typedef struct rectangle {
-    int64_t row, rows, first, keys;
-} rectangle;
+/* dbias += dS. */
+static void add_dbias(const strip *x)
+{
+    const attn__flash_backward_run *run = x->run;
+    const attn__flash_backward_scratch *m = &run->m;
+    attn__bias dbias = attn__bias_of(run->canonical, run->arrays, true, m->at[ATTN__OP_DBIAS] + x->row, x->t.rows,
+                                     m->dbias_key + x->first, x->t.keys);
+    attn__bias_add(&dbias, run->plan->backward, m->dbias + x->row * run->plan->strip, run->plan->strip);
+}
+
+/* -------------------------------------------------------------------------------------------------- relative tables */
 
 /* The rows that the tile and the block of keys reach.  Afterwards key j of the block and query r of the tile meet at
  * place key[j] - query[r] of the query's row of terms. */
@@ -138,27 +142,26 @@ static void add_row(store_function *add, const float *from, bool steps, int64_t 
 
 /* s[r][c] = the sum of the terms of the tables of queries, or of values; 0 behind the keys, up to `columns`.  False:
  * there are none. */
-static bool add_table_terms(const attn__flash_backward_run *run, bool value, const rectangle *part, int64_t columns,
-                            float *s)
+static bool add_table_terms(const strip *x, bool value, int64_t columns, float *s)
 {
-    const attn__flash_backward_plan *plan = run->plan;
+    const attn__flash_backward_plan *plan = x->run->plan;
     bool first = true;
     for (int i = 0; i < plan->tables.n; i++) {
-        const attn__flash_table_memory *x = &run->m.table[i];
-        const int64_t *key = x->key + part->first, *query = x->query + part->row;
-        const float *terms = x->terms + part->row * plan->tables.of[i].ld;
+        const attn__flash_table_memory *m = &x->run->m.table[i];
+        const int64_t *key = m->key + x->first, *query = m->query + x->row;
+        const float *terms = m->terms + x->row * plan->tables.of[i].ld;
         if (plan->tables.of[i].value != value)
             continue;
-        for (int64_t from = 0, end = 0; from < part->keys; from = end) {
-            bool steps = attn__table_run(key, from, part->keys, &end);
-            for (int64_t r = 0; r < part->rows; r++)
+        for (int64_t from = 0, end = 0; from < x->t.keys; from = end) {
+            bool steps = attn__table_run(key, from, x->t.keys, &end);
+            for (int64_t r = 0; r < x->t.rows; r++)
                 add_row(plan->backward->store, terms + r * plan->tables.of[i].ld + (key[from] - query[r]), steps,
                         end - from, first, s + r * plan->strip + from);
         }
         first = false;
     }
-    for (int64_t r = 0; r < part->rows && !first; r++)
-        memset(s + r * plan->strip + part->keys, 0, (size_t)(columns - part->keys) * sizeof *s);
+    for (int64_t r = 0; r < x->t.rows && !first; r++)
+        memset(s + r * plan->strip + x->t.keys, 0, (size_t)(columns - x->t.keys) * sizeof *s);
     return !first;
 }
 
@@ -180,22 +183,21 @@ static void collect_row(store_function *add, const float *from, bool steps, int6
 }
 
 /* Adds P and dS (NULL: not requested). */
-static void collect_table_weights(const attn__flash_backward_run *run, const rectangle *part, const float *p,
-                                  const float *ds)
+static void collect_table_weights(const strip *x)
 {
-    const attn__flash_backward_plan *plan = run->plan;
-    bool one_axis = run->canonical->key.n == 1;
+    const attn__flash_backward_plan *plan = x->run->plan;
+    bool one_axis = x->run->canonical->key.n == 1;
     for (int i = 0; i < plan->tables.n; i++) {
         const attn__flash_table *t = &plan->tables.of[i];
-        const attn__flash_table_memory *x = &run->m.table[i];
-        const int64_t *key = x->key + part->first, *query = x->query + part->row;
-        const float *weights = t->value ? p : ds;
-        for (int64_t from = 0, end = 0; weights && from < part->keys; from = end) {
-            bool steps = attn__table_run(key, from, part->keys, &end);
-            for (int64_t r = 0; r < part->rows; r++) {
-                float *to = x->weights + (part->row + r) * t->ld + (key[from] - query[r]);
+        const attn__flash_table_memory *m = &x->run->m.table[i];
+        const int64_t *key = m->key + x->first, *query = m->query + x->row;
+        const float *weights = t->value ? x->t.s : x->t.dp;
+        for (int64_t from = 0, end = 0; weights && from < x->t.keys; from = end) {
+            bool steps = attn__table_run(key, from, x->t.keys, &end);
+            for (int64_t r = 0; r < x->t.rows; r++) {
+                float *to = m->weights + (x->row + r) * t->ld + (key[from] - query[r]);
                 if (one_axis) /* then all keys are one run, and each pair has a place of its own */
-                    memcpy(to, weights + r * plan->strip, (size_t)part->keys * sizeof *to);
+                    memcpy(to, weights + r * plan->strip, (size_t)x->t.keys * sizeof *to);
                 else
                     collect_row(plan->backward->store, weights + r * plan->strip + from, steps, end - from, to);
             }
@@ -344,9 +346,10 @@ static attn__softmax_backward_args describe(attn__flash_backward_run *run, int64
 }
 
 /* Sets the arguments of a strip's softmax step.  False if no query attends any of its keys. */
-static bool prepare_strip(attn__flash_backward_run *run, int64_t first, int64_t n, attn__softmax_backward_args *t,
-                          int64_t *row)
+static bool prepare_strip(strip *x, int64_t n)
 {
+    attn__flash_backward_run *run = x->run;
+    int64_t first = x->first;
     extent e = find_extent(run, first, n);
     attn__visible_tile tile = {&run->m.rows, e.row, e.rows, &run->m.keys_of_block, first, e.keys};
     const attn__visible *visible = &run->plan->visible;
@@ -356,11 +359,11 @@ static bool prepare_strip(attn__flash_backward_run *run, int64_t first, int64_t 
         return false;
     hidden = hidden == ATTN__VISIBLE_NONE ? ATTN__VISIBLE_ANY : hidden;
     hidden &= visible->ranges ? ~(unsigned)ATTN__VISIBLE_LIMITS : ~0u;
-    *row = e.row;
-    *t = describe(run, first, e, hidden);
-    if (t->mask)
+    x->row = e.row;
+    x->t = describe(run, first, e, hidden);
+    if (x->t.mask)
         attn__visible_bytes(&tile, hidden, run->m.mask + e.row * run->plan->strip, run->plan->strip);
-    if (t->bias) {
+    if (x->t.bias) {
         const attn__flash_backward_scratch *m = &run->m;
         attn__bias bias = attn__bias_of(run->canonical, run->arrays, false, m->at[ATTN__OP_BIAS] + e.row, e.rows,
                                         m->bias_key + first, e.keys);
@@ -378,54 +381,47 @@ static void prefetch_portion(void *with)
         attn__prefetch_portion(&run->prefetch[i]);
 }
 
-static rectangle rectangle_of(const attn__softmax_backward_args *t, int64_t first, int64_t row)
-{
-    return (rectangle){.row = row, .rows = t->rows, .first = first, .keys = t->keys};
-}
-
 /* S = Q K^T and dP = dO V^T of the rows, added to the terms of tables. */
-static void scores(attn__flash_backward_run *run, const attn__softmax_backward_args *t, int64_t first, int64_t row)
+static void scores(const strip *x)
 {
-    const attn__flash_backward_plan *plan = run->plan;
-    const attn__flash_backward_scratch *m = &run->m;
-    int64_t columns = attn__round_up(t->keys, plan->tile->lanes), packed = plan->amx || plan->pairs ? 0 : first;
-    rectangle part = rectangle_of(t, first, row);
-    for (int value = 0; value < (t->dp ? 2 : 1); value++) {
+    const attn__flash_backward_plan *plan = x->run->plan;
+    const attn__flash_backward_scratch *m = &x->run->m;
+    int64_t columns = attn__round_up(x->t.keys, plan->tile->lanes), packed = plan->amx || plan->pairs ? 0 : x->first;
+    for (int value = 0; value < (x->t.dp ? 2 : 1); value++) {
         int64_t channels = value ? plan->dv : plan->d, ld = value ? plan->ldv : plan->ldk;
-        float *to = value ? t->dp : t->s;
-        plan->tile->run(&(attn__gemm_tile_args){.m = t->rows,
+        float *to = value ? x->t.dp : x->t.s;
+        plan->tile->run(&(attn__gemm_tile_args){.m = x->t.rows,
                                                 .n = columns,
                                                 .k = channels,
-                                                .a = (value ? m->dout : m->q) + row * ld,
+                                                .a = (value ? m->dout : m->q) + x->row * ld,
                                                 .am = ld,
                                                 .ak = 1,
                                                 .b = (value ? m->keys.vt : m->keys.kt) + packed * channels,
                                                 .ldb = plan->strip,
                                                 .c = to,
                                                 .ldc = plan->strip,
-                                                .accumulate = add_table_terms(run, value, &part, columns, to),
-                                                .hook = {prefetch_portion, run}});
+                                                .accumulate = add_table_terms(x, value, columns, to),
+                                                .hook = {prefetch_portion, x->run}});
     }
 }
 
 /* dQ += dS K. */
-static void query_gradients(attn__flash_backward_run *run, const attn__softmax_backward_args *t, int64_t first,
-                            int64_t row)
+static void query_gradients(const strip *x)
 {
-    const attn__flash_backward_plan *plan = run->plan;
-    attn__gemm_tile_args g = {.m = t->rows,
+    const attn__flash_backward_plan *plan = x->run->plan;
+    attn__gemm_tile_args g = {.m = x->t.rows,
                               .n = plan->dp,
-                              .k = t->keys,
-                              .a = t->dp,
+                              .k = x->t.keys,
+                              .a = x->t.dp,
                               .am = plan->strip,
                               .ak = 1,
-                              .b = run->m.keys.k + first * plan->ldk,
+                              .b = x->run->m.keys.k + x->first * plan->ldk,
                               .ldb = plan->ldk,
-                              .c = run->dq + row * plan->ldk,
+                              .c = x->run->dq + x->row * plan->ldk,
                               .ldc = plan->ldk,
                               .accumulate = true,
-                              .hook = {prefetch_portion, run}};
-    if (run->want & ATTN_WANT_DQ)
+                              .hook = {prefetch_portion, x->run}};
+    if (x->run->want & ATTN_WANT_DQ)
         plan->tile->run(&g);
 }
 
@@ -438,44 +434,43 @@ typedef struct key_product {
     int64_t ld, channels, padded; /* ... from row to row of both; their channels, padded to whole lanes */
 } key_product;
 
-static key_product key_product_of(const attn__flash_backward_run *run, const attn__softmax_backward_args *t, bool value)
+static key_product key_product_of(const strip *x, bool value)
 {
-    const attn__flash_backward_plan *p = run->plan;
-    const attn__flash_backward_scratch *m = &run->m;
+    const attn__flash_backward_plan *p = x->run->plan;
+    const attn__flash_backward_scratch *m = &x->run->m;
     if (value)
-        return (key_product){run->want & ATTN_WANT_DV, t->s, m->dout, m->keys.dv, p->ldv, p->dv, p->dvp};
-    return (key_product){run->want & ATTN_WANT_DK, t->dp, m->q, m->keys.dk, p->ldk, p->d, p->dp};
+        return (key_product){x->run->want & ATTN_WANT_DV, x->t.s, m->dout, m->keys.dv, p->ldv, p->dv, p->dvp};
+    return (key_product){x->run->want & ATTN_WANT_DK, x->t.dp, m->q, m->keys.dk, p->ldk, p->d, p->dp};
 }
 
-static void key_gradients(attn__flash_backward_run *run, const attn__softmax_backward_args *t, int64_t first,
-                          int64_t row)
+static void key_gradients(const strip *x)
 {
-    const attn__flash_backward_plan *plan = run->plan;
+    const attn__flash_backward_plan *plan = x->run->plan;
     for (int value = 1; value >= 0; value--) {
-        const key_product x = key_product_of(run, t, value);
-        attn__gemm_tile_args g = {.m = t->keys,
-                                  .n = x.padded,
-                                  .k = t->rows,
-                                  .a = x.weights,
+        const key_product y = key_product_of(x, value);
+        attn__gemm_tile_args g = {.m = x->t.keys,
+                                  .n = y.padded,
+                                  .k = x->t.rows,
+                                  .a = y.weights,
                                   .am = 1,
                                   .ak = plan->strip,
-                                  .b = x.rows + row * x.ld,
-                                  .ldb = x.ld,
-                                  .c = x.sums + first * x.ld,
-                                  .ldc = x.ld,
+                                  .b = y.rows + x->row * y.ld,
+                                  .ldb = y.ld,
+                                  .c = y.sums + x->first * y.ld,
+                                  .ldc = y.ld,
                                   .accumulate = true,
-                                  .hook = {prefetch_portion, run}};
+                                  .hook = {prefetch_portion, x->run}};
         if (plan->amx) { /* the transpose */
-            g.m = x.padded;
-            g.n = attn__round_up(t->keys, plan->tile->lanes);
-            g.a = x.rows + row * x.ld;
-            g.ak = x.ld;
-            g.b = x.weights;
+            g.m = y.padded;
+            g.n = attn__round_up(x->t.keys, plan->tile->lanes);
+            g.a = y.rows + x->row * y.ld;
+            g.ak = y.ld;
+            g.b = y.weights;
             g.ldb = plan->strip;
-            g.c = x.sums + first;
+            g.c = y.sums + x->first;
             g.ldc = plan->ld_keys;
         }
-        if (x.want)
+        if (y.want)
             plan->tile->run(&g);
     }
 }
@@ -488,25 +483,24 @@ static void add(float *to, int64_t step, float weight, const float *from, int64_
         to[c * step] += weight * from[c];
 }
 
-static void add_guarded(const attn__flash_backward_run *run, const attn__softmax_backward_args *t, int64_t first,
-                        int64_t row)
+static void add_guarded(const strip *x)
 {
-    const attn__flash_backward_plan *plan = run->plan;
-    const attn__flash_backward_scratch *m = &run->m;
+    const attn__flash_backward_plan *plan = x->run->plan;
+    const attn__flash_backward_scratch *m = &x->run->m;
     int64_t step = plan->amx ? plan->ld_keys : 1; /* dK^T and dV^T */
-    for (int64_t r = 0; r < t->rows; r++)
-        for (int64_t j = 0; j < t->keys; j++) {
-            int64_t key = first + j, query = row + r, pair = r * t->ld + j;
-            bool alive = t->alive[pair] & 1, counts = t->alive[pair] & 2;
+    for (int64_t r = 0; r < x->t.rows; r++)
+        for (int64_t j = 0; j < x->t.keys; j++) {
+            int64_t key = x->first + j, query = x->row + r, pair = r * x->t.ld + j;
+            bool alive = x->t.alive[pair] & 1, counts = x->t.alive[pair] & 2;
             for (int value = 1; value >= 0; value--) {
-                const key_product x = key_product_of(run, t, value);
-                if (x.want && (value ? counts : alive))
-                    add(x.sums + key * (plan->amx ? 1 : x.ld), step, x.weights[pair], x.rows + query * x.ld,
-                        x.channels);
+                const key_product y = key_product_of(x, value);
+                if (y.want && (value ? counts : alive))
+                    add(y.sums + key * (plan->amx ? 1 : y.ld), step, y.weights[pair], y.rows + query * y.ld,
+                        y.channels);
             }
-            if ((run->want & ATTN_WANT_DQ) && alive)
-                add(run->dq + query * plan->ldk, 1, t->dp[pair], m->keys.k + key * plan->ldk, plan->d);
-            add_table_pair(run, query, key, counts ? t->s + pair : NULL, alive && t->dp ? t->dp + pair : NULL);
+            if ((x->run->want & ATTN_WANT_DQ) && alive)
+                add(x->run->dq + query * plan->ldk, 1, x->t.dp[pair], m->keys.k + key * plan->ldk, plan->d);
+            add_table_pair(x->run, query, key, counts ? x->t.s + pair : NULL, alive && x->t.dp ? x->t.dp + pair : NULL);
         }
 }
 
@@ -549,13 +543,13 @@ static void place_pairs(const attn__flash_backward_plan *p, attn__arena *arena, 
 /* ------------------------------------------------------------------------------------------------- packing */
 
 /* The block's keys as pairs of channels, transposed: [strips][pairs][strip]. */
-static void transpose_pairs(attn__flash_backward_run *run, attn__operand op, int64_t channels, float *strip,
+static void transpose_pairs(attn__flash_backward_run *run, attn__operand op, int64_t channels, float *scratch,
                             uint32_t *to)
 {
     const attn__flash_backward_plan *plan = run->plan;
     for (int64_t s = 0; s < run->block_n; s += plan->strip, to += attn__ceil_div(channels, PAIR) * plan->strip) {
-        transpose(run, op, s, attn__min(plan->strip, run->block_n - s), 1.0f, strip);
-        plan->pairs->round_rows(strip, channels, plan->strip, to); /* exact: they are bf16 numbers */
+        transpose(run, op, s, attn__min(plan->strip, run->block_n - s), 1.0f, scratch);
+        plan->pairs->round_rows(scratch, channels, plan->strip, to); /* exact: they are bf16 numbers */
     }
 }
 
@@ -592,85 +586,82 @@ static void pack_query_pairs(attn__flash_backward_run *run)
 /* ------------------------------------------------------------------------------------------------ products */
 
 /* S = Q K^T and dP = dO V^T of some rows of the tile. */
-static void pair_scores(const attn__flash_backward_run *run, const attn__softmax_backward_args *t, int64_t first,
-                        int64_t row)
+static void pair_scores(const strip *x)
 {
-    const attn__flash_backward_plan *plan = run->plan;
-    const attn__flash_backward_pairs *x = &run->m.pairs;
-    for (int value = 0; value < (t->dp ? 2 : 1); value++) {
+    const attn__flash_backward_plan *plan = x->run->plan;
+    const attn__flash_backward_pairs *y = &x->run->m.pairs;
+    for (int value = 0; value < (x->t.dp ? 2 : 1); value++) {
         int64_t channels = value ? plan->dv : plan->d, k = attn__ceil_div(channels, PAIR);
         int64_t ld = row_of_pairs(plan, channels);
-        plan->pairs->run(&(attn__gemm_tile_bf16_args){.m = t->rows,
-                                                      .n = attn__round_up(t->keys, plan->tile->lanes),
+        plan->pairs->run(&(attn__gemm_tile_bf16_args){.m = x->t.rows,
+                                                      .n = attn__round_up(x->t.keys, plan->tile->lanes),
                                                       .k = k,
-                                                      .a = (value ? x->dout : x->q) + row * ld,
+                                                      .a = (value ? y->dout : y->q) + x->row * ld,
                                                       .am = ld,
                                                       .ak = 1,
-                                                      .b = (value ? x->vt : x->kt) + first * k,
+                                                      .b = (value ? y->vt : y->kt) + x->first * k,
                                                       .ldb = plan->strip,
-                                                      .c = value ? t->dp : t->s,
+                                                      .c = value ? x->t.dp : x->t.s,
                                                       .ldc = plan->strip,
                                                       .factor = value ? 1.0f : plan->score_scale});
     }
 }
 
 /* dV += P^T dO, dK += dS^T Q. */
-static void pair_key_gradients(const attn__flash_backward_run *run, const attn__softmax_backward_args *t, int64_t first,
-                               int64_t row)
+static void pair_key_gradients(const strip *x)
 {
-    const attn__flash_backward_plan *plan = run->plan;
-    const attn__flash_backward_pairs *m = &run->m.pairs;
+    const attn__flash_backward_plan *plan = x->run->plan;
+    const attn__flash_backward_pairs *m = &x->run->m.pairs;
     for (int value = 1; value >= 0; value--) {
-        const key_product x = key_product_of(run, t, value);
-        if (!x.want)
+        const key_product y = key_product_of(x, value);
+        if (!y.want)
             continue;
-        plan->pairs->round_rows(x.weights, t->rows, plan->strip, m->across);
-        plan->pairs->run(&(attn__gemm_tile_bf16_args){.m = t->keys,
-                                                      .n = x.padded,
-                                                      .k = attn__ceil_div(t->rows, PAIR),
+        plan->pairs->round_rows(y.weights, x->t.rows, plan->strip, m->across);
+        plan->pairs->run(&(attn__gemm_tile_bf16_args){.m = x->t.keys,
+                                                      .n = y.padded,
+                                                      .k = attn__ceil_div(x->t.rows, PAIR),
                                                       .a = m->across,
                                                       .am = 1,
                                                       .ak = plan->strip,
-                                                      .b = (value ? m->dout_rows : m->q_rows) + row / PAIR * x.ld,
-                                                      .ldb = x.ld,
-                                                      .c = x.sums + first * x.ld,
-                                                      .ldc = x.ld,
+                                                      .b = (value ? m->dout_rows : m->q_rows) + x->row / PAIR * y.ld,
+                                                      .ldb = y.ld,
+                                                      .c = y.sums + x->first * y.ld,
+                                                      .ldc = y.ld,
                                                       .factor = 1.0f,
                                                       .accumulate = true});
     }
 }
 
 /* dQ += dS K; columns behind the keys are zero up to whole vectors. */
-static void pair_query_gradients(const attn__flash_backward_run *run, const attn__softmax_backward_args *t,
-                                 int64_t first, int64_t row)
+static void pair_query_gradients(const strip *x)
 {
-    const attn__flash_backward_plan *plan = run->plan;
-    const attn__flash_backward_pairs *x = &run->m.pairs;
-    int64_t columns = attn__round_up(t->keys, plan->tile->lanes);
-    for (int64_t r = 0; r < t->rows; r++)
-        plan->backward->store_bf16(x->along + r * plan->strip, t->dp + r * plan->strip, columns, 1.0f, false);
-    plan->pairs->run(&(attn__gemm_tile_bf16_args){.m = t->rows,
+    const attn__flash_backward_plan *plan = x->run->plan;
+    const attn__flash_backward_pairs *y = &x->run->m.pairs;
+    int64_t columns = attn__round_up(x->t.keys, plan->tile->lanes);
+    for (int64_t r = 0; r < x->t.rows; r++)
+        plan->backward->store_bf16(y->along + r * plan->strip, x->t.dp + r * plan->strip, columns, 1.0f, false);
+    plan->pairs->run(&(attn__gemm_tile_bf16_args){.m = x->t.rows,
                                                   .n = plan->dp,
-                                                  .k = attn__ceil_div(t->keys, PAIR),
-                                                  .a = (const uint32_t *)(const void *)x->along,
+                                                  .k = attn__ceil_div(x->t.keys, PAIR),
+                                                  .a = (const uint32_t *)(const void *)y->along,
                                                   .am = plan->strip / PAIR,
                                                   .ak = 1,
-                                                  .b = x->k + first / PAIR * plan->ldk,
+                                                  .b = y->k + x->first / PAIR * plan->ldk,
                                                   .ldb = plan->ldk,
-                                                  .c = run->dq + row * plan->ldk,
+                                                  .c = x->run->dq + x->row * plan->ldk,
                                                   .ldc = plan->ldk,
                                                   .factor = 1.0f,
                                                   .accumulate = true});
 }
 
 /* For finite operands. */
-static void run_pairs(attn__flash_backward_run *run, attn__softmax_backward_args *t, int64_t first, int64_t row)
+static void run_pairs(const strip *x)
 {
-    pair_scores(run, t, first, row);
-    run->plan->backward->weights(t);
-    pair_key_gradients(run, t, first, row);
-    if (run->want & ATTN_WANT_DQ)
-        pair_query_gradients(run, t, first, row);
+    pair_scores(x);
+    x->run->plan->backward->weights(&x->t);
+    pair_key_gradients(x);
+    if (x->run->want & ATTN_WANT_DQ)
+        pair_query_gradients(x);
 }
 
 /* -------------------------------------------------------------------------------------------------- products on AMX */
@@ -843,14 +834,6 @@ static attn__bf16x3_side from_step(attn__bf16x3_side side, int64_t step)
     return side;
 }
 
-/* A strip in progress: its weights' arguments, and its rows and keys in what is packed. */
-typedef struct strip {
-    attn__flash_backward_run *run;
-    attn__softmax_backward_args *t;
-    int64_t first, row;
-    attn__bf16x3_weights weights;
-} strip;
-
 static void amx_multiply(const strip *x, const attn__bf16x3_args *args, attn__interleaved *interleaved)
 {
     x->run->plan->amx->run_interleaved(args, interleaved);
@@ -860,8 +843,8 @@ static void amx_multiply(const strip *x, const attn__bf16x3_args *args, attn__in
 static void amx_scores(const strip *x, const attn__bf16x3_side *a, int64_t channels, const attn__bf16x3_side *b,
                        float *c, attn__interleaved *interleaved)
 {
-    attn__bf16x3_args s = {.m = attn__ceil_div(x->t->rows, ATTN__BF16X3_SIDE),
-                           .n = attn__ceil_div(x->t->keys, ATTN__BF16X3_SIDE),
+    attn__bf16x3_args s = {.m = attn__ceil_div(x->t.rows, ATTN__BF16X3_SIDE),
+                           .n = attn__ceil_div(x->t.keys, ATTN__BF16X3_SIDE),
                            .k = attn__ceil_div(channels, ATTN__BF16X3_DEPTH),
                            .parts = x->run->plan->terms,
                            .a = from_block(*a, x->row / ATTN__BF16X3_SIDE),
@@ -877,8 +860,8 @@ static void amx_across(const strip *x, const attn__bf16x3_side *a, int64_t chann
 {
     const attn__flash_backward_plan *plan = x->run->plan;
     attn__bf16x3_args g = {.m = channels / ATTN__BF16X3_SIDE,
-                           .n = attn__ceil_div(x->t->keys, ATTN__BF16X3_SIDE),
-                           .k = attn__ceil_div(x->t->rows, ATTN__BF16X3_DEPTH),
+                           .n = attn__ceil_div(x->t.keys, ATTN__BF16X3_SIDE),
+                           .k = attn__ceil_div(x->t.rows, ATTN__BF16X3_DEPTH),
                            .parts = plan->terms,
                            .a = from_step(*a, x->row / ATTN__BF16X3_DEPTH),
                            .b = *b,
@@ -893,9 +876,9 @@ static void amx_along(const strip *x, attn__interleaved *interleaved)
 {
     const attn__flash_backward_plan *plan = x->run->plan;
     const attn__flash_backward_amx *m = &x->run->m.amx;
-    attn__bf16x3_args g = {.m = attn__ceil_div(x->t->rows, ATTN__BF16X3_SIDE),
+    attn__bf16x3_args g = {.m = attn__ceil_div(x->t.rows, ATTN__BF16X3_SIDE),
                            .n = plan->dp / ATTN__BF16X3_SIDE,
-                           .k = attn__ceil_div(x->t->keys, ATTN__BF16X3_DEPTH),
+                           .k = attn__ceil_div(x->t.keys, ATTN__BF16X3_DEPTH),
                            .parts = plan->terms,
                            .a = m->along,
                            .b = from_step(m->k, x->first / ATTN__BF16X3_DEPTH),
@@ -909,7 +892,7 @@ static void amx_along(const strip *x, attn__interleaved *interleaved)
 static void amx_weigh_apart(const strip *x)
 {
     const attn__flash_backward_plan *plan = x->run->plan;
-    attn__softmax_backward_args *t = x->t;
+    const attn__softmax_backward_args *t = &x->t;
     for (int64_t r = 0; r < t->rows; r++)
         plan->backward->store(t->s + r * t->ld, t->s + r * t->ld, t->keys, plan->score_scale, false);
     plan->backward->weights(t);
@@ -922,10 +905,10 @@ static bool amx_weigh(const strip *x)
     const attn__flash_backward_plan *plan = x->run->plan;
     const attn__flash_backward_amx *m = &x->run->m.amx;
     bool fused = x->weights.lse, three = x->weights.parts > 1;
-    amx_scores(x, &m->q, plan->d, &m->kt, x->t->s, NULL);
+    amx_scores(x, &m->q, plan->d, &m->kt, x->t.s, NULL);
     attn__bf16x3_begin_p(&w, &x->weights);
-    if (x->t->dp)
-        amx_scores(x, &m->dout, plan->dv, &m->vt, x->t->dp, fused && three ? &w.interleaved : NULL);
+    if (x->t.dp)
+        amx_scores(x, &m->dout, plan->dv, &m->vt, x->t.dp, fused && three ? &w.interleaved : NULL);
     if (!fused)
         amx_weigh_apart(x);
     return three ? attn__bf16x3_finish(&w) : attn__bf16x3_weigh(&x->weights);
@@ -937,7 +920,7 @@ static bool amx_gradients_of_weights(const strip *x)
     attn__bf16x3_softmax_backward w;
     const attn__flash_backward_run *run = x->run;
     const attn__flash_backward_amx *m = &run->m.amx;
-    bool wanted = x->t->dp && x->weights.parts > 1;
+    bool wanted = x->t.dp && x->weights.parts > 1;
     if (wanted)
         attn__bf16x3_begin_ds(&w, &x->weights);
     if (run->want & ATTN_WANT_DV)
@@ -956,32 +939,27 @@ static void amx_gradients_of_scores(const strip *x)
 }
 
 /* Returns the gradients that it left out because a number is too large or not finite. */
-static unsigned run_amx(attn__flash_backward_run *run, attn__softmax_backward_args *t, int64_t first, int64_t row)
+static unsigned run_amx(strip *x)
 {
-    const attn__flash_backward_plan *plan = run->plan;
+    const attn__flash_backward_run *run = x->run;
     const attn__flash_backward_amx *m = &run->m.amx;
-    bool fused = run->plain && !(run->want & ATTN_WANT_DBIAS);
-    strip x = {run,
-               t,
-               first,
-               row,
-               {.rows = t->rows,
-                .keys = t->keys,
-                .ld = t->ld,
-                .s = t->s,
-                .dp = t->dp,
-                .lse = fused ? t->lse : NULL,
-                .delta = t->delta,
-                .factor = plan->score_scale,
-                .parts = plan->terms,
-                .p = m->p,
-                .across = m->across,
-                .along = m->along}};
-    if (!run->keys.split || !run->queries.split || !amx_weigh(&x))
+    x->weights = (attn__bf16x3_weights){.rows = x->t.rows,
+                                        .keys = x->t.keys,
+                                        .ld = x->t.ld,
+                                        .s = x->t.s,
+                                        .dp = x->t.dp,
+                                        .lse = run->plain && !(run->want & ATTN_WANT_DBIAS) ? x->t.lse : NULL,
+                                        .delta = x->t.delta,
+                                        .factor = run->plan->score_scale,
+                                        .parts = run->plan->terms,
+                                        .p = m->p,
+                                        .across = m->across,
+                                        .along = m->along};
+    if (!run->keys.split || !run->queries.split || !amx_weigh(x))
         return run->want;
-    if (!amx_gradients_of_weights(&x))
+    if (!amx_gradients_of_weights(x))
         return run->want & ~(unsigned)ATTN_WANT_DV;
-    amx_gradients_of_scores(&x);
+    amx_gradients_of_scores(x);
     return 0;
 }
 
@@ -1019,45 +997,43 @@ void attn__flash_backward_tile_queries(attn__flash_backward_run *run)
     multiply_tables(run);
 }
 
-static void multiply(attn__flash_backward_run *run, attn__softmax_backward_args *t, int64_t first, int64_t n,
-                     int64_t row)
+static void multiply(const strip *x, int64_t n)
 {
+    attn__flash_backward_run *run = x->run;
     if (run->plan->amx || run->plan->pairs) {
         copy_rows(run, true);
         copy_rows(run, false);
-        transpose_strip(run, first, n, run->m.keys.kt, run->m.keys.vt); /* bf16 terms or pairs cannot hold them */
+        transpose_strip(run, x->first, n, run->m.keys.kt, run->m.keys.vt); /* bf16 terms or pairs cannot hold them */
     }
-    scores(run, t, first, row);
-    run->plan->backward->weights(t);
-    if (t->alive) {
-        add_guarded(run, t, first, row);
+    scores(x);
+    run->plan->backward->weights(&x->t);
+    if (x->t.alive) {
+        add_guarded(x);
         return;
     }
-    key_gradients(run, t, first, row);
-    query_gradients(run, t, first, row);
-    rectangle part = rectangle_of(t, first, row);
-    collect_table_weights(run, &part, t->s, t->dp);
+    key_gradients(x);
+    query_gradients(x);
+    collect_table_weights(x);
 }
 
 /* Keys first .. first + n of the block, n at most a strip, against the tile of queries. */
 static void run_strip(attn__flash_backward_run *run, int64_t first, int64_t n)
 {
-    attn__softmax_backward_args t;
-    int64_t row;
-    if (!prepare_strip(run, first, n, &t, &row))
+    strip x = {.run = run, .first = first};
+    if (!prepare_strip(&x, n))
         return;
     unsigned want = run->want;
     if (run->plan->amx)
-        run->want = run_amx(run, &t, first, row);
-    if (run->plan->pairs && !t.alive) {
-        run_pairs(run, &t, first, row);
+        run->want = run_amx(&x);
+    if (run->plan->pairs && !x.t.alive) {
+        run_pairs(&x);
         run->want = 0;
     }
     if (run->want)
-        multiply(run, &t, first, n, row);
+        multiply(&x, n);
     run->want = want;
     if (want & ATTN_WANT_DBIAS)
-        add_dbias(run, first, row, t.rows, t.keys);
+        add_dbias(&x);
 }
 
 void attn__flash_backward_tile_run(attn__flash_backward_run *run)

@@ -33,6 +33,12 @@ typedef struct attn__flash_table_memory {
     attn__table_reach reach; /* of the tile and the block of keys */
 } attn__flash_table_memory;
 
+/* Where the table of a batch index begins. */
+static inline int64_t attn__flash_table_at(const attn__canonical *canonical, int i, int64_t batch)
+{
+    return attn__offsets_one(&canonical->batch, ATTN__STRIDE(table) + (size_t)i * sizeof(int64_t), batch);
+}
+
 /* Rows of panels are ld_query or ld_value numbers apart.  So many queries and keys meet at once. */
 static inline void attn__flash_tables_choose(attn__flash_tables *t, const attn__canonical *canonical, int64_t lanes,
                                              int64_t ld_query, int64_t ld_value, int64_t queries, int64_t keys)

@@ -555,25 +555,18 @@ static void change_tile(item *t, int64_t head, const attn__visible_tile *tile, u
 {
     const small_plan *n = t->plan;
     scratch *s = &t->s;
-    bool changed, dropout = t->canonical->has_dropout;
+    bool changed;
     attn__small_head_args args = tile_args(t, head, tile->row, tile->key, tile->nkeys);
     n->kernel->score[n->size](&args);
     change_scores(t, head, tile, parts);
     if (t->careful)
-        attn__finite_note(s->p, tile->nkeys * n->width, attn__masked_score(t->canonical), dropout, s->alive);
+        attn__finite_note(s->p, tile->nkeys * n->width, attn__masked_score(t->canonical), t->canonical->has_dropout,
+                          s->alive);
     attn__online_softmax_args softmax = {s->p, tile->nkeys, n->width, NULL, args.m, args.l, s->shrink, &changed};
     n->lanes->softmax(&softmax);
-    if (dropout) {
-        int64_t at = head * n->query_block + tile->row;
-        attn__lane_dropout drop = {s->p,
-                                   tile->nkeys,
-                                   n->width,
-                                   s->low + at,
-                                   s->high + at,
-                                   s->column + tile->key,
-                                   attn__dropout_threshold(t->canonical->problem.dropout)};
-        n->lanes->dropout(&drop);
-    }
+    int64_t at = head * n->query_block + tile->row;
+    attn__dropout_apply(t->canonical, n->lanes, s->p, tile->nkeys, n->width, s->low + at, s->high + at,
+                        s->column + tile->key);
     args.shrink = changed ? s->shrink : NULL;
     n->kernel->add[n->size](&args);
     if (t->careful)

@@ -63,7 +63,6 @@ typedef struct head_plan {
     bool converts;  /* rows are bf16 */
     float fill;     /* the score of a masked key, base 2; -infinity where it takes no part */
     float softcap;  /* base 2; 0: none */
-    uint32_t drop_below;
     float drop_scale;
     size_t each;      /* bytes of one thread's memory */
     head_shape shape; /* of all heads; of packed sequences the longest */
@@ -343,7 +342,6 @@ static head_plan describe(const attn__canonical *canonical)
                    .converts = problem->dtype == ATTN_BF16,
                    .fill = attn__masked_score(canonical),
                    .softcap = attn__softcap(canonical),
-                   .drop_below = attn__dropout_threshold(problem->dropout),
                    .drop_scale = (float)attn__dropout_factor(canonical),
                    .shape = {.queries = canonical->query.size, .keys = canonical->key.size}};
     head_scratch unused;
@@ -510,24 +508,21 @@ static void store_dbias(const head *h)
 
 static void drop(const head *h, float *weights)
 {
-    const head_plan *p = h->plan;
-    const head_shape *shape = h->shape;
-    attn__lane_dropout dropout = {weights,   shape->keys,        shape->width, h->m.low,
-                                  h->m.high, shape->drop_column, p->drop_below};
-    p->lanes->dropout(&dropout);
+    attn__dropout_apply(h->canonical, h->plan->lanes, weights, h->shape->keys, h->shape->width, h->m.low, h->m.high,
+                        h->shape->drop_column);
 }
 
 /* Marks the pairs that are attended and survive dropout, by the scores.  The weights cannot tell: some underflow to 0. */
 static void note_alive(const head *h)
 {
-    const head_shape *shape = h->shape;
+    int64_t pairs = h->shape->keys * h->shape->width;
     float *kept = h->m.ds; /* not used forward otherwise */
-    for (int64_t i = 0; i < shape->keys * shape->width; i++)
+    attn__finite_note(h->m.s, pairs, h->plan->fill, false, h->m.alive);
+    for (int64_t i = 0; i < pairs; i++)
         kept[i] = 1.0f;
-    if (h->canonical->has_dropout)
-        drop(h, kept);
-    for (int64_t i = 0; i < shape->keys * shape->width; i++)
-        h->m.alive[i] = h->m.s[i] != h->plan->fill && h->m.s[i] != -INFINITY && kept[i] != 0.0f;
+    drop(h, kept);
+    for (int64_t i = 0; i < pairs; i++)
+        h->m.alive[i] &= kept[i] != 0.0f;
 }
 
 /* Weights in m.s, the factors of their rows in m.shrink. */
@@ -551,10 +546,9 @@ static void find_weights(const head *h, const attn__small_sequence_rows *k, bool
     attn__running_begin(h->canonical, h->arrays, h->number, 0, h->shape->queries, width, m->m, m->l);
     attn__online_softmax_args softmax = {m->s, keys, width, NULL, m->m, m->l, m->shrink, &changed};
     p->lanes->softmax(&softmax);
-    if (h->canonical->has_dropout)
-        drop(h, m->s);
-    for (int64_t i = 0; careful && i < keys * width; i++) /* masked keys that take part */
-        m->alive[i] |= m->s[i] != 0.0f;
+    drop(h, m->s);
+    if (careful)
+        attn__finite_note_weights(m->s, keys * width, m->alive);
     for (int64_t i = 0; i < width; i++)
         m->shrink[i] = m->l[i] == 0.0f ? 0.0f : p->drop_scale / m->l[i];
 }
