@@ -33,7 +33,7 @@ typedef struct attn__flash_table_memory {
     attn__table_reach reach; /* of the tile and the block of keys */
 } attn__flash_table_memory;
 
-/* Where the table of a batch index begins. */
+/* The offset at which the table of a batch index begins. */
 static inline int64_t attn__flash_table_at(const attn__canonical *canonical, int i, int64_t batch)
 {
     return attn__offsets_one(&canonical->batch, ATTN__STRIDE(table) + (size_t)i * sizeof(int64_t), batch);
