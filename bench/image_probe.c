@@ -9,7 +9,7 @@
  *
  * Timed next to bench/peers/axial.py, which measures the same in PyTorch.  Threads: ATTN_THREADS, else all. */
 #define _POSIX_C_SOURCE 200809L
-#include "attn/axial_transformer.h"
+#include "models/axial_transformer.h"
 
 #include <stdio.h>
 #include <stdlib.h>

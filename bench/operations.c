@@ -10,6 +10,8 @@
  * and ATTN_ISA apply. */
 #define _POSIX_C_SOURCE 200809L
 #include "attn/tensor.h"
+#include "tensor/parts.h"
+#include "tensor/tape_state.h"
 
 #include <stdio.h>
 #include <stdlib.h>

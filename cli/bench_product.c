@@ -3,6 +3,7 @@
 #include "bench_product.h"
 
 #include "tensor/compute_in.h"
+#include "tensor/tape_state.h"
 
 #include <stdlib.h>
 #include <string.h>

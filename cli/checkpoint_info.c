@@ -4,6 +4,8 @@
 #include "foreign.h"
 #include "model_config.h"
 #include "parameters.h"
+#include "io/names.h"
+#include "models/kind.h"
 
 #include <math.h>
 #include <stdlib.h>

@@ -6,6 +6,7 @@
 
 #include "attn/classify.h"
 #include "dist/join.h"
+#include "apps/classifier.h"
 
 #include <stdlib.h>
 

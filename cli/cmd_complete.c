@@ -3,6 +3,7 @@
 #include "commands.h"
 #include "drawing.h"
 #include "foreign.h"
+#include "apps/generator.h"
 
 static const cli_option options[] = {
     CLI_TEXT("out", 'o', "FILE", NULL, "the whole image: .png, .ppm or .pgm"),
@@ -48,7 +49,7 @@ static int complete(const cli_call *cli, attn_generator *generator, const attn_i
     const char *path = cli_text(cli, "out");
     int64_t height = attn_generator_shape(generator).height, rows = cli_int(cli, "rows");
     cli_drawing drawing;
-    attn_generator_options how = cli_drawing_begin(&drawing, cli);
+    attn_generator_options how = cli_drawing_begin(&drawing, cli, generator);
     rows = rows < 0 ? height / 2 : rows;
     attn_status status = attn_generator_complete(generator, given, rows, &how, &whole);
     double seconds = cli_drawing_end(&drawing);

@@ -4,8 +4,10 @@
 #include "foreign.h"
 
 #include "apps/vit.h"
-#include "attn/convert.h"
+#include "apps/convert.h"
 #include "attn/msa.h"
+#include "apps/msa.h"
+#include "io/names.h"
 
 #include <string.h>
 

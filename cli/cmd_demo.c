@@ -4,7 +4,9 @@
  * sentences, draws what was attended to, and prints what to try next.
  */
 #include "commands.h"
-#include "translator_training.h"
+#include "training.h"
+#include "apps/translator.h"
+#include "train/bleu.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -88,14 +90,14 @@ static attn_status demo_settings(const cli_call *cli, attn_config **settings)
     return status;
 }
 
-static int train(cli_call *cli, const char *directory, cli_translator_training *training)
+static int train(cli_call *cli, const char *directory, cli_training *training)
 {
     attn_config *settings = NULL;
-    attn_translator_job job = {.directory = directory};
+    attn_trainer_job job = {.kind = "translate", .directory = directory};
     attn_status status = demo_settings(cli, &settings);
     job.settings = settings;
-    job.data.text = attn_phrasebook(&job.data.size);
-    int code = status == ATTN_OK ? cli_train_translator(cli, &job, training) : cli_failed(cli, NULL);
+    job.text = attn_phrasebook(&job.text_size);
+    int code = status == ATTN_OK ? cli_train(cli, &job, training) : cli_failed(cli, NULL);
     attn_config_destroy(settings);
     return code;
 }
@@ -235,12 +237,12 @@ static void print_next(const char *directory)
 }
 
 static int print_result(const cli_call *cli, const char *directory, const held_out *all, const char *drawn,
-                        const attn_translator_score *score, const cli_translator_training *training)
+                        const attn_translator_score *score, const cli_training *training)
 {
     if (!cli->json) {
         print_table(all);
         printf("\nAll %lld held-out sentences: BLEU %.1f (corpus), %.3f (mean, k = 2); trained in %.0f s.\n",
-               (long long)score->sentences, score->corpus.score, score->bleu_d2l, training->common.last.seconds);
+               (long long)score->sentences, score->corpus.score, score->bleu_d2l, training->last.seconds);
         printf("Attention on \"%s\":\n  %s/attention.png\n  %s/attention.svg\n", drawn, directory, directory);
         print_next(directory);
         return CLI_OK;
@@ -249,7 +251,7 @@ static int print_result(const cli_call *cli, const char *directory, const held_o
     attn_json_begin(&json, cli->context, true);
     attn_json_object(&json, NULL);
     attn_json_text(&json, "directory", directory);
-    attn_json_real(&json, "seconds", training->common.last.seconds);
+    attn_json_real(&json, "seconds", training->last.seconds);
     attn_json_int(&json, "held_out", score->sentences);
     attn_json_real(&json, "bleu", score->corpus.score);
     attn_json_real(&json, "bleu_d2l", score->bleu_d2l);
@@ -259,7 +261,7 @@ static int print_result(const cli_call *cli, const char *directory, const held_o
     return cli_print_json(cli, &json);
 }
 
-static int show_results(const cli_call *cli, const char *directory, const cli_translator_training *training)
+static int show_results(const cli_call *cli, const char *directory, const cli_training *training)
 {
     attn_translator *translator;
     attn_translator_score score = {0};
@@ -273,7 +275,7 @@ static int show_results(const cli_call *cli, const char *directory, const cli_tr
         release(&all);
         return cli_failed(cli, NULL);
     }
-    attn_translator_options how = {.sample = keep_sample, .user = &all};
+    attn_translator_judging how = {.sample = keep_sample, .user = &all};
     if (attn_translator_evaluate(translator, &data, ATTN_SPLIT_TEST, &how, &score) != ATTN_OK)
         code = cli_failed(cli, NULL);
     else if (all.no_memory)
@@ -291,7 +293,7 @@ static int show_results(const cli_call *cli, const char *directory, const cli_tr
 static int run(cli_call *cli)
 {
     const char *directory = cli_text(cli, "out");
-    cli_translator_training training = {0};
+    cli_training training = {0};
     int code = clear_directory(cli, directory);
     if (code == CLI_OK)
         code = train(cli, directory, &training);

@@ -7,6 +7,7 @@
 #include "foreign.h"
 #include "shortlist.h"
 #include "source.h"
+#include "apps/translator.h"
 
 #include <string.h>
 
@@ -142,7 +143,7 @@ static void print_score(const char *part, const attn_translator_score *score)
            cli_count((int64_t)score->words_per_second, words), cli_count((int64_t)score->tokens_per_second, rate));
 }
 
-static int evaluate(cli_call *cli, attn_translator *translator, const char *data, attn_translator_options how)
+static int evaluate(cli_call *cli, attn_translator *translator, const char *data, attn_translator_judging how)
 {
     attn_pairs_source source = cli_source_of(data);
     cli_failures bad = {.cli = cli, .things = "sentence pairs"};
@@ -184,12 +185,12 @@ static int evaluate_translator(cli_call *cli, const char *data)
     if (attn_translator_load(&translator, cli->context, cli->words[0], cli_names(cli)) != ATTN_OK)
         return cli_failed(cli, NULL);
     attn_translator_search own = attn_translator_own_search(translator);
-    attn_translator_options how = {.beam = cli_beam(cli, &own),
-                                   .length_penalty = cli_real(cli, "length_penalty"),
-                                   .mbr = cli_flag(cli, "mbr"),
+    attn_translator_judging how = {.search = {.beam = cli_beam(cli, &own),
+                                              .length_penalty = cli_real(cli, "length_penalty"),
+                                              .mbr = cli_flag(cli, "mbr")},
                                    .all_references = cli_flag(cli, "all_references")};
     attn_lexicon *lexicon;
-    int code = cli_shortlist(cli, translator, &how, &lexicon);
+    int code = cli_shortlist(cli, translator, &how.search, &lexicon);
     if (code == CLI_OK)
         code = evaluate(cli, translator, data, how);
     attn_lexicon_destroy(lexicon);

@@ -3,6 +3,7 @@
 #include "commands.h"
 #include "drawing.h"
 #include "foreign.h"
+#include "apps/generator.h"
 
 #include <stdlib.h>
 
@@ -50,7 +51,7 @@ static int draw(const cli_call *cli, attn_generator *generator, attn_image *imag
 {
     const char *path = cli_text(cli, "out");
     cli_drawing drawing;
-    attn_generator_options how = cli_drawing_begin(&drawing, cli);
+    attn_generator_options how = cli_drawing_begin(&drawing, cli, generator);
     attn_status status = attn_generator_draw(generator, n, &how, images);
     double seconds = cli_drawing_end(&drawing);
     if (status != ATTN_OK)

@@ -6,9 +6,13 @@
 #include "parameters.h"
 
 #include "attn/classify.h"
-#include "attn/convert.h"
+#include "apps/convert.h"
 #include "attn/generate.h"
 #include "attn/msa.h"
+#include "apps/classifier.h"
+#include "apps/generator.h"
+#include "apps/msa.h"
+#include "apps/translator.h"
 
 static const cli_option options[] = {
     CLI_FLAG("values", 0,

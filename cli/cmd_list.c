@@ -3,6 +3,7 @@
 #include "commands.h"
 #include "model_config.h"
 #include "parameters.h"
+#include "models/kind.h"
 
 #include <string.h>
 

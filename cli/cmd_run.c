@@ -4,7 +4,7 @@
 #include "foreign.h"
 #include "run_problem.h"
 
-#include "attn/convert.h"
+#include "apps/convert.h"
 
 #include <string.h>
 

@@ -4,6 +4,7 @@
 #include "family.h"
 
 #include "apps/contacts.h"
+#include "apps/msa.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -51,10 +51,10 @@ typedef struct cli_command {
     const char *description;  /* paragraphs parted by an empty line; lines that start with a space stay */
     const cli_option *options;
     int noptions;
-    const attn_setting *(*settings)(int *n); /* further options from a table of the library's; may be NULL */
-    const char *const *examples;             /* NULL-terminated */
-    int min, max;                            /* words in addition to the options; most < 0: any number */
-    int (*run)(cli_call *cli);               /* returns the exit code */
+    const char *trains;          /* the attn_trainer whose settings are further options; NULL: none */
+    const char *const *examples; /* NULL-terminated */
+    int min, max;                /* words in addition to the options; most < 0: any number */
+    int (*run)(cli_call *cli);   /* returns the exit code */
 } cli_command;
 
 #define CLI_OPTIONS(array) (array), (int)(sizeof(array) / sizeof *(array))

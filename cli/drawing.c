@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: MIT
  * Drawing images from the command: options, progress, the file. */
 #include "drawing.h"
+#include "apps/generator.h"
+#include "io/image.h"
 
 #include <unistd.h>
 
@@ -21,12 +23,12 @@ static bool show(void *user, int64_t done, int64_t total)
     return true;
 }
 
-attn_generator_options cli_drawing_begin(cli_drawing *drawing, const cli_call *cli)
+attn_generator_options cli_drawing_begin(cli_drawing *drawing, const cli_call *cli, attn_generator *generator)
 {
+    generator->slow = cli_flag(cli, "slow");
     *drawing = (cli_drawing){.cli = cli, .terminal = !cli->quiet && isatty(STDERR_FILENO) != 0, .start = cli_seconds()};
     return (attn_generator_options){.seed = (uint64_t)cli_int(cli, "seed"),
                                     .temperature = cli_real(cli, "temperature"),
-                                    .slow = cli_flag(cli, "slow"),
                                     .progress = show,
                                     .user = drawing};
 }

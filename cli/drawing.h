@@ -21,7 +21,7 @@ typedef struct cli_drawing {
     double start, last; /* seconds */
 } cli_drawing;
 
-attn_generator_options cli_drawing_begin(cli_drawing *drawing, const cli_call *cli);
+attn_generator_options cli_drawing_begin(cli_drawing *drawing, const cli_call *cli, attn_generator *generator);
 double cli_drawing_end(cli_drawing *drawing); /* leaves the bar; seconds since the beginning */
 /* --zoom, or what makes an image of that height about 96 pixels high. */
 int64_t cli_drawing_zoom(const cli_call *cli, int64_t height);

@@ -5,7 +5,7 @@
 
 #include "command.h"
 
-#include "attn/alignment.h"
+#include "data/proteins.h"
 #include "attn/msa.h"
 
 extern const char *const cli_family_selects[], *const cli_family_formats[];

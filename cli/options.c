@@ -2,6 +2,8 @@
  * Options: enumerating them, parsing the command line into a config, and reading that config back. */
 #include "command.h"
 
+#include "attn/trainer.h"
+
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -35,9 +37,10 @@ static bool in_common(const char *name)
 /* Settings that are common options as well (seed) are listed as those. */
 static bool setting_at(const cli_command *command, int i, cli_option *option, int *count)
 {
-    int n = 0, shown = 0;
-    const attn_setting *keys = command && command->settings ? command->settings(&n) : NULL;
-    for (int k = 0; k < n; k++) {
+    int shown = 0;
+    const attn_trainer *trainer = command && command->trains ? attn_trainer_find(command->trains) : NULL;
+    const attn_setting *keys = trainer ? trainer->keys : NULL;
+    for (int k = 0; trainer && k < trainer->nkeys; k++) {
         if (in_common(keys[k].name))
             continue;
         if (shown++ == i) {

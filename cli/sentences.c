@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT
  * Sentences from the user. */
 #include "sentences.h"
+#include "data/sentences.h"
 
 #include <errno.h>
 #include <stdlib.h>

@@ -4,6 +4,7 @@
 #include "show.h"
 
 #include "attn/plot.h"
+#include "apps/msa.h"
 
 #include <stdlib.h>
 #include <string.h>

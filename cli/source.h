@@ -4,6 +4,7 @@
 #define CLI_SOURCE_H
 
 #include "failures.h"
+#include "data/sentences.h"
 
 /* The data that --data names; path and text NULL: none. */
 attn_pairs_source cli_source_of(const char *data);

@@ -3,6 +3,7 @@
 #include "training.h"
 
 #include "dist/join.h"
+#include "base/keys.h"
 
 #include <signal.h>
 #include <string.h>
@@ -48,18 +49,73 @@ static void forget_signals(void)
 
 /* --------------------------------------------------------------------------------------------- a training */
 
-void cli_training_begin(cli_training *training, const cli_call *cli, const char *command, const char *things,
+void cli_training_begin(cli_training *training, const cli_call *cli, const char *kind, const char *things,
                         const char *measure)
 {
-    *training = (cli_training){.cli = cli, .command = command};
+    *training = (cli_training){.cli = cli, .kind = kind, .bad = training->bad};
     cli_progress_begin(&training->progress, cli->quiet, things, measure);
     watch_signals(attn_ranks_size(cli->context) > 1);
     attn_ranks_set_stop(cli->context, is_stop_asked, NULL);
 }
 
-void cli_training_announce(cli_training *training, const cli_training_plan *plan)
+void cli_training_keep_sizes(cli_training *training, const attn_config *sizes)
+{
+    enum { MOST = sizeof training->sizes / sizeof *training->sizes };
+    for (int64_t i = 0; i < attn_config_size(sizes) && training->nsizes < MOST; i++) {
+        const char *name = attn_config_key(sizes, i);
+        snprintf(training->sizes[training->nsizes].name, sizeof training->sizes->name, "%s", name);
+        training->sizes[training->nsizes++].value = attn_config_int(sizes, name, 0);
+    }
+}
+
+int64_t cli_training_size(const cli_training *training, const char *name)
+{
+    for (int i = 0; i < training->nsizes; i++) {
+        if (strcmp(training->sizes[i].name, name) == 0)
+            return training->sizes[i].value;
+    }
+    return 0;
+}
+
+void cli_training_left_out(void *user, int64_t line, const char *error)
+{
+    const cli_training *training = user;
+    training->bad.tell(training->bad.user, line, error);
+}
+
+void cli_training_passed_over(const cli_call *cli, int64_t n, const char *first)
 {
     char count[32];
+    if (n > 0)
+        cli_note(cli, "%s %s passed over, no picture by its ending or no folder that is read%s%s", cli_count(n, count),
+                 n > 1 ? "files or folders are" : "file or folder is", first ? ": the first is " : "",
+                 first ? first : "");
+}
+
+/* Prints the parameters that a fine-tuning did not take of its checkpoint, a line each, and how many it took. */
+static void note_taken(const cli_call *cli, const char *table)
+{
+    int taken = 0;
+    for (const char *line = table; *line; line += *line == '\n') {
+        int length = (int)strcspn(line, "\n");
+        const char *name = line, *shape = memchr(line, '\t', (size_t)length);
+        const char *how = shape ? memchr(shape + 1, '\t', (size_t)(line + length - shape - 1)) : NULL;
+        if (how && strncmp(how + 1, "taken", 5) != 0)
+            cli_note(cli, "  %-32.*s %-16.*s %.*s", (int)(shape - name), name, (int)(how - shape - 1), shape + 1,
+                     (int)(line + length - how - 1), how + 1);
+        else
+            taken++;
+        line += length;
+    }
+    cli_note(cli, "  %d parameters are the checkpoint's; fine-tuning.tsv has every one", taken);
+}
+
+void cli_training_announce(cli_training *training, const attn_trainer_plan *plan)
+{
+    char count[32];
+    cli_training_passed_over(training->cli, cli_training_size(training, "passed_over"), plan->passed_first);
+    if (plan->taken)
+        note_taken(training->cli, plan->taken);
     training->parameters = plan->parameters;
     training->epochs = plan->epochs;
     training->first_epoch = plan->first_epoch;
@@ -76,32 +132,6 @@ void cli_training_announce(cli_training *training, const cli_training_plan *plan
                  (long long)plan->epochs);
     if (plan->first_epoch <= plan->epochs) /* until the first step is done */
         cli_watch_work("steps", 0, (plan->epochs - plan->first_epoch + 1) * plan->steps_per_epoch);
-}
-
-void cli_training_passed_over(const cli_call *cli, int64_t n, const char *first)
-{
-    char count[32];
-    if (n > 0)
-        cli_note(cli, "%s %s passed over, no picture by its ending or no folder that is read%s%s", cli_count(n, count),
-                 n > 1 ? "files or folders are" : "file or folder is", first ? ": the first is " : "",
-                 first ? first : "");
-}
-
-void cli_training_taken(const cli_call *cli, const char *table)
-{
-    int taken = 0;
-    for (const char *line = table; *line; line += *line == '\n') {
-        int length = (int)strcspn(line, "\n");
-        const char *name = line, *shape = memchr(line, '\t', (size_t)length);
-        const char *how = shape ? memchr(shape + 1, '\t', (size_t)(line + length - shape - 1)) : NULL;
-        if (how && strncmp(how + 1, "taken", 5) != 0)
-            cli_note(cli, "  %-32.*s %-16.*s %.*s", (int)(shape - name), name, (int)(how - shape - 1), shape + 1,
-                     (int)(line + length - how - 1), how + 1);
-        else
-            taken++;
-        line += length;
-    }
-    cli_note(cli, "  %d parameters are the checkpoint's; fine-tuning.tsv has every one", taken);
 }
 
 /* A run that ends inside its warm-up never reaches the requested rate. */
@@ -144,8 +174,8 @@ int cli_training_end(cli_training *training, attn_status status, const char *dir
     if (status == ATTN_OK)
         return CLI_OK;
     if (status == ATTN_ERROR_INTERRUPTED)
-        return cli_fail(CLI_INTERRUPTED, "stopped and saved; go on with: attn %s --out %s --resume", training->command,
-                        directory);
+        return cli_fail(CLI_INTERRUPTED, "stopped and saved; go on with: attn train %s --out %s --resume",
+                        training->kind, directory);
     return cli_failed(training->cli, NULL);
 }
 
@@ -153,13 +183,12 @@ int cli_training_end(cli_training *training, attn_status status, const char *dir
 
 static attn_status read_settings(const cli_call *cli, attn_config **settings)
 {
-    int n;
-    const attn_setting *keys = cli->command->settings(&n);
+    const attn_trainer *trainer = attn_trainer_find(cli->command->trains);
     attn_status status = attn_config_create(settings, cli->context);
-    for (int i = 0; status == ATTN_OK && i < n; i++) {
-        const attn_config_value *value = attn_config_get(cli->given, keys[i].name);
+    for (int i = 0; status == ATTN_OK && i < trainer->nkeys; i++) {
+        const attn_config_value *value = attn_config_get(cli->given, trainer->keys[i].name);
         if (value)
-            status = attn_config_set(*settings, keys[i].name, value);
+            status = attn_config_set(*settings, trainer->keys[i].name, value);
     }
     return status;
 }

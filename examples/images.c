@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: MIT
  * A distribution over images (Ho et al. 2019, the axial transformer): what an image costs in bits, learning stripes in a
- * few steps, drawing one, and completing one of which the upper half is given. */
+ * few steps, drawing one, and completing one of which the upper half is given.  The model is saved in a directory
+ * (example-images here), from which a generator draws; `attn generate example-images` does too. */
 #include "example.h"
 
-#include <attn/axial_transformer.h>
+#include <attn/generate.h>
+#include <attn/models.h>
 #include <attn/train.h>
 
 enum { SIDE = 8, LEVELS = 4, BATCH = 4, STEPS = 50 };
@@ -35,19 +37,35 @@ static attn_model *build(attn_context *context)
     return model;
 }
 
-static double train(attn_model *model, attn_tensor *x)
+/* Bits per number of the images: the mean of -log2 of the probability that the model gives each. */
+static attn_tensor *bits_of(attn_model *model, attn_tape *tape, attn_tensor *x)
+{
+    attn_context *context = attn_model_context(model);
+    attn_named_list inputs = {.context = context}, outputs = {.context = context};
+    must(context, attn_named_add(&inputs, "image", x));
+    must(context, attn_model_forward(model, tape, &inputs, &outputs));
+    attn_tensor *loss = attn_cross_entropy(tape, attn_named_find(&outputs, "logits"), x, NULL);
+    attn_named_clear(&inputs);
+    attn_named_clear(&outputs);
+    must(context, attn_context_status(context));
+    return attn_affine(tape, loss, 1 / log(2.0), 0);
+}
+
+static double train(attn_model *model)
 {
     attn_context *context = attn_model_context(model);
     attn_optimizer *optimizer;
     attn_tape *tape;
+    int32_t x[BATCH * SIDE * SIDE];
     double bits = 0, first = 0;
     must(context, attn_tape_create(&tape, context));
     must(context, attn_optimizer_create(&optimizer, context, attn_model_parameters(model),
                                         &(attn_optimizer_options){.kind = ATTN_OPTIMIZER_ADAM, .clip_norm = 1}));
     for (int step = 0; step < STEPS; step++) {
-        stripes(attn_tensor_data(x), BATCH, (uint32_t)step);
+        stripes(x, BATCH, (uint32_t)step);
         attn_tape_reset(tape, &(attn_tape_options){.record = true, .train = true, .seed = (uint64_t)step});
-        attn_tensor *loss = attn_axial_transformer_bits(model, tape, x, NULL);
+        attn_tensor *loss =
+            bits_of(model, tape, attn_tape_tensor(tape, ATTN_I32, 4, (int64_t[]){BATCH, 1, SIDE, SIDE}, x));
         must(context, attn_context_status(context));
         bits = (double)*(const float *)attn_tensor_data(loss);
         first = step == 0 ? bits : first;
@@ -61,42 +79,50 @@ static double train(attn_model *model, attn_tensor *x)
     return bits;
 }
 
-static void show(const int32_t *x)
+/* Grey samples of 8 bits: level 0 is 0, the last is 255. */
+static int level_of(const attn_image *image, int p)
+{
+    return image->pixels[p] * LEVELS / 256;
+}
+
+static void show(const attn_image *image)
 {
     for (int p = 0; p < SIDE * SIDE; p++)
-        printf("%c%s", " .o#"[x[p]], p % SIDE == SIDE - 1 ? "|\n" : "");
+        printf("%c%s", " .o#"[level_of(image, p)], p % SIDE == SIDE - 1 ? "|\n" : "");
 }
 
 int main(void)
 {
+    static const char directory[] = "example-images";
     attn_context *context = begin();
     attn_model *model = build(context);
-    attn_tensor *x, *known;
-    must(context, attn_tensor_create(&x, context, ATTN_I32, 4, (int64_t[]){BATCH, 1, SIDE, SIDE}));
-    must(context, attn_tensor_create(&known, context, ATTN_U8, 4, (int64_t[]){BATCH, 1, SIDE, SIDE}));
-    claim(train(model, x) < 1, "stripes were learnt");
+    attn_generator *generator;
+    attn_image drawn, completed;
+    claim(train(model) < 1, "stripes were learnt");
+    must(context, attn_model_save(model, directory));
+    must(context, attn_generator_load(&generator, context, directory, NULL));
 
-    must(context,
-         attn_axial_transformer_sample(model, x, &(attn_axial_transformer_options){.seed = 5, .temperature = 0.5}));
+    must(context, attn_generator_draw(generator, 1, &(attn_generator_options){.seed = 5, .temperature = 0.5}, &drawn));
     puts("drawn:");
-    show(attn_tensor_data(x));
+    show(&drawn);
 
-    int32_t given[BATCH * SIDE * SIDE];
-    int right = 0, half = SIDE * SIDE / 2;
-    stripes(given, BATCH, 12345);
-    for (int i = 0; i < BATCH * SIDE * SIDE; i++) {
-        ((int32_t *)attn_tensor_data(x))[i] = given[i];
-        ((uint8_t *)attn_tensor_data(known))[i] = i % (2 * half) < half;
-    }
-    must(context, attn_axial_transformer_sample(model, x,
-                                                &(attn_axial_transformer_options){.temperature = 0.1, .known = known}));
-    for (int i = 0; i < BATCH * SIDE * SIDE; i++)
-        right += ((const int32_t *)attn_tensor_data(x))[i] == given[i];
+    int32_t levels[SIDE * SIDE];
+    unsigned char pixels[SIDE * SIDE];
+    int right = 0;
+    stripes(levels, 1, 12345);
+    for (int p = 0; p < SIDE * SIDE; p++)
+        pixels[p] = (unsigned char)(255 * levels[p] / (LEVELS - 1));
+    attn_image given = {.width = SIDE, .height = SIDE, .channels = 1, .pixels = pixels};
+    must(context, attn_generator_complete(generator, &given, SIDE / 2, &(attn_generator_options){.temperature = 0.1},
+                                          &completed));
+    for (int p = 0; p < SIDE * SIDE; p++)
+        right += level_of(&completed, p) == levels[p];
     puts("completed from its upper half:");
-    show(attn_tensor_data(x));
-    claim(right > BATCH * SIDE * SIDE * 9 / 10, "the stripes go on");
-    attn_tensor_destroy(known);
-    attn_tensor_destroy(x);
+    show(&completed);
+    claim(right > SIDE * SIDE * 9 / 10, "the stripes go on");
+    attn_image_free(context, &drawn);
+    attn_image_free(context, &completed);
+    attn_generator_destroy(generator);
     attn_model_destroy(model);
     attn_context_destroy(context);
     return 0;

@@ -5,7 +5,7 @@
 #ifndef ATTN_FUZZ_H
 #define ATTN_FUZZ_H
 
-#include "attn/data.h"
+#include "data/sentences.h"
 #include "attn/io.h"
 
 #include <stdint.h>

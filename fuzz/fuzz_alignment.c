@@ -2,7 +2,7 @@
  * Alignments in every format, and a choice among what was read. */
 #include "fuzz.h"
 
-#include "attn/alignment.h"
+#include "data/proteins.h"
 
 #include <string.h>
 

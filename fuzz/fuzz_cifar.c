@@ -2,7 +2,7 @@
  * CIFAR's records, so long that nobody would guess one: the input is repeated to whole records and some bytes more. */
 #include "fuzz.h"
 
-#include "attn/image_data.h"
+#include "data/images.h"
 
 enum { RECORD = 3073, MOST = 3 * RECORD };
 

@@ -2,7 +2,7 @@
  * The IDX reader: images first, then labels made to fit them. */
 #include "fuzz.h"
 
-#include "attn/image_data.h"
+#include "data/images.h"
 
 #include <string.h>
 

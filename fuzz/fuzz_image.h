@@ -9,6 +9,7 @@
 #include "fuzz.h"
 
 #include "attn/image.h"
+#include "io/image.h"
 
 #include <string.h>
 

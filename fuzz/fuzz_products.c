@@ -5,6 +5,7 @@
  * that repeats it.
  */
 #include "support/hostile.h"
+#include "attn/tensor.h"
 
 #include <stdio.h>
 #include <stdlib.h>

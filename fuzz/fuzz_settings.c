@@ -5,6 +5,7 @@
 
 #include "apps/run.h"
 #include "apps/settings.h"
+#include "train/loop.h"
 
 /* Whatever the file says, the table's limits hold. */
 static void check_limits(const attn_config *settings)

@@ -2,7 +2,7 @@
  * PDB and mmCIF files, and the way from a query to their residues. */
 #include "fuzz.h"
 
-#include "attn/alignment.h"
+#include "data/proteins.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {

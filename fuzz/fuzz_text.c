@@ -3,6 +3,7 @@
 #include "fuzz.h"
 
 #include "attn/train.h"
+#include "train/bleu.h"
 
 #include <math.h>
 #include <string.h>

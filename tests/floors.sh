@@ -27,10 +27,8 @@ header_floor() {
     case $1 in
     attn.h | config.h) echo base ;;
     tensor.h) echo tensor ;;
-    nn.h | nn_*.h) echo nn ;;
-    models.h | axial_transformer.h) echo models ;;
+    models.h) echo models ;;
     io.h | image.h) echo io ;;
-    data.h | alignment.h | image_data.h) echo data ;;
     train.h) echo train ;;
     plot.h) echo plot ;;
     *) echo apps ;;

@@ -2,11 +2,16 @@
  *
  * parity_tool DIR - adds the library's results to a parity case (tests/parity/README.md): logits, loss and the
  * gradient of every parameter; or, where the case has inputs.safetensors (tests/parity/layers.py), every output of
- * the architecture and the gradients of its inputs and parameters.  Exit code 1, and the reason on standard error,
- * if it cannot. */
+ * the architecture and the gradients of its inputs and parameters.
+ * parity_tool --tokens DIR - prints the ids of each line of standard input in the source vocabulary of the translator in
+ * that directory.
+ * Exit code 1, and the reason on standard error, if it cannot. */
 #include "attn/io.h"
 #include "attn/models.h"
 #include "attn/tensor.h"
+#include "apps/translator.h"
+#include "io/directory.h"
+#include "models/kind.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -183,11 +188,39 @@ static attn_status run(parity_case *c)
     return attn_file_exists(path_of(c, "inputs.safetensors", path)) ? run_layer(c) : run_translator(c);
 }
 
+static int print_tokens(const char *folder)
+{
+    enum { MOST = 65536 };
+    static char line[MOST];
+    static int32_t ids[MOST];
+    attn_context *context;
+    attn_translator *translator = NULL;
+    if (attn_context_create(&context, NULL) != ATTN_OK)
+        return 1;
+    attn_status status = attn_translator_load(&translator, context, folder, NULL);
+    while (status == ATTN_OK && fgets(line, sizeof line, stdin)) {
+        int64_t n = 0;
+        line[strcspn(line, "\n")] = '\0';
+        status = attn_vocab_encode(attn_translator_vocab(translator, ATTN_SIDE_SOURCE), line,
+                                   &(attn_encode_options){.steps = MOST}, ids, MOST, &n, NULL);
+        for (int64_t i = 0; i < n; i++)
+            printf("%d%s", (int)ids[i], i + 1 < n ? " " : "");
+        puts("");
+    }
+    if (status != ATTN_OK)
+        fprintf(stderr, "parity_tool: %s\n", attn_context_error(context));
+    attn_translator_destroy(translator);
+    attn_context_destroy(context);
+    return status != ATTN_OK;
+}
+
 int main(int argc, char **argv)
 {
+    if (argc == 3 && strcmp(argv[1], "--tokens") == 0)
+        return print_tokens(argv[2]);
     parity_case c = {.folder = argc == 2 ? argv[1] : NULL};
     if (!c.folder || attn_context_create(&c.context, NULL) != ATTN_OK) {
-        fputs("usage: parity_tool DIR\n", stderr);
+        fputs("usage: parity_tool [--tokens] DIR\n", stderr);
         return 1;
     }
     attn_status status = build(&c);

@@ -3,7 +3,7 @@
 #include "support/fixture.h"
 #include "support/faults.h"
 
-#include "attn/alignment.h"
+#include "data/proteins.h"
 
 #include <math.h>
 #include <stdio.h>

@@ -7,6 +7,7 @@
 #include "support/tensors.h"
 #include "support/two_ranks.h"
 #include "tensor/all_reduce.h"
+#include "train/loop.h"
 
 typedef struct model {
     attn_named_list list;

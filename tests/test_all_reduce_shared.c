@@ -8,6 +8,7 @@
 #include "support/two_ranks.h"
 #include "tensor/all_reduce.h"
 #include "train/optimizer.h"
+#include "train/loop.h"
 
 #include <math.h>
 #include <stdlib.h>

@@ -3,15 +3,18 @@
  * of a later call. */
 #include "support/fixture.h"
 
-#include "attn/data.h"
-#include "attn/alignment.h"
+#include "data/sentences.h"
+#include "data/proteins.h"
 #include "attn/image.h"
 #include "attn/io.h"
 #include "attn/models.h"
 #include "attn/msa.h"
-#include "attn/nn_axial.h"
+#include "nn/axial.h"
 #include "attn/plot.h"
 #include "attn/train.h"
+#include "apps/msa.h"
+#include "io/image.h"
+#include "train/loop.h"
 
 #include <string.h>
 

@@ -9,6 +9,7 @@
 #include "base/context.h"
 #include "support/faults.h"
 #include "tensor/packed_weights.h"
+#include "train/loop.h"
 
 #include <pthread.h>
 #include <stdatomic.h>

@@ -4,6 +4,7 @@
 
 #include "attn/tensor.h"
 #include "base/rng.h"
+#include "tensor/tensor.h"
 
 #include <string.h>
 

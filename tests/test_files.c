@@ -7,6 +7,7 @@
 #include "attn/io.h"
 #include "io/json_writer.h"
 #include "io/directory.h"
+#include "io/json.h"
 
 #include <fcntl.h>
 #include <math.h>

@@ -6,6 +6,7 @@
 #include "support/tensors.h"
 
 #include "attn/generate.h"
+#include "apps/generator.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -61,8 +62,9 @@ static attn_status train(const world *w, const char *directory, int epochs, cons
         "\"epochs\": %d%s}",
         epochs, more);
     assert_int_equal(attn_config_parse(&settings, w->context, text, strlen(text), "test"), ATTN_OK);
-    attn_status status = attn_generator_train(
-        w->context, &(attn_generator_job){.data = w->data, .directory = directory, .settings = settings});
+    attn_status status = attn_train(
+        w->context,
+        &(attn_trainer_job){.kind = "images", .data = w->data, .directory = directory, .settings = settings});
     attn_config_destroy(settings);
     return status;
 }
@@ -165,10 +167,12 @@ static void test_draw(void **state)
     int64_t rows = 0;
     begin(&w);
     attn_generator *g = trained(&w, directory, 2, "");
-    attn_generator_options seven = {.seed = 7}, eight = {.seed = 8}, slowly = {.seed = 7, .slow = true};
+    attn_generator_options seven = {.seed = 7}, eight = {.seed = 8};
     assert_int_equal(attn_generator_draw(g, 2, &seven, first), ATTN_OK);
     assert_int_equal(attn_generator_draw(g, 2, &seven, again), ATTN_OK);
-    assert_int_equal(attn_generator_draw(g, 2, &slowly, slow), ATTN_OK);
+    g->slow = true;
+    assert_int_equal(attn_generator_draw(g, 2, &seven, slow), ATTN_OK);
+    g->slow = false;
     assert_int_equal(attn_generator_draw(g, 1, &eight, other), ATTN_OK);
     assert_int_equal(attn_generator_draw(g, MANY, &seven, many), ATTN_OK);
     for (int i = 0; i < 2; i++) {

@@ -4,7 +4,7 @@
 #include "support/cmocka.h"
 #include "support/faults.h"
 
-#include "attn/image_data.h"
+#include "data/images.h"
 
 #include <math.h>
 #include <stdio.h>

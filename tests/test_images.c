@@ -4,7 +4,7 @@
 #include "support/fixture.h"
 #include "support/tensors.h"
 
-#include "attn/axial_transformer.h"
+#include "models/axial_transformer.h"
 
 #include "base/rng.h"
 

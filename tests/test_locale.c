@@ -5,7 +5,7 @@
 
 #include "attn/config.h"
 #include "attn/io.h"
-#include "attn/translate.h"
+#include "attn/trainer.h"
 #include "io/json_writer.h"
 #include "base/real.h"
 
@@ -94,7 +94,7 @@ static void defaults_are_read(void **state)
     if (strcmp(localeconv()->decimal_point, ".") == 0)
         skip();
     attn_config *settings = NULL;
-    assert_int_equal(attn_translator_settings(&settings, context, NULL), ATTN_OK);
+    assert_int_equal(attn_trainer_settings(&settings, context, "translate", NULL), ATTN_OK);
     assert_true(attn_config_real(settings, "dropout", 0) == 0.1);
     assert_true(attn_config_real(settings, "valid", 0) == 0.05);
     attn_config_destroy(settings);

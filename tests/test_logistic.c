@@ -4,6 +4,7 @@
 #include "support/cmocka.h"
 
 #include "attn/train.h"
+#include "train/logistic.h"
 
 #include <math.h>
 #include <stdlib.h>

@@ -4,6 +4,9 @@
 #include "support/tensors.h"
 
 #include "attn/models.h"
+#include "models/decoding.h"
+#include "tensor/parts.h"
+#include "models/kind.h"
 
 #include <math.h>
 #include <stdio.h>

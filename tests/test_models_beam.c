@@ -3,7 +3,7 @@
 #include "support/fixture.h"
 #include "support/tensors.h"
 
-#include "attn/nn.h"
+#include "nn/layers.h"
 #include "base/rng.h"
 #include "models/beam.h"
 #include "models/kind.h"

@@ -8,6 +8,8 @@
 #include <string.h>
 
 #include "attn/models.h"
+#include "models/kind.h"
+#include "tensor/tape_state.h"
 
 static attn_status translate(attn_model *model)
 {

@@ -10,7 +10,8 @@
 #include "support/scratch.h"
 #include "support/small_models.h"
 
-#include "attn/convert.h"
+#include "apps/convert.h"
+#include "models/kind.h"
 
 #include <math.h>
 #include <stdio.h>

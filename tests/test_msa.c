@@ -5,6 +5,8 @@
 #include "support/tensors.h"
 
 #include "attn/msa.h"
+#include "apps/msa.h"
+#include "io/json.h"
 
 #include <math.h>
 #include <stdio.h>

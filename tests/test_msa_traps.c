@@ -6,7 +6,8 @@
 #include "support/tensors.h"
 
 #include "attn/msa.h"
-#include "attn/nn_msa.h"
+#include "nn/msa.h"
+#include "apps/msa.h"
 
 #include <float.h>
 #include <math.h>

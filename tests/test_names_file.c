@@ -7,6 +7,7 @@
 #include "attn/io.h"
 #include "attn/models.h"
 #include "io/pattern.h"
+#include "io/names.h"
 
 #include <math.h>
 #include <stdio.h>

@@ -3,7 +3,7 @@
 #include "support/fixture.h"
 #include "support/tensors.h"
 
-#include "attn/nn.h"
+#include "nn/layers.h"
 
 #include <math.h>
 #include <string.h>

@@ -4,7 +4,7 @@
 #include "support/gradcheck.h"
 #include "support/tensors.h"
 
-#include "attn/nn_msa.h"
+#include "nn/msa.h"
 
 #include <math.h>
 #include <string.h>

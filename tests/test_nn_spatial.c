@@ -5,7 +5,7 @@
 #include "support/gradcheck.h"
 #include "support/tensors.h"
 
-#include "attn/nn_spatial.h"
+#include "nn/spatial.h"
 
 #include <math.h>
 #include <string.h>

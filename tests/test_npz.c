@@ -5,6 +5,7 @@
 #include "support/guard.h"
 
 #include "attn/io.h"
+#include "io/formats.h"
 
 #include <stdio.h>
 #include <string.h>

@@ -3,9 +3,10 @@
  * reproducible context for sentences and alignments too, alone and padded in a batch. */
 #include "support/cmocka.h"
 
-#include "attn/axial_transformer.h"
+#include "models/axial_transformer.h"
 #include "attn/msa.h"
 #include "base/rng.h"
+#include "apps/msa.h"
 
 #include <inttypes.h>
 #include <stdlib.h>

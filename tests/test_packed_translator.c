@@ -3,11 +3,12 @@
  * what it cannot do any more. */
 #include "support/fixture.h"
 
-#include "attn/convert.h"
+#include "apps/convert.h"
 #include "attn/translate.h"
 
 #include "support/faults.h"
 #include "support/scratch.h"
+#include "apps/translator.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -58,10 +59,10 @@ static trained train(const char *kind, const char *tie)
         assert_int_equal(attn_config_set_int(given, "ffn_num_hiddens", 72), ATTN_OK);
         assert_int_equal(attn_config_set_int(given, "num_blks", 2), ATTN_OK);
     }
-    assert_int_equal(attn_translator_settings(&settings, t.c, given), ATTN_OK);
-    attn_translator_job job = {
-        .data = {.text = text, .size = strlen(text)}, .directory = t.directory, .settings = settings};
-    assert_ok(t.c, attn_translator_train(t.c, &job));
+    assert_int_equal(attn_trainer_settings(&settings, t.c, "translate", given), ATTN_OK);
+    attn_trainer_job job = {
+        .kind = "translate", .text = text, .text_size = strlen(text), .directory = t.directory, .settings = settings};
+    assert_ok(t.c, attn_train(t.c, &job));
     attn_config_destroy(settings);
     attn_config_destroy(given);
     free(text);

@@ -3,7 +3,7 @@
 #include "support/cmocka.h"
 #include "support/faults.h"
 
-#include "attn/data.h"
+#include "data/sentences.h"
 #include "attn/io.h"
 
 #include <stdio.h>

@@ -5,10 +5,11 @@
 #include "support/tensors.h"
 
 #include "attn/models.h"
-#include "attn/nn.h"
+#include "nn/layers.h"
 #include "io/quantized.h"
 #include "tensor/packed_weights.h"
 #include "tensor/tensor.h"
+#include "models/kind.h"
 
 #include <math.h>
 #include <stdlib.h>

@@ -6,6 +6,8 @@
 
 #include "attn/io.h"
 #include "io/pickle.h"
+#include "io/directory.h"
+#include "io/formats.h"
 
 #include <stdio.h>
 #include <string.h>

@@ -6,6 +6,8 @@
 #include "support/tensors.h"
 
 #include "attn/models.h"
+#include "tensor/parts.h"
+#include "tensor/tensor.h"
 
 #include <math.h>
 #include <stdio.h>

@@ -7,6 +7,7 @@
 #include "support/faults.h"
 #include "support/scratch.h"
 #include "support/tensors.h"
+#include "io/json.h"
 
 #include <locale.h>
 #include <math.h>
@@ -32,6 +33,7 @@ static attn_status prepare(attn__run *run)
 {
     attn_config *config;
     run->fingerprint = 7;
+    run->no_validation = true;
     attn_status status = attn_config_create(&config, run->context);
     if (status == ATTN_OK)
         status = attn_config_set_int(config, "dim", WIDTH);
@@ -74,41 +76,44 @@ static attn_tensor *loss(void *self, attn_tape *tape, int64_t epoch, int64_t ste
     return y ? attn_mean(tape, y, 0) : NULL;
 }
 
-typedef struct job {
+typedef struct training {
     char directory[64];
     int64_t stop_at; /* steps; 0: never */
-} job;
+} training;
 
 static bool progress(void *user, const attn_progress *p)
 {
-    return p->epoch_ends || p->all_steps != ((const job *)user)->stop_at;
+    return p->epoch_ends || p->all_steps != ((const training *)user)->stop_at;
+}
+
+static void release(void *self)
+{
+    (void)self;
 }
 
 /* `settings` as JSON, or NULL to go on. */
-static attn_status train_in(attn_context *context, const attn__keys *keys, job *of, const char *settings)
+static attn_status train_in(attn_context *context, const attn__keys *keys, training *of, const char *settings)
 {
-    attn__run_kind kind = {
-        .keys = keys, .no_path = "none", .prepare = prepare, .write = write, .steps = steps, .loss = loss};
+    attn__run_kind kind = {.size = sizeof(attn__run),
+                           .keys = keys,
+                           .no_path = "none",
+                           .prepare = prepare,
+                           .write = write,
+                           .steps = steps,
+                           .loss = loss,
+                           .release = release};
     attn_config *given = NULL;
     attn_status status = settings ? attn_config_parse(&given, context, settings, strlen(settings), "test") : ATTN_OK;
-    attn__run run = {.context = context,
-                     .kind = &kind,
-                     .directory = of->directory,
-                     .given = given,
-                     .resume = !settings,
-                     .progress = progress,
-                     .user = of,
-                     .no_validation = true};
-    run.self = &run;
+    attn_trainer_job job = {
+        .directory = of->directory, .settings = given, .resume = !settings, .progress = progress, .user = of};
     if (status == ATTN_OK)
-        status = attn__run_train(&run);
-    attn_model_destroy(run.model);
+        status = attn__run_train(context, &kind, &job);
     attn_config_destroy(given);
     return status;
 }
 
 /* The status; an error must name `about`. */
-static attn_status train(const attn__keys *keys, job *of, const char *settings, const char *about)
+static attn_status train(const attn__keys *keys, training *of, const char *settings, const char *about)
 {
     attn_context *context = test_context();
     attn_status status = train_in(context, keys, of, settings);
@@ -118,7 +123,7 @@ static attn_status train(const attn__keys *keys, job *of, const char *settings, 
     return status;
 }
 
-static attn_bytes read_in(const job *of, const char *name)
+static attn_bytes read_in(const training *of, const char *name)
 {
     char path[200];
     attn_bytes bytes = {0};
@@ -132,7 +137,7 @@ static attn_bytes read_in(const job *of, const char *name)
     return copy;
 }
 
-static void check_same(const job *a, const job *b, const char *name)
+static void check_same(const training *a, const training *b, const char *name)
 {
     attn_bytes x = read_in(a, name), y = read_in(b, name);
     assert_int_equal(x.size, y.size);
@@ -142,7 +147,7 @@ static void check_same(const job *a, const job *b, const char *name)
 }
 
 /* Every `from` in a file becomes `to`, which is as long: offsets stay what they are. */
-static void replace(const job *of, const char *name, const char *from, const char *to)
+static void replace(const training *of, const char *name, const char *from, const char *to)
 {
     char path[200];
     size_t length = strlen(from);
@@ -163,23 +168,23 @@ static void replace(const job *of, const char *name, const char *from, const cha
     free(bytes.data);
 }
 
-static void close_all(job *jobs, int n)
+static void close_all(training *jobs, int n)
 {
     for (int i = 0; i < n; i++)
         assert_true(scratch_close(jobs[i].directory) > 3);
 }
 
-static void open_all(job *jobs, int n)
+static void open_all(training *jobs, int n)
 {
     for (int i = 0; i < n; i++) {
-        jobs[i] = (job){.stop_at = i == 0 ? 0 : STEPS + 1};
+        jobs[i] = (training){.stop_at = i == 0 ? 0 : STEPS + 1};
         scratch_open(jobs[i].directory);
     }
 }
 
 static void a_setting_that_was_added_since(void **state)
 {
-    job jobs[3];
+    training jobs[3];
     open_all(jobs, 3);
     assert_int_equal(train(&newer, &jobs[0], "{\"seed\": 5}", NULL), ATTN_OK);
     assert_int_equal(train(&older, &jobs[1], "{\"seed\": 5}", NULL), ATTN_ERROR_INTERRUPTED);
@@ -200,7 +205,7 @@ static void a_setting_that_was_changed(void **state)
                                              {"\"straight\"", "\"round\"   "},
                                              {"\"constant\"", "\"cosine\"  "},
                                              {"\"label_smoothing\": 0.2", "\"label_smoothing\": 0.1"}};
-    job jobs[2];
+    training jobs[2];
     open_all(jobs, 2);
     assert_int_equal(train(&newer, &jobs[1], "{\"label_smoothing\": 0.2, \"way\": \"straight\"}", NULL),
                      ATTN_ERROR_INTERRUPTED);
@@ -222,7 +227,7 @@ static void a_setting_that_was_changed(void **state)
 /* Checkpoints of before this was kept: without settings, and with a sum of another kind. */
 static void a_checkpoint_without_settings(void **state)
 {
-    job jobs[2];
+    training jobs[2];
     open_all(jobs, 2);
     assert_int_equal(train(&newer, &jobs[0], "{}", NULL), ATTN_OK);
     assert_int_equal(train(&newer, &jobs[1], "{}", NULL), ATTN_ERROR_INTERRUPTED);
@@ -242,7 +247,7 @@ static void a_decimal_comma(void **state)
     const char *comma = getenv("ATTN_COMMA");
     if (!comma)
         skip();
-    job jobs[2];
+    training jobs[2];
     open_all(jobs, 2);
     assert_int_equal(train(&newer, &jobs[0], "{\"rate\": 0.025}", NULL), ATTN_OK);
     assert_non_null(setlocale(LC_NUMERIC, comma));
@@ -261,9 +266,9 @@ static void a_decimal_comma(void **state)
 /* No epoch has ended that could be averaged: the model is what was learnt so far. */
 static void stopped_in_the_first_epoch(void **state)
 {
-    job jobs[2];
+    training jobs[2];
     for (int i = 0; i < 2; i++) {
-        jobs[i] = (job){.stop_at = STEPS - 1};
+        jobs[i] = (training){.stop_at = STEPS - 1};
         scratch_open(jobs[i].directory);
     }
     assert_int_equal(train(&newer, &jobs[0], "{}", NULL), ATTN_ERROR_INTERRUPTED);
@@ -277,7 +282,7 @@ enum { MOST_NUMBERS = 128 };
 /* Every number of the model that a run with these settings ends with, or has when it is stopped; how many. */
 static int64_t numbers_of(const char *settings, int64_t stop_at, double *numbers)
 {
-    job one = {.stop_at = stop_at};
+    training one = {.stop_at = stop_at};
     char path[200];
     int64_t n = 0;
     scratch_open(one.directory);
@@ -344,7 +349,7 @@ static attn_status go_on(attn_context *context, void *user)
 
 static void memory_fails(void **state)
 {
-    job jobs[1];
+    training jobs[1];
     open_all(jobs, 1);
     assert_int_equal(train(&newer, &jobs[0], "{}", NULL), ATTN_OK);
     assert_true(faults_try_all(go_on, &jobs[0]) > 10);

@@ -2,7 +2,7 @@
  * Vocabularies of pieces: texts come back as they were, damaged files are refused in words. */
 #include "support/fixture.h"
 
-#include "attn/data.h"
+#include "data/sentences.h"
 #include "data/subword.h"
 #include "data/vocab.h"
 

@@ -5,8 +5,10 @@
 #include "support/tensors.h"
 
 #include "attn/models.h"
-#include "attn/nn.h"
-#include "attn/nn_msa.h"
+#include "nn/layers.h"
+#include "nn/msa.h"
+#include "tensor/parts.h"
+#include "tensor/tape_state.h"
 
 #include <math.h>
 #include <string.h>

@@ -4,6 +4,8 @@
 #include "support/faults.h"
 
 #include "attn/tensor.h"
+#include "tensor/parts.h"
+#include "tensor/tensor.h"
 
 #include <math.h>
 #include <string.h>

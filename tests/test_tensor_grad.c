@@ -4,6 +4,7 @@
 #include "support/gradcheck.h"
 
 #include "attn/tensor.h"
+#include "tensor/parts.h"
 
 typedef attn_tensor *const *tensors;
 #define IN(...)      ((const gradcheck_input[]){__VA_ARGS__})

@@ -6,6 +6,7 @@
 
 #include "attn/tensor.h"
 #include "tensor/op.h"
+#include "tensor/parts.h"
 
 #include <string.h>
 

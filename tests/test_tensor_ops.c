@@ -7,6 +7,7 @@
 #include "attn/tensor.h"
 #include "base/rng.h"
 #include "kernels/elementwise/elementwise.h"
+#include "tensor/parts.h"
 
 #include <float.h>
 #include <math.h>

@@ -4,6 +4,7 @@
 
 #include "attn/train.h"
 #include "train/chrf.h"
+#include "train/bleu.h"
 
 #include <math.h>
 #include <stdio.h>

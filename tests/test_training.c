@@ -5,6 +5,7 @@
 
 #include "attn/tensor.h"
 #include "attn/train.h"
+#include "train/loop.h"
 
 #include <math.h>
 #include <string.h>

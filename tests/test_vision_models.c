@@ -5,7 +5,7 @@
 #include "support/tensors.h"
 
 #include "attn/classify.h"
-#include "attn/convert.h"
+#include "apps/convert.h"
 #include "apps/vit_config.h"
 #include "io/image.h"
 

@@ -3,7 +3,7 @@
 #include "support/fixture.h"
 #include "support/faults.h"
 
-#include "attn/data.h"
+#include "data/sentences.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -6,6 +6,8 @@
 #include "command.h"
 #include "progress.h"
 #include "training.h"
+#include "attn/train.h"
+#include "attn/trainer.h"
 
 #include <fcntl.h>
 #include <math.h>
@@ -79,15 +81,15 @@ static void the_first_step_is_told(void **state)
 {
     attn_context *c = *state;
     attn_config *settings = NULL;
-    cli_training training;
+    cli_training training = {0};
     int kept;
     assert_int_equal(attn_config_create(&settings, c), ATTN_OK);
     cli_call call = {.context = c, .quiet = true};
     FILE *said = listen(&kept);
     cli_watch_begin(c, TICK);
-    cli_training_begin(&training, &call, "train nothing", "tokens", NULL);
+    cli_training_begin(&training, &call, "nothing", "tokens", NULL);
     cli_training_announce(
-        &training, &(cli_training_plan){
+        &training, &(attn_trainer_plan){
                        .settings = settings, .parameters = 7, .steps_per_epoch = 10, .epochs = 4, .first_epoch = 2});
     bool first = comes(said, "attn: the first of 30 steps, ");
     cli_training_progress(&training,

@@ -22,61 +22,15 @@
 #define ATTN_CLASSIFY_H
 
 #include "attn/image.h"
-#include "attn/image_data.h"
 #include "attn/models.h"
 #include "attn/plot.h"
-#include "attn/train.h"
-#include "attn/translate.h"
 
 #ifdef __cplusplus
 extern "C" {
 #endif
 
-/* -------------------------------------------------------------------------------------------- training */
-
-/* The settings of a training; see attn_translator_keys.  Its *n keys stay for ever. */
-ATTN_API const attn_setting *attn_classifier_keys(int *n);
-/* `given` (may be NULL) with every other key filled in.  Defaults depend on "model".  ATTN_ERROR_ARGUMENT. */
-ATTN_API attn_status attn_classifier_settings(attn_config **settings, attn_context *context, const attn_config *given);
-
-/* Settings and sizes of a run, known before it starts.  It and what it points to are valid only until `begin`
- * returns. */
-typedef struct attn_classifier_run_info {
-    const attn_config *settings; /* resolved */
-    attn_image_shape shape;
-    int64_t classes, train_images, valid_images, test_images;
-    int64_t parameters;
-    int64_t steps_per_epoch, epochs, first_epoch; /* first_epoch counts from 1 */
-    const char *taken;  /* where each parameter comes from, a line each, where a checkpoint was begun with; else NULL */
-    bool warmup_fitted; /* "warmup" of the settings was too long for so few steps, and is a share of them now */
-    /* Files in class folders whose ending is not a picture's, and folders next to train/ that are not read: how much,
-     * and the path of the first. */
-    int64_t passed_over;
-    const char *passed_first;
-} attn_classifier_run_info;
-
-typedef struct attn_classifier_job {
-    const char *data;            /* a folder; when resuming NULL: that of the training */
-    const char *directory;       /* made if it is not there */
-    const attn_config *settings; /* when resuming only "epochs", "patience" and "save_every" count */
-    bool resume;
-    /* Called after each step and epoch; false stops the run, which can be resumed.  progress->metric is the accuracy in
-     * validation, 0 to 1.  May be NULL. */
-    bool (*progress)(void *user, const attn_progress *progress);
-    void (*begin)(void *user, const attn_classifier_run_info *info); /* once before the first step; may be NULL */
-    void *user;
-} attn_classifier_job;
-
-/* Trains and leaves the directory complete.  Statuses as of attn_translator_train.  ATTN_ERROR_ARGUMENT: data that are no
- * labelled images. */
-ATTN_API attn_status attn_classifier_train(attn_context *context, const attn_classifier_job *job);
-
-/* -------------------------------------------------------------------------------------------- using one */
-
 typedef struct attn_classifier attn_classifier;
 
-/* Whether the directory's config.json is a classifier's; false also where it cannot be read. */
-ATTN_API bool attn_classifier_is_at(attn_context *context, const char *directory);
 /* A classifier from its directory; the caller destroys it.  ATTN_ERROR_NOT_FOUND, ATTN_ERROR_IO, ATTN_ERROR_FORMAT,
  * ATTN_ERROR_SHAPE (parameters that are not those of the config), ATTN_ERROR_MEMORY. `names`: a names file of io.h,
  * or the name of one that is built in, for weights of foreign names; NULL: none. Settings that follow from such a
@@ -86,12 +40,8 @@ ATTN_API bool attn_classifier_is_at(attn_context *context, const char *directory
 ATTN_API attn_status attn_classifier_load(attn_classifier **classifier, attn_context *context, const char *path,
                                           const char *names);
 ATTN_API void attn_classifier_destroy(attn_classifier *classifier); /* NULL is allowed */
-/* Its model, which it owns. */
-ATTN_API attn_model *attn_classifier_model(const attn_classifier *classifier);
-ATTN_API attn_image_shape attn_classifier_shape(const attn_classifier *classifier);
-ATTN_API int64_t attn_classifier_class_count(const attn_classifier *classifier);
 /* The name of class i, which the classifier owns. */
-ATTN_API const char *attn_classifier_class_name(const attn_classifier *classifier, int64_t i); /* 0 <= i < classes */
+ATTN_API const char *attn_classifier_class_name(const attn_classifier *classifier, int64_t i); /* NULL past the end */
 
 typedef struct attn_prediction {
     int32_t label;
@@ -102,33 +52,6 @@ typedef struct attn_prediction {
  * number of classes; ATTN_ERROR_UNSUPPORTED: the weights hold NaN or infinity, so that there are no probabilities. */
 ATTN_API attn_status attn_classifier_classify(attn_classifier *classifier, const attn_image *images, int64_t n,
                                               int64_t top, attn_prediction *guesses);
-
-/* How a picture compares with those of the training: the first of "border" (mean of the outermost pixels), "brightness"
- * (mean of all) and "contrast" (standard deviation) that is outside the range of all of theirs. */
-typedef struct attn_likeness {
-    const char *unlike;     /* NULL: within all three, or the classifier has no record of its training pictures (made
-                             * elsewhere) */
-    double found, min, max; /* of that statistic, 0 black to 1 white: the picture's, and the training's range */
-    bool inverted;          /* the picture's negative would be within */
-} attn_likeness;
-/* ATTN_ERROR_MEMORY. */
-ATTN_API attn_status attn_classifier_compare(const attn_classifier *classifier, const attn_image *image,
-                                             attn_likeness *likeness);
-
-typedef struct attn_classifier_score {
-    int64_t images, correct;
-    double loss; /* nats an image */
-    double images_per_second;
-    int64_t classes;
-    int64_t *confusion;  /* [classes][classes]: of images of class (row), how many were taken for (column) */
-    int64_t passed_over; /* files in class folders that are no pictures by their ending */
-} attn_classifier_score;
-/* Classifies a part of the data as the training divided it.  The caller frees with attn_classifier_score_free.
- * ATTN_ERROR_ARGUMENT: no such data, or other classes; ATTN_ERROR_NOT_FOUND, ATTN_ERROR_IO, ATTN_ERROR_FORMAT,
- * ATTN_ERROR_MEMORY, ATTN_ERROR_UNSUPPORTED as above. */
-ATTN_API attn_status attn_classifier_evaluate(attn_classifier *classifier, const char *data, attn_split part,
-                                              attn_classifier_score *score);
-ATTN_API void attn_classifier_score_free(attn_context *context, attn_classifier_score *score);
 
 /* Which attention is drawn.  Zero means the default in each field; all count from 1. */
 typedef struct attn_classifier_view {

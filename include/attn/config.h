@@ -55,9 +55,6 @@ ATTN_API const char *attn_config_key(const attn_config *config, int64_t i); /* N
 /* NULL if there is no such key.  Lives until the key is set again or the config is destroyed. */
 ATTN_API const attn_config_value *attn_config_get(const attn_config *config, const char *key);
 
-/* Whether two values are the same: of one type, but for an integer and a real number, which are compared as numbers. */
-ATTN_API bool attn_config_value_equal(const attn_config_value *a, const attn_config_value *b);
-
 /* The value of `key`, or `fallback` if there is no such key or it is of another type. */
 ATTN_API int64_t attn_config_int(const attn_config *config, const char *key, int64_t fallback);
 ATTN_API double attn_config_real(const attn_config *config, const char *key, double fallback);

@@ -31,9 +31,6 @@ typedef struct attn_image {
 } attn_image;
 
 ATTN_API void attn_image_free(attn_context *context, attn_image *image); /* empties it; an empty one is allowed */
-/* Black.  ATTN_ERROR_ARGUMENT: a side not in 1 to 1,000,000, or channels other than 1 and 3; ATTN_ERROR_MEMORY. */
-ATTN_API attn_status attn_image_alloc(attn_image *image, attn_context *context, int64_t width, int64_t height,
-                                      int channels);
 
 /* Zero means the default in each field. */
 typedef struct attn_image_options {
@@ -50,20 +47,11 @@ typedef struct attn_image_options {
  *   - BMP is read with 1, 4, 8, 24 and 32 bits a pixel, not compressed.  WebP needs libwebp in the build; an animation is
  *     refused.
  *   - Colour profiles and gamma are passed over: samples are taken as sRGB.
- * `options` may be NULL; `name` is used in messages.  ATTN_ERROR_FORMAT: none of these, damaged, cut off;
+ * `options` may be NULL.  ATTN_ERROR_NOT_FOUND, ATTN_ERROR_IO; ATTN_ERROR_FORMAT: none of these, damaged, cut off;
  * ATTN_ERROR_UNSUPPORTED: more pixels than the limit; ATTN_ERROR_MEMORY. */
-ATTN_API attn_status attn_image_parse(attn_image *image, attn_context *context, const void *data, size_t size,
-                                      const char *name, const attn_image_options *options);
 ATTN_API attn_status attn_image_read(attn_image *image, attn_context *context, const char *path,
                                      const attn_image_options *options);
 
-/* The image in 1 or 3 channels, a copy where it has them already.  ATTN_ERROR_ARGUMENT: channels neither 1 nor 3;
- * ATTN_ERROR_MEMORY. */
-ATTN_API attn_status attn_image_convert(attn_image *to, attn_context *context, const attn_image *from, int channels);
-
-/* As a PNG of 8 bits a sample.  The caller frees the bytes.  ATTN_ERROR_MEMORY; ATTN_ERROR_INTERNAL: libpng's own
- * reason. */
-ATTN_API attn_status attn_image_png(attn_bytes *png, attn_context *context, const attn_image *image);
 /* Writes .png, or .ppm, .pgm and .pnm, as the path ends.  ATTN_ERROR_ARGUMENT: another ending. */
 ATTN_API attn_status attn_image_write(attn_context *context, const attn_image *image, const char *path);
 
@@ -74,23 +62,10 @@ typedef enum attn_image_filter {
     ATTN_IMAGE_FILTER_BICUBIC       /* Keys 1981 with a = -0.5, half-width 2 */
 } attn_image_filter;
 
-/* The image at another size.  Where it shrinks, the filter is widened by the factor, so that every pixel counts
- * (anti-aliasing); rows first, then columns, each rounded to 8 bits, with weights of 22 fractional bits that are
- * normalized over the pixels that exist: the same result as Pillow's resize up to version 12 (13 takes the columns
- * first where that is less work).  ATTN_ERROR_ARGUMENT: a side out of range. */
-ATTN_API attn_status attn_image_resize(attn_image *to, attn_context *context, const attn_image *from, int64_t width,
-                                       int64_t height, attn_image_filter filter);
-/* The rectangle whose upper left pixel is (x, y).  ATTN_ERROR_ARGUMENT: it is not inside the image. */
-ATTN_API attn_status attn_image_crop(attn_image *to, attn_context *context, const attn_image *from, int64_t x,
-                                     int64_t y, int64_t width, int64_t height);
 /* Resized so that it covers width x height, its sides in proportion, and the middle cut out.  ATTN_ERROR_ARGUMENT: a side
  * below 1; ATTN_ERROR_MEMORY. */
 ATTN_API attn_status attn_image_fit(attn_image *to, attn_context *context, const attn_image *from, int64_t width,
                                     int64_t height, attn_image_filter filter);
-/* n images of one size as a table, `columns` side by side (0: about as many as rows), `gap` pixels of white around each,
- * each pixel `zoom` times as large (0: once).  ATTN_ERROR_ARGUMENT: none, or images that differ in size or channels. */
-ATTN_API attn_status attn_image_sheet(attn_image *sheet, attn_context *context, const attn_image *images, int64_t n,
-                                      int64_t columns, int64_t gap, int64_t zoom);
 
 /* out[c][y][x] = (pixel / 255 - mean[c]) / std[c], which has channels * height * width places.  mean and std may be
  * NULL: 0 and 1. */

@@ -37,10 +37,6 @@ ATTN_API attn_status attn_file_read(attn_bytes *bytes, attn_context *context, co
 /* Replaces or makes a file; what is no plain file, and a link to standard output or standard error, is written to.  On failure
  * the old file stays and no temporary one is left.  ATTN_ERROR_IO with the system's reason; ATTN_ERROR_MEMORY. */
 ATTN_API attn_status attn_file_write(attn_context *context, const char *path, const void *data, size_t size);
-ATTN_API bool attn_file_exists(const char *path); /* a file or a directory */
-/* Makes a directory and those above it; one that is there already is fine.  ATTN_ERROR_ARGUMENT: no name; ATTN_ERROR_IO;
- * ATTN_ERROR_MEMORY. */
-ATTN_API attn_status attn_directory_create(attn_context *context, const char *path);
 
 /* ------------------------------------------------------------------------------------------------ JSON */
 
@@ -50,9 +46,6 @@ ATTN_API attn_status attn_directory_create(attn_context *context, const char *pa
 ATTN_API attn_status attn_config_parse(attn_config **config, attn_context *context, const char *text, size_t size,
                                        const char *name);
 ATTN_API attn_status attn_config_read(attn_config **config, attn_context *context, const char *path);
-/* Writes one JSON object with the keys in the config's order.  A key with dots stays one key.  ATTN_ERROR_IO;
- * ATTN_ERROR_MEMORY. */
-ATTN_API attn_status attn_config_write(const attn_config *config, attn_context *context, const char *path);
 
 /* --------------------------------------------------------------------------------------------- weights */
 
@@ -72,17 +65,10 @@ ATTN_API attn_status attn_config_write(const attn_config *config, attn_context *
  * shapes. Every matching rule is applied; the target `-` skips tensors that no other rule matches.  docs/names.md
  * has it in full. */
 typedef struct attn_name_map attn_name_map;
-/* `name` is used in messages.  The caller destroys *names before the context; NULL on failure.  ATTN_ERROR_FORMAT,
- * with the line. */
-ATTN_API attn_status attn_name_map_parse(attn_name_map **names, attn_context *context, const char *text, size_t size,
-                                         const char *name);
-/* The same from a file, or the built-in one of that name, plus ATTN_ERROR_NOT_FOUND and ATTN_ERROR_IO. */
+/* A names file, or the built-in one of that name.  The caller destroys *names before the context; NULL on failure.
+ * ATTN_ERROR_FORMAT, with the line; ATTN_ERROR_NOT_FOUND; ATTN_ERROR_IO. */
 ATTN_API attn_status attn_name_map_read(attn_name_map **names, attn_context *context, const char *path);
 ATTN_API void attn_name_map_destroy(attn_name_map *names); /* NULL is allowed */
-/* Properties of the model that the file states: NULL where it names no architecture; the settings of its lines `set`.
- * Both live as long as `names`. */
-ATTN_API const char *attn_name_map_architecture(const attn_name_map *names);
-ATTN_API const attn_config *attn_name_map_settings(const attn_name_map *names);
 
 /* Zero means the default in each field. */
 typedef struct attn_weights_options {
@@ -121,10 +107,6 @@ ATTN_API attn_status attn_weights_read(attn_named_list *list, const char *path, 
  * read), ATTN_ERROR_MEMORY. */
 ATTN_API attn_status attn_weights_parse(attn_named_list *list, const void *data, size_t size, const char *name,
                                         const attn_weights_options *options, attn_config *metadata, attn_bytes *report);
-/* How many bytes a model may take whose weights are in that file, as `limit` of attn_model_options: 16 times the
- * file's size and 64 MiB, since weights may be stored in smaller types and tables are computed.
- * ATTN_ERROR_NOT_FOUND, ATTN_ERROR_IO. */
-ATTN_API attn_status attn_weights_bound(attn_context *context, const char *path, size_t *bytes);
 /* Fills the tensors that are in `parameters` already (a model's) from a file, without a second copy of them in
  * memory.  ATTN_ERROR_SHAPE: parameters are missing, extra or misshapen; then none is changed, the error counts them
  * and names the first ones, and `report` (may be NULL) lists all with expected and found shapes, one a line.
@@ -154,9 +136,6 @@ typedef struct attn_checkpoint_entry {
 ATTN_API attn_status attn_checkpoint_open(attn_checkpoint **weights, attn_context *context, const char *path,
                                           const attn_weights_options *options, attn_config *metadata);
 ATTN_API void attn_checkpoint_close(attn_checkpoint *weights); /* NULL is allowed */
-/* The path of the file or index that was chosen, and what was passed over, one a line; both live as long as `weights`. */
-ATTN_API const char *attn_checkpoint_path(const attn_checkpoint *weights);
-ATTN_API const char *attn_checkpoint_notes(const attn_checkpoint *weights);
 /* The i-th tensor; false past the end. */
 ATTN_API bool attn_checkpoint_at(const attn_checkpoint *weights, int64_t i, attn_checkpoint_entry *entry);
 /* The numbers of the i-th, read with the options; the caller destroys *tensor, whose shape is the entry's; NULL on
@@ -164,52 +143,16 @@ ATTN_API bool attn_checkpoint_at(const attn_checkpoint *weights, int64_t i, attn
  * ATTN_ERROR_MEMORY. */
 ATTN_API attn_status attn_checkpoint_tensor(attn_tensor **tensor, const attn_checkpoint *weights, int64_t i);
 
-/* Adds to a config what a names file says of the model: what its lines `size KEY TARGET AXIS`, `count KEY PREFIX`
- * and `when KEY=VALUE TARGET` read from the shapes of `weights`, which were opened with it, then its lines `set`;
- * keys that the config has stay.  ATTN_ERROR_MEMORY. */
-ATTN_API attn_status attn_name_map_infer_config(const attn_name_map *names, const attn_checkpoint *weights,
-                                                attn_config *config);
-/* The i-th built-in names file, NULL past the last; attn_name_map_read takes its name for a path.
- * `text` (may be NULL) gets what is in it. */
-ATTN_API const char *attn_name_map_builtin(int i, const char **text);
-/* The built-in names file whose rules match the most tensors; *known (may be NULL) gets how many. *name is NULL if
- * no file matches any.  ATTN_ERROR_MEMORY. */
-ATTN_API attn_status attn_name_map_detect(const char **name, const attn_checkpoint *weights, int64_t *known);
-
-/* safetensors (github.com/huggingface/safetensors): header of at most 100,000,000 bytes, offsets in order and
- * without holes, no duplicate names.  Parameters as in attn_weights_read.  ATTN_ERROR_FORMAT (damaged, with the offset),
- * ATTN_ERROR_UNSUPPORTED (of a kind that is not read), ATTN_ERROR_MEMORY. */
-ATTN_API attn_status attn_safetensors_parse(attn_named_list *list, const void *data, size_t size, const char *name,
-                                            const attn_weights_options *options, attn_config *metadata,
-                                            attn_bytes *report);
 /* Writes the tensors in the order given, in their own types, data aligned to 64 bytes.  `metadata` (may be
  * NULL) becomes __metadata__: its values as texts.  ATTN_ERROR_ARGUMENT: two tensors of one name. */
 ATTN_API attn_status attn_safetensors_write(const attn_named_list *list, const char *path, const attn_config *metadata);
 
-/* PyTorch's torch.save: the zip form (since 1.6) and the older form of pickles one after the other.  Dicts inside
- * dicts and lists give names joined by dots ("model.encoder.weight", "states.0").  The pickle is read as data:
- * OrderedDict, tensors, parameters and argparse.Namespace are known, every other class is passed over with a note in
- * the report, and nothing is called.  Parameters as in attn_weights_read.  ATTN_ERROR_FORMAT (damaged, with the
- * offset), ATTN_ERROR_UNSUPPORTED (of a kind that is not read), ATTN_ERROR_MEMORY. */
-ATTN_API attn_status attn_pt_parse(attn_named_list *list, const void *data, size_t size, const char *name,
-                                   const attn_weights_options *options, attn_config *metadata, attn_bytes *report);
-
-/* NumPy's .npz: a zip of .npy files, stored or deflated; the arrays are named without ".npy".  Parameters as in
- * attn_weights_read.  ATTN_ERROR_FORMAT (damaged, with the offset), ATTN_ERROR_UNSUPPORTED (of a kind that is not read),
- * ATTN_ERROR_MEMORY. */
-ATTN_API attn_status attn_npz_parse(attn_named_list *list, const void *data, size_t size, const char *name,
-                                    const attn_weights_options *options, attn_config *metadata, attn_bytes *report);
-
 /* ------------------------------------------------------------------------------------------------ .npy */
 
 /* NumPy's array format 1 to 3, both byte orders, Fortran order converted to rows.  f2 f4 give F32, f8 F64, i1 i2 i4
- * u2 I32, i8 u4 I64, u1 U8, b1 BOOL; u8 gives I64 if it fits.  The caller destroys the tensor.  *tensor gets the
- * file's shape [n0,n1,...].  ATTN_ERROR_FORMAT (damaged, with the offset), ATTN_ERROR_UNSUPPORTED (of a kind that is
- * not read), ATTN_ERROR_MEMORY. */
-ATTN_API attn_status attn_npy_parse(attn_tensor **tensor, attn_context *context, const void *data, size_t size,
-                                    const char *name);
-/* The same from a file, plus ATTN_ERROR_NOT_FOUND and ATTN_ERROR_IO; the caller destroys the tensor, whose shape
- * [n0,n1,...] is the file's. */
+ * u2 I32, i8 u4 I64, u1 U8, b1 BOOL; u8 gives I64 if it fits.  The caller destroys the tensor, whose shape [n0,n1,...]
+ * is the file's.  ATTN_ERROR_NOT_FOUND, ATTN_ERROR_IO, ATTN_ERROR_FORMAT (damaged, with the offset),
+ * ATTN_ERROR_UNSUPPORTED (of a kind that is not read), ATTN_ERROR_MEMORY. */
 ATTN_API attn_status attn_npy_read(attn_tensor **tensor, attn_context *context, const char *path);
 /* Version 1, little endian, rows.  BF16 is written as f4 (NumPy has no such type).  Any shape.  ATTN_ERROR_IO;
  * ATTN_ERROR_UNSUPPORTED; ATTN_ERROR_MEMORY. */

@@ -42,14 +42,8 @@ typedef struct attn_architecture {
     bool seq2seq; /* the attn_seq2seq_ and attn_decoding_ functions work */
 } attn_architecture;
 
-/* How many architectures the registry has. */
-ATTN_API int attn_architecture_count(void);
 ATTN_API const attn_architecture *attn_architecture_at(int i);              /* NULL past the end */
 ATTN_API const attn_architecture *attn_architecture_find(const char *name); /* NULL if there is none */
-/* Sets in `to` those keys of `from` that are the architecture's own: for config files that hold more.
- * ATTN_ERROR_MEMORY. */
-ATTN_API attn_status attn_architecture_select(const attn_architecture *architecture, const attn_config *from,
-                                              attn_config *to);
 
 /* ----------------------------------------------------------------------------------------------- models */
 
@@ -81,10 +75,6 @@ ATTN_API const attn_architecture *attn_model_architecture(const attn_model *mode
 ATTN_API const attn_config *attn_model_config(const attn_model *model); /* every key, defaults filled in */
 /* The context that it was made with, which is the caller's. */
 ATTN_API attn_context *attn_model_context(const attn_model *model);
-/* ATTN_F32 or ATTN_F64. */
-ATTN_API attn_dtype attn_model_dtype(const attn_model *model);
-/* ATTN_PRECISION_DEFAULT for f64. */
-ATTN_API attn_precision attn_model_precision(const attn_model *model);
 /* The state dict, in order of construction: trained parameters (attn_tensor_requires_grad) and buffers.  The
  * model's own; attn_weights_load and attn_weights_assign of io.h fill it. */
 ATTN_API attn_named_list *attn_model_parameters(const attn_model *model);
@@ -100,6 +90,34 @@ ATTN_API attn_status attn_model_pack_weights(attn_model *model);
  * tensor, or an old one).  ATTN_ERROR_ARGUMENT: an input missing, unknown or of the wrong type; ATTN_ERROR_SHAPE. */
 ATTN_API attn_status attn_model_forward(attn_model *model, attn_tape *tape, const attn_named_list *inputs,
                                         attn_named_list *outputs);
+
+/* Writes DIRECTORY/config.json (the architecture's name and settings) and DIRECTORY/model.safetensors, in that
+ * architecture's own names, as attn_model_create and attn_weights_load take them.  ATTN_ERROR_IO; ATTN_ERROR_MEMORY. */
+ATTN_API attn_status attn_model_save(const attn_model *model, const char *directory);
+
+/* Zero means the default in each field. */
+typedef struct attn_model_load_options {
+    const attn_config *config; /* the settings, in place of config.json; NULL: that of the directory */
+    /* Which architecture; NULL: the one that the settings name by "architecture", or the names file. */
+    const char *architecture;
+    const char *names; /* a names file of io.h, or the name of one that is built in, for weights of foreign names */
+    attn_dtype dtype;  /* ATTN_F32 or ATTN_F64 */
+    attn_precision precision; /* as in attn_model_options */
+    int64_t reserved[4];
+} attn_model_load_options;
+/* A model with its weights, to be destroyed by the caller with attn_model_destroy: from a directory of config.json and
+ * weights, as attn_model_save and trainings write it, or from a file of weights with `config`, or with `names`.
+ * Settings that the architecture does not have are passed over.  `options` may be NULL.
+ *
+ *     attn_model *model;
+ *     if (attn_model_load(&model, context, "out/demo", NULL) != ATTN_OK)
+ *         puts(attn_context_error(context));
+ *
+ * *model is NULL on failure.  ATTN_ERROR_NOT_FOUND: no such file; ATTN_ERROR_ARGUMENT: nothing says what model it is, or
+ * a setting is wrong; ATTN_ERROR_SHAPE: parameters are missing, extra or misshapen; the statuses of attn_weights_load
+ * and attn_name_map_read. */
+ATTN_API attn_status attn_model_load(attn_model **model, attn_context *context, const char *path,
+                                     const attn_model_load_options *options);
 
 /* --------------------------------------------------------------------------------- sequence to sequence */
 
@@ -121,30 +139,6 @@ typedef struct attn_seq2seq_options {
 ATTN_API attn_tensor *attn_seq2seq_forward(attn_model *model, attn_tape *tape, const attn_tensor *src,
                                            const attn_tensor *src_lens, const attn_tensor *tgt_in,
                                            const attn_seq2seq_options *options);
-
-/* State that is kept between the steps of decoding: projected keys and values, hidden states. */
-typedef struct attn_decoding attn_decoding;
-
-typedef struct attn_decoding_options {
-    int64_t max_len;     /* most steps; 0: 64 */
-    int64_t beam;        /* hypotheses a sentence; 0: 1 */
-    bool first_position; /* quirk of Dive into Deep Learning: every decoded token is at position 0 */
-} attn_decoding_options;
-
-/* Encodes src (I32 [B,Ts], src_lens I32 [B] or NULL) on `tape`, which should not record; afterwards the tape may be
- * reset and src freed.  There are B * beam rows, those of a sentence side by side.  `options` may be NULL.
- * ATTN_ERROR_UNSUPPORTED: not a model that decodes; ATTN_ERROR_SHAPE, ATTN_ERROR_ARGUMENT, ATTN_ERROR_MEMORY. */
-ATTN_API attn_status attn_decoding_create(attn_decoding **decoding, attn_model *model, attn_tape *tape,
-                                          const attn_tensor *src, const attn_tensor *src_lens,
-                                          const attn_decoding_options *options);
-ATTN_API void attn_decoding_destroy(attn_decoding *decoding); /* NULL is allowed */
-/* One token for each row (I32 [B*beam]) -> logits of the next one, [B*beam,V], on `tape`: the same numbers as
- * attn_seq2seq_forward gives for the whole sequence, up to rounding.  The tape may be reset between steps.
- * ATTN_ERROR_SHAPE: more than max_len steps. */
-ATTN_API attn_tensor *attn_decoding_step(attn_decoding *decoding, attn_tape *tape, const attn_tensor *tokens);
-/* Row i goes on from what was row rows[i], of the same sentence (else ATTN_ERROR_ARGUMENT). */
-ATTN_API attn_status attn_decoding_reorder(attn_decoding *decoding, const int64_t *rows);
-ATTN_API int64_t attn_decoding_rows(const attn_decoding *decoding);
 
 /* How the score of a hypothesis depends on its length, and when a search ends. */
 typedef enum attn_length_rule {

@@ -13,11 +13,13 @@
  *
  * One thread at a time uses a model and its context.  Fixed letters: B alignments, R rows (sequences), C columns (<cls>
  * and the residues), D channels, H heads, L layers, V tokens.
+ *
+ * A token is an index into the 33 symbols of the ESM models (Rives et al. 2021, doi:10.1073/pnas.2016239118):
+ *     0 <cls>  1 <pad>  2 <eos>  3 <unk>  4 to 29 the letters of LAGVSERTIDPKQNFYMHWCXBUZO.  30 -  31 <null_1>  32 <mask>
  */
 #ifndef ATTN_MSA_H
 #define ATTN_MSA_H
 
-#include "attn/alignment.h" /* the ids of residues */
 #include "attn/io.h"
 #include "attn/models.h"
 
@@ -39,9 +41,6 @@ typedef struct attn_msa_load_options {
                              * it then says; NULL: there is none */
 } attn_msa_load_options;
 
-/* True if `path` looks like something attn_msa_load can load: a name ending in .pt, or a directory whose config.json
- * describes an MSA Transformer. False if it cannot be read. */
-ATTN_API bool attn_msa_is_at(attn_context *context, const char *path);
 /* Loads ESM-MSA-1b or ESM-MSA-1 as downloaded (.pt), or a directory (or its model.safetensors) that attn_msa_save
  * wrote. A checkpoint's names are brought to those of facebookresearch/esm: prefixes are removed, and "row" and
  * "column", which are swapped in the files, are swapped back.  `options` may be NULL.  ATTN_ERROR_NOT_FOUND: no such
@@ -49,20 +48,7 @@ ATTN_API bool attn_msa_is_at(attn_context *context, const char *path);
  * ATTN_ERROR_SHAPE: parameters missing, extra or misshapen; ATTN_ERROR_MEMORY.  *msa is NULL on failure. */
 ATTN_API attn_status attn_msa_load(attn_msa **msa, attn_context *context, const char *path,
                                    const attn_msa_load_options *options);
-/* A model with fresh parameters; `config` (may be NULL) as the architecture msa-transformer takes it.
- * ATTN_ERROR_ARGUMENT: settings that the architecture refuses; ATTN_ERROR_MEMORY. */
-ATTN_API attn_status attn_msa_create(attn_msa **msa, attn_context *context, const attn_config *config, uint64_t seed);
 ATTN_API void attn_msa_destroy(attn_msa *msa); /* NULL is allowed */
-/* Writes DIRECTORY/config.json and DIRECTORY/model.safetensors, the regression (where there is one) with the rest.
- * ATTN_ERROR_IO; ATTN_ERROR_MEMORY. */
-ATTN_API attn_status attn_msa_save(const attn_msa *msa, const char *directory);
-
-/* The model itself, the architecture msa-transformer of models.h, for training and for its parameters. */
-ATTN_API attn_model *attn_msa_model(const attn_msa *msa);
-/* Whether contacts can be requested: a regression was loaded, or attn_msa_set_regression called. */
-ATTN_API bool attn_msa_has_regression(const attn_msa *msa);
-/* weights [L*H], feature layer * H + head, and the bias: of the symmetric, corrected maps. */
-ATTN_API void attn_msa_set_regression(attn_msa *msa, const float *weights, float bias);
 
 /* ------------------------------------------------------------------------------------------------- a run */
 
@@ -99,7 +85,7 @@ typedef struct attn_msa_cost {
  * memory needed than allowed (cost->smallest is how much), contacts without a regression. */
 ATTN_API attn_status attn_msa_estimate(const attn_msa *msa, int64_t batch, int64_t rows, int64_t cols,
                                        const attn_msa_options *options, attn_msa_cost *cost);
-/* tokens [B,R,C], rows filled up with ATTN_RESIDUE_PAD behind, empty rows too; the first row of each alignment is the
+/* tokens [B,R,C], rows filled up with <pad> (1) behind, empty rows too; the first row of each alignment is the
  * longest.  `result` is overwritten.  Statuses of attn_msa_estimate, and ATTN_ERROR_ARGUMENT: a token out of range. */
 ATTN_API attn_status attn_msa_run(attn_msa *msa, const int32_t *tokens, int64_t batch, int64_t rows, int64_t cols,
                                   const attn_msa_options *options, attn_msa_result *result);

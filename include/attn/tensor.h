@@ -66,7 +66,6 @@ ATTN_API void attn_tensor_set_requires_grad(attn_tensor *tensor, bool needs);
 ATTN_API bool attn_tensor_requires_grad(const attn_tensor *tensor);
 /* The gradient: of a caller's tensor, added up by attn_backward until cleared; NULL if there is none yet. */
 ATTN_API attn_tensor *attn_tensor_grad(const attn_tensor *tensor);
-ATTN_API void attn_tensor_zero_grad(attn_tensor *tensor); /* to zero; the memory stays */
 /* For a caller's tensor: discards the gradient, as if no backward pass had run.  Its memory is returned to the tape
  * that allocated it, for reuse. */
 ATTN_API void attn_tensor_drop_grad(attn_tensor *tensor);
@@ -106,20 +105,6 @@ ATTN_API void attn_tape_destroy(attn_tape *tape);
 /* Forgets every tensor that the tape made and starts afresh.  Memory is kept for the next round: after a few
  * rounds of the same shapes nothing is allocated any more. */
 ATTN_API void attn_tape_reset(attn_tape *tape, const attn_tape_options *options);
-/* Examples [first, first + count) of a batch of `whole` that several processes divide among themselves. */
-typedef struct attn_shard {
-    int64_t first, count, whole;
-} attn_shard;
-/* The batch of the next operations is such a share, until the next reset: dropout drops what it would in the
- * whole batch, and batch statistics are those of all shares (then every process must run the same operations).  A
- * process without examples passes count 0 and runs one placeholder example, which is not counted. */
-ATTN_API void attn_tape_shard(attn_tape *tape, attn_shard share);
-ATTN_API attn_context *attn_tape_context(const attn_tape *tape);
-ATTN_API attn_tape_options attn_tape_mode(const attn_tape *tape);
-
-/* Bytes copied since the reset only to rearrange data (attn_permute, attn_slice, attn_concat and their gradients).
- * Attention finds its operands by strides: its layers leave this 0. */
-ATTN_API uint64_t attn_tape_copied(const attn_tape *tape);
 
 /* d loss / d everything that needs a gradient; `loss` has one element.  The pass consumes what the operations saved,
  * so call it once per forward pass; to record an operation on a tensor that it differentiated is ATTN_ERROR_ARGUMENT.
@@ -129,17 +114,6 @@ ATTN_API attn_status attn_backward(attn_tape *tape, attn_tensor *loss);
 /* The same with a given gradient of `result` (else ATTN_ERROR_SHAPE: another shape or type).  Errors as of
  * attn_backward. */
 ATTN_API attn_status attn_backward_from(attn_tape *tape, attn_tensor *result, const attn_tensor *grad);
-/* The same for `n` results at once, results[i] with grads[i].  A result that nothing with a gradient leads to is an
- * error (ATTN_ERROR_ARGUMENT), as is n < 1; on an error before the pass begins nothing was added anywhere. */
-ATTN_API attn_status attn_backward_many(attn_tape *tape, attn_tensor *const *results, const attn_tensor *const *grads,
-                                        int n);
-
-/* Tensors made between begin and end are freed at the end, all but `keep` (any shape; may be NULL); returns it.
- * Scopes nest.  While recording, their data are freed as far as the backward pass does not need them, which
- * saves memory, and using one again is an error; tensors that were not computed from any that needs a
- * gradient stay. */
-ATTN_API void attn_scope_begin(attn_tape *tape);
-ATTN_API attn_tensor *attn_scope_end(attn_tape *tape, attn_tensor *keep);
 
 /* ------------------------------------------------------------------------------------------ making, shape */
 
@@ -202,13 +176,6 @@ ATTN_API attn_tensor *attn_softmax(attn_tape *tape, attn_tensor *x, const attn_t
 /* y[...,out] = activation(x[...,in] w[out,in]^T + b[out]); b may be NULL. */
 ATTN_API attn_tensor *attn_linear(attn_tape *tape, attn_tensor *x, attn_tensor *w, attn_tensor *b,
                                   attn_activation activation);
-/* The same along any axis of x, which becomes w's first length: for images with their channels first, in place.  x
- * [...,in,...] -> [...,out,...], w [out,in]. */
-ATTN_API attn_tensor *attn_linear_axis(attn_tape *tape, attn_tensor *x, int axis, attn_tensor *w, attn_tensor *b);
-/* The same with the channels moved from axis `from` of x to axis `to` of y, one of which is the last, or both the same
- * (else ATTN_ERROR_SHAPE); the other axes keep their order.  x [...,in,...] -> [...,out,...], w [out,in]. */
-ATTN_API attn_tensor *attn_linear_between(attn_tape *tape, attn_tensor *x, int from, int to, attn_tensor *w,
-                                          attn_tensor *b);
 /* c[...,m,n] = a[...,m,k] b[...,k,n]; leading axes equal, or b of rank 2; transposes of the last two axes. */
 ATTN_API attn_tensor *attn_matmul(attn_tape *tape, attn_tensor *a, attn_tensor *b, bool transpose_a, bool transpose_b);
 /* y[i,:] = table[ids[i],:]*scale (+ position[(i mod period) + first,:]); ids I32 of any shape [..., period];
@@ -227,9 +194,6 @@ typedef enum attn_norm {
  * long.  attn_layer_norm is faster where the axis is the last one.  The same shape. */
 ATTN_API attn_tensor *attn_channel_norm(attn_tape *tape, attn_tensor *x, int axis, attn_tensor *g, attn_tensor *b,
                                         double eps, attn_norm kind);
-/* layer_norm(x + dropout(y, p)): the transformer's "add & norm" in one pass.  x, y [...,D] -> the same; g, b [D]. */
-ATTN_API attn_tensor *attn_add_layer_norm(attn_tape *tape, attn_tensor *x, attn_tensor *y, double p, attn_tensor *g,
-                                          attn_tensor *b, double eps);
 
 /* One layer of gated recurrent units, PyTorch's gate order r, z, n (Cho et al. 2014, arXiv:1406.1078):
  * x [T,B,I], h0 [B,H] or NULL (zeros), w_ih [3H,I], w_hh [3H,H], b_ih, b_hh [3H].  Returns all states
@@ -247,11 +211,6 @@ typedef struct attn_cross_entropy_options {
  * While recording, the logits are overwritten by their gradient in the backward pass. */
 ATTN_API attn_tensor *attn_cross_entropy(attn_tape *tape, attn_tensor *logits, const attn_tensor *labels,
                                          const attn_cross_entropy_options *options);
-
-/* Cross-entropy of attention weights [B,H,T,S], averaged over the heads, with the target weights [B,T,S] (which get no
- * gradient): the sum over b, t and s of -target * log(mean + 1e-6), divided by `divisor` (above 0).  One element. */
-ATTN_API attn_tensor *attn_weights_cross_entropy(attn_tape *tape, attn_tensor *weights, const attn_tensor *wanted,
-                                                 double divisor);
 
 /* ------------------------------------------------------------------------------------------- attention */
 
@@ -304,26 +263,6 @@ ATTN_API attn_tensor *attn_avg_pool(attn_tape *tape, attn_tensor *x, int spatial
  * training by `momentum` (PyTorch's meaning; the running variance is the unbiased one). */
 ATTN_API attn_tensor *attn_batch_norm(attn_tape *tape, attn_tensor *x, attn_tensor *g, attn_tensor *b,
                                       attn_tensor *running_mean, attn_tensor *running_var, double momentum, double eps);
-
-/* ------------------------------------------------------------------------------------------ reversible */
-
-/* A function of one tensor that returns one of the same shape.  It may read the caller's tensors (parameters), but of
- * the tape's own only `x` and what it makes of it; it may be run twice, and must give the same both times: dropout
- * does, batch normalization too (its running statistics move once). */
-typedef struct attn_branch {
-    attn_tensor *(*run)(const void *self, attn_tape *tape, attn_tensor *x);
-    const void *self; /* alive until the backward pass is over */
-} attn_branch;
-typedef struct attn_reversible_block {
-    attn_branch f, g;
-} attn_reversible_block;
-/* A stack of reversible blocks (Gomez et al. 2017, arXiv:1707.04585): x1 = x2 = x; for each block x1 += f(x2), then
- * x2 += g(x1); the result is (x1 + x2) / 2.  While recording only the last x1 and x2 are kept: the backward pass
- * finds the inputs of each block again from its outputs, so that memory does not grow with n.  Costs one more
- * forward pass; inputs found again differ from the first ones by rounding, which grows slowly with n.  `blocks` is
- * copied. ATTN_ERROR_ARGUMENT: a branch reads another of the tape's tensors that needs a gradient;
- * ATTN_ERROR_SHAPE.  x and the result have the same shape. */
-ATTN_API attn_tensor *attn_reversible(attn_tape *tape, attn_tensor *x, const attn_reversible_block *blocks, int n);
 
 #ifdef __cplusplus
 }

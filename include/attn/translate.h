@@ -17,62 +17,12 @@
 #ifndef ATTN_TRANSLATE_H
 #define ATTN_TRANSLATE_H
 
-#include "attn/data.h"
-#include "attn/io.h"
 #include "attn/models.h"
 #include "attn/plot.h"
-#include "attn/train.h"
 
 #ifdef __cplusplus
 extern "C" {
 #endif
-
-/* -------------------------------------------------------------------------------------------- training */
-
-/* The settings of a training: names, types, defaults (of the Transformer) and what they mean.  One table for
- * the command's options, its help, training.json and the documents. */
-ATTN_API const attn_setting *attn_translator_keys(int *n);
-
-/* `given` (may be NULL) with every other key filled in.  Defaults depend on "model" (transformer, bahdanau) and
- * "compat" (none, d2l).  ATTN_ERROR_ARGUMENT: an unknown key, a wrong type or value; the message names what is
- * allowed. */
-ATTN_API attn_status attn_translator_settings(attn_config **settings, attn_context *context, const attn_config *given);
-
-/* Settings and sizes of a run, known before it starts.  It and what it points to are valid only until `begin`
- * returns. */
-typedef struct attn_translator_run_info {
-    const attn_config *settings; /* resolved */
-    int64_t train_pairs, valid_pairs, test_pairs;
-    attn_pairs_filtered filtered;       /* left out of the training part */
-    int64_t mixed_pairs;                /* of train_pairs, those of "mix" */
-    int64_t judged_pairs;               /* of valid_pairs, those that are translated after each epoch */
-    int64_t source_words, target_words; /* vocabulary sizes */
-    int64_t parameters;
-    int64_t steps_per_epoch, epochs, first_epoch; /* first_epoch counts from 1 */
-    bool warmup_fitted; /* "warmup" of the settings was too long for so few steps, and is a share of them now */
-    const char
-        *taken; /* a line a parameter, "name TAB shape TAB where from", of a fine-tuning's beginning; else NULL */
-} attn_translator_run_info;
-
-typedef struct attn_translator_job {
-    attn_pairs_source data;
-    const char *directory;       /* made if it is not there */
-    const attn_config *settings; /* as attn_translator_settings takes them; when resuming only "epochs", "patience"
-                                  * and "save_every" count, the others stay what they were */
-    bool resume;                 /* go on from the directory's checkpoint; data may be left out */
-    /* Called after each step and epoch; false stops the run, which can be resumed.  May be NULL. */
-    bool (*progress)(void *user, const attn_progress *progress);
-    /* Called once before the first step, with what was read.  May be NULL. */
-    void (*begin)(void *user, const attn_translator_run_info *info);
-    void *user;
-} attn_translator_job;
-
-/* Trains and leaves the directory complete.  ATTN_ERROR_INTERRUPTED: progress() stopped it; ATTN_ERROR_ARGUMENT:
- * settings, the directory has a translator already (unless resuming), the data is not that of the run to resume, or
- * there is too little of it; ATTN_ERROR_NOT_FOUND, ATTN_ERROR_FORMAT, ATTN_ERROR_IO: a file (named). */
-ATTN_API attn_status attn_translator_train(attn_context *context, const attn_translator_job *job);
-
-/* -------------------------------------------------------------------------------------------- using one */
 
 typedef struct attn_translator attn_translator;
 
@@ -90,11 +40,8 @@ ATTN_API void attn_translator_destroy(attn_translator *translator); /* NULL is a
  * then only translates and scores, and attn_tensor_data of such a parameter is NULL.  From here on the parameters must
  * not change.  A second call does nothing.  ATTN_ERROR_MEMORY: the translator is only to be destroyed. */
 ATTN_API attn_status attn_translator_pack_weights(attn_translator *translator);
-/* Its model, which it owns. */
-ATTN_API attn_model *attn_translator_model(const attn_translator *translator);
-/* The vocabulary of one side, which the translator owns. */
-ATTN_API const attn_vocab *attn_translator_vocab(const attn_translator *translator, attn_side side);
-
+/* How likely each token of one language translates to each of another. */
+typedef struct attn_lexicon attn_lexicon;
 /* Zero means the default. */
 typedef struct attn_translator_options {
     int64_t beam;          /* 1: greedy; 0: the model's own, of one that attn trained 1 */
@@ -123,13 +70,8 @@ typedef struct attn_translator_options {
     const attn_lexicon *shortlist;
     int64_t shortlist_first;
     int64_t shortlist_best; /* so many for each token of the line, the likeliest; 0: 100 */
-    /* For attn_translator_evaluate: a source that is in several pairs is translated once and compared with all their
-     * targets; false: each pair is scored by itself. */
-    bool all_references;
-    /* For attn_translator_evaluate: called for each sentence, with the first of its references.  May be NULL. */
-    void (*sample)(void *user, const char *source, const char *reference, const char *prediction);
-    void *user;
-    bool unscored; /* greedy search leaves `score` 0, which takes less time */
+    bool unscored;          /* greedy search leaves `score` 0, which takes less time */
+    int64_t reserved[4];
 } attn_translator_options;
 
 typedef struct attn_translation {
@@ -143,16 +85,6 @@ typedef struct attn_translation {
                              * of the line is the one that it attends to most.  Both count from 0; words are those
                              * between spaces or, with a vocabulary of words, its tokens */
 } attn_translation;
-
-/* Search settings of a published model's files: the options that hold where those of a call are zero, and what is
- * the caller's to do.  `shortlist` belongs to the translator. */
-typedef struct attn_translator_search {
-    attn_translator_options options;
-    bool sampled;          /* the files request sampling, which is not done */
-    bool prefixed;         /* a tab and what its translation begins with follow each line (Marian's force-decode) */
-    const char *shortlist; /* the file of the model's lexicon; NULL: it has none */
-} attn_translator_search;
-ATTN_API attn_translator_search attn_translator_own_search(const attn_translator *translator);
 
 /* Translates n lines.  results has room for n * nbest and is freed by attn_translations_free with that number.  The
  * translations of line i start at results[i * nbest], best first; what concerns the line itself (words, unknown,
@@ -168,37 +100,7 @@ ATTN_API void attn_translations_free(attn_context *context, attn_translation *re
  * ATTN_ERROR_NOT_FOUND, ATTN_ERROR_IO, ATTN_ERROR_FORMAT, ATTN_ERROR_MEMORY. */
 ATTN_API attn_status attn_translator_lexicon(attn_lexicon **lexicon, const attn_translator *translator,
                                              const char *path);
-
-typedef struct attn_translator_score {
-    int64_t sentences, references; /* translated; and what they were compared with */
-    int64_t truncated;             /* sentences that were longer than the model takes, whose ends were left out */
-    double loss;                   /* nats per target token */
-    double bleu_d2l;               /* mean over the sentences of attn_bleu_d2l with k = 2, of the best reference */
-    attn_bleu corpus;              /* sacreBLEU's, of detokenized text */
-    double chrf;                   /* chrF2, sacreBLEU's, of the same */
-    double tokens_per_second;      /* decoded */
-    double words_per_second;       /* of the source sentences, between spaces */
-} attn_translator_score;
-
-/* Which part of the data: its training's held-out part, or all of it. */
-typedef enum attn_split { ATTN_SPLIT_ALL = 0, ATTN_SPLIT_TRAIN, ATTN_SPLIT_VALID, ATTN_SPLIT_TEST } attn_split;
-
-/* Translates a part of the pairs and scores it.  `options` may be NULL; its `nbest`, `prefixes` and `alignments` are
- * ignored.  ATTN_ERROR_ARGUMENT: a part that has no pairs; ATTN_ERROR_NOT_FOUND, ATTN_ERROR_IO, ATTN_ERROR_FORMAT,
- * ATTN_ERROR_MEMORY. */
-ATTN_API attn_status attn_translator_evaluate(attn_translator *translator, const attn_pairs_source *data,
-                                              attn_split part, const attn_translator_options *options,
-                                              attn_translator_score *score);
-
-/* Learns a lexicon of its vocabularies from a part of the pairs; *pairs (may be NULL) gets how many those
- * were.  The caller destroys it, before the translator.
- * options->alignments gets a line for each pair of the data, whichever part was learned from: the likeliest source word
- * of each target word, "0-0 1-2", source-target, words being separated by spaces, and nothing for a word that
- * comes from none (freed by attn_bytes_free).  ATTN_ERROR_ARGUMENT: a part that has no pairs; ATTN_ERROR_NOT_FOUND,
- * ATTN_ERROR_IO, ATTN_ERROR_FORMAT, ATTN_ERROR_MEMORY. */
-ATTN_API attn_status attn_translator_learn_lexicon(attn_lexicon **lexicon, attn_translator *translator,
-                                                   const attn_pairs_source *data, attn_split part,
-                                                   const attn_lexicon_options *options, int64_t *pairs);
+ATTN_API void attn_lexicon_destroy(attn_lexicon *lexicon); /* NULL is allowed */
 
 typedef enum attn_attention_kind {
     ATTN_SHOW_ENCODER = 1 << 0,
@@ -214,9 +116,6 @@ typedef enum attn_attention_kind {
 ATTN_API attn_status attn_translator_render_attention(attn_translator *translator, const char *sentence, unsigned kinds,
                                                       attn_plot_format format, attn_bytes *picture,
                                                       attn_bytes *translation);
-
-/* The phrasebook that the library carries: English and French, 'source<TAB>target' lines (CC0). */
-ATTN_API const char *attn_phrasebook(size_t *size);
 
 #ifdef __cplusplus
 }

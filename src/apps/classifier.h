@@ -4,8 +4,9 @@
 #define ATTN_APPS_CLASSIFIER_H
 
 #include "attn/classify.h"
+#include "attn/trainer.h"
 #include "apps/image_source.h"
-#include "base/keys.h"
+#include "apps/run.h"
 
 /* The least and the most of each statistic among the training's pictures. */
 enum { ATTN__SEEN = 3 };
@@ -31,7 +32,41 @@ struct attn_classifier {
     attn__seen seen;
 };
 
+/* Whether the directory's config.json is a classifier's; false also where it cannot be read. */
+bool attn_classifier_is_at(attn_context *context, const char *directory);
+/* Its model, which it owns. */
+attn_model *attn_classifier_model(const attn_classifier *classifier);
+attn_image_shape attn_classifier_shape(const attn_classifier *classifier);
+
+/* How a picture compares with those of the training: the first of "border" (mean of the outermost pixels), "brightness"
+ * (mean of all) and "contrast" (standard deviation) that is outside the range of all of theirs. */
+typedef struct attn_likeness {
+    const char *unlike;     /* NULL: within all three, or the classifier has no record of its training pictures (made
+                             * elsewhere) */
+    double found, min, max; /* of that statistic, 0 black to 1 white: the picture's, and the training's range */
+    bool inverted;          /* the picture's negative would be within */
+} attn_likeness;
+/* ATTN_ERROR_MEMORY. */
+attn_status attn_classifier_compare(const attn_classifier *classifier, const attn_image *image,
+                                    attn_likeness *likeness);
+
+typedef struct attn_classifier_score {
+    int64_t images, correct;
+    double loss; /* nats an image */
+    double images_per_second;
+    int64_t classes;
+    int64_t *confusion;  /* [classes][classes]: of images of class (row), how many were taken for (column) */
+    int64_t passed_over; /* files in class folders that are no pictures by their ending */
+} attn_classifier_score;
+/* Classifies a part of the data as the training divided it.  The caller frees with attn_classifier_score_free.
+ * ATTN_ERROR_ARGUMENT: no such data, or other classes; ATTN_ERROR_NOT_FOUND, ATTN_ERROR_IO, ATTN_ERROR_FORMAT,
+ * ATTN_ERROR_MEMORY, ATTN_ERROR_UNSUPPORTED as above. */
+attn_status attn_classifier_evaluate(attn_classifier *classifier, const char *data, attn_split part,
+                                     attn_classifier_score *score);
+void attn_classifier_score_free(attn_context *context, attn_classifier_score *score);
+
 extern const attn__keys attn__classifier_keys;
+extern const attn_trainer attn__classifier_trainer;
 
 /* The model that `settings` describe for images of this shape, with fresh parameters.  ATTN_ERROR_UNSUPPORTED:
  * images of a shape that the architecture does not take. */
@@ -60,5 +95,8 @@ attn_status attn__classifier_check(attn_context *context, double value);
 /* Over `batches` from their start: mean loss, and how many are right.  `confusion` (may be NULL) is counted up. */
 attn_status attn__classifier_measure(attn_model *model, attn_tape *tape, attn_image_shape shape, int64_t classes,
                                      attn_image_batches *batches, double *loss, int64_t *right, int64_t *confusion);
+
+/* How many classes there are. */
+int64_t attn_classifier_class_count(const attn_classifier *classifier);
 
 #endif

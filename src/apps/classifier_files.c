@@ -272,5 +272,5 @@ int64_t attn_classifier_class_count(const attn_classifier *c)
 
 const char *attn_classifier_class_name(const attn_classifier *c, int64_t i)
 {
-    return c->classes[i];
+    return i >= 0 && i < c->nclasses ? c->classes[i] : NULL;
 }

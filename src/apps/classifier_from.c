@@ -8,6 +8,8 @@
 #include "apps/vit.h"
 #include "base/context.h"
 #include "io/weights.h"
+#include "io/names.h"
+#include "models/kind.h"
 
 #include <inttypes.h>
 #include <stdio.h>

@@ -58,17 +58,12 @@ const attn__keys attn__classifier_keys = {.keys = keys,
                                           .presets = presets,
                                           .npresets = sizeof presets / sizeof *presets};
 
-const attn_setting *attn_classifier_keys(int *n)
-{
-    *n = attn__classifier_keys.n;
-    return keys;
-}
-
-attn_status attn_classifier_settings(attn_config **settings, attn_context *context, const attn_config *given)
-{
-    attn__call_begin(context);
-    return attn__keys_resolve(settings, context, &attn__classifier_keys, given, NULL);
-}
+const attn_trainer attn__classifier_trainer = {
+    .kind = "classify",
+    .summary = "a classifier of images",
+    .data = "a folder of labelled images: IDX files, CIFAR-10's records, or folders of images, one a class",
+    .nkeys = sizeof keys / sizeof *keys,
+    .keys = keys};
 
 /* ----------------------------------------------------------------------------------------------- models */
 

@@ -8,7 +8,6 @@
 
 typedef struct training {
     attn__run run;
-    const attn_classifier_job *job;
     attn__image_training data;
     attn__pixels pixels;
     attn__seen seen;
@@ -80,48 +79,28 @@ static attn_status run_write(const attn__run *run)
                                   t->data.source.classes, t->data.source.nclasses, run->directory);
 }
 
-static void run_announce(const attn__run *run)
+static attn_status run_measure_data(const attn__run *run, attn_config *sizes, attn_trainer_plan *plan)
 {
     const training *t = run->self;
-    if (!t->job->begin)
-        return;
-    attn_classifier_run_info plan = {
-        .settings = run->settings,
-        .shape = t->data.shape,
-        .classes = t->data.source.nclasses,
-        .train_images = attn_image_set_size(t->data.train),
-        .valid_images = attn_image_set_size(t->data.valid),
-        .test_images = attn_image_set_size(t->data.test),
-        .parameters = attn__run_parameters(run),
-        .steps_per_epoch = attn_image_batches_count(t->data.train_batches),
-        .epochs = run->epochs,
-        .first_epoch = attn__run_epoch(run) + 1,
-        .warmup_fitted = run->warmup_fitted,
-        .passed_over = t->data.source.passed_over,
-        .passed_first = t->data.source.passed_first,
-        .taken = run->taken.size ? run->taken.data : NULL,
-    };
-    t->job->begin(t->job->user, &plan);
+    attn_status status = attn__image_training_sizes(&t->data, sizes, plan);
+    return status == ATTN_OK ? attn_config_set_int(sizes, "classes", t->data.source.nclasses) : status;
 }
 
-static const attn__run_kind kind = {
+static void run_release(void *self)
+{
+    attn__image_training_free(&((training *)self)->data);
+}
+
+const attn__run_kind attn__classifier_training_kind = {
+    .about = &attn__classifier_trainer,
+    .size = sizeof(training),
     .keys = &attn__classifier_keys,
     .measure = "valid_accuracy",
     .prepare = run_prepare,
     .write = run_write,
-    .announce = run_announce,
+    .measure_data = run_measure_data,
     .steps = job_steps,
     .loss = job_loss,
     .validate = job_validate,
+    .release = run_release,
 };
-
-attn_status attn_classifier_train(attn_context *context, const attn_classifier_job *job)
-{
-    attn__call_begin(context);
-    training t = {.job = job};
-    t.run = ATTN__RUN_OF(context, &kind, &t, job, job->data);
-    attn_status status = attn__run_train(&t.run);
-    attn_model_destroy(t.run.model);
-    attn__image_training_free(&t.data);
-    return status;
-}

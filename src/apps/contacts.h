@@ -8,7 +8,7 @@
 #ifndef ATTN_APPS_CONTACTS_H
 #define ATTN_APPS_CONTACTS_H
 
-#include "attn/alignment.h"
+#include "data/proteins.h"
 #include "attn/msa.h"
 
 typedef struct attn_contact_example {

@@ -4,6 +4,8 @@
 
 #include "attn/train.h"
 #include "base/context.h"
+#include "apps/msa.h"
+#include "train/logistic.h"
 
 #include <math.h>
 #include <stdlib.h>

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  * Checkpoints from elsewhere: what they are, and how they are written in this library's form. */
-#include "attn/convert.h"
+#include "apps/convert.h"
 
 #include "apps/classifier.h"
 #include "apps/marian.h"
@@ -10,6 +10,8 @@
 #include "base/context.h"
 #include "io/adapter.h"
 #include "io/file.h"
+#include "io/directory.h"
+#include "io/names.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -76,7 +78,7 @@ static attn_status write_classifier(const attn_model *model, const attn_config *
     const attn_config_value *named = attn_config_get(labels, "label_names");
     named = named && named->type == ATTN_CONFIG_TYPE_TEXTS ? named : NULL;
     attn_config *settings = NULL; /* a training's that never was: how its images would have been divided */
-    attn_status status = text ? attn_classifier_settings(&settings, context, NULL) : ATTN_ERROR_MEMORY;
+    attn_status status = text ? attn_trainer_settings(&settings, context, "classify", NULL) : ATTN_ERROR_MEMORY;
     for (int64_t i = 0; status == ATTN_OK && i < n; i++) {
         char key[40], number[24];
         snprintf(key, sizeof key, "id2label.%lld", (long long)i);

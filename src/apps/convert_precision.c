@@ -2,7 +2,7 @@
  * A model's directory with the weights of its linear layers in fewer bytes. */
 #include "apps/model_config.h"
 #include "apps/model_directory.h"
-#include "attn/convert.h"
+#include "apps/convert.h"
 #include "base/context.h"
 #include "io/adapter.h"
 #include "io/quantized.h"

@@ -6,6 +6,7 @@
 #include "base/context.h"
 #include "io/file.h"
 #include "io/names.h"
+#include "io/directory.h"
 
 #include <stdio.h>
 #include <string.h>

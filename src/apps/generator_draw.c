@@ -51,12 +51,13 @@ static void take_rows(const attn_generator *g, const int32_t *x, int64_t first, 
 
 /* ---------------------------------------------------------------------------------------------- drawing */
 
-static attn_axial_transformer_options sampling(const attn_generator_options *options, int64_t group, counting *rows)
+static attn_axial_transformer_options sampling(const attn_generator *g, const attn_generator_options *options,
+                                               int64_t group, counting *rows)
 {
     return (attn_axial_transformer_options){
         .seed = group == 0 ? options->seed : attn__mix64(options->seed + (uint64_t)group),
         .temperature = options->temperature,
-        .slow = options->slow,
+        .slow = g->slow,
         .progress = options->progress ? count_rows : NULL,
         .user = rows,
     };
@@ -96,7 +97,7 @@ attn_status attn_generator_draw(attn_generator *g, int64_t n, const attn_generat
         images[i] = (attn_image){0};
     attn_status status = ATTN_OK;
     for (int64_t k = 0; k < groups && status == ATTN_OK; k++, counted.before += rows) {
-        attn_axial_transformer_options how = sampling(counted.options, k, &counted);
+        attn_axial_transformer_options how = sampling(g, counted.options, k, &counted);
         int64_t left = n - k * AT_ONCE;
         status = draw_group(g, images + k * AT_ONCE, left < AT_ONCE ? left : AT_ONCE, &how);
     }
@@ -111,7 +112,7 @@ attn_status attn_generator_draw(attn_generator *g, int64_t n, const attn_generat
 static attn_status draw_rest(attn_generator *g, attn_image *image, int64_t rows, const attn_generator_options *options)
 {
     counting counted = {options, 0, g->shape.height * g->shape.channels};
-    attn_axial_transformer_options how = sampling(options, 0, &counted);
+    attn_axial_transformer_options how = sampling(g, options, 0, &counted);
     attn_tensor *x = NULL, *known = NULL;
     attn_status status = numbers_of(&x, g, ATTN_I32, 1);
     if (status == ATTN_OK)

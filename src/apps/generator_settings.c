@@ -36,17 +36,12 @@ static const attn_setting keys[] = {
 
 const attn__keys attn__generator_keys = {.keys = keys, .n = sizeof keys / sizeof *keys};
 
-const attn_setting *attn_generator_keys(int *n)
-{
-    *n = attn__generator_keys.n;
-    return keys;
-}
-
-attn_status attn_generator_settings(attn_config **settings, attn_context *context, const attn_config *given)
-{
-    attn__call_begin(context);
-    return attn__keys_resolve(settings, context, &attn__generator_keys, given, NULL);
-}
+const attn_trainer attn__generator_trainer = {
+    .kind = "images",
+    .summary = "a model that draws images",
+    .data = "a folder of images: IDX files, CIFAR-10's records, or PNG, JPEG, WebP, BMP and PNM files",
+    .nkeys = sizeof keys / sizeof *keys,
+    .keys = keys};
 
 static attn_status fill(attn_config *config, const attn_config *settings, attn_image_shape shape)
 {

@@ -5,7 +5,7 @@
 
 #include "attn/config.h"
 #include "attn/image.h"
-#include "attn/image_data.h"
+#include "data/images.h"
 #include "io/image.h"
 
 /* The required form of the images.  Zero means: as they are, which must then be alike. */

@@ -4,6 +4,7 @@
 
 #include "base/context.h"
 #include "base/rng.h"
+#include "tensor/tape_state.h"
 
 attn_status attn__image_training_check(const attn__run *run)
 {
@@ -82,6 +83,21 @@ bool attn__image_training_seek(const attn__image_training *t, attn__run *run, at
     }
     attn__fail(run->context, ATTN_ERROR_INTERNAL, "epoch %lld has no step %lld", (long long)epoch, (long long)step);
     return false;
+}
+
+attn_status attn__image_training_sizes(const attn__image_training *t, attn_config *sizes, attn_trainer_plan *plan)
+{
+    const attn__run_size list[] = {
+        {"train_images", attn_image_set_size(t->train)},
+        {"valid_images", attn_image_set_size(t->valid)},
+        {"test_images", attn_image_set_size(t->test)},
+        {"width", t->shape.width},
+        {"height", t->shape.height},
+        {"channels", t->shape.channels},
+        {"passed_over", t->source.passed_over},
+    };
+    plan->passed_first = t->source.passed_first;
+    return attn__run_set_sizes(sizes, list, sizeof list / sizeof *list);
 }
 
 void attn__image_training_free(attn__image_training *t)

@@ -24,6 +24,8 @@ attn_status attn__image_training_batches(attn__image_training *t, const attn__ru
  * (ATTN_ERROR_INTERNAL noted) if there is none. */
 bool attn__image_training_seek(const attn__image_training *t, attn__run *run, attn_tape *tape, int64_t epoch,
                                int64_t step, attn_image_batch *batch, int64_t *counted);
+/* The sizes that every training on images has, and plan->passed_first. */
+attn_status attn__image_training_sizes(const attn__image_training *t, attn_config *sizes, attn_trainer_plan *plan);
 void attn__image_training_free(attn__image_training *t);
 
 #endif

@@ -7,6 +7,8 @@
 #include "apps/model_directory.h"
 #include "base/context.h"
 #include "base/system.h"
+#include "io/directory.h"
+#include "io/weights.h"
 
 #include <math.h>
 #include <stdio.h>

@@ -6,6 +6,7 @@
 #include "apps/model_directory.h"
 #include "base/context.h"
 #include "io/yaml.h"
+#include "io/directory.h"
 
 #include <stdio.h>
 #include <string.h>

@@ -6,6 +6,7 @@
 
 #include "apps/model_directory.h"
 #include "base/context.h"
+#include "io/directory.h"
 
 #include <math.h>
 #include <stdio.h>

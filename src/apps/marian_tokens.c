@@ -4,6 +4,7 @@
 
 #include "apps/model_directory.h"
 #include "base/context.h"
+#include "io/directory.h"
 
 #include <errno.h>
 #include <inttypes.h>

@@ -7,6 +7,8 @@
 #include "base/context.h"
 #include "io/adapter.h"
 #include "io/array.h"
+#include "models/kind.h"
+#include "io/json.h"
 
 #include <stdio.h>
 #include <string.h>

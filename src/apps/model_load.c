@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: MIT
  * A model with its weights, from wherever they are. */
 #include "apps/foreign_model.h"
-#include "attn/convert.h"
+#include "apps/convert.h"
 #include "base/context.h"
 #include "base/integers.h"
 #include "io/file.h"
+#include "io/directory.h"
 
 #include <stdio.h>
 

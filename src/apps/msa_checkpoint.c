@@ -5,6 +5,7 @@
 #include "apps/msa.h"
 
 #include "base/context.h"
+#include "io/directory.h"
 
 #include <stdio.h>
 #include <stdlib.h>

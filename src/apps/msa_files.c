@@ -6,6 +6,7 @@
 
 #include "apps/translator.h"
 #include "base/context.h"
+#include "io/directory.h"
 
 #include <stdio.h>
 #include <string.h>

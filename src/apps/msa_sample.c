@@ -5,6 +5,7 @@
 #include "base/context.h"
 #include "base/integers.h"
 #include "base/rng.h"
+#include "tensor/tape_state.h"
 
 #include <string.h>
 

@@ -3,7 +3,7 @@
 #ifndef ATTN_APPS_MSA_SAMPLE_H
 #define ATTN_APPS_MSA_SAMPLE_H
 
-#include "attn/alignment.h"
+#include "data/proteins.h"
 #include "attn/tensor.h"
 
 typedef struct attn__msa_sampling {

@@ -3,7 +3,6 @@
  * Training an MSA Transformer by masked language modelling: alignments, the model, the loss of a step.  Going on
  * later, files and stopping are the run's (run.h).
  */
-#include "attn/msa_training.h"
 #include "io/directory.h"
 
 #include "apps/model_directory.h"
@@ -15,6 +14,7 @@
 #include "base/hash.h"
 #include "dist/ranks.h"
 #include "base/rng.h"
+#include "tensor/tape_state.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -46,15 +46,15 @@ static const attn_setting keys[] = {
 
 static const attn__keys all_keys = {.keys = keys, .n = sizeof keys / sizeof *keys};
 
-const attn_setting *attn_msa_training_keys(int *n)
-{
-    *n = all_keys.n;
-    return keys;
-}
+static const attn_trainer msa_trainer = {
+    .kind = "msa",
+    .summary = "a language model of protein alignments",
+    .data = "a folder of alignments: a3m, FASTA, a2m, Stockholm or Clustal, plain or gzip",
+    .nkeys = sizeof keys / sizeof *keys,
+    .keys = keys};
 
 typedef struct training {
     attn__run run;
-    const attn_msa_training_job *job;
     attn_entries names;
     attn_alignment **alignments; /* those to train on, then those for validation */
     int64_t n, train, sequences;
@@ -341,39 +341,18 @@ static attn_status run_write(const attn__run *run)
     return attn__msa_write_config(run->model, t->regression ? "fitted" : "untrained", run->directory);
 }
 
-static void run_announce(const attn__run *run)
+static attn_status run_measure_data(const attn__run *run, attn_config *sizes, attn_trainer_plan *plan)
 {
     const training *t = run->self;
-    if (!t->job->begin)
-        return;
-    attn_msa_training_run_info plan = {
-        .settings = run->settings,
-        .train_alignments = t->train,
-        .valid_alignments = t->n - t->train,
-        .sequences = t->sequences,
-        .parameters = attn__run_parameters(run),
-        .steps_per_epoch = job_steps(run->self),
-        .epochs = run->epochs,
-        .first_epoch = attn__run_epoch(run) + 1,
-        .warmup_fitted = run->warmup_fitted,
-    };
-    t->job->begin(t->job->user, &plan);
+    const attn__run_size list[] = {
+        {"train_alignments", t->train}, {"valid_alignments", t->n - t->train}, {"sequences", t->sequences}};
+    (void)plan;
+    return attn__run_set_sizes(sizes, list, sizeof list / sizeof *list);
 }
 
-static const attn__run_kind kind = {
-    .keys = &all_keys,
-    .measure = "accuracy",
-    .prepare = run_prepare,
-    .write = run_write,
-    .announce = run_announce,
-    .steps = job_steps,
-    .loss = job_loss,
-    .validate = job_validate,
-};
-
-static void release(training *t)
+static void run_release(void *self)
 {
-    attn_model_destroy(t->run.model);
+    training *t = self;
     for (int64_t i = 0; i < t->n; i++)
         attn_alignment_destroy(t->alignments[i]);
     attn__free(t->run.context, t->alignments);
@@ -381,12 +360,16 @@ static void release(training *t)
     attn_entries_free(t->run.context, &t->names);
 }
 
-attn_status attn_msa_train(attn_context *context, const attn_msa_training_job *job)
-{
-    attn__call_begin(context);
-    training t = {.job = job};
-    t.run = ATTN__RUN_OF(context, &kind, &t, job, job->data);
-    attn_status status = attn__run_train(&t.run);
-    release(&t);
-    return status;
-}
+const attn__run_kind attn__msa_training_kind = {
+    .about = &msa_trainer,
+    .size = sizeof(training),
+    .keys = &all_keys,
+    .measure = "accuracy",
+    .prepare = run_prepare,
+    .write = run_write,
+    .measure_data = run_measure_data,
+    .steps = job_steps,
+    .loss = job_loss,
+    .validate = job_validate,
+    .release = run_release,
+};

@@ -2,6 +2,7 @@
  * The phrasebook that the library carries: data/phrasebook.tsv, made into an array when the library is built
  * (cmake/embed.cmake). */
 #include "attn/translate.h"
+#include "apps/translator.h"
 
 extern const unsigned char attn__phrasebook[];
 extern const size_t attn__phrasebook_size;

@@ -14,6 +14,8 @@
 #include "base/context.h"
 #include "dist/ranks.h"
 #include "models/kind.h"
+#include "tensor/tape_state.h"
+#include "train/loop.h"
 
 #include <math.h>
 #include <string.h>
@@ -125,7 +127,7 @@ static bool job_progress(void *user, const attn_progress *progress)
         attn__run_average_step(run, progress->all_steps);
     told.metric = run->measure;
     told.metric2 = run->measure_too;
-    return !run->progress || run->progress(run->user, &told);
+    return !run->job->progress || run->job->progress(run->job->user, &told);
 }
 
 /* ------------------------------------------------------------------------------------------------- run */
@@ -264,6 +266,64 @@ static attn_status compare_ranks(const attn__run *run)
     return status;
 }
 
+attn_status attn__run_set_sizes(attn_config *sizes, const attn__run_size *list, int n)
+{
+    attn_status status = ATTN_OK;
+    for (int i = 0; i < n && status == ATTN_OK; i++)
+        status = attn_config_set_int(sizes, list[i].name, list[i].value);
+    return status;
+}
+
+static attn_status announce(const attn__run *run)
+{
+    attn_config *sizes;
+    if (!run->job->begin)
+        return ATTN_OK;
+    attn_status status = attn_config_create(&sizes, run->context);
+    if (status != ATTN_OK)
+        return status;
+    attn_trainer_plan plan = {.settings = run->settings,
+                              .sizes = sizes,
+                              .parameters = attn__run_parameters(run),
+                              .steps_per_epoch = run->kind->steps(run->self),
+                              .epochs = run->epochs,
+                              .first_epoch = attn__run_epoch(run) + 1,
+                              .warmup_fitted = run->warmup_fitted,
+                              .taken = run->taken.size ? run->taken.data : NULL};
+    status = run->kind->measure_data(run, sizes, &plan);
+    if (status == ATTN_OK)
+        run->job->begin(run->job->user, &plan);
+    attn_config_destroy(sizes);
+    return status;
+}
+
+static attn_status train(attn__run *run)
+{
+    bool many = attn__ranks_many(run->context);
+    attn_status status = run->resume || !attn__ranks_first(run->context) ? ATTN_OK : attn__run_check_directory(run);
+    if (many)
+        status = attn_ranks_agree(run->context, status, NULL);
+    if (status == ATTN_OK)
+        status = prepare(run);
+    if (many)
+        status = attn_ranks_agree(run->context, status, NULL);
+    if (many && status == ATTN_OK)
+        status = compare_ranks(run);
+    if (status == ATTN_OK)
+        status = announce(run);
+    if (status != ATTN_OK)
+        return status;
+    attn_job loop = {.user = run,
+                     .steps = job_steps,
+                     .loss = job_loss,
+                     .validate = run->no_validation ? NULL : job_validate,
+                     .judge = run->kind->judge ? job_judge : NULL,
+                     .save = job_save,
+                     .progress = job_progress,
+                     .whole = many ? job_whole : NULL};
+    return attn_training_run(run->training, &loop);
+}
+
 static void release(attn__run *run)
 {
     attn_training_destroy(run->training);
@@ -275,39 +335,29 @@ static void release(attn__run *run)
     attn__run_average_end(run);
     attn__directory_unlock(run->lock);
     run->context->isa = run->isa;
-    run->training = NULL;
-    run->settings = run->stored = NULL;
-    run->lock = -1;
+    attn_model_destroy(run->model);
+    run->kind->release(run->self);
+    attn__free(run->context, run->self);
 }
 
-attn_status attn__run_train(attn__run *run)
+attn_status attn__run_train(attn_context *context, const attn__run_kind *kind, const attn_trainer_job *job)
 {
-    run->lock = -1;
-    run->isa = run->context->isa;
-    run->measure = run->measure_too = NAN;
-    bool many = attn__ranks_many(run->context);
-    attn_status status = run->resume || !attn__ranks_first(run->context) ? ATTN_OK : attn__run_check_directory(run);
-    if (many)
-        status = attn_ranks_agree(run->context, status, NULL);
-    if (status == ATTN_OK)
-        status = prepare(run);
-    if (many)
-        status = attn_ranks_agree(run->context, status, NULL);
-    if (many && status == ATTN_OK)
-        status = compare_ranks(run);
-    if (status == ATTN_OK) {
-        if (run->kind->announce)
-            run->kind->announce(run);
-        attn_job loop = {.user = run,
-                         .steps = job_steps,
-                         .loss = job_loss,
-                         .validate = run->no_validation ? NULL : job_validate,
-                         .judge = run->kind->judge ? job_judge : NULL,
-                         .save = job_save,
-                         .progress = job_progress,
-                         .whole = many ? job_whole : NULL};
-        status = attn_training_run(run->training, &loop);
-    }
+    attn__run *run = attn__alloc_zero(context, kind->size);
+    if (!run)
+        return ATTN_ERROR_MEMORY;
+    *run = (attn__run){.context = context,
+                       .kind = kind,
+                       .job = job,
+                       .self = run,
+                       .directory = job->directory,
+                       .data = job->data,
+                       .given = job->settings,
+                       .resume = job->resume,
+                       .lock = -1,
+                       .isa = context->isa,
+                       .measure = NAN,
+                       .measure_too = NAN};
+    attn_status status = train(run);
     release(run);
     return status;
 }

@@ -18,12 +18,20 @@
 #include "attn/io.h"
 #include "attn/models.h"
 #include "attn/train.h"
+#include "attn/trainer.h"
 #include "base/cpu.h"
 #include "base/keys.h"
+#include "tensor/tape_state.h"
+#include "train/loop.h"
+
+/* Which part of the data: its training's held-out part, or all of it. */
+typedef enum attn_split { ATTN_SPLIT_ALL = 0, ATTN_SPLIT_TRAIN, ATTN_SPLIT_VALID, ATTN_SPLIT_TEST } attn_split;
 
 typedef struct attn__run attn__run;
 
 typedef struct attn__run_kind {
+    const attn_trainer *about;
+    size_t size;             /* of the application's struct, which begins with its attn__run */
     const attn__keys *keys;  /* the settings, ATTN__RUN_KEYS among them */
     const char *no_path;     /* what training.json calls data that came without a path; NULL: there is no such data */
     const char *measure;     /* what validate() puts into run->measure, as history.tsv calls it; NULL: nothing */
@@ -36,34 +44,33 @@ typedef struct attn__run_kind {
     attn_status (*write)(const attn__run *run);
     /* Writes parameters as model.safetensors; NULL: under their own names. */
     attn_status (*save)(const attn__run *run, const attn_named_list *parameters, const char *path);
-    /* Once before the first step; may be NULL. */
-    void (*announce)(const attn__run *run);
+    /* Once before the first step: fills plan->sizes (`sizes`) and plan->passed_first. */
+    attn_status (*measure_data)(const attn__run *run, attn_config *sizes, attn_trainer_plan *plan);
     int64_t (*steps)(void *self);
     attn_tensor *(*loss)(void *self, attn_tape *tape, int64_t epoch, int64_t step, int64_t *counted);
     /* The mean loss on data that is not trained on; not called where run->no_validation. */
     attn_status (*validate)(void *self, attn_tape *tape, double *loss);
     /* The measure by which the last validation is judged, more being better, or NaN: the loss is.  NULL: the loss. */
     double (*judge)(const void *self);
+    void (*release)(void *self); /* all but the model */
 } attn__run_kind;
 
 struct attn__run {
-    /* Set by the application before attn__run_train. */
     attn_context *context;
     const attn__run_kind *kind;
-    void *self; /* the application's */
+    const attn_trainer_job *job;
+    void *self; /* the application's struct, which this is the first member of */
     const char *directory;
     const char *data;         /* path, or NULL; a resumed run without one gets that of training.json */
     const attn_config *given; /* settings; may be NULL */
     bool resume;
-    bool (*progress)(void *user, const attn_progress *progress); /* may be NULL */
-    void *user;
     /* Set by prepare(). */
     uint64_t fingerprint; /* of the data */
-    attn_model *model;    /* the application's to destroy */
-    bool no_validation;   /* there is nothing to validate on */
-    int64_t whole;        /* labels of the last step's whole batch; attn__run_share sets it */
-    double measure;       /* of the last validation: what kind->measure names */
-    double measure_too;   /* likewise */
+    attn_model *model;
+    bool no_validation; /* there is nothing to validate on */
+    int64_t whole;      /* labels of the last step's whole batch; attn__run_share sets it */
+    double measure;     /* of the last validation: what kind->measure names */
+    double measure_too; /* likewise */
     attn_bytes taken; /* where each parameter comes from, a line each, where a checkpoint was begun with; else empty */
     /* The run's own. */
     attn_config *settings; /* resolved */
@@ -82,19 +89,18 @@ struct attn__run {
     attn_named_list snapshots;
 };
 
-/* The run of an application's job, of whichever type; `path` is its data. */
-#define ATTN__RUN_OF(c, k, application, job, path)                                                                     \
-    (attn__run)                                                                                                        \
-    {                                                                                                                  \
-        .context = (c), .kind = (k), .self = (application), .directory = (job)->directory, .data = (path),             \
-        .given = (job)->settings, .resume = (job)->resume, .progress = (job)->progress, .user = (job)->user            \
-    }
+extern const attn__run_kind attn__translator_training_kind, attn__classifier_training_kind,
+    attn__generator_training_kind, attn__msa_training_kind;
 
-/* Trains from the first step or from the checkpoint to the last epoch, and releases what is the run's own: of the
- * fields, `model` is still there.  ATTN_ERROR_INTERRUPTED: progress() stopped it; ATTN_ERROR_ARGUMENT: settings, a
- * directory that has a model already, other data than the run to go on with began with; ATTN_ERROR_BUSY: another
- * process trains there. */
-attn_status attn__run_train(attn__run *run);
+/* Names and values of attn_trainer_plan.sizes, added to `sizes`. */
+typedef struct attn__run_size {
+    const char *name;
+    int64_t value;
+} attn__run_size;
+attn_status attn__run_set_sizes(attn_config *sizes, const attn__run_size *list, int n);
+
+/* Trains from the first step or from the checkpoint to the last epoch; statuses of attn_train. */
+attn_status attn__run_train(attn_context *context, const attn__run_kind *kind, const attn_trainer_job *job);
 
 /* Inside `loss`, before the batch goes on the tape: which share of a batch it is, and how many labels the whole has. */
 void attn__run_share(attn__run *run, attn_tape *tape, attn_shard share, int64_t whole);

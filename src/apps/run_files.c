@@ -15,6 +15,8 @@
 #include "dist/ranks.h"
 #include "base/real.h"
 #include "io/json_writer.h"
+#include "io/directory.h"
+#include "io/json.h"
 
 #include <inttypes.h>
 #include <stdio.h>

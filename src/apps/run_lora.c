@@ -4,7 +4,7 @@
 
 #include "apps/model_directory.h"
 #include "apps/run_parts.h"
-#include "attn/nn.h"
+#include "nn/layers.h"
 #include "io/json_writer.h"
 #include "base/context.h"
 #include "io/adapter.h"

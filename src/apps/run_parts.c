@@ -8,6 +8,7 @@
 #include "base/real.h"
 #include "io/file.h"
 #include "io/pattern.h"
+#include "train/optimizer.h"
 
 #include <math.h>
 #include <string.h>

@@ -10,6 +10,7 @@
 #include "base/context.h"
 #include "base/hash.h"
 #include "io/json_writer.h"
+#include "io/directory.h"
 
 #include <string.h>
 

@@ -102,17 +102,12 @@ const attn__keys attn__translator_keys = {.keys = keys,
                                           .presets = presets,
                                           .npresets = sizeof presets / sizeof *presets};
 
-const attn_setting *attn_translator_keys(int *n)
-{
-    *n = attn__translator_keys.n;
-    return keys;
-}
-
-attn_status attn_translator_settings(attn_config **settings, attn_context *context, const attn_config *given)
-{
-    attn__call_begin(context);
-    return attn__keys_resolve(settings, context, &attn__translator_keys, given, NULL);
-}
+const attn_trainer attn__translator_trainer = {
+    .kind = "translate",
+    .summary = "a translator",
+    .data = "a file of sentence pairs, plain or gzip: the sentence, a tab, its translation",
+    .nkeys = sizeof keys / sizeof *keys,
+    .keys = keys};
 
 /* -------------------------------------------------------------------------------------------- reading */
 

@@ -3,10 +3,12 @@
 #ifndef ATTN_APPS_SETTINGS_H
 #define ATTN_APPS_SETTINGS_H
 
-#include "attn/translate.h"
+#include "attn/trainer.h"
 #include "base/keys.h"
+#include "data/sentences.h"
 
 extern const attn__keys attn__translator_keys;
+extern const attn_trainer attn__translator_trainer;
 
 attn_compat attn__setting_compat(const attn_config *settings);
 /* ATTN_VOCAB_WORDS where it is "auto": directories from before there was a choice have words. */

@@ -3,7 +3,10 @@
 #ifndef ATTN_APPS_TRANSLATOR_H
 #define ATTN_APPS_TRANSLATOR_H
 
+#include "attn/trainer.h"
 #include "attn/translate.h"
+#include "apps/run.h"
+#include "data/sentences.h"
 
 struct attn_translator {
     attn_context *context;
@@ -28,6 +31,60 @@ struct attn_translator {
     attn_config *config; /* config.json as it is */
     bool no_bias;        /* the checkpoint had no bias of the output layer: it is zeros */
 };
+
+/* Its model, which it owns. */
+attn_model *attn_translator_model(const attn_translator *translator);
+/* The vocabulary of one side, which the translator owns. */
+const attn_vocab *attn_translator_vocab(const attn_translator *translator, attn_side side);
+
+/* Search settings of a published model's files: the options that hold where those of a call are zero, and what is
+ * the caller's to do.  `shortlist` belongs to the translator. */
+typedef struct attn_translator_search {
+    attn_translator_options options;
+    bool sampled;          /* the files request sampling, which is not done */
+    bool prefixed;         /* a tab and what its translation begins with follow each line (Marian's force-decode) */
+    const char *shortlist; /* the file of the model's lexicon; NULL: it has none */
+} attn_translator_search;
+attn_translator_search attn_translator_own_search(const attn_translator *translator);
+
+typedef struct attn_translator_score {
+    int64_t sentences, references; /* translated; and what they were compared with */
+    int64_t truncated;             /* sentences that were longer than the model takes, whose ends were left out */
+    double loss;                   /* nats per target token */
+    double bleu_d2l;               /* mean over the sentences of attn_bleu_d2l with k = 2, of the best reference */
+    attn_bleu corpus;              /* sacreBLEU's, of detokenized text */
+    double chrf;                   /* chrF2, sacreBLEU's, of the same */
+    double tokens_per_second;      /* decoded */
+    double words_per_second;       /* of the source sentences, between spaces */
+} attn_translator_score;
+
+/* How a part is scored.  Zero means the default. */
+typedef struct attn_translator_judging {
+    attn_translator_options search; /* its `nbest`, `prefixes` and `alignments` are ignored */
+    /* A source that is in several pairs is translated once and compared with all their
+     * targets; false: each pair is scored by itself. */
+    bool all_references;
+    /* Called for each sentence, with the first of its references.  May be NULL. */
+    void (*sample)(void *user, const char *source, const char *reference, const char *prediction);
+    void *user;
+} attn_translator_judging;
+/* Translates a part of the pairs and scores it.  `judging` may be NULL.  ATTN_ERROR_ARGUMENT: a part that has no pairs; ATTN_ERROR_NOT_FOUND, ATTN_ERROR_IO, ATTN_ERROR_FORMAT,
+ * ATTN_ERROR_MEMORY. */
+attn_status attn_translator_evaluate(attn_translator *translator, const attn_pairs_source *data, attn_split part,
+                                     const attn_translator_judging *judging, attn_translator_score *score);
+
+/* Learns a lexicon of its vocabularies from a part of the pairs; *pairs (may be NULL) gets how many those
+ * were.  The caller destroys it, before the translator.
+ * options->alignments gets a line for each pair of the data, whichever part was learned from: the likeliest source word
+ * of each target word, "0-0 1-2", source-target, words being separated by spaces, and nothing for a word that
+ * comes from none (freed by attn_bytes_free).  ATTN_ERROR_ARGUMENT: a part that has no pairs; ATTN_ERROR_NOT_FOUND,
+ * ATTN_ERROR_IO, ATTN_ERROR_FORMAT, ATTN_ERROR_MEMORY. */
+attn_status attn_translator_learn_lexicon(attn_lexicon **lexicon, attn_translator *translator,
+                                          const attn_pairs_source *data, attn_split part,
+                                          const attn_lexicon_options *options, int64_t *pairs);
+
+/* The phrasebook that the library carries: English and French, 'source<TAB>target' lines (CC0). */
+const char *attn_phrasebook(size_t *size);
 
 /* config.json of a new model trained with `settings`, and both vocabularies. */
 attn_status attn__translator_write(const attn_model *model, const attn_config *settings, attn_vocab *source,

@@ -5,6 +5,7 @@
 #include "apps/settings.h"
 #include "base/clock.h"
 #include "base/context.h"
+#include "train/bleu.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -203,10 +204,10 @@ static attn_status look(attn_translator *t, const attn_pairs *pairs, results *r,
     return ATTN_OK;
 }
 
-static attn_status translate_all(attn_translator *t, const attn_pairs *pairs, const attn_translator_options *options,
+static attn_status translate_all(attn_translator *t, const attn_pairs *pairs, const attn_translator_judging *judging,
                                  results *r, attn_translator_score *score)
 {
-    attn_status status = list_sentences(t->context, pairs, options && options->all_references, r);
+    attn_status status = list_sentences(t->context, pairs, judging->all_references, r);
     for (int64_t i = 0; i < r->pairs && status == ATTN_OK; i++) {
         char *reference = NULL;
         status = attn__reference(t, attn_pairs_get(pairs, r->order[i]).target, &reference);
@@ -214,7 +215,7 @@ static attn_status translate_all(attn_translator *t, const attn_pairs *pairs, co
     }
     if (status != ATTN_OK)
         return status;
-    attn_translator_options best = options ? *options : (attn_translator_options){0};
+    attn_translator_options best = judging->search;
     best.nbest = 1; /* there is room for one of each */
     best.prefixes = NULL;
     best.alignments = false;
@@ -233,10 +234,10 @@ static attn_status translate_all(attn_translator *t, const attn_pairs *pairs, co
     return status;
 }
 
-static attn_status judge(attn_translator *t, const attn_pairs *pairs, const attn_translator_options *options,
+static attn_status judge(attn_translator *t, const attn_pairs *pairs, const attn_translator_judging *judging,
                          results *r, attn_translator_score *score)
 {
-    attn_status status = translate_all(t, pairs, options, r, score);
+    attn_status status = translate_all(t, pairs, judging, r, score);
     if (status == ATTN_OK)
         status = attn_bleu_corpus(&score->corpus, t->context, r->predictions, r->references, r->counts, r->n);
     if (status == ATTN_OK)
@@ -244,7 +245,7 @@ static attn_status judge(attn_translator *t, const attn_pairs *pairs, const attn
     return status;
 }
 
-static attn_status score_part(attn_translator *t, const attn_pairs *pairs, const attn_translator_options *options,
+static attn_status score_part(attn_translator *t, const attn_pairs *pairs, const attn_translator_judging *judging,
                               attn_translator_score *score)
 {
     results r;
@@ -252,11 +253,10 @@ static attn_status score_part(attn_translator *t, const attn_pairs *pairs, const
     if (status == ATTN_OK)
         status = measure_loss(t, pairs, &score->loss);
     if (status == ATTN_OK)
-        status = judge(t, pairs, options, &r, score);
+        status = judge(t, pairs, judging, &r, score);
     const char *const *reference = r.references;
-    bool wanted = options && options->sample;
-    for (int64_t i = 0; wanted && status == ATTN_OK && i < r.n; reference += r.counts[i++])
-        options->sample(options->user, r.sources[i], *reference, r.predictions[i]);
+    for (int64_t i = 0; judging->sample && status == ATTN_OK && i < r.n; reference += r.counts[i++])
+        judging->sample(judging->user, r.sources[i], *reference, r.predictions[i]);
     release(t->context, &r);
     return status;
 }
@@ -267,20 +267,20 @@ attn_status attn__translator_judge(attn_translator *t, const attn_pairs *pairs, 
     *score = (attn_translator_score){0};
     attn_status status = allocate(t->context, &r, attn_pairs_size(pairs));
     if (status == ATTN_OK)
-        status = judge(t, pairs, &(attn_translator_options){.beam = 1}, &r, score);
+        status = judge(t, pairs, &(attn_translator_judging){.search = {.beam = 1}}, &r, score);
     release(t->context, &r);
     return status;
 }
 
 attn_status attn_translator_evaluate(attn_translator *t, const attn_pairs_source *data, attn_split part,
-                                     const attn_translator_options *options, attn_translator_score *score)
+                                     const attn_translator_judging *judging, attn_translator_score *score)
 {
     attn__call_begin(t->context);
     *score = (attn_translator_score){0};
     attn_pairs *all = NULL, *chosen = NULL;
     attn_status status = attn__translator_part(t, data, part, &all, &chosen);
     if (status == ATTN_OK)
-        status = score_part(t, chosen, options, score);
+        status = score_part(t, chosen, judging ? judging : &(attn_translator_judging){.all_references = false}, score);
     attn_pairs_destroy(chosen);
     attn_pairs_destroy(all);
     return status;

@@ -10,6 +10,8 @@
 #include "base/context.h"
 #include "base/rng.h"
 #include "data/vocab.h"
+#include "io/directory.h"
+#include "models/kind.h"
 
 #include <stdio.h>
 #include <string.h>

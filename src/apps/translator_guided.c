@@ -9,6 +9,7 @@
 #include "base/context.h"
 #include "base/rng.h"
 #include "data/corpus.h"
+#include "tensor/parts.h"
 
 #include <stdlib.h>
 

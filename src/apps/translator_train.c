@@ -138,6 +138,8 @@ static double job_judge(const void *self)
 static attn_status run_prepare(attn__run *run)
 {
     training *t = run->self;
+    t->data = (attn_pairs_source){
+        .text = run->job->text, .size = run->job->text_size, .bad = {run->job->left_out, run->job->user}};
     if (run->resume && !run->data && !t->data.text)
         t->data.text = attn_phrasebook(&t->data.size);
     t->data.path = run->data;
@@ -175,36 +177,38 @@ static attn_status run_write(const attn__run *run)
     return attn__translator_write(run->model, run->settings, t->source, t->target, run->directory);
 }
 
-static void run_announce(const attn__run *run)
+static attn_status run_measure_data(const attn__run *run, attn_config *sizes, attn_trainer_plan *plan)
 {
     const training *t = run->self;
-    if (!t->job->begin)
-        return;
-    attn_translator_run_info plan = {
-        .settings = run->settings,
-        .train_pairs = attn_pairs_size(t->train),
-        .valid_pairs = attn_pairs_size(t->valid),
-        .test_pairs = attn_pairs_size(t->test),
-        .filtered = t->filtered,
-        .mixed_pairs = t->mixed,
-        .judged_pairs = t->judged ? attn_pairs_size(t->judged) : 0,
-        .source_words = attn_vocab_size(t->source),
-        .target_words = attn_vocab_size(t->target),
-        .parameters = attn__run_parameters(run),
-        .steps_per_epoch = attn_batches_count(t->train_batches),
-        .epochs = run->epochs,
-        .first_epoch = attn__run_epoch(run) + 1,
-        .warmup_fitted = t->run.warmup_fitted,
-        .taken = run->taken.size ? run->taken.data : NULL,
+    const attn__run_size list[] = {
+        {"train_pairs", attn_pairs_size(t->train)},
+        {"valid_pairs", attn_pairs_size(t->valid)},
+        {"test_pairs", attn_pairs_size(t->test)},
+        {"source_words", attn_vocab_size(t->source)},
+        {"target_words", attn_vocab_size(t->target)},
+        {"left_out_unlike", t->filtered.unlike},
+        {"left_out_duplicates", t->filtered.duplicates},
+        {"mixed_pairs", t->mixed},
+        {"judged_pairs", t->judged ? attn_pairs_size(t->judged) : 0},
     };
-    t->job->begin(t->job->user, &plan);
+    (void)plan;
+    return attn__run_set_sizes(sizes, list, sizeof list / sizeof *list);
+}
+
+static void run_release(void *self)
+{
+    training *t = self;
+    attn__training_data_free(t);
+    attn_translator_destroy(t->from);
 }
 
 static const char *const own_files[] = {
     "source.vocab",      "target.vocab",           "source.spm", "target.spm", "vocab.json",
     "target_vocab.json", "generation_config.json", NULL};
 
-static const attn__run_kind kind = {
+const attn__run_kind attn__translator_training_kind = {
+    .about = &attn__translator_trainer,
+    .size = sizeof(training),
     .keys = &attn__translator_keys,
     .no_path = "phrasebook",
     .measure = "valid_bleu",
@@ -213,21 +217,10 @@ static const attn__run_kind kind = {
     .prepare = run_prepare,
     .write = run_write,
     .save = run_save,
-    .announce = run_announce,
+    .measure_data = run_measure_data,
     .steps = job_steps,
     .loss = job_loss,
     .validate = job_validate,
     .judge = job_judge,
+    .release = run_release,
 };
-
-attn_status attn_translator_train(attn_context *context, const attn_translator_job *job)
-{
-    attn__call_begin(context);
-    training t = {.job = job, .data = job->data};
-    t.run = ATTN__RUN_OF(context, &kind, &t, job, job->data.path);
-    attn_status status = attn__run_train(&t.run);
-    attn_model_destroy(t.run.model);
-    attn__training_data_free(&t);
-    attn_translator_destroy(t.from);
-    return status;
-}

@@ -9,7 +9,6 @@
 
 typedef struct attn__translator_training {
     attn__run run;
-    const attn_translator_job *job;
     attn_pairs_source data; /* its path is run.data */
     attn_compat compat;
     int64_t max_tokens;

@@ -5,6 +5,7 @@
 #include "attn/io.h"
 #include "base/context.h"
 #include "io/file.h"
+#include "io/directory.h"
 
 #include <inttypes.h>
 #include <stdio.h>

@@ -6,7 +6,7 @@
 
 #include "apps/classifier.h"
 #include "apps/model_directory.h"
-#include "attn/convert.h"
+#include "apps/convert.h"
 #include "apps/vit.h"
 
 typedef struct attn__vit_config {

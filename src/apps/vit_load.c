@@ -6,6 +6,8 @@
 #include "base/context.h"
 #include "io/image.h"
 #include "io/weights.h"
+#include "io/directory.h"
+#include "io/names.h"
 
 #include <inttypes.h>
 #include <math.h>

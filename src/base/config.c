@@ -4,6 +4,7 @@
 
 #include "base/context.h"
 #include "base/words.h"
+#include "base/keys.h"
 
 #include <string.h>
 

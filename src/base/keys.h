@@ -42,4 +42,7 @@ bool attn__key_has_member(const attn_setting *key, const char *name);
 attn_status attn__keys_resolve(attn_config **to, attn_context *context, const attn__keys *keys,
                                const attn_config *given, const attn__keys_options *options);
 
+/* Whether two values are the same: of one type, but for an integer and a real number, which are compared as numbers. */
+bool attn_config_value_equal(const attn_config_value *a, const attn_config_value *b);
+
 #endif

@@ -5,7 +5,7 @@
 #ifndef ATTN_DATA_ALIGNMENT_H
 #define ATTN_DATA_ALIGNMENT_H
 
-#include "attn/alignment.h"
+#include "data/proteins.h"
 #include "base/context.h"
 
 struct attn_alignment {

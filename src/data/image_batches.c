@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  * Batches of images in an order that (seed, epoch) fixes, augmented by (seed, epoch, index). */
-#include "attn/image_data.h"
+#include "data/images.h"
 
 #include "base/context.h"
 #include "dist/ranks.h"

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  * The files of MNIST (IDX) and of CIFAR-10 (binary records). */
-#include "attn/image_data.h"
+#include "data/images.h"
 
 #include "base/context.h"
 

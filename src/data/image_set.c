@@ -2,7 +2,7 @@
  *
  * Sets of images.  Pixels are in blocks that never move, so that a part is a list of pointers into the whole.
  */
-#include "attn/image_data.h"
+#include "data/images.h"
 
 #include "base/context.h"
 #include "base/rng.h"

@@ -5,7 +5,7 @@
 #ifndef ATTN_DATA_LEXICON_H
 #define ATTN_DATA_LEXICON_H
 
-#include "attn/data.h"
+#include "data/sentences.h"
 #include "base/context.h"
 
 typedef struct attn__lexicon_entry {

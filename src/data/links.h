@@ -5,7 +5,7 @@
 #ifndef ATTN_DATA_LINKS_H
 #define ATTN_DATA_LINKS_H
 
-#include "attn/data.h"
+#include "data/sentences.h"
 
 /* Numbers, from 0, of two words, or of two tokens. */
 typedef struct attn__link {

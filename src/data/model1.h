@@ -5,7 +5,7 @@
 #ifndef ATTN_DATA_MODEL1_H
 #define ATTN_DATA_MODEL1_H
 
-#include "attn/data.h"
+#include "data/sentences.h"
 
 typedef struct attn__model1 attn__model1;
 

@@ -5,7 +5,7 @@
 #ifndef ATTN_DATA_PAIRS_H
 #define ATTN_DATA_PAIRS_H
 
-#include "attn/data.h"
+#include "data/sentences.h"
 #include "base/context.h"
 #include "data/links.h"
 

@@ -5,7 +5,7 @@
 #ifndef ATTN_DATA_STRUCTURE_H
 #define ATTN_DATA_STRUCTURE_H
 
-#include "attn/alignment.h"
+#include "data/proteins.h"
 #include "base/context.h"
 
 enum { ATTN__CHAIN_NAME = 16 };

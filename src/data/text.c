@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  * Sentences made ready for training, and words made ready for reading. */
-#include "attn/data.h"
+#include "data/sentences.h"
 
 #include "base/context.h"
 #include "base/utf8.h"

@@ -5,7 +5,7 @@
 #ifndef ATTN_DATA_TOKEN_WORDS_H
 #define ATTN_DATA_TOKEN_WORDS_H
 
-#include "attn/data.h"
+#include "data/sentences.h"
 
 /* Numbers words while their tokens pass by.  Begins with zeros but for `subwords`. */
 typedef struct attn__word_counter {

@@ -5,7 +5,7 @@
 #ifndef ATTN_DATA_VOCAB_H
 #define ATTN_DATA_VOCAB_H
 
-#include "attn/data.h"
+#include "data/sentences.h"
 #include "base/context.h"
 #include "base/words.h"
 #include "data/subword.h"

@@ -4,6 +4,7 @@
 
 #include "io/file.h"
 #include "io/names.h"
+#include "io/directory.h"
 
 #include <math.h>
 #include <stdio.h>

@@ -21,4 +21,9 @@ void attn_entries_free(attn_context *context, attn_entries *entries); /* empties
  * ATTN_ERROR_IO, ATTN_ERROR_ARGUMENT (the path is too long). */
 attn_status attn_directory_clear(attn_context *context, const char *path, const char *const *names);
 
+bool attn_file_exists(const char *path); /* a file or a directory */
+/* Makes a directory and those above it; one that is there already is fine.  ATTN_ERROR_ARGUMENT: no name; ATTN_ERROR_IO;
+ * ATTN_ERROR_MEMORY. */
+attn_status attn_directory_create(attn_context *context, const char *path);
+
 #endif

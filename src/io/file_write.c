@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT
  * Files replaced as a whole, and directories. */
 #include "io/file.h"
+#include "io/directory.h"
 
 #include <errno.h>
 #include <fcntl.h>

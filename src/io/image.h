@@ -52,4 +52,30 @@ attn_status attn__resize_map(attn_context *context, const float *from, int64_t n
 /* Turns and mirrors by an EXIF orientation. */
 attn_status attn__raster_orient(attn__raster *raster, attn_context *context, int orientation);
 
+/* Black.  ATTN_ERROR_ARGUMENT: a side not in 1 to 1,000,000, or channels other than 1 and 3; ATTN_ERROR_MEMORY. */
+attn_status attn_image_alloc(attn_image *image, attn_context *context, int64_t width, int64_t height, int channels);
+/* The image in 1 or 3 channels, a copy where it has them already.  ATTN_ERROR_ARGUMENT: channels neither 1 nor 3;
+ * ATTN_ERROR_MEMORY. */
+attn_status attn_image_convert(attn_image *to, attn_context *context, const attn_image *from, int channels);
+/* As a PNG of 8 bits a sample.  The caller frees the bytes.  ATTN_ERROR_MEMORY; ATTN_ERROR_INTERNAL: libpng's own
+ * reason. */
+attn_status attn_image_png(attn_bytes *png, attn_context *context, const attn_image *image);
+/* The image at another size.  Where it shrinks, the filter is widened by the factor, so that every pixel counts
+ * (anti-aliasing); rows first, then columns, each rounded to 8 bits, with weights of 22 fractional bits that are
+ * normalized over the pixels that exist: the same result as Pillow's resize up to version 12 (13 takes the columns
+ * first where that is less work).  ATTN_ERROR_ARGUMENT: a side out of range. */
+attn_status attn_image_resize(attn_image *to, attn_context *context, const attn_image *from, int64_t width,
+                              int64_t height, attn_image_filter filter);
+/* The rectangle whose upper left pixel is (x, y).  ATTN_ERROR_ARGUMENT: it is not inside the image. */
+attn_status attn_image_crop(attn_image *to, attn_context *context, const attn_image *from, int64_t x, int64_t y,
+                            int64_t width, int64_t height);
+/* n images of one size as a table, `columns` side by side (0: about as many as rows), `gap` pixels of white around each,
+ * each pixel `zoom` times as large (0: once).  ATTN_ERROR_ARGUMENT: none, or images that differ in size or channels. */
+attn_status attn_image_sheet(attn_image *sheet, attn_context *context, const attn_image *images, int64_t n,
+                             int64_t columns, int64_t gap, int64_t zoom);
+
+/* attn_image_read from memory; `name` is used in messages. */
+attn_status attn_image_parse(attn_image *image, attn_context *context, const void *data, size_t size, const char *name,
+                             const attn_image_options *options);
+
 #endif

@@ -18,4 +18,8 @@ attn_status attn__json_parse(json_t **root, const attn__input *text, int depth, 
  * or of texts alone under "list.0", "list.1", ...  At most 64 levels. */
 attn_status attn__json_to_config(const attn__input *text, const json_t *object, attn_config *config);
 
+/* Writes one JSON object with the keys in the config's order.  A key with dots stays one key.  ATTN_ERROR_IO;
+ * ATTN_ERROR_MEMORY. */
+attn_status attn_config_write(const attn_config *config, attn_context *context, const char *path);
+
 #endif

@@ -4,6 +4,7 @@
 #include "base/utf8.h"
 #include "io/input.h"
 #include "io/json_writer.h"
+#include "io/json.h"
 
 #include <inttypes.h>
 #include <math.h>

@@ -96,4 +96,28 @@ attn_status attn__names_apply(const attn_name_map *names, attn__findings *findin
 bool attn__names_builtin_size(const char *name, const char **text, size_t *size);
 attn_context *attn__weights_context(const attn_checkpoint *weights);
 
+/* `name` is used in messages.  The caller destroys *names before the context; NULL on failure.  ATTN_ERROR_FORMAT,
+ * with the line. */
+attn_status attn_name_map_parse(attn_name_map **names, attn_context *context, const char *text, size_t size,
+                                const char *name);
+
+/* Properties of the model that the file states: NULL where it names no architecture; the settings of its lines `set`.
+ * Both live as long as `names`. */
+const char *attn_name_map_architecture(const attn_name_map *names);
+
+const attn_config *attn_name_map_settings(const attn_name_map *names);
+
+/* Adds to a config what a names file says of the model: what its lines `size KEY TARGET AXIS`, `count KEY PREFIX`
+ * and `when KEY=VALUE TARGET` read from the shapes of `weights`, which were opened with it, then its lines `set`;
+ * keys that the config has stay.  ATTN_ERROR_MEMORY. */
+attn_status attn_name_map_infer_config(const attn_name_map *names, const attn_checkpoint *weights, attn_config *config);
+
+/* The i-th built-in names file, NULL past the last; attn_name_map_read takes its name for a path.
+ * `text` (may be NULL) gets what is in it. */
+const char *attn_name_map_builtin(int i, const char **text);
+
+/* The built-in names file whose rules match the most tensors; *known (may be NULL) gets how many. *name is NULL if
+ * no file matches any.  ATTN_ERROR_MEMORY. */
+attn_status attn_name_map_detect(const char **name, const attn_checkpoint *weights, int64_t *known);
+
 #endif

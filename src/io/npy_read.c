@@ -2,6 +2,7 @@
  * NumPy's .npy: magic, version, length of a header, the header (a Python dict), the elements. */
 #include "io/array.h"
 #include "io/file.h"
+#include "io/formats.h"
 
 #include <string.h>
 

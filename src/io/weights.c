@@ -7,6 +7,7 @@
 #include "io/names.h"
 #include "io/weights_files.h"
 #include "tensor/tensor.h"
+#include "io/formats.h"
 
 #include <stdio.h>
 #include <string.h>

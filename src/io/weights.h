@@ -53,4 +53,14 @@ attn_status attn__weights_assign(attn_named_list *parameters, const attn_named_l
 attn_status attn__weights_named(attn_named_list *list, const attn_named_list *source, const char *file,
                                 const attn_weights_options *options);
 
+/* How many bytes a model may take whose weights are in that file, as `limit` of attn_model_options: 16 times the
+ * file's size and 64 MiB, since weights may be stored in smaller types and tables are computed.
+ * ATTN_ERROR_NOT_FOUND, ATTN_ERROR_IO. */
+attn_status attn_weights_bound(attn_context *context, const char *path, size_t *bytes);
+
+/* The path of the file or index that was chosen, and what was passed over, one a line; both live as long as `weights`. */
+const char *attn_checkpoint_path(const attn_checkpoint *weights);
+
+const char *attn_checkpoint_notes(const attn_checkpoint *weights);
+
 #endif

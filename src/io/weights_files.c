@@ -3,6 +3,7 @@
 #include "io/weights_files.h"
 
 #include "io/json.h"
+#include "io/directory.h"
 
 #include <inttypes.h>
 #include <stdlib.h>

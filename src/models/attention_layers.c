@@ -28,16 +28,16 @@ typedef struct operands {
 
 static operands read_inputs(const attn__call *call, double fill)
 {
-    return (operands){.queries = attn__input(call, "queries"),
-                      .keys = attn__input(call, "keys"),
-                      .values = attn__input(call, "values"),
-                      .mask = {.valid_lens = attn__input(call, "valid_lens"), .fill = fill}};
+    return (operands){.queries = attn__call_input(call, "queries"),
+                      .keys = attn__call_input(call, "keys"),
+                      .values = attn__call_input(call, "values"),
+                      .mask = {.valid_lens = attn__call_input(call, "valid_lens"), .fill = fill}};
 }
 
 static void write_outputs(const attn__call *call, attn_tensor *out, attn_tensor *weights)
 {
-    attn__output(call, "out", out);
-    attn__output(call, "weights", weights);
+    attn__call_output(call, "out", out);
+    attn__call_output(call, "weights", weights);
 }
 
 /* ----------------------------------------------------------------------------------------- dot product */

@@ -7,8 +7,9 @@
 #include "models/vision_parts.h"
 
 #include "base/context.h"
-#include "attn/nn_axial.h"
+#include "nn/axial.h"
 #include "nn/named.h"
+#include "tensor/tape_state.h"
 
 static const attn_setting keys[] = {
     ATTN__KEY_COUNT("img_size", "28", "pixels of each side"),
@@ -105,7 +106,7 @@ static void forward(const void *self, const attn__call *call)
     const network *n = self;
     attn_tape *tape = call->tape;
     attn_named_list maps[AXES] = {{.context = attn_tape_context(tape)}, {.context = attn_tape_context(tape)}};
-    attn_tensor *images = attn__input(call, "x"), *wanted = NULL;
+    attn_tensor *images = attn__call_input(call, "x"), *wanted = NULL;
     if (!attn__images_fit(tape, "axial-classifier", images, n->size, n->size, "")) {
         return;
     }
@@ -126,10 +127,11 @@ static void forward(const void *self, const attn__call *call)
         }
     }
     x = attn_mean(tape, attn_reshape(tape, x, 3, (int64_t[]){batch, n->side * n->side, hidden}), 1);
-    attn__output(call, "logits", attn_nn_linear_forward(&n->head, tape, attn_nn_layer_norm_forward(&n->norm, tape, x)));
+    attn__call_output(call, "logits",
+                      attn_nn_linear_forward(&n->head, tape, attn_nn_layer_norm_forward(&n->norm, tape, x)));
     for (int axis = 0; x && axis < AXES; axis++) {
         if (attn__wanted(call, names[axis], &wanted)) {
-            attn__output(call, names[axis], attn__stack(tape, &maps[axis], names[axis]));
+            attn__call_output(call, names[axis], attn__stack(tape, &maps[axis], names[axis]));
         }
     }
     attn_named_clear(&maps[ROWS]);

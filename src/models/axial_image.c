@@ -4,10 +4,12 @@
  *
  * Two traps of the original are kept, since weights depend on them: the reversible and the plain network are different
  * functions (the first works on two copies of its input and averages them), and so are their parameters' names. */
-#include "attn/nn_spatial.h"
+#include "nn/spatial.h"
 #include "base/context.h"
 #include "models/axial_parts.h"
 #include "nn/named.h"
+#include "tensor/parts.h"
+#include "tensor/tape_state.h"
 
 /* Norm, then attention along one axis of [B,C,Y,X]. */
 typedef struct line_branch {
@@ -152,7 +154,7 @@ static void forward(const void *self, const attn__call *call)
 {
     const axial_image *m = self;
     attn_reversible_block blocks[MOST_BLOCKS];
-    attn_tensor *x = attn__input(call, "x");
+    attn_tensor *x = attn__call_input(call, "x");
     if (x && attn_tensor_rank(x) != 4) {
         attn__fail(attn_tape_context(call->tape), ATTN_ERROR_SHAPE,
                    "axial-image-transformer: x (b,dim,h,w) wanted, %d axes "
@@ -172,7 +174,7 @@ static void forward(const void *self, const attn__call *call)
             x = attn_scope_end(call->tape, x);
         }
     }
-    attn__output(call, "out", m->reversible ? attn_reversible(call->tape, x, blocks, 2 * m->depth) : x);
+    attn__call_output(call, "out", m->reversible ? attn_reversible(call->tape, x, blocks, 2 * m->depth) : x);
 }
 
 static const attn_setting keys[] = {

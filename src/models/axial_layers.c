@@ -3,7 +3,7 @@
  * Self-attention, self-attention along every axis of an array (axial attention), and positions along every axis. */
 #include "models/axial_parts.h"
 
-#include "attn/nn_axial.h"
+#include "nn/axial.h"
 #include "base/context.h"
 #include "nn/check.h"
 
@@ -44,12 +44,12 @@ static void self_attention_forward(const void *self, const attn__call *call)
 {
     const self_attention *s = self;
     attn_tensor *weights = NULL, **wanted = attn__wanted(call, "weights", &weights);
-    attn_tensor *x = attn__input(call, "x"), *kv = attn__input(call, "kv");
+    attn_tensor *x = attn__call_input(call, "x"), *kv = attn__call_input(call, "kv");
     kv = kv ? kv : x;
-    attn__output(call, "out",
+    attn__call_output(call, "out",
                  s->project ? attn_nn_self_attention_forward(&s->layer, call->tape, x, kv, wanted)
                             : attn_nn_multi_head_forward(&s->plain, call->tape, x, kv, kv, NULL, wanted));
-    attn__output(call, "weights", weights);
+    attn__call_output(call, "weights", weights);
 }
 
 static const attn_setting self_keys[] = {
@@ -112,7 +112,7 @@ static void axial_build(void *self, attn_nn_builder *builder, const attn_config 
 static void axial_forward(const void *self, const attn__call *call)
 {
     const axial *a = self;
-    attn_tensor *x = attn__input(call, "x"), *sum = NULL;
+    attn_tensor *x = attn__call_input(call, "x"), *sum = NULL;
     if (!x) {
         return;
     }
@@ -124,7 +124,7 @@ static void axial_forward(const void *self, const attn__call *call)
         sum = sum ? attn_add(call->tape, sum, y) : y;
         x = a->sum ? x : y;
     }
-    attn__output(call, "out", a->sum ? sum : x);
+    attn__call_output(call, "out", a->sum ? sum : x);
 }
 
 static const attn_setting axial_keys[] = {
@@ -173,7 +173,7 @@ static void positions_build(void *self, attn_nn_builder *builder, const attn_con
 
 static void positions_forward(const void *self, const attn__call *call)
 {
-    attn__output(call, "out", attn_nn_axial_positions_forward(self, call->tape, attn__input(call, "x")));
+    attn__call_output(call, "out", attn_nn_axial_positions_forward(self, call->tape, attn__call_input(call, "x")));
 }
 
 static const attn_setting positions_keys[] = {

@@ -4,7 +4,7 @@
 #ifndef ATTN_MODELS_AXIAL_PARTS_H
 #define ATTN_MODELS_AXIAL_PARTS_H
 
-#include "attn/nn_axial.h"
+#include "nn/axial.h"
 #include "models/model_keys.h"
 
 extern const char *const attn__resize_choices[];

@@ -5,6 +5,7 @@
 
 #include "base/context.h"
 #include "nn/named.h"
+#include "tensor/tape_state.h"
 
 #include <string.h>
 
@@ -124,7 +125,7 @@ static void forward(const void *self, const attn__call *call)
 {
     const axial_resnet *r = self;
     attn_tape *tape = call->tape;
-    attn_tensor *x = attn__input(call, "x");
+    attn_tensor *x = attn__call_input(call, "x");
     if (!attn__images_fit(tape, "axial-resnet", x, r->size, r->size, "")) {
         return;
     }
@@ -138,7 +139,7 @@ static void forward(const void *self, const attn__call *call)
     }
     if (x) {
         x = attn_reshape(tape, x, 3, (int64_t[]){attn_tensor_length(x, 0), attn_tensor_length(x, 1), -1});
-        attn__output(call, "logits", attn_nn_linear_forward(&r->fc, tape, attn_mean(tape, x, 2)));
+        attn__call_output(call, "logits", attn_nn_linear_forward(&r->fc, tape, attn_mean(tape, x, 2)));
     }
 }
 

@@ -13,6 +13,7 @@
 #include "base/context.h"
 #include "nn/named.h"
 #include "tensor/number.h"
+#include "tensor/tape_state.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -301,10 +302,10 @@ attn_tensor *attn_axial_transformer_bits(attn_model *model, attn_tape *tape, con
 static void forward(const void *self, const attn__call *call)
 {
     (void)self;
-    attn_tensor *x = attn__input(call, "image"), *slices = attn__input(call, "slices");
+    attn_tensor *x = attn__call_input(call, "image"), *slices = attn__call_input(call, "slices");
     if (x) {
-        attn__output(call, "logits",
-                     attn_axial_transformer_logits((attn_model *)(uintptr_t)call->model, call->tape, x, slices));
+        attn__call_output(call, "logits",
+                          attn_axial_transformer_logits((attn_model *)(uintptr_t)call->model, call->tape, x, slices));
     }
 }
 

@@ -4,6 +4,7 @@
 #include "models/model_keys.h"
 
 #include "nn/named.h"
+#include "tensor/parts.h"
 
 #define KEY_DROPOUT                                                                                                    \
     {                                                                                                                  \
@@ -37,15 +38,15 @@ static void key_content_build(void *self, attn_nn_builder *builder, const attn_c
 
 static void detr_forward(const void *self, const attn__call *call)
 {
-    attn_tensor *x_q = attn__input(call, "x_q"), *x_kv = attn__input(call, "x_kv");
-    attn_tensor *p_q = attn__input(call, "p_q"), *p_kv = attn__input(call, "p_kv");
-    attn__output(call, "out", attn_nn_detr_attention_forward(self, call->tape, x_q, x_kv, p_q, p_kv));
+    attn_tensor *x_q = attn__call_input(call, "x_q"), *x_kv = attn__call_input(call, "x_kv");
+    attn_tensor *p_q = attn__call_input(call, "p_q"), *p_kv = attn__call_input(call, "p_kv");
+    attn__call_output(call, "out", attn_nn_detr_attention_forward(self, call->tape, x_q, x_kv, p_q, p_kv));
 }
 
 static void key_content_forward(const void *self, const attn__call *call)
 {
-    attn__output(call, "out",
-                 attn_nn_detr_attention_forward(self, call->tape, attn__input(call, "x"), NULL, NULL, NULL));
+    attn__call_output(call, "out",
+                      attn_nn_detr_attention_forward(self, call->tape, attn__call_input(call, "x"), NULL, NULL, NULL));
 }
 
 static const attn_port detr_inputs[] = {
@@ -100,8 +101,8 @@ static void ffn_build(void *self, attn_nn_builder *builder, const attn_config *c
 static void ffn_forward(const void *self, const attn__call *call)
 {
     const ffn *f = self;
-    attn_tensor *x = attn__input(call, "x"), *y = attn_nn_ffn_forward(&f->layers, call->tape, x);
-    attn__output(call, "out",
+    attn_tensor *x = attn__call_input(call, "x"), *y = attn_nn_ffn_forward(&f->layers, call->tape, x);
+    attn__call_output(call, "out",
                  attn_add_layer_norm(call->tape, x, y, f->dropout, f->norm.weight, f->norm.bias, f->norm.eps));
 }
 

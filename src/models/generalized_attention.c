@@ -3,7 +3,7 @@
  * Generalized attention over images, its four factors switched on one by one. */
 #include "models/model_keys.h"
 
-#include "attn/nn_spatial.h"
+#include "nn/spatial.h"
 
 #include <string.h>
 
@@ -51,7 +51,8 @@ static void build(void *self, attn_nn_builder *builder, const attn_config *confi
 
 static void forward(const void *self, const attn__call *call)
 {
-    attn__output(call, "out", attn_nn_generalized_attention_forward(self, call->tape, attn__input(call, "x")));
+    attn__call_output(call, "out",
+                      attn_nn_generalized_attention_forward(self, call->tape, attn__call_input(call, "x")));
 }
 
 const attn__kind attn__kind_generalized_attention = {

@@ -3,7 +3,7 @@
  * Self-attention over images: global with relative positions, and in local windows. */
 #include "models/model_keys.h"
 
-#include "attn/nn_spatial.h"
+#include "nn/spatial.h"
 
 #include <string.h>
 
@@ -98,9 +98,9 @@ static void local_build(void *self, attn_nn_builder *builder, const attn_config 
 static void forward(const void *self, const attn__call *call)
 {
     attn_tensor *maps = NULL, **wanted = attn__wanted(call, "weights", &maps);
-    attn_tensor *x = attn__input(call, "x");
-    attn__output(call, "out", attn_nn_image_attention_forward(self, call->tape, x, wanted));
-    attn__output(call, "weights", maps);
+    attn_tensor *x = attn__call_input(call, "x");
+    attn__call_output(call, "out", attn_nn_image_attention_forward(self, call->tape, x, wanted));
+    attn__call_output(call, "weights", maps);
 }
 
 const attn__kind attn__kind_stand_alone_self_attention = {

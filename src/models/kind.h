@@ -7,8 +7,9 @@
 #define ATTN_MODELS_KIND_H
 
 #include "attn/models.h"
-#include "attn/nn.h"
-#include "attn/nn_msa.h"
+#include "nn/layers.h"
+#include "nn/msa.h"
+#include "models/decoding.h"
 
 /* One run of attn_model_forward. */
 typedef struct attn__call {
@@ -37,7 +38,7 @@ typedef struct attn__kind {
     size_t size; /* of the model's own struct */
     /* Fills the zeroed struct; errors stick in the builder's context. */
     void (*build)(void *self, attn_nn_builder *builder, const attn_config *config);
-    /* Errors stick; outputs are set with attn__output. */
+    /* Errors stick; outputs are set with attn__call_output. */
     void (*forward)(const void *self, const attn__call *call);
     const attn__seq2seq *seq2seq; /* NULL: none */
 } attn__kind;
@@ -91,9 +92,9 @@ const attn__kind *attn__kind_find(const char *name);
 
 /* The input `name`; of the model's float type, or I32 where the port says integer (converted where that loses
  * nothing).  NULL where an optional input is missing, or on failure. */
-attn_tensor *attn__input(const attn__call *call, const char *name);
+attn_tensor *attn__call_input(const attn__call *call, const char *name);
 /* Sets the output `name`. */
-void attn__output(const attn__call *call, const char *name, attn_tensor *tensor);
+void attn__call_output(const attn__call *call, const char *name, attn_tensor *tensor);
 /* `slot` if the caller requested the optional output `name`, else NULL. */
 attn_tensor **attn__wanted(const attn__call *call, const char *name, attn_tensor **slot);
 
@@ -104,5 +105,18 @@ attn_tensor *attn__block_end(attn_tape *tape, bool maps, attn_tensor *x);
 void attn__weights_add(attn_named_list *list, const char *part, int index, attn_tensor *weights);
 /* The weights "part.0", "part.1", ... of a list on top of each other, one new axis in front. */
 attn_tensor *attn__stack(attn_tape *tape, const attn_named_list *list, const char *part);
+
+/* Sets in `to` those keys of `from` that are the architecture's own: for config files that hold more.
+ * ATTN_ERROR_MEMORY. */
+attn_status attn_architecture_select(const attn_architecture *architecture, const attn_config *from, attn_config *to);
+
+/* ATTN_F32 or ATTN_F64. */
+attn_dtype attn_model_dtype(const attn_model *model);
+
+/* ATTN_PRECISION_DEFAULT for f64. */
+attn_precision attn_model_precision(const attn_model *model);
+
+/* How many architectures the registry has. */
+int attn_architecture_count(void);
 
 #endif

@@ -19,8 +19,9 @@ static void build(void *self, attn_nn_builder *builder, const attn_config *confi
 
 static void forward(const void *self, const attn__call *call)
 {
-    attn_nn_mask mask = {.valid_lens = attn__input(call, "valid_lens"), .fill = ((const masked_softmax *)self)->fill};
-    attn__output(call, "out", attn_nn_masked_softmax(call->tape, attn__input(call, "x"), &mask));
+    attn_nn_mask mask = {.valid_lens = attn__call_input(call, "valid_lens"),
+                         .fill = ((const masked_softmax *)self)->fill};
+    attn__call_output(call, "out", attn_nn_masked_softmax(call->tape, attn__call_input(call, "x"), &mask));
 }
 
 const attn__kind attn__kind_masked_softmax = {

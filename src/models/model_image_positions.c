@@ -3,8 +3,9 @@
  * DETR's positions of an image, as a map and as the sequence that attention's p_q and p_kv take. */
 #include "models/model_keys.h"
 
-#include "attn/nn_spatial.h"
+#include "nn/spatial.h"
 #include "base/context.h"
+#include "tensor/tape_state.h"
 
 static const attn_setting sine_keys[] = {
     {"num_pos_feats", ATTN_CONFIG_TYPE_INT, "64", 2, 1 << 20, NULL, "channels of each axis, even"},
@@ -35,16 +36,16 @@ static void give(const attn__call *call, attn_tensor *map)
     if (!map) {
         return;
     }
-    attn__output(call, "pos", attn_permute(call->tape, map, (int[]){0, 3, 1, 2}));
+    attn__call_output(call, "pos", attn_permute(call->tape, map, (int[]){0, 3, 1, 2}));
     if (attn__wanted(call, "sequence", &sequence)) {
         int64_t shape[3] = {attn_tensor_length(map, 0), -1, attn_tensor_length(map, 3)};
-        attn__output(call, "sequence", attn_reshape(call->tape, map, 3, shape));
+        attn__call_output(call, "sequence", attn_reshape(call->tape, map, 3, shape));
     }
 }
 
 static bool size_of(const attn__call *call, int64_t shape[3])
 {
-    attn_tensor *x = attn__input(call, "x");
+    attn_tensor *x = attn__call_input(call, "x");
     if (x && attn_tensor_rank(x) != 4) {
         attn__fail(attn_tape_context(call->tape), ATTN_ERROR_SHAPE, "positions: x (b,c,h,w) wanted, %d axes found",
                    attn_tensor_rank(x));
@@ -76,7 +77,7 @@ static void sine_build(void *self, attn_nn_builder *builder, const attn_config *
 
 static void sine_forward(const void *self, const attn__call *call)
 {
-    attn_tensor *mask = attn__input(call, "mask"), *padding = NULL;
+    attn_tensor *mask = attn__call_input(call, "mask"), *padding = NULL;
     int64_t shape[3];
     if (!size_of(call, shape)) {
         return;

@@ -43,9 +43,9 @@ static void build(void *self, attn_nn_builder *builder, const attn_config *confi
 static void forward(const void *self, const attn__call *call)
 {
     attn_tensor *map = NULL, **wanted = attn__wanted(call, "nl_map", &map);
-    attn_tensor *x = attn__input(call, "x");
-    attn__output(call, "out", attn_nn_non_local_forward(self, call->tape, x, wanted));
-    attn__output(call, "nl_map", map);
+    attn_tensor *x = attn__call_input(call, "x");
+    attn__call_output(call, "out", attn_nn_non_local_forward(self, call->tape, x, wanted));
+    attn__call_output(call, "nl_map", map);
 }
 
 const attn__kind attn__kind_non_local = {

@@ -28,7 +28,8 @@ static void build(void *self, attn_nn_builder *builder, const attn_config *confi
 
 static void forward(const void *self, const attn__call *call)
 {
-    attn__output(call, "out", attn_nn_position_sensitive_attention_forward(self, call->tape, attn__input(call, "x")));
+    attn__call_output(call, "out",
+                      attn_nn_position_sensitive_attention_forward(self, call->tape, attn__call_input(call, "x")));
 }
 
 const attn__kind attn__kind_position_sensitive_attention = {

@@ -10,6 +10,7 @@
 #include "base/context.h"
 #include "base/parallel.h"
 #include "tensor/number.h"
+#include "tensor/tape_state.h"
 
 #include <math.h>
 #include <string.h>

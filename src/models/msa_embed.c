@@ -4,6 +4,7 @@
 #include "models/msa_model.h"
 
 #include "base/context.h"
+#include "tensor/tape_state.h"
 
 #include <string.h>
 

@@ -21,7 +21,7 @@ static void rows_build(void *self, attn_nn_builder *builder, const attn_config *
 /* The padding mask turned round: one byte an entry, zero where there is padding. */
 static attn_tensor *kept(const attn__call *call)
 {
-    attn_tensor *padding = attn__input(call, "self_attn_padding_mask");
+    attn_tensor *padding = attn__call_input(call, "self_attn_padding_mask");
     if (!padding) {
         return NULL;
     }
@@ -36,17 +36,17 @@ static attn_tensor *kept(const attn__call *call)
 static void rows_forward(const void *self, const attn__call *call)
 {
     attn_tensor *weights = NULL, **wanted = attn__wanted(call, "attention", &weights);
-    attn_tensor *x = attn__input(call, "x"), *keep = kept(call);
-    attn__output(call, "out", attn_nn_msa_attention_rows(self, call->tape, x, keep, wanted));
-    attn__output(call, "attention", weights);
+    attn_tensor *x = attn__call_input(call, "x"), *keep = kept(call);
+    attn__call_output(call, "out", attn_nn_msa_attention_rows(self, call->tape, x, keep, wanted));
+    attn__call_output(call, "attention", weights);
 }
 
 static void columns_forward(const void *self, const attn__call *call)
 {
     attn_tensor *weights = NULL, **wanted = attn__wanted(call, "attention", &weights);
-    attn_tensor *x = attn__input(call, "x"), *keep = kept(call);
-    attn__output(call, "out", attn_nn_msa_attention_columns(self, call->tape, x, keep, wanted));
-    attn__output(call, "attention", weights);
+    attn_tensor *x = attn__call_input(call, "x"), *keep = kept(call);
+    attn__call_output(call, "out", attn_nn_msa_attention_columns(self, call->tape, x, keep, wanted));
+    attn__call_output(call, "attention", weights);
 }
 
 /* clang-format off */
@@ -117,10 +117,10 @@ static void axial_forward(const void *self, const attn__call *call)
 {
     attn_tensor *rows = NULL, **wanted_rows = attn__wanted(call, "row_attention", &rows);
     attn_tensor *columns = NULL, **wanted_columns = attn__wanted(call, "column_attention", &columns);
-    attn_tensor *x = attn__input(call, "x"), *keep = kept(call);
-    attn__output(call, "out", attn_nn_msa_layer_forward(self, call->tape, x, keep, wanted_rows, wanted_columns));
-    attn__output(call, "row_attention", rows);
-    attn__output(call, "column_attention", columns);
+    attn_tensor *x = attn__call_input(call, "x"), *keep = kept(call);
+    attn__call_output(call, "out", attn_nn_msa_layer_forward(self, call->tape, x, keep, wanted_rows, wanted_columns));
+    attn__call_output(call, "row_attention", rows);
+    attn__call_output(call, "column_attention", columns);
 }
 
 static const attn_setting axial_keys[] = {

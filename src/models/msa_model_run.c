@@ -7,6 +7,7 @@
 #include "base/context.h"
 #include "tensor/linear_part.h"
 #include "tensor/tensor.h"
+#include "tensor/tape_state.h"
 
 #include <string.h>
 

@@ -133,20 +133,20 @@ static void forward(const void *self, const attn__call *call)
         wishes.hidden[i] = every || (i == m->layers && wanted(call, "representations"));
     }
     attn__msa_results results;
-    bool done = attn__msa_run(m, call->tape, attn__input(call, "tokens"), &wishes, &results);
+    bool done = attn__msa_run(m, call->tape, attn__call_input(call, "tokens"), &wishes, &results);
     call->tape->examples = 0; /* the layers' activations are [R,C,B,D] */
     if (!done) {
         return;
     }
-    attn__output(call, "logits", results.logits);
-    attn__output(call, "contacts", results.contacts);
-    attn__output(call, "row_attentions", results.row_maps);
-    attn__output(call, "col_attentions", results.column_maps);
+    attn__call_output(call, "logits", results.logits);
+    attn__call_output(call, "contacts", results.contacts);
+    attn__call_output(call, "row_attentions", results.row_maps);
+    attn__call_output(call, "col_attentions", results.column_maps);
     if (wishes.hidden[m->layers]) {
-        attn__output(call, "representations", results.hidden[m->layers]);
+        attn__call_output(call, "representations", results.hidden[m->layers]);
     }
     if (every) {
-        attn__output(call, "hidden", all_hidden(m, call->tape, &results));
+        attn__call_output(call, "hidden", all_hidden(m, call->tape, &results));
     }
 }
 

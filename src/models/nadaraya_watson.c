@@ -6,6 +6,7 @@
 
 #include "base/context.h"
 #include "tensor/number.h"
+#include "tensor/tape_state.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -162,7 +163,8 @@ static attn_tensor *in_widths(attn_tape *tape, const regression *r, attn_tensor 
 static void forward(const void *self, const attn__call *call)
 {
     const regression *r = self;
-    attn_tensor *x = attn__input(call, "x_train"), *y = attn__input(call, "y_train"), *at = attn__input(call, "x_val");
+    attn_tensor *x = attn__call_input(call, "x_train"), *y = attn__call_input(call, "y_train"),
+                *at = attn__call_input(call, "x_val");
     y = y && r->classify ? one_hot(call, r, y) : y;
     attn_tensor *weights = NULL;
     int64_t d = columns(call, x, "x_train"), c = columns(call, y, "y_train"), d_val = columns(call, at, "x_val");
@@ -195,8 +197,8 @@ static void forward(const void *self, const attn__call *call)
     a.problem.dtype = attn_tensor_dtype(at);
     attn_tensor *all = a.v.tensor && places && asked ? attn_attend(call->tape, &a) : NULL;
     attn_tensor *estimate = treat_empty(call, r, all ? attn_slice(call->tape, all, 1, 0, c) : NULL, all);
-    attn__output(call, "y_hat", attn_tensor_rank(y) == 1 ? attn_reshape(call->tape, estimate, 1, &val) : estimate);
-    attn__output(call, "weights", weights);
+    attn__call_output(call, "y_hat", attn_tensor_rank(y) == 1 ? attn_reshape(call->tape, estimate, 1, &val) : estimate);
+    attn__call_output(call, "weights", weights);
 }
 
 const attn__kind attn__kind_nadaraya_watson = {

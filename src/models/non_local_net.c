@@ -78,7 +78,7 @@ static void forward(const void *self, const attn__call *call)
     static const char *const names[] = {"nl_map_1", "nl_map_2"};
     const network *n = self;
     attn_tape *tape = call->tape;
-    attn_tensor *x = attn__input(call, "x");
+    attn_tensor *x = attn__call_input(call, "x");
     if (!attn__images_fit(tape, "non-local-net", x, n->size, n->size, "")) {
         return;
     }
@@ -88,14 +88,14 @@ static void forward(const void *self, const attn__call *call)
         x = attn_max_pool(tape, attn_activate(tape, x, ATTN_ACTIVATION_RELU), 2, (int64_t[]){2, 2}, NULL, NULL);
         if (x && i < STAGES - 1) {
             x = attn_nn_non_local_forward(&n->block[i], tape, x, attn__wanted(call, names[i], &map));
-            attn__output(call, names[i], map);
+            attn__call_output(call, names[i], map);
         }
     }
     if (x) {
         const int64_t *shape = attn_tensor_shape(x);
         x = attn_reshape(tape, x, 2, (int64_t[]){shape[0], shape[1] * shape[2] * shape[3]});
         x = attn_linear(tape, x, n->fc[0].weight, n->fc[0].bias, ATTN_ACTIVATION_RELU);
-        attn__output(call, "logits", attn_nn_linear_forward(&n->fc[1], tape, attn_dropout(tape, x, n->dropout)));
+        attn__call_output(call, "logits", attn_nn_linear_forward(&n->fc[1], tape, attn_dropout(tape, x, n->dropout)));
     }
 }
 

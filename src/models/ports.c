@@ -4,6 +4,7 @@
 #include "models/kind.h"
 
 #include "base/context.h"
+#include "tensor/tape_state.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -75,7 +76,7 @@ static attn_tensor *as_reals(const attn__call *call, const char *name, attn_tens
     return attn_cast(call->tape, x, call->model->dtype);
 }
 
-attn_tensor *attn__input(const attn__call *call, const char *name)
+attn_tensor *attn__call_input(const attn__call *call, const char *name)
 {
     const attn_architecture *a = &call->model->kind->about;
     const attn_port *port = find_port(a->inputs, a->ninputs, name);
@@ -100,7 +101,7 @@ static attn_named *find_item(const attn_named_list *list, const char *name)
     return NULL;
 }
 
-void attn__output(const attn__call *call, const char *name, attn_tensor *tensor)
+void attn__call_output(const attn__call *call, const char *name, attn_tensor *tensor)
 {
     attn_named *item = find_item(call->outputs, name);
     if (!tensor) {

@@ -19,7 +19,7 @@ static void build(void *self, attn_nn_builder *builder, const attn_config *confi
 
 static void forward(const void *self, const attn__call *call)
 {
-    attn__output(call, "out", attn_nn_positional_forward(self, call->tape, attn__input(call, "x"), 0));
+    attn__call_output(call, "out", attn_nn_positional_forward(self, call->tape, attn__call_input(call, "x"), 0));
 }
 
 const attn__kind attn__kind_positional_encoding = {

@@ -9,6 +9,7 @@
 
 #include "base/context.h"
 #include "nn/named.h"
+#include "tensor/tape_state.h"
 
 #include <stdlib.h>
 
@@ -219,7 +220,7 @@ static void forward(const void *self, const attn__call *call)
     const resnet *r = self;
     attn_tape *tape = call->tape;
     attn_named_list maps = {.context = attn_tape_context(tape)};
-    attn_tensor *x = stem_forward(r, tape, attn__input(call, "x"));
+    attn_tensor *x = stem_forward(r, tape, attn__call_input(call, "x"));
     for (int s = 0; s < STAGES; s++) {
         for (int i = 0; i < r->blocks[s]; i++) {
             int grid = s > 0 && i == 0 ? s - 1 : s;
@@ -233,12 +234,12 @@ static void forward(const void *self, const attn__call *call)
     for (int s = 0; x && s < STAGES; s++) {
         attn_tensor *slot = NULL, *windows = attn__stack(tape, &maps, names[s]);
         const bool none = !windows && attn__wanted(call, names[s], &slot);
-        attn__output(call, names[s], none ? no_windows(r, tape, x) : windows);
+        attn__call_output(call, names[s], none ? no_windows(r, tape, x) : windows);
     }
     attn_named_clear(&maps);
     if (x) {
         x = attn_reshape(tape, x, 3, (int64_t[]){attn_tensor_length(x, 0), attn_tensor_length(x, 1), -1});
-        attn__output(call, "logits", attn_nn_linear_forward(&r->dense, tape, attn_mean(tape, x, 2)));
+        attn__call_output(call, "logits", attn_nn_linear_forward(&r->dense, tape, attn_mean(tape, x, 2)));
     }
 }
 

@@ -4,6 +4,7 @@
 #include "models/seq2seq.h"
 
 #include "base/context.h"
+#include "tensor/tape_state.h"
 
 #include <inttypes.h>
 #include <string.h>
@@ -123,8 +124,8 @@ void attn__seq2seq_run(const void *self, const attn__call *call)
     static const char *const parts[] = {"encoder", "decoder", "cross"};
     attn_context *context = attn_tape_context(call->tape);
     attn_named_list maps = {.context = context};
-    attn_tensor *src = attn__input(call, "tokens"), *lens = attn__input(call, "valid_lens");
-    attn_tensor *tgt = attn__input(call, "tgt_tokens"), *slot;
+    attn_tensor *src = attn__call_input(call, "tokens"), *lens = attn__call_input(call, "valid_lens");
+    attn_tensor *tgt = attn__call_input(call, "tgt_tokens"), *slot;
     bool wanted = false;
     for (int i = 1; i < 4; i++) {
         wanted = wanted || attn__wanted(call, attn__seq2seq_outputs[i].name, &slot);
@@ -133,10 +134,10 @@ void attn__seq2seq_run(const void *self, const attn__call *call)
         return;
     }
     attn_seq2seq_options options = {.weights = wanted ? &maps : NULL};
-    attn__output(call, "logits", call->model->kind->seq2seq->forward(self, call->tape, src, lens, tgt, &options));
+    attn__call_output(call, "logits", call->model->kind->seq2seq->forward(self, call->tape, src, lens, tgt, &options));
     for (int i = 0; i < 3; i++) {
         if (attn__wanted(call, attn__seq2seq_outputs[i + 1].name, &slot)) {
-            attn__output(call, attn__seq2seq_outputs[i + 1].name, attn__stack(call->tape, &maps, parts[i]));
+            attn__call_output(call, attn__seq2seq_outputs[i + 1].name, attn__stack(call->tape, &maps, parts[i]));
         }
     }
     attn_named_clear(&maps);

@@ -6,7 +6,7 @@
 #define ATTN_MODELS_SHORTLIST_H
 
 #include "attn/models.h"
-#include "attn/nn.h"
+#include "nn/layers.h"
 
 typedef struct attn__shortlist {
     attn_context *context;

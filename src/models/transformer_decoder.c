@@ -101,14 +101,14 @@ static void forward(const void *self, const attn__call *call)
     bool own = attn__wanted(call, "self_weights", &slot) != NULL;
     bool cross = attn__wanted(call, "cross_weights", &slot) != NULL;
     attn_seq2seq_options options = {.weights = own || cross ? &maps : NULL};
-    attn_tensor *tokens = attn__input(call, "tokens"), *encoded = attn__input(call, "enc_outputs");
-    attn_tensor *lens = attn__input(call, "valid_lens");
-    attn__output(call, "logits", attn__transformer_decode(self, call->tape, tokens, encoded, lens, &options));
+    attn_tensor *tokens = attn__call_input(call, "tokens"), *encoded = attn__call_input(call, "enc_outputs");
+    attn_tensor *lens = attn__call_input(call, "valid_lens");
+    attn__call_output(call, "logits", attn__transformer_decode(self, call->tape, tokens, encoded, lens, &options));
     if (own) {
-        attn__output(call, "self_weights", attn__stack(call->tape, &maps, "decoder"));
+        attn__call_output(call, "self_weights", attn__stack(call->tape, &maps, "decoder"));
     }
     if (cross) {
-        attn__output(call, "cross_weights", attn__stack(call->tape, &maps, "cross"));
+        attn__call_output(call, "cross_weights", attn__stack(call->tape, &maps, "cross"));
     }
     attn_named_clear(&maps);
 }

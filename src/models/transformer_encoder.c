@@ -6,6 +6,7 @@
 #include "base/context.h"
 #include "nn/block.h"
 #include "nn/named.h"
+#include "tensor/tape_state.h"
 
 void attn__transformer_encoder_build(attn__transformer_encoder *encoder, attn_nn_builder *builder,
                                      const attn_config *config, int64_t vocabulary, bool bias)
@@ -139,14 +140,14 @@ static void heads_forward(const encoder_model *m, const attn__call *call, attn_t
     }
     attn_tensor *first = pooled || logits ? pool(m, call->tape, out) : NULL;
     if (pooled) {
-        attn__output(call, "pooled", first);
+        attn__call_output(call, "pooled", first);
     }
     if (logits) {
-        attn__output(call, "logits", attn_nn_linear_forward(&m->classifier, call->tape, first));
+        attn__call_output(call, "logits", attn_nn_linear_forward(&m->classifier, call->tape, first));
     }
     if (attn__wanted(call, "token_logits", &slot)) {
         if (m->dense.weight) {
-            attn__output(call, "token_logits", guess_tokens(m, call->tape, out));
+            attn__call_output(call, "token_logits", guess_tokens(m, call->tape, out));
         } else {
             attn__fail(attn_tape_context(call->tape), ATTN_ERROR_ARGUMENT,
                        "transformer-encoder: masked_head is false: no token_logits");
@@ -158,8 +159,8 @@ static void forward(const void *self, const attn__call *call)
 {
     const encoder_model *m = self;
     attn_named_list maps = {.context = attn_tape_context(call->tape)};
-    attn_tensor *tokens = attn__input(call, "tokens"), *lens = attn__input(call, "valid_lens"), *slot;
-    attn_tensor *segments = attn__input(call, "segments");
+    attn_tensor *tokens = attn__call_input(call, "tokens"), *lens = attn__call_input(call, "valid_lens"), *slot;
+    attn_tensor *segments = attn__call_input(call, "segments");
     bool wanted = attn__wanted(call, "weights", &slot) != NULL;
     if (segments && !m->encoder.front.segments.weight) {
         attn__fail(attn_tape_context(call->tape), ATTN_ERROR_ARGUMENT,
@@ -168,9 +169,9 @@ static void forward(const void *self, const attn__call *call)
     }
     attn_tensor *out =
         attn__transformer_encode_segments(&m->encoder, call->tape, tokens, segments, lens, wanted ? &maps : NULL);
-    attn__output(call, "out", out);
+    attn__call_output(call, "out", out);
     if (wanted) {
-        attn__output(call, "weights", attn__stack(call->tape, &maps, "encoder"));
+        attn__call_output(call, "weights", attn__stack(call->tape, &maps, "encoder"));
     }
     heads_forward(m, call, out);
     attn_named_clear(&maps);

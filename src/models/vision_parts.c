@@ -4,6 +4,7 @@
 #include "models/vision_parts.h"
 
 #include "base/context.h"
+#include "tensor/tape_state.h"
 
 #include <stdio.h>
 

@@ -4,7 +4,7 @@
 #ifndef ATTN_MODELS_VISION_PARTS_H
 #define ATTN_MODELS_VISION_PARTS_H
 
-#include "attn/nn_spatial.h"
+#include "nn/spatial.h"
 #include "models/model_keys.h"
 
 /* Whether x is there and, if it has four axes, shows size x size pixels; else notes ATTN_ERROR_SHAPE, with `remedy`

@@ -5,6 +5,7 @@
 
 #include "base/context.h"
 #include "nn/named.h"
+#include "tensor/tape_state.h"
 
 #include <string.h>
 
@@ -163,7 +164,7 @@ static void forward(const void *self, const attn__call *call)
     const vit *v = self;
     attn_tape *tape = call->tape;
     attn_named_list maps = {.context = attn_tape_context(tape)};
-    attn_tensor *wanted = NULL, *y = embed(v, tape, attn__input(call, "x"));
+    attn_tensor *wanted = NULL, *y = embed(v, tape, attn__call_input(call, "x"));
     bool keep = attn__wanted(call, "weights", &wanted) != NULL;
     for (int i = 0; y && i < v->blocks; i++) {
         attn_tensor *map = NULL;
@@ -175,10 +176,10 @@ static void forward(const void *self, const attn__call *call)
         y = attn_reshape(tape, attn_slice(tape, y, 1, 0, 1), 2,
                          (int64_t[]){attn_tensor_length(y, 0), attn_tensor_length(y, 2)});
         y = attn_nn_layer_norm_forward(&v->norm, tape, y);
-        attn__output(call, "logits", attn_nn_linear_forward(&v->head, tape, y));
+        attn__call_output(call, "logits", attn_nn_linear_forward(&v->head, tape, y));
     }
     if (keep && y) {
-        attn__output(call, "weights", attn__stack(tape, &maps, "weights"));
+        attn__call_output(call, "weights", attn__stack(tape, &maps, "weights"));
     }
     attn_named_clear(&maps);
 }

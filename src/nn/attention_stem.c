@@ -5,9 +5,10 @@
  * block, as a convolution's weights do, by a mixture of few matrices. */
 #include "nn/check.h"
 
-#include "attn/nn_spatial.h"
+#include "nn/spatial.h"
 #include "base/context.h"
 #include "nn/named.h"
+#include "tensor/tape_state.h"
 
 #include <math.h>
 

@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: MIT
  *
  * Blocks of the axial transformer, whole or one position at a time. */
-#include "attn/nn_axial.h"
+#include "nn/axial.h"
 
 #include "base/context.h"
 #include "nn/named.h"
 #include "tensor/number.h"
+#include "tensor/tape_state.h"
 
 #include <string.h>
 

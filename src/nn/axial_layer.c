@@ -15,6 +15,7 @@
 #include "nn/named.h"
 #include "tensor/linear_part.h"
 #include "tensor/op.h"
+#include "tensor/tape_state.h"
 
 #include <string.h>
 

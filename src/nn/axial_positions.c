@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: MIT
  *
  * Positions as a sum of one learned vector for each axis. */
-#include "attn/nn_axial.h"
+#include "nn/axial.h"
 
 #include "base/context.h"
 #include "nn/check.h"
+#include "tensor/tape_state.h"
 
 #include <inttypes.h>
 #include <stdio.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
  * Batch normalization with its parameters and running statistics. */
-#include "attn/nn_spatial.h"
+#include "nn/spatial.h"
 
 void attn_nn_batch_norm_init(attn_nn_batch_norm *layer, attn_nn_builder *builder, int64_t channels, bool zero)
 {

@@ -4,7 +4,7 @@
 #ifndef ATTN_NN_BLOCK_H
 #define ATTN_NN_BLOCK_H
 
-#include "attn/nn.h"
+#include "nn/layers.h"
 
 void attn__nn_attention_part(attn_nn_multi_head *layer, attn_nn_builder *builder, const char *name,
                              const attn_nn_block_options *options);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
  * Normalization over channels that precede space. */
-#include "attn/nn_axial.h"
+#include "nn/axial.h"
 
 void attn_nn_channel_norm_init(attn_nn_channel_norm *layer, attn_nn_builder *builder, int64_t channels, double eps)
 {

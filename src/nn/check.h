@@ -4,7 +4,7 @@
 #ifndef ATTN_NN_CHECK_H
 #define ATTN_NN_CHECK_H
 
-#include "attn/nn.h"
+#include "nn/layers.h"
 
 /* Whether `x` is there and has this rank; notes ATTN_ERROR_SHAPE, naming `what`, where the rank is another.  A NULL x
  * is an error that was noted before. */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
  * Convolution with its parameters. */
-#include "attn/nn_spatial.h"
+#include "nn/spatial.h"
 
 #include "base/context.h"
 

@@ -6,6 +6,7 @@
 #include "nn/check.h"
 
 #include "base/context.h"
+#include "tensor/tape_state.h"
 
 attn_tensor *attn_nn_masked_softmax(attn_tape *tape, attn_tensor *x, const attn_nn_mask *mask)
 {

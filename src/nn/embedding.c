@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
  * A row of a table for each id. */
-#include "attn/nn.h"
+#include "nn/layers.h"
 
 #include "tensor/tensor.h"
 

@@ -7,7 +7,7 @@
  * against the second half, which the tables serve alone. */
 #include "nn/check.h"
 
-#include "attn/nn_spatial.h"
+#include "nn/spatial.h"
 #include "base/context.h"
 #include "nn/named.h"
 #include "tensor/number.h"

@@ -5,7 +5,7 @@
 #ifndef ATTN_NN_GUIDED_H
 #define ATTN_NN_GUIDED_H
 
-#include "attn/nn.h"
+#include "nn/layers.h"
 
 /* The weights of an attention with one dim of keys, one of values and `weights_shape` filled in.  NULL on error. */
 attn_tensor *attn__nn_weigh(attn_tape *tape, const attn_attention *attention);

@@ -5,9 +5,10 @@
  * an array of scores are built. */
 #include "nn/check.h"
 
-#include "attn/nn_spatial.h"
+#include "nn/spatial.h"
 #include "base/context.h"
 #include "nn/named.h"
+#include "tensor/tape_state.h"
 
 #include <math.h>
 

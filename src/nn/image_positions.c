@@ -4,9 +4,10 @@
  * Mind the order: the sines put the row first, the learned ones the column; both are DETR's. */
 #include "nn/check.h"
 
-#include "attn/nn_spatial.h"
+#include "nn/spatial.h"
 #include "base/context.h"
 #include "tensor/number.h"
+#include "tensor/tape_state.h"
 
 #include <math.h>
 

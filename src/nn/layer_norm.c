@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: MIT
  *
  * Layer normalization (Ba et al. 2016, arXiv:1607.06450), alone and behind a residual connection. */
-#include "attn/nn.h"
+#include "nn/layers.h"
 
 #include "nn/named.h"
+#include "tensor/parts.h"
 
 void attn_nn_layer_norm_init(attn_nn_layer_norm *layer, attn_nn_builder *builder, int64_t dim, double eps)
 {

@@ -3,7 +3,7 @@
 #ifndef ATTN_NN_LINEAR_WEIGHT_H
 #define ATTN_NN_LINEAR_WEIGHT_H
 
-#include "attn/nn.h"
+#include "nn/layers.h"
 
 /* The parameter "weight" [out,in] of a linear layer; it has no memory if the builder is blank and `waits`.  NULL on the
  * same errors as attn_nn_parameter. */

@@ -9,6 +9,7 @@
 #include "nn/named.h"
 #include "tensor/number.h"
 #include "tensor/op.h"
+#include "tensor/tape_state.h"
 
 #include <math.h>
 #include <string.h>

@@ -4,7 +4,7 @@
 #ifndef ATTN_NN_MSA_ATTENTION_H
 #define ATTN_NN_MSA_ATTENTION_H
 
-#include "attn/nn_msa.h"
+#include "nn/msa.h"
 #include "nn/token_parts.h"
 
 typedef struct attn__head_range {

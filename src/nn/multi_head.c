@@ -7,6 +7,7 @@
 
 #include "base/context.h"
 #include "nn/named.h"
+#include "tensor/tape_state.h"
 
 static void project_init(attn_nn_linear *linear, attn_nn_builder *builder, const char *name, int64_t in, int64_t out,
                          bool bias)

@@ -5,8 +5,8 @@
 #ifndef ATTN_NN_NAMED_H
 #define ATTN_NN_NAMED_H
 
-#include "attn/nn.h"
-#include "attn/nn_spatial.h"
+#include "nn/layers.h"
+#include "nn/spatial.h"
 
 void attn__nn_linear_named(attn_nn_linear *layer, attn_nn_builder *builder, const char *name, int64_t in, int64_t out,
                            bool bias);

@@ -2,7 +2,7 @@
  *
  * Non-local blocks.  The convolutions leave channels in front of space, [B,C,N]; the engine's strides take that as it
  * is, for keys, values and result. */
-#include "attn/nn_spatial.h"
+#include "nn/spatial.h"
 #include "base/context.h"
 #include "nn/named.h"
 

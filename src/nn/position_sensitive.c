@@ -5,10 +5,11 @@
  * scores are there as an array.  A line is at most a quarter of a picture's side, which keeps that array small. */
 #include "nn/check.h"
 
-#include "attn/nn_spatial.h"
+#include "nn/spatial.h"
 #include "base/context.h"
 #include "nn/named.h"
 #include "tensor/number.h"
+#include "tensor/tape_state.h"
 
 #include <math.h>
 

@@ -5,6 +5,7 @@
 
 #include "base/context.h"
 #include "tensor/number.h"
+#include "tensor/tape_state.h"
 
 #include <inttypes.h>
 #include <math.h>

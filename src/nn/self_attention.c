@@ -7,6 +7,8 @@
 
 #include "base/context.h"
 #include "nn/named.h"
+#include "tensor/parts.h"
+#include "tensor/tape_state.h"
 
 #include <string.h>
 

@@ -5,7 +5,7 @@
 #ifndef ATTN_NN_TOKEN_PARTS_H
 #define ATTN_NN_TOKEN_PARTS_H
 
-#include "attn/nn.h"
+#include "nn/layers.h"
 #include "tensor/linear_part.h"
 
 /* Tokens x [...,D], normalized as they are read; products of numbers rounded to bf16 if requested. */

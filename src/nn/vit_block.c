@@ -3,9 +3,10 @@
  * Parts of a Vision Transformer: patches of an image, and blocks with their norms in front. */
 #include "nn/check.h"
 
-#include "attn/nn_spatial.h"
+#include "nn/spatial.h"
 #include "base/context.h"
 #include "nn/named.h"
+#include "tensor/tape_state.h"
 
 void attn_nn_vit_block_init(attn_nn_vit_block *block, attn_nn_builder *builder,
                             const attn_nn_vit_block_options *options)

@@ -3,6 +3,7 @@
 #include "tensor/all_reduce.h"
 #include "tensor/op.h"
 #include "tensor/tape.h"
+#include "tensor/parts.h"
 
 #include <string.h>
 

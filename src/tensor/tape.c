@@ -3,6 +3,7 @@
 #include "tensor/tape.h"
 
 #include "tensor/compute_in.h"
+#include "tensor/tape_state.h"
 
 #include <string.h>
 

@@ -8,6 +8,7 @@
 #include "attn/tensor.h"
 #include "base/context.h"
 #include "tensor/storage.h"
+#include "tensor/tape_state.h"
 
 /* Linear layers that read the weight w read w + scale B A instead, without ever making it. */
 typedef struct attn__low_rank {
@@ -135,5 +136,7 @@ const char *attn__shape_text(const attn_tensor *tensor, char text[ATTN__SHAPE_TE
 void *attn__tape_take(attn_tape *tape, size_t size);
 /* A handle of the tape without data. */
 attn_tensor *attn__handle_take(attn_tape *tape);
+
+void attn_tensor_zero_grad(attn_tensor *tensor); /* to zero; the memory stays */
 
 #endif

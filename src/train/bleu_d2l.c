@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT
  * BLEU of one sentence, as Dive into Deep Learning defines it. */
 #include "attn/train.h"
+#include "train/bleu.h"
 
 #include <math.h>
 #include <string.h>

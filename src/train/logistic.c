@@ -8,6 +8,7 @@
 #include "attn/train.h"
 
 #include "base/context.h"
+#include "train/logistic.h"
 
 #include <math.h>
 #include <string.h>

@@ -13,6 +13,7 @@
 #include "tensor/all_reduce.h"
 #include "tensor/number.h"
 #include "train/optimizer.h"
+#include "train/loop.h"
 
 #include <math.h>
 #include <stdio.h>

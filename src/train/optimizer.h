@@ -13,4 +13,8 @@
 attn_status attn__optimizer_step_shared(attn_optimizer *optimizer, attn__all_reduce *all_reduce, double rate,
                                         double *norm);
 
+/* The parameter that comes i-th in the list is trained at `factor` times the rate of each step; 1 at first.  Not where
+ * ranks take a step together. */
+void attn_optimizer_set_factor(attn_optimizer *optimizer, int64_t i, double factor);
+
 #endif

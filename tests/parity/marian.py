@@ -9,7 +9,6 @@ all four hypotheses of these.
 Needs transformers, sentencepiece and PyTorch; prints so and exits with 77 if they are missing.
 """
 import argparse
-import ctypes
 import gzip
 import json
 import os
@@ -86,34 +85,18 @@ def make_model(size, folder, safe):
     return model
 
 
-class Library:
-    """The library's source vocabulary, through its shared library."""
-
-    def __init__(self, folder):
-        self.lib = lib = ctypes.CDLL(os.path.join(BUILD, "libattn.so"))
-        lib.attn_translator_vocab.restype = ctypes.c_void_p
-        lib.attn_context_error.restype = ctypes.c_char_p
-        self.context, self.translator = ctypes.c_void_p(), ctypes.c_void_p()
-        assert lib.attn_context_create(ctypes.byref(self.context), None) == 0
-        status = lib.attn_translator_load(ctypes.byref(self.translator), self.context, folder.encode(), None)
-        assert status == 0, lib.attn_context_error(self.context)
-        self.vocab = ctypes.c_void_p(lib.attn_translator_vocab(self.translator, 0))
-        self.ids = (ctypes.c_int32 * 65536)()
-
-    def encode(self, text):
-        class Options(ctypes.Structure):
-            _fields_ = [("compat", ctypes.c_int), ("steps", ctypes.c_int64)]
-        n = ctypes.c_int64()
-        status = self.lib.attn_vocab_encode(self.vocab, text.encode(), ctypes.byref(Options(0, 65536)), self.ids,
-                                            ctypes.c_int64(65536), ctypes.byref(n), None)
-        assert status == 0, self.lib.attn_context_error(self.context)
-        return list(self.ids[:n.value])
+def tokens_of(folder, lines):
+    """The ids of the library's source vocabulary for each line."""
+    tool = os.path.join(BUILD, "tests", "parity_tool")
+    done = subprocess.run([tool, "--tokens", folder], input="".join(line + "\n" for line in lines), text=True, check=True,
+                          stdout=subprocess.PIPE, encoding="utf-8")
+    return [[int(word) for word in line.split()] for line in done.stdout.split("\n")[:-1]]
 
 
 def compare_tokens(folder, tokenizer, lines):
-    library, wrong = Library(folder), 0
-    for line in lines:
-        wanted, found = tokenizer(line).input_ids, library.encode(line)
+    wrong = 0
+    for line, found in zip(lines, tokens_of(folder, lines), strict=True):
+        wanted = tokenizer(line).input_ids
         if wanted != found:
             wrong += 1
             if wrong <= 5:

@@ -3,6 +3,8 @@
 
 #include "base/rng.h"
 #include "support/cmocka.h"
+#include "attn/tensor.h"
+#include "tensor/tensor.h"
 
 #include <math.h>
 

@@ -2,6 +2,8 @@
 #include "support/hostile.h"
 
 #include "base/rng.h"
+#include "attn/tensor.h"
+#include "tensor/tape_state.h"
 
 #include <inttypes.h>
 #include <stdio.h>

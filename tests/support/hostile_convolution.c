@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 #include "support/hostile.h"
+#include "attn/tensor.h"
 
 #include <math.h>
 #include <stdlib.h>

@@ -2,6 +2,7 @@
 #include "support/tensors.h"
 
 #include "base/rng.h"
+#include "attn/tensor.h"
 
 #include <math.h>
 #include <stdlib.h>

@@ -3,6 +3,7 @@
 #include "tensor/op.h"
 
 #include "tensor/dropout.h"
+#include "tensor/tape_state.h"
 
 bool attn__dropout_accepts(attn_tape *tape, const char *op, double p)
 {

@@ -5,6 +5,7 @@
  * be found again, (y - b) / g, wherever no gain is zero or small compared to its bias; else they are kept. */
 #include "tensor/dropout.h"
 #include "tensor/op.h"
+#include "tensor/parts.h"
 
 #include <math.h>
 

@@ -3,6 +3,7 @@
 #include "tensor/matrix_product.h"
 #include "tensor/op.h"
 #include "tensor/packed_weights.h"
+#include "tensor/parts.h"
 
 #include <string.h>
 

@@ -9,6 +9,7 @@
 #include "tensor/spatial.h"
 #include "tensor/op.h"
 #include "tensor/packed_weights.h"
+#include "tensor/parts.h"
 
 #include <string.h>
 

@@ -8,6 +8,7 @@
  * before each branch is all that has to be stored for it to drop the same elements. */
 #include "tensor/op.h"
 #include "tensor/tape.h"
+#include "tensor/parts.h"
 
 #include <string.h>
 

@@ -2,6 +2,7 @@
  * Cross-entropy of attention weights with target weights (Chen et al. 2016, Guided alignment training for topic-aware
  * neural machine translation).  Most target weights are 0, and cost nothing. */
 #include "tensor/op.h"
+#include "tensor/parts.h"
 
 #include <math.h>
 #include <string.h>

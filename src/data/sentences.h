@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * data.h - sentences as training data: text preparation, pairs, splits, vocabularies, ids and batches.
+ * sentences.h - sentences as training data: text preparation, pairs, splits, vocabularies, ids and batches.
  *
  * Readers take (text, length, name), so that bytes may come from anywhere; attn_file_read of io.h gives them
  * from a file, plain or gzip.  From a file of sentence pairs to batches:
@@ -30,14 +30,10 @@
  * Objects are not changed by reading them, from any number of threads, except attn_batches (one thread).
  * Texts are UTF-8.
  */
-#ifndef ATTN_DATA_H
-#define ATTN_DATA_H
+#ifndef ATTN_DATA_SENTENCES_H
+#define ATTN_DATA_SENTENCES_H
 
 #include "attn/attn.h"
-
-#ifdef __cplusplus
-extern "C" {
-#endif
 
 typedef enum attn_compat { ATTN_COMPAT_NONE = 0, ATTN_COMPAT_D2L } attn_compat;
 
@@ -48,15 +44,15 @@ typedef enum attn_compat { ATTN_COMPAT_NONE = 0, ATTN_COMPAT_D2L } attn_compat;
  * is between two digits; runs of spaces become one, none at the ends.  Writes to `out`, cut to `size` bytes with its
  * final 0 (2 * length + 1 always suffice); `needed` (may be NULL) gets the length that it would have had.  `out` may be
  * NULL if `size` is 0.  ATTN_ERROR_FORMAT: invalid UTF-8, the error says at which byte. */
-ATTN_API attn_status attn_text_normalize(attn_context *context, const char *text, size_t length, attn_compat compat,
-                                         char *out, size_t size, size_t *needed);
+attn_status attn_text_normalize(attn_context *context, const char *text, size_t length, attn_compat compat, char *out,
+                                size_t size, size_t *needed);
 /* Steps through the words of a text (anything between spaces): *word and *length get the next one, *text moves
  * behind it.  False at the end. */
-ATTN_API bool attn_text_word(const char **text, const char **word, size_t *length);
+bool attn_text_word(const char **text, const char **word, size_t *length);
 /* Tokens joined by spaces as a reader wants them: no space before , . ! ? ; : (with `space_before_high_marks`,
  * as French has it, the one before ! ? ; : stays).  Buffer as in attn_text_normalize; returns the length
  * needed. */
-ATTN_API size_t attn_text_detokenize(const char *text, bool space_before_high_marks, char *out, size_t size);
+size_t attn_text_detokenize(const char *text, bool space_before_high_marks, char *out, size_t size);
 
 /* ----------------------------------------------------------------------------------------------- pairs */
 
@@ -93,11 +89,11 @@ typedef struct attn_pairs_options {
  * a line is dropped, a byte order mark at the start too.  `options` may be NULL; `text` is not needed later.
  * ATTN_ERROR_FORMAT: nothing but empty lines, a line without a tab, with an empty side, too long, or with invalid
  * UTF-8; the error says `name:line:` and, for UTF-8, the byte of the line.  ATTN_ERROR_MEMORY. */
-ATTN_API attn_status attn_pairs_parse(attn_pairs **pairs, attn_context *context, const char *text, size_t size,
-                                      const char *name, const attn_pairs_options *options);
-ATTN_API void attn_pairs_destroy(attn_pairs *pairs); /* NULL is allowed */
-ATTN_API int64_t attn_pairs_size(const attn_pairs *pairs);
-ATTN_API attn_pair attn_pairs_get(const attn_pairs *pairs, int64_t i); /* 0 <= i < size; lives as long as pairs */
+attn_status attn_pairs_parse(attn_pairs **pairs, attn_context *context, const char *text, size_t size, const char *name,
+                             const attn_pairs_options *options);
+void attn_pairs_destroy(attn_pairs *pairs); /* NULL is allowed */
+int64_t attn_pairs_size(const attn_pairs *pairs);
+attn_pair attn_pairs_get(const attn_pairs *pairs, int64_t i); /* 0 <= i < size; lives as long as pairs */
 
 typedef struct attn_pairs_split_options {
     attn_compat compat;
@@ -109,11 +105,11 @@ typedef struct attn_pairs_split_options {
  * translations of one sentence are in one part, whatever else the file holds.  Any of the parts may be NULL, and is
  * then not made.  The parts keep the order and borrow the texts: destroy them before `all`.  A part may be empty.
  * ATTN_ERROR_ARGUMENT: shares sum to 1 or more.  ATTN_ERROR_MEMORY. */
-ATTN_API attn_status attn_pairs_split(attn_pairs **train, attn_pairs **valid, attn_pairs **test, const attn_pairs *all,
-                                      const attn_pairs_split_options *options);
+attn_status attn_pairs_split(attn_pairs **train, attn_pairs **valid, attn_pairs **test, const attn_pairs *all,
+                             const attn_pairs_split_options *options);
 /* Pairs [begin, end) as a part of their own, under the same rules.  ATTN_ERROR_ARGUMENT: a range that is none of theirs;
  * ATTN_ERROR_MEMORY. */
-ATTN_API attn_status attn_pairs_slice(attn_pairs **part, const attn_pairs *all, int64_t begin, int64_t end);
+attn_status attn_pairs_slice(attn_pairs **part, const attn_pairs *all, int64_t begin, int64_t end);
 
 /* Which pairs to leave out; zero leaves none out. */
 typedef struct attn_pairs_filter_options {
@@ -126,12 +122,12 @@ typedef struct attn_pairs_filtered {
 } attn_pairs_filtered;
 /* The pairs that are left, which borrow the texts and keep the order.  ATTN_ERROR_ARGUMENT: a ratio below 1;
  * ATTN_ERROR_MEMORY. */
-ATTN_API attn_status attn_pairs_filter(attn_pairs **kept, attn_pairs_filtered *counts, const attn_pairs *all,
-                                       const attn_pairs_filter_options *options);
+attn_status attn_pairs_filter(attn_pairs **kept, attn_pairs_filtered *counts, const attn_pairs *all,
+                              const attn_pairs_filter_options *options);
 /* The pairs of `own` and behind them at most `n` of `other`, drawn without repetition by the seed; both must outlive what
  * is made.  ATTN_ERROR_ARGUMENT, ATTN_ERROR_MEMORY. */
-ATTN_API attn_status attn_pairs_mix(attn_pairs **mixed, const attn_pairs *own, const attn_pairs *other, int64_t n,
-                                    uint64_t seed);
+attn_status attn_pairs_mix(attn_pairs **mixed, const attn_pairs *own, const attn_pairs *other, int64_t n,
+                           uint64_t seed);
 
 /* ------------------------------------------------------------------------------------------ vocabulary */
 
@@ -158,33 +154,33 @@ typedef struct attn_vocab_options {
  * order; the pairs should have been read with keep_text.  ATTN_ERROR_ARGUMENT: a size too small for the bytes and
  * letters of the texts; ATTN_ERROR_UNSUPPORTED: pieces, and the library was built without SentencePiece;
  * ATTN_ERROR_MEMORY. */
-ATTN_API attn_status attn_vocab_build(attn_vocab **vocab, const attn_pairs *pairs, attn_side side,
-                                      const attn_vocab_options *options);
-ATTN_API void attn_vocab_destroy(attn_vocab *vocab); /* NULL is allowed */
+attn_status attn_vocab_build(attn_vocab **vocab, const attn_pairs *pairs, attn_side side,
+                             const attn_vocab_options *options);
+void attn_vocab_destroy(attn_vocab *vocab); /* NULL is allowed */
 /* As a text file: one token a line, the line number (from 0) is the id; pieces as a file of SentencePiece (.spm).  The
  * caller frees *file with attn_bytes_free.  ATTN_ERROR_MEMORY. */
-ATTN_API attn_status attn_vocab_format(const attn_vocab *vocab, attn_bytes *file);
+attn_status attn_vocab_format(const attn_vocab *vocab, attn_bytes *file);
 /* ATTN_ERROR_FORMAT: an empty line, a token with a space, a duplicate, invalid UTF-8, no newline at the end (a file
  * cut off), <pad>, <eos> or <unk> missing; the error says `name:line:`. */
-ATTN_API attn_status attn_vocab_parse(attn_vocab **vocab, attn_context *context, const char *text, size_t size,
-                                      const char *name);
+attn_status attn_vocab_parse(attn_vocab **vocab, attn_context *context, const char *text, size_t size,
+                             const char *name);
 
 /* From the bytes of a SentencePiece model, whose own ids count.  ATTN_ERROR_FORMAT: damaged, or without a <pad>,
  * <eos> or <unk>; the error begins with `name`.  ATTN_ERROR_UNSUPPORTED: the library was built without
  * SentencePiece; ATTN_ERROR_MEMORY. */
-ATTN_API attn_status attn_vocab_parse_subwords(attn_vocab **vocab, attn_context *context, const char *bytes,
-                                               size_t size, const char *name);
+attn_status attn_vocab_parse_subwords(attn_vocab **vocab, attn_context *context, const char *bytes, size_t size,
+                                      const char *name);
 /* Whether the library was built with SentencePiece. */
-ATTN_API bool attn_subwords_available(void);
+bool attn_subwords_available(void);
 /* Whether its tokens are pieces of words. */
-ATTN_API bool attn_vocab_has_subwords(const attn_vocab *vocab);
+bool attn_vocab_has_subwords(const attn_vocab *vocab);
 
 /* How many tokens it has, the special ones among them. */
-ATTN_API int64_t attn_vocab_size(const attn_vocab *vocab);
-ATTN_API const char *attn_vocab_token(const attn_vocab *vocab, int64_t id); /* NULL out of range */
+int64_t attn_vocab_size(const attn_vocab *vocab);
+const char *attn_vocab_token(const attn_vocab *vocab, int64_t id); /* NULL out of range */
 /* The id of a word of `length` bytes; -1 if it has none.  The names of the specials are no words: -1 too. */
-ATTN_API int32_t attn_vocab_find(const attn_vocab *vocab, const char *word, size_t length);
-ATTN_API int32_t attn_vocab_special(const attn_vocab *vocab, attn_special special); /* -1 if it has none */
+int32_t attn_vocab_find(const attn_vocab *vocab, const char *word, size_t length);
+int32_t attn_vocab_special(const attn_vocab *vocab, attn_special special); /* -1 if it has none */
 
 typedef struct attn_encode_options {
     attn_compat compat;
@@ -194,11 +190,11 @@ typedef struct attn_encode_options {
  * `steps`).  Writes at most `capacity` ids; *n (may be NULL) gets how many there are with <eos> but without
  * padding, which is the valid length; *unknown (may be NULL) how many of them are <unk>.  ATTN_ERROR_ARGUMENT: more
  * ids than `capacity`; ATTN_ERROR_FORMAT: pieces, and the text is not UTF-8. */
-ATTN_API attn_status attn_vocab_encode(const attn_vocab *vocab, const char *text, const attn_encode_options *options,
-                                       int32_t *ids, int64_t capacity, int64_t *n, int64_t *unknown);
+attn_status attn_vocab_encode(const attn_vocab *vocab, const char *text, const attn_encode_options *options,
+                              int32_t *ids, int64_t capacity, int64_t *n, int64_t *unknown);
 /* Ids as words joined by spaces, up to the first <eos>; <pad> and <bos> are passed over, ids out of range give
  * <unk>.  Buffer as in attn_text_detokenize; returns the length needed. */
-ATTN_API size_t attn_vocab_decode(const attn_vocab *vocab, const int32_t *ids, int64_t n, char *out, size_t size);
+size_t attn_vocab_decode(const attn_vocab *vocab, const int32_t *ids, int64_t n, char *out, size_t size);
 
 /* --------------------------------------------------------------------------------------------- batches */
 
@@ -207,13 +203,13 @@ typedef struct attn_corpus attn_corpus;
 /* Copies what it needs of the pairs and the vocabularies.  ATTN_ERROR_ARGUMENT: the target vocabulary has no <bos>,
  * or a sentence takes more than 1024 places (options.steps beyond it);
  * ATTN_ERROR_MEMORY. */
-ATTN_API attn_status attn_corpus_create(attn_corpus **corpus, const attn_pairs *pairs, const attn_vocab *source,
-                                        const attn_vocab *target, const attn_encode_options *options);
-ATTN_API void attn_corpus_destroy(attn_corpus *corpus); /* NULL is allowed */
-ATTN_API int64_t attn_corpus_size(const attn_corpus *corpus);
-ATTN_API int64_t attn_corpus_tokens(const attn_corpus *corpus, attn_side side); /* with <eos>, without padding */
-ATTN_API int64_t attn_corpus_unknown(const attn_corpus *corpus, attn_side side);
-ATTN_API int64_t attn_corpus_longest(const attn_corpus *corpus, attn_side side); /* tokens, with <eos> */
+attn_status attn_corpus_create(attn_corpus **corpus, const attn_pairs *pairs, const attn_vocab *source,
+                               const attn_vocab *target, const attn_encode_options *options);
+void attn_corpus_destroy(attn_corpus *corpus); /* NULL is allowed */
+int64_t attn_corpus_size(const attn_corpus *corpus);
+int64_t attn_corpus_tokens(const attn_corpus *corpus, attn_side side); /* with <eos>, without padding */
+int64_t attn_corpus_unknown(const attn_corpus *corpus, attn_side side);
+int64_t attn_corpus_longest(const attn_corpus *corpus, attn_side side); /* tokens, with <eos> */
 
 /* B sentences, source padded to S and target to T places with <pad>.  The decoder reads
  * input = <bos> w1 w2 ... and is trained to output labels = w1 w2 ... <eos>.  Memory belongs to the attn_batches and is
@@ -252,20 +248,19 @@ typedef struct attn_batches_options {
 /* The order of an epoch depends on (seed, epoch) alone, so that (epoch, position) is all that must be kept to go
  * on later.  `corpus` must outlive the batches.  Starts at (0, 0).  All memory is taken here.
  * ATTN_ERROR_ARGUMENT, ATTN_ERROR_MEMORY. */
-ATTN_API attn_status attn_batches_create(attn_batches **batches, const attn_corpus *corpus,
-                                         const attn_batches_options *options);
-ATTN_API void attn_batches_destroy(attn_batches *batches); /* NULL is allowed */
+attn_status attn_batches_create(attn_batches **batches, const attn_corpus *corpus, const attn_batches_options *options);
+void attn_batches_destroy(attn_batches *batches); /* NULL is allowed */
 /* The next batch that attn_batches_next gives is number `position` of epoch `epoch`; a position at or past
  * attn_batches_count is the epoch's end. */
-ATTN_API void attn_batches_seek(attn_batches *batches, int64_t epoch, int64_t position);
+void attn_batches_seek(attn_batches *batches, int64_t epoch, int64_t position);
 /* False at the epoch's end; the last batch may be smaller. */
-ATTN_API bool attn_batches_next(attn_batches *batches, attn_batch *batch);
+bool attn_batches_next(attn_batches *batches, attn_batch *batch);
 /* From now on attn_batches_next gives this process's share of each batch (ranks.h), padded as the whole one. */
-ATTN_API void attn_batches_shard(attn_batches *batches);
-ATTN_API bool attn_batches_sharded(const attn_batches *batches);
-ATTN_API int64_t attn_batches_count(const attn_batches *batches); /* batches in an epoch */
-ATTN_API int64_t attn_batches_epoch(const attn_batches *batches);
-ATTN_API int64_t attn_batches_position(const attn_batches *batches);
+void attn_batches_shard(attn_batches *batches);
+bool attn_batches_sharded(const attn_batches *batches);
+int64_t attn_batches_count(const attn_batches *batches); /* batches in an epoch */
+int64_t attn_batches_epoch(const attn_batches *batches);
+int64_t attn_batches_position(const attn_batches *batches);
 
 /* --------------------------------------------------------------------------------------------- lexicons */
 
@@ -275,8 +270,8 @@ typedef struct attn_lexicon attn_lexicon;
 /* Lines with "NULL" for a token are passed over.  ATTN_ERROR_FORMAT: a line that has not three fields or is too long, a
  * token that its vocabulary lacks, what is no probability, invalid UTF-8 (the error says `name:line:`), or no entry at
  * all; ATTN_ERROR_MEMORY. */
-ATTN_API attn_status attn_lexicon_parse(attn_lexicon **lexicon, attn_context *context, const char *text, size_t size,
-                                        const char *name, const attn_vocab *source, const attn_vocab *target);
+attn_status attn_lexicon_parse(attn_lexicon **lexicon, attn_context *context, const char *text, size_t size,
+                               const char *name, const attn_vocab *source, const attn_vocab *target);
 typedef struct attn_lexicon_options {
     int64_t iterations;     /* 0: 5 */
     int64_t best;           /* translations kept of each source token, the likeliest; 0: 100 */
@@ -285,14 +280,11 @@ typedef struct attn_lexicon_options {
 } attn_lexicon_options;
 /* Learned from pairs by IBM Model 1 (Brown et al. 1993), on one thread.  `options` may be NULL.
  * ATTN_ERROR_ARGUMENT: pairs without tokens; ATTN_ERROR_MEMORY. */
-ATTN_API attn_status attn_lexicon_learn(attn_lexicon **lexicon, const attn_corpus *corpus, const attn_vocab *source,
-                                        const attn_vocab *target, const attn_lexicon_options *options);
-ATTN_API void attn_lexicon_destroy(attn_lexicon *lexicon);       /* NULL is allowed */
-ATTN_API int64_t attn_lexicon_size(const attn_lexicon *lexicon); /* entries */
+attn_status attn_lexicon_learn(attn_lexicon **lexicon, const attn_corpus *corpus, const attn_vocab *source,
+                               const attn_vocab *target, const attn_lexicon_options *options);
+ATTN_API void attn_lexicon_destroy(attn_lexicon *lexicon); /* NULL is allowed */
+int64_t attn_lexicon_size(const attn_lexicon *lexicon);    /* entries */
 /* As text, by source token, the likeliest first.  The caller frees *file with attn_bytes_free.  ATTN_ERROR_MEMORY. */
-ATTN_API attn_status attn_lexicon_format(const attn_lexicon *lexicon, attn_bytes *file);
+attn_status attn_lexicon_format(const attn_lexicon *lexicon, attn_bytes *file);
 
-#ifdef __cplusplus
-}
-#endif
 #endif

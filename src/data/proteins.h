@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * alignment.h - multiple sequence alignments and protein structures: reading, choosing sequences, residues as ids,
+ * proteins.h - multiple sequence alignments and protein structures: reading, choosing sequences, residues as ids,
  * distances between residues.
  *
  *     attn_file_read(&file, context, "family.a3m.gz", 0);
@@ -11,14 +11,10 @@
  * Fixed letters: R rows (sequences, the first is the query), L columns.  Readers take (text, length, name); objects
  * are not changed by reading them, from any number of threads.
  */
-#ifndef ATTN_ALIGNMENT_H
-#define ATTN_ALIGNMENT_H
+#ifndef ATTN_DATA_PROTEINS_H
+#define ATTN_DATA_PROTEINS_H
 
 #include "attn/attn.h"
-
-#ifdef __cplusplus
-extern "C" {
-#endif
 
 /* ------------------------------------------------------------------------------------------ alignments */
 
@@ -59,21 +55,21 @@ typedef struct attn_alignment attn_alignment;
 /* `options` may be NULL; `text` is not needed later.  ATTN_ERROR_FORMAT, with `name:line:` and the reason: no
  * sequence, an empty one, rows of different lengths, a character that is no residue (letters, '-' and the marks
  * above), a format that cannot be recognized.  ATTN_ERROR_MEMORY. */
-ATTN_API attn_status attn_alignment_parse(attn_alignment **alignment, attn_context *context, const char *text,
-                                          size_t size, const char *name, const attn_alignment_options *options);
-ATTN_API void attn_alignment_destroy(attn_alignment *alignment);                       /* NULL is allowed */
-ATTN_API attn_alignment_format attn_alignment_origin(const attn_alignment *alignment); /* what it was read as */
-ATTN_API int64_t attn_alignment_rows(const attn_alignment *alignment);
-ATTN_API int64_t attn_alignment_columns(const attn_alignment *alignment);
+attn_status attn_alignment_parse(attn_alignment **alignment, attn_context *context, const char *text, size_t size,
+                                 const char *name, const attn_alignment_options *options);
+void attn_alignment_destroy(attn_alignment *alignment);                       /* NULL is allowed */
+attn_alignment_format attn_alignment_origin(const attn_alignment *alignment); /* what it was read as */
+int64_t attn_alignment_rows(const attn_alignment *alignment);
+int64_t attn_alignment_columns(const attn_alignment *alignment);
 /* The header of row i, without '>'; lives as long as the alignment. */
-ATTN_API const char *attn_alignment_name(const attn_alignment *alignment, int64_t i);
+const char *attn_alignment_name(const attn_alignment *alignment, int64_t i);
 /* L characters, 'A' to 'Z' and '-', then a 0. */
-ATTN_API const char *attn_alignment_row(const attn_alignment *alignment, int64_t i);
+const char *attn_alignment_row(const attn_alignment *alignment, int64_t i);
 /* All residues of the query in capitals, then a 0.  Some may have no column: those in lower case in an a3m, and those
  * outside of Stockholm's #=GC RF. */
-ATTN_API const char *attn_alignment_query(const attn_alignment *alignment);
+const char *attn_alignment_query(const attn_alignment *alignment);
 /* Index of the residue in each column, counted from 1; 0: the query has a gap there. */
-ATTN_API int64_t attn_alignment_number(const attn_alignment *alignment, int64_t column);
+int64_t attn_alignment_number(const attn_alignment *alignment, int64_t column);
 
 /* ------------------------------------------------------------------------------------ choosing sequences */
 
@@ -93,8 +89,7 @@ typedef struct attn_selection {
 } attn_selection;
 
 /* A new alignment with the chosen rows in their order.  ATTN_ERROR_ARGUMENT: negative depth; ATTN_ERROR_MEMORY. */
-ATTN_API attn_status attn_alignment_select(attn_alignment **chosen, const attn_alignment *all,
-                                           const attn_selection *selection);
+attn_status attn_alignment_select(attn_alignment **chosen, const attn_alignment *all, const attn_selection *selection);
 
 /* ------------------------------------------------------------------------------------- weights of sequences */
 
@@ -104,13 +99,13 @@ ATTN_API attn_status attn_alignment_select(attn_alignment **chosen, const attn_a
  * L / 2 comparisons, about a quarter of that for dissimilar rows. Uses all threads of the context; the result does
  * not depend on their number.  Memory: 4 bytes a row.  ATTN_ERROR_ARGUMENT: identity not in (0, 1];
  * ATTN_ERROR_MEMORY. */
-ATTN_API attn_status attn_alignment_weights(const attn_alignment *alignment, double identity, double *weights);
+attn_status attn_alignment_weights(const attn_alignment *alignment, double identity, double *weights);
 /* weights[R]: position-based weights (Henikoff and Henikoff 1994, doi:10.1016/0022-2836(94)90032-9): in a column with k
  * kinds of residue, n of them as this row's, a row gets 1 / (k n); the mean over the columns where it has one of the
  * twenty amino acids, scaled so that the mean over all rows is 1.  Gaps and letters that stand for several residues are
  * left out, a row without any residue weighs 0, and the mean per residue (as in HMMER) does not punish a fragment for
  * being short.  Time R L, memory L.  ATTN_ERROR_MEMORY. */
-ATTN_API attn_status attn_alignment_position_weights(const attn_alignment *alignment, double *weights);
+attn_status attn_alignment_position_weights(const attn_alignment *alignment, double *weights);
 
 /* ------------------------------------------------------------------------------------------- residue ids */
 
@@ -125,11 +120,11 @@ enum {
     ATTN_RESIDUE_MASK = 32
 };
 /* The id of a letter, '-' or '.'; 'J' (leucine or isoleucine, not among the 33) is X.  -1: no residue. */
-ATTN_API int32_t attn_residue_id(char residue);
+int32_t attn_residue_id(char residue);
 /* "A", "<mask>" and so on; NULL if there is none. */
-ATTN_API const char *attn_residue_symbol(int32_t id);
+const char *attn_residue_symbol(int32_t id);
 /* tokens [R, 1 + L]: <cls>, then the columns. */
-ATTN_API void attn_alignment_tokens(const attn_alignment *alignment, int32_t *tokens);
+void attn_alignment_tokens(const attn_alignment *alignment, int32_t *tokens);
 
 /* Residues hidden for masked language modelling (Devlin et al. 2018, arXiv:1810.04805): each residue or gap is chosen
  * with probability `share`; of the chosen ones 80 % become <mask>, 10 % one of the twenty amino acids or a gap at random,
@@ -139,7 +134,7 @@ typedef struct attn_masking {
     double share; /* 0: 0.15 */
     uint64_t seed, stream;
 } attn_masking;
-ATTN_API int64_t attn_mask_residues(const attn_masking *masking, int64_t n, int32_t *tokens, int32_t *labels);
+int64_t attn_mask_residues(const attn_masking *masking, int64_t n, int32_t *tokens, int32_t *labels);
 
 /* -------------------------------------------------------------------------------------------- structures */
 
@@ -157,14 +152,14 @@ typedef struct attn_structure attn_structure; /* chains of residues */
  * selenomethionine and other common variants count as their parents; nucleotides are none.  Sequences (SEQRES,
  * _entity_poly_seq) are read too.  `chain` NULL: every chain with residues.  ATTN_ERROR_FORMAT: `name:line:` and the
  * reason; ATTN_ERROR_NOT_FOUND: no such chain (the message lists them); ATTN_ERROR_MEMORY. */
-ATTN_API attn_status attn_structure_parse(attn_structure **structure, attn_context *context, const char *text,
-                                          size_t size, const char *name, const char *chain);
-ATTN_API void attn_structure_destroy(attn_structure *structure); /* NULL is allowed */
+attn_status attn_structure_parse(attn_structure **structure, attn_context *context, const char *text, size_t size,
+                                 const char *name, const char *chain);
+void attn_structure_destroy(attn_structure *structure); /* NULL is allowed */
 /* Residues of all chains, one chain after the other. */
-ATTN_API int64_t attn_structure_size(const attn_structure *structure);
+int64_t attn_structure_size(const attn_structure *structure);
 /* Residue i, 0 <= i < size, and the name of its chain; both live as long as the structure. */
-ATTN_API const attn_residue *attn_structure_residue(const attn_structure *structure, int64_t i);
-ATTN_API const char *attn_structure_chain(const attn_structure *structure, int64_t i);
+const attn_residue *attn_structure_residue(const attn_structure *structure, int64_t i);
+const char *attn_structure_chain(const attn_structure *structure, int64_t i);
 
 /* How well the chain that fits best does. */
 typedef struct attn_structure_match {
@@ -183,16 +178,16 @@ typedef struct attn_structure_match {
  * `query` has L characters with gaps.  *match (may be NULL) says how well it fits.  ATTN_ERROR_FORMAT: another protein:
  * less than half of the shorter sequence is aligned, less than half of that is equal, or more than 0.01
  * alignments as good are expected by chance; ATTN_ERROR_MEMORY.  Time and memory: L times the length of the longest chain. */
-ATTN_API attn_status attn_structure_map(const attn_structure *structure, const char *query, int64_t columns,
-                                        int64_t *to, attn_structure_match *match);
+attn_status attn_structure_map(const attn_structure *structure, const char *query, int64_t columns, int64_t *to,
+                               attn_structure_match *match);
 
 typedef enum attn_cbeta {
     ATTN_CBETA_ATOM = 0, /* the C-beta where there is one, C-alpha else (glycine): CASP's rule */
     ATTN_CBETA_IMPUTED   /* C-beta placed from N, C-alpha, C for every residue, as ESM's notebook measures */
 } attn_cbeta;
 /* distances [L,L] in angstrom between the residues that `to` gives, NAN where one is missing. */
-ATTN_API void attn_structure_distances(const attn_structure *structure, const int64_t *to, int64_t columns,
-                                       attn_cbeta beta, float *distances);
+void attn_structure_distances(const attn_structure *structure, const int64_t *to, int64_t columns, attn_cbeta beta,
+                              float *distances);
 
 /* Which pairs of residues (i, j) are judged: of those with min_separation <= j - i < max_separation, the `count` with
  * the highest scores. */
@@ -206,11 +201,7 @@ typedef struct attn_contact_range {
 /* The fraction of true contacts among the range's highest-scoring resolved pairs.  Ties are ordered by i, then j.  If
  * there are fewer pairs than `count`, among those; *counted (may be NULL) gets how many.  scores and distances [L,L];
  * only i < j is read.  NAN if no pair is resolved.  ATTN_ERROR_MEMORY. */
-ATTN_API attn_status attn_contact_precision(attn_context *context, const float *scores, const float *distances,
-                                            int64_t columns, const attn_contact_range *range, double *precision,
-                                            int64_t *counted);
+attn_status attn_contact_precision(attn_context *context, const float *scores, const float *distances, int64_t columns,
+                                   const attn_contact_range *range, double *precision, int64_t *counted);
 
-#ifdef __cplusplus
-}
-#endif
 #endif

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * nn_msa.h - layers over alignments of sequences (Rao et al. 2021, MSA Transformer, doi:10.1101/2021.02.12.430858),
+ * msa.h - layers over alignments of sequences (Rao et al. 2021, MSA Transformer, doi:10.1101/2021.02.12.430858),
  * with the parameter names of facebookresearch/esm.  The rules of nn.h hold: errors stick, layers own nothing.
  *
  * Fixed letters: R rows (sequences), C columns, B alignments of a batch, D channels, H heads, F hidden channels.
@@ -10,11 +10,7 @@
 #ifndef ATTN_NN_MSA_H
 #define ATTN_NN_MSA_H
 
-#include "attn/nn.h"
-
-#ifdef __cplusplus
-extern "C" {
-#endif
+#include "nn/layers.h"
 
 /* Attention over the rows or the columns of alignments x [R,C,B,D]: parameters {q,k,v,out}_proj.{weight,bias}.  Rows
  * are tied: one map for all of them, scores scaled by 1/sqrt(D/H * R).  Weights are those after dropout. */
@@ -28,15 +24,15 @@ typedef struct attn_nn_msa_attention {
     bool untied; /* each row attends by a map of its own, with its own padding, scaled by 1/sqrt(D/H) */
 } attn_nn_msa_attention;
 /* ATTN_ERROR_ARGUMENT: heads that do not divide dim. */
-ATTN_API void attn_nn_msa_attention_init(attn_nn_msa_attention *layer, attn_nn_builder *builder, int64_t dim,
+void attn_nn_msa_attention_init(attn_nn_msa_attention *layer, attn_nn_builder *builder, int64_t dim,
                                          int64_t heads, double dropout, double fill);
 /* keep: U8 [B,R,C], zero where there is padding, or NULL.  *weights [H,B,C,C]; untied [H,R,B,C,C].  Padded queries are left out of the
  * sum over rows; keys are those that the first row keeps. */
-ATTN_API attn_tensor *attn_nn_msa_attention_rows(const attn_nn_msa_attention *layer, attn_tape *tape, attn_tensor *x,
-                                                 const attn_tensor *keep, attn_tensor **weights);
+attn_tensor *attn_nn_msa_attention_rows(const attn_nn_msa_attention *layer, attn_tape *tape, attn_tensor *x,
+                                        const attn_tensor *keep, attn_tensor **weights);
 /* *weights [H,C,B,R,R].  One row alone: out_proj(v_proj(x)). */
-ATTN_API attn_tensor *attn_nn_msa_attention_columns(const attn_nn_msa_attention *layer, attn_tape *tape, attn_tensor *x,
-                                                    const attn_tensor *keep, attn_tensor **weights);
+attn_tensor *attn_nn_msa_attention_columns(const attn_nn_msa_attention *layer, attn_tape *tape, attn_tensor *x,
+                                           const attn_tensor *keep, attn_tensor **weights);
 
 /* Three residual blocks x + dropout(f(layer_norm(x))), f being tied row attention, column attention and
  * fc2(dropout(gelu(fc1 x))) with GELU's exact form: parameters row_self_attention.{layer_norm,layer}.*,
@@ -58,13 +54,13 @@ typedef struct attn_nn_msa_layer_options {
     bool columns_first;        /* column attention precedes row attention */
     int64_t max_tokens;        /* as in attn_nn_msa_layer_run */
 } attn_nn_msa_layer_options;
-ATTN_API void attn_nn_msa_layer_init(attn_nn_msa_layer *layer, attn_nn_builder *builder,
+void attn_nn_msa_layer_init(attn_nn_msa_layer *layer, attn_nn_builder *builder,
                                      const attn_nn_msa_layer_options *options);
 /* x [R,C,B,D] -> the same; keep as above.  row_weights [H,B,C,C] (untied [H,R,B,C,C]) and column_weights [H,C,B,R,R] may be NULL.  On a tape
  * that does not record, memory is bounded as by attn_nn_msa_layer_apply. */
-ATTN_API attn_tensor *attn_nn_msa_layer_forward(const attn_nn_msa_layer *layer, attn_tape *tape, attn_tensor *x,
-                                                const attn_tensor *keep, attn_tensor **row_weights,
-                                                attn_tensor **column_weights);
+attn_tensor *attn_nn_msa_layer_forward(const attn_nn_msa_layer *layer, attn_tape *tape, attn_tensor *x,
+                                       const attn_tensor *keep, attn_tensor **row_weights,
+                                       attn_tensor **column_weights);
 
 /* Gets the maps of heads [first, first + n), n being the first length of `maps`, as soon as they are known; they are
  * freed when it returns.  Several calls a layer, heads in order. */
@@ -94,10 +90,7 @@ typedef struct attn_nn_msa_layer_run {
 /* Runs the layer on x [R,C,B,D] in place.  Memory in addition to x: one tensor of its size, and scratch bounded by
  * max_tokens.  False (noted) on failure, x then being neither old nor new.  ATTN_ERROR_ARGUMENT: a tape that
  * records. */
-ATTN_API bool attn_nn_msa_layer_apply(const attn_nn_msa_layer *layer, attn_tape *tape, attn_tensor *x,
-                                      const attn_nn_msa_layer_run *run);
+bool attn_nn_msa_layer_apply(const attn_nn_msa_layer *layer, attn_tape *tape, attn_tensor *x,
+                             const attn_nn_msa_layer_run *run);
 
-#ifdef __cplusplus
-}
-#endif
 #endif

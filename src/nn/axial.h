@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * nn_axial.h - layers of axial transformers over images and videos, whose channels may be at any axis: positions,
+ * axial.h - layers of axial transformers over images and videos, whose channels may be at any axis: positions,
  * the norm of channels, blocks with a mask along one axis.
  *
  * Built and run as described in nn.h.  Self-attention along an axis is attn_nn_self_attention_axis there.  Letters: B
@@ -11,11 +11,7 @@
 #ifndef ATTN_NN_AXIAL_H
 #define ATTN_NN_AXIAL_H
 
-#include "attn/nn.h"
-
-#ifdef __cplusplus
-extern "C" {
-#endif
+#include "nn/layers.h"
 
 /* Normalization over the channels of x [B,C,Y,X]: (x - mean) / (std + eps) * g + b, parameters g, b [1,C,1,1].  As in
  * lucidrains/axial-attention, eps is added to the deviation and not to the variance. */
@@ -24,10 +20,9 @@ typedef struct attn_nn_channel_norm {
     double eps;
 } attn_nn_channel_norm;
 /* eps 0: 1e-5. */
-ATTN_API void attn_nn_channel_norm_init(attn_nn_channel_norm *layer, attn_nn_builder *builder, int64_t channels,
-                                        double eps);
+void attn_nn_channel_norm_init(attn_nn_channel_norm *layer, attn_nn_builder *builder, int64_t channels, double eps);
 /* x [B,C,Y,X] -> the same. */
-ATTN_API attn_tensor *attn_nn_channel_norm_forward(const attn_nn_channel_norm *layer, attn_tape *tape, attn_tensor *x);
+attn_tensor *attn_nn_channel_norm_forward(const attn_nn_channel_norm *layer, attn_tape *tape, attn_tensor *x);
 
 /* How positions that were learned for one size are used for another. */
 typedef enum attn_nn_positions_fit {
@@ -47,17 +42,16 @@ typedef struct attn_nn_axial_positions {
 } attn_nn_axial_positions;
 /* shape: the lengths of the axes but batch and channels.  channel: 1 to axes+1, or counted from the end if negative.
  * Starts from N(0, 1).  ATTN_ERROR_ARGUMENT: none or too many axes, no such axis for the channels. */
-ATTN_API void attn_nn_axial_positions_init(attn_nn_axial_positions *layer, attn_nn_builder *builder, int64_t dim,
-                                           int axes, const int64_t *shape, int channel, attn_nn_positions_fit fit);
+void attn_nn_axial_positions_init(attn_nn_axial_positions *layer, attn_nn_builder *builder, int64_t dim, int axes,
+                                  const int64_t *shape, int channel, attn_nn_positions_fit fit);
 /* x + positions.  ATTN_ERROR_SHAPE: another rank or number of channels, or a size that `fit` does not allow.  x [B,...],
  * with the channels at axis `channel` -> the same. */
-ATTN_API attn_tensor *attn_nn_axial_positions_forward(const attn_nn_axial_positions *layer, attn_tape *tape,
-                                                      attn_tensor *x);
+attn_tensor *attn_nn_axial_positions_forward(const attn_nn_axial_positions *layer, attn_tape *tape, attn_tensor *x);
 
 /* Multi-head attention of x [...,D] to itself along `axis`, the axes before the last but that one being batch; with a
  * mask, positions see themselves and those before.  Nothing is permuted.  ATTN_ERROR_SHAPE; ATTN_ERROR_UNSUPPORTED: a
  * score other than the dot product, no last projection. */
-ATTN_API attn_tensor *attn_nn_multi_head_axis(const attn_nn_multi_head *layer, attn_tape *tape, attn_tensor *x,
+attn_tensor *attn_nn_multi_head_axis(const attn_nn_multi_head *layer, attn_tape *tape, attn_tensor *x,
                                               int axis, attn_causal causal);
 
 /* A pre-norm block along one axis: x += attention(ln1(x)), x += dense2(gelu(dense1(ln2(x)))), every projection with a
@@ -74,16 +68,13 @@ typedef struct attn_nn_axial_block_options {
     double
         residual_scale; /* W_o and dense2 start that much smaller than usual: near 0 a block begins as the identity */
 } attn_nn_axial_block_options;
-ATTN_API void attn_nn_axial_block_init(attn_nn_axial_block *block, attn_nn_builder *builder,
-                                       const attn_nn_axial_block_options *options);
+void attn_nn_axial_block_init(attn_nn_axial_block *block, attn_nn_builder *builder,
+                              const attn_nn_axial_block_options *options);
 /* x [...,D] -> the same. */
-ATTN_API attn_tensor *attn_nn_axial_block_forward(const attn_nn_axial_block *block, attn_tape *tape, attn_tensor *x,
-                                                  int axis, attn_causal causal);
+attn_tensor *attn_nn_axial_block_forward(const attn_nn_axial_block *block, attn_tape *tape, attn_tensor *x, int axis,
+                                         attn_causal causal);
 /* The next position of each row of a masked axis: x [rows,1,D]; `cache` [rows] gets its keys and values. */
-ATTN_API attn_tensor *attn_nn_axial_block_step(const attn_nn_axial_block *block, attn_tape *tape, attn_tensor *x,
-                                               attn_nn_kv_cache *cache);
+attn_tensor *attn_nn_axial_block_step(const attn_nn_axial_block *block, attn_tape *tape, attn_tensor *x,
+                                      attn_nn_kv_cache *cache);
 
-#ifdef __cplusplus
-}
-#endif
 #endif

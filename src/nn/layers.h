@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * nn.h - layers: small structs of parameters, each with an `_init` that registers them under their names and a
+ * layers.h - layers: small structs of parameters, each with an `_init` that registers them under their names and a
  * `_forward` that runs them on a tape.
  *
  * Errors stick, as in tensor.h: an `_init` that fails notes it in the context and leaves NULL parameters, a
@@ -20,15 +20,11 @@
  * keys, D channels, H heads, V vocabulary.
  *
  * One thread at a time uses a context, its builder and its tapes.  Results belong to the tape. */
-#ifndef ATTN_NN_H
-#define ATTN_NN_H
+#ifndef ATTN_NN_LAYERS_H
+#define ATTN_NN_LAYERS_H
 
 #include "attn/attn.h"
 #include "attn/tensor.h"
-
-#ifdef __cplusplus
-extern "C" {
-#endif
 
 /* --------------------------------------------------------------------------------------------- building */
 
@@ -79,21 +75,21 @@ typedef struct attn_nn_builder {
 
 /* Enters and leaves a part of the name: "blks", then "block0", makes names "blks.block0.weight".
  * attn_nn_pushf takes a printf format.  ATTN_ERROR_ARGUMENT: too deep or too long. */
-ATTN_API void attn_nn_push(attn_nn_builder *builder, const char *name);
-ATTN_API void attn_nn_pushf(attn_nn_builder *builder, const char *format, ...)
+void attn_nn_push(attn_nn_builder *builder, const char *name);
+void attn_nn_pushf(attn_nn_builder *builder, const char *format, ...)
 #ifdef __GNUC__
     __attribute__((format(printf, 2, 3)))
 #endif
     ;
-ATTN_API void attn_nn_pop(attn_nn_builder *builder);
+void attn_nn_pop(attn_nn_builder *builder);
 
 /* A trained parameter (needs a gradient), a buffer (saved, not trained: running statistics), or a constant
  * (neither), named prefix + name.  NULL on failure: ATTN_ERROR_MEMORY, ATTN_ERROR_ARGUMENT (a name used twice). */
-ATTN_API attn_tensor *attn_nn_parameter(attn_nn_builder *builder, const char *name, int rank, const int64_t *shape,
-                                        attn_nn_initializer fill);
-ATTN_API attn_tensor *attn_nn_buffer(attn_nn_builder *builder, const char *name, int rank, const int64_t *shape,
-                                     attn_nn_initializer fill);
-ATTN_API attn_tensor *attn_nn_constant(attn_nn_builder *builder, const char *name, int rank, const int64_t *shape);
+attn_tensor *attn_nn_parameter(attn_nn_builder *builder, const char *name, int rank, const int64_t *shape,
+                               attn_nn_initializer fill);
+attn_tensor *attn_nn_buffer(attn_nn_builder *builder, const char *name, int rank, const int64_t *shape,
+                            attn_nn_initializer fill);
+attn_tensor *attn_nn_constant(attn_nn_builder *builder, const char *name, int rank, const int64_t *shape);
 
 /* ---------------------------------------------------------------------------------------- ordinary layers */
 
@@ -101,28 +97,27 @@ ATTN_API attn_tensor *attn_nn_constant(attn_nn_builder *builder, const char *nam
 typedef struct attn_nn_linear {
     attn_tensor *weight, *bias; /* bias NULL: none */
 } attn_nn_linear;
-ATTN_API void attn_nn_linear_init(attn_nn_linear *layer, attn_nn_builder *builder, int64_t in, int64_t out, bool bias);
+void attn_nn_linear_init(attn_nn_linear *layer, attn_nn_builder *builder, int64_t in, int64_t out, bool bias);
 /* x [...,in] -> [...,out] */
-ATTN_API attn_tensor *attn_nn_linear_forward(const attn_nn_linear *layer, attn_tape *tape, attn_tensor *x);
+attn_tensor *attn_nn_linear_forward(const attn_nn_linear *layer, attn_tape *tape, attn_tensor *x);
 
 /* weight [V,D]; multiplied by `scale` when read (0: 1). */
 typedef struct attn_nn_embedding {
     attn_tensor *weight;
     double scale;
 } attn_nn_embedding;
-ATTN_API void attn_nn_embedding_init(attn_nn_embedding *layer, attn_nn_builder *builder, int64_t vocabulary,
-                                     int64_t dim, double scale);
+void attn_nn_embedding_init(attn_nn_embedding *layer, attn_nn_builder *builder, int64_t vocabulary, int64_t dim,
+                            double scale);
 /* ids I32 [...] -> [...,D] */
-ATTN_API attn_tensor *attn_nn_embedding_forward(const attn_nn_embedding *layer, attn_tape *tape,
-                                                const attn_tensor *ids);
+attn_tensor *attn_nn_embedding_forward(const attn_nn_embedding *layer, attn_tape *tape, const attn_tensor *ids);
 
 /* weight, bias [D]; eps 0: 1e-5. */
 typedef struct attn_nn_layer_norm {
     attn_tensor *weight, *bias;
     double eps;
 } attn_nn_layer_norm;
-ATTN_API void attn_nn_layer_norm_init(attn_nn_layer_norm *layer, attn_nn_builder *builder, int64_t dim, double eps);
-ATTN_API attn_tensor *attn_nn_layer_norm_forward(const attn_nn_layer_norm *layer, attn_tape *tape, attn_tensor *x);
+void attn_nn_layer_norm_init(attn_nn_layer_norm *layer, attn_nn_builder *builder, int64_t dim, double eps);
+attn_tensor *attn_nn_layer_norm_forward(const attn_nn_layer_norm *layer, attn_tape *tape, attn_tensor *x);
 
 /* layer_norm(x + dropout(y)): a residual connection, then the norm; parameters ln.weight, ln.bias. */
 typedef struct attn_nn_add_norm {
@@ -130,10 +125,9 @@ typedef struct attn_nn_add_norm {
     double dropout;
     bool pre_norm; /* set by blocks whose norms precede their layers (pre-norm): there x + dropout(layer(norm(x))) */
 } attn_nn_add_norm;
-ATTN_API void attn_nn_add_norm_init(attn_nn_add_norm *layer, attn_nn_builder *builder, int64_t dim, double dropout);
+void attn_nn_add_norm_init(attn_nn_add_norm *layer, attn_nn_builder *builder, int64_t dim, double dropout);
 /* x and y [...,D] -> the same. */
-ATTN_API attn_tensor *attn_nn_add_norm_forward(const attn_nn_add_norm *layer, attn_tape *tape, attn_tensor *x,
-                                               attn_tensor *y);
+attn_tensor *attn_nn_add_norm_forward(const attn_nn_add_norm *layer, attn_tape *tape, attn_tensor *x, attn_tensor *y);
 
 /* How positions are written. */
 typedef enum attn_nn_position_kind {
@@ -154,25 +148,25 @@ typedef struct attn_nn_positional {
 } attn_nn_positional;
 /* attn_nn_positional_init is this with ATTN_NN_POSITION_INTERLEAVED.  ATTN_ERROR_ARGUMENT: halves of an odd number
  * of channels. */
-ATTN_API void attn_nn_positional_init_kind(attn_nn_positional *layer, attn_nn_builder *builder,
-                                           attn_nn_position_kind kind, int64_t dim, int64_t max_len, double dropout);
-ATTN_API void attn_nn_positional_init(attn_nn_positional *layer, attn_nn_builder *builder, int64_t dim, int64_t max_len,
-                                      double dropout);
+void attn_nn_positional_init_kind(attn_nn_positional *layer, attn_nn_builder *builder, attn_nn_position_kind kind,
+                                  int64_t dim, int64_t max_len, double dropout);
+void attn_nn_positional_init(attn_nn_positional *layer, attn_nn_builder *builder, int64_t dim, int64_t max_len,
+                             double dropout);
 /* dropout(x + P[first : first+T]); x [B,T,D].  ATTN_ERROR_SHAPE: more positions than the table has, other channels. */
-ATTN_API attn_tensor *attn_nn_positional_forward(const attn_nn_positional *layer, attn_tape *tape, attn_tensor *x,
-                                                 int64_t first);
+attn_tensor *attn_nn_positional_forward(const attn_nn_positional *layer, attn_tape *tape, attn_tensor *x,
+                                        int64_t first);
 /* The same of embedded ids I32 [B,T], in one pass. */
-ATTN_API attn_tensor *attn_nn_positional_embed(const attn_nn_positional *layer, const attn_nn_embedding *embedding,
-                                               attn_tape *tape, const attn_tensor *ids, int64_t first);
+attn_tensor *attn_nn_positional_embed(const attn_nn_positional *layer, const attn_nn_embedding *embedding,
+                                      attn_tape *tape, const attn_tensor *ids, int64_t first);
 
 /* dense2(activation(dense1(x))), position by position. */
 typedef struct attn_nn_ffn {
     attn_nn_linear dense1, dense2;
     attn_activation activation; /* attn_nn_ffn_init leaves it at ReLU */
 } attn_nn_ffn;
-ATTN_API void attn_nn_ffn_init(attn_nn_ffn *layer, attn_nn_builder *builder, int64_t in, int64_t hidden, int64_t out);
+void attn_nn_ffn_init(attn_nn_ffn *layer, attn_nn_builder *builder, int64_t in, int64_t hidden, int64_t out);
 /* x [...,D] -> [...,out]. */
-ATTN_API attn_tensor *attn_nn_ffn_forward(const attn_nn_ffn *layer, attn_tape *tape, attn_tensor *x);
+attn_tensor *attn_nn_ffn_forward(const attn_nn_ffn *layer, attn_tape *tape, attn_tensor *x);
 
 /* Layers of gated recurrent units, PyTorch's names weight_ih_l0 [3H,I], weight_hh_l0 [3H,H], bias_ih_l0,
  * bias_hh_l0 [3H], and so on; dropout between layers. */
@@ -184,13 +178,13 @@ typedef struct attn_nn_gru {
     attn_tensor *weight_ih[ATTN_NN_MAX_GRU_LAYERS], *weight_hh[ATTN_NN_MAX_GRU_LAYERS];
     attn_tensor *bias_ih[ATTN_NN_MAX_GRU_LAYERS], *bias_hh[ATTN_NN_MAX_GRU_LAYERS];
 } attn_nn_gru;
-ATTN_API void attn_nn_gru_init(attn_nn_gru *layer, attn_nn_builder *builder, int64_t in, int64_t hidden, int layers,
-                               double dropout);
+void attn_nn_gru_init(attn_nn_gru *layer, attn_nn_builder *builder, int64_t in, int64_t hidden, int layers,
+                      double dropout);
 /* x [T,B,I].  Returns the last layer's states [T,B,H].  `state` (one tensor [B,H] a layer, each may be NULL:
  * zeros) is where the layers start and gets where they end: after the last row, or, with `lens` (I32 [B]),
  * after row max(lens,1)-1, so that padding does not change it.  `state` may be NULL. */
-ATTN_API attn_tensor *attn_nn_gru_forward(const attn_nn_gru *layer, attn_tape *tape, attn_tensor *x,
-                                          attn_tensor **state, const attn_tensor *lens);
+attn_tensor *attn_nn_gru_forward(const attn_nn_gru *layer, attn_tape *tape, attn_tensor *x, attn_tensor **state,
+                                 const attn_tensor *lens);
 
 /* --------------------------------------------------------------------------------------------- attention */
 
@@ -204,12 +198,12 @@ typedef struct attn_nn_mask {
 } attn_nn_mask;
 
 /* softmax over the last axis of x [B,Tq,Tk]; lengths as above (mask->causal is not used); mask may be NULL. */
-ATTN_API attn_tensor *attn_nn_masked_softmax(attn_tape *tape, attn_tensor *x, const attn_nn_mask *mask);
+attn_tensor *attn_nn_masked_softmax(attn_tape *tape, attn_tensor *x, const attn_nn_mask *mask);
 
 /* softmax(q k^T / sqrt(D)) v: queries [B,Tq,D], keys [B,Tk,D], values [B,Tk,Dv] -> [B,Tq,Dv].  mask and weights
  * may be NULL; *weights gets [B,Tq,Tk], before dropout. */
-ATTN_API attn_tensor *attn_nn_dot_product(attn_tape *tape, attn_tensor *queries, attn_tensor *keys, attn_tensor *values,
-                                          const attn_nn_mask *mask, double dropout, attn_tensor **weights);
+attn_tensor *attn_nn_dot_product(attn_tape *tape, attn_tensor *queries, attn_tensor *keys, attn_tensor *values,
+                                 const attn_nn_mask *mask, double dropout, attn_tensor **weights);
 
 /* Scores sum_c w_v[c] tanh(W_q q + W_k k)[c] (Bahdanau et al. 2014, arXiv:1409.0473).  Parameters W_q.weight
  * [h,Dq], W_k.weight [h,Dk], w_v.weight [1,h].  Memory grows with Tq + Tk: the [B,Tq,Tk,h] array of the formula
@@ -219,17 +213,17 @@ typedef struct attn_nn_additive {
     attn_tensor *w_v;
     double dropout;
 } attn_nn_additive;
-ATTN_API void attn_nn_additive_init(attn_nn_additive *layer, attn_nn_builder *builder, int64_t query_size,
-                                    int64_t key_size, int64_t hidden, double dropout);
+void attn_nn_additive_init(attn_nn_additive *layer, attn_nn_builder *builder, int64_t query_size, int64_t key_size,
+                           int64_t hidden, double dropout);
 /* queries [B,Tq,Dq], keys [B,Tk,Dk], values [B,Tk,Dv] -> [B,Tq,Dv]; *weights gets [B,Tq,Tk]. */
-ATTN_API attn_tensor *attn_nn_additive_forward(const attn_nn_additive *layer, attn_tape *tape, attn_tensor *queries,
-                                               attn_tensor *keys, attn_tensor *values, const attn_nn_mask *mask,
-                                               attn_tensor **weights);
+attn_tensor *attn_nn_additive_forward(const attn_nn_additive *layer, attn_tape *tape, attn_tensor *queries,
+                                      attn_tensor *keys, attn_tensor *values, const attn_nn_mask *mask,
+                                      attn_tensor **weights);
 /* The second half alone, for keys that were projected before: projected = w_k(keys).  With `time_major`, projected and
  * values are [Tk,B,.], as a recurrent layer leaves them. */
-ATTN_API attn_tensor *attn_nn_additive_attend(const attn_nn_additive *layer, attn_tape *tape, attn_tensor *queries,
-                                              attn_tensor *projected, attn_tensor *values, bool time_major,
-                                              const attn_nn_mask *mask, attn_tensor **weights);
+attn_tensor *attn_nn_additive_attend(const attn_nn_additive *layer, attn_tape *tape, attn_tensor *queries,
+                                     attn_tensor *projected, attn_tensor *values, bool time_major,
+                                     const attn_nn_mask *mask, attn_tensor **weights);
 
 /* The score of a head's query and key. */
 typedef enum attn_nn_score {
@@ -257,12 +251,12 @@ typedef struct attn_nn_multi_head_options {
     bool bias;
     double dropout;
 } attn_nn_multi_head_options;
-ATTN_API void attn_nn_multi_head_init(attn_nn_multi_head *layer, attn_nn_builder *builder,
-                                      const attn_nn_multi_head_options *options);
+void attn_nn_multi_head_init(attn_nn_multi_head *layer, attn_nn_builder *builder,
+                             const attn_nn_multi_head_options *options);
 /* queries [B,Tq,.], keys and values [B,Tk,.] -> [B,Tq,D]; *weights (weights may be NULL) gets [B,H,Tq,Tk]. */
-ATTN_API attn_tensor *attn_nn_multi_head_forward(const attn_nn_multi_head *layer, attn_tape *tape, attn_tensor *queries,
-                                                 attn_tensor *keys, attn_tensor *values, const attn_nn_mask *mask,
-                                                 attn_tensor **weights);
+attn_tensor *attn_nn_multi_head_forward(const attn_nn_multi_head *layer, attn_tape *tape, attn_tensor *queries,
+                                        attn_tensor *keys, attn_tensor *values, const attn_nn_mask *mask,
+                                        attn_tensor **weights);
 
 /* Keys and values that were projected and kept: k and v [rows,capacity,D], the first `length` rows of each are
  * valid. */
@@ -272,26 +266,26 @@ typedef struct attn_nn_kv_cache {
 } attn_nn_kv_cache;
 /* Allocates (ATTN_ERROR_MEMORY) and frees; a zeroed cache may be freed.  dtype: the layers', or BF16 for layers of F32:
  * keys and values are then rounded, and take half the memory. */
-ATTN_API attn_status attn_nn_kv_cache_init(attn_nn_kv_cache *cache, attn_context *context, attn_dtype dtype,
-                                           int64_t rows, int64_t capacity, int64_t dim);
-ATTN_API void attn_nn_kv_cache_free(attn_nn_kv_cache *cache);
+attn_status attn_nn_kv_cache_init(attn_nn_kv_cache *cache, attn_context *context, attn_dtype dtype, int64_t rows,
+                                  int64_t capacity, int64_t dim);
+void attn_nn_kv_cache_free(attn_nn_kv_cache *cache);
 /* Projects x [rows,T,.] and puts it behind what is there.  ATTN_ERROR_SHAPE: no room, or a cache of other
  * channels or another type than the layer's.  No gradients. */
-ATTN_API attn_status attn_nn_multi_head_append(const attn_nn_multi_head *layer, attn_tape *tape, attn_tensor *x,
-                                               attn_nn_kv_cache *cache);
+attn_status attn_nn_multi_head_append(const attn_nn_multi_head *layer, attn_tape *tape, attn_tensor *x,
+                                      attn_nn_kv_cache *cache);
 /* Attention of queries [rows,Tq,.] to what the cache holds. */
-ATTN_API attn_tensor *attn_nn_multi_head_cached(const attn_nn_multi_head *layer, attn_tape *tape, attn_tensor *queries,
-                                                const attn_nn_kv_cache *cache, const attn_nn_mask *mask);
+attn_tensor *attn_nn_multi_head_cached(const attn_nn_multi_head *layer, attn_tape *tape, attn_tensor *queries,
+                                       const attn_nn_kv_cache *cache, const attn_nn_mask *mask);
 /* New row i is the old row rows[i].  The first shared[i] tokens of both are equal and stay (shared NULL: none are);
  * the others move by way of spare->k, some tokens at a time: it has the cache's type, rows and channels, and room for
  * at least one token.  spare->v is not read and may be NULL. */
-ATTN_API void attn_nn_kv_cache_reorder(attn_nn_kv_cache *cache, attn_nn_kv_cache *spare, const int64_t *rows,
-                                       const int64_t *shared);
+void attn_nn_kv_cache_reorder(attn_nn_kv_cache *cache, attn_nn_kv_cache *spare, const int64_t *rows,
+                              const int64_t *shared);
 /* The cache goes on with n rows and room for `capacity` tokens: row i is the old row rows[i] (rows NULL: i).
  * Rows in strictly ascending order move within the old memory if the room is the same; else it is freed.
  * ATTN_ERROR_SHAPE: it holds more tokens, or has fewer rows; ATTN_ERROR_MEMORY.  On error it is as it was. */
-ATTN_API attn_status attn_nn_kv_cache_select(attn_nn_kv_cache *cache, attn_context *context, const int64_t *rows,
-                                             int64_t n, int64_t capacity);
+attn_status attn_nn_kv_cache_select(attn_nn_kv_cache *cache, attn_context *context, const int64_t *rows, int64_t n,
+                                    int64_t capacity);
 
 /* Self-attention of the axial transformer (Ho et al. 2019, arXiv:1912.12180): parameters to_q.weight [H*Dh,D],
  * to_kv.weight [2*H*Dh,D] (keys, then values), to_out.{weight,bias}; scale 1/sqrt(Dh). */
@@ -300,16 +294,16 @@ typedef struct attn_nn_self_attention {
     int64_t heads, dim_head;
 } attn_nn_self_attention;
 /* dim_head 0: dim / heads.  ATTN_ERROR_ARGUMENT: heads that do not divide dim, with dim_head 0. */
-ATTN_API void attn_nn_self_attention_init(attn_nn_self_attention *layer, attn_nn_builder *builder, int64_t dim,
-                                          int64_t heads, int64_t dim_head);
+void attn_nn_self_attention_init(attn_nn_self_attention *layer, attn_nn_builder *builder, int64_t dim, int64_t heads,
+                                 int64_t dim_head);
 /* x [B,T,D], kv [B,S,D] (NULL: x) -> [B,T,D]; *weights [B,H,T,S]. */
-ATTN_API attn_tensor *attn_nn_self_attention_forward(const attn_nn_self_attention *layer, attn_tape *tape,
-                                                     attn_tensor *x, attn_tensor *kv, attn_tensor **weights);
+attn_tensor *attn_nn_self_attention_forward(const attn_nn_self_attention *layer, attn_tape *tape, attn_tensor *x,
+                                            attn_tensor *kv, attn_tensor **weights);
 /* Along `axis` of x, whose channels D are at `channel_axis`, both counted from the front; the other axes are batch.
  * Nothing is permuted or copied: projections read and write the channels in place, attention takes any strides.
  * ATTN_ERROR_SHAPE.  x [...] -> the same shape. */
-ATTN_API attn_tensor *attn_nn_self_attention_axis(const attn_nn_self_attention *layer, attn_tape *tape, attn_tensor *x,
-                                                  int axis, int channel_axis);
+attn_tensor *attn_nn_self_attention_axis(const attn_nn_self_attention *layer, attn_tape *tape, attn_tensor *x, int axis,
+                                         int channel_axis);
 
 /* Attention with a residual connection and a norm behind it, as in DETR (Carion et al. 2020, arXiv:2005.12872):
  * parameters w_q, w_k, w_v [M,D,Dh], proj.weight [D,M*Dh], layer_norm.*; or, with key_only, attention.u [M,1,Dh] in
@@ -321,14 +315,13 @@ typedef struct attn_nn_detr_attention {
     int64_t heads, dim_head;
     double dropout;
 } attn_nn_detr_attention;
-ATTN_API void attn_nn_detr_attention_init(attn_nn_detr_attention *layer, attn_nn_builder *builder, int64_t heads,
-                                          int64_t dim, int64_t dim_head, double dropout, bool key_only);
+void attn_nn_detr_attention_init(attn_nn_detr_attention *layer, attn_nn_builder *builder, int64_t heads, int64_t dim,
+                                 int64_t dim_head, double dropout, bool key_only);
 /* x_q [B,Nq,D], x_kv [B,Nk,D] (NULL: x_q); positions p_q [1,Nq,D] or [B,Nq,D] and p_kv [1,Nk,D] or [B,Nk,D] (NULL:
  * none) are added for queries and keys, never for values.  With key_only, x_kv and the positions must be NULL.
  * ATTN_ERROR_SHAPE. */
-ATTN_API attn_tensor *attn_nn_detr_attention_forward(const attn_nn_detr_attention *layer, attn_tape *tape,
-                                                     attn_tensor *x_q, attn_tensor *x_kv, attn_tensor *p_q,
-                                                     attn_tensor *p_kv);
+attn_tensor *attn_nn_detr_attention_forward(const attn_nn_detr_attention *layer, attn_tape *tape, attn_tensor *x_q,
+                                            attn_tensor *x_kv, attn_tensor *p_q, attn_tensor *p_kv);
 
 /* ------------------------------------------------------------------------------------ transformer blocks */
 
@@ -348,11 +341,11 @@ typedef struct attn_nn_encoder_block {
     attn_nn_add_norm addnorm1, addnorm2;
     attn_nn_ffn ffn;
 } attn_nn_encoder_block;
-ATTN_API void attn_nn_encoder_block_init(attn_nn_encoder_block *block, attn_nn_builder *builder,
-                                         const attn_nn_block_options *options);
+void attn_nn_encoder_block_init(attn_nn_encoder_block *block, attn_nn_builder *builder,
+                                const attn_nn_block_options *options);
 /* x [B,T,D] -> the same; *weights [B,H,T,T]. */
-ATTN_API attn_tensor *attn_nn_encoder_block_forward(const attn_nn_encoder_block *block, attn_tape *tape, attn_tensor *x,
-                                                    const attn_nn_mask *mask, attn_tensor **weights);
+attn_tensor *attn_nn_encoder_block_forward(const attn_nn_encoder_block *block, attn_tape *tape, attn_tensor *x,
+                                           const attn_nn_mask *mask, attn_tensor **weights);
 
 /* Self-attention (attention1), attention to the encoder (attention2), FFN, each with its add & norm. */
 typedef struct attn_nn_decoder_block {
@@ -360,20 +353,17 @@ typedef struct attn_nn_decoder_block {
     attn_nn_add_norm addnorm1, addnorm2, addnorm3;
     attn_nn_ffn ffn;
 } attn_nn_decoder_block;
-ATTN_API void attn_nn_decoder_block_init(attn_nn_decoder_block *block, attn_nn_builder *builder,
-                                         const attn_nn_block_options *options);
+void attn_nn_decoder_block_init(attn_nn_decoder_block *block, attn_nn_builder *builder,
+                                const attn_nn_block_options *options);
 /* x [B,T,D], encoded [B,Ts,D]; self_weights [B,H,T,T] and cross_weights [B,H,T,Ts] may be NULL. */
-ATTN_API attn_tensor *attn_nn_decoder_block_forward(const attn_nn_decoder_block *block, attn_tape *tape, attn_tensor *x,
-                                                    attn_tensor *encoded, const attn_nn_mask *self_mask,
-                                                    const attn_nn_mask *cross_mask, attn_tensor **self_weights,
-                                                    attn_tensor **cross_weights);
+attn_tensor *attn_nn_decoder_block_forward(const attn_nn_decoder_block *block, attn_tape *tape, attn_tensor *x,
+                                           attn_tensor *encoded, const attn_nn_mask *self_mask,
+                                           const attn_nn_mask *cross_mask, attn_tensor **self_weights,
+                                           attn_tensor **cross_weights);
 /* One token a row: x [rows,1,D].  `self` [rows] gets the token's keys and values; `cross` [B] holds the encoder's,
  * and rows / B hypotheses of a sentence share them as so many queries. */
-ATTN_API attn_tensor *attn_nn_decoder_block_step(const attn_nn_decoder_block *block, attn_tape *tape, attn_tensor *x,
-                                                 attn_nn_kv_cache *self, const attn_nn_kv_cache *cross,
-                                                 const attn_nn_mask *cross_mask);
+attn_tensor *attn_nn_decoder_block_step(const attn_nn_decoder_block *block, attn_tape *tape, attn_tensor *x,
+                                        attn_nn_kv_cache *self, const attn_nn_kv_cache *cross,
+                                        const attn_nn_mask *cross_mask);
 
-#ifdef __cplusplus
-}
-#endif
 #endif

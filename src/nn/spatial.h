@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * nn_spatial.h - layers over signals, images and volumes [B,C,spatial...], channels before space as PyTorch has them:
+ * spatial.h - layers over signals, images and volumes [B,C,spatial...], channels before space as PyTorch has them:
  * convolution, batch norm, stand-alone and local self-attention, non-local blocks, generalized attention, DETR's
  * positions, and the Vision Transformer's block.
  *
@@ -13,11 +13,7 @@
 #ifndef ATTN_NN_SPATIAL_H
 #define ATTN_NN_SPATIAL_H
 
-#include "attn/nn.h"
-
-#ifdef __cplusplus
-extern "C" {
-#endif
+#include "nn/layers.h"
 
 /* --------------------------------------------------------------------------------- convolution and norms */
 
@@ -37,9 +33,9 @@ typedef struct attn_nn_conv {
     attn_conv geometry;
 } attn_nn_conv;
 /* ATTN_ERROR_ARGUMENT: axes other than 1 to 3, groups that do not divide the channels, no such activation. */
-ATTN_API void attn_nn_conv_init(attn_nn_conv *layer, attn_nn_builder *builder, const attn_nn_conv_options *options);
+void attn_nn_conv_init(attn_nn_conv *layer, attn_nn_builder *builder, const attn_nn_conv_options *options);
 /* x [B,in,spatial...] -> [B,out,spatial'...], spatial' = (spatial + 2 padding - kernel) / stride + 1 */
-ATTN_API attn_tensor *attn_nn_conv_forward(const attn_nn_conv *layer, attn_tape *tape, attn_tensor *x);
+attn_tensor *attn_nn_conv_forward(const attn_nn_conv *layer, attn_tape *tape, attn_tensor *x);
 
 /* weight, bias [C], and the buffers running_mean, running_var [C] and num_batches_tracked (a scalar that PyTorch saves;
  * kept so that its files load, not used).  In training the batch's statistics are used and the running ones move
@@ -49,9 +45,9 @@ typedef struct attn_nn_batch_norm {
     double momentum, eps;
 } attn_nn_batch_norm;
 /* momentum 0.1, eps 1e-5: PyTorch's.  With `zero`, weight starts at zero instead of one. */
-ATTN_API void attn_nn_batch_norm_init(attn_nn_batch_norm *layer, attn_nn_builder *builder, int64_t channels, bool zero);
+void attn_nn_batch_norm_init(attn_nn_batch_norm *layer, attn_nn_builder *builder, int64_t channels, bool zero);
 /* x [B,C,...] -> the same */
-ATTN_API attn_tensor *attn_nn_batch_norm_forward(const attn_nn_batch_norm *layer, attn_tape *tape, attn_tensor *x);
+attn_tensor *attn_nn_batch_norm_forward(const attn_nn_batch_norm *layer, attn_tape *tape, attn_tensor *x);
 
 /* ------------------------------------------------------------------------- self-attention over an image */
 
@@ -79,12 +75,12 @@ typedef struct attn_nn_image_attention {
 } attn_nn_image_attention;
 /* ATTN_ERROR_ARGUMENT: an even window, an odd number of channels to halve, no `wout` though out differs from heads *
  * mid. */
-ATTN_API void attn_nn_image_attention_init(attn_nn_image_attention *layer, attn_nn_builder *builder,
-                                           const attn_nn_image_attention_options *options);
+void attn_nn_image_attention_init(attn_nn_image_attention *layer, attn_nn_builder *builder,
+                                  const attn_nn_image_attention_options *options);
 /* x [B,in,Y,X] -> [B,out,Y',X'] with Y' = ceil(Y / stride).  *weights (may be NULL) gets [B,H,Y',X',Ky,Kx], K the taps
  * of the window or the whole image.  ATTN_ERROR_SHAPE: no image, or one larger than max_positions. */
-ATTN_API attn_tensor *attn_nn_image_attention_forward(const attn_nn_image_attention *layer, attn_tape *tape,
-                                                      attn_tensor *x, attn_tensor **weights);
+attn_tensor *attn_nn_image_attention_forward(const attn_nn_image_attention *layer, attn_tape *tape, attn_tensor *x,
+                                             attn_tensor **weights);
 
 /* The attention stem (Ramachandran et al. 2019, section 3.2): pixels of a block of 4 x 4 attend each other,
  * y_ij = sum_ab softmax_ab(q_ij . k_ab) sum_m p(a,b,m) W_m x_ab, p(a,b,m) = softmax_m((row_a + col_b) . nu_m): content
@@ -95,12 +91,10 @@ typedef struct attn_nn_attention_stem {
     attn_tensor *rows, *columns, *mix;
     attn_nn_conv query, key, value[ATTN_NN_STEM_MIXED];
 } attn_nn_attention_stem;
-ATTN_API void attn_nn_attention_stem_init(attn_nn_attention_stem *layer, attn_nn_builder *builder, int64_t in,
-                                          int64_t out);
+void attn_nn_attention_stem_init(attn_nn_attention_stem *layer, attn_nn_builder *builder, int64_t in, int64_t out);
 /* x [B,in,Y,X] -> [B,out,N,16]: N = (Y/4)(X/4) blocks row by row, and the pixels of each; the rest of a side that 4
  * does not divide is left out.  ATTN_ERROR_SHAPE: a side below 4. */
-ATTN_API attn_tensor *attn_nn_attention_stem_forward(const attn_nn_attention_stem *layer, attn_tape *tape,
-                                                     attn_tensor *x);
+attn_tensor *attn_nn_attention_stem_forward(const attn_nn_attention_stem *layer, attn_tape *tape, attn_tensor *x);
 
 /* ------------------------------------------------------------------------------------- non-local blocks */
 
@@ -124,12 +118,12 @@ typedef struct attn_nn_non_local {
     bool sub_sample, batch_norm;
 } attn_nn_non_local;
 /* inter 0: in / 2, at least 1.  spatial: 1 to 3 axes. */
-ATTN_API void attn_nn_non_local_init(attn_nn_non_local *layer, attn_nn_builder *builder, int64_t in, int64_t inter,
-                                     int spatial, attn_nn_pairwise pairwise, bool sub_sample, bool batch_norm);
+void attn_nn_non_local_init(attn_nn_non_local *layer, attn_nn_builder *builder, int64_t in, int64_t inter, int spatial,
+                            attn_nn_pairwise pairwise, bool sub_sample, bool batch_norm);
 /* x [B,in,spatial...] -> the same; *weights (may be NULL) gets [B,N,Nk].  Only a call that requests the weights
  * allocates memory of N times Nk.  ATTN_ERROR_SHAPE: too small to sub-sample. */
-ATTN_API attn_tensor *attn_nn_non_local_forward(const attn_nn_non_local *layer, attn_tape *tape, attn_tensor *x,
-                                                attn_tensor **weights);
+attn_tensor *attn_nn_non_local_forward(const attn_nn_non_local *layer, attn_tape *tape, attn_tensor *x,
+                                       attn_tensor **weights);
 
 /* ------------------------------------------------------------------------------- generalized attention */
 
@@ -157,11 +151,11 @@ typedef struct attn_nn_generalized_attention_options {
     int64_t position_dim;         /* of the sines, a multiple of 4; 0: dim rounded down to one */
     double magnitude;             /* of distances; 0: 1 */
 } attn_nn_generalized_attention_options;
-ATTN_API void attn_nn_generalized_attention_init(attn_nn_generalized_attention *layer, attn_nn_builder *builder,
-                                                 const attn_nn_generalized_attention_options *options);
+void attn_nn_generalized_attention_init(attn_nn_generalized_attention *layer, attn_nn_builder *builder,
+                                        const attn_nn_generalized_attention_options *options);
 /* x [B,C,Y,X] -> the same. */
-ATTN_API attn_tensor *attn_nn_generalized_attention_forward(const attn_nn_generalized_attention *layer, attn_tape *tape,
-                                                            attn_tensor *x);
+attn_tensor *attn_nn_generalized_attention_forward(const attn_nn_generalized_attention *layer, attn_tape *tape,
+                                                   attn_tensor *x);
 
 /* ------------------------------------------------------------------------------------ DETR's positions */
 
@@ -172,20 +166,19 @@ typedef struct attn_nn_sine_positions {
     double temperature, scale; /* scale 0: positions are not normalized; else divided by the last one, times scale */
 } attn_nn_sine_positions;
 /* -> [B,Y,X,2*feats] of `dtype`; padding U8 [B,Y,X], nonzero where there is no image, or NULL. */
-ATTN_API attn_tensor *attn_nn_sine_positions_forward(const attn_nn_sine_positions *layer, attn_tape *tape,
-                                                     attn_dtype dtype, const int64_t shape[3],
-                                                     const attn_tensor *padding);
+attn_tensor *attn_nn_sine_positions_forward(const attn_nn_sine_positions *layer, attn_tape *tape, attn_dtype dtype,
+                                            const int64_t shape[3], const attn_tensor *padding);
 
 /* Learned rows and columns: row_embed.weight, col_embed.weight [most,feats]; the first channels are the COLUMN's, the
  * other way round than the sines. */
 typedef struct attn_nn_learned_positions {
     attn_tensor *row, *col;
 } attn_nn_learned_positions;
-ATTN_API void attn_nn_learned_positions_init(attn_nn_learned_positions *layer, attn_nn_builder *builder, int64_t feats,
-                                             int64_t most);
+void attn_nn_learned_positions_init(attn_nn_learned_positions *layer, attn_nn_builder *builder, int64_t feats,
+                                    int64_t most);
 /* -> [Y,X,2*feats].  ATTN_ERROR_SHAPE: a side longer than `most`. */
-ATTN_API attn_tensor *attn_nn_learned_positions_forward(const attn_nn_learned_positions *layer, attn_tape *tape,
-                                                        int64_t rows, int64_t cols);
+attn_tensor *attn_nn_learned_positions_forward(const attn_nn_learned_positions *layer, attn_tape *tape, int64_t rows,
+                                               int64_t cols);
 
 /* --------------------------------------------------------------------------------- Vision Transformer */
 
@@ -204,19 +197,19 @@ typedef struct attn_nn_vit_block_options {
     double dropout, eps;
     bool bias; /* of the attention's projections */
 } attn_nn_vit_block_options;
-ATTN_API void attn_nn_vit_block_init(attn_nn_vit_block *block, attn_nn_builder *builder,
-                                     const attn_nn_vit_block_options *options);
+void attn_nn_vit_block_init(attn_nn_vit_block *block, attn_nn_builder *builder,
+                            const attn_nn_vit_block_options *options);
 /* x [B,T,D] -> the same; *weights (may be NULL) gets [B,H,T,T]. */
-ATTN_API attn_tensor *attn_nn_vit_block_forward(const attn_nn_vit_block *block, attn_tape *tape, attn_tensor *x,
-                                                attn_tensor **weights);
+attn_tensor *attn_nn_vit_block_forward(const attn_nn_vit_block *block, attn_tape *tape, attn_tensor *x,
+                                       attn_tensor **weights);
 
 /* An image cut into patches of height x width pixels, which a convolution of that stride projects: conv.weight
  * [D,C,Py,Px], conv.bias [D].  The patches are laid out as rows and multiplied as one matrix. */
-ATTN_API void attn_nn_patches_init(attn_nn_conv *conv, attn_nn_builder *builder, int64_t channels, int64_t hidden,
+void attn_nn_patches_init(attn_nn_conv *conv, attn_nn_builder *builder, int64_t channels, int64_t hidden,
                                    int64_t height, int64_t width);
 /* x [B,C,Y,X] -> [B,(Y/Py)*(X/Px),D], row by row; what is left over of sides that they do not divide is cut off.
  * ATTN_ERROR_SHAPE: another number of channels, or less than a patch. */
-ATTN_API attn_tensor *attn_nn_patches_forward(const attn_nn_conv *conv, attn_tape *tape, attn_tensor *x);
+attn_tensor *attn_nn_patches_forward(const attn_nn_conv *conv, attn_tape *tape, attn_tensor *x);
 
 /* -------------------------------------------------------------------- position-sensitive axial attention */
 
@@ -232,14 +225,10 @@ typedef struct attn_nn_position_sensitive_attention {
     int axis;
 } attn_nn_position_sensitive_attention;
 /* axis 2: down the columns, 3: along the rows.  ATTN_ERROR_ARGUMENT: out that 2*groups does not divide. */
-ATTN_API void attn_nn_position_sensitive_attention_init(attn_nn_position_sensitive_attention *layer,
-                                                        attn_nn_builder *builder, int64_t in, int64_t out,
-                                                        int64_t groups, int64_t length, int axis);
+void attn_nn_position_sensitive_attention_init(attn_nn_position_sensitive_attention *layer, attn_nn_builder *builder,
+                                               int64_t in, int64_t out, int64_t groups, int64_t length, int axis);
 /* x [B,in,Y,X] -> [B,out,Y,X].  ATTN_ERROR_SHAPE: an axis of another length. */
-ATTN_API attn_tensor *attn_nn_position_sensitive_attention_forward(const attn_nn_position_sensitive_attention *layer,
-                                                                   attn_tape *tape, attn_tensor *x);
+attn_tensor *attn_nn_position_sensitive_attention_forward(const attn_nn_position_sensitive_attention *layer,
+                                                          attn_tape *tape, attn_tensor *x);
 
-#ifdef __cplusplus
-}
-#endif
 #endif

@@ -1,20 +1,16 @@
 /* SPDX-License-Identifier: MIT
  *
- * image_data.h - labelled images of one size as training data: sets, the files of MNIST and CIFAR, parts, augmentation
+ * images.h - labelled images of one size as training data: sets, the files of MNIST and CIFAR, parts, augmentation
  * and batches.
  *
  * Readers take (data, size, name), so that bytes may come from anywhere; attn_file_read of io.h gives them from a file,
  * plain or gzip.  Objects are not changed by reading them, from any number of threads, except attn_image_batches (one
  * thread).
  */
-#ifndef ATTN_IMAGE_DATA_H
-#define ATTN_IMAGE_DATA_H
+#ifndef ATTN_DATA_IMAGES_H
+#define ATTN_DATA_IMAGES_H
 
 #include "attn/attn.h"
-
-#ifdef __cplusplus
-extern "C" {
-#endif
 
 /* ---------------------------------------------------------------------------------------------- sets */
 
@@ -26,33 +22,32 @@ typedef struct attn_image_shape {
 } attn_image_shape;
 
 /* Empty.  ATTN_ERROR_ARGUMENT: a side not in 1 to 4096, or channels other than 1 and 3. */
-ATTN_API attn_status attn_image_set_create(attn_image_set **set, attn_context *context, attn_image_shape shape);
-ATTN_API void attn_image_set_destroy(attn_image_set *set); /* NULL is allowed */
+attn_status attn_image_set_create(attn_image_set **set, attn_context *context, attn_image_shape shape);
+void attn_image_set_destroy(attn_image_set *set); /* NULL is allowed */
 /* Copies pixels[(y * width + x) * channels + c].  `key` decides the part in a split: a number that stays with the image
  * (its place in a file, a hash of its name).  ATTN_ERROR_ARGUMENT: a negative label. */
-ATTN_API attn_status attn_image_set_add(attn_image_set *set, const unsigned char *pixels, int32_t label, uint64_t key);
+attn_status attn_image_set_add(attn_image_set *set, const unsigned char *pixels, int32_t label, uint64_t key);
 
 /* The shape that all of its images have. */
-ATTN_API attn_image_shape attn_image_set_shape(const attn_image_set *set);
+attn_image_shape attn_image_set_shape(const attn_image_set *set);
 /* How many images it holds. */
-ATTN_API int64_t attn_image_set_size(const attn_image_set *set);
-ATTN_API int64_t attn_image_set_classes(const attn_image_set *set); /* the largest label + 1; 0 of an empty set */
+int64_t attn_image_set_size(const attn_image_set *set);
+int64_t attn_image_set_classes(const attn_image_set *set); /* the largest label + 1; 0 of an empty set */
 /* Image i as rows of bytes, its channels side by side, which the set owns. */
-ATTN_API const unsigned char *attn_image_set_pixels(const attn_image_set *set, int64_t i); /* 0 <= i < size */
+const unsigned char *attn_image_set_pixels(const attn_image_set *set, int64_t i); /* 0 <= i < size */
 /* The class of image i, 0 <= i < size. */
-ATTN_API int32_t attn_image_set_label(const attn_image_set *set, int64_t i);
+int32_t attn_image_set_label(const attn_image_set *set, int64_t i);
 /* Mean and standard deviation of each channel over all pixels, of samples as 0 to 1; a deviation of 0 is given as 1.
  * mean and std are [channels].  An empty set has 0 and 1. */
-ATTN_API void attn_image_set_statistics(const attn_image_set *set, float *mean, float *std);
+void attn_image_set_statistics(const attn_image_set *set, float *mean, float *std);
 /* Tells one set from another: depends on every pixel and label and on their order. */
-ATTN_API uint64_t attn_image_set_fingerprint(const attn_image_set *set);
+uint64_t attn_image_set_fingerprint(const attn_image_set *set);
 
 /* Divides by a hash of seed and key: an image's part does not depend on which others there are.  Parts (each may be
  * NULL: not made) keep the order and borrow the pixels: they must be destroyed before `all`, and nothing can be added
  * to them.  A part may be empty.  ATTN_ERROR_ARGUMENT: shares are negative or sum to 1 or more. */
-ATTN_API attn_status attn_image_set_split(attn_image_set **train, attn_image_set **valid, attn_image_set **test,
-                                          const attn_image_set *all, uint64_t seed, double valid_share,
-                                          double test_share);
+attn_status attn_image_set_split(attn_image_set **train, attn_image_set **valid, attn_image_set **test,
+                                 const attn_image_set *all, uint64_t seed, double valid_share, double test_share);
 
 /* --------------------------------------------------------------------------------------------- files */
 
@@ -73,17 +68,17 @@ typedef struct attn_idx {
 } attn_idx;
 /* ATTN_ERROR_FORMAT (with the file's name and the byte): not IDX, cut off, bytes too many; ATTN_ERROR_UNSUPPORTED:
  * another type or rank. */
-ATTN_API attn_status attn_idx_parse(attn_idx *idx, attn_context *context, const attn_named_bytes *file);
+attn_status attn_idx_parse(attn_idx *idx, attn_context *context, const attn_named_bytes *file);
 
 /* A new set of images [n,h,w] or [n,h,w,c] and labels [n], keys from 0.  `classes`: labels must be less; 0: any.
  * ATTN_ERROR_FORMAT: the files do not belong together, a label is out of range (with its byte). */
-ATTN_API attn_status attn_image_set_of_idx(attn_image_set **set, attn_context *context, const attn_named_bytes *images,
-                                           const attn_named_bytes *labels, int64_t classes);
+attn_status attn_image_set_of_idx(attn_image_set **set, attn_context *context, const attn_named_bytes *images,
+                                  const attn_named_bytes *labels, int64_t classes);
 
 /* Adds the records of CIFAR-10's binary version (cs.toronto.edu/~kriz/cifar.html) to a set of 32 x 32 x 3: a label, then
  * 1024 bytes red, 1024 green, 1024 blue.  Keys go on from the set's size.  Errors as above. */
-ATTN_API attn_status attn_image_set_add_cifar(attn_image_set *set, attn_context *context, const attn_named_bytes *file,
-                                              int64_t classes);
+attn_status attn_image_set_add_cifar(attn_image_set *set, attn_context *context, const attn_named_bytes *file,
+                                     int64_t classes);
 
 /* ------------------------------------------------------------------------------------------- batches */
 
@@ -116,20 +111,17 @@ typedef struct attn_image_batches attn_image_batches;
 
 /* The order of an epoch depends on (seed, epoch) alone, so that (epoch, position) is all that must be kept to go on
  * later.  `set` must outlive the batches and not grow.  Starts at (0, 0).  ATTN_ERROR_ARGUMENT, ATTN_ERROR_MEMORY. */
-ATTN_API attn_status attn_image_batches_create(attn_image_batches **batches, attn_context *context,
-                                               const attn_image_set *set, const attn_image_batches_options *options);
-ATTN_API void attn_image_batches_destroy(attn_image_batches *batches); /* NULL is allowed */
+attn_status attn_image_batches_create(attn_image_batches **batches, attn_context *context, const attn_image_set *set,
+                                      const attn_image_batches_options *options);
+void attn_image_batches_destroy(attn_image_batches *batches); /* NULL is allowed */
 /* The next batch is number `position` of epoch `epoch`; a position at or past attn_image_batches_count is the epoch's
  * end, one below 0 its beginning. */
-ATTN_API void attn_image_batches_seek(attn_image_batches *batches, int64_t epoch, int64_t position);
+void attn_image_batches_seek(attn_image_batches *batches, int64_t epoch, int64_t position);
 /* False at the epoch's end; the last batch may be smaller. */
-ATTN_API bool attn_image_batches_next(attn_image_batches *batches, attn_image_batch *batch);
+bool attn_image_batches_next(attn_image_batches *batches, attn_image_batch *batch);
 /* From now on attn_image_batches_next gives this process's share of each batch (ranks.h). */
-ATTN_API void attn_image_batches_shard(attn_image_batches *batches);
-ATTN_API bool attn_image_batches_sharded(const attn_image_batches *batches);
-ATTN_API int64_t attn_image_batches_count(const attn_image_batches *batches); /* in an epoch */
+void attn_image_batches_shard(attn_image_batches *batches);
+bool attn_image_batches_sharded(const attn_image_batches *batches);
+int64_t attn_image_batches_count(const attn_image_batches *batches); /* in an epoch */
 
-#ifdef __cplusplus
-}
-#endif
 #endif

@@ -1,0 +1,365 @@
+/* SPDX-License-Identifier: MIT
+ * attn train translate, classify, images, msa: one command for all kinds of training. */
+#include "commands.h"
+#include "source.h"
+#include "training.h"
+
+#include <math.h>
+#include <string.h>
+
+/* ------------------------------------------------------------------------------------ what was read, in words */
+
+static void note_translate(const cli_training *t)
+{
+    const cli_call *cli = t->cli;
+    char a[32], b[32], c[32];
+    cli_note(cli, "%s pairs to train on, %s for validation, %s kept for testing",
+             cli_count(cli_training_size(t, "train_pairs"), a), cli_count(cli_training_size(t, "valid_pairs"), b),
+             cli_count(cli_training_size(t, "test_pairs"), c));
+    cli_note(cli, "vocabularies of %s source and %s target tokens", cli_count(cli_training_size(t, "source_words"), a),
+             cli_count(cli_training_size(t, "target_words"), b));
+    int64_t unlike = cli_training_size(t, "left_out_unlike"), twice = cli_training_size(t, "left_out_duplicates");
+    if (unlike + twice > 0)
+        cli_note(cli, "%s pairs were left out of the training part as too unlike in length, %s as duplicates",
+                 cli_count(unlike, a), cli_count(twice, b));
+    if (cli_training_size(t, "mixed_pairs") > 0)
+        cli_note(cli, "%s of the pairs to train on are those of --mix",
+                 cli_count(cli_training_size(t, "mixed_pairs"), a));
+    if (cli_training_size(t, "judged_pairs") > 0)
+        cli_note(cli, "%s sentences of the validation part are translated after each epoch",
+                 cli_count(cli_training_size(t, "judged_pairs"), a));
+}
+
+/* `what` is printed before the size of the pictures, `then` after it. */
+static void note_pictures(const cli_training *t, const char *what, const char *then)
+{
+    const cli_call *cli = t->cli;
+    char a[32], b[32], c[32];
+    cli_note(cli, "%s images to train on, %s for validation, %s kept for testing",
+             cli_count(cli_training_size(t, "train_images"), a), cli_count(cli_training_size(t, "valid_images"), b),
+             cli_count(cli_training_size(t, "test_images"), c));
+    cli_note(cli, "%s%lld x %lld pixels, %s%s", what, (long long)cli_training_size(t, "width"),
+             (long long)cli_training_size(t, "height"), cli_training_size(t, "channels") == 1 ? "grey" : "in colour",
+             then);
+}
+
+static void note_classify(const cli_training *t)
+{
+    char classes[64];
+    snprintf(classes, sizeof classes, "%lld classes of ", (long long)cli_training_size(t, "classes"));
+    note_pictures(t, classes, "");
+}
+
+static void note_images(const cli_training *t)
+{
+    char levels[64];
+    snprintf(levels, sizeof levels, ", %lld levels", (long long)cli_training_size(t, "levels"));
+    note_pictures(t, "", levels);
+}
+
+static void note_msa(const cli_training *t)
+{
+    char a[32], b[32], c[32];
+    int64_t n = cli_training_size(t, "train_alignments");
+    cli_note(t->cli, "%s alignment%s to train on, %s for validation; %s sequences", cli_count(n, a), n == 1 ? "" : "s",
+             cli_count(cli_training_size(t, "valid_alignments"), b), cli_count(cli_training_size(t, "sequences"), c));
+}
+
+/* Within two standard deviations of naming any class, nothing has been learned that shows. */
+static void warn(const cli_training *training)
+{
+    double found = training->last.metric, guessed = 1 / (double)cli_training_size(training, "classes");
+    double chance = sqrt(guessed * (1 - guessed) / (double)cli_training_size(training, "valid_images"));
+    if (training->last.steps > 0 && found < guessed + 2 * chance) /* false of NaN: there was no validation */
+        cli_note(
+            training->cli,
+            "warning: %.1f %% of %lld validation pictures are recognized, guessing finds %.1f %%: the classifier has learned "
+            "next to nothing; more --epochs, a --warmup that fits, another --rate or --model may help",
+            100 * found, (long long)cli_training_size(training, "valid_images"), 100 * guessed);
+}
+
+/* ------------------------------------------------------------------------------------------------- the kinds */
+
+typedef struct kind {
+    const char *name;       /* attn_trainer's */
+    const char *things;     /* in which speed is counted */
+    const char *measure;    /* metric of a validation in addition to the loss; NULL: none */
+    const char *metrics[2]; /* names of attn_progress.metric and metric2 in --json; NULL: not there */
+    const char *made;       /* for the last line */
+    void (*note)(const cli_training *training);
+} kind;
+
+static const kind kinds[] = {
+    {"translate", "tokens", "BLEU", {"valid_bleu", "valid_chrf"}, "translator", note_translate},
+    {"classify", "images", "accuracy", {"valid_accuracy", NULL}, "classifier", note_classify},
+    {"images", "images", NULL, {NULL, NULL}, "model", note_images},
+    {"msa", "residues", "accuracy", {NULL, NULL}, "model", note_msa},
+};
+
+static const kind *kind_of(const char *name)
+{
+    size_t i = 0;
+    while (strcmp(kinds[i].name, name) != 0)
+        i++;
+    return &kinds[i];
+}
+
+static void suggest(const cli_training *t, const char *directory)
+{
+    const char *name = t->kind;
+    if (strcmp(name, "translate") == 0)
+        printf("Try:  attn translate %s \"...\"\n      attn eval %s%s\n      attn show %s \"...\" -o attention.png\n",
+               directory, directory, cli_training_size(t, "test_pairs") > 0 ? "" : " --part valid", directory);
+    else if (strcmp(name, "classify") == 0)
+        printf(
+            "Try:  attn classify %s picture.png\n      attn eval %s\n      attn show %s picture.png -o attention.png\n",
+            directory, directory, directory);
+    else if (strcmp(name, "images") == 0)
+        printf("Try:  attn generate %s -o sheet.png\n      attn eval %s\n", directory, directory);
+}
+
+/* --------------------------------------------------------------------------------------------------- a training */
+
+static void begin(void *user, const attn_trainer_plan *plan)
+{
+    cli_training *training = user;
+    cli_training_keep_sizes(training, plan->sizes);
+    kind_of(training->kind)->note(training);
+    cli_training_announce(training, plan);
+}
+
+int cli_train(const cli_call *cli, attn_trainer_job *job, cli_training *training)
+{
+    const kind *k = kind_of(job->kind);
+    job->begin = begin;
+    job->progress = cli_training_progress;
+    cli_training_begin(training, cli, job->kind, k->things, k->measure);
+    job->user = training;
+    return cli_training_end(training, attn_train(cli->context, job), job->directory);
+}
+
+/* NaN, where there was no validation, becomes null. */
+static int print_json(const cli_call *cli, const cli_training *training, const char *directory)
+{
+    const kind *k = kind_of(training->kind);
+    const double values[] = {training->last.metric, training->last.metric2};
+    attn_json json;
+    attn_json_begin(&json, cli->context, true);
+    attn_json_object(&json, NULL);
+    attn_json_text(&json, "directory", directory);
+    for (int i = 0; i < training->nsizes; i++)
+        attn_json_int(&json, training->sizes[i].name, training->sizes[i].value);
+    for (int i = 0; i < 2 && k->metrics[i]; i++)
+        attn_json_real(&json, k->metrics[i], values[i]);
+    cli_training_json(&json, training);
+    attn_json_end(&json);
+    return cli_print_json(cli, &json);
+}
+
+static int print_result(const cli_call *cli, const cli_training *training, const char *directory)
+{
+    if (strcmp(training->kind, "classify") == 0)
+        warn(training);
+    if (cli->json)
+        return print_json(cli, training, directory);
+    printf("The %s is in %s", kind_of(training->kind)->made, directory);
+    cli_training_print(training);
+    puts(".");
+    if (!cli->quiet)
+        suggest(training, directory);
+    return CLI_OK;
+}
+
+/* Sentence pairs: a file or the phrasebook; lines that are no pair are counted in `bad`. */
+static void take_pairs(attn_trainer_job *job, const char *data, cli_training *training, cli_failures *bad)
+{
+    attn_pairs_source source = cli_source_of(data);
+    cli_source_goes_on(&source, bad);
+    job->data = source.path;
+    job->text = source.text;
+    job->text_size = source.size;
+    if (source.bad.tell) {
+        training->bad = source.bad;
+        job->left_out = cli_training_left_out;
+    }
+}
+
+static int train(cli_call *cli, const attn_config *settings)
+{
+    const char *data = cli_text(cli, "data"), *name = cli->command->trains;
+    bool pairs = strcmp(name, "translate") == 0;
+    cli_training training = {0};
+    cli_failures bad = {.cli = cli, .things = "sentence pairs"};
+    attn_trainer_job job = {.kind = name,
+                            .directory = cli_text(cli, "out"),
+                            .settings = settings,
+                            .resume = cli_flag(cli, "resume")};
+    if (pairs)
+        take_pairs(&job, data, &training, &bad);
+    else if (data[0])
+        job.data = data;
+    if (!job.data && !job.text && !job.resume)
+        return cli_fail(CLI_BAD, "train %s needs --data, %s%s", name, attn_trainer_find(name)->data,
+                        pairs ? " (--data phrasebook for the sentences attn carries)" : "");
+    int code = job.resume ? cli_training_unchanged(cli, settings, job.directory) : CLI_OK;
+    if (code == CLI_OK)
+        code = cli_train(cli, &job, &training);
+    if (code == CLI_OK)
+        code = print_result(cli, &training, job.directory);
+    bad.tried += cli_training_size(&training, "train_pairs") + cli_training_size(&training, "valid_pairs") +
+                 cli_training_size(&training, "test_pairs");
+    return code == CLI_OK && pairs ? cli_failures_end(&bad) : code;
+}
+
+static int run(cli_call *cli)
+{
+    return cli_training_run(cli, train);
+}
+
+/* ------------------------------------------------------------------------------------------------ the commands */
+
+#define DATA(value, doc) CLI_TEXT("data", 0, value, "", doc)
+#define OUT(what)        CLI_TEXT("out", 'o', "DIR", NULL, "the directory that gets the " what)
+#define RESUME           CLI_FLAG("resume", 0, "go on where a training that was stopped or killed left off")
+
+static const cli_option translate_options[] = {
+    DATA("FILE", "sentence pairs, plain or gzip; \"phrasebook\": the English-French one that attn carries"),
+    OUT("translator"),
+    RESUME,
+    CLI_STRICT_OPTION,
+};
+
+static const char *const translate_usage[] = {"--data FILE --out DIR [SETTING...]", "--out DIR --resume", NULL};
+
+static const char translate_description[] =
+    "FILE holds one pair a line: the sentence, a tab, its translation; whatever follows a second tab is ignored. A line that is no pair is "
+    "left out and named, and the exit status is 2 at the end. "
+    "With 4,000 pairs or more, sentences are split into pieces of words, with case and punctuation kept (--vocabulary); with "
+    "fewer they are put into lower case and split into words. Part of the pairs is kept for validation (the parameters "
+    "that do best on it are the ones kept) and part for testing (attn eval); all translations of one sentence stay on "
+    "one side.\n"
+    "\n"
+    "DIR gets config.json, model.safetensors, source.spm and target.spm (of words: source.vocab and target.vocab), which are the translator, and "
+    "training.json, checkpoint.safetensors and history.tsv, which a training needs to go on. Ctrl-C finishes the step, "
+    "saves and stops; --resume then ends in the same bits as a training that was not stopped, whatever the number of "
+    "threads. A resumed training keeps its data and settings: they need not be given again. --epochs, --patience and "
+    "--save-every may be changed, to train for longer.\n"
+    "\n"
+    "With --from a training begins with another translator, a directory of attn's or a MarianMT or OPUS-MT model, whose "
+    "model and vocabularies it keeps. A MarianMT or OPUS-MT model stays in MarianMT's form, which transformers reads. "
+    "--mix adds pairs of older data, so that what was learned from them is not lost.\n"
+    "\n"
+    "--guided-alignment names a file of word alignments, a line for each pair of FILE: '0-0 2-1' means that word 0 of "
+    "the translation comes from word 0 of the sentence and word 1 from word 2. Words are separated by spaces; a line "
+    "may be empty. attn align --alignments writes such a file, and so does fast_align (source-target). The decoder's "
+    "attention to the source (of its last layer, the mean of the heads) learns to follow the alignments, and the "
+    "training loss has a part for it. Pairs of --mix have no alignments.\n"
+    "\n"
+    "Defaults below are those of the Transformer. bahdanau (a recurrent model with attention) and --compat d2l have "
+    "some of their own. training.json has the values that were used.";
+
+static const char *const translate_examples[] = {
+    "attn train translate --data fra.txt.gz --out en-fr --epochs 15",
+    "attn train translate --data pairs.tsv --out small --num-hiddens 128 --num-blks 2",
+    "attn train translate --data pairs.tsv --out rnn --model bahdanau",
+    "attn train translate --data questions.tsv --out asks --from en-fr --rate 0.0002 --mix fra.tsv=0.5",
+    "attn train translate --data law.tsv --out law --from opus-mt-en-fr --rate 0.00005",
+    "attn train translate --data pairs.tsv --guided-alignment pairs.align --out guided",
+    "attn train translate --out en-fr --resume",
+    NULL,
+};
+
+static const cli_option classify_options[] = {
+    DATA("FOLDER", "labelled images: IDX files, CIFAR-10's records, or folders of images, one a class"),
+    OUT("classifier"),
+    RESUME,
+};
+
+static const char *const classify_usage[] = {"--data FOLDER --out DIR [--model MODEL] [SETTING...]", "--out DIR --resume", NULL};
+
+static const char classify_description[] =
+    "FOLDER holds train-images*, train-labels*, t10k-images* and t10k-labels* (MNIST's IDX files, plain or gzip), or "
+    "CIFAR-10's *.bin, or train/CLASS/ and test/CLASS/ with PNG, JPEG, WebP, BMP or PNM files, or CLASS/ alone. Part of the training "
+    "images is kept for validation; where there is no test part, part is kept for that (attn eval). Images are brought "
+    "to mean 0 and deviation 1 by channel, and mirrored and moved at random while training.\n"
+    "\n"
+    "DIR gets config.json and model.safetensors, which are the classifier, and training.json, checkpoint.safetensors and "
+    "history.tsv, which a training needs to go on. Ctrl-C finishes the step, saves and stops; --resume then ends in the "
+    "same bits as a training that was not stopped, whatever the number of threads.\n"
+    "\n"
+    "Defaults below are those of vit; the other models have some of their own, and training.json has the settings "
+    "that were used.";
+
+static const char *const classify_examples[] = {
+    "attn train classify --data fashion_mnist --out clothes",
+    "attn train classify --data photos --out photos-vit --size 64 --channels 3 --patch 8",
+    "attn train classify --data fashion_mnist --out clothes-sasa --model sasa --epochs 5",
+    "attn train classify --data digits --out digits --from clothes --freeze 'blks\\.[0-3]\\..*'",
+    "attn train classify --out clothes --resume",
+    NULL,
+};
+
+static const cli_option images_options[] = {
+    DATA("FOLDER", "images: IDX files, CIFAR-10's records, or PNG, JPEG, WebP, BMP and PNM files"),
+    OUT("model"),
+    RESUME,
+};
+
+static const char *const images_usage[] = {"--data FOLDER --out DIR [SETTING...]", "--out DIR --resume", NULL};
+
+static const char images_description[] =
+    "Trains a distribution over images, the axial transformer (Ho et al. 2019), which predicts the probability of "
+    "each value of a number, given all numbers before it. The loss is the bits that a number costs (bits per "
+    "dimension); an untrained model costs log2 of the levels, 8 for 256.\n"
+    "\n"
+    "FOLDER holds train-images*, train-labels*, t10k-images* and t10k-labels* (MNIST's IDX files, plain or gzip), or "
+    "CIFAR-10's *.bin, or PNG, JPEG, WebP, BMP and PNM files, in folders or not. Folders named train and test are the two parts. "
+    "Labels are ignored. Part of the training images is kept for validation; where there is no test part, part is kept for that (attn eval).\n"
+    "\n"
+    "The validated and saved model is a moving average of the weights (--ema).\n"
+    "\n"
+    "DIR gets config.json and model.safetensors, which are the model, and training.json, checkpoint.safetensors and "
+    "history.tsv, which a training needs to go on. Ctrl-C finishes the step, saves and stops; --resume then ends in the "
+    "same bits as a training that was not stopped, whatever the number of threads.";
+
+static const char *const images_examples[] = {
+    "attn train images --data fashion_mnist --out drawn --size 14 --levels 8",
+    "attn train images --data photos --out photos-16 --size 16 --channels 3 --dim 128 --epochs 50",
+    "attn train images --out drawn --resume",
+    NULL,
+};
+
+static const cli_option msa_options[] = {
+    DATA("DIR", "a folder of alignments: a3m, FASTA, a2m, Stockholm or Clustal, plain or gzip"),
+    OUT("model"),
+    RESUME,
+};
+
+static const char *const msa_usage[] = {"--data DIR --out DIR [SETTING...]", "--out DIR --resume", NULL};
+
+static const char msa_description[] =
+    "Trains an MSA Transformer (Rao et al. 2021) by masked language modelling: of an alignment the query and some other "
+    "rows are seen, some residues are masked, and the model predicts them. Some of the alignments are kept for "
+    "validation; the parameters that do best on them are the ones kept.\n"
+    "\n"
+    "DIR gets config.json and model.safetensors, which are the model, and training.json, checkpoint.safetensors and "
+    "history.tsv, which a training needs to go on. Ctrl-C finishes the step, saves and stops; --resume then ends in "
+    "the same bits as a training that was not stopped, whatever the number of threads.";
+
+static const char *const msa_examples[] = {
+    "attn train msa --data alignments --out small-msa",
+    "attn train msa --data alignments --out wide-msa --layers 6 --embed-dim 256 --max-tokens 8192 --epochs 50",
+    "attn train msa --out small-msa --resume",
+    NULL,
+};
+
+#define TRAINING(kind, summary)                                                                                        \
+    {                                                                                                                  \
+        "train " #kind, summary, kind##_usage, kind##_description, CLI_OPTIONS(kind##_options), #kind, kind##_examples,  \
+            0, 0, run                                                                                                  \
+    }
+
+const cli_command cli_train_translate = TRAINING(translate, "train a translator on sentence pairs");
+const cli_command cli_train_classify = TRAINING(classify, "train a classifier of images");
+const cli_command cli_train_images = TRAINING(images, "train a model that draws images");
+const cli_command cli_train_msa = TRAINING(msa, "train a language model of protein alignments");

@@ -1,0 +1,53 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * parts.h - operations that layers are made of, in addition to those of attn/tensor.h.
+ */
+#ifndef ATTN_TENSOR_PARTS_H
+#define ATTN_TENSOR_PARTS_H
+
+#include "attn/tensor.h"
+
+/* attn_linear along any axis of x, which becomes w's first length: for images with their channels first, in place.  x
+ * [...,in,...] -> [...,out,...], w [out,in]. */
+attn_tensor *attn_linear_axis(attn_tape *tape, attn_tensor *x, int axis, attn_tensor *w, attn_tensor *b);
+
+/* attn_linear with the channels moved from axis `from` of x to axis `to` of y, one of which is the last, or both the same
+ * (else ATTN_ERROR_SHAPE); the other axes keep their order.  x [...,in,...] -> [...,out,...], w [out,in]. */
+attn_tensor *attn_linear_between(attn_tape *tape, attn_tensor *x, int from, int to, attn_tensor *w,
+                                          attn_tensor *b);
+
+/* layer_norm(x + dropout(y, p)): the transformer's "add & norm" in one pass.  x, y [...,D] -> the same; g, b [D]. */
+attn_tensor *attn_add_layer_norm(attn_tape *tape, attn_tensor *x, attn_tensor *y, double p, attn_tensor *g,
+                                          attn_tensor *b, double eps);
+
+/* Cross-entropy of attention weights [B,H,T,S], averaged over the heads, with the target weights [B,T,S] (which get no
+ * gradient): the sum over b, t and s of -target * log(mean + 1e-6), divided by `divisor` (above 0).  One element. */
+attn_tensor *attn_weights_cross_entropy(attn_tape *tape, attn_tensor *weights, const attn_tensor *wanted,
+                                                 double divisor);
+
+/* ------------------------------------------------------------------------------------------ reversible */
+
+/* A function of one tensor that returns one of the same shape.  It may read the caller's tensors (parameters), but of
+ * the tape's own only `x` and what it makes of it; it may be run twice, and must give the same both times: dropout
+ * does, batch normalization too (its running statistics move once). */
+typedef struct attn_branch {
+    attn_tensor *(*run)(const void *self, attn_tape *tape, attn_tensor *x);
+    const void *self; /* alive until the backward pass is over */
+} attn_branch;
+typedef struct attn_reversible_block {
+    attn_branch f, g;
+} attn_reversible_block;
+/* A stack of reversible blocks (Gomez et al. 2017, arXiv:1707.04585): x1 = x2 = x; for each block x1 += f(x2), then
+ * x2 += g(x1); the result is (x1 + x2) / 2.  While recording only the last x1 and x2 are kept: the backward pass
+ * finds the inputs of each block again from its outputs, so that memory does not grow with n.  Costs one more
+ * forward pass; inputs found again differ from the first ones by rounding, which grows slowly with n.  `blocks` is
+ * copied. ATTN_ERROR_ARGUMENT: a branch reads another of the tape's tensors that needs a gradient;
+ * ATTN_ERROR_SHAPE.  x and the result have the same shape. */
+attn_tensor *attn_reversible(attn_tape *tape, attn_tensor *x, const attn_reversible_block *blocks, int n);
+
+/* attn_backward_from for `n` results at once, results[i] with grads[i].  A result that nothing with a gradient leads to is an
+ * error (ATTN_ERROR_ARGUMENT), as is n < 1; on an error before the pass begins nothing was added anywhere. */
+attn_status attn_backward_many(attn_tape *tape, attn_tensor *const *results, const attn_tensor *const *grads,
+                                        int n);
+
+#endif
