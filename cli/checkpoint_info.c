@@ -4,7 +4,7 @@
 #include "foreign.h"
 #include "model_config.h"
 #include "parameters.h"
-#include "io/names.h"
+#include "io/names/names.h"
 #include "models/kind.h"
 
 #include <math.h>

@@ -4,7 +4,7 @@
 #include "commands.h"
 #include "foreign.h"
 #include "source.h"
-#include "apps/translator.h"
+#include "apps/translator/translator.h"
 
 #include <string.h>
 

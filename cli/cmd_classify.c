@@ -6,7 +6,7 @@
 
 #include "attn/classify.h"
 #include "dist/join.h"
-#include "apps/classifier.h"
+#include "apps/classifier/classifier.h"
 
 #include <stdlib.h>
 

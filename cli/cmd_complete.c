@@ -3,7 +3,7 @@
 #include "commands.h"
 #include "drawing.h"
 #include "foreign.h"
-#include "apps/generator.h"
+#include "apps/generator/generator.h"
 
 static const cli_option options[] = {
     CLI_TEXT("out", 'o', "FILE", NULL, "the whole image: .png, .ppm or .pgm"),

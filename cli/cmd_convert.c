@@ -3,11 +3,11 @@
 #include "commands.h"
 #include "foreign.h"
 
-#include "apps/vit.h"
-#include "apps/convert.h"
+#include "apps/checkpoint/vit.h"
+#include "apps/checkpoint/convert.h"
 #include "attn/msa.h"
-#include "apps/msa.h"
-#include "io/names.h"
+#include "apps/msa/msa.h"
+#include "io/names/names.h"
 
 #include <string.h>
 

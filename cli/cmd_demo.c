@@ -5,7 +5,7 @@
  */
 #include "commands.h"
 #include "training.h"
-#include "apps/translator.h"
+#include "apps/translator/translator.h"
 #include "train/bleu.h"
 
 #include <stdlib.h>

@@ -7,7 +7,7 @@
 #include "foreign.h"
 #include "shortlist.h"
 #include "source.h"
-#include "apps/translator.h"
+#include "apps/translator/translator.h"
 
 #include <string.h>
 

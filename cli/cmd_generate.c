@@ -3,7 +3,7 @@
 #include "commands.h"
 #include "drawing.h"
 #include "foreign.h"
-#include "apps/generator.h"
+#include "apps/generator/generator.h"
 
 #include <stdlib.h>
 

@@ -6,13 +6,13 @@
 #include "parameters.h"
 
 #include "attn/classify.h"
-#include "apps/convert.h"
+#include "apps/checkpoint/convert.h"
 #include "attn/generate.h"
 #include "attn/msa.h"
-#include "apps/classifier.h"
-#include "apps/generator.h"
-#include "apps/msa.h"
-#include "apps/translator.h"
+#include "apps/classifier/classifier.h"
+#include "apps/generator/generator.h"
+#include "apps/msa/msa.h"
+#include "apps/translator/translator.h"
 
 static const cli_option options[] = {
     CLI_FLAG("values", 0,

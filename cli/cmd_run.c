@@ -4,7 +4,7 @@
 #include "foreign.h"
 #include "run_problem.h"
 
-#include "apps/convert.h"
+#include "apps/checkpoint/convert.h"
 
 #include <string.h>
 

@@ -3,8 +3,8 @@
 #include "commands.h"
 #include "family.h"
 
-#include "apps/contacts.h"
-#include "apps/msa.h"
+#include "apps/msa/contacts.h"
+#include "apps/msa/msa.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -5,7 +5,7 @@
 #include "foreign.h"
 #include "sentences.h"
 #include "shortlist.h"
-#include "apps/translator.h"
+#include "apps/translator/translator.h"
 
 #include <stdlib.h>
 #include <string.h>

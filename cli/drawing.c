@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  * Drawing images from the command: options, progress, the file. */
 #include "drawing.h"
-#include "apps/generator.h"
-#include "io/image.h"
+#include "apps/generator/generator.h"
+#include "io/images/image.h"
 
 #include <unistd.h>
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  * attn convert --dry-run: what of a checkpoint fits a model, and a names file to begin with. */
 #include "foreign.h"
-#include "io/names.h"
+#include "io/names/names.h"
 
 #include "io/array.h"
 

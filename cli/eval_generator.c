@@ -4,7 +4,7 @@
 #include "foreign.h"
 
 #include "attn/generate.h"
-#include "apps/generator.h"
+#include "apps/generator/generator.h"
 
 static void print_score(const char *part, const attn_generator_score *s)
 {

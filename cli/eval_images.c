@@ -5,7 +5,7 @@
 #include "foreign.h"
 
 #include "attn/classify.h"
-#include "apps/classifier.h"
+#include "apps/classifier/classifier.h"
 
 /* A table wider than this is not readable. */
 enum { SHOWN_CLASSES = 20 };

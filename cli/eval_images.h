@@ -4,7 +4,7 @@
 #define CLI_EVAL_IMAGES_H
 
 #include "command.h"
-#include "apps/run.h"
+#include "apps/run/run.h"
 
 /* Measures the classifier in cli->words[0] on a part of `data`, prints, and returns an exit code. */
 int cli_eval_images(const cli_call *cli, const char *data, attn_split part, const char *part_name);

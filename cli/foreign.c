@@ -6,10 +6,10 @@
 #include "attn/classify.h"
 #include "attn/generate.h"
 #include "attn/msa.h"
-#include "apps/classifier.h"
-#include "apps/generator.h"
-#include "apps/msa.h"
-#include "io/names.h"
+#include "apps/classifier/classifier.h"
+#include "apps/generator/generator.h"
+#include "apps/msa/msa.h"
+#include "io/names/names.h"
 
 #include <stdio.h>
 #include <string.h>

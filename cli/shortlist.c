@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  * Translations that are made of a lexicon's tokens. */
 #include "shortlist.h"
-#include "apps/translator.h"
+#include "apps/translator/translator.h"
 
 #include <string.h>
 

@@ -4,7 +4,7 @@
 #define CLI_SHORTLIST_H
 
 #include "command.h"
-#include "apps/translator.h"
+#include "apps/translator/translator.h"
 
 #define CLI_BEAM                                                                                                       \
     CLI_INT(                                                                                                           \

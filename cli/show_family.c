@@ -4,7 +4,7 @@
 #include "show.h"
 
 #include "attn/plot.h"
-#include "apps/msa.h"
+#include "apps/msa/msa.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  * The location of a command's data. */
 #include "source.h"
-#include "apps/translator.h"
+#include "apps/translator/translator.h"
 
 #include <string.h>
 

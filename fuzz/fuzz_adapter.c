@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  * A low-rank adapter: its tensors, with weights that they may be for.  The first byte chooses among configs. */
 #include "fuzz.h"
-#include "io/adapter.h"
+#include "io/tensors/adapter.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {

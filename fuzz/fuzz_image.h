@@ -9,7 +9,7 @@
 #include "fuzz.h"
 
 #include "attn/image.h"
-#include "io/image.h"
+#include "io/images/image.h"
 
 #include <string.h>
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  * Names files, applied to a checkpoint of a few tensors. */
 #include "fuzz.h"
-#include "io/names.h"
+#include "io/names/names.h"
 
 #include <string.h>
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  * The .npy reader. */
 #include "fuzz.h"
-#include "io/formats.h"
+#include "io/tensors/formats.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {

@@ -3,8 +3,8 @@
  * checkpoint. */
 #include "fuzz.h"
 
-#include "apps/run.h"
-#include "apps/settings.h"
+#include "apps/run/run.h"
+#include "apps/translator/settings.h"
 #include "train/loop.h"
 
 /* Whatever the file says, the table's limits hold. */

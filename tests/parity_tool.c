@@ -9,7 +9,7 @@
 #include "attn/io.h"
 #include "attn/models.h"
 #include "attn/tensor.h"
-#include "apps/translator.h"
+#include "apps/translator/translator.h"
 #include "io/directory.h"
 #include "models/kind.h"
 

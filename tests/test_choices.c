@@ -12,8 +12,8 @@
 #include "nn/axial.h"
 #include "attn/plot.h"
 #include "attn/train.h"
-#include "apps/msa.h"
-#include "io/image.h"
+#include "apps/msa/msa.h"
+#include "io/images/image.h"
 #include "train/loop.h"
 
 #include <string.h>

@@ -6,7 +6,7 @@
 #include "support/tensors.h"
 
 #include "attn/generate.h"
-#include "apps/generator.h"
+#include "apps/generator/generator.h"
 
 #include <math.h>
 #include <stdio.h>

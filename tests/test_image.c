@@ -7,7 +7,7 @@
 #include "support/scratch.h"
 
 #include "attn/image.h"
-#include "io/image.h"
+#include "io/images/image.h"
 
 #include <math.h>
 #include <stdio.h>

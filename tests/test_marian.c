@@ -3,7 +3,7 @@
  * sentences are transformers' own is tests/parity/marian.py's to show. */
 #include "support/fixture.h"
 
-#include "apps/translator_align.h"
+#include "apps/translator/align.h"
 
 #include "base/context.h"
 

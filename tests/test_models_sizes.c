@@ -10,7 +10,7 @@
 #include "support/scratch.h"
 #include "support/small_models.h"
 
-#include "apps/convert.h"
+#include "apps/checkpoint/convert.h"
 #include "models/kind.h"
 
 #include <math.h>

@@ -5,7 +5,7 @@
 #include "support/tensors.h"
 
 #include "attn/msa.h"
-#include "apps/msa.h"
+#include "apps/msa/msa.h"
 #include "io/json.h"
 
 #include <math.h>

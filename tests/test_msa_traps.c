@@ -7,7 +7,7 @@
 
 #include "attn/msa.h"
 #include "nn/msa.h"
-#include "apps/msa.h"
+#include "apps/msa/msa.h"
 
 #include <float.h>
 #include <math.h>

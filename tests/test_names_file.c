@@ -6,8 +6,8 @@
 
 #include "attn/io.h"
 #include "attn/models.h"
-#include "io/pattern.h"
-#include "io/names.h"
+#include "io/names/pattern.h"
+#include "io/names/names.h"
 
 #include <math.h>
 #include <stdio.h>

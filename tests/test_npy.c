@@ -6,7 +6,7 @@
 #include "support/scratch.h"
 
 #include "attn/io.h"
-#include "io/formats.h"
+#include "io/tensors/formats.h"
 
 #include <stdio.h>
 #include <string.h>

@@ -5,7 +5,7 @@
 #include "support/guard.h"
 
 #include "attn/io.h"
-#include "io/formats.h"
+#include "io/tensors/formats.h"
 
 #include <stdio.h>
 #include <string.h>

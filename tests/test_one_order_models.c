@@ -6,7 +6,7 @@
 #include "models/axial_transformer.h"
 #include "attn/msa.h"
 #include "base/rng.h"
-#include "apps/msa.h"
+#include "apps/msa/msa.h"
 
 #include <inttypes.h>
 #include <stdlib.h>

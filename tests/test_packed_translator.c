@@ -3,12 +3,12 @@
  * what it cannot do any more. */
 #include "support/fixture.h"
 
-#include "apps/convert.h"
+#include "apps/checkpoint/convert.h"
 #include "attn/translate.h"
 
 #include "support/faults.h"
 #include "support/scratch.h"
-#include "apps/translator.h"
+#include "apps/translator/translator.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -6,7 +6,7 @@
 
 #include "attn/models.h"
 #include "nn/layers.h"
-#include "io/quantized.h"
+#include "io/tensors/quantized.h"
 #include "tensor/packed_weights.h"
 #include "tensor/tensor.h"
 #include "models/kind.h"

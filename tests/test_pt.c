@@ -5,9 +5,9 @@
 #include "support/guard.h"
 
 #include "attn/io.h"
-#include "io/pickle.h"
+#include "io/tensors/pickle.h"
 #include "io/directory.h"
-#include "io/formats.h"
+#include "io/tensors/formats.h"
 
 #include <stdio.h>
 #include <string.h>

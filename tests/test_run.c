@@ -3,7 +3,7 @@
  * age does with them; and averages of the weights. */
 #include "support/cmocka.h"
 
-#include "apps/run.h"
+#include "apps/run/run.h"
 #include "support/faults.h"
 #include "support/scratch.h"
 #include "support/tensors.h"

@@ -9,8 +9,8 @@
 #include "attn/io.h"
 #include "attn/models.h"
 #include "attn/plot.h"
-#include "io/formats.h"
-#include "io/image.h"
+#include "io/tensors/formats.h"
+#include "io/images/image.h"
 
 #include <pthread.h>
 #include <stdio.h>

@@ -5,9 +5,9 @@
 #include "support/tensors.h"
 
 #include "attn/classify.h"
-#include "apps/convert.h"
-#include "apps/vit_config.h"
-#include "io/image.h"
+#include "apps/checkpoint/convert.h"
+#include "apps/checkpoint/vit_config.h"
+#include "io/images/image.h"
 
 #include <math.h>
 #include <stdio.h>

@@ -54,7 +54,7 @@ class Generator:
 
 
 def batch(alignment, step):
-    """Tokens and labels of a step, as src/apps/msa_sample.c draws them: streams of a part are columns, rows, what is hidden."""
+    """Tokens and labels of a step, as src/apps/msa/sample.c draws them: streams of a part are columns, rows, what is hidden."""
     order = list(range(ROWS))
     rows = Generator(3 * step + 1)
     for i in range(ROWS - 2, 0, -1):  # the query stays first

@@ -2,7 +2,7 @@
 #include "support/small_models.h"
 
 #include "support/cmocka.h"
-#include "apps/run.h"
+#include "apps/run/run.h"
 
 #include <ctype.h>
 #include <stdio.h>

@@ -1,0 +1,129 @@
+/* SPDX-License-Identifier: MIT
+ * Models in directories, and in checkpoints of foreign names. */
+#include "apps/checkpoint/foreign_model.h"
+
+#include "apps/checkpoint/model_config.h"
+#include "base/context.h"
+#include "io/file.h"
+#include "io/names/names.h"
+#include "io/directory.h"
+
+#include <stdio.h>
+#include <string.h>
+
+/* Sets "architecture" from the names file and config.json. */
+static attn_status check_architecture(attn__foreign *f, attn_context *context, const char *wanted)
+{
+    const char *file = f->names->file, *name = attn_name_map_architecture(f->names);
+    const char *own = attn_config_text(f->config, "architecture", name);
+    if (!own)
+        return attn__fail(context, ATTN_ERROR_FORMAT, "%s: no line \"arch NAME\"; attn list has the names", file);
+    if (name && strcmp(name, own) != 0)
+        return attn__fail(context, ATTN_ERROR_FORMAT, "%s: of the architecture \"%.60s\", but %s says \"%.60s\"", file,
+                          name, f->settings, own);
+    if (!attn_architecture_find(own))
+        return attn__fail(context, ATTN_ERROR_FORMAT,
+                          "%s: there is no architecture \"%.60s\"; attn list has their names",
+                          name ? file : f->settings, own);
+    if (wanted && strcmp(own, wanted) != 0)
+        return attn__fail(context, ATTN_ERROR_FORMAT, "%s: of the architecture \"%.60s\", not %s", file, own, wanted);
+    return name ? attn_config_set_text(f->config, "architecture", name) : ATTN_OK;
+}
+
+/* Another number of heads would fit the same shapes: a default would be a guess. */
+static attn_status check_heads(const attn__foreign *foreign, attn_context *context)
+{
+    const attn_architecture *a = attn__foreign_architecture(foreign);
+    const char *missing = NULL;
+    for (int i = 0; i < a->nkeys; i++) {
+        if (!strstr(a->keys[i].name, "heads"))
+            continue;
+        if (attn_config_get(foreign->config, a->keys[i].name))
+            return ATTN_OK;
+        missing = missing ? missing : a->keys[i].name;
+    }
+    return missing ? attn__fail(context, ATTN_ERROR_FORMAT,
+                                "%s: the number of heads is in no tensor; the file needs a line \"set %s=N\"",
+                                foreign->names->file, missing)
+                   : ATTN_OK;
+}
+
+/* Where settings and weights are: those of a directory in its usual files, those of a file in that. */
+static attn_status find_files(attn__foreign *f, attn_context *context, const char *path, bool named)
+{
+    size_t size = strlen(path) + 1;
+    if (size > ATTN__PATH)
+        return attn__fail(context, ATTN_ERROR_ARGUMENT, "the path %.60s... is too long", path);
+    memcpy(f->weights, path, size);
+    memcpy(f->settings, path, size);
+    if (named && !attn__is_directory(path))
+        return ATTN_OK;
+    attn_status status = attn__path(context, f->settings, path, "config.json");
+    return status == ATTN_OK && !named ? attn__model_weights_path(context, f->weights, path) : status;
+}
+
+/* Settings from the names file and, by its rules, from the shapes. */
+static attn_status measure(attn__foreign *f, attn_context *context, const char *names, const char *architecture)
+{
+    attn_checkpoint *weights = NULL;
+    attn_status status = attn_name_map_read(&f->names, context, names);
+    if (status == ATTN_OK)
+        status = check_architecture(f, context, architecture);
+    if (status == ATTN_OK)
+        status = attn_checkpoint_open(&weights, context, f->weights, &(attn_weights_options){.names = f->names}, NULL);
+    if (status == ATTN_OK)
+        status = attn_name_map_infer_config(f->names, weights, f->config);
+    attn_checkpoint_close(weights);
+    return status == ATTN_OK ? check_heads(f, context) : status;
+}
+
+attn_status attn__foreign_begin(attn__foreign *foreign, attn_context *context, const char *path,
+                                const attn__foreign_wish *wish)
+{
+    *foreign = (attn__foreign){0};
+    const attn_config *given = wish->config;
+    attn_status status = find_files(foreign, context, path, wish->names || given);
+    bool read = !given && (!wish->names || (attn__is_directory(path) && attn_file_exists(foreign->settings)));
+    if (status == ATTN_OK)
+        status = read ? attn_config_read(&foreign->config, context, foreign->settings)
+                      : attn_config_create(&foreign->config, context);
+    for (int64_t i = 0; given && status == ATTN_OK && i < attn_config_size(given); i++) {
+        const char *key = attn_config_key(given, i);
+        status = attn_config_set(foreign->config, key, attn_config_get(given, key));
+    }
+    if (status == ATTN_OK && wish->architecture && !wish->names)
+        status = attn_config_set_text(foreign->config, "architecture", wish->architecture);
+    return status == ATTN_OK && wish->names ? measure(foreign, context, wish->names, wish->architecture) : status;
+}
+
+void attn__foreign_end(attn__foreign *foreign)
+{
+    attn_name_map_destroy(foreign->names);
+    attn_config_destroy(foreign->config);
+    *foreign = (attn__foreign){0};
+}
+
+const attn_architecture *attn__foreign_architecture(const attn__foreign *foreign)
+{
+    return attn_architecture_find(attn_config_text(foreign->config, "architecture", ""));
+}
+
+attn_status attn__foreign_model(attn_model **model, attn_context *context, const attn__foreign *foreign,
+                                const attn_model_options *options)
+{
+    const attn_architecture *architecture = attn__foreign_architecture(foreign);
+    attn_weights_options how = {.names = foreign->names};
+    *model = NULL;
+    if (!architecture)
+        return attn__fail(context, ATTN_ERROR_FORMAT, "%s: there is no architecture \"%.80s\"", foreign->settings,
+                          attn_config_text(foreign->config, "architecture", ""));
+    attn_status status =
+        attn__model_of_config(model, context, architecture, foreign->config, foreign->weights, options);
+    if (status == ATTN_OK)
+        status = attn_weights_load(attn_model_parameters(*model), foreign->weights, &how, NULL, NULL);
+    if (status != ATTN_OK) {
+        attn_model_destroy(*model);
+        *model = NULL;
+    }
+    return status;
+}

@@ -1,0 +1,57 @@
+/* SPDX-License-Identifier: MIT
+ * A model with its weights, from wherever they are. */
+#include "apps/checkpoint/foreign_model.h"
+#include "apps/checkpoint/convert.h"
+#include "base/context.h"
+#include "base/integers.h"
+#include "io/file.h"
+#include "io/directory.h"
+
+#include <stdio.h>
+
+/* Models that cannot be loaded because the caller would have to give more information. */
+static attn_status check_wish(attn_context *context, const char *path, const attn_model_load_options *o)
+{
+    if (!attn__all_zero(o->reserved, sizeof o->reserved))
+        return attn__fail(context, ATTN_ERROR_ARGUMENT, "attn_model_load_options: a reserved field is not zero");
+    if (!attn_file_exists(path))
+        return attn__fail(context, ATTN_ERROR_NOT_FOUND, "%s: there is no such file or directory", path);
+    if (!o->config && !o->names && !attn__is_directory(path))
+        return attn__fail(
+            context, ATTN_ERROR_ARGUMENT,
+            "%s: a file of weights does not say what model they are of: give a config or a names file, or "
+            "the directory of config.json",
+            path);
+    return ATTN_OK;
+}
+
+static attn_status load(attn_model **model, attn_context *context, const char *path, const attn_model_load_options *o,
+                        attn__foreign *from)
+{
+    attn__foreign_wish wish = {.names = o->names, .architecture = o->architecture, .config = o->config};
+    attn_model_options how = {.dtype = o->dtype, .precision = o->precision};
+    attn_status status = attn__foreign_begin(from, context, path, &wish);
+    if (status != ATTN_OK)
+        return status;
+    if (!attn_config_text(from->config, "architecture", NULL))
+        return attn__fail(context, ATTN_ERROR_ARGUMENT,
+                          "%s: which architecture?  There is no setting \"architecture\" in %s", path,
+                          o->config ? "the config" : from->settings);
+    snprintf(from->weights, sizeof from->weights, "%s", path); /* readers of weights choose the files of a directory */
+    return attn__foreign_model(model, context, from, &how);
+}
+
+attn_status attn_model_load(attn_model **model, attn_context *context, const char *path,
+                            const attn_model_load_options *options)
+{
+    attn__call_begin(context);
+    static const attn_model_load_options defaults;
+    const attn_model_load_options *o = options ? options : &defaults;
+    attn__foreign from = {0};
+    *model = NULL;
+    attn_status status = check_wish(context, path, o);
+    if (status == ATTN_OK)
+        status = load(model, context, path, o, &from);
+    attn__foreign_end(&from);
+    return status;
+}

@@ -1,0 +1,308 @@
+/* SPDX-License-Identifier: MIT
+ * Files that accompany the weights of a Vision Transformer from elsewhere. */
+#include "apps/checkpoint/vit_config.h"
+
+#include "attn/io.h"
+#include "base/context.h"
+#include "io/file.h"
+#include "io/directory.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+/* ---------------------------------------------------------------------------------------------- reading */
+
+/* A file in the directory, or in that of the weights; empty if there is none. */
+static attn_status read_beside(const attn__vit_config *v, const char *name, char path[ATTN__PATH], attn_config **config)
+{
+    const char *slash = strrchr(v->weights, '/');
+    int length = attn__is_directory(v->weights) ? (int)strlen(v->weights) : slash ? (int)(slash - v->weights) : 0;
+    int written = snprintf(path, ATTN__PATH, "%.*s%s%s", length, v->weights, length || slash ? "/" : "", name);
+    if (written >= ATTN__PATH)
+        return attn__fail(v->context, ATTN_ERROR_ARGUMENT, "%.60s...: the path is too long", v->weights);
+    return attn_file_exists(path) ? attn_config_read(config, v->context, path) : attn_config_create(config, v->context);
+}
+
+attn_status attn__vit_config_open(attn__vit_config *v, attn_context *context, const char *path)
+{
+    char other[ATTN__PATH];
+    *v = (attn__vit_config){.context = context, .weights = path};
+    attn_status status = read_beside(v, "config.json", v->path, &v->config);
+    if (status == ATTN_OK)
+        status = read_beside(v, "preprocessor_config.json", other, &v->preparation);
+    return status == ATTN_OK ? attn_config_create(&v->saved, context) : status;
+}
+
+void attn__vit_config_close(attn__vit_config *v)
+{
+    attn_config_destroy(v->config);
+    attn_config_destroy(v->preparation);
+    attn_config_destroy(v->saved);
+}
+
+/* The i-th number of a list of integers or of reals, or of one number for all. */
+static double number_at(const attn_config *config, const char *key, int i, double fallback)
+{
+    char name[64];
+    const attn_config_value *list = attn_config_get(config, key);
+    if (list && list->type == ATTN_CONFIG_TYPE_INTS && list->n > 0)
+        return (double)list->integers[i < list->n ? i : list->n - 1];
+    snprintf(name, sizeof name, "%s.%d", key, i);
+    if (!attn_config_get(config, name))
+        snprintf(name, sizeof name, "%s.0", key); /* of grey pictures there is one */
+    return attn_config_real(config, name, attn_config_real(config, key, fallback));
+}
+
+/* ------------------------------------------------------------------------------------------------ heads */
+
+/* timm's plain models; their names are vit_SIZE_patch... or deit_SIZE_patch... */
+static int64_t timm_heads(const char *name, int64_t width)
+{
+    static const struct {
+        const char *size;
+        int64_t width, heads;
+    } known[] = {{"tiny_", 192, 3},   {"small_", 384, 6},   {"base_", 768, 12},     {"large_", 1024, 16},
+                 {"huge_", 1280, 16}, {"giant_", 1408, 16}, {"gigantic_", 1664, 16}};
+    const char *size = strncmp(name, "vit_", 4) == 0 ? name + 4 : strncmp(name, "deit_", 5) == 0 ? name + 5 : "";
+    for (size_t i = 0; i < sizeof known / sizeof *known; i++)
+        if (strncmp(size, known[i].size, strlen(known[i].size)) == 0 && width == known[i].width)
+            return known[i].heads;
+    return 0;
+}
+
+static const char *saved_architecture(const attn__vit_config *v)
+{
+    return attn_config_text(v->saved, "arch", attn_config_text(v->saved, "args.model", ""));
+}
+
+attn_status attn__vit_heads(const attn__vit_config *v, int64_t width, int64_t *heads)
+{
+    *heads = v->hugging_face ? attn_config_int(v->config, "num_attention_heads", 12) : 0; /* ViTConfig's default */
+    if (*heads == 0)
+        *heads = attn_config_int(v->config, "model_args.num_heads", 0);
+    if (*heads == 0)
+        *heads = attn_config_int(v->saved, "args.model_kwargs.num_heads", 0);
+    if (*heads == 0)
+        *heads = timm_heads(attn_config_text(v->config, "architecture", ""), width);
+    if (*heads == 0)
+        *heads = timm_heads(saved_architecture(v), width);
+    return *heads > 0
+               ? ATTN_OK
+               : attn__fail(v->context, ATTN_ERROR_ARGUMENT,
+                            "%s: no tensor shows the number of heads, and no config.json beside it says it: give "
+                            "it with --heads (num_heads). timm's own models have 3 for 192 channels, 6 for 384, 12 "
+                            "for 768 and 16 for more; these are %" PRId64 " channels",
+                            v->weights, width);
+}
+
+/* ----------------------------------------------------------------------------------------------- shapes */
+
+/* Properties that no tensor shows, and that a plain ViT of timm has in one form only. */
+static const struct {
+    const char *key, *plain, *what;
+} forms[] = {{"global_pool", "token", "only the class token is read by the classifier here"},
+             {"act_layer", "gelu", "timm's Vision Transformers here have gelu"},
+             {"norm_layer", "layernorm", "timm's Vision Transformers here have layernorm"}};
+
+/* Parts of architectures' names that stand for another form. */
+static const char *const named_forms[][2] = {{"_quickgelu", "quickgelu"}, {"_gap_", "a mean over the patches"}};
+
+static attn_status check_form(const attn__vit_config *v, const char *path, const attn_config *config,
+                              const char *prefix)
+{
+    char key[64];
+    for (size_t i = 0; i < sizeof forms / sizeof *forms; i++) {
+        snprintf(key, sizeof key, "%s%s", prefix, forms[i].key);
+        const char *found = attn_config_text(config, key, "");
+        if (*found && strcmp(found, forms[i].plain) != 0)
+            return attn__fail(v->context, ATTN_ERROR_UNSUPPORTED, "%s: \"%s\" is \"%.40s\"; %s", path, key, found,
+                              forms[i].what);
+    }
+    return ATTN_OK;
+}
+
+static attn_status check_architecture(const attn__vit_config *v, const char *path, const char *name)
+{
+    for (size_t i = 0; i < sizeof named_forms / sizeof *named_forms; i++)
+        if (strstr(name, named_forms[i][0]))
+            return attn__fail(v->context, ATTN_ERROR_UNSUPPORTED,
+                              "%s: the architecture \"%.80s\" has %s; here are gelu and the class token only", path,
+                              name, named_forms[i][1]);
+    return ATTN_OK;
+}
+
+/* ATTN_ERROR_UNSUPPORTED unless config.json and what a training saved both describe the form that is here. */
+static attn_status timm_is_plain(const attn__vit_config *v)
+{
+    const char *own = attn_config_text(v->config, "architecture", ""), *trained = saved_architecture(v);
+    const char *pool = attn_config_text(v->saved, "args.gp", forms[0].plain);
+    attn_status status = check_form(v, v->path, v->config, "");
+    if (status == ATTN_OK)
+        status = check_form(v, v->path, v->config, "model_args.");
+    if (status == ATTN_OK)
+        status = check_form(v, v->weights, v->saved, "args.model_kwargs.");
+    if (status == ATTN_OK && strcmp(pool, forms[0].plain) != 0)
+        status = attn__fail(v->context, ATTN_ERROR_UNSUPPORTED, "%s: \"args.gp\" is \"%.40s\"; %s", v->weights, pool,
+                            forms[0].what);
+    if (status == ATTN_OK)
+        status = check_architecture(v, v->path, own);
+    return status == ATTN_OK ? check_architecture(v, v->weights, trained) : status;
+}
+
+/* Fewer names than classes leave some to their numbers; a name beyond them belongs to another model. */
+static attn_status check_labels(const attn__vit_config *v, int64_t classes)
+{
+    char key[40];
+    snprintf(key, sizeof key, "id2label.%" PRId64, classes);
+    if (classes < 1 || !attn_config_get(v->config, key))
+        return ATTN_OK;
+    return attn__fail(v->context, ATTN_ERROR_SHAPE,
+                      "%s: \"id2label\" names a class %" PRId64 ", but the tensors have %" PRId64
+                      " classes, numbered from 0",
+                      v->path, classes, classes);
+}
+
+attn_status attn__vit_agrees(const attn__vit_config *v, const attn_config *model)
+{
+    static const char *const same[][2] = {{"hidden_size", "num_hiddens"},
+                                          {"num_hidden_layers", "num_blks"},
+                                          {"intermediate_size", "mlp_num_hiddens"},
+                                          {"num_channels", "in_channels"},
+                                          {"patch_size", "patch_size"}};
+    for (size_t i = 0; v->hugging_face && i < sizeof same / sizeof *same; i++) {
+        int64_t found = attn_config_int(model, same[i][1], 0), said = attn_config_int(v->config, same[i][0], found);
+        if (said != found)
+            return attn__fail(v->context, ATTN_ERROR_SHAPE, "%s: \"%s\" is %" PRId64 ", but the tensors have %" PRId64,
+                              v->path, same[i][0], said, found);
+    }
+    return v->hugging_face ? check_labels(v, attn_config_int(model, "num_classes", 0)) : timm_is_plain(v);
+}
+
+attn_status attn__vit_picture(const attn__vit_config *v, int64_t grid, int64_t side, int64_t *size)
+{
+    const char *key = v->hugging_face ? "image_size" : "model_args.img_size";
+    bool timm = !v->hugging_face && !attn_config_get(v->config, key);
+    int first = timm ? 1 : 0; /* behind the channels */
+    key = timm ? "pretrained_cfg.input_size" : key;
+    double own = (double)(grid * side), height = number_at(v->config, key, first, own),
+           width = number_at(v->config, key, first + 1, own);
+    bool whole = height >= 1 && height <= 65536 && (int64_t)height % side == 0;
+    *size = whole ? (int64_t)height : 0;
+    if (!whole || height < width || height > width || (v->hugging_face && *size != grid * side))
+        return attn__fail(v->context, ATTN_ERROR_SHAPE,
+                          "%s: \"%s\" says pictures of %g x %g pixels, but the tensors have positions for %" PRId64
+                          " x %" PRId64 " patches of %" PRId64 " pixels: square pictures of %" PRId64,
+                          v->path, key, height, width, grid, grid, side, grid * side);
+    return ATTN_OK;
+}
+
+/* ----------------------------------------------------------------------------------------------- pixels */
+
+static attn_status check_pixels(const attn__vit_config *v, const attn__pixels *pixels)
+{
+    for (int i = 0; i < 3; i++)
+        if (!(pixels->mean[i] >= 0 && pixels->mean[i] <= 1 && pixels->std[i] >= 1e-6f && pixels->std[i] <= 1))
+            return attn__fail(v->context, ATTN_ERROR_UNSUPPORTED,
+                              "%s: what is said beside it of pixels, (x - %g) / %g for x of 0 to 1, is not of 0 to 1; "
+                              "--mean and --std say it otherwise",
+                              v->weights, (double)pixels->mean[i], (double)pixels->std[i]);
+    return ATTN_OK;
+}
+
+/* preprocessor_config.json, with the defaults of transformers' ViTImageProcessor. */
+static void read_preparation(const attn_config *p, attn__pixels *pixels)
+{
+    bool centred = attn_config_bool(p, "do_normalize", true);
+    /* A value of 0 to 255 is multiplied first; here it is divided by 255. */
+    double scale = 255;
+    if (attn_config_bool(p, "do_rescale", true))
+        scale *= attn_config_real(p, "rescale_factor", 1.0 / 255);
+    for (int i = 0; i < 3; i++) {
+        pixels->mean[i] = (float)(centred ? number_at(p, "image_mean", i, 0.5) / scale : 0);
+        pixels->std[i] = (float)((centred ? number_at(p, "image_std", i, 0.5) : 1) / scale);
+    }
+}
+
+/* By name, or by Pillow's number, as Hugging Face has it. */
+static const char *filter_of(const attn__vit_config *v)
+{
+    static const char *const numbered[] = {"nearest", "lanczos", "bilinear", "bicubic", "box", "hamming"};
+    if (!v->hugging_face || attn_config_size(v->preparation) == 0)
+        return attn_config_text(v->config, "pretrained_cfg.interpolation", "bicubic");
+    int64_t number = attn_config_int(v->preparation, "resample", 2);
+    return number >= 0 && number < 6 ? numbered[number] : "an unknown";
+}
+
+/* A length that stands alone, in a list, or under a name in an object. */
+static int64_t length_of(const attn_config *p, const char *key, const char *name, int i)
+{
+    char inside[64];
+    snprintf(inside, sizeof inside, "%s.%s", key, name);
+    double found = number_at(p, key, i, (double)attn_config_int(p, inside, 0));
+    return found >= 0 && found <= 65536 ? (int64_t)found : -1;
+}
+
+static attn_status refuse_fitting(const attn__vit_config *v, const char *what)
+{
+    return attn__fail(v->context, ATTN_ERROR_UNSUPPORTED, "%s: preprocessor_config.json %s, which cannot be followed",
+                      v->weights, what);
+}
+
+/* Resizing and cutting by preprocessor_config.json, whose integer "size" is both sides but for CLIP's processor. */
+static attn_status read_fitting(const attn__vit_config *v, int64_t side, attn__image_fitting *f)
+{
+    const attn_config *p = v->preparation;
+    const char *kind = attn_config_text(p, "image_processor_type", attn_config_text(p, "feature_extractor_type", ""));
+    bool clip = strncmp(kind, "CLIP", 4) == 0, deit = strncmp(kind, "DeiT", 4) == 0;
+    bool cut = attn_config_bool(p, "do_center_crop", clip || deit);
+    int64_t shortest = length_of(p, "size", "shortest_edge", 0);
+    bool in_proportion = (clip && !attn_config_get(p, "size.height")) || attn_config_get(p, "size.shortest_edge");
+    int64_t height = in_proportion ? shortest : length_of(p, "size", "height", 0);
+    int64_t width = in_proportion ? shortest : length_of(p, "size", "width", 1);
+    int64_t cut_height = length_of(p, "crop_size", "height", 0), cut_width = length_of(p, "crop_size", "width", 1);
+    if (!attn_config_bool(p, "do_resize", true))
+        return cut ? refuse_fitting(v, "cuts the middle out of pictures that it does not resize") : ATTN_OK;
+    if (attn_config_real(p, "crop_pct", 0) > 0 || attn_config_real(p, "size.longest_edge", 0) > 0 ||
+        attn_config_bool(p, "do_pad", false))
+        return refuse_fitting(v, "has \"crop_pct\", \"longest_edge\" or \"do_pad\"");
+    f->squash = !in_proportion;
+    height = height ? height : side;
+    width = width ? width : side;
+    cut_height = cut && cut_height ? cut_height : cut ? side : height;
+    cut_width = cut && cut_width ? cut_width : cut ? side : width;
+    char what[160];
+    snprintf(what, sizeof what,
+             "resizes to %" PRId64 " x %" PRId64 " and cuts out %" PRId64 " x %" PRId64 " for a model of %" PRId64
+             " x %" PRId64,
+             height, width, cut_height, cut_width, side, side);
+    if (height != width || height < side || cut_height != side || cut_width != side)
+        return refuse_fitting(v, what);
+    f->side = height == side ? 0 : height;
+    return ATTN_OK;
+}
+
+attn_status attn__vit_pixels(const attn__vit_config *v, int64_t side, const attn_pixel_scale *scale,
+                             attn__pixels *pixels)
+{
+    const char *filter = filter_of(v);
+    bool prepared = v->hugging_face && attn_config_size(v->preparation) > 0;
+    pixels->fitting = (attn__image_fitting){0};
+    for (int i = 0; i < 3; i++) {
+        pixels->mean[i] = (float)number_at(v->config, "pretrained_cfg.mean", i, 0.5);
+        pixels->std[i] = (float)number_at(v->config, "pretrained_cfg.std", i, 0.5);
+    }
+    if (prepared)
+        read_preparation(v->preparation, pixels);
+    for (int i = 0; scale && i < 3; i++) {
+        pixels->mean[i] = scale->mean[i];
+        pixels->std[i] = scale->std[i];
+    }
+    pixels->fitting.filter = strcmp(filter, "bilinear") == 0 ? ATTN_IMAGE_FILTER_BILINEAR : ATTN_IMAGE_FILTER_BICUBIC;
+    if (strcmp(filter, "bilinear") != 0 && strcmp(filter, "bicubic") != 0)
+        return attn__fail(v->context, ATTN_ERROR_UNSUPPORTED,
+                          "%s: its pictures are to be resized by %.40s interpolation; bilinear and bicubic are there",
+                          v->weights, filter);
+    attn_status status = prepared ? read_fitting(v, side, &pixels->fitting) : ATTN_OK;
+    return status == ATTN_OK ? check_pixels(v, pixels) : status;
+}

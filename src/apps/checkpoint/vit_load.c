@@ -1,0 +1,269 @@
+/* SPDX-License-Identifier: MIT
+ * Checkpoints of Vision Transformers from elsewhere: settings from shapes and config.json, parameters by the table. */
+#include "apps/checkpoint/vit_config.h"
+
+#include "attn/io.h"
+#include "base/context.h"
+#include "io/images/image.h"
+#include "io/tensors/weights.h"
+#include "io/directory.h"
+#include "io/names/names.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+typedef struct checkpoint {
+    attn_context *context;
+    const char *path;
+    attn__vit_config *beside;
+    attn_named_list tensors;
+    attn_name_map *names;
+    int64_t grid; /* patches along a side */
+    bool has_head;
+} checkpoint;
+
+/* ---------------------------------------------------------------------------------------------- finding */
+
+/* Chooses the built-in names file that matches the names of its tensors. */
+static attn_status choose_names(checkpoint *c)
+{
+    attn_checkpoint *weights;
+    const char *name = NULL;
+    int64_t known = 0;
+    attn_status status = attn_checkpoint_open(&weights, c->context, c->path, NULL, c->beside->saved);
+    if (status == ATTN_OK)
+        status = attn_name_map_detect(&name, weights, &known);
+    attn_checkpoint_close(weights);
+    if (status == ATTN_OK && (!name || strncmp(name, "vit-", 4) != 0))
+        status = attn__fail(c->context, ATTN_ERROR_FORMAT,
+                            "%s: no Vision Transformer by the names of Hugging Face "
+                            "(embeddings.cls_token) or timm (blocks.0.attn.qkv.weight)",
+                            c->path);
+    if (status != ATTN_OK || !name)
+        return status;
+    c->beside->hugging_face = strcmp(name, "vit-huggingface") == 0;
+    return attn_name_map_read(&c->names, c->context, name);
+}
+
+static attn_status read_files(checkpoint *c)
+{
+    attn_status status = attn__vit_config_open(c->beside, c->context, c->path);
+    if (status == ATTN_OK)
+        status = choose_names(c);
+    if (status == ATTN_OK && c->beside->hugging_face && !attn_file_exists(c->beside->path))
+        status = attn__fail(c->context, ATTN_ERROR_NOT_FOUND,
+                            "%s: config.json is needed beside it, for the number of heads, "
+                            "the norms' eps and the activation",
+                            c->path);
+    return status == ATTN_OK
+               ? attn_weights_read(&c->tensors, c->path, &(attn_weights_options){.names = c->names}, NULL, NULL)
+               : status;
+}
+
+/* The checkpoint's tensor for the parameter `own`; NULL if it has none. */
+static attn_tensor *tensor_for(const checkpoint *c, const char *own)
+{
+    return attn_named_find(&c->tensors, own);
+}
+
+/* --------------------------------------------------------------------------------------------- settings */
+
+/* Settings that must follow from shapes, and the tensors that have these. */
+static const char *const needed[][2] = {{"num_hiddens", "patch_embedding.conv.weight"},
+                                        {"in_channels", "patch_embedding.conv.weight"},
+                                        {"patch_size", "patch_embedding.conv.weight"},
+                                        {"mlp_num_hiddens", "blks.0.mlp.dense1.weight"},
+                                        {NULL, NULL}};
+
+/* Settings from config.json, then those from the shapes; the defaults of transformers' ViTConfig for the rest. */
+static attn_status measure(checkpoint *c, attn_config *config)
+{
+    attn_checkpoint *weights;
+    attn_status status =
+        attn_checkpoint_open(&weights, c->context, c->path, &(attn_weights_options){.names = c->names}, NULL);
+    if (status == ATTN_OK && c->beside->hugging_face)
+        status = attn_config_set_real(config, "layer_norm_eps",
+                                      attn_config_real(c->beside->config, "layer_norm_eps", 1e-12));
+    if (status == ATTN_OK && c->beside->hugging_face)
+        status = attn_config_set_text(config, "hidden_act", attn_config_text(c->beside->config, "hidden_act", "gelu"));
+    if (status == ATTN_OK)
+        status = attn_name_map_infer_config(c->names, weights, config);
+    attn_checkpoint_close(weights);
+    for (int i = 0; status == ATTN_OK && needed[i][0]; i++)
+        if (attn_config_int(config, needed[i][0], 0) < 1)
+            status = attn__fail(c->context, ATTN_ERROR_SHAPE, "%s: tensor %s is missing, or has another number of axes",
+                                c->path, needed[i][1]);
+    return status;
+}
+
+static attn_status measure_grid(checkpoint *c)
+{
+    const attn_tensor *places = tensor_for(c, "pos_embedding");
+    if (!places || attn_tensor_rank(places) != 3)
+        return attn__fail(c->context, ATTN_ERROR_SHAPE,
+                          "%s: tensor pos_embedding is missing, or has another number of axes", c->path);
+    c->grid = (int64_t)sqrt((double)(attn_tensor_length(places, 1) - 1) + 0.5);
+    if (c->grid < 1 || c->grid * c->grid != attn_tensor_length(places, 1) - 1)
+        return attn__fail(c->context, ATTN_ERROR_UNSUPPORTED,
+                          "%s: %" PRId64 " positions are no class token and a square of "
+                          "patches",
+                          c->path, attn_tensor_length(places, 1));
+    return ATTN_OK;
+}
+
+/* Settings that no shape determines, or that the caller overrides. */
+static attn_status choose(checkpoint *c, const attn_vit_options *o, attn_config *config)
+{
+    int64_t width = attn_config_int(config, "num_hiddens", 0), side = attn_config_int(config, "patch_size", 0);
+    int64_t classes = attn_config_int(config, "num_classes", 0), heads = o->num_heads, size = o->img_size;
+    c->has_head = classes > 0 && (!o->num_classes || o->num_classes == classes);
+    if (classes < 1 && !o->num_classes)
+        return attn__fail(c->context, ATTN_ERROR_ARGUMENT, "%s has no classifier: num_classes would begin one",
+                          c->path);
+    attn_status status = attn__vit_agrees(c->beside, config);
+    if (status == ATTN_OK && heads == 0)
+        status = attn__vit_heads(c->beside, width, &heads);
+    if (status == ATTN_OK && size == 0)
+        status = attn__vit_picture(c->beside, c->grid, side, &size);
+    if (status == ATTN_OK)
+        status = attn_config_set_int(config, "num_heads", heads);
+    if (status == ATTN_OK)
+        status = attn_config_set_int(config, "img_size", size);
+    return status == ATTN_OK && !c->has_head ? attn_config_set_int(config, "num_classes", o->num_classes) : status;
+}
+
+static attn_status make_config(checkpoint *c, const attn_vit_options *o, attn_config **config)
+{
+    attn_status status = attn_config_create(config, c->context);
+    if (status == ATTN_OK)
+        status = measure(c, *config);
+    if (status == ATTN_OK)
+        status = measure_grid(c);
+    return status == ATTN_OK ? choose(c, o, *config) : status;
+}
+
+/* -------------------------------------------------------------------------------------------- parameters */
+
+static attn_status misshapen(const checkpoint *c, const char *name)
+{
+    return attn__fail(c->context, ATTN_ERROR_SHAPE, "%s: tensor %s has not the shape that the others ask for", c->path,
+                      name);
+}
+
+/* Bicubic, by PyTorch's interpolation. */
+static attn_status interpolate(const checkpoint *c, const float *from, float *to, int64_t side, int64_t width)
+{
+    attn_tape *tape = NULL;
+    attn_status status = attn_tape_create(&tape, c->context);
+    if (status != ATTN_OK)
+        return status;
+    attn_tensor *map = attn_tape_tensor(tape, ATTN_F32, 3, (int64_t[]){c->grid, c->grid, width}, from);
+    map = attn_interpolate(tape, attn_interpolate(tape, map, 0, side, ATTN_INTERPOLATE_CUBIC), 1, side,
+                           ATTN_INTERPOLATE_CUBIC);
+    if (map)
+        memcpy(to, attn_tensor_data(map), (size_t)(side * side * width) * sizeof *to);
+    attn_tape_destroy(tape);
+    return map ? ATTN_OK : attn_context_status(c->context);
+}
+
+/* As Hugging Face does it, or as timm does, whose filter is another one and widens where the map shrinks; the class
+ * token's position stays. */
+static attn_status resize_positions(const checkpoint *c, const attn_tensor *from, attn_tensor *to)
+{
+    int64_t width = attn_tensor_length(to, 2), n = attn_tensor_length(to, 1) - 1, side = (int64_t)sqrt((double)n + 0.5);
+    if (attn_tensor_rank(from) != 3 || attn_tensor_length(from, 2) != width)
+        return misshapen(c, "of positions");
+    const float *data = attn_tensor_data(from);
+    float *out = attn_tensor_data(to);
+    memcpy(out, data, (size_t)width * sizeof *out);
+    return c->beside->hugging_face ? interpolate(c, data + width, out + width, side, width)
+                                   : attn__resize_map(c->context, data + width, c->grid, out + width, side, width);
+}
+
+/* Exchanges the checkpoint's positions for those of the model's other size. */
+static attn_status fit_positions(checkpoint *c, const attn_model *model)
+{
+    const attn_tensor *own = attn_named_find(attn_model_parameters(model), "pos_embedding");
+    for (int64_t i = 0; i < c->tensors.n; i++) {
+        attn_named *item = &c->tensors.items[i];
+        attn_tensor *resized = NULL;
+        if (strcmp(item->name, "pos_embedding") != 0 || attn_tensor_size(item->tensor) == attn_tensor_size(own))
+            continue;
+        attn_status status = attn_tensor_create(&resized, c->context, ATTN_F32, 3, attn_tensor_shape(own));
+        if (status == ATTN_OK)
+            status = resize_positions(c, item->tensor, resized);
+        if (status != ATTN_OK) {
+            attn_tensor_destroy(resized);
+            return status;
+        }
+        attn_tensor_destroy(item->tensor);
+        item->tensor = resized;
+    }
+    return ATTN_OK;
+}
+
+/* All of a list but the classifier, or all of it. */
+static attn_status borrow(attn_named_list *to, const attn_named_list *from, bool head)
+{
+    attn_status status = ATTN_OK;
+    for (int64_t i = 0; i < from->n && status == ATTN_OK; i++)
+        if (head || strncmp(from->items[i].name, "head.1.", 7) != 0)
+            status = attn_named_add(to, from->items[i].name, from->items[i].tensor);
+    return status;
+}
+
+/* A fresh head stays as it is. */
+static attn_status fill(checkpoint *c, attn_model *model)
+{
+    attn_named_list to = {.context = c->context}, from = {.context = c->context};
+    attn_weights_options how = {.names = c->names};
+    attn_status status = fit_positions(c, model);
+    if (status == ATTN_OK)
+        status = borrow(&to, attn_model_parameters(model), c->has_head);
+    if (status == ATTN_OK)
+        status = borrow(&from, &c->tensors, c->has_head);
+    if (status == ATTN_OK)
+        status = attn__weights_assign(&to, &from, c->path, &how, NULL);
+    attn_named_clear(&to);
+    attn_named_clear(&from);
+    return status;
+}
+
+static attn_status build(checkpoint *c, const attn_vit_options *o, attn_model **model)
+{
+    attn_config *config = NULL;
+    attn_status status = make_config(c, o, &config);
+    if (status == ATTN_OK)
+        status = attn_model_create(model, c->context, "vit", config, &(attn_model_options){.seed = o->seed});
+    attn_config_destroy(config);
+    return status == ATTN_OK ? fill(c, *model) : status;
+}
+
+attn_status attn__vit_load(attn_model **model, attn_context *context, const char *path, const attn_vit_options *options,
+                           attn__vit_config *beside)
+{
+    attn_vit_options o = options ? *options : (attn_vit_options){0};
+    checkpoint c = {.context = context, .path = path, .beside = beside, .tensors = {.context = context, .owns = true}};
+    *model = NULL;
+    attn_status status = read_files(&c);
+    if (status == ATTN_OK)
+        status = build(&c, &o, model);
+    if (status != ATTN_OK) {
+        attn_model_destroy(*model);
+        *model = NULL;
+    }
+    attn_name_map_destroy(c.names);
+    attn_named_clear(&c.tensors);
+    return status;
+}
+
+attn_status attn_vit_load(attn_model **model, attn_context *context, const char *path, const attn_vit_options *options)
+{
+    attn__call_begin(context);
+    attn__vit_config beside;
+    attn_status status = attn__vit_load(model, context, path, options, &beside);
+    attn__vit_config_close(&beside);
+    return status;
+}

@@ -1,0 +1,231 @@
+/* SPDX-License-Identifier: MIT
+ * Fine-tuning a classifier: a model with the parameters of a checkpoint, one of attn's own or a Vision Transformer from
+ * elsewhere, for other classes and pictures. */
+#include "apps/classifier/classifier.h"
+
+#include "apps/checkpoint/foreign_model.h"
+#include "apps/checkpoint/model_config.h"
+#include "apps/checkpoint/vit.h"
+#include "base/context.h"
+#include "io/tensors/weights.h"
+#include "io/names/names.h"
+#include "models/kind.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+typedef struct source {
+    attn_context *context;
+    const char *path;
+    const char *names; /* a names file; NULL: there is none */
+    attn_image_shape shape;
+    int64_t classes;
+    uint64_t seed;
+} source;
+
+static attn_status fail(const source *s, const char *what, int64_t its, int64_t own)
+{
+    return attn__fail(s->context, ATTN_ERROR_SHAPE, "%s: a model for %s %" PRId64 ", but the pictures have %" PRId64,
+                      s->path, what, its, own);
+}
+
+static attn_status check_channels(const source *s, const attn_config *config)
+{
+    int64_t channels = attn_config_int(config, "in_channels", attn_config_int(config, "channels", s->shape.channels));
+    return channels == s->shape.channels ? ATTN_OK : fail(s, "channels", channels, s->shape.channels);
+}
+
+/* ------------------------------------------------------------------------------------------- attn's own */
+
+static attn_status check_size(const source *s, const attn_config *config)
+{
+    static const char *const keys[] = {"img_size", "image_size", "height"};
+    for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) {
+        int64_t size = attn_config_int(config, keys[i], s->shape.height);
+        if (size != s->shape.height)
+            return fail(s, "a height of", size, s->shape.height);
+    }
+    return check_channels(s, config);
+}
+
+static bool counts_classes(const attn_setting *key)
+{
+    return strcmp(key->name, "num_classes") == 0 || strcmp(key->name, "classes") == 0;
+}
+
+/* The model that a config.json or a names file describes, for other classes. */
+static attn_status build_own(const source *s, const attn_config *file, attn_model **model)
+{
+    const attn_architecture *architecture = attn_architecture_find(attn_config_text(file, "architecture", ""));
+    attn_config *config = NULL;
+    if (!architecture)
+        return attn__fail(s->context, ATTN_ERROR_UNSUPPORTED, "%s: config.json names no architecture", s->path);
+    attn_status status = attn_config_create(&config, s->context);
+    if (status == ATTN_OK)
+        status = attn_architecture_select(architecture, file, config);
+    for (int i = 0; i < architecture->nkeys && status == ATTN_OK; i++)
+        if (counts_classes(&architecture->keys[i]))
+            status = attn_config_set_int(config, architecture->keys[i].name, s->classes);
+    if (status == ATTN_OK)
+        status = check_size(s, config);
+    if (status == ATTN_OK)
+        status =
+            attn_model_create(model, s->context, architecture->name, config, &(attn_model_options){.seed = s->seed});
+    attn_config_destroy(config);
+    return status;
+}
+
+/* Whether only the number of classes, the first axis, differs. */
+static bool is_head(const source *s, const attn_tensor *from, const attn_tensor *to)
+{
+    int rank = attn_tensor_rank(to);
+    return rank > 0 && rank == attn_tensor_rank(from) && attn_tensor_length(to, 0) == s->classes &&
+           (rank == 1 ||
+            memcmp(attn_tensor_shape(from) + 1, attn_tensor_shape(to) + 1, (size_t)(rank - 1) * sizeof(int64_t)) == 0);
+}
+
+/* All but a classifier of other classes must be there. */
+static attn_status fill_own(const source *s, const attn_named_list *own, const attn_named_list *found)
+{
+    attn_named_list to = {.context = s->context}, from = {.context = s->context};
+    attn_status status = ATTN_OK;
+    for (int64_t i = 0; i < own->n && status == ATTN_OK; i++) {
+        const attn_named *parameter = &own->items[i];
+        attn_tensor *tensor = attn_named_find(found, parameter->name);
+        bool same = tensor && attn_tensor_size(tensor) == attn_tensor_size(parameter->tensor);
+        if (tensor && !same && is_head(s, tensor, parameter->tensor))
+            continue;
+        status = attn_named_add(&to, parameter->name, parameter->tensor);
+        if (status == ATTN_OK && tensor)
+            status = attn_named_add(&from, parameter->name, tensor);
+    }
+    if (status == ATTN_OK)
+        status = attn__weights_assign(&to, &from, s->path, NULL, NULL);
+    attn_named_clear(&to);
+    attn_named_clear(&from);
+    return status;
+}
+
+/* By a config.json's settings, or a names file's. */
+static attn_status load_by(const source *s, const attn_config *file, const attn_name_map *names, attn_model **model)
+{
+    attn_named_list found = {.context = s->context, .owns = true};
+    attn_weights_options how = {.names = names};
+    attn_status status = build_own(s, file, model);
+    if (status == ATTN_OK)
+        status = attn_weights_read(&found, s->path, &how, NULL, NULL);
+    if (status == ATTN_OK)
+        status = fill_own(s, attn_model_parameters(*model), &found);
+    attn_named_clear(&found);
+    return status;
+}
+
+static attn_status load_own(const source *s, attn_model **model)
+{
+    attn_config *file = attn__model_config_try(s->context, s->path);
+    attn_status status =
+        file ? load_by(s, file, NULL, model) : attn__fail(s->context, ATTN_ERROR_FORMAT, "%s: no config.json", s->path);
+    attn_config_destroy(file);
+    return status;
+}
+
+/* A model of any number of classes, whose first input is pictures. */
+static bool classifies_pictures(const attn_architecture *a)
+{
+    bool counts = false;
+    for (int i = 0; i < a->nkeys; i++)
+        counts = counts || counts_classes(&a->keys[i]);
+    return counts && a->ninputs > 0 && strcmp(a->inputs[0].name, "x") == 0;
+}
+
+static attn_status load_foreign(const source *s, attn_model **model)
+{
+    attn__foreign foreign;
+    attn_status status = attn__foreign_begin(&foreign, s->context, s->path, &(attn__foreign_wish){.names = s->names});
+    if (status == ATTN_OK && !classifies_pictures(attn__foreign_architecture(&foreign)))
+        status =
+            attn__fail(s->context, ATTN_ERROR_UNSUPPORTED, "%s: the architecture \"%s\" is no classifier of pictures",
+                       s->names, attn__foreign_architecture(&foreign)->name);
+    if (status == ATTN_OK)
+        status = load_by(s, foreign.config, foreign.names, model);
+    attn__foreign_end(&foreign);
+    return status;
+}
+
+/* ----------------------------------------------------------------------------------------------- table */
+
+static bool find_entry(const attn_checkpoint *weights, const char *name, attn_checkpoint_entry *entry)
+{
+    for (int64_t i = 0; attn_checkpoint_at(weights, i, entry); i++)
+        if (strcmp(entry->name, name) == 0)
+            return true;
+    return false;
+}
+
+static attn_status tell_parameter(const source *s, const attn_checkpoint *weights, const attn_named *parameter,
+                                  attn_bytes *table)
+{
+    attn_checkpoint_entry e;
+    char own[128], its[128] = "";
+    attn__array_shape_text(own, attn_tensor_rank(parameter->tensor), attn_tensor_shape(parameter->tensor));
+    bool found = find_entry(weights, parameter->name, &e);
+    if (found)
+        attn__array_shape_text(its, e.rank, e.shape);
+    bool positions = strcmp(parameter->name, "pos_embedding") == 0;
+    const char *how = !found              ? "anew: the checkpoint has none"
+                      : !strcmp(own, its) ? "taken"
+                      : positions         ? "interpolated from"
+                                          : "anew: for other classes than";
+    bool same = found && strcmp(own, its) == 0;
+    return attn__bytes_appendf(s->context, table, "%s\t%s\t%s%s%s%s%s\n", parameter->name, own, how, same ? "" : " ",
+                               same ? "" : its, found && e.origin ? ", " : "", found && e.origin ? e.origin : "");
+}
+
+/* A line a parameter: its name, its shape, and where it comes from. */
+static attn_status tell(const source *s, const attn_model *model, bool own, attn_bytes *table)
+{
+    const attn_named_list *list = attn_model_parameters(model);
+    attn_checkpoint *weights = NULL, *plain = NULL;
+    attn_name_map *names = NULL;
+    const char *builtin = s->names;
+    attn_status status = attn_checkpoint_open(&plain, s->context, s->path, NULL, NULL);
+    if (status == ATTN_OK && !own && !builtin)
+        status = attn_name_map_detect(&builtin, plain, NULL);
+    if (status == ATTN_OK && builtin)
+        status = attn_name_map_read(&names, s->context, builtin);
+    attn_checkpoint_close(plain);
+    if (status == ATTN_OK)
+        status = attn_checkpoint_open(&weights, s->context, s->path, &(attn_weights_options){.names = names}, NULL);
+    for (int64_t i = 0; status == ATTN_OK && i < list->n; i++)
+        status = tell_parameter(s, weights, &list->items[i], table);
+    attn_checkpoint_close(weights);
+    attn_name_map_destroy(names);
+    return status;
+}
+
+/* ----------------------------------------------------------------------------------------------- whole */
+
+attn_status attn__classifier_from(attn_model **model, attn_context *context, const attn_config *settings,
+                                  attn_image_shape shape, int64_t classes, attn_bytes *table)
+{
+    const source s = {
+        context, attn_config_text(settings, "from", ""),        attn_config_text(settings, "names", NULL), shape,
+        classes, (uint64_t)attn_config_int(settings, "seed", 1)};
+    const attn_vit_options options = {.num_heads = attn_config_int(settings, "heads", 0),
+                                      .img_size = shape.height,
+                                      .num_classes = classes,
+                                      .seed = s.seed};
+    bool own = !s.names && attn_classifier_is_at(context, s.path);
+    *model = NULL;
+    if (shape.width != shape.height)
+        return attn__fail(context, ATTN_ERROR_UNSUPPORTED,
+                          "images of %" PRId64 " x %" PRId64 " pixels are not square; --size says what they become",
+                          shape.width, shape.height);
+    attn_status status = s.names ? load_foreign(&s, model)
+                         : own   ? load_own(&s, model)
+                                 : attn_vit_load(model, context, s.path, &options);
+    if (status == ATTN_OK)
+        status = check_channels(&s, attn_model_config(*model));
+    return status == ATTN_OK ? tell(&s, *model, own, table) : status;
+}

@@ -1,0 +1,152 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * The table of a classifier's settings, and the architecture of each kind of model.
+ */
+#include "apps/classifier/classifier.h"
+
+#include "apps/run/run.h"
+#include "base/context.h"
+
+#include <string.h>
+
+static const char *const models[] = {"vit", "sasa", "nonlocal", "axial", NULL};
+
+static const attn_setting keys[] = {
+    ATTN__TEXT(
+        "model", "vit", models,
+        "vit: Vision Transformer; sasa: a residual network of local attention windows; nonlocal: convolutions with "
+        "non-local blocks; axial: attention along rows and columns"),
+    ATTN__TEXT(
+        "from", "", NULL,
+        "warm start from a checkpoint: a classifier's directory, or a Vision Transformer of timm or Hugging Face; what "
+        "the model is then comes from there"),
+    ATTN__RUN_NAMES,
+    ATTN__INT("seed", "1", 0, 9e15, "of everything random: first weights, order, augmentation, dropout, split"),
+    /* data */
+    ATTN__INT("size", "0", 0, 4096, "height and width that images are brought to; 0: as they are"),
+    ATTN__INT("channels", "0", 0, 3, "1: grey, 3: colour; 0: as they are"),
+    ATTN__REAL("valid", "0.05", 0, 0.9, "share of the training images kept for validation"),
+    ATTN__REAL("test", "0.1", 0, 0.9, "share of the images kept for testing, where the data has no test part"),
+    ATTN__BOOL("flip", "true", "mirror every other image left to right"),
+    ATTN__INT("shift", "2", 0, 64, "move images by up to this many pixels each way"),
+    /* model */
+    ATTN__INT("patch", "4", 1, 64, "pixels along a side of a patch (vit, axial)"),
+    ATTN__INT("width", "96", 1, 65536, "channels of a token (vit, axial) or of the first stage (sasa)"),
+    ATTN__INT("depth", "6", 1, 64, "blocks (vit, axial) or layers (sasa: 26, 38 or 50)"),
+    ATTN__INT("heads", "0", 0, 1024, "attention heads (vit, sasa, axial); 0: 4, or those that --from says"),
+    ATTN__INT("window", "7", 1, 63, "pixels along a side of a window, odd (sasa)"),
+    ATTN__INT("mlp", "0", 0, 1048576, "width of the feed-forward layers (vit); 0: twice the model's"),
+    ATTN__REAL("dropout", "0", 0, 0.95, "share of activations dropped in training"),
+    /* training */
+    ATTN__RUN_KEYS("images", "classes", "15", "128", "adamw", "0.001", "cosine", "200", "0.05", "0.1"),
+};
+
+/* For pictures of 28 x 28 on a small machine; docs/images.md has what they gave.  sasa costs some twelve times as much a
+ * picture as the others, most of it at full resolution in its first two blocks: few epochs, but small batches, so that
+ * there are steps enough.  Small models in few epochs gain less from moving pictures far than they lose: axial and sasa
+ * move them by one pixel. */
+static const attn__preset presets[] = {
+    {{"sasa", NULL}, "width", "16"},        {{"sasa", NULL}, "depth", "26"},     {{"sasa", NULL}, "rate", "0.002"},
+    {{"sasa", NULL}, "epochs", "3"},        {{"sasa", NULL}, "batch", "64"},     {{"sasa", NULL}, "shift", "1"},
+    {{"nonlocal", NULL}, "dropout", "0.5"}, {{"nonlocal", NULL}, "epochs", "8"}, {{"axial", NULL}, "width", "64"},
+    {{"axial", NULL}, "depth", "4"},        {{"axial", NULL}, "shift", "1"},
+};
+
+const attn__keys attn__classifier_keys = {.keys = keys,
+                                          .n = sizeof keys / sizeof *keys,
+                                          .selectors = {"model", NULL},
+                                          .presets = presets,
+                                          .npresets = sizeof presets / sizeof *presets};
+
+const attn_trainer attn__classifier_trainer = {
+    .kind = "classify",
+    .summary = "a classifier of images",
+    .data = "a folder of labelled images: IDX files, CIFAR-10's records, or folders of images, one a class",
+    .nkeys = sizeof keys / sizeof *keys,
+    .keys = keys};
+
+/* ----------------------------------------------------------------------------------------------- models */
+
+/* The architectures' keys for the settings; an architecture without such a key does not need it. */
+static const struct name {
+    const char *setting, *key;
+} names[] = {
+    {"patch", "patch_size"},    {"width", "num_hiddens"}, {"width", "dim"},          {"width", "width"},
+    {"depth", "num_blks"},      {"depth", "depth"},       {"window", "kernel_size"}, {"dropout", "emb_dropout"},
+    {"dropout", "blk_dropout"}, {"dropout", "dropout"},
+};
+
+static const attn_setting *key_of(const attn_architecture *a, const char *name)
+{
+    for (int i = 0; i < a->nkeys; i++) {
+        if (strcmp(a->keys[i].name, name) == 0)
+            return &a->keys[i];
+    }
+    return NULL;
+}
+
+static attn_status set_if_known(attn_config *config, const attn_architecture *a, const char *name, int64_t value)
+{
+    return key_of(a, name) ? attn_config_set_int(config, name, value) : ATTN_OK;
+}
+
+static attn_status fill(attn_config *config, const attn_architecture *a, const attn_config *settings,
+                        attn_image_shape shape, int64_t classes)
+{
+    attn_status status = ATTN_OK;
+    for (size_t i = 0; status == ATTN_OK && i < sizeof names / sizeof *names; i++) {
+        const attn_config_value *value = attn_config_get(settings, names[i].setting);
+        if (value && key_of(a, names[i].key))
+            status = attn_config_set(config, names[i].key, value);
+    }
+    int64_t heads = attn_config_int(settings, "heads", 0);
+    /* A stem that halves twice leaves too little of a small picture. */
+    if (status == ATTN_OK && key_of(a, "stem") && shape.height <= 64)
+        status = attn_config_set_text(config, "stem", "small");
+    int64_t mlp = attn_config_int(settings, "mlp", 0), width = attn_config_int(settings, "width", 0);
+    const struct number {
+        const char *key;
+        int64_t value;
+    } numbers[] = {
+        {"num_heads", heads ? heads : 4}, {"heads", heads ? heads : 4}, {"mlp_num_hiddens", mlp ? mlp : 2 * width},
+        {"num_classes", classes},         {"classes", classes},         {"in_channels", shape.channels},
+        {"channels", shape.channels},     {"img_size", shape.height},   {"image_size", shape.height},
+        {"height", shape.height},         {"image_width", shape.width}};
+    for (size_t i = 0; status == ATTN_OK && i < sizeof numbers / sizeof *numbers; i++)
+        status = set_if_known(config, a, numbers[i].key, numbers[i].value);
+    return status;
+}
+
+/* The architecture behind a kind of model. */
+static const char *architecture_of(const char *model)
+{
+    static const char *const architectures[] = {"vit", "sasa-resnet", "non-local-net", "axial-classifier"};
+    size_t i = 0;
+    while (models[i + 1] && strcmp(models[i], model) != 0)
+        i++;
+    return architectures[i];
+}
+
+attn_status attn__classifier_model(attn_model **model, attn_context *context, const attn_config *settings,
+                                   attn_image_shape shape, int64_t classes)
+{
+    const char *name = architecture_of(attn_config_text(settings, "model", "vit"));
+    const attn_architecture *architecture = attn_architecture_find(name);
+    attn_model_options options = {.seed = (uint64_t)attn_config_int(settings, "seed", 1)};
+    attn_config *config;
+    *model = NULL;
+    if (!architecture)
+        return attn__fail(context, ATTN_ERROR_UNSUPPORTED, "there is no architecture \"%s\"", name);
+    if (shape.width != shape.height)
+        return attn__fail(context, ATTN_ERROR_UNSUPPORTED,
+                          "images of %lld x %lld pixels are not square; --size says what they "
+                          "become",
+                          (long long)shape.width, (long long)shape.height);
+    attn_status status = attn_config_create(&config, context);
+    if (status == ATTN_OK)
+        status = fill(config, architecture, settings, shape, classes);
+    if (status == ATTN_OK)
+        status = attn_model_create(model, context, name, config, &options);
+    attn_config_destroy(config);
+    return status;
+}

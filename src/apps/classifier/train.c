@@ -1,0 +1,106 @@
+/* SPDX-License-Identifier: MIT
+ * Training a classifier: data to batches, and the callbacks of a run (run.h). */
+#include "apps/classifier/classifier.h"
+
+#include "apps/run/image_training.h"
+#include "apps/checkpoint/model_config.h"
+#include "base/context.h"
+
+typedef struct training {
+    attn__run run;
+    attn__image_training data;
+    attn__pixels pixels;
+    attn__seen seen;
+} training;
+
+static attn_status prepare_data(training *t)
+{
+    attn_status status = attn__image_training_check(&t->run);
+    if (status == ATTN_OK)
+        status = attn__image_training_read(&t->data, &t->run, false);
+    if (status != ATTN_OK)
+        return status;
+    attn_image_set_statistics(t->data.train, t->pixels.mean, t->pixels.std);
+    t->pixels.fitting.filter = ATTN_IMAGE_FILTER_BICUBIC;
+    attn__classifier_see(&t->seen, t->data.train);
+    return attn__image_training_batches(&t->data, &t->run, t->pixels.mean, t->pixels.std);
+}
+
+/* ------------------------------------------------------------------------------------------------- job */
+
+static int64_t job_steps(void *user)
+{
+    return attn_image_batches_count(((const training *)user)->data.train_batches);
+}
+
+static attn_tensor *job_loss(void *user, attn_tape *tape, int64_t epoch, int64_t step, int64_t *counted)
+{
+    training *t = user;
+    attn_image_batch batch;
+    if (!attn__image_training_seek(&t->data, &t->run, tape, epoch, step, &batch, counted))
+        return NULL;
+    attn_cross_entropy_options options = {.label_smoothing = attn_config_real(t->run.settings, "label_smoothing", 0)};
+    attn_tensor *labels = attn_tape_tensor(tape, ATTN_I32, 1, &batch.size, batch.labels);
+    attn_tensor *logits = attn__classifier_logits(t->run.model, tape, t->data.shape, batch.x, batch.size);
+    return attn_cross_entropy(tape, logits, labels, &options);
+}
+
+static attn_status job_validate(void *user, attn_tape *tape, double *loss)
+{
+    training *t = user;
+    int64_t right = 0;
+    attn_status status = attn__classifier_measure(t->run.model, tape, t->data.shape, t->data.source.nclasses,
+                                                  t->data.valid_batches, loss, &right, NULL);
+    t->run.measure = (double)right / (double)attn_image_set_size(t->data.valid);
+    return status;
+}
+
+/* ------------------------------------------------------------------------------------------------- run */
+
+static attn_status run_prepare(attn__run *run)
+{
+    training *t = run->self;
+    attn_status status = prepare_data(t);
+    const int64_t classes = t->data.source.nclasses;
+    if (status == ATTN_OK)
+        status = !attn_config_get(run->settings, "from")
+                     ? attn__classifier_model(&run->model, run->context, run->settings, t->data.shape, classes)
+                 : run->resume ? attn__model_of_directory(&run->model, run->context, run->directory)
+                               : attn__classifier_from(&run->model, run->context, run->settings, t->data.shape, classes,
+                                                       &run->taken);
+    run->no_validation = !t->data.valid_batches;
+    return status;
+}
+
+static attn_status run_write(const attn__run *run)
+{
+    const training *t = run->self;
+    return attn__classifier_write(run->model, run->settings, t->data.shape, &t->pixels, &t->seen,
+                                  t->data.source.classes, t->data.source.nclasses, run->directory);
+}
+
+static attn_status run_measure_data(const attn__run *run, attn_config *sizes, attn_trainer_plan *plan)
+{
+    const training *t = run->self;
+    attn_status status = attn__image_training_sizes(&t->data, sizes, plan);
+    return status == ATTN_OK ? attn_config_set_int(sizes, "classes", t->data.source.nclasses) : status;
+}
+
+static void run_release(void *self)
+{
+    attn__image_training_free(&((training *)self)->data);
+}
+
+const attn__run_kind attn__classifier_training_kind = {
+    .about = &attn__classifier_trainer,
+    .size = sizeof(training),
+    .keys = &attn__classifier_keys,
+    .measure = "valid_accuracy",
+    .prepare = run_prepare,
+    .write = run_write,
+    .measure_data = run_measure_data,
+    .steps = job_steps,
+    .loss = job_loss,
+    .validate = job_validate,
+    .release = run_release,
+};

@@ -1,0 +1,154 @@
+/* SPDX-License-Identifier: MIT
+ * Drawing images and completing half-given ones. */
+#include "apps/generator/generator.h"
+
+#include "base/context.h"
+#include "base/rng.h"
+
+#include <string.h>
+
+/* Images that are drawn together: enough to fill the vector units, and always the same groups, so that an image's noise
+ * does not depend on how many others are requested. */
+enum { AT_ONCE = 16 };
+
+/* Rows over all groups, for a progress that counts once to the end. */
+typedef struct counting {
+    const attn_generator_options *options;
+    int64_t before, all;
+} counting;
+
+static bool count_rows(void *user, int64_t done, int64_t total)
+{
+    const counting *c = user;
+    (void)total;
+    return c->options->progress(c->options->user, c->before + done, c->all);
+}
+
+/* -------------------------------------------------------------------------------------- levels and samples */
+
+static int64_t plane_of(const attn_generator *g)
+{
+    return g->shape.width * g->shape.height;
+}
+
+/* Rows [0, rows) of an image into x [C,Y,X]. */
+static void put_rows(const attn_generator *g, const attn_image *image, int64_t rows, int32_t *x)
+{
+    for (int64_t p = 0; p < rows * g->shape.width; p++) {
+        for (int64_t c = 0; c < g->shape.channels; c++)
+            x[c * plane_of(g) + p] = attn__level_of(image->pixels[p * g->shape.channels + c], g->levels);
+    }
+}
+
+/* Rows [first, height) of x [C,Y,X] into an image. */
+static void take_rows(const attn_generator *g, const int32_t *x, int64_t first, attn_image *image)
+{
+    for (int64_t p = first * g->shape.width; p < plane_of(g); p++) {
+        for (int64_t c = 0; c < g->shape.channels; c++)
+            image->pixels[p * g->shape.channels + c] = attn__sample_of(x[c * plane_of(g) + p], g->levels);
+    }
+}
+
+/* ---------------------------------------------------------------------------------------------- drawing */
+
+static attn_axial_transformer_options sampling(const attn_generator *g, const attn_generator_options *options,
+                                               int64_t group, counting *rows)
+{
+    return (attn_axial_transformer_options){
+        .seed = group == 0 ? options->seed : attn__mix64(options->seed + (uint64_t)group),
+        .temperature = options->temperature,
+        .slow = g->slow,
+        .progress = options->progress ? count_rows : NULL,
+        .user = rows,
+    };
+}
+
+static attn_status numbers_of(attn_tensor **x, const attn_generator *g, attn_dtype dtype, int64_t n)
+{
+    return attn_tensor_create(x, g->context, dtype, 4,
+                              (int64_t[]){n, g->shape.channels, g->shape.height, g->shape.width});
+}
+
+static attn_status draw_group(attn_generator *g, attn_image *images, int64_t n,
+                              const attn_axial_transformer_options *options)
+{
+    attn_tensor *x = NULL;
+    attn_status status = numbers_of(&x, g, ATTN_I32, n);
+    if (status == ATTN_OK)
+        status = attn_axial_transformer_sample(g->model, x, options);
+    for (int64_t i = 0; i < n && status == ATTN_OK; i++) {
+        status = attn_image_alloc(&images[i], g->context, g->shape.width, g->shape.height, (int)g->shape.channels);
+        if (status == ATTN_OK)
+            take_rows(g, (const int32_t *)attn_tensor_data(x) + i * g->shape.channels * plane_of(g), 0, &images[i]);
+    }
+    attn_tensor_destroy(x);
+    return status;
+}
+
+attn_status attn_generator_draw(attn_generator *g, int64_t n, const attn_generator_options *options, attn_image *images)
+{
+    attn__call_begin(g->context);
+    attn_generator_options plain = {0};
+    int64_t rows = g->shape.height * g->shape.channels, groups = (n + AT_ONCE - 1) / AT_ONCE;
+    counting counted = {options ? options : &plain, 0, groups * rows};
+    if (n < 1)
+        return attn__fail(g->context, ATTN_ERROR_ARGUMENT, "%lld images are asked for; 1 or more wanted", (long long)n);
+    for (int64_t i = 0; i < n; i++)
+        images[i] = (attn_image){0};
+    attn_status status = ATTN_OK;
+    for (int64_t k = 0; k < groups && status == ATTN_OK; k++, counted.before += rows) {
+        attn_axial_transformer_options how = sampling(g, counted.options, k, &counted);
+        int64_t left = n - k * AT_ONCE;
+        status = draw_group(g, images + k * AT_ONCE, left < AT_ONCE ? left : AT_ONCE, &how);
+    }
+    for (int64_t i = 0; i < n && status != ATTN_OK; i++)
+        attn_image_free(g->context, &images[i]);
+    return status;
+}
+
+/* -------------------------------------------------------------------------------------------- completing */
+
+/* `image` has the model's size and channels; its rows from `rows` on are drawn anew. */
+static attn_status draw_rest(attn_generator *g, attn_image *image, int64_t rows, const attn_generator_options *options)
+{
+    counting counted = {options, 0, g->shape.height * g->shape.channels};
+    attn_axial_transformer_options how = sampling(g, options, 0, &counted);
+    attn_tensor *x = NULL, *known = NULL;
+    attn_status status = numbers_of(&x, g, ATTN_I32, 1);
+    if (status == ATTN_OK)
+        status = numbers_of(&known, g, ATTN_U8, 1);
+    if (status == ATTN_OK) {
+        put_rows(g, image, rows, attn_tensor_data(x));
+        for (int64_t c = 0; c < g->shape.channels; c++)
+            memset((unsigned char *)attn_tensor_data(known) + c * plane_of(g), 1, (size_t)(rows * g->shape.width));
+        how.known = known;
+        status = attn_axial_transformer_sample(g->model, x, &how);
+    }
+    if (status == ATTN_OK)
+        take_rows(g, attn_tensor_data(x), rows, image);
+    attn_tensor_destroy(x);
+    attn_tensor_destroy(known);
+    return status;
+}
+
+attn_status attn_generator_complete(attn_generator *g, const attn_image *given, int64_t rows,
+                                    const attn_generator_options *options, attn_image *done)
+{
+    attn__call_begin(g->context);
+    attn_generator_options plain = {0};
+    attn_image coloured = {0};
+    *done = (attn_image){0};
+    if (rows < 0 || rows > g->shape.height)
+        return attn__fail(g->context, ATTN_ERROR_ARGUMENT, "--rows %lld: images have only %lld rows", (long long)rows,
+                          (long long)g->shape.height);
+    attn_status status = attn_image_convert(&coloured, g->context, given, (int)g->shape.channels);
+    if (status == ATTN_OK)
+        status =
+            attn_image_fit(done, g->context, &coloured, g->shape.width, g->shape.height, ATTN_IMAGE_FILTER_BICUBIC);
+    attn_image_free(g->context, &coloured);
+    if (status == ATTN_OK)
+        status = draw_rest(g, done, rows, options ? options : &plain);
+    if (status != ATTN_OK)
+        attn_image_free(g->context, done);
+    return status;
+}

@@ -1,0 +1,73 @@
+/* SPDX-License-Identifier: MIT
+ * The table of a generator's settings, and the model that they describe. */
+#include "apps/generator/generator.h"
+
+#include "apps/run/run.h"
+#include "base/context.h"
+
+static const char *const models[] = {"axial-transformer", NULL};
+
+static const attn_setting keys[] = {
+    ATTN__TEXT("model", "axial-transformer", models, "the distribution over images (Ho et al. 2019)"),
+    ATTN__TEXT("from", "", NULL,
+               "warm start from a model: a directory of attn's; what the model is then comes from there"),
+    ATTN__RUN_NAMES,
+    ATTN__INT("seed", "1", 0, 9e15, "of everything random: first weights, order, augmentation, dropout, split"),
+    /* data */
+    ATTN__INT("size", "0", 0, 1024, "height and width that images are brought to; 0: as they are"),
+    ATTN__INT("channels", "0", 0, 3, "1: grey, 3: colour; 0: as they are"),
+    ATTN__INT("levels", "256", 2, 256, "values that a sample is rounded down to"),
+    ATTN__REAL("valid", "0.05", 0, 0.9, "share of the training images kept for validation"),
+    ATTN__REAL("test", "0.1", 0, 0.9, "share of the images kept for testing, where the data has no test part"),
+    ATTN__BOOL("flip", "false", "mirror every other image left to right"),
+    ATTN__INT("shift", "0", 0, 64, "move images by up to this many pixels each way"),
+    /* model */
+    ATTN__INT("dim", "64", 1, 65536, "channels inside"),
+    ATTN__INT("heads", "4", 1, 1024, "attention heads; divides dim"),
+    ATTN__INT("exterior_blocks", "2", 0, 64, "blocks over the earlier channels; of no use for grey images"),
+    ATTN__INT("outer_blocks", "4", 0, 64, "blocks over the rows above, rows and columns in turn"),
+    ATTN__INT("inner_blocks", "4", 0, 64, "blocks over the pixels to the left"),
+    ATTN__REAL("dropout", "0", 0, 0.95, "share of activations dropped in training"),
+    /* training; the loss is a number of bits: smoothed labels would make it that of another distribution */
+    ATTN__RUN_KEYS("images", "levels", "20", "32", "adam", "0.001", "cosine", "200", "0", "0"),
+    ATTN__REAL("ema", "0.9995", 0, 0.9999999,
+               "decay of the moving average of the weights, which is what is validated and kept; 0: none"),
+};
+
+const attn__keys attn__generator_keys = {.keys = keys, .n = sizeof keys / sizeof *keys};
+
+const attn_trainer attn__generator_trainer = {
+    .kind = "images",
+    .summary = "a model that draws images",
+    .data = "a folder of images: IDX files, CIFAR-10's records, or PNG, JPEG, WebP, BMP and PNM files",
+    .nkeys = sizeof keys / sizeof *keys,
+    .keys = keys};
+
+static attn_status fill(attn_config *config, const attn_config *settings, attn_image_shape shape)
+{
+    static const char *const same[] = {"levels",       "dim",          "heads",  "exterior_blocks",
+                                       "outer_blocks", "inner_blocks", "dropout"};
+    attn_status status = attn_config_set_int(config, "height", shape.height);
+    if (status == ATTN_OK)
+        status = attn_config_set_int(config, "width", shape.width);
+    if (status == ATTN_OK)
+        status = attn_config_set_int(config, "channels", shape.channels);
+    for (size_t i = 0; status == ATTN_OK && i < sizeof same / sizeof *same; i++)
+        status = attn_config_set(config, same[i], attn_config_get(settings, same[i]));
+    return status;
+}
+
+attn_status attn__generator_model(attn_model **model, attn_context *context, const attn_config *settings,
+                                  attn_image_shape shape)
+{
+    attn_model_options options = {.seed = (uint64_t)attn_config_int(settings, "seed", 1)};
+    attn_config *config;
+    *model = NULL;
+    attn_status status = attn_config_create(&config, context);
+    if (status == ATTN_OK)
+        status = fill(config, settings, shape);
+    if (status == ATTN_OK)
+        status = attn_model_create(model, context, "axial-transformer", config, &options);
+    attn_config_destroy(config);
+    return status;
+}

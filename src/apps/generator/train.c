@@ -1,0 +1,148 @@
+/* SPDX-License-Identifier: MIT
+ * Training a generator: data to batches of levels, and the callbacks of a run (run.h). */
+#include "apps/generator/generator.h"
+
+#include "apps/run/image_training.h"
+#include "apps/checkpoint/model_config.h"
+#include "base/context.h"
+#include "base/rng.h"
+
+typedef struct training {
+    attn__run run;
+    attn__image_training data;
+    int64_t levels;
+} training;
+
+static attn_status prepare_data(training *t)
+{
+    double smoothing = attn_config_real(t->run.settings, "label_smoothing", 0);
+    attn_status status = attn__image_training_check(&t->run);
+    if (status == ATTN_OK && smoothing > 0)
+        status = attn__fail(t->run.context, ATTN_ERROR_ARGUMENT,
+                            "label_smoothing is %g; the loss of images is in bits, which only 0 gives", smoothing);
+    if (status == ATTN_OK)
+        status = attn__image_training_read(&t->data, &t->run, true);
+    t->levels = attn_config_int(t->run.settings, "levels", 256);
+    return status == ATTN_OK ? attn__image_training_batches(&t->data, &t->run, NULL, NULL) : status;
+}
+
+/* ------------------------------------------------------------------------------------------------- job */
+
+static int64_t job_steps(void *user)
+{
+    return attn_image_batches_count(((const training *)user)->data.train_batches);
+}
+
+/* One channel of each image, I32 [B]: a function of seed, epoch and step, so that a resumed run draws the same. */
+static attn_tensor *random_slices(const training *t, attn_tape *tape, const attn_image_batch *batch, int64_t epoch,
+                                  int64_t step)
+{
+    attn_tensor *slices = attn_tape_tensor(tape, ATTN_I32, 1, &batch->size, NULL);
+    attn__rng rng = {.seed = attn__mix64((uint64_t)attn_config_int(t->run.settings, "seed", 1) ^ (uint64_t)epoch),
+                     .stream = (uint64_t)step};
+    for (int64_t i = 0; slices && i < batch->first + batch->size;
+         i++) { /* those of other ranks' images are passed over */
+        int32_t drawn = (int32_t)attn__rng_below(&rng, (uint64_t)t->data.shape.channels);
+        if (i >= batch->first)
+            ((int32_t *)attn_tensor_data(slices))[i - batch->first] = drawn;
+    }
+    return slices;
+}
+
+static attn_tensor *job_loss(void *user, attn_tape *tape, int64_t epoch, int64_t step, int64_t *counted)
+{
+    training *t = user;
+    attn_image_batch batch;
+    if (!attn__image_training_seek(&t->data, &t->run, tape, epoch, step, &batch, counted))
+        return NULL;
+    attn_tensor *x = attn__generator_numbers(tape, &batch, t->data.shape, t->levels);
+    attn_tensor *slices = random_slices(t, tape, &batch, epoch, step);
+    return x && slices ? attn_axial_transformer_bits(t->run.model, tape, x, slices) : NULL;
+}
+
+static attn_status job_validate(void *user, attn_tape *tape, double *loss)
+{
+    const training *t = user;
+    return attn__generator_bits(t->run.model, tape, t->data.valid_batches, t->data.shape, t->levels, loss);
+}
+
+/* ------------------------------------------------------------------------------------------------- run */
+
+/* The model of a directory, for pictures of the same size; its dropout is this training's. */
+static attn_status model_from(attn__run *run, const char *path, attn_image_shape shape)
+{
+    attn_generator *generator = NULL;
+    attn_config *over = NULL;
+    const char *names = attn_config_text(run->settings, "names", NULL);
+    attn_status status = attn_config_create(&over, run->context);
+    if (status == ATTN_OK)
+        status = attn_config_set_real(over, "dropout", attn_config_real(run->settings, "dropout", 0));
+    if (status == ATTN_OK)
+        status = attn_generator_load(&generator, run->context, path, names);
+    if (status != ATTN_OK) {
+        attn_config_destroy(over);
+        return status;
+    }
+    const attn_model *model = attn_generator_model(generator);
+    const attn_config *its = attn_model_config(model);
+    attn_image_shape own = {attn_config_int(its, "height", 0), attn_config_int(its, "width", 0),
+                            attn_config_int(its, "channels", 0)};
+    int64_t levels = attn_config_int(its, "levels", 0), asked = attn_config_int(run->settings, "levels", 0);
+    if (own.height != shape.height || own.width != shape.width || own.channels != shape.channels || levels != asked)
+        status =
+            attn__fail(run->context, ATTN_ERROR_SHAPE,
+                       "%s: a model of pictures of %lld x %lld, %lld channels and %lld levels; these have %lld x "
+                       "%lld, %lld and %lld",
+                       path, (long long)own.height, (long long)own.width, (long long)own.channels, (long long)levels,
+                       (long long)shape.height, (long long)shape.width, (long long)shape.channels, (long long)asked);
+    if (status == ATTN_OK)
+        status = attn__model_copy(&run->model, model, over);
+    if (status == ATTN_OK)
+        status = attn__model_tell_taken(run->model, NULL, &run->taken);
+    attn_generator_destroy(generator);
+    attn_config_destroy(over);
+    return status;
+}
+
+static attn_status run_prepare(attn__run *run)
+{
+    training *t = run->self;
+    attn_status status = prepare_data(t);
+    const char *from = attn_config_text(run->settings, "from", NULL);
+    if (status == ATTN_OK)
+        status = !from         ? attn__generator_model(&run->model, run->context, run->settings, t->data.shape)
+                 : run->resume ? attn__model_of_directory(&run->model, run->context, run->directory)
+                               : model_from(run, from, t->data.shape);
+    run->no_validation = !t->data.valid_batches;
+    return status;
+}
+
+static attn_status run_write(const attn__run *run)
+{
+    return attn__generator_write(run->model, run->settings, run->directory);
+}
+
+static attn_status run_measure_data(const attn__run *run, attn_config *sizes, attn_trainer_plan *plan)
+{
+    const training *t = run->self;
+    attn_status status = attn__image_training_sizes(&t->data, sizes, plan);
+    return status == ATTN_OK ? attn_config_set_int(sizes, "levels", t->levels) : status;
+}
+
+static void run_release(void *self)
+{
+    attn__image_training_free(&((training *)self)->data);
+}
+
+const attn__run_kind attn__generator_training_kind = {
+    .about = &attn__generator_trainer,
+    .size = sizeof(training),
+    .keys = &attn__generator_keys,
+    .prepare = run_prepare,
+    .write = run_write,
+    .measure_data = run_measure_data,
+    .steps = job_steps,
+    .loss = job_loss,
+    .validate = job_validate,
+    .release = run_release,
+};

@@ -1,0 +1,231 @@
+/* SPDX-License-Identifier: MIT
+ * An MSA Transformer's life: made, loaded, kept in a directory. */
+#include "apps/checkpoint/model_directory.h"
+#include "apps/checkpoint/model_config.h"
+#include "apps/msa/msa.h"
+
+#include "apps/translator/translator.h"
+#include "base/context.h"
+#include "io/directory.h"
+
+#include <stdio.h>
+#include <string.h>
+
+static const char regression_prefix[] = "contact_head.regression.";
+
+attn_status attn__msa_build(attn_msa *msa, const attn_config *config, const attn_model_options *options)
+{
+    return attn_model_create(&msa->model, msa->context, "msa-transformer", config, options);
+}
+
+attn_status attn__msa_without_regression(const attn_msa *msa, attn_named_list *list)
+{
+    const attn_named_list *all = attn_model_parameters(msa->model);
+    attn_status status = ATTN_OK;
+    for (int64_t i = 0; i < all->n && status == ATTN_OK; i++) {
+        if (strncmp(all->items[i].name, regression_prefix, sizeof regression_prefix - 1) != 0)
+            status = attn_named_add(list, all->items[i].name, all->items[i].tensor);
+    }
+    return status;
+}
+
+static attn_status start(attn_msa **msa, attn_context *context)
+{
+    *msa = attn__alloc_zero(context, sizeof **msa);
+    if (!*msa)
+        return ATTN_ERROR_MEMORY;
+    (*msa)->context = context;
+    return attn_tape_create(&(*msa)->tape, context);
+}
+
+static attn_status done(attn_msa **msa, attn_status status)
+{
+    if (status != ATTN_OK) {
+        attn_msa_destroy(*msa);
+        *msa = NULL;
+    }
+    return status;
+}
+
+attn_status attn_msa_create(attn_msa **msa, attn_context *context, const attn_config *config, uint64_t seed)
+{
+    attn__call_begin(context);
+    attn_status status = start(msa, context);
+    if (status == ATTN_OK)
+        status = attn__msa_build(*msa, config, &(attn_model_options){.seed = seed});
+    return done(msa, status);
+}
+
+static bool ends_with(const char *text, const char *end)
+{
+    size_t n = strlen(text), m = strlen(end);
+    return n >= m && strcmp(text + n - m, end) == 0;
+}
+
+bool attn_msa_is_at(attn_context *context, const char *path)
+{
+    return ends_with(path, ".pt") || attn__model_config_names(context, path, "msa-transformer");
+}
+
+attn_status attn_msa_load(attn_msa **msa, attn_context *context, const char *path, const attn_msa_load_options *options)
+{
+    attn__call_begin(context);
+    attn_msa_load_options o = options ? *options : (attn_msa_load_options){0};
+    attn_status status = start(msa, context);
+    if (status == ATTN_OK && !attn_file_exists(path))
+        status = attn__fail(context, ATTN_ERROR_NOT_FOUND, "there is no %s", path);
+    if (status == ATTN_OK)
+        status = o.names                  ? attn__msa_load_foreign(*msa, path, &o)
+                 : ends_with(path, ".pt") ? attn__msa_load_checkpoint(*msa, path, &o)
+                                          : attn__msa_load_directory(*msa, path, &o);
+    return done(msa, status);
+}
+
+void attn_msa_destroy(attn_msa *msa)
+{
+    if (!msa)
+        return;
+    attn_tape_destroy(msa->tape);
+    attn_model_destroy(msa->model);
+    attn__free(msa->context, msa);
+}
+
+attn_model *attn_msa_model(const attn_msa *msa)
+{
+    return msa->model;
+}
+
+bool attn_msa_has_regression(const attn_msa *msa)
+{
+    return msa->has_regression;
+}
+
+void attn_msa_set_regression(attn_msa *msa, const float *weights, float bias)
+{
+    const attn__msa *m = attn__msa_of(msa->model);
+    memcpy(attn_tensor_data(m->regression.weight), weights, (size_t)(m->layers * m->heads) * sizeof *weights);
+    memcpy(attn_tensor_data(m->regression.bias), &bias, sizeof bias);
+    msa->has_regression = true;
+}
+
+/* ---------------------------------------------------------------------------------------------- directory */
+
+attn_status attn__msa_write_config(const attn_model *model, const char *regression, const char *directory)
+{
+    attn_config *config = NULL;
+    attn_status status = attn__model_config_create(&config, model, NULL, NULL);
+    if (status == ATTN_OK)
+        status = attn_config_set_text(config, "contact_regression", regression);
+    if (status == ATTN_OK)
+        status = attn__model_config_write(config, attn_model_context(model), directory);
+    attn_config_destroy(config);
+    return status;
+}
+
+attn_status attn_msa_save(const attn_msa *msa, const char *directory)
+{
+    attn__call_begin(msa->context);
+    char path[ATTN__PATH];
+    attn_named_list rest = {.context = msa->context};
+    const attn_named_list *all = attn_model_parameters(msa->model);
+    attn_status status = attn_directory_create(msa->context, directory);
+    if (status == ATTN_OK)
+        status = attn__path(msa->context, path, directory, "model.safetensors");
+    if (status == ATTN_OK && !msa->has_regression)
+        status = attn__msa_without_regression(msa, &rest);
+    if (status == ATTN_OK)
+        status = attn_safetensors_write(msa->has_regression ? all : &rest, path, NULL);
+    if (status == ATTN_OK)
+        status = attn__msa_write_config(msa->model, msa->has_regression ? "fitted" : "none", directory);
+    attn_named_clear(&rest);
+    return status;
+}
+
+/* "DIR" and "DIR/model.safetensors" mean the same; both paths have room for ATTN__PATH bytes. */
+static attn_status find_files(attn_context *context, const char *path, char *weights, char *config)
+{
+    char directory[ATTN__PATH];
+    const char *slash = strrchr(path, '/');
+    bool file = ends_with(path, ".safetensors");
+    size_t length = file ? (slash ? (size_t)(slash - path) : 0) : strlen(path);
+    if (length >= sizeof directory - 1)
+        return attn__fail(context, ATTN_ERROR_ARGUMENT, "the path %.60s... is too long", path);
+    memcpy(directory, length ? path : ".", length ? length : 1);
+    directory[length ? length : 1] = 0;
+    attn_status status = attn__path(context, config, directory, "config.json");
+    if (status != ATTN_OK)
+        return status;
+    return file ? attn__path(context, weights, directory, slash ? slash + 1 : path)
+                : attn__model_weights_path(context, weights, directory);
+}
+
+attn_status attn__msa_build_from(attn_msa *msa, const attn_config *file, const char *weights,
+                                 const attn_msa_load_options *options)
+{
+    attn_config *config = NULL;
+    attn_status status = attn_config_create(&config, msa->context);
+    if (status == ATTN_OK)
+        status = attn_architecture_select(attn_architecture_find("msa-transformer"), file, config);
+    if (status == ATTN_OK && options->compat)
+        status = attn_config_set_text(config, "compat", "esm");
+    if (status == ATTN_OK)
+        status = attn__model_of_config(&msa->model, msa->context, attn_architecture_find("msa-transformer"), config,
+                                       weights, NULL);
+    attn_config_destroy(config);
+    return status;
+}
+
+static bool regression_name(void *user, const char *name, char *to, size_t size)
+{
+    (void)user;
+    return strncmp(name, regression_prefix, sizeof regression_prefix - 1) == 0 &&
+           snprintf(to, size, "%s", name) < (int)size;
+}
+
+/* The regression's state by config.json.  A config.json that was written for any model, as by Python's save, has no
+ * entry: then it is fitted if it is in the file. */
+static attn_status regression_of(attn_context *context, const attn_config *file, const char *weights, const char **kind)
+{
+    attn_named_list found = {.context = context, .owns = true};
+    *kind = attn_config_text(file, "contact_regression", NULL);
+    if (*kind)
+        return ATTN_OK;
+    attn_status status =
+        attn_weights_read(&found, weights, &(attn_weights_options){.rename = regression_name}, NULL, NULL);
+    *kind = found.n > 0 ? "fitted" : "none";
+    attn_named_clear(&found);
+    return status;
+}
+
+attn_status attn__msa_load_directory(attn_msa *msa, const char *path, const attn_msa_load_options *options)
+{
+    char weights[ATTN__PATH], config[ATTN__PATH];
+    attn_config *file = NULL;
+    attn_named_list rest = {.context = msa->context};
+    attn_status status = find_files(msa->context, path, weights, config);
+    if (status == ATTN_OK && !attn_file_exists(config))
+        status = attn__fail(msa->context, ATTN_ERROR_FORMAT,
+                            "%s is no model: a published checkpoint's name ends in .pt, and a "
+                            "directory that attn made has config.json and model.safetensors in it",
+                            path);
+    if (status == ATTN_OK)
+        status = attn_config_read(&file, msa->context, config);
+    if (status == ATTN_OK && strcmp(attn_config_text(file, "architecture", ""), "msa-transformer") != 0)
+        status =
+            attn__fail(msa->context, ATTN_ERROR_UNSUPPORTED, "%s: the architecture is \"%.60s\", not msa-transformer",
+                       config, attn_config_text(file, "architecture", ""));
+    if (status == ATTN_OK)
+        status = attn__msa_build_from(msa, file, weights, options);
+    const char *regression = "none";
+    if (status == ATTN_OK)
+        status = regression_of(msa->context, file, weights, &regression);
+    bool stored = strcmp(regression, "none") != 0;
+    msa->has_regression = strcmp(regression, "fitted") == 0;
+    if (status == ATTN_OK)
+        status = attn__msa_without_regression(msa, &rest);
+    if (status == ATTN_OK)
+        status = attn_weights_load(stored ? attn_model_parameters(msa->model) : &rest, weights, NULL, NULL, NULL);
+    attn_config_destroy(file);
+    attn_named_clear(&rest);
+    return status;
+}

@@ -1,0 +1,468 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * The files of a training run.  All that must fit together (parameters, moments, counters) is one file, which
+ * is replaced as a whole; model.safetensors is written before it, so that whatever moment a run is killed at,
+ * resuming repeats at most work whose results are already there.
+ */
+#include "apps/run/files.h"
+
+#include "apps/checkpoint/model_directory.h"
+#include "apps/run/average.h"
+#include "apps/run/lora.h"
+#include "apps/run/parts.h"
+#include "apps/run/sum.h"
+#include "base/context.h"
+#include "dist/ranks.h"
+#include "base/real.h"
+#include "io/json_writer.h"
+#include "io/directory.h"
+#include "io/json.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static attn_status path_in(const attn__run *run, char *path, const char *name)
+{
+    return attn__path(run->context, path, run->directory, name);
+}
+
+/* ------------------------------------------------------------------------------------------- beginning */
+
+attn_status attn__run_check_directory(const attn__run *run)
+{
+    static const char *const names[] = {"model.safetensors", "checkpoint.safetensors"};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        char path[ATTN__PATH];
+        attn_status status = path_in(run, path, names[i]);
+        if (status != ATTN_OK)
+            return status;
+        if (attn_file_exists(path))
+            return attn__fail(run->context, ATTN_ERROR_ARGUMENT,
+                              "%s is there already: go on with that training (--resume) or choose another directory",
+                              path);
+    }
+    return ATTN_OK;
+}
+
+/* training.json: every setting, and which data they were used on. */
+static attn_status write_settings(const attn__run *run)
+{
+    char path[ATTN__PATH], hex[20];
+    attn_config *all;
+    attn_status status = attn_config_create(&all, run->context);
+    if (status != ATTN_OK)
+        return status;
+    for (int i = 0; status == ATTN_OK && i < run->kind->keys->n; i++) { /* in an order that resuming does not change */
+        const char *key = run->kind->keys->keys[i].name;
+        const attn_config_value *value = attn_config_get(run->settings, key);
+        status = value ? attn_config_set(all, key, value) : ATTN_OK;
+    }
+    snprintf(hex, sizeof hex, "%016" PRIx64, run->fingerprint);
+    /* From the root, so that the data is found again from anywhere. */
+    char *whole = run->data ? realpath(run->data, NULL) : NULL;
+    if (status == ATTN_OK)
+        status = attn_config_set_text(all, "data", whole ? whole : run->data ? run->data : run->kind->no_path);
+    free(whole);
+    if (status == ATTN_OK)
+        status = attn_config_set_text(all, "fingerprint", hex);
+    if (status == ATTN_OK)
+        status = path_in(run, path, "training.json");
+    if (status == ATTN_OK)
+        status = attn_config_write(all, run->context, path);
+    attn_config_destroy(all);
+    return status;
+}
+
+static attn_status append_history(attn__run *run, const char *line)
+{
+    size_t length = strlen(line);
+    char *longer = attn__realloc(run->context, run->history.data, run->history.size + length + 1);
+    if (!longer)
+        return ATTN_ERROR_MEMORY;
+    memcpy(longer + run->history.size, line, length + 1);
+    run->history.data = longer;
+    run->history.size += length;
+    return ATTN_OK;
+}
+
+/* The application's measurements come last, so that the columns before it are the same for all. */
+static attn_status begin_history(attn__run *run)
+{
+    char head[160];
+    const char *measure = run->kind->measure, *too = run->kind->measure_too;
+    snprintf(head, sizeof head, "epoch\ttrain_loss\tvalid_loss\trate%s%s%s%s\n", measure ? "\t" : "",
+             measure ? measure : "", too ? "\t" : "", too ? too : "");
+    return append_history(run, head);
+}
+
+static attn_status save_checkpoint(attn__run *run);
+
+/* The first checkpoint comes before the first model: a run killed at any moment from here on can be resumed, one
+ * killed before begins anew. */
+attn_status attn__run_begin_directory(attn__run *run)
+{
+    attn_status status = attn_directory_create(run->context, run->directory);
+    if (status == ATTN_OK)
+        status = attn__directory_lock(run->context, run->directory, run->kind->own_files, &run->lock);
+    if (status == ATTN_OK)
+        status = attn__run_check_directory(run);
+    if (status == ATTN_OK)
+        status = run->kind->write(run);
+    if (status == ATTN_OK)
+        status = write_settings(run);
+    if (status == ATTN_OK)
+        status = attn__run_write_taken(run);
+    if (status == ATTN_OK)
+        status = begin_history(run);
+    if (status == ATTN_OK && run->lora)
+        status = attn__run_lora_write_base(run);
+    if (status == ATTN_OK)
+        status = save_checkpoint(run);
+    return status == ATTN_OK ? attn__run_save(run, false) : status;
+}
+
+/* -------------------------------------------------------------------------------------------- resuming */
+
+/* A setting's name of today: files of trainings that began before it was renamed have the older one. */
+static const char *name_of_today(const char *key)
+{
+    static const char *const renamed[][2] = {{"optimiser", "optimizer"}};
+    for (size_t i = 0; i < sizeof renamed / sizeof *renamed; i++) {
+        if (strcmp(renamed[i][0], key) == 0)
+            return renamed[i][1];
+    }
+    return key;
+}
+
+/* Copies a value under an older name to the current name, if that is absent. */
+static attn_status add_names_of_today(attn_config *settings)
+{
+    attn_status status = ATTN_OK;
+    for (int64_t i = 0, n = attn_config_size(settings); status == ATTN_OK && i < n; i++) {
+        const char *key = attn_config_key(settings, i), *now = name_of_today(key);
+        if (now != key && !attn_config_get(settings, now))
+            status = attn_config_set(settings, now, attn_config_get(settings, key));
+    }
+    return status;
+}
+
+static attn_status overlay_settings(const attn__run *run, attn_config *settings)
+{
+    attn_status status = ATTN_OK;
+    for (int i = 0; attn__run_open_settings[i] && status == ATTN_OK; i++) {
+        const char *key = attn__run_open_settings[i];
+        const attn_config_value *value = run->given ? attn_config_get(run->given, key) : NULL;
+        if (value)
+            status = attn_config_set(settings, key, value);
+    }
+    return status;
+}
+
+/* A name that is no setting's may be a damaged one, whose value would be lost; or this attn is the older one. */
+static attn_status check_names(const attn__run *run, const char *path)
+{
+    for (int64_t i = 0; i < attn_config_size(run->stored); i++) {
+        const char *key = attn_config_key(run->stored, i);
+        bool known = strcmp(key, "data") == 0 || strcmp(key, "fingerprint") == 0 ||
+                     attn__key_find(run->kind->keys, name_of_today(key));
+        if (!known)
+            return attn__fail(run->context, ATTN_ERROR_FORMAT, "%s: \"%.60s\" is no setting that this attn knows", path,
+                              key);
+    }
+    return ATTN_OK;
+}
+
+/* The settings among the keys of training.json, checked before and after the new ones come over them, so that what
+ * is wrong is said of the file or of the caller. */
+static attn_status select_settings(attn__run *run, const char *path)
+{
+    attn_config *then;
+    attn__keys_options of_file = {.name = path, .refusal = ATTN_ERROR_FORMAT, .select = true};
+    attn_status status = attn__keys_resolve(&then, run->context, run->kind->keys, run->stored, &of_file);
+    if (status == ATTN_OK)
+        status = overlay_settings(run, then);
+    if (status == ATTN_OK)
+        status = attn__keys_resolve(&run->settings, run->context, run->kind->keys, then, NULL);
+    attn_config_destroy(then);
+    return status;
+}
+
+attn_status attn__run_read_settings(attn__run *run)
+{
+    char path[ATTN__PATH];
+    attn_status status = path_in(run, path, "training.json");
+    if (status == ATTN_OK)
+        status = attn_config_read(&run->stored, run->context, path);
+    if (status == ATTN_OK)
+        status = add_names_of_today(run->stored);
+    if (status != ATTN_OK)
+        return status;
+    const char *data = attn_config_text(run->stored, "data", NULL);
+    if (!data || !attn_config_text(run->stored, "fingerprint", NULL))
+        return attn__fail(run->context, ATTN_ERROR_FORMAT, "%s: \"data\" or \"fingerprint\" is missing", path);
+    if (!run->data && !(run->kind->no_path && strcmp(data, run->kind->no_path) == 0))
+        run->data = data;
+    status = check_names(run, path);
+    return status == ATTN_OK ? select_settings(run, path) : status;
+}
+
+attn_status attn__run_check_data(const attn__run *run)
+{
+    if (!run->stored)
+        return ATTN_OK;
+    uint64_t then = strtoull(attn_config_text(run->stored, "fingerprint", ""), NULL, 16);
+    if (then == run->fingerprint)
+        return ATTN_OK;
+    return attn__fail(run->context, ATTN_ERROR_ARGUMENT, "%s: not the data that the training in %s began with",
+                      run->data ? run->data : run->kind->no_path, run->directory);
+}
+
+static attn_status add_all(const attn__run *run, attn_named_list *list, const char *prefix, const attn_named_list *from,
+                           bool whole)
+{
+    int64_t parameters = attn_model_parameters(run->model)->n; /* `from` may hold them several times */
+    attn_status status = ATTN_OK;
+    for (int64_t i = 0; i < from->n && status == ATTN_OK; i++) {
+        char name[512];
+        if (!whole && attn__run_lora_is_base(run, i % parameters))
+            continue;
+        snprintf(name, sizeof name, "%s%s", prefix, from->items[i].name);
+        status = attn_named_add(list, name, from->items[i].tensor);
+    }
+    return status;
+}
+
+/* Everything that a checkpoint holds, as one list of borrowed tensors: parameters as "p.NAME", their average as
+ * "a.NAME", what it is the average of and the optimizer's under their own names.  `whole`: with what base.safetensors
+ * holds, for the sum. */
+static attn_status checkpoint_list(const attn__run *run, bool whole, attn_named_list *list)
+{
+    *list = (attn_named_list){.context = run->context};
+    attn_status status = add_all(run, list, "p.", attn_model_parameters(run->model), whole);
+    if (status == ATTN_OK)
+        status = add_all(run, list, "a.", &run->average, whole);
+    if (status == ATTN_OK)
+        status = add_all(run, list, "", &run->snapshots, whole);
+    if (status == ATTN_OK)
+        status = add_all(run, list, "", attn_optimizer_state(attn_training_optimizer(run->training)), true);
+    return status;
+}
+
+static attn_status restore_counters(attn__run *run, const attn_config *metadata, const char *path)
+{
+    const char *text = attn_config_text(metadata, "training", NULL);
+    if (!text)
+        return attn__fail(run->context, ATTN_ERROR_FORMAT, "%s: its metadata lacks \"training\"", path);
+    attn_config *counters;
+    attn_status status = attn_config_parse(&counters, run->context, text, strlen(text), path);
+    if (status != ATTN_OK)
+        return status;
+    status = attn_training_restore(run->training, counters);
+    attn_config_destroy(counters);
+    return status;
+}
+
+/* The run continues with the settings of the checkpoint.  A setting that it lacks was added to attn
+ * since, and has its default. */
+static attn_status check_settings(const attn__run *run, const attn_config *then, const char *path)
+{
+    for (int64_t i = 0; i < attn_config_size(then); i++) {
+        const char *key = attn_config_key(then, i);
+        const attn_config_value *now = attn_config_get(run->settings, name_of_today(key));
+        if (!now)
+            return attn__fail(run->context, ATTN_ERROR_FORMAT,
+                              "%s: it was made with a setting \"%.60s\", which is not among "
+                              "those of training.json, or not known to this attn",
+                              path, key);
+        if (!attn_config_value_equal(attn_config_get(then, key), now))
+            return attn__fail(run->context, ATTN_ERROR_FORMAT,
+                              "%s: it was made with another \"%.60s\" than training.json "
+                              "says",
+                              path, key);
+    }
+    return ATTN_OK;
+}
+
+static attn_status compare_sum(const attn__run *run, const attn_config *metadata, const attn_named_list *list,
+                               const char *path)
+{
+    uint64_t sum;
+    char hex[20];
+    attn_status status = attn__run_sum(run, metadata, list, &sum);
+    if (status != ATTN_OK)
+        return status;
+    snprintf(hex, sizeof hex, "%016" PRIx64, sum);
+    if (strcmp(hex, attn_config_text(metadata, "sum", "")) == 0)
+        return ATTN_OK;
+    return attn__fail(run->context, ATTN_ERROR_FORMAT,
+                      "%s: its sum is not that of what it holds and of the files beside it: one "
+                      "of them was damaged or changed",
+                      path);
+}
+
+/* Checkpoints of earlier versions carry no settings: of those nothing is checked (docs/formats.md). */
+static attn_status check_whole(const attn__run *run, const attn_config *metadata, const char *path)
+{
+    attn_config *then;
+    attn_named_list list = {0};
+    const char *text = attn_config_text(metadata, "settings", NULL);
+    if (!text)
+        return ATTN_OK;
+    attn_status status = checkpoint_list(run, true, &list);
+    if (status == ATTN_OK)
+        status = compare_sum(run, metadata, &list, path);
+    attn_named_clear(&list);
+    if (status == ATTN_OK)
+        status = attn_config_parse(&then, run->context, text, strlen(text), path);
+    if (status != ATTN_OK)
+        return status;
+    status = check_settings(run, then, path);
+    attn_config_destroy(then);
+    return status;
+}
+
+/* The head and the lines of the epochs that the checkpoint has; later ones are made again. */
+static attn_status restore_history(attn__run *run)
+{
+    char path[ATTN__PATH];
+    attn_status status = path_in(run, path, "history.tsv");
+    if (status != ATTN_OK || !attn_file_exists(path))
+        return status != ATTN_OK ? status : begin_history(run);
+    status = attn_file_read(&run->history, run->context, path, 0);
+    if (status != ATTN_OK)
+        return status;
+    int64_t lines = attn__run_epoch(run) + 1;
+    size_t keep = 0;
+    while (lines > 0 && keep < run->history.size)
+        lines -= run->history.data[keep++] == '\n';
+    run->history.size = keep;
+    run->history.data[keep] = '\0';
+    return ATTN_OK;
+}
+
+attn_status attn__run_restore(attn__run *run)
+{
+    char path[ATTN__PATH];
+    attn_named_list list = {0};
+    attn_config *metadata = NULL;
+    bool first = attn__ranks_first(run->context); /* of several processes one writes here, and holds the lock */
+    attn_status status = path_in(run, path, "checkpoint.safetensors");
+    if (status == ATTN_OK && first)
+        status = attn__directory_lock(run->context, run->directory, run->kind->own_files, &run->lock);
+    if (status == ATTN_OK)
+        status = attn_config_create(&metadata, run->context);
+    if (status == ATTN_OK)
+        status = checkpoint_list(run, false, &list);
+    if (status == ATTN_OK)
+        status = attn_weights_load(&list, path, NULL, metadata, NULL);
+    if (status == ATTN_OK)
+        status = check_whole(run, metadata, path);
+    if (status == ATTN_OK)
+        status = restore_counters(run, metadata, path);
+    if (status == ATTN_OK)
+        status = restore_history(run);
+    if (status == ATTN_OK && first)
+        status = write_settings(run); /* with what the run was told anew */
+    attn_named_clear(&list);
+    attn_config_destroy(metadata);
+    return status;
+}
+
+/* ---------------------------------------------------------------------------------------------- saving */
+
+void attn__run_note_epoch(attn__run *run, const attn_progress *p)
+{
+    char line[200];
+    int n = snprintf(line, sizeof line, "%lld\t%.6f\t%.6f\t%.6g", (long long)p->epoch, p->loss, p->valid_loss, p->rate);
+    if (run->kind->measure)
+        n += snprintf(line + n, sizeof line - (size_t)n, "\t%.6f", run->measure);
+    if (run->kind->measure_too)
+        n += snprintf(line + n, sizeof line - (size_t)n, "\t%.6f", run->measure_too);
+    snprintf(line + n, sizeof line - (size_t)n, "\n");
+    attn__text_points(line);
+    (void)append_history(run, line); /* saving, which comes next, looks at what became of it */
+}
+
+static attn_status counters_as_text(const attn__run *run, attn_config *metadata)
+{
+    attn_config *counters;
+    attn_json json;
+    const char *text;
+    attn_status status = attn_config_create(&counters, run->context);
+    if (status != ATTN_OK)
+        return status;
+    status = attn_training_store(run->training, counters);
+    attn_json_begin(&json, run->context, false);
+    attn_json_config(&json, NULL, counters);
+    if (status == ATTN_OK)
+        status = attn_json_finish(&json, &text);
+    if (status == ATTN_OK)
+        status = attn_config_set_text(metadata, "training", text);
+    attn_json_free(&json);
+    attn_config_destroy(counters);
+    return status;
+}
+
+static attn_status add_settings_and_sum(const attn__run *run, attn_config *metadata, const attn_named_list *list)
+{
+    uint64_t sum = 0;
+    char hex[20];
+    attn_json json;
+    const char *text;
+    attn_status status = attn__run_settings_text(run, true, &json, &text);
+    if (status == ATTN_OK)
+        status = attn_config_set_text(metadata, "settings", text);
+    attn_json_free(&json);
+    if (status == ATTN_OK)
+        status = attn__run_sum(run, metadata, list, &sum);
+    snprintf(hex, sizeof hex, "%016" PRIx64, sum);
+    return status == ATTN_OK ? attn_config_set_text(metadata, "sum", hex) : status;
+}
+
+static attn_status save_checkpoint(attn__run *run)
+{
+    char path[ATTN__PATH];
+    attn_named_list list = {0}, whole = {0};
+    attn_config *metadata = NULL;
+    attn_status status = path_in(run, path, "checkpoint.safetensors");
+    if (status == ATTN_OK)
+        status = attn_config_create(&metadata, run->context);
+    if (status == ATTN_OK)
+        status = counters_as_text(run, metadata);
+    if (status == ATTN_OK)
+        status = checkpoint_list(run, true, &whole);
+    if (status == ATTN_OK)
+        status = add_settings_and_sum(run, metadata, &whole);
+    attn_named_clear(&whole);
+    if (status == ATTN_OK)
+        status = checkpoint_list(run, false, &list);
+    if (status == ATTN_OK)
+        status = attn_safetensors_write(&list, path, metadata);
+    attn_named_clear(&list);
+    attn_config_destroy(metadata);
+    return status;
+}
+
+attn_status attn__run_save(attn__run *run, bool improved)
+{
+    char model[ATTN__PATH], history[ATTN__PATH];
+    /* A line of the history that found no memory must not be passed over: resuming counts lines as epochs. */
+    attn_status status = attn_context_status(run->context);
+    if (status == ATTN_OK)
+        status = path_in(run, model, "model.safetensors");
+    if (status == ATTN_OK)
+        status = path_in(run, history, "history.tsv");
+    /* Until the first validation there is no best: the model is what there is. */
+    bool latest = strcmp(attn_config_text(run->settings, "keep", "best"), "last") == 0 || attn__run_epoch(run) == 0;
+    const attn_named_list *kept = attn__run_average_kept(run);
+    if (status == ATTN_OK && (improved || latest))
+        status = run->lora         ? attn__run_lora_save(run, kept)
+                 : run->kind->save ? run->kind->save(run, kept, model)
+                                   : attn_safetensors_write(kept, model, NULL);
+    /* Before the checkpoint: resuming cuts lines that the checkpoint does not have, but cannot make up missing ones. */
+    if (status == ATTN_OK)
+        status = attn_file_write(run->context, history, run->history.data, run->history.size);
+    return status == ATTN_OK ? save_checkpoint(run) : status;
+}

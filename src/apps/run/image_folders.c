@@ -1,0 +1,263 @@
+/* SPDX-License-Identifier: MIT
+ * Images in folders, one a class. */
+#include "apps/run/image_source.h"
+
+#include "base/context.h"
+#include "base/hash.h"
+#include "base/rng.h"
+#include "io/file.h"
+
+#include <string.h>
+#include <strings.h>
+
+static bool is_image(const char *name)
+{
+    static const char *const endings[] = {".png",  ".jpg", ".jpeg", ".jfif", ".jpe", ".jif",
+                                          ".webp", ".bmp", ".dib",  ".ppm",  ".pgm", ".pnm"};
+    const char *ending = strrchr(name, '.');
+    for (size_t i = 0; ending && i < sizeof endings / sizeof *endings; i++) {
+        if (strcasecmp(ending, endings[i]) == 0)
+            return true;
+    }
+    return false;
+}
+
+/* By class and name, so that an image keeps its part wherever the folder is and whatever else is in it. */
+static uint64_t key_of(const char *class_name, const char *name)
+{
+    return attn__mix64(attn__hash_text(attn__hash_text(ATTN__HASH_BEGIN, class_name), name));
+}
+
+/* For messages: what is read. */
+#define KNOWN_FOLDERS "train/CLASS/ is read, beside it test/, val/, valid/ or validation/, or CLASS/ alone"
+
+/* One reading of a folder of class folders. */
+typedef struct walk {
+    attn__image_source *source;
+    const attn__image_wish *wish;
+    attn_image_set **set;
+    char *first; /* the file that made the set */
+} walk;
+
+static attn_status add_file(walk *w, const char *folder, const char *name, const char *class_name, int32_t label)
+{
+    attn_context *context = w->source->context;
+    attn_image image = {0};
+    char *path = attn__join(context, folder, name);
+    if (!path)
+        return ATTN_ERROR_MEMORY;
+    attn_image_options options = {.channels = (int)w->wish->shape.channels};
+    attn_status status = attn_image_read(&image, context, path, &options);
+    if (status == ATTN_OK)
+        status =
+            attn__image_source_add(w->source, w->set, w->wish, &image, label, key_of(class_name, name), path, w->first);
+    attn_image_free(context, &image);
+    if (status == ATTN_OK && !w->first)
+        w->first = path;
+    else
+        attn__free(context, path);
+    return status;
+}
+
+static attn_status pass_over(attn__image_source *s, const char *folder, const char *name)
+{
+    if (s->passed_over++ > 0)
+        return ATTN_OK;
+    s->passed_first = attn__join(s->context, folder, name);
+    return s->passed_first ? ATTN_OK : ATTN_ERROR_MEMORY;
+}
+
+static attn_status add_class(walk *w, const char *folder, const char *class_name, int32_t label)
+{
+    attn_context *context = w->source->context;
+    attn__names names = {0};
+    char *path = attn__join(context, folder, class_name);
+    attn_status status = path ? attn__names_read(&names, context, path) : ATTN_ERROR_MEMORY;
+    int64_t count = 0;
+    for (int64_t i = 0; status == ATTN_OK && i < names.n; i++) {
+        if (is_image(names.names[i])) {
+            count++;
+            status = add_file(w, path, names.names[i], class_name, label);
+        } else {
+            status = pass_over(w->source, path, names.names[i]);
+        }
+    }
+    if (status == ATTN_OK && count == 0)
+        status =
+            attn__fail(context, ATTN_ERROR_FORMAT,
+                       "%s: no .png, .jpg, .jpeg, .jfif, .webp, .bmp, .ppm, .pgm or .pnm files; " KNOWN_FOLDERS, path);
+    attn__names_free(&names, context);
+    attn__free(context, path);
+    return status;
+}
+
+static bool has_images(const attn__names *names)
+{
+    bool has = false;
+    for (int64_t i = 0; i < names->n; i++)
+        has = has || is_image(names->names[i]);
+    return has;
+}
+
+/* The folders in a folder; where labels mean nothing, the folder itself if it has pictures and no folders. */
+static attn_status classes_of(attn__names *classes, attn_context *context, const char *folder, bool unlabelled)
+{
+    attn_status status = attn__names_read(classes, context, folder);
+    bool itself = unlabelled && has_images(classes);
+    int64_t kept = 0;
+    for (int64_t i = 0; status == ATTN_OK && i < classes->n; i++) {
+        char *path = attn__join(context, folder, classes->names[i]), *name = classes->names[i];
+        if (!path)
+            return ATTN_ERROR_MEMORY;
+        if (attn__is_directory(path)) {
+            classes->names[i] = classes->names[kept];
+            classes->names[kept++] = name;
+        }
+        attn__free(context, path);
+    }
+    for (int64_t i = kept; status == ATTN_OK && i < classes->n; i++)
+        attn__free(context, classes->names[i]);
+    classes->n = status == ATTN_OK ? kept : classes->n;
+    if (status == ATTN_OK && kept == 0 && itself) {
+        classes->names[0] = attn__strdup(context, ".");
+        classes->n = classes->names[0] ? 1 : 0;
+        status = classes->n ? ATTN_OK : ATTN_ERROR_MEMORY;
+    }
+    return status;
+}
+
+/* Which class is missing on one of the sides. */
+static attn_status compare_classes(attn__image_source *s, const attn__names *classes, const char *folder)
+{
+    for (int64_t i = 0; i < s->nclasses || i < classes->n; i++) {
+        const char *known = i < s->nclasses ? s->classes[i] : NULL, *here = i < classes->n ? classes->names[i] : NULL;
+        int order = !known ? 1 : !here ? -1 : strcmp(known, here);
+        if (order < 0)
+            return attn__fail(s->context, ATTN_ERROR_FORMAT,
+                              "%s: the class folder \"%.80s\" is missing, which training has", folder, known);
+        if (order > 0)
+            return attn__fail(s->context, ATTN_ERROR_FORMAT, "%s/%s: a class that training does not have", folder,
+                              here);
+    }
+    return ATTN_OK;
+}
+
+static attn_status read_part(attn__image_source *s, const char *folder, const attn__image_wish *wish,
+                             attn_image_set **set)
+{
+    attn__names classes;
+    walk w = {.source = s, .wish = wish, .set = set};
+    attn_status status = classes_of(&classes, s->context, folder, wish->unlabelled);
+    if (status == ATTN_OK && classes.n == 0)
+        status = attn__fail(s->context, ATTN_ERROR_FORMAT, "%s: no class folders; " KNOWN_FOLDERS, folder);
+    if (status == ATTN_OK && s->nclasses > 0 && !wish->unlabelled)
+        status = compare_classes(s, &classes, folder);
+    bool first = s->nclasses == 0;
+    for (int64_t i = 0; status == ATTN_OK && first && i < classes.n; i++)
+        status = attn__class_add(s, classes.names[i], strlen(classes.names[i]));
+    for (int64_t i = 0; status == ATTN_OK && i < classes.n; i++)
+        status = add_class(&w, folder, classes.names[i], (int32_t)i);
+    attn__names_free(&classes, s->context);
+    attn__free(s->context, w.first);
+    return status;
+}
+
+static const char *const train_names[] = {"train", NULL};
+static const char *const held_names[] = {"test", "val", "valid", "validation", NULL}; /* the first one there is taken */
+
+/* Whether the folder `name` is meant by `wanted`.  In other letters it may be a class, which holds no folders. */
+static bool is_meant(const attn__image_source *s, const char *folder, const char *name, const char *wanted,
+                     attn_status *status)
+{
+    attn__names inside = {0};
+    if (strcasecmp(name, wanted) != 0 || !attn__is_directory(folder))
+        return false;
+    if (strcmp(name, wanted) != 0)
+        *status = classes_of(&inside, s->context, folder, false);
+    bool meant = *status == ATTN_OK && (inside.n > 0 || strcmp(name, wanted) == 0);
+    attn__names_free(&inside, s->context);
+    return meant;
+}
+
+/* The first folder in `path` by any of the names, the caller's; NULL: there is none, or *status is no longer ATTN_OK. */
+static char *find_folder(const attn__image_source *s, const char *path, const attn__names *names,
+                         const char *const *wanted, attn_status *status)
+{
+    for (size_t i = 0; wanted[i]; i++)
+        for (int64_t k = 0; k < names->n && *status == ATTN_OK; k++) {
+            char *folder = attn__join(s->context, path, names->names[k]);
+            if (folder && is_meant(s, folder, names->names[k], wanted[i], status))
+                return folder;
+            *status = folder ? *status : ATTN_ERROR_MEMORY;
+            attn__free(s->context, folder);
+        }
+    return NULL;
+}
+
+/* Counts the folders next to train/ that are not read. */
+static attn_status count_unread(attn__image_source *s, const char *path, const attn__names *names, const char *train,
+                                const char *held)
+{
+    attn_status status = ATTN_OK;
+    for (int64_t i = 0; i < names->n && status == ATTN_OK; i++) {
+        char *folder = attn__join(s->context, path, names->names[i]);
+        bool unread =
+            folder && attn__is_directory(folder) && strcmp(folder, train) != 0 && (!held || strcmp(folder, held) != 0);
+        status = !folder ? ATTN_ERROR_MEMORY : unread ? pass_over(s, path, names->names[i]) : ATTN_OK;
+        attn__free(s->context, folder);
+    }
+    return status;
+}
+
+/* ATTN_ERROR_FORMAT where such a folder stands alone and holds folders itself: it is held apart, and no class. */
+static attn_status refuse_alone(const attn__image_source *s, const char *path, const char *held)
+{
+    attn__names inside = {0};
+    attn_status status = classes_of(&inside, s->context, held, false);
+    if (status == ATTN_OK && inside.n > 0)
+        status = attn__fail(s->context, ATTN_ERROR_FORMAT,
+                            "%s: there is %s/ with class folders in it, but no train/ beside it", path,
+                            strrchr(held, '/') + 1);
+    attn__names_free(&inside, s->context);
+    return status;
+}
+
+/* Class folders at once; or, where labels mean nothing, pictures. */
+static attn_status read_alone(attn__image_source *s, const char *path, const attn__names *names,
+                              const attn__image_wish *wish, bool *found)
+{
+    attn_status status = ATTN_OK;
+    *found = wish->unlabelled && has_images(names);
+    for (int64_t i = 0; i < names->n && !*found && status == ATTN_OK; i++) {
+        char *folder = attn__join(s->context, path, names->names[i]);
+        status = folder ? ATTN_OK : ATTN_ERROR_MEMORY;
+        *found = folder && attn__is_directory(folder);
+        attn__free(s->context, folder);
+    }
+    return status == ATTN_OK && *found ? read_part(s, path, wish, &s->train) : status;
+}
+
+/* train/ and a held-out folder next to it, or all in one. */
+attn_status attn__read_folders(attn__image_source *s, const char *path, const attn__names *names,
+                               const attn__image_wish *wish, bool *found)
+{
+    attn_status status = ATTN_OK;
+    char *train = find_folder(s, path, names, train_names, &status);
+    char *held = find_folder(s, path, names, held_names, &status);
+    if (status == ATTN_OK && train) {
+        *found = true;
+        status = read_part(s, train, wish, &s->train);
+        if (status == ATTN_OK && held)
+            status = read_part(s, held, wish, &s->test);
+        if (status == ATTN_OK)
+            status = count_unread(s, path, names, train, held);
+    } else {
+        if (status == ATTN_OK && held)
+            status = refuse_alone(s, path, held);
+        if (status == ATTN_OK)
+            status = read_alone(s, path, names, wish, found);
+    }
+    attn__free(s->context, train);
+    attn__free(s->context, held);
+    return status;
+}

@@ -1,0 +1,205 @@
+/* SPDX-License-Identifier: MIT
+ * The files of MNIST and of CIFAR-10 in a folder. */
+#include "apps/run/image_source.h"
+
+#include "base/context.h"
+
+#include <stdio.h>
+#include <string.h>
+
+/* A file of the folder, read; `bytes.name` is its path. */
+typedef struct whole_file {
+    attn_bytes content;
+    char *path;
+    attn_named_bytes bytes;
+} whole_file;
+
+static attn_status read_file(whole_file *f, attn_context *context, const char *folder, const char *name)
+{
+    *f = (whole_file){.path = attn__join(context, folder, name)};
+    attn_status status = f->path ? attn_file_read(&f->content, context, f->path, (size_t)4 << 30) : ATTN_ERROR_MEMORY;
+    f->bytes = (attn_named_bytes){f->content.data, f->content.size, f->path};
+    return status;
+}
+
+static void free_file(whole_file *f, attn_context *context)
+{
+    attn_bytes_free(context, &f->content);
+    attn__free(context, f->path);
+}
+
+/* ---------------------------------------------------------------------------------------------- names */
+
+/* A name a line. */
+static attn_status read_class_names(attn__image_source *s, const char *folder, const char *name)
+{
+    whole_file f;
+    attn_status status = read_file(&f, s->context, folder, name);
+    const char *at = f.content.data;
+    while (status == ATTN_OK && at && *at) {
+        size_t length = strcspn(at, "\r\n");
+        if (length > 0)
+            status = attn__class_add(s, at, length);
+        at += length + strspn(at + length, "\r\n");
+    }
+    free_file(&f, s->context);
+    return status;
+}
+
+static bool ends_in(const char *name, const char *ending)
+{
+    size_t a = strlen(name), b = strlen(ending);
+    return a >= b && strcmp(name + a - b, ending) == 0;
+}
+
+/* From classes.txt (CIFAR's own name of it is batches.meta.txt), else the numbers. */
+static attn_status name_classes(attn__image_source *s, const char *folder, const attn__names *names,
+                                const attn__image_wish *wish)
+{
+    attn_status status = ATTN_OK;
+    for (int64_t i = 0; i < names->n && s->nclasses == 0 && status == ATTN_OK; i++) {
+        const char *n = names->names[i];
+        if (strcmp(n, "classes.txt") == 0 || strcmp(n, "batches.meta.txt") == 0 || ends_in(n, "class_names.txt"))
+            status = read_class_names(s, folder, n);
+    }
+    int64_t most = s->test ? attn_image_set_classes(s->test) : 0, classes = attn_image_set_classes(s->train);
+    classes = classes > most ? classes : most;
+    classes = classes > wish->nclasses ? classes : wish->nclasses;
+    if (status == ATTN_OK && s->nclasses > 0 && s->nclasses < classes)
+        return attn__fail(s->context, ATTN_ERROR_FORMAT, "%s: %lld classes are named, labels reach to %lld", folder,
+                          (long long)s->nclasses, (long long)classes - 1);
+    for (int64_t i = 0; status == ATTN_OK && s->nclasses < classes; i++) {
+        char text[24];
+        int length = snprintf(text, sizeof text, "%lld", (long long)i);
+        status = attn__class_add(s, text, (size_t)length);
+    }
+    return status;
+}
+
+/* ---------------------------------------------------------------------------------------------- shapes */
+
+static bool fits(const attn_image_set *set, const attn__image_wish *wish)
+{
+    attn_image_shape s = attn_image_set_shape(set), w = wish->shape;
+    return (w.width == 0 || (w.width == s.width && w.height == s.height)) &&
+           (w.channels == 0 || w.channels == s.channels);
+}
+
+/* The set with every image brought to the wish. */
+static attn_status bring(attn__image_source *s, attn_image_set **set, const attn__image_wish *wish)
+{
+    attn_image_set *to = NULL;
+    attn_image_shape shape = attn_image_set_shape(*set);
+    attn_status status = ATTN_OK;
+    for (int64_t i = 0; status == ATTN_OK && i < attn_image_set_size(*set); i++) {
+        attn_image from = {shape.width, shape.height, (int)shape.channels, NULL}, coloured = {0}, *use = &from;
+        from.pixels = (unsigned char *)(uintptr_t)attn_image_set_pixels(*set, i);
+        if (wish->shape.channels > 0 && wish->shape.channels != shape.channels) {
+            status = attn_image_convert(&coloured, s->context, &from, (int)wish->shape.channels);
+            use = &coloured;
+        }
+        if (status == ATTN_OK)
+            status = attn__image_source_add(s, &to, wish, use, attn_image_set_label(*set, i), (uint64_t)i, "", "");
+        attn_image_free(s->context, &coloured);
+    }
+    attn_image_set_destroy(*set);
+    *set = to;
+    return status;
+}
+
+static attn_status finish(attn__image_source *s, const char *path, const attn__names *names,
+                          const attn__image_wish *wish)
+{
+    attn_status status = name_classes(s, path, names, wish);
+    if (status == ATTN_OK && s->train && !fits(s->train, wish))
+        status = bring(s, &s->train, wish);
+    if (status == ATTN_OK && s->test && !fits(s->test, wish))
+        status = bring(s, &s->test, wish);
+    return status;
+}
+
+/* ------------------------------------------------------------------------------------------------ IDX */
+
+static const char *starting_with(const attn__names *names, const char *start)
+{
+    for (int64_t i = 0; i < names->n; i++) {
+        if (strncmp(names->names[i], start, strlen(start)) == 0)
+            return names->names[i];
+    }
+    return NULL;
+}
+
+static attn_status read_pair(attn__image_source *s, const char *path, const attn__names *names, const char *part,
+                             int64_t classes, attn_image_set **set)
+{
+    char images[32], labels[32];
+    whole_file i, l = {0};
+    snprintf(images, sizeof images, "%s-images", part);
+    snprintf(labels, sizeof labels, "%s-labels", part);
+    const char *image_name = starting_with(names, images), *label_name = starting_with(names, labels);
+    if (!image_name && !label_name)
+        return ATTN_OK;
+    if (!image_name || !label_name)
+        return attn__fail(s->context, ATTN_ERROR_NOT_FOUND, "%s: there is %s but no %s...", path,
+                          image_name ? image_name : label_name, image_name ? labels : images);
+    attn_status status = read_file(&i, s->context, path, image_name);
+    if (status == ATTN_OK)
+        status = read_file(&l, s->context, path, label_name);
+    if (status == ATTN_OK)
+        status = attn_image_set_of_idx(set, s->context, &i.bytes, &l.bytes, classes);
+    free_file(&i, s->context);
+    free_file(&l, s->context);
+    return status;
+}
+
+attn_status attn__read_idx(attn__image_source *s, const char *path, const attn__names *names,
+                           const attn__image_wish *wish, bool *found)
+{
+    attn_status status = read_pair(s, path, names, "train", wish->nclasses, &s->train);
+    int64_t classes = wish->nclasses ? wish->nclasses : s->train ? attn_image_set_classes(s->train) : 0;
+    if (status == ATTN_OK)
+        status = read_pair(s, path, names, "t10k", classes, &s->test);
+    *found = s->train || s->test;
+    if (status != ATTN_OK || !*found)
+        return status;
+    if (!s->train) { /* one pair alone is divided */
+        s->train = s->test;
+        s->test = NULL;
+    }
+    return finish(s, path, names, wish);
+}
+
+/* ---------------------------------------------------------------------------------------------- CIFAR */
+
+static attn_status add_records(attn__image_source *s, const char *path, const char *name, int64_t classes,
+                               attn_image_set **set)
+{
+    whole_file f;
+    attn_status status = read_file(&f, s->context, path, name);
+    if (status == ATTN_OK && !*set)
+        status = attn_image_set_create(set, s->context, (attn_image_shape){32, 32, 3});
+    if (status == ATTN_OK)
+        status = attn_image_set_add_cifar(*set, s->context, &f.bytes, classes);
+    free_file(&f, s->context);
+    return status;
+}
+
+attn_status attn__read_cifar(attn__image_source *s, const char *path, const attn__names *names,
+                             const attn__image_wish *wish, bool *found)
+{
+    attn_status status = ATTN_OK;
+    /* Training first, so that labels in testing are held to what it has. */
+    for (int testing = 0; testing < 2; testing++) {
+        int64_t classes = wish->nclasses ? wish->nclasses : testing && s->train ? attn_image_set_classes(s->train) : 0;
+        for (int64_t i = 0; status == ATTN_OK && i < names->n; i++) {
+            const char *n = names->names[i];
+            if (!ends_in(n, ".bin") && !ends_in(n, ".bin.gz"))
+                continue;
+            bool wanted = testing ? strstr(n, "test") != NULL : strstr(n, "train") || strstr(n, "data_batch");
+            if (wanted)
+                status = add_records(s, path, n, classes, testing ? &s->test : &s->train);
+        }
+    }
+    *found = s->train != NULL;
+    return status == ATTN_OK && *found ? finish(s, path, names, wish) : status;
+}

@@ -1,0 +1,231 @@
+/* SPDX-License-Identifier: MIT
+ * Which kind of data a folder holds, and what is common to all kinds. */
+#include "apps/run/image_source.h"
+
+#include "base/context.h"
+#include "base/utf8.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* ---------------------------------------------------------------------------------------------- names */
+
+static int by_name(const void *a, const void *b)
+{
+    return strcmp(*(char *const *)a, *(char *const *)b);
+}
+
+static attn_status append_name(attn__names *names, attn_context *context, const char *name)
+{
+    char **longer = attn__grow(context, names->names, names->n, sizeof *longer);
+    if (!longer)
+        return ATTN_ERROR_MEMORY;
+    names->names = longer;
+    longer[names->n] = attn__strdup(context, name);
+    if (!longer[names->n])
+        return ATTN_ERROR_MEMORY;
+    names->n++; /* only now, so that the list never contains NULL */
+    return ATTN_OK;
+}
+
+attn_status attn__names_read(attn__names *names, attn_context *context, const char *folder)
+{
+    *names = (attn__names){0};
+    DIR *entries = opendir(folder);
+    if (!entries)
+        return attn__fail(context, errno == ENOENT ? ATTN_ERROR_NOT_FOUND : ATTN_ERROR_IO,
+                          "%s: cannot be opened as a folder: %s", folder, strerror(errno));
+    attn_status status = ATTN_OK;
+    struct dirent *entry;
+    while (status == ATTN_OK && (entry = readdir(entries))) {
+        if (entry->d_name[0] != '.' && strcmp(entry->d_name, "__MACOSX") != 0)
+            status = append_name(names, context, entry->d_name);
+    }
+    closedir(entries);
+    if (names->n > 0)
+        qsort(names->names, (size_t)names->n, sizeof *names->names, by_name);
+    return status;
+}
+
+void attn__names_free(attn__names *names, attn_context *context)
+{
+    for (int64_t i = 0; i < names->n; i++)
+        attn__free(context, names->names[i]);
+    attn__free(context, names->names);
+    *names = (attn__names){0};
+}
+
+char *attn__join(attn_context *context, const char *folder, const char *name)
+{
+    size_t a = strlen(folder), b = strlen(name);
+    char *path = attn__alloc(context, a + b + 2);
+    if (path)
+        snprintf(path, a + b + 2, "%s/%s", folder, name);
+    return path;
+}
+
+attn_status attn__class_add(attn__image_source *source, const char *name, size_t length)
+{
+    attn_context *c = source->context;
+    char **longer = attn__grow(c, source->classes, source->nclasses, sizeof *longer);
+    if (!longer)
+        return ATTN_ERROR_MEMORY;
+    source->classes = longer;
+    char *copy = attn__alloc_zero(c, length + 1);
+    longer[source->nclasses++] = copy;
+    if (copy)
+        memcpy(copy, name, length);
+    return copy ? ATTN_OK : ATTN_ERROR_MEMORY;
+}
+
+/* --------------------------------------------------------------------------------------------- images */
+
+static attn_status refuse_shape(attn__image_source *source, const attn_image *image, const attn_image_shape *shape,
+                                const char *name, const char *first)
+{
+    if (image->channels != shape->channels)
+        return attn__fail(
+            source->context, ATTN_ERROR_FORMAT, "%s is %s, %s is %s; --channels 1 or 3 says what all become", name,
+            image->channels == 1 ? "grey" : "in colour", first, shape->channels == 1 ? "grey" : "in colour");
+    return attn__fail(source->context, ATTN_ERROR_FORMAT,
+                      "%s has %lld x %lld pixels, %s %lld x %lld; --size says what all become", name,
+                      (long long)image->width, (long long)image->height, first, (long long)shape->width,
+                      (long long)shape->height);
+}
+
+attn_status attn__image_source_add(attn__image_source *source, attn_image_set **set, const attn__image_wish *wish,
+                                   attn_image *image, int32_t label, uint64_t key, const char *name, const char *first)
+{
+    attn_image fitted = {0}, *use = image;
+    attn_status status = ATTN_OK;
+    bool sized = wish->shape.width == image->width && wish->shape.height == image->height && !wish->fitting.side;
+    if (wish->shape.width > 0 && !sized) {
+        status =
+            attn__image_fit(&fitted, source->context, image, wish->shape.width, wish->shape.height, &wish->fitting);
+        use = &fitted;
+    }
+    if (status == ATTN_OK && !*set)
+        status =
+            attn_image_set_create(set, source->context, (attn_image_shape){use->width, use->height, use->channels});
+    if (status == ATTN_OK) {
+        attn_image_shape shape = attn_image_set_shape(*set);
+        bool alike = shape.width == use->width && shape.height == use->height && shape.channels == use->channels;
+        status =
+            alike ? attn_image_set_add(*set, use->pixels, label, key) : refuse_shape(source, use, &shape, name, first);
+    }
+    attn_image_free(source->context, &fitted);
+    return status;
+}
+
+/* -------------------------------------------------------------------------------------------- reading */
+
+/* Test images must be what the training's are, and of no class that training lacks. */
+static attn_status check_parts(const attn__image_source *s, const char *path)
+{
+    if (!s->train || attn_image_set_size(s->train) == 0)
+        return attn__fail(s->context, ATTN_ERROR_FORMAT, "%s: no images to train on", path);
+    attn_image_shape a = attn_image_set_shape(s->train);
+    if (!s->test)
+        return ATTN_OK;
+    attn_image_shape b = attn_image_set_shape(s->test);
+    if (a.width != b.width || a.height != b.height || a.channels != b.channels)
+        return attn__fail(s->context, ATTN_ERROR_FORMAT,
+                          "%s: images for training have %lld x %lld pixels in %lld channels, those for testing "
+                          "%lld x %lld in %lld",
+                          path, (long long)a.width, (long long)a.height, (long long)a.channels, (long long)b.width,
+                          (long long)b.height, (long long)b.channels);
+    return ATTN_OK;
+}
+
+static attn_status check_classes(const attn__image_source *s, const attn__image_wish *wish, const char *path)
+{
+    if (wish->nclasses > 0 && s->nclasses != wish->nclasses)
+        return attn__fail(s->context, ATTN_ERROR_FORMAT, "%s: %lld classes; the classifier knows %lld", path,
+                          (long long)s->nclasses, (long long)wish->nclasses);
+    for (int64_t i = 0; !wish->unlabelled && i < s->nclasses; i++) {
+        if (attn__utf8_first_invalid(s->classes[i], strlen(s->classes[i])) != SIZE_MAX)
+            return attn__fail(s->context, ATTN_ERROR_FORMAT,
+                              "%s: class %lld is \"%.80s\", which is no UTF-8 and could not stand in config.json", path,
+                              (long long)i, s->classes[i]);
+    }
+    for (int64_t i = 0; wish->classes && i < s->nclasses; i++) {
+        if (strcmp(s->classes[i], wish->classes[i]) != 0)
+            return attn__fail(s->context, ATTN_ERROR_FORMAT,
+                              "%s: class %lld is \"%.80s\"; the classifier knows it as "
+                              "\"%.80s\"",
+                              path, (long long)i, s->classes[i], wish->classes[i]);
+    }
+    return ATTN_OK;
+}
+
+attn_status attn__image_source_read(attn__image_source *source, attn_context *context, const char *path,
+                                    const attn__image_wish *wish)
+{
+    static attn_status (*const kinds[])(attn__image_source *, const char *, const attn__names *,
+                                        const attn__image_wish *,
+                                        bool *) = {attn__read_idx, attn__read_cifar, attn__read_folders};
+    attn__names names;
+    bool found = false;
+    *source = (attn__image_source){.context = context};
+    attn_status status = attn__names_read(&names, context, path);
+    for (size_t i = 0; status == ATTN_OK && !found && i < sizeof kinds / sizeof *kinds; i++)
+        status = kinds[i](source, path, &names, wish, &found);
+    if (status == ATTN_OK && !found)
+        status = attn__fail(context, ATTN_ERROR_FORMAT,
+                            "%s: no images: neither IDX files (train-images..., train-labels...), nor CIFAR's *.bin, "
+                            "nor folders of images, one a class",
+                            path);
+    if (status == ATTN_OK)
+        status = check_parts(source, path);
+    if (status == ATTN_OK)
+        status = check_classes(source, wish, path);
+    attn__names_free(&names, context);
+    if (status != ATTN_OK)
+        attn__image_source_free(source);
+    return status;
+}
+
+void attn__image_source_free(attn__image_source *s)
+{
+    attn_image_set_destroy(s->train);
+    attn_image_set_destroy(s->test);
+    attn__names classes = {s->classes, s->nclasses};
+    if (s->context) {
+        attn__names_free(&classes, s->context);
+        attn__free(s->context, s->passed_first);
+    }
+    *s = (attn__image_source){0};
+}
+
+attn_status attn__image_source_split(const attn__image_source *source, const attn_config *settings,
+                                     attn_image_set **train, attn_image_set **valid, attn_image_set **test)
+{
+    uint64_t seed = (uint64_t)attn_config_int(settings, "seed", 1);
+    double valid_share = attn_config_real(settings, "valid", 0), test_share = attn_config_real(settings, "test", 0);
+    attn_image_set *all = NULL;
+    attn_status status =
+        attn_image_set_split(train, valid, test, source->train, seed, valid_share, source->test ? 0 : test_share);
+    if (status == ATTN_OK && test && source->test) {
+        status = attn_image_set_split(&all, NULL, NULL, source->test, seed, 0, 0);
+        attn_image_set_destroy(*test);
+        *test = all;
+    }
+    return status;
+}
+
+attn_status attn__image_source_whole(const attn__image_source *source, attn_image_set **whole)
+{
+    const attn_image_set *parts[] = {source->train, source->test};
+    if (!source->test)
+        return attn_image_set_split(whole, NULL, NULL, source->train, 0, 0, 0);
+    attn_status status = attn_image_set_create(whole, source->context, attn_image_set_shape(source->train));
+    for (int p = 0; p < 2; p++) {
+        for (int64_t i = 0; status == ATTN_OK && i < attn_image_set_size(parts[p]); i++)
+            status = attn_image_set_add(*whole, attn_image_set_pixels(parts[p], i), attn_image_set_label(parts[p], i),
+                                        (uint64_t)i);
+    }
+    return status;
+}

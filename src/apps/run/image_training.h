@@ -1,0 +1,31 @@
+/* SPDX-License-Identifier: MIT
+ * image_training.h - the data of a training on images: read, divided, in batches. */
+#ifndef ATTN_APPS_IMAGE_TRAINING_H
+#define ATTN_APPS_IMAGE_TRAINING_H
+
+#include "apps/run/image_source.h"
+#include "apps/run/run.h"
+
+typedef struct attn__image_training {
+    attn__image_source source;
+    attn_image_set *train, *valid, *test;
+    attn_image_shape shape;
+    attn_image_batches *train_batches, *valid_batches; /* valid: NULL if there is nothing to validate on */
+} attn__image_training;
+
+/* ATTN_ERROR_ARGUMENT: two channels requested, or no data. */
+attn_status attn__image_training_check(const attn__run *run);
+/* Reads and divides run->data by run->settings; sets the run's fingerprint and checks it. */
+attn_status attn__image_training_read(attn__image_training *t, attn__run *run, bool unlabelled);
+/* Makes the batches; mean and std [3] as in attn_image_batches_options, NULL: pixels stay as they are. */
+attn_status attn__image_training_batches(attn__image_training *t, const attn__run *run, const float *mean,
+                                         const float *std);
+/* This rank's share of the batch of a step, which the tape is told of, and how many of its images count; false
+ * (ATTN_ERROR_INTERNAL noted) if there is none. */
+bool attn__image_training_seek(const attn__image_training *t, attn__run *run, attn_tape *tape, int64_t epoch,
+                               int64_t step, attn_image_batch *batch, int64_t *counted);
+/* The sizes that every training on images has, and plan->passed_first. */
+attn_status attn__image_training_sizes(const attn__image_training *t, attn_config *sizes, attn_trainer_plan *plan);
+void attn__image_training_free(attn__image_training *t);
+
+#endif

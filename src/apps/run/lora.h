@@ -1,0 +1,29 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * run_lora.h - training low-rank adapters (LoRA: Hu et al. 2021, arXiv:2106.09685) in place of a model's weights.
+ *
+ * The factors of an adapter are parameters of the model, NAME.lora_A.weight and NAME.lora_B.weight, behind its own.
+ * The directory then has base.safetensors, what was begun with, written once, and, as peft keeps them,
+ * adapter_config.json and adapter_model.safetensors, which is what a model.safetensors is elsewhere; the checkpoint
+ * holds what is trained. */
+#ifndef ATTN_APPS_RUN_LORA_H
+#define ATTN_APPS_RUN_LORA_H
+
+#include "apps/run/run.h"
+
+/* If the settings request adapters: makes them, and freezes everything except them, parameters that were initialized
+ * anew, and those that are to be trained whole; a resumed run gets its base's parameters.  ATTN_ERROR_ARGUMENT:
+ * settings. */
+attn_status attn__run_lora_begin(attn__run *run);
+void attn__run_lora_end(attn__run *run);
+/* Whether the model's i-th parameter is in base.safetensors alone. */
+bool attn__run_lora_is_base(const attn__run *run, int64_t i);
+/* Weights with their adapters in them, for passes that read weights in other ways than a training step; and back. */
+attn_status attn__run_lora_fold(attn__run *run, bool fold);
+attn_status attn__run_lora_write_base(const attn__run *run);
+/* Writes the adapter, of the parameters in the list, which has the model's order. */
+attn_status attn__run_lora_save(const attn__run *run, const attn_named_list *parameters);
+/* Lines of fine-tuning.tsv for the factors. */
+attn_status attn__run_lora_tell(const attn__run *run, attn_bytes *table);
+
+#endif

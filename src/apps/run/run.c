@@ -1,0 +1,363 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * A training run from its first step or from its checkpoint.  The order matters: settings before data, because they
+ * control how it is read; the lock before anything is written; the first checkpoint before the first step.
+ */
+#include "apps/run/run.h"
+
+#include "apps/checkpoint/model_directory.h"
+#include "apps/run/average.h"
+#include "apps/run/files.h"
+#include "apps/run/lora.h"
+#include "apps/run/parts.h"
+#include "apps/run/sum.h"
+#include "base/context.h"
+#include "dist/ranks.h"
+#include "models/kind.h"
+#include "tensor/tape_state.h"
+#include "train/loop.h"
+
+#include <math.h>
+#include <string.h>
+
+/* -------------------------------------------------------------------------------------------- settings */
+
+const char *const attn__run_optimizers[] = {"adam", "adamw", "sgd", NULL};
+const char *const attn__run_schedules[] = {"constant", "cosine", "inverse-sqrt", NULL};
+const char *const attn__run_precisions[] = {"default", "f32", "fma", "bf16", NULL};
+const char *const attn__run_keeps[] = {"best", "last", NULL};
+
+static int choice(const char *const *choices, const char *value)
+{
+    int i = 0;
+    while (choices[i + 1] && strcmp(choices[i], value) != 0)
+        i++;
+    return i;
+}
+
+attn_training_options attn__run_options(const attn_config *s, int64_t steps_per_epoch)
+{
+    static const attn_optimizer_kind kinds[] = {ATTN_OPTIMIZER_ADAM, ATTN_OPTIMIZER_ADAMW, ATTN_OPTIMIZER_SGD};
+    static const attn_schedule_kind falls[] = {ATTN_SCHEDULE_CONSTANT, ATTN_SCHEDULE_COSINE,
+                                               ATTN_SCHEDULE_INVERSE_SQUARE_ROOT};
+    int64_t epochs = attn_config_int(s, "epochs", 0), parts = attn_config_int(s, "accumulate", 1);
+    return (attn_training_options){
+        .epochs = epochs,
+        .seed = (uint64_t)attn_config_int(s, "seed", 1),
+        .patience = attn_config_int(s, "patience", 0),
+        .save_every = attn_config_int(s, "save_every", 0),
+        .accumulate = parts,
+        .schedule = {.kind = falls[choice(attn__run_schedules, attn_config_text(s, "schedule", ""))],
+                     .peak = attn_config_real(s, "rate", 0),
+                     .warmup = attn_config_int(s, "warmup", 0),
+                     .total = epochs * ((steps_per_epoch + parts - 1) / parts),
+                     .floor = 0.01},
+        .optimizer = {.kind = kinds[choice(attn__run_optimizers, attn_config_text(s, "optimizer", ""))],
+                      .momentum = attn_config_real(s, "momentum", 0),
+                      .weight_decay = attn_config_real(s, "weight_decay", 0),
+                      .clip_norm = attn_config_real(s, "clip", 0)},
+    };
+}
+
+/* ------------------------------------------------------------------------------------------------- job */
+
+static int64_t job_steps(void *user)
+{
+    const attn__run *run = user;
+    return run->kind->steps(run->self);
+}
+
+static attn_tensor *job_loss(void *user, attn_tape *tape, int64_t epoch, int64_t step, int64_t *counted)
+{
+    const attn__run *run = user;
+    return run->kind->loss(run->self, tape, epoch, step, counted);
+}
+
+static int64_t job_whole(void *user)
+{
+    return ((const attn__run *)user)->whole;
+}
+
+void attn__run_share(attn__run *run, attn_tape *tape, attn_shard share, int64_t whole)
+{
+    run->whole = whole;
+    if (attn__ranks_many(run->context))
+        attn_tape_shard(tape, share);
+}
+
+static attn_status job_validate(void *user, attn_tape *tape, double *loss)
+{
+    attn__run *run = user;
+    attn__run_average_epoch(run);
+    attn__run_average_swap(run);
+    attn_status status = attn__run_lora_fold(run, true);
+    if (status == ATTN_OK)
+        status = run->kind->validate(run->self, tape, loss);
+    (void)attn__run_lora_fold(run, false);
+    attn__run_average_swap(run);
+    /* Every rank takes the same steps from the same sums: if one does not, its machine or its MPI is at fault, and the
+     * sooner that is seen the better. */
+    if (status == ATTN_OK && attn__ranks_many(run->context))
+        status = attn__ranks_same(run->context, attn__run_sum_tensors(attn_model_parameters(run->model)),
+                                  "has come to other parameters than rank 0");
+    return status;
+}
+
+static double job_judge(void *user)
+{
+    const attn__run *run = user;
+    return run->kind->judge(run->self);
+}
+
+static attn_status job_save(void *user, bool improved)
+{
+    const attn__run *run = user;
+    return attn__ranks_first(run->context) ? attn__run_save(user, improved) : ATTN_OK;
+}
+
+static bool job_progress(void *user, const attn_progress *progress)
+{
+    attn__run *run = user;
+    attn_progress told = *progress;
+    if (progress->epoch_ends && run->no_validation)
+        attn__run_average_epoch(run); /* else done before it was validated */
+    if (progress->epoch_ends)
+        attn__run_note_epoch(run, progress);
+    else /* after every step, before anything is saved */
+        attn__run_average_step(run, progress->all_steps);
+    told.metric = run->measure;
+    told.metric2 = run->measure_too;
+    return !run->job->progress || run->job->progress(run->job->user, &told);
+}
+
+/* ------------------------------------------------------------------------------------------------- run */
+
+int64_t attn__run_epoch(const attn__run *run)
+{
+    return attn_training_epoch(run->training);
+}
+
+int64_t attn__run_parameters(const attn__run *run)
+{
+    const attn_named_list *list = attn_model_parameters(run->model);
+    int64_t count = 0;
+    for (int64_t i = 0; i < list->n; i++)
+        count += attn_tensor_requires_grad(list->items[i].tensor) ? attn_tensor_size(list->items[i].tensor) : 0;
+    return count;
+}
+
+/* The value of ATTN_PRECISION is stored among the settings, so that a training continues as it began.  Directories from
+ * before there was a choice are f32. */
+static attn_status choose_precision(attn__run *run)
+{
+    attn_precision precision;
+    if (!attn_precision_find(&precision, attn_config_text(run->settings, "precision", "")))
+        precision = run->resume ? ATTN_PRECISION_F32 : run->context->precision;
+    if (precision == ATTN_PRECISION_INT8)
+        return attn__fail(run->context, ATTN_ERROR_UNSUPPORTED, "int8 has no gradients; train in f32 or bf16");
+    run->model->precision = precision;
+    if (precision == ATTN_PRECISION_FMA)
+        run->context->isa = attn__isa_without_amx(run->context->isa);
+    return run->resume ? ATTN_OK : attn_config_set_text(run->settings, "precision", attn_precision_name(precision));
+}
+
+/* Whether a setting is the key of the model's own config, where the names differ. */
+static bool is_setting_of(const char *setting, const char *key)
+{
+    static const char *const names[][2] = {
+        {"patch", "patch_size"}, {"width", "num_hiddens"},  {"width", "dim"},          {"depth", "num_blks"},
+        {"heads", "num_heads"},  {"window", "kernel_size"}, {"mlp", "mlp_num_hiddens"}};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        if (strcmp(names[i][0], setting) == 0 && strcmp(names[i][1], key) == 0)
+            return true;
+    }
+    /* Dropout is how it is trained; channels are the pictures', and compared with them. */
+    return strcmp(setting, key) == 0 && strcmp(key, "dropout") != 0 && strcmp(key, "channels") != 0;
+}
+
+attn_status attn__run_refuse(const attn__run *run, const char *setting, const attn_config_value *its, const char *why)
+{
+    const attn_config_value *given = run->given ? attn_config_get(run->given, setting) : NULL;
+    if (!given || (its && attn_config_value_equal(given, its)))
+        return ATTN_OK;
+    return attn__fail(run->context, ATTN_ERROR_ARGUMENT, "%s: %s %s, so leave this setting out", setting,
+                      attn_config_text(run->settings, "from", ""), why);
+}
+
+/* With a checkpoint to begin with, what was given of the model must be the checkpoint's. */
+static attn_status check_given(const attn__run *run)
+{
+    bool begins = !run->resume && run->given && attn_config_get(run->settings, "from");
+    const attn_config *model = attn_model_config(run->model);
+    attn_status status = ATTN_OK;
+    for (int64_t i = 0; begins && i < attn_config_size(run->given); i++) {
+        const char *setting = attn_config_key(run->given, i);
+        bool open = strcmp(setting, "mlp") == 0 && attn_config_int(run->given, setting, 0) == 0; /* by the width */
+        for (int64_t j = 0; !open && status == ATTN_OK && j < attn_config_size(model); j++) {
+            const char *key = attn_config_key(model, j);
+            if (is_setting_of(setting, key))
+                status =
+                    attn__run_refuse(run, setting, attn_config_get(model, key), "is of a model with another value");
+        }
+    }
+    return status;
+}
+
+/* A warm-up by default is at most a tenth of the run: else the rate of a short one would never come to what it
+ * should be.  The resulting value is in training.json. */
+static attn_status fit_warmup(attn__run *run)
+{
+    attn_training_options options = attn__run_options(run->settings, run->kind->steps(run->self));
+    bool asked = run->given && attn_config_get(run->given, "warmup");
+    int64_t most = (options.schedule.total + 9) / 10;
+    if (asked || run->resume || most == 0 || options.schedule.warmup <= most)
+        return ATTN_OK;
+    run->warmup_fitted = true;
+    return attn_config_set_int(run->settings, "warmup", most);
+}
+
+static attn_status prepare(attn__run *run)
+{
+    attn_status status = run->resume
+                             ? attn__run_read_settings(run)
+                             : attn__keys_resolve(&run->settings, run->context, run->kind->keys, run->given, NULL);
+    if (status == ATTN_OK && attn_config_get(run->settings, "names") && !attn_config_get(run->settings, "from"))
+        status = attn__fail(run->context, ATTN_ERROR_ARGUMENT, "names: it goes with from, which names a checkpoint");
+    if (status == ATTN_OK)
+        status = run->kind->prepare(run);
+    if (status == ATTN_OK)
+        status = check_given(run);
+    if (status == ATTN_OK)
+        status = fit_warmup(run);
+    if (status == ATTN_OK)
+        status = choose_precision(run);
+    if (status == ATTN_OK)
+        status = attn__run_lora_begin(run);
+    if (status == ATTN_OK)
+        status = attn__run_freeze(run);
+    if (status != ATTN_OK)
+        return status;
+    attn_training_options options = attn__run_options(run->settings, run->kind->steps(run->self));
+    run->epochs = options.epochs;
+    status = attn_training_create(&run->training, run->context, attn_model_parameters(run->model), &options);
+    if (status == ATTN_OK)
+        status = attn__run_set_rates(run);
+    if (status == ATTN_OK)
+        status = attn__run_average_begin(run);
+    if (status == ATTN_OK)
+        status = run->resume                       ? attn__run_restore(run)
+                 : attn__ranks_first(run->context) ? attn__run_begin_directory(run)
+                                                   : ATTN_OK;
+    return status;
+}
+
+/* Ranks may read from disks of their own. */
+static attn_status compare_ranks(const attn__run *run)
+{
+    uint64_t settings;
+    attn_status status = attn__run_sum_settings(run, &settings);
+    if (status == ATTN_OK)
+        status = attn__ranks_same(run->context, settings, "was given other settings than rank 0");
+    if (status == ATTN_OK)
+        status = attn__ranks_same(run->context, run->fingerprint, "reads other data than rank 0");
+    if (status == ATTN_OK)
+        status = attn__ranks_same(run->context, attn__run_sum_tensors(attn_model_parameters(run->model)),
+                                  "begins with other parameters than rank 0");
+    return status;
+}
+
+attn_status attn__run_set_sizes(attn_config *sizes, const attn__run_size *list, int n)
+{
+    attn_status status = ATTN_OK;
+    for (int i = 0; i < n && status == ATTN_OK; i++)
+        status = attn_config_set_int(sizes, list[i].name, list[i].value);
+    return status;
+}
+
+static attn_status announce(const attn__run *run)
+{
+    attn_config *sizes;
+    if (!run->job->begin)
+        return ATTN_OK;
+    attn_status status = attn_config_create(&sizes, run->context);
+    if (status != ATTN_OK)
+        return status;
+    attn_trainer_plan plan = {.settings = run->settings,
+                              .sizes = sizes,
+                              .parameters = attn__run_parameters(run),
+                              .steps_per_epoch = run->kind->steps(run->self),
+                              .epochs = run->epochs,
+                              .first_epoch = attn__run_epoch(run) + 1,
+                              .warmup_fitted = run->warmup_fitted,
+                              .taken = run->taken.size ? run->taken.data : NULL};
+    status = run->kind->measure_data(run, sizes, &plan);
+    if (status == ATTN_OK)
+        run->job->begin(run->job->user, &plan);
+    attn_config_destroy(sizes);
+    return status;
+}
+
+static attn_status train(attn__run *run)
+{
+    bool many = attn__ranks_many(run->context);
+    attn_status status = run->resume || !attn__ranks_first(run->context) ? ATTN_OK : attn__run_check_directory(run);
+    if (many)
+        status = attn_ranks_agree(run->context, status, NULL);
+    if (status == ATTN_OK)
+        status = prepare(run);
+    if (many)
+        status = attn_ranks_agree(run->context, status, NULL);
+    if (many && status == ATTN_OK)
+        status = compare_ranks(run);
+    if (status == ATTN_OK)
+        status = announce(run);
+    if (status != ATTN_OK)
+        return status;
+    attn_job loop = {.user = run,
+                     .steps = job_steps,
+                     .loss = job_loss,
+                     .validate = run->no_validation ? NULL : job_validate,
+                     .judge = run->kind->judge ? job_judge : NULL,
+                     .save = job_save,
+                     .progress = job_progress,
+                     .whole = many ? job_whole : NULL};
+    return attn_training_run(run->training, &loop);
+}
+
+static void release(attn__run *run)
+{
+    attn_training_destroy(run->training);
+    attn__run_lora_end(run);
+    attn_config_destroy(run->settings);
+    attn_config_destroy(run->stored);
+    attn_bytes_free(run->context, &run->history);
+    attn_bytes_free(run->context, &run->taken);
+    attn__run_average_end(run);
+    attn__directory_unlock(run->lock);
+    run->context->isa = run->isa;
+    attn_model_destroy(run->model);
+    run->kind->release(run->self);
+    attn__free(run->context, run->self);
+}
+
+attn_status attn__run_train(attn_context *context, const attn__run_kind *kind, const attn_trainer_job *job)
+{
+    attn__run *run = attn__alloc_zero(context, kind->size);
+    if (!run)
+        return ATTN_ERROR_MEMORY;
+    *run = (attn__run){.context = context,
+                       .kind = kind,
+                       .job = job,
+                       .self = run,
+                       .directory = job->directory,
+                       .data = job->data,
+                       .given = job->settings,
+                       .resume = job->resume,
+                       .lock = -1,
+                       .isa = context->isa,
+                       .measure = NAN,
+                       .measure_too = NAN};
+    attn_status status = train(run);
+    release(run);
+    return status;
+}

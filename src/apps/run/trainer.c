@@ -1,0 +1,70 @@
+/* SPDX-License-Identifier: MIT
+ * The kinds of training, and running one. */
+#include "attn/trainer.h"
+
+#include "apps/run/run.h"
+#include "base/context.h"
+#include "base/integers.h"
+
+#include <string.h>
+
+static const attn__run_kind *const kinds[] = {&attn__translator_training_kind, &attn__classifier_training_kind,
+                                              &attn__generator_training_kind, &attn__msa_training_kind};
+
+enum { KINDS = sizeof kinds / sizeof *kinds };
+
+const attn_trainer *attn_trainer_at(int i)
+{
+    return i >= 0 && i < KINDS ? kinds[i]->about : NULL;
+}
+
+/* NULL: there is no such kind. */
+static const attn__run_kind *find(const char *name)
+{
+    for (int i = 0; i < KINDS; i++) {
+        if (strcmp(kinds[i]->about->kind, name) == 0)
+            return kinds[i];
+    }
+    return NULL;
+}
+
+const attn_trainer *attn_trainer_find(const char *kind)
+{
+    const attn__run_kind *found = kind ? find(kind) : NULL;
+    return found ? found->about : NULL;
+}
+
+/* The kind, or NULL (noted). */
+static const attn__run_kind *need(attn_context *context, const char *name)
+{
+    const attn__run_kind *kind = name ? find(name) : NULL;
+    if (!kind)
+        attn__fail(context, ATTN_ERROR_NOT_FOUND,
+                   "no kind of training is called \"%s\"; kinds: translate, classify, images, msa", name ? name : "");
+    return kind;
+}
+
+attn_status attn_train(attn_context *context, const attn_trainer_job *job)
+{
+    attn__call_begin(context);
+    const attn__run_kind *kind = need(context, job->kind);
+    if (!kind)
+        return ATTN_ERROR_NOT_FOUND;
+    if (!attn__all_zero(job->reserved, sizeof job->reserved))
+        return attn__fail(context, ATTN_ERROR_ARGUMENT, "attn_trainer_job: a reserved field is not zero");
+    if (!job->directory)
+        return attn__fail(context, ATTN_ERROR_ARGUMENT, "attn_trainer_job: directory is NULL");
+    if (kind != &attn__translator_training_kind && (job->text || job->left_out))
+        return attn__fail(context, ATTN_ERROR_ARGUMENT, "%s: sentence pairs (text, left_out) are for translate",
+                          job->kind);
+    return attn__run_train(context, kind, job);
+}
+
+attn_status attn_trainer_settings(attn_config **settings, attn_context *context, const char *kind,
+                                  const attn_config *given)
+{
+    attn__call_begin(context);
+    *settings = NULL;
+    const attn__run_kind *found = need(context, kind);
+    return found ? attn__keys_resolve(settings, context, found->keys, given, NULL) : ATTN_ERROR_NOT_FOUND;
+}

@@ -1,0 +1,13 @@
+/* SPDX-License-Identifier: MIT
+ * translator_mbr.h - the choice among hypotheses by minimum Bayes risk. */
+#ifndef ATTN_APPS_TRANSLATOR_MBR_H
+#define ATTN_APPS_TRANSLATOR_MBR_H
+
+#include "apps/translator/translator.h"
+
+/* Sets the score of each of a sentence's n hypotheses to its expected chrF, sorts them by it, the highest first, and frees all but
+ * the first `keep`.  Those without ids must be the last.  ATTN_ERROR_MEMORY, or what attn__translation_make returns. */
+attn_status attn__translator_rank(const attn_translator *translator, attn_hypothesis *hypotheses, int64_t n,
+                                  int64_t keep);
+
+#endif

@@ -1,0 +1,67 @@
+/* SPDX-License-Identifier: MIT
+ * How a translator searches: the caller's options, and otherwise those of the model's own files. */
+#include "apps/translator/lines.h"
+
+#include "base/context.h"
+
+#include <math.h>
+#include <string.h>
+
+attn_translator_search attn_translator_own_search(const attn_translator *t)
+{
+    return (attn_translator_search){.options = {.beam = t->search.beam > 1 ? t->search.beam : 1,
+                                                .length_penalty = t->search.length_penalty,
+                                                .no_repeat_ngram = t->search.no_repeat_ngram,
+                                                .repetition_penalty = t->search.repetition_penalty,
+                                                .min_len = t->search.min_len,
+                                                .max_len = t->max_output,
+                                                .length_factor = t->search.length_factor,
+                                                .shortlist_first = t->search.shortlist_first,
+                                                .shortlist_best = t->search.shortlist_best},
+                                    .sampled = t->search.sampled,
+                                    .prefixed = t->search.prefixed,
+                                    .shortlist = t->search.shortlist};
+}
+
+/* The caller's tokens and the model's. */
+static attn_status join_banned(const attn_translator *t, attn_translator_options *o)
+{
+    const int64_t own = t->search.nbanned, n = own + (o->suppressed ? o->nsuppressed : 0);
+    int32_t *all = attn__alloc(t->context, attn__size_mul((size_t)n + 1, sizeof *all));
+    if (!all)
+        return ATTN_ERROR_MEMORY;
+    if (own > 0)
+        memcpy(all, t->search.banned, (size_t)own * sizeof *all);
+    if (n > own)
+        memcpy(all + own, o->suppressed, (size_t)(n - own) * sizeof *all);
+    o->suppressed = all;
+    o->nsuppressed = n;
+    return ATTN_OK;
+}
+
+/* A greatest length that the caller names takes the place of one that grows with the line. */
+attn_status attn__search_resolve(const attn_translator *t, const attn_translator_options *options,
+                                 attn_translator_options *o)
+{
+    const attn_translator_options own = attn_translator_own_search(t).options;
+    *o = options ? *options : (attn_translator_options){0};
+    o->beam = o->beam > 0 ? o->beam : own.beam;
+    o->batch = o->batch > 0 ? o->batch : 32;
+    o->nbest = o->nbest > 0 ? o->nbest : 1;
+    o->length_penalty = o->length_penalty > 0 ? o->length_penalty : own.length_penalty;
+    o->no_repeat_ngram = o->no_repeat_ngram > 0 ? o->no_repeat_ngram : own.no_repeat_ngram;
+    o->repetition_penalty = o->repetition_penalty > 0 ? o->repetition_penalty : own.repetition_penalty;
+    o->min_len = o->min_len > 0 ? o->min_len : own.min_len;
+    o->length_factor = o->length_factor > 0 ? o->length_factor : o->max_len > 0 ? 0 : own.length_factor;
+    o->max_len = o->max_len > 0 && o->max_len < own.max_len ? o->max_len : own.max_len;
+    return join_banned(t, o);
+}
+
+int64_t attn__translation_limit(const attn_translator *t, const attn_translator_options *o, const attn__sentence *s)
+{
+    double most = ceil(o->length_factor * (double)s->n);
+    if (o->length_factor <= 0)
+        return o->max_len;
+    most = (most > (double)t->search.least_limit ? most : (double)t->search.least_limit) + (double)s->nprefix;
+    return most < (double)o->max_len ? (int64_t)most : o->max_len;
+}

@@ -1,0 +1,400 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * A picture of what a translator attends to.  The sentence is translated, then run once more as a whole to get
+ * every weight; queries of the decoder are labelled by the word that they produce.
+ */
+#include "apps/translator/translator.h"
+
+#include "base/context.h"
+#include "data/token_words.h"
+#include "data/vocab.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+enum { LAYERS = 64, LABEL = 128 };
+
+/* Labels of tokens, or of words if a word's pieces share one. */
+typedef struct labels {
+    int64_t tokens, n;
+    int64_t *of; /* [tokens]: the label of each, ascending */
+    char (*text)[LABEL];
+    const char **pointer;
+} labels;
+
+/* One row of panels: a layer's heads. */
+typedef struct layer_row {
+    char title[64];
+    char (*heads)[32];
+    attn_panel *panels;
+    float *values;
+} layer_row;
+
+typedef struct picture {
+    attn_translator *t;
+    attn_tape *tape;
+    labels source, said, read; /* the source, the words produced, the words the decoder reads */
+    bool words;                /* pieces are joined */
+    layer_row rows[LAYERS];
+    attn_panel_row panel_rows[LAYERS];
+    int64_t n;
+} picture;
+
+/* As much of a token as a label holds, cut between characters. */
+static void put_label(char *label, const char *token, size_t length)
+{
+    if (length >= LABEL) {
+        length = LABEL - 1;
+        while (length > 0 && ((unsigned char)token[length] & 0xC0) == 0x80)
+            length--;
+    }
+    memcpy(label, token, length); /* NOLINT: the next line ends it */
+    label[length] = '\0';
+}
+
+static attn_status make_labels(attn_context *context, labels *l, const attn_vocab *vocab, int64_t n, const int32_t *ids)
+{
+    l->tokens = l->n = n;
+    l->of = attn__alloc_zero(context, attn__size_mul((size_t)n, sizeof *l->of));
+    l->text = attn__alloc_zero(context, attn__size_mul((size_t)n, sizeof *l->text));
+    l->pointer = attn__alloc_zero(context, attn__size_mul((size_t)n, sizeof *l->pointer));
+    if (!l->of || !l->text || !l->pointer)
+        return ATTN_ERROR_MEMORY;
+    for (int64_t i = 0; i < n; i++) {
+        const char *token = attn_vocab_token(vocab, ids[i]);
+        token = token ? token : "<unk>";
+        put_label(l->text[i], token, strlen(token));
+        l->pointer[i] = l->text[i];
+        l->of[i] = i;
+    }
+    return ATTN_OK;
+}
+
+static bool is_mark(const attn_vocab *vocab, int32_t id)
+{
+    return id == attn_vocab_special(vocab, ATTN_SPECIAL_BOS) || id == attn_vocab_special(vocab, ATTN_SPECIAL_EOS) ||
+           id == attn_vocab_special(vocab, ATTN_SPECIAL_PAD);
+}
+
+/* A word's pieces, joined by spaces, as its label. */
+static attn_status label_word(const attn_vocab *vocab, const char *pieces, char *label)
+{
+    char *text = NULL;
+    attn_status status = attn__vocab_join(vocab, pieces, &text);
+    if (status == ATTN_OK)
+        put_label(label, text, strlen(text));
+    attn__free(vocab->context, text);
+    return status;
+}
+
+/* One label for the pieces of a word, which is decoded once all of them are in `pieces`; marks have their own. */
+static attn_status join_labels(labels *l, const attn_vocab *vocab, const int32_t *ids, char *pieces)
+{
+    attn__word_counter counter = {.subwords = true};
+    int64_t last = -1;
+    size_t used = 0;
+    attn_status status = ATTN_OK;
+    l->n = 0;
+    for (int64_t i = 0; i < l->tokens && status == ATTN_OK; i++) {
+        bool mark = is_mark(vocab, ids[i]);
+        char piece[LABEL];
+        memcpy(piece, l->text[i], LABEL);
+        size_t length = strlen(piece);
+        int64_t word = mark ? counter.n++ : attn__word_number(&counter, piece, length);
+        counter.space = counter.space || mark;
+        if (l->n == 0 || word != last) {
+            status = used > 0 ? label_word(vocab, pieces, l->text[l->n - 1]) : ATTN_OK;
+            l->n++;
+            used = 0;
+        }
+        last = word;
+        l->of[i] = l->n - 1;
+        if (mark) {
+            put_label(l->text[l->n - 1], piece, length);
+            continue;
+        }
+        memcpy(pieces + used, piece, length + 1);
+        used += length + 1;
+        memcpy(pieces + used - 1, " ", 2);
+    }
+    return status == ATTN_OK && used > 0 ? label_word(vocab, pieces, l->text[l->n - 1]) : status;
+}
+
+static attn_status join_words(labels *l, const attn_vocab *vocab, const int32_t *ids)
+{
+    if (!attn_vocab_has_subwords(vocab))
+        return ATTN_OK;
+    char *pieces = attn__alloc(vocab->context, attn__size_mul((size_t)l->tokens + 1, LABEL + 1));
+    attn_status status = pieces ? join_labels(l, vocab, ids, pieces) : ATTN_ERROR_MEMORY;
+    attn__free(vocab->context, pieces);
+    return status;
+}
+
+typedef struct spelling {
+    labels *labels;
+    const int32_t *ids;
+    int32_t unknown;
+    int64_t at;
+} spelling;
+
+static void spell_token(void *user, const char *token, size_t length)
+{
+    spelling *s = user;
+    int64_t i = s->at++;
+    if (i < s->labels->tokens && s->ids[i] == s->unknown)
+        put_label(s->labels->text[i], token, length);
+}
+
+/* The source's labels: a word that the vocabulary lacks is labelled as it was written. */
+static attn_status label_source(picture *p, const char *text, int64_t n, const int32_t *ids)
+{
+    const attn_vocab *vocab = p->t->source;
+    attn_status status = make_labels(p->t->context, &p->source, vocab, n, ids);
+    spelling s = {.labels = &p->source, .ids = ids, .unknown = attn_vocab_special(vocab, ATTN_SPECIAL_UNK)};
+    if (status == ATTN_OK)
+        status = attn__vocab_split(vocab, text, spell_token, &s);
+    return status == ATTN_OK && p->words ? join_words(&p->source, vocab, ids) : status;
+}
+
+static void free_labels(attn_context *context, labels *l)
+{
+    attn__free(context, l->of);
+    attn__free(context, l->text);
+    attn__free(context, l->pointer);
+}
+
+/* The first token behind those that share the label of token i. */
+static int64_t end_of(const labels *l, int64_t i)
+{
+    int64_t end = i + 1;
+    while (end < l->tokens && l->of[end] == l->of[i])
+        end++;
+    return end;
+}
+
+/* Weights between tokens, as weights between labels: a query's mean over its tokens, a key's sum.  Masked keys of a
+ * causal query become NaN. */
+static void join_weights(const float *weights, const labels *queries, const labels *keys, bool causal, float *map)
+{
+    memset(map, 0, (size_t)(queries->n * keys->n) * sizeof *map);
+    for (int64_t first = 0, end; first < queries->tokens; first = end) {
+        end = end_of(queries, first);
+        float *row = map + queries->of[first] * keys->n;
+        for (int64_t i = first; i < end; i++)
+            for (int64_t j = 0; j < keys->tokens; j++)
+                row[keys->of[j]] += weights[i * keys->tokens + j] / (float)(end - first);
+        for (int64_t j = 0; causal && j < keys->tokens; j = end_of(keys, j))
+            if (j >= end)
+                row[keys->of[j]] = NAN;
+    }
+}
+
+/* Weights [1,H,queries,keys] as one row of panels. */
+static attn_status add_row(picture *p, const attn_tensor *weights, const char *kind, int layer, const labels *queries,
+                           const labels *keys, bool causal)
+{
+    attn_context *context = p->t->context;
+    int64_t heads = attn_tensor_length(weights, 1), size = queries->n * keys->n;
+    layer_row *row = &p->rows[p->n];
+    row->values = attn__alloc(context, attn__size_mul((size_t)(heads * size), sizeof(float)));
+    row->heads = attn__alloc(context, attn__size_mul((size_t)heads, sizeof *row->heads));
+    row->panels = attn__alloc_zero(context, attn__size_mul((size_t)heads, sizeof *row->panels));
+    p->n++; /* from here on it is freed with the rest */
+    if (!row->values || !row->heads || !row->panels)
+        return ATTN_ERROR_MEMORY;
+    const float *all = attn_tensor_data(weights);
+    for (int64_t h = 0; h < heads; h++) {
+        float *map = row->values + h * size;
+        snprintf(row->heads[h], sizeof *row->heads, "Head %lld", (long long)h + 1);
+        row->panels[h] = (attn_panel){heads > 1 ? row->heads[h] : NULL, queries->n, keys->n, map};
+        join_weights(all + h * queries->tokens * keys->tokens, queries, keys, causal, map);
+    }
+    snprintf(row->title, sizeof row->title, "%s, layer %d", kind, layer + 1);
+    p->panel_rows[p->n - 1] = (attn_panel_row){.title = row->title,
+                                               .row_labels = queries->pointer,
+                                               .col_labels = keys->pointer,
+                                               .n = heads,
+                                               .panels = row->panels};
+    return ATTN_OK;
+}
+
+static attn_status add_kind(picture *p, const attn_named_list *weights, const char *prefix, const char *kind,
+                            const labels *queries, const labels *keys, bool causal)
+{
+    attn_status status = ATTN_OK;
+    for (int layer = 0; status == ATTN_OK && p->n < LAYERS; layer++) {
+        char name[32];
+        snprintf(name, sizeof name, "%s.%d", prefix, layer);
+        const attn_tensor *map = attn_named_find(weights, name);
+        if (!map)
+            break;
+        status = add_row(p, map, kind, layer, queries, keys, causal);
+    }
+    return status;
+}
+
+static attn_status add_all(picture *p, const attn_named_list *weights, unsigned kinds)
+{
+    attn_status status = ATTN_OK;
+    if (kinds & ATTN_SHOW_ENCODER)
+        status = add_kind(p, weights, "encoder", "Encoder self-attention", &p->source, &p->source, false);
+    if (status == ATTN_OK && kinds & ATTN_SHOW_DECODER)
+        status = add_kind(p, weights, "decoder", "Decoder self-attention", &p->said, &p->read, true);
+    if (status == ATTN_OK && kinds & ATTN_SHOW_CROSS)
+        status = add_kind(p, weights, "cross", "Encoder-decoder attention", &p->said, &p->source, false);
+    if (status == ATTN_OK && p->n == 0)
+        return attn__fail(p->t->context, ATTN_ERROR_ARGUMENT, "this model has no attention of the kinds asked for");
+    return status;
+}
+
+/* ------------------------------------------------------------------------------------------ the weights */
+
+/* Runs source (n ids) and the translation (m ids, <eos> last) through the model. */
+static attn_status collect(picture *p, const int32_t *source, int64_t n, const int32_t *said, int64_t m,
+                           attn_named_list *weights)
+{
+    attn_translator *t = p->t;
+    int32_t bos = attn_vocab_special(t->target, ATTN_SPECIAL_BOS), length = (int32_t)n;
+    attn_tape_reset(p->tape, NULL);
+    attn_tensor *src = attn__ids_on_tape(p->tape, 1, n, source);
+    attn_tensor *lens = attn_tape_tensor(p->tape, ATTN_I32, 1, (int64_t[]){1}, &length);
+    attn_tensor *input = attn__ids_on_tape(p->tape, 1, m, NULL);
+    if (!src || !lens || !input)
+        return ATTN_ERROR_MEMORY;
+    int32_t *in = attn_tensor_data(input);
+    in[0] = bos;
+    memcpy(in + 1, said, (size_t)(m - 1) * sizeof *in);
+    attn_status status = make_labels(t->context, &p->said, t->target, m, said);
+    if (status == ATTN_OK)
+        status = make_labels(t->context, &p->read, t->target, m, in);
+    if (status == ATTN_OK && p->words)
+        status = join_words(&p->said, t->target, said);
+    if (status == ATTN_OK && p->words)
+        status = join_words(&p->read, t->target, in);
+    if (status != ATTN_OK)
+        return status;
+    attn_seq2seq_options options = {.weights = weights};
+    return attn_seq2seq_forward(t->model, p->tape, src, lens, input, &options) ? ATTN_OK
+                                                                               : attn_context_status(t->context);
+}
+
+static attn_status encode_ids(const attn_translator *t, const char *text, int32_t **ids, int64_t *n)
+{
+    attn_encode_options encoding = attn__encoding(t);
+    *ids = attn__alloc_zero(t->context, attn__size_mul((size_t)t->max_tokens + 1, sizeof **ids));
+    if (!*ids)
+        return ATTN_ERROR_MEMORY;
+    attn_vocab *vocab = t->source;
+    return attn_vocab_encode(vocab, text, &encoding, *ids, t->max_tokens, n, NULL);
+}
+
+/* The translation's words as ids with <eos> last: what the decoder produced. */
+static attn_status said_ids(const attn_translator *t, const char *tokens, int32_t **ids, int64_t *n)
+{
+    *ids = attn__alloc_zero(t->context, attn__size_mul((size_t)t->max_tokens + 2, sizeof **ids));
+    if (!*ids)
+        return ATTN_ERROR_MEMORY;
+    const char *word;
+    size_t length;
+    *n = 0;
+    while (*n <= t->max_tokens && attn_text_word(&tokens, &word, &length)) {
+        int32_t id = attn_vocab_find(t->target, word, length);
+        (*ids)[(*n)++] = id >= 0 ? id : attn_vocab_special(t->target, ATTN_SPECIAL_UNK);
+    }
+    (*ids)[(*n)++] = attn_vocab_special(t->target, ATTN_SPECIAL_EOS);
+    return ATTN_OK;
+}
+
+static attn_status refuse_empty(const attn_translator *t)
+{
+    return attn__fail(t->context, ATTN_ERROR_ARGUMENT, "there is nothing to show for an empty sentence");
+}
+
+static attn_status normalized(const attn_translator *t, const char *sentence, char **text)
+{
+    attn_status status = attn__normalized(t, sentence, text);
+    return status == ATTN_OK && (*text)[0] == '\0' ? refuse_empty(t) : status;
+}
+
+static attn_status build(picture *p, const char *text, const char *tokens, unsigned kinds)
+{
+    unsigned chosen = kinds & (ATTN_SHOW_ENCODER | ATTN_SHOW_DECODER | ATTN_SHOW_CROSS);
+    int32_t *source = NULL, *said = NULL;
+    int64_t n = 0, m = 0;
+    attn_named_list weights = {.context = p->t->context};
+    attn_status status = encode_ids(p->t, text, &source, &n);
+    if (status == ATTN_OK && (n == 0 || (n == 1 && is_mark(p->t->source, source[0])))) /* of blanks alone */
+        status = refuse_empty(p->t);
+    if (status == ATTN_OK)
+        status = said_ids(p->t, tokens, &said, &m);
+    if (status == ATTN_OK)
+        status = label_source(p, text, n, source);
+    if (status == ATTN_OK)
+        status = collect(p, source, n, said, m, &weights);
+    if (status == ATTN_OK)
+        status = add_all(p, &weights, chosen ? chosen : ~0u);
+    attn_named_clear(&weights);
+    attn__free(p->t->context, source);
+    attn__free(p->t->context, said);
+    return status;
+}
+
+static void release(picture *p)
+{
+    attn_context *context = p->t->context;
+    for (int64_t i = 0; i < p->n; i++) {
+        attn__free(context, p->rows[i].values);
+        attn__free(context, p->rows[i].heads);
+        attn__free(context, p->rows[i].panels);
+    }
+    free_labels(context, &p->source);
+    free_labels(context, &p->said);
+    free_labels(context, &p->read);
+    attn_tape_destroy(p->tape);
+    attn__free(context, p);
+}
+
+static attn_status render(const picture *p, const char *text, const char *said, attn_plot_format format,
+                          attn_bytes *out)
+{
+    char title[512];
+    snprintf(title, sizeof title, "%.200s → %.200s", text, said);
+    attn_heatmaps maps = {.title = strlen(text) < 200 && strlen(said) < 200 ? title : NULL,
+                          .n = p->n,
+                          .rows = p->panel_rows,
+                          .low = 0,
+                          .high = 1};
+    return attn_heatmaps_render(out, p->t->context, &maps, format);
+}
+
+attn_status attn_translator_render_attention(attn_translator *t, const char *sentence, unsigned kinds,
+                                             attn_plot_format format, attn_bytes *out, attn_bytes *translation)
+{
+    attn__call_begin(t->context);
+    char *text = NULL;
+    attn_translation said = {0};
+    *out = (attn_bytes){0};
+    picture *p = attn__alloc_zero(t->context, sizeof *p);
+    if (!p)
+        return ATTN_ERROR_MEMORY;
+    p->t = t;
+    p->words = kinds & ATTN_SHOW_WORDS;
+    attn_status status = attn_tape_create(&p->tape, t->context);
+    if (status == ATTN_OK)
+        status = normalized(t, sentence, &text);
+    if (status == ATTN_OK)
+        status = attn_translator_translate(t, (const char *const *)&text, 1, NULL, &said);
+    if (status == ATTN_OK)
+        status = build(p, text, said.tokens, kinds);
+    if (status == ATTN_OK)
+        status = render(p, text, said.text, format, out);
+    if (status == ATTN_OK && translation) {
+        *translation = (attn_bytes){said.text, strlen(said.text)};
+        said.text = NULL;
+    }
+    attn_translations_free(t->context, &said, 1);
+    attn__free(t->context, text);
+    release(p);
+    return status;
+}

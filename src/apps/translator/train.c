@@ -1,0 +1,226 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Training a translator: the run's callbacks: the model, the loss of a step, the loss and the scores in
+ * validation.  Going on later, files and stopping are the run's (run.h). */
+#include "apps/translator/training.h"
+
+#include "apps/checkpoint/marian.h"
+#include "apps/translator/settings.h"
+#include "base/context.h"
+#include "dist/ranks.h"
+
+#include <math.h>
+#include <string.h>
+
+typedef attn__translator_training training;
+
+/* ------------------------------------------------------------------------------------------------- job */
+
+bool attn__batch_on_tape(attn_tape *tape, const attn_batch *batch, attn__batch_tensors *tensors)
+{
+    int64_t source[] = {batch->size, batch->source_steps}, target[] = {batch->size, batch->target_steps};
+    tensors->source = attn_tape_tensor(tape, ATTN_I32, 2, source, batch->source);
+    tensors->source_lens = attn_tape_tensor(tape, ATTN_I32, 1, source, batch->source_lens);
+    tensors->input = attn_tape_tensor(tape, ATTN_I32, 2, target, batch->input);
+    tensors->labels = attn_tape_tensor(tape, ATTN_I32, 2, target, batch->labels);
+    return tensors->source && tensors->source_lens && tensors->input && tensors->labels;
+}
+
+static int64_t job_steps(void *user)
+{
+    return attn_batches_count(((const training *)user)->train_batches);
+}
+
+static attn_tensor *job_loss(void *user, attn_tape *tape, int64_t epoch, int64_t step, int64_t *tokens)
+{
+    training *t = user;
+    attn_batch batch;
+    attn__batch_tensors on;
+    attn_batches_seek(t->train_batches, epoch, step);
+    if (!attn_batches_next(t->train_batches, &batch)) {
+        attn__fail(t->run.context, ATTN_ERROR_INTERNAL, "epoch %lld has no step %lld", (long long)epoch,
+                   (long long)step);
+        return NULL;
+    }
+    *tokens = batch.stands_in ? 0 : batch.target_tokens;
+    attn__run_share(&t->run, tape, (attn_shard){batch.first, batch.stands_in ? 0 : batch.size, batch.whole},
+                    batch.whole_tokens);
+    if (!attn__batch_on_tape(tape, &batch, &on))
+        return NULL;
+    attn_tensor *wanted, *weights = NULL;
+    if (attn__guided_wanted(t, tape, &batch, &wanted) != ATTN_OK)
+        return NULL;
+    attn_seq2seq_options how = {.guided = wanted ? &weights : NULL};
+    attn_tensor *logits = attn_seq2seq_forward(t->run.model, tape, on.source, on.source_lens, on.input, &how);
+    attn_cross_entropy_options options = {.use_ignore_index = true,
+                                          .ignore_index = t->pad,
+                                          .label_smoothing = attn_config_real(t->run.settings, "label_smoothing", 0)};
+    attn_tensor *loss = attn_cross_entropy(tape, logits, on.labels, &options);
+    return wanted ? attn__guided_loss(t, tape, loss, weights, wanted, &batch) : loss;
+}
+
+attn_status attn__translator_loss(attn_model *model, attn_tape *tape, attn_batches *batches, int32_t pad,
+                                  bool see_future, double *loss)
+{
+    attn_seq2seq_options options = {.see_future = see_future};
+    attn_cross_entropy_options counted = {.use_ignore_index = true, .ignore_index = pad};
+    attn_context *context = attn_model_context(model);
+    double sums[2] = {0, 0}; /* of losses, of tokens */
+    attn_batch batch;
+    attn_status status = ATTN_OK;
+    int64_t done = 0;
+    attn_batches_seek(batches, 0, 0);
+    while (status == ATTN_OK && attn_batches_next(batches, &batch)) {
+        attn__batch_tensors t;
+        attn_tape_reset(tape, NULL);
+        status = attn__work(context, "batches of sentences", ++done, attn_batches_count(batches));
+        if (status == ATTN_OK)
+            status = attn__ranks_poll(context);
+        if (batch.stands_in)
+            continue;
+        if (!attn__batch_on_tape(tape, &batch, &t))
+            return attn_context_status(context);
+        attn_tensor *logits = attn_seq2seq_forward(model, tape, t.source, t.source_lens, t.input, &options);
+        attn_tensor *mean = attn_cross_entropy(tape, logits, t.labels, &counted);
+        if (!mean)
+            return attn_context_status(context);
+        sums[0] += (double)*(const float *)attn_tensor_data(mean) * (double)batch.target_tokens;
+        sums[1] += (double)batch.target_tokens;
+    }
+    if (status == ATTN_OK && attn_batches_sharded(batches))
+        status = attn__ranks_sum(context, sums, 2, ATTN__SUM_F64);
+    *loss = sums[1] > 0 ? sums[0] / sums[1] : NAN;
+    return status;
+}
+
+/* The scores of what the model makes of some sentences; every rank gets those of the first. */
+static attn_status judge_translations(training *t)
+{
+    attn_translator view = {.context = t->run.context,
+                            .model = t->run.model,
+                            .source = t->source,
+                            .target = t->target,
+                            .compat = t->compat,
+                            .max_tokens = t->max_tokens,
+                            .max_output = t->max_tokens,
+                            .config = t->run.settings};
+    attn_translator_score score = {0};
+    attn_status status = ATTN_OK;
+    if (t->from)
+        view.search = t->from->search;
+    if (attn__ranks_first(t->run.context))
+        status = attn__translator_judge(&view, t->judged, &score);
+    double scores[] = {score.corpus.score, score.chrf};
+    if (status == ATTN_OK && attn__ranks_many(t->run.context))
+        status = attn__ranks_sum(t->run.context, scores, 2, ATTN__SUM_F64);
+    t->run.measure = scores[0];
+    t->run.measure_too = scores[1];
+    return status;
+}
+
+static attn_status job_validate(void *user, attn_tape *tape, double *loss)
+{
+    training *t = user;
+    attn_status status =
+        attn__translator_loss(t->run.model, tape, t->valid_batches, t->pad, t->compat == ATTN_COMPAT_D2L, loss);
+    return status == ATTN_OK && t->judged ? judge_translations(t) : status;
+}
+
+static double job_judge(const void *self)
+{
+    const training *t = self;
+    const char *by = attn_config_text(t->run.settings, "best_by", "loss");
+    return strcmp(by, "bleu") == 0 ? t->run.measure : strcmp(by, "chrf") == 0 ? t->run.measure_too : NAN;
+}
+
+/* ------------------------------------------------------------------------------------------------- run */
+
+static attn_status run_prepare(attn__run *run)
+{
+    training *t = run->self;
+    t->data = (attn_pairs_source){
+        .text = run->job->text, .size = run->job->text_size, .bad = {run->job->left_out, run->job->user}};
+    if (run->resume && !run->data && !t->data.text)
+        t->data.text = attn_phrasebook(&t->data.size);
+    t->data.path = run->data;
+    attn_status status = attn__training_from(t);
+    t->compat = attn__setting_compat(run->settings);
+    t->max_tokens = attn_config_int(run->settings, "max_tokens", 64);
+    if (status == ATTN_OK)
+        status = attn__training_data(t);
+    if (status == ATTN_OK)
+        status = t->from ? attn__training_from_model(t)
+                         : attn__translator_model(&run->model, run->context, run->settings, t->source, t->target);
+    if (status != ATTN_OK)
+        return status;
+    run->no_validation = !t->valid_batches;
+    t->pad = attn_vocab_special(t->target, ATTN_SPECIAL_PAD);
+    return ATTN_OK;
+}
+
+static bool is_marian(const training *t)
+{
+    return t->from && attn__marian_is(t->from->config);
+}
+
+static attn_status run_save(const attn__run *run, const attn_named_list *parameters, const char *path)
+{
+    return is_marian(run->self) ? attn__marian_write(run->context, attn_model_config(run->model), parameters, path)
+                                : attn_safetensors_write(parameters, path, NULL);
+}
+
+static attn_status run_write(const attn__run *run)
+{
+    const training *t = run->self;
+    if (is_marian(t))
+        return attn__training_from_files(t);
+    return attn__translator_write(run->model, run->settings, t->source, t->target, run->directory);
+}
+
+static attn_status run_measure_data(const attn__run *run, attn_config *sizes, attn_trainer_plan *plan)
+{
+    const training *t = run->self;
+    const attn__run_size list[] = {
+        {"train_pairs", attn_pairs_size(t->train)},
+        {"valid_pairs", attn_pairs_size(t->valid)},
+        {"test_pairs", attn_pairs_size(t->test)},
+        {"source_words", attn_vocab_size(t->source)},
+        {"target_words", attn_vocab_size(t->target)},
+        {"left_out_unlike", t->filtered.unlike},
+        {"left_out_duplicates", t->filtered.duplicates},
+        {"mixed_pairs", t->mixed},
+        {"judged_pairs", t->judged ? attn_pairs_size(t->judged) : 0},
+    };
+    (void)plan;
+    return attn__run_set_sizes(sizes, list, sizeof list / sizeof *list);
+}
+
+static void run_release(void *self)
+{
+    training *t = self;
+    attn__training_data_free(t);
+    attn_translator_destroy(t->from);
+}
+
+static const char *const own_files[] = {
+    "source.vocab",      "target.vocab",           "source.spm", "target.spm", "vocab.json",
+    "target_vocab.json", "generation_config.json", NULL};
+
+const attn__run_kind attn__translator_training_kind = {
+    .about = &attn__translator_trainer,
+    .size = sizeof(training),
+    .keys = &attn__translator_keys,
+    .no_path = "phrasebook",
+    .measure = "valid_bleu",
+    .measure_too = "valid_chrf",
+    .own_files = own_files,
+    .prepare = run_prepare,
+    .write = run_write,
+    .save = run_save,
+    .measure_data = run_measure_data,
+    .steps = job_steps,
+    .loss = job_loss,
+    .validate = job_validate,
+    .judge = job_judge,
+    .release = run_release,
+};

@@ -1,0 +1,479 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Translating lines: the model translates them in batches of similar length, on several threads, and the results come
+ * back in the order of the lines. */
+#include "apps/translator/lines.h"
+#include "apps/translator/mbr.h"
+
+#include "base/context.h"
+#include "base/parallel.h"
+#include "base/system.h"
+#include "models/kind.h"
+#include "tensor/packed_weights.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* -------------------------------------------------------------------------------------------- decoding */
+
+attn_status attn__translation_make(const attn_translator *t, const attn_hypothesis *hypothesis,
+                                   attn_translation *result)
+{
+    size_t size = attn_vocab_decode(t->target, hypothesis->ids, hypothesis->n, NULL, 0) + 1;
+    result->tokens = attn__alloc(t->context, size);
+    if (!result->tokens)
+        return ATTN_ERROR_MEMORY;
+    attn_vocab_decode(t->target, hypothesis->ids, hypothesis->n, result->tokens, size);
+    result->score = hypothesis->score;
+    return attn__detokenized(t, result->tokens, &result->text);
+}
+
+static attn_status finish_empty(const attn_translator *t, bool aligned, attn_translation *result)
+{
+    result->tokens = attn__strdup(t->context, "");
+    result->text = attn__strdup(t->context, "");
+    result->alignment = aligned ? attn__strdup(t->context, "") : NULL;
+    return result->tokens && result->text && (result->alignment || !aligned) ? ATTN_OK : ATTN_ERROR_MEMORY;
+}
+
+/* How many hypotheses of each sentence the search returns. */
+static int64_t searched(const attn_translator_options *options)
+{
+    return options->mbr ? options->beam : options->nbest;
+}
+
+static attn_beam_search_options decoding_options(const attn_translator *t, const attn_translator_options *options)
+{
+    return (attn_beam_search_options){
+        .bos = attn_vocab_special(t->target, ATTN_SPECIAL_BOS),
+        .eos = attn_vocab_special(t->target, ATTN_SPECIAL_EOS),
+        .beam = options->beam,
+        .nbest = searched(options),
+        .length_penalty = options->length_penalty,
+        .first_position = t->compat == ATTN_COMPAT_D2L,
+        .rule = t->search.rule,
+        .stopping = t->search.stopping,
+        .force_end = t->search.force_end,
+        .nbanned = options->nsuppressed,
+        .banned = options->suppressed,
+        .renormalize = t->search.renormalize,
+        .no_repeat_ngram = options->no_repeat_ngram,
+        .repetition_penalty = options->repetition_penalty,
+        .min_len = options->min_len,
+        .unscored = options->unscored,
+    };
+}
+
+/* The batch's ids, padded to the longest (d2l's way: to what every sentence is padded to). */
+static attn_status stack(const attn_translator *t, attn_tape *tape, const attn__sentence *batch, int64_t n,
+                         attn_tensor **source, attn_tensor **lens)
+{
+    int64_t longest = t->compat == ATTN_COMPAT_D2L ? t->max_tokens : 1;
+    for (int64_t i = 0; i < n; i++)
+        longest = batch[i].n > longest ? batch[i].n : longest;
+    *source = attn__ids_on_tape(tape, n, longest, NULL);
+    *lens = attn_tape_tensor(tape, ATTN_I32, 1, (int64_t[]){n}, NULL);
+    if (!*source || !*lens)
+        return ATTN_ERROR_MEMORY;
+    int32_t *ids = attn_tensor_data(*source), *lengths = attn_tensor_data(*lens);
+    int32_t pad = attn_vocab_special(t->source, ATTN_SPECIAL_PAD);
+    for (int64_t i = 0; i < n; i++) {
+        for (int64_t j = 0; j < longest; j++)
+            ids[i * longest + j] = j < batch[i].n ? batch[i].ids[j] : pad;
+        lengths[i] = (int32_t)batch[i].n;
+    }
+    return ATTN_OK;
+}
+
+/* State of a call: the sources, and the tape of the model, which keeps its weights packed meanwhile. */
+typedef struct tapes {
+    attn_tape *sources, *model;
+} tapes;
+
+/* A batch and what its sentences begin with. */
+typedef struct batch_of {
+    const attn_translator *owner; /* the results are its: a thread's translator is another */
+    const attn__sentence *sentences;
+    int64_t n;
+    const int32_t **prefix, **allowed;
+    int64_t *nprefix, *nallowed, *most, *numbers; /* numbers: as errors count, from 1 */
+} batch_of;
+
+/* Fills `hypotheses`. */
+static attn_status search(const attn_translator *t, const tapes *on, const batch_of *batch,
+                          const attn_translator_options *options, attn_hypothesis *hypotheses)
+{
+    attn_tensor *source, *lens;
+    attn_beam_search_options decoding = decoding_options(t, options);
+    for (int64_t i = 0; i < batch->n; i++) {
+        batch->prefix[i] = batch->sentences[i].prefix;
+        batch->nprefix[i] = batch->sentences[i].nprefix;
+        batch->numbers[i] = batch->sentences[i].line + 1;
+        batch->most[i] = batch->sentences[i].most;
+        decoding.max_len = batch->most[i] > decoding.max_len ? batch->most[i] : decoding.max_len;
+        batch->allowed[i] = batch->sentences[i].allowed;
+        batch->nallowed[i] = batch->sentences[i].nallowed;
+    }
+    if (options->shortlist) {
+        decoding.allowed = batch->allowed;
+        decoding.nallowed = batch->nallowed;
+    }
+    decoding.prefix = batch->prefix;
+    decoding.nprefix = batch->nprefix;
+    decoding.max_lens = batch->most;
+    attn_tape_reset(on->sources, NULL);
+    attn_status status = stack(t, on->sources, batch->sentences, batch->n, &source, &lens);
+    return status == ATTN_OK
+               ? attn__seq2seq_translate(t->model, on->model, source, lens, &decoding, batch->numbers, hypotheses)
+               : status;
+}
+
+static attn_status align(const attn_translator *t, const tapes *on, const batch_of *batch, int64_t each,
+                         const attn_hypothesis *hypotheses, attn_translation *results)
+{
+    int64_t count = 0;
+    attn__aligned *aligned = attn__alloc(t->context, attn__size_mul((size_t)(batch->n * each), sizeof *aligned));
+    attn_status status = aligned ? ATTN_OK : ATTN_ERROR_MEMORY;
+    for (int64_t i = 0; i < batch->n * each && status == ATTN_OK; i++) {
+        const attn__sentence *s = &batch->sentences[i / each];
+        char **alignment = &results[s->line * each + i % each].alignment;
+        if (hypotheses[i].ids && hypotheses[i].n > 0)
+            aligned[count++] = (attn__aligned){.source = s->ids,
+                                               .nsource = s->n,
+                                               .ntokens = s->ntokens,
+                                               .words = s->words,
+                                               .said = hypotheses[i].ids,
+                                               .nsaid = hypotheses[i].n,
+                                               .owner = batch->owner->context,
+                                               .alignment = alignment};
+        else if (hypotheses[i].ids && !(*alignment = attn__strdup(batch->owner->context, "")))
+            status = ATTN_ERROR_MEMORY;
+    }
+    if (status == ATTN_OK)
+        status = attn__translator_align(t, on->model, aligned, count);
+    attn__free(t->context, aligned);
+    return status;
+}
+
+/* Ranks the hypotheses of each of n sentences, keeps the first ones and moves them together: those of sentence i begin at
+ * i * options->nbest. */
+static attn_status choose(const attn_translator *t, int64_t n, const attn_translator_options *options,
+                          attn_hypothesis *hypotheses)
+{
+    int64_t each = searched(options), keep = options->nbest;
+    attn_status status = ATTN_OK;
+    for (int64_t i = 0; i < n && status == ATTN_OK; i++)
+        status = attn__translator_rank(t, hypotheses + i * each, each, keep);
+    for (int64_t i = 1; i < n && status == ATTN_OK; i++)
+        memmove(hypotheses + i * keep, hypotheses + i * each, (size_t)keep * sizeof *hypotheses);
+    if (status != ATTN_OK)
+        attn_hypotheses_free(t->context, hypotheses, n * each);
+    return status;
+}
+
+static attn_status translate_batch(const attn_translator *t, const tapes *on, const batch_of *batch,
+                                   const attn_translator_options *options, attn_hypothesis *hypotheses,
+                                   attn_translation *results)
+{
+    attn_status status = search(t, on, batch, options, hypotheses);
+    if (status == ATTN_OK && options->mbr)
+        status = choose(t, batch->n, options, hypotheses);
+    if (status != ATTN_OK)
+        return status;
+    int64_t each = options->nbest, n = batch->n * each;
+    for (int64_t i = 0; i < n && status == ATTN_OK; i++) {
+        if (hypotheses[i].ids)
+            status = attn__translation_make(batch->owner, &hypotheses[i],
+                                            &results[batch->sentences[i / each].line * each + i % each]);
+    }
+    if (status == ATTN_OK && options->alignments)
+        status = align(t, on, batch, each, hypotheses, results);
+    attn_hypotheses_free(t->context, hypotheses, n);
+    return status;
+}
+
+/* ----------------------------------------------------------------------------------------------- lines */
+
+static int longer_first(const void *a, const void *b)
+{
+    const attn__sentence *x = a, *y = b;
+    if (x->n != y->n)
+        return x->n < y->n ? 1 : -1;
+    return (x->line > y->line) - (x->line < y->line);
+}
+
+/* Sentences in batches, longest first, and the destinations of their results. */
+typedef struct batches {
+    const attn_translator *t;
+    const attn__sentence *sentences;
+    int64_t n, size; /* without the empty ones; of a batch */
+    const attn_translator_options *options;
+    attn_translation *results;
+    attn_tape *weights; /* keeps them packed for all threads */
+    struct worker *workers;
+    atomic_int_least64_t done; /* sentences */
+    atomic_bool failed;        /* a batch has: the others are not begun */
+} batches;
+
+/* A translator for another thread, as attn__model_view: `translator` shares what it points to with the one that it was made of,
+ * and is not destroyed.  Not to be moved: it points to its own model. */
+typedef struct view {
+    attn_translator translator;
+    attn_model model;
+} view;
+
+static void make_view(view *made, const attn_translator *of, attn_context *context)
+{
+    *made = (view){.translator = *of, .model = attn__model_view(of->model, context)};
+    made->translator.context = context;
+    made->translator.model = &made->model;
+}
+
+/* A thread that translates whole batches: a translator in a context of its own with the same parameters. */
+typedef struct worker {
+    attn_context *context;    /* NULL: the caller's */
+    const attn_translator *t; /* the caller's, or that of `own` */
+    view own;
+    tapes on;
+    batch_of batch;
+    attn_hypothesis *hypotheses;
+    attn_status status;
+} worker;
+
+/* Plans must be those that the caller's context would make. */
+static attn_status share_wisdom(const attn_context *from, attn_context *to)
+{
+    size_t size = attn_wisdom_export(from, NULL, 0) + 1;
+    char *text = attn__alloc(to, size);
+    attn_status status = text ? ATTN_OK : ATTN_ERROR_MEMORY;
+    if (text && attn_wisdom_export(from, text, size) > 0)
+        status = attn_wisdom_import(to, text);
+    attn__free(to, text);
+    return status;
+}
+
+static attn_status begin_context(worker *w, const attn_context *like)
+{
+    attn_context_options options = {.allocator = like->allocator,
+                                    .threads = 1,
+                                    .isa = attn_context_isa(like),
+                                    .precision = like->precision,
+                                    .batch_invariant = like->batch_invariant};
+    attn_status status = attn_context_create(&w->context, &options);
+    if (status == ATTN_OK)
+        status = share_wisdom(like, w->context);
+    if (status != ATTN_OK)
+        return status;
+    make_view(&w->own, w->t, w->context);
+    w->t = &w->own.translator;
+    return ATTN_OK;
+}
+
+static attn_status begin_worker(worker *w, const batches *all, bool alone)
+{
+    size_t size = (size_t)all->size;
+    w->t = all->t;
+    w->status = alone ? ATTN_OK : begin_context(w, all->t->context);
+    if (w->status != ATTN_OK)
+        return w->status;
+    attn_context *context = w->t->context;
+    w->hypotheses =
+        attn__alloc_zero(context, attn__size_mul(size * (size_t)searched(all->options), sizeof *w->hypotheses));
+    size_t pointers = attn__size_mul(2 * size, sizeof *w->batch.prefix);
+    size_t counts = attn__size_mul(4 * size, sizeof *w->batch.nprefix);
+    w->batch =
+        (batch_of){.owner = all->t, .prefix = attn__alloc(context, pointers), .nprefix = attn__alloc(context, counts)};
+    w->status = w->hypotheses && w->batch.prefix && w->batch.nprefix ? ATTN_OK : ATTN_ERROR_MEMORY;
+    if (w->status == ATTN_OK) {
+        w->batch.allowed = w->batch.prefix + size;
+        w->batch.nallowed = w->batch.nprefix + size;
+        w->batch.most = w->batch.nallowed + size;
+        w->batch.numbers = w->batch.most + size;
+    }
+    if (w->status == ATTN_OK)
+        w->status = attn_tape_create(&w->on.sources, context);
+    if (w->status == ATTN_OK)
+        w->status = attn_tape_create(&w->on.model, context);
+    if (w->status == ATTN_OK)
+        attn__packed_weights_share(w->on.model, all->weights);
+    return w->status;
+}
+
+static void end_worker(worker *w)
+{
+    if (w->on.model)
+        attn__packed_weights_end(w->on.model);
+    attn_tape_destroy(w->on.model);
+    attn_tape_destroy(w->on.sources);
+    if (w->t) {
+        attn__free(w->t->context, w->batch.prefix);
+        attn__free(w->t->context, w->batch.nprefix);
+        attn__free(w->t->context, w->hypotheses);
+    }
+    if (w->context)
+        attn_context_destroy(w->context);
+}
+
+static void translate_item(void *user, int64_t item, int thread)
+{
+    batches *all = user;
+    worker *w = &all->workers[thread];
+    int64_t at = item * all->size, left = all->n - at;
+    if (atomic_load(&all->failed))
+        return;
+    w->batch.sentences = all->sentences + at;
+    w->batch.n = left < all->size ? left : all->size;
+    w->status = translate_batch(w->t, &w->on, &w->batch, all->options, w->hypotheses, all->results);
+    int64_t done = atomic_fetch_add(&all->done, w->batch.n) + w->batch.n;
+    if (thread == 0 && w->status == ATTN_OK)
+        w->status = attn__work(all->t->context, "sentences", done, all->n);
+    if (w->status != ATTN_OK)
+        atomic_store(&all->failed, true);
+}
+
+/* The first thread's error, in the words of its context; alone, they are the caller's context's already. */
+static attn_status first_error(const batches *all, int threads, bool alone)
+{
+    for (int i = 0; i < threads; i++) {
+        const worker *w = &all->workers[i];
+        if (w->status != ATTN_OK && alone)
+            return w->status;
+        if (w->status != ATTN_OK)
+            return attn__fail(all->t->context, w->status, "%s",
+                              w->context ? attn_context_error(w->context) : attn_status_text(w->status));
+    }
+    return ATTN_OK;
+}
+
+/* A batch alone has all threads for itself. */
+static void run_batches(batches *all, int64_t count, int threads, bool alone)
+{
+    attn_status status = ATTN_OK;
+    for (int i = 0; i < threads && status == ATTN_OK; i++)
+        status = begin_worker(&all->workers[i], all, alone);
+    for (int64_t i = 0; i < count && status == ATTN_OK && alone; i++) {
+        translate_item(all, i, 0);
+        status = all->workers[0].status;
+    }
+    if (status == ATTN_OK && !alone)
+        attn__parallel_items(threads, count, translate_item, all);
+}
+
+/* A tape that keeps weights packed. */
+static attn_status pack_begin(attn_tape **weights, attn_context *context)
+{
+    attn_status status = attn_tape_create(weights, context);
+    return status == ATTN_OK ? attn__packed_weights_begin(*weights) : status;
+}
+
+static void pack_end(attn_tape *weights)
+{
+    if (weights)
+        attn__packed_weights_end(weights);
+    attn_tape_destroy(weights);
+}
+
+attn_status attn_translator_pack_weights(attn_translator *translator)
+{
+    attn_status status = attn_model_pack_weights(translator->model);
+    attn__system_trim(); /* what the weights left, before translations take memory */
+    return status;
+}
+
+/* Batches on several threads where there are several.  They are the same for any number of threads, and so are the
+ * bits. */
+static attn_status translate_batches(batches *all)
+{
+    attn_context *context = all->t->context;
+    int64_t count = (all->n + all->size - 1) / all->size;
+    int threads = attn_context_threads(context);
+    threads = threads < count ? threads : (int)count;
+    bool alone = threads < 2;
+    threads = alone ? 1 : threads;
+    all->workers = attn__alloc_zero(context, (size_t)threads * sizeof *all->workers);
+    attn_status status = all->workers ? ATTN_OK : ATTN_ERROR_MEMORY;
+    if (status == ATTN_OK)
+        status = pack_begin(&all->weights, context);
+    if (status == ATTN_OK) {
+        run_batches(all, count, threads, alone);
+        status = first_error(all, threads, alone);
+        for (int i = 0; i < threads; i++)
+            end_worker(&all->workers[i]);
+    }
+    pack_end(all->weights);
+    attn__free(context, all->workers);
+    return status;
+}
+
+static attn_status translate_sorted(attn_translator *t, const attn__sentence *sentences, int64_t n,
+                                    const attn_translator_options *options, attn_translation *results)
+{
+    batches all = {.t = t, .sentences = sentences, .options = options, .results = results};
+    attn_status status = ATTN_OK;
+    while (all.n < n && sentences[all.n].n > 0)
+        all.n++;
+    all.size = options->batch < all.n ? options->batch : all.n; /* the request may be far larger than memory */
+    if (all.n > 0)
+        status = translate_batches(&all);
+    for (int64_t i = all.n; status == ATTN_OK && i < n; i++)
+        status = finish_empty(t, options->alignments, &results[sentences[i].line * options->nbest]);
+    return status;
+}
+
+static attn_status check_options(const attn_translator *t, const attn_translator_options *o)
+{
+    if (o->nbest > o->beam)
+        return attn__fail(t->context, ATTN_ERROR_ARGUMENT,
+                          "%lld translations of a line are asked for with a beam of %lld", (long long)o->nbest,
+                          (long long)o->beam);
+    if (o->mbr && o->beam < 2)
+        return attn__fail(t->context, ATTN_ERROR_ARGUMENT,
+                          "mbr chooses among the hypotheses of a beam; the beam is %lld", (long long)o->beam);
+    return attn__shortlist_fits(t, o);
+}
+
+static attn_status translate_lines(attn_translator *t, const char *const *lines, int64_t n,
+                                   const attn_translator_options *o, attn_translation *results)
+{
+    memset(results, 0, (size_t)(n * o->nbest) * sizeof *results);
+    attn__sentence *sentences = attn__alloc_zero(t->context, attn__size_mul((size_t)n, sizeof *sentences));
+    attn_status status = sentences ? ATTN_OK : ATTN_ERROR_MEMORY;
+    for (int64_t i = 0; i < n && status == ATTN_OK; i++) {
+        sentences[i].line = i;
+        status = attn__sentence_prepare(t, lines[i], o, &sentences[i], &results[i * o->nbest]);
+    }
+    if (status == ATTN_OK) {
+        qsort(sentences, (size_t)n, sizeof *sentences, longer_first);
+        status = translate_sorted(t, sentences, n, o, results);
+    }
+    attn__sentences_free(t->context, sentences, n);
+    if (status != ATTN_OK)
+        attn_translations_free(t->context, results, n * o->nbest);
+    return status;
+}
+
+attn_status attn_translator_translate(attn_translator *t, const char *const *lines, int64_t n,
+                                      const attn_translator_options *options, attn_translation *results)
+{
+    attn__call_begin(t->context);
+    attn_translator_options resolved;
+    attn_status status = attn__search_resolve(t, options, &resolved);
+    if (status != ATTN_OK)
+        return status;
+    status = check_options(t, &resolved);
+    if (status == ATTN_OK)
+        status = translate_lines(t, lines, n, &resolved, results);
+    attn__free(t->context, (void *)(uintptr_t)resolved.suppressed);
+    return status;
+}
+
+void attn_translations_free(attn_context *context, attn_translation *results, int64_t n)
+{
+    for (int64_t i = 0; i < n; i++) {
+        attn__free(context, results[i].text);
+        attn__free(context, results[i].tokens);
+        attn__free(context, results[i].unknown_words);
+        attn__free(context, results[i].alignment);
+        results[i] = (attn_translation){0};
+    }
+}

@@ -1,0 +1,126 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * BMP, as Windows and most programs write it: 1, 4 and 8 bits with a palette, 24 and 32 bits, not compressed. */
+#include "io/images/image.h"
+
+#include <string.h>
+
+enum { FILE_HEADER = 14, LEAST_HEADER = 40, BIT_FIELDS = 3, ALPHA_FIELDS = 6 };
+
+typedef struct header {
+    size_t pixels, palette; /* where they begin */
+    uint32_t colours;       /* of the palette */
+    int64_t width, height;
+    bool down, alpha; /* the first row is the top one; the fourth byte is alpha */
+    int bits;
+} header;
+
+bool attn__bmp_matches(const attn__input *input)
+{
+    return input->size >= 2 && input->data[0] == 'B' && input->data[1] == 'M';
+}
+
+static attn_status refuse(const attn__input *input, size_t offset, const char *what, long long found)
+{
+    return attn__input_fail(input, ATTN_ERROR_UNSUPPORTED, offset, "bmp: %s %lld is not read", what, found);
+}
+
+/* Masks of the positions of red, green, blue and alpha are read if they are the usual ones. */
+static attn_status read_masks(const attn__input *input, size_t size, header *h)
+{
+    const uint8_t *p = input->data + FILE_HEADER + LEAST_HEADER;
+    if (input->size < FILE_HEADER + LEAST_HEADER + 12)
+        return attn__input_fail(input, ATTN_ERROR_FORMAT, input->size, "bmp: the header is cut off");
+    bool four = size >= LEAST_HEADER + 16 && input->size >= FILE_HEADER + LEAST_HEADER + 16;
+    if (h->bits != 32 || attn__read_u32(p) != 0xff0000 || attn__read_u32(p + 4) != 0xff00 ||
+        attn__read_u32(p + 8) != 0xff)
+        return refuse(input, FILE_HEADER + LEAST_HEADER, "an order of colours with red in the bits", attn__read_u32(p));
+    h->alpha = four && attn__read_u32(p + 12) == 0xff000000;
+    return ATTN_OK;
+}
+
+static attn_status read_header(const attn__input *input, header *h)
+{
+    const uint8_t *p = input->data;
+    if (input->size < FILE_HEADER + LEAST_HEADER)
+        return attn__input_fail(input, ATTN_ERROR_FORMAT, input->size, "bmp: the header is cut off");
+    uint32_t size = attn__read_u32(p + 14), method = attn__read_u32(p + 30);
+    int32_t height = (int32_t)attn__read_u32(p + 22);
+    h->pixels = attn__read_u32(p + 10);
+    h->palette = attn__size_add(FILE_HEADER, size);
+    h->width = (int32_t)attn__read_u32(p + 18);
+    h->height = height < 0 ? -(int64_t)height : height;
+    h->down = height < 0;
+    h->bits = attn__read_u16(p + 28);
+    h->colours = attn__read_u32(p + 46);
+    if (size < LEAST_HEADER)
+        return refuse(input, FILE_HEADER, "a header of size", size);
+    if (h->bits != 1 && h->bits != 4 && h->bits != 8 && h->bits != 24 && h->bits != 32)
+        return refuse(input, 28, "a number of bits a pixel of", h->bits);
+    if (method == BIT_FIELDS || method == ALPHA_FIELDS)
+        return read_masks(input, size, h);
+    return method == 0 ? ATTN_OK : refuse(input, 30, "compression", method);
+}
+
+/* Rows are filled up to 4 bytes. */
+static size_t row_bytes(const header *h)
+{
+    return ((size_t)h->width * (size_t)h->bits + 31) / 32 * 4;
+}
+
+static attn_status check(const attn__input *input, header *h, int64_t limit)
+{
+    if (h->width < 0)
+        return attn__input_fail(input, ATTN_ERROR_FORMAT, 18, "bmp: a negative width");
+    attn_status status = attn__raster_check(input, (uint64_t)h->width, (uint64_t)h->height, limit);
+    if (status != ATTN_OK)
+        return status;
+    if (h->pixels > input->size || input->size - h->pixels < row_bytes(h) * (size_t)h->height)
+        return attn__input_fail(input, ATTN_ERROR_FORMAT, input->size, "bmp: the file is cut off");
+    if (h->bits > 8)
+        return ATTN_OK;
+    uint32_t most = (uint32_t)1 << h->bits;
+    if (h->colours == 0)
+        h->colours = most;
+    if (h->colours > most || h->palette > input->size || (input->size - h->palette) / 4 < h->colours)
+        return attn__input_fail(input, ATTN_ERROR_FORMAT, 46, "bmp: a palette of %u colours, which is not there",
+                                h->colours);
+    return ATTN_OK;
+}
+
+static attn_status read_row(const attn__input *input, const header *h, const uint8_t *row, unsigned char *to)
+{
+    int step = h->alpha ? 4 : 3;
+    for (int64_t x = 0; x < h->width; x++, to += step) {
+        const uint8_t *pixel = row + x * h->bits / 8;
+        if (h->bits <= 8) {
+            unsigned shift = 8 - (unsigned)h->bits - (unsigned)(x * h->bits % 8);
+            unsigned index = (unsigned)*pixel >> shift & ((1u << h->bits) - 1);
+            if (index >= h->colours)
+                return attn__input_fail(input, ATTN_ERROR_FORMAT, (size_t)(pixel - input->data),
+                                        "bmp: colour %u of a palette of %u", index, h->colours);
+            pixel = input->data + h->palette + 4 * (size_t)index;
+        }
+        to[0] = pixel[2], to[1] = pixel[1], to[2] = pixel[0];
+        if (h->alpha)
+            to[3] = pixel[3];
+    }
+    return ATTN_OK;
+}
+
+attn_status attn__bmp_read(attn__raster *raster, const attn__input *input, int64_t limit)
+{
+    header h = {0};
+    attn_status status = read_header(input, &h);
+    if (status == ATTN_OK)
+        status = check(input, &h, limit);
+    if (status == ATTN_OK)
+        status = attn__raster_begin(raster, input, (uint64_t)h.width, (uint64_t)h.height, h.alpha ? 4 : 3, limit);
+    size_t line = (size_t)h.width * (h.alpha ? 4 : 3);
+    for (int64_t y = 0; y < h.height && status == ATTN_OK; y++) {
+        int64_t from = h.down ? y : h.height - 1 - y;
+        status = read_row(input, &h, input->data + h.pixels + (size_t)from * row_bytes(&h),
+                          raster->pixels + (size_t)y * line);
+    }
+    return status;
+}

@@ -1,0 +1,191 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * PNG through libpng.  Its errors come by longjmp: everything that must be released afterwards lives in one struct
+ * outside the function that calls setjmp, so that no local variable is read after a jump.
+ */
+#include "io/images/image.h"
+
+#include <png.h>
+#include <setjmp.h>
+#include <stdio.h>
+#include <string.h>
+
+typedef struct reader {
+    const attn__input *input;
+    attn__raster *raster;
+    int64_t limit;
+    size_t at; /* the next byte of the input */
+    png_structp png;
+    png_infop info;
+    png_bytepp rows;
+    attn_status status;
+    jmp_buf jump;
+} reader;
+
+bool attn__png_matches(const attn__input *input)
+{
+    return input->size >= 8 && png_sig_cmp(input->data, 0, 8) == 0;
+}
+
+/* ----------------------------------------------------------------------------------- what libpng calls */
+
+static void on_error(png_structp png, png_const_charp message)
+{
+    reader *r = png_get_error_ptr(png);
+    /* The allocator reports errors of memory itself. */
+    r->status =
+        attn_context_status(r->input->context) == ATTN_ERROR_MEMORY
+            ? ATTN_ERROR_MEMORY
+            : attn__fail(r->input->context, ATTN_ERROR_FORMAT, "%s: byte %zu: png: %s", r->input->name, r->at, message);
+    longjmp(r->jump, 1);
+}
+
+/* Ancillary chunks that are damaged are passed over: they change no pixel. */
+static void on_warning(png_structp png, png_const_charp message)
+{
+    (void)png;
+    (void)message;
+}
+
+static void on_read(png_structp png, png_bytep to, size_t size)
+{
+    reader *r = png_get_io_ptr(png);
+    if (size > r->input->size - r->at)
+        png_error(png, "the file is cut off");
+    memcpy(to, r->input->data + r->at, size);
+    r->at += size;
+}
+
+/* A chunk is given room for the length that it claims before a byte of it is read, regardless of
+ * png_set_chunk_malloc_max; rows of the widest image take 8 MiB.  Without memory libpng ends with an error of its
+ * own. */
+static png_voidp on_alloc(png_structp png, png_alloc_size_t size)
+{
+    enum { MOST = 32 << 20 };
+    return size <= MOST ? attn__alloc(png_get_mem_ptr(png), size) : NULL;
+}
+
+static void on_free(png_structp png, png_voidp memory)
+{
+    attn__free(png_get_mem_ptr(png), memory);
+}
+
+/* ---------------------------------------------------------------------------------------------- reading */
+
+static void fail(reader *r, attn_status status)
+{
+    r->status = status;
+    longjmp(r->jump, 1);
+}
+
+/* Deflate cannot do better than 1032 to 1: a header that promises more is false, and gets no memory. */
+static void check_promise(reader *r, uint64_t width, uint64_t height)
+{
+    uint64_t bits = (uint64_t)png_get_bit_depth(r->png, r->info) * png_get_channels(r->png, r->info);
+    if ((width * bits + 7) / 8 * height > 1032 * (uint64_t)r->input->size)
+        png_error(r->png, "the file is cut off");
+}
+
+static void read_header(reader *r)
+{
+    png_set_user_limits(r->png, ATTN__IMAGE_SIDE, ATTN__IMAGE_SIDE);
+    png_set_chunk_malloc_max(r->png, 8u << 20);
+    png_set_read_fn(r->png, r, on_read);
+    png_read_info(r->png, r->info);
+    uint64_t width = png_get_image_width(r->png, r->info), height = png_get_image_height(r->png, r->info);
+    attn_status status = attn__raster_check(r->input, width, height, r->limit);
+    if (status != ATTN_OK)
+        fail(r, status);
+    check_promise(r, width, height);
+    png_set_expand(r->png);   /* palettes, 1 to 4 bits, a transparent colour */
+    png_set_scale_16(r->png); /* rounded; png_set_strip_16 would cut */
+    png_set_interlace_handling(r->png);
+    png_read_update_info(r->png, r->info);
+    status = attn__raster_begin(r->raster, r->input, width, height, png_get_channels(r->png, r->info), r->limit);
+    if (status != ATTN_OK)
+        fail(r, status);
+}
+
+static void read_pixels(reader *r)
+{
+    size_t stride = (size_t)r->raster->width * (size_t)r->raster->channels;
+    r->rows = attn__alloc(r->input->context, attn__size_mul((size_t)r->raster->height, sizeof *r->rows));
+    if (!r->rows)
+        fail(r, ATTN_ERROR_MEMORY);
+    for (int64_t y = 0; y < r->raster->height; y++)
+        r->rows[y] = r->raster->pixels + (size_t)y * stride;
+    png_read_image(r->png, r->rows);
+    png_read_end(r->png, r->info); /* chunks behind the pixels too */
+}
+
+/* ------------------------------------------------------------------------------------------- orientation */
+
+static int hex(char c)
+{
+    return c >= '0' && c <= '9'   ? c - '0'
+           : c >= 'a' && c <= 'f' ? c - 'a' + 10
+           : c >= 'A' && c <= 'F' ? c - 'A' + 10
+                                  : -1;
+}
+
+/* ImageMagick's text "Raw profile type exif": a name and a number of bytes on lines of their own, then the bytes in
+ * hexadecimal digits.  The first ones hold the orientation. */
+static int orientation_of_text(const char *text)
+{
+    uint8_t bytes[1024];
+    size_t n = 0;
+    const char *at = strstr(text, "exif");
+    at = at ? at + 4 : "";
+    at += strspn(at, " \r\n");
+    at += strspn(at, "0123456789");
+    while (n < sizeof bytes) {
+        at += strspn(at, " \r\n");
+        int high = hex(at[0]), low = high < 0 ? -1 : hex(at[1]);
+        if (low < 0)
+            break;
+        bytes[n++] = (uint8_t)(high * 16 + low);
+        at += 2;
+    }
+    return attn__exif_orientation(bytes, n);
+}
+
+static int orientation(const reader *r)
+{
+    png_uint_32 size = 0;
+    png_bytep exif = NULL;
+    png_textp texts = NULL;
+    if (png_get_eXIf_1(r->png, r->info, &size, &exif) && exif)
+        return attn__exif_orientation(exif, size);
+    int n = png_get_text(r->png, r->info, &texts, NULL);
+    for (int i = 0; i < n; i++)
+        if (strcmp(texts[i].key, "Raw profile type exif") == 0 && texts[i].text)
+            return orientation_of_text(texts[i].text);
+    return 1;
+}
+
+/* The only function that a jump comes back to. */
+static attn_status guarded(reader *r)
+{
+    if (setjmp(r->jump))
+        return r->status;
+    attn_context *context = r->input->context;
+    r->png = png_create_read_struct_2(PNG_LIBPNG_VER_STRING, r, on_error, on_warning, context, on_alloc, on_free);
+    r->info = r->png ? png_create_info_struct(r->png) : NULL;
+    if (!r->info)
+        return attn_context_status(context) != ATTN_OK
+                   ? attn_context_status(context)
+                   : attn__fail(context, ATTN_ERROR_UNSUPPORTED, "%s: libpng does not start", r->input->name);
+    read_header(r);
+    read_pixels(r);
+    return ATTN_OK;
+}
+
+attn_status attn__png_read(attn__raster *raster, const attn__input *input, int64_t limit)
+{
+    reader r = {.input = input, .raster = raster, .limit = limit};
+    attn_status status = guarded(&r);
+    int turned = status == ATTN_OK ? orientation(&r) : 1;
+    png_destroy_read_struct(&r.png, &r.info, NULL);
+    attn__free(input->context, r.rows);
+    return status == ATTN_OK ? attn__raster_orient(raster, input->context, turned) : status;
+}

@@ -1,0 +1,199 @@
+/* SPDX-License-Identifier: MIT
+ * Names files: what is done to a tensor on its way.  Most operations only look at it in another way. */
+#include "io/names/names.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+/* The size of the arrays that rules make is bounded by the file's size, as is the growth of its tensors. */
+attn_status attn__findings_reals(attn__findings *findings, attn__array *array)
+{
+    size_t bound = attn__size_add(attn__size_mul(findings->arrays.backing, 16), (size_t)256 << 20);
+    attn_context *context = findings->arrays.context;
+    array->element = array->element == ATTN__F64 ? ATTN__F64 : ATTN__F32;
+    array->swapped = false;
+    array->scales = NULL;
+    array->stored = 0;
+    size_t size = attn__array_set_rows(array);
+    if (size > bound - findings->made)
+        return attn__fail(context, ATTN_ERROR_FORMAT, "%s: tensor \"%.200s\": the rules make more than %zu bytes",
+                          findings->arrays.file, array->origin, bound);
+    findings->made += size;
+    array->data = attn__findings_memory(findings, size ? size : 1);
+    return array->data ? ATTN_OK : ATTN_ERROR_MEMORY;
+}
+
+static attn_status fail(attn__findings *findings, const attn__rule *rule, const attn__array *array, const char *what)
+{
+    char shape[128];
+    attn__array_shape_text(shape, array->rank, array->shape);
+    return attn__fail(findings->arrays.context, ATTN_ERROR_FORMAT,
+                      "%s: tensor \"%.200s\" %s: line %d of the names file: %s", findings->arrays.file, array->origin,
+                      shape, rule->line, what);
+}
+
+/* The same numbers in memory of their own, row-major. */
+static attn_status make_own(attn__findings *findings, const attn__rule *rule, attn__array *array)
+{
+    attn__array from = *array;
+    if (!attn__array_is_real(array))
+        return fail(findings, rule, array, "only tensors of real numbers can be changed so");
+    attn_status status = attn__findings_reals(findings, array);
+    attn_dtype dtype = array->element == ATTN__F64 ? ATTN_F64 : ATTN_F32;
+    return status == ATTN_OK ? attn__array_copy(&findings->arrays, &from, dtype, (void *)(uintptr_t)array->data)
+                             : status;
+}
+
+static void skip(attn__array *array, int axis, int64_t from, int64_t length)
+{
+    if (array->data && length > 0)
+        array->data += (size_t)(from * array->stride[axis]) * attn__element_size(array->element);
+    array->shape[axis] = length;
+}
+
+static attn_status transpose(attn__findings *findings, const attn__rule *rule, attn__array *array)
+{
+    if (array->rank != 2)
+        return fail(findings, rule, array, "only a matrix can be transposed");
+    int64_t rows = array->shape[0], step = array->stride[0];
+    array->shape[0] = array->shape[1];
+    array->stride[0] = array->stride[1];
+    array->shape[1] = rows;
+    array->stride[1] = step;
+    return ATTN_OK;
+}
+
+static attn_status part(attn__findings *findings, const attn__rule *rule, const attn__operation *o, attn__array *array)
+{
+    if (o->axis >= array->rank)
+        return fail(findings, rule, array, "it has no such axis to take a part of");
+    if (array->shape[o->axis] % o->b != 0)
+        return fail(findings, rule, array, "its axis is not made of so many equal parts");
+    int64_t length = array->shape[o->axis] / o->b;
+    skip(array, o->axis, o->a * length, length);
+    return ATTN_OK;
+}
+
+static attn_status rows(attn__findings *findings, const attn__rule *rule, const attn__operation *o, attn__array *array)
+{
+    if (array->rank < 1)
+        return fail(findings, rule, array, "it has no rows");
+    int64_t end = o->b == INT64_MAX ? array->shape[0] : o->b;
+    if (end > array->shape[0] || o->a >= end)
+        return fail(findings, rule, array, "it has not so many rows");
+    skip(array, 0, o->a, end - o->a);
+    return ATTN_OK;
+}
+
+static void squeeze(attn__array *array)
+{
+    int rank = 0;
+    for (int i = 0; i < array->rank; i++) {
+        if (array->shape[i] == 1)
+            continue;
+        array->shape[rank] = array->shape[i];
+        array->stride[rank++] = array->stride[i];
+    }
+    array->rank = rank;
+}
+
+static bool is_dense(const attn__array *array)
+{
+    attn__array rows = *array;
+    (void)attn__array_set_rows(&rows);
+    return array->rank == 0 || memcmp(rows.stride, array->stride, (size_t)array->rank * sizeof *rows.stride) == 0;
+}
+
+static attn_status reshape(attn__findings *findings, const attn__rule *rule, const attn__operation *o,
+                           attn__array *array)
+{
+    size_t count = (size_t)attn__array_count(array), known = 1;
+    int open = -1;
+    for (int i = 0; i < o->rank; i++) {
+        if (o->shape[i] < 0)
+            open = i;
+        else
+            known = attn__size_mul(known, (size_t)o->shape[i]);
+    }
+    if (open < 0 ? known != count : known == 0 || count % known != 0)
+        return fail(findings, rule, array, "it has another number of elements than that shape");
+    attn_status status = is_dense(array) ? ATTN_OK : make_own(findings, rule, array);
+    if (status != ATTN_OK)
+        return status;
+    array->rank = o->rank;
+    memcpy(array->shape, o->shape, sizeof array->shape);
+    if (open >= 0)
+        array->shape[open] = (int64_t)(count / known);
+    (void)attn__array_set_rows(array);
+    return ATTN_OK;
+}
+
+static attn_status scale(attn__findings *findings, const attn__rule *rule, double factor, attn__array *array)
+{
+    attn_status status = make_own(findings, rule, array);
+    int64_t n = status == ATTN_OK ? attn__array_count(array) : 0;
+    float *small = (float *)(uintptr_t)array->data;
+    double *large = (double *)(uintptr_t)array->data;
+    for (int64_t i = 0; i < n; i++) {
+        if (array->element == ATTN__F64)
+            large[i] *= factor;
+        else
+            small[i] = (float)(small[i] * factor);
+    }
+    return status;
+}
+
+static attn_status append_zero_row(attn__findings *findings, const attn__rule *rule, attn__array *array)
+{
+    attn__array from = *array;
+    if (array->rank < 1 || !attn__array_is_real(array))
+        return fail(findings, rule, array, "a row can be added to rows of real numbers alone");
+    array->shape[0]++;
+    attn_status status = attn__findings_reals(findings, array);
+    if (status != ATTN_OK)
+        return status;
+    size_t size = attn__element_size(array->element);
+    uint8_t *out = (uint8_t *)(uintptr_t)array->data;
+    memset(out, 0, (size_t)attn__array_count(array) * size);
+    return attn__array_copy(&findings->arrays, &from, array->element == ATTN__F64 ? ATTN_F64 : ATTN_F32, out);
+}
+
+attn_status attn__rule_operate(const attn__rule *rule, attn__findings *findings, attn__array *array)
+{
+    attn_status status = ATTN_OK;
+    for (int i = 0; i < rule->n && status == ATTN_OK; i++) {
+        const attn__operation *o = &rule->operations[i];
+        switch (o->kind) {
+        case ATTN__TRANSPOSE:
+            status = transpose(findings, rule, array);
+            break;
+        case ATTN__PART:
+            status = part(findings, rule, o, array);
+            break;
+        case ATTN__ROWS:
+            status = rows(findings, rule, o, array);
+            break;
+        case ATTN__RESHAPE:
+            status = reshape(findings, rule, o, array);
+            break;
+        case ATTN__SQUEEZE:
+            squeeze(array);
+            break;
+        case ATTN__SCALE:
+            status = scale(findings, rule, o->factor, array);
+            break;
+        case ATTN__ZERO_ROW:
+            status = append_zero_row(findings, rule, array);
+            break;
+        case ATTN__JOIN: /* when all are there */
+        case ATTN__ADD:
+            status = attn__array_is_real(array) ? ATTN_OK
+                                                : fail(findings, rule, array, "only real numbers are joined or added");
+            break;
+        case ATTN__SAME: /* looked at when all are there */
+            break;
+        }
+    }
+    return status;
+}

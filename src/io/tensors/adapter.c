@@ -1,0 +1,354 @@
+/* SPDX-License-Identifier: MIT
+ * Low-rank adapters: merged with the weights that they are for as those are read. */
+#include "io/tensors/adapter.h"
+
+#include "io/file.h"
+#include "io/names/names.h"
+#include "io/directory.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const char prefix[] = "base_model.model.", factor_a[] = ".lora_A.weight", factor_b[] = ".lora_B.weight";
+
+/* ------------------------------------------------------------------------------------------------- files */
+
+static char *path_in(attn_context *context, const char *directory, const char *name)
+{
+    size_t size = strlen(directory) + strlen(name) + 2;
+    char *path = attn__alloc(context, size);
+    if (path)
+        snprintf(path, size, "%s/%s", directory, name);
+    return path;
+}
+
+attn_status attn__adapter_is_in(bool *is, attn_context *context, const char *directory)
+{
+    static const char *const names[] = {"adapter_config.json", "adapter_model.safetensors"};
+    attn_status status = ATTN_OK;
+    *is = false;
+    for (int i = 0; i < 2 && status == ATTN_OK; i++) {
+        char *path = path_in(context, directory, names[i]);
+        status = path ? ATTN_OK : ATTN_ERROR_MEMORY;
+        *is = *is || (path && attn_file_exists(path));
+        attn__free(context, path);
+    }
+    return status;
+}
+
+/* peft begins the pairs in ways that leave the base as it is, and in ways that change the base, which is not done
+ * here. */
+static bool keeps_base(const attn_config *config)
+{
+    static const char *const known[] = {"gaussian", "eva", "orthogonal", NULL};
+    const attn_config_value *value = attn_config_get(config, "init_lora_weights");
+    if (!value || value->type != ATTN_CONFIG_TYPE_TEXT)
+        return true;
+    for (int i = 0; known[i]; i++)
+        if (strcmp(value->text, known[i]) == 0)
+            return true;
+    return false;
+}
+
+/* Whether Python takes it for true: there a 1 or a text is as good as true. */
+static bool is_true(const attn_config_value *value)
+{
+    switch (value->type) {
+    case ATTN_CONFIG_TYPE_NULL:
+        return false;
+    case ATTN_CONFIG_TYPE_BOOL:
+        return value->boolean;
+    case ATTN_CONFIG_TYPE_INT:
+        return value->integer != 0;
+    case ATTN_CONFIG_TYPE_REAL:
+        return value->real != 0;
+    case ATTN_CONFIG_TYPE_TEXT:
+        return value->text[0] != '\0';
+    default:
+        return value->n > 0;
+    }
+}
+
+static bool is_set(const attn_config *config, const char *key)
+{
+    const attn_config_value *value = attn_config_get(config, key);
+    return value && is_true(value);
+}
+
+/* Keys that leave what is merged as it is, or are heeded elsewhere here: the settings of a beginning, what was
+ * trained, by whom. */
+static bool is_harmless(const char *key)
+{
+    static const char *const harmless[] = {"auto_mapping",
+                                           "base_model_name_or_path",
+                                           "bias",
+                                           "corda_config",
+                                           "eva_config",
+                                           "exclude_modules",
+                                           "inference_mode",
+                                           "init_lora_weights",
+                                           "layers_pattern",
+                                           "layers_to_transform",
+                                           "loftq_config",
+                                           "lora_alpha",
+                                           "lora_dropout",
+                                           "lora_ga_config",
+                                           "megatron_core",
+                                           "modules_to_save",
+                                           "peft_type",
+                                           "peft_version",
+                                           "qalora_group_size",
+                                           "r",
+                                           "revision",
+                                           "runtime_config",
+                                           "target_modules",
+                                           "task_type",
+                                           "use_rslora"};
+    size_t length = strcspn(key, ".");
+    for (size_t i = 0; i < sizeof harmless / sizeof *harmless; i++)
+        if (strlen(harmless[i]) == length && strncmp(harmless[i], key, length) == 0)
+            return true;
+    return false;
+}
+
+/* Every variant of peft's has a key of its own: one that is not known here must not be passed over. */
+static attn_status check_keys(const attn__adapter *adapter, const char *path)
+{
+    const attn_config *config = adapter->config;
+    for (int64_t i = 0; i < attn_config_size(config); i++) {
+        const char *key = attn_config_key(config, i);
+        bool nested = strchr(key, '.') != NULL; /* an object that is not empty */
+        if (strncmp(key, "rank_pattern.", 13) == 0 || strncmp(key, "alpha_pattern.", 14) == 0)
+            return attn__fail(adapter->context, ATTN_ERROR_UNSUPPORTED,
+                              "%s: ranks that differ (\"%.60s\") are not supported", path, key);
+        if (!is_harmless(key) && (nested || is_true(attn_config_get(config, key))))
+            return attn__fail(adapter->context, ATTN_ERROR_UNSUPPORTED,
+                              "%s: \"%.60s\" is not supported: it may change what the adapter does", path, key);
+    }
+    return ATTN_OK;
+}
+
+static attn_status check_config(const attn__adapter *adapter, const char *path)
+{
+    const attn_config *config = adapter->config;
+    const char *type = attn_config_text(config, "peft_type", "");
+    if (strcmp(type, "LORA") != 0)
+        return attn__fail(adapter->context, ATTN_ERROR_UNSUPPORTED, "%s: \"peft_type\" is \"%.40s\"; LORA is read",
+                          path, type);
+    if (!(attn_config_real(config, "r", 0) >= 1) || !isfinite(attn_config_real(config, "lora_alpha", NAN)))
+        return attn__fail(adapter->context, ATTN_ERROR_FORMAT, "%s: the numbers \"r\" and \"lora_alpha\" are needed",
+                          path);
+    if (!keeps_base(config))
+        return attn__fail(adapter->context, ATTN_ERROR_UNSUPPORTED,
+                          "%s: \"init_lora_weights\" is \"%.40s\", which changes the base weights: not supported", path,
+                          attn_config_text(config, "init_lora_weights", ""));
+    return check_keys(adapter, path);
+}
+
+attn_status attn__adapter_open(attn__adapter *adapter, attn_context *context, const char *directory)
+{
+    char *config = path_in(context, directory, "adapter_config.json");
+    *adapter = (attn__adapter){.context = context, .path = path_in(context, directory, "adapter_model.safetensors")};
+    attn_status status =
+        config && adapter->path ? attn_config_read(&adapter->config, context, config) : ATTN_ERROR_MEMORY;
+    if (status == ATTN_OK)
+        status = check_config(adapter, config);
+    if (status == ATTN_OK)
+        status = attn__file_map(&adapter->input, context, adapter->path);
+    attn__free(context, config);
+    return status;
+}
+
+void attn__adapter_close(attn__adapter *adapter)
+{
+    attn__file_unmap(&adapter->input);
+    attn_config_destroy(adapter->config);
+    attn__free(adapter->context, adapter->path);
+    *adapter = (attn__adapter){.context = adapter->context};
+}
+
+const char *attn__adapter_base(const attn__adapter *adapter)
+{
+    return attn_config_text(adapter->config, "base_model_name_or_path", "");
+}
+
+/* ----------------------------------------------------------------------------------------------- merging */
+
+typedef struct merging {
+    const attn__adapter *adapter;
+    attn__findings *base;
+    attn__arrays own;          /* the adapter's */
+    const attn__array **names; /* of the base, sorted */
+    const attn__array **pairs; /* the adapter's, sorted */
+    int64_t nbase;
+} merging;
+
+static attn_status fail(const merging *m, const char *name, const char *what)
+{
+    return attn__fail(m->adapter->context, ATTN_ERROR_FORMAT, "%s: \"%.200s\" %s", m->adapter->path, name, what);
+}
+
+static attn__array *find(const attn__array *const *sorted, int64_t n, const char *name)
+{
+    const attn__array wanted = {.name = (char *)(uintptr_t)name}, *key = &wanted;
+    const attn__array *const *found =
+        n > 0 ? bsearch(&key, sorted, (size_t)n, sizeof *sorted, attn__array_by_name) : NULL;
+    return found ? (attn__array *)(uintptr_t)*found : NULL;
+}
+
+static bool ends_with(const char *name, const char *ending)
+{
+    size_t n = strlen(name), m = strlen(ending);
+    return n > m && strcmp(name + n - m, ending) == 0;
+}
+
+/* Row-major f32, in the findings. */
+static attn_status as_f32(const merging *m, const attn__array *from, attn__array *to)
+{
+    *to = *from;
+    to->origin = from->name;
+    to->element = ATTN__F32;
+    if (!attn__array_is_real(from))
+        return fail(m, from->name, "is not of real numbers");
+    attn_status status = attn__findings_reals(m->base, to);
+    return status == ATTN_OK ? attn__array_copy(&m->own, from, ATTN_F32, (void *)(uintptr_t)to->data) : status;
+}
+
+void attn__low_rank_add(float *w, const float *a, const float *b, const int64_t sizes[3], float scale)
+{
+    const int64_t out = sizes[0], in = sizes[1], rank = sizes[2];
+    for (int64_t i = 0; i < out; i++)
+        for (int64_t r = 0; r < rank; r++) {
+            float factor = scale * b[i * rank + r];
+            for (int64_t j = 0; j < in; j++)
+                w[i * in + j] += factor * a[r * in + j];
+        }
+}
+
+static attn_status fail_shapes(const merging *m, const attn__array *w, const attn__array *a, const attn__array *b)
+{
+    char tw[128], ta[128], tb[128];
+    attn__array_shape_text(tw, w->rank, w->shape);
+    attn__array_shape_text(ta, a->rank, a->shape);
+    attn__array_shape_text(tb, b->rank, b->shape);
+    return attn__fail(m->adapter->context, ATTN_ERROR_SHAPE,
+                      "%s: \"%.200s\" %s and lora_B %s do not fit to \"%.200s\" %s; wanted [r,in] and [out,r] for "
+                      "[out,in]",
+                      m->adapter->path, a->name, ta, tb, w->name, tw);
+}
+
+static attn_status merge_pair(const merging *m, const attn__array *a, const char *weight)
+{
+    enum { MOST_RANK = 4096 };
+    char name[1100];
+    attn__array *w = find(m->names, m->nbase, weight), whole, left, right;
+    snprintf(name, sizeof name, "%.*s%s", (int)(strlen(a->name) - sizeof factor_a + 1), a->name, factor_b);
+    const attn__array *b = find(m->pairs, m->own.n, name);
+    if (!b)
+        return fail(m, a->name, "has no lora_B that belongs to it");
+    if (!w)
+        return fail(m, a->name, "is for a tensor that the weights lack");
+    int64_t rank = a->rank > 0 ? a->shape[0] : 0;
+    if (w->rank != 2 || a->rank != 2 || b->rank != 2 || a->shape[1] != w->shape[1] || b->shape[0] != w->shape[0] ||
+        b->shape[1] != rank || rank < 1 || rank > MOST_RANK)
+        return fail_shapes(m, w, a, b);
+    const attn_config *config = m->adapter->config;
+    double alpha = attn_config_real(config, "lora_alpha", 0);
+    double scale = alpha / (is_set(config, "use_rslora") ? sqrt((double)rank) : (double)rank);
+    attn_status status = as_f32(m, w, &whole);
+    if (status == ATTN_OK)
+        status = as_f32(m, a, &left);
+    if (status == ATTN_OK)
+        status = as_f32(m, b, &right);
+    if (status != ATTN_OK)
+        return status;
+    attn__low_rank_add((float *)(uintptr_t)whole.data, (const float *)(const void *)left.data,
+                       (const float *)(const void *)right.data, (int64_t[]){w->shape[0], w->shape[1], rank},
+                       (float)scale);
+    whole.origin = w->origin;
+    *w = whole;
+    return ATTN_OK;
+}
+
+/* Checks the name; *name is the part after peft's own prefix. */
+static attn_status check_name(const merging *m, const attn__array *own, const char **name)
+{
+    *name = own->name + sizeof prefix - 1;
+    if (strlen(own->name) > 1000 || strncmp(own->name, prefix, sizeof prefix - 1) != 0)
+        return fail(m, own->name, "is no name that peft gives");
+    if (strstr(*name, ".lora_") && !ends_with(*name, factor_a) && !ends_with(*name, factor_b))
+        return fail(m, own->name, "belongs to a kind of adapter that is not read");
+    return ATTN_OK;
+}
+
+/* Pairs, and tensors in place of the base's. */
+static attn_status use(const merging *m, const attn__array *own)
+{
+    char other[1100];
+    const char *name;
+    attn_status status = check_name(m, own, &name);
+    if (status != ATTN_OK)
+        return status;
+    if (ends_with(name, factor_a)) {
+        snprintf(other, sizeof other, "%.*s.weight", (int)(strlen(name) - sizeof factor_a + 1), name);
+        return merge_pair(m, own, other);
+    }
+    if (ends_with(name, factor_b)) {
+        snprintf(other, sizeof other, "%.*s%s", (int)(strlen(own->name) - sizeof factor_b + 1), own->name, factor_a);
+        return find(m->pairs, m->own.n, other) ? ATTN_OK : fail(m, own->name, "has no lora_A that belongs to it");
+    }
+    attn__array *old = find(m->names, m->nbase, name);
+    if (old) {
+        char *kept = old->name;
+        *old = *own;
+        old->name = kept;
+    }
+    return ATTN_OK;
+}
+
+/* Tensors that the base lacks come last: they move the arrays that the sorted names point to. */
+static attn_status add_new(const merging *m)
+{
+    attn_context *context = m->adapter->context;
+    bool *is_new = attn__alloc_zero(context, (size_t)m->own.n + 1);
+    attn_status status = is_new ? ATTN_OK : ATTN_ERROR_MEMORY;
+    for (int64_t i = 0; status == ATTN_OK && i < m->own.n; i++) {
+        const char *name = m->own.items[i].name + sizeof prefix - 1;
+        is_new[i] = !strstr(name, ".lora_") && !find(m->names, m->nbase, name);
+    }
+    for (int64_t i = 0; status == ATTN_OK && i < m->own.n; i++) {
+        attn__array made = m->own.items[i];
+        if (!is_new[i])
+            continue;
+        made.name = attn__strdup(context, made.name + sizeof prefix - 1);
+        status = made.name ? attn__arrays_add(&m->base->arrays, &made) : ATTN_ERROR_MEMORY;
+    }
+    attn__free(context, is_new);
+    return status;
+}
+
+attn_status attn__adapter_merge(const attn__adapter *adapter, attn__findings *findings)
+{
+    attn__findings found = {.arrays = {.context = adapter->context, .file = adapter->path}};
+    found.arrays.backing = adapter->input.size;
+    findings->arrays.backing = attn__size_add(findings->arrays.backing, adapter->input.size);
+    attn_status status = attn__safetensors_find(&found, &adapter->input);
+    merging m = {.adapter = adapter, .base = findings, .own = found.arrays, .nbase = findings->arrays.n};
+    if (status == ATTN_OK) {
+        m.names = attn__arrays_sorted(&findings->arrays);
+        m.pairs = attn__arrays_sorted(&found.arrays);
+        status = m.names && m.pairs ? ATTN_OK : ATTN_ERROR_MEMORY;
+    }
+    for (int64_t i = 0; status == ATTN_OK && i < m.own.n; i++)
+        status = use(&m, &m.own.items[i]);
+    if (status == ATTN_OK)
+        status = add_new(&m);
+    attn__free(adapter->context, m.names);
+    attn__free(adapter->context, m.pairs);
+    if (status == ATTN_OK)
+        status = attn__findings_note(findings, "with the low-rank adapter of %s", adapter->path);
+    attn__findings_clear(&found);
+    return status;
+}

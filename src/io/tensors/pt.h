@@ -1,0 +1,37 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * pt.h - PyTorch's files: the pickled tree, and where its storages are.
+ */
+#ifndef ATTN_IO_PT_H
+#define ATTN_IO_PT_H
+
+#include "io/tensors/pickle.h"
+#include "io/tensors/weights.h"
+
+/* The bytes of a storage. */
+typedef struct attn__storage_bytes {
+    const uint8_t *data;
+    size_t size;
+} attn__storage_bytes;
+
+/* Finds the storage of this key, `numel` elements of `element` bytes by the pickle. */
+typedef attn_status (*attn__storage_find)(void *user, const char *key, size_t key_size, uint64_t numel, size_t element,
+                                          attn__storage_bytes *bytes);
+
+typedef struct attn__pt {
+    attn__findings *findings;
+    const attn__input *input; /* the pickle, for messages */
+    const attn__pickle *pickle;
+    bool swapped; /* big endian */
+    attn__storage_find find;
+    void *user;
+} attn__pt;
+
+/* Walks the tree: tensors become arrays, plain values metadata, names joined by dots. */
+attn_status attn__pt_walk(const attn__pt *pt);
+
+/* Finds the arrays of a file in the older form. */
+bool attn__pt_legacy_matches(const attn__input *input);
+attn_status attn__pt_legacy_find(attn__findings *findings, const attn__input *input);
+
+#endif

@@ -1,0 +1,286 @@
+/* SPDX-License-Identifier: MIT
+ * The tree of a PyTorch file as named arrays and plain data. */
+#include "io/tensors/pt_tensor.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+/* Trees can share and contain themselves: the depth bounds cycles, the number of visits bounds sharing.  The number of
+ * plain values that are kept is bounded too: a config searches its keys linearly. */
+enum { MAX_DEPTH = 64, MAX_NAME = 1024, MAX_VISITS = 1 << 20, MAX_SCANNED = 1 << 24, MAX_KEPT = 1 << 12 };
+
+typedef struct frame {
+    const attn__pickle_node *container;
+    uint32_t cell;  /* the next one to visit */
+    uint32_t index; /* of it in a list */
+    size_t prefix;  /* where the members' names begin */
+    bool pairs;     /* a list of [key, value] */
+} frame;
+
+typedef struct walk {
+    const attn__pt *pt;
+    char name[MAX_NAME];
+    frame stack[MAX_DEPTH];
+    int depth;           /* frames in use */
+    int visits, scanned; /* nodes; members of lists that were looked through */
+    bool full;           /* no more plain data is kept, which has been reported */
+    char module[128];    /* the class of the first whole module that was passed over; "": none was */
+} walk;
+
+static attn_status fail(const walk *w, const char *what)
+{
+    return attn__fail(w->pt->input->context, ATTN_ERROR_FORMAT, "%s: \"%.100s\": %s", w->pt->input->name, w->name,
+                      what);
+}
+
+static bool is_dict(const attn__pickle_node *node)
+{
+    return node->type == ATTN__NODE_DICT || node->type == ATTN__NODE_CALL;
+}
+
+static attn_status enter(walk *w, const attn__pickle_node *container, bool pairs)
+{
+    size_t length = strlen(w->name);
+    if (w->depth == MAX_DEPTH)
+        return fail(w, "nested deeper than 64, or contains itself");
+    if (length + 2 > MAX_NAME)
+        return fail(w, "its name is too long");
+    w->stack[w->depth++] = (frame){container, container->first, 0, length, pairs};
+    return ATTN_OK;
+}
+
+/* A dict that a call made has items of its own, or, as Python 2 wrote it, a list of pairs as its argument. */
+static attn_status enter_dict(walk *w, const attn__pickle_node *dict)
+{
+    const attn__pickle *p = w->pt->pickle;
+    const attn__pickle_node *given = NULL;
+    if (dict->type == ATTN__NODE_CALL)
+        given = attn__pickle_item(p, &p->nodes[dict->arguments], 0);
+    bool pairs = given && (given->type == ATTN__NODE_LIST || given->type == ATTN__NODE_TUPLE);
+    attn_status status = enter(w, dict, false);
+    return status == ATTN_OK && (pairs || (given && given->type == ATTN__NODE_DICT)) ? enter(w, given, pairs) : status;
+}
+
+/* Writes the name of the member behind its container's; false if the key is neither text nor integer. */
+static bool name_member(walk *w, const frame *f, const attn__pickle_node *key)
+{
+    char *out = w->name + f->prefix;
+    size_t room = MAX_NAME - f->prefix;
+    const char *dot = f->prefix ? "." : "";
+    int n = -1;
+    if (!key)
+        n = snprintf(out, room, "%s%" PRIu32, dot, f->index);
+    else if (key->type == ATTN__NODE_INT || key->type == ATTN__NODE_BOOL)
+        n = snprintf(out, room, "%s%" PRId64, dot, key->integer);
+    else if (key->type == ATTN__NODE_TEXT && key->size < room && !memchr(key->text, 0, key->size))
+        n = snprintf(out, room, "%s%.*s", dot, (int)key->size, key->text);
+    return n >= 0 && (size_t)n < room;
+}
+
+/* --------------------------------------------------------------------------------------------- leaves */
+
+static attn_status add_tensor(walk *w, const attn__pickle_node *arguments)
+{
+    attn__array array = {0};
+    const char *name = *w->name ? w->name : "tensor";
+    attn_status status = attn__pt_tensor(w->pt, arguments, name, &array);
+    if (status != ATTN_OK)
+        return status;
+    array.name = attn__strdup(w->pt->input->context, name);
+    return array.name ? attn__arrays_add(&w->pt->findings->arrays, &array) : ATTN_ERROR_MEMORY;
+}
+
+/* Whether one more value of plain data is kept. */
+static bool is_kept(walk *w)
+{
+    const attn_config *metadata = w->pt->findings->metadata;
+    if (!metadata || w->full)
+        return false;
+    w->full = attn_config_size(metadata) >= MAX_KEPT;
+    return !w->full;
+}
+
+static attn_status set_plain(walk *w, const attn_config_value *value)
+{
+    attn_status status = attn_config_set(w->pt->findings->metadata, *w->name ? w->name : "value", value);
+    return status == ATTN_OK && attn_config_size(w->pt->findings->metadata) == MAX_KEPT
+               ? attn__findings_note(w->pt->findings, "%s: of the values that are no tensors the first %d are kept",
+                                     w->pt->input->name, MAX_KEPT)
+               : status;
+}
+
+static char *copy_text(const walk *w, const attn__pickle_node *node)
+{
+    char *copy = attn__alloc(w->pt->input->context, node->size + 1);
+    if (copy) {
+        memcpy(copy, node->text, node->size);
+        copy[node->size] = '\0';
+    }
+    return copy;
+}
+
+static attn_status add_plain(walk *w, const attn__pickle_node *node)
+{
+    attn_config_value value = {.type = ATTN_CONFIG_TYPE_NULL, .integer = node->integer, .real = node->real};
+    char *text = NULL;
+    if (!is_kept(w))
+        return ATTN_OK;
+    if (node->type == ATTN__NODE_BOOL)
+        value = (attn_config_value){.type = ATTN_CONFIG_TYPE_BOOL, .boolean = node->integer != 0};
+    if (node->type == ATTN__NODE_INT)
+        value.type = ATTN_CONFIG_TYPE_INT;
+    if (node->type == ATTN__NODE_REAL)
+        value.type = ATTN_CONFIG_TYPE_REAL;
+    if (node->type == ATTN__NODE_TEXT) {
+        text = copy_text(w, node);
+        if (!text)
+            return ATTN_ERROR_MEMORY;
+        value = (attn_config_value){.type = ATTN_CONFIG_TYPE_TEXT, .text = text};
+    }
+    attn_status status = set_plain(w, &value);
+    attn__free(w->pt->input->context, text);
+    return status;
+}
+
+static bool all_of(walk *w, const attn__pickle_node *list, attn__node_type type)
+{
+    const attn__pickle *p = w->pt->pickle;
+    uint32_t cell = list->first;
+    for (; cell && p->nodes[p->cells[cell].node].type == type && w->scanned < MAX_SCANNED; cell = p->cells[cell].next)
+        w->scanned++;
+    return !cell;
+}
+
+/* A list of integers alone is one value: a shape, not so many keys. */
+static attn_status add_integers(walk *w, const attn__pickle_node *list)
+{
+    const attn__pickle *p = w->pt->pickle;
+    if (!is_kept(w))
+        return ATTN_OK;
+    int64_t *integers = attn__alloc(p->context, attn__size_mul(list->count, sizeof *integers));
+    if (!integers)
+        return ATTN_ERROR_MEMORY;
+    int64_t n = 0;
+    for (uint32_t cell = list->first; cell; cell = p->cells[cell].next)
+        integers[n++] = p->nodes[p->cells[cell].node].integer;
+    attn_config_value value = {.type = ATTN_CONFIG_TYPE_INTS, .n = n, .integers = integers};
+    attn_status status = set_plain(w, &value);
+    attn__free(p->context, integers);
+    return status;
+}
+
+/* torch.nn.Module keeps its parts in a dict of this name, among its first attributes; TorchScript makes up a class for
+ * each program. */
+static bool is_module(const attn__pickle *p, const attn__pickle_node *object, const attn__pickle_node *class)
+{
+    static const char script[] = "__torch__";
+    const attn__pickle_node *state = &p->nodes[object->state];
+    if (class->size >= sizeof script - 1 && memcmp(class->text, script, sizeof script - 1) == 0)
+        return true;
+    for (uint32_t i = 0; state->type == ATTN__NODE_DICT && i < state->count && i < 64; i += 2)
+        if (attn__node_is_text(attn__pickle_item(p, state, i), "_modules"))
+            return true;
+    return false;
+}
+
+/* The class of an object; before PyTorch 1.6 that of a module has an id, with its source behind it. */
+static const attn__pickle_node *class_of(const attn__pickle *p, const attn__pickle_node *object)
+{
+    const attn__pickle_node *class = object->type == ATTN__NODE_CALL ? &p->nodes[object->function] : object;
+    const attn__pickle_node *inside =
+        class->type == ATTN__NODE_PERSISTENT ? attn__pickle_item(p, &p->nodes[class->arguments], 1) : NULL;
+    return inside ? inside : class;
+}
+
+/* An unknown class would need its code, which is never run. */
+static attn_status pass_over(walk *w, const attn__pickle_node *node)
+{
+    enum { MOST = 60 };
+    const attn__pickle *p = w->pt->pickle;
+    const attn__pickle_node *class = class_of(p, node);
+    char name[sizeof w->module] = "";
+    if (class->type == ATTN__NODE_GLOBAL)
+        snprintf(name, sizeof name, "%.*s.%.*s", class->size < MOST ? (int)class->size : MOST, class->text,
+                 class->name_size < MOST ? (int)class->name_size : MOST, class->name);
+    if (*name && !*w->module && is_module(p, node, class))
+        memcpy(w->module, name, sizeof name);
+    return attn__findings_note(w->pt->findings, "%s: \"%s\" is of a class that is not known%s%s and was passed over",
+                               w->pt->input->name, w->name, *name ? ", " : "", name);
+}
+
+/* A whole module was saved, and nothing else: there are tensors in it, but only its code can find them. */
+static attn_status check_modules(const walk *w)
+{
+    bool script = strncmp(w->module, "__torch__", 9) == 0;
+    if (!*w->module || w->pt->findings->arrays.n > 0)
+        return ATTN_OK;
+    return attn__fail(w->pt->input->context, ATTN_ERROR_UNSUPPORTED,
+                      "%s: holds %s (%s) and no tensors by name; save them with torch.save(%s.state_dict(), FILE)",
+                      w->pt->input->name, script ? "a TorchScript program" : "a whole module, whose code is not in it",
+                      w->module, script ? "torch.jit.load(THIS)" : "model");
+}
+
+static attn_status visit(walk *w, const attn__pickle_node *node)
+{
+    bool tensor;
+    if (++w->visits > MAX_VISITS || w->scanned >= MAX_SCANNED)
+        return fail(w, "more than a million values");
+    const attn__pickle_node *known = attn__pt_resolve(w->pt, node, &tensor);
+    if (!known)
+        return pass_over(w, node);
+    if (tensor)
+        return add_tensor(w, known);
+    if (is_dict(known))
+        return enter_dict(w, known);
+    if (known->type != ATTN__NODE_LIST && known->type != ATTN__NODE_TUPLE)
+        return known->type <= ATTN__NODE_TEXT && known->type != ATTN__NODE_LONG ? add_plain(w, known) : ATTN_OK;
+    return all_of(w, known, ATTN__NODE_INT) ? add_integers(w, known) : enter(w, known, false);
+}
+
+/* ------------------------------------------------------------------------------------------------ walk */
+
+static attn_status visit_next(walk *w, frame *f)
+{
+    const attn__pickle *p = w->pt->pickle;
+    const attn__cell *cell = &p->cells[f->cell];
+    const attn__pickle_node *key = NULL, *member = &p->nodes[cell->node];
+    if (is_dict(f->container)) {
+        key = member;
+        cell = &p->cells[cell->next]; /* dicts have an even number of cells */
+        member = &p->nodes[cell->node];
+    } else if (f->pairs) {
+        key = attn__pickle_item(p, member, 0);
+        member = attn__pickle_item(p, member, 1);
+        if (!member || p->nodes[cell->node].count != 2)
+            return fail(w, "a dict is made of something that is no pair");
+    }
+    f->cell = cell->next;
+    bool named = name_member(w, f, key);
+    f->index++;
+    if (!named)
+        return attn__findings_note(
+            w->pt->findings, "%s: a member of \"%.*s\" with a key that is no short text or integer was passed over",
+            w->pt->input->name, (int)f->prefix, w->name);
+    return visit(w, member);
+}
+
+attn_status attn__pt_walk(const attn__pt *pt)
+{
+    walk *w = attn__alloc_zero(pt->input->context, sizeof *w);
+    if (!w)
+        return ATTN_ERROR_MEMORY;
+    w->pt = pt;
+    attn_status status = visit(w, &pt->pickle->nodes[pt->pickle->root]);
+    while (status == ATTN_OK && w->depth > 0) {
+        frame *f = &w->stack[w->depth - 1];
+        if (f->cell)
+            status = visit_next(w, f);
+        else
+            w->depth--;
+    }
+    if (status == ATTN_OK)
+        status = check_modules(w);
+    attn__free(pt->input->context, w);
+    return status;
+}

@@ -1,0 +1,287 @@
+/* SPDX-License-Identifier: MIT
+ * Weights in several files: Hugging Face's NAME.index.json maps tensors to files. */
+#include "io/tensors/weights_files.h"
+
+#include "io/json.h"
+#include "io/directory.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* ------------------------------------------------------------------------------------------------ paths */
+
+/* The directory of `path` with its slash, then `name`. */
+static char *path_with(attn_context *context, const char *directory, size_t length, const char *name)
+{
+    char *path = attn__alloc(context, attn__size_add(length, strlen(name) + 1));
+    if (path) {
+        memcpy(path, directory, length);
+        memcpy(path + length, name, strlen(name) + 1);
+    }
+    return path;
+}
+
+static const char *const usual[] = {"/model.safetensors", "/model.safetensors.index.json", "/pytorch_model.bin",
+                                    "/pytorch_model.bin.index.json", "/model.npz"};
+
+/* The usual one of a directory; none: the path stays NULL. */
+static attn_status choose_in(attn__weights_files *files, const char *directory)
+{
+    for (size_t i = 0; i < sizeof usual / sizeof *usual; i++) {
+        files->path = path_with(files->context, directory, strlen(directory), usual[i]);
+        if (!files->path || attn_file_exists(files->path))
+            return files->path ? ATTN_OK : ATTN_ERROR_MEMORY;
+        attn__free(files->context, files->path);
+        files->path = NULL;
+    }
+    return ATTN_OK;
+}
+
+static attn_status choose(attn__weights_files *files, const char *path);
+
+/* The base that an adapter names: a path from its own directory, or from here. */
+static attn_status choose_base(attn__weights_files *files, const char *directory)
+{
+    const char *base = attn__adapter_base(&files->adapter);
+    char *inside = path_with(files->context, directory, strlen(directory), "/");
+    char *path = inside ? path_with(files->context, inside, strlen(inside), base) : NULL;
+    attn_status status = path ? ATTN_OK : ATTN_ERROR_MEMORY;
+    bool here = path && *base && (attn_file_exists(path) || attn__is_directory(path));
+    if (status == ATTN_OK && !here && !(*base && (attn_file_exists(base) || attn__is_directory(base))))
+        status =
+            attn__fail(files->context, ATTN_ERROR_NOT_FOUND,
+                       "%s: an adapter without the weights that it is for: \"base_model_name_or_path\" is \"%.200s\", "
+                       "and there is nothing there, nor a model.safetensors beside it",
+                       directory, base);
+    if (status == ATTN_OK)
+        status = choose(files, here ? path : base);
+    attn__free(files->context, path);
+    attn__free(files->context, inside);
+    return status;
+}
+
+static attn_status choose(attn__weights_files *files, const char *path)
+{
+    bool adapted = false;
+    if (!attn__is_directory(path)) {
+        files->path = attn__strdup(files->context, path);
+        return files->path ? ATTN_OK : ATTN_ERROR_MEMORY;
+    }
+    attn_status status = attn__adapter_is_in(&adapted, files->context, path);
+    if (status == ATTN_OK && adapted && files->adapter.config)
+        status =
+            attn__fail(files->context, ATTN_ERROR_UNSUPPORTED, "%s: an adapter whose base has an adapter itself", path);
+    if (status == ATTN_OK && adapted)
+        status = attn__adapter_open(&files->adapter, files->context, path);
+    if (status == ATTN_OK)
+        status = choose_in(files, path);
+    if (status != ATTN_OK || files->path)
+        return status;
+    if (adapted)
+        return choose_base(files, path);
+    return attn__fail(files->context, ATTN_ERROR_NOT_FOUND,
+                      "%s: no weights in this directory: neither model.safetensors nor pytorch_model.bin (or their "
+                      ".index.json) nor model.npz",
+                      path);
+}
+
+static bool is_index(const char *path)
+{
+    static const char ending[] = ".json";
+    size_t length = strlen(path), size = sizeof ending - 1;
+    return length > size && strcmp(path + length - size, ending) == 0;
+}
+
+attn_status attn__weights_files_open(attn__weights_files *files, attn_context *context, const char *path)
+{
+    *files = (attn__weights_files){.context = context, .find = files->find, .adapter = {.context = context}};
+    attn_status status = choose(files, path);
+    if (status != ATTN_OK || is_index(files->path))
+        return status;
+    files->parts = attn__alloc_zero(context, sizeof *files->parts);
+    if (!files->parts)
+        return ATTN_ERROR_MEMORY;
+    files->n = 1;
+    return attn__file_map(&files->parts->input, context, files->path);
+}
+
+void attn__weights_files_close(attn__weights_files *files)
+{
+    for (int64_t i = 0; i < files->n; i++) {
+        attn__file_unmap(&files->parts[i].input);
+        attn__free(files->context, files->parts[i].path);
+    }
+    attn__adapter_close(&files->adapter);
+    attn__free(files->context, files->parts);
+    attn__free(files->context, files->path);
+    *files = (attn__weights_files){.context = files->context};
+}
+
+/* ------------------------------------------------------------------------------------------------ index */
+
+typedef struct place {
+    const char *tensor, *file; /* in the tree of the index */
+} place;
+
+typedef struct index_reader {
+    attn__weights_files *files;
+    attn__findings *findings;
+    place *places; /* sorted by file, then tensor */
+    int64_t n;
+} index_reader;
+
+static int by_file(const void *a, const void *b)
+{
+    const place *x = a, *y = b;
+    int files = strcmp(x->file, y->file);
+    return files ? files : strcmp(x->tensor, y->tensor);
+}
+
+static attn_status fail(const index_reader *r, const char *format, const char *name)
+{
+    char what[300];
+    snprintf(what, sizeof what, format, name);
+    return attn__fail(r->files->context, ATTN_ERROR_FORMAT, "%s: %s", r->files->path, what);
+}
+
+/* Parts must be in the directory of their index. */
+static bool is_plain_name(const char *name)
+{
+    return *name && *name != '.' && !strchr(name, '/') && !strchr(name, '\\');
+}
+
+static attn_status read_places(index_reader *r, const json_t *map)
+{
+    const char *name;
+    json_t *file;
+    if (!json_is_object(map) || json_object_size(map) == 0)
+        return fail(r, "no \"%s\" in it that names tensors and their files", "weight_map");
+    r->places = attn__alloc(r->files->context, attn__size_mul(json_object_size(map), sizeof *r->places));
+    if (!r->places)
+        return ATTN_ERROR_MEMORY;
+    json_object_foreach((json_t *)(uintptr_t)map, name, file)
+    {
+        const char *text = json_string_value(file);
+        if (!text || !is_plain_name(text))
+            return fail(r, "the file of \"%.200s\" is not named by a plain file name", name);
+        r->places[r->n++] = (place){name, text};
+    }
+    qsort(r->places, (size_t)r->n, sizeof *r->places, by_file);
+    return ATTN_OK;
+}
+
+/* ------------------------------------------------------------------------------------------------ parts */
+
+/* The names in the part and those that the index places in it, both sorted, must be equal. */
+static attn_status compare_names(const index_reader *r, const attn__arrays *arrays, const place *places, int64_t n)
+{
+    const attn__array **sorted = attn__arrays_sorted(arrays);
+    attn_status status = sorted ? ATTN_OK : ATTN_ERROR_MEMORY;
+    int64_t i = 0, k = 0;
+    while (status == ATTN_OK && (i < arrays->n || k < n)) {
+        int order = i == arrays->n ? 1 : k == n ? -1 : strcmp(sorted[i]->name, places[k].tensor);
+        if (order < 0)
+            status =
+                attn__fail(arrays->context, ATTN_ERROR_FORMAT, "%s: holds \"%.200s\", which %s does not place there",
+                           arrays->file, sorted[i]->name, r->files->path);
+        else if (order > 0)
+            status =
+                attn__fail(arrays->context, ATTN_ERROR_FORMAT, "%s: does not hold \"%.200s\", which %s places there",
+                           arrays->file, places[k].tensor, r->files->path);
+        i++;
+        k++;
+    }
+    attn__free(arrays->context, sorted);
+    return status;
+}
+
+/* Moves everything that a part gave into what was found before; names that could not be moved stay with the part. */
+static attn_status take(attn__findings *to, attn__findings *from)
+{
+    attn_status status = ATTN_OK;
+    for (int64_t i = 0; i < from->arrays.n && status == ATTN_OK; i++) {
+        status = attn__arrays_add(&to->arrays, &from->arrays.items[i]);
+        from->arrays.items[i].name = NULL;
+    }
+    if (status == ATTN_OK && from->notes.size > 0)
+        status = attn__bytes_append(to->arrays.context, &to->notes, from->notes.data, from->notes.size);
+    to->arrays.backing = attn__size_add(to->arrays.backing, from->arrays.backing);
+    attn__findings_join_memory(to, from);
+    return status;
+}
+
+static attn_status find_part(index_reader *r, attn__weights_part *part, const place *places, int64_t n)
+{
+    attn_context *context = r->files->context;
+    const char *slash = strrchr(r->files->path, '/');
+    part->path = path_with(context, r->files->path, slash ? (size_t)(slash + 1 - r->files->path) : 0, places->file);
+    if (!part->path)
+        return ATTN_ERROR_MEMORY;
+    attn_status status = attn__file_map(&part->input, context, part->path);
+    if (status != ATTN_OK)
+        return status;
+    attn__findings found = {.arrays = {.context = context, .file = part->path, .backing = part->input.size},
+                            .metadata = r->findings->metadata};
+    status = r->files->find(&found, &part->input);
+    if (status == ATTN_OK)
+        status = compare_names(r, &found.arrays, places, n);
+    if (status == ATTN_OK)
+        status = take(r->findings, &found);
+    attn__findings_clear(&found);
+    return status;
+}
+
+static attn_status find_parts(index_reader *r)
+{
+    attn__weights_files *files = r->files;
+    files->parts = attn__alloc_zero(files->context, attn__size_mul((size_t)r->n, sizeof *files->parts));
+    if (!files->parts)
+        return ATTN_ERROR_MEMORY;
+    attn_status status = ATTN_OK;
+    for (int64_t i = 0, end; i < r->n && status == ATTN_OK; i = end) {
+        for (end = i + 1; end < r->n && strcmp(r->places[end].file, r->places[i].file) == 0; end++) {
+        }
+        status = find_part(r, &files->parts[files->n++], &r->places[i], end - i);
+    }
+    return status == ATTN_OK ? attn__arrays_check_names(&r->findings->arrays) : status;
+}
+
+static attn_status find_base(attn__weights_files *files, attn__findings *findings)
+{
+    enum { MAX_VALUES = 1 << 21 };
+    index_reader r = {.files = files, .findings = findings};
+    attn__input text;
+    json_t *root = NULL;
+    if (!is_index(files->path)) {
+        findings->arrays.backing = files->parts->input.size;
+        return files->find(findings, &files->parts->input);
+    }
+    attn_status status = attn__file_map(&text, files->context, files->path);
+    if (status == ATTN_OK)
+        status = attn__json_parse(&root, &text, 4, MAX_VALUES, 0);
+    if (status == ATTN_OK)
+        status = read_places(&r, json_object_get(root, "weight_map"));
+    if (status == ATTN_OK)
+        status = find_parts(&r);
+    json_decref(root);
+    attn__free(files->context, r.places);
+    attn__file_unmap(&text);
+    return status;
+}
+
+attn_status attn__weights_files_find(attn__weights_files *files, attn__findings *findings)
+{
+    attn_status status = find_base(files, findings);
+    return status == ATTN_OK && files->adapter.config ? attn__adapter_merge(&files->adapter, findings) : status;
+}
+
+void attn__weights_files_drop(const void *user, const uint8_t *data, size_t size)
+{
+    const attn__weights_files *files = user;
+    for (int64_t i = 0; i < files->n; i++) {
+        const attn__input *input = &files->parts[i].input;
+        if (input->data && data >= input->data && data < input->data + input->size)
+            attn__system_drop_pages(data, size);
+    }
+}
