@@ -12,6 +12,7 @@
 #include "apps/translator/translator.h"
 #include "io/directory.h"
 #include "models/kind.h"
+#include "tensor/parts.h"
 
 #include <stdio.h>
 #include <string.h>

@@ -9,6 +9,7 @@
 #include "base/cpu.h"
 #include "base/rng.h"
 #include "support/attend_ref.h"
+#include "tensor/parts.h"
 
 #include <math.h>
 #include <stdlib.h>

@@ -10,6 +10,7 @@
 #include "attn/models.h"
 #include "models/kind.h"
 #include "tensor/tape_state.h"
+#include "tensor/parts.h"
 
 static attn_status translate(attn_model *model)
 {

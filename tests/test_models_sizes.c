@@ -12,6 +12,7 @@
 
 #include "apps/checkpoint/convert.h"
 #include "models/kind.h"
+#include "tensor/parts.h"
 
 #include <math.h>
 #include <stdio.h>

@@ -7,6 +7,7 @@
 #include "base/rng.h"
 #include "tensor/number.h"
 #include "tensor/packed_weights.h"
+#include "tensor/parts.h"
 
 #include <inttypes.h>
 #include <stdlib.h>

@@ -10,6 +10,7 @@
 #include "tensor/packed_weights.h"
 #include "tensor/tensor.h"
 #include "models/kind.h"
+#include "tensor/parts.h"
 
 #include <math.h>
 #include <stdlib.h>

@@ -5,6 +5,7 @@
 #include "support/tensors.h"
 #include "support/two_ranks.h"
 #include "tensor/tape.h"
+#include "tensor/parts.h"
 
 #include <math.h>
 #include <stdio.h>

@@ -111,9 +111,11 @@ ATTN_API void attn_tape_reset(attn_tape *tape, const attn_tape_options *options)
  * Results stay readable until the reset, except as documented at attn_cross_entropy and scopes.  ATTN_ERROR_SHAPE: more
  * than one element; ATTN_ERROR_ARGUMENT: nothing with a gradient leads to it; ATTN_ERROR_MEMORY. */
 ATTN_API attn_status attn_backward(attn_tape *tape, attn_tensor *loss);
-/* The same with a given gradient of `result` (else ATTN_ERROR_SHAPE: another shape or type).  Errors as of
- * attn_backward. */
-ATTN_API attn_status attn_backward_from(attn_tape *tape, attn_tensor *result, const attn_tensor *grad);
+/* The same for `n` results at once with given gradients, grads[i] of results[i] (else ATTN_ERROR_SHAPE: another shape or
+ * type).  A result that nothing with a gradient leads to is an error (ATTN_ERROR_ARGUMENT), as is n < 1; on an error
+ * before the pass begins nothing was added anywhere.  ATTN_ERROR_MEMORY. */
+ATTN_API attn_status attn_backward_many(attn_tape *tape, attn_tensor *const *results, const attn_tensor *const *grads,
+                                        int n);
 
 /* ------------------------------------------------------------------------------------------ making, shape */
 

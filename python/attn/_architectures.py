@@ -2,8 +2,9 @@
 """The library's one table of architectures, as Python data."""
 from __future__ import annotations
 
+import itertools
 from dataclasses import dataclass
-from typing import Optional
+from typing import Any, Optional
 
 from . import _library as c
 from ._library import lib
@@ -70,7 +71,9 @@ def _port(port: c.Port) -> Port:
     return Port(_text(port.name), _text(port.shape), port.integer, port.optional, _text(port.doc))
 
 
-def _architecture(a: c.Architecture) -> Architecture:
+def of(pointer: Any) -> Architecture:
+    """What the library's struct says."""
+    a = pointer.contents
     return Architecture(_text(a.name), _text(a.summary), _text(a.source),
                         tuple(_key(a.keys[i]) for i in range(a.nkeys)),
                         tuple(_port(a.inputs[i]) for i in range(a.ninputs)),
@@ -79,11 +82,11 @@ def _architecture(a: c.Architecture) -> Architecture:
 
 def architectures() -> dict[str, Architecture]:
     """Every architecture of `attn.build`, by name, in the library's order."""
-    every = (_architecture(lib.architecture_at(i).contents) for i in range(lib.architecture_count()))
+    every = map(of, itertools.takewhile(bool, map(lib.architecture_at, itertools.count())))
     return {a.name: a for a in every}
 
 
 def find(name: str) -> Optional[Architecture]:
     """The architecture called `name`, or None."""
     pointer = lib.architecture_find(name.encode())
-    return _architecture(pointer.contents) if pointer else None
+    return of(pointer) if pointer else None

@@ -157,6 +157,11 @@ class ModelOptions(c.Structure):
                 ("precision", c.c_int), ("reserved", c.c_int64 * 4)]
 
 
+class ModelLoadOptions(c.Structure):
+    _fields_ = [("config", c.c_void_p), ("architecture", c.c_char_p), ("names", c.c_char_p), ("dtype", c.c_int),
+                ("precision", c.c_int), ("reserved", c.c_int64 * 4)]
+
+
 # The C name of each struct above.
 STRUCTS = {
     "attn_dim": Dim, "attn_band": Band, "attn_window": Window, "attn_relative": Relative, "attn_pick": Pick,
@@ -184,8 +189,8 @@ _FUNCTIONS = {
     "context_set_inference": (None, [_P, c.c_bool]),
     "context_isa": (_S, [_P]),
     "precision_find": (c.c_bool, [c.POINTER(c.c_int), _S]),
+    "context_precision": (_I, [_P]),
     "precision_name": (_S, [_I]),
-    "model_precision": (_I, [_P]),
     "model_pack_weights": (_I, [_P]),
     "context_memory": (None, [_P, c.POINTER(c.c_size_t), c.POINTER(c.c_size_t), c.POINTER(c.c_uint64)]),
     "plan_create": (_I, [_PP, _P, c.POINTER(Problem), c.POINTER(PlanOptions)]),
@@ -198,7 +203,6 @@ _FUNCTIONS = {
     "config_destroy": (None, [_P]),
     "config_parse": (_I, [_PP, _P, _S, c.c_size_t, _S]),
     "config_read": (_I, [_PP, _P, _S]),
-    "config_write": (_I, [_P, _P, _S]),
     "config_set_text": (_I, [_P, _S, _S]),
     "config_size": (_L, [_P]),
     "config_key": (_S, [_P, _L]),
@@ -222,24 +226,16 @@ _FUNCTIONS = {
     "tape_reset": (None, [_P, c.POINTER(TapeOptions)]),
     "backward_many": (_I, [_P, _PP, _PP, _I]),
     "bytes_free": (None, [_P, c.POINTER(Bytes)]),
-    "directory_create": (_I, [_P, _S]),
-    "name_map_read": (_I, [c.POINTER(_P), _P, _S]),
-    "name_map_destroy": (None, [_P]),
-    "name_map_architecture": (_S, [_P]),
-    "name_map_infer_config": (_I, [_P, _P, _P]),
-    "checkpoint_open": (_I, [c.POINTER(_P), _P, _S, _P, _P]),
-    "checkpoint_close": (None, [_P]),
-    "weights_bound": (_I, [_P, _S, c.POINTER(c.c_size_t)]),
     "weights_load": (_I, [_LIST, _S, c.POINTER(WeightsOptions), _P, c.POINTER(Bytes)]),
     "weights_assign": (_I, [_LIST, _LIST, c.POINTER(WeightsOptions), c.POINTER(Bytes)]),
-    "safetensors_write": (_I, [_LIST, _S, _P]),
-    "architecture_count": (_I, []),
     "architecture_at": (_ARCHITECTURE, [_I]),
     "architecture_find": (_ARCHITECTURE, [_S]),
-    "architecture_select": (_I, [_ARCHITECTURE, _P, _P]),
     "model_create": (_I, [_PP, _P, _S, _P, c.POINTER(ModelOptions)]),
     "model_destroy": (None, [_P]),
+    "model_architecture": (_ARCHITECTURE, [_P]),
     "model_config": (_P, [_P]),
+    "model_load": (_I, [_PP, _P, _S, c.POINTER(ModelLoadOptions)]),
+    "model_save": (_I, [_P, _S]),
     "model_parameters": (_LIST, [_P]),
     "model_forward": (_I, [_P, _P, _LIST, _LIST]),
 }

@@ -8,7 +8,7 @@ import json
 import operator
 import os
 import threading
-from typing import Any, Iterator, Mapping, NoReturn, Optional, Sequence, Union
+from typing import Any, Callable, Iterator, Mapping, NoReturn, Optional, Sequence, Union
 
 import numpy as np
 
@@ -105,9 +105,8 @@ class Model:
     `backward` belongs to the latest call of any thread).  Different models run side by side.
     """
 
-    def __init__(self, architecture: str, config: ctypes.c_void_p, context: Context, seed: int, dtype: Any,
-                 limit: int = 0, precision: int = 0, blank: bool = False) -> None:
-        seed = operator.index(seed)  # a number of NumPy's would overflow below
+    def __init__(self, context: Context, dtype: Any, make: Callable[[Any, int], int], seed: int = 0) -> None:
+        """`make(address, dtype)` fills in the library's model and returns its status."""
         self._context, self._model, self._tape = context, ctypes.c_void_p(), ctypes.c_void_p()
         self._training, self._recording, self._calls, self._seed = False, True, 0, seed
         self._paused = threading.local()  # whether a thread is in no_grad
@@ -118,14 +117,12 @@ class Model:
         kind = {"float32": c.F32, "float64": c.F64}.get(np.dtype(dtype).name)
         if kind is None:
             raise ArgumentError(f"dtype is float32 or float64, not {np.dtype(dtype).name}")
-        options = c.ModelOptions(seed=seed % 2**64, dtype=kind, limit=limit, precision=precision, blank=blank)
-        context.check(lib.model_create(ctypes.byref(self._model), context.pointer, c.text(architecture, "architecture"), config,
-                                       ctypes.byref(options)))
+        context.check(make(ctypes.byref(self._model), kind))
         context.check(lib.tape_create(ctypes.byref(self._tape), context.pointer))
-        self._recording = self.precision != "int8"  # which has no gradients
         self._packed = False
         self._dtype: np.dtype[Any] = np.dtype(dtype).newbyteorder("=")
-        self._architecture = _architectures.find(architecture)
+        self._recording = self.precision != "int8"  # which has no gradients
+        self._architecture = _architectures.of(lib.model_architecture(self._model))
 
     def __del__(self) -> None:
         if lib is None or not hasattr(self, "_context"):
@@ -139,7 +136,9 @@ class Model:
     @property
     def precision(self) -> str:
         """In which numbers products are computed: "f32", "fma", "bf16", "int8"; "default" for float64."""
-        name: bytes = lib.precision_name(lib.model_precision(self._model))
+        if self._dtype == np.float64:
+            return "default"
+        name: bytes = lib.precision_name(lib.context_precision(self._context.pointer))
         return name.decode()
 
     # A copy would be a second owner of the library's memory.
@@ -225,9 +224,8 @@ class Model:
             with self._context.lock:
                 self._context.check(lib.model_pack_weights(self._model))
 
-    def _load_file(self, path: Path, names: Optional[ctypes.c_void_p] = None) -> None:
-        report = c.Bytes()
-        options = c.WeightsOptions(names=names)
+    def _load_file(self, path: Path) -> None:
+        report, options = c.Bytes(), c.WeightsOptions()
         with self._context.lock:
             status = lib.weights_load(lib.model_parameters(self._model), _path(path), ctypes.byref(options), None,
                                       ctypes.byref(report))
@@ -253,13 +251,8 @@ class Model:
 
     def save(self, directory: Path) -> None:
         """Writes config.json and model.safetensors, which `attn.load` reads."""
-        folder = os.fspath(directory)
-        with self._context.lock, _Config(self._context, {"architecture": self.architecture.name, **self.config}) as own:
-            self._context.check(lib.directory_create(self._context.pointer, _path(folder)))
-            self._context.check(lib.safetensors_write(lib.model_parameters(self._model),
-                                                      _path(os.path.join(folder, "model.safetensors")), None))
-            self._context.check(lib.config_write(own, self._context.pointer, _path(os.path.join(folder,
-                                                                                               "config.json"))))
+        with self._context.lock:
+            self._context.check(lib.model_save(self._model, _path(os.fspath(directory))))
 
     # -------------------------------------------------------------------------------------------- the mode
 
@@ -445,10 +438,15 @@ def build(architecture: str, config: Config = None, weights: Optional[Union[Path
              without gradients.  None: ATTN_PRECISION, else f32.  Parameters, sums and norms are f32 in all of them.
     Raises NotFoundError (no such architecture), ArgumentError (config), ShapeError (weights that do not fit).
     """
-    chosen = _precision(precision)
+    chosen, first = _precision(precision), operator.index(seed)  # a number of NumPy's would overflow below
     context = Context(threads, chosen)
     with _Config(context, config) as own:
-        model = Model(architecture, own, context, seed, dtype, precision=chosen)
+        name = c.text(architecture, "architecture")
+        def make(made: Any, kind: int) -> int:
+            options = c.ModelOptions(seed=first % 2**64, dtype=kind, precision=chosen)
+            status: int = lib.model_create(made, context.pointer, name, own, ctypes.byref(options))
+            return status
+        model = Model(context, dtype, make, first)
     if isinstance(weights, Mapping):
         model.load_state_dict(weights)
     elif weights is not None:
@@ -456,48 +454,14 @@ def build(architecture: str, config: Config = None, weights: Optional[Union[Path
     return model
 
 
-class _Names:
-    """The library's names file for the time of a `with`; nothing where there is none."""
-
-    def __init__(self, context: Context, path: Optional[Path]) -> None:
-        self._context, self.pointer = context, ctypes.c_void_p()
-        context.hold(id(self))
-        try:
-            if path is not None:
-                context.check(lib.name_map_read(ctypes.byref(self.pointer), context.pointer, _path(path)))
-        except BaseException:
-            context.drop(id(self))
-            raise
-
-    def __enter__(self) -> "_Names":
-        return self
-
-    def __exit__(self, *_: Any) -> None:
-        lib.name_map_destroy(self.pointer)
-        self._context.drop(id(self))
-
-    def architecture(self) -> str:
-        return (lib.name_map_architecture(self.pointer) or b"").decode() if self.pointer else ""
-
-    def measure(self, path: Path, config: ctypes.c_void_p) -> None:
-        """Adds to a config what the file says of the model, by lines `set` and the shapes of the weights."""
-        if not self.pointer:
-            return
-        weights, options = ctypes.c_void_p(), c.WeightsOptions(names=self.pointer, allow_extra=True)
-        context = self._context
-        context.check(lib.checkpoint_open(ctypes.byref(weights), context.pointer, _path(path), ctypes.byref(options), None))
-        try:
-            context.check(lib.name_map_infer_config(self.pointer, weights, config))
-        finally:
-            lib.checkpoint_close(weights)
-
-
-def _file(config: Optional[Union[Path, Mapping[str, Any]]]) -> Optional[Path]:
-    return None if config is None or isinstance(config, Mapping) else config
-
-
-def _settings(config: Optional[Union[Path, Mapping[str, Any]]]) -> Mapping[str, Any]:
-    return config if isinstance(config, Mapping) else {}
+def _known(config: Mapping[str, Any], architecture: Optional[str]) -> None:
+    """Refuses keys of a dict that the architecture does not have."""
+    name = architecture or config.get("architecture")
+    found = _architectures.find(name) if isinstance(name, str) else None
+    keys = [key.name for key in found.keys] + ["architecture"] if found else []
+    for key in config if found else ():
+        if key not in keys:
+            raise ArgumentError(f"config: {name} has no key \"{key}\"")
 
 
 def load(path: Path, config: Optional[Union[Path, Mapping[str, Any]]] = None, architecture: Optional[str] = None,
@@ -520,26 +484,27 @@ def load(path: Path, config: Optional[Union[Path, Mapping[str, Any]]] = None, ar
     _path(folder)
     if not os.path.exists(folder):
         raise NotFoundError(f"{folder}: there is no such file or directory")
-    if os.path.isdir(folder) and names is None:
-        config = os.path.join(folder, "config.json") if config is None else config
+    if isinstance(config, Mapping):
+        _known(config, architecture)
     chosen = _precision(precision)
     context = Context(threads, chosen)
-    with _Names(context, names) as rules:
-        from_file = _file(config) is not None
-        with _Config(context, None if from_file else _settings(config), _file(config)) as given:
-            rules.measure(folder, given)
-            name = architecture or lib.config_text(given, b"architecture", b"").decode() or rules.architecture()
-            if not name:
-                raise ArgumentError(f"{folder}: which architecture?  The config has no key \"architecture\"")
-            with _Config(context) as own:
-                pointer = lib.architecture_find(c.text(name, "architecture"))
-                if pointer and from_file:
-                    context.check(lib.architecture_select(pointer, given, own))
-                limit = ctypes.c_size_t()
-                context.check(lib.weights_bound(context.pointer, _path(folder), ctypes.byref(limit)))
-                lib.context_set_inference(context.pointer, not gradients)
-                model = Model(name, own if from_file else given, context, 0, dtype, limit.value, chosen, blank=True)
-        model._load_file(path, rules.pointer)
-        if not gradients:
-            model._pack()
+    with contextlib.ExitStack() as stack:
+        options = c.ModelLoadOptions(precision=chosen)
+        if isinstance(config, Mapping):
+            options.config = stack.enter_context(_Config(context, config))
+        elif config is not None:
+            options.config = stack.enter_context(_Config(context, path=config))
+        if architecture is not None:
+            options.architecture = c.text(architecture, "architecture")
+        if names is not None:
+            options.names = _path(names)
+        lib.context_set_inference(context.pointer, not gradients)
+
+        def make(made: Any, kind: int) -> int:
+            options.dtype = kind
+            status: int = lib.model_load(made, context.pointer, _path(folder), ctypes.byref(options))
+            return status
+        model = Model(context, dtype, make)
+    if not gradients:
+        model._pack()
     return model

@@ -104,7 +104,7 @@ class Files(unittest.TestCase):
                 (attn.NotFoundError, "nothere", lambda: attn.load(self.path("nothere.pt"), {"dim": 6},
                                                                   architecture="self-attention")),
                 (attn.ArgumentError, "which architecture", lambda: attn.load(weights, {"dim": 6})),
-                (attn.ArgumentError, "which architecture", lambda: attn.load(weights)),
+                (attn.ArgumentError, "does not say what model", lambda: attn.load(weights)),
                 (attn.FormatError, "bad.safetensors", lambda: damaged(good[:-10])),
                 (attn.FormatError, "bad.safetensors", lambda: damaged(good[:20])),
                 (attn.FormatError, "bad.safetensors", lambda: damaged(b"")),

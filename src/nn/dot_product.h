@@ -4,7 +4,7 @@
 #ifndef ATTN_NN_DOT_PRODUCT_H
 #define ATTN_NN_DOT_PRODUCT_H
 
-#include "attn/nn.h"
+#include "nn/layers.h"
 
 /* attn_nn_dot_product with softmax(scale q k^T); 0: 1/sqrt(D). */
 attn_tensor *attn__nn_dot_product_scaled(attn_tape *tape, attn_tensor *queries, attn_tensor *keys, attn_tensor *values,

@@ -13,7 +13,7 @@ typedef struct attn__head_range {
 
 /* On tapes that record x is taken as it is: source->norm is NULL, and so it is for all that are normalized already.
  *
- * The heads' contexts [R,C,B,n*D/H], before the output's projection; *weights as in attn/nn_msa.h, for these heads.
+ * The heads' contexts [R,C,B,n*D/H], before the output's projection; *weights as in nn/msa.h, for these heads.
  * Fewer than all heads only on a tape that does not record.  In bf16 if source->bf16 and no maps are requested, which
  * need more than 8 bits.  NULL (noted) on failure. */
 attn_tensor *attn__msa_heads(const attn_nn_msa_attention *layer, attn_tape *tape, const attn__token_source *source,

@@ -3,6 +3,7 @@
 #include "tensor/all_reduce_inner.h"
 
 #include "base/clock.h"
+#include "tensor/parts.h"
 
 #include <string.h>
 

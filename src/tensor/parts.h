@@ -13,17 +13,16 @@ attn_tensor *attn_linear_axis(attn_tape *tape, attn_tensor *x, int axis, attn_te
 
 /* attn_linear with the channels moved from axis `from` of x to axis `to` of y, one of which is the last, or both the same
  * (else ATTN_ERROR_SHAPE); the other axes keep their order.  x [...,in,...] -> [...,out,...], w [out,in]. */
-attn_tensor *attn_linear_between(attn_tape *tape, attn_tensor *x, int from, int to, attn_tensor *w,
-                                          attn_tensor *b);
+attn_tensor *attn_linear_between(attn_tape *tape, attn_tensor *x, int from, int to, attn_tensor *w, attn_tensor *b);
 
 /* layer_norm(x + dropout(y, p)): the transformer's "add & norm" in one pass.  x, y [...,D] -> the same; g, b [D]. */
 attn_tensor *attn_add_layer_norm(attn_tape *tape, attn_tensor *x, attn_tensor *y, double p, attn_tensor *g,
-                                          attn_tensor *b, double eps);
+                                 attn_tensor *b, double eps);
 
 /* Cross-entropy of attention weights [B,H,T,S], averaged over the heads, with the target weights [B,T,S] (which get no
  * gradient): the sum over b, t and s of -target * log(mean + 1e-6), divided by `divisor` (above 0).  One element. */
 attn_tensor *attn_weights_cross_entropy(attn_tape *tape, attn_tensor *weights, const attn_tensor *wanted,
-                                                 double divisor);
+                                        double divisor);
 
 /* ------------------------------------------------------------------------------------------ reversible */
 
@@ -45,9 +44,7 @@ typedef struct attn_reversible_block {
  * ATTN_ERROR_SHAPE.  x and the result have the same shape. */
 attn_tensor *attn_reversible(attn_tape *tape, attn_tensor *x, const attn_reversible_block *blocks, int n);
 
-/* attn_backward_from for `n` results at once, results[i] with grads[i].  A result that nothing with a gradient leads to is an
- * error (ATTN_ERROR_ARGUMENT), as is n < 1; on an error before the pass begins nothing was added anywhere. */
-attn_status attn_backward_many(attn_tape *tape, attn_tensor *const *results, const attn_tensor *const *grads,
-                                        int n);
+/* attn_backward_many of one result. */
+attn_status attn_backward_from(attn_tape *tape, attn_tensor *result, const attn_tensor *grad);
 
 #endif

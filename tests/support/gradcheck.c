@@ -5,6 +5,7 @@
 #include "support/cmocka.h"
 #include "attn/tensor.h"
 #include "tensor/tensor.h"
+#include "tensor/parts.h"
 
 #include <math.h>
 

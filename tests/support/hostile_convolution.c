@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 #include "support/hostile.h"
 #include "attn/tensor.h"
+#include "tensor/parts.h"
 
 #include <math.h>
 #include <stdlib.h>

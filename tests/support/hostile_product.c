@@ -2,6 +2,7 @@
 #include "support/hostile.h"
 
 #include "tensor/packed_weights.h"
+#include "tensor/parts.h"
 
 #include <math.h>
 #include <stdlib.h>

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * classifier_attention.h - what a classifier attends to on one picture, in one form for all architectures. */
+ * attention.h - what a classifier attends to on one picture, in one form for all architectures. */
 #ifndef ATTN_APPS_CLASSIFIER_ATTENTION_H
 #define ATTN_APPS_CLASSIFIER_ATTENTION_H
 

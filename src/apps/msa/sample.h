@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * msa_sample.h - parts of alignments with hidden residues, drawn at random. */
+ * sample.h - parts of alignments with hidden residues, drawn at random. */
 #ifndef ATTN_APPS_MSA_SAMPLE_H
 #define ATTN_APPS_MSA_SAMPLE_H
 

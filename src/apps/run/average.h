@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * run_average.h - averages of a run's weights, for run.c: an exponential moving one (Polyak and Juditsky 1992), or
+ * average.h - averages of a run's weights, for run.c: an exponential moving one (Polyak and Juditsky 1992), or
  * that of the last epochs' ends, as Marian averages checkpoints (Junczys-Dowmunt et al. 2018). */
 #ifndef ATTN_APPS_RUN_AVERAGE_H
 #define ATTN_APPS_RUN_AVERAGE_H

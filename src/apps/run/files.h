@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * run_files.h - the files of a training run, for run.c. */
+ * files.h - the files of a training run, for run.c. */
 #ifndef ATTN_APPS_RUN_FILES_H
 #define ATTN_APPS_RUN_FILES_H
 

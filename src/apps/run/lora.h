@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * run_lora.h - training low-rank adapters (LoRA: Hu et al. 2021, arXiv:2106.09685) in place of a model's weights.
+ * lora.h - training low-rank adapters (LoRA: Hu et al. 2021, arXiv:2106.09685) in place of a model's weights.
  *
  * The factors of an adapter are parameters of the model, NAME.lora_A.weight and NAME.lora_B.weight, behind its own.
  * The directory then has base.safetensors, what was begun with, written once, and, as peft keeps them,

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * run_parts.h - parts of a model that are trained in their own way: not at all, or at a rate of their own.
+ * parts.h - parts of a model that are trained in their own way: not at all, or at a rate of their own.
  */
 #ifndef ATTN_APPS_RUN_PARTS_H
 #define ATTN_APPS_RUN_PARTS_H

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * run_sum.h - sums of bits over what makes a run: whether several ranks begin alike, and whether a directory still holds
+ * sum.h - sums of bits over what makes a run: whether several ranks begin alike, and whether a directory still holds
  * what was written. */
 #ifndef ATTN_APPS_RUN_SUM_H
 #define ATTN_APPS_RUN_SUM_H

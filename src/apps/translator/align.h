@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * translator_align.h - word alignments from what the decoder attends to. */
+ * align.h - word alignments from what the decoder attends to. */
 #ifndef ATTN_APPS_TRANSLATOR_ALIGN_H
 #define ATTN_APPS_TRANSLATOR_ALIGN_H
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * translator_lines.h - lines prepared and encoded for a translator. */
+ * lines.h - lines prepared and encoded for a translator. */
 #ifndef ATTN_APPS_TRANSLATOR_LINES_H
 #define ATTN_APPS_TRANSLATOR_LINES_H
 

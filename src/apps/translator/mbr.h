@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * translator_mbr.h - the choice among hypotheses by minimum Bayes risk. */
+ * mbr.h - the choice among hypotheses by minimum Bayes risk. */
 #ifndef ATTN_APPS_TRANSLATOR_MBR_H
 #define ATTN_APPS_TRANSLATOR_MBR_H
 

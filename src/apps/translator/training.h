@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * translator_training.h - what training a translator is made of: data (translator_data.c), the checkpoint that it began
+ * training.h - what training a translator is made of: data (translator_data.c), the checkpoint that it began
  * with (translator_from.c), the run (translator_train.c). */
 #ifndef ATTN_APPS_TRANSLATOR_TRAINING_H
 #define ATTN_APPS_TRANSLATOR_TRAINING_H
