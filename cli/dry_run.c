@@ -3,7 +3,7 @@
 #include "foreign.h"
 #include "io/names/names.h"
 
-#include "io/array.h"
+#include "io/tensors/array.h"
 
 #include <stdlib.h>
 #include <string.h>
