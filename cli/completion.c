@@ -71,7 +71,7 @@ static bool word_choices(FILE *file, const cli_command *command)
     size_t length = strcspn(word, " ].");
     bool architecture = strncmp(word, "ARCHITECTURE", length) == 0 && length == 12;
     bool name = strncmp(word, "COMMAND", length) == 0 && length == 7;
-    bool listed = memchr(word, '|', length) != NULL;
+    bool listed = memchr(word, '|', length) != NULL && !memchr(word, '[', length); /* M,N,K[t|p] is no list */
     if (file && architecture)
         architectures(file);
     if (file && name)
