@@ -7,6 +7,7 @@
 
 #include "attn/io.h"
 #include "models/msa_model.h"
+#include "tensor/parts.h"
 
 #include <math.h>
 #include <stdio.h>
