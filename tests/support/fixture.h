@@ -7,7 +7,7 @@
 
 #include "support/cmocka.h"
 
-#include "attn/nn.h"
+#include "nn/layers.h"
 
 /* *state is an attn_context.  At the end of the test its memory must have been given back. */
 #define TEST_WITH_CONTEXT(name) cmocka_unit_test_setup_teardown(name, fixture_open_context, fixture_close_context)
