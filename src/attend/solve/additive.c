@@ -78,11 +78,6 @@ static bool is_softmax(const work *w)
 
 /* ------------------------------------------------------------------------------------------------ rows of channels */
 
-static int64_t length_of(const work *w, attn__operand op)
-{
-    return attn__channels_of(w->canonical, op)->size;
-}
-
 /* The row of an operand's channels at an offset: where it is, or `to`. */
 static const float *read_channels(const work *w, attn__operand op, int64_t offset, float *to)
 {
@@ -90,7 +85,7 @@ static const float *read_channels(const work *w, attn__operand op, int64_t offse
     const int64_t *channel = w->plan->channel[op];
     if (!channel)
         return from;
-    for (int64_t c = 0; c < length_of(w, op); c++)
+    for (int64_t c = 0; c < attn__channels_of(w->canonical, op)->size; c++)
         to[c] = from[channel[c]];
     return to;
 }
@@ -99,22 +94,17 @@ static const float *read_channels(const work *w, attn__operand op, int64_t offse
 static void add_channels(const work *w, attn__operand op, int64_t offset, float a, const float *row)
 {
     float *to = (float *)attn__operand_array(w->arrays, op) + offset;
-    const int64_t *channel = w->plan->channel[op];
+    const int64_t *channel = w->plan->channel[op], n = attn__channels_of(w->canonical, op)->size;
     if (!channel)
-        w->plan->kernel->axpy(a, row, to, length_of(w, op));
-    for (int64_t c = 0; channel && c < length_of(w, op); c++)
+        w->plan->kernel->axpy(a, row, to, n);
+    for (int64_t c = 0; channel && c < n; c++)
         to[channel[c]] += a * row[c];
-}
-
-static int64_t table_length(const work *w, int i)
-{
-    return w->canonical->problem.relatives[i].kind == ATTN_RELATIVE_VALUE ? w->values : w->channels;
 }
 
 static const float *read_table(const work *w, int i, int64_t offset)
 {
     const int64_t *channel = w->plan->table[i];
-    for (int64_t c = 0; c < table_length(w, i); c++)
+    for (int64_t c = 0; c < attn__table_channels(w->canonical, i)->size; c++)
         w->s.table[i][c] = channel[c] == INT64_MIN ? 0 : ((const float *)w->arrays->table[i])[offset + channel[c]];
     return w->s.table[i];
 }
@@ -123,7 +113,7 @@ static void add_to_table(const work *w, int i, int64_t offset, float a, const fl
 {
     double *to = w->sums.at[ATTN__SUM_TABLE + i];
     const int64_t *channel = w->plan->table[i];
-    for (int64_t c = 0; to && c < table_length(w, i); c++)
+    for (int64_t c = 0; to && c < attn__table_channels(w->canonical, i)->size; c++)
         if (channel[c] != INT64_MIN)
             to[offset + channel[c]] += (double)a * (double)row[c];
 }

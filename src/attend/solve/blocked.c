@@ -255,9 +255,7 @@ static double whole_of(const blocked *b, int64_t i)
 static void wide_add(blocked *b, wide_rows in, wide_rows out, const float *weights, bool across, const float *factor,
                      const float *was)
 {
-    const attn__canonical *canonical = b->canonical;
-    bool hides = canonical->has_bias || canonical->has_mask || canonical->has_lens || canonical->has_blocks ||
-                 canonical->has_dropout || canonical->problem.nbands;
+    bool hides = attn__visible_masks(&b->plan->visible) || b->canonical->has_bias || b->canonical->has_dropout;
     wide_multiply_all(&b->wide, &(wide_product){.in = in,
                                                 .out = out,
                                                 .channels = in.operand.channels->size,

@@ -9,12 +9,6 @@
 #include "base/integers.h"
 #include "kernels/bf16x3/bf16x3_split_rows.h"
 
-static attn__bf16x3_side moved(attn__bf16x3_side side, int64_t blocks)
-{
-    side.data += blocks * side.block;
-    return side;
-}
-
 static attn__bf16x3_rows rows_of(const attn__flash_item *t, const void *data, const int64_t *at, int64_t rows,
                                  int64_t columns)
 {
@@ -68,7 +62,7 @@ static attn__bf16x3_args scores_of(const attn__flash_item *t, const attn__flash_
                                .k = attn__ceil_div(f->channels, ATTN__BF16X3_DEPTH),
                                .parts = f->terms,
                                .a = t->s.tiles.k,
-                               .b = moved(t->s.tiles.q, sub.lane / ATTN__BF16X3_SIDE),
+                               .b = attn__flash_from_block(t->s.tiles.q, sub.lane / ATTN__BF16X3_SIDE),
                                .c = t->s.s,
                                .ldc = sub.width};
 }

@@ -440,13 +440,6 @@ static void locate_keys(attn__flash_backward_run *run)
         attn__dropout_columns(canonical, begin, n, m->drop_column);
 }
 
-/* The log-sum-exp of row r of the tile, and the weight of its masked keys. */
-static void set_lse(attn__flash_backward_run *run, int64_t r, float lse)
-{
-    run->m.lse[r] = attn__lse_in(lse);
-    run->m.fill[r] = attn__visible_fill_weight(&run->m.rows, r, lse);
-}
-
 /* A row of the caller's as floats: where it is, or `copy`. */
 static const float *row_of(const attn__flash_backward_plan *plan, const attn__rows *x, int64_t r, float *copy)
 {
@@ -476,15 +469,17 @@ static void find_deltas(attn__flash_backward_run *run)
     attn__delta_finish(run->canonical, run->arrays, run->batch, run->tile, run->tile_n, m->lse, m->delta);
 }
 
-/* Those, which the blocks of keys share, and the log-sum-exp. */
+/* Those, which the blocks of keys share, the log-sum-exp, and the weight of masked keys. */
 static void pack_row_numbers(attn__flash_backward_run *run)
 {
     attn__flash_backward_scratch *m = &run->m;
     const float *lse = run->arrays->lse;
     int64_t at = run->tile - run->q_begin;
     uint8_t *known = m->known + at / run->plan->tile_q;
-    for (int64_t r = 0; r < run->tile_n; r++)
-        set_lse(run, r, lse[m->at[ATTN__OP_LSE][r]]);
+    for (int64_t r = 0; r < run->tile_n; r++) {
+        m->lse[r] = attn__lse_in(lse[m->at[ATTN__OP_LSE][r]]);
+        m->fill[r] = attn__visible_fill_weight(&m->rows, r, lse[m->at[ATTN__OP_LSE][r]]);
+    }
     if (run->keeps && *known) {
         memcpy(m->delta, m->kept + at, (size_t)run->tile_n * sizeof(float));
         return;

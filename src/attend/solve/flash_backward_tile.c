@@ -508,13 +508,6 @@ static void add_guarded(const strip *x)
 
 enum { PAIR = 2 };
 
-static void choose_pairs(attn__flash_backward_plan *p, const attn__canonical *canonical)
-{
-    static const attn__operand ops[] = {ATTN__OP_Q, ATTN__OP_K, ATTN__OP_V, ATTN__OP_DOUT};
-    bool fits = p->bf16 && !p->amx && attn__channels_adjacent(canonical, ops, 4) && attn__cpu_has(ATTN__CPU_BF16_DOT);
-    p->pairs = fits ? attn__gemm_tile_bf16_for(canonical->isa) : NULL;
-}
-
 /* Pairs of a row's channels, in whole vectors. */
 static int64_t row_of_pairs(const attn__flash_backward_plan *p, int64_t channels)
 {
@@ -821,22 +814,11 @@ bool attn__flash_backward_tile_store(const attn__flash_backward_run *run, int64_
 
 /* ------------------------------------------------------------------------------------------------ products */
 
-/* Sides from this block or step of theirs on. */
-static attn__bf16x3_side from_block(attn__bf16x3_side side, int64_t block)
-{
-    side.data += block * side.block;
-    return side;
-}
-
+/* Tiles from this step on. */
 static attn__bf16x3_side from_step(attn__bf16x3_side side, int64_t step)
 {
     side.data += step * side.step;
     return side;
-}
-
-static void amx_multiply(const strip *x, const attn__bf16x3_args *args, attn__interleaved *interleaved)
-{
-    x->run->plan->amx->run_interleaved(args, interleaved);
 }
 
 /* S = Q K^T or dP = dO V^T. */
@@ -847,11 +829,11 @@ static void amx_scores(const strip *x, const attn__bf16x3_side *a, int64_t chann
                            .n = attn__ceil_div(x->t.keys, ATTN__BF16X3_SIDE),
                            .k = attn__ceil_div(channels, ATTN__BF16X3_DEPTH),
                            .parts = x->run->plan->terms,
-                           .a = from_block(*a, x->row / ATTN__BF16X3_SIDE),
-                           .b = from_block(*b, x->first / ATTN__BF16X3_SIDE),
+                           .a = attn__flash_from_block(*a, x->row / ATTN__BF16X3_SIDE),
+                           .b = attn__flash_from_block(*b, x->first / ATTN__BF16X3_SIDE),
                            .c = c,
                            .ldc = x->run->plan->strip};
-    amx_multiply(x, &s, interleaved);
+    x->run->plan->amx->run_interleaved(&s, interleaved);
 }
 
 /* dV^T += dO^T P or dK^T += Q^T dS. */
@@ -868,7 +850,7 @@ static void amx_across(const strip *x, const attn__bf16x3_side *a, int64_t chann
                            .c = c + x->first,
                            .ldc = plan->ld_keys,
                            .accumulate = true};
-    amx_multiply(x, &g, interleaved);
+    plan->amx->run_interleaved(&g, interleaved);
 }
 
 /* dQ += dS K. */
@@ -885,7 +867,7 @@ static void amx_along(const strip *x, attn__interleaved *interleaved)
                            .c = x->run->dq + x->row * plan->dp,
                            .ldc = plan->dp,
                            .accumulate = true};
-    amx_multiply(x, &g, interleaved);
+    plan->amx->run_interleaved(&g, interleaved);
 }
 
 /* Other weights are read and written once more. */
@@ -928,16 +910,6 @@ static bool amx_gradients_of_weights(const strip *x)
     return !wanted || attn__bf16x3_finish(&w);
 }
 
-static void amx_gradients_of_scores(const strip *x)
-{
-    const attn__flash_backward_run *run = x->run;
-    const attn__flash_backward_amx *m = &run->m.amx;
-    if (run->want & ATTN_WANT_DK)
-        amx_across(x, &m->q_across, run->plan->dp, &m->across, run->m.keys.dk, NULL);
-    if (run->want & ATTN_WANT_DQ)
-        amx_along(x, NULL);
-}
-
 /* Returns the gradients that it left out because a number is too large or not finite. */
 static unsigned run_amx(strip *x)
 {
@@ -959,7 +931,10 @@ static unsigned run_amx(strip *x)
         return run->want;
     if (!amx_gradients_of_weights(x))
         return run->want & ~(unsigned)ATTN_WANT_DV;
-    amx_gradients_of_scores(x);
+    if (run->want & ATTN_WANT_DK)
+        amx_across(x, &m->q_across, run->plan->dp, &m->across, run->m.keys.dk, NULL);
+    if (run->want & ATTN_WANT_DQ)
+        amx_along(x, NULL);
     return 0;
 }
 
@@ -1045,8 +1020,10 @@ void attn__flash_backward_tile_run(attn__flash_backward_run *run)
 
 void attn__flash_backward_tile_choose(attn__flash_backward_plan *plan, const attn__canonical *canonical)
 {
+    static const attn__operand ops[] = {ATTN__OP_Q, ATTN__OP_K, ATTN__OP_V, ATTN__OP_DOUT};
     choose_amx(plan, canonical);
-    choose_pairs(plan, canonical);
+    if (plan->bf16 && !plan->amx && attn__channels_adjacent(canonical, ops, 4) && attn__cpu_has(ATTN__CPU_BF16_DOT))
+        plan->pairs = attn__gemm_tile_bf16_for(canonical->isa);
 }
 
 void attn__flash_backward_tile_place(const attn__flash_backward_plan *plan, attn__arena *arena,

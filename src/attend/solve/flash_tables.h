@@ -94,4 +94,11 @@ static inline attn__bf16x3_side attn__flash_take_side(attn__arena *arena, int te
     return side;
 }
 
+/* The same tiles from this block on. */
+static inline attn__bf16x3_side attn__flash_from_block(attn__bf16x3_side side, int64_t block)
+{
+    side.data += block * side.block;
+    return side;
+}
+
 #endif
