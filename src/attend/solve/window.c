@@ -197,24 +197,20 @@ void attn__window_lane_offsets(const attn__window_work *work, int64_t first, int
             work->s.offset[i + h] = first + h * head;
 }
 
-/* Offsets of a line: `at` of the outer axes on the side of the queries or keys, `free` of the free QUERY axes. */
-void attn__window_line_offsets(const attn__window_work *work, const int64_t *at, int64_t free, bool keys, int64_t *out)
+attn__place attn__window_line(const attn__window_work *work, const int64_t *at, int64_t free, bool keys)
 {
     const attn__window *plan = work->plan;
     const attn__canonical *canonical = work->canonical;
-    memcpy(out, work->batch_at, sizeof work->batch_at);
-    for (int i = 0; i < plan->naxes - 1; i++) {
-        const attn__window_axis *axis = &plan->axis[i];
-        const attn_dim *d = keys ? &canonical->key.axis[axis->key].dim : &canonical->query.axis[axis->query].dim;
-        for (attn__operand op = 0; op < ATTN__OPERANDS; op++)
-            out[op] += (keys && !attn__operand_table[op].positional ? 0 : at[i]) * attn__stride(d, op);
-    }
+    attn__place line = work->place;
+    for (int i = 0; i < plan->naxes - 1; i++)
+        attn__place_advance(
+            &line, keys ? &canonical->key.axis[plan->axis[i].key] : &canonical->query.axis[plan->axis[i].query], at[i]);
     for (int f = plan->nfree - 1; f >= 0 && !keys; f--) {
-        const attn_dim *d = &canonical->query.axis[plan->free_axis[f]].dim;
-        for (attn__operand op = 0; op < ATTN__OPERANDS; op++)
-            out[op] += free % d->n * attn__stride(d, op);
-        free /= d->n;
+        const attn__axis *axis = &canonical->query.axis[plan->free_axis[f]];
+        attn__place_advance(&line, axis, free % axis->dim.n);
+        free /= axis->dim.n;
     }
+    return line;
 }
 
 /* ----------------------------------------------------------------------------------------------------------- passes */
@@ -252,15 +248,18 @@ static int64_t halo(const attn__window *plan)
     return (attn__window_cell(lanes, lanes->last - 1) - attn__window_cell(lanes, lanes->first)) * plan->woven;
 }
 
-/* Both arrays of `op`'s kind lie so that neighbours along the last batch axis continue each other's channels. */
+static const attn__group *channels_of(const attn__canonical *canonical, attn__operand op)
+{
+    return attn__operand_table[op].roles & ATTN__IN_VALUE ? &canonical->value : &canonical->contract;
+}
+
+/* Neighbours along the last batch axis continue each other's channels. */
 static bool continues(const attn__canonical *canonical, attn__operand op)
 {
-    const attn__operand_info *info = &attn__operand_table[op];
-    const attn__group *channels = info->roles & ATTN__IN_VALUE ? &canonical->value : &canonical->contract;
-    const attn_dim *head = &canonical->batch.axis[canonical->batch.n - 1].dim;
+    const attn__group *channels = channels_of(canonical, op);
     return !attn__operand_used(&canonical->problem, op) ||
-           (attn__offsets_adjacent(channels, offsetof(attn__axis, dim) + info->offset) &&
-            attn__stride(head, op) == channels->size);
+           (attn__offsets_adjacent(channels, attn__stride_of(op)) &&
+            attn__stride(&canonical->batch.axis[canonical->batch.n - 1].dim, op) == channels->size);
 }
 
 /* The heads of the last batch axis see the same tables and masks. */
@@ -738,27 +737,18 @@ static attn__canonical shared_of(const attn__canonical *canonical)
     return shared;
 }
 
-static const attn__group *group_of(const attn__canonical *canonical, bool value)
-{
-    return value ? &canonical->value : &canonical->contract;
-}
-
-/* Offsets of channels, for operands whose channels are not adjacent. */
-static int64_t *fill_channels(attn__window *plan, const attn__canonical *canonical, int64_t *next)
+/* The offsets of channels, for operands whose channels are not adjacent. */
+static void fill_channels(attn__window *plan, const attn__canonical *canonical)
 {
     static const attn__operand ops[] = {ATTN__OP_Q,  ATTN__OP_K,  ATTN__OP_V,  ATTN__OP_O,
                                         ATTN__OP_DQ, ATTN__OP_DK, ATTN__OP_DV, ATTN__OP_DOUT};
-    for (size_t i = 0; i < sizeof ops / sizeof *ops; i++) {
-        const attn__operand_info *info = &attn__operand_table[ops[i]];
-        const attn__group *group = group_of(canonical, info->roles & ATTN__IN_VALUE);
-        size_t stride = offsetof(attn__axis, dim) + info->offset;
-        if (attn__offsets_adjacent(group, stride))
-            continue;
-        attn__offsets_fill(group, stride, 0, group->size, next);
-        plan->channel[ops[i]] = next;
-        next += group->size;
+    int64_t *room = plan->memory;
+    for (size_t i = 0; i < sizeof ops / sizeof *ops; i++)
+        plan->channel[ops[i]] = attn__offsets_channels(channels_of(canonical, ops[i]), attn__stride_of(ops[i]), &room);
+    for (int i = 0; i < canonical->problem.nrelatives; i++) {
+        plan->table_channel[i] = room;
+        room = attn__table_channel_offsets(canonical, i, room);
     }
-    return next;
 }
 
 static size_t aligned(size_t size)
@@ -775,11 +765,7 @@ static attn_status make_plan(attn_context *context, const attn__canonical *canon
     if (!plan)
         return ATTN_ERROR_MEMORY;
     find_all(plan, canonical);
-    int64_t *next = fill_channels(plan, canonical, plan->memory);
-    for (int i = 0; i < canonical->problem.nrelatives; i++) {
-        plan->table_channel[i] = next;
-        next = attn__table_channel_offsets(canonical, i, next);
-    }
+    fill_channels(plan, canonical);
     attn__window_scratch unused[ATTN__WINDOW_HEADS] = {0};
     plan->share = aligned(divide_scratch(plan, canonical, &plan->pass[0], NULL, unused));
     for (int i = 1; canonical->backward && i < ATTN__WINDOW_PASSES - !plan->once; i++) {

@@ -26,6 +26,7 @@
 #define ATTN_ATTEND_WINDOW_H
 
 #include "attend/block/gradient_sums.h"
+#include "attend/block/rows.h"
 #include "attend/block/window_base.h"
 #include "attend/plan/solver.h"
 #include "base/integers.h"
@@ -132,13 +133,12 @@ typedef struct attn__window_block {
 /* A line of the strips that the line of the lanes meets. */
 typedef struct attn__window_pair {
     int64_t slot;
-    int64_t tap[ATTN__WINDOW_AXES]; /* of the outer axes */
-    int64_t bias;                   /* offset of the line's bias, the lanes' axis left out */
-    int64_t dbias;
-    int64_t mask, lens, position; /* the same for these, and where the line of keys lies on lens_axis */
-    bool outside;                 /* no such line of keys: a zero border */
-    int64_t line;                 /* once: of the keys */
-    uint32_t column;              /* dropout's, of the outer axes */
+    int64_t tap[ATTN__WINDOW_AXES];  /* of the outer axes */
+    int64_t bias, dbias, mask, lens; /* offsets, the lanes' axis left out */
+    int64_t position;                /* of the line of keys along lens_axis */
+    bool outside;                    /* no such line of keys: a zero border */
+    int64_t line;                    /* once: of the keys */
+    uint32_t column;                 /* dropout's, of the outer axes */
 } attn__window_pair;
 
 /* Lines of keys that a line of queries meets at once, so that it is loaded into the first cache once for all of
@@ -232,17 +232,14 @@ typedef struct attn__window_work {
     const attn_arrays *arrays;
     attn__sums sums; /* shared gradients of the slot */
     attn__window_scratch s;
-    int64_t batch;
-    int64_t batch_at[ATTN__OPERANDS];    /* offsets of the batch index */
+    attn__place place, line;             /* the offsets of the batch index, and of the line in the lanes */
     int64_t table_at[ATTN_MAX_RELATIVE]; /* of the tables that were read */
     bool tables_read, tables_finite;
     bool described; /* the tile, by an earlier item of the same one */
     int64_t described_item;
-    uint64_t batch_row;              /* its part of dropout's row numbers */
-    int64_t cell0, phase;            /* the tile's first lane, and the phase of its lanes */
-    int64_t live;                    /* lanes of the tile */
-    int64_t line_at[ATTN__OPERANDS]; /* of the line in the lanes */
-    int64_t index[ATTN_MAX_DIMS];    /* of its QUERY axes, or positions of the outer axes */
+    int64_t cell0, phase;         /* the tile's first lane, and the phase of its lanes */
+    int64_t live;                 /* lanes of the tile */
+    int64_t index[ATTN_MAX_DIMS]; /* of its QUERY axes, or positions of the outer axes */
     int64_t pairs;
     int64_t cell, lanes; /* the block: first lane in the tile, lanes that live */
     attn__window_block now;
@@ -283,18 +280,20 @@ int64_t attn__window_slot_of(attn__window_work *work, const int64_t *at, int64_t
 void attn__window_outside_start(attn__window_work *work);
 /* The line's queries, or output gradients, or outputs: all lanes of the tile. */
 void attn__window_read_queries(const attn__window_work *work, attn__operand op, const void *base, float *out);
-/* Log-sum-exps in powers of two from query `low` on, +inf where the row is empty; takes their gradients off delta. */
-void attn__window_read_lse(const attn__window_work *work, int64_t lse_at, int64_t low, float *rows, float *delta);
+/* Log-sum-exps in powers of two of n lanes from query `low` on, +inf where the row is empty; takes their gradients off
+ * delta. */
+void attn__window_read_lse(const attn__window_work *work, int64_t lse_at, int64_t low, int64_t n, float *rows,
+                           float *delta);
 /* Offsets of lanes: `step` from cell to cell, `head` from one interleaved head to the next. */
 void attn__window_lane_offsets(const attn__window_work *work, int64_t first, int64_t step, int64_t head, int64_t lanes);
 /* Offsets of a line: `at` of the outer axes on the side of the queries or keys, `free` of the free QUERY axes. */
-void attn__window_line_offsets(const attn__window_work *work, const int64_t *at, int64_t free, bool keys, int64_t *out);
+attn__place attn__window_line(const attn__window_work *work, const int64_t *at, int64_t free, bool keys);
 /* Of one pair of lines, when its taps are known, and of its scores and their gradients at the block of lanes. */
 void attn__window_pair_start(attn__window_work *work, attn__window_pair *pair, const int64_t *at, int64_t free);
 void attn__window_cap(attn__window_work *work, float *s, int64_t entries);
 void attn__window_pair_scores(attn__window_work *work, int64_t p, float *s);
 void attn__window_drop(attn__window_work *work, int64_t p, float *s, int64_t ld);
-void attn__window_drop_line(attn__window_work *work, int64_t slot, const int64_t *at, int64_t free, int64_t first);
+void attn__window_drop_line(attn__window_work *work, int64_t slot, uint64_t row, int64_t first);
 void attn__window_bias_gradient(attn__window_work *work, int64_t p, const float *ds, int64_t ld);
 /* Prefetches, for lanes of the tile from `x` on, what the next line reads and what this one writes, divided among the
  * line's pairs. */

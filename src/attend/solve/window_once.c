@@ -266,13 +266,13 @@ static float *sums_of(const attn__window_work *w, bool values, int64_t key)
 /* A line of keys that no later line meets: writes its gradients and clears the sums. */
 static void finish_keys(attn__window_work *w, int64_t key)
 {
-    int64_t offsets[ATTN__OPERANDS], at[ATTN__WINDOW_AXES] = {key};
+    int64_t at[ATTN__WINDOW_AXES] = {key};
     float *dk = sums_of(w, false, key), *dv = sums_of(w, true, key);
-    attn__window_line_offsets(w, at, 0, true, offsets);
+    attn_dim line = attn__window_line(w, at, 0, true).at;
     if (w->canonical->problem.flags & ATTN_WANT_DK)
-        write_line(w, ATTN__OP_DK, w->arrays->dk, offsets[ATTN__OP_DK], dk, (float)w->canonical->problem.scale);
+        write_line(w, ATTN__OP_DK, w->arrays->dk, line.dk, dk, (float)w->canonical->problem.scale);
     if (w->canonical->problem.flags & ATTN_WANT_DV)
-        write_line(w, ATTN__OP_DV, w->arrays->dv, offsets[ATTN__OP_DV], dv, w->plan->kept);
+        write_line(w, ATTN__OP_DV, w->arrays->dv, line.dv, dv, w->plan->kept);
     memset(dk, 0, (size_t)(w->plan->channels * w->pass->ld) * sizeof(float));
     memset(dv, 0, (size_t)(w->plan->values * w->pass->ld) * sizeof(float));
 }
@@ -304,7 +304,7 @@ static void read_line(attn__window_work *w)
     attn__window_read_queries(w, ATTN__OP_DOUT, w->arrays->dout, o->dout);
     attn__window_read_queries(w, ATTN__OP_O, w->arrays->o, out);
     w->plan->taps->dot(out, o->dout, w->plan->values, ld, ld, o->delta);
-    attn__window_read_lse(w, w->line_at[ATTN__OP_LSE], w->cell0 / w->plan->woven, o->lse, o->delta);
+    attn__window_read_lse(w, w->line.at.lse, w->cell0 / w->plan->woven, ld, o->lse, o->delta);
 }
 
 static meeting meeting_of(attn__window_work *w, int64_t number, int place, int64_t first, int64_t end)
@@ -330,9 +330,9 @@ static void run_line(attn__window_work *w, int64_t line, int64_t first, int64_t 
     find_pairs(w, line, first, end);
     if (w->pairs == 0 && !own)
         return;
+    w->line = attn__window_line(w, w->index, 0, false);
     if (w->canonical->has_dropout)
-        attn__window_drop_line(w, 0, w->index, 0, w->cell0);
-    attn__window_line_offsets(w, w->index, 0, false, w->line_at);
+        attn__window_drop_line(w, 0, w->line.drop, w->cell0);
     read_line(w);
     memset(o->dq, 0, (size_t)(w->plan->channels * ld) * sizeof(float));
     if (w->plan->table_floats)
@@ -347,7 +347,7 @@ static void run_line(attn__window_work *w, int64_t line, int64_t first, int64_t 
     if (own && w->plan->table_floats)
         attn__window_once_margins(w);
     if (own)
-        write_line(w, ATTN__OP_DQ, w->arrays->dq, w->line_at[ATTN__OP_DQ], o->dq, (float)w->canonical->problem.scale);
+        write_line(w, ATTN__OP_DQ, w->arrays->dq, w->line.at.dq, o->dq, (float)w->canonical->problem.scale);
 }
 
 /* The taps that reach a block of keys: those of the blocks of queries that hold the first and the last of its queries,

@@ -42,7 +42,7 @@ static int64_t lane_offset(const attn__window_work *work, attn__operand op, int6
     int64_t at = attn__window_lane_cell(work, lane), head = lane % work->plan->woven;
     if (work->pass->by_key)
         at = at * attn__window_lane_axis(work->plan)->window.step + work->phase;
-    return work->line_at[op] + at * attn__stride(&side_axis(work, op)->dim, op) +
+    return attn__stride(&work->line.at, op) + at * attn__stride(&side_axis(work, op)->dim, op) +
            head * attn__window_head_stride(work, op);
 }
 
@@ -58,34 +58,13 @@ static int64_t entries_of(const attn__window_work *w)
 
 /* ------------------------------------------------------------------------------------------------ masks and lengths */
 
-/* One line of keys as one query sees it. */
-typedef struct key_line {
-    const uint8_t *mask; /* of position 0 of the lanes' axis, or NULL */
-    int64_t stride;
-    int64_t size; /* of the lanes' axis */
-    int64_t len;  /* along the lanes' axis */
-} key_line;
-
-static key_line line_of(const attn__window_work *work, int64_t mask, int64_t lens, int64_t position)
+/* How many keys of the lanes' axis a line of keys at `position` of lens_axis has, by the length at offset `lens`. */
+static int64_t length_of(const attn__window_work *work, int64_t lens, int64_t position)
 {
-    const attn__window *plan = work->plan;
-    const attn__window_axis *axis = attn__window_lane_axis(plan);
-    key_line l = {.stride = work->canonical->key.axis[axis->key].dim.mask, .size = axis->window.size, .len = INT64_MAX};
-    if (work->canonical->has_mask)
-        l.mask = work->arrays->mask + mask;
-    if (!work->canonical->has_lens)
-        return l;
-    l.len = work->arrays->lens[lens];
-    if (plan->lens_axis != plan->naxes - 1)
-        l.len = position < l.len ? INT64_MAX : INT64_MIN;
-    return l;
-}
-
-static bool takes_part(const key_line *l, int64_t position)
-{
-    if (position < 0 || position >= l->size)
-        return true;
-    return position < l->len && (!l->mask || l->mask[position * l->stride]);
+    int64_t len = work->canonical->has_lens ? work->arrays->lens[lens] : INT64_MAX;
+    if (!work->canonical->has_lens || work->plan->lens_axis == work->plan->naxes - 1)
+        return len;
+    return position < len ? INT64_MAX : INT64_MIN;
 }
 
 static int64_t outer_position(const attn__window_work *work, const int64_t *at)
@@ -94,36 +73,18 @@ static int64_t outer_position(const attn__window_work *work, const int64_t *at)
     return axis < work->plan->naxes - 1 ? at[axis] : 0;
 }
 
-static void mask_of_slot(attn__window_work *work, int64_t slot, const int64_t *at)
+/* The flags of n lanes of a line of keys, from a position of the lanes' axis on; what does not exist is not masked. */
+static void read_flags(const attn__window_work *work, const attn__place *line, const int64_t *at, int64_t position,
+                       int64_t n, float *flags)
 {
-    const attn__window_pass *pass = work->pass;
     const attn__window_axis *axis = attn__window_lane_axis(work->plan);
-    int64_t offsets[ATTN__OPERANDS], step = axis->window.step;
-    attn__window_line_offsets(work, at, 0, true, offsets);
-    key_line l = line_of(work, offsets[ATTN__OP_MASK], offsets[ATTN__OP_LENS], outer_position(work, at));
-    for (int64_t phase = 0; phase < pass->strip_phases; phase++) {
-        float *flags = work->s.flags + (slot * pass->strip_phases + phase) * pass->ld;
-        int64_t position = (work->cell0 / work->plan->woven + attn__window_cell(axis, axis->first)) * step + phase;
-        for (int64_t j = 0; j < pass->ld; j++)
-            flags[j] = takes_part(&l, position + j / work->plan->woven * step);
+    int64_t stride = work->canonical->key.axis[axis->key].dim.mask;
+    int64_t len = length_of(work, line->at.lens, outer_position(work, at));
+    const uint8_t *mask = work->canonical->has_mask ? work->arrays->mask + line->at.mask : NULL;
+    for (int64_t j = 0; j < n; j++) {
+        int64_t x = position + j / work->plan->woven * axis->window.step;
+        flags[j] = x < 0 || x >= axis->window.size || (x < len && (!mask || mask[x * stride]));
     }
-}
-
-static void mask_of_pair(attn__window_work *work, attn__window_pair *pair, const int64_t *at, int64_t free)
-{
-    const attn__window *plan = work->plan;
-    bool by_key = work->pass->by_key;
-    const int64_t *query = by_key ? at : work->index, *key = by_key ? work->index : at;
-    int64_t offsets[ATTN__OPERANDS];
-    attn__window_line_offsets(work, query, free, false, offsets);
-    pair->mask = offsets[ATTN__OP_MASK];
-    pair->lens = offsets[ATTN__OP_LENS];
-    pair->outside = false;
-    for (int i = 0; i < plan->naxes - 1; i++) {
-        pair->mask += key[i] * work->canonical->key.axis[plan->axis[i].key].dim.mask;
-        pair->outside = pair->outside || key[i] < 0;
-    }
-    pair->position = outer_position(work, key);
 }
 
 /* Numbers of a pair of lines, one for each query and tap or position: element (tap, query) is at
@@ -194,11 +155,10 @@ static void mask_pair(attn__window_work *work, int64_t p, float *s)
     const attn_window *window = &axis->window;
     pair_view v = view_of_mask(work);
     int64_t lens = work->canonical->query.axis[axis->query].dim.lens, width = work->plan->taps->width, offset;
-    bool has_mask = work->canonical->has_mask, has_lens = work->canonical->has_lens;
-    const uint8_t *mask = has_mask ? work->arrays->mask + pair->mask : NULL;
+    const uint8_t *mask = work->canonical->has_mask ? work->arrays->mask + pair->mask : NULL;
     if (pair->outside)
         return;
-    if (!has_lens && gather_pair(work, &v, mask, ATTN_U8, 1, work->s.lanes.terms)) {
+    if (!work->canonical->has_lens && gather_pair(work, &v, mask, ATTN_U8, 1, work->s.lanes.terms)) {
         work->plan->lanes->hide(s, work->s.lanes.terms, work->now.n * width, -INFINITY);
         return;
     }
@@ -209,23 +169,9 @@ static void mask_pair(attn__window_work *work, int64_t p, float *s)
             int64_t position = query * window->step + distance;
             if (position < 0 || position >= window->size || !find(work, &v, k, w, &offset))
                 continue;
-            key_line l =
-                has_lens ? line_of(work, 0, pair->lens + query * lens, pair->position) : (key_line){.len = INT64_MAX};
-            if (position >= l.len || (has_mask && !mask[offset]))
+            if (position >= length_of(work, pair->lens + query * lens, pair->position) || (mask && !mask[offset]))
                 s[w] = -INFINITY;
         }
-    }
-}
-
-/* Flags of the lanes' own keys. */
-static void flag_lanes(attn__window_work *work)
-{
-    const attn__window_axis *axis = attn__window_lane_axis(work->plan);
-    key_line l =
-        line_of(work, work->line_at[ATTN__OP_MASK], work->line_at[ATTN__OP_LENS], outer_position(work, work->index));
-    for (int64_t w = 0; w < work->plan->taps->width; w++) {
-        int64_t position = attn__window_lane_cell(work, w) * axis->window.step + work->phase;
-        work->s.lanes.flags[w] = takes_part(&l, position);
     }
 }
 
@@ -233,7 +179,9 @@ static void hide_by_flags(attn__window_work *work, float *s)
 {
     int64_t width = work->plan->taps->width;
     if (work->pass->by_key)
-        flag_lanes(work);
+        read_flags(work, &work->line, work->index,
+                   attn__window_lane_cell(work, 0) * attn__window_lane_axis(work->plan)->window.step + work->phase,
+                   width, work->s.lanes.flags);
     for (int64_t e = 0; e < entries_of(work); e++) {
         const float *flags =
             work->pass->by_key ? work->s.lanes.flags : work->s.flags + work->s.entries.flag[e] + work->cell;
@@ -243,47 +191,16 @@ static void hide_by_flags(attn__window_work *work, float *s)
 
 /* ---------------------------------------------------------------------------------------------------------- dropout */
 
-/* Row number of query 0 of the line of outer queries `at`. */
-static uint64_t line_row(const attn__window_work *work, const int64_t *at, int64_t free)
-{
-    const attn__window *plan = work->plan;
-    uint64_t row = work->batch_row;
-    for (int i = 0; i < plan->naxes - 1; i++)
-        row += (uint64_t)at[i] * (uint64_t)work->canonical->query.axis[plan->axis[i].query].drop;
-    for (int f = plan->nfree - 1; f >= 0; f--) {
-        const attn__axis *axis = &work->canonical->query.axis[plan->free_axis[f]];
-        row += (uint64_t)(free % axis->dim.n) * (uint64_t)axis->drop;
-        free /= axis->dim.n;
-    }
-    return row;
-}
-
-/* Keys of `n` queries from `first` on: low halves, and high ones `apart` further. */
-static void fill_keys(const attn__window_work *work, uint64_t row, int64_t first, int64_t n, uint32_t *out,
-                      int64_t apart)
+/* The keys of a line's rows, of which `row` is query 0's, from query `first` on: low halves, then high ones. */
+void attn__window_drop_line(attn__window_work *work, int64_t slot, uint64_t row, int64_t first)
 {
     uint64_t step = (uint64_t)work->canonical->query.axis[attn__window_lane_axis(work->plan)->query].drop;
-    for (int64_t i = 0; i < n; i++) {
+    int64_t ld = work->pass->ld;
+    uint32_t *out = work->s.drop_key + slot * 2 * ld;
+    for (int64_t i = 0; i < ld; i++) {
         uint64_t key = attn__dropout_row(work->canonical, work->arrays, row + (uint64_t)(first + i) * step);
         out[i] = (uint32_t)key;
-        out[apart + i] = (uint32_t)(key >> 32);
-    }
-}
-
-/* Keys of a line's rows, from query `first` on. */
-void attn__window_drop_line(attn__window_work *work, int64_t slot, const int64_t *at, int64_t free, int64_t first)
-{
-    int64_t ld = work->pass->ld;
-    fill_keys(work, line_row(work, at, free), first, ld, work->s.drop_key + slot * 2 * ld, ld);
-}
-
-static void drop_of_pair(attn__window_work *work, attn__window_pair *pair, const int64_t *query)
-{
-    pair->column = 0;
-    for (int i = 0; i < work->plan->naxes - 1; i++) {
-        const attn__window_axis *axis = &work->plan->axis[i];
-        int64_t own = pair->tap[i] - attn__window_range_at(axis, query[i]).moved;
-        pair->column += (uint32_t)((uint64_t)own * (uint64_t)work->canonical->key.axis[axis->key].drop);
+        out[ld + i] = (uint32_t)(key >> 32);
     }
 }
 
@@ -366,15 +283,6 @@ static int64_t first_row(const attn__window_work *work, int i, const attn__windo
     return (*axis)->window.offset + (*axis)->first * (*axis)->window.dilation + r->offset;
 }
 
-static int64_t batch_offset(const attn__window_work *work, int i)
-{
-    int64_t index[ATTN_MAX_DIMS], offset = 0;
-    attn__split(&work->canonical->batch, work->batch, index);
-    for (int a = 0; a < work->canonical->batch.n; a++)
-        offset += index[a] * work->canonical->batch.axis[a].table[i];
-    return offset;
-}
-
 static void read_table(attn__window_work *work, int i)
 {
     const attn_relative *r = &work->canonical->problem.relatives[i];
@@ -391,16 +299,10 @@ static void read_table(attn__window_work *work, int i)
 /* Tables stay, and their gradients go on growing, while the batch indices do not move them. */
 static void tables_read(attn__window_work *work)
 {
-    int64_t at[ATTN_MAX_RELATIVE] = {0};
-    bool same = work->tables_read;
-    for (int i = 0; i < work->canonical->problem.nrelatives; i++) {
-        at[i] = batch_offset(work, i);
-        same = same && at[i] == work->table_at[i];
-    }
-    if (same)
+    if (work->tables_read && memcmp(work->table_at, work->place.table, sizeof work->table_at) == 0)
         return;
     attn__window_tables_store(work);
-    memcpy(work->table_at, at, sizeof at);
+    memcpy(work->table_at, work->place.table, sizeof work->table_at);
     work->tables_read = true;
     memset(work->s.table, 0, (size_t)work->plan->table_floats * sizeof(float));
     if (work->canonical->backward)
@@ -855,12 +757,13 @@ static strip_source strip_of(const attn__window_work *work, attn__operand op, co
     return t;
 }
 
-void attn__window_read_lse(const attn__window_work *work, int64_t lse_at, int64_t low, float *rows, float *delta)
+void attn__window_read_lse(const attn__window_work *work, int64_t lse_at, int64_t low, int64_t n, float *rows,
+                           float *delta)
 {
     const attn__window_axis *axis = attn__window_lane_axis(work->plan);
-    int64_t ld = work->pass->ld, woven = work->plan->woven, head = attn__window_head_stride(work, ATTN__OP_LSE);
+    int64_t woven = work->plan->woven, head = attn__window_head_stride(work, ATTN__OP_LSE);
     int64_t stride = work->canonical->query.axis[axis->query].dim.lse;
-    for (int64_t j = 0; j < ld; j += woven, low++) {
+    for (int64_t j = 0; j < n; j += woven, low++) {
         int64_t at = lse_at + low * stride;
         bool inside = low >= 0 && low < axis->n;
         for (int64_t h = 0; h < woven; h++) {
@@ -874,7 +777,7 @@ void attn__window_read_lse(const attn__window_work *work, int64_t lse_at, int64_
 
 void attn__window_read_queries(const attn__window_work *work, attn__operand op, const void *base, float *out)
 {
-    strip_source t = strip_of(work, op, base, work->line_at[op], 0);
+    strip_source t = strip_of(work, op, base, attn__stride(&work->line.at, op), 0);
     t.low = work->cell0 / work->plan->woven;
     t.size = attn__window_lane_axis(work->plan)->n;
     read_strip(work, &t, out);
@@ -893,23 +796,23 @@ static void read_delta(attn__window_work *work, int64_t slot, int64_t o_at)
                         work[h].s.rows + (slot * 2 + 1) * ld);
 }
 
-static void read_slot(attn__window_work *work, int64_t slot, const int64_t at[ATTN__OPERANDS])
+static void read_slot(attn__window_work *work, int64_t slot, const attn_dim *at)
 {
     const attn__window_pass *pass = work->pass;
     const attn_arrays *x = work->arrays;
     for (int64_t phase = 0; work->head == 0 && phase < pass->strip_phases; phase++) {
-        strip_source first = pass->by_key ? strip_of(work, ATTN__OP_Q, x->q, at[ATTN__OP_Q], phase)
-                                          : strip_of(work, ATTN__OP_K, x->k, at[ATTN__OP_K], phase);
-        strip_source second = pass->by_key ? strip_of(work, ATTN__OP_DOUT, x->dout, at[ATTN__OP_DOUT], phase)
-                                           : strip_of(work, ATTN__OP_V, x->v, at[ATTN__OP_V], phase);
+        strip_source first = pass->by_key ? strip_of(work, ATTN__OP_Q, x->q, at->q, phase)
+                                          : strip_of(work, ATTN__OP_K, x->k, at->k, phase);
+        strip_source second = pass->by_key ? strip_of(work, ATTN__OP_DOUT, x->dout, at->dout, phase)
+                                           : strip_of(work, ATTN__OP_V, x->v, at->v, phase);
         read_strip(work, &first, attn__window_strip(work, false, slot, phase));
         read_strip(work, &second, attn__window_strip(work, true, slot, phase));
     }
     if (pass->by_key && work->head == 0)
-        read_delta(work, slot, at[ATTN__OP_O]);
+        read_delta(work, slot, at->o);
     if (pass->by_key)
-        attn__window_read_lse(work, at[ATTN__OP_LSE],
-                              work->cell0 / work->plan->woven - last_cell(attn__window_lane_axis(work->plan)),
+        attn__window_read_lse(work, at->lse,
+                              work->cell0 / work->plan->woven - last_cell(attn__window_lane_axis(work->plan)), pass->ld,
                               work->s.rows + slot * 2 * pass->ld, work->s.rows + (slot * 2 + 1) * pass->ld);
     tables_of_strip(work, slot);
 }
@@ -941,7 +844,7 @@ void attn__window_outside_start(attn__window_work *work)
 int64_t attn__window_slot_of(attn__window_work *work, const int64_t *at, int64_t free)
 {
     const attn__window_pass *pass = work->pass;
-    int64_t slot = pass->by_key ? free : 0, tag = slot, offsets[ATTN__OPERANDS];
+    int64_t slot = pass->by_key ? free : 0, tag = slot;
     for (int i = 0; i < work->plan->naxes - 1; i++) {
         const attn__window_axis *axis = &work->plan->axis[i];
         if (at[i] < 0)
@@ -951,43 +854,47 @@ int64_t attn__window_slot_of(attn__window_work *work, const int64_t *at, int64_t
     }
     if (work->s.tag[slot] == tag)
         return slot;
-    attn__window_line_offsets(work, at, free, !pass->by_key, offsets);
-    read_slot(work, slot, offsets);
+    attn__place line = attn__window_line(work, at, free, !pass->by_key);
+    const attn__window_axis *lanes = attn__window_lane_axis(work->plan);
+    read_slot(work, slot, &line.at);
     if (pass->by_key && work->canonical->has_dropout)
-        attn__window_drop_line(work, slot, at, free, work->cell0 - last_cell(attn__window_lane_axis(work->plan)));
-    if (!pass->by_key && work->plan->masked && !work->plan->by_pairs)
-        mask_of_slot(work, slot, at);
+        attn__window_drop_line(work, slot, line.drop, work->cell0 - last_cell(lanes));
+    int64_t first = (work->cell0 / work->plan->woven + first_cell(lanes)) * lanes->window.step;
+    for (int64_t phase = 0; phase < pass->strip_phases && !pass->by_key && work->plan->masked && !work->plan->by_pairs;
+         phase++)
+        read_flags(work, &line, at, first + phase, pass->ld,
+                   work->s.flags + (slot * pass->strip_phases + phase) * pass->ld);
     work->s.tag[slot] = tag;
     return slot;
 }
 
-/* The bias of the pair's lines, for tap 0 of the lanes' axis (its `moved` apart) and lane coordinate 0. */
-static int64_t bias_of(const attn__window_work *work, const int64_t *query, int64_t free, const int64_t *tap,
-                       attn__operand op)
-{
-    int64_t offsets[ATTN__OPERANDS] = {0};
-    attn__window_line_offsets(work, query, free, false, offsets);
-    for (int i = 0; i < work->plan->naxes - 1; i++) {
-        const attn__window_axis *axis = &work->plan->axis[i];
-        int64_t own = tap[i] - attn__window_range_at(axis, query[i]).moved; /* NOLINT: filled for every axis */
-        offsets[op] += own * attn__stride(&work->canonical->key.axis[axis->key].dim, op);
-    }
-    return offsets[op];
-}
-
-/* The pair of lines that meet at pair->tap: the other line is `at` and `free`. */
+/* The pair of lines that meet at pair->tap: the other line is `at` and `free`.  A bias and dropout count a window's taps
+ * from where it stands. */
 void attn__window_pair_start(attn__window_work *work, attn__window_pair *pair, const int64_t *at, int64_t free)
 {
-    const int64_t *query = work->pass->by_key ? at : work->index;
+    const attn__canonical *canonical = work->canonical;
+    bool by_key = work->pass->by_key;
+    const int64_t *query = by_key ? at : work->index, *key = by_key ? work->index : at;
     pair->slot = attn__window_slot_of(work, at, free);
-    if (work->plan->by_pairs)
-        mask_of_pair(work, pair, at, free);
-    if (work->canonical->has_dropout)
-        drop_of_pair(work, pair, query);
-    if (!work->canonical->has_bias)
+    if (!work->plan->by_pairs && !canonical->has_dropout && !canonical->has_bias)
         return;
-    pair->bias = bias_of(work, query, free, pair->tap, ATTN__OP_BIAS);
-    pair->dbias = bias_of(work, query, free, pair->tap, ATTN__OP_DBIAS);
+    attn_dim line = attn__window_line(work, query, free, false).at;
+    pair->outside = false;
+    pair->column = 0;
+    for (int i = 0; i < work->plan->naxes - 1; i++) {
+        const attn__axis *axis = &canonical->key.axis[work->plan->axis[i].key];
+        int64_t own = pair->tap[i] - attn__window_range_at(&work->plan->axis[i], query[i]).moved;
+        line.bias += own * axis->dim.bias;
+        line.dbias += own * axis->dim.dbias;
+        line.mask += key[i] * axis->dim.mask;
+        pair->column += (uint32_t)((uint64_t)own * (uint64_t)axis->drop);
+        pair->outside = pair->outside || key[i] < 0;
+    }
+    pair->bias = line.bias;
+    pair->dbias = line.dbias;
+    pair->mask = line.mask;
+    pair->lens = line.lens;
+    pair->position = outer_position(work, key);
 }
 
 static void add_pair(attn__window_work *work, const int64_t *choice, int64_t free)
@@ -1030,11 +937,11 @@ static void line_start(attn__window_work *work, int64_t line)
         else
             attn__window_list_by_query(axis, work->index[i], &work->s.list[i]);
     }
-    attn__window_line_offsets(work, work->index, rest, pass->by_key, work->line_at);
+    work->line = attn__window_line(work, work->index, rest, pass->by_key);
     attn__window_outside_start(work);
     work->pairs = 0;
     if (work->canonical->has_dropout && !pass->by_key)
-        attn__window_drop_line(work, 0, work->index, rest, work->cell0);
+        attn__window_drop_line(work, 0, work->line.drop, work->cell0);
     for (int64_t free = 0; free < (pass->by_key ? plan->free : 1); free++)
         make_pairs(work, pass->by_key ? free : rest);
     attn__window_tables_of_pairs(work);
@@ -1053,7 +960,7 @@ static void prefetch_line(const attn__window_work *work, attn__operand op, const
     const attn_dim *d =
         key ? &work->canonical->key.axis[outer->key].dim : &work->canonical->query.axis[outer->query].dim;
     int64_t element = (int64_t)attn_dtype_size(work->canonical->problem.dtype), step = key ? lanes->window.step : 1;
-    int64_t offset = work->batch_at[op] + at * attn__stride(d, op),
+    int64_t offset = attn__stride(&work->place.at, op) + at * attn__stride(d, op),
             stride = attn__stride(&side_axis(work, op)->dim, op);
     if (at < 0 || at >= n || plan->channel[op])
         return;
@@ -1352,20 +1259,6 @@ static bool wants(const attn__window_work *w, unsigned bit)
     return w->canonical->problem.flags & bit;
 }
 
-/* The log-sum-exps of the lanes; takes the gradients of these off delta. */
-static void read_lane_lse(attn__window_work *w)
-{
-    for (int64_t i = 0; i < w->plan->taps->width; i++) {
-        float lse = -INFINITY;
-        int64_t at = i < w->lanes ? lane_offset(w, ATTN__OP_LSE, i) : 0;
-        if (i < w->lanes)
-            lse = ((const float *)w->arrays->lse)[at];
-        w->s.softmax.lse[i] = lse == -INFINITY ? INFINITY : lse * (float)ATTN__LOG2E;
-        if (lse != -INFINITY && (w->canonical->extras & ATTN__DLSE))
-            w->s.softmax.delta[i] -= ((const float *)w->arrays->dlse)[at];
-    }
-}
-
 static void write_gradient(attn__window_work *w, attn__operand op, void *to, float *tile, double factor)
 {
     for (int64_t i = 0; i < w->plan->taps->width; i++)
@@ -1401,7 +1294,8 @@ static void query_block(attn__window_work *w)
     read_lanes(w, ATTN__OP_DOUT, a->dout, w->s.lanes.b);
     read_lanes(w, ATTN__OP_O, a->o, w->s.lanes.o);
     taps->dot(w->s.lanes.o, w->s.lanes.b, w->plan->values, taps->width, taps->width, w->s.softmax.delta);
-    read_lane_lse(w);
+    attn__window_read_lse(w, w->line.at.lse, attn__window_lane_cell(w, 0), taps->width, w->s.softmax.lse,
+                          w->s.softmax.delta);
     find_scores(w);
     add_scores(w, true, w->s.lanes.b, w->plan->kept, w->s.dp);
     lane_terms(w, ATTN_RELATIVE_VALUE, w->s.lanes.b, w->s.dp, w->plan->kept);
@@ -1448,20 +1342,6 @@ static void key_block(attn__window_work *w)
 
 /* ---------------------------------------------------------------------------------------------------------- an item */
 
-static void batch_start(attn__window_work *w)
-{
-    int64_t index[ATTN_MAX_DIMS];
-    attn__split(&w->canonical->batch, w->batch, index);
-    memset(w->batch_at, 0, sizeof w->batch_at);
-    w->batch_row = 0;
-    for (int i = 0; i < w->canonical->batch.n; i++) {
-        w->batch_row += (uint64_t)index[i] * (uint64_t)w->canonical->batch.axis[i].drop;
-        for (attn__operand op = 0; op < ATTN__OPERANDS; op++)
-            w->batch_at[op] += index[i] * attn__stride(&w->canonical->batch.axis[i].dim, op);
-    }
-    tables_read(w);
-}
-
 static void run_line(attn__window_work *heads, int64_t line)
 {
     const attn__window *plan = heads->plan;
@@ -1485,8 +1365,8 @@ void attn__window_item(attn__window_work *heads, int64_t item)
     int64_t groups = heads->canonical->batch.size / members, group = item % groups;
     item /= groups;
     for (int64_t h = 0; h < count; h++) {
-        heads[h].batch = group * members + h;
-        batch_start(heads + h);
+        heads[h].place = attn__place_of(heads->canonical, group * members + h);
+        tables_read(heads + h);
         tile_start(heads + h, item);
     }
     int64_t line = item / (pass->tiles * pass->phases) * pass->band;
