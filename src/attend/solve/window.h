@@ -137,7 +137,7 @@ typedef struct attn__window_pair {
     int64_t bias, dbias, mask, lens; /* offsets, the lanes' axis left out */
     int64_t position;                /* of the line of keys along lens_axis */
     bool outside;                    /* no such line of keys: a zero border */
-    int64_t line;                    /* once: of the keys */
+    int64_t line, number;            /* once: of the keys; the place among the line's pairs */
     uint32_t column;                 /* dropout's, of the outer axes */
 } attn__window_pair;
 
@@ -243,10 +243,20 @@ typedef struct attn__window_work {
     int64_t pairs;
     int64_t cell, lanes; /* the block: first lane in the tile, lanes that live */
     attn__window_block now;
-    int64_t stride; /* between its taps */
+    const float *strip[2], *flags; /* that the offsets of entries count from */
+    int64_t stride;                /* between its taps */
 } attn__window_work;
 
-/* The axis along which the lanes lie. */
+/* What a block of a backward pass reads and writes: its lanes' queries and output gradients (by key: keys and values),
+ * in rows `tile_ld` apart, and weights and gradients of scores, `ld` apart. */
+typedef struct attn__window_weights {
+    const float *a, *b, *lse, *delta;
+    float *p, *ds;
+    int64_t tile_ld, ld;
+    bool dbias; /* the gradients also go to the bias */
+} attn__window_weights;
+
+/* The axis of the lanes. */
 static inline const attn__window_axis *attn__window_lane_axis(const attn__window *plan)
 {
     return &plan->axis[plan->naxes - 1];
@@ -288,13 +298,14 @@ void attn__window_read_lse(const attn__window_work *work, int64_t lse_at, int64_
 void attn__window_lane_offsets(const attn__window_work *work, int64_t first, int64_t step, int64_t head, int64_t lanes);
 /* Offsets of a line: `at` of the outer axes on the side of the queries or keys, `free` of the free QUERY axes. */
 attn__place attn__window_line(const attn__window_work *work, const int64_t *at, int64_t free, bool keys);
-/* Of one pair of lines, when its taps are known, and of its scores and their gradients at the block of lanes. */
+/* A pair of lines whose taps are known. */
 void attn__window_pair_start(attn__window_work *work, attn__window_pair *pair, const int64_t *at, int64_t free);
-void attn__window_cap(attn__window_work *work, float *s, int64_t entries);
-void attn__window_pair_scores(attn__window_work *work, int64_t p, float *s);
-void attn__window_drop(attn__window_work *work, int64_t p, float *s, int64_t ld);
 void attn__window_drop_line(attn__window_work *work, int64_t slot, uint64_t row, int64_t first);
-void attn__window_bias_gradient(attn__window_work *work, int64_t p, const float *ds, int64_t ld);
+void attn__window_drop(attn__window_work *work, float *s, int64_t ld);
+/* Weights and gradients of the scores of the block's entries. */
+void attn__window_find(attn__window_work *work, const attn__window_weights *weights);
+void attn__window_mix(attn__window_work *work, attn__tap_block *block, bool marked);
+void attn__window_write(attn__window_work *work, attn__operand op, void *base, float *tile, float factor);
 /* Prefetches, for lanes of the tile from `x` on, what the next line reads and what this one writes, divided among the
  * line's pairs. */
 void attn__window_once_prefetch(attn__window_work *work, int64_t pair, int64_t x);

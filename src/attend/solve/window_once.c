@@ -12,16 +12,12 @@
  */
 #include "attend/solve/window.h"
 
-#include "attend/block/scores.h"
-#include "base/constants.h"
-
-#include <math.h>
+#include <string.h>
 
 /* One line of queries and one of keys. */
 typedef struct meeting {
-    const attn__window_pair *pair;
+    attn__window_pair *pair;
     attn__window_recent *recent;
-    int64_t number; /* of the pair */
     float *k, *v;   /* strips */
     float *dk, *dv; /* NULL where the keys are another band's */
     bool queries;   /* are this band's */
@@ -38,118 +34,73 @@ static int64_t highest(const attn__window_axis *axis)
     return attn__window_cell(axis, axis->last - 1);
 }
 
-/* to += weights x strip.  `marked`: some weights may be marks, of lanes that take no part. */
+/* to += weights x strip. */
 static void mix(attn__window_work *w, attn__tap_block *b, float *to, bool marked)
 {
-    const attn__window_kernel *taps = w->plan->taps;
-    int64_t width = taps->width;
-    b->tile = to;
+    int64_t width = w->plan->taps->width;
+    b->tile = marked ? w->s.lanes.out_a : to;
     b->tile_ld = width;
     if (!marked) {
-        taps->mix(b);
+        w->plan->taps->mix(b);
         return;
     }
-    b->tile = w->s.lanes.out_a;
-    memset(b->tile, 0, (size_t)(b->channels * width) * sizeof(float));
-    taps->mix(b);
-    if (!taps->finite(b->tile, b->channels * width)) {
-        memset(b->tile, 0, (size_t)(b->channels * width) * sizeof(float));
-        b->marked = true;
-        taps->mix(b);
-    }
+    attn__window_mix(w, b, true);
     w->plan->lanes->add(to, b->tile, b->channels * width, 1);
 }
 
-static void find_scores(attn__window_work *w, const meeting *m, attn__tap_block *b, int64_t x)
-{
-    const attn__window *plan = w->plan;
-    const attn__window_once *o = &w->s.once;
-    const attn__window_block *block = &w->s.block[x / plan->taps->width];
-    int64_t width = plan->taps->width, ld = w->pass->ld, tap = block->first - attn__window_lane_axis(w->plan)->first;
-    b->factor = (float)(w->canonical->problem.scale * (double)(float)ATTN__LOG2E);
-    b->s = w->s.s;
-    plan->taps->scores(b);
-    if (plan->has_table[ATTN_RELATIVE_QUERY][1])
-        plan->taps->add_rows(w->s.s, b->taps, o->terms + tap * ld + x, ld, b->factor);
-    if (plan->has_table[ATTN_RELATIVE_QUERY][0])
-        plan->taps->add_rows(w->s.s, b->taps, o->pair_terms + m->number * ld + x, 0, b->factor);
-    if (w->canonical->problem.softcap != 0)
-        attn__window_cap(w, w->s.s, b->taps);
-    attn__window_pair_scores(w, m->number, w->s.s);
-    for (int64_t e = 0; plan->masked && !plan->by_pairs && e < b->taps; e++)
-        plan->lanes->hide(w->s.s + e * width, w->s.flags + m->pair->slot * ld + b->offset[e] + x, width, -INFINITY);
-    if (!block->ragged)
-        return;
-    attn__tap_limit limit = {.taps = b->taps,
-                             .number = o->number + tap,
-                             .shift = o->zeros,
-                             .from = w->s.ranges.from + x,
-                             .to = w->s.ranges.to + x};
-    plan->taps->limit(w->s.s, &limit);
-}
-
-/* p, ds and the part of dq of a block of queries. */
+/* p, ds and the part of dq of a block of queries, whose entries are those of one pair. */
 static void query_block(attn__window_work *w, const meeting *m, int64_t x)
 {
     const attn__window *plan = w->plan;
     const attn__window_once *o = &w->s.once;
-    const attn__window_block *block = &w->s.block[x / plan->taps->width];
-    int64_t ld = w->pass->ld, tap = block->first - attn__window_lane_axis(w->plan)->first, width = plan->taps->width;
-    int64_t recent = w->pass->recent, at = tap * recent + x - m->recent->start;
-    attn__tap_block b = {.taps = block->n,
+    attn__window_block block = w->s.block[x / plan->taps->width];
+    int64_t ld = w->pass->ld, tap = block.first - attn__window_lane_axis(plan)->first, width = plan->taps->width;
+    int64_t recent = w->pass->recent, at = tap * recent + x - m->recent->start, pairs = w->pairs;
+    bool own = m->queries && x >= w->pass->left && x < w->pass->left + w->pass->own;
+    attn__window_pair *all = w->s.pair;
+    attn__window_weights to = {.a = o->q + x,
+                               .b = o->dout + x,
+                               .tile_ld = ld,
+                               .lse = o->lse + x,
+                               .delta = o->delta + x,
+                               .p = m->recent->p + at,
+                               .ds = m->recent->ds + at,
+                               .ld = recent,
+                               .dbias = own && (w->canonical->problem.flags & ATTN_WANT_DBIAS)};
+    w->s.pair = m->pair;
+    w->pairs = 1;
+    w->now = block;
+    w->cell = x;
+    w->lanes = attn__min(w->live - x, width);
+    w->strip[0] = m->k;
+    w->strip[1] = m->v;
+    w->flags = w->s.flags + m->pair->slot * ld;
+    w->s.entries.number = o->number + tap;
+    w->s.entries.a = w->s.entries.b = w->s.entries.flag = o->key_at + tap;
+    w->s.entries.range = w->s.entries.state = o->zeros;
+    attn__window_find(w, &to);
+    attn__window_drop(w, to.p, recent);
+    w->s.pair = all;
+    w->pairs = pairs;
+    if (!own)
+        return;
+    if (plan->table_floats)
+        plan->taps->margins(&(attn__tap_margins){.taps = block.n,
+                                                 .ds = to.ds,
+                                                 .ds_ld = recent,
+                                                 .by_tap = o->margin + tap * ld + x,
+                                                 .ld = ld,
+                                                 .over_taps = o->pair_margin + m->pair->number * ld + x});
+    attn__tap_block b = {.taps = block.n,
                          .channels = plan->channels,
-                         .run = block->n,
+                         .run = block.n,
                          .unit = plan->unit,
                          .strip = m->k + x,
                          .offset = o->key_at + tap,
                          .ld = ld,
-                         .tile = o->q + x,
-                         .tile_ld = ld,
-                         .s_ld = width};
-    w->now = *block;
-    w->cell = x;
-    w->lanes = attn__min(w->live - x, width);
-    find_scores(w, m, &b, x);
-    b.channels = plan->values;
-    b.strip = m->v + x;
-    b.tile = o->dout + x;
-    b.factor = plan->kept;
-    b.s = w->s.dp;
-    plan->taps->scores(&b);
-    if (w->canonical->has_dropout)
-        attn__window_drop(w, m->number, w->s.dp, width);
-    attn__tap_gradient g = {.taps = block->n,
-                            .s = w->s.s,
-                            .dp = w->s.dp,
-                            .shift = o->zeros,
-                            .lse = o->lse + x,
-                            .delta = o->delta + x,
-                            .p = m->recent->p + at,
-                            .ds = m->recent->ds + at,
-                            .ld = recent,
-                            .marked = attn__window_has_marks(w, block)};
-    plan->taps->gradient(&g);
-    bool own = m->queries && x >= w->pass->left && x < w->pass->left + w->pass->own;
-    if (own && (w->canonical->problem.flags & ATTN_WANT_DBIAS))
-        attn__window_bias_gradient(w, m->number, g.ds, recent);
-    if (w->canonical->has_dropout)
-        attn__window_drop(w, m->number, g.p, recent);
-    if (plan->capped)
-        plan->taps->uncap(g.ds, recent, w->s.capped, block->n, attn__softcap(w->canonical));
-    if (!own)
-        return;
-    if (plan->table_floats)
-        plan->taps->margins(&(attn__tap_margins){.taps = block->n,
-                                                 .ds = g.ds,
-                                                 .ds_ld = recent,
-                                                 .by_tap = o->margin + tap * ld + x,
-                                                 .ld = ld,
-                                                 .over_taps = o->pair_margin + m->number * ld + x});
-    b.channels = plan->channels;
-    b.strip = m->k + x;
-    b.s = g.ds;
-    b.s_ld = recent;
-    mix(w, &b, o->dq + x * plan->channels, attn__window_has_marks(w, block));
+                         .s = to.ds,
+                         .s_ld = recent};
+    mix(w, &b, o->dq + x * plan->channels, attn__window_has_marks(w, &block));
 }
 
 /* Adds to dk and dv of a block of keys. */
@@ -217,7 +168,7 @@ static void meet(attn__window_work *w, const meeting *meetings, int64_t count)
         for (int64_t i = 0; i < count; i++) {
             const meeting *m = &meetings[i];
             int64_t key = x - behind;
-            attn__window_once_prefetch(w, m->number, x);
+            attn__window_once_prefetch(w, m->pair->number, x);
             move_recent(w, m->recent, x);
             if (w->s.once.fill[x / width])
                 fill_marks(w, m->recent, x);
@@ -228,32 +179,14 @@ static void meet(attn__window_work *w, const meeting *meetings, int64_t count)
         }
 }
 
-/* Writes the tile's own part of a line of gradients times the factor, or adds it if the problem accumulates. */
-static void write_line(attn__window_work *w, attn__operand op, void *base, int64_t at, float *blocks, float factor)
+/* Writes the tile's own part of a line of gradients. */
+static void write_line(attn__window_work *w, attn__operand op, void *base, float *blocks, float factor)
 {
-    const attn__online_softmax_kernel *kernel = w->plan->lanes;
-    const attn__window_axis *axis = attn__window_lane_axis(w->plan);
-    bool value = attn__operand_table[op].roles & ATTN__IN_VALUE,
-         key = !(attn__operand_table[op].roles & ATTN__IN_QUERY);
-    int64_t rows = value ? w->plan->values : w->plan->channels, left = w->pass->left, width = w->plan->taps->width;
-    int64_t lanes = w->live - left < w->pass->own ? w->live - left : w->pass->own;
-    const attn__axis *side = key ? &w->canonical->key.axis[axis->key] : &w->canonical->query.axis[axis->query];
-    int64_t step = attn__stride(&side->dim, op), first = at + (w->cell0 + left) / w->plan->woven * step;
-    attn__window_lane_offsets(w, first, step, attn__window_head_stride(w, op), lanes);
-    for (int64_t i = 0; i < width; i++)
-        w->s.softmax.factor[i] = factor;
-    blocks += left * rows;
-    for (int64_t x = 0; x < lanes; x += width, blocks += width * rows) {
-        attn__lane_view view = {base, w->canonical->problem.dtype,          w->s.offset + x, w->plan->channel[op],
-                                rows, lanes - x < width ? lanes - x : width};
-        if (!w->canonical->problem.accumulate) {
-            kernel->scatter(&view, blocks, width, w->s.softmax.factor);
-            continue;
-        }
-        kernel->scale(blocks, rows, width, w->s.softmax.factor);
-        kernel->gather(&view, w->s.lanes.old, width, 1);
-        kernel->add(blocks, w->s.lanes.old, rows * width, 1);
-        kernel->scatter(&view, blocks, width, w->s.softmax.ones);
+    int64_t rows = attn__operand_table[op].roles & ATTN__IN_VALUE ? w->plan->values : w->plan->channels;
+    int64_t left = w->pass->left, width = w->plan->taps->width, end = attn__min(w->live, left + w->pass->own);
+    for (w->cell = left; w->cell < end; w->cell += width) {
+        w->lanes = attn__min(end - w->cell, width);
+        attn__window_write(w, op, base, blocks + w->cell * rows, factor);
     }
 }
 
@@ -268,11 +201,11 @@ static void finish_keys(attn__window_work *w, int64_t key)
 {
     int64_t at[ATTN__WINDOW_AXES] = {key};
     float *dk = sums_of(w, false, key), *dv = sums_of(w, true, key);
-    attn_dim line = attn__window_line(w, at, 0, true).at;
+    w->line = attn__window_line(w, at, 0, true);
     if (w->canonical->problem.flags & ATTN_WANT_DK)
-        write_line(w, ATTN__OP_DK, w->arrays->dk, line.dk, dk, (float)w->canonical->problem.scale);
+        write_line(w, ATTN__OP_DK, w->arrays->dk, dk, (float)w->canonical->problem.scale);
     if (w->canonical->problem.flags & ATTN_WANT_DV)
-        write_line(w, ATTN__OP_DV, w->arrays->dv, line.dv, dv, w->plan->kept);
+        write_line(w, ATTN__OP_DV, w->arrays->dv, dv, w->plan->kept);
     memset(dk, 0, (size_t)(w->plan->channels * w->pass->ld) * sizeof(float));
     memset(dv, 0, (size_t)(w->plan->values * w->pass->ld) * sizeof(float));
 }
@@ -288,7 +221,8 @@ static void find_pairs(attn__window_work *w, int64_t line, int64_t first, int64_
         int64_t at[ATTN__WINDOW_AXES] = {list->at[i]};
         if ((line < first || line >= end) && (at[0] < first || at[0] >= end))
             continue;
-        attn__window_pair *pair = &w->s.pair[w->pairs++];
+        attn__window_pair *pair = &w->s.pair[w->pairs];
+        pair->number = w->pairs++;
         pair->tap[0] = list->tap[i];
         pair->line = at[0];
         attn__window_pair_start(w, pair, at, 0);
@@ -309,9 +243,9 @@ static void read_line(attn__window_work *w)
 
 static meeting meeting_of(attn__window_work *w, int64_t number, int place, int64_t first, int64_t end)
 {
-    const attn__window_pair *pair = &w->s.pair[number];
+    attn__window_pair *pair = &w->s.pair[number];
     bool keys = pair->line >= first && pair->line < end;
-    meeting m = {.pair = pair, .number = number, .recent = &w->s.once.recent[place]};
+    meeting m = {.pair = pair, .recent = &w->s.once.recent[place]};
     m.recent->start = 0;
     m.queries = w->index[0] >= first && w->index[0] < end;
     m.k = attn__window_strip(w, false, pair->slot, 0);
@@ -347,7 +281,7 @@ static void run_line(attn__window_work *w, int64_t line, int64_t first, int64_t 
     if (own && w->plan->table_floats)
         attn__window_once_margins(w);
     if (own)
-        write_line(w, ATTN__OP_DQ, w->arrays->dq, w->line.at.dq, o->dq, (float)w->canonical->problem.scale);
+        write_line(w, ATTN__OP_DQ, w->arrays->dq, o->dq, (float)w->canonical->problem.scale);
 }
 
 /* The taps that reach a block of keys: those of the blocks of queries that hold the first and the last of its queries,
@@ -386,8 +320,6 @@ static void start_band(attn__window_work *w)
         o->key_at[t] = (cell - lowest(axis)) * woven;
         o->query_at[t] = (highest(axis) - cell) * woven;
         o->zeros[t] = 0;
-        w->s.entries.range[t] = 0;
-        w->s.entries.state[t] = 0;
         o->number[t] = (int32_t)(axis->first + t);
     }
     o->far = highest(axis) * woven;

@@ -184,7 +184,7 @@ static void hide_by_flags(attn__window_work *work, float *s)
                    width, work->s.lanes.flags);
     for (int64_t e = 0; e < entries_of(work); e++) {
         const float *flags =
-            work->pass->by_key ? work->s.lanes.flags : work->s.flags + work->s.entries.flag[e] + work->cell;
+            work->pass->by_key ? work->s.lanes.flags : work->flags + work->s.entries.flag[e] + work->cell;
         work->plan->lanes->hide(s + e * width, flags, width, -INFINITY);
     }
 }
@@ -204,8 +204,7 @@ void attn__window_drop_line(attn__window_work *work, int64_t slot, uint64_t row,
     }
 }
 
-/* Marks dropped weights of a pair of lines, or of their gradients; rows of taps are `ld` apart. */
-void attn__window_drop(attn__window_work *work, int64_t p, float *s, int64_t ld)
+static void drop_pair(attn__window_work *work, int64_t p, float *s, int64_t ld)
 {
     const attn__axis *key = &work->canonical->key.axis[attn__window_lane_axis(work->plan)->key];
     const uint32_t *keys = work->s.drop_key + work->cell;
@@ -223,6 +222,13 @@ void attn__window_drop(attn__window_work *work, int64_t p, float *s, int64_t ld)
                         .key_low = keys,
                         .key_high = keys + work->pass->ld};
     work->plan->taps->drop(s, &d);
+}
+
+/* Marks dropped weights of the block, or their gradients; rows of taps are `ld` apart. */
+void attn__window_drop(attn__window_work *w, float *s, int64_t ld)
+{
+    for (int64_t p = 0; p < w->pairs && w->canonical->has_dropout; p++)
+        drop_pair(w, p, s + p * w->now.n * ld, ld);
 }
 
 /* ----------------------------------------------------------------------------------------------------------- biases */
@@ -243,7 +249,7 @@ static void add_bias(attn__window_work *work, int64_t p, float *s)
 }
 
 /* Adds the gradients of a pair's scores to those of the bias. */
-void attn__window_bias_gradient(attn__window_work *work, int64_t p, const float *ds, int64_t ld)
+static void bias_gradient(attn__window_work *work, int64_t p, const float *ds, int64_t ld)
 {
     int64_t at = work->s.pair[p].dbias, offset;
     double *sums = work->sums.at[ATTN__SUM_BIAS];
@@ -1040,28 +1046,37 @@ static void read_lanes(const attn__window_work *work, attn__operand op, const vo
     work->plan->lanes->gather(&view, out, work->plan->taps->width, 1);
 }
 
+/* Writes times the factor of each lane, or adds if the problem accumulates; the last head of an item writes for all. */
 static void write_lanes(attn__window_work *work, attn__operand op, void *base, float *tile, const float *factor)
 {
     const attn__online_softmax_kernel *lanes = work->plan->lanes;
     int64_t width = work->plan->taps->width, last = work->plan->heads - 1;
     int64_t own = attn__operand_table[op].roles & ATTN__IN_VALUE ? work->plan->values : work->plan->channels;
-    lanes->scale(tile, own, width, factor);
-    if (work->head < last)
+    bool adds = work->canonical->backward && work->canonical->problem.accumulate;
+    if (work->head < last) {
+        lanes->scale(tile, own, width, factor);
         return;
-    tile -= last * own * width;
+    }
     attn__lane_view view = view_of(work - last, op, base);
-    if (work->canonical->backward && work->canonical->problem.accumulate) {
+    int64_t step = work->lanes > 1 ? work->s.offset[1] - work->s.offset[0] : 1;
+    bool runs = view.row_offset && step == 1 && view.dtype == ATTN_F32;
+    if (last == 0 && !adds && !runs) {
+        lanes->scatter(&view, tile, width, factor);
+        return;
+    }
+    lanes->scale(tile, own, width, factor);
+    tile -= last * own * width;
+    if (adds) {
         lanes->gather(&view, work->s.lanes.old, width, 1);
         lanes->add(tile, work->s.lanes.old, view.rows * width, 1);
     }
-    int64_t step = work->lanes > 1 ? work->s.offset[1] - work->s.offset[0] : 1;
-    if (view.row_offset && step == 1 && view.dtype == ATTN_F32) {
-        for (int64_t c = 0; c < view.rows; c++)
-            memcpy((float *)base + view.lane_offset[0] + view.row_offset[c], tile + c * width,
-                   (size_t)work->lanes * sizeof(float));
+    if (!runs) {
+        lanes->scatter(&view, tile, width, work->s.softmax.ones);
         return;
     }
-    lanes->scatter(&view, tile, width, work->s.softmax.ones);
+    for (int64_t c = 0; c < view.rows; c++)
+        memcpy((float *)base + view.lane_offset[0] + view.row_offset[c], tile + c * width,
+               (size_t)work->lanes * sizeof(float));
 }
 
 /* ---------------------------------------------------------------------------------------------------------- a block */
@@ -1103,6 +1118,9 @@ static void block_start(attn__window_work *w, int64_t cell)
     bool same = cell > 0 && next.first == w->now.first && next.n == w->now.n;
     w->now = next;
     w->cell = cell;
+    w->strip[0] = w->s.a;
+    w->strip[1] = w->s.b;
+    w->flags = w->s.flags;
     w->lanes = w->live - cell < w->plan->taps->width ? w->live - cell : w->plan->taps->width;
     if (!same && w->head == 0)
         list_entries(w);
@@ -1125,66 +1143,75 @@ static attn__tap_block block_of(const attn__window_work *w, bool values)
                              .down = w->pass->by_key,
                              .tile_ld = width,
                              .s_ld = width,
-                             .strip = (values ? w->s.b : w->s.a) + w->cell,
+                             .strip = w->strip[values] + w->cell,
                              .offset = values ? w->s.entries.b : w->s.entries.a,
                              .ld = w->pass->ld};
 }
 
-static void add_scores(attn__window_work *w, bool values, const float *tile, float factor, float *s)
+static void add_scores(attn__window_work *w, bool values, const float *tile, int64_t ld, float factor, float *s)
 {
     attn__tap_block b = block_of(w, values);
     b.tile = (float *)(uintptr_t)tile;
+    b.tile_ld = ld;
     b.s = s;
     b.factor = factor;
     w->plan->taps->scores(&b);
 }
 
+/* tile = weights x strip.  `marked`: some weights may be marks, of lanes that take no part. */
+void attn__window_mix(attn__window_work *w, attn__tap_block *b, bool marked)
+{
+    size_t size = (size_t)padded(w, b->channels) * sizeof(float);
+    memset(b->tile, 0, size);
+    w->plan->taps->mix(b);
+    if (!marked || w->plan->taps->finite(b->tile, padded(w, b->channels)))
+        return;
+    b->marked = true; /* zero times something infinite, perhaps of a tap that takes no part */
+    memset(b->tile, 0, size);
+    w->plan->taps->mix(b);
+}
+
 static void mix(attn__window_work *w, bool values, float *weights, float *out)
 {
     attn__tap_block b = block_of(w, values);
-    int64_t channels = b.channels;
     b.tile = out;
     b.s = weights;
-    memset(out, 0, (size_t)padded(w, channels) * sizeof *out);
-    w->plan->taps->mix(&b);
-    if (!attn__window_has_marks(w, &w->now) || w->plan->taps->finite(out, padded(w, channels)))
-        return;
-    b.marked = true; /* zero times something infinite, perhaps of a tap that takes no part */
-    memset(out, 0, (size_t)padded(w, channels) * sizeof *out);
-    w->plan->taps->mix(&b);
+    attn__window_mix(w, &b, attn__window_has_marks(w, &w->now));
 }
 
-/* Caps scores; backward they are kept for their gradients. */
-void attn__window_cap(attn__window_work *w, float *s, int64_t entries)
+/* What tables add to the scores of the pass for all gradients: rows that are there for the whole line. */
+static void line_terms(attn__window_work *w, float *s, float factor)
 {
-    int64_t n = entries * w->plan->taps->width;
-    w->plan->lanes->softcap(s, n, attn__softcap(w->canonical));
-    if (w->canonical->backward)
-        memcpy(w->s.capped, s, (size_t)n * sizeof *s);
+    const attn__window *plan = w->plan;
+    int64_t ld = w->pass->ld, tap = w->now.first - attn__window_lane_axis(plan)->first;
+    if (plan->has_table[ATTN_RELATIVE_QUERY][1])
+        plan->taps->add_rows(s, w->now.n, w->s.once.terms + tap * ld + w->cell, ld, factor);
+    if (plan->has_table[ATTN_RELATIVE_QUERY][0])
+        plan->taps->add_rows(s, w->now.n, w->s.once.pair_terms + w->s.pair->number * ld + w->cell, 0, factor);
 }
 
-/* Adds the bias to the scores of a pair of lines, and hides masked keys. */
-void attn__window_pair_scores(attn__window_work *w, int64_t p, float *s)
+/* Scores in powers of two, -infinity where a lane takes no part.  Backward, capped ones are kept for their gradients. */
+static void find_scores(attn__window_work *w, const float *tile, int64_t ld)
 {
-    if (w->canonical->has_bias)
-        add_bias(w, p, s);
-    if (w->plan->by_pairs)
-        mask_pair(w, p, s);
-}
-
-/* Scores in powers of two, -infinity where a lane takes no part. */
-static void find_scores(attn__window_work *w)
-{
-    float factor = (float)(w->canonical->problem.scale * (double)(float)ATTN__LOG2E);
-    add_scores(w, false, w->s.lanes.a, factor, w->s.s);
-    lane_terms(w, attn__window_lane_kind(w->pass), w->s.lanes.a, w->s.s, factor);
-    strip_terms(w, attn__window_strip_kind(w->pass), w->s.s, factor);
+    float factor = (float)(w->canonical->problem.scale * (double)(float)ATTN__LOG2E), *s = w->s.s;
+    int64_t width = w->plan->taps->width, n = entries_of(w) * width;
+    add_scores(w, false, tile, ld, factor, s);
+    if (w->pass->once) {
+        line_terms(w, s, factor);
+    } else {
+        lane_terms(w, attn__window_lane_kind(w->pass), tile, s, factor);
+        strip_terms(w, attn__window_strip_kind(w->pass), s, factor);
+    }
     if (w->canonical->problem.softcap != 0)
-        attn__window_cap(w, w->s.s, entries_of(w));
-    for (int64_t p = 0; p < w->pairs; p++)
-        attn__window_pair_scores(w, p, w->s.s + p * w->now.n * w->plan->taps->width);
+        w->plan->lanes->softcap(s, n, attn__softcap(w->canonical));
+    if (w->plan->capped)
+        memcpy(w->s.capped, s, (size_t)n * sizeof *s);
+    for (int64_t p = 0; p < w->pairs && w->canonical->has_bias; p++)
+        add_bias(w, p, s + p * w->now.n * width);
+    for (int64_t p = 0; p < w->pairs && w->plan->by_pairs; p++)
+        mask_pair(w, p, s + p * w->now.n * width);
     if (w->plan->masked && !w->plan->by_pairs)
-        hide_by_flags(w, w->s.s);
+        hide_by_flags(w, s);
     if (!w->now.ragged)
         return;
     attn__tap_limit limit = {.taps = entries_of(w),
@@ -1192,7 +1219,7 @@ static void find_scores(attn__window_work *w)
                              .shift = w->s.entries.range,
                              .from = w->s.ranges.from + w->cell,
                              .to = w->s.ranges.to + w->cell};
-    w->plan->taps->limit(w->s.s, &limit);
+    w->plan->taps->limit(s, &limit);
 }
 
 /* ---------------------------------------------------------------------------------------------------------- forward */
@@ -1202,13 +1229,6 @@ static void store_lse(attn__window_work *w)
     float *lse = w->arrays->lse;
     for (int64_t i = 0; i < w->lanes; i++)
         lse[lane_offset(w, ATTN__OP_LSE, i)] = attn__running_lse(w->s.softmax.m[i], w->s.softmax.l[i]);
-}
-
-static void drop(attn__window_work *w, float *s)
-{
-    int64_t width = w->plan->taps->width;
-    for (int64_t p = 0; p < w->pairs && w->canonical->has_dropout; p++)
-        attn__window_drop(w, p, s + p * w->now.n * width, width);
 }
 
 /* A sink is one more key, of value 0: it changes the running numbers, and if it is the largest score also the factor of
@@ -1235,13 +1255,13 @@ static void forward_block(attn__window_work *w)
 {
     float *factor = w->s.softmax.factor, *l = w->s.softmax.l;
     read_lanes(w, ATTN__OP_Q, w->arrays->q, w->s.lanes.a);
-    find_scores(w);
+    find_scores(w, w->s.lanes.a, w->plan->taps->width);
     w->plan->taps->softmax(w->s.s, entries_of(w), w->s.softmax.m, l);
     for (int64_t i = 0; i < w->plan->taps->width; i++)
         factor[i] = 1;
     if (w->canonical->extras & ATTN__SINKS)
         add_sinks(w, factor);
-    drop(w, w->s.s);
+    attn__window_drop(w, w->s.s, w->plan->taps->width);
     mix(w, true, w->s.s, w->s.lanes.out_b);
     find_margins(w, ATTN_RELATIVE_VALUE, w->s.s);
     table_mix(w, ATTN_RELATIVE_VALUE, w->s.lanes.out_b);
@@ -1259,31 +1279,39 @@ static bool wants(const attn__window_work *w, unsigned bit)
     return w->canonical->problem.flags & bit;
 }
 
-static void write_gradient(attn__window_work *w, attn__operand op, void *to, float *tile, double factor)
+void attn__window_write(attn__window_work *w, attn__operand op, void *base, float *tile, float factor)
 {
     for (int64_t i = 0; i < w->plan->taps->width; i++)
-        w->s.softmax.factor[i] = (float)factor;
-    write_lanes(w, op, to, tile, w->s.softmax.factor);
+        w->s.softmax.factor[i] = factor;
+    write_lanes(w, op, base, tile, w->s.softmax.factor);
 }
 
-/* Weights and gradients of scores, in place. */
-static void find_gradients(attn__window_work *w, const float *lse, const float *delta)
+void attn__window_find(attn__window_work *w, const attn__window_weights *to)
 {
+    const attn__window *plan = w->plan;
+    int64_t width = plan->taps->width;
+    find_scores(w, to->a, to->tile_ld);
+    add_scores(w, true, to->b, to->tile_ld, plan->kept, w->s.dp);
+    if (w->pass->by_key)
+        strip_terms(w, ATTN_RELATIVE_VALUE, w->s.dp, plan->kept);
+    else if (!w->pass->once)
+        lane_terms(w, ATTN_RELATIVE_VALUE, to->b, w->s.dp, plan->kept);
+    attn__window_drop(w, w->s.dp, width);
     attn__tap_gradient g = {.taps = entries_of(w),
                             .s = w->s.s,
                             .dp = w->s.dp,
                             .shift = w->s.entries.state,
-                            .lse = lse,
-                            .delta = delta,
-                            .p = w->s.s,
-                            .ds = w->s.dp,
-                            .ld = w->plan->taps->width,
+                            .lse = to->lse,
+                            .delta = to->delta,
+                            .p = to->p,
+                            .ds = to->ds,
+                            .ld = to->ld,
                             .marked = attn__window_has_marks(w, &w->now)};
-    w->plan->taps->gradient(&g);
-    for (int64_t p = 0; p < w->pairs && !w->pass->by_key && wants(w, ATTN_WANT_DBIAS); p++)
-        attn__window_bias_gradient(w, p, w->s.dp + p * w->now.n * g.ld, g.ld);
-    if (w->canonical->problem.softcap != 0)
-        w->plan->taps->uncap(w->s.dp, g.ld, w->s.capped, entries_of(w), attn__softcap(w->canonical));
+    plan->taps->gradient(&g);
+    for (int64_t p = 0; p < w->pairs && to->dbias; p++)
+        bias_gradient(w, p, g.ds + p * w->now.n * g.ld, g.ld);
+    if (plan->capped)
+        plan->taps->uncap(g.ds, g.ld, w->s.capped, entries_of(w), attn__softcap(w->canonical));
 }
 
 static void query_block(attn__window_work *w)
@@ -1296,20 +1324,24 @@ static void query_block(attn__window_work *w)
     taps->dot(w->s.lanes.o, w->s.lanes.b, w->plan->values, taps->width, taps->width, w->s.softmax.delta);
     attn__window_read_lse(w, w->line.at.lse, attn__window_lane_cell(w, 0), taps->width, w->s.softmax.lse,
                           w->s.softmax.delta);
-    find_scores(w);
-    add_scores(w, true, w->s.lanes.b, w->plan->kept, w->s.dp);
-    lane_terms(w, ATTN_RELATIVE_VALUE, w->s.lanes.b, w->s.dp, w->plan->kept);
-    drop(w, w->s.dp);
-    find_gradients(w, w->s.softmax.lse, w->s.softmax.delta);
+    attn__window_find(w, &(attn__window_weights){.a = w->s.lanes.a,
+                                                 .b = w->s.lanes.b,
+                                                 .tile_ld = taps->width,
+                                                 .lse = w->s.softmax.lse,
+                                                 .delta = w->s.softmax.delta,
+                                                 .p = w->s.s,
+                                                 .ds = w->s.dp,
+                                                 .ld = taps->width,
+                                                 .dbias = wants(w, ATTN_WANT_DBIAS)});
     find_margins(w, ATTN_RELATIVE_QUERY, w->s.dp);
     if (wants(w, ATTN_WANT_DQ)) {
         mix(w, false, w->s.dp, w->s.lanes.out_a);
         table_mix(w, ATTN_RELATIVE_QUERY, w->s.lanes.out_a);
-        write_gradient(w, ATTN__OP_DQ, a->dq, w->s.lanes.out_a, w->canonical->problem.scale);
+        attn__window_write(w, ATTN__OP_DQ, a->dq, w->s.lanes.out_a, (float)w->canonical->problem.scale);
     }
     if (wants(w, ATTN_WANT_DTABLES)) {
         table_gradient(w, ATTN_RELATIVE_QUERY, w->s.lanes.a);
-        drop(w, w->s.s);
+        attn__window_drop(w, w->s.s, taps->width);
         find_margins(w, ATTN_RELATIVE_VALUE, w->s.s);
         table_gradient(w, ATTN_RELATIVE_VALUE, w->s.lanes.b);
     }
@@ -1318,23 +1350,27 @@ static void query_block(attn__window_work *w)
 static void key_block(attn__window_work *w)
 {
     const attn_arrays *a = w->arrays;
+    int64_t width = w->plan->taps->width;
     read_lanes(w, ATTN__OP_K, a->k, w->s.lanes.a);
     read_lanes(w, ATTN__OP_V, a->v, w->s.lanes.b);
-    find_scores(w);
-    add_scores(w, true, w->s.lanes.b, w->plan->kept, w->s.dp);
-    strip_terms(w, ATTN_RELATIVE_VALUE, w->s.dp, w->plan->kept);
-    drop(w, w->s.dp);
-    find_gradients(w, w->s.rows + w->cell, w->s.rows + w->pass->ld + w->cell);
+    attn__window_find(w, &(attn__window_weights){.a = w->s.lanes.a,
+                                                 .b = w->s.lanes.b,
+                                                 .tile_ld = width,
+                                                 .lse = w->s.rows + w->cell,
+                                                 .delta = w->s.rows + w->pass->ld + w->cell,
+                                                 .p = w->s.s,
+                                                 .ds = w->s.dp,
+                                                 .ld = width});
     find_margins(w, ATTN_RELATIVE_KEY, w->s.dp);
     if (wants(w, ATTN_WANT_DK)) {
         mix(w, false, w->s.dp, w->s.lanes.out_a);
         table_mix(w, ATTN_RELATIVE_KEY, w->s.lanes.out_a);
-        write_gradient(w, ATTN__OP_DK, a->dk, w->s.lanes.out_a, w->canonical->problem.scale);
+        attn__window_write(w, ATTN__OP_DK, a->dk, w->s.lanes.out_a, (float)w->canonical->problem.scale);
     }
     if (wants(w, ATTN_WANT_DV)) {
-        drop(w, w->s.s);
+        attn__window_drop(w, w->s.s, width);
         mix(w, true, w->s.s, w->s.lanes.out_b);
-        write_gradient(w, ATTN__OP_DV, a->dv, w->s.lanes.out_b, (double)w->plan->kept);
+        attn__window_write(w, ATTN__OP_DV, a->dv, w->s.lanes.out_b, w->plan->kept);
     }
     if (wants(w, ATTN_WANT_DTABLES))
         table_gradient(w, ATTN_RELATIVE_KEY, w->s.lanes.a);
