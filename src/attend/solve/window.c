@@ -191,10 +191,10 @@ void attn__window_list_by_key(const attn__window_axis *axis, int64_t position, a
 
 void attn__window_lane_offsets(const attn__window_work *work, int64_t first, int64_t step, int64_t head, int64_t lanes)
 {
-    int64_t woven = work->plan->woven;
-    for (int64_t i = 0; i < lanes; i += woven, first += step)
-        for (int64_t h = 0; h < woven && i + h < lanes; h++)
-            work->s.offset[i + h] = first + h * head;
+    int64_t woven = work->plan->woven, *offset = work->s.offset;
+    for (int64_t h = 0; h < woven; h++, first += head)
+        for (int64_t i = h, at = first; i < lanes; i += woven, at += step)
+            offset[i] = at;
 }
 
 attn__place attn__window_line(const attn__window_work *work, const int64_t *at, int64_t free, bool keys)
@@ -315,42 +315,35 @@ static void choose_heads(attn__window *plan, const attn__canonical *canonical)
             plan->heads = (int)heads;
 }
 
-/* A tile's strips should fit in the second cache, and its halo should be the smaller part.  With interleaved heads the
- * halo is small even for short tiles, and short tiles allow long bands. */
-static void choose_tile(attn__window_pass *pass, const attn__window *plan, const attn__canonical *canonical)
+static int64_t reach(const attn__window_axis *axis)
 {
-    int64_t width = plan->taps->width, beyond = halo(plan);
-    int64_t cell = pass->slots * pass->strip_phases * (plan->channels + plan->values) * (int64_t)sizeof(float);
-    cell *= plan->heads;
-    int64_t part = plan->woven > 1 ? 8 : 2, tile = (int64_t)canonical->caches.l2 / part / attn__max(cell, 1) - beyond;
-    tile = attn__min(attn__max(attn__max(tile, beyond), width), WIDEST * plan->woven);
-    tile = attn__max(tile, 1);
-    pass->tiles = attn__max((pass->cells + tile - 1) / tile, 1);
-    pass->tile = attn__max(attn__round_up((pass->cells + pass->tiles - 1) / pass->tiles, width), width);
-    pass->tiles = (pass->cells + pass->tile - 1) / pass->tile;
-    pass->own = pass->tile;
-    pass->ld = attn__round_up(pass->tile + beyond, width);
+    return (axis->last - 1 - axis->first) * axis->window.dilation;
 }
 
-/* The same for all gradients at once: a tile also needs the queries that meet the keys whose gradients it writes. */
-static void choose_tile_once(attn__window_pass *pass, const attn__window *plan, const attn__canonical *canonical)
+/* A tile's strips should fit in the second cache, and its halo should be the smaller part.  With interleaved heads the
+ * halo is small even for short tiles, and short tiles allow long bands.  For all gradients at once a tile also needs the
+ * queries that meet the keys whose gradients it writes. */
+static void choose_tile(attn__window_pass *pass, const attn__window *plan, const attn__canonical *canonical)
 {
-    const attn__window_axis *outer = &plan->axis[0], *lanes = &plan->axis[1];
-    int64_t width = plan->taps->width, channels = plan->channels + plan->values;
-    int64_t after = attn__max(-attn__window_cell(lanes, lanes->first), 0) * plan->woven;
-    int64_t before = attn__max(attn__window_cell(lanes, lanes->last - 1), 0) * plan->woven;
-    pass->sums = (outer->last - 1 - outer->first) * outer->window.dilation + 1;
-    pass->left = attn__round_up(before, width);
-    after = attn__round_up(after, width);
-    int64_t lane = (pass->slots + pass->sums + 2) * channels * (int64_t)sizeof(float);
-    int64_t tile = (int64_t)canonical->caches.l2 / 2 / lane - pass->left - after - halo(plan);
-    tile = attn__min(attn__max(tile, attn__max(4 * (pass->left + after), width)), WIDEST * plan->woven);
+    const attn__window_axis *lanes = attn__window_lane_axis(plan);
+    int64_t width = plan->taps->width, beyond = halo(plan), after = 0, least = attn__max(beyond, width);
+    int64_t part = plan->woven > 1 && !pass->once ? 8 : 2, copies = pass->slots * pass->strip_phases * plan->heads;
+    if (pass->once) {
+        pass->left = attn__round_up(attn__max(attn__window_cell(lanes, lanes->last - 1), 0) * plan->woven, width);
+        after = attn__round_up(attn__max(-attn__window_cell(lanes, lanes->first), 0) * plan->woven, width);
+        pass->sums = reach(&plan->axis[0]) + 1;
+        pass->recent = pass->left + after + 6 * width;
+        copies += pass->sums + 2;
+        least = attn__max(4 * (pass->left + after), width);
+    }
+    int64_t lane = attn__max(copies * (plan->channels + plan->values) * (int64_t)sizeof(float), 1);
+    int64_t tile = (int64_t)canonical->caches.l2 / part / lane - pass->left - after - beyond;
+    tile = attn__max(attn__min(attn__max(tile, least), WIDEST * plan->woven), 1);
     pass->tiles = attn__max((pass->cells + tile - 1) / tile, 1);
     pass->own = attn__max(attn__round_up((pass->cells + pass->tiles - 1) / pass->tiles, width), width);
     pass->tiles = (pass->cells + pass->own - 1) / pass->own;
     pass->tile = pass->left + pass->own + after;
-    pass->recent = pass->left + after + 6 * width;
-    pass->ld = attn__round_up(pass->tile + halo(plan), width);
+    pass->ld = attn__round_up(pass->tile + beyond, width);
 }
 
 /* Enough items for many threads, but bands much longer than the lines that they read beyond their ends.  Only sums of
@@ -377,10 +370,7 @@ static void find_pass(attn__window_pass *pass, const attn__window *plan, const a
     pass->strip_phases = by_key ? 1 : w->step;
     find_slots(pass, plan);
     find_entries(pass, plan);
-    if (pass->once)
-        choose_tile_once(pass, plan, canonical);
-    else
-        choose_tile(pass, plan, canonical);
+    choose_tile(pass, plan, canonical);
     choose_band(pass, plan, canonical);
 }
 
@@ -392,11 +382,6 @@ static bool is_one_image(const attn__window *plan)
             return false;
     }
     return plan->naxes == 2 && plan->free == 1;
-}
-
-static int64_t reach(const attn__window_axis *axis)
-{
-    return (axis->last - 1 - axis->first) * axis->window.dilation;
 }
 
 /* Many lines under way leave no room for long strips, nor do strips that are long for the sake of far taps. */
@@ -452,28 +437,16 @@ static void find_all(attn__window *plan, const attn__canonical *canonical)
 
 /* ----------------------------------------------------------------------------------------------------------- refuse */
 
-/* Two pairs would add to one element. */
-static bool repeats(const attn__canonical *canonical, unsigned bit, attn__operand op)
-{
-    if (!(canonical->problem.flags & bit))
-        return false;
-    for (attn_role role = ATTN_ROLE_BATCH; role <= ATTN_ROLE_VALUE; role++) {
-        const attn__group *group = attn__group_of(canonical, role);
-        for (int i = 0; i < group->n && (attn__operand_table[op].roles >> role & 1); i++) {
-            const attn__axis *axis = &group->axis[i];
-            if (attn__stride(&axis->dim, op) == 0 && (axis->dim.n > 1 || role == ATTN_ROLE_KEY))
-                return true;
-        }
-    }
-    return false;
-}
-
+/* Of one key too: a window moves it to many positions. */
 static const char *refuse_gradients(const attn__canonical *canonical)
 {
-    if (repeats(canonical, ATTN_WANT_DQ, ATTN__OP_DQ) || repeats(canonical, ATTN_WANT_DK, ATTN__OP_DK) ||
-        repeats(canonical, ATTN_WANT_DV, ATTN__OP_DV))
-        return "a gradient is broadcast";
-    return NULL;
+    bool meet = attn__sums_meet(canonical);
+    for (int i = 0; i < canonical->key.n; i++) {
+        const attn_dim *key = &canonical->key.axis[i].dim;
+        meet = meet || ((canonical->problem.flags & ATTN_WANT_DK) && key->dk == 0) ||
+               ((canonical->problem.flags & ATTN_WANT_DV) && key->dv == 0);
+    }
+    return meet ? "a gradient is broadcast" : NULL;
 }
 
 /* Each window slides along its own QUERY axis, and bands and tables must relate the same axes. */
@@ -575,7 +548,7 @@ static void take_lists(attn__arena *p, const attn__window *plan, const attn__win
     s->shift = attn__arena_take(p, taps, sizeof(int64_t));
     s->phase = attn__arena_take(p, taps, sizeof(int64_t));
     s->tap_at = attn__arena_take(p, taps, sizeof(int64_t));
-    s->entries.flag = attn__arena_take(p, plan->masked ? pass->entries : 0, sizeof(int64_t));
+    s->entries.flag = attn__arena_take(p, pass->entries, sizeof(int64_t));
     s->offset = attn__arena_take(p, pass->ld, sizeof(int64_t));
 }
 
@@ -676,10 +649,7 @@ static void take_once(attn__arena *p, const attn__window *plan, const attn__wind
         o->recent[i].p = take_floats(p, taps * pass->recent);
         o->recent[i].ds = take_floats(p, taps * pass->recent);
     }
-    o->key_at = attn__arena_take(p, taps, sizeof(int64_t));
     o->query_at = attn__arena_take(p, taps, sizeof(int64_t));
-    o->zeros = attn__arena_take(p, taps, sizeof(int64_t));
-    o->number = attn__arena_take(p, taps, sizeof(int32_t));
     o->keys = attn__arena_take(p, pass->tile / plan->taps->width, sizeof *o->keys);
     o->fill = attn__arena_take(p, pass->tile / plan->taps->width, sizeof *o->fill);
 }
@@ -730,11 +700,10 @@ static unsigned shared_wishes(const attn__canonical *canonical)
     return canonical->problem.flags & bits;
 }
 
-static attn__canonical shared_of(const attn__canonical *canonical)
+static void share(const attn__canonical *canonical, attn__canonical *shared)
 {
-    attn__canonical shared = *canonical;
-    shared.problem.flags = canonical->backward ? shared_wishes(canonical) : 0;
-    return shared;
+    *shared = *canonical;
+    shared->problem.flags = canonical->backward ? shared_wishes(canonical) : 0;
 }
 
 /* The offsets of channels, for operands whose channels are not adjacent. */
@@ -772,7 +741,8 @@ static attn_status make_plan(attn_context *context, const attn__canonical *canon
         size_t share = aligned(divide_scratch(plan, canonical, &plan->pass[i], NULL, unused));
         plan->share = share > plan->share ? share : plan->share;
     }
-    attn__canonical shared = shared_of(canonical);
+    attn__canonical shared;
+    share(canonical, &shared);
     plan->slot_share = aligned(attn__sums_size(&shared));
     recipe->data = plan;
     recipe->workspace = attn__size_add(attn__size_mul((size_t)canonical->threads, plan->share),
@@ -787,10 +757,10 @@ static attn_status make_plan(attn_context *context, const attn__canonical *canon
 
 typedef struct job {
     const attn__canonical *canonical;
-    attn__canonical shared; /* the same, reduced to the gradients that several items add to */
+    attn__slots shared; /* sums of the gradients that several items add to */
     const attn__window *plan;
     const attn_arrays *arrays;
-    char *scratch, *sums;
+    char *scratch;
     int64_t slots;
     bool runs[ATTN__WINDOW_PASSES];
 } job;
@@ -811,7 +781,7 @@ static void run_share(const job *j, int which, int64_t slot, int thread)
         heads[h] = (attn__window_work){
             .head = h, .canonical = j->canonical, .plan = j->plan, .pass = pass, .arrays = j->arrays, .s = scratch[h]};
         if (j->plan->slot_share)
-            attn__sums_address(&heads[h].sums, &j->shared, j->sums + (size_t)slot * j->plan->slot_share);
+            attn__sums_address(&heads[h].sums, &j->shared.shared, j->shared.memory + (size_t)slot * j->shared.size);
     } while (++h < j->plan->heads);
     for (int i = 0; i < j->plan->taps->width; i++)
         scratch[0].softmax.ones[i] = 1;
@@ -840,34 +810,28 @@ static void run_passes(job *j)
     attn__parallel_items(j->canonical->threads, j->slots, run_slot, j);
 }
 
-/* Slot after slot, whoever filled them. */
-static void store_shared(const job *j)
-{
-    size_t n = j->plan->slot_share / sizeof(double);
-    double *total = (double *)(void *)j->sums;
-    for (int64_t slot = 1; slot < ATTN__WINDOW_SLOTS; slot++)
-        for (size_t i = 0; i < n; i++)
-            total[i] += total[(size_t)slot * n + i];
-    attn__sums sums;
-    attn__sums_address(&sums, &j->shared, j->sums);
-    attn__sums_store(&sums, &j->shared, j->arrays);
-}
-
 static void apply(const attn__canonical *canonical, const attn__recipe *recipe, const attn_arrays *arrays,
                   void *workspace)
 {
     const attn__window *plan = recipe->data;
-    job j = {
-        .canonical = canonical, .shared = shared_of(canonical), .plan = plan, .arrays = arrays, .scratch = workspace};
+    job j;
+    j.canonical = canonical;
+    j.plan = plan;
+    j.arrays = arrays;
+    j.scratch = workspace;
+    memset(j.runs, 0, sizeof j.runs);
+    share(canonical, &j.shared.shared);
+    j.shared.n = ATTN__WINDOW_SLOTS;
+    j.shared.size = plan->slot_share;
+    j.shared.memory = j.scratch + (size_t)canonical->threads * plan->share;
     unsigned with = canonical->problem.flags;
-    j.sums = j.scratch + (size_t)canonical->threads * plan->share;
     j.runs[0] = !canonical->backward || (with & (ATTN_WANT_DQ | ATTN_WANT_DBIAS | ATTN_WANT_DTABLES));
     j.runs[1] = canonical->backward && (with & (ATTN_WANT_DK | ATTN_WANT_DV | ATTN_WANT_DTABLES));
     if (!canonical->backward) {
         run_passes(&j);
         return;
     }
-    memset(j.sums, 0, ATTN__WINDOW_SLOTS * plan->slot_share);
+    memset(j.shared.memory, 0, ATTN__WINDOW_SLOTS * plan->slot_share);
     if ((with & ATTN_WANT_DBIAS) && !canonical->problem.accumulate && !shares_bias(canonical)) {
         attn__extent dbias = attn__operand_extent(canonical, ATTN__OP_DBIAS);
         attn__extent_zero(&dbias, sizeof(float), arrays->dbias);
@@ -876,8 +840,7 @@ static void apply(const attn__canonical *canonical, const attn__recipe *recipe, 
         memcpy(j.runs, (bool[ATTN__WINDOW_PASSES]){false, false, true}, sizeof j.runs);
     if (j.runs[0] || j.runs[1] || j.runs[2])
         run_passes(&j);
-    if (plan->slot_share)
-        store_shared(&j);
+    attn__slots_store(&j.shared, arrays);
 }
 
 /* Each multiply-add has a load of its own, and backward computes scores twice.  Whole axes so short that flash

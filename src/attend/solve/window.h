@@ -155,9 +155,7 @@ typedef struct attn__window_recent {
 /* Further state of the pass for all gradients.  Rows are as long as a strip; lane x is query x of the tile.  Partial
  * gradients are in blocks of [channels][width]. */
 typedef struct attn__window_once {
-    int64_t *key_at, *query_at; /* of each tap of the lanes' axis: in a strip of keys; of queries, seen from a key */
-    int64_t *zeros;
-    int32_t *number;
+    int64_t *query_at;             /* where in a strip of queries each tap of the lanes' axis is, seen from a key */
     attn__window_block *keys;      /* the taps that reach a block of keys */
     bool *fill;                    /* fill this block of queries with marks first: its neighbours have other taps */
     float *q, *dout, *lse, *delta; /* of the line */
@@ -244,14 +242,15 @@ typedef struct attn__window_work {
     int64_t cell, lanes; /* the block: first lane in the tile, lanes that live */
     attn__window_block now;
     const float *strip[2], *flags; /* that the offsets of entries count from */
+    int64_t entry;                 /* the first one of the block */
     int64_t stride;                /* between its taps */
 } attn__window_work;
 
 /* What a block of a backward pass reads and writes: its lanes' queries and output gradients (by key: keys and values),
  * in rows `tile_ld` apart, and weights and gradients of scores, `ld` apart. */
 typedef struct attn__window_weights {
-    const float *a, *b, *lse, *delta;
-    float *p, *ds;
+    float *a, *b, *p, *ds;
+    const float *lse, *delta;
     int64_t tile_ld, ld;
     bool dbias; /* the gradients also go to the bias */
 } attn__window_weights;
@@ -260,6 +259,12 @@ typedef struct attn__window_weights {
 static inline const attn__window_axis *attn__window_lane_axis(const attn__window *plan)
 {
     return &plan->axis[plan->naxes - 1];
+}
+
+/* The channels of q and k, or of v and o. */
+static inline int64_t attn__window_channels(const attn__window *plan, attn__operand op)
+{
+    return attn__operand_table[op].roles & ATTN__IN_VALUE ? plan->values : plan->channels;
 }
 
 /* The stride between the arrays of interleaved heads. */
@@ -302,16 +307,23 @@ attn__place attn__window_line(const attn__window_work *work, const int64_t *at, 
 void attn__window_pair_start(attn__window_work *work, attn__window_pair *pair, const int64_t *at, int64_t free);
 void attn__window_drop_line(attn__window_work *work, int64_t slot, uint64_t row, int64_t first);
 void attn__window_drop(attn__window_work *work, float *s, int64_t ld);
-/* Weights and gradients of the scores of the block's entries. */
-void attn__window_find(attn__window_work *work, const attn__window_weights *weights);
+/* Weights and gradients of the scores of the block's entries; the product of the latter with keys, by key queries. */
+void attn__window_find(attn__window_work *work, const attn__window_weights *weights, attn__tap_block *gradients);
 void attn__window_mix(attn__window_work *work, attn__tap_block *block, bool marked);
-void attn__window_write(attn__window_work *work, attn__operand op, void *base, float *tile, float factor);
+void attn__window_write(attn__window_work *work, attn__operand op, void *base, float *tile, const float *factor);
 /* Prefetches, for lanes of the tile from `x` on, what the next line reads and what this one writes, divided among the
  * line's pairs. */
 void attn__window_once_prefetch(attn__window_work *work, int64_t pair, int64_t x);
 /* Rows of the line's terms of tables; and dq += margins x tables, with the tables' gradients. */
 void attn__window_once_terms(attn__window_work *work);
 void attn__window_once_margins(attn__window_work *work);
+
+/* Sets one factor for all lanes. */
+static inline void attn__window_factors(attn__window_work *work, float factor)
+{
+    for (int i = 0; i < work->plan->taps->width; i++)
+        work->s.softmax.factor[i] = factor;
+}
 
 /* Some weights of the block may be marks, of lanes that take no part. */
 static inline bool attn__window_has_marks(const attn__window_work *work, const attn__window_block *block)

@@ -75,11 +75,11 @@ static void query_block(attn__window_work *w, const meeting *m, int64_t x)
     w->strip[0] = m->k;
     w->strip[1] = m->v;
     w->flags = w->s.flags + m->pair->slot * ld;
-    w->s.entries.number = o->number + tap;
-    w->s.entries.a = w->s.entries.b = w->s.entries.flag = o->key_at + tap;
-    w->s.entries.range = w->s.entries.state = o->zeros;
-    attn__window_find(w, &to);
-    attn__window_drop(w, to.p, recent);
+    w->entry = tap;
+    attn__tap_block b;
+    attn__window_find(w, &to, &b);
+    if (w->canonical->has_dropout)
+        attn__window_drop(w, to.p, recent);
     w->s.pair = all;
     w->pairs = pairs;
     if (!own)
@@ -91,15 +91,6 @@ static void query_block(attn__window_work *w, const meeting *m, int64_t x)
                                                  .by_tap = o->margin + tap * ld + x,
                                                  .ld = ld,
                                                  .over_taps = o->pair_margin + m->pair->number * ld + x});
-    attn__tap_block b = {.taps = block.n,
-                         .channels = plan->channels,
-                         .run = block.n,
-                         .unit = plan->unit,
-                         .strip = m->k + x,
-                         .offset = o->key_at + tap,
-                         .ld = ld,
-                         .s = to.ds,
-                         .s_ld = recent};
     mix(w, &b, o->dq + x * plan->channels, attn__window_has_marks(w, &block));
 }
 
@@ -182,11 +173,12 @@ static void meet(attn__window_work *w, const meeting *meetings, int64_t count)
 /* Writes the tile's own part of a line of gradients. */
 static void write_line(attn__window_work *w, attn__operand op, void *base, float *blocks, float factor)
 {
-    int64_t rows = attn__operand_table[op].roles & ATTN__IN_VALUE ? w->plan->values : w->plan->channels;
+    int64_t rows = attn__window_channels(w->plan, op);
     int64_t left = w->pass->left, width = w->plan->taps->width, end = attn__min(w->live, left + w->pass->own);
+    attn__window_factors(w, factor);
     for (w->cell = left; w->cell < end; w->cell += width) {
         w->lanes = attn__min(end - w->cell, width);
-        attn__window_write(w, op, base, blocks + w->cell * rows, factor);
+        attn__window_write(w, op, base, blocks + w->cell * rows, w->s.softmax.factor);
     }
 }
 
@@ -314,13 +306,14 @@ static void start_band(attn__window_work *w)
     const attn__window_axis *axis = attn__window_lane_axis(w->plan);
     const attn__window_pass *pass = w->pass;
     attn__window_once *o = &w->s.once;
+    const attn__window_entries *e = &w->s.entries;
     int64_t taps = axis->last - axis->first, woven = w->plan->woven, width = w->plan->taps->width;
     for (int64_t t = 0; t < taps; t++) {
         int64_t cell = attn__window_cell(axis, axis->first + t);
-        o->key_at[t] = (cell - lowest(axis)) * woven;
+        e->a[t] = e->b[t] = e->flag[t] = (cell - lowest(axis)) * woven;
         o->query_at[t] = (highest(axis) - cell) * woven;
-        o->zeros[t] = 0;
-        o->number[t] = (int32_t)(axis->first + t);
+        e->range[t] = e->state[t] = 0;
+        e->number[t] = (int32_t)(axis->first + t);
     }
     o->far = highest(axis) * woven;
     for (int64_t i = 0; i < width; i++)

@@ -46,6 +46,11 @@ static int64_t lane_offset(const attn__window_work *work, attn__operand op, int6
            head * attn__window_head_stride(work, op);
 }
 
+static int64_t channels_of(const attn__window *plan, attn_relative_kind kind)
+{
+    return kind == ATTN_RELATIVE_VALUE ? plan->values : plan->channels;
+}
+
 static int64_t padded(const attn__window_work *w, int64_t channels)
 {
     return channels * w->plan->taps->width;
@@ -184,7 +189,7 @@ static void hide_by_flags(attn__window_work *work, float *s)
                    width, work->s.lanes.flags);
     for (int64_t e = 0; e < entries_of(work); e++) {
         const float *flags =
-            work->pass->by_key ? work->s.lanes.flags : work->flags + work->s.entries.flag[e] + work->cell;
+            work->pass->by_key ? work->s.lanes.flags : work->flags + work->s.entries.flag[work->entry + e] + work->cell;
         work->plan->lanes->hide(s + e * width, flags, width, -INFINITY);
     }
 }
@@ -227,7 +232,7 @@ static void drop_pair(attn__window_work *work, int64_t p, float *s, int64_t ld)
 /* Marks dropped weights of the block, or their gradients; rows of taps are `ld` apart. */
 void attn__window_drop(attn__window_work *w, float *s, int64_t ld)
 {
-    for (int64_t p = 0; p < w->pairs && w->canonical->has_dropout; p++)
+    for (int64_t p = 0; p < w->pairs; p++)
         drop_pair(w, p, s + p * w->now.n * ld, ld);
 }
 
@@ -267,11 +272,6 @@ static void bias_gradient(attn__window_work *work, int64_t p, const float *ds, i
 }
 
 /* ----------------------------------------------------------------------------------------------------------- tables */
-
-static int64_t channels_of(const attn__window *plan, attn_relative_kind kind)
-{
-    return kind == ATTN_RELATIVE_VALUE ? plan->values : plan->channels;
-}
 
 static float *rows_of(const attn__window_work *work, attn_relative_kind kind, int axis)
 {
@@ -475,26 +475,34 @@ static void add_rows(const attn__window_work *work, const attn__gemm_tile_args *
             }
 }
 
+/* out += the rows of `count` taps or pairs, times their margins. */
+static void mix_rows(const attn__window_work *work, const float *rows, int64_t step, int64_t count, int64_t channels,
+                     const float *margin, int64_t ld, float *out)
+{
+    int64_t width = work->plan->taps->width;
+    add_rows(work, &(attn__gemm_tile_args){.m = channels,
+                                           .n = width,
+                                           .k = count,
+                                           .a = rows,
+                                           .am = 1,
+                                           .ak = step,
+                                           .b = margin,
+                                           .ldb = ld,
+                                           .c = out,
+                                           .ldc = width,
+                                           .accumulate = true});
+}
+
 static void table_mix(attn__window_work *work, attn_relative_kind kind, float *out)
 {
     const attn__window *plan = work->plan;
-    int64_t n = channels_of(plan, kind), width = plan->taps->width;
     const attn__window_axis *axis = attn__window_lane_axis(plan);
-    attn__gemm_tile_args t = {.m = n, .n = width, .am = 1, .ldb = width, .c = out, .ldc = width, .accumulate = true};
-    if (plan->has_table[kind][plan->naxes - 1]) {
-        t.a = rows_of(work, kind, plan->naxes - 1) + (work->now.first - axis->first) * n;
-        t.ak = work->stride * n;
-        t.k = work->now.n;
-        t.b = work->s.margin;
-        add_rows(work, &t);
-    }
-    if (!attn__window_has_outer(plan, kind))
-        return;
-    t.a = work->s.pair_table[kind];
-    t.ak = n;
-    t.k = work->pairs;
-    t.b = work->s.pair_margin;
-    add_rows(work, &t);
+    int64_t n = channels_of(plan, kind), width = plan->taps->width;
+    if (plan->has_table[kind][plan->naxes - 1])
+        mix_rows(work, rows_of(work, kind, plan->naxes - 1) + (work->now.first - axis->first) * n, work->stride * n,
+                 work->now.n, n, work->s.margin, width, out);
+    if (attn__window_has_outer(plan, kind))
+        mix_rows(work, work->s.pair_table[kind], n, work->pairs, n, work->s.pair_margin, width, out);
 }
 
 /* How many pairs from p on have taps of the axis that follow each other. */
@@ -590,17 +598,7 @@ void attn__window_once_margins(attn__window_work *work)
             continue;
         sums += a ? 0 : (work->s.pair[0].tap[0] - axis->first) * n;
         for (int64_t x = 0; x < lanes; x += width) {
-            add_rows(work, &(attn__gemm_tile_args){.m = n,
-                                                   .n = width,
-                                                   .k = count,
-                                                   .a = rows,
-                                                   .am = 1,
-                                                   .ak = n,
-                                                   .b = margin + x,
-                                                   .ldb = ld,
-                                                   .c = o->dq + (left + x) * n,
-                                                   .ldc = width,
-                                                   .accumulate = true});
+            mix_rows(work, rows, n, count, n, margin + x, ld, o->dq + (left + x) * n);
             if (work->canonical->problem.flags & ATTN_WANT_DTABLES)
                 plan->taps->outer(&(attn__tap_outer){.count = count,
                                                      .channels = n,
@@ -750,11 +748,10 @@ static strip_source strip_of(const attn__window_work *work, attn__operand op, co
                              int64_t phase)
 {
     const attn__window_axis *axis = attn__window_lane_axis(work->plan);
-    bool value = attn__operand_table[op].roles & ATTN__IN_VALUE;
     strip_source t = {
         .base = base, .dtype = work->canonical->problem.dtype, .at = at, .channel = work->plan->channel[op]};
     t.stride = attn__stride(&side_axis(work, op)->dim, op);
-    t.channels = (value ? work->plan->values : work->plan->channels) * work->plan->heads;
+    t.channels = attn__window_channels(work->plan, op) * work->plan->heads;
     t.head = attn__window_head_stride(work, op);
     t.step = work->pass->by_key ? 1 : axis->window.step;
     t.low = work->cell0 / work->plan->woven;
@@ -970,7 +967,7 @@ static void prefetch_line(const attn__window_work *work, attn__operand op, const
             stride = attn__stride(&side_axis(work, op)->dim, op);
     if (at < 0 || at >= n || plan->channel[op])
         return;
-    int64_t bytes = (attn__operand_table[op].roles & ATTN__IN_VALUE ? plan->values : plan->channels) * element;
+    int64_t bytes = attn__window_channels(plan, op) * element;
     uintptr_t in_line = ((uintptr_t)base + (uintptr_t)(offset * element)) % 64;
     if (work->head > 0 && in_line >= (uintptr_t)bytes) /* the head before has prefetched this line */
         return;
@@ -1025,17 +1022,16 @@ void attn__window_once_prefetch(attn__window_work *work, int64_t pair, int64_t x
 
 static attn__lane_view view_of(const attn__window_work *work, attn__operand op, const void *base)
 {
-    bool value = attn__operand_table[op].roles & ATTN__IN_VALUE;
-    int64_t first = lane_offset(work, op, 0), woven = work->plan->woven;
-    int64_t step = lane_offset(work, op, woven) - first;
-    attn__window_lane_offsets(work, first, step, attn__window_head_stride(work, op), work->lanes);
-    int64_t rows = (value ? work->plan->values : work->plan->channels) * work->plan->heads;
-    return (attn__lane_view){(void *)(uintptr_t)base,
-                             work->canonical->problem.dtype,
-                             work->s.offset,
-                             work->plan->channel[op],
-                             rows,
-                             work->lanes};
+    const attn__window *plan = work->plan;
+    int64_t step = attn__stride(&side_axis(work, op)->dim, op);
+    step *= work->pass->by_key ? attn__window_lane_axis(plan)->window.step : 1;
+    attn__window_lane_offsets(work, lane_offset(work, op, 0), step, attn__window_head_stride(work, op), work->lanes);
+    return (attn__lane_view){.base = (void *)(uintptr_t)base,
+                             .dtype = work->canonical->problem.dtype,
+                             .lane_offset = work->s.offset,
+                             .row_offset = plan->channel[op],
+                             .rows = attn__window_channels(plan, op) * plan->heads,
+                             .lanes = work->lanes};
 }
 
 static void read_lanes(const attn__window_work *work, attn__operand op, const void *base, float *out)
@@ -1047,11 +1043,11 @@ static void read_lanes(const attn__window_work *work, attn__operand op, const vo
 }
 
 /* Writes times the factor of each lane, or adds if the problem accumulates; the last head of an item writes for all. */
-static void write_lanes(attn__window_work *work, attn__operand op, void *base, float *tile, const float *factor)
+void attn__window_write(attn__window_work *work, attn__operand op, void *base, float *tile, const float *factor)
 {
     const attn__online_softmax_kernel *lanes = work->plan->lanes;
     int64_t width = work->plan->taps->width, last = work->plan->heads - 1;
-    int64_t own = attn__operand_table[op].roles & ATTN__IN_VALUE ? work->plan->values : work->plan->channels;
+    int64_t own = attn__window_channels(work->plan, op);
     bool adds = work->canonical->backward && work->canonical->problem.accumulate;
     if (work->head < last) {
         lanes->scale(tile, own, width, factor);
@@ -1105,8 +1101,7 @@ static void list_entries(attn__window_work *w)
             w->s.entries.b[e] = row * w->plan->values * w->plan->heads * ld + shift;
             w->s.entries.range[e] = w->pass->by_key ? shift : 0;
             w->s.entries.state[e] = w->pass->by_key ? slot * 2 * ld + shift : 0;
-            if (w->plan->masked)
-                w->s.entries.flag[e] = row * ld + shift;
+            w->s.entries.flag[e] = row * ld + shift;
         }
     }
 }
@@ -1132,30 +1127,26 @@ static int64_t run_of(const attn__window_work *w)
     return w->plan->axis[w->plan->naxes - 1].window.step == 1 ? w->now.n : 1;
 }
 
-/* The strip of keys or values at the cell. */
-static attn__tap_block block_of(const attn__window_work *w, bool values)
+/* Turns a block's products to the strips of keys or values at the cell. */
+static void aim(const attn__window_work *w, bool values, attn__tap_block *b)
 {
-    int64_t width = w->plan->taps->width;
-    return (attn__tap_block){.taps = entries_of(w),
-                             .channels = values ? w->plan->values : w->plan->channels,
-                             .run = run_of(w),
-                             .unit = w->plan->unit,
-                             .down = w->pass->by_key,
-                             .tile_ld = width,
-                             .s_ld = width,
-                             .strip = w->strip[values] + w->cell,
-                             .offset = values ? w->s.entries.b : w->s.entries.a,
-                             .ld = w->pass->ld};
+    b->channels = values ? w->plan->values : w->plan->channels;
+    b->strip = w->strip[values] + w->cell;
+    b->offset = (values ? w->s.entries.b : w->s.entries.a) + w->entry;
 }
 
-static void add_scores(attn__window_work *w, bool values, const float *tile, int64_t ld, float factor, float *s)
+static inline attn__tap_block block_of(const attn__window_work *w, bool values)
 {
-    attn__tap_block b = block_of(w, values);
-    b.tile = (float *)(uintptr_t)tile;
-    b.tile_ld = ld;
-    b.s = s;
-    b.factor = factor;
-    w->plan->taps->scores(&b);
+    int64_t width = w->plan->taps->width;
+    attn__tap_block b = {.taps = entries_of(w),
+                         .run = run_of(w),
+                         .unit = w->plan->unit,
+                         .down = w->pass->by_key,
+                         .tile_ld = width,
+                         .s_ld = width,
+                         .ld = w->pass->ld};
+    aim(w, values, &b);
+    return b;
 }
 
 /* tile = weights x strip.  `marked`: some weights may be marks, of lanes that take no part. */
@@ -1191,15 +1182,17 @@ static void line_terms(attn__window_work *w, float *s, float factor)
 }
 
 /* Scores in powers of two, -infinity where a lane takes no part.  Backward, capped ones are kept for their gradients. */
-static void find_scores(attn__window_work *w, const float *tile, int64_t ld)
+static void find_scores(attn__window_work *w, attn__tap_block *b)
 {
     float factor = (float)(w->canonical->problem.scale * (double)(float)ATTN__LOG2E), *s = w->s.s;
-    int64_t width = w->plan->taps->width, n = entries_of(w) * width;
-    add_scores(w, false, tile, ld, factor, s);
+    int64_t width = w->plan->taps->width, n = b->taps * width;
+    b->s = s;
+    b->factor = factor;
+    w->plan->taps->scores(b);
     if (w->pass->once) {
         line_terms(w, s, factor);
     } else {
-        lane_terms(w, attn__window_lane_kind(w->pass), tile, s, factor);
+        lane_terms(w, attn__window_lane_kind(w->pass), b->tile, s, factor);
         strip_terms(w, attn__window_strip_kind(w->pass), s, factor);
     }
     if (w->canonical->problem.softcap != 0)
@@ -1214,9 +1207,9 @@ static void find_scores(attn__window_work *w, const float *tile, int64_t ld)
         hide_by_flags(w, s);
     if (!w->now.ragged)
         return;
-    attn__tap_limit limit = {.taps = entries_of(w),
-                             .number = w->s.entries.number,
-                             .shift = w->s.entries.range,
+    attn__tap_limit limit = {.taps = b->taps,
+                             .number = w->s.entries.number + w->entry,
+                             .shift = w->s.entries.range + w->entry,
                              .from = w->s.ranges.from + w->cell,
                              .to = w->s.ranges.to + w->cell};
     w->plan->taps->limit(s, &limit);
@@ -1255,19 +1248,22 @@ static void forward_block(attn__window_work *w)
 {
     float *factor = w->s.softmax.factor, *l = w->s.softmax.l;
     read_lanes(w, ATTN__OP_Q, w->arrays->q, w->s.lanes.a);
-    find_scores(w, w->s.lanes.a, w->plan->taps->width);
+    attn__tap_block b = block_of(w, false);
+    b.tile = w->s.lanes.a;
+    find_scores(w, &b);
     w->plan->taps->softmax(w->s.s, entries_of(w), w->s.softmax.m, l);
     for (int64_t i = 0; i < w->plan->taps->width; i++)
         factor[i] = 1;
     if (w->canonical->extras & ATTN__SINKS)
         add_sinks(w, factor);
-    attn__window_drop(w, w->s.s, w->plan->taps->width);
+    if (w->canonical->has_dropout)
+        attn__window_drop(w, w->s.s, w->plan->taps->width);
     mix(w, true, w->s.s, w->s.lanes.out_b);
     find_margins(w, ATTN_RELATIVE_VALUE, w->s.s);
     table_mix(w, ATTN_RELATIVE_VALUE, w->s.lanes.out_b);
     for (int64_t i = 0; i < w->plan->taps->width; i++)
         factor[i] = l[i] == 0 ? 0 : factor[i] * w->plan->kept / l[i];
-    write_lanes(w, ATTN__OP_O, w->arrays->o, w->s.lanes.out_b, factor);
+    attn__window_write(w, ATTN__OP_O, w->arrays->o, w->s.lanes.out_b, factor);
     if (w->canonical->problem.flags & ATTN_WANT_LSE)
         store_lse(w);
 }
@@ -1279,28 +1275,35 @@ static bool wants(const attn__window_work *w, unsigned bit)
     return w->canonical->problem.flags & bit;
 }
 
-void attn__window_write(attn__window_work *w, attn__operand op, void *base, float *tile, float factor)
+static void write_gradient(attn__window_work *w, attn__operand op, void *base, float *tile, float factor)
 {
-    for (int64_t i = 0; i < w->plan->taps->width; i++)
-        w->s.softmax.factor[i] = factor;
-    write_lanes(w, op, base, tile, w->s.softmax.factor);
+    attn__window_factors(w, factor);
+    attn__window_write(w, op, base, tile, w->s.softmax.factor);
 }
 
-void attn__window_find(attn__window_work *w, const attn__window_weights *to)
+void attn__window_find(attn__window_work *w, const attn__window_weights *to, attn__tap_block *b)
 {
     const attn__window *plan = w->plan;
     int64_t width = plan->taps->width;
-    find_scores(w, to->a, to->tile_ld);
-    add_scores(w, true, to->b, to->tile_ld, plan->kept, w->s.dp);
+    *b = block_of(w, false);
+    b->tile = to->a;
+    b->tile_ld = to->tile_ld;
+    find_scores(w, b);
+    aim(w, true, b);
+    b->tile = to->b;
+    b->factor = plan->kept;
+    b->s = w->s.dp;
+    plan->taps->scores(b);
     if (w->pass->by_key)
         strip_terms(w, ATTN_RELATIVE_VALUE, w->s.dp, plan->kept);
     else if (!w->pass->once)
         lane_terms(w, ATTN_RELATIVE_VALUE, to->b, w->s.dp, plan->kept);
-    attn__window_drop(w, w->s.dp, width);
-    attn__tap_gradient g = {.taps = entries_of(w),
+    if (w->canonical->has_dropout)
+        attn__window_drop(w, w->s.dp, width);
+    attn__tap_gradient g = {.taps = b->taps,
                             .s = w->s.s,
                             .dp = w->s.dp,
-                            .shift = w->s.entries.state,
+                            .shift = w->s.entries.state + w->entry,
                             .lse = to->lse,
                             .delta = to->delta,
                             .p = to->p,
@@ -1311,7 +1314,27 @@ void attn__window_find(attn__window_work *w, const attn__window_weights *to)
     for (int64_t p = 0; p < w->pairs && to->dbias; p++)
         bias_gradient(w, p, g.ds + p * w->now.n * g.ld, g.ld);
     if (plan->capped)
-        plan->taps->uncap(g.ds, g.ld, w->s.capped, entries_of(w), attn__softcap(w->canonical));
+        plan->taps->uncap(g.ds, g.ld, w->s.capped, b->taps, attn__softcap(w->canonical));
+    aim(w, false, b);
+    b->s = to->ds;
+    b->s_ld = to->ld;
+}
+
+/* The same for the lanes that were read; s becomes the weights, and dp the gradients. */
+static void find_block(attn__window_work *w, const float *lse, const float *delta, bool dbias)
+{
+    int64_t width = w->plan->taps->width;
+    attn__window_weights to = {.a = w->s.lanes.a,
+                               .b = w->s.lanes.b,
+                               .lse = lse,
+                               .delta = delta,
+                               .p = w->s.s,
+                               .ds = w->s.dp,
+                               .tile_ld = width,
+                               .ld = width,
+                               .dbias = dbias};
+    attn__tap_block block;
+    attn__window_find(w, &to, &block);
 }
 
 static void query_block(attn__window_work *w)
@@ -1324,24 +1347,17 @@ static void query_block(attn__window_work *w)
     taps->dot(w->s.lanes.o, w->s.lanes.b, w->plan->values, taps->width, taps->width, w->s.softmax.delta);
     attn__window_read_lse(w, w->line.at.lse, attn__window_lane_cell(w, 0), taps->width, w->s.softmax.lse,
                           w->s.softmax.delta);
-    attn__window_find(w, &(attn__window_weights){.a = w->s.lanes.a,
-                                                 .b = w->s.lanes.b,
-                                                 .tile_ld = taps->width,
-                                                 .lse = w->s.softmax.lse,
-                                                 .delta = w->s.softmax.delta,
-                                                 .p = w->s.s,
-                                                 .ds = w->s.dp,
-                                                 .ld = taps->width,
-                                                 .dbias = wants(w, ATTN_WANT_DBIAS)});
+    find_block(w, w->s.softmax.lse, w->s.softmax.delta, wants(w, ATTN_WANT_DBIAS));
     find_margins(w, ATTN_RELATIVE_QUERY, w->s.dp);
     if (wants(w, ATTN_WANT_DQ)) {
         mix(w, false, w->s.dp, w->s.lanes.out_a);
         table_mix(w, ATTN_RELATIVE_QUERY, w->s.lanes.out_a);
-        attn__window_write(w, ATTN__OP_DQ, a->dq, w->s.lanes.out_a, (float)w->canonical->problem.scale);
+        write_gradient(w, ATTN__OP_DQ, a->dq, w->s.lanes.out_a, (float)w->canonical->problem.scale);
     }
     if (wants(w, ATTN_WANT_DTABLES)) {
         table_gradient(w, ATTN_RELATIVE_QUERY, w->s.lanes.a);
-        attn__window_drop(w, w->s.s, taps->width);
+        if (w->canonical->has_dropout)
+            attn__window_drop(w, w->s.s, taps->width);
         find_margins(w, ATTN_RELATIVE_VALUE, w->s.s);
         table_gradient(w, ATTN_RELATIVE_VALUE, w->s.lanes.b);
     }
@@ -1353,24 +1369,18 @@ static void key_block(attn__window_work *w)
     int64_t width = w->plan->taps->width;
     read_lanes(w, ATTN__OP_K, a->k, w->s.lanes.a);
     read_lanes(w, ATTN__OP_V, a->v, w->s.lanes.b);
-    attn__window_find(w, &(attn__window_weights){.a = w->s.lanes.a,
-                                                 .b = w->s.lanes.b,
-                                                 .tile_ld = width,
-                                                 .lse = w->s.rows + w->cell,
-                                                 .delta = w->s.rows + w->pass->ld + w->cell,
-                                                 .p = w->s.s,
-                                                 .ds = w->s.dp,
-                                                 .ld = width});
+    find_block(w, w->s.rows + w->cell, w->s.rows + w->pass->ld + w->cell, false);
     find_margins(w, ATTN_RELATIVE_KEY, w->s.dp);
     if (wants(w, ATTN_WANT_DK)) {
         mix(w, false, w->s.dp, w->s.lanes.out_a);
         table_mix(w, ATTN_RELATIVE_KEY, w->s.lanes.out_a);
-        attn__window_write(w, ATTN__OP_DK, a->dk, w->s.lanes.out_a, (float)w->canonical->problem.scale);
+        write_gradient(w, ATTN__OP_DK, a->dk, w->s.lanes.out_a, (float)w->canonical->problem.scale);
     }
     if (wants(w, ATTN_WANT_DV)) {
-        attn__window_drop(w, w->s.s, width);
+        if (w->canonical->has_dropout)
+            attn__window_drop(w, w->s.s, width);
         mix(w, true, w->s.s, w->s.lanes.out_b);
-        attn__window_write(w, ATTN__OP_DV, a->dv, w->s.lanes.out_b, w->plan->kept);
+        write_gradient(w, ATTN__OP_DV, a->dv, w->s.lanes.out_b, w->plan->kept);
     }
     if (wants(w, ATTN_WANT_DTABLES))
         table_gradient(w, ATTN_RELATIVE_KEY, w->s.lanes.a);
