@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  * Windows over one to three axes, at a cost linear in the positions: which problems the solver takes, how a pass is cut
- * into tiles, bands and slots, its memory, and how items are handed to threads.  window.h says how it works. */
+ * into tiles, bands and slots, its memory, and how items are handed to threads.  window.h describes the method. */
 #include "attend/solve/window.h"
 
 #include "attend/block/rows.h"
@@ -66,9 +66,9 @@ static attn_window whole_axis(const attn__canonical *canonical, int query, int k
                          .border = ATTN_BORDER_SHIFT};
 }
 
-/* The windows of the problem, one for each KEY axis; fewer if some axis can have none.  Keys without a window that a
- * table refers to are one that is shifted inwards and as wide as the axis: then a virtual tap is the relative position,
- * as a table wants it. */
+/* The windows of the problem, one for each KEY axis; fewer if some axis can have none.  An axis of keys without a
+ * window, to which a table refers, becomes a window that is shifted inwards and as wide as the axis: a virtual tap
+ * is then the relative position, which is the index of a table. */
 static int find_windows(const attn__canonical *canonical, attn_window windows[ATTN__WINDOW_AXES])
 {
     const attn_problem *p = &canonical->problem;
@@ -113,7 +113,8 @@ static attn__window_axis make_axis(const attn__canonical *canonical, const attn_
     return axis;
 }
 
-/* Lanes want a long axis: the last one, unless it is shorter than a block and another one is not. */
+/* The axis of the lanes should be long: it is the last one, unless it is shorter than a block and another one is
+ * not. */
 static void choose_lanes(attn__window *plan)
 {
     int best = plan->naxes - 1;
@@ -320,9 +321,9 @@ static int64_t reach(const attn__window_axis *axis)
     return (axis->last - 1 - axis->first) * axis->window.dilation;
 }
 
-/* A tile's strips should fit in the second cache, and its halo should be the smaller part.  With interleaved heads the
- * halo is small even for short tiles, and short tiles allow long bands.  For all gradients at once a tile also needs the
- * queries that meet the keys whose gradients it writes. */
+/* A tile's strips should fit in the second cache, and its halo should be the smaller part.  With interleaved heads
+ * the halo is small even for short tiles, and short tiles allow long bands.  For all gradients at once a tile also
+ * needs the queries that meet the keys whose gradients it writes. */
 static void choose_tile(attn__window_pass *pass, const attn__window *plan, const attn__canonical *canonical)
 {
     const attn__window_axis *lanes = attn__window_lane_axis(plan);
@@ -346,8 +347,8 @@ static void choose_tile(attn__window_pass *pass, const attn__window *plan, const
     pass->ld = attn__round_up(pass->tile + beyond, width);
 }
 
-/* Enough items for many threads, but bands much longer than the lines that they read beyond their ends.  Only sums of
- * tables know how lines are cut into bands. */
+/* Enough items for many threads, but bands much longer than the lines that they read beyond their ends.  Only sums
+ * of tables depend on how lines are cut into bands. */
 static void choose_band(attn__window_pass *pass, const attn__window *plan, const attn__canonical *canonical)
 {
     int64_t others = canonical->batch.size / (plan->heads * plan->woven) * pass->tiles * pass->phases;

@@ -50,7 +50,7 @@ typedef struct attn__window_range {
     int64_t from, to, moved; /* moved: the virtual tap that is the window's tap 0 */
 } attn__window_range;
 
-/* Of a tap: the cell that it reaches, and the phase of the positions there. */
+/* The cell that a tap reaches, and the phase of the positions there. */
 static inline int64_t attn__window_cell(const attn__window_axis *axis, int64_t tap)
 {
     return attn__floor_div(axis->window.offset + tap * axis->window.dilation, axis->window.step);
@@ -170,7 +170,7 @@ typedef struct attn__window_once {
 /* Entries of a block: a tap of the lanes' axis and a line of the strips. */
 typedef struct attn__window_entries {
     int32_t *number;  /* the virtual tap's */
-    int64_t *a, *b;   /* where its numbers lie in the strips, ... */
+    int64_t *a, *b;   /* offsets of its numbers in the strips, ... */
     int64_t *range;   /* ... its first lane in `ranges`, ... */
     int64_t *state;   /* ... its lse and delta in `rows`, by key, ... */
     int64_t *flag;    /* ... and its mask in `flags` */
@@ -246,13 +246,13 @@ typedef struct attn__window_work {
     int64_t stride;                /* between its taps */
 } attn__window_work;
 
-/* What a block of a backward pass reads and writes: its lanes' queries and output gradients (by key: keys and values),
- * in rows `tile_ld` apart, and weights and gradients of scores, `ld` apart. */
+/* The arrays that a block of a backward pass reads and writes: its lanes' queries and output gradients (by key: keys
+ * and values), in rows `tile_ld` apart, and weights and gradients of scores, `ld` apart. */
 typedef struct attn__window_weights {
     float *a, *b, *p, *ds;
     const float *lse, *delta;
     int64_t tile_ld, ld;
-    bool dbias; /* the gradients also go to the bias */
+    bool dbias; /* add the gradients to those of the bias */
 } attn__window_weights;
 
 /* The axis of the lanes. */
@@ -285,7 +285,7 @@ static inline int64_t attn__window_lane_cell(const attn__window_work *work, int6
 void attn__window_item(attn__window_work *heads, int64_t item);
 void attn__window_tables_store(attn__window_work *head);
 
-/* window_once.c: lines [first, end) in the pass for all gradients.  What it has in common with the other passes: */
+/* window_once.c: lines [first, end) in the pass for all gradients.  The passes share: */
 void attn__window_once_band(attn__window_work *work, int64_t first, int64_t end);
 void attn__window_list_by_query(const attn__window_axis *axis, int64_t query, attn__window_list *list);
 void attn__window_list_by_key(const attn__window_axis *axis, int64_t position, attn__window_list *list);
@@ -295,8 +295,8 @@ int64_t attn__window_slot_of(attn__window_work *work, const int64_t *at, int64_t
 void attn__window_outside_start(attn__window_work *work);
 /* The line's queries, or output gradients, or outputs: all lanes of the tile. */
 void attn__window_read_queries(const attn__window_work *work, attn__operand op, const void *base, float *out);
-/* Log-sum-exps in powers of two of n lanes from query `low` on, +inf where the row is empty; takes their gradients off
- * delta. */
+/* Log-sum-exps in powers of two of n lanes from query `low` on, +inf where the row is empty; takes their gradients
+ * off delta. */
 void attn__window_read_lse(const attn__window_work *work, int64_t lse_at, int64_t low, int64_t n, float *rows,
                            float *delta);
 /* Offsets of lanes: `step` from cell to cell, `head` from one interleaved head to the next. */

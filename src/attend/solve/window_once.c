@@ -124,7 +124,7 @@ static void key_block(attn__window_work *w, const meeting *m, int64_t x)
         mix(w, &b, m->dv + x * plan->values, attn__window_has_marks(w, block));
 }
 
-/* Makes room for the block of queries at `x`: what keys behind it still want moves to the front. */
+/* Makes room for the block of queries at `x`: the lanes that later blocks of keys read are moved to the front. */
 static void move_recent(attn__window_work *w, attn__window_recent *r, int64_t x)
 {
     const attn__window_pass *pass = w->pass;
@@ -276,8 +276,8 @@ static void run_line(attn__window_work *w, int64_t line, int64_t first, int64_t 
         write_line(w, ATTN__OP_DQ, w->arrays->dq, o->dq, (float)w->canonical->problem.scale);
 }
 
-/* The taps that reach a block of keys: those of the blocks of queries that hold the first and the last of its queries,
- * and between. */
+/* The taps that reach a block of keys: those of the blocks of queries that hold the first and the last of its
+ * queries, and between. */
 static attn__window_block describe_keys(attn__window_work *w, int64_t x)
 {
     const attn__window_axis *axis = attn__window_lane_axis(w->plan);

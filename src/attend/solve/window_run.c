@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: MIT
  *
- * window_run.c - one item of a pass of windows: lines of strips and what masks, dropout, biases and tables say of them,
+ * window_run.c - one item of a pass of windows: lines of strips with their masks, dropout, biases and tables,
  * then the blocks, forward and in both passes backward.
  *
  * If all queries have the same mask (padding), each key has a flag in the strips; otherwise the mask of each pair is
  * read.  Positions outside a zero border are never masked.  Dropout has a key for each query's row and a column for
- * each tap; those of a window that is moved inwards count from where it stands, and the kernel subtracts that.  A tap
- * has one relative position whatever the query, so a table's terms are a product of few rows with the lanes or with a
- * strip; tables along several axes add up.
+ * each tap; columns of a window that is moved inwards count from its first tap, and the kernel subtracts the move.
+ * A tap has one relative position whatever the query, so a table's terms are a product of few rows with the lanes or
+ * with a strip; tables along several axes add up.
  */
 #include "attend/solve/window.h"
 
@@ -93,7 +93,7 @@ static void read_flags(const attn__window_work *work, const attn__place *line, c
 }
 
 /* Numbers of a pair of lines, one for each query and tap or position: element (tap, query) is at
- * query * lane + tap * step + origin, with its own taps counted from where the window stands. */
+ * query * lane + tap * step + origin, with own_taps counted from the window's first tap. */
 typedef struct pair_view {
     int64_t lane, step, origin;
     bool own_taps;
@@ -128,7 +128,7 @@ static bool find(const attn__window_work *work, const pair_view *v, int64_t k, i
     return true;
 }
 
-/* All of the block's numbers at once, [tap][width], times `factor`.  False: some would lie outside the array, or the
+/* All of the block's numbers at once, [tap][width], times `factor`.  False: some would be outside the array, or the
  * queries are no lanes. */
 static bool gather_pair(const attn__window_work *work, const pair_view *v, const void *base, attn_dtype dtype,
                         float factor, float *tile)
@@ -364,7 +364,7 @@ static void tables_of_strip(attn__window_work *work, int64_t slot)
         int64_t n = channels_of(plan, kinds[i]);
         if (!plan->has_table[kinds[i]][plan->naxes - 1])
             continue;
-        int64_t rows = work->pass->strip_phases == 1 ? taps : 1; /* taps that read the same strip go together */
+        int64_t rows = work->pass->strip_phases == 1 ? taps : 1; /* one product for taps that read the same strip */
         for (int64_t t = 0; t < taps; t += rows) {
             int64_t phase = work->pass->by_key ? 0 : attn__window_phase(axis, axis->first + t);
             multiply(work, rows_of(work, kinds[i], plan->naxes - 1) + t * n, rows, n,
@@ -871,8 +871,8 @@ int64_t attn__window_slot_of(attn__window_work *work, const int64_t *at, int64_t
     return slot;
 }
 
-/* The pair of lines that meet at pair->tap: the other line is `at` and `free`.  A bias and dropout count a window's taps
- * from where it stands. */
+/* The pair of lines that meet at pair->tap: the other line is `at` and `free`.  A bias and dropout count taps from
+ * the window's first one. */
 void attn__window_pair_start(attn__window_work *work, attn__window_pair *pair, const int64_t *at, int64_t free)
 {
     const attn__canonical *canonical = work->canonical;
@@ -953,7 +953,7 @@ static void line_start(attn__window_work *work, int64_t line)
 
 /* ------------------------------------------------------------------------------------------ blocks read and written */
 
-/* Asks for `lanes` coordinates from `first` on of the line `at`, if there is such a line. */
+/* Prefetches `lanes` coordinates from `first` on of the line `at`, if there is such a line. */
 static void prefetch_line(const attn__window_work *work, attn__operand op, const void *base, int64_t at, int64_t first)
 {
     const attn__window *plan = work->plan;
@@ -1170,7 +1170,7 @@ static void mix(attn__window_work *w, bool values, float *weights, float *out)
     attn__window_mix(w, &b, attn__window_has_marks(w, &w->now));
 }
 
-/* What tables add to the scores of the pass for all gradients: rows that are there for the whole line. */
+/* Adds the terms of tables to scores of the pass for all gradients, which has rows of them for the whole line. */
 static void line_terms(attn__window_work *w, float *s, float factor)
 {
     const attn__window *plan = w->plan;
@@ -1181,7 +1181,8 @@ static void line_terms(attn__window_work *w, float *s, float factor)
         plan->taps->add_rows(s, w->now.n, w->s.once.pair_terms + w->s.pair->number * ld + w->cell, 0, factor);
 }
 
-/* Scores in powers of two, -infinity where a lane takes no part.  Backward, capped ones are kept for their gradients. */
+/* Scores in powers of two, -infinity where a lane takes no part.  Backward, capped ones are kept for their
+ * gradients. */
 static void find_scores(attn__window_work *w, attn__tap_block *b)
 {
     float factor = (float)(w->canonical->problem.scale * (double)(float)ATTN__LOG2E), *s = w->s.s;
@@ -1224,8 +1225,8 @@ static void store_lse(attn__window_work *w)
         lse[lane_offset(w, ATTN__OP_LSE, i)] = attn__running_lse(w->s.softmax.m[i], w->s.softmax.l[i]);
 }
 
-/* A sink is one more key, of value 0: it changes the running numbers, and if it is the largest score also the factor of
- * the weights. */
+/* A sink is one more key, of value 0: it changes the running numbers, and if it is the largest score also the factor
+ * of the weights. */
 static void add_sinks(attn__window_work *w, float *factor)
 {
     const float *sinks = w->arrays->sinks;
