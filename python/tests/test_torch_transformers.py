@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: MIT
 """attn.torch.register: masks, calls and refusals; whole models are in
 tests/parity/transformers_models.py.  Skipped without PyTorch or transformers."""
+import concurrent.futures
 import copy
 import pickle
 import types
@@ -63,6 +64,39 @@ class Models(Registered):
             self.near(found, wanted)
 
 
+    def test_models_without_the_interface(self):
+        """Their own attention gets the masks of eager attention."""
+        padding = torch.ones(2, 9, dtype=torch.long)
+        padding[1, :3] = 0
+        results = []
+        for implementation in ("eager", "attn"):
+            torch.manual_seed(3)
+            config = transformers.BloomConfig(vocab_size=31, hidden_size=32, n_head=4, n_layer=2)
+            config._attn_implementation = implementation
+            model, ids = transformers.BloomModel(config).eval(), torch.arange(18).reshape(2, 9)
+            results.append(model(ids, attention_mask=padding).last_hidden_state)
+        self.assertTrue(torch.equal(*results))
+
+    def test_chosen_keys(self):
+        """The argument `indices` of sparse attention is a mask."""
+        attention, mask = functions()
+        q, k, v = torch.randn(2, 4, 5, 8), torch.randn(2, 2, 9, 8), torch.randn(2, 2, 9, 8)
+        indices = torch.rand(2, 5, 9).argsort(-1)[..., :3]
+        chosen = torch.zeros(2, 5, 9, dtype=torch.bool).scatter(-1, indices, True)[:, None]
+        for given in (None, mask(2, 5, 9, q_offset=4), torch.randn(2, 1, 5, 9)):
+            module = torch.nn.Identity()
+            module.is_causal = False
+            found = attention(module, q, k, v, given, indices=indices)[0]
+            seen = chosen if given is None or given.is_floating_point() else chosen & given
+            added = given if given is not None and given.is_floating_point() else 0.0
+            added = torch.where(seen, torch.zeros(seen.shape) + added, -torch.inf)
+            sdpa = torch.nn.functional.scaled_dot_product_attention
+            wanted = sdpa(q, k, v, added, enable_gqa=True).transpose(1, 2)
+            self.near(found, wanted.nan_to_num())
+        with self.assertRaisesRegex(attn.UnsupportedError, "block_indices"):
+            attention(module, q, k, v, None, block_indices=indices)
+
+
 class Masks(Registered):
     """The engine's forms of masks against the masks of all pairs."""
 
@@ -105,11 +139,11 @@ class Masks(Registered):
         for function, attention_mask, sizes in self.patterns():
             given = self.mask(2, mask_function=function, attention_mask=attention_mask, **sizes)
             dense = masking_utils.sdpa_mask(
-                2, mask_function=function, attention_mask=attention_mask, allow_is_causal_skip=False,
-                **sizes)
+                2, mask_function=function, attention_mask=attention_mask,
+                allow_is_causal_skip=False, **sizes)
             with self.subTest(mask=repr(given), **sizes):
                 self.assertTrue(torch.equal(given & True, dense))
-                forms.add(type(given).__name__)
+                forms.add(given.pattern is None)
                 q = torch.randn(2, 4, sizes["q_length"], 8)
                 k, v = (torch.randn(2, 2, sizes["kv_length"], 8) for _ in range(2))
                 dout = torch.randn(2, sizes["q_length"], 4, 8)
@@ -120,7 +154,7 @@ class Masks(Registered):
                     results.append([o.detach(), *torch.autograd.grad(o, leaves, dout)])
                 for found, wanted in zip(*results):
                     self.near(found, wanted)
-        self.assertEqual(forms, {"Mask", "Tensor"})
+        self.assertEqual(forms, {False, True})
 
     def test_mask_is_a_tensor(self):
         """Operations, copies and pickles have the numbers of an ordinary mask."""
@@ -134,6 +168,101 @@ class Masks(Registered):
         self.assertTrue(torch.equal(pickle.loads(pickle.dumps(given)), dense))
         self.assertEqual(given.sum().item(), dense.sum().item())
         self.assertIn("hi=0", repr(given))
+        scores = torch.randn(2, 4, 6, 6)
+        eager = masking_utils.eager_mask(2, 6, 6)
+        for found in (scores + given, given + scores, scores.clone().add_(given)):
+            self.assertTrue(torch.equal(found, scores + eager))
+        part = given.transpose(2, 3)[:, :, :5].contiguous()
+        wanted = scores[:, :, :5] + eager.transpose(2, 3)[:, :, :5]
+        self.assertTrue(torch.equal(scores[:, :, :5] + part, wanted))
+
+
+class Uses(Registered):
+    """Ways to use a model that change nothing."""
+
+    def setUp(self):
+        super().setUp()
+        self.model, self.ids = llama(), torch.randint(0, 31, (2, 13))
+        self.padding = torch.ones_like(self.ids)
+        self.padding[1, :4] = 0
+
+    def logits(self, model=None):
+        model = self.model if model is None else model
+        found = model(self.ids, attention_mask=self.padding, use_cache=False).logits
+        return found * self.padding[..., None]
+
+    def eager(self):
+        self.model.set_attn_implementation("eager")
+        found = self.logits()
+        self.model.set_attn_implementation("attn")
+        return found
+
+    def gradients(self, model=None):
+        self.model.zero_grad()
+        self.logits(model).square().sum().backward()
+        return [p.grad.clone() for p in self.model.parameters() if p.grad is not None]
+
+    def test_inference_mode(self):
+        with torch.inference_mode():
+            self.near(self.logits(), self.eager())
+
+    def test_copies_and_pickles(self):
+        wanted = self.logits()
+        self.assertTrue(torch.equal(self.logits(copy.deepcopy(self.model)), wanted))
+        self.assertTrue(torch.equal(self.logits(pickle.loads(pickle.dumps(self.model))), wanted))
+
+    def test_some_gradients(self):
+        """With frozen parameters and with checkpointing the gradients are the same."""
+        wanted = self.gradients()
+        names = [name for name, _ in self.model.named_parameters()]
+        for reentrant in (False, True):
+            self.model.gradient_checkpointing_enable({"use_reentrant": reentrant})
+            for found, x in zip(self.gradients(self.model.train()), wanted):
+                self.near(found, x)
+        self.model.gradient_checkpointing_disable()
+        for name, parameter in self.model.eval().named_parameters():
+            parameter.requires_grad_("k_proj" in name)
+        chosen = [x for name, x in zip(names, wanted) if "k_proj" in name]
+        found = self.gradients()
+        self.assertEqual(len(found), len(chosen))
+        for x, y in zip(found, chosen):
+            self.near(x, y)
+
+    def test_two_threads(self):
+        wanted = self.logits().detach()
+        with concurrent.futures.ThreadPoolExecutor(2) as pool:
+            for found in pool.map(lambda _: self.logits().detach(), range(6)):
+                self.assertTrue(torch.equal(found, wanted))
+
+    def test_compile(self):
+        """One graph, forward and backward, and the eager function where weights are requested."""
+        wanted, gradients = self.logits().detach(), self.gradients()
+        compiled = torch.compile(self.model, backend="aot_eager", fullgraph=True)
+        self.near(self.logits(compiled).detach(), wanted)
+        for found, x in zip(self.gradients(compiled), gradients):
+            self.near(found, x)
+        compiled = torch.compile(self.model, backend="aot_eager")
+        found = compiled(self.ids, output_attentions=True, use_cache=False).attentions
+        self.assertEqual([tuple(x.shape) for x in found], [(2, 4, 13, 13)] * 2)
+
+    def test_transforms(self):
+        """attn has a rule for vmap; the eager function computes forward-mode derivatives."""
+        x = torch.randn(3, 5, 32)
+
+        def function(y):
+            return self.model(inputs_embeds=y[None], use_cache=False).logits[0]
+
+        with torch.no_grad():
+            self.near(torch.func.vmap(function)(x), torch.stack([function(y) for y in x]))
+        self.assertEqual(torch.func.jvp(function, (x[0],), (x[1],))[1].shape, (5, 31))
+        self.assertIn("forward-mode derivatives", attn.torch.calls(verbose=True))
+
+    def test_second_derivatives_are_refused(self):
+        x = torch.randn(1, 4, 32, requires_grad=True)
+        o = self.model(inputs_embeds=x, use_cache=False).logits
+        grad, = torch.autograd.grad(o.square().sum(), x, create_graph=True)
+        with self.assertRaisesRegex(attn.UnsupportedError, "second derivative"):
+            grad.sum().backward()
 
 
 class Refusals(Registered):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import sys
 from typing import Any, Callable, NamedTuple, Optional, cast
 
 import torch
@@ -27,16 +28,19 @@ class Pattern(NamedTuple):
 
 
 class Mask(Tensor):
-    """A boolean mask (B,1,q,k) that is known by its pattern and has no memory.  An operation of
-    PyTorch makes the numbers that it needs."""
+    """A boolean mask (B,1,q,k), known by its pattern, without memory; or one without a pattern.  An
+    operation of PyTorch makes the numbers that it needs.  Parts and copies of a mask are masks.  A
+    sum of a mask and scores is that of eager attention, whose masks are 0 or the least number: some
+    models attend by functions of their own."""
 
-    pattern: Pattern
+    pattern: Optional[Pattern]
     make: Callable[[], Tensor]
     made: Optional[Tensor]
     __torch_function__ = torch._C._disabled_torch_function_impl
 
     @staticmethod
-    def of(shape: tuple[int, ...], pattern: Pattern, make: Callable[[], Tensor]) -> "Mask":
+    def of(shape: tuple[int, ...], pattern: Optional[Pattern],
+           make: Callable[[], Tensor]) -> "Mask":
         new: Any = Tensor._make_wrapper_subclass  # type: ignore[attr-defined]
         found: Mask = new(Mask, shape, dtype=torch.bool, device="cpu")
         found.pattern, found.make, found.made = pattern, make, None
@@ -54,8 +58,18 @@ class Mask(Tensor):
                            kwargs: Any = None) -> Any:
         from torch.utils._pytree import tree_map_only
 
-        return function(*tree_map_only(Mask, Mask.dense, args),
-                        **tree_map_only(Mask, Mask.dense, kwargs or {}))
+        def opened(x: Mask) -> Tensor:
+            return x.dense()
+
+        packet, kwargs = function.overloadpacket, kwargs or {}
+        if packet in (_aten.add, _aten.add_):
+            scores = [x for x in args if isinstance(x, Tensor) and x.is_floating_point()]
+            if scores:
+                args = tree_map_only(Mask, lambda x: to_add(x.dense(), scores[0].dtype), args)
+        found = function(*tree_map_only(Mask, opened, args), **tree_map_only(Mask, opened, kwargs))
+        if packet in _parts_of and isinstance(found, Tensor) and found.dtype == torch.bool:
+            return Mask.of(tuple(found.shape), None, lambda: found)
+        return found
 
     def __repr__(self, *, tensor_contents: Any = None) -> str:
         return f"attn.torch.Mask({tuple(self.shape)}, {self.pattern})"
@@ -65,6 +79,19 @@ class Mask(Tensor):
 
     def __deepcopy__(self, memo: Any) -> Tensor:
         return self.dense().clone()
+
+
+_aten = torch.ops.aten
+_parts_of = frozenset((
+    _aten.alias, _aten.clone, _aten.detach, _aten.expand, _aten.permute, _aten.select, _aten.slice,
+    _aten.squeeze, _aten.transpose, _aten.unsqueeze, _aten.view, _aten._unsafe_view, _aten._to_copy,
+    _aten.index_select, _aten.repeat))
+
+
+def to_add(given: Tensor, dtype: torch.dtype) -> Tensor:
+    """A boolean mask as the numbers that eager attention adds to scores."""
+    zero = torch.zeros((), dtype=dtype, device=given.device)
+    return torch.where(given, zero, torch.finfo(dtype).min)
 
 
 def _parts(function: Any) -> Optional[list[tuple[Any, ...]]]:
@@ -146,11 +173,23 @@ def _pattern(parts: list[tuple[Any, ...]], padding: Optional[Tensor], shape: tup
     return Pattern(lo, hi, None, 0, offsets.to(torch.int32), int(offsets.diff().max()))
 
 
+def _by_interface(kind: type) -> bool:
+    """Whether models of a class of configs attend by the functions that are registered: the file of
+    these models has them.  Without such a file they do."""
+    for base in kind.__mro__:
+        *folder, file = base.__module__.split(".")
+        found = sys.modules.get(".".join([*folder, file.replace("configuration_", "modeling_")]))
+        if found is not None and file.startswith("configuration_"):
+            return hasattr(found, "ALL_ATTENTION_FUNCTIONS")
+    return True
+
+
 def mask(batch_size: int, q_length: int, kv_length: int, q_offset: Any = 0, kv_offset: Any = 0,
          mask_function: Optional[Callable[..., Any]] = None,
          attention_mask: Optional[Tensor] = None, **options: Any) -> Optional[Tensor]:
     """The function that transformers calls for masks: a Mask where the engine has a form for it, or
-    a boolean mask (B,1,q,k).  Graphs get the mask of PyTorch's own attention."""
+    one without a form.  Graphs get the mask of PyTorch's own attention, and models whose attention
+    is not the registered function that of eager attention."""
     from transformers import masking_utils as theirs
 
     function = theirs.causal_mask_function if mask_function is None else mask_function
@@ -158,19 +197,21 @@ def mask(batch_size: int, q_length: int, kv_length: int, q_offset: Any = 0, kv_o
         "batch_size": batch_size, "q_length": q_length, "kv_length": kv_length,
         "q_offset": q_offset, "kv_offset": kv_offset, "mask_function": function,
         "attention_mask": attention_mask, **options}
+    if options.get("config") is not None and not _by_interface(type(options["config"])):
+        return cast(Tensor, theirs.eager_mask(**said))
     if _ops.watched():
         return cast(Optional[Tensor], theirs.sdpa_mask(**said))
     said.update(allow_is_causal_skip=False, allow_is_bidirectional_skip=False)
     make = functools.partial(theirs.sdpa_mask, **said)
-    parts = _parts(function) if torch.device(options.get("device", "cpu")).type == "cpu" else None
-    if parts is None:
+    if torch.device(options.get("device", "cpu")).type != "cpu":
         return cast(Tensor, make())
+    form, parts = (batch_size, 1, q_length, kv_length), _parts(function)
+    if parts is None:
+        return Mask.of(form, None, make)
     padding = theirs.prepare_padding_mask(attention_mask, kv_length, kv_offset)
     shape = batch_size, q_length, kv_length
     pattern = _pattern(parts, padding, shape, int(q_offset), int(kv_offset))
-    if pattern is None:
-        return cast(Tensor, make())
-    return Mask.of((batch_size, 1, q_length, kv_length), pattern, make)
+    return Mask.of(form, pattern, make)
 
 
 def seen(pattern: Pattern, queries: int, keys: int) -> tuple[int, int]:

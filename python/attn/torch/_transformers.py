@@ -80,6 +80,13 @@ def attention(module: torch.nn.Module, query: Tensor, key: Tensor, value: Tensor
     causal = getattr(module, "is_causal", True) if is_causal is None else is_causal
     causal = bool(causal) and attention_mask is None and query.shape[2] > 1
     weights = bool(options.get("output_attentions")) or _recorded()
+    if options.get("block_indices") is not None:
+        raise UnsupportedError("attn: block_indices, a choice of blocks of keys, is not supported; "
+                               "attn_implementation=\"sdpa\" makes a mask of it")
+    indices = options.pop("indices", None)
+    if indices is not None:
+        attention_mask = _chosen(indices, attention_mask, causal, query, key)
+        causal = False
     call = _Call(query, key, value, attention_mask, causal, dropout, scaling, position_bias,
                  softcap, s_aux, weights)
     why = _refusal(module, call, options)
@@ -88,6 +95,18 @@ def attention(module: torch.nn.Module, query: Tensor, key: Tensor, value: Tensor
     if not torch.compiler.is_compiling():
         _enable.count()
     return _attend(call)
+
+
+def _chosen(indices: Tensor, given: Any, causal: bool, query: Tensor, key: Tensor) -> Tensor:
+    """The mask with no keys but those whose indices [B,q,n] are chosen."""
+    queries, keys = query.shape[2], key.shape[2]
+    mask = torch.zeros(query.shape[0], queries, keys, dtype=torch.bool, device=query.device)
+    mask = mask.scatter(-1, indices.long(), True).unsqueeze(1)
+    if causal:
+        return mask.tril()
+    if given is None or given.dtype == torch.bool:
+        return mask if given is None else mask & given
+    return torch.where(mask, given, torch.finfo(given.dtype).min)
 
 
 def _recorded() -> bool:
@@ -159,8 +178,7 @@ def _to_add(given: Optional[Tensor], dtype: torch.dtype) -> Optional[Tensor]:
     """The mask as eager functions take it."""
     if given is None or given.dtype != torch.bool:
         return given
-    zero = torch.zeros((), dtype=dtype, device=given.device)
-    return torch.where(given, zero, torch.finfo(dtype).min)
+    return _masks.to_add(given, dtype)
 
 
 # --------------------------------------------------------------------------------- what attn takes
@@ -298,7 +316,9 @@ def _read(call: _Call) -> _Read:
     mask: Optional[Tensor] = None
     blocks: Optional[Tensor] = None
     relations: tuple[int, ...] = ()
-    if isinstance(given, Mask):
+    if isinstance(given, Mask) and given.pattern is None:
+        mask = given.dense()
+    elif isinstance(given, Mask) and given.pattern is not None:
         pattern = given.pattern
         if (pattern.offsets is not None and (bias is not None or call.weights)) \
                 or (pattern.chunk and call.weights):
