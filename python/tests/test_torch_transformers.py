@@ -3,6 +3,7 @@
 tests/parity/transformers_models.py.  Skipped without PyTorch or transformers."""
 import concurrent.futures
 import copy
+import itertools
 import pickle
 import types
 import unittest
@@ -10,6 +11,7 @@ import unittest
 try:
     import torch
     import transformers
+    from torch.nn.attention.flex_attention import create_block_mask
     from transformers import masking_utils
 except ImportError as error:
     raise unittest.SkipTest(f"{error.name} is not installed") from None
@@ -175,6 +177,91 @@ class Masks(Registered):
         part = given.transpose(2, 3)[:, :, :5].contiguous()
         wanted = scores[:, :, :5] + eager.transpose(2, 3)[:, :, :5]
         self.assertTrue(torch.equal(scores[:, :, :5] + part, wanted))
+
+
+class Combinations(Registered):
+    """Masks with softcap, sinks and biases against the formula in float64, gradients included."""
+
+    def masks(self):
+        theirs, zeros = masking_utils, torch.zeros(2, dtype=torch.int64)
+        positions = torch.tensor([[0, 1, 2, 3, 0, 1, 2, 0, 1, 2, 3, 4], [*range(9), 0, 1, 2]])
+        sequences = masking_utils.find_packed_sequence_indices(positions)
+        sliding = theirs.sliding_window_causal_mask_function(3)
+        packed = theirs.and_masks(theirs.remap_positions_for_packed_sequence(sliding, positions),
+                                  theirs.packed_sequence_mask_function(sequences))
+        padding = torch.ones(2, 12, dtype=torch.bool)
+        padding[1, :3] = False
+        causal = torch.ones(12, 12, dtype=torch.bool).tril()
+        yield None, causal
+        for function in (theirs.causal_mask_function, sliding, packed,
+                         theirs.chunked_causal_mask_function(5, zeros)):
+            given = self.mask(2, 12, 12, mask_function=function)
+            yield given, given.dense()
+        given = self.mask(2, 12, 12, attention_mask=padding)
+        yield given, given.dense()
+        random = torch.rand(2, 1, 12, 12) < 0.7
+        yield random, random
+        yield torch.randn(2, 1, 12, 12, dtype=torch.float64), None
+        yield create_block_mask(lambda b, h, i, j: i >= j, 2, None, 12, 12, device="cpu",
+                                BLOCK_SIZE=4), causal
+
+    def formula(self, q, k, v, seen, added, softcap, sinks):
+        k, v = (x.repeat_interleave(q.shape[1] // x.shape[1], 1) for x in (k, v))
+        scores = q @ k.transpose(2, 3) * 0.3
+        scores = scores if softcap is None else softcap * torch.tanh(scores / softcap)
+        scores = scores if added is None else scores + added
+        scores = scores if seen is None else scores.masked_fill(~seen, -1e30)
+        if sinks is not None:
+            column = sinks.reshape(1, -1, 1, 1).expand(*scores.shape[:3], 1)
+            scores = torch.cat([scores, column], -1)
+        weights = scores.softmax(-1)[..., :12]
+        return ((weights if seen is None else weights * seen) @ v).transpose(1, 2)
+
+    def test_combinations(self):
+        module = torch.nn.Identity()
+        module.is_causal = True
+        before = attn.torch.calls(verbose=True).count("\n")
+        for mask, seen in self.masks():
+            for softcap, sinks, shape in itertools.product(
+                    (None, 2.0), (False, True), (None, (1, 4, 12, 12), (12, 12, 4), (1, 4, 1, 12))):
+                tensors = [torch.randn(s, dtype=torch.float64) for s in (
+                    (2, 4, 12, 8), (2, 2, 12, 8), (2, 2, 12, 10), (4,), shape or (1,))]
+                q, k, v, sink, bias = (x.requires_grad_() for x in tensors)
+                sink = sink if sinks else None
+                bias = None if shape is None else bias
+                if shape == (12, 12, 4):  # in memory as T5's
+                    bias = bias.permute(2, 0, 1)[None]
+                added, floats = bias, mask is not None and seen is None
+                if floats:
+                    added = mask if bias is None else mask + bias
+                found = self.attention(module, q, k, v, mask, scaling=0.3, softcap=softcap,
+                                       s_aux=sink, position_bias=bias)[0]
+                wanted = self.formula(q, k, v, seen, added, softcap, sink)
+                learned = [x for x in (q, k, v, sink, bias) if x is not None]
+                dout = torch.randn_like(wanted)
+                with self.subTest(mask=type(mask), softcap=softcap, sinks=sinks, bias=shape):
+                    for x, y in zip([found, *torch.autograd.grad(found, learned, dout)],
+                                    [wanted, *torch.autograd.grad(wanted, learned, dout)]):
+                        self.assertLess(float((x - y).detach().abs().max()),
+                                        1e-13 * float(y.detach().abs().max()))
+        self.assertEqual(attn.torch.calls(verbose=True).count("\n"), before)
+
+    def test_dropout(self):
+        """The mean over many draws is the result without; the seed is PyTorch's."""
+        q, k, v = (torch.randn(1, 2, 6, 8) for _ in range(3))
+        function = masking_utils.sliding_window_causal_mask_function(3)
+        given = self.mask(1, 6, 6, mask_function=function)
+        draws = [self.attention(self.module(), q, k, v, given, dropout=0.3)[0] for _ in range(1500)]
+        wanted = self.attention(self.module(), q, k, v, given)[0]
+        self.assertLess(float((torch.stack(draws).mean(0) - wanted).abs().max()), 0.1)
+        again = []
+        for _ in range(2):
+            torch.manual_seed(9)
+            again.append(self.attention(self.module(), q, k, v, given, dropout=0.3)[0])
+        self.assertTrue(torch.equal(*again))
+
+    def module(self):
+        return torch.nn.Identity()
 
 
 class Uses(Registered):

@@ -34,7 +34,9 @@ def _allowed(query: Tensor, key: Tensor, value: Tensor, attn_mask: Optional[Tens
     if not all(x is None or type(x) in _ops._PLAIN for x in (query, key, value, attn_mask)):
         return False
     for x in (query, key, value):
-        if x.is_nested or x.device.type != "cpu" or x.dtype not in _TAKEN or x.dim() not in (3, 4) or x.layout != torch.strided:
+        if x.is_nested or x.device.type != "cpu" or x.dtype not in _TAKEN or x.dim() not in (3, 4):
+            return False
+        if x.layout != torch.strided:
             return False
     if not query.dtype == key.dtype == value.dtype:
         return False
@@ -78,7 +80,8 @@ def _attention(query: Tensor, key: Tensor, value: Tensor, attn_mask: Optional[Te
     """aten::scaled_dot_product_attention: whatever watches the call is shown PyTorch's parts of it."""
     decided = False
     takes = _takes
-    if takes is not None and query.dtype in _TAKEN and dropout_p == 0 and _flash_allowed() and _finite(scale) and _unwatched():
+    if (takes is not None and query.dtype in _TAKEN and dropout_p == 0 and _flash_allowed()
+            and _finite(scale) and _unwatched()):
         found: Any = _quick(query, key, value, attn_mask, is_causal, scale, enable_gqa, takes)
         if found is None and query.dtype is not torch.float32:
             found = _converted(query, key, value, attn_mask, is_causal, scale, enable_gqa, takes)
@@ -95,15 +98,19 @@ def _attention(query: Tensor, key: Tensor, value: Tensor, attn_mask: Optional[Te
     return theirs
 
 
-def _converted(query: Tensor, key: Tensor, value: Tensor, attn_mask: Optional[Tensor], is_causal: Any, scale: Any, enable_gqa: Any,
-               takes: Callable[..., bool]) -> Any:
-    """As `_quick`, for operands that the engine reads in another type: float16, and masks of bfloat16."""
-    usual = isinstance(is_causal, bool) and isinstance(enable_gqa, bool) and (scale is None or isinstance(scale, (int, float)))
-    if not usual or not all(x is None or (_ops.is_usual(x) and _ops.plain(x)) for x in (query, key, value, attn_mask)):
+def _converted(query: Tensor, key: Tensor, value: Tensor, attn_mask: Optional[Tensor], is_causal: Any,
+               scale: Any, enable_gqa: Any, takes: Callable[..., bool]) -> Any:
+    """As `_quick`, for operands that the engine reads in another type: float16, masks of bfloat16."""
+    if not isinstance(is_causal, bool) or not isinstance(enable_gqa, bool):
+        return None
+    if scale is not None and not isinstance(scale, (int, float)):
+        return None
+    if not all(x is None or _ops.plain(x) for x in (query, key, value, attn_mask)):
         return None
     if not takes(query, key, value, attn_mask, is_causal, enable_gqa):
         return NotImplemented
-    return _sdpa.scaled_dot_product_attention(query, key, value, attn_mask, 0.0, is_causal, scale, enable_gqa)
+    return _sdpa.scaled_dot_product_attention(query, key, value, attn_mask, 0.0, is_causal, scale,
+                                              enable_gqa)
 
 
 class _Call(threading.local):
@@ -135,7 +142,8 @@ def _fused(theirs: Any) -> Callable[..., tuple[Tensor, Tensor]]:
             return found
         asked = _sdpa._ask(query, key, value, attn_mask, 0.0, is_causal, scale, True)
         batch, heads, queries = query.shape[:3]
-        o, lse = torch.empty_like(query), query.new_empty(batch, queries, heads, dtype=torch.float32).transpose(1, 2)
+        lse = query.new_empty(batch, queries, heads, dtype=torch.float32).transpose(1, 2)
+        o = torch.empty_like(query)
         wide = o if asked.q is query else torch.empty_like(asked.q)
         _engine.forward_into(asked.problem, asked[1:], wide, lse)
         if wide is not o:

@@ -332,7 +332,7 @@ def _read(call: _Call) -> _Read:
     elif given is not None:
         sizes, blocks, mask = _variants._blocks(given, (*query.shape[:3], keys))
         relations = (_form.BLOCKS, ord("q"), ord("k"), *sizes)
-    bias = None if bias is None else _four(_sdpa.as_sums(bias, query.dtype))
+    bias = None if bias is None else _by_keys(_four(_sdpa.as_sums(bias, query.dtype)))
     mask = None if mask is None else _four(mask)
     if pattern.chunk:
         shape = -(-queries // pattern.chunk), -(-keys // pattern.chunk)
@@ -355,6 +355,12 @@ def _read(call: _Call) -> _Read:
 
 def _four(x: Tensor) -> Tensor:
     return x if x.dim() == 4 else x.reshape((1,) * (4 - x.dim()) + tuple(x.shape))
+
+
+def _by_keys(bias: Tensor) -> Tensor:
+    """With keys next to each other in memory: T5's has heads there, which takes twice as long."""
+    expanded = any(step == 0 and n > 1 for n, step in zip(bias.shape, bias.stride()))
+    return bias if bias.stride(3) <= 1 or bias.shape[3] == 1 or expanded else bias.contiguous()
 
 
 def _end_to_end(x: Tensor) -> Tensor:

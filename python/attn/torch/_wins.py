@@ -3,8 +3,9 @@
 
 Where products run on AVX2, PyTorch's fused attention uses MKL, and each side wins somewhere.  With AVX-512 and AMX
 PyTorch wins where few queries meet many keys.  The limits below are measured (`bench/peers/torch_calls.py` prints the
-tables).  With NEON attn takes all calls.  In bfloat16 and float16 PyTorch is the slower one but on AMX, which is not measured and has
-the limits of float32, and where few queries meet so many keys of float16 that their conversion takes longest.
+tables).  With NEON attn takes all calls.  In bfloat16 and float16 PyTorch is the slower one, except
+where few queries meet so many keys of float16 that their conversion takes longest.  AMX is not measured
+in these types, and has the limits of float32.
 """
 from __future__ import annotations
 
@@ -40,7 +41,8 @@ def _few(query: Tensor, key: Tensor) -> bool:
 def wins(query: Tensor, key: Tensor, mask: Optional[Tensor], causal: bool, records: bool) -> bool:
     """Whether attn is not the slower one; `records`: a backward pass follows."""
     queries, keys, channels = query.shape[-2], key.shape[-2], query.shape[-1]
-    if query.dtype is torch.float16 and not records and 4 < queries <= 16 and keys > 1024 and query.shape[-3] == key.shape[-3]:
+    converts = query.dtype is torch.float16 and not records and query.shape[-3] == key.shape[-3]
+    if converts and 4 < queries <= 16 and keys > 1024:
         return False
     if query.dtype is not torch.float32 and not _AMX:
         return True
