@@ -301,16 +301,21 @@ static void pack(attn_tape *tape, attn_named_list *to, const attn_named_list *fr
 }
 
 /* The logits of some image of this size. */
-static attn_tensor *logits_of(attn_model *model, attn_tape *tape, int64_t side)
+static attn_tensor *logits_of_image(attn_model *model, attn_tape *tape, int64_t height, int64_t width)
 {
     attn_context *context = attn_model_context(model);
     attn_named_list in = {.context = context}, out = {.context = context};
-    attn_named_add(&in, "x", test_random(tape, ATTN_F32, 4, (int64_t[]){2, 3, side, side}, 9));
+    attn_named_add(&in, "x", test_random(tape, ATTN_F32, 4, (int64_t[]){2, 3, height, width}, 9));
     assert_ok(context, attn_model_forward(model, tape, &in, &out));
     attn_tensor *logits = attn_named_find(&out, "logits");
     attn_named_clear(&in);
     attn_named_clear(&out);
     return logits;
+}
+
+static attn_tensor *logits_of(attn_model *model, attn_tape *tape, int64_t side)
+{
+    return logits_of_image(model, tape, side, side);
 }
 
 typedef struct fixture {
@@ -517,7 +522,7 @@ static void settings_that_contradict_the_tensors(void **state)
         {false, "{\"num_attention_heads\": 2, \"image_size\": 8}", 8, ""},
         {false, "{\"num_attention_heads\": 2, \"image_size\": [8, 8]}", 8, ""},
         {false, "{\"num_attention_heads\": 2, \"image_size\": 10}", 0, "pictures of 10 x 10 pixels"},
-        {false, "{\"num_attention_heads\": 2, \"image_size\": [4, 16]}", 0, "pictures of 4 x 16 pixels"},
+        {false, "{\"num_attention_heads\": 2, \"image_size\": [4, 8]}", 0, "pictures of 4 x 8 pixels"},
         {false, "{\"num_attention_heads\": 2, \"image_size\": 16}", 0,
          "2 x 2 patches of 4 pixels: square pictures of 8"},
         {false, "{\"num_attention_heads\": 2, \"image_size\": -8}", 0, "pictures of -8 x -8 pixels"},
@@ -559,6 +564,54 @@ static void settings_that_contradict_the_tensors(void **state)
             fail_msg("case %zu: \"%s\" lacks \"%s\"", i, attn_context_error(f->context), cases[i].words);
         attn_context_clear_error(f->context);
         attn_model_destroy(loaded);
+    }
+}
+
+/* Pictures or patches whose sides differ: rows and columns of the positions are in the settings. */
+static void oblong_checkpoints_load(void **state)
+{
+    static const struct {
+        bool timm;
+        const char *config, *words; /* words: refused with these */
+    } cases[] = {
+        {false,
+         "{\"num_attention_heads\": 2, \"layer_norm_eps\": 1e-6, \"image_size\": [8, 12], \"patch_size\": [4, 2]}",
+         NULL},
+        {true, "{\"pretrained_cfg\": {\"input_size\": [3, 8, 12]}}", NULL},
+        {true, "{\"model_args\": {\"img_size\": [8, 12]}}", NULL},
+        {true, "{\"model_args\": {\"img_size\": [8, 16]}}", "patches of 4 x 2 pixels, and no config.json says"},
+        {true, "{}", "patches of 4 x 2 pixels, and no config.json says pictures whose patches are the 12"},
+    };
+    fixture *f = *state;
+    char json[512];
+    snprintf(json, sizeof json, "{\"img_size\": [8, 12], \"patch_size\": [4, 2]%s", strstr(small, ", \"num_hiddens\""));
+    attn_model_destroy(f->model);
+    f->model = make(f->context, "vit", json);
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        attn_model *loaded = NULL;
+        attn_vit_options options = {.num_heads = cases[i].timm ? 2 : 0};
+        attn_named_clear(&f->renamed);
+        f->renamed.context = f->context;
+        if (cases[i].timm)
+            write_timm(f);
+        else
+            rename_all(&f->renamed, attn_model_parameters(f->model), hf_names, sizeof hf_names / sizeof *hf_names);
+        assert_int_equal(attn_safetensors_write(&f->renamed, f->file, NULL), ATTN_OK);
+        write_beside(f, "config.json", cases[i].config);
+        if ((attn_vit_load(&loaded, f->context, f->file, &options) == ATTN_OK) != !cases[i].words)
+            fail_msg("case %zu: %s", i, attn_context_error(f->context));
+        if (cases[i].words && !strstr(attn_context_error(f->context), cases[i].words))
+            fail_msg("case %zu: \"%s\" lacks \"%s\"", i, attn_context_error(f->context), cases[i].words);
+        attn_context_clear_error(f->context);
+        if (!loaded)
+            continue;
+        assert_true(test_distance(logits_of_image(loaded, f->tape, 8, 12), logits_of_image(f->model, f->tape, 8, 12)) ==
+                    0);
+        attn_model_destroy(loaded);
+        options.img_size = 16;
+        assert_int_equal(attn_vit_load(&loaded, f->context, f->file, &options), ATTN_ERROR_UNSUPPORTED);
+        assert_non_null(strstr(attn_context_error(f->context), "its pictures have 8 x 12 pixels"));
+        attn_context_clear_error(f->context);
     }
 }
 
@@ -904,7 +957,8 @@ RUN_TESTS(TEST(networks_have_the_published_sizes), TEST(depths_are_some_numbers)
           TEST(windows_of_a_residual_network), TEST(gradients_of_an_axial_classifier),
           TEST_PREPARED(hugging_face_checkpoints_load), TEST_PREPARED(timm_checkpoints_load),
           TEST_PREPARED(heads_come_from_what_says_them), TEST_PREPARED(settings_that_contradict_the_tensors),
-          TEST_PREPARED(trainings_of_another_form_are_refused), TEST_PREPARED(pictures_are_prepared_as_the_files_say),
-          TEST_PREPARED(checkpoints_become_classifiers), TEST_PREPARED(pictures_are_squashed_where_the_files_say_so),
+          TEST_PREPARED(oblong_checkpoints_load), TEST_PREPARED(trainings_of_another_form_are_refused),
+          TEST_PREPARED(pictures_are_prepared_as_the_files_say), TEST_PREPARED(checkpoints_become_classifiers),
+          TEST_PREPARED(pictures_are_squashed_where_the_files_say_so),
           TEST_PREPARED(nothing_is_classified_without_probabilities), TEST_PREPARED(a_fresh_head_for_other_classes),
           TEST_PREPARED(images_of_another_size_are_refused), TEST_PREPARED(batches_of_no_images))

@@ -105,6 +105,11 @@ attn_status attn_vit_convert(attn_context *context, const char *path, const attn
     attn_model *model = NULL;
     attn_status status = attn__vit_load(&model, context, path, options, &beside);
     int64_t channels = status == ATTN_OK ? attn_config_int(attn_model_config(model), "in_channels", 3) : 0;
+    const attn_config_value *size = status == ATTN_OK ? attn_config_get(attn_model_config(model), "img_size") : NULL;
+    if (size && size->type == ATTN_CONFIG_TYPE_INTS)
+        status = attn__fail(context, ATTN_ERROR_UNSUPPORTED,
+                            "%s: pictures of %lld x %lld pixels; a classifier's are square here", path,
+                            (long long)size->integers[0], (long long)size->integers[1]);
     if (status == ATTN_OK && channels != 1 && channels != 3)
         status = attn__fail(context, ATTN_ERROR_UNSUPPORTED, "%s: pictures of %lld channels; a classifier reads 1 or 3",
                             path, (long long)channels);

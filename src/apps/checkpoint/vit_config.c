@@ -179,12 +179,32 @@ attn_status attn__vit_agrees(const attn__vit_config *v, const attn_config *model
     return v->hugging_face ? check_labels(v, attn_config_int(model, "num_classes", 0)) : timm_is_plain(v);
 }
 
-attn_status attn__vit_picture(const attn__vit_config *v, int64_t grid, int64_t side, int64_t *size)
+/* The key that has height and width, the first of them at *first. */
+static const char *sides_key(const attn__vit_config *v, int *first)
 {
     const char *key = v->hugging_face ? "image_size" : "model_args.img_size";
     bool timm = !v->hugging_face && !attn_config_get(v->config, key);
-    int first = timm ? 1 : 0; /* behind the channels */
-    key = timm ? "pretrained_cfg.input_size" : key;
+    *first = timm ? 1 : 0; /* behind the channels */
+    return timm ? "pretrained_cfg.input_size" : key;
+}
+
+bool attn__vit_sides(const attn__vit_config *v, int64_t sides[2])
+{
+    int first;
+    const char *key = sides_key(v, &first);
+    for (int i = 0; i < 2; i++) {
+        double side = number_at(v->config, key, first + i, 0);
+        if (!(side >= 1 && side <= 65536))
+            return false;
+        sides[i] = (int64_t)side;
+    }
+    return true;
+}
+
+attn_status attn__vit_picture(const attn__vit_config *v, int64_t grid, int64_t side, int64_t *size)
+{
+    int first;
+    const char *key = sides_key(v, &first);
     double own = (double)(grid * side), height = number_at(v->config, key, first, own),
            width = number_at(v->config, key, first + 1, own);
     bool whole = height >= 1 && height <= 65536 && (int64_t)height % side == 0;

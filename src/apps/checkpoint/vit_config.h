@@ -31,6 +31,8 @@ attn_status attn__vit_agrees(const attn__vit_config *v, const attn_config *model
 /* The side of its pictures, of whose patches, `side` pixels wide, there are positions for grid x grid.
  * ATTN_ERROR_SHAPE: the settings contradict that. */
 attn_status attn__vit_picture(const attn__vit_config *v, int64_t grid, int64_t side, int64_t *size);
+/* Height and width of its pictures, if they are in its settings. */
+bool attn__vit_sides(const attn__vit_config *v, int64_t sides[2]);
 /* How pictures are prepared: by `scale` (NULL: as the files say, else 0.5 for means and deviations), and resized to the
  * model's `side` as the files say, else bicubic.  ATTN_ERROR_UNSUPPORTED: as no classifier of this library does. */
 attn_status attn__vit_pixels(const attn__vit_config *v, int64_t side, const attn_pixel_scale *scale,

@@ -20,7 +20,8 @@ typedef struct checkpoint {
     attn__vit_config *beside;
     attn_named_list tensors;
     attn_name_map *names;
-    int64_t grid; /* patches along a side */
+    int64_t grid;     /* patches along a side; 0: the sides differ */
+    int64_t sides[2]; /* then height and width of a picture */
     bool has_head;
 } checkpoint;
 
@@ -98,17 +99,49 @@ static attn_status measure(checkpoint *c, attn_config *config)
     return status;
 }
 
-static attn_status measure_grid(checkpoint *c)
+/* Height and width of a patch. */
+static attn_status measure_patch(const checkpoint *c, int64_t patch[2])
 {
+    const attn_tensor *weight = tensor_for(c, "patch_embedding.conv.weight");
+    if (!weight || attn_tensor_rank(weight) != 4)
+        return attn__fail(c->context, ATTN_ERROR_SHAPE,
+                          "%s: tensor patch_embedding.conv.weight is missing, or has another number of axes", c->path);
+    for (int i = 0; i < 2; i++)
+        patch[i] = attn_tensor_length(weight, 2 + i);
+    return ATTN_OK;
+}
+
+/* Positions for pictures or patches whose sides differ: no shape shows the rows and columns, but the settings do. */
+static bool is_oblong(checkpoint *c, const int64_t patch[2], int64_t patches)
+{
+    bool said = attn__vit_sides(c->beside, c->sides);
+    return said && (c->sides[0] != c->sides[1] || patch[0] != patch[1]) && patch[0] > 0 && patch[1] > 0 &&
+           (c->sides[0] / patch[0]) * (c->sides[1] / patch[1]) == patches;
+}
+
+static attn_status measure_grid(checkpoint *c, attn_config *config)
+{
+    int64_t patch[2];
+    attn_status status = measure_patch(c, patch);
+    if (status != ATTN_OK)
+        return status;
     const attn_tensor *places = tensor_for(c, "pos_embedding");
     if (!places || attn_tensor_rank(places) != 3)
         return attn__fail(c->context, ATTN_ERROR_SHAPE,
                           "%s: tensor pos_embedding is missing, or has another number of axes", c->path);
+    if (is_oblong(c, patch, attn_tensor_length(places, 1) - 1))
+        return attn_config_set(config, "patch_size",
+                               &(attn_config_value){.type = ATTN_CONFIG_TYPE_INTS, .n = 2, .integers = patch});
+    if (patch[0] != patch[1])
+        return attn__fail(c->context, ATTN_ERROR_SHAPE,
+                          "%s: patches of %" PRId64 " x %" PRId64 " pixels, and no config.json says pictures whose "
+                          "patches are the %" PRId64 " of the positions",
+                          c->path, patch[0], patch[1], attn_tensor_length(places, 1) - 1);
     c->grid = (int64_t)sqrt((double)(attn_tensor_length(places, 1) - 1) + 0.5);
     if (c->grid < 1 || c->grid * c->grid != attn_tensor_length(places, 1) - 1)
         return attn__fail(c->context, ATTN_ERROR_UNSUPPORTED,
                           "%s: %" PRId64 " positions are no class token and a square of "
-                          "patches",
+                          "patches, and no config.json says other sides",
                           c->path, attn_tensor_length(places, 1));
     return ATTN_OK;
 }
@@ -122,15 +155,24 @@ static attn_status choose(checkpoint *c, const attn_vit_options *o, attn_config 
     if (classes < 1 && !o->num_classes)
         return attn__fail(c->context, ATTN_ERROR_ARGUMENT, "%s has no classifier: num_classes would begin one",
                           c->path);
+    if (c->grid == 0 && size != 0)
+        return attn__fail(c->context, ATTN_ERROR_UNSUPPORTED,
+                          "%s: its pictures have %" PRId64 " x %" PRId64 " pixels; for %" PRId64 " x %" PRId64
+                          " positions are not interpolated",
+                          c->path, c->sides[0], c->sides[1], size, size);
     attn_status status = attn__vit_agrees(c->beside, config);
     if (status == ATTN_OK && heads == 0)
         status = attn__vit_heads(c->beside, width, &heads);
-    if (status == ATTN_OK && size == 0)
+    if (status == ATTN_OK && size == 0 && c->grid > 0)
         status = attn__vit_picture(c->beside, c->grid, side, &size);
     if (status == ATTN_OK)
         status = attn_config_set_int(config, "num_heads", heads);
     if (status == ATTN_OK)
-        status = attn_config_set_int(config, "img_size", size);
+        status =
+            c->grid > 0
+                ? attn_config_set_int(config, "img_size", size)
+                : attn_config_set(config, "img_size",
+                                  &(attn_config_value){.type = ATTN_CONFIG_TYPE_INTS, .n = 2, .integers = c->sides});
     return status == ATTN_OK && !c->has_head ? attn_config_set_int(config, "num_classes", o->num_classes) : status;
 }
 
@@ -140,7 +182,7 @@ static attn_status make_config(checkpoint *c, const attn_vit_options *o, attn_co
     if (status == ATTN_OK)
         status = measure(c, *config);
     if (status == ATTN_OK)
-        status = measure_grid(c);
+        status = measure_grid(c, *config);
     return status == ATTN_OK ? choose(c, o, *config) : status;
 }
 
