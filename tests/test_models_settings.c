@@ -453,8 +453,46 @@ static void maps_alone_are_the_maps(void **state)
     }
 }
 
+/* Rows of weights sum to one for each axis; an array whose weights have more axes than a tensor is refused in words. */
+static void weights_along_axes(void **state)
+{
+    static const struct {
+        const char *json;
+        int64_t shape[ATTN_MAX_RANK];
+        int rank;
+    } arrays[] = {{"{\"dim\": 4, \"heads\": 2, \"dim_index\": 1}", {2, 4, 3, 5}, 4},
+                  {"{\"dim\": 4, \"heads\": 2, \"num_dimensions\": 6}", {1, 2, 1, 2, 1, 1, 2, 4}, 8}};
+    fixture *f = *state;
+    for (int c = 0; c < 2; c++) {
+        attn_model *model = make_well(f, "axial-attention", arrays[c].json);
+        attn_named_list in = {.context = f->context}, out = in;
+        attn_named_add(&in, "x", test_random(f->tape, ATTN_F64, arrays[c].rank, arrays[c].shape, 3));
+        assert_int_equal(attn_model_forward(model, f->tape, &in, &out), ATTN_OK);
+        attn_named_add(&out, "weights", NULL);
+        attn_status status = attn_model_forward(model, f->tape, &in, &out);
+        if (c == 0) {
+            const attn_tensor *weights = attn_named_find(&out, "weights");
+            assert_int_equal(status, ATTN_OK);
+            assert_int_equal(attn_tensor_size(weights), 2 * 2 * 3 * 5 * 8); /* over 3 rows, then 5 columns */
+            for (int64_t row = 0; row < 2 * 2 * 3 * 5; row++) {
+                double sums[2] = {0};
+                for (int64_t i = 0; i < 8; i++)
+                    sums[i >= 3] += test_at(weights, 8 * row + i);
+                assert_true(fabs(sums[0] - 1) < 1e-12 && fabs(sums[1] - 1) < 1e-12);
+            }
+        } else {
+            assert_int_equal(status, ATTN_ERROR_UNSUPPORTED);
+            expect_error(f, "weights", "the attention weights of an array of 8 axes have 9; a tensor has at most 8");
+        }
+        attn_named_clear(&in);
+        attn_named_clear(&out);
+        attn_model_destroy(model);
+    }
+}
+
 #define TEST_PREPARED(name) cmocka_unit_test_setup_teardown(name, begin, end)
-RUN_TESTS(TEST_PREPARED(gradients_are_the_slopes), TEST_PREPARED(maps_alone_are_the_maps),
-          TEST_PREPARED(one_row_is_tied_to_itself), TEST_PREPARED(wrong_settings_are_refused_in_words),
-          TEST_PREPARED(wrong_inputs_are_refused_in_words), TEST_PREPARED(the_branch_is_dropped_in_training_only),
-          TEST_PREPARED(linear_weights_load_into_windows), TEST_PREPARED(widths_of_coordinates_divide_them))
+RUN_TESTS(TEST_PREPARED(gradients_are_the_slopes), TEST_PREPARED(weights_along_axes),
+          TEST_PREPARED(maps_alone_are_the_maps), TEST_PREPARED(one_row_is_tied_to_itself),
+          TEST_PREPARED(wrong_settings_are_refused_in_words), TEST_PREPARED(wrong_inputs_are_refused_in_words),
+          TEST_PREPARED(the_branch_is_dropped_in_training_only), TEST_PREPARED(linear_weights_load_into_windows),
+          TEST_PREPARED(widths_of_coordinates_divide_them))

@@ -267,7 +267,7 @@ static void heads_of_a_size_of_their_own_may_be_any_number(void **state)
     assert_int_equal(attn_tensor_length(layer.to_q.weight, 0), 4 * 3);
     assert_int_equal(attn_tensor_length(y, 2), D);
     assert_int_equal(attn_tensor_length(weights, 1), 4);
-    assert_true(test_distance(y, attn_nn_self_attention_axis(&layer, f->tape, x, 1, 2)) < 1e-12);
+    assert_true(test_distance(y, attn_nn_self_attention_axis(&layer, f->tape, x, 1, 2, NULL)) < 1e-12);
     attn_nn_self_attention_init(&layer, &f->builder, D, 4, 0);
     assert_says(f->context, "4 heads do not divide 6");
 }
@@ -282,13 +282,13 @@ static void positions_of_other_queries_or_keys_are_refused(void **state)
     attn_tensor *one = random3(f, B, 1, D, 1), *all = random3(f, B, TK, D, 2);
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
         attn_tensor *p = random3(f, wrong[i][0], wrong[i][1], wrong[i][2], 3);
-        assert_null(attn_nn_detr_attention_forward(&layer, f->tape, one, all, p, NULL));
+        assert_null(attn_nn_detr_attention_forward(&layer, f->tape, one, all, p, NULL, NULL));
         assert_says(f->context, "p_q: [1,1,6] or [2,1,6] wanted, found ");
-        assert_null(attn_nn_detr_attention_forward(&layer, f->tape, all, one, NULL, p));
+        assert_null(attn_nn_detr_attention_forward(&layer, f->tape, all, one, NULL, p, NULL));
         assert_says(f->context, "p_kv: [1,1,6]");
     }
-    assert_non_null(attn_nn_detr_attention_forward(&layer, f->tape, one, all, one, all));
-    assert_non_null(attn_nn_detr_attention_forward(&layer, f->tape, one, all, random3(f, 1, 1, D, 4), NULL));
+    assert_non_null(attn_nn_detr_attention_forward(&layer, f->tape, one, all, one, all, NULL));
+    assert_non_null(attn_nn_detr_attention_forward(&layer, f->tape, one, all, random3(f, 1, 1, D, 4), NULL, NULL));
 }
 
 static double gate(double x)

@@ -160,7 +160,7 @@ static attn_tensor *build_generalized(attn_tape *t, tensors in, const void *user
     layer.u = in[7];
     layer.v = in[8];
     layer.gamma = in[9];
-    return attn_nn_generalized_attention_forward(&layer, t, in[0]);
+    return attn_nn_generalized_attention_forward(&layer, t, in[0], NULL);
 }
 
 static void gradients_of_generalized_attention(void **state)

@@ -345,7 +345,7 @@ static void attention_along_any_axis_moves_nothing(void **state)
             attn_nn_self_attention_init(&layer, &l.builder, 8, 2, 3);
             attn_tensor *x = test_random(l.w.t, ATTN_F32, 5, shape, 1);
             attn_tensor_set_requires_grad(x, true);
-            check_still(&l, attn_nn_self_attention_axis(&layer, l.w.t, x, axis, channel));
+            check_still(&l, attn_nn_self_attention_axis(&layer, l.w.t, x, axis, channel, NULL));
             layers_end(&l);
         }
     }
@@ -361,7 +361,7 @@ static void attention_along_no_axis_is_refused(void **state)
     attn_nn_self_attention_init(&layer, &l.builder, 8, 2, 0);
     attn_tensor *x = test_random(l.w.t, ATTN_F32, 3, (int64_t[]){2, 8, 8}, 1);
     for (size_t i = 0; i < sizeof none / sizeof *none; i++) {
-        assert_null(attn_nn_self_attention_axis(&layer, l.w.t, x, none[i].from, none[i].to));
+        assert_null(attn_nn_self_attention_axis(&layer, l.w.t, x, none[i].from, none[i].to, NULL));
         assert_int_equal(attn_context_status(l.w.c), ATTN_ERROR_SHAPE);
         attn_context_clear_error(l.w.c);
     }

@@ -38,14 +38,18 @@ typedef struct axial_image {
 
 enum { CHANNELS = 1 }; /* the axis where convolutions need them */
 
-static attn_tensor *run_line(const void *self, attn_tape *tape, attn_tensor *x)
+static attn_tensor *attend_line(const line_branch *b, attn_tape *tape, attn_tensor *x, attn_tensor **weights)
 {
-    const line_branch *b = self;
-    attn_scope_begin(tape);
+    attn__block_begin(tape, weights != NULL);
     attn_tensor *y =
         attn_channel_norm(tape, x, CHANNELS, b->norm.weight, b->norm.bias, b->norm.eps, ATTN_NORM_VARIANCE);
-    y = attn_nn_self_attention_axis(&b->attention, tape, y, b->axis, CHANNELS);
-    return attn_scope_end(tape, attn_dropout(tape, y, b->dropout));
+    y = attn_nn_self_attention_axis(&b->attention, tape, y, b->axis, CHANNELS, weights);
+    return attn__block_end(tape, weights != NULL, attn_dropout(tape, y, b->dropout));
+}
+
+static attn_tensor *run_line(const void *self, attn_tape *tape, attn_tensor *x)
+{
+    return attend_line(self, tape, x, NULL);
 }
 
 static attn_tensor *run_conv(const void *self, attn_tape *tape, attn_tensor *x)
@@ -150,10 +154,33 @@ static attn_reversible_block block_at(const axial_image *m, int i)
     return (attn_reversible_block){{run_conv, &conv[0]}, {run_conv, &conv[1]}};
 }
 
+/* The network with its weights, [depth,b,heads,h,w,h+w]: reversible blocks too run one after the other, with their memory. */
+static attn_tensor *run_with_weights(const axial_image *m, attn_tape *tape, attn_tensor *x, attn_tensor **weights)
+{
+    attn_named_list list = {.context = attn_tape_context(tape)};
+    attn_tensor *first = x, *second = x;
+    for (int i = 0; second && i < 2 * m->depth; i++) {
+        attn_reversible_block block = block_at(m, i);
+        attn_tensor *maps[2] = {NULL}, *y;
+        bool line = i % 2 == 0;
+        y = line ? attend_line(block.f.self, tape, second, &maps[0]) : block.f.run(block.f.self, tape, second);
+        first = attn_add(tape, first, y);
+        attn_tensor *of_g = first;
+        y = line ? attend_line(block.g.self, tape, of_g, &maps[1]) : block.g.run(block.g.self, tape, of_g);
+        second = attn_add(tape, m->reversible ? second : first, y);
+        first = m->reversible ? first : second;
+        attn__weights_add(&list, "weights", i / 2, line && maps[1] ? attn_concat(tape, maps, 2, -1) : NULL);
+    }
+    *weights = second ? attn__stack(tape, &list, "weights") : NULL;
+    attn_named_clear(&list);
+    return m->reversible ? attn_affine(tape, attn_add(tape, first, second), 0.5, 0) : second;
+}
+
 static void forward(const void *self, const attn__call *call)
 {
     const axial_image *m = self;
     attn_reversible_block blocks[MOST_BLOCKS];
+    attn_tensor *weights = NULL;
     attn_tensor *x = attn__call_input(call, "x");
     if (x && attn_tensor_rank(x) != 4) {
         attn__fail(attn_tape_context(call->tape), ATTN_ERROR_SHAPE,
@@ -164,6 +191,11 @@ static void forward(const void *self, const attn__call *call)
     }
     if (m->has_positions) {
         x = attn_nn_axial_positions_forward(&m->positions, call->tape, x);
+    }
+    if (attn__wanted(call, "weights", &weights)) {
+        attn__call_output(call, "out", run_with_weights(m, call->tape, x, &weights));
+        attn__call_output(call, "weights", weights);
+        return;
     }
     for (int i = 0; i < 2 * m->depth; i++) {
         blocks[i] = block_at(m, i);
@@ -192,7 +224,11 @@ static const attn_setting keys[] = {
     ATTN__KEY_INIT,
 };
 static const attn_port inputs[] = {ATTN__PORT("x", "(b,dim,h,w)", "")};
-static const attn_port outputs[] = {ATTN__PORT("out", "(b,dim,h,w)", "")};
+static const attn_port outputs[] = {
+    ATTN__PORT("out", "(b,dim,h,w)", ""),
+    ATTN__PORT_OPTIONAL("weights", "(depth,b,heads,h,w,h+w)",
+                        "of each pixel over its column, then over its row; takes the memory of all layers"),
+};
 
 const attn__kind attn__kind_axial_image_transformer = {
     .about = {.name = "axial-image-transformer",

@@ -47,8 +47,8 @@ static void self_attention_forward(const void *self, const attn__call *call)
     attn_tensor *x = attn__call_input(call, "x"), *kv = attn__call_input(call, "kv");
     kv = kv ? kv : x;
     attn__call_output(call, "out",
-                 s->project ? attn_nn_self_attention_forward(&s->layer, call->tape, x, kv, wanted)
-                            : attn_nn_multi_head_forward(&s->plain, call->tape, x, kv, kv, NULL, wanted));
+                      s->project ? attn_nn_self_attention_forward(&s->layer, call->tape, x, kv, wanted)
+                                 : attn_nn_multi_head_forward(&s->plain, call->tape, x, kv, kv, NULL, wanted));
     attn__call_output(call, "weights", weights);
 }
 
@@ -112,7 +112,8 @@ static void axial_build(void *self, attn_nn_builder *builder, const attn_config 
 static void axial_forward(const void *self, const attn__call *call)
 {
     const axial *a = self;
-    attn_tensor *x = attn__call_input(call, "x"), *sum = NULL;
+    attn_tensor *x = attn__call_input(call, "x"), *sum = NULL, *maps[MOST_AXES] = {NULL}, *wanted = NULL;
+    bool keep = attn__wanted(call, "weights", &wanted) != NULL;
     if (!x) {
         return;
     }
@@ -120,11 +121,13 @@ static void axial_forward(const void *self, const attn__call *call)
         return;
     for (int i = 0; i < a->axes; i++) { /* the axes but batch and channels, in order */
         int axis = i + 1 < a->channel ? i + 1 : i + 2;
-        attn_tensor *y = attn_nn_self_attention_axis(&a->layer[i], call->tape, x, axis, a->channel);
+        attn_tensor *y =
+            attn_nn_self_attention_axis(&a->layer[i], call->tape, x, axis, a->channel, keep ? &maps[i] : NULL);
         sum = sum ? attn_add(call->tape, sum, y) : y;
         x = a->sum ? x : y;
     }
     attn__call_output(call, "out", a->sum ? sum : x);
+    attn__call_output(call, "weights", keep ? attn_concat(call->tape, maps, a->axes, -1) : NULL);
 }
 
 static const attn_setting axial_keys[] = {
@@ -138,7 +141,11 @@ static const attn_setting axial_keys[] = {
     ATTN__KEY_INIT,
 };
 static const attn_port axial_inputs[] = {ATTN__PORT("x", "num_dimensions + 2 axes", "batch first")};
-static const attn_port axial_outputs[] = {ATTN__PORT("out", "as x", "")};
+static const attn_port axial_outputs[] = {
+    ATTN__PORT("out", "as x", ""),
+    ATTN__PORT_OPTIONAL("weights", "(b,heads,axes...,sum of the axes)",
+                        "of each place over its line along the first axis, then along the next"),
+};
 
 const attn__kind attn__kind_axial_attention = {
     .about = {.name = "axial-attention",

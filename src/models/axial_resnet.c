@@ -24,7 +24,10 @@ static const attn_setting keys[] = {
     ATTN__KEY_INIT,
 };
 static const attn_port inputs[] = {ATTN__PORT("x", "(b,in_channels,img_size,img_size)", "images")};
-static const attn_port outputs[] = {ATTN__PORT("logits", "(b,num_classes)", "one score a class")};
+static const attn_port outputs[] = {
+    ATTN__PORT("logits", "(b,num_classes)", "one score a class"),
+    ATTN__PORT_OPTIONAL("weights", "(2,b,lines,groups,n,n)", "of the last block, along columns, then along rows"),
+};
 
 typedef struct axial_block {
     attn_nn_conv down, up, downsample;
@@ -108,11 +111,20 @@ static attn_tensor *normed(const attn_nn_conv *conv, const attn_nn_batch_norm *n
     return attn_nn_batch_norm_forward(norm, tape, attn_nn_conv_forward(conv, tape, x));
 }
 
-static attn_tensor *block_forward(const axial_block *b, attn_tape *tape, attn_tensor *x)
+/* *weights (weights may be NULL) gets [2,B,lines,groups,n,n]. */
+static attn_tensor *block_forward(const axial_block *b, attn_tape *tape, attn_tensor *x, attn_tensor **weights)
 {
+    attn_named_list maps = {.context = attn_tape_context(tape)};
+    attn_tensor *columns = NULL, *rows = NULL;
     attn_tensor *y = attn_activate(tape, normed(&b->down, &b->norm1, tape, x), ATTN_ACTIVATION_RELU);
-    y = attn_nn_position_sensitive_attention_forward(&b->height, tape, y);
-    y = attn_nn_position_sensitive_attention_forward(&b->width, tape, y);
+    y = attn_nn_position_sensitive_attention_forward(&b->height, tape, y, weights ? &columns : NULL);
+    y = attn_nn_position_sensitive_attention_forward(&b->width, tape, y, weights ? &rows : NULL);
+    attn__weights_add(&maps, "weights", 0, columns);
+    attn__weights_add(&maps, "weights", 1, rows);
+    if (weights) {
+        *weights = y ? attn__stack(tape, &maps, "weights") : NULL;
+    }
+    attn_named_clear(&maps);
     if (b->stride > 1) {
         y = attn_avg_pool(tape, y, 2, (int64_t[]){b->stride, b->stride}, NULL);
     }
@@ -125,7 +137,7 @@ static void forward(const void *self, const attn__call *call)
 {
     const axial_resnet *r = self;
     attn_tape *tape = call->tape;
-    attn_tensor *x = attn__call_input(call, "x");
+    attn_tensor *x = attn__call_input(call, "x"), *weights = NULL;
     if (!attn__images_fit(tape, "axial-resnet", x, r->size, r->size, "")) {
         return;
     }
@@ -133,13 +145,15 @@ static void forward(const void *self, const attn__call *call)
     x = attn_max_pool(tape, x, 2, (int64_t[]){3, 3}, (int64_t[]){2, 2}, (int64_t[]){1, 1});
     for (int stage = 0; stage < STAGES; stage++) {
         for (int i = 0; i < r->blocks[stage]; i++) {
-            attn_scope_begin(tape);
-            x = attn_scope_end(tape, block_forward(&r->block[stage][i], tape, x));
+            bool keep = stage == STAGES - 1 && i == r->blocks[stage] - 1 && attn__wanted(call, "weights", &weights);
+            attn__block_begin(tape, keep);
+            x = attn__block_end(tape, keep, block_forward(&r->block[stage][i], tape, x, keep ? &weights : NULL));
         }
     }
     if (x) {
         x = attn_reshape(tape, x, 3, (int64_t[]){attn_tensor_length(x, 0), attn_tensor_length(x, 1), -1});
         attn__call_output(call, "logits", attn_nn_linear_forward(&r->fc, tape, attn_mean(tape, x, 2)));
+        attn__call_output(call, "weights", weights);
     }
 }
 

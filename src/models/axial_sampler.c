@@ -129,7 +129,7 @@ static attn_tensor *finish_row(sampler *s, attn_tensor *base, place row)
     h = attn_add(s->tape, attn_reshape(s->tape, h, 4, line), base);
     for (int i = 0; i < m->nouter; i++) {
         if (i % 2 == 0) {
-            h = attn_nn_axial_block_forward(&m->outer[i], s->tape, h, 2, ATTN_CAUSAL_NONE);
+            h = attn_nn_axial_block_forward(&m->outer[i], s->tape, h, 2, ATTN_CAUSAL_NONE, NULL);
         } else { /* every column is a row of the cache */
             h = attn_nn_axial_block_step(&m->outer[i], s->tape, attn_reshape(s->tape, h, 3, apart), &s->outer[i]);
             h = attn_reshape(s->tape, h, 4, line);
@@ -186,7 +186,7 @@ static bool draw_slice(sampler *s, int64_t slice)
     (void)attn__model_begin(s->model, s->tape); /* until the next reset; nothing is recorded */
     attn_scope_begin(s->tape);
     attn_tensor *slices = repeated(s, slice);
-    attn_tensor *base = slices ? attn__axial_transformer_base(m, s->tape, s->x, slices) : NULL;
+    attn_tensor *base = slices ? attn__axial_transformer_base(m, s->tape, s->x, slices, NULL) : NULL;
     attn_tensor *above = NULL;
     attn_scope_end(s->tape, base);
     for (int i = 0; i < m->nouter; i++) {

@@ -189,14 +189,31 @@ static attn_tensor *add_positions(const attn__grid_positions *p, attn_tape *tape
     return attn_add(tape, attn_add(tape, x, p->rows), p->columns);
 }
 
+/* A block, whose weights [N,H,Y,X,n] are added to `maps` (may be NULL) as those of each pixel over its column, then over its
+ * row, [N,H,Y,X,Y+X]: zeros where it does not attend. */
+static attn_tensor *run_block(const attn_nn_axial_block *block, attn_tape *tape, attn_tensor *x, int axis,
+                              attn_causal causal, attn_named_list *maps)
+{
+    attn_tensor *both[2] = {NULL}, **own = &both[axis == ROWS ? 0 : 1], **other = &both[axis == ROWS ? 1 : 0];
+    x = attn_nn_axial_block_forward(block, tape, x, axis, causal, maps ? own : NULL);
+    if (*own) {
+        int64_t shape[5];
+        memcpy(shape, attn_tensor_shape(*own), sizeof shape);
+        shape[4] = shape[axis == ROWS ? 3 : 2];
+        *other = attn_tape_tensor(tape, attn_tensor_dtype(*own), 5, shape, NULL);
+        attn__weights_add(maps, "weights", (int)maps->n, attn_concat(tape, both, 2, -1));
+    }
+    return x;
+}
+
 attn_tensor *attn__axial_transformer_base(const attn__axial_transformer *m, attn_tape *tape, const attn_tensor *x,
-                                          const attn_tensor *slices)
+                                          const attn_tensor *slices, attn_named_list *maps)
 {
     attn_tensor *h = attn_nn_conv_forward(&m->conv, tape, encoder_input(m, tape, x, slices));
     h = h ? attn_permute(tape, h, (int[]){0, 2, 3, 1}) : NULL; /* blocks are faster with the channels last */
     h = add_positions(&m->exterior_positions, tape, h);
     for (int i = 0; i < m->nexterior; i++) {
-        h = attn_nn_axial_block_forward(&m->exterior[i], tape, h, i % 2 ? ROWS : COLUMNS, ATTN_CAUSAL_NONE);
+        h = run_block(&m->exterior[i], tape, h, i % 2 ? ROWS : COLUMNS, ATTN_CAUSAL_NONE, maps);
     }
     return add_positions(&m->positions, tape, h);
 }
@@ -235,18 +252,18 @@ attn_tensor *attn__axial_transformer_head(const attn__axial_transformer *m, attn
 }
 
 static attn_tensor *logits_of(const attn__axial_transformer *m, attn_tape *tape, const attn_tensor *x,
-                              const attn_tensor *slices, attn_tensor **ids)
+                              const attn_tensor *slices, attn_tensor **ids, attn_named_list *maps)
 {
-    attn_tensor *base = attn__axial_transformer_base(m, tape, x, slices);
+    attn_tensor *base = attn__axial_transformer_base(m, tape, x, slices, maps);
     *ids = active_numbers(m, tape, x, slices);
     attn_tensor *h = attn_nn_embedding_forward(&m->embedding, tape, *ids), *outer = attn_add(tape, h, base);
     for (int i = 0; i < m->nouter; i++) {
-        outer = attn_nn_axial_block_forward(&m->outer[i], tape, outer, i % 2 ? ROWS : COLUMNS,
-                                            i % 2 ? ATTN_CAUSAL_TOP_LEFT : ATTN_CAUSAL_NONE);
+        outer = run_block(&m->outer[i], tape, outer, i % 2 ? ROWS : COLUMNS,
+                          i % 2 ? ATTN_CAUSAL_TOP_LEFT : ATTN_CAUSAL_NONE, maps);
     }
     attn_tensor *inner = attn_add(tape, attn_add(tape, shift(tape, h, COLUMNS), shift(tape, outer, ROWS)), base);
     for (int i = 0; i < m->ninner; i++) {
-        inner = attn_nn_axial_block_forward(&m->inner[i], tape, inner, COLUMNS, ATTN_CAUSAL_TOP_LEFT);
+        inner = run_block(&m->inner[i], tape, inner, COLUMNS, ATTN_CAUSAL_TOP_LEFT, maps);
     }
     return attn__axial_transformer_head(m, tape, inner);
 }
@@ -264,7 +281,7 @@ const attn__axial_transformer *attn__axial_transformer_of(const attn_model *mode
 
 /* NULL, noted, where the model or its inputs are of another kind. */
 static attn_tensor *checked_logits(attn_model *model, attn_tape *tape, const attn_tensor *x, const attn_tensor *slices,
-                                   attn_tensor **ids)
+                                   attn_tensor **ids, attn_named_list *maps)
 {
     attn_context *context = attn_tape_context(tape);
     const attn__axial_transformer *m = attn__axial_transformer_of(model, context);
@@ -272,15 +289,15 @@ static attn_tensor *checked_logits(attn_model *model, attn_tape *tape, const att
         !attn__model_begin(model, tape)) {
         return NULL;
     }
-    attn_tensor *logits = logits_of(m, tape, x, slices, ids);
+    attn_tensor *logits = logits_of(m, tape, x, slices, ids, maps);
     attn__model_end(tape);
     return logits;
 }
 
-attn_tensor *attn_axial_transformer_logits(attn_model *model, attn_tape *tape, const attn_tensor *x,
-                                           const attn_tensor *slices)
+static attn_tensor *shaped_logits(attn_model *model, attn_tape *tape, const attn_tensor *x, const attn_tensor *slices,
+                                  attn_named_list *maps)
 {
-    attn_tensor *ids, *logits = checked_logits(model, tape, x, slices, &ids);
+    attn_tensor *ids, *logits = checked_logits(model, tape, x, slices, &ids, maps);
     if (!logits || slices) {
         return logits;
     }
@@ -291,10 +308,16 @@ attn_tensor *attn_axial_transformer_logits(attn_model *model, attn_tape *tape, c
     return attn_reshape(tape, logits, rank + 1, shape);
 }
 
+attn_tensor *attn_axial_transformer_logits(attn_model *model, attn_tape *tape, const attn_tensor *x,
+                                           const attn_tensor *slices)
+{
+    return shaped_logits(model, tape, x, slices, NULL);
+}
+
 attn_tensor *attn_axial_transformer_bits(attn_model *model, attn_tape *tape, const attn_tensor *x,
                                          const attn_tensor *slices)
 {
-    attn_tensor *ids, *logits = checked_logits(model, tape, x, slices, &ids);
+    attn_tensor *ids, *logits = checked_logits(model, tape, x, slices, &ids, NULL);
     attn_tensor *nats = logits ? attn_cross_entropy(tape, logits, ids, &(attn_cross_entropy_options){0}) : NULL;
     return attn_affine(tape, nats, 1 / log(2), 0);
 }
@@ -303,10 +326,16 @@ static void forward(const void *self, const attn__call *call)
 {
     (void)self;
     attn_tensor *x = attn__call_input(call, "image"), *slices = attn__call_input(call, "slices");
+    attn_tensor *unused = NULL;
+    bool keep = attn__wanted(call, "weights", &unused) != NULL;
+    attn_named_list maps = {.context = attn_tape_context(call->tape)};
     if (x) {
-        attn__call_output(call, "logits",
-                          attn_axial_transformer_logits((attn_model *)(uintptr_t)call->model, call->tape, x, slices));
+        attn_model *model = (attn_model *)(uintptr_t)call->model;
+        attn_tensor *logits = shaped_logits(model, call->tape, x, slices, keep ? &maps : NULL);
+        attn__call_output(call, "logits", logits);
+        attn__call_output(call, "weights", keep && logits ? attn__stack(call->tape, &maps, "weights") : NULL);
     }
+    attn_named_clear(&maps);
 }
 
 static const attn_setting keys[] = {
@@ -332,7 +361,10 @@ static const attn_port inputs[] = {
     {"slices", "(b)", true, true, "frame * channels + channel to predict of each image; left out: all"},
 };
 static const attn_port outputs[] = {
-    ATTN__PORT("logits", "(b,c,h,w,levels), (b,f,c,h,w,levels); with slices (b,h,w,levels)", "")};
+    ATTN__PORT("logits", "(b,c,h,w,levels), (b,f,c,h,w,levels); with slices (b,h,w,levels)", ""),
+    ATTN__PORT_OPTIONAL("weights", "(blocks,n,heads,h,w,h+w)",
+                        "exterior, outer and inner blocks; n slices; of each pixel over its column, then its row"),
+};
 
 const attn__kind attn__kind_axial_transformer = {
     .about = {.name = "axial-transformer",

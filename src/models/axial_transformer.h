@@ -73,9 +73,9 @@ const attn__axial_transformer *attn__axial_transformer_of(const attn_model *mode
 bool attn__axial_transformer_takes(const attn__axial_transformer *m, attn_context *context, const attn_tensor *x,
                                    bool values);
 /* The sum that both decoders add to their input, positions and the encoded earlier slices, for N = B (slices given) or
- * B*S active slices: [N,Y,X,D]. */
+ * B*S active slices: [N,Y,X,D].  maps (may be NULL) gets the weights of the encoder's blocks. */
 attn_tensor *attn__axial_transformer_base(const attn__axial_transformer *m, attn_tape *tape, const attn_tensor *x,
-                                          const attn_tensor *slices);
+                                          const attn_tensor *slices, attn_named_list *maps);
 /* Logits of the inner decoder's result [...,D]. */
 attn_tensor *attn__axial_transformer_head(const attn__axial_transformer *m, attn_tape *tape, attn_tensor *h);
 

@@ -40,13 +40,18 @@ static void detr_forward(const void *self, const attn__call *call)
 {
     attn_tensor *x_q = attn__call_input(call, "x_q"), *x_kv = attn__call_input(call, "x_kv");
     attn_tensor *p_q = attn__call_input(call, "p_q"), *p_kv = attn__call_input(call, "p_kv");
-    attn__call_output(call, "out", attn_nn_detr_attention_forward(self, call->tape, x_q, x_kv, p_q, p_kv));
+    attn_tensor *weights = NULL, **wanted = attn__wanted(call, "weights", &weights);
+    attn__call_output(call, "out", attn_nn_detr_attention_forward(self, call->tape, x_q, x_kv, p_q, p_kv, wanted));
+    attn__call_output(call, "weights", weights);
 }
 
 static void key_content_forward(const void *self, const attn__call *call)
 {
-    attn__call_output(call, "out",
-                      attn_nn_detr_attention_forward(self, call->tape, attn__call_input(call, "x"), NULL, NULL, NULL));
+    attn_tensor *weights = NULL, **wanted = attn__wanted(call, "weights", &weights);
+    attn__call_output(
+        call, "out",
+        attn_nn_detr_attention_forward(self, call->tape, attn__call_input(call, "x"), NULL, NULL, NULL, wanted));
+    attn__call_output(call, "weights", weights);
 }
 
 static const attn_port detr_inputs[] = {
@@ -55,9 +60,16 @@ static const attn_port detr_inputs[] = {
     ATTN__PORT_OPTIONAL("p_q", "(1,n_q,d) or (b,n_q,d)", "positions, added for the queries"),
     ATTN__PORT_OPTIONAL("p_kv", "(1,n_kv,d) or (b,n_kv,d)", "positions, added for the keys, not for the values"),
 };
-static const attn_port detr_outputs[] = {ATTN__PORT("out", "(b,n_q,d)", "")};
+static const attn_port detr_outputs[] = {
+    ATTN__PORT("out", "(b,n_q,d)", ""),
+    ATTN__PORT_OPTIONAL("weights", "(b,M,n_q,n_kv)", "attention weights, before dropout"),
+};
 static const attn_port plain_inputs[] = {ATTN__PORT("x", "(b,n,d)", "")};
 static const attn_port plain_outputs[] = {ATTN__PORT("out", "(b,n,d)", "")};
+static const attn_port key_content_outputs[] = {
+    ATTN__PORT("out", "(b,n,d)", ""),
+    ATTN__PORT_OPTIONAL("weights", "(b,M,1,n)", "attention weights, the same for all queries"),
+};
 
 const attn__kind attn__kind_detr_multi_head_attention = {
     .about = {.name = "detr-multi-head-attention",
@@ -73,7 +85,7 @@ const attn__kind attn__kind_key_content_attention = {
     .about = {.name = "key-content-attention",
               .summary = "one softmax over the keys for all queries, linear in time",
               .source = "Zhu et al. 2019, arXiv:1904.05873",
-              ATTN__PORTS(keys, plain_inputs, plain_outputs)},
+              ATTN__PORTS(keys, plain_inputs, key_content_outputs)},
     .size = sizeof(attn_nn_detr_attention),
     .build = key_content_build,
     .forward = key_content_forward,
@@ -103,7 +115,7 @@ static void ffn_forward(const void *self, const attn__call *call)
     const ffn *f = self;
     attn_tensor *x = attn__call_input(call, "x"), *y = attn_nn_ffn_forward(&f->layers, call->tape, x);
     attn__call_output(call, "out",
-                 attn_add_layer_norm(call->tape, x, y, f->dropout, f->norm.weight, f->norm.bias, f->norm.eps));
+                      attn_add_layer_norm(call->tape, x, y, f->dropout, f->norm.weight, f->norm.bias, f->norm.eps));
 }
 
 static const attn_setting ffn_keys[] = {

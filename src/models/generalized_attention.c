@@ -19,7 +19,10 @@ static const attn_setting keys[] = {
     ATTN__KEY_INIT,
 };
 static const attn_port inputs[] = {ATTN__PORT("x", "(b,d,h,w)", "an image")};
-static const attn_port outputs[] = {ATTN__PORT("out", "(b,d,h,w)", "x + gamma * attention; gamma starts at 0")};
+static const attn_port outputs[] = {
+    ATTN__PORT("out", "(b,d,h,w)", "x + gamma * attention; gamma starts at 0"),
+    ATTN__PORT_OPTIONAL("weights", "(b,M,h,w,h,w)", "attention weights; with key-only alone (b,M,1,1,h,w)"),
+};
 
 /* The bits of ATTN_FACTOR_ are in the order of the names, which were checked against `factors`. */
 static unsigned factors_of(const attn_config *config)
@@ -51,8 +54,10 @@ static void build(void *self, attn_nn_builder *builder, const attn_config *confi
 
 static void forward(const void *self, const attn__call *call)
 {
+    attn_tensor *weights = NULL, **wanted = attn__wanted(call, "weights", &weights);
     attn__call_output(call, "out",
-                      attn_nn_generalized_attention_forward(self, call->tape, attn__call_input(call, "x")));
+                      attn_nn_generalized_attention_forward(self, call->tape, attn__call_input(call, "x"), wanted));
+    attn__call_output(call, "weights", weights);
 }
 
 const attn__kind attn__kind_generalized_attention = {

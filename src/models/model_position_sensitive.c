@@ -16,7 +16,10 @@ static const attn_setting keys[] = {
     ATTN__KEY_INIT,
 };
 static const attn_port inputs[] = {ATTN__PORT("x", "(b,in_planes,h,w)", "an image; its axis is kernel_size long")};
-static const attn_port outputs[] = {ATTN__PORT("out", "(b,out_planes,h,w)", "")};
+static const attn_port outputs[] = {
+    ATTN__PORT("out", "(b,out_planes,h,w)", ""),
+    ATTN__PORT_OPTIONAL("weights", "(b,lines,groups,kernel_size,kernel_size)", "attention weights of each line"),
+};
 
 static void build(void *self, attn_nn_builder *builder, const attn_config *config)
 {
@@ -28,8 +31,10 @@ static void build(void *self, attn_nn_builder *builder, const attn_config *confi
 
 static void forward(const void *self, const attn__call *call)
 {
-    attn__call_output(call, "out",
-                      attn_nn_position_sensitive_attention_forward(self, call->tape, attn__call_input(call, "x")));
+    attn_tensor *weights = NULL, **wanted = attn__wanted(call, "weights", &weights);
+    attn_tensor *x = attn__call_input(call, "x");
+    attn__call_output(call, "out", attn_nn_position_sensitive_attention_forward(self, call->tape, x, wanted));
+    attn__call_output(call, "weights", weights);
 }
 
 const attn__kind attn__kind_position_sensitive_attention = {

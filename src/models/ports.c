@@ -143,10 +143,11 @@ void attn__weights_add(attn_named_list *list, const char *part, int index, attn_
 
 attn_tensor *attn__stack(attn_tape *tape, const attn_named_list *list, const char *part)
 {
-    attn_tensor *all[64];
+    enum { MOST = 3 * 64 }; /* stacks of blocks */
+    attn_tensor *all[MOST];
     int n = 0;
     size_t length = strlen(part);
-    for (int64_t i = 0; i < list->n && n < 64; i++) {
+    for (int64_t i = 0; i < list->n && n < MOST; i++) {
         if (strncmp(list->items[i].name, part, length) == 0 && list->items[i].name[length] == '.') {
             attn_tensor *x = list->items[i].tensor;
             int64_t shape[ATTN_MAX_RANK] = {1};

@@ -50,9 +50,9 @@ attn_tensor *attn_nn_axial_positions_forward(const attn_nn_axial_positions *laye
 
 /* Multi-head attention of x [...,D] to itself along `axis`, the axes before the last but that one being batch; with a
  * mask, positions see themselves and those before.  Nothing is permuted.  ATTN_ERROR_SHAPE; ATTN_ERROR_UNSUPPORTED: a
- * score other than the dot product, no last projection. */
-attn_tensor *attn_nn_multi_head_axis(const attn_nn_multi_head *layer, attn_tape *tape, attn_tensor *x,
-                                              int axis, attn_causal causal);
+ * score other than the dot product, no last projection.  *weights as of attn_nn_self_attention_axis. */
+attn_tensor *attn_nn_multi_head_axis(const attn_nn_multi_head *layer, attn_tape *tape, attn_tensor *x, int axis,
+                                     attn_causal causal, attn_tensor **weights);
 
 /* A pre-norm block along one axis: x += attention(ln1(x)), x += dense2(gelu(dense1(ln2(x)))), every projection with a
  * bias, the hidden width as wide as the rest, and GELU as x sigmoid(1.702 x) (Ho et al. 2019). */
@@ -70,9 +70,9 @@ typedef struct attn_nn_axial_block_options {
 } attn_nn_axial_block_options;
 void attn_nn_axial_block_init(attn_nn_axial_block *block, attn_nn_builder *builder,
                               const attn_nn_axial_block_options *options);
-/* x [...,D] -> the same. */
+/* x [...,D] -> the same; weights as above. */
 attn_tensor *attn_nn_axial_block_forward(const attn_nn_axial_block *block, attn_tape *tape, attn_tensor *x, int axis,
-                                         attn_causal causal);
+                                         attn_causal causal, attn_tensor **weights);
 /* The next position of each row of a masked axis: x [rows,1,D]; `cache` [rows] gets its keys and values. */
 attn_tensor *attn_nn_axial_block_step(const attn_nn_axial_block *block, attn_tape *tape, attn_tensor *x,
                                       attn_nn_kv_cache *cache);

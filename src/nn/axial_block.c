@@ -4,6 +4,7 @@
 #include "nn/axial.h"
 
 #include "base/context.h"
+#include "nn/axis_weights.h"
 #include "nn/named.h"
 #include "tensor/number.h"
 #include "tensor/tape_state.h"
@@ -36,7 +37,7 @@ void attn_nn_axial_block_init(attn_nn_axial_block *block, attn_nn_builder *build
 }
 
 attn_tensor *attn_nn_multi_head_axis(const attn_nn_multi_head *layer, attn_tape *tape, attn_tensor *x, int axis,
-                                     attn_causal causal)
+                                     attn_causal causal, attn_tensor **weights)
 {
     if (layer->score != ATTN_NN_SCORE_DOT || layer->plain) {
         attn__fail(attn_tape_context(tape), ATTN_ERROR_UNSUPPORTED,
@@ -61,7 +62,12 @@ attn_tensor *attn_nn_multi_head_axis(const attn_nn_multi_head *layer, attn_tape 
         return NULL;
     }
     a.problem.dtype = attn_tensor_dtype(q);
-    return attn_nn_linear_forward(&layer->w_o, tape, attn_attend(tape, &a));
+    if (!attn__nn_axis_weights_ask(&a, tape, &description, weights)) {
+        return NULL;
+    }
+    attn_tensor *y = attn_attend(tape, &a);
+    attn__nn_axis_weights_turn(tape, &description, weights);
+    return attn_nn_linear_forward(&layer->w_o, tape, y);
 }
 
 static attn_tensor *plus(const attn_nn_axial_block *block, attn_tape *tape, attn_tensor *x, attn_tensor *y)
@@ -77,12 +83,15 @@ static attn_tensor *feed_forward(const attn_nn_axial_block *block, attn_tape *ta
 }
 
 attn_tensor *attn_nn_axial_block_forward(const attn_nn_axial_block *block, attn_tape *tape, attn_tensor *x, int axis,
-                                         attn_causal causal)
+                                         attn_causal causal, attn_tensor **weights)
 {
-    attn_scope_begin(tape);
+    if (!weights) { /* a scope would free them */
+        attn_scope_begin(tape);
+    }
     attn_tensor *h = attn_nn_layer_norm_forward(&block->ln1, tape, x);
-    x = plus(block, tape, x, attn_nn_multi_head_axis(&block->attention, tape, h, axis, causal));
-    return attn_scope_end(tape, feed_forward(block, tape, x));
+    x = plus(block, tape, x, attn_nn_multi_head_axis(&block->attention, tape, h, axis, causal, weights));
+    x = feed_forward(block, tape, x);
+    return weights ? x : attn_scope_end(tape, x);
 }
 
 attn_tensor *attn_nn_axial_block_step(const attn_nn_axial_block *block, attn_tape *tape, attn_tensor *x,

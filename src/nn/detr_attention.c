@@ -53,7 +53,7 @@ static attn_tensor *project(attn_tape *tape, attn_tensor *x, attn_tensor *w)
 }
 
 static attn_tensor *attend(const attn_nn_detr_attention *layer, attn_tape *tape, attn_tensor *q, attn_tensor *k,
-                           attn_tensor *v, int64_t queries)
+                           attn_tensor *v, int64_t queries, attn_tensor **weights)
 {
     if (!q || !k || !v) {
         return NULL;
@@ -64,8 +64,14 @@ static attn_tensor *attend(const attn_nn_detr_attention *layer, attn_tape *tape,
                         .queries = queries,
                         .keys = attn_tensor_length(k, 1),
                         .dim = layer->dim_head};
-    attn_attention a = {
-        .q = {q, 0}, .k = {k, 0}, .v = {v, 0}, .rank = 3, .shape = {batch, queries, layer->heads * layer->dim_head}};
+    attn_attention a = {.q = {q, 0},
+                        .k = {k, 0},
+                        .v = {v, 0},
+                        .rank = 3,
+                        .shape = {batch, queries, layer->heads * layer->dim_head},
+                        .weights = weights,
+                        .weights_rank = 4,
+                        .weights_shape = {batch, layer->heads, queries, heads.keys}};
     if (attn_problem_heads(&a.problem, &heads) != ATTN_OK) {
         attn__fail(attn_tape_context(tape), ATTN_ERROR_SHAPE, "attention of heads apart: sizes out of range");
         return NULL;
@@ -90,7 +96,8 @@ static attn_tensor *residual(const attn_nn_detr_attention *layer, attn_tape *tap
 }
 
 attn_tensor *attn_nn_detr_attention_forward(const attn_nn_detr_attention *layer, attn_tape *tape, attn_tensor *x_q,
-                                            attn_tensor *x_kv, attn_tensor *p_q, attn_tensor *p_kv)
+                                            attn_tensor *x_kv, attn_tensor *p_q, attn_tensor *p_kv,
+                                            attn_tensor **weights)
 {
     x_kv = x_kv ? x_kv : x_q;
     if (!attn__nn_attention_fits(tape, x_q, x_kv, x_kv, NULL) || !attn__nn_positions_fit(tape, "p_q", x_q, p_q) ||
@@ -99,10 +106,10 @@ attn_tensor *attn_nn_detr_attention_forward(const attn_nn_detr_attention *layer,
     }
     attn_tensor *k = project(tape, plus(tape, x_kv, p_kv), layer->w_k), *v = project(tape, x_kv, layer->w_v);
     if (layer->u) { /* the one result for all queries, spread over them so that dropout differs */
-        attn_tensor *one = attend(layer, tape, layer->u, k, v, 1);
+        attn_tensor *one = attend(layer, tape, layer->u, k, v, 1, weights);
         attn_tensor *zeros = attn_tape_tensor(tape, attn_tensor_dtype(x_q), 3, attn_tensor_shape(x_q), NULL);
         return residual(layer, tape, x_q, attn_add(tape, zeros, one));
     }
     attn_tensor *q = project(tape, plus(tape, x_q, p_q), layer->w_q);
-    return residual(layer, tape, x_q, attend(layer, tape, q, k, v, attn_tensor_length(x_q, 1)));
+    return residual(layer, tape, x_q, attend(layer, tape, q, k, v, attn_tensor_length(x_q, 1), weights));
 }

@@ -204,6 +204,11 @@ static void describe(attn_problem *p, const attn_nn_generalized_attention *layer
     p->dims[KEY_X] = (attn_dim){.role = ATTN_ROLE_KEY, .n = width, .k = key, .v = 1};
     p->dims[CHANNEL] = (attn_dim){.role = ATTN_ROLE_CONTRACT, .n = c, .q = qn, .k = kn};
     p->dims[VALUE] = (attn_dim){.role = ATTN_ROLE_VALUE, .n = d, .v = n, .o = asked};
+    int64_t weights = 1;
+    for (int i = KEY_X; i >= BATCH; i--) { /* [B,H,Y,X,Y,X] */
+        p->dims[i].weights = weights;
+        weights *= p->dims[i].n;
+    }
 }
 
 /* An axis of length 1 has one distance, which adds the same to all scores of a query: softmax does not see it. */
@@ -237,16 +242,19 @@ static bool add_tables(attn_attention *a, const attn_nn_generalized_attention *l
 }
 
 static attn_tensor *attend(const attn_nn_generalized_attention *layer, attn_tape *tape, attn_tensor *x,
-                           const operands *o)
+                           const operands *o, attn_tensor **weights)
 {
     const int64_t *shape = attn_tensor_shape(x);
     bool alone = layer->factors == ATTN_FACTOR_KEY_ONLY;
-    attn_attention a = {
-        .q = {o->q, 0},
-        .k = {o->k, 0},
-        .v = {o->v, 0},
-        .rank = 4,
-        .shape = {shape[0], layer->heads * layer->dim_head, alone ? 1 : shape[2], alone ? 1 : shape[3]}};
+    int64_t asked[2] = {alone ? 1 : shape[2], alone ? 1 : shape[3]};
+    attn_attention a = {.q = {o->q, 0},
+                        .k = {o->k, 0},
+                        .v = {o->v, 0},
+                        .rank = 4,
+                        .shape = {shape[0], layer->heads * layer->dim_head, asked[0], asked[1]},
+                        .weights = weights,
+                        .weights_rank = 6,
+                        .weights_shape = {shape[0], layer->heads, asked[0], asked[1], shape[2], shape[3]}};
     describe(&a.problem, layer, o, shape, alone);
     a.problem.dtype = attn_tensor_dtype(x);
     if ((layer->factors & PLACE) && !add_tables(&a, layer, tape, o, shape)) {
@@ -256,14 +264,14 @@ static attn_tensor *attend(const attn_nn_generalized_attention *layer, attn_tape
 }
 
 attn_tensor *attn_nn_generalized_attention_forward(const attn_nn_generalized_attention *layer, attn_tape *tape,
-                                                   attn_tensor *x)
+                                                   attn_tensor *x, attn_tensor **weights)
 {
     operands o;
     if (!attn__nn_has_rank(tape, x, 4, "generalized attention: x") || !operands_make(layer, tape, x, &o)) {
         return NULL;
     }
     /* With the keys' content alone the result is one vector an image, and all that follows is as cheap. */
-    attn_tensor *y = attn_nn_conv_forward(&layer->proj, tape, attend(layer, tape, x, &o));
+    attn_tensor *y = attn_nn_conv_forward(&layer->proj, tape, attend(layer, tape, x, &o, weights));
     if (!y) {
         return NULL;
     }

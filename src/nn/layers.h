@@ -301,9 +301,10 @@ attn_tensor *attn_nn_self_attention_forward(const attn_nn_self_attention *layer,
                                             attn_tensor *kv, attn_tensor **weights);
 /* Along `axis` of x, whose channels D are at `channel_axis`, both counted from the front; the other axes are batch.
  * Nothing is permuted or copied: projections read and write the channels in place, attention takes any strides.
- * ATTN_ERROR_SHAPE.  x [...] -> the same shape. */
+ * ATTN_ERROR_SHAPE.  x [...] -> the same shape; *weights (weights may be NULL) gets [B,H,axes...,n], n the axis's length.
+ * ATTN_ERROR_UNSUPPORTED: these have more axes than a tensor. */
 attn_tensor *attn_nn_self_attention_axis(const attn_nn_self_attention *layer, attn_tape *tape, attn_tensor *x, int axis,
-                                         int channel_axis);
+                                         int channel_axis, attn_tensor **weights);
 
 /* Attention with a residual connection and a norm behind it, as in DETR (Carion et al. 2020, arXiv:2005.12872):
  * parameters w_q, w_k, w_v [M,D,Dh], proj.weight [D,M*Dh], layer_norm.*; or, with key_only, attention.u [M,1,Dh] in
@@ -319,9 +320,10 @@ void attn_nn_detr_attention_init(attn_nn_detr_attention *layer, attn_nn_builder 
                                  int64_t dim_head, double dropout, bool key_only);
 /* x_q [B,Nq,D], x_kv [B,Nk,D] (NULL: x_q); positions p_q [1,Nq,D] or [B,Nq,D] and p_kv [1,Nk,D] or [B,Nk,D] (NULL:
  * none) are added for queries and keys, never for values.  With key_only, x_kv and the positions must be NULL.
- * ATTN_ERROR_SHAPE. */
+ * *weights (weights may be NULL) gets [B,M,Nq,Nk], with key_only [B,M,1,Nk].  ATTN_ERROR_SHAPE. */
 attn_tensor *attn_nn_detr_attention_forward(const attn_nn_detr_attention *layer, attn_tape *tape, attn_tensor *x_q,
-                                            attn_tensor *x_kv, attn_tensor *p_q, attn_tensor *p_kv);
+                                            attn_tensor *x_kv, attn_tensor *p_q, attn_tensor *p_kv,
+                                            attn_tensor **weights);
 
 /* ------------------------------------------------------------------------------------ transformer blocks */
 

@@ -93,7 +93,8 @@ static attn_tensor *similarity(const attn_nn_position_sensitive_attention *layer
 }
 
 /* x [B,in,L] -> [B,out,L] */
-static attn_tensor *along_lines(const attn_nn_position_sensitive_attention *layer, attn_tape *tape, attn_tensor *x)
+static attn_tensor *along_lines(const attn_nn_position_sensitive_attention *layer, attn_tape *tape, attn_tensor *x,
+                                attn_tensor **weights)
 {
     attn_tensor *qkv = attn_nn_batch_norm_forward(&layer->norm_qkv, tape, attn_nn_conv_forward(&layer->qkv, tape, x));
     attn_tensor *e = pairs(layer, tape);
@@ -106,6 +107,9 @@ static attn_tensor *along_lines(const attn_nn_position_sensitive_attention *laye
     attn_tensor *q = attn_slice(tape, qkv, 1, 0, half), *k = attn_slice(tape, qkv, 1, half, each);
     attn_tensor *v = attn_slice(tape, qkv, 1, each, 2 * each);
     attn_tensor *p = similarity(layer, tape, q, k, attn_slice(tape, e, 2, 0, half), attn_slice(tape, e, 2, half, each));
+    if (weights) {
+        *weights = p;
+    }
     attn_tensor *sv = attn_matmul(tape, v, p, false, true); /* [BG,each,query] */
     attn_tensor *v_pairs = attn_slice(tape, e, 2, each, 2 * each);
     attn_tensor *sve = p ? attn_matmul(tape, attn_permute(tape, p, (int[]){1, 0, 2}), v_pairs, false, false) : NULL;
@@ -122,7 +126,7 @@ static attn_tensor *along_lines(const attn_nn_position_sensitive_attention *laye
 }
 
 attn_tensor *attn_nn_position_sensitive_attention_forward(const attn_nn_position_sensitive_attention *layer,
-                                                          attn_tape *tape, attn_tensor *x)
+                                                          attn_tape *tape, attn_tensor *x, attn_tensor **weights)
 {
     if (!attn__nn_has_rank(tape, x, 4, "position-sensitive attention: x")) {
         return NULL;
@@ -140,10 +144,13 @@ attn_tensor *attn_nn_position_sensitive_attention_forward(const attn_nn_position
         return NULL;
     }
     int64_t n = attn_tensor_length(lines, 0), m = attn_tensor_length(lines, 1), length = layer->length;
-    attn_tensor *y =
-        along_lines(layer, tape, attn_reshape(tape, lines, 3, (int64_t[]){n * m, attn_tensor_length(x, 1), length}));
+    lines = attn_reshape(tape, lines, 3, (int64_t[]){n * m, attn_tensor_length(x, 1), length});
+    attn_tensor *y = along_lines(layer, tape, lines, weights);
     if (!y) {
         return NULL;
+    }
+    if (weights) {
+        *weights = attn_reshape(tape, *weights, 5, (int64_t[]){n, m, layer->groups, length, length});
     }
     y = attn_reshape(tape, y, 4, (int64_t[]){n, m, attn_tensor_length(y, 1), length});
     return attn_permute(tape, y, across ? (int[]){0, 2, 1, 3} : (int[]){0, 2, 3, 1});

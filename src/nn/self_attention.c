@@ -2,6 +2,7 @@
  *
  * Self-attention over a sequence, or along one axis of an array.  Keys and values are adjacent in one packed
  * projection, where the engine finds them by strides and an offset. */
+#include "nn/axis_weights.h"
 #include "nn/check.h"
 #include "nn/linear_weight.h"
 
@@ -91,7 +92,7 @@ static int axis_before_channels(int axis, int channel_axis)
 
 /* Between its projections the channels are last, so that those of a head are adjacent. */
 attn_tensor *attn_nn_self_attention_axis(const attn_nn_self_attention *layer, attn_tape *tape, attn_tensor *x, int axis,
-                                         int channel_axis)
+                                         int channel_axis, attn_tensor **weights)
 {
     attn_tensor *q = attn_linear_between(tape, x, channel_axis, -1, layer->to_q.weight, NULL);
     attn_tensor *both = attn_linear_between(tape, x, channel_axis, -1, layer->to_kv.weight, NULL);
@@ -114,5 +115,10 @@ attn_tensor *attn_nn_self_attention_axis(const attn_nn_self_attention *layer, at
     }
     widen(&a.problem, hidden);
     a.problem.dtype = attn_tensor_dtype(q);
-    return attn_linear_between(tape, attn_attend(tape, &a), -1, channel_axis, layer->to_out.weight, layer->to_out.bias);
+    if (!attn__nn_axis_weights_ask(&a, tape, &description, weights)) {
+        return NULL;
+    }
+    attn_tensor *y = attn_attend(tape, &a);
+    attn__nn_axis_weights_turn(tape, &description, weights);
+    return attn_linear_between(tape, y, -1, channel_axis, layer->to_out.weight, layer->to_out.bias);
 }

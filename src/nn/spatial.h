@@ -153,9 +153,10 @@ typedef struct attn_nn_generalized_attention_options {
 } attn_nn_generalized_attention_options;
 void attn_nn_generalized_attention_init(attn_nn_generalized_attention *layer, attn_nn_builder *builder,
                                         const attn_nn_generalized_attention_options *options);
-/* x [B,C,Y,X] -> the same. */
+/* x [B,C,Y,X] -> the same; *weights (weights may be NULL) gets [B,H,Y,X,Y,X], with ATTN_FACTOR_KEY_ONLY alone
+ * [B,H,1,1,Y,X]. */
 attn_tensor *attn_nn_generalized_attention_forward(const attn_nn_generalized_attention *layer, attn_tape *tape,
-                                                   attn_tensor *x);
+                                                   attn_tensor *x, attn_tensor **weights);
 
 /* ------------------------------------------------------------------------------------ DETR's positions */
 
@@ -206,7 +207,7 @@ attn_tensor *attn_nn_vit_block_forward(const attn_nn_vit_block *block, attn_tape
 /* An image cut into patches of height x width pixels, which a convolution of that stride projects: conv.weight
  * [D,C,Py,Px], conv.bias [D].  The patches are laid out as rows and multiplied as one matrix. */
 void attn_nn_patches_init(attn_nn_conv *conv, attn_nn_builder *builder, int64_t channels, int64_t hidden,
-                                   int64_t height, int64_t width);
+                          int64_t height, int64_t width);
 /* x [B,C,Y,X] -> [B,(Y/Py)*(X/Px),D], row by row; what is left over of sides that they do not divide is cut off.
  * ATTN_ERROR_SHAPE: another number of channels, or less than a patch. */
 attn_tensor *attn_nn_patches_forward(const attn_nn_conv *conv, attn_tape *tape, attn_tensor *x);
@@ -227,8 +228,9 @@ typedef struct attn_nn_position_sensitive_attention {
 /* axis 2: down the columns, 3: along the rows.  ATTN_ERROR_ARGUMENT: out that 2*groups does not divide. */
 void attn_nn_position_sensitive_attention_init(attn_nn_position_sensitive_attention *layer, attn_nn_builder *builder,
                                                int64_t in, int64_t out, int64_t groups, int64_t length, int axis);
-/* x [B,in,Y,X] -> [B,out,Y,X].  ATTN_ERROR_SHAPE: an axis of another length. */
+/* x [B,in,Y,X] -> [B,out,Y,X]; *weights (weights may be NULL) gets [B,lines,groups,length,length].  ATTN_ERROR_SHAPE: an
+ * axis of another length. */
 attn_tensor *attn_nn_position_sensitive_attention_forward(const attn_nn_position_sensitive_attention *layer,
-                                                          attn_tape *tape, attn_tensor *x);
+                                                          attn_tape *tape, attn_tensor *x, attn_tensor **weights);
 
 #endif

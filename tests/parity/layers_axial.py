@@ -45,6 +45,11 @@ def plain_attention(w, x, heads):
     return {"out": merge(maps @ v), "weights": maps}
 
 
+def placed(maps, lead, axis):
+    """Maps [lines,h,n,n] along `axis` of an array [b,axes...], whose other axes are `lead`, as [b,h,axes...,n]."""
+    return maps.unflatten(0, tuple(lead)).movedim(-3, 1).movedim(-2, 1 + axis)
+
+
 def axial_case(rng):
     heads, axes = int(rng.choice([1, 2, 3])), int(rng.integers(1, 4))
     dim_heads = int(rng.choice([0, 1, 3]))
@@ -59,17 +64,16 @@ def axial_case(rng):
 
     def along(w, x, i):  # channels last
         lines = x.movedim(i + 1, -2)
-        out, _ = self_attention(w, lines.flatten(0, -3), lines.flatten(0, -3), heads, f"axial_attentions.{i}.fn.")
-        return out.reshape(lines.shape).movedim(-2, i + 1)
+        out, maps = self_attention(w, lines.flatten(0, -3), lines.flatten(0, -3), heads, f"axial_attentions.{i}.fn.")
+        return out.reshape(lines.shape).movedim(-2, i + 1), placed(maps, lines.shape[:-2], i + 1)
 
     def forward(w, x):
-        y = x["x"].movedim(index, -1)
-        if summed:
-            y = sum(along(w, y, i) for i in range(axes))
-        else:
-            for i in range(axes):
-                y = along(w, y, i)
-        return {"out": y.movedim(-1, index)}
+        y, total, maps = x["x"].movedim(index, -1), 0, []
+        for i in range(axes):
+            out, found = along(w, y, i)
+            total, maps = total + out, maps + [found]
+            y = y if summed else out
+        return {"out": (total if summed else y).movedim(-1, index), "weights": torch.cat(maps, -1)}
     config = {"dim": dim, "num_dimensions": axes, "heads": heads, "dim_index": index, "sum_axial_out": summed}
     if dim_heads:
         config["dim_heads"] = dim_heads
@@ -142,6 +146,11 @@ def image_weights(rng, dim, depth, heads, hidden, reversible):
     return {name: array.astype("float32") for name, array in weights.items()}
 
 
+def pairs(maps):
+    """Columns' and rows' maps in turn: both of a block along the last axis."""
+    return torch.stack([torch.cat(maps[i:i + 2], -1) for i in range(0, len(maps), 2)])
+
+
 def image_case(rng):
     heads, depth, reversible = int(rng.choice([1, 2])), int(rng.integers(1, 4)), bool(rng.integers(2))
     dim, dim_heads = heads * int(rng.choice([2, 3, 4])), int(rng.choice([2, 3]))
@@ -152,31 +161,32 @@ def image_case(rng):
         config["axial_pos_emb_shape"] = [height, width]
         weights.update(positions_weights(rng, dim, (height, width), 1, "pos_emb."))
 
-    def branch(w, x, i, half):
+    def branch(w, x, i, half, maps):
         name = f"layers.blocks.{i}.{'fg'[half]}.net." if reversible else f"layers.blocks.{i}.{half}."
         if i % 2 == 0:
             lines = x.movedim(1, -1).movedim(1 + half, -2)
             normed = F.layer_norm(lines, (dim,), w[name + "fn.norm.weight"], w[name + "fn.norm.bias"])
-            out, _ = self_attention(w, normed.flatten(0, 1), normed.flatten(0, 1), heads, name + "fn.fn.")
+            out, found = self_attention(w, normed.flatten(0, 1), normed.flatten(0, 1), heads, name + "fn.fn.")
+            maps.append(placed(found, lines.shape[:2], 1 + half))
             return out.reshape(lines.shape).movedim(-2, 1 + half).movedim(-1, 1)
         y = F.conv2d(channel_norm(x, w[name + "0.g"], w[name + "0.b"]), w[name + "1.weight"], w[name + "1.bias"],
                      padding=1)
         return F.conv2d(F.leaky_relu(y), w[name + "3.weight"], w[name + "3.bias"], padding=1)
 
     def forward(w, x):
-        x = x["x"]
+        x, maps = x["x"], []
         if "axial_pos_emb_shape" in config:
             x = add_positions(w, x, 1, "none", "pos_emb.")
         if not reversible:
             for i in range(2 * depth):
-                x = x + branch(w, x, i, 0)
-                x = x + branch(w, x, i, 1)
-            return {"out": x}
+                x = x + branch(w, x, i, 0, maps)
+                x = x + branch(w, x, i, 1, maps)
+            return {"out": x, "weights": pairs(maps)}
         x1 = x2 = x
         for i in range(2 * depth):
-            x1 = x1 + branch(w, x2, i, 0)
-            x2 = x2 + branch(w, x1, i, 1)
-        return {"out": (x1 + x2) / 2}
+            x1 = x1 + branch(w, x2, i, 0, maps)
+            x2 = x2 + branch(w, x1, i, 1, maps)
+        return {"out": (x1 + x2) / 2, "weights": pairs(maps)}
     return config, weights, {"x": normal(rng, 2, dim, height, width)}, forward
 
 
@@ -189,8 +199,8 @@ def block_weights(rng, dim, name):
     return weights
 
 
-def block(w, x, name, heads, axis, masked):
-    """x [n,y,x,d]."""
+def block(w, x, name, heads, axis, masked, maps):
+    """x [n,y,x,d]; maps gets [n,h,y,x,y+x], zeros for the axis that is not attended along."""
     def dense(layer, t):
         return F.linear(t, w[f"{name}{layer}.weight"], w[f"{name}{layer}.bias"])
 
@@ -202,7 +212,11 @@ def block(w, x, name, heads, axis, masked):
     if masked:
         mask = torch.ones(scores.shape[-2:], dtype=scores.dtype).tril()
         scores = scores * mask - 1e9 * (1 - mask)
-    out = dense("attention.W_o", merge(torch.softmax(scores, -1) @ v))
+    found = torch.softmax(scores, -1)
+    out = dense("attention.W_o", merge(found @ v))
+    found = placed(found, h.shape[:2], axis)
+    other = torch.zeros(*found.shape[:-1], x.shape[3 - axis], dtype=x.dtype)
+    maps.append(torch.cat((found, other) if axis == 1 else (other, found), -1))
     x = x + out.reshape(h.shape).movedim(-2, axis)
     h = dense("dense1", norm("ln2", x))
     return x + dense("dense2", h * torch.sigmoid(1.702 * h))
@@ -234,30 +248,34 @@ def transformer_case(rng):
     if rng.integers(2):
         inputs["slices"] = rng.integers(0, count, batch).astype("float32")
 
-    def slice_logits(w, image, active):  # image [s,y,x] of one example
+    def slice_logits(w, image, active, blocks):  # image [s,y,x] of one example
         seen = image / (levels - 1) * (torch.arange(count) < active)[:, None, None]
         mark = (torch.arange(count) == active).to(image.dtype)[:, None, None].expand_as(image)
         h = F.conv2d(torch.cat((seen, mark))[None], w["exterior.conv.weight"], w["exterior.conv.bias"], padding=1)
+        maps = []
         h = h.movedim(1, -1) + w["exterior.rows"] + w["exterior.columns"]
         for i in range(stacks["exterior"]):
-            h = block(w, h, f"exterior.blocks.{i}.", heads, 1 if i % 2 else 2, False)
+            h = block(w, h, f"exterior.blocks.{i}.", heads, 1 if i % 2 else 2, False, maps)
         base = h + w["positions.rows"] + w["positions.columns"]
         h = w["embedding.weight"][image[active].long()][None]
         outer = h + base
         for i in range(stacks["outer"]):
-            outer = block(w, outer, f"outer.{i}.", heads, 1 if i % 2 else 2, bool(i % 2))
+            outer = block(w, outer, f"outer.{i}.", heads, 1 if i % 2 else 2, bool(i % 2), maps)
         inner = shifted(h, 2) + shifted(outer, 1) + base
         for i in range(stacks["inner"]):
-            inner = block(w, inner, f"inner.{i}.", heads, 2, True)
+            inner = block(w, inner, f"inner.{i}.", heads, 2, True, maps)
+        blocks.append(torch.cat(maps) if maps else None)
         inner = F.layer_norm(inner, (dim,), w["norm.weight"], w["norm.bias"])
         return F.linear(inner, w["head.weight"], w["head.bias"])[0]
 
     def forward(w, x):
-        images = x["image"].flatten(1, -3)
+        images, blocks = x["image"].flatten(1, -3), []
         if "slices" in x:
-            return {"logits": torch.stack([slice_logits(w, images[b], int(x["slices"][b])) for b in range(batch)])}
-        every = torch.stack([torch.stack([slice_logits(w, image, s) for s in range(count)]) for image in images])
-        return {"logits": every.reshape(*shape, levels)}
+            logits = torch.stack([slice_logits(w, images[b], int(x["slices"][b]), blocks) for b in range(batch)])
+        else:
+            logits = torch.stack([torch.stack([slice_logits(w, image, s, blocks) for s in range(count)])
+                                  for image in images]).reshape(*shape, levels)
+        return {"logits": logits} | ({"weights": torch.stack(blocks, 1)} if blocks[0] is not None else {})
     return config, weights, inputs, forward
 
 

@@ -33,7 +33,7 @@ def detr_case(rng):
         q, k, v = ((a[:, None] @ w[name]) for a, name in
                    ((x_q + x.get("p_q", 0), "w_q"), (x_kv + x.get("p_kv", 0), "w_k"), (x_kv, "w_v")))
         maps = torch.softmax(q @ k.mT / math.sqrt(dh), -1)
-        return {"out": norm(w, x_q + merge(maps @ v) @ w["proj.weight"].T)}
+        return {"out": norm(w, x_q + merge(maps @ v) @ w["proj.weight"].T), "weights": maps}
     return {"M": heads, "d": d, "d_head": dh, "dropout": 0.0}, weights, inputs, forward
 
 
@@ -46,7 +46,7 @@ def key_content_case(rng):
     def forward(w, x):
         k, v = x["x"][:, None] @ w["w_k"], x["x"][:, None] @ w["w_v"]
         maps = torch.softmax(w["attention.u"] @ k.mT, -1)
-        return {"out": norm(w, x["x"] + merge(maps @ v) @ w["proj.weight"].T)}
+        return {"out": norm(w, x["x"] + merge(maps @ v) @ w["proj.weight"].T), "weights": maps}
     return {"M": heads, "d": d, "d_head": dh, "dropout": 0.0}, weights, {"x": normal(rng, 2, size(rng), d)}, forward
 
 
@@ -316,7 +316,8 @@ def generalized_case(rng):
                 scores = scores + (v[:, :, None, :, None] if axis == "y" else v[:, None, :, None, :])
         maps = torch.softmax(scores.flatten(-2), -1).unflatten(-1, (h, wide))
         out = torch.einsum("bmyxij,bmcij->bmcyx", maps, split_heads("value_conv")).flatten(1, 2)
-        return {"out": x["x"] + w["gamma"] * conv1(w, "proj_conv", out)}
+        maps = maps[:, :, :1, :1] if factors == [FACTORS[2]] else maps  # the same for all queries
+        return {"out": x["x"] + w["gamma"] * conv1(w, "proj_conv", out), "weights": maps}
     return c, weights, {"x": normal(rng, 2, d, h, wide)}, forward
 
 

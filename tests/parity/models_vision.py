@@ -285,7 +285,7 @@ def position_sensitive(w, name, x, groups, train):
     maps = torch.softmax(scores, -1)
     both = [torch.einsum("ngij,ngcj->ngci", maps, v), torch.einsum("ngij,cij->ngci", maps, rv)]
     y = torch.stack([part.flatten(1, 2) for part in both], 2).flatten(1, 2)
-    return batch_norm(w, name + ".bn_output", y, train).unflatten(1, (d, 2)).sum(2)
+    return batch_norm(w, name + ".bn_output", y, train).unflatten(1, (d, 2)).sum(2), maps
 
 
 def position_sensitive_case(rng):
@@ -297,8 +297,9 @@ def position_sensitive_case(rng):
     def forward(w, x):
         turned = (x["x"] if width else x["x"].mT).movedim(1, 2)  # [n,lines,c,l]
         named = {f"{name}.{key}": array for key, array in w.items()}
-        y = position_sensitive(named, name, turned.flatten(0, 1), groups, train).unflatten(0, turned.shape[:2]).movedim(1, 2)
-        return {"out": y if width else y.mT}
+        y, maps = position_sensitive(named, name, turned.flatten(0, 1), groups, train)
+        y = y.unflatten(0, turned.shape[:2]).movedim(1, 2)
+        return {"out": y if width else y.mT, "weights": maps.unflatten(0, turned.shape[:2])}
     c = {"in_planes": d, "out_planes": d, "groups": groups, "kernel_size": length, "axis": "width" if width else "height"}
     return c | {"train": train}, weights, {"x": normal(rng, 3, d, *((other, length) if width else (length, other)))}, forward
 
@@ -328,22 +329,23 @@ def axial_resnet_case(rng):
 
     def along(w, name, x, axis):  # x [b,c,h,w]; lines along `axis` are computed one by one
         lines = x.movedim(axis, -1).movedim(1, 2)
-        y = position_sensitive(w, name, lines.flatten(0, 1), groups, train)
-        return y.unflatten(0, lines.shape[:2]).movedim(2, 1).movedim(-1, axis)
+        y, maps = position_sensitive(w, name, lines.flatten(0, 1), groups, train)
+        return y.unflatten(0, lines.shape[:2]).movedim(2, 1).movedim(-1, axis), maps.unflatten(0, lines.shape[:2])
 
     def forward(w, x):
         y = F.conv2d(x["x"], w["conv1.weight"], stride=2, padding=3)
         y = F.max_pool2d(torch.relu(batch_norm(w, "bn1", y, train)), 3, 2, 1)
         for name, stride, has_downsample in blocks:
             z = torch.relu(batch_norm(w, name + ".bn1", conv1(w, name + ".conv_down", y), train))
-            z = along(w, name + ".width_block", along(w, name + ".hight_block", z, 2), 3)
+            z, columns = along(w, name + ".hight_block", z, 2)
+            z, rows = along(w, name + ".width_block", z, 3)
             z = F.avg_pool2d(z, stride) if stride > 1 else z
             z = batch_norm(w, name + ".bn2", conv1(w, name + ".conv_up", torch.relu(z)), train)
             if has_downsample:
                 y = batch_norm(w, name + ".downsample.1",
                                F.conv2d(y, w[name + ".downsample.0.weight"], stride=stride), train)
             y = torch.relu(z + y)
-        return {"logits": affine(w, "fc", y.mean((2, 3)))}
+        return {"logits": affine(w, "fc", y.mean((2, 3))), "weights": torch.stack((columns, rows))}
     return c | {"train": train, "dtype": "f64"}, weights, {"x": normal(rng, 9, c["in_channels"], side, side)}, forward
 
 
