@@ -713,35 +713,6 @@ static void run_head_backward(head *h)
 
 /* -------------------------------------------------------------------------------------------------------- all heads */
 
-static void zero_rows(const head *h, attn__operand op)
-{
-    attn__small_sequence_rows rows = rows_of(h, op);
-    size_t size = h->plan->converts ? sizeof(uint16_t) : sizeof(float);
-    for (int64_t r = 0; r < rows.rows; r++)
-        memset((char *)rows.at + rows.row_at[r] * (int64_t)size, 0, (size_t)rows.channels * size);
-}
-
-/* A head of a packed sequence without queries or keys. */
-static void run_empty(const head *h)
-{
-    unsigned wishes = h->canonical->problem.flags;
-    if (!h->canonical->backward) {
-        zero_rows(h, ATTN__OP_O);
-        attn__running_begin(h->canonical, h->arrays, h->number, 0, h->shape->queries, h->shape->width, h->m.m, h->m.l);
-        if (wishes & ATTN_WANT_LSE)
-            write_lse(h);
-        return;
-    }
-    if (h->canonical->problem.accumulate)
-        return;
-    if (wishes & ATTN_WANT_DQ)
-        zero_rows(h, ATTN__OP_DQ);
-    if (wishes & ATTN_WANT_DK)
-        zero_rows(h, ATTN__OP_DK);
-    if (wishes & ATTN_WANT_DV)
-        zero_rows(h, ATTN__OP_DV);
-}
-
 /* Starts with head `number` in the plan's order. */
 static void locate(head *h, int64_t number)
 {
@@ -839,10 +810,7 @@ static void run_item(void *user, int64_t item, int thread)
         int64_t by = advance(&h);
         if (packed)
             enter_sequence(j, &h, &shape, &one);
-        if (h.shape->queries > 0 && h.shape->keys > 0)
-            j->run(&h);
-        else
-            run_empty(&h);
+        j->run(&h);
         if (++at == end)
             break;
         h.now = h.next;
