@@ -741,11 +741,18 @@ static void see_keys(attn__flash_item *t, const attn__flash_keys *b, attn__flash
     add_table_values(t, b, sub);
 }
 
-/* Number of prefetch portions while a subtile meets a block: one after every STEP keys, or register tile. */
-static int64_t portions(const attn__flash *f, int64_t keys)
+/* Number of prefetch portions while a subtile meets a block: one after every STEP keys, or register tile, or so many
+ * products of AMX tiles. */
+static int64_t portions(const attn__flash *f, const attn__flash_keys *b)
 {
-    int64_t whole = (keys + f->values) / f->tile->rows;
-    return f->pairs ? (keys + STEP - 1) / STEP : attn__max(whole, 1);
+    enum { SQUARE = 2 * ATTN__BF16X3_SIDE, PAIRS = 6 };
+    int64_t pairs = f->terms == 1 ? 1 : PAIRS;
+    if (b->amx) {
+        int64_t scores = attn__ceil_div(b->keys, SQUARE) * attn__ceil_div(f->channels, ATTN__BF16X3_DEPTH) * pairs;
+        int64_t values = attn__ceil_div(f->held, SQUARE) * attn__ceil_div(b->keys, ATTN__BF16X3_DEPTH) * pairs;
+        return attn__ceil_div(scores + values, ATTN__BF16X3_HOOK_EVERY);
+    }
+    return f->pairs ? attn__ceil_div(b->keys, STEP) : attn__max((b->keys + f->values) / f->tile->rows, 1);
 }
 
 /* Whether any query of the subtile has a weight for any of these keys; masked keys that score a number have one. */
@@ -824,7 +831,7 @@ static void run_key_block(attn__flash_item *t, int64_t at, int64_t keys)
     if (!seen_at_all)
         return;
     load_panels(t, &b);
-    plan_prefetch(t, at, keys, t->subtiles * (b.amx ? attn__flash_amx_portions(t, &b) : portions(t->flash, keys)));
+    plan_prefetch(t, at, keys, t->subtiles * portions(t->flash, &b));
     for (int64_t i = 0; i < t->subtiles; i++) {
         const attn__flash_span *span = &t->s.span[i];
         if (at >= span->end || at + keys <= span->begin)

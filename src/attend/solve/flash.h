@@ -171,8 +171,6 @@ void attn__flash_amx_score(attn__flash_item *t, const attn__flash_keys *b, attn_
 void attn__flash_amx_scale(attn__flash_item *t, const attn__flash_keys *b, attn__flash_subtile sub);
 /* does everything else of a subtile with a block of keys, ... */
 void attn__flash_amx_see(attn__flash_item *t, const attn__flash_keys *b, attn__flash_subtile sub);
-/* Number of prefetch portions while a subtile meets a block. */
-int64_t attn__flash_amx_portions(const attn__flash_item *t, const attn__flash_keys *b);
 /* ... but the product with the last one's values, which is pending until this call.  Call it before panels change. */
 void attn__flash_amx_end(attn__flash_item *t);
 

@@ -78,16 +78,6 @@ void attn__flash_amx_score(attn__flash_item *t, const attn__flash_keys *b, attn_
     t->flash->amx->weigh(NULL, &scores, 1, interleaved(t));
 }
 
-int64_t attn__flash_amx_portions(const attn__flash_item *t, const attn__flash_keys *b)
-{
-    enum { SQUARE = 2 * ATTN__BF16X3_SIDE, PAIRS = 6 };
-    const attn__flash *f = t->flash;
-    int64_t pairs = f->terms == 1 ? 1 : PAIRS;
-    int64_t scores = attn__ceil_div(b->keys, SQUARE) * attn__ceil_div(f->channels, ATTN__BF16X3_DEPTH) * pairs;
-    int64_t values = attn__ceil_div(f->held, SQUARE) * attn__ceil_div(b->keys, ATTN__BF16X3_DEPTH) * pairs;
-    return attn__ceil_div(scores + values, ATTN__BF16X3_HOOK_EVERY);
-}
-
 void attn__flash_amx_scale(attn__flash_item *t, const attn__flash_keys *b, attn__flash_subtile sub)
 {
     float *factor = t->s.shrink + sub.lane;
