@@ -72,7 +72,7 @@ def _port(port: c.Port) -> Port:
 
 
 def of(pointer: Any) -> Architecture:
-    """What the library's struct says."""
+    """The architecture that the library's struct describes."""
     a = pointer.contents
     return Architecture(_text(a.name), _text(a.summary), _text(a.source),
                         tuple(_key(a.keys[i]) for i in range(a.nkeys)),
