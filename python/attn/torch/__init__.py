@@ -2,7 +2,7 @@
 """attn inside PyTorch: attention on the CPU, with gradients.
 
     import attn.torch
-    attn.torch.enable()              # F.scaled_dot_product_attention is attn's, for float32 on the CPU
+    attn.torch.enable()              # F.scaled_dot_product_attention is attn's on the CPU
     attn.torch.register()            # transformers' models take attn_implementation="attn"
 """
 from ._enable import calls, disable, enable
