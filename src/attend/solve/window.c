@@ -14,25 +14,19 @@ enum { MOST_ENTRIES = 16384, MOST_SLOTS = 2048, WIDEST = 512, SPREAD = 64, COLUM
 
 /* ------------------------------------------------------------------------------------------------------------- axes */
 
-/* lo <= position - i * step <= hi is a range of taps. */
-static void find_bands(attn__window_axis *axis, const attn__canonical *canonical)
+/* lo <= position - i * step <= hi is a range of taps.  No distance of a window that is_moderate is FAR. */
+static void find_bands(attn__window_axis *axis, const attn_problem *p)
 {
-    const attn_problem *p = &canonical->problem;
-    axis->low = INT64_MIN;
-    axis->high = INT64_MAX;
+    const int64_t FAR = INT64_C(1) << 40;
+    axis->low = -FAR;
+    axis->high = FAR;
     for (int i = 0; i < p->nbands; i++) {
-        const attn_band *b = &p->bands[i];
-        int64_t offset = axis->window.offset, dilation = axis->window.dilation, lo, hi;
-        if (b->key_dim != axis->key)
+        int64_t lo = attn__min(attn__max(p->bands[i].lo, -FAR), FAR) - axis->window.offset;
+        int64_t hi = attn__min(attn__max(p->bands[i].hi, -FAR), FAR) - axis->window.offset;
+        if (p->bands[i].key_dim != axis->key)
             continue;
-        if (b->lo != INT64_MIN)
-            axis->low =
-                attn__max(axis->low, __builtin_sub_overflow(b->lo, offset, &lo) ? (b->lo < 0 ? INT64_MIN : INT64_MAX)
-                                                                                : attn__ceil_div(lo, dilation));
-        if (b->hi != INT64_MAX)
-            axis->high = attn__min(axis->high, __builtin_sub_overflow(b->hi, offset, &hi) || hi == INT64_MAX
-                                                   ? (b->hi < 0 ? INT64_MIN : INT64_MAX)
-                                                   : attn__floor_div(hi, dilation) + 1);
+        axis->low = attn__max(axis->low, attn__ceil_div(lo, axis->window.dilation));
+        axis->high = attn__min(axis->high, attn__floor_div(hi, axis->window.dilation) + 1);
     }
 }
 
@@ -100,7 +94,7 @@ static attn__window_axis make_axis(const attn__canonical *canonical, const attn_
     attn__window_axis axis = {.window = *window, .query = window->query_dim, .key = window->key_dim};
     axis.n = canonical->query.axis[axis.query].dim.n;
     axis.taps = canonical->key.axis[axis.key].dim.n;
-    find_bands(&axis, canonical);
+    find_bands(&axis, &canonical->problem);
     bool any = false;
     for (int64_t i = 0; i < axis.n; i++) {
         attn__window_range r = attn__window_range_at(&axis, i);
@@ -502,7 +496,7 @@ static bool is_moderate(const attn__canonical *canonical)
     return true;
 }
 
-const char *refuse(const attn__canonical *canonical)
+static const char *refuse(const attn__canonical *canonical)
 {
     const char *why = refuse_features(canonical);
     if (!why && canonical->backward)
@@ -526,11 +520,6 @@ const char *refuse(const attn__canonical *canonical)
 
 /* ----------------------------------------------------------------------------------------------------------- memory */
 
-static float *take_floats(attn__arena *p, int64_t count)
-{
-    return attn__arena_take(p, count, sizeof(float));
-}
-
 /* Tables that depend only on the place of a line and a block; all heads share them. */
 static void take_lists(attn__arena *p, const attn__window *plan, const attn__window_pass *pass, attn__window_scratch *s)
 {
@@ -542,24 +531,24 @@ static void take_lists(attn__arena *p, const attn__window *plan, const attn__win
     s->ranges.to = attn__arena_take(p, pass->ld, sizeof(int32_t));
     s->ranges.moved = attn__arena_take(p, pass->ld, sizeof(int32_t));
     s->entries.number = attn__arena_take(p, pass->entries, sizeof(int32_t));
-    s->entries.a = attn__arena_take(p, pass->entries, sizeof(int64_t));
-    s->entries.b = attn__arena_take(p, pass->entries, sizeof(int64_t));
-    s->entries.range = attn__arena_take(p, pass->entries, sizeof(int64_t));
-    s->entries.state = attn__arena_take(p, pass->entries, sizeof(int64_t));
-    s->shift = attn__arena_take(p, taps, sizeof(int64_t));
-    s->phase = attn__arena_take(p, taps, sizeof(int64_t));
-    s->tap_at = attn__arena_take(p, taps, sizeof(int64_t));
-    s->entries.flag = attn__arena_take(p, pass->entries, sizeof(int64_t));
-    s->offset = attn__arena_take(p, pass->ld, sizeof(int64_t));
+    s->entries.a = attn__arena_offsets(p, pass->entries);
+    s->entries.b = attn__arena_offsets(p, pass->entries);
+    s->entries.range = attn__arena_offsets(p, pass->entries);
+    s->entries.state = attn__arena_offsets(p, pass->entries);
+    s->shift = attn__arena_offsets(p, taps);
+    s->phase = attn__arena_offsets(p, taps);
+    s->tap_at = attn__arena_offsets(p, taps);
+    s->entries.flag = attn__arena_offsets(p, pass->entries);
+    s->offset = attn__arena_offsets(p, pass->ld);
 }
 
 static void take_strips(attn__arena *p, const attn__window *plan, const attn__window_pass *pass,
                         attn__window_scratch *s)
 {
     int64_t row = pass->ld * plan->heads, all = (pass->slots + 1) * pass->strip_phases * row;
-    s->a = take_floats(p, all * plan->channels);
-    s->b = take_floats(p, all * plan->values);
-    s->line = take_floats(p, row * (plan->channels + 2 * plan->values));
+    s->a = attn__arena_floats(p, all * plan->channels);
+    s->b = attn__arena_floats(p, all * plan->values);
+    s->line = attn__arena_floats(p, row * (plan->channels + 2 * plan->values));
 }
 
 static void take_block(attn__arena *p, const attn__window *plan, const attn__window_pass *pass, attn__window_scratch *s)
@@ -571,15 +560,15 @@ static void take_block(attn__arena *p, const attn__window *plan, const attn__win
     float **const rows[] = {&s->softmax.m,    &s->softmax.l,   &s->softmax.factor,
                             &s->softmax.ones, &s->softmax.lse, &s->softmax.delta};
     for (size_t i = 0; i < sizeof tiles / sizeof *tiles; i++)
-        *tiles[i] = take_floats(p, most * width * plan->heads);
+        *tiles[i] = attn__arena_floats(p, most * width * plan->heads);
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
-        *rows[i] = take_floats(p, width);
-    s->s = take_floats(p, pass->entries * width);
-    s->dp = take_floats(p, pass->entries * width);
-    s->capped = take_floats(p, plan->capped ? pass->entries * width : 0);
-    s->lanes.terms = take_floats(p, (taps + pass->pairs) * width);
-    s->margin = take_floats(p, taps * width);
-    s->pair_margin = take_floats(p, pass->pairs * width);
+        *rows[i] = attn__arena_floats(p, width);
+    s->s = attn__arena_floats(p, pass->entries * width);
+    s->dp = attn__arena_floats(p, pass->entries * width);
+    s->capped = attn__arena_floats(p, plan->capped ? pass->entries * width : 0);
+    s->lanes.terms = attn__arena_floats(p, (taps + pass->pairs) * width);
+    s->margin = attn__arena_floats(p, taps * width);
+    s->pair_margin = attn__arena_floats(p, pass->pairs * width);
 }
 
 /* State that a head keeps from block to block. */
@@ -591,21 +580,21 @@ static void take_head(attn__arena *p, const attn__window *plan, const attn__wind
     attn_relative_kind kinds[2] = {attn__window_strip_kind(pass), ATTN_RELATIVE_VALUE};
     for (int i = 0; i < plan->naxes - 1; i++) {
         int64_t n = plan->axis[i].last - plan->axis[i].first;
-        s->list[i].tap = attn__arena_take(p, n, sizeof(int64_t));
-        s->list[i].at = attn__arena_take(p, n, sizeof(int64_t));
+        s->list[i].tap = attn__arena_offsets(p, n);
+        s->list[i].at = attn__arena_offsets(p, n);
     }
     s->pair = attn__arena_take(p, pass->pairs, sizeof *s->pair);
-    s->tag = attn__arena_take(p, pass->slots + 1, sizeof(int64_t));
-    s->rows = take_floats(p, pass->by_key ? (pass->slots + 1) * 2 * pass->ld : 0);
+    s->tag = attn__arena_offsets(p, pass->slots + 1);
+    s->rows = attn__arena_floats(p, pass->by_key ? (pass->slots + 1) * 2 * pass->ld : 0);
     for (int i = 0; i < 1 + pass->by_key; i++) {
         bool own = plan->has_table[kinds[i]][plan->naxes - 1], outer = attn__window_has_outer(plan, kinds[i]);
-        s->terms[i] = take_floats(p, own ? (pass->slots + 1) * taps * pass->ld : 0);
-        s->pair_rows[i] = take_floats(p, outer ? pass->pairs * row : 0);
+        s->terms[i] = attn__arena_floats(p, own ? (pass->slots + 1) * taps * pass->ld : 0);
+        s->pair_rows[i] = attn__arena_floats(p, outer ? pass->pairs * row : 0);
     }
-    s->flags = take_floats(p, plan->masked && !pass->by_key ? (pass->slots + 1) * row : 0);
-    s->lanes.flags = take_floats(p, plan->taps->width);
+    s->flags = attn__arena_floats(p, plan->masked && !pass->by_key ? (pass->slots + 1) * row : 0);
+    s->lanes.flags = attn__arena_floats(p, plan->taps->width);
     for (int kind = 0; kind < ATTN__WINDOW_KINDS; kind++)
-        s->pair_table[kind] = take_floats(p, plan->table_floats ? pass->pairs * most : 0);
+        s->pair_table[kind] = attn__arena_floats(p, plan->table_floats ? pass->pairs * most : 0);
 }
 
 /* The first head's pointers, moved to another head's part. */
@@ -645,12 +634,12 @@ static void take_once(attn__arena *p, const attn__window *plan, const attn__wind
                 {&o->pair_margin, tables ? pass->pairs : 0},
                 {&o->marks, 1}};
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
-        *rows[i].at = take_floats(p, rows[i].rows * ld);
+        *rows[i].at = attn__arena_floats(p, rows[i].rows * ld);
     for (int i = 0; i < ATTN__WINDOW_TOGETHER; i++) {
-        o->recent[i].p = take_floats(p, taps * pass->recent);
-        o->recent[i].ds = take_floats(p, taps * pass->recent);
+        o->recent[i].p = attn__arena_floats(p, taps * pass->recent);
+        o->recent[i].ds = attn__arena_floats(p, taps * pass->recent);
     }
-    o->query_at = attn__arena_take(p, taps, sizeof(int64_t));
+    o->query_at = attn__arena_offsets(p, taps);
     o->keys = attn__arena_take(p, pass->tile / plan->taps->width, sizeof *o->keys);
     o->fill = attn__arena_take(p, pass->tile / plan->taps->width, sizeof *o->fill);
 }
@@ -673,7 +662,7 @@ static size_t divide_scratch(const attn__window *plan, const attn__canonical *ca
         take_head(&p, plan, pass, s);
         if (canonical->has_dropout)
             s->drop_key = attn__arena_take(&p, 2 * pass->ld * (pass->by_key ? pass->slots + 1 : 1), sizeof(uint32_t));
-        s->table = take_floats(&p, plan->table_floats);
+        s->table = attn__arena_floats(&p, plan->table_floats);
         s->table_sums = attn__arena_take(&p, canonical->backward ? plan->table_floats : 0, sizeof(double));
         if (pass->once)
             take_once(&p, plan, pass, s);
@@ -721,11 +710,6 @@ static void fill_channels(attn__window *plan, const attn__canonical *canonical)
     }
 }
 
-static size_t aligned(size_t size)
-{
-    return attn__size_add(size, 63) & ~(size_t)63;
-}
-
 static attn_status make_plan(attn_context *context, const attn__canonical *canonical, attn__recipe *recipe)
 {
     size_t channels = 4 * (size_t)(canonical->contract.size + canonical->value.size);
@@ -737,14 +721,14 @@ static attn_status make_plan(attn_context *context, const attn__canonical *canon
     find_all(plan, canonical);
     fill_channels(plan, canonical);
     attn__window_scratch unused[ATTN__WINDOW_HEADS] = {0};
-    plan->share = aligned(divide_scratch(plan, canonical, &plan->pass[0], NULL, unused));
+    plan->share = divide_scratch(plan, canonical, &plan->pass[0], NULL, unused);
     for (int i = 1; canonical->backward && i < ATTN__WINDOW_PASSES - !plan->once; i++) {
-        size_t share = aligned(divide_scratch(plan, canonical, &plan->pass[i], NULL, unused));
+        size_t share = divide_scratch(plan, canonical, &plan->pass[i], NULL, unused);
         plan->share = share > plan->share ? share : plan->share;
     }
     attn__canonical shared;
     share(canonical, &shared);
-    plan->slot_share = aligned(attn__sums_size(&shared));
+    plan->slot_share = attn__size_add(attn__sums_size(&shared), 63) & ~(size_t)63;
     recipe->data = plan;
     recipe->workspace = attn__size_add(attn__size_mul((size_t)canonical->threads, plan->share),
                                        attn__size_mul(plan->slot_share, ATTN__WINDOW_SLOTS));
@@ -820,25 +804,19 @@ static void apply(const attn__canonical *canonical, const attn__recipe *recipe, 
     j.plan = plan;
     j.arrays = arrays;
     j.scratch = workspace;
-    memset(j.runs, 0, sizeof j.runs);
     share(canonical, &j.shared.shared);
     j.shared.n = ATTN__WINDOW_SLOTS;
     j.shared.size = plan->slot_share;
     j.shared.memory = j.scratch + (size_t)canonical->threads * plan->share;
     unsigned with = canonical->problem.flags;
-    j.runs[0] = !canonical->backward || (with & (ATTN_WANT_DQ | ATTN_WANT_DBIAS | ATTN_WANT_DTABLES));
-    j.runs[1] = canonical->backward && (with & (ATTN_WANT_DK | ATTN_WANT_DV | ATTN_WANT_DTABLES));
-    if (!canonical->backward) {
-        run_passes(&j);
-        return;
-    }
+    j.runs[2] = plan->once && (with & ATTN_WANT_DQ) && (with & (ATTN_WANT_DK | ATTN_WANT_DV));
+    j.runs[0] = !canonical->backward || (!j.runs[2] && (with & (ATTN_WANT_DQ | ATTN_WANT_DBIAS | ATTN_WANT_DTABLES)));
+    j.runs[1] = canonical->backward && !j.runs[2] && (with & (ATTN_WANT_DK | ATTN_WANT_DV | ATTN_WANT_DTABLES));
     memset(j.shared.memory, 0, ATTN__WINDOW_SLOTS * plan->slot_share);
     if ((with & ATTN_WANT_DBIAS) && !canonical->problem.accumulate && !shares_bias(canonical)) {
         attn__extent dbias = attn__operand_extent(canonical, ATTN__OP_DBIAS);
         attn__extent_zero(&dbias, sizeof(float), arrays->dbias);
     }
-    if (plan->once && (with & ATTN_WANT_DQ) && (with & (ATTN_WANT_DK | ATTN_WANT_DV)))
-        memcpy(j.runs, (bool[ATTN__WINDOW_PASSES]){false, false, true}, sizeof j.runs);
     if (j.runs[0] || j.runs[1] || j.runs[2])
         run_passes(&j);
     attn__slots_store(&j.shared, arrays);

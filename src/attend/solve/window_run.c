@@ -514,35 +514,31 @@ static int64_t neighbours(const attn__window_work *work, int64_t p, int axis)
     return n;
 }
 
-static void outer(const attn__window_work *work, const float *rows, int64_t count, const float *tile, int64_t channels,
-                  double *sums)
+/* Margins of taps and of pairs for a block of lanes: rows `ld` apart. */
+typedef struct margins {
+    const float *taps, *pairs;
+    int64_t ld;
+} margins;
+
+static margins margins_of_block(const attn__window_work *work)
 {
-    int64_t width = work->plan->taps->width;
-    work->plan->taps->outer(&(attn__tap_outer){.count = count,
-                                               .channels = channels,
-                                               .rows = rows,
-                                               .tile = tile,
-                                               .rows_ld = width,
-                                               .tile_ld = width,
-                                               .sums = sums});
+    return (margins){work->s.margin, work->s.pair_margin, work->plan->taps->width};
 }
 
-static void table_gradient(attn__window_work *work, attn_relative_kind kind, const float *tile)
+static void table_gradient(attn__window_work *work, attn_relative_kind kind, margins m, const float *tile,
+                           int64_t tile_ld)
 {
     const attn__window *plan = work->plan;
-    int64_t n = channels_of(plan, kind), width = plan->taps->width;
+    attn__tap_outer o = {.channels = channels_of(plan, kind), .tile = tile, .rows_ld = m.ld, .tile_ld = tile_ld};
     for (int a = 0; a < plan->naxes; a++) {
+        bool lanes = a == plan->naxes - 1;
         double *sums = work->s.table_sums + plan->table_at[kind][a];
-        if (!plan->has_table[kind][a])
-            continue;
-        int64_t together = work->stride == 1 ? work->now.n : 1;
-        for (int64_t k = 0; a == plan->naxes - 1 && k < work->now.n; k += together)
-            outer(work, work->s.margin + k * width, together, tile, n,
-                  sums + (work->now.first + k * work->stride - plan->axis[a].first) * n);
-        for (int64_t p = 0; a < plan->naxes - 1 && p < work->pairs; p += together) {
-            together = neighbours(work, p, a);
-            outer(work, work->s.pair_margin + p * width, together, tile, n,
-                  sums + (work->s.pair[p].tap[a] - plan->axis[a].first) * n);
+        for (int64_t i = 0; plan->has_table[kind][a] && i < (lanes ? work->now.n : work->pairs); i += o.count) {
+            int64_t tap = lanes ? work->now.first + i * work->stride : work->s.pair[i].tap[a];
+            o.count = !lanes ? neighbours(work, i, a) : work->stride == 1 ? work->now.n : 1;
+            o.rows = (lanes ? m.taps : m.pairs) + i * m.ld;
+            o.sums = sums + (tap - plan->axis[a].first) * o.channels;
+            plan->taps->outer(&o);
         }
     }
 }
@@ -586,28 +582,19 @@ void attn__window_once_margins(attn__window_work *work)
 {
     const attn__window *plan = work->plan;
     const attn__window_once *o = &work->s.once;
-    int64_t ld = work->pass->ld, n = plan->channels, width = plan->taps->width, left = work->pass->left;
-    int64_t lanes = work->live - left < work->pass->own ? work->live - left : work->pass->own;
-    for (int a = 0; a < 2; a++) {
-        const attn__window_axis *axis = &plan->axis[a];
-        int64_t count = a ? axis->last - axis->first : work->pairs;
-        const float *margin = (a ? o->margin : o->pair_margin) + left;
-        const float *rows = a ? rows_of(work, ATTN_RELATIVE_QUERY, 1) : work->s.pair_table[ATTN_RELATIVE_QUERY];
-        double *sums = work->s.table_sums + plan->table_at[ATTN_RELATIVE_QUERY][a];
-        if (!plan->has_table[ATTN_RELATIVE_QUERY][a] || count == 0)
-            continue;
-        sums += a ? 0 : (work->s.pair[0].tap[0] - axis->first) * n;
-        for (int64_t x = 0; x < lanes; x += width) {
-            mix_rows(work, rows, n, count, n, margin + x, ld, o->dq + (left + x) * n);
-            if (work->canonical->problem.flags & ATTN_WANT_DTABLES)
-                plan->taps->outer(&(attn__tap_outer){.count = count,
-                                                     .channels = n,
-                                                     .rows = margin + x,
-                                                     .tile = o->q + left + x,
-                                                     .rows_ld = ld,
-                                                     .tile_ld = ld,
-                                                     .sums = sums});
-        }
+    const attn__window_axis *axis = &plan->axis[1];
+    int64_t ld = work->pass->ld, n = plan->channels, left = work->pass->left, taps = axis->last - axis->first;
+    int64_t end = attn__min(work->live, left + work->pass->own);
+    work->now = (attn__window_block){.first = axis->first, .n = taps};
+    for (int64_t x = left; x < end; x += plan->taps->width) {
+        margins m = {o->margin + x, o->pair_margin + x, ld};
+        float *dq = o->dq + x * n;
+        if (plan->has_table[ATTN_RELATIVE_QUERY][0])
+            mix_rows(work, work->s.pair_table[ATTN_RELATIVE_QUERY], n, work->pairs, n, m.pairs, ld, dq);
+        if (plan->has_table[ATTN_RELATIVE_QUERY][1])
+            mix_rows(work, rows_of(work, ATTN_RELATIVE_QUERY, 1), n, taps, n, m.taps, ld, dq);
+        if (work->canonical->problem.flags & ATTN_WANT_DTABLES)
+            table_gradient(work, ATTN_RELATIVE_QUERY, m, o->q + x, ld);
     }
 }
 
@@ -971,7 +958,7 @@ static void prefetch_line(const attn__window_work *work, attn__operand op, const
     uintptr_t in_line = ((uintptr_t)base + (uintptr_t)(offset * element)) % 64;
     if (work->head > 0 && in_line >= (uintptr_t)bytes) /* the head before has prefetched this line */
         return;
-    for (int64_t w = 0, x = first; w < work->lanes && x < size; w += plan->woven, x += step)
+    for (int64_t w = 0, x = first * step; w < work->lanes && x < size; w += plan->woven, x += step)
         for (int64_t b = 0; x >= 0 && b < bytes * plan->woven; b += 64)
             __builtin_prefetch((const char *)base + (offset + x * stride) * element + b, 0, 2);
 }
@@ -988,13 +975,13 @@ static void prefetch_next(const attn__window_work *work)
     if (!work->pass->by_key) {
         int64_t last = line * w->step + w->offset + (outer->taps - 1) * w->dilation;
         prefetch_line(work, ATTN__OP_Q, a->q, line, x);
-        prefetch_line(work, ATTN__OP_K, a->k, last, x * attn__window_lane_axis(plan)->window.step);
-        prefetch_line(work, ATTN__OP_V, a->v, last, x * attn__window_lane_axis(plan)->window.step);
+        prefetch_line(work, ATTN__OP_K, a->k, last, x);
+        prefetch_line(work, ATTN__OP_V, a->v, last, x);
         return;
     }
     int64_t last = (line - w->offset - outer->first * w->dilation) / w->step;
-    prefetch_line(work, ATTN__OP_K, a->k, line, x * attn__window_lane_axis(plan)->window.step);
-    prefetch_line(work, ATTN__OP_V, a->v, line, x * attn__window_lane_axis(plan)->window.step);
+    prefetch_line(work, ATTN__OP_K, a->k, line, x);
+    prefetch_line(work, ATTN__OP_V, a->v, line, x);
     prefetch_line(work, ATTN__OP_Q, a->q, last, x);
     prefetch_line(work, ATTN__OP_DOUT, a->dout, last, x);
     prefetch_line(work, ATTN__OP_O, a->o, last, x);
@@ -1356,11 +1343,11 @@ static void query_block(attn__window_work *w)
         write_gradient(w, ATTN__OP_DQ, a->dq, w->s.lanes.out_a, (float)w->canonical->problem.scale);
     }
     if (wants(w, ATTN_WANT_DTABLES)) {
-        table_gradient(w, ATTN_RELATIVE_QUERY, w->s.lanes.a);
+        table_gradient(w, ATTN_RELATIVE_QUERY, margins_of_block(w), w->s.lanes.a, w->plan->taps->width);
         if (w->canonical->has_dropout)
             attn__window_drop(w, w->s.s, taps->width);
         find_margins(w, ATTN_RELATIVE_VALUE, w->s.s);
-        table_gradient(w, ATTN_RELATIVE_VALUE, w->s.lanes.b);
+        table_gradient(w, ATTN_RELATIVE_VALUE, margins_of_block(w), w->s.lanes.b, w->plan->taps->width);
     }
 }
 
@@ -1384,7 +1371,7 @@ static void key_block(attn__window_work *w)
         write_gradient(w, ATTN__OP_DV, a->dv, w->s.lanes.out_b, w->plan->kept);
     }
     if (wants(w, ATTN_WANT_DTABLES))
-        table_gradient(w, ATTN_RELATIVE_KEY, w->s.lanes.a);
+        table_gradient(w, ATTN_RELATIVE_KEY, margins_of_block(w), w->s.lanes.a, w->plan->taps->width);
 }
 
 /* ---------------------------------------------------------------------------------------------------------- an item */
