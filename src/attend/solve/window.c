@@ -366,6 +366,7 @@ static void find_pass(attn__window_pass *pass, const attn__window *plan, const a
     find_slots(pass, plan);
     find_entries(pass, plan);
     choose_tile(pass, plan, canonical);
+    pass->margin_ld = pass->once ? pass->ld : plan->taps->width;
     choose_band(pass, plan, canonical);
 }
 
@@ -567,8 +568,8 @@ static void take_block(attn__arena *p, const attn__window *plan, const attn__win
     s->dp = attn__arena_floats(p, pass->entries * width);
     s->capped = attn__arena_floats(p, plan->capped ? pass->entries * width : 0);
     s->lanes.terms = attn__arena_floats(p, (taps + pass->pairs) * width);
-    s->margin = attn__arena_floats(p, taps * width);
-    s->pair_margin = attn__arena_floats(p, pass->pairs * width);
+    s->margin = attn__arena_floats(p, plan->table_floats ? taps * pass->margin_ld : 0);
+    s->pair_margin = attn__arena_floats(p, plan->table_floats ? pass->pairs * pass->margin_ld : 0);
 }
 
 /* State that a head keeps from block to block. */
@@ -577,7 +578,9 @@ static void take_head(attn__arena *p, const attn__window *plan, const attn__wind
     const attn__window_axis *lanes = attn__window_lane_axis(plan);
     int64_t taps = lanes->last - lanes->first, row = pass->ld * pass->strip_phases;
     int64_t most = plan->channels > plan->values ? plan->channels : plan->values;
-    attn_relative_kind kinds[2] = {attn__window_strip_kind(pass), ATTN_RELATIVE_VALUE};
+    attn_relative_kind kinds[2] = {pass->once ? ATTN_RELATIVE_QUERY : attn__window_strip_kind(pass),
+                                   ATTN_RELATIVE_VALUE};
+    int64_t lines = pass->once ? 1 : pass->slots + 1; /* once: the line of queries */
     for (int i = 0; i < plan->naxes - 1; i++) {
         int64_t n = plan->axis[i].last - plan->axis[i].first;
         s->list[i].tap = attn__arena_offsets(p, n);
@@ -588,7 +591,7 @@ static void take_head(attn__arena *p, const attn__window *plan, const attn__wind
     s->rows = attn__arena_floats(p, pass->by_key ? (pass->slots + 1) * 2 * pass->ld : 0);
     for (int i = 0; i < 1 + pass->by_key; i++) {
         bool own = plan->has_table[kinds[i]][plan->naxes - 1], outer = attn__window_has_outer(plan, kinds[i]);
-        s->terms[i] = attn__arena_floats(p, own ? (pass->slots + 1) * taps * pass->ld : 0);
+        s->terms[i] = attn__arena_floats(p, own ? lines * taps * pass->ld : 0);
         s->pair_rows[i] = attn__arena_floats(p, outer ? pass->pairs * row : 0);
     }
     s->flags = attn__arena_floats(p, plan->masked && !pass->by_key ? (pass->slots + 1) * row : 0);
@@ -616,7 +619,6 @@ static void take_once(attn__arena *p, const attn__window *plan, const attn__wind
 {
     const attn__window_axis *lanes = attn__window_lane_axis(plan);
     int64_t taps = lanes->last - lanes->first, ld = pass->ld, c = plan->channels, v = plan->values;
-    bool tables = plan->table_floats > 0;
     attn__window_once *o = &s->once;
     const struct {
         float **at;
@@ -628,10 +630,6 @@ static void take_once(attn__arena *p, const attn__window *plan, const attn__wind
                 {&o->dq, c},
                 {&o->dk, pass->sums * c},
                 {&o->dv, pass->sums * v},
-                {&o->terms, tables ? taps : 0},
-                {&o->pair_terms, tables ? pass->pairs : 0},
-                {&o->margin, tables ? taps : 0},
-                {&o->pair_margin, tables ? pass->pairs : 0},
                 {&o->marks, 1}};
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
         *rows[i].at = attn__arena_floats(p, rows[i].rows * ld);

@@ -91,7 +91,7 @@ typedef struct attn__window_pass {
     int64_t recent;             /* once: lanes for which weights are kept */
     int64_t phases;             /* of the lanes: the step by key, else 1 */
     int64_t strip_phases;       /* of the strips: the step by query, else 1 */
-    int64_t ld;                 /* of a strip's row */
+    int64_t ld, margin_ld;      /* of a strip's row; of one of margins: that for the whole line, else a block's */
     int64_t modulus[ATTN__WINDOW_AXES], divisor[ATTN__WINDOW_AXES], slots; /* slot of a line: at / divisor % modulus */
     int64_t pairs, entries;                                                /* at most, of a block */
     int64_t items;                                                         /* of one batch index */
@@ -161,8 +161,6 @@ typedef struct attn__window_once {
     float *q, *dout, *lse, *delta; /* of the line */
     float *dq, *dk, *dv;           /* of the line; of lines of keys, as slots */
     attn__window_recent recent[ATTN__WINDOW_TOGETHER];
-    float *terms, *pair_terms; /* of tables: [tap], and [pair] */
-    float *margin, *pair_margin;
     float *marks; /* a block's row of them */
     int64_t far;  /* lanes from a query to the last key that it meets */
 } attn__window_once;
@@ -213,11 +211,11 @@ typedef struct attn__window_scratch {
     float *terms[2], *pair_rows[2];        /* table terms of strips a and b: per lane tap, and per pair */
     float *pair_table[ATTN__WINDOW_KINDS]; /* [pair][channel]: the outer axes' table rows, added up */
     float *s, *dp;
-    float *capped; /* scores that the softcap made, backward */
-    float *margin, *pair_margin;
-    float *line;        /* strips under way */
-    float *table;       /* of the batch index: see table_at */
-    double *table_sums; /* their gradients */
+    float *capped;               /* scores that the softcap made, backward */
+    float *margin, *pair_margin; /* sums of weights over pairs [tap], and over taps [pair], margin_ld apart */
+    float *line;                 /* strips under way */
+    float *table;                /* of the batch index: see table_at */
+    double *table_sums;          /* their gradients */
     attn__window_once once;
 } attn__window_scratch;
 

@@ -88,9 +88,9 @@ static void query_block(attn__window_work *w, const meeting *m, int64_t x)
         plan->taps->margins(&(attn__tap_margins){.taps = block.n,
                                                  .ds = to.ds,
                                                  .ds_ld = recent,
-                                                 .by_tap = o->margin + tap * ld + x,
+                                                 .by_tap = w->s.margin + tap * ld + x,
                                                  .ld = ld,
-                                                 .over_taps = o->pair_margin + m->pair->number * ld + x});
+                                                 .over_taps = w->s.pair_margin + m->pair->number * ld + x});
     mix(w, &b, o->dq + x * plan->channels, attn__window_has_marks(w, &block));
 }
 

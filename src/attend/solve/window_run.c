@@ -477,7 +477,7 @@ static void add_rows(const attn__window_work *work, const attn__gemm_tile_args *
 
 /* out += the rows of `count` taps or pairs, times their margins. */
 static void mix_rows(const attn__window_work *work, const float *rows, int64_t step, int64_t count, int64_t channels,
-                     const float *margin, int64_t ld, float *out)
+                     const float *margin, float *out)
 {
     int64_t width = work->plan->taps->width;
     add_rows(work, &(attn__gemm_tile_args){.m = channels,
@@ -487,7 +487,7 @@ static void mix_rows(const attn__window_work *work, const float *rows, int64_t s
                                            .am = 1,
                                            .ak = step,
                                            .b = margin,
-                                           .ldb = ld,
+                                           .ldb = work->pass->margin_ld,
                                            .c = out,
                                            .ldc = width,
                                            .accumulate = true});
@@ -497,12 +497,12 @@ static void table_mix(attn__window_work *work, attn_relative_kind kind, float *o
 {
     const attn__window *plan = work->plan;
     const attn__window_axis *axis = attn__window_lane_axis(plan);
-    int64_t n = channels_of(plan, kind), width = plan->taps->width;
+    int64_t n = channels_of(plan, kind);
     if (plan->has_table[kind][plan->naxes - 1])
         mix_rows(work, rows_of(work, kind, plan->naxes - 1) + (work->now.first - axis->first) * n, work->stride * n,
-                 work->now.n, n, work->s.margin, width, out);
+                 work->now.n, n, work->s.margin, out);
     if (attn__window_has_outer(plan, kind))
-        mix_rows(work, work->s.pair_table[kind], n, work->pairs, n, work->s.pair_margin, width, out);
+        mix_rows(work, work->s.pair_table[kind], n, work->pairs, n, work->s.pair_margin, out);
 }
 
 /* How many pairs from p on have taps of the axis that follow each other. */
@@ -514,29 +514,20 @@ static int64_t neighbours(const attn__window_work *work, int64_t p, int axis)
     return n;
 }
 
-/* Margins of taps and of pairs for a block of lanes: rows `ld` apart. */
-typedef struct margins {
-    const float *taps, *pairs;
-    int64_t ld;
-} margins;
-
-static margins margins_of_block(const attn__window_work *work)
-{
-    return (margins){work->s.margin, work->s.pair_margin, work->plan->taps->width};
-}
-
-static void table_gradient(attn__window_work *work, attn_relative_kind kind, margins m, const float *tile,
+/* The margins are those of the lanes from `x` on. */
+static void table_gradient(attn__window_work *work, attn_relative_kind kind, int64_t x, const float *tile,
                            int64_t tile_ld)
 {
     const attn__window *plan = work->plan;
-    attn__tap_outer o = {.channels = channels_of(plan, kind), .tile = tile, .rows_ld = m.ld, .tile_ld = tile_ld};
+    attn__tap_outer o = {
+        .channels = channels_of(plan, kind), .tile = tile, .rows_ld = work->pass->margin_ld, .tile_ld = tile_ld};
     for (int a = 0; a < plan->naxes; a++) {
         bool lanes = a == plan->naxes - 1;
         double *sums = work->s.table_sums + plan->table_at[kind][a];
         for (int64_t i = 0; plan->has_table[kind][a] && i < (lanes ? work->now.n : work->pairs); i += o.count) {
             int64_t tap = lanes ? work->now.first + i * work->stride : work->s.pair[i].tap[a];
             o.count = !lanes ? neighbours(work, i, a) : work->stride == 1 ? work->now.n : 1;
-            o.rows = (lanes ? m.taps : m.pairs) + i * m.ld;
+            o.rows = (lanes ? work->s.margin : work->s.pair_margin) + i * o.rows_ld + x;
             o.sums = sums + (tap - plan->axis[a].first) * o.channels;
             plan->taps->outer(&o);
         }
@@ -569,12 +560,12 @@ void attn__window_once_terms(attn__window_work *work)
     const attn__window_axis *axis = &plan->axis[1];
     int64_t ld = work->pass->ld, n = plan->channels, taps = axis->last - axis->first;
     if (plan->has_table[ATTN_RELATIVE_QUERY][1])
-        multiply(work, rows_of(work, ATTN_RELATIVE_QUERY, 1), taps, n, o->q, ld, o->terms);
-    memset(o->margin, 0, (size_t)(taps * ld) * sizeof(float));
+        multiply(work, rows_of(work, ATTN_RELATIVE_QUERY, 1), taps, n, o->q, ld, work->s.terms[0]);
+    memset(work->s.margin, 0, (size_t)(taps * ld) * sizeof(float));
     attn__window_tables_of_pairs(work);
     if (attn__window_has_outer(plan, ATTN_RELATIVE_QUERY))
-        multiply(work, work->s.pair_table[ATTN_RELATIVE_QUERY], work->pairs, n, o->q, ld, o->pair_terms);
-    memset(o->pair_margin, 0, (size_t)(work->pairs * ld) * sizeof(float));
+        multiply(work, work->s.pair_table[ATTN_RELATIVE_QUERY], work->pairs, n, o->q, ld, work->s.pair_rows[0]);
+    memset(work->s.pair_margin, 0, (size_t)(work->pairs * ld) * sizeof(float));
 }
 
 /* dq += margins x tables, and the tables' gradients. */
@@ -587,14 +578,13 @@ void attn__window_once_margins(attn__window_work *work)
     int64_t end = attn__min(work->live, left + work->pass->own);
     work->now = (attn__window_block){.first = axis->first, .n = taps};
     for (int64_t x = left; x < end; x += plan->taps->width) {
-        margins m = {o->margin + x, o->pair_margin + x, ld};
         float *dq = o->dq + x * n;
         if (plan->has_table[ATTN_RELATIVE_QUERY][0])
-            mix_rows(work, work->s.pair_table[ATTN_RELATIVE_QUERY], n, work->pairs, n, m.pairs, ld, dq);
+            mix_rows(work, work->s.pair_table[ATTN_RELATIVE_QUERY], n, work->pairs, n, work->s.pair_margin + x, dq);
         if (plan->has_table[ATTN_RELATIVE_QUERY][1])
-            mix_rows(work, rows_of(work, ATTN_RELATIVE_QUERY, 1), n, taps, n, m.taps, ld, dq);
+            mix_rows(work, rows_of(work, ATTN_RELATIVE_QUERY, 1), n, taps, n, work->s.margin + x, dq);
         if (work->canonical->problem.flags & ATTN_WANT_DTABLES)
-            table_gradient(work, ATTN_RELATIVE_QUERY, m, o->q + x, ld);
+            table_gradient(work, ATTN_RELATIVE_QUERY, x, o->q + x, ld);
     }
 }
 
@@ -887,26 +877,20 @@ void attn__window_pair_start(attn__window_work *work, attn__window_pair *pair, c
     pair->position = outer_position(work, key);
 }
 
-static void add_pair(attn__window_work *work, const int64_t *choice, int64_t free)
-{
-    attn__window_pair *pair = &work->s.pair[work->pairs++];
-    int64_t at[ATTN__WINDOW_AXES] = {0};
-    for (int i = 0; i < work->plan->naxes - 1; i++) {
-        pair->tap[i] = work->s.list[i].tap[choice[i]];
-        at[i] = work->s.list[i].at[choice[i]];
-    }
-    attn__window_pair_start(work, pair, at, free);
-}
-
 static void make_pairs(attn__window_work *work, int64_t free)
 {
     int outer = work->plan->naxes - 1, i = 0;
-    int64_t choice[ATTN__WINDOW_AXES] = {0};
+    int64_t choice[ATTN__WINDOW_AXES] = {0}, at[ATTN__WINDOW_AXES] = {0};
     for (i = 0; i < outer; i++)
         if (work->s.list[i].n == 0)
             return;
     while (i >= 0) {
-        add_pair(work, choice, free);
+        attn__window_pair *pair = &work->s.pair[work->pairs++];
+        for (i = 0; i < outer; i++) {
+            pair->tap[i] = work->s.list[i].tap[choice[i]];
+            at[i] = work->s.list[i].at[choice[i]];
+        }
+        attn__window_pair_start(work, pair, at, free);
         for (i = outer - 1; i >= 0 && ++choice[i] == work->s.list[i].n; i--)
             choice[i] = 0;
     }
@@ -971,28 +955,23 @@ static void prefetch_next(const attn__window_work *work)
     const attn__window_axis *outer = &plan->axis[0];
     const attn_window *w = &outer->window;
     const attn_arrays *a = work->arrays;
-    int64_t line = work->index[0] + 1, x = (work->cell0 + work->cell) / plan->woven;
-    if (!work->pass->by_key) {
-        int64_t last = line * w->step + w->offset + (outer->taps - 1) * w->dilation;
-        prefetch_line(work, ATTN__OP_Q, a->q, line, x);
-        prefetch_line(work, ATTN__OP_K, a->k, last, x);
-        prefetch_line(work, ATTN__OP_V, a->v, last, x);
+    int64_t next = work->index[0] + 1, x = (work->cell0 + work->cell) / plan->woven;
+    int64_t query = work->pass->by_key ? (next - w->offset - outer->first * w->dilation) / w->step : next;
+    int64_t key = work->pass->by_key ? next : next * w->step + w->offset + (outer->taps - 1) * w->dilation;
+    prefetch_line(work, ATTN__OP_Q, a->q, query, x);
+    prefetch_line(work, ATTN__OP_K, a->k, key, x);
+    prefetch_line(work, ATTN__OP_V, a->v, key, x);
+    if (!work->pass->by_key)
         return;
-    }
-    int64_t last = (line - w->offset - outer->first * w->dilation) / w->step;
-    prefetch_line(work, ATTN__OP_K, a->k, line, x);
-    prefetch_line(work, ATTN__OP_V, a->v, line, x);
-    prefetch_line(work, ATTN__OP_Q, a->q, last, x);
-    prefetch_line(work, ATTN__OP_DOUT, a->dout, last, x);
-    prefetch_line(work, ATTN__OP_O, a->o, last, x);
+    prefetch_line(work, ATTN__OP_DOUT, a->dout, query, x);
+    prefetch_line(work, ATTN__OP_O, a->o, query, x);
 }
 
 void attn__window_once_prefetch(attn__window_work *work, int64_t pair, int64_t x)
 {
     const attn__window_axis *outer = &work->plan->axis[0];
     const attn_arrays *a = work->arrays;
-    int64_t line = work->index[0], low = attn__window_cell(outer, outer->first);
-    int64_t high = attn__window_cell(outer, outer->last - 1);
+    int64_t line = work->index[0], low = first_cell(outer), high = last_cell(outer);
     const struct {
         attn__operand op;
         const void *base;
@@ -1163,9 +1142,9 @@ static void line_terms(attn__window_work *w, float *s, float factor)
     const attn__window *plan = w->plan;
     int64_t ld = w->pass->ld, tap = w->now.first - attn__window_lane_axis(plan)->first;
     if (plan->has_table[ATTN_RELATIVE_QUERY][1])
-        plan->taps->add_rows(s, w->now.n, w->s.once.terms + tap * ld + w->cell, ld, factor);
+        plan->taps->add_rows(s, w->now.n, w->s.terms[0] + tap * ld + w->cell, ld, factor);
     if (plan->has_table[ATTN_RELATIVE_QUERY][0])
-        plan->taps->add_rows(s, w->now.n, w->s.once.pair_terms + w->s.pair->number * ld + w->cell, 0, factor);
+        plan->taps->add_rows(s, w->now.n, w->s.pair_rows[0] + w->s.pair->number * ld + w->cell, 0, factor);
 }
 
 /* Scores in powers of two, -infinity where a lane takes no part.  Backward, capped ones are kept for their
@@ -1343,11 +1322,11 @@ static void query_block(attn__window_work *w)
         write_gradient(w, ATTN__OP_DQ, a->dq, w->s.lanes.out_a, (float)w->canonical->problem.scale);
     }
     if (wants(w, ATTN_WANT_DTABLES)) {
-        table_gradient(w, ATTN_RELATIVE_QUERY, margins_of_block(w), w->s.lanes.a, w->plan->taps->width);
+        table_gradient(w, ATTN_RELATIVE_QUERY, 0, w->s.lanes.a, w->plan->taps->width);
         if (w->canonical->has_dropout)
             attn__window_drop(w, w->s.s, taps->width);
         find_margins(w, ATTN_RELATIVE_VALUE, w->s.s);
-        table_gradient(w, ATTN_RELATIVE_VALUE, margins_of_block(w), w->s.lanes.b, w->plan->taps->width);
+        table_gradient(w, ATTN_RELATIVE_VALUE, 0, w->s.lanes.b, w->plan->taps->width);
     }
 }
 
@@ -1371,7 +1350,7 @@ static void key_block(attn__window_work *w)
         write_gradient(w, ATTN__OP_DV, a->dv, w->s.lanes.out_b, w->plan->kept);
     }
     if (wants(w, ATTN_WANT_DTABLES))
-        table_gradient(w, ATTN_RELATIVE_KEY, margins_of_block(w), w->s.lanes.a, w->plan->taps->width);
+        table_gradient(w, ATTN_RELATIVE_KEY, 0, w->s.lanes.a, w->plan->taps->width);
 }
 
 /* ---------------------------------------------------------------------------------------------------------- an item */
