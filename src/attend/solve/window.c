@@ -156,58 +156,6 @@ static void find_tables(attn__window *plan, const attn__canonical *canonical)
         }
 }
 
-void attn__window_list_by_query(const attn__window_axis *axis, int64_t query, attn__window_list *list)
-{
-    attn__window_range r = attn__window_range_at(axis, query);
-    const attn_window *w = &axis->window;
-    list->n = 0;
-    for (int64_t tap = r.from; tap < r.to; tap++) {
-        int64_t at = query * w->step + w->offset + tap * w->dilation;
-        list->tap[list->n] = tap;
-        list->at[list->n++] = at >= 0 && at < w->size ? at : -1;
-    }
-}
-
-void attn__window_list_by_key(const attn__window_axis *axis, int64_t position, attn__window_list *list)
-{
-    const attn_window *w = &axis->window;
-    list->n = 0;
-    for (int64_t tap = axis->first; tap < axis->last; tap++) {
-        int64_t start = position - w->offset - tap * w->dilation;
-        if (start < 0 || start % w->step || start / w->step >= axis->n)
-            continue;
-        attn__window_range r = attn__window_range_at(axis, start / w->step);
-        if (tap < r.from || tap >= r.to)
-            continue;
-        list->tap[list->n] = tap;
-        list->at[list->n++] = start / w->step;
-    }
-}
-
-void attn__window_lane_offsets(const attn__window_work *work, int64_t first, int64_t step, int64_t head, int64_t lanes)
-{
-    int64_t woven = work->plan->woven, *offset = work->s.offset;
-    for (int64_t h = 0; h < woven; h++, first += head)
-        for (int64_t i = h, at = first; i < lanes; i += woven, at += step)
-            offset[i] = at;
-}
-
-attn__place attn__window_line(const attn__window_work *work, const int64_t *at, int64_t free, bool keys)
-{
-    const attn__window *plan = work->plan;
-    const attn__canonical *canonical = work->canonical;
-    attn__place line = work->place;
-    for (int i = 0; i < plan->naxes - 1; i++)
-        attn__place_advance(
-            &line, keys ? &canonical->key.axis[plan->axis[i].key] : &canonical->query.axis[plan->axis[i].query], at[i]);
-    for (int f = plan->nfree - 1; f >= 0 && !keys; f--) {
-        const attn__axis *axis = &canonical->query.axis[plan->free_axis[f]];
-        attn__place_advance(&line, axis, free % axis->dim.n);
-        free /= axis->dim.n;
-    }
-    return line;
-}
-
 /* ----------------------------------------------------------------------------------------------------------- passes */
 
 /* Positions of a line, or queries, that follow each other closely share strips from line to line. */

@@ -286,7 +286,6 @@ void attn__window_tables_store(attn__window_work *head);
 /* window_once.c: lines [first, end) in the pass for all gradients.  The passes share: */
 void attn__window_once_band(attn__window_work *work, int64_t first, int64_t end);
 void attn__window_list_by_query(const attn__window_axis *axis, int64_t query, attn__window_list *list);
-void attn__window_list_by_key(const attn__window_axis *axis, int64_t position, attn__window_list *list);
 /* The slot that holds the line's strips, read now unless they are there from an earlier line. */
 int64_t attn__window_slot_of(attn__window_work *work, const int64_t *at, int64_t free);
 /* Strips that stand for lines outside the border. */
@@ -297,8 +296,6 @@ void attn__window_read_queries(const attn__window_work *work, attn__operand op, 
  * off delta. */
 void attn__window_read_lse(const attn__window_work *work, int64_t lse_at, int64_t low, int64_t n, float *rows,
                            float *delta);
-/* Offsets of lanes: `step` from cell to cell, `head` from one interleaved head to the next. */
-void attn__window_lane_offsets(const attn__window_work *work, int64_t first, int64_t step, int64_t head, int64_t lanes);
 /* Offsets of a line: `at` of the outer axes on the side of the queries or keys, `free` of the free QUERY axes. */
 attn__place attn__window_line(const attn__window_work *work, const int64_t *at, int64_t free, bool keys);
 /* A pair of lines whose taps are known. */

@@ -51,6 +51,59 @@ static int64_t channels_of(const attn__window *plan, attn_relative_kind kind)
     return kind == ATTN_RELATIVE_VALUE ? plan->values : plan->channels;
 }
 
+void attn__window_list_by_query(const attn__window_axis *axis, int64_t query, attn__window_list *list)
+{
+    attn__window_range r = attn__window_range_at(axis, query);
+    const attn_window *w = &axis->window;
+    list->n = 0;
+    for (int64_t tap = r.from; tap < r.to; tap++) {
+        int64_t at = query * w->step + w->offset + tap * w->dilation;
+        list->tap[list->n] = tap;
+        list->at[list->n++] = at >= 0 && at < w->size ? at : -1;
+    }
+}
+
+static void list_by_key(const attn__window_axis *axis, int64_t position, attn__window_list *list)
+{
+    const attn_window *w = &axis->window;
+    list->n = 0;
+    for (int64_t tap = axis->first; tap < axis->last; tap++) {
+        int64_t start = position - w->offset - tap * w->dilation;
+        if (start < 0 || start % w->step || start / w->step >= axis->n)
+            continue;
+        attn__window_range r = attn__window_range_at(axis, start / w->step);
+        if (tap < r.from || tap >= r.to)
+            continue;
+        list->tap[list->n] = tap;
+        list->at[list->n++] = start / w->step;
+    }
+}
+
+/* Offsets of lanes: `step` from cell to cell, `head` from one interleaved head to the next. */
+static void lane_offsets(const attn__window_work *work, int64_t first, int64_t step, int64_t head, int64_t lanes)
+{
+    int64_t woven = work->plan->woven, *offset = work->s.offset;
+    for (int64_t h = 0; h < woven; h++, first += head)
+        for (int64_t i = h, at = first; i < lanes; i += woven, at += step)
+            offset[i] = at;
+}
+
+attn__place attn__window_line(const attn__window_work *work, const int64_t *at, int64_t free, bool keys)
+{
+    const attn__window *plan = work->plan;
+    const attn__canonical *canonical = work->canonical;
+    attn__place line = work->place;
+    for (int i = 0; i < plan->naxes - 1; i++)
+        attn__place_advance(
+            &line, keys ? &canonical->key.axis[plan->axis[i].key] : &canonical->query.axis[plan->axis[i].query], at[i]);
+    for (int f = plan->nfree - 1; f >= 0 && !keys; f--) {
+        const attn__axis *axis = &canonical->query.axis[plan->free_axis[f]];
+        attn__place_advance(&line, axis, free % axis->dim.n);
+        free /= axis->dim.n;
+    }
+    return line;
+}
+
 static int64_t padded(const attn__window_work *w, int64_t channels)
 {
     return channels * w->plan->taps->width;
@@ -707,7 +760,7 @@ static void read_strip(const attn__window_work *work, const strip_source *t, flo
     int64_t first = t->at + (t->low + begin * t->step) * t->stride, step = t->step * t->stride;
     begin *= woven;
     end *= woven;
-    attn__window_lane_offsets(work, first, step, t->head, end - begin);
+    lane_offsets(work, first, step, t->head, end - begin);
     attn__lane_view view = {(void *)(uintptr_t)t->base, t->dtype, work->s.offset, t->channel, t->channels, end - begin};
     float *to = begin ? work->s.line : out;
     lanes->gather(&view, to, ld, 1);
@@ -907,7 +960,7 @@ static void line_start(attn__window_work *work, int64_t line)
         work->index[i] = rest % n;
         rest /= n;
         if (pass->by_key)
-            attn__window_list_by_key(axis, work->index[i], &work->s.list[i]);
+            list_by_key(axis, work->index[i], &work->s.list[i]);
         else
             attn__window_list_by_query(axis, work->index[i], &work->s.list[i]);
     }
@@ -991,7 +1044,7 @@ static attn__lane_view view_of(const attn__window_work *work, attn__operand op, 
     const attn__window *plan = work->plan;
     int64_t step = attn__stride(&side_axis(work, op)->dim, op);
     step *= work->pass->by_key ? attn__window_lane_axis(plan)->window.step : 1;
-    attn__window_lane_offsets(work, lane_offset(work, op, 0), step, attn__window_head_stride(work, op), work->lanes);
+    lane_offsets(work, lane_offset(work, op, 0), step, attn__window_head_stride(work, op), work->lanes);
     return (attn__lane_view){.base = (void *)(uintptr_t)base,
                              .dtype = work->canonical->problem.dtype,
                              .lane_offset = work->s.offset,
