@@ -2,7 +2,7 @@
  *
  * dropout.h - which weights dropout drops: a key for each row (batch and query index), a column for each key, the
  * threshold, and the factor of those that stay.  A pair is dropped if attn__dropout_bits(key, column) < threshold
- * (base/rng.h), whatever solver asks.
+ * (base/rng.h), with every solver.
  */
 #ifndef ATTN_ATTEND_DROPOUT_H
 #define ATTN_ATTEND_DROPOUT_H

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * Rows with NaN and infinity, and the products that go around them. */
+ * Rows with NaN and infinity, and the products that leave them out. */
 #include "attend/block/finite.h"
 
 #include <string.h>

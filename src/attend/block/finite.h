@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT
  *
  * finite.h - products in which a weight of 0 must not meet NaN or infinity: 0 * NaN is NaN, and a masked key or query
- * may hold anything.  The rows of an operand that are not finite are found and, in a copy, replaced by zeros; the product
- * runs as ever, with the same bits for all others; then attn__finite_repair adds the rows that were left out, pair by
- * pair, but for the pairs that are masked or dropped.
+ * may hold anything.  The rows of an operand that are not finite are found and, in a copy, replaced by zeros; the
+ * product runs as ever, with the same bits for all others; then attn__finite_repair adds the rows that were left out,
+ * pair by pair, but for the pairs that are masked or dropped.
  *
  *     if (attn__finite_clean(...)) { product of the copy; attn__finite_repair(...); }
  */

@@ -3,7 +3,7 @@
 #include "attend/block/items.h"
 
 #include "attend/block/rows.h"
-#include "attend/problem/operand.h"
+#include "attend/problem/arrays.h"
 #include "base/integers.h"
 
 int64_t attn__packed_sequence(const attn__canonical *canonical, int64_t batch)
@@ -26,20 +26,7 @@ static void shorten(attn__group *group, int axis, int64_t n)
     group->axis[axis].dim.n = n;
 }
 
-static const void *moved(const attn__canonical *canonical, const void *array, const attn__axis *axis, attn__operand op,
-                         int64_t positions)
-{
-    int64_t size = (int64_t)attn_dtype_size(attn__operand_dtype(&canonical->problem, op));
-    return array ? (const char *)array + positions * attn__stride(&axis->dim, op) * size : NULL;
-}
-
-static void *moved_output(const attn__canonical *canonical, void *array, const attn__axis *axis, attn__operand op,
-                          int64_t positions)
-{
-    return (void *)(uintptr_t)moved(canonical, array, axis, op, positions);
-}
-
-/* An end of the range of integers lies beyond every distance, shifted or not. */
+/* An end of the range of integers is beyond every distance, shifted or not. */
 static void shift_bands(attn_problem *p, int64_t by)
 {
     for (int i = 0; i < p->nbands; i++) {
@@ -64,17 +51,16 @@ void attn__sequence_at(attn__sequence *one, const attn__canonical *canonical, co
     shorten(&one->canonical.key, packed->key_dim, keys);
     if (packed->align_ends)
         shift_bands(&one->canonical.problem, keys - queries);
-    attn_arrays *a = &one->arrays;
-    a->q = moved(canonical, a->q, query, ATTN__OP_Q, q);
-    a->k = moved(canonical, a->k, key, ATTN__OP_K, k);
-    a->v = moved(canonical, a->v, key, ATTN__OP_V, k);
-    a->o = moved_output(canonical, a->o, query, ATTN__OP_O, q);
-    a->lse = moved_output(canonical, a->lse, query, ATTN__OP_LSE, q);
-    a->dlse = moved(canonical, a->dlse, query, ATTN__OP_LSE, q);
-    a->dout = moved(canonical, a->dout, query, ATTN__OP_DOUT, q);
-    a->dq = moved_output(canonical, a->dq, query, ATTN__OP_DQ, q);
-    a->dk = moved_output(canonical, a->dk, key, ATTN__OP_DK, k);
-    a->dv = moved_output(canonical, a->dv, key, ATTN__OP_DV, k);
+    for (attn_array array = 0; array < ATTN_ARRAY_TABLE; array++) {
+        attn__operand op = attn__arrays_table[array].operand;
+        char *data = attn__arrays_get(arrays, array);
+        bool by_query = attn__operand_packed(op, ATTN_ROLE_QUERY);
+        if (!data || !(by_query || attn__operand_packed(op, ATTN_ROLE_KEY)))
+            continue;
+        int64_t elements = by_query ? q * attn__stride(&query->dim, op) : k * attn__stride(&key->dim, op);
+        int64_t size = (int64_t)attn_dtype_size(attn__operand_dtype(&canonical->problem, op));
+        attn__arrays_set(&one->arrays, array, data + elements * size);
+    }
 }
 
 /* ------------------------------------------------------------------------------------------------- items */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
  * items.h - the work of a forward pass, cut into items that threads share: a batch index and a block of queries each.
- * Of packed sequences an item's problem is its sequence's, and blocks past its end are empty.  The item that follows is
+ * An item of packed sequences has its sequence's problem, and blocks past its end are empty.  The item that follows is
  * named, since its thread mostly runs it next and may fetch its rows.
  */
 #ifndef ATTN_ATTEND_ITEMS_H
@@ -9,10 +9,10 @@
 
 #include "attend/problem/canonical.h"
 
-/* One packed sequence as a problem of its own, so that a solver runs it as it runs any other.  Only lengths and places of
- * arrays change; what a plan made of the longest lengths still fits. */
+/* One packed sequence as a problem of its own, so that a solver runs it as it runs any other.  Only lengths and places
+ * of arrays change; what a plan made of the longest lengths still fits. */
 typedef struct attn__sequence {
-    attn__canonical canonical; /* its lengths in place of the longest; its bands, if they go by its ends */
+    attn__canonical canonical; /* its lengths in place of the longest; its bands, if its ends align them */
     attn_arrays arrays;        /* that start at its tokens */
 } attn__sequence;
 

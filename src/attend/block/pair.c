@@ -59,12 +59,6 @@ void attn__pair_start(attn__pair *pair, const attn__canonical *canonical, const 
     pair->dtype = dtype;
     pair->keys = attn__operand_dtype(&canonical->problem, ATTN__OP_K);
     pair->side = dtype == ATTN_F64 ? ATTN_F64 : ATTN_F32;
-    pair->q = attn__operand_strides(&canonical->contract, ATTN__OP_Q);
-    pair->k = attn__operand_strides(&canonical->contract, ATTN__OP_K);
-    pair->w = attn__operand_strides(&canonical->contract, ATTN__OP_W);
-    pair->v = attn__operand_strides(&canonical->value, ATTN__OP_V);
-    for (int i = 0; i < canonical->problem.nrelatives; i++)
-        pair->table[i] = attn__table_strides(canonical, i);
     lay_out(pair, memory);
 }
 
@@ -83,8 +77,7 @@ static double table_terms(attn__pair *pair, const attn__spot *spot)
     for (int i = 0; i < p->nrelatives; i++) {
         if (p->relatives[i].kind == ATTN_RELATIVE_VALUE)
             continue;
-        attn__table_gather(pair->canonical, i, &pair->table[i], pair->arrays->table[i], spot->table[i],
-                           pair->table_row[i]);
+        attn__table_gather(pair->canonical, i, pair->arrays->table[i], spot->table[i], pair->table_row[i]);
         const double *with = p->relatives[i].kind == ATTN_RELATIVE_QUERY ? pair->qs : pair->ks;
         for (int64_t c = 0; c < pair->canonical->contract.size; c++)
             sum += with[c] * pair->table_row[i][c];
@@ -111,12 +104,29 @@ double attn__pair_score(attn__pair *pair, const attn__spot *spot)
     if (spot->outside)
         memset(pair->ks, 0, (size_t)canonical->contract.size * sizeof *pair->ks);
     else if (reads_q_and_k(canonical))
-        attn__gather(&canonical->contract, &pair->k, pair->keys, pair->arrays->k, spot->offset[ATTN__OP_K], pair->ks);
+        attn__gather(&canonical->contract, ATTN__OP_K, pair->keys, pair->arrays->k, spot->offset[ATTN__OP_K], pair->ks);
     double sum = attn__score_of(&canonical->problem)->value(&pair->rows) + table_terms(pair, spot);
     double score = capped(pair, canonical->problem.scale * sum);
     if (canonical->has_bias)
         score += attn__load(pair->side, pair->arrays->bias, spot->offset[ATTN__OP_BIAS]);
     return score;
+}
+
+void attn__pair_value(attn__pair *pair, const attn__spot *spot)
+{
+    const attn__canonical *canonical = pair->canonical;
+    const attn_problem *p = &canonical->problem;
+    if (spot->outside)
+        memset(pair->vs, 0, (size_t)canonical->value.size * sizeof *pair->vs);
+    else
+        attn__gather(&canonical->value, ATTN__OP_V, pair->keys, pair->arrays->v, spot->offset[ATTN__OP_V], pair->vs);
+    for (int i = 0; i < p->nrelatives; i++) {
+        if (p->relatives[i].kind != ATTN_RELATIVE_VALUE)
+            continue;
+        attn__table_gather(canonical, i, pair->arrays->table[i], spot->table[i], pair->table_row[i]);
+        for (int64_t c = 0; c < canonical->value.size; c++)
+            pair->vs[c] += pair->table_row[i][c];
+    }
 }
 
 /* The maximum and the logarithm of the sum, from the scores themselves. */
@@ -143,11 +153,11 @@ void attn__pair_row(attn__pair *pair, const attn__row *row, attn__normalizer *no
     const attn__canonical *canonical = pair->canonical;
     const attn__group *contract = &canonical->contract;
     if (reads_q_and_k(canonical))
-        attn__gather(contract, &pair->q, pair->dtype, pair->arrays->q, row->offset[ATTN__OP_Q], pair->qs);
+        attn__gather(contract, ATTN__OP_Q, pair->dtype, pair->arrays->q, row->offset[ATTN__OP_Q], pair->qs);
     if (attn__score_of(&canonical->problem)->vectors > 0)
-        attn__gather(contract, &pair->w, pair->side, pair->arrays->w, row->offset[ATTN__OP_W], pair->ws);
+        attn__gather(contract, ATTN__OP_W, pair->side, pair->arrays->w, row->offset[ATTN__OP_W], pair->ws);
     if (attn__score_of(&canonical->problem)->vectors > 1)
-        attn__gather(contract, &pair->w, pair->side, pair->arrays->w2, row->offset[ATTN__OP_W], pair->w2s);
+        attn__gather(contract, ATTN__OP_W, pair->side, pair->arrays->w2, row->offset[ATTN__OP_W], pair->w2s);
     if (normalizer && canonical->problem.mask_fill != 0)
         *normalizer = normalizer_from_scores(pair, row);
     else if (normalizer)

@@ -15,8 +15,7 @@
 typedef struct attn__pair {
     const attn__canonical *canonical;
     const attn_arrays *arrays;
-    attn_dtype dtype, keys, side; /* of q and o, of k and v, and of bias, tables and w */
-    attn__strides q, k, w, v, table[ATTN_MAX_RELATIVE];
+    attn_dtype dtype, keys, side;         /* of q and o, of k and v, and of bias, tables and w */
     double slope;                         /* of the score read last by scale * (score + tables): 1 without a softcap */
     double *qs, *ks, *ws, *w2s;           /* contract */
     double *dqs, *dks, *dws, *dw2s;       /* contract; gradients */
@@ -42,6 +41,8 @@ void attn__pair_row(attn__pair *pair, const attn__row *row, attn__normalizer *no
 /* The score of one key of that row: fill, or scale * (score + tables), capped, + bias.  Gathers k and the rows of the
  * tables for it. */
 double attn__pair_score(attn__pair *pair, const attn__spot *spot);
+/* Gathers the key's value, tables added, into pair->vs. */
+void attn__pair_value(attn__pair *pair, const attn__spot *spot);
 /* The normalized weight of a key that scores `score`. */
 double attn__row_weight(const attn__row *row, const attn__normalizer *normalizer, double score);
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
  * prefetch.h - a list of rows to prefetch into the second cache, a few lines at a time while products run.  The rows of
- * one head may lie pages apart, where the hardware prefetcher does not follow, and many lines at once would fill the
+ * one head may be pages apart, where the hardware prefetcher does not follow, and many lines at once would fill the
  * line fill buffers that the products' own loads need.
  */
 #ifndef ATTN_ATTEND_PREFETCH_H

@@ -63,7 +63,7 @@ typedef struct place {
     int64_t step[ATTN_MAX_DIMS];     /* of the window, 1 without */
 } place;
 
-/* Where the key's taps stand; also whether one of them is outside. */
+/* Finds the positions of the key's taps, and whether one of them is outside. */
 static void find_place(place *at, attn__spot *spot, const attn__row *row, int64_t key)
 {
     const attn_problem *p = &row->canonical->problem;
@@ -103,7 +103,7 @@ static int64_t block_shift(const attn__row *row, const place *at)
            (j / b->keys - j) * canonical->key.axis[b->key_dim].dim.blocks;
 }
 
-/* By bands, blocks, lengths and the mask; the last two say nothing about positions that do not exist. */
+/* By bands, blocks, lengths and the mask; the last two do not apply to positions that do not exist. */
 static bool is_masked(const attn__row *row, const place *at, const attn__spot *spot)
 {
     const attn__canonical *canonical = row->canonical;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * row.h - the plain walk over a problem: one row (batch and query indices), then its keys one by one.  It knows
- * windows, bands, masks, lengths and where relative tables are read, for every code that need not be fast.
+ * row.h - the plain walk over a problem: one row (batch and query indices), then its keys one by one.  It handles
+ * windows, bands, masks, lengths and the rows of relative tables, for code that need not be fast.
  */
 #ifndef ATTN_ATTEND_ROW_H
 #define ATTN_ATTEND_ROW_H
@@ -19,7 +19,7 @@ typedef struct attn__row {
     int64_t base[ATTN_MAX_WINDOWS];   /* position of tap 0 */
     bool absent;                      /* past the end of its packed sequence: no offset means anything */
     int64_t keys;                     /* of the packed sequence */
-    int64_t shift;                    /* bands see the query of packed sequences as so much later */
+    int64_t shift;                    /* of packed sequences: bands count the query as so much later */
     int64_t len;                      /* keys of lens_dim from here on are masked */
     uint64_t key;                     /* dropout's key of the row */
 } attn__row;

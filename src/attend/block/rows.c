@@ -133,60 +133,58 @@ void attn__rows_store(const attn__rows *x, const attn__softmax_backward_kernel *
 
 /* ----------------------------------------------------------------------------------- elements as doubles */
 
-typedef struct odometer {
+/* A walk over a group, run by run of the last axis. */
+typedef struct runs {
     const attn__group *group;
-    const attn__strides *strides;
+    size_t stride;
     int64_t index[ATTN_MAX_DIMS];
-    int64_t offset;
-} odometer;
+    int64_t offset;       /* of the run */
+    int64_t length, step; /* of every run */
+} runs;
 
-static inline void start(odometer *o, const attn__group *group, const attn__strides *strides, int64_t offset)
+static inline runs runs_of(const attn__group *group, attn__operand op, int64_t offset)
 {
-    o->group = group;
-    o->strides = strides;
-    o->offset = offset;
-    for (int i = 0; i < group->n - 1; i++)
-        o->index[i] = 0;
+    const attn__axis *last = &group->axis[group->n - 1];
+    runs r = {.group = group, .stride = attn__stride_of(op), .offset = offset, .length = last->dim.n};
+    r.step = stride_of(last, r.stride);
+    return r;
 }
 
-static inline void advance(odometer *o)
+static inline void advance(runs *r)
 {
-    for (int i = o->group->n - 2; i >= 0; i--) {
-        o->offset += o->strides->at[i];
-        if (++o->index[i] < o->group->axis[i].dim.n)
+    for (int i = r->group->n - 2; i >= 0; i--) {
+        int64_t step = stride_of(&r->group->axis[i], r->stride);
+        r->offset += step;
+        if (++r->index[i] < r->group->axis[i].dim.n)
             return;
-        o->offset -= o->strides->at[i] * o->group->axis[i].dim.n;
-        o->index[i] = 0;
+        r->offset -= step * r->group->axis[i].dim.n;
+        r->index[i] = 0;
     }
 }
 
-void attn__gather(const attn__group *group, const attn__strides *strides, attn_dtype dtype, const void *base,
-                  int64_t offset, double *out)
+void attn__gather(const attn__group *group, attn__operand op, attn_dtype dtype, const void *base, int64_t offset,
+                  double *out)
 {
-    odometer o;
-    start(&o, group, strides, offset);
-    int64_t step = strides->at[group->n - 1], inner = group->axis[group->n - 1].dim.n;
-    for (int64_t done = 0; done < group->size; done += inner, advance(&o), out += inner) {
-        if (dtype == ATTN_F64 && step == 1)
-            memcpy(out, (const double *)base + o.offset, (size_t)inner * sizeof *out);
+    runs r = runs_of(group, op, offset);
+    for (int64_t done = 0; done < group->size; done += r.length, advance(&r), out += r.length) {
+        if (dtype == ATTN_F64 && r.step == 1)
+            memcpy(out, (const double *)base + r.offset, (size_t)r.length * sizeof *out);
         else
-            for (int64_t e = 0; e < inner; e++)
-                out[e] = attn__load(dtype, base, o.offset + e * step);
+            for (int64_t e = 0; e < r.length; e++)
+                out[e] = attn__load(dtype, base, r.offset + e * r.step);
     }
 }
 
-void attn__scatter(const attn__group *group, const attn__strides *strides, attn_dtype dtype, void *base, int64_t offset,
+void attn__scatter(const attn__group *group, attn__operand op, attn_dtype dtype, void *base, int64_t offset,
                    const double *in, bool add)
 {
-    odometer o;
-    start(&o, group, strides, offset);
-    int64_t step = strides->at[group->n - 1], inner = group->axis[group->n - 1].dim.n;
-    for (int64_t done = 0; done < group->size; done += inner, advance(&o), in += inner) {
-        double *doubles = (double *)base + o.offset;
-        for (int64_t e = 0; dtype == ATTN_F64 && e < inner; e++)
-            doubles[e * step] = add ? doubles[e * step] + in[e] : in[e];
-        for (int64_t e = 0; dtype != ATTN_F64 && e < inner; e++) {
-            int64_t at = o.offset + e * step;
+    runs r = runs_of(group, op, offset);
+    for (int64_t done = 0; done < group->size; done += r.length, advance(&r), in += r.length) {
+        double *doubles = (double *)base + r.offset;
+        for (int64_t e = 0; dtype == ATTN_F64 && e < r.length; e++)
+            doubles[e * r.step] = add ? doubles[e * r.step] + in[e] : in[e];
+        for (int64_t e = 0; dtype != ATTN_F64 && e < r.length; e++) {
+            int64_t at = r.offset + e * r.step;
             attn__store(dtype, base, at, add ? attn__load(dtype, base, at) + in[e] : in[e]);
         }
     }

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * rows.h - where the rows of a block of queries or keys lie in an operand: from an index over a group of dims, the last
- * one fastest, to element offsets; and such rows as f32, next to each other, and back.  A row's channels may lie at any
- * offsets, and a batch index or a packed sequence adds its part to all rows.
+ * rows.h - offsets of the rows of a block of queries or keys in an operand: from an index over a group of dims, the
+ * last one fastest, to element offsets; and such rows as f32, next to each other, and back.  A row's channels may have
+ * any offsets, and a batch index or a packed sequence adds its part to all rows.
  */
 #ifndef ATTN_ATTEND_ROWS_H
 #define ATTN_ATTEND_ROWS_H
@@ -123,7 +123,7 @@ static inline bool attn__group_moves(const attn__group *group, attn__operand op)
 /* True if index i has the offset i * step. */
 bool attn__offsets_even(const attn__group *group, size_t stride, int64_t step);
 
-/* What a batch index adds to the offsets of all operands, tables and dropout's rows. */
+/* A batch index's part of the offsets of all operands, tables and dropout's rows. */
 typedef struct attn__place {
     attn_dim at; /* each field: an offset in that operand */
     int64_t table[ATTN_MAX_RELATIVE];
@@ -202,19 +202,6 @@ static inline void attn__store(attn_dtype dtype, void *base, int64_t i, double x
         ((uint16_t *)base)[i] = attn__to_bf16((float)x);
 }
 
-/* The strides of one operand, or table, along the axes of a group. */
-typedef struct attn__strides {
-    int64_t at[ATTN_MAX_DIMS];
-} attn__strides;
-
-static inline attn__strides attn__operand_strides(const attn__group *group, attn__operand op)
-{
-    attn__strides s = {{0}};
-    for (int i = 0; i < group->n; i++)
-        s.at[i] = attn__stride(&group->axis[i].dim, op);
-    return s;
-}
-
 /* Splits a linear index of a group into one for each axis, the last fastest. */
 static inline void attn__split(const attn__group *group, int64_t linear, int64_t *index)
 {
@@ -225,11 +212,11 @@ static inline void attn__split(const attn__group *group, int64_t linear, int64_t
     index[0] = linear;
 }
 
-/* out[e] = base[offset + element e of the group], all of them in order. */
-void attn__gather(const attn__group *group, const attn__strides *strides, attn_dtype dtype, const void *base,
-                  int64_t offset, double *out);
+/* out[e] = base[offset + element e of the group by the strides of `op`], all of them in order. */
+void attn__gather(const attn__group *group, attn__operand op, attn_dtype dtype, const void *base, int64_t offset,
+                  double *out);
 /* The reverse: base[offset + e] = in[e] or, with `add`, += in[e], one after the other: elements may be the same. */
-void attn__scatter(const attn__group *group, const attn__strides *strides, attn_dtype dtype, void *base, int64_t offset,
+void attn__scatter(const attn__group *group, attn__operand op, attn_dtype dtype, void *base, int64_t offset,
                    const double *in, bool add);
 
 #endif

@@ -75,7 +75,7 @@ static rows rows_of(const attn__canonical *canonical, size_t stride, int64_t bat
                   .count = count};
 }
 
-/* The offset of query first + i, asked for in order. */
+/* The offset of query first + i; i counts up from 0. */
 static inline int64_t offset_of(rows *r, int64_t i)
 {
     if (i % CHUNK == 0)
@@ -108,19 +108,14 @@ void attn__running_store(const attn__canonical *canonical, const attn_arrays *ar
 }
 
 void attn__lse_load(const attn__canonical *canonical, const attn_arrays *arrays, int64_t batch, int64_t first,
-                    int64_t count, float *lse)
+                    int64_t count, float *lse, float *delta)
 {
     rows r = rows_of(canonical, ATTN__STRIDE(dim.lse), batch, first, count);
-    for (int64_t i = 0; i < count; i++)
-        lse[i] = attn__lse_in(((const float *)arrays->lse)[offset_of(&r, i)]);
-}
-
-void attn__delta_finish(const attn__canonical *canonical, const attn_arrays *arrays, int64_t batch, int64_t first,
-                        int64_t count, const float *lse, float *delta)
-{
-    rows r = rows_of(canonical, ATTN__STRIDE(dim.lse), batch, first, count);
-    for (int64_t i = 0; (canonical->extras & ATTN__DLSE) && i < count; i++) {
-        float gradient = ((const float *)arrays->dlse)[offset_of(&r, i)];
-        delta[i] -= lse[i] == INFINITY ? 0.0f : gradient;
+    bool takes = canonical->extras & ATTN__DLSE;
+    for (int64_t i = 0; i < count; i++) {
+        int64_t at = offset_of(&r, i);
+        lse[i] = attn__lse_in(((const float *)arrays->lse)[at]);
+        if (takes)
+            delta[i] -= lse[i] == INFINITY ? 0.0f : ((const float *)arrays->dlse)[at];
     }
 }

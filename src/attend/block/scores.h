@@ -28,15 +28,15 @@ static inline float attn__softcap(const attn__canonical *canonical)
     return (float)canonical->problem.softcap * (float)ATTN__LOG2E;
 }
 
-/* What a masked key scores: nothing, or mask_fill. */
+/* The score of a masked key: that of no key, or mask_fill. */
 static inline float attn__masked_score(const attn__canonical *canonical)
 {
     double fill = canonical->problem.mask_fill;
     return fill == 0.0 ? -INFINITY : (float)fill * (float)ATTN__LOG2E;
 }
 
-/* What simd/softmax.h makes of score - lse, for a single number: at most 0, for a log-sum-exp that was rounded may lie
- * below the row's largest score.  NaN stays. */
+/* A difference score - lse as simd/softmax.h takes it, for a single number: at most 0, since a log-sum-exp that was
+ * rounded may be less than the row's largest score.  NaN stays. */
 static inline double attn__log_weight(double difference)
 {
     return difference > 0 ? 0 : difference;
@@ -53,7 +53,7 @@ typedef struct attn__bias {
     bool adjacent;
 } attn__bias;
 
-/* Of arrays->bias; `dbias`: of its gradient. */
+/* Describes arrays->bias, or with `dbias` its gradient. */
 attn__bias attn__bias_of(const attn__canonical *canonical, const attn_arrays *arrays, bool dbias, const int64_t *row_at,
                          int64_t rows, const int64_t *key_at, int64_t keys);
 /* tile[j * width + i] = factor * element (i, j); lanes from bias->rows on may hold anything finite. */
@@ -64,16 +64,11 @@ void attn__bias_rows(const attn__bias *bias, int64_t columns, float *tile, int64
 /* Stores a tile of gradients, or adds it, by rows, one after the other: a broadcast bias shares elements. */
 void attn__bias_store(const attn__bias *dbias, const attn__softmax_backward_kernel *kernel, const float *tile,
                       int64_t ld, bool add);
-static inline void attn__bias_add(const attn__bias *dbias, const attn__softmax_backward_kernel *kernel,
-                                  const float *tile, int64_t ld)
-{
-    attn__bias_store(dbias, kernel, tile, ld, true);
-}
 
 /* ------------------------------------------------------------------------- running maximum and sum, log-sum-exp */
 
-/* Before the first key: -infinity and 0, or what a sink gives, a key of value 0.  Of queries [first, first + count) of a
- * batch index; up to `padded` without sinks. */
+/* Before the first key: -infinity and 0, or what a sink gives, a key of value 0.  Sets those of queries
+ * [first, first + count) of a batch index, and up to `padded` without sinks. */
 void attn__running_begin(const attn__canonical *canonical, const attn_arrays *arrays, int64_t batch, int64_t first,
                          int64_t count, int64_t padded, float *max, float *sum);
 
@@ -83,7 +78,7 @@ static inline float attn__running_lse(float max, float sum)
     return sum == 0.0f ? -INFINITY : (float)(log((double)sum) + (double)max / ATTN__LOG2E);
 }
 
-/* What an output's sum is to be multiplied by: 1 / (1 - dropout) over the weights' sum; 0 without keys. */
+/* The factor of an output's sum: 1 / (1 - dropout) over the weights' sum; 0 without keys. */
 static inline float attn__running_factor(const attn__canonical *canonical, float sum)
 {
     return sum == 0.0f ? 0.0f : (float)(1.0 / (1.0 - canonical->problem.dropout)) / sum;
@@ -95,19 +90,16 @@ void attn__running_store(const attn__canonical *canonical, const attn_arrays *ar
 
 /* ---------------------------------------------------------------------------------------------- backward */
 
-/* A log-sum-exp as softmax_backward wants it, in powers of two; a row without keys gets +infinity, which makes its
+/* A log-sum-exp as softmax_backward takes it, in powers of two; a row without keys gets +infinity, which makes its
  * weights 0. */
 static inline float attn__lse_in(float lse)
 {
     return lse == -INFINITY ? INFINITY : (float)((double)lse * ATTN__LOG2E);
 }
 
-/* Reads arrays->lse so. */
+/* Reads arrays->lse so, and subtracts its gradient, if there is one, from delta = sum over v of dout * o; not in rows
+ * without keys. */
 void attn__lse_load(const attn__canonical *canonical, const attn_arrays *arrays, int64_t batch, int64_t first,
-                    int64_t count, float *lse);
-/* Takes the gradient of the log-sum-exp off delta = sum over v of dout * o, but for rows without keys; nothing without
- * one.  `lse` is attn__lse_load's. */
-void attn__delta_finish(const attn__canonical *canonical, const attn_arrays *arrays, int64_t batch, int64_t first,
-                        int64_t count, const float *lse, float *delta);
+                    int64_t count, float *lse, float *delta);
 
 #endif

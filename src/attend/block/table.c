@@ -7,62 +7,31 @@
 #include <math.h>
 #include <string.h>
 
-/* Whether it serves all channels of its group. */
-static bool is_whole(const attn__canonical *canonical, int relative)
+void attn__table_gather(const attn__canonical *canonical, int relative, const void *table, int64_t offset, double *row)
 {
     const attn_relative *r = &canonical->problem.relatives[relative];
     const attn__group *group = attn__table_channels(canonical, relative);
-    return r->end - r->begin == group->axis[group->n - 1].dim.n;
-}
-
-/* The group of those that it does. */
-static void find_served(const attn__canonical *canonical, int relative, attn__group *served)
-{
-    const attn_relative *r = &canonical->problem.relatives[relative];
-    *served = *attn__table_channels(canonical, relative);
-    attn__axis *last = &served->axis[served->n - 1];
-    served->size = last->dim.n ? served->size / last->dim.n * (r->end - r->begin) : 0;
-    last->dim.n = r->end - r->begin;
-}
-
-void attn__table_gather(const attn__canonical *canonical, int relative, const attn__strides *strides, const void *table,
-                        int64_t offset, double *row)
-{
-    const attn_relative *r = &canonical->problem.relatives[relative];
-    const attn__group *group = attn__table_channels(canonical, relative);
+    const attn__axis *last = &group->axis[group->n - 1];
     attn_dtype dtype = canonical->problem.dtype == ATTN_F64 ? ATTN_F64 : ATTN_F32;
-    if (is_whole(canonical, relative)) {
-        attn__gather(group, strides, dtype, table, offset, row);
-        return;
-    }
-    attn__group served;
-    find_served(canonical, relative, &served);
-    attn__gather(&served, strides, dtype, table, offset, row);
-    int64_t n = group->axis[group->n - 1].dim.n, width = r->end - r->begin;
-    for (int64_t run = n ? group->size / n : 0; run-- > 0;) { /* from the back: nothing is overwritten unread */
-        memmove(row + run * n + r->begin, row + run * width, (size_t)width * sizeof *row);
+    for (int64_t run = 0, n = last->dim.n; n && run < group->size; run += n) {
+        int64_t at = offset + attn__offsets_one(group, attn__table_stride(relative), run);
         for (int64_t c = 0; c < n; c++)
-            if (c < r->begin || c >= r->end)
-                row[run * n + c] = 0;
+            row[run + c] =
+                c >= r->begin && c < r->end ? attn__load(dtype, table, at + (c - r->begin) * last->table[relative]) : 0;
     }
 }
 
-void attn__table_add(const attn__canonical *canonical, int relative, const attn__strides *strides, double *sums,
-                     int64_t offset, double factor, const double *row, double *scratch)
+void attn__table_add(const attn__canonical *canonical, int relative, double *sums, int64_t offset, double factor,
+                     const double *row)
 {
     const attn_relative *r = &canonical->problem.relatives[relative];
     const attn__group *group = attn__table_channels(canonical, relative);
-    int64_t n = group->axis[group->n - 1].dim.n, at = 0;
-    for (int64_t run = 0; n && run < group->size; run += n)
+    const attn__axis *last = &group->axis[group->n - 1];
+    for (int64_t run = 0, n = last->dim.n; n && run < group->size; run += n) {
+        int64_t at = offset + attn__offsets_one(group, attn__table_stride(relative), run);
         for (int64_t c = r->begin; c < r->end; c++)
-            scratch[at++] = factor * row[run + c];
-    if (is_whole(canonical, relative)) {
-        attn__scatter(group, strides, ATTN_F64, sums, offset, scratch, true);
-        return;
+            sums[at + (c - r->begin) * last->table[relative]] += factor * row[run + c];
     }
-    attn__group served;
-    find_served(canonical, relative, &served);
-    attn__scatter(&served, strides, ATTN_F64, sums, offset, scratch, true);
 }
 
 /* ------------------------------------------------------------------------------------------------ panels */
@@ -190,8 +159,8 @@ attn__table_reach attn__table_reach_of(const attn__table_panel *panel, const int
     return (attn__table_reach){.low = j.low - i.high + panel->queries - 1, .n = j.high - j.low + i.high - i.low + 1};
 }
 
-/* The size of the widest range of indices along an axis that n neighbours of the group have.  Where an outer axis steps,
- * the indices begin anew: then it is the whole axis. */
+/* The size of the widest range of indices along an axis that n neighbours of the group have.  Where an outer axis
+ * steps, the indices begin anew: then it is the whole axis. */
 static int64_t widest_range(const attn__group *group, int axis, int64_t n)
 {
     int64_t all = group->axis[axis].dim.n, inner = 1, outer = 1;

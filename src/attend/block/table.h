@@ -10,36 +10,32 @@
 #include "base/arena.h"
 #include "base/integers.h"
 
-/* The group that its channels belong to, and its strides along them. */
+/* The group that its channels belong to. */
 static inline const attn__group *attn__table_channels(const attn__canonical *canonical, int relative)
 {
     return canonical->problem.relatives[relative].kind == ATTN_RELATIVE_VALUE ? &canonical->value
                                                                               : &canonical->contract;
 }
 
-static inline attn__strides attn__table_strides(const attn__canonical *canonical, int relative)
+/* Its stride, as attn__offsets_one takes it. */
+static inline size_t attn__table_stride(int relative)
 {
-    const attn__group *group = attn__table_channels(canonical, relative);
-    attn__strides s = {{0}};
-    for (int i = 0; i < group->n; i++)
-        s.at[i] = group->axis[i].table[relative];
-    return s;
+    return ATTN__STRIDE(table) + (size_t)relative * sizeof(int64_t);
 }
 
 /* The row at `offset` as one number for each channel, 0 for those that the table does not serve. */
-void attn__table_gather(const attn__canonical *canonical, int relative, const attn__strides *strides, const void *table,
-                        int64_t offset, double *row);
-/* sums[offset] += factor * row, of the channels that it serves; `scratch` has room for all of them. */
-void attn__table_add(const attn__canonical *canonical, int relative, const attn__strides *strides, double *sums,
-                     int64_t offset, double factor, const double *row, double *scratch);
+void attn__table_gather(const attn__canonical *canonical, int relative, const void *table, int64_t offset, double *row);
+/* sums[offset] += factor * row, of the channels that it serves. */
+void attn__table_add(const attn__canonical *canonical, int relative, double *sums, int64_t offset, double factor,
+                     const double *row);
 
 /* ------------------------------------------------------------------------------------------------ panels */
 
-/* Of a table of queries or values: query i and key j, as indices along its axes, read row j - i + queries - 1. */
+/* A panel of a table of queries or values: query i and key j, indices along its axes, read row j - i + queries - 1. */
 typedef struct attn__table_panel {
     int relative; /* its number in the problem */
     int64_t queries, rows, channels;
-    int64_t first;          /* of the table's rows the one that is the panel's row 0; may lie outside the table */
+    int64_t first;          /* the table's row that is the panel's row 0; may be outside the table */
     int64_t ld, ld_across;  /* floats from row to row of attn__table_memory's rows (the solver's choice), and across */
     const int64_t *channel; /* offset in a row of the table, INT64_MIN where it does not serve the channel */
 } attn__table_panel;
@@ -52,7 +48,7 @@ attn__table_panel attn__table_panel_make(const attn__canonical *canonical, int r
 /* Writes the offset of each of the table's contract or value channels; returns the place behind them. */
 int64_t *attn__table_channel_offsets(const attn__canonical *canonical, int relative, int64_t *to);
 
-/* Floats from row to row for rows of n: an odd number of cache lines, so that a column lies in all sets of the first
+/* Floats from row to row for rows of n: an odd number of cache lines, so that a column uses all sets of the first
  * cache.  At least one line more than n, so that a product may round n up to whole vectors. */
 static inline int64_t attn__odd_lines(int64_t n)
 {

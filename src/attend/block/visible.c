@@ -52,14 +52,9 @@ void attn__visible_make(attn__visible *visible, const attn__canonical *canonical
 
 /* -------------------------------------------------------------------------------------- queries and keys */
 
-static int32_t *take32(attn__arena *arena, bool wanted, int64_t count)
+static void *take(attn__arena *arena, bool wanted, int64_t count, size_t size)
 {
-    return wanted ? attn__arena_take(arena, count, sizeof(int32_t)) : NULL;
-}
-
-static int64_t *take64(attn__arena *arena, bool wanted, int64_t count)
-{
-    return wanted ? attn__arena_take(arena, count, sizeof(int64_t)) : NULL;
+    return wanted ? attn__arena_take(arena, count, size) : NULL;
 }
 
 static bool has_axis(const attn__visible *visible, int a)
@@ -73,14 +68,14 @@ void attn__visible_rows_take(attn__visible_rows *rows, const attn__visible *visi
     bool limits = parts & ATTN__VISIBLE_LIMITS, windows = visible->windows;
     *rows = (attn__visible_rows){.visible = visible, .parts = parts};
     for (int a = 0; a < ATTN__VISIBLE_AXES && has_axis(visible, a); a++) {
-        rows->from[a] = take32(arena, limits, count);
-        rows->to[a] = take32(arena, limits, count);
-        rows->inside_from[a] = take32(arena, limits && windows, count);
-        rows->inside_to[a] = take32(arena, limits && windows, count);
+        rows->from[a] = take(arena, limits, count, sizeof(int32_t));
+        rows->to[a] = take(arena, limits, count, sizeof(int32_t));
+        rows->inside_from[a] = take(arena, limits && windows, count, sizeof(int32_t));
+        rows->inside_to[a] = take(arena, limits && windows, count, sizeof(int32_t));
     }
-    rows->length = take32(arena, limits && windows, count);
-    rows->mask = take64(arena, (parts & ATTN__VISIBLE_MASK) && visible->mask, count);
-    rows->blocks = take64(arena, (parts & ATTN__VISIBLE_BLOCKS) && visible->blocks, count);
+    rows->length = take(arena, limits && windows, count, sizeof(int32_t));
+    rows->mask = take(arena, (parts & ATTN__VISIBLE_MASK) && visible->mask, count, sizeof(int64_t));
+    rows->blocks = take(arena, (parts & ATTN__VISIBLE_BLOCKS) && visible->blocks, count, sizeof(int64_t));
 }
 
 void attn__visible_keys_take(attn__visible_keys *keys, const attn__visible *visible, attn__arena *arena, int64_t count,
@@ -88,9 +83,9 @@ void attn__visible_keys_take(attn__visible_keys *keys, const attn__visible *visi
 {
     *keys = (attn__visible_keys){.visible = visible, .parts = parts};
     for (int a = 0; a < visible->axes; a++)
-        keys->index[a] = take32(arena, parts & ATTN__VISIBLE_LIMITS, count);
-    keys->mask = take64(arena, (parts & ATTN__VISIBLE_MASK) && visible->mask, count);
-    keys->blocks = take64(arena, (parts & ATTN__VISIBLE_BLOCKS) && visible->blocks, count);
+        keys->index[a] = take(arena, parts & ATTN__VISIBLE_LIMITS, count, sizeof(int32_t));
+    keys->mask = take(arena, (parts & ATTN__VISIBLE_MASK) && visible->mask, count, sizeof(int64_t));
+    keys->blocks = take(arena, (parts & ATTN__VISIBLE_BLOCKS) && visible->blocks, count, sizeof(int64_t));
 }
 
 /* Walks the index along one axis of a group, query by query or key by key. */
@@ -116,9 +111,9 @@ static inline void step(walk *w)
     w->at = w->at + 1 == w->n ? 0 : w->at + 1;
 }
 
-/* index + bound within [0, n].  The sum of two numbers of 64 bits lies past an end of that range only if it lies beyond
- * 0 or n on the same side, and these are where the clamp would move the exact sum too: so it is exact for each bound,
- * open ends included, which are just numbers that no distance reaches. */
+/* index + bound within [0, n].  The sum of two numbers of 64 bits saturates only beyond 0 or n on the same side, where
+ * the clamp changes the exact sum too: so the result is exact for each bound, open ends included, which are numbers
+ * that no distance reaches. */
 static inline int64_t bounded(int64_t index, int64_t bound, int64_t n)
 {
     return attn__clamp(attn__add_saturated(index, bound), 0, n);
@@ -130,8 +125,8 @@ static inline int64_t bounded_end(int64_t index, int64_t bound, int64_t n)
     return attn__clamp(attn__add_saturated(attn__add_saturated(index, bound), 1), 0, n);
 }
 
-/* The first tap at position `least` or past it, of n that stand at base + tap * dilation.  The checks leave room for
- * base, n * dilation and their sum (problem/check_relations.c), and `least` may be anything. */
+/* The first tap at position `least` or past it, of n at base + tap * dilation.  The checks leave room for base, n *
+ * dilation and their sum (problem/check.c), and `least` may be anything. */
 static int64_t first_tap(int64_t base, int64_t dilation, int64_t n, int64_t least)
 {
     int64_t distance = attn__add_saturated(least, -base);
@@ -271,16 +266,12 @@ static void find_limits(attn__visible_rows *rows, int64_t batch)
         narrow_by_sequence(rows, &ends);
 }
 
-static void repeat_last32(int32_t *x, int64_t count, int64_t padded)
+/* Entries from `count` to `padded` are the last one again. */
+static void repeat_last(void *array, size_t size, int64_t count, int64_t padded)
 {
+    char *x = array;
     for (int64_t i = count; x && i < padded; i++)
-        x[i] = x[count - 1];
-}
-
-static void repeat_last64(int64_t *x, int64_t count, int64_t padded)
-{
-    for (int64_t i = count; x && i < padded; i++)
-        x[i] = x[count - 1];
+        memcpy(x + (size_t)i * size, x + (size_t)(count - 1) * size, size);
 }
 
 /* In the mask of blocks an index along `axis` counts by its block, of `size`. */
@@ -294,14 +285,11 @@ static void find_blocks(const attn__group *group, int axis, int64_t size, int64_
         out[i] += (w.at / size - w.at) * stride;
 }
 
-/* The mask lies by positions: a query's part has where tap 0 of each of its windows stands. */
+/* The mask counts positions: a query's part has that of tap 0 of each of its windows. */
 static void find_mask(const attn__visible_rows *rows, int64_t batch)
 {
     const attn__canonical *canonical = rows->canonical;
-    int64_t base = attn__offsets_one(&canonical->batch, ATTN__STRIDE(dim.mask), batch);
-    attn__offsets_fill(&canonical->query, ATTN__STRIDE(dim.mask), rows->first, rows->count, rows->mask);
-    for (int64_t i = 0; i < rows->count; i++)
-        rows->mask[i] += base;
+    attn__query_offsets(canonical, ATTN__STRIDE(dim.mask), batch, rows->first, rows->count, rows->mask);
     for (int n = 0; n < canonical->problem.nwindows; n++) {
         const attn_window *window = &canonical->problem.windows[n];
         const attn_dim *key = &canonical->key.axis[window->key_dim].dim;
@@ -333,11 +321,11 @@ void attn__visible_rows_start(attn__visible_rows *rows, const attn__canonical *c
     for (int a = 0; a < ATTN__VISIBLE_AXES && has_axis(rows->visible, a); a++) {
         int32_t *const arrays32[] = {rows->from[a], rows->to[a], rows->inside_from[a], rows->inside_to[a]};
         for (int i = 0; i < 4; i++)
-            repeat_last32(arrays32[i], count, padded);
+            repeat_last(arrays32[i], sizeof(int32_t), count, padded);
     }
-    repeat_last32(rows->length, count, padded);
-    repeat_last64(rows->mask, count, padded);
-    repeat_last64(rows->blocks, count, padded);
+    repeat_last(rows->length, sizeof(int32_t), count, padded);
+    repeat_last(rows->mask, sizeof(int64_t), count, padded);
+    repeat_last(rows->blocks, sizeof(int64_t), count, padded);
 }
 
 static void find_key_mask(const attn__visible_keys *keys, const attn__canonical *canonical)
@@ -557,7 +545,7 @@ static void find_taps(const attn__visible_tile *t, int64_t row, uint8_t *out)
     }
 }
 
-/* The mask and lengths say nothing about positions that do not exist. */
+/* The mask and lengths do not apply to positions that do not exist. */
 static void find_window_kinds(const attn__visible_tile *t, int64_t row, uint8_t *kinds)
 {
     const attn__visible_rows *rows = t->rows;

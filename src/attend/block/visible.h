@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: MIT
  *
- * visible.h - which keys a query attends: by bands, lengths, a boolean mask, the mask of blocks, packed sequences and the
- * borders of windows.
+ * visible.h - which keys a query attends: by bands, lengths, a boolean mask, the mask of blocks, packed sequences and
+ * the borders of windows.
  *
- * A block of queries and a block of keys are prepared once each; then attn__visible_of says of any part of both, a tile,
- * whether all pairs are visible, none, or what is left to apply: a range of keys for each query, or bytes.  Where a
- * query may not see a key, attn__visible_bytes has 0 and attn__visible_hide puts the score of masked keys in place.
+ * A block of queries and a block of keys are prepared once each; then attn__visible_of finds whether all pairs of any
+ * part of both, a tile, are visible, none, or which limits are left to apply: a range of keys for each query, or bytes.
+ * Where a query may not see a key, attn__visible_bytes has 0 and attn__visible_hide puts the score of masked keys in
+ * place.
  *
  * A solver's plan holds an attn__visible; its memory, one attn__visible_rows and one attn__visible_keys a thread.
  */
@@ -20,7 +21,7 @@
 /* Bands, lengths, windows and the packed dim: each names one key axis. */
 enum { ATTN__VISIBLE_AXES = ATTN_MAX_BANDS + ATTN_MAX_WINDOWS + 2 };
 
-/* What limits keys in a problem; made once with the plan, and the same for each of its packed sequences. */
+/* The limits of keys in a problem; made once with the plan, and the same for each of its packed sequences. */
 typedef struct attn__visible {
     int axes; /* key axes along which bands, lengths, windows or the ends of sequences limit keys, */
     int axis[ATTN__VISIBLE_AXES]; /* each once */
@@ -32,8 +33,8 @@ typedef struct attn__visible {
     bool padded;        /* packed sequences are read by their padded indices, not by attn__sequence_at */
 } attn__visible;
 
-/* The size of tiles that see whole blocks of the mask or nothing: the largest part of a block, or number of whole ones,
- * up to `most`; `otherwise` if there is none that is a multiple of `step`. */
+/* The size of tiles whose keys a block of the mask shows or hides as a whole: the largest part of a block, or number of
+ * whole ones, up to `most`; `otherwise` if there is none that is a multiple of `step`. */
 static inline int64_t attn__visible_fit(int64_t block, int64_t most, int64_t step, int64_t otherwise)
 {
     enum { LEAST = 32 };
@@ -51,7 +52,7 @@ static inline bool attn__visible_masks(const attn__visible *visible)
     return visible->axes || visible->mask || visible->blocks;
 }
 
-/* What hides keys, as bits. */
+/* The parts of a problem that hide keys, as bits. */
 enum {
     ATTN__VISIBLE_ALL = 0,    /* nothing */
     ATTN__VISIBLE_LIMITS = 1, /* bands, lengths, ends of sequences, windows */
@@ -61,7 +62,7 @@ enum {
     ATTN__VISIBLE_NONE = 8 /* no query of the tile sees a key of it: alone */
 };
 
-/* A block of queries.  The arrays have an entry for each, and where `lanes` asks for more, that of the last one again. */
+/* A block of queries.  The arrays have an entry for each; up to a multiple of `lanes` that of the last one again. */
 typedef struct attn__visible_rows {
     const attn__visible *visible;
     const attn__canonical *canonical;
@@ -72,10 +73,10 @@ typedef struct attn__visible_rows {
     /* [from, to) are the indices along visible->axis[a] that bands, lengths and ends of sequences leave.  With
      * visible->ranges, from[0] and to[0] are always there and hold keys. */
     int32_t *from[ATTN__VISIBLE_AXES], *to[ATTN__VISIBLE_AXES];
-    /* With windows, indices are taps: those that stand inside, and those before the length, which says nothing about
-     * taps outside and is not in `to` then. */
+    /* With windows, indices are taps: those that are inside, and those before the length, which does not apply to taps
+     * outside and is not in `to` then. */
     int32_t *inside_from[ATTN__VISIBLE_AXES], *inside_to[ATTN__VISIBLE_AXES], *length;
-    int64_t *mask, *blocks; /* offsets of the query in both; a pair's byte lies at its sum with the key's */
+    int64_t *mask, *blocks; /* offsets of the query in both; a pair's byte is at its sum with the key's */
 } attn__visible_rows;
 
 /* Memory for up to `count` queries (a multiple of the lanes); `parts`: which arrays the solver reads. */
@@ -99,9 +100,9 @@ void attn__visible_keys_take(attn__visible_keys *keys, const attn__visible *visi
                              unsigned parts);
 void attn__visible_keys_start(attn__visible_keys *keys, const attn__canonical *canonical, int64_t first, int64_t count);
 
-/* What some queries together see along each axis. */
+/* The keys along each axis that some queries have together. */
 typedef struct attn__visible_span {
-    int32_t begin[ATTN__VISIBLE_AXES], end[ATTN__VISIBLE_AXES];           /* outside: none of them sees a key */
+    int32_t begin[ATTN__VISIBLE_AXES], end[ATTN__VISIBLE_AXES];           /* outside: none of them has a key */
     int32_t open_begin[ATTN__VISIBLE_AXES], open_end[ATTN__VISIBLE_AXES]; /* inside: limits hide no key from any */
     int64_t first, last; /* keys [first, last) have all that may weigh anything; with mask_fill that is all keys */
 } attn__visible_span;
@@ -115,8 +116,8 @@ typedef struct attn__visible_tile {
     int64_t key, nkeys;
 } attn__visible_tile;
 
-/* The parts that hide keys of the tile: ALL and NONE are certain; NONE disregards mask_fill.  `span` is that of the tile's
- * rows; NULL: the mask of blocks alone decides. */
+/* The parts that hide keys of the tile: ALL and NONE are certain; NONE disregards mask_fill.  `span` is that of the
+ * tile's rows; NULL: the mask of blocks alone decides. */
 unsigned attn__visible_of(const attn__visible_tile *tile, const attn__visible_span *span);
 /* out[r * ld + j] = 1 where `parts` leave row r its key j, else 0.  With windows all parts count. */
 void attn__visible_bytes(const attn__visible_tile *tile, unsigned parts, uint8_t *out, int64_t ld);
@@ -126,13 +127,14 @@ void attn__visible_bytes(const attn__visible_tile *tile, unsigned parts, uint8_t
 void attn__visible_hide(const attn__visible_tile *tile, unsigned parts, const attn__online_softmax_kernel *lanes,
                         float *s, int64_t width, float fill, float *scratch);
 
-/* Of a pair: it takes no part; it scores by its own; it is masked and scores problem.mask_fill. */
+/* Kinds of pairs: OUT takes no part, KEY has its own score, FILL is masked and has the score problem.mask_fill. */
 enum { ATTN__VISIBLE_OUT, ATTN__VISIBLE_KEY, ATTN__VISIBLE_FILL };
 /* These, for one row's keys. */
 void attn__visible_kinds(const attn__visible_tile *tile, uint8_t *kinds);
 
-/* The weight of a row's masked keys with mask_fill, as a logarithm in powers of two.  Where a large fill is nearly all of a
- * row, its lse = fill + log(count) has lost its last digits in f32, and only the count of masked keys tells the weight. */
+/* The weight of a row's masked keys with mask_fill, as a logarithm in powers of two.  Where a large fill is nearly all
+ * of a row, its lse = fill + log(count) has lost its last digits in f32, and only the count of masked keys tells the
+ * weight. */
 float attn__visible_fill_weight(const attn__visible_rows *rows, int64_t row, float lse);
 
 #endif

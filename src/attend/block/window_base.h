@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * window_base.h - where the taps of a window stand.
+ * window_base.h - the positions of the taps of a window.
  */
 #ifndef ATTN_ATTEND_WINDOW_BASE_H
 #define ATTN_ATTEND_WINDOW_BASE_H

@@ -1,19 +1,20 @@
 /* SPDX-License-Identifier: MIT
  *
- * bias_index.c - the wrapper of a bias that is read through an index.  Before its child the table is spread out, a number for
- * each entry of the index, so that solvers see a bias like any other; after it the gradients of those numbers are summed by
- * rows of the table.  Each row of a gradient is one float64 sum in the order of the index, whatever the number of threads.
+ * bias_index.c - the wrapper of a bias that is read through an index.  Before its child the table is spread out, a
+ * number for each entry of the index, so that solvers get a bias like any other; after it the gradients of those
+ * numbers are summed by rows of the table.  Each row of a gradient is one float64 sum in the order of the index,
+ * whatever the number of threads.
  */
 #include "attend/plan/plan.h"
 
 #include "attend/block/rows.h"
-#include "attend/problem/extent.h"
+#include "attend/problem/arrays.h"
 #include "base/parallel.h"
 
 #include <string.h>
 
 typedef struct bias_index {
-    bool learned; /* the gradient of the table is wanted */
+    bool learned; /* the gradient of the table is requested */
     attn_dtype dtype;
     attn__extent table; /* its BATCH axes, then its rows */
     int64_t copies;     /* indices of those axes: so many biases are spread out */
@@ -135,7 +136,7 @@ typedef struct job {
     double *sums; /* [threads, rows] */
 } job;
 
-/* Where the rows of one copy begin in the table. */
+/* The offset of the first row of one copy in the table. */
 static int64_t copy_offset(const attn__extent *table, int64_t copy)
 {
     int64_t offset = 0;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * choose.c - the table of solvers and the choice of one: by name, by what was measured before, by timing each on scratch
- * arrays of the problem's own shape, or by rule; and in words what was chosen and why not the others.
+ * choose.c - the table of solvers and the choice of one: by name, by what was measured before, by timing each on
+ * scratch arrays of the problem's own shape, or by rule; and in words what was chosen and why not the others.
  *
  * Wisdom: the context keeps a signature of each measured problem and its fastest solver.
  */
@@ -39,8 +39,10 @@ const char *attn_solver_name(int i)
 
 static bool is_empty(const attn__canonical *canonical)
 {
-    return canonical->batch.size == 0 || canonical->query.size == 0 || canonical->key.size == 0 ||
-           canonical->contract.size == 0 || canonical->value.size == 0;
+    bool empty = false;
+    for (attn_role role = ATTN_ROLE_BATCH; role <= ATTN_ROLE_VALUE; role++)
+        empty = empty || attn__group_of(canonical, role)->size == 0;
+    return empty;
 }
 
 static const char *extra_refusal(unsigned unknown)
@@ -71,8 +73,8 @@ static bool has_too_many_keys(const attn__canonical *canonical)
     return !fits;
 }
 
-/* The last solver takes problems without elements (outputs may still have some, sums over nothing) and those of very many
- * keys, so that no other solver has to. */
+/* The last solver takes problems without elements (outputs may still have some, sums over nothing) and those of very
+ * many keys, so that no other solver has to. */
 static const char *refusal_of(const attn__solver *solver, const attn__canonical *canonical)
 {
     bool last = solver == solvers[SOLVERS - 1];
@@ -84,7 +86,7 @@ static const char *refusal_of(const attn__solver *solver, const attn__canonical 
     return unknown ? unknown : solver->refuse ? solver->refuse(canonical) : NULL;
 }
 
-/* Its time for the problem by rule, as attn__solver.cost says. */
+/* Its time for the problem by rule, in the unit of attn__solver.cost. */
 static double solver_cost(const attn__solver *solver, const attn__canonical *canonical)
 {
     double pairs = (double)canonical->batch.size * (double)canonical->query.size * (double)canonical->key.size;
@@ -161,11 +163,8 @@ static uint64_t signature_of(const attn__canonical *canonical)
 {
     uint64_t hash = 1;
     mix_features(&hash, &canonical->problem);
-    mix_group(&hash, &canonical->batch);
-    mix_group(&hash, &canonical->query);
-    mix_group(&hash, &canonical->key);
-    mix_group(&hash, &canonical->contract);
-    mix_group(&hash, &canonical->value);
+    for (attn_role role = ATTN_ROLE_BATCH; role <= ATTN_ROLE_VALUE; role++)
+        mix_group(&hash, attn__group_of(canonical, role));
     mix(&hash, canonical->extras & ATTN__BATCH_INVARIANT);
     mix(&hash, canonical->threads);
     mix(&hash, (int64_t)canonical->isa);
@@ -200,12 +199,6 @@ static lesson *lesson_of(const wisdom *w, uint64_t signature)
     return NULL;
 }
 
-static const attn__solver *wisdom_find(const attn_context *context, uint64_t signature)
-{
-    const lesson *known = lesson_of(context->wisdom, signature);
-    return known ? known->solver : NULL;
-}
-
 static wisdom *wisdom_of(attn_context *context)
 {
     if (!context->wisdom) {
@@ -213,13 +206,6 @@ static wisdom *wisdom_of(attn_context *context)
         context->release_wisdom = context->wisdom ? release : NULL;
     }
     return context->wisdom;
-}
-
-static bool reserve(attn_context *context, wisdom *w)
-{
-    lesson *grown = attn__grow(context, w->lessons, (int64_t)w->n, sizeof *grown);
-    w->lessons = grown ? grown : w->lessons;
-    return grown != NULL;
 }
 
 static attn_status wisdom_note(attn_context *context, uint64_t signature, const attn__solver *solver)
@@ -230,8 +216,10 @@ static attn_status wisdom_note(attn_context *context, uint64_t signature, const 
         known->solver = solver;
         return ATTN_OK;
     }
-    if (!w || !reserve(context, w))
+    lesson *grown = w ? attn__grow(context, w->lessons, (int64_t)w->n, sizeof *grown) : NULL;
+    if (!grown)
         return ATTN_ERROR_MEMORY;
+    w->lessons = grown;
     w->lessons[w->n++] = (lesson){signature, solver};
     return ATTN_OK;
 }
@@ -330,9 +318,9 @@ static void make_arrays(scratch *s, const attn__canonical *canonical, attn_array
 {
     const attn_packed *p = &canonical->problem.packed;
     for (attn_array array = 0; array < ATTN_ARRAY_COUNT; array++) {
-        attn__extent extent = attn__arrays_extent(canonical, array);
-        if (attn__arrays_used(canonical, array))
-            attn__arrays_set(a, array, make_array(s, attn__arrays_dtype(&canonical->problem, array), &extent));
+        attn__array_use use;
+        if (attn__arrays_find(canonical, array, &use))
+            attn__arrays_set(a, array, make_array(s, use.dtype, &use.extent));
     }
     if (!(canonical->extras & ATTN__PACKED) || s->failed)
         return;
@@ -423,9 +411,10 @@ static attn_status choose(attn_plan *plan, const attn_plan_options *options)
     if (options->solver)
         return choose_by_name(plan, options->solver);
     uint64_t signature = signature_of(&plan->canonical);
-    plan->solver = wisdom_find(plan->context, signature);
+    const lesson *known = lesson_of(plan->context->wisdom, signature);
+    plan->solver = known ? known->solver : NULL;
     plan->how = "remembered";
-    if (plan->solver && !refusal_of(plan->solver, &plan->canonical))
+    if (known && !refusal_of(plan->solver, &plan->canonical))
         return ATTN_OK;
     if (options->effort == ATTN_MEASURE)
         return choose_measured(plan, signature);
@@ -479,11 +468,15 @@ __attribute__((format(printf, 2, 3))) static void put(writer *w, const char *for
     w->length += n > 0 ? (size_t)n : 0;
 }
 
-static void put_group(writer *w, const char *name, const attn__group *group)
+static void put_groups(writer *w, const attn__canonical *canonical)
 {
-    put(w, " %s ", name);
-    for (int i = 0; i < group->n; i++)
-        put(w, "%s%lld", i ? "x" : "", (long long)group->axis[i].dim.n);
+    static const char *const names[] = {"", "batch", "query", "key", "contract", "value"};
+    for (attn_role role = ATTN_ROLE_BATCH; role <= ATTN_ROLE_VALUE; role++) {
+        const attn__group *group = attn__group_of(canonical, role);
+        put(w, " %s ", names[role]);
+        for (int i = 0; i < group->n; i++)
+            put(w, "%s%lld", i ? "x" : "", (long long)group->axis[i].dim.n);
+    }
 }
 
 static void put_features(writer *w, const attn__canonical *canonical)
@@ -512,11 +505,7 @@ size_t attn_plan_describe(const attn_plan *plan, bool verbose, char *text, size_
     const attn__canonical *canonical = &plan->canonical;
     writer w = {text, size, 0};
     put(&w, "%s %s", canonical->backward ? "backward" : "forward", attn_dtype_name(canonical->problem.dtype));
-    put_group(&w, "batch", &canonical->batch);
-    put_group(&w, "query", &canonical->query);
-    put_group(&w, "key", &canonical->key);
-    put_group(&w, "contract", &canonical->contract);
-    put_group(&w, "value", &canonical->value);
+    put_groups(&w, canonical);
     put_features(&w, canonical);
     put(&w, ": %s (%s)%s%s, %d thread%s, %zu bytes of workspace", plan->solver->name, plan->how,
         plan->recipe.text[0] ? ", " : "", plan->recipe.text, canonical->threads, canonical->threads == 1 ? "" : "s",

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
- * Counts operations: 2 for each channel of every pair that bands and windows leave, 2.5 times that backward; and measures
- * how many the machine can do. */
+ * Counts operations: 2 for each channel of every pair that bands and windows leave, 2.5 times that backward; and
+ * measures how many the machine can do. */
 #include "attend/plan/plan.h"
 
 #include "attend/problem/operand.h"

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * Merges what attention over two parts of the keys gave, and goes back through that. */
+ * Merges the results of attention over two parts of the keys, and computes the gradients of that. */
 #include "attn/attn.h"
 
 #include "attend/block/rows.h"
@@ -51,7 +51,7 @@ static int64_t channels_at(const job *j, int64_t row)
     return s->layout == ATTN_LAYOUT_BHTD ? row * s->dim : ((batch * s->queries + t) * s->heads + head) * s->dim;
 }
 
-/* A part without weight is not read: 0 times what stands there is 0. */
+/* A part without weight is not read: 0 times NaN is to be 0. */
 static double element(const job *j, int part, double share, int64_t at)
 {
     return share == 0 ? 0 : attn__load(j->dtype, j->o[part], at);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
- * A plan from its making to its runs: check, canonical form, choice of a solver, chain of steps, workspace; the check of
- * the arrays, and the steps that run on them. */
+ * A plan from its making to its runs: check, canonical form, choice of a solver, chain of steps, workspace; the check
+ * of the arrays, and the steps that run on them. */
 #include "attend/plan/plan.h"
 
 #include "attend/block/items.h"
@@ -152,46 +152,48 @@ const char *attn_plan_solver(const attn_plan *plan)
 
 /* ---------------------------------------------------------------------------------------------- arrays */
 
-static bool is_output(const attn__canonical *canonical, attn_array array)
+/* Corrects the span of the solver's array by each wrapper around it. */
+static bool find_span(const attn_plan *plan, attn_array array, attn__array_use *use, attn_span *span)
 {
-    return attn__arrays_table[array].written == (canonical->backward ? ATTN__WRITTEN_BACKWARD : ATTN__WRITTEN_FORWARD);
-}
-
-/* Of the solver's array, corrected by each wrapper around it. */
-bool attn_plan_span(const attn_plan *plan, attn_array array, attn_span *span)
-{
-    const attn__canonical *canonical = &plan->canonical;
+    attn__written written = plan->canonical.backward ? ATTN__WRITTEN_BACKWARD : ATTN__WRITTEN_FORWARD;
+    bool used = attn__arrays_find(&plan->canonical, array, use);
     *span = (attn_span){0};
-    if ((int)array < 0 || array >= ATTN_ARRAY_COUNT || !attn__arrays_used(canonical, array))
+    if (!used)
         return false;
-    attn__extent extent = attn__arrays_extent(canonical, array);
-    bool empty = attn__extent_size(&extent) == 0, used = true;
-    attn_span found = {attn__arrays_dtype(&canonical->problem, array), is_output(canonical, array),
-                       empty ? 0 : extent.low, empty ? 0 : extent.high + 1};
+    bool empty = attn__extent_size(&use->extent) == 0;
+    *span = (attn_span){use->dtype, attn__arrays_table[array].written == written, empty ? 0 : use->extent.low,
+                        empty ? 0 : use->extent.high + 1};
     for (int i = ATTN__WRAPPERS - 1; used && i >= 0; i--)
         if (plan->data[i] && wrappers[i]->span)
-            used = wrappers[i]->span(plan->data[i], array, &found);
-    if (used)
-        *span = found;
+            used = wrappers[i]->span(plan->data[i], array, span);
+    if (!used)
+        *span = (attn_span){0};
     return used;
+}
+
+bool attn_plan_span(const attn_plan *plan, attn_array array, attn_span *span)
+{
+    attn__array_use use;
+    *span = (attn_span){0};
+    return (int)array >= 0 && array < ATTN_ARRAY_COUNT && find_span(plan, array, &use, span);
 }
 
 /* NULL, or the name of the first array that the problem needs and `arrays` lacks. */
 static const char *missing_array(const attn_plan *plan, const attn_arrays *arrays)
 {
     const attn__canonical *canonical = &plan->canonical;
+    attn__array_use use;
     attn_span span;
     for (attn_array array = 0; array < ATTN_ARRAY_COUNT; array++)
-        if (!attn__arrays_get(arrays, array) && attn_plan_span(plan, array, &span) &&
-            !attn__arrays_is_empty(canonical, array))
+        if (!attn__arrays_get(arrays, array) && find_span(plan, array, &use, &span) && !use.optional)
             return attn__arrays_table[array].name;
     bool weights = canonical->problem.flags & ATTN_WANT_WEIGHTS;
     bool empty = canonical->batch.size == 0 || canonical->query.size == 0 || canonical->key.size == 0;
     return weights && !empty && !arrays->weights ? "weights" : NULL;
 }
 
-/* Outputs that begin where something else begins.  Other overlaps are not looked for: arrays may well be interleaved,
- * so that their spans say nothing. */
+/* Outputs that begin where something else begins.  Other overlaps are not looked for: arrays may be interleaved, so
+ * that their spans decide nothing. */
 static attn_status check_overlap(const attn_plan *plan, const attn_arrays *arrays)
 {
     for (attn_array i = ATTN_ARRAY_O; i < ATTN_ARRAY_COUNT; i++)
@@ -209,7 +211,7 @@ static attn_status check_overlap(const attn_plan *plan, const attn_arrays *array
     return ATTN_OK;
 }
 
-/* Of `sequences`, none longer than `longest`. */
+/* Checks the offsets of `sequences`, none longer than `longest`. */
 static attn_status check_offsets_of(attn_context *context, const char *name, const int32_t *offsets, int64_t sequences,
                                     int64_t longest, int64_t positions)
 {

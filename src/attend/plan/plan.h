@@ -2,9 +2,9 @@
  *
  * plan.h - what a plan holds, shared by the files of the planner.
  *
- * A plan is a chain of steps, made when it is planned: wrappers, and innermost the solver.  A wrapper takes one feature out
- * of the problem, so that no solver needs to know it: its child, the next step, runs a problem without the feature, and the
- * wrapper computes the rest before or after it.  A plan has only the steps that its problem needs.
+ * A plan is a chain of steps, made when it is planned: wrappers, and innermost the solver.  A wrapper takes one feature
+ * out of the problem, so that no solver has to handle it: its child, the next step, runs a problem without the feature,
+ * and the wrapper computes the rest before or after it.  A plan has only the steps that its problem needs.
  */
 #ifndef ATTN_ATTEND_PLAN_H
 #define ATTN_ATTEND_PLAN_H
@@ -28,9 +28,10 @@ static inline void attn__step_run(const attn__step *step, const attn_arrays *arr
 
 /* Functions may be NULL: there is nothing to do. */
 typedef struct attn__wrapper {
-    /* If the problem needs the wrapper: *data is what its step needs, one block from attn__alloc, and the problem becomes the
-     * child's.  `resolve` changes a resolved problem before it is made canonical; `canonical` the canonical problem, once
-     * before a solver is chosen (solver NULL) and once after.  *data stays NULL where the plan needs no such step. */
+    /* If the problem needs the wrapper: *data is what its step needs, one block from attn__alloc, and the problem
+     * becomes the child's.  `resolve` changes a resolved problem before it is made canonical; `canonical` the canonical
+     * problem, once before a solver is chosen (solver NULL) and once after.  *data stays NULL where the plan needs no
+     * such step. */
     attn_status (*resolve)(attn_context *context, attn_problem *resolved, void **data);
     attn_status (*canonical)(attn_context *context, attn__canonical *canonical, const attn__solver *solver,
                              void **data);
@@ -61,7 +62,7 @@ struct attn_plan {
     atomic_flag *busy; /* the one thing that changes: somebody runs in `workspace` */
 };
 
-/* Chooses the plan's solver, says how, and leaves the plan the threads that the problem is worth. */
+/* Sets the plan's solver and `how`, and lowers its threads to those that the problem is worth. */
 attn_status attn__choose_solver(attn_plan *plan, const attn_plan_options *options);
 
 #endif

@@ -9,6 +9,7 @@
  */
 #include "attend/plan/plan.h"
 
+#include "attend/block/gradient_sums.h"
 #include "attend/problem/arrays.h"
 
 #include <string.h>
@@ -20,8 +21,8 @@ static const unsigned wishes[GRADIENTS] = {ATTN_WANT_DQ, ATTN_WANT_DK, ATTN_WANT
 
 typedef struct private_gradients {
     struct {
-        attn__extent given; /* the caller's axes; none where the gradient goes straight to its place */
-        int64_t count;      /* elements of the sum, which lies densely, axes in the same order; 0 if there is none */
+        attn__extent given; /* the caller's axes; none where the solver writes the caller's array */
+        int64_t count;      /* elements of the sum, which is dense, axes in the same order; 0 if there is none */
         size_t at;          /* bytes from the beginning of the sums */
     } of[GRADIENTS];
     size_t bytes;
@@ -30,19 +31,6 @@ typedef struct private_gradients {
 static attn__operand operand_of(int i)
 {
     return attn__arrays_table[arrays_of[i]].operand;
-}
-
-static bool is_broadcast(const attn__canonical *canonical, attn__operand op)
-{
-    for (attn_role role = ATTN_ROLE_BATCH; role <= ATTN_ROLE_VALUE; role++) {
-        const attn__group *group = attn__group_of(canonical, role);
-        for (int i = 0; attn__operand_table[op].roles >> role & 1 && i < group->n; i++) {
-            const attn__axis *axis = &group->axis[i];
-            if (axis->dim.n > 1 && attn__stride(&axis->dim, op) == 0 && !axis->packed)
-                return true;
-        }
-    }
-    return false;
 }
 
 /* The axes as the extent lists them, the last one innermost. */
@@ -56,7 +44,7 @@ static int64_t make_dense(attn__canonical *canonical, attn__operand op)
             if (attn__stride(dim, op) == 0)
                 continue;
             *attn__stride_at(dim, op) = count;
-            count *= attn__extent_length(canonical, group, i, op);
+            count *= attn__operand_length(&canonical->problem, dim, i, op);
         }
     }
     return count;
@@ -84,12 +72,13 @@ static attn_status canonical(attn_context *context, attn__canonical *canonical, 
 {
     if (!applies(canonical))
         return ATTN_OK;
-    unsigned often = solver && solver->adds_often ? solver->adds_often(canonical) : 0;
+    unsigned wanted = !solver              ? attn__sums_broadcast(canonical)
+                      : solver->adds_often ? solver->adds_often(canonical)
+                                           : 0;
     for (int i = 0; i < GRADIENTS; i++) {
-        attn__extent given = attn__operand_extent(canonical, operand_of(i));
+        attn__extent given = attn__operand_extent(canonical, operand_of(i), NULL);
         private_gradients *sums = *data;
-        bool wanted = solver ? (often & wishes[i]) != 0 : is_broadcast(canonical, operand_of(i));
-        if (!wanted || !(canonical->problem.flags & wishes[i]) || (sums && sums->of[i].count) ||
+        if (!(wanted & canonical->problem.flags & wishes[i]) || (sums && sums->of[i].count) ||
             attn__extent_size(&given) == 0)
             continue;
         if (!sums)
@@ -119,19 +108,9 @@ static bool span(const void *data, attn_array array, attn_span *span)
 static void add(const attn__extent *to, const float *sums, float *given)
 {
     int64_t index[ATTN_MAX_DIMS + 1] = {0}, offset = 0;
-    for (int64_t at = 0;; at++) {
-        given[offset] += sums[at];
-        int i = to->n - 1;
-        for (; i >= 0; i--) {
-            offset += to->stride[i];
-            if (++index[i] < to->length[i])
-                break;
-            offset -= to->stride[i] * to->length[i];
-            index[i] = 0;
-        }
-        if (i < 0)
-            return;
-    }
+    do
+        given[offset] += *sums++;
+    while (attn__extent_next(to, to->n, index, &offset));
 }
 
 static void run(const attn__step *step, const attn_arrays *given, char *workspace)

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * sinks.c - the wrapper of the sinks' gradient, which it computes after its child: a sink is a key of value 0, whose weight is exp(sink - lse), so that
+ * sinks.c - the wrapper of the sinks' gradient, which it computes after its child: a sink is a key of value 0, whose
+ * weight is exp(sink - lse), so that
  *
  *     dsink = sum over its rows of -exp(sink - lse) * (o . dout - dlse)
  *
@@ -9,7 +10,7 @@
 #include "attend/plan/plan.h"
 
 #include "attend/block/rows.h"
-#include "attend/problem/extent.h"
+#include "attend/problem/arrays.h"
 #include "attend/block/gradient_sums.h"
 #include "attend/block/items.h"
 #include "base/integers.h"
@@ -44,7 +45,7 @@ static attn_status plan(attn_context *context, attn__canonical *canonical, const
     attn__extent *extent = *data = attn__alloc(context, sizeof *extent);
     if (!extent)
         return ATTN_ERROR_MEMORY;
-    *extent = attn__operand_extent(canonical, ATTN__OP_SINKS);
+    *extent = attn__operand_extent(canonical, ATTN__OP_SINKS, NULL);
     return ATTN_OK;
 }
 
@@ -64,8 +65,6 @@ static void run_item(void *user, int64_t number, int thread)
         return;
     const attn__group *value = &t.canonical->value;
     attn_dtype dtype = t.canonical->problem.dtype, side = attn__operand_dtype(&t.canonical->problem, ATTN__OP_LSE);
-    attn__strides along_o = attn__operand_strides(value, ATTN__OP_O);
-    attn__strides along_dout = attn__operand_strides(value, ATTN__OP_DOUT);
     double *part = j->part + number * BLOCK, *o = j->threads + 2 * thread * value->size, *dout = o + value->size;
     attn__query_offsets(t.canonical, ATTN__STRIDE(dim.o), t.batch, t.first, t.count, o_at);
     attn__query_offsets(t.canonical, ATTN__STRIDE(dim.dout), t.batch, t.first, t.count, dout_at);
@@ -77,8 +76,8 @@ static void run_item(void *user, int64_t number, int thread)
         part[i] = 0;
         if (sink == (double)-INFINITY)
             continue;
-        attn__gather(value, &along_o, dtype, t.arrays->o, o_at[i], o);
-        attn__gather(value, &along_dout, dtype, t.arrays->dout, dout_at[i], dout);
+        attn__gather(value, ATTN__OP_O, dtype, t.arrays->o, o_at[i], o);
+        attn__gather(value, ATTN__OP_DOUT, dtype, t.arrays->dout, dout_at[i], dout);
         for (int64_t c = 0; c < value->size; c++)
             delta += o[c] * dout[c];
         part[i] = -exp(sink - attn__load(side, t.arrays->lse, lse_at[i])) * delta;
@@ -106,9 +105,13 @@ static void run(const attn__step *step, const attn_arrays *arrays, char *workspa
         for (int64_t i = 0; i < t.count; i++)
             sums[at[i] - extent->low] += j.part[number * BLOCK + i];
     }
-    attn__sums_store_extent(n ? sums - extent->low : sums, extent,
-                            attn__operand_dtype(&canonical->problem, ATTN__OP_SINKS), arrays->dsinks,
-                            canonical->problem.accumulate);
+    attn_dtype side = attn__operand_dtype(&canonical->problem, ATTN__OP_SINKS);
+    int64_t index[ATTN_MAX_DIMS + 1] = {0}, at = 0;
+    for (bool more = n > 0; more; more = attn__extent_next(extent, extent->n, index, &at)) {
+        double sum = sums[at - extent->low];
+        attn__store(side, arrays->dsinks, at,
+                    canonical->problem.accumulate ? attn__load(side, arrays->dsinks, at) + sum : sum);
+    }
 }
 
 const attn__wrapper attn__wrapper_sinks = {.canonical = plan, .workspace = workspace, .run = run};

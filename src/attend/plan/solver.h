@@ -25,18 +25,18 @@ typedef struct attn__solver {
     double (*cost)(const attn__canonical *canonical);
     /* NULL: no workspace and no data. */
     attn_status (*plan)(attn_context *context, const attn__canonical *canonical, attn__recipe *recipe);
-    /* Runs the problem: o and lse, or the gradients wanted.  Arrays are checked already.  Must not allocate.
-     * Wanted weights, a bias index and gradients of sinks are not its work: steps around it compute them (plan.h). */
+    /* Runs the problem: o and lse, or the gradients requested.  Arrays are checked already.  Must not allocate.
+     * Requested weights, a bias index and gradients of sinks are not its work: steps around it do it (plan.h). */
     void (*apply)(const attn__canonical *canonical, const attn__recipe *recipe, const attn_arrays *arrays,
                   void *workspace);
-    /* Gradients (ATTN_WANT_...) that it sums in several steps: with `accumulate` they are summed in the workspace and added
-     * to the caller's once (private_gradients.c), so that they are rounded once.  NULL: none. */
+    /* Gradients (ATTN_WANT_...) that it sums in several steps: with `accumulate` they are summed in the workspace and
+     * added to the caller's once (private_gradients.c), so that they are rounded once.  NULL: none. */
     unsigned (*adds_often)(const attn__canonical *canonical);
-    unsigned extras; /* what it knows of attn__canonical.extras; the planner refuses the others for it */
+    unsigned extras; /* those of attn__canonical.extras that it takes; the planner refuses the others for it */
 } attn__solver;
 
-/* Why a problem is not attention in f32 or bf16 by dot products and a softmax over whole key axes, which the fast solvers
- * have in common; NULL: it is. */
+/* Why a problem is not attention in f32 or bf16 by dot products and a softmax over whole key axes, which the fast
+ * solvers have in common; NULL: it is. */
 static inline const char *attn__refuse_unusual(const attn__canonical *canonical)
 {
     const attn_problem *p = &canonical->problem;

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: MIT
  *
  * weights.c - the wrapper of requested attention weights, which it computes for the selected rows and heads from the
- * log-sum-exp that its child stored: no solver has to store weights.  If the caller does not want the log-sum-exp, it lies in
- * the workspace.
+ * log-sum-exp that its child stored: no solver has to store weights.  If the caller does not request the log-sum-exp,
+ * it is in the workspace.
  */
 #include "attend/plan/plan.h"
 
 #include "attend/block/pair.h"
-#include "attend/problem/extent.h"
+#include "attend/problem/arrays.h"
 #include "base/normal.h"
 #include "base/parallel.h"
 
@@ -85,16 +85,9 @@ static double dot_score(const attn__row *row, const attn__spot *spot)
     const float *k = (const float *)row->arrays->k + spot->offset[ATTN__OP_K];
     int64_t inner = group->axis[group->n - 1].dim.n, runs = inner ? group->size / inner : 0;
     double sum = 0;
-    for (int64_t run = 0; run < runs; run++) {
-        int64_t rest = run, at_q = 0, at_k = 0;
-        for (int i = group->n - 2; i >= 0; i--) {
-            const attn_dim *dim = &group->axis[i].dim;
-            at_q += rest % dim->n * dim->q;
-            at_k += rest % dim->n * dim->k;
-            rest /= dim->n;
-        }
-        sum += dot(q + at_q, k + at_k, inner);
-    }
+    for (int64_t run = 0; run < runs; run++)
+        sum += dot(q + attn__offsets_one(group, ATTN__STRIDE(dim.q), run * inner),
+                   k + attn__offsets_one(group, ATTN__STRIDE(dim.k), run * inner), inner);
     if (canonical->has_bias)
         return canonical->problem.scale * sum + (double)((const float *)row->arrays->bias)[spot->offset[ATTN__OP_BIAS]];
     return canonical->problem.scale * sum;
@@ -115,16 +108,6 @@ static double weight_at(attn__pair *pair, const attn__row *row, const attn__spot
     return pair->side == ATTN_F64 ? weight : (double)attn__normal((float)weight);
 }
 
-/* A key left out has no offsets of its own; its place among the weights is found here. */
-static int64_t tap_offset(const attn__group *key, int64_t linear)
-{
-    int64_t index[ATTN_MAX_DIMS], offset = 0;
-    attn__split(key, linear, index);
-    for (int i = 0; i < key->n; i++)
-        offset += index[i] * key->axis[i].dim.weights;
-    return offset;
-}
-
 static void run_row(void *user, int64_t item, int thread)
 {
     const job *j = user;
@@ -142,7 +125,9 @@ static void run_row(void *user, int64_t item, int thread)
     for (int64_t key = 0; key < canonical->key.size; key++) {
         attn__spot spot;
         attn__spot_at(&spot, &row, key);
-        attn__store(pair.side, j->arrays->weights, offset + tap_offset(&canonical->key, key),
+        /* A key left out has no offset in spot. */
+        attn__store(pair.side, j->arrays->weights,
+                    offset + attn__offsets_one(&canonical->key, ATTN__STRIDE(dim.weights), key),
                     weight_at(&pair, &row, &spot, &normalizer));
     }
 }
@@ -163,9 +148,9 @@ static void add_own_lse(attn_problem *p)
         if (p->dims[i].role > ATTN_ROLE_QUERY)
             continue;
         if ((p->flags & ATTN_WITH_PACKED) && i == p->packed.batch_dim)
-            continue; /* the offsets say where its rows are */
+            continue; /* the offsets place its rows */
         p->dims[i].lse = stride;
-        stride *= attn__operand_length(p, i, ATTN__OP_LSE);
+        stride *= attn__operand_length(p, &p->dims[i], i, ATTN__OP_LSE);
     }
 }
 
@@ -194,7 +179,7 @@ static attn_status resolve(attn_context *context, attn_problem *p, void **data)
 
 static size_t lse_bytes(const weights *w, const attn__canonical *canonical)
 {
-    attn__extent rows = attn__operand_extent(canonical, ATTN__OP_LSE);
+    attn__extent rows = attn__operand_extent(canonical, ATTN__OP_LSE, NULL);
     size_t bytes = attn__size_add(attn__size_mul(attn__extent_size(&rows), sizeof(double)), 63);
     return !w->own_lse ? 0 : bytes == SIZE_MAX ? SIZE_MAX : bytes / 64 * 64;
 }

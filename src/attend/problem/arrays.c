@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * The table of arrays, made from ATTN_ARRAYS, and its look-ups. */
+ * The table of arrays, made from ATTN_ARRAYS, and what a problem uses of them. */
 #include "attend/problem/arrays.h"
 
 #include "attend/scores/score.h"
@@ -39,7 +39,7 @@ static int table_of(attn_array array)
     return (int)(array - ATTN_ARRAY_TABLE) % ATTN_MAX_RELATIVE;
 }
 
-bool attn__arrays_used(const attn__canonical *canonical, attn_array array)
+static bool is_used(const attn__canonical *canonical, attn_array array)
 {
     const attn_problem *p = &canonical->problem;
     bool second = attn__score_of(p)->vectors > 1, backward = canonical->backward;
@@ -77,7 +77,7 @@ static bool reads_channels(const attn_problem *p, attn_array array)
     return reads;
 }
 
-bool attn__arrays_is_empty(const attn__canonical *canonical, attn_array array)
+static bool is_optional(const attn__canonical *canonical, attn_array array)
 {
     attn__operand op = array == ATTN_ARRAY_BIAS_INDEX ? ATTN__OP_BIAS : attn__arrays_table[array].operand;
     if (is_table(array))
@@ -90,7 +90,7 @@ bool attn__arrays_is_empty(const attn__canonical *canonical, attn_array array)
     return false;
 }
 
-attn_dtype attn__arrays_dtype(const attn_problem *problem, attn_array array)
+static attn_dtype dtype_of(const attn_problem *problem, attn_array array)
 {
     attn__operand op = attn__arrays_table[array].operand;
     if (is_table(array))
@@ -98,15 +98,68 @@ attn_dtype attn__arrays_dtype(const attn_problem *problem, attn_array array)
     return op < ATTN__OPERANDS ? attn__operand_dtype(problem, op) : ATTN_I32;
 }
 
-attn__extent attn__arrays_extent(const attn__canonical *canonical, attn_array array)
+static void widen(attn__extent *e, int64_t length, int64_t stride)
+{
+    if (stride == 0)
+        return;
+    e->length[e->n] = length;
+    e->stride[e->n++] = stride;
+    if (stride < 0)
+        e->low += (length - 1) * stride;
+    else
+        e->high += (length - 1) * stride;
+}
+
+attn__extent attn__operand_extent(const attn__canonical *canonical, attn__operand op, const bool *fixed)
+{
+    const attn_packed *packed = &canonical->problem.packed;
+    bool one = (canonical->extras & ATTN__PACKED) && fixed && fixed[packed->batch_dim];
+    attn__extent e = {0};
+    for (attn_role role = ATTN_ROLE_BATCH; role <= ATTN_ROLE_VALUE; role++) {
+        const attn__group *group = attn__group_of(canonical, role);
+        int sequence = role == ATTN_ROLE_QUERY ? packed->query_dim : role == ATTN_ROLE_KEY ? packed->key_dim : -1;
+        for (int i = 0; i < group->n; i++) {
+            const attn_dim *dim = &group->axis[i].dim;
+            if (role != ATTN_ROLE_BATCH || !fixed || !fixed[i])
+                widen(&e, one && i == sequence ? dim->n : attn__operand_length(&canonical->problem, dim, i, op),
+                      attn__stride(dim, op));
+        }
+    }
+    return e;
+}
+
+static attn__extent table_extent(const attn__canonical *canonical, int t)
+{
+    const attn_relative *r = &canonical->problem.relatives[t];
+    const attn__group *channels = r->kind == ATTN_RELATIVE_VALUE ? &canonical->value : &canonical->contract;
+    attn__extent e = {0};
+    widen(&e, r->rows, r->row_stride);
+    for (int i = 0; i < canonical->batch.n; i++)
+        widen(&e, canonical->batch.axis[i].dim.n, canonical->batch.axis[i].table[t]);
+    for (int i = 0; i < channels->n; i++)
+        widen(&e, i == channels->n - 1 ? r->end - r->begin : channels->axis[i].dim.n, channels->axis[i].table[t]);
+    return e;
+}
+
+static attn__extent extent_of(const attn__canonical *canonical, attn_array array)
 {
     if (is_table(array))
-        return attn__table_extent(canonical, table_of(array));
+        return table_extent(canonical, table_of(array));
     if (array == ATTN_ARRAY_Q_OFFSETS || array == ATTN_ARRAY_K_OFFSETS) {
         int64_t sequences = canonical->batch.axis[canonical->problem.packed.batch_dim].dim.n;
         return (attn__extent){.n = 1, .length = {sequences + 1}, .stride = {1}, .high = sequences};
     }
     if (array == ATTN_ARRAY_BIAS_INDEX)
         return (attn__extent){.high = -1};
-    return attn__operand_extent(canonical, attn__arrays_table[array].operand);
+    return attn__operand_extent(canonical, attn__arrays_table[array].operand, NULL);
+}
+
+bool attn__arrays_find(const attn__canonical *canonical, attn_array array, attn__array_use *use)
+{
+    if (!is_used(canonical, array))
+        return false;
+    use->dtype = dtype_of(&canonical->problem, array);
+    use->extent = extent_of(canonical, array);
+    use->optional = is_optional(canonical, array);
+    return true;
 }

@@ -1,21 +1,55 @@
 /* SPDX-License-Identifier: MIT
  *
- * arrays.h - the arrays of an execution by their numbers (attn_array): names, places, types, elements.  One table, made from
- * ATTN_ARRAYS, in place of a list wherever something is done with all of them.
+ * arrays.h - the arrays of an execution by their numbers (attn_array): names, places, types, and which elements a
+ * problem touches.  One table, made from ATTN_ARRAYS, in place of a list wherever something is done with all of them.
  */
 #ifndef ATTN_ATTEND_ARRAYS_H
 #define ATTN_ATTEND_ARRAYS_H
 
-#include "attend/problem/extent.h"
+#include "attend/problem/operand.h"
+#include "attend/problem/canonical.h"
 
 #include <string.h>
+
+/* The elements of one array: its axes of nonzero stride, and the offsets that they span. */
+typedef struct attn__extent {
+    int n;
+    int64_t length[ATTN_MAX_DIMS + 1], stride[ATTN_MAX_DIMS + 1];
+    int64_t low, high;
+} attn__extent;
+
+/* high - low + 1, or 0 if some axis has no elements. */
+static inline size_t attn__extent_size(const attn__extent *e)
+{
+    for (int i = 0; i < e->n; i++)
+        if (e->length[i] == 0)
+            return 0;
+    return (size_t)(e->high - e->low) + 1;
+}
+
+/* Steps to the next index over the first `axes` axes of an extent that has elements, the last one fastest, and to its
+ * offset; both begin at 0.  False: it was the last one. */
+static inline bool attn__extent_next(const attn__extent *e, int axes, int64_t *index, int64_t *offset)
+{
+    for (int i = axes - 1; i >= 0; i--) {
+        *offset += e->stride[i];
+        if (++index[i] < e->length[i])
+            return true;
+        *offset -= e->stride[i] * e->length[i];
+        index[i] = 0;
+    }
+    return false;
+}
+
+/* `fixed`: BATCH axes whose index stays; where that of packed sequences does, one sequence's.  NULL: none. */
+attn__extent attn__operand_extent(const attn__canonical *canonical, attn__operand op, const bool *fixed);
 
 typedef enum attn__written { ATTN__WRITTEN_NEVER = 0, ATTN__WRITTEN_FORWARD, ATTN__WRITTEN_BACKWARD } attn__written;
 
 typedef struct attn__array_info {
     const char *name;      /* "q", "table[0]" */
-    size_t field, strides; /* in attn_arrays and in attn_dim (tables, and what lies in a row: 0) */
-    attn__operand operand; /* that lies alike; ATTN__OPERANDS: none */
+    size_t field, strides; /* in attn_arrays and in attn_dim (tables, and arrays of one row: 0) */
+    attn__operand operand; /* with the same strides; ATTN__OPERANDS: none */
     attn__written written;
 } attn__array_info;
 
@@ -33,12 +67,13 @@ static inline void attn__arrays_set(attn_arrays *arrays, attn_array array, const
     memcpy((char *)arrays + attn__arrays_table[array].field, &data, sizeof data);
 }
 
-/* Whether a problem in its direction reads or writes the array. */
-bool attn__arrays_used(const attn__canonical *canonical, attn_array array);
-/* Whether the array of a problem that uses it has no elements, and may be NULL. */
-bool attn__arrays_is_empty(const attn__canonical *canonical, attn_array array);
-attn_dtype attn__arrays_dtype(const attn_problem *problem, attn_array array);
-/* Its elements; those of a bias index are known to bias_index.c only. */
-attn__extent attn__arrays_extent(const attn__canonical *canonical, attn_array array);
+typedef struct attn__array_use {
+    attn_dtype dtype;
+    attn__extent extent; /* of a bias index: empty, since only bias_index.c has its entries */
+    bool optional;       /* it has no elements, or none is read: it may be NULL */
+} attn__array_use;
+
+/* False: the problem in its direction neither reads nor writes the array. */
+bool attn__arrays_find(const attn__canonical *canonical, attn_array array, attn__array_use *use);
 
 #endif

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * canonical.h - a checked problem in canonical form, the only thing that solvers see.
+ * canonical.h - a checked problem in canonical form, the only form that solvers get.
  *
  * Canonical: defaults are resolved; dims of length 1 are dropped; within a role, dims that are adjacent in
  * memory for every operand at once are merged; BATCH dims are ordered by stride, outermost first.  A dim that
@@ -18,7 +18,7 @@
 #include "base/cpu.h"
 #include "base/caches.h"
 
-/* What few solvers know, as bits. */
+/* Features that few solvers take, as bits. */
 enum {
     ATTN__PACKED = 1,
     ATTN__SOFTCAP = 2,
@@ -47,7 +47,8 @@ typedef struct attn__group {
 
 typedef struct attn__canonical {
     attn_problem problem; /* as given, with defaults resolved: scale, width, step, dilation, end, gradient strides.
-                           * query_dim, key_dim and lens_dim here index the groups `query` and `key`, packed.batch_dim `batch`. */
+                           * query_dim, key_dim and lens_dim here index the groups `query` and `key`, packed.batch_dim
+                           * `batch`. */
     attn__group batch, query, key, contract, value;
     bool backward;
     int threads;

@@ -125,8 +125,8 @@ static attn__axis make_axis(const attn_problem *p, int dim, int64_t drop)
     return axis;
 }
 
-/* Keys, values and what belongs to them stand still along the dim: it only repeats queries.  Backward, blocks of queries
- * would cross from one repetition to the next at a place that depends on their length (in bf16 that has to be). */
+/* Keys, values and what belongs to them do not move along the dim: it only repeats queries.  Backward, blocks of
+ * queries would cross from one repetition to the next at a place that depends on their length (in bf16 it has to). */
 static bool repeats_queries(const builder *b, const attn__axis *axis)
 {
     const attn_dim *d = &axis->dim;
@@ -312,7 +312,7 @@ void attn__canonical_make(attn__canonical *canonical, const attn_problem *resolv
     canonical->problem = *resolved;
     canonical->batch.n = canonical->query.n = canonical->key.n = canonical->contract.n = canonical->value.n = 0;
     find_held(&b);
-    place_dims(&b, true); /* repeated queries stand outermost among the queries */
+    place_dims(&b, true); /* repeated queries are outermost among the queries */
     place_dims(&b, false);
     sort_by_stride(&canonical->batch);
     for (attn_role role = ATTN_ROLE_BATCH; role <= ATTN_ROLE_VALUE; role++) {

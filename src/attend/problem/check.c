@@ -20,6 +20,17 @@ static attn_status check_role(attn_context *context, const attn_problem *problem
     return ATTN_OK;
 }
 
+typedef attn_status check_part(attn_context *context, const attn_problem *problem, int i);
+
+/* Checks parts 0 to n - 1 of one kind, up to the first that fails. */
+static attn_status check_each(attn_context *context, const attn_problem *p, int n, check_part *check)
+{
+    attn_status status = ATTN_OK;
+    for (int i = 0; status == ATTN_OK && i < n; i++)
+        status = check(context, p, i);
+    return status;
+}
+
 static attn_status check_counts(attn_context *context, const attn_problem *p)
 {
     const struct {
@@ -126,11 +137,6 @@ static attn_status check_w(attn_context *context, const attn_problem *p)
                       still, (long long)p->dims[still].n);
 }
 
-static bool is_gradient(attn__operand op)
-{
-    return op >= ATTN__OP_DQ;
-}
-
 static attn_status check_dim(attn_context *context, const attn_problem *p, int i)
 {
     const attn_dim *dim = &p->dims[i];
@@ -145,7 +151,7 @@ static attn_status check_dim(attn_context *context, const attn_problem *p, int i
         int64_t stride = attn__stride(dim, op);
         if (stride == 0 || (attn__operand_table[op].roles >> dim->role & 1))
             continue;
-        if (is_gradient(op) && !p->own_grad_strides)
+        if (op >= ATTN__OP_DQ && !p->own_grad_strides)
             continue;
         return attn__fail(context, ATTN_ERROR_SHAPE,
                           "dim %d (%s, length %lld): %s has stride %lld, but %s does not move "
@@ -156,18 +162,11 @@ static attn_status check_dim(attn_context *context, const attn_problem *p, int i
     return ATTN_OK;
 }
 
-static attn_status check_fields(attn_context *context, const attn_problem *problem)
+static attn_status check_dims(attn_context *context, const attn_problem *p)
 {
-    attn_status status = check_counts(context, problem);
-    if (status == ATTN_OK && !attn__all_zero(problem->reserved, sizeof problem->reserved))
-        status = attn__fail(context, ATTN_ERROR_ARGUMENT, "the problem: a reserved field is not zero");
-    if (status == ATTN_OK)
-        status = check_numbers(context, problem);
-    if (status == ATTN_OK)
-        status = check_wishes(context, problem);
-    for (int i = 0; status == ATTN_OK && i < problem->ndims; i++)
-        status = check_dim(context, problem, i);
-    return status == ATTN_OK ? check_w(context, problem) : status;
+    if (!attn__all_zero(p->reserved, sizeof p->reserved))
+        return attn__fail(context, ATTN_ERROR_ARGUMENT, "the problem: a reserved field is not zero");
+    return check_each(context, p, p->ndims, check_dim);
 }
 
 /* ---------------------------------------------------------------------------- windows, bands, lengths, picks */
@@ -187,9 +186,16 @@ static bool window_fits(const attn_problem *p, const attn_window *w)
            w->offset > -limit && w->offset < limit && w->size < limit;
 }
 
-static attn_status check_window_numbers(attn_context *context, const attn_problem *p, int i)
+static attn_status check_window(attn_context *context, const attn_problem *p, int i)
 {
     const attn_window *w = &p->windows[i];
+    char what[32];
+    snprintf(what, sizeof what, "window %d", i);
+    attn_status status = check_role(context, p, w->query_dim, ATTN_ROLE_QUERY, what);
+    if (status == ATTN_OK)
+        status = check_role(context, p, w->key_dim, ATTN_ROLE_KEY, what);
+    if (status != ATTN_OK)
+        return status;
     if ((unsigned)w->border > ATTN_BORDER_SHIFT)
         return attn__fail(context, ATTN_ERROR_ARGUMENT, "window %d: border %d is not one of the three", i,
                           (int)w->border);
@@ -205,28 +211,16 @@ static attn_status check_window_numbers(attn_context *context, const attn_proble
                           "window %d: %lld taps with dilation %lld do not fit inside %lld "
                           "positions, so it cannot be shifted inwards (dim %d)",
                           i, (long long)taps, (long long)dilation, (long long)w->size, w->key_dim);
+    for (int other = 0; other < i; other++)
+        if (p->windows[other].key_dim == w->key_dim)
+            return attn__fail(context, ATTN_ERROR_ARGUMENT, "windows %d and %d both place the taps of dim %d", other, i,
+                              w->key_dim);
     return ATTN_OK;
 }
 
 static attn_status check_windows(attn_context *context, const attn_problem *p)
 {
-    for (int i = 0; i < p->nwindows; i++) {
-        char what[32];
-        snprintf(what, sizeof what, "window %d", i);
-        const attn_window *w = &p->windows[i];
-        attn_status status = check_role(context, p, w->query_dim, ATTN_ROLE_QUERY, what);
-        if (status == ATTN_OK)
-            status = check_role(context, p, w->key_dim, ATTN_ROLE_KEY, what);
-        if (status == ATTN_OK)
-            status = check_window_numbers(context, p, i);
-        if (status != ATTN_OK)
-            return status;
-        for (int other = 0; other < i; other++)
-            if (p->windows[other].key_dim == w->key_dim)
-                return attn__fail(context, ATTN_ERROR_ARGUMENT, "windows %d and %d both place the taps of dim %d",
-                                  other, i, w->key_dim);
-    }
-    return ATTN_OK;
+    return check_each(context, p, p->nwindows, check_window);
 }
 
 /* A pair of dims that a band or a table speaks of: right roles, and the window of the key dim, if it has one,
@@ -280,8 +274,8 @@ static attn_status check_relations(attn_context *context, const attn_problem *p)
         snprintf(what, sizeof what, "relative table %d", i);
         status = check_pair(context, p, p->relatives[i].query_dim, p->relatives[i].key_dim, what);
     }
-    for (int i = 0; status == ATTN_OK && i < p->npicks; i++)
-        status = check_pick(context, p, i);
+    if (status == ATTN_OK)
+        status = check_each(context, p, p->npicks, check_pick);
     if (status == ATTN_OK && (p->flags & ATTN_WITH_LENS))
         status = check_role(context, p, p->lens_dim, ATTN_ROLE_KEY, "lens_dim");
     return status;
@@ -330,7 +324,7 @@ static attn_status check_packed_strides(attn_context *context, const attn_proble
                           "dim %d counts packed sequences: %s has stride %lld along it, but the offsets say where a "
                           "sequence starts, and the stride must be 0",
                           packed->batch_dim, attn__operand_table[op].name, (long long)stride);
-    if (attn__stride(&p->dims[along], op) == 0 && attn__operand_length(p, along, op) > 1)
+    if (attn__stride(&p->dims[along], op) == 0 && attn__operand_length(p, &p->dims[along], along, op) > 1)
         return attn__fail(context, ATTN_ERROR_SHAPE,
                           "dim %d holds packed positions: %s must not have stride 0 along it", along,
                           attn__operand_table[op].name);
@@ -418,21 +412,7 @@ static attn_status check_bias_index(attn_context *context, const attn_problem *p
 
 /* ------------------------------------------------------------------------------------------- relative tables */
 
-static attn_status check_table_strides(attn_context *context, const attn_problem *p, int i)
-{
-    const attn_relative *r = &p->relatives[i];
-    for (int d = 0; d < p->ndims; d++) {
-        attn_role role = p->dims[d].role;
-        if (r->stride[d] != 0 && role != ATTN_ROLE_BATCH && role != attn__table_role(r))
-            return attn__fail(context, ATTN_ERROR_SHAPE,
-                              "relative table %d has stride %lld along dim %d, but it does not "
-                              "move along %s dims",
-                              i, (long long)r->stride[d], d, attn__role_name(role));
-    }
-    return ATTN_OK;
-}
-
-static attn_status check_table_range(attn_context *context, const attn_problem *p, int i)
+static attn_status check_table(attn_context *context, const attn_problem *p, int i)
 {
     const attn_relative *r = &p->relatives[i];
     int last = attn__last_dim(p, attn__table_role(r));
@@ -442,11 +422,19 @@ static attn_status check_table_range(attn_context *context, const attn_problem *
                           (int)r->kind);
     if (r->rows < 0)
         return attn__fail(context, ATTN_ERROR_SHAPE, "relative table %d has %lld rows", i, (long long)r->rows);
-    if ((r->begin == 0 && r->end == 0) || (r->begin >= 0 && r->begin <= r->end && r->end <= n))
-        return ATTN_OK;
-    return attn__fail(context, ATTN_ERROR_SHAPE,
-                      "relative table %d serves channels %lld to %lld of a dim of length %lld", i, (long long)r->begin,
-                      (long long)r->end, (long long)n);
+    bool all = r->begin == 0 && r->end == 0;
+    if (!all && (r->begin < 0 || r->begin > r->end || r->end > n))
+        return attn__fail(context, ATTN_ERROR_SHAPE,
+                          "relative table %d serves channels %lld to %lld of a dim of length %lld", i,
+                          (long long)r->begin, (long long)r->end, (long long)n);
+    for (int d = 0; d < p->ndims; d++) {
+        attn_role role = p->dims[d].role;
+        if (r->stride[d] != 0 && role != ATTN_ROLE_BATCH && role != attn__table_role(r))
+            return attn__fail(context, ATTN_ERROR_SHAPE,
+                              "relative table %d has stride %lld along dim %d, but it does not move along %s dims", i,
+                              (long long)r->stride[d], d, attn__role_name(role));
+    }
+    return ATTN_OK;
 }
 
 typedef struct range {
@@ -462,8 +450,8 @@ static range window_range(const attn_problem *p, attn_window w)
     return r;
 }
 
-/* Where masked keys are left out, a band keeps what lies outside it from being read; but a band that goes by the ends of
- * packed sequences lies elsewhere in each. */
+/* Where masked keys are left out, rows outside a band are not read; but a band that is aligned with the ends of packed
+ * sequences differs from one to the next. */
 static void cut_by_bands(const attn_problem *p, const attn_relative *r, range *reach)
 {
     for (int i = 0; p->mask_fill == 0 && i < p->nbands; i++) {
@@ -501,30 +489,22 @@ static attn_status check_reached_rows(attn_context *context, const attn_problem 
 
 static attn_status check_tables(attn_context *context, const attn_problem *p)
 {
-    attn_status status = ATTN_OK;
-    for (int i = 0; status == ATTN_OK && i < p->nrelatives; i++) {
-        status = check_table_range(context, p, i);
-        if (status == ATTN_OK)
-            status = check_table_strides(context, p, i);
-    }
-    return status;
+    return check_each(context, p, p->nrelatives, check_table);
 }
 
 static attn_status check_table_rows(attn_context *context, const attn_problem *p)
 {
-    attn_status status = ATTN_OK;
-    for (int i = 0; status == ATTN_OK && i < p->nrelatives; i++)
-        status = check_reached_rows(context, p, i);
-    return status;
+    return check_each(context, p, p->nrelatives, check_reached_rows);
 }
 
 /* -------------------------------------------------------------------------------------------------------- overlap
  *
  * Two indices of an output may not address the same element.  They do if some difference x of indices, not all zero,
- * |x_i| < n_i, has sum x_i stride_i = 0.  A depth-first search over x, largest stride first: what the smaller strides can still reach leaves x one choice, 0, at each
- * level of an ordinary nested layout, so that the search is one straight path; elsewhere the sum so far must also be
- * a multiple of what the smaller strides have in common.  The last two spans are solved, not searched.  The general
- * question is a subset sum: after ten million candidates without an answer, the indices count as overlapping.
+ * |x_i| < n_i, has sum x_i stride_i = 0.  A depth-first search over x, largest stride first: what the smaller strides
+ * can still reach leaves x one choice, 0, at each level of an ordinary nested layout, so that the search is one
+ * straight path; elsewhere the sum so far must also be a multiple of what the smaller strides have in common.  The last
+ * two spans are solved, not searched.  The general question is a subset sum: after ten million candidates without an
+ * answer, the indices count as overlapping.
  */
 
 /* One dim of an array, for the test of overlap. */
@@ -532,6 +512,17 @@ typedef struct span_dim {
     int64_t n, stride;
     int dim;
 } span_dim;
+
+typedef struct spans {
+    int n;
+    span_dim of[ATTN_MAX_DIMS + 1];
+    int first, second; /* two dims that take part in an overlap; the same one twice if it does so alone */
+} spans;
+
+static void add_span(spans *s, int64_t n, int64_t stride, int dim)
+{
+    s->of[s->n++] = (span_dim){n, stride, dim};
+}
 
 __extension__ typedef unsigned __int128 wide; /* of products of two strides */
 
@@ -588,7 +579,7 @@ static bool meets(search *s, int level, int64_t rest, bool nonzero)
     int64_t low = attn__max(-attn__floor_div(reach + rest, span->stride), -bound);
     int64_t high = attn__min(attn__floor_div(reach - rest, span->stride), bound);
     if (!nonzero && low < 0)
-        low = 0; /* x and -x say the same */
+        low = 0; /* x and -x are one case */
     for (int64_t x = low; x <= high; x++) {
         s->x[level] = x;
         if ((rest + x * span->stride) % s->gcd[level + 1] != 0)
@@ -609,46 +600,44 @@ static void insert(search *s, span_dim span)
     s->spans[at] = span;
 }
 
-static void blame(const search *s, int *first, int *second)
+static void blame(const search *s, spans *of)
 {
-    *first = *second = -1;
+    of->first = of->second = -1;
     for (int i = 0; i < s->n; i++) {
         if (s->x[i] == 0)
             continue;
-        if (*first < 0)
-            *first = s->spans[i].dim;
-        *second = s->spans[i].dim;
+        if (of->first < 0)
+            of->first = s->spans[i].dim;
+        of->second = s->spans[i].dim;
     }
-    if (*first < 0)
-        *first = *second = s->spans[0].dim;
+    if (of->first < 0)
+        of->first = of->second = s->spans[0].dim;
 }
 
-/* Whether two different indices of the array meet in one element; `first` and `second` are then two dims that take part (the
- * same one twice if it does so alone).  Strides must be small enough that offsets fit. */
-static bool spans_overlap(const span_dim *spans, int n, int *first, int *second)
+/* Whether two different indices of the array meet in one element; finds `first` and `second` then.  Strides must be small
+ * enough that offsets fit. */
+static bool spans_overlap(spans *of)
 {
     search s = {.budget = 10000000};
-    for (int i = 0; i < n; i++)
-        if (spans[i].n == 0)
+    for (int i = 0; i < of->n; i++)
+        if (of->of[i].n == 0)
             return false;
-    for (int i = 0; i < n; i++) {
-        if (spans[i].n == 1)
+    for (int i = 0; i < of->n; i++) {
+        if (of->of[i].n == 1)
             continue;
-        if (spans[i].stride == 0) {
-            *first = *second = spans[i].dim;
+        if (of->of[i].stride == 0) {
+            of->first = of->second = of->of[i].dim;
             return true;
         }
-        insert(&s, spans[i]);
+        insert(&s, of->of[i]);
     }
     for (int i = s.n - 1; i >= 0; i--)
         s.reach[i] = s.reach[i + 1] + (s.spans[i].n - 1) * s.spans[i].stride;
     for (int i = s.n - 1; i >= 0; i--)
         s.gcd[i] = attn__common_divisor(s.gcd[i + 1], s.spans[i].stride);
-    if (s.n < 2) /* one span of a stride that is not 0 */
+    if (s.n < 2 || !meets(&s, 0, 0, false)) /* one span has a stride that is not 0 */
         return false;
-    if (!meets(&s, 0, 0, false))
-        return false;
-    blame(&s, first, second);
+    blame(&s, of);
     return true;
 }
 
@@ -684,12 +673,13 @@ static bool stretch(int64_t *reach, int64_t n, int64_t stride)
 static attn_status check_reach(attn_context *context, const attn_problem *p, attn__operand op)
 {
     int64_t reach = 0;
-    for (int i = 0; i < p->ndims; i++)
-        if (!stretch(&reach, attn__operand_length(p, i, op), attn__stride(&p->dims[i], op)))
+    for (int i = 0; i < p->ndims; i++) {
+        int64_t n = attn__operand_length(p, &p->dims[i], i, op), stride = attn__stride(&p->dims[i], op);
+        if (!stretch(&reach, n, stride))
             return attn__fail(context, ATTN_ERROR_SHAPE,
-                              "dim %d (length %lld): with its stride %lld the size of %s overflows", i,
-                              (long long)attn__operand_length(p, i, op), (long long)attn__stride(&p->dims[i], op),
-                              attn__operand_table[op].name);
+                              "dim %d (length %lld): with its stride %lld the size of %s overflows", i, (long long)n,
+                              (long long)stride, attn__operand_table[op].name);
+    }
     int64_t size = (int64_t)attn_dtype_size(attn__operand_dtype(p, op));
     if (reach > most / size)
         return attn__fail(context, ATTN_ERROR_SHAPE, "the bytes of %s overflow", attn__operand_table[op].name);
@@ -725,11 +715,11 @@ static attn_status check_sizes(attn_context *context, const attn_problem *p)
             status =
                 attn__fail(context, ATTN_ERROR_SHAPE, "the product of the %s dims overflows", attn__role_name(role));
     for (attn__operand op = 0; status == ATTN_OK && op < ATTN__OPERANDS; op++)
-        /* Gradients without strides of their own go like their operands; what stands in those members says nothing. */
+        /* Gradients without strides of their own have those of their operands; their members are not read. */
         if (attn__operand_used(p, op) && (op < ATTN__OP_DQ || p->own_grad_strides))
             status = check_reach(context, p, op);
-    for (int i = 0; status == ATTN_OK && i < p->nrelatives; i++)
-        status = check_table_reach(context, p, i);
+    if (status == ATTN_OK)
+        status = check_each(context, p, p->nrelatives, check_table_reach);
     if (status == ATTN_OK && !product_fits(p, ATTN_ROLE_BATCH, ATTN_ROLE_QUERY))
         status = attn__fail(context, ATTN_ERROR_SHAPE, "the number of rows (BATCH times QUERY dims) overflows");
     return status;
@@ -737,18 +727,20 @@ static attn_status check_sizes(attn_context *context, const attn_problem *p)
 
 /* ------------------------------------------------------------------------------------------- overlap */
 
-static attn_status report(attn_context *context, const attn_problem *p, const char *name, int first, int second)
+static attn_status check_spans(attn_context *context, const attn_problem *p, const char *name, spans *s)
 {
+    if (!spans_overlap(s))
+        return ATTN_OK;
+    int first = s->first, second = s->second;
     if (first < 0 || second < 0)
         return attn__fail(context, ATTN_ERROR_SHAPE, "%s: two rows share an element", name);
     if (first == second)
         return attn__fail(context, ATTN_ERROR_SHAPE,
-                          "%s: the indices of dim %d (%s, length %lld) share elements of this "
-                          "output; its stride is 0",
+                          "%s: the indices of dim %d (%s, length %lld) share elements of this output; its stride is 0",
                           name, first, attn__role_name(p->dims[first].role), (long long)p->dims[first].n);
     return attn__fail(context, ATTN_ERROR_SHAPE,
-                      "%s: its strides let dims %d (%s, length %lld) and %d (%s, length %lld) "
-                      "meet in one element of this output",
+                      "%s: its strides let dims %d (%s, length %lld) and %d (%s, length %lld) meet in one element of "
+                      "this output",
                       name, first, attn__role_name(p->dims[first].role), (long long)p->dims[first].n, second,
                       attn__role_name(p->dims[second].role), (long long)p->dims[second].n);
 }
@@ -757,17 +749,16 @@ static attn_status report(attn_context *context, const attn_problem *p, const ch
 static attn_status check_output(attn_context *context, const attn_problem *p, attn__operand op, const char *name,
                                 bool sums)
 {
-    span_dim spans[ATTN_MAX_DIMS];
-    int n = 0, first, second;
+    spans s = {0};
     for (int i = 0; i < p->ndims; i++) {
-        span_dim span = {attn__operand_length(p, i, op), attn__stride(&p->dims[i], op), i};
+        const attn_dim *dim = &p->dims[i];
         /* Sequences have tokens of their own. */
         bool apart = (p->flags & ATTN_WITH_PACKED) && i == p->packed.batch_dim &&
                      (attn__operand_packed(op, ATTN_ROLE_QUERY) || attn__operand_packed(op, ATTN_ROLE_KEY));
-        if ((attn__operand_table[op].roles >> p->dims[i].role & 1) && !(sums && span.stride == 0) && !apart)
-            spans[n++] = span;
+        if ((attn__operand_table[op].roles >> dim->role & 1) && !(sums && attn__stride(dim, op) == 0) && !apart)
+            add_span(&s, attn__operand_length(p, dim, i, op), attn__stride(dim, op), i);
     }
-    return spans_overlap(spans, n, &first, &second) ? report(context, p, name, first, second) : ATTN_OK;
+    return check_spans(context, p, name, &s);
 }
 
 static attn__operand bias_gradient(const attn_problem *p)
@@ -777,27 +768,25 @@ static attn__operand bias_gradient(const attn_problem *p)
 
 bool attn__bias_gradient_meets(const attn_problem *p)
 {
-    span_dim spans[ATTN_MAX_DIMS];
-    int n = 0, first, second;
+    spans s = {0};
     attn__operand op = bias_gradient(p);
     for (int i = 0; i < p->ndims; i++) {
         int64_t stride = attn__stride(&p->dims[i], op);
         if ((p->dims[i].role == ATTN_ROLE_QUERY || p->dims[i].role == ATTN_ROLE_KEY) && stride != 0)
-            spans[n++] = (span_dim){p->dims[i].n, stride, i};
+            add_span(&s, p->dims[i].n, stride, i);
     }
-    return attn__operand_used(p, ATTN__OP_DBIAS) && spans_overlap(spans, n, &first, &second);
+    return attn__operand_used(p, ATTN__OP_DBIAS) && spans_overlap(&s);
 }
 
 /* Rows of a table that an index reads, of different BATCH indices. */
 static attn_status check_indexed_gradient(attn_context *context, const attn_problem *p)
 {
-    span_dim spans[ATTN_MAX_DIMS + 1];
-    int n = 0, first, second;
-    spans[n++] = (span_dim){p->bias_index.rows, p->bias_index.row_stride, -1};
+    spans s = {0};
+    add_span(&s, p->bias_index.rows, p->bias_index.row_stride, -1);
     for (int i = 0; i < p->ndims; i++)
         if (p->dims[i].role == ATTN_ROLE_BATCH && p->dims[i].bias != 0)
-            spans[n++] = (span_dim){p->dims[i].n, p->dims[i].bias, i};
-    if (!spans_overlap(spans, n, &first, &second))
+            add_span(&s, p->dims[i].n, p->dims[i].bias, i);
+    if (!spans_overlap(&s))
         return ATTN_OK;
     return attn__fail(context, ATTN_ERROR_SHAPE,
                       "dbias: rows of the table that bias_index reads (%lld, %lld apart) share elements with those of "
@@ -805,11 +794,11 @@ static attn_status check_indexed_gradient(attn_context *context, const attn_prob
                       (long long)p->bias_index.rows, (long long)p->bias_index.row_stride);
 }
 
-/* Pairs of one BATCH index may meet; those of different ones may not, wherever between the pairs' ends they lie. */
+/* Pairs of one BATCH index may meet; those of different ones may not, wherever they are between the pairs' ends. */
 static attn_status check_bias_gradient(attn_context *context, const attn_problem *p)
 {
-    span_dim spans[ATTN_MAX_DIMS + 1];
-    int n = 0, first, second, last = -1;
+    spans s = {0};
+    int last = -1;
     int64_t reach = 0; /* fits: the sizes are checked */
     attn__operand op = bias_gradient(p);
     if (p->flags & ATTN_WITH_BIAS_INDEX)
@@ -822,27 +811,26 @@ static attn_status check_bias_gradient(attn_context *context, const attn_problem
     for (int i = 0; i < p->ndims; i++) {
         int64_t stride = attn__stride(&p->dims[i], op);
         if (p->dims[i].role == ATTN_ROLE_BATCH && stride != 0)
-            spans[n++] = (span_dim){p->dims[i].n, stride, i};
+            add_span(&s, p->dims[i].n, stride, i);
         else if (stretch(&reach, p->dims[i].n, stride) && stride != 0)
             last = i;
     }
-    spans[n++] = (span_dim){reach + 1, 1, last};
-    return spans_overlap(spans, n, &first, &second) ? report(context, p, "dbias", first, second) : ATTN_OK;
+    add_span(&s, reach + 1, 1, last);
+    return check_spans(context, p, "dbias", &s);
 }
 
 static attn_status check_table_output(attn_context *context, const attn_problem *p, int i)
 {
     const attn_relative *r = &p->relatives[i];
-    span_dim spans[ATTN_MAX_DIMS + 1];
-    int n = 0, first, second;
+    spans s = {0};
     if (r->row_stride != 0)
-        spans[n++] = (span_dim){r->rows, r->row_stride, -1};
+        add_span(&s, r->rows, r->row_stride, -1);
     for (int d = 0; d < p->ndims; d++)
         if (r->stride[d] != 0)
-            spans[n++] = (span_dim){table_length(p, r, d), r->stride[d], d};
+            add_span(&s, table_length(p, r, d), r->stride[d], d);
     char name[32];
     snprintf(name, sizeof name, "dtable[%d]", i);
-    return spans_overlap(spans, n, &first, &second) ? report(context, p, name, first, second) : ATTN_OK;
+    return check_spans(context, p, name, &s);
 }
 
 static attn_status check_gradients(attn_context *context, const attn_problem *p)
@@ -862,8 +850,8 @@ static attn_status check_gradients(attn_context *context, const attn_problem *p)
         status = check_output(context, p, ATTN__OP_W, "dw", true);
     if (status == ATTN_OK && (p->flags & ATTN_WANT_DSINKS))
         status = check_output(context, p, ATTN__OP_SINKS, "dsinks", true);
-    for (int i = 0; status == ATTN_OK && (p->flags & ATTN_WANT_DTABLES) && i < p->nrelatives; i++)
-        status = check_table_output(context, p, i);
+    if (status == ATTN_OK && (p->flags & ATTN_WANT_DTABLES))
+        status = check_each(context, p, p->nrelatives, check_table_output);
     return status;
 }
 
@@ -884,8 +872,8 @@ static attn_status check_outputs(attn_context *context, const attn_problem *p)
 attn_status attn__check_problem(attn_context *context, const attn_problem *problem)
 {
     static attn_status (*const parts[])(attn_context *, const attn_problem *) = {
-        check_fields, check_windows, check_relations,  check_packed,     check_blocks,
-        check_tables, check_sizes,   check_bias_index, check_table_rows, check_outputs,
+        check_counts, check_numbers, check_wishes, check_dims,  check_w,          check_windows,    check_relations,
+        check_packed, check_blocks,  check_tables, check_sizes, check_bias_index, check_table_rows, check_outputs,
     };
     for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) {
         attn_status status = parts[i](context, problem);

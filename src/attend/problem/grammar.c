@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT
- * Reads a problem from text: the grammar that attn_problem_parse documents, and how its forms and features fill a problem. */
+ * Reads a problem from text: the grammar that attn_problem_parse documents, and how its forms and features fill a
+ * problem. */
 #include "attend/problem/operand.h"
 #include "attend/scores/score.h"
 #include "base/context.h"
@@ -11,45 +12,46 @@
 
 typedef enum grammar_form { FORM_HEADS = 0, FORM_ADDITIVE, FORM_AXIS, FORM_TIED, FORM_WINDOW, FORM_FORMS } grammar_form;
 
-/* X(NAME, as written, what follows '=' in help's letters: 0 nothing, 'X' real, 'N' whole, 'R' range; forms or 0) */
+/* X(NAME, as written, what follows '=' in help's letters: 0 nothing, 'X' real, 'N' whole, 'R' range; the phrase's
+ * field; forms or 0) */
 #define FEATURE_MAP(X)                                                                                                 \
-    X(BF16, "bf16", 0, 0)                                                                                              \
-    X(F64, "f64", 0, 0)                                                                                                \
-    X(CAUSAL, "causal", 0, 0)                                                                                          \
-    X(CAUSAL_BR, "causal-br", 0, 0)                                                                                    \
-    X(BAND, "band", 'R', 0)                                                                                            \
-    X(LENS, "lens", 0, 0)                                                                                              \
-    X(LENSQ, "lensq", 0, 0)                                                                                            \
-    X(PACKED, "packed", 'N', 1 << FORM_HEADS)                                                                          \
-    X(PAD, "pad", 0, 0)                                                                                                \
-    X(MASK, "mask", 0, 0)                                                                                              \
-    X(BLOCKS, "blocks", 'N', 0)                                                                                        \
-    X(BIAS, "bias", 0, 0)                                                                                              \
-    X(BIASK, "biask", 0, 0)                                                                                            \
-    X(BIASD, "biasd", 0, 0)                                                                                            \
-    X(BUCKETS, "buckets", 'N', 0)                                                                                      \
-    X(REL, "rel", 0, 0)                                                                                                \
-    X(DROPOUT, "dropout", 'X', 0)                                                                                      \
-    X(FILL, "fill", 'X', 0)                                                                                            \
-    X(SCALE, "scale", 'X', 0)                                                                                          \
-    X(SOFTCAP, "softcap", 'X', 0)                                                                                      \
-    X(LSE, "lse", 0, 0)                                                                                                \
-    X(SINKS, "sinks", 0, 0)                                                                                            \
-    X(DLSE, "dlse", 0, 0)                                                                                              \
-    X(OVER_N, "over-n", 0, 0)                                                                                          \
-    X(KERNEL_SUM, "kernel-sum", 0, 0)                                                                                  \
-    X(BTHD, "bthd", 0, 1 << FORM_HEADS | 1 << FORM_ADDITIVE)                                                           \
-    X(BHTD, "bhtd", 0, 1 << FORM_HEADS | 1 << FORM_ADDITIVE)                                                           \
-    X(ROW, "row", 0, 1 << FORM_AXIS)                                                                                   \
-    X(COL, "col", 0, 1 << FORM_AXIS)                                                                                   \
-    X(AXIS, "axis", 'N', 1 << FORM_AXIS)                                                                               \
-    X(FIRST, "first", 0, 1 << FORM_AXIS)                                                                               \
-    X(ZERO, "zero", 0, 1 << FORM_WINDOW)                                                                               \
-    X(MASK_BORDER, "mask-border", 0, 1 << FORM_WINDOW)                                                                 \
-    X(SHIFT, "shift", 0, 1 << FORM_WINDOW)
+    X(BF16, "bf16", 0, form, 0)                                                                                        \
+    X(F64, "f64", 0, form, 0)                                                                                          \
+    X(CAUSAL, "causal", 0, form, 0)                                                                                    \
+    X(CAUSAL_BR, "causal-br", 0, form, 0)                                                                              \
+    X(BAND, "band", 'R', lo, 0)                                                                                        \
+    X(LENS, "lens", 0, form, 0)                                                                                        \
+    X(LENSQ, "lensq", 0, form, 0)                                                                                      \
+    X(PACKED, "packed", 'N', packed, 1 << FORM_HEADS)                                                                  \
+    X(PAD, "pad", 0, form, 0)                                                                                          \
+    X(MASK, "mask", 0, form, 0)                                                                                        \
+    X(BLOCKS, "blocks", 'N', blocks, 0)                                                                                \
+    X(BIAS, "bias", 0, form, 0)                                                                                        \
+    X(BIASK, "biask", 0, form, 0)                                                                                      \
+    X(BIASD, "biasd", 0, form, 0)                                                                                      \
+    X(BUCKETS, "buckets", 'N', buckets, 0)                                                                             \
+    X(REL, "rel", 0, form, 0)                                                                                          \
+    X(DROPOUT, "dropout", 'X', dropout, 0)                                                                             \
+    X(FILL, "fill", 'X', fill, 0)                                                                                      \
+    X(SCALE, "scale", 'X', scale, 0)                                                                                   \
+    X(SOFTCAP, "softcap", 'X', softcap, 0)                                                                             \
+    X(LSE, "lse", 0, form, 0)                                                                                          \
+    X(SINKS, "sinks", 0, form, 0)                                                                                      \
+    X(DLSE, "dlse", 0, form, 0)                                                                                        \
+    X(OVER_N, "over-n", 0, form, 0)                                                                                    \
+    X(KERNEL_SUM, "kernel-sum", 0, form, 0)                                                                            \
+    X(BTHD, "bthd", 0, form, 1 << FORM_HEADS | 1 << FORM_ADDITIVE)                                                     \
+    X(BHTD, "bhtd", 0, form, 1 << FORM_HEADS | 1 << FORM_ADDITIVE)                                                     \
+    X(ROW, "row", 0, form, 1 << FORM_AXIS)                                                                             \
+    X(COL, "col", 0, form, 1 << FORM_AXIS)                                                                             \
+    X(AXIS, "axis", 'N', axis, 1 << FORM_AXIS)                                                                         \
+    X(FIRST, "first", 0, form, 1 << FORM_AXIS)                                                                         \
+    X(ZERO, "zero", 0, form, 1 << FORM_WINDOW)                                                                         \
+    X(MASK_BORDER, "mask-border", 0, form, 1 << FORM_WINDOW)                                                           \
+    X(SHIFT, "shift", 0, form, 1 << FORM_WINDOW)
 
 typedef enum grammar_feature {
-#define ATTN_X(NAME, text, value, forms) FEATURE_##NAME,
+#define ATTN_X(NAME, text, value, field, forms) FEATURE_##NAME,
     FEATURE_MAP(ATTN_X)
 #undef ATTN_X
 #define ATTN_X(NAME, name) FEATURE_SCORE_##NAME,
@@ -181,7 +183,7 @@ static bool lay(attn_problem *p, attn__operand op, int roles, bool first)
         attn_dim *dim = &p->dims[i];
         if (!(roles >> dim->role & 1) && !(first && i == 0))
             continue;
-        int64_t n = attn__operand_length(p, i, op);
+        int64_t n = attn__operand_length(p, dim, i, op);
         *attn__stride_at(dim, op) = stride;
         if (__builtin_mul_overflow(stride, n > 0 ? n : 1, &stride))
             return false;
@@ -189,8 +191,9 @@ static bool lay(attn_problem *p, attn__operand op, int roles, bool first)
     return true;
 }
 
-/* A bias by distance: for each pair of a QUERY and a KEY dim, the last ones first, a number for each difference of their
- * indices; for each BATCH index but the first dim's.  With buckets, an index of the differences into rows of so many. */
+/* A bias by distance: for each pair of a QUERY and a KEY dim, the last ones first, a number for each difference of
+ * their indices; for each BATCH index but the first dim's.  With buckets, an index of the differences into rows of so
+ * many. */
 static bool lay_distances(attn_problem *p, int64_t buckets)
 {
     int64_t stride = 1;
@@ -219,14 +222,14 @@ static bool lay_distances(attn_problem *p, int64_t buckets)
     return fits;
 }
 
-/* Of the last QUERY and KEY dims, the same for all others. */
+/* Blocks of the last QUERY and KEY dims, the same for all others. */
 static void add_blocks(attn_problem *p, int64_t size)
 {
     int query = attn__last_dim(p, ATTN_ROLE_QUERY), key = attn__last_dim(p, ATTN_ROLE_KEY);
     p->flags |= ATTN_WITH_BLOCKS;
     p->blocks = (attn_blocks){query, key, size, size};
     p->dims[key].blocks = 1;
-    p->dims[query].blocks = attn__operand_length(p, key, ATTN__OP_BLOCKS);
+    p->dims[query].blocks = attn__operand_length(p, &p->dims[key], key, ATTN__OP_BLOCKS);
 }
 
 static bool add_operands(attn_problem *p, const grammar_phrase *s)
@@ -388,11 +391,13 @@ static const struct {
     const char *name;
     char value;
     int forms;
+    size_t at; /* of the value in a phrase */
 } features[FEATURES] = {
-#define ATTN_X(NAME, text, value, forms) [FEATURE_##NAME] = {text, value, forms},
+#define ATTN_X(NAME, text, value, field, forms)                                                                        \
+    [FEATURE_##NAME] = {text, value, forms, offsetof(grammar_phrase, field)},
     FEATURE_MAP(ATTN_X)
 #undef ATTN_X
-#define ATTN_X(NAME, name) [FEATURE_SCORE_##NAME] = {#name, 0, 0},
+#define ATTN_X(NAME, name) [FEATURE_SCORE_##NAME] = {#name, 0, 0, 0},
         ATTN_SCORES(ATTN_X)
 #undef ATTN_X
 };
@@ -559,29 +564,14 @@ static attn_status read_value(reader *r, grammar_feature feature)
     if (*r->at != '=')
         return refuse(r, "this feature needs a value: = must stand here");
     r->at++;
-    switch (feature) {
-    case FEATURE_BAND:
+    void *value = (char *)s + features[feature].at;
+    if (features[feature].value == 'R')
         return read_range(r);
-    case FEATURE_AXIS:
-        return read_size(r, &s->axis);
-    case FEATURE_PACKED:
-        return read_size(r, &s->packed);
-    case FEATURE_BUCKETS:
-        return read_size(r, &s->buckets);
-    case FEATURE_BLOCKS:
-        return read_size(r, &s->blocks);
-    case FEATURE_FILL:
-        return read_real(r, &s->fill);
-    case FEATURE_SCALE:
-        return read_real(r, &s->scale);
-    case FEATURE_SOFTCAP:
-        return read_real(r, &s->softcap);
-    default:
-        break;
-    }
+    if (features[feature].value == 'N')
+        return read_size(r, value);
     const char *begin = r->at;
-    attn_status status = read_real(r, &s->dropout);
-    if (status != ATTN_OK || (s->dropout >= 0 && s->dropout < 1))
+    attn_status status = read_real(r, value);
+    if (status != ATTN_OK || feature != FEATURE_DROPOUT || (s->dropout >= 0 && s->dropout < 1))
         return status;
     r->at = begin;
     return refuse(r, "dropout must be at least 0 and less than 1");

@@ -65,29 +65,30 @@ bool attn__operand_packed(attn__operand op, attn_role role)
     }
 }
 
-int64_t attn__operand_length(const attn_problem *problem, int dim, attn__operand op)
+int64_t attn__operand_length(const attn_problem *problem, const attn_dim *dim, int number, attn__operand op)
 {
-    const attn_window *window = NULL;
-    if (attn__operand_table[op].positional && problem->dims[dim].role == ATTN_ROLE_KEY)
-        window = attn__window_of(problem, dim);
+    bool query = dim->role == ATTN_ROLE_QUERY, key = dim->role == ATTN_ROLE_KEY;
+    const attn_packed *packed = &problem->packed;
+    const attn_blocks *blocks = &problem->blocks;
+    const attn_window *window = key && attn__operand_table[op].positional ? attn__window_of(problem, number) : NULL;
     if (window)
         return window->size;
-    if (problem->flags & ATTN_WITH_PACKED) {
-        if (dim == problem->packed.query_dim && attn__operand_packed(op, ATTN_ROLE_QUERY))
-            return problem->packed.queries;
-        if (dim == problem->packed.key_dim && attn__operand_packed(op, ATTN_ROLE_KEY))
-            return problem->packed.keys;
+    if ((problem->flags & ATTN_WITH_PACKED) && attn__operand_packed(op, dim->role)) {
+        if (query && number == packed->query_dim)
+            return packed->queries;
+        if (key && number == packed->key_dim)
+            return packed->keys;
     }
     if (op == ATTN__OP_BLOCKS && (problem->flags & ATTN_WITH_BLOCKS)) {
-        if (dim == problem->blocks.query_dim)
-            return attn__blocks_count(problem->dims[dim].n, problem->blocks.queries);
-        if (dim == problem->blocks.key_dim)
-            return attn__blocks_count(problem->dims[dim].n, problem->blocks.keys);
+        if (query && number == blocks->query_dim)
+            return attn__blocks_count(dim->n, blocks->queries);
+        if (key && number == blocks->key_dim)
+            return attn__blocks_count(dim->n, blocks->keys);
     }
     for (int i = 0; op == ATTN__OP_WEIGHTS && i < problem->npicks; i++)
-        if (problem->picks[i].dim == dim)
+        if (problem->picks[i].dim == number)
             return problem->picks[i].n;
-    return problem->dims[dim].n;
+    return dim->n;
 }
 
 attn_dtype attn__operand_dtype(const attn_problem *problem, attn__operand op)

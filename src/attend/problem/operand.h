@@ -17,7 +17,7 @@ enum {
     ATTN__IN_VALUE = 1 << ATTN_ROLE_VALUE
 };
 
-/* X(NAME, field of attn_dim, roles besides BATCH, true if a window's KEY stride is per position) */
+/* X(NAME, field of attn_dim, roles in addition to BATCH, true if a window's KEY stride is per position) */
 #define ATTN__OPERAND_MAP(X)                                                                                           \
     X(Q, q, ATTN__IN_QUERY | ATTN__IN_CONTRACT, false)                                                                 \
     X(K, k, ATTN__IN_KEY | ATTN__IN_CONTRACT, true)                                                                    \
@@ -82,8 +82,9 @@ static inline const attn_window *attn__window_of(const attn_problem *problem, in
     return NULL;
 }
 
-/* How many indices the operand has along a dim: the length, an axis of positions, or the number of picks. */
-int64_t attn__operand_length(const attn_problem *problem, int dim, attn__operand op);
+/* How many indices the operand has along a dim, of this number in the problem or in the group of a canonical one: the
+ * length, an axis of positions, or the number of picks. */
+int64_t attn__operand_length(const attn_problem *problem, const attn_dim *dim, int number, attn__operand op);
 
 /* How many blocks of `size` cover n; a size below 1 is refused elsewhere. */
 static inline int64_t attn__blocks_count(int64_t n, int64_t size)
@@ -91,7 +92,7 @@ static inline int64_t attn__blocks_count(int64_t n, int64_t size)
     return size < 1 ? n : n / size + (n % size != 0);
 }
 
-/* Whether the operand lies by packed positions along the QUERY or the KEY dim of packed sequences. */
+/* Whether the operand has packed positions along the QUERY or the KEY dim of packed sequences. */
 bool attn__operand_packed(attn__operand op, attn_role role);
 
 /* CONTRACT, or VALUE for a table added to the values. */
@@ -109,7 +110,7 @@ static inline int attn__last_dim(const attn_problem *problem, attn_role role)
     return dim;
 }
 
-/* Of the operand's elements (lens and mask have their own types). */
+/* The type of the operand's elements (lens and mask have their own). */
 attn_dtype attn__operand_dtype(const attn_problem *problem, attn__operand op);
 
 #endif

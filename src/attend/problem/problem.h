@@ -12,7 +12,7 @@
 /* ATTN_OK if the problem makes sense; else the context's error says which dim and why. */
 attn_status attn__check_problem(attn_context *context, const attn_problem *problem);
 
-/* Whether pairs of a query and a key meet in one number of the bias whose gradient is wanted, other than by a stride
+/* Whether pairs of a query and a key meet in one number of the bias whose gradient is requested, other than by a stride
  * of 0: a bias by distance. */
 bool attn__bias_gradient_meets(const attn_problem *problem);
 

@@ -147,17 +147,17 @@ static void add_moving(attn_problem *p, attn_role role, int64_t n, int64_t strid
 /* lse and weights are contiguous in the order of the dims: BATCH dims, query, key. */
 static void number_rows(attn_problem *p)
 {
-    int64_t lse = 1, weights = 1;
+    uint64_t lse = 1, weights = 1; /* a product too large for a size is refused when the problem is planned */
     for (int i = p->ndims - 1; i >= 0; i--) {
         attn_dim *dim = &p->dims[i];
         if (dim->role > ATTN_ROLE_KEY)
             continue;
-        dim->weights = weights;
-        weights *= dim->n;
+        dim->weights = (int64_t)weights;
+        weights *= (uint64_t)dim->n;
         if (dim->role == ATTN_ROLE_KEY)
             continue;
-        dim->lse = lse;
-        lse *= dim->n;
+        dim->lse = (int64_t)lse;
+        lse *= (uint64_t)dim->n;
     }
 }
 
@@ -201,33 +201,15 @@ attn_status attn_problem_tied_rows(attn_problem *problem, int64_t rows, int64_t 
         __builtin_mul_overflow(batch, head, &token) || __builtin_mul_overflow(cols, token, &row) ||
         __builtin_mul_overflow(rows, row, &elements))
         return ATTN_ERROR_ARGUMENT;
-    const attn_dim dims[] = {
-        {.role = ATTN_ROLE_BATCH,
-         .n = heads,
-         .q = dim,
-         .k = dim,
-         .v = dim,
-         .o = dim,
-         .lse = batch * cols,
-         .weights = batch * cols * cols},
-        {.role = ATTN_ROLE_BATCH,
-         .n = batch,
-         .q = head,
-         .k = head,
-         .v = head,
-         .o = head,
-         .lse = cols,
-         .weights = cols * cols},
-        {.role = ATTN_ROLE_QUERY, .n = cols, .q = token, .o = token, .lse = 1, .weights = cols},
-        {.role = ATTN_ROLE_KEY, .n = cols, .k = token, .v = token, .weights = 1},
-        {.role = ATTN_ROLE_CONTRACT, .n = rows, .q = row, .k = row},
-        {.role = ATTN_ROLE_CONTRACT, .n = dim, .q = 1, .k = 1},
-        {.role = ATTN_ROLE_VALUE, .n = rows, .v = row, .o = row},
-        {.role = ATTN_ROLE_VALUE, .n = dim, .v = 1, .o = 1},
-    };
-    problem->ndims = (int)(sizeof dims / sizeof *dims);
-    for (int i = 0; i < problem->ndims; i++)
-        problem->dims[i] = dims[i];
+    add_moving(problem, ATTN_ROLE_BATCH, heads, dim);
+    add_moving(problem, ATTN_ROLE_BATCH, batch, head);
+    add_moving(problem, ATTN_ROLE_QUERY, cols, token);
+    add_moving(problem, ATTN_ROLE_KEY, cols, token);
+    add_moving(problem, ATTN_ROLE_CONTRACT, rows, row);
+    add_moving(problem, ATTN_ROLE_CONTRACT, dim, 1);
+    add_moving(problem, ATTN_ROLE_VALUE, rows, row);
+    add_moving(problem, ATTN_ROLE_VALUE, dim, 1);
+    number_rows(problem);
     if (dim > 0 && rows > 0)
         problem->scale = 1 / sqrt((double)dim * (double)rows);
     return ATTN_OK;
@@ -252,49 +234,25 @@ attn_status attn_problem_window2d(attn_problem *problem, const attn_window2d *w)
         return ATTN_ERROR_ARGUMENT;
     int64_t step = w->step ? w->step : 1, dilation = w->dilation ? w->dilation : 1;
     int64_t ny = w->height / step + (w->height % step != 0), nx = w->width / step + (w->width % step != 0);
-    int64_t token = w->heads * w->dim, taps = w->window_y * w->window_x;
-    int64_t row = w->width * token, q_row = nx * token, image = w->height * row, q_image = ny * q_row;
-    const attn_dim dims[] = {
-        {.role = ATTN_ROLE_BATCH,
-         .n = w->batch,
-         .q = q_image,
-         .k = image,
-         .v = image,
-         .o = q_image,
-         .lse = w->heads * ny * nx,
-         .weights = w->heads * ny * nx * taps},
-        {.role = ATTN_ROLE_BATCH,
-         .n = w->heads,
-         .q = w->dim,
-         .k = w->dim,
-         .v = w->dim,
-         .o = w->dim,
-         .lse = ny * nx,
-         .weights = ny * nx * taps},
-        {.role = ATTN_ROLE_QUERY, .n = ny, .q = q_row, .o = q_row, .lse = nx, .weights = nx * taps},
-        {.role = ATTN_ROLE_QUERY, .n = nx, .q = token, .o = token, .lse = 1, .weights = taps},
-        {.role = ATTN_ROLE_KEY, .n = w->window_y, .k = row, .v = row, .weights = w->window_x},
-        {.role = ATTN_ROLE_KEY, .n = w->window_x, .k = token, .v = token, .weights = 1},
-        {.role = ATTN_ROLE_CONTRACT, .n = w->dim, .q = 1, .k = 1},
-        {.role = ATTN_ROLE_VALUE, .n = w->dim, .v = 1, .o = 1},
-    };
-    problem->ndims = (int)(sizeof dims / sizeof *dims);
-    for (int i = 0; i < problem->ndims; i++)
-        problem->dims[i] = dims[i];
+    int64_t token = w->heads * w->dim, row = w->width * token, q_row = nx * token;
+    add_moving(problem, ATTN_ROLE_BATCH, w->batch, w->height * row);
+    problem->dims[0].q = problem->dims[0].o = ny * q_row;
+    add_moving(problem, ATTN_ROLE_BATCH, w->heads, w->dim);
+    add_moving(problem, ATTN_ROLE_QUERY, ny, q_row);
+    add_moving(problem, ATTN_ROLE_QUERY, nx, token);
+    add_moving(problem, ATTN_ROLE_KEY, w->window_y, row);
+    add_moving(problem, ATTN_ROLE_KEY, w->window_x, token);
+    add_moving(problem, ATTN_ROLE_CONTRACT, w->dim, 1);
+    add_moving(problem, ATTN_ROLE_VALUE, w->dim, 1);
+    number_rows(problem);
     problem->nwindows = 2;
-    problem->windows[0] = (attn_window){.query_dim = 2,
-                                        .key_dim = 4,
-                                        .size = w->height,
-                                        .step = step,
-                                        .dilation = dilation,
-                                        .offset = -(w->window_y / 2) * dilation,
-                                        .border = w->border};
-    problem->windows[1] = (attn_window){.query_dim = 3,
-                                        .key_dim = 5,
-                                        .size = w->width,
-                                        .step = step,
-                                        .dilation = dilation,
-                                        .offset = -(w->window_x / 2) * dilation,
-                                        .border = w->border};
+    for (int i = 0; i < 2; i++)
+        problem->windows[i] = (attn_window){.query_dim = 2 + i,
+                                            .key_dim = 4 + i,
+                                            .size = i ? w->width : w->height,
+                                            .step = step,
+                                            .dilation = dilation,
+                                            .offset = -((i ? w->window_x : w->window_y) / 2) * dilation,
+                                            .border = w->border};
     return ATTN_OK;
 }

@@ -425,7 +425,9 @@ static void run_slot(void *user, int64_t slot, int thread)
     int64_t item, end;
     for (attn__slots_start(slots, slot, &w.sums, &item, &end); item < end; item++) {
         if (!j->canonical->problem.accumulate) /* before its sums, so that they find the zeros in the cache */
-            attn__slots_clear(slots, j->arrays, ATTN__WANT_OWN, item);
+            attn__gradients_clear(j->canonical, j->arrays,
+                                  attn__batch_split_index(&slots->split, j->canonical, item, 0), ATTN__WANT_OWN,
+                                  slots->split.apart);
         for (int64_t rest = 0; rest < slots->split.rest; rest++)
             for (int64_t query = 0; query < j->canonical->query.size; query++)
                 backward_row(&w, attn__batch_split_index(&slots->split, j->canonical, item, rest), query);
@@ -443,7 +445,7 @@ static void apply(const attn__canonical *canonical, const attn__recipe *recipe, 
         attn__parallel_items(canonical->threads, attn__ceil_div(rows, ROWS), run_rows, &j);
         return;
     }
-    attn__slots_make(&j.slots, canonical, j.memory + (size_t)canonical->threads * j.share);
+    j.slots = attn__slots_make(canonical, j.memory + (size_t)canonical->threads * j.share);
     attn__parallel_items(canonical->threads, j.slots.n, run_slot, &j);
     attn__slots_store(&j.slots, arrays);
 }
@@ -490,7 +492,7 @@ static attn_status plan(attn_context *context, const attn__canonical *canonical,
     recipe->data = made;
     recipe->workspace = attn__size_mul(take_scratch(&unused, canonical, NULL), (size_t)canonical->threads);
     if (canonical->backward)
-        recipe->workspace = attn__size_add(recipe->workspace, attn__slots_size(canonical));
+        recipe->workspace = attn__size_add(recipe->workspace, attn__slots_make(canonical, NULL).bytes);
     snprintf(recipe->text, sizeof recipe->text, "%s", attn__isa_text(made->kernel->isa));
     return ATTN_OK;
 }

@@ -22,7 +22,7 @@ static bool repeats(const attn__canonical *canonical, const attn__group *group, 
 {
     for (int i = 0; i < group->n; i++) {
         bool moves = attn__stride(&group->axis[i].dim, op) != 0 || (group->axis[i].packed && op != ATTN__OP_DBIAS);
-        if (!moves && attn__extent_length(canonical, group, i, op) > 1)
+        if (!moves && attn__operand_length(&canonical->problem, &group->axis[i].dim, i, op) > 1)
             return true;
     }
     return false;
@@ -376,14 +376,13 @@ static void finish_rows(const blocked *b, const blocked_tile *t)
 {
     const attn__canonical *canonical = b->canonical;
     int64_t values = canonical->value.size;
-    attn__strides o = attn__operand_strides(&canonical->value, ATTN__OP_O);
     double unit = b->plan->single ? ATTN__LOG2E : 1;
     for (int64_t i = 0; i < t->queries; i++) {
         double *row = b->at.o + i * values, whole = whole_of(b, i);
         for (int64_t c = 0; c < values && !b->plan->wide; c++)
             row[c] = whole == 0 ? 0 : row[c] / whole;
         if (!b->plan->wide)
-            attn__scatter(&canonical->value, &o, canonical->problem.dtype, b->arrays->o,
+            attn__scatter(&canonical->value, ATTN__OP_O, canonical->problem.dtype, b->arrays->o,
                           blocked_offset(b, ATTN__STRIDE(dim.o), t->query + i), row, false);
         if (canonical->problem.flags & ATTN_WANT_LSE)
             attn__store(attn__operand_dtype(&canonical->problem, ATTN__OP_LSE), b->arrays->lse,
@@ -582,10 +581,9 @@ static void run_single_rows(blocked *b, const blocked_tile *t)
     const attn__canonical *canonical = b->canonical;
     const wide_kernels *kernels = &b->plan->kernels;
     float *lse = b->at.factor, *delta = b->at.was;
-    attn__lse_load(canonical, b->arrays, b->batch, t->query, t->queries, lse);
     for (int64_t i = 0; i < t->queries; i++)
         delta[i] = (float)b->at.delta[i];
-    attn__delta_finish(canonical, b->arrays, b->batch, t->query, t->queries, lse, delta);
+    attn__lse_load(canonical, b->arrays, b->batch, t->query, t->queries, lse, delta);
     kernels->store->weights(
         &(attn__softmax_backward_args){.rows = t->queries,
                                        .keys = t->pairs,
@@ -681,10 +679,9 @@ static void store(const blocked *b, unsigned want, attn__operand op, unsigned ad
     bool positions = canonical->problem.nwindows > 0 && op != ATTN__OP_DQ;
     const attn__group *group = positions ? &b->plan->positions : attn__rows_of(canonical, op);
     const attn__group *channels = attn__channels_of(canonical, op);
-    attn__strides strides = attn__operand_strides(channels, op);
     int64_t base = attn__offsets_one(&canonical->batch, attn__stride_of(op), b->batch);
     for (int64_t i = 0; i < n && (canonical->problem.flags & want); i++)
-        attn__scatter(channels, &strides, canonical->problem.dtype, attn__operand_array(b->arrays, op),
+        attn__scatter(channels, op, canonical->problem.dtype, attn__operand_array(b->arrays, op),
                       base + attn__offsets_one(group, attn__stride_of(op), first + i), rows + i * channels->size,
                       adds & want);
 }
@@ -752,10 +749,8 @@ static void store_tables(const blocked *b)
         const blocked_table *table = &b->plan->table[i];
         double *sums = b->sums->at[ATTN__SUM_TABLE + i], *rows = b->at.table[i].dt;
         int64_t channels = attn__table_channels(canonical, i)->size, row = canonical->problem.relatives[i].row_stride;
-        attn__strides strides = attn__table_strides(canonical, i);
         for (int64_t d = 0; sums && d < table->rows; d++)
-            attn__table_add(canonical, i, &strides, sums, blocked_table_at(b, i) + d * row, 1, rows + d * channels,
-                            b->at.finite);
+            attn__table_add(canonical, i, sums, blocked_table_at(b, i) + d * row, 1, rows + d * channels);
     }
 }
 
@@ -847,7 +842,8 @@ static void run_slot(void *user, int64_t slot, int thread)
     if (j->canonical->problem.accumulate)
         clear = 0;
     for (attn__slots_start(slots, slot, &sums, &item, &end); item < end; item++) {
-        attn__slots_clear(slots, j->arrays, clear, item);
+        attn__gradients_clear(j->canonical, j->arrays, attn__batch_split_index(&slots->split, j->canonical, item, 0),
+                              clear, slots->split.apart);
         for (int64_t rest = 0; rest < slots->split.rest; rest++)
             run_one(j, &sums, attn__batch_split_index(&slots->split, j->canonical, item, rest), thread);
     }
@@ -1206,7 +1202,7 @@ static attn_status plan(attn_context *context, const attn__canonical *canonical,
     recipe->data = p;
     recipe->workspace = attn__size_mul((size_t)canonical->threads, p->bytes);
     if (canonical->backward)
-        recipe->workspace = attn__size_add(recipe->workspace, attn__slots_size(canonical));
+        recipe->workspace = attn__size_add(recipe->workspace, attn__slots_make(canonical, NULL).bytes);
     if (p->wide) {
         const char *terms = p->kernels.terms == 1 ? ", 1 bf16 term" : p->kernels.terms ? ", 3 bf16 terms" : "";
         snprintf(recipe->text, sizeof recipe->text, "%s%s, blocks of %d queries x %d keys, %d channels a step",
@@ -1233,7 +1229,7 @@ static void apply(const attn__canonical *canonical, const attn__recipe *recipe, 
     }
     j.broadcast = blocked_broadcast(canonical);
     j.adds = canonical->problem.accumulate ? ATTN__WANT_OWN : j.broadcast;
-    attn__slots_make(&j.slots, canonical, j.workspace + (size_t)canonical->threads * plan->bytes);
+    j.slots = attn__slots_make(canonical, j.workspace + (size_t)canonical->threads * plan->bytes);
     attn__parallel_items(canonical->threads, j.slots.n, run_slot, &j);
     attn__slots_store(&j.slots, arrays);
 }

@@ -331,10 +331,9 @@ static const double *gather(blocked *b, attn__operand op, const attn__group *gro
         attn__offsets_even(group, stride, channels->size)) {
         data = (const double *)array + base + first * channels->size;
     } else {
-        attn__strides strides = attn__operand_strides(channels, op);
         attn__offsets_from(group, stride, base, first, n, at);
         for (int64_t i = 0; i < n; i++)
-            attn__gather(channels, &strides, dtype, array, at[i], to + i * channels->size);
+            attn__gather(channels, op, dtype, array, at[i], to + i * channels->size);
     }
     b->has_nonfinite |= op != ATTN__OP_O && !b->plan->kernel->finite(data, n * channels->size);
     return data;
@@ -343,8 +342,7 @@ static const double *gather(blocked *b, attn__operand op, const attn__group *gro
 /* The offset of the first row of a table, of `begin`, for the batch index. */
 static int64_t blocked_table_at(const blocked *b, int table)
 {
-    size_t stride = offsetof(attn__axis, table) + (size_t)table * sizeof(int64_t);
-    return attn__offsets_one(&b->canonical->batch, stride, b->batch) +
+    return attn__offsets_one(&b->canonical->batch, attn__table_stride(table), b->batch) +
            b->plan->table[table].begin * b->canonical->problem.relatives[table].row_stride;
 }
 
@@ -354,11 +352,10 @@ static void gather_table(blocked *b, int i)
     const attn__canonical *canonical = b->canonical;
     const attn_relative *r = &canonical->problem.relatives[i];
     const blocked_table *table = &b->plan->table[i];
-    attn__strides strides = attn__table_strides(canonical, i);
     int64_t channels = attn__table_channels(canonical, i)->size, at = blocked_table_at(b, i);
     double factor = r->kind == ATTN_RELATIVE_VALUE ? 1 : canonical->problem.scale, *rows = b->at.table[i].t;
     for (int64_t d = 0; d < table->rows; d++, at += r->row_stride)
-        attn__table_gather(canonical, i, &strides, b->arrays->table[i], at, rows + d * channels);
+        attn__table_gather(canonical, i, b->arrays->table[i], at, rows + d * channels);
     transpose(rows, table->rows, channels, factor, b->at.table[i].t_t, table->ld_t);
     b->has_nonfinite |= !b->plan->kernel->finite(rows, table->rows * channels);
 }
@@ -368,11 +365,10 @@ static void gather_vectors(const blocked *b)
 {
     const attn__group *contract = &b->canonical->contract;
     attn_dtype dtype = attn__operand_dtype(&b->canonical->problem, ATTN__OP_W);
-    attn__strides strides = attn__operand_strides(contract, ATTN__OP_W);
     const void *const vectors[] = {b->arrays->w, b->arrays->w2};
     int n = attn__score_of(&b->canonical->problem)->vectors;
     for (int i = 0; i < n && i < 2; i++)
-        attn__gather(contract, &strides, dtype, vectors[i], blocked_offset(b, ATTN__STRIDE(dim.w), 0),
+        attn__gather(contract, ATTN__OP_W, dtype, vectors[i], blocked_offset(b, ATTN__STRIDE(dim.w), 0),
                      b->at.w + i * contract->size);
 }
 
@@ -1169,10 +1165,9 @@ static void distance_gradients(blocked *b, const blocked_tile *t)
 static void add_vector_gradients(blocked *b)
 {
     const attn__group *contract = &b->canonical->contract;
-    attn__strides strides = attn__operand_strides(contract, ATTN__OP_W);
     for (int n = 0; n < 2; n++)
         if (b->sums->at[ATTN__SUM_W + n])
-            attn__scatter(contract, &strides, ATTN_F64, b->sums->at[ATTN__SUM_W + n],
+            attn__scatter(contract, ATTN__OP_W, ATTN_F64, b->sums->at[ATTN__SUM_W + n],
                           blocked_offset(b, ATTN__STRIDE(dim.w), 0), b->at.dw + n * contract->size, true);
 }
 

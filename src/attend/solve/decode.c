@@ -4,11 +4,11 @@
  *
  * A work item is a part of the keys of one batch item, or of several items with adjacent rows, such as the heads of one
  * token.  These heads alternate block by block, so that memory is read in its own order; head by head took twice as
- * long, since a row is a few cache lines, kilobytes from the next.  Meanwhile the next block of each head is prefetched.  Grouped heads are queries of one item in the
- * canonical form and share the reading.  With few items their keys are divided into parts, so that all threads have
- * work, and the parts' sums are merged by log-sum-exp.  Neither the parts nor the grouping depends on the number of
- * threads, so that the bits do not either; memory does not grow with the keys.  Packed sequences, and contexts where
- * lengths may not decide the order of sums, have one part.
+ * long, since a row is a few cache lines, kilobytes from the next.  Meanwhile the next block of each head is
+ * prefetched.  Grouped heads are queries of one item in the canonical form and share the reading.  With few items their
+ * keys are divided into parts, so that all threads have work, and the parts' sums are merged by log-sum-exp.  Neither
+ * the parts nor the grouping depends on the number of threads, so that the bits do not either; memory does not grow
+ * with the keys.  Packed sequences, and contexts where lengths may not decide the order of sums, have one part.
  *
  * Backward,
  *
@@ -44,9 +44,9 @@ typedef struct decode {
     const attn__online_softmax_kernel *lanes;
     const attn__softmax_backward_kernel *backward;
     attn__visible visible;
-    int64_t heads, head_step; /* batch items of one work item, and how many batch indices lie between two of them */
-    int64_t parts, part;      /* of the keys; how many in each */
-    int64_t channels, values; /* of whole vectors */
+    int64_t heads, head_step;               /* batch items of one work item, and batch indices from one to the next */
+    int64_t parts, part;                    /* of the keys; how many in each */
+    int64_t channels, values;               /* of whole vectors */
     const int64_t *channel[ATTN__OPERANDS]; /* of q, o and their gradients: offsets, or NULL where they are adjacent */
     bool stream;                            /* the gradients of keys and values are too large to stay in a cache */
 } decode;
@@ -68,7 +68,7 @@ static const char *refuse_usual(const attn__canonical *canonical)
     return NULL;
 }
 
-/* The most parts of the keys.  Where the order of sums may not depend on lengths there is one. */
+/* The most parts of the keys.  Where the order of sums may not depend on lengths, there is one. */
 static int64_t max_parts(const attn__canonical *canonical)
 {
     bool fixed = canonical->extras & (ATTN__PACKED | ATTN__BATCH_INVARIANT);
@@ -154,8 +154,8 @@ static void finish_plan(attn__recipe *recipe, decode *f, const attn__canonical *
              f->stream ? ", gradients past the caches" : "");
 }
 
-/* Contexts where lengths may not change the bits, and packed sequences, which may not change each other's, have one solver
- * for any number of queries; but all may have a single one.  By name this one can still be asked for. */
+/* Contexts where lengths may not change the bits, and packed sequences, which may not change each other's, have one
+ * solver for any number of queries; but all may have a single one.  A caller may still name this one. */
 static bool lengths_decide(const attn__canonical *canonical)
 {
     if (canonical->extras & ATTN__BATCH_INVARIANT)
@@ -222,7 +222,7 @@ static int64_t count_items(const job *j)
     return j->canonical->batch.size / j->f->heads * j->f->parts;
 }
 
-/* What both passes need of one thread's memory. */
+/* The part of one thread's memory that both passes use. */
 typedef struct scratch {
     float *q;                           /* [heads][queries][channels], times scale and log2(e) */
     float *s;                           /* [queries][BLOCK]: scores, then weights */
@@ -230,7 +230,7 @@ typedef struct scratch {
     attn__visible_span *span;           /* [heads] */
     attn__visible_keys keys;            /* of a block, and so are those that follow */
     int64_t from[QUERIES], to[QUERIES]; /* the keys that limits leave a query */
-    bool hides;                         /* `seen` has to be asked too */
+    bool hides;                         /* `seen` hides some of them */
     uint8_t *seen;                      /* [queries][BLOCK] */
     int64_t *bias_row;                  /* [heads][queries] */
     uint64_t *drop_row;                 /* [heads][queries] */
@@ -372,8 +372,8 @@ static attn__decode_rows rows_of(const item *t, size_t stride, const void *base,
 }
 
 /* The rows to prefetch while a block of one head is read: the head's next block, and after the last one the next item's
- * first.  Where an item has a single block, and where a mask of blocks may leave the next one out, they are the values while
- * the keys are read, then the keys of the next head. */
+ * first.  Where an item has a single block, and where a mask of blocks may leave the next one out, they are the values
+ * while the keys are read, then the keys of the next head. */
 static void find_next(const item *t, int64_t head, int64_t first, const scratch *s, attn__decode_rows *k,
                       attn__decode_rows *v)
 {
@@ -406,8 +406,8 @@ static void find_block(const item *t, int64_t head, int64_t first, int64_t keys,
     find_next(t, head, first, s, k, v);
 }
 
-/* o += p x over those keys of [from, to) that `alive` has `bit` of (NULL: all).  What the others hold, NaN perhaps, is
- * not read. */
+/* o += p x over those keys of [from, to) that `alive` has `bit` of (NULL: all).  The others are not read, and may be
+ * NaN. */
 static void add_alive(const item *t, const attn__decode_rows *x, int64_t from, int64_t to, const float *p,
                       const uint8_t *alive, uint8_t bit, float shrink, float *o, const scratch *s)
 {
@@ -481,12 +481,7 @@ static void clear_sums(const item *t, int64_t head, const sums *of)
     if (!of->o) /* NULL only where an arena counts bytes */
         return;
     memset(of->o, 0, (size_t)(n * t->f->values) * sizeof *of->o);
-    if (t->part == 0)
-        attn__running_begin(t->canonical, t->arrays, batch_of(t, head), 0, n, n, of->m, of->l);
-    for (int64_t i = 0; t->part > 0 && i < n; i++) {
-        of->m[i] = -INFINITY;
-        of->l[i] = 0.0f;
-    }
+    attn__running_begin(t->canonical, t->arrays, batch_of(t, head), 0, t->part == 0 ? n : 0, n, of->m, of->l);
 }
 
 /* Adds bias and masks to query i's scores p; alive: where they are not -infinity. */
@@ -507,7 +502,7 @@ static void mask_scores(const item *t, int64_t head, int64_t i, float *p, const 
         alive[j] = (uint8_t)(p[j] != -INFINITY);
 }
 
-/* Of these, masked keys whose weight is 0 and dropped ones are not alive either. */
+/* Masked keys whose weight is 0 and dropped ones are not alive either. */
 static void drop_weights(const item *t, int64_t head, int64_t i, const float *p, const scratch *s)
 {
     int64_t from = s->from[i], to = s->to[i];
@@ -699,7 +694,7 @@ typedef struct backward {
     float *bias;                       /* [queries][BLOCK] */
     int64_t *dk_at, *dv_at, *dbias_at; /* [2 * BLOCK] */
     int64_t *dbias_row;                /* [heads][queries] */
-    int32_t *from, *to;                /* [queries]: s.from and s.to as the weights want them */
+    int32_t *from, *to;                /* [queries]: s.from and s.to as the kernel of weights takes them */
 } backward;
 
 static size_t divide_backward(const decode *f, const attn__canonical *canonical, char *base, backward *b)
@@ -738,8 +733,8 @@ static float *dq_of_part(const job *j, int64_t batch, int64_t part)
     return (float *)(void *)(j->workspace + (size_t)j->canonical->threads * j->thread + number * j->part);
 }
 
-/* What the softmax's way back needs of each query.  delta = sum over v of dout * o, less the gradient of the
- * log-sum-exp. */
+/* Loads the numbers of each query that the softmax's gradient needs.  delta = sum over v of dout * o, less the gradient
+ * of the log-sum-exp. */
 static void load_gradients(const item *t, int64_t head, const backward *b)
 {
     const decode *f = t->f;
@@ -752,8 +747,7 @@ static void load_gradients(const item *t, int64_t head, const backward *b)
     attn__rows_load(&rows, f->lanes, b->o, f->values);
     for (int64_t i = 0; i < n; i++)
         delta[i] = f->backward->dot(dout + i * f->values, b->o + i * f->values, f->values);
-    attn__lse_load(canonical, t->arrays, batch, 0, n, lse);
-    attn__delta_finish(canonical, t->arrays, batch, 0, n, lse, delta);
+    attn__lse_load(canonical, t->arrays, batch, 0, n, lse, delta);
     attn__query_offsets(canonical, ATTN__STRIDE(dim.lse), batch, 0, n, at);
     for (int64_t i = 0; f->visible.fills && attn__visible_masks(&f->visible) && i < n; i++)
         b->fill[head * n + i] = attn__visible_fill_weight(&b->s.rows[head], i, ((const float *)t->arrays->lse)[at[i]]);
@@ -770,7 +764,7 @@ static void store_dq(const item *t, int64_t batch, const float *dq)
     attn__rows_store(&rows, t->f->backward, dq, t->f->channels, (float)p->scale, p->accumulate);
 }
 
-/* P to s.s and dS to ds.  False: all pairs of the ranges count; else s.alive says which. */
+/* P to s.s and dS to ds.  False: all pairs of the ranges count; else those of s.alive. */
 static bool weigh(const item *t, int64_t head, const attn__decode_rows *k, const attn__decode_rows *v, backward *b)
 {
     const decode *f = t->f;
@@ -872,7 +866,7 @@ static void store_dbias(const item *t, int64_t head, int64_t keys, bool seen, co
             dbias[row[i] + at[j]] = 0.0f;
     attn__bias bias = attn__bias_of(t->canonical, t->arrays, true, row, n, at, keys);
     if (seen)
-        attn__bias_add(&bias, t->f->backward, b->ds_capped, BLOCK);
+        attn__bias_store(&bias, t->f->backward, b->ds_capped, BLOCK, true);
 }
 
 static void see_block_backward(const item *t, int64_t head, int64_t first, int64_t keys, backward *b)
@@ -981,7 +975,7 @@ static const char *refuse_backward(const attn__canonical *canonical)
     const char *why = canonical->backward ? refuse_usual(canonical) : "backward only";
     if (why)
         return why;
-    if (attn__sums_meet(canonical))
+    if (attn__sums_broadcast(canonical) & ATTN__WANT_ROWS)
         return "gradients summed over broadcast dims";
     if ((canonical->problem.flags & ATTN_WANT_DBIAS) && attn__is_packed(canonical))
         return "the gradient of a bias of packed sequences";
@@ -1004,8 +998,8 @@ static double cost_backward(const attn__canonical *canonical)
 
 static attn_status plan_backward(attn_context *context, const attn__canonical *canonical, attn__recipe *recipe)
 {
-    /* Gradients larger than this many second caches will be evicted before they are read, and go past the caches.  The
-     * third cache is no measure: the system may report that of the whole socket. */
+    /* Gradients larger than this many second caches will be evicted before they are read, and are written past the
+     * caches.  The third cache is no measure: the system may report that of the whole socket. */
     enum { STREAM_L2 = 16 };
     decode *f = make_plan(context, canonical);
     backward unused;

@@ -9,7 +9,6 @@
 #include "attend/block/dropout.h"
 #include "attend/block/items.h"
 #include "attend/block/scores.h"
-#include "attend/problem/extent.h"
 #include "base/integers.h"
 #include "base/parallel.h"
 
@@ -30,7 +29,8 @@ static const char *refuse(const attn__canonical *canonical)
         return unusual;
     if (canonical->key.size >= INT32_MAX / 2)
         return "too many keys for 32-bit positions";
-    if (canonical->problem.dtype == ATTN_BF16 && attn__sums_meet(canonical)) /* which cannot hold partial sums */
+    if (canonical->problem.dtype == ATTN_BF16 &&
+        attn__sums_broadcast(canonical) & ATTN__WANT_ROWS) /* which cannot hold partial sums */
         return "bf16 gradients summed over broadcast dims";
     return attn__table_panels_refuse(canonical);
 }
@@ -303,9 +303,7 @@ static void start_plan(attn__flash_backward_plan *p, const attn__canonical *cano
     p->row_step = 1;
     p->has_bias = canonical->has_bias;
     attn__visible_make(&p->visible, canonical, false);
-    attn__canonical own = *canonical; /* the gradients that items share are summed in slots */
-    own.problem.flags &= ATTN__WANT_OWN;
-    p->split = attn__batch_split_make(&own);
+    p->split = attn__batch_split_make(canonical, ATTN__WANT_OWN); /* slots sum the gradients that all items share */
     p->items = p->split.items;
     p->shared = p->split.rest;
 }
@@ -373,42 +371,13 @@ static attn_status plan(attn_context *context, const attn__canonical *canonical,
     p->thread_bytes = place_scratch(p, NULL, &unused);
     recipe->workspace = attn__size_mul(p->thread_bytes, (size_t)canonical->threads);
     if (p->want & ATTN_WANT_DTABLES)
-        recipe->workspace = attn__size_add(recipe->workspace, attn__slots_size(canonical));
+        recipe->workspace = attn__size_add(recipe->workspace, attn__slots_make(canonical, NULL).bytes);
     recipe->data = p;
     snprintf(recipe->text, sizeof recipe->text, "%s, %lld queries x %lld keys in blocks of %lld, %s %lld",
              attn__isa_text(p->amx ? p->amx->isa : p->tile->isa), (long long)p->tile_q, (long long)p->strip,
              (long long)p->block_k, p->two_pass ? "chunks" : "waves",
              (long long)(p->two_pass ? p->chunks_q * p->chunks_k : p->waves));
     return ATTN_OK;
-}
-
-/* ------------------------------------------------------------------------------------- gradients that start at zero */
-
-/* For a batch item, or with `split` for all that share elements with it. */
-static void zero_gradients(const attn__canonical *canonical, const attn_arrays *arrays, int64_t batch, unsigned which,
-                           const attn__batch_split *split)
-{
-    const struct {
-        unsigned bit;
-        attn__operand op;
-        void *array;
-    } all[] = {{ATTN_WANT_DQ, ATTN__OP_DQ, arrays->dq},
-               {ATTN_WANT_DK, ATTN__OP_DK, arrays->dk},
-               {ATTN_WANT_DV, ATTN__OP_DV, arrays->dv},
-               {ATTN_WANT_DBIAS, ATTN__OP_DBIAS, arrays->dbias}};
-    attn__canonical cleared = *canonical;
-    cleared.extras &= ~(unsigned)ATTN__PACKED; /* a sequence is a problem of its own */
-    for (int a = 0; a < cleared.batch.n; a++)
-        cleared.batch.axis[a].dim.n = split && !split->apart[a] ? cleared.batch.axis[a].dim.n : 1;
-    for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
-        size_t size = attn_dtype_size(attn__operand_dtype(&canonical->problem, all[i].op));
-        attn__extent extent = attn__operand_extent(&cleared, all[i].op);
-        if (which & all[i].bit)
-            attn__extent_zero(&extent, size,
-                              (char *)all[i].array +
-                                  attn__offsets_one(&canonical->batch, attn__stride_of(all[i].op), batch) *
-                                      (int64_t)size);
-    }
 }
 
 /* --------------------------------------------------------------------------------------- places, log-sum-exp, delta */
@@ -466,7 +435,7 @@ static void find_deltas(attn__flash_backward_run *run)
         const float *gradient = run->queries.copied ? copy : row_of(plan, &dout, r, copy);
         m->delta[r] = plan->backward->dot(gradient, row_of(plan, &o, r, m->row), plan->dv);
     }
-    attn__delta_finish(run->canonical, run->arrays, run->batch, run->tile, run->tile_n, m->lse, m->delta);
+    attn__lse_load(run->canonical, run->arrays, run->batch, run->tile, run->tile_n, m->lse, m->delta);
 }
 
 /* Those, which the blocks of keys share, the log-sum-exp, and the weight of masked keys. */
@@ -784,16 +753,17 @@ static void zero_cell(void *user, int64_t number, int thread)
     unsigned adds =
         plan->want & ~(plan->store_q ? ATTN_WANT_DQ : 0u) & ~(plan->store_kv ? ATTN_WANT_DK | ATTN_WANT_DV : 0u);
     unsigned bias = adds & ATTN_WANT_DBIAS;
-    bool packed = attn__is_packed(w->canonical);
+    bool packed = attn__is_packed(w->canonical), all[ATTN_MAX_DIMS];
     int64_t batch = attn__batch_split_index(&plan->split, w->canonical, number, 0);
-    zero_gradients(w->canonical, w->arrays, batch, packed ? bias : adds, &plan->split);
+    attn__gradients_clear(w->canonical, w->arrays, batch, packed ? bias : adds, plan->split.apart);
+    memset(all, true, sizeof all);
     for (int64_t s = 0; packed && adds != bias && s < plan->shared; s++) {
         attn__sequence one;
         const attn__canonical *canonical = w->canonical;
         const attn_arrays *arrays = w->arrays;
         batch = attn__batch_split_index(&plan->split, w->canonical, number, s);
         attn__sequence_enter(&one, &canonical, &arrays, batch);
-        zero_gradients(canonical, arrays, batch, adds & ~bias, NULL);
+        attn__gradients_clear(canonical, arrays, batch, adds & ~bias, all);
     }
 }
 
@@ -864,7 +834,7 @@ static void apply(const attn__canonical *canonical, const attn__recipe *recipe, 
     if (plan->clears)
         attn__parallel_items(canonical->threads, plan->items, zero_cell, &w);
     if (tables) {
-        attn__slots_make(&w.slots, canonical, w.workspace + (size_t)canonical->threads * plan->thread_bytes);
+        w.slots = attn__slots_make(canonical, w.workspace + (size_t)canonical->threads * plan->thread_bytes);
         attn__parallel_items(canonical->threads, w.slots.n, slot_cells, &w);
         attn__slots_store(&w.slots, arrays);
     }

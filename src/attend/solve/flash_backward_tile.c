@@ -81,7 +81,7 @@ static void add_dbias(const strip *x)
     const attn__flash_backward_scratch *m = &run->m;
     attn__bias dbias = attn__bias_of(run->canonical, run->arrays, true, m->at[ATTN__OP_DBIAS] + x->row, x->t.rows,
                                      m->dbias_key + x->first, x->t.keys);
-    attn__bias_add(&dbias, run->plan->backward, m->dbias + x->row * run->plan->strip, run->plan->strip);
+    attn__bias_store(&dbias, run->plan->backward, m->dbias + x->row * run->plan->strip, run->plan->strip, true);
 }
 
 /* -------------------------------------------------------------------------------------------------- relative tables */

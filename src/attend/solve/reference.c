@@ -45,24 +45,6 @@ static void rescale(attn__pair *pair, state *s, double max)
         pair->sum[c] *= factor;
 }
 
-/* Gathers the key's value, tables added, into pair->vs. */
-static void gather_value(attn__pair *pair, const attn__spot *spot)
-{
-    const attn__canonical *canonical = pair->canonical;
-    const attn_problem *p = &canonical->problem;
-    if (spot->outside)
-        memset(pair->vs, 0, (size_t)canonical->value.size * sizeof *pair->vs);
-    else
-        attn__gather(&canonical->value, &pair->v, pair->keys, pair->arrays->v, spot->offset[ATTN__OP_V], pair->vs);
-    for (int i = 0; i < p->nrelatives; i++) {
-        if (p->relatives[i].kind != ATTN_RELATIVE_VALUE)
-            continue;
-        attn__table_gather(canonical, i, &pair->table[i], pair->arrays->table[i], spot->table[i], pair->table_row[i]);
-        for (int64_t c = 0; c < canonical->value.size; c++)
-            pair->vs[c] += pair->table_row[i][c];
-    }
-}
-
 static void sum_key(attn__pair *pair, const attn__row *row, const attn__spot *spot, double score, state *s)
 {
     bool softmax = is_softmax(pair->canonical);
@@ -74,7 +56,7 @@ static void sum_key(attn__pair *pair, const attn__row *row, const attn__spot *sp
     double kept = weight * attn__row_keep(row, spot);
     if (kept == 0 && (spot->kind == ATTN__SPOT_FILL || pair->canonical->has_dropout))
         return;
-    gather_value(pair, spot);
+    attn__pair_value(pair, spot);
     for (int64_t c = 0; c < pair->canonical->value.size; c++)
         pair->sum[c] += kept * pair->vs[c];
 }
@@ -97,8 +79,8 @@ static void finish_row(attn__pair *pair, const attn__row *row, const state *s)
     double whole = normalizer_of(canonical, s);
     for (int64_t c = 0; c < canonical->value.size; c++)
         pair->sum[c] = empty ? 0 : pair->sum[c] / whole;
-    attn__strides o = attn__operand_strides(&canonical->value, ATTN__OP_O);
-    attn__scatter(&canonical->value, &o, pair->dtype, pair->arrays->o, row->offset[ATTN__OP_O], pair->sum, false);
+    attn__scatter(&canonical->value, ATTN__OP_O, pair->dtype, pair->arrays->o, row->offset[ATTN__OP_O], pair->sum,
+                  false);
     if (canonical->problem.flags & ATTN_WANT_LSE)
         attn__store(pair->side, pair->arrays->lse, row->offset[ATTN__OP_LSE],
                     empty ? (double)-INFINITY : s->max + log(whole));
@@ -160,16 +142,14 @@ static double dot(const double *a, const double *b, int64_t n)
 /* Adds a row of channels to the sums of a gradient. */
 static void add_row(work *w, int which, attn__operand op, const attn__group *group, int64_t offset, const double *row)
 {
-    attn__strides strides = attn__operand_strides(group, op);
     if (w->job->sums.at[which])
-        attn__scatter(group, &strides, ATTN_F64, w->job->sums.at[which], offset, row, true);
+        attn__scatter(group, op, ATTN_F64, w->job->sums.at[which], offset, row, true);
 }
 
 static void add_table_row(work *w, int i, int64_t offset, double factor, const double *row)
 {
     if (w->job->sums.at[ATTN__SUM_TABLE + i])
-        attn__table_add(w->job->canonical, i, &w->pair.table[i], w->job->sums.at[ATTN__SUM_TABLE + i], offset, factor,
-                        row, w->pair.table_row[i]);
+        attn__table_add(w->job->canonical, i, w->job->sums.at[ATTN__SUM_TABLE + i], offset, factor, row);
 }
 
 static void add_score_tables(work *w, const attn__spot *spot, double gradient)
@@ -250,7 +230,7 @@ static void add_key(work *w, const attn__spot *spot)
     double by_weight = 0;
     bool fill = spot->kind == ATTN__SPOT_FILL;
     if (keep != 0 && !(fill && weight == 0)) {
-        gather_value(pair, spot);
+        attn__pair_value(pair, spot);
         by_weight = keep * dot(pair->vs, pair->douts, w->job->canonical->value.size);
         add_value_gradient(w, spot, weight * keep);
     }
@@ -262,10 +242,9 @@ static void start_row(work *w)
 {
     const attn__canonical *canonical = w->job->canonical;
     attn__pair *pair = &w->pair;
-    attn__strides o = attn__operand_strides(&canonical->value, ATTN__OP_O);
-    attn__strides dout = attn__operand_strides(&canonical->value, ATTN__OP_DOUT);
-    attn__gather(&canonical->value, &o, pair->dtype, pair->arrays->o, w->row.offset[ATTN__OP_O], pair->vs);
-    attn__gather(&canonical->value, &dout, pair->dtype, pair->arrays->dout, w->row.offset[ATTN__OP_DOUT], pair->douts);
+    attn__gather(&canonical->value, ATTN__OP_O, pair->dtype, pair->arrays->o, w->row.offset[ATTN__OP_O], pair->vs);
+    attn__gather(&canonical->value, ATTN__OP_DOUT, pair->dtype, pair->arrays->dout, w->row.offset[ATTN__OP_DOUT],
+                 pair->douts);
     w->delta = dot(pair->vs, pair->douts, canonical->value.size);
     if (canonical->extras & ATTN__DLSE)
         w->delta -= attn__load(pair->side, pair->arrays->dlse, w->row.offset[ATTN__OP_LSE]);
@@ -327,7 +306,7 @@ static attn_status plan(attn_context *context, const attn__canonical *canonical,
     (void)context;
     recipe->workspace = attn__size_mul(attn__pair_size(canonical), (size_t)canonical->threads);
     if (canonical->backward)
-        recipe->workspace = attn__size_add(recipe->workspace, attn__sums_size(canonical));
+        recipe->workspace = attn__size_add(recipe->workspace, attn__sums_size(canonical, ~0u));
     return ATTN_OK;
 }
 
@@ -341,8 +320,10 @@ static void apply(const attn__canonical *canonical, const attn__recipe *recipe, 
         attn__parallel_items(canonical->threads, rows, run_forward_row, &j);
         return;
     }
-    j.split = attn__batch_split_make(canonical);
-    attn__sums_start(&j.sums, canonical, j.workspace + (size_t)canonical->threads * j.share);
+    j.split = attn__batch_split_make(canonical, ~0u);
+    char *sums = j.workspace + (size_t)canonical->threads * j.share;
+    memset(sums, 0, attn__sums_size(canonical, ~0u));
+    attn__sums_start(&j.sums, canonical, ~0u, sums);
     attn__parallel_items(canonical->threads, j.split.items, run_item, &j);
     attn__sums_store(&j.sums, canonical, arrays);
 }

@@ -724,7 +724,7 @@ static const char *refuse_backward(const attn__canonical *canonical)
         return "masked keys take part";
     if ((canonical->problem.flags & ATTN_WANT_DBIAS) && (attn__is_packed(canonical) || !pairs_apart(canonical)))
         return "several pairs add to one element of the bias's gradient";
-    if (attn__sums_meet(canonical))
+    if (attn__sums_broadcast(canonical) & ATTN__WANT_ROWS)
         return "gradients summed over broadcast dims";
     return attn__channels_adjacent(canonical, operands, ALL) ? NULL : "channels are not adjacent";
 }
@@ -777,8 +777,7 @@ static void find_row_numbers(const item *t)
                                                     .delta_ld = t->padded});
     for (int64_t h = 0; h < n->heads; h++) {
         float *lse = t->s.lse + h * t->padded, *delta = t->s.delta + h * t->padded;
-        attn__lse_load(t->canonical, t->arrays, t->batch + h, 0, queries, lse);
-        attn__delta_finish(t->canonical, t->arrays, t->batch + h, 0, queries, lse, delta);
+        attn__lse_load(t->canonical, t->arrays, t->batch + h, 0, queries, lse, delta);
         for (int64_t i = queries; i < t->padded; i++) {
             lse[i] = INFINITY;
             delta[i] = 0.0f;

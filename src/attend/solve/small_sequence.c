@@ -151,7 +151,7 @@ static const char *refuse_backward(const attn__canonical *canonical)
         return "several pairs of a head add to one element of the bias's gradient";
     if ((canonical->problem.flags & ATTN_WANT_DBIAS) && attn__is_packed(canonical))
         return "a gradient of the bias of packed sequences";
-    return attn__sums_meet(canonical) ? "gradients summed over broadcast dims" : NULL;
+    return attn__sums_broadcast(canonical) & ATTN__WANT_ROWS ? "gradients summed over broadcast dims" : NULL;
 }
 
 enum { FEW = 16 }; /* tokens */
@@ -615,14 +615,9 @@ static void read_lse(const head *h)
     const float *lse = (const float *)h->arrays->lse + h->now.at.lse;
     const int64_t *at = h->shape->query_at[ATTN__OP_LSE];
     int64_t queries = h->shape->queries;
-    for (int64_t i = 0; i < queries; i++) {
-        h->m.lse[i] = attn__lse_in(lse[at[i]]);
-        if (!h->plan->masks || h->plan->fill == -INFINITY)
-            continue;
+    attn__lse_load(h->canonical, h->arrays, h->number, 0, queries, h->m.lse, h->m.delta);
+    for (int64_t i = 0; h->plan->masks && h->plan->fill != -INFINITY && i < queries; i++)
         h->m.fill_log[i] = attn__visible_fill_weight(&h->m.rows, i, lse[at[i]]);
-    }
-    if (h->canonical->extras & ATTN__DLSE)
-        attn__delta_finish(h->canonical, h->arrays, h->number, 0, queries, h->m.lse, h->m.delta);
 }
 
 /* P to m.s and dS to m.ds. */

@@ -384,7 +384,7 @@ static void find_all(attn__window *plan, const attn__canonical *canonical)
 /* Of one key too: a window moves it to many positions. */
 static const char *refuse_gradients(const attn__canonical *canonical)
 {
-    bool meet = attn__sums_meet(canonical);
+    bool meet = attn__sums_broadcast(canonical) & ATTN__WANT_ROWS;
     for (int i = 0; i < canonical->key.n; i++) {
         const attn_dim *key = &canonical->key.axis[i].dim;
         meet = meet || ((canonical->problem.flags & ATTN_WANT_DK) && key->dk == 0) ||
@@ -630,16 +630,9 @@ static bool shares_bias(const attn__canonical *canonical)
 }
 
 /* Shared gradients are those that no pass writes by itself. */
-static unsigned shared_wishes(const attn__canonical *canonical)
+static unsigned shared_of(const attn__canonical *canonical)
 {
-    unsigned bits = ATTN_WANT_DTABLES | (shares_bias(canonical) ? ATTN_WANT_DBIAS : 0);
-    return canonical->problem.flags & bits;
-}
-
-static void share(const attn__canonical *canonical, attn__canonical *shared)
-{
-    *shared = *canonical;
-    shared->problem.flags = canonical->backward ? shared_wishes(canonical) : 0;
+    return canonical->backward ? ATTN_WANT_DTABLES | (shares_bias(canonical) ? ATTN_WANT_DBIAS : 0u) : 0;
 }
 
 /* The offsets of channels, for operands whose channels are not adjacent. */
@@ -672,9 +665,7 @@ static attn_status make_plan(attn_context *context, const attn__canonical *canon
         size_t share = divide_scratch(plan, canonical, &plan->pass[i], NULL, unused);
         plan->share = share > plan->share ? share : plan->share;
     }
-    attn__canonical shared;
-    share(canonical, &shared);
-    plan->slot_share = attn__size_add(attn__sums_size(&shared), 63) & ~(size_t)63;
+    plan->slot_share = attn__size_add(attn__sums_size(canonical, shared_of(canonical)), 63) & ~(size_t)63;
     recipe->data = plan;
     recipe->workspace = attn__size_add(attn__size_mul((size_t)canonical->threads, plan->share),
                                        attn__size_mul(plan->slot_share, ATTN__WINDOW_SLOTS));
@@ -712,7 +703,8 @@ static void run_share(const job *j, int which, int64_t slot, int thread)
         heads[h] = (attn__window_work){
             .head = h, .canonical = j->canonical, .plan = j->plan, .pass = pass, .arrays = j->arrays, .s = scratch[h]};
         if (j->plan->slot_share)
-            attn__sums_address(&heads[h].sums, &j->shared.shared, j->shared.memory + (size_t)slot * j->shared.size);
+            attn__sums_start(&heads[h].sums, j->canonical, j->shared.wanted,
+                             j->shared.memory + (size_t)slot * j->shared.size);
     } while (++h < j->plan->heads);
     for (int i = 0; i < j->plan->taps->width; i++)
         scratch[0].softmax.ones[i] = 1;
@@ -745,24 +737,19 @@ static void apply(const attn__canonical *canonical, const attn__recipe *recipe, 
                   void *workspace)
 {
     const attn__window *plan = recipe->data;
-    job j;
-    j.canonical = canonical;
-    j.plan = plan;
-    j.arrays = arrays;
-    j.scratch = workspace;
-    share(canonical, &j.shared.shared);
-    j.shared.n = ATTN__WINDOW_SLOTS;
-    j.shared.size = plan->slot_share;
-    j.shared.memory = j.scratch + (size_t)canonical->threads * plan->share;
+    job j = {.canonical = canonical, .plan = plan, .arrays = arrays, .scratch = workspace};
+    j.shared = (attn__slots){.canonical = canonical,
+                             .wanted = shared_of(canonical),
+                             .n = ATTN__WINDOW_SLOTS,
+                             .size = plan->slot_share,
+                             .memory = j.scratch + (size_t)canonical->threads * plan->share};
     unsigned with = canonical->problem.flags;
     j.runs[2] = plan->once && (with & ATTN_WANT_DQ) && (with & (ATTN_WANT_DK | ATTN_WANT_DV));
     j.runs[0] = !canonical->backward || (!j.runs[2] && (with & (ATTN_WANT_DQ | ATTN_WANT_DBIAS | ATTN_WANT_DTABLES)));
     j.runs[1] = canonical->backward && !j.runs[2] && (with & (ATTN_WANT_DK | ATTN_WANT_DV | ATTN_WANT_DTABLES));
     memset(j.shared.memory, 0, ATTN__WINDOW_SLOTS * plan->slot_share);
-    if ((with & ATTN_WANT_DBIAS) && !canonical->problem.accumulate && !shares_bias(canonical)) {
-        attn__extent dbias = attn__operand_extent(canonical, ATTN__OP_DBIAS);
-        attn__extent_zero(&dbias, sizeof(float), arrays->dbias);
-    }
+    if ((with & ATTN_WANT_DBIAS) && !canonical->problem.accumulate && !shares_bias(canonical))
+        attn__gradients_clear(canonical, arrays, 0, ATTN_WANT_DBIAS, NULL);
     if (j.runs[0] || j.runs[1] || j.runs[2])
         run_passes(&j);
     attn__slots_store(&j.shared, arrays);
