@@ -495,13 +495,18 @@ static void load_pairs(head *h)
     h->pairs = now;
 }
 
+/* Elements in which pairs meet are sums over those, from zero. */
 static void store_dbias(const head *h)
 {
     const head_shape *shape = h->shape;
-    attn__bias dbias = attn__bias_of(h->canonical, h->arrays, true, shape->query_at[ATTN__OP_DBIAS], shape->queries,
-                                     shape->key_at[ATTN__OP_DBIAS], shape->keys);
+    const int64_t *row_at = shape->query_at[ATTN__OP_DBIAS], *key_at = shape->key_at[ATTN__OP_DBIAS];
+    bool meets = h->canonical->extras & ATTN__BIAS_MEETS;
+    attn__bias dbias = attn__bias_of(h->canonical, h->arrays, true, row_at, shape->queries, key_at, shape->keys);
     dbias.base += h->now.at.dbias;
-    attn__bias_store(&dbias, h->plan->backward, h->m.dbias, shape->width, h->canonical->problem.accumulate);
+    for (int64_t i = 0; meets && i < shape->queries; i++)
+        for (int64_t j = 0; j < shape->keys; j++)
+            dbias.base[row_at[i] + key_at[j]] = 0.0f;
+    attn__bias_store(&dbias, h->plan->backward, h->m.dbias, shape->width, meets || h->canonical->problem.accumulate);
 }
 
 /* -------------------------------------------------------------------------------------------------------- forward */
@@ -859,5 +864,5 @@ const attn__solver attn__solver_small_sequence_backward = {
     .cost = cost_backward,
     .plan = make_plan,
     .apply = apply,
-    .extras = ATTN__PACKED | ATTN__SOFTCAP | ATTN__DLSE | ATTN__BLOCKS,
+    .extras = ATTN__PACKED | ATTN__SOFTCAP | ATTN__DLSE | ATTN__BLOCKS | ATTN__BIAS_MEETS,
 };
