@@ -15,11 +15,10 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         int64_t columns = attn_alignment_columns(all);
         if (attn_alignment_select(&some, all, &(attn_selection){.depth = 3}) != ATTN_OK)
             abort();
-        for (int64_t i = 0; i < attn_alignment_rows(all); i++) {
+        for (int64_t i = 0; i < attn_alignment_rows(all); i++)
             if ((int64_t)strlen(attn_alignment_row(all, i)) != columns ||
                 attn_residue_id(attn_alignment_row(all, i)[0]) < 0)
                 abort();
-        }
     }
     attn_alignment_destroy(some);
     attn_alignment_destroy(all);

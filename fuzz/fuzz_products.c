@@ -15,9 +15,8 @@
 static uint64_t seed_of(const uint8_t *data, size_t size)
 {
     uint64_t seed = 0;
-    for (size_t i = 0; i < size; i++) {
+    for (size_t i = 0; i < size; i++)
         seed = (seed ^ data[i]) * 0x100000001b3u;
-    }
     return seed;
 }
 
@@ -39,12 +38,10 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     attn_context *context;
     attn_tape *tape;
     if (attn_context_create(&context, &(attn_context_options){.threads = 1 + (int)(seed % 3)}) != ATTN_OK ||
-        attn_tape_create(&tape, context) != ATTN_OK) {
+        attn_tape_create(&tape, context) != ATTN_OK)
         abort();
-    }
-    if (!hostile_run(tape, &c, &report)) {
+    if (!hostile_run(tape, &c, &report))
         fault(&c, &report);
-    }
     attn_tape_destroy(tape);
     attn_context_destroy(context);
     return 0;

@@ -40,18 +40,15 @@ static attn_status build(parity_case *c)
     attn_status status = attn_config_read(&c->config, c->context, path_of(c, "config.json", path));
     const char *name = status == ATTN_OK ? attn_config_text(c->config, "architecture", "") : "";
     const attn_architecture *architecture = attn_architecture_find(name);
-    if (status == ATTN_OK) {
+    if (status == ATTN_OK)
         status = attn_config_create(&own, c->context);
-    }
-    if (status == ATTN_OK && architecture) {
+    if (status == ATTN_OK && architecture)
         status = attn_architecture_select(architecture, c->config, own);
-    }
     /* "dtype" is the case's own key: float64 shows a wrong formula where float32's rounding would hide it. */
     bool twice = status == ATTN_OK && strcmp(attn_config_text(c->config, "dtype", "f32"), "f64") == 0;
     c->reals = twice ? ATTN_F64 : ATTN_F32;
-    if (status == ATTN_OK) {
+    if (status == ATTN_OK)
         status = attn_model_create(&c->model, c->context, name, own, &(attn_model_options){.dtype = c->reals});
-    }
     attn_config_destroy(own);
     if (status == ATTN_OK && attn_model_parameters(c->model)->n > 0) {
         status = attn_weights_load(attn_model_parameters(c->model), path_of(c, "weights.safetensors", path), NULL, NULL,
@@ -83,13 +80,11 @@ static attn_status write_gradients(const parity_case *c, const attn_named_list *
     attn_status status = ATTN_OK;
     for (int64_t i = 0; status == ATTN_OK && i < of->n; i++) {
         attn_tensor *grad = attn_tensor_grad(of->items[i].tensor);
-        if (attn_tensor_requires_grad(of->items[i].tensor) && grad) {
+        if (attn_tensor_requires_grad(of->items[i].tensor) && grad)
             status = attn_named_add(&list, of->items[i].name, grad);
-        }
     }
-    if (status == ATTN_OK) {
+    if (status == ATTN_OK)
         status = attn_safetensors_write(&list, path_of(c, name, path), NULL);
-    }
     attn_named_clear(&list);
     return status;
 }
@@ -100,22 +95,18 @@ static attn_status run_translator(parity_case *c)
     attn_cross_entropy_options options = {.use_ignore_index = true,
                                           .ignore_index = attn_config_int(c->config, "tgt_pad", -1)};
     attn_status status = read_batch(c);
-    if (status != ATTN_OK) {
+    if (status != ATTN_OK)
         return status;
-    }
     attn_tensor *logits = attn_seq2seq_forward(c->model, c->tape, c->src, c->lens, c->tgt, NULL);
-    if (!logits) {
+    if (!logits)
         return attn_context_status(c->context);
-    }
     status = attn_npy_write(logits, c->context, path_of(c, "out_logits.npy", path)); /* the loss overwrites them */
     attn_tensor *loss = attn_cross_entropy(c->tape, logits, c->labels, &options);
-    if (!loss || status != ATTN_OK) {
+    if (!loss || status != ATTN_OK)
         return attn_context_status(c->context);
-    }
     status = attn_npy_write(loss, c->context, path_of(c, "out_loss.npy", path));
-    if (status == ATTN_OK) {
+    if (status == ATTN_OK)
         status = attn_backward(c->tape, loss);
-    }
     return status == ATTN_OK ? write_gradients(c, attn_model_parameters(c->model), "out_grads.safetensors") : status;
 }
 
@@ -135,22 +126,17 @@ static attn_status run_outputs(parity_case *c, const attn_named_list *inputs, at
     }
     for (int i = 0; i < a->ninputs; i++) {
         attn_tensor *x = attn_named_find(inputs, a->inputs[i].name);
-        if (x && !a->inputs[i].integer) {
+        if (x && !a->inputs[i].integer)
             attn_tensor_set_requires_grad(x, true);
-        }
     }
-    if (status == ATTN_OK) {
+    if (status == ATTN_OK)
         status = attn_model_forward(c->model, c->tape, inputs, outputs);
-    }
-    if (status == ATTN_OK) {
+    if (status == ATTN_OK)
         status = attn_safetensors_write(outputs, path_of(c, "out_outputs.safetensors", path), NULL);
-    }
-    if (status == ATTN_OK) {
+    if (status == ATTN_OK)
         status = attn_npy_read(&dout, c->context, path_of(c, "dout.npy", path));
-    }
-    if (status == ATTN_OK && attn_tensor_requires_grad(outputs->items[0].tensor)) { /* a table hangs on nothing */
+    if (status == ATTN_OK && attn_tensor_requires_grad(outputs->items[0].tensor)) /* a table hangs on nothing */
         status = attn_backward_from(c->tape, outputs->items[0].tensor, dout);
-    }
     attn_tensor_destroy(dout);
     return status;
 }
@@ -161,15 +147,12 @@ static attn_status run_layer(parity_case *c)
     attn_named_list inputs = {.context = c->context, .owns = true}, outputs = {.context = c->context};
     attn_status status = attn_weights_read(&inputs, path_of(c, "inputs.safetensors", path),
                                            &(attn_weights_options){.reals = c->reals}, NULL, NULL);
-    if (status == ATTN_OK) {
+    if (status == ATTN_OK)
         status = run_outputs(c, &inputs, &outputs);
-    }
-    if (status == ATTN_OK) {
+    if (status == ATTN_OK)
         status = write_gradients(c, &inputs, "out_input_grads.safetensors");
-    }
-    if (status == ATTN_OK) {
+    if (status == ATTN_OK)
         status = write_gradients(c, attn_model_parameters(c->model), "out_grads.safetensors");
-    }
     attn_tape_reset(c->tape, NULL);
     attn_named_clear(&outputs);
     attn_named_clear(&inputs);
@@ -180,9 +163,8 @@ static attn_status run(parity_case *c)
 {
     char path[1024];
     attn_status status = attn_tape_create(&c->tape, c->context);
-    if (status != ATTN_OK) {
+    if (status != ATTN_OK)
         return status;
-    }
     /* "train" is the case's own key: batch statistics instead of running ones. */
     attn_tape_reset(c->tape,
                     &(attn_tape_options){.record = true, .train = attn_config_bool(c->config, "train", false)});
@@ -226,9 +208,8 @@ int main(int argc, char **argv)
     }
     attn_status status = build(&c);
     status = status == ATTN_OK ? run(&c) : status;
-    if (status != ATTN_OK) {
+    if (status != ATTN_OK)
         fprintf(stderr, "parity_tool: %s\n", attn_context_error(c.context));
-    }
     attn_tape_destroy(c.tape);
     attn_tensor_destroy(c.src);
     attn_tensor_destroy(c.lens);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT
  * Alignments: formats, errors, choosing sequences, ids. */
 #include "support/fixture.h"
+#include "support/tensors.h"
 #include "support/faults.h"
 
 #include "data/proteins.h"
@@ -9,13 +10,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-static attn_context *new_context(void)
-{
-    attn_context *c = NULL;
-    assert_int_equal(attn_context_create(&c, NULL), ATTN_OK);
-    return c;
-}
 
 static attn_alignment *parse(attn_context *c, const char *text, const char *name, attn_alignment_options options)
 {
@@ -31,7 +25,7 @@ static attn_alignment *parse(attn_context *c, const char *text, const char *name
 static void check_rows(const char *text, const char *name, attn_alignment_options options, attn_alignment_format origin,
                        const char *rows)
 {
-    attn_context *c = new_context();
+    attn_context *c = test_context();
     attn_alignment *a = parse(c, text, name, options);
     char joined[512] = "";
     for (int64_t i = 0; i < attn_alignment_rows(a); i++) {
@@ -89,6 +83,7 @@ static void stops_at_the_end_are_gaps(void **state)
 /* The query's residues keep the numbers that its sequence in the file gives them. */
 static void columns_are_numbered_by_residues_of_the_query(void **state)
 {
+    attn_context *c = *state;
     static const struct {
         const char *text, *name, *query;
         int64_t numbers[8];
@@ -100,7 +95,7 @@ static void columns_are_numbered_by_residues_of_the_query(void **state)
         {"CLUSTAL\n\nq MK-\ns MKV\n\nq VL\ns VL\n", "x", "MKVL", {1, 2, 0, 3, 4}},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        attn_context *c = new_context();
+        attn_context_clear_error(c);
         attn_alignment *a = parse(c, cases[i].text, cases[i].name, NONE), *chosen = NULL;
         assert_int_equal(attn_alignment_select(&chosen, a, &(attn_selection){.depth = 1}), ATTN_OK);
         assert_string_equal(attn_alignment_query(a), cases[i].query);
@@ -111,7 +106,6 @@ static void columns_are_numbered_by_residues_of_the_query(void **state)
         }
         attn_alignment_destroy(chosen);
         attn_alignment_destroy(a);
-        attn_context_destroy(c);
     }
 }
 
@@ -119,7 +113,7 @@ static void columns_are_numbered_by_residues_of_the_query(void **state)
 static void nul_bytes_at_the_end_are_passed_over(void **state)
 {
     static const char one[] = ">q\nMKV\n>s\nMKL\n\0\0\n", two[] = ">q\nMKV\n\0>s\nMKL\n\0";
-    attn_context *c = new_context();
+    attn_context *c = *state;
     attn_alignment *a = NULL;
     assert_int_equal(attn_alignment_parse(&a, c, one, sizeof one - 1, "x.a3m", NULL), ATTN_OK);
     assert_int_equal(attn_alignment_rows(a), 2);
@@ -128,7 +122,6 @@ static void nul_bytes_at_the_end_are_passed_over(void **state)
     assert_string_equal(attn_context_error(c),
                         "x.a3m:3: a NUL byte; a database of several alignments has one behind each of them: take one "
                         "alignment out of it (ffindex_get)");
-    attn_context_destroy(c);
 }
 
 /* Insertions relative to the query are marked by its dots; EVcouplings' lower case is low coverage. */
@@ -190,11 +183,10 @@ static void lines_of_spaces_are_empty(void **state)
 static void pir_is_read(void **state)
 {
     static const char text[] = "C; a comment\n>P1;q\nHUMAN LACTASE\nAC-\nDE*\nC;Species: ACDE\n>F1;s\n\nA-KDE *\n";
-    attn_context *c = new_context();
+    attn_context *c = *state;
     attn_alignment *a = parse(c, text, "x.pir", NONE);
     assert_string_equal(attn_alignment_name(a, 0), "q");
     attn_alignment_destroy(a);
-    attn_context_destroy(c);
     check_rows(text, "x.pir", NONE, ATTN_ALIGNMENT_FASTA, "AC-DE A-KDE");
     check_rows(text, "x.pir", (attn_alignment_options){.max_rows = 1}, ATTN_ALIGNMENT_FASTA, "AC-DE");
 }
@@ -206,7 +198,7 @@ static void comments_are_no_sequences(void **state)
 
 static void check_error(const char *text, attn_alignment_format format, const char *message)
 {
-    attn_context *c = new_context();
+    attn_context *c = test_context();
     attn_alignment *a = NULL;
     attn_alignment_options o = {.format = format};
     assert_refused(c, attn_alignment_parse(&a, c, text, strlen(text), "f", &o), ATTN_ERROR_FORMAT, message);
@@ -278,7 +270,7 @@ static void diverse_rows_are_the_notebooks(void **state)
     static const int expected[] = {0, 10, 13, 20, 22, 23, 24, 27, 31, 34, 35, 36, 37, 39, 43, 44, 46, 51, 57, 59};
     static const int last[] = {306, 307, 312, 313, 314, 318, 319, 320, 336, 337, 344, 346, 348, 350, 352,
                                354, 356, 357, 358, 361, 364, 368, 369, 373, 376, 379, 382, 383, 394, 395};
-    attn_context *c = new_context();
+    attn_context *c = *state;
     attn_alignment *all = random_alignment(c, 60, 23), *chosen = NULL;
     assert_int_equal(attn_alignment_select(&chosen, all, &(attn_selection){.depth = 20}), ATTN_OK);
     assert_int_equal(attn_alignment_rows(chosen), 20);
@@ -299,7 +291,6 @@ static void diverse_rows_are_the_notebooks(void **state)
     assert_int_equal(squares, 7087572);
     attn_alignment_destroy(chosen);
     attn_alignment_destroy(all);
-    attn_context_destroy(c);
 }
 
 typedef struct listener {
@@ -318,7 +309,7 @@ static bool listen(void *user, const char *things, int64_t done, int64_t total)
 static void diverse_rows_take_little_memory_and_report_progress(void **state)
 {
     enum { ROWS = 4000, COLUMNS = 23, DEPTH = 300 };
-    attn_context *c = new_context();
+    attn_context *c = *state;
     attn_alignment *all = random_alignment(c, ROWS, COLUMNS), *chosen = NULL;
     size_t held, peak;
     listener l = {0, INT64_MAX};
@@ -335,12 +326,11 @@ static void diverse_rows_take_little_memory_and_report_progress(void **state)
     assert_int_equal(l.calls, 7);
     assert_null(chosen);
     attn_alignment_destroy(all);
-    attn_context_destroy(c);
 }
 
 static void other_choices_keep_the_query_and_the_order(void **state)
 {
-    attn_context *c = new_context();
+    attn_context *c = *state;
     attn_alignment *all = random_alignment(c, 50, 9), *chosen = NULL;
     int kinds_seen = 0;
     char previous[256] = "";
@@ -369,12 +359,11 @@ static void other_choices_keep_the_query_and_the_order(void **state)
     attn_alignment_destroy(chosen);
     assert_int_equal(attn_alignment_select(&chosen, all, &(attn_selection){.depth = -1}), ATTN_ERROR_ARGUMENT);
     attn_alignment_destroy(all);
-    attn_context_destroy(c);
 }
 
 static void weights_count_like_rows(void **state)
 {
-    attn_context *c = new_context();
+    attn_context *c = *state;
     attn_alignment *a = parse(c, ">a\nACDEF\n>b\nACDEG\n>c\nACDGG\n>d\n-----\n", "x", NONE);
     double w[4];
     assert_int_equal(attn_alignment_weights(a, 0, w), ATTN_OK); /* 4 of 5 columns make a pair alike */
@@ -386,13 +375,12 @@ static void weights_count_like_rows(void **state)
     assert_float_equal(w[1], 1, 0);
     assert_int_equal(attn_alignment_weights(a, 1.5, w), ATTN_ERROR_ARGUMENT);
     attn_alignment_destroy(a);
-    attn_context_destroy(c);
 }
 
 /* 55 of 100 columns are the share 0.55, although 0.55 * 100 is more than 55 in doubles. */
-static void shares_that_are_no_doubles_count_whole_columns(void **state)
+static void inexact_shares_count_whole_columns(void **state)
 {
-    attn_context *c = new_context();
+    attn_context *c = *state;
     char text[256];
     double w[2];
     int n = sprintf(text, ">a\n%0100d\n>b\n%0100d\n", 0, 0);
@@ -406,7 +394,6 @@ static void shares_that_are_no_doubles_count_whole_columns(void **state)
     assert_int_equal(attn_alignment_weights(a, 0.56, w), ATTN_OK);
     assert_float_equal(w[0], 1, 0);
     attn_alignment_destroy(a);
-    attn_context_destroy(c);
 }
 
 /* Every pair by itself, in double, against the blocks of the library, on lengths around its strides. */
@@ -415,7 +402,7 @@ static void weights_are_those_of_plain_loops(void **state)
     enum { ROWS = 150, MOST = 300 };
     static const int lengths[] = {1, 15, 16, 17, 127, 128, 129, 300};
     static char text[ROWS * (MOST + 8)];
-    attn_context *c = new_context();
+    attn_context *c = *state;
     unsigned random = 1;
     for (size_t k = 0; k < sizeof lengths / sizeof *lengths; k++) {
         int n = lengths[k], used = 0;
@@ -444,7 +431,6 @@ static void weights_are_those_of_plain_loops(void **state)
         }
         attn_alignment_destroy(a);
     }
-    attn_context_destroy(c);
 }
 
 typedef struct telling {
@@ -472,7 +458,7 @@ static void many_rows_are_compared_in_parts(void **state)
     enum { ROWS = 8200, KINDS = 7 };
     static char text[ROWS * 16];
     static double weights[ROWS], again[ROWS];
-    attn_context *c = new_context();
+    attn_context *c = *state;
     telling told = {0};
     int used = 0;
     for (int r = 0; r < ROWS; r++)
@@ -487,13 +473,12 @@ static void many_rows_are_compared_in_parts(void **state)
     for (int r = 0; r < ROWS; r++)
         assert_true(weights[r] == 1.0 / (ROWS / KINDS + (r % KINDS < ROWS % KINDS)));
     attn_alignment_destroy(a);
-    attn_context_destroy(c);
 }
 
 /* The example of Henikoff and Henikoff 1994: 0.267, 0.267, 0.200, 0.267 of a sum of 1. */
 static void position_weights_are_the_papers(void **state)
 {
-    attn_context *c = new_context();
+    attn_context *c = *state;
     attn_alignment *a = parse(c, ">1\nGYVGS\n>2\nGFDGF\n>3\nGYDGF\n>4\nGYQGG\n", "x", NONE);
     double w[5];
     assert_int_equal(attn_alignment_position_weights(a, w), ATTN_OK);
@@ -513,7 +498,6 @@ static void position_weights_are_the_papers(void **state)
     assert_int_equal(attn_alignment_position_weights(a, w), ATTN_OK);
     assert_true(w[0] == 0 && w[1] == 0);
     attn_alignment_destroy(a);
-    attn_context_destroy(c);
 }
 
 /* 90 copies weigh as much as one: of 5 sequences drawn from 90 copies and 10 single ones 5/11 of one are copies,
@@ -525,7 +509,7 @@ static void weighted_choice_passes_over_copies(void **state)
     int used = sprintf(text, ">q\nWWWWWWWWWW\n"), copies = 0;
     for (int i = 0; i < 100; i++)
         used += sprintf(text + used, ">%d\n%s\n", i, (char *)memset(row, letters[i < 90 ? 0 : i - 89], 10));
-    attn_context *c = new_context();
+    attn_context *c = *state;
     attn_alignment *all = parse(c, text, "x", NONE), *some;
     for (int seed = 0; seed < 200; seed++) {
         attn_selection how = {.depth = 6, .how = ATTN_SELECT_WEIGHTED, .seed = (uint64_t)seed};
@@ -538,13 +522,12 @@ static void weighted_choice_passes_over_copies(void **state)
     }
     assert_true(copies > 200 * 0.3 && copies < 200 * 0.65);
     attn_alignment_destroy(all);
-    attn_context_destroy(c);
 }
 
 static void residues_have_the_models_ids(void **state)
 {
     static const int32_t expected[] = {0, 20, 15, 11, 7, 10, 16, 6, 30, 24, 0, 24, 25, 26, 27, 28, 24, 4, 5, 24};
-    attn_context *c = new_context();
+    attn_context *c = *state;
     attn_alignment *a = parse(c, ">a\nMKTVRQG-X\n>b\nXBUZOJLAX\n", "x", NONE);
     int32_t ids[20];
     attn_alignment_tokens(a, ids);
@@ -554,7 +537,6 @@ static void residues_have_the_models_ids(void **state)
     assert_string_equal(attn_residue_symbol(ATTN_RESIDUE_MASK), "<mask>");
     assert_null(attn_residue_symbol(33));
     attn_alignment_destroy(a);
-    attn_context_destroy(c);
 }
 
 /* Shares of what becomes of 20,000 residues, and that a place's fate does not hang on its neighbours. */
@@ -610,13 +592,14 @@ static void every_allocation_may_fail(void **state)
 }
 
 RUN_TESTS(TEST(a3m_drops_insertions_and_extra_records), TEST(fasta_keeps_every_column),
-          TEST(nul_bytes_at_the_end_are_passed_over), TEST(columns_are_numbered_by_residues_of_the_query),
-          TEST(stops_at_the_end_are_gaps), TEST(a2m_keeps_the_querys_columns), TEST(stockholm_blocks_are_joined),
-          TEST(clustal_blocks_are_joined), TEST(lines_of_spaces_are_empty), TEST(headers_of_clustal_are_recognized),
-          TEST(pir_is_read), TEST(comments_are_no_sequences), TEST(errors_say_where),
-          TEST(diverse_rows_are_the_notebooks), TEST(diverse_rows_take_little_memory_and_report_progress),
-          TEST(other_choices_keep_the_query_and_the_order), TEST(weights_count_like_rows),
-          TEST(shares_that_are_no_doubles_count_whole_columns), TEST(weights_are_those_of_plain_loops),
-          TEST(many_rows_are_compared_in_parts), TEST(position_weights_are_the_papers),
-          TEST(weighted_choice_passes_over_copies), TEST(residues_have_the_models_ids),
+          TEST_WITH_CONTEXT(nul_bytes_at_the_end_are_passed_over),
+          TEST_WITH_CONTEXT(columns_are_numbered_by_residues_of_the_query), TEST(stops_at_the_end_are_gaps),
+          TEST(a2m_keeps_the_querys_columns), TEST(stockholm_blocks_are_joined), TEST(clustal_blocks_are_joined),
+          TEST(lines_of_spaces_are_empty), TEST(headers_of_clustal_are_recognized), TEST_WITH_CONTEXT(pir_is_read),
+          TEST(comments_are_no_sequences), TEST(errors_say_where), TEST_WITH_CONTEXT(diverse_rows_are_the_notebooks),
+          TEST_WITH_CONTEXT(diverse_rows_take_little_memory_and_report_progress),
+          TEST_WITH_CONTEXT(other_choices_keep_the_query_and_the_order), TEST_WITH_CONTEXT(weights_count_like_rows),
+          TEST_WITH_CONTEXT(inexact_shares_count_whole_columns), TEST_WITH_CONTEXT(weights_are_those_of_plain_loops),
+          TEST_WITH_CONTEXT(many_rows_are_compared_in_parts), TEST_WITH_CONTEXT(position_weights_are_the_papers),
+          TEST_WITH_CONTEXT(weighted_choice_passes_over_copies), TEST_WITH_CONTEXT(residues_have_the_models_ids),
           TEST(residues_are_hidden_by_place), TEST(every_allocation_may_fail))

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  * Gradients exchanged between two ranks without MPI; steps that are not finished; trainings that are aborted. */
-#include "support/cmocka.h"
+#include "support/fixture.h"
 
 #include "attn/train.h"
 #include "support/faults.h"
@@ -78,7 +78,7 @@ static attn_status is_gradient(model *m)
         assert_float_equal((float)test_at(attn_tensor_grad(m->w[0]), k), (float)((2 * a * b + 1) / 5), 1e-6F);
         assert_float_equal((float)test_at(attn_tensor_grad(m->w[1]), k), (float)(a * a / 5), 1e-6F);
     }
-    assert_null(attn_tensor_grad(m->w[2])); /* nobody has one: the optimizer leaves it alone */
+    assert_null(attn_tensor_grad(m->w[2])); /* no rank has one: the optimizer skips it */
     return ATTN_OK;
 }
 
@@ -89,7 +89,7 @@ static void gradients_add_up(void **state)
     other = (struct two_ranks){0};
     assert_int_equal(one_step(c, (void *)&check), ATTN_OK);
     assert_true(other.begun >= 2 * 4); /* three buckets and the totals, twice */
-    attn_context_destroy(c);
+    attn_context_destroy(c);           /* which gives the ranks' memory back */
 }
 
 static void memory_fails(void **state)
@@ -137,7 +137,7 @@ static void end_step(step *s)
     attn_context_destroy(s->context);
 }
 
-static void a_step_is_taken_back(void **state)
+static void interrupted_step_is_undone(void **state)
 {
     step s;
     double totals[] = {0};
@@ -157,7 +157,7 @@ static void a_step_is_taken_back(void **state)
 }
 
 /* A validation that is stopped has no step to undo, whether or not steps preceded it here. */
-static void a_whole_step_is_kept(void **state)
+static void finished_step_is_kept(void **state)
 {
     step s;
     double totals[] = {0};
@@ -237,7 +237,7 @@ static attn_status train(training *t)
 }
 
 /* Whatever ends it, the others get one notice while they wait, and one more when rank 0 leaves. */
-static void a_training_is_given_up_once(void **state)
+static void interrupted_training_notifies_once(void **state)
 {
     training t = {0};
     assert_int_equal(train(&t), ATTN_OK);
@@ -266,5 +266,5 @@ static void a_training_is_given_up_once(void **state)
     assert_int_equal(other.told, 2);
 }
 
-RUN_TESTS(TEST(gradients_add_up), TEST(memory_fails), TEST(a_step_is_taken_back), TEST(a_whole_step_is_kept),
-          TEST(a_training_is_given_up_once))
+RUN_TESTS(TEST(gradients_add_up), TEST(memory_fails), TEST(interrupted_step_is_undone), TEST(finished_step_is_kept),
+          TEST(interrupted_training_notifies_once))

@@ -126,14 +126,13 @@ static int compare(void *user)
     int64_t n;
     if (train(&w->options, true, w->ours, &n) != ATTN_OK || n != w->n)
         return 1;
-    for (int64_t i = 0; i < n; i++) {
+    for (int64_t i = 0; i < n; i++)
         if (!(fabsf(w->ours[i] - w->alone[i]) <= 2e-6F))
             return 2;
-    }
     return 0;
 }
 
-static void two_take_the_steps_of_one(void **state)
+static void two_ranks_match_one_process(void **state)
 {
     static const attn_optimizer_options kinds[] = {
         {.kind = ATTN_OPTIMIZER_ADAM, .clip_norm = 0.01},
@@ -241,13 +240,12 @@ static int die_in_a_step(void *user)
 static void keep_all(const alone *a, float *out)
 {
     const attn_named_list *lists[] = {&a->m.list, attn_optimizer_state(a->optimizer)};
-    for (int l = 0; l < 2; l++) {
+    for (int l = 0; l < 2; l++)
         for (int64_t i = 0; i < lists[l]->n; i++, out += WIDE)
             memcpy(out, attn_tensor_data(lists[l]->items[i].tensor), WIDE * sizeof *out);
-    }
 }
 
-static void a_step_is_left_as_it_was(void **state)
+static void step_is_undone_when_another_rank_dies(void **state)
 {
     static float first[13 * WIDE], before[13 * WIDE], after[13 * WIDE];
     alone a;
@@ -290,7 +288,7 @@ static int run_another(void *large)
     return bad;
 }
 
-static void models_that_differ_are_told_of(void **state)
+static void different_models_of_ranks_are_refused(void **state)
 {
     for (int parent = 0; parent < 2; parent++) {
         bool large = true;
@@ -312,7 +310,7 @@ static int make_apart(void *user)
 }
 
 /* Extending a file beyond the limit would end the process. */
-static void short_files_leave_ranks_apart(void **state)
+static void file_size_limit_leaves_ranks_apart(void **state)
 {
     struct rlimit usual, few;
     assert_int_equal(getrlimit(RLIMIT_FSIZE, &usual), 0);
@@ -325,5 +323,5 @@ static void short_files_leave_ranks_apart(void **state)
     assert_int_equal(here, 0);
 }
 
-RUN_TESTS(TEST(two_take_the_steps_of_one), TEST(a_step_is_left_as_it_was), TEST(models_that_differ_are_told_of),
-          TEST(short_files_leave_ranks_apart))
+RUN_TESTS(TEST(two_ranks_match_one_process), TEST(step_is_undone_when_another_rank_dies),
+          TEST(different_models_of_ranks_are_refused), TEST(file_size_limit_leaves_ranks_apart))

@@ -18,7 +18,7 @@
 #include <unistd.h>
 
 /* First of all: once a process has requested AMX, Linux refuses so small a stack. */
-static void a_named_instruction_set_asks_for_no_other(void **state)
+static void named_instruction_set_does_not_request_amx(void **state)
 {
     enum { SMALL = 8192 };
     static char stack[SMALL];
@@ -179,7 +179,7 @@ static void wait_for_others(void *user, int64_t item, int thread)
 }
 
 /* The thread that is held up by one item leaves its others to whoever is free. */
-static void what_a_busy_thread_leaves_is_done_by_others(void **state)
+static void items_of_a_busy_thread_are_taken_by_others(void **state)
 {
     held_up h = {0};
     attn__parallel_items(4, OTHERS + 1, wait_for_others, &h);
@@ -251,9 +251,9 @@ static void dropped_pages_take_nothing_else(void **state)
     fclose(file);
 }
 
-RUN_TESTS(TEST(a_named_instruction_set_asks_for_no_other), TEST(instruction_sets_are_those_of_the_processor),
+RUN_TESTS(TEST(named_instruction_set_does_not_request_amx), TEST(instruction_sets_are_those_of_the_processor),
           TEST(errors_can_be_asked_for_without_a_context),
           TEST_WITH_CONTEXT(first_error_of_the_last_failing_call_is_told), TEST(bad_options_make_no_context),
           TEST_WITH_CONTEXT(memory_is_aligned_counted_and_checked), TEST(every_item_runs_once),
-          TEST(many_threads_do_each_item_once), TEST(what_a_busy_thread_leaves_is_done_by_others),
+          TEST(many_threads_do_each_item_once), TEST(items_of_a_busy_thread_are_taken_by_others),
           TEST(philox_gives_its_known_answer), TEST(numbers_have_their_moments), TEST(dropped_pages_take_nothing_else))

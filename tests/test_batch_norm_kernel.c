@@ -192,7 +192,7 @@ static void cuts_do_not_matter(const attn__batch_norm_kernel *kernel, int64_t ba
     }
 }
 
-/* They reach what they are part of in their channel, and nothing in others. */
+/* A value that is not finite changes its own channel only. */
 static void what_is_no_number_goes_through(const attn__batch_norm_kernel *kernel, int64_t batch, int64_t plane)
 {
     enum { BAD = 7 };

@@ -332,7 +332,7 @@ static void rows_become_tiles_in_both_directions(void **state)
         }
 }
 
-static void numbers_that_are_not_finite_are_told(void **state)
+static void not_finite_numbers_are_reported(void **state)
 {
     const attn__bf16x3_kernel *kernel = kernel_or_skip();
     static const float odd[] = {INFINITY, -INFINITY, NAN, 3.4e38f};
@@ -351,7 +351,7 @@ static void numbers_that_are_not_finite_are_told(void **state)
     }
 }
 
-static void no_terms_are_zeros(void **state)
+static void depth_0_gives_zero(void **state)
 {
     const attn__bf16x3_kernel *kernel = kernel_or_skip();
     float c[32][16];
@@ -420,7 +420,7 @@ static bool weigh_backward(const attn__bf16x3_weights *args)
 }
 
 /* Every NaN and infinity among weights or gradients is told, also those that rounding would carry over into zero. */
-static void odd_weights_are_told(void **state)
+static void not_finite_weights_are_reported(void **state)
 {
     (void)kernel_or_skip();
     enum { ROWS = 32, KEYS = 32 };
@@ -463,7 +463,7 @@ static double whole_number(const attn__bf16x3_side *side, int parts, int64_t r, 
 }
 
 /* Weights and gradients of any number of keys: columns beyond them, where scores are anything, come out as zeros. */
-static void columns_without_a_key_weigh_nothing(void **state)
+static void padded_key_columns_give_zero(void **state)
 {
     (void)kernel_or_skip();
     enum { ROWS = 37, LD = 64 };
@@ -507,7 +507,7 @@ static void count_call(attn__interleaved *interleaved)
     ((counter *)interleaved)->calls++;
 }
 
-static void products_call_what_is_beside_them(void **state)
+static void product_runs_interleaved_work(void **state)
 {
     const attn__bf16x3_kernel *kernel = kernel_or_skip();
     attn__rng rng = {.seed = 8};
@@ -535,7 +535,7 @@ static void products_call_what_is_beside_them(void **state)
     }
 }
 
-RUN_TESTS(TEST(odd_weights_are_told), TEST(columns_without_a_key_weigh_nothing),
-          TEST(products_call_what_is_beside_them), TEST(products_are_as_exact_as_f32),
+RUN_TESTS(TEST(not_finite_weights_are_reported), TEST(padded_key_columns_give_zero),
+          TEST(product_runs_interleaved_work), TEST(products_are_as_exact_as_f32),
           TEST(rows_become_tiles_in_both_directions), TEST(three_parts_hold_all_of_a_number),
-          TEST(numbers_that_are_not_finite_are_told), TEST(no_terms_are_zeros), TEST(weights_become_tiles))
+          TEST(not_finite_numbers_are_reported), TEST(depth_0_gives_zero), TEST(weights_become_tiles))

@@ -96,7 +96,7 @@ static void expect(double got, double want, double size, int64_t terms)
         fail_msg("%.9g is not %.9g", got, want);
 }
 
-static void rows_by_turned_rows(void **state)
+static void score_products_match_reference(void **state)
 {
     need_the_unit();
     attn__rng rng = {.seed = 5};
@@ -143,7 +143,7 @@ static void rows_by_turned_rows(void **state)
 }
 
 /* Weights of one part's worth of digits, so that only the pairs are in question. */
-static void weights_by_pairs_and_back(void **state)
+static void value_products_match_reference(void **state)
 {
     need_the_unit();
     attn__rng rng = {.seed = 6};
@@ -198,7 +198,7 @@ static void weights_by_pairs_and_back(void **state)
     }
 }
 
-static void what_parts_cannot_hold_is_found(void **state)
+static void not_finite_rows_are_reported(void **state)
 {
     need_the_unit();
     attn__rng rng = {.seed = 7};
@@ -219,4 +219,5 @@ static void what_parts_cannot_hold_is_found(void **state)
     guard_free(r.data, r.size);
 }
 
-RUN_TESTS(TEST(rows_by_turned_rows), TEST(weights_by_pairs_and_back), TEST(what_parts_cannot_hold_is_found))
+RUN_TESTS(TEST(score_products_match_reference), TEST(value_products_match_reference),
+          TEST(not_finite_rows_are_reported))

@@ -87,7 +87,7 @@ static void check(int kind, attn__rng *rng, int64_t rows, int64_t columns)
     guard_free(x, size);
 }
 
-static void every_number_is_in_its_place(void **state)
+static void split_rows_are_packed_in_tile_order(void **state)
 {
     skip_without_unit();
     attn__rng rng = {.seed = 6};
@@ -98,7 +98,7 @@ static void every_number_is_in_its_place(void **state)
 }
 
 /* Also those NaN whose bits rounding would carry over into zero, and numbers that round to infinity. */
-static void numbers_that_are_not_finite_are_told(void **state)
+static void not_finite_numbers_are_reported(void **state)
 {
     skip_without_unit();
     enum { ROWS = 18, COLUMNS = 35 };
@@ -129,4 +129,4 @@ static void numbers_that_are_not_finite_are_told(void **state)
     }
 }
 
-RUN_TESTS(TEST(every_number_is_in_its_place), TEST(numbers_that_are_not_finite_are_told))
+RUN_TESTS(TEST(split_rows_are_packed_in_tile_order), TEST(not_finite_numbers_are_reported))

@@ -60,7 +60,7 @@ static void slopes_are_those_of_double(const attn__channel_norm_kernel *kernel, 
         guard_free(a[i], (size_t)n * sizeof(float));
 }
 
-static void all_lengths(void **state)
+static void sums_match_double_for_all_lengths(void **state)
 {
     for (int isa = 0; isa < ATTN_ISA_COUNT; isa++) {
         if (!attn__isa_runs_here((attn__isa)isa))
@@ -74,7 +74,7 @@ static void all_lengths(void **state)
 }
 
 /* Whole numbers below 2^24 in each run: nothing is rounded, however many runs there are. */
-static void many_are_added_in_double(void **state)
+static void long_sums_are_exact_in_double(void **state)
 {
     enum { COUNT = 1 << 20 };
     size_t size = COUNT * sizeof(float);
@@ -90,4 +90,4 @@ static void many_are_added_in_double(void **state)
     guard_free(x, size);
 }
 
-RUN_TESTS(TEST(all_lengths), TEST(many_are_added_in_double))
+RUN_TESTS(TEST(sums_match_double_for_all_lengths), TEST(long_sums_are_exact_in_double))

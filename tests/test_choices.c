@@ -29,10 +29,7 @@ static attn_context *fresh(void)
 
 static void end(attn_context *c)
 {
-    size_t held;
-    attn_context_memory(c, &held, NULL, NULL);
-    assert_int_equal(held, 0);
-    attn_context_destroy(c);
+    end_context(c);
 }
 
 static void refused(attn_context *c, attn_status status)

@@ -18,7 +18,7 @@ static void place(const attn__block_attention *b, int64_t row, int64_t col, int6
         fail_msg("key %d of (%d,%d) is at (%d,%d)", (int)key, (int)row, (int)col, (int)r, (int)c);
 }
 
-static void keys_have_places(void **state)
+static void keys_map_to_grid_positions(void **state)
 {
     attn__block_attention window = {
         .heads = 1, .rows = 5, .cols = 6, .where = ATTN_KEYS_WINDOW, .key_rows = 3, .key_cols = 3};
@@ -86,4 +86,4 @@ static void rollout_is_the_product_over_layers(void **state)
     attn_context_destroy(attention.context);
 }
 
-RUN_TESTS(TEST(keys_have_places), TEST(rollout_is_the_product_over_layers))
+RUN_TESTS(TEST(keys_map_to_grid_positions), TEST(rollout_is_the_product_over_layers))

@@ -68,7 +68,7 @@ static void assert_same_bits(attn_context *context, attn_dtype dtype, const attn
 }
 
 /* In the unit and, of few places, elsewhere. */
-static void activations_are_those_of_a_pass(void **state)
+static void fused_activation_matches_separate_pass(void **state)
 {
     attn_context *context = *state;
     for (int kind = ATTN_ACTIVATION_RELU; kind <= ATTN_ACTIVATION_SILU; kind++) {
@@ -80,7 +80,7 @@ static void activations_are_those_of_a_pass(void **state)
     }
 }
 
-static void so_are_those_of_other_convolutions(void **state)
+static void fused_activation_of_other_convolutions_matches(void **state)
 {
     const struct {
         attn_conv conv;
@@ -102,7 +102,7 @@ static void so_are_those_of_other_convolutions(void **state)
     }
 }
 
-static void there_is_no_such_activation(void **state)
+static void unknown_activation_is_refused(void **state)
 {
     attn_context *context = *state;
     attn_tape *tape;
@@ -118,5 +118,6 @@ static void there_is_no_such_activation(void **state)
     attn_tape_destroy(tape);
 }
 
-RUN_TESTS(TEST_WITH_CONTEXT(activations_are_those_of_a_pass), TEST_WITH_CONTEXT(so_are_those_of_other_convolutions),
-          TEST_WITH_CONTEXT(there_is_no_such_activation))
+RUN_TESTS(TEST_WITH_CONTEXT(fused_activation_matches_separate_pass),
+          TEST_WITH_CONTEXT(fused_activation_of_other_convolutions_matches),
+          TEST_WITH_CONTEXT(unknown_activation_is_refused))

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  * Strided copies whose rows cross those of the source, by every instruction set that runs here, against plain
- * loops: any sizes, parts of the rows, scaled, added, and the bits of numbers that are none. */
+ * loops: any sizes, parts of the rows, scaled, added, and NaN payloads. */
 #include "support/cmocka.h"
 
 #include "kernels/elementwise/elementwise.h"
@@ -62,7 +62,7 @@ static void with_each_isa(const turning *t)
             check(t, attn__elementwise_for(false, (attn__isa)isa));
 }
 
-static void all_sizes(void **state)
+static void transposed_elementwise_matches_for_all_sizes(void **state)
 {
     for (int64_t rows = 1; rows <= 50; rows++) {
         for (int64_t columns = 1; columns <= 50; columns += rows % 3 + 1) {
@@ -81,7 +81,7 @@ static void all_sizes(void **state)
 }
 
 /* Integers travel as numbers, which may be NaN with any payload. */
-static void bits_are_kept(void **state)
+static void nan_payloads_are_kept(void **state)
 {
     enum { SIDE = 33 };
     uint32_t x[SIDE * SIDE], y[SIDE * SIDE];
@@ -99,4 +99,4 @@ static void bits_are_kept(void **state)
     }
 }
 
-RUN_TESTS(TEST(all_sizes), TEST(bits_are_kept))
+RUN_TESTS(TEST(transposed_elementwise_matches_for_all_sizes), TEST(nan_payloads_are_kept))

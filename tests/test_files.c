@@ -65,7 +65,7 @@ static void files_are_written_read_and_replaced(void **state)
 }
 
 /* Renaming a file over a device or a pipe would take it away from everybody else. */
-static void what_is_no_plain_file_is_written_in_place(void **state)
+static void pipes_and_devices_are_written_in_place(void **state)
 {
     fixture f;
     struct stat about;
@@ -86,7 +86,7 @@ static void what_is_no_plain_file_is_written_in_place(void **state)
 }
 
 /* As /dev/stdout is one, also where standard output is a plain file. */
-static void a_link_to_standard_output_stays(void **state)
+static void link_to_standard_output_is_kept(void **state)
 {
     fixture f;
     struct stat about;
@@ -259,7 +259,7 @@ static void json_is_written(void **state)
     }
 }
 
-static void misuse_of_the_writer_is_told(void **state)
+static void misuse_of_the_writer_is_refused(void **state)
 {
     attn_context *c = *state;
     for (int kind = 0; kind < 5; kind++) {
@@ -340,7 +340,7 @@ static void bad_json_is_placed(void **state)
 }
 
 /* Values that a reader does not expect: lists of reals, mixed ones, objects in lists, integers of any length. */
-static void any_json_is_taken(void **state)
+static void every_kind_of_json_is_read(void **state)
 {
     static const char text[] =
         "{\"mean\": [0.5, 0, 1e-1], \"mixed\": [1, \"x\", null, [2, 3], [], {\"in\": [true, {\"deep\": 4}]}],\n"
@@ -405,10 +405,10 @@ static void every_allocation_may_fail(void **state)
     assert_int_equal(tear_down(&f), 1);
 }
 
-RUN_TESTS(TEST(files_are_written_read_and_replaced), TEST(what_is_no_plain_file_is_written_in_place),
-          TEST(a_link_to_standard_output_stays), TEST_WITH_CONTEXT(missing_files_and_folders_are_named),
+RUN_TESTS(TEST(files_are_written_read_and_replaced), TEST(pipes_and_devices_are_written_in_place),
+          TEST(link_to_standard_output_is_kept), TEST_WITH_CONTEXT(missing_files_and_folders_are_named),
           TEST(a_full_disk_leaves_the_old_file), TEST(gzip_is_read_and_checked), TEST(directories_are_made),
           TEST(directories_are_listed), TEST_WITH_CONTEXT(json_is_written),
-          TEST_WITH_CONTEXT(misuse_of_the_writer_is_told), TEST(configs_survive_a_file),
-          TEST_WITH_CONTEXT(bad_json_is_placed), TEST_WITH_CONTEXT(any_json_is_taken),
+          TEST_WITH_CONTEXT(misuse_of_the_writer_is_refused), TEST(configs_survive_a_file),
+          TEST_WITH_CONTEXT(bad_json_is_placed), TEST_WITH_CONTEXT(every_kind_of_json_is_read),
           TEST_WITH_CONTEXT(deep_json_is_refused_before_it_costs), TEST(every_allocation_may_fail))

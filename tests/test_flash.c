@@ -220,10 +220,9 @@ static void compare(const trial *t, const char *isa, int number, const void *o, 
                     const float *want_lse)
 {
     double score = t->spread * t->spread * 8, eps = 0x1p-23 * (8 + score * sqrt((double)t->heads.dim));
-    for (size_t i = 0; i < t->lse; i++) {
+    for (size_t i = 0; i < t->lse; i++)
         if (!near(lse[i], want_lse[i], eps * 2 + 0x1p-22 * fabs((double)want_lse[i])))
             fail_msg("%s, problem %d: lse %zu is %g, not %g", isa, number, i, (double)lse[i], (double)want_lse[i]);
-    }
     for (size_t i = 0; i < t->o; i++) {
         double x = element_of(t, o, i), y = element_of(t, want, i);
         /* Products of bf16 pairs round the weights to 8 bits too: half a unit of a mean of values below 4. */

@@ -78,7 +78,7 @@ static void within_bounds(const results *of)
     }
 }
 
-static void all_that_bends_is_exact(void **state)
+static void gelu_is_within_its_bounds_from_minus_8_to_8(void **state)
 {
     size_t size = DENSE * sizeof(float);
     float *x = guard_alloc(size);
@@ -118,7 +118,7 @@ static void signs_are_kept(const results *of)
     }
 }
 
-static void values_lie_between_zero_and_the_number(void **state)
+static void gelu_has_the_sign_of_x_and_is_no_larger(void **state)
 {
     enum { COUNT = 40 * 4096 };
     size_t size = COUNT * sizeof(float);
@@ -145,7 +145,7 @@ static void not_finite_is_passed_on(const results *of)
 }
 
 /* In any lane of a vector, whole and not, among ordinary numbers. */
-static void numbers_that_are_none(void **state)
+static void infinity_and_nan_follow_the_reference(void **state)
 {
     for (int64_t n = 1; n <= 35; n++) {
         size_t size = (size_t)n * sizeof(float);
@@ -157,5 +157,5 @@ static void numbers_that_are_none(void **state)
     }
 }
 
-RUN_TESTS(TEST(all_that_bends_is_exact), TEST(all_sizes_are_exact), TEST(values_lie_between_zero_and_the_number),
-          TEST(numbers_that_are_none))
+RUN_TESTS(TEST(gelu_is_within_its_bounds_from_minus_8_to_8), TEST(all_sizes_are_exact),
+          TEST(gelu_has_the_sign_of_x_and_is_no_larger), TEST(infinity_and_nan_follow_the_reference))

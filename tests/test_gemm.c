@@ -237,7 +237,7 @@ static void large_products_are_sums(void **state)
 }
 
 /* Weights as slices: what is not finite in one row leaves the bits of the others. */
-static void one_row_leaves_the_others(void **state)
+static void not_finite_row_keeps_bits_of_other_rows(void **state)
 {
     if (!attn__isa_runs_here(ATTN_ISA_AMX))
         skip();
@@ -264,7 +264,7 @@ static void one_row_leaves_the_others(void **state)
 }
 
 /* Weights as slices: the same bits for any number of threads, and for some of the rows alone. */
-static void bits_depend_on_nothing_else(void **state)
+static void bits_do_not_depend_on_threads_or_rows(void **state)
 {
     if (!attn__isa_runs_here(ATTN_ISA_AMX))
         skip();
@@ -384,7 +384,7 @@ static double error_in_norms(world w, const product *p, const arrays *a)
 }
 
 /* Few columns of numbers most of which are small: their average for one k is no estimate of the others. */
-static void few_columns_keep_their_digits(void **state)
+static void few_columns_of_small_numbers_are_exact(void **state)
 {
     if (!attn__isa_runs_here(ATTN_ISA_AMX))
         skip();
@@ -407,7 +407,7 @@ static int class_of(float x)
 
 /* With packed weights, what is infinite, no number, or too large for a sum gives what multiply-adds give, and only where
  * it counts. */
-static void numbers_that_are_not_finite(void **state)
+static void infinity_nan_and_overflow_match_multiply_adds(void **state)
 {
     static const float odd[] = {INFINITY, -INFINITY, NAN, 3.4e38f, -2e38f};
     enum { ODD = sizeof odd / sizeof *odd };
@@ -433,7 +433,7 @@ static void numbers_that_are_not_finite(void **state)
     end_world(w);
 }
 
-static void own_tiles_of_every_instruction_set(void **state)
+static void all_sizes_on_every_instruction_set(void **state)
 {
     for (int i = 0; attn_isa_name(i); i++) {
         world w = make_world(attn_isa_name(i), 2);
@@ -495,7 +495,7 @@ static void packed_weights_serve_any_rows(void **state)
     end_world(w);
 }
 
-static void nan_goes_through(void **state)
+static void nan_passes_through_activations(void **state)
 {
     world w = make_world(NULL, 2);
     for (attn_activation kind = ATTN_ACTIVATION_IDENTITY; kind <= ATTN_ACTIVATION_SILU; kind++) {
@@ -529,7 +529,7 @@ static attn_status product_or_failure(attn_context *context, void *packs)
     return done ? ATTN_OK : attn_context_status(context);
 }
 
-static void without_memory_it_says_so(void **state)
+static void every_allocation_may_fail(void **state)
 {
     bool packs = true;
     assert_true(faults_try_all(product_or_failure, NULL) > 0);
@@ -537,8 +537,8 @@ static void without_memory_it_says_so(void **state)
 }
 
 RUN_TESTS(TEST(products_are_sums), TEST(few_rows_of_a_transposed_b), TEST(large_products_are_sums),
-          TEST(bits_depend_on_nothing_else), TEST(bits_of_multiply_adds), TEST(many_packed_columns),
-          TEST(rows_do_not_change_those_beside_them), TEST(few_columns_keep_their_digits),
-          TEST(one_row_leaves_the_others), TEST(numbers_that_are_not_finite), TEST(own_tiles_of_every_instruction_set),
-          TEST(nothing_to_sum_is_zero), TEST(packed_weights_serve_any_rows), TEST(nan_goes_through),
-          TEST(without_memory_it_says_so))
+          TEST(bits_do_not_depend_on_threads_or_rows), TEST(bits_of_multiply_adds), TEST(many_packed_columns),
+          TEST(rows_do_not_change_those_beside_them), TEST(few_columns_of_small_numbers_are_exact),
+          TEST(not_finite_row_keeps_bits_of_other_rows), TEST(infinity_nan_and_overflow_match_multiply_adds),
+          TEST(all_sizes_on_every_instruction_set), TEST(nothing_to_sum_is_zero), TEST(packed_weights_serve_any_rows),
+          TEST(nan_passes_through_activations), TEST(every_allocation_may_fail))

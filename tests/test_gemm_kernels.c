@@ -52,10 +52,9 @@ static void *matrix(attn__rng *rng, attn_dtype dtype, const operands *o, int64_t
     int64_t inner = stride(o, n, true), outer = stride(o, n, false);
     void *data = calloc((size_t)((n - 1) * outer + (o->k - 1) * inner + 1), sizeof(double));
     assert_non_null(data);
-    for (int64_t i = 0; i < n; i++) {
+    for (int64_t i = 0; i < n; i++)
         for (int64_t k = 0; k < o->k; k++)
             draw(rng, dtype, o->bf16, data, i * outer + k * inner, &values[i * o->k + k]);
-    }
     return data;
 }
 

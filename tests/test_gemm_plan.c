@@ -153,7 +153,7 @@ static void a_plan_prints_as_one_line(void **state)
 }
 
 /* A linear layer's product takes the route of its precision, and names it. */
-static void the_route_is_printed(void **state)
+static void plan_names_the_route_of_its_precision(void **state)
 {
     static const float nothing[1];
     attn__product product;
@@ -176,4 +176,4 @@ static void the_route_is_printed(void **state)
 
 RUN_TESTS(TEST(caches_of_this_machine_are_plausible), TEST(blocks_fit_into_l2),
           TEST(k_panels_of_packed_weights_do_not_depend_on_rows), TEST(bits_do_not_depend_on_caches),
-          TEST(a_plan_prints_as_one_line), TEST(the_route_is_printed))
+          TEST(a_plan_prints_as_one_line), TEST(plan_names_the_route_of_its_precision))

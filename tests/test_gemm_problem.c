@@ -41,12 +41,11 @@ static array make(bool wide, int64_t n)
 {
     array x = {wide, n, malloc((size_t)(n > 0 ? n : 1) * (wide ? sizeof(double) : sizeof(float)))};
     assert_non_null(x.data);
-    for (int64_t i = 0; i < n; i++) {
+    for (int64_t i = 0; i < n; i++)
         if (wide)
             ((double *)x.data)[i] = number();
         else
             ((float *)x.data)[i] = (float)number();
-    }
     return x;
 }
 
@@ -442,7 +441,7 @@ static void int8_matrices(void **state)
 }
 
 /* More of k than a round has, of bf16 and of int8: some elements. */
-static void rounds_of_short_numbers(void **state)
+static void bf16_and_int8_sums_over_several_k_rounds(void **state)
 {
     enum { EVERY = 62873 /* shares no factor with n */ };
     for (int add = 0; add < 2 && step_of_problems() == 1; add++) {
@@ -577,7 +576,7 @@ static void gathered_matrices(void **state)
 }
 
 /* Padding in front of and behind a single plane: a stride above it reads none of the picture. */
-static void padded_depth(void **state)
+static void padding_around_one_plane_reads_nothing_outside(void **state)
 {
     enum { PLACES = 12, NUMBERS = 2 * PLACES };
     float x[NUMBERS], to[16];
@@ -612,7 +611,7 @@ static void try_parts(attn_dtype dtype, attn__isa isa, int64_t n, int64_t k)
     free(parts);
 }
 
-static void parts_are_the_whole(void **state)
+static void products_by_parts_match_the_whole(void **state)
 {
     static const attn_dtype types[] = {ATTN_F32, ATTN_F64, ATTN_BF16, ATTN_I32};
     for (int isa = 0; isa < ATTN_ISA_COUNT; isa++) {
@@ -640,7 +639,7 @@ static int64_t columns_at_once(attn__gemm_operand a, attn__gemm_operand b, int64
 
 /* Blocks of one panel are for what is packed along k: what is gathered, or packed of A for each block, would be for
  * every panel.  Their columns of one K block take a quarter of L2, or, in equal blocks, at least half of that. */
-static void blocks_of_few_rows(void **state)
+static void few_rows_take_one_panel_per_block(void **state)
 {
     static const float x;
     attn__gemm_operand gathered = {NULL, 1, 0, .gather = attn__im2col_gather, .source = &x};
@@ -659,6 +658,6 @@ static void blocks_of_few_rows(void **state)
 }
 
 RUN_TESTS(TEST(strided_matrices), TEST(large_matrices), TEST(int8_matrices), TEST(bf16_results_of_long_sums),
-          TEST(bf16_matrices), TEST(gathered_matrices), TEST(blocks_of_few_rows), TEST(padded_depth),
-          TEST(parts_are_the_whole), TEST(rounds_of_short_numbers),
-          TEST(rounds_of_a_transposed_product_are_finished_once))
+          TEST(bf16_matrices), TEST(gathered_matrices), TEST(few_rows_take_one_panel_per_block),
+          TEST(padding_around_one_plane_reads_nothing_outside), TEST(products_by_parts_match_the_whole),
+          TEST(bf16_and_int8_sums_over_several_k_rounds), TEST(rounds_of_a_transposed_product_are_finished_once))

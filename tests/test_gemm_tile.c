@@ -82,10 +82,9 @@ static void products_are_right_to_the_bit(void **state)
         if (!attn__isa_runs_here((attn__isa)isa) || kernel->isa != (attn__isa)isa)
             continue;
         for (int64_t m = 0; m <= 2 * kernel->rows + 1; m++) {
-            for (int vectors = 1; vectors <= 2 * kernel->vectors + 1; vectors++) {
+            for (int vectors = 1; vectors <= 2 * kernel->vectors + 1; vectors++)
                 for (int i = 0; i < 18; i++)
                     check(kernel, &rng, m, vectors * kernel->lanes, ks[i / 3], i % 3, (m + i + vectors) % 2);
-            }
         }
     }
 }
@@ -97,10 +96,9 @@ static float *packed_matrix(const attn__gemm_tile_kernel *kernel, attn__rng *rng
     float *a = guard_alloc((size_t)(groups * group) * sizeof *a);
     for (int64_t i = 0; i < groups * group; i++)
         a[i] = NAN;
-    for (int64_t i = 0; i < m; i++) {
+    for (int64_t i = 0; i < m; i++)
         for (int64_t j = 0; j < k; j++)
             a[i / kernel->group * group + j * kernel->group + i % kernel->group] = (float)attn__rng_normal(rng);
-    }
     return a;
 }
 
@@ -151,15 +149,14 @@ static void packed_products_are_right_to_the_bit(void **state)
             continue;
         assert_true(kernel->group % kernel->rows == 0 && kernel->group % kernel->lanes == 0);
         for (int64_t m = 0; m <= 2 * kernel->group + 1; m++) {
-            for (int vectors = 1; vectors <= kernel->widest; vectors++) {
+            for (int vectors = 1; vectors <= kernel->widest; vectors++)
                 for (int i = 0; i < 12; i++)
                     check_packed(kernel, &rng, m, vectors, ks[i / 2], i % 2);
-            }
         }
     }
 }
 
-static void rows_beside_the_tile_stay(void **state)
+static void rows_outside_the_tile_are_kept(void **state)
 {
     const attn__gemm_tile_kernel *kernel = attn__gemm_tile_for(attn__isa_best());
     enum { M = 5, K = 9 };
@@ -178,4 +175,4 @@ static void rows_beside_the_tile_stay(void **state)
 }
 
 RUN_TESTS(TEST(products_are_right_to_the_bit), TEST(packed_products_are_right_to_the_bit),
-          TEST(rows_beside_the_tile_stay))
+          TEST(rows_outside_the_tile_are_kept))

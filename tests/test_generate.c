@@ -44,11 +44,8 @@ static void begin(world *w)
 
 static void end(world *w)
 {
-    size_t held;
     scratch_close(w->data);
-    attn_context_memory(w->context, &held, NULL, NULL);
-    assert_int_equal(held, 0);
-    attn_context_destroy(w->context);
+    end_context(w->context);
 }
 
 static attn_status train(const world *w, const char *directory, int epochs, const char *more)

@@ -46,9 +46,8 @@ static void check_lse(const attention *a, const char *solver, const rows *r)
 static void check_scores(attention *a, const char *solver, const rows *r)
 {
     random_problem_poison(&a->r);
-    if (!solver_run(hostile_context, solver, 0, &a->r.forward, &a->r.arrays)) {
+    if (!solver_run(hostile_context, solver, 0, &a->r.forward, &a->r.arrays))
         return;
-    }
     for (int64_t i = 0; i < a->r.array[ARRAY_O].n; i++) {
         hostile_assert_near(a, solver, "o of values 1", i, (double)hostile_floats_of(a, ARRAY_O)[i], 1,
                             hostile_rounding(a));
@@ -62,13 +61,11 @@ static void any_size(uint64_t number)
     static rows r;
     hostile_open(&a, number, 300, 0);
     hostile_scale_scores(&a, hostile_draw_size(&a), (int)hostile_choose(&a, 22, 3));
-    for (int64_t i = 0; i < a.r.array[ARRAY_V].n; i++) {
+    for (int64_t i = 0; i < a.r.array[ARRAY_V].n; i++)
         hostile_floats_of(&a, ARRAY_V)[i] = 1;
-    }
     find_rows(&a, &r);
-    for (int s = 0; attn_solver_name(s); s++) {
+    for (int s = 0; attn_solver_name(s); s++)
         check_scores(&a, attn_solver_name(s), &r);
-    }
     random_problem_free(&a.r);
 }
 
@@ -82,19 +79,16 @@ static void point(attention *a, double size)
         for (int64_t j = 0; j < a->heads.keys; j++) {
             double length = 0;
             float *k = hostile_key(a, b, h, j);
-            for (int64_t c = 0; c < a->heads.dim; c++) {
+            for (int64_t c = 0; c < a->heads.dim; c++)
                 length += (double)k[c] * (double)k[c];
-            }
-            for (int64_t c = 0; c < a->heads.dim; c++) {
+            for (int64_t c = 0; c < a->heads.dim; c++)
                 k[c] = (float)((double)k[c] / sqrt(length));
-            }
         }
         for (int64_t i = 0; i < a->heads.queries; i++) {
             const float *k =
                 hostile_key(a, b, h, hostile_choose(a, 1000 + (uint64_t)(n * 1000 + i), hostile_keys_of(a, i)));
-            for (int64_t c = 0; c < a->heads.dim; c++) {
+            for (int64_t c = 0; c < a->heads.dim; c++)
                 hostile_query(a, b, h, i)[c] = k[c];
-            }
         }
     }
     hostile_scale_scores(a, size, (int)hostile_choose(a, 22, 3));
@@ -143,9 +137,8 @@ static void check_dv(const attention *a, const char *solver, const int64_t *best
     for (int64_t bh = 0; bh < a->heads.batch * a->heads.heads; bh++) {
         const int64_t b = bh / a->heads.heads, h = bh % a->heads.heads;
         bool all = slack < 0.1;
-        for (int64_t i = 0; i < 2 * keys * dim; i++) {
+        for (int64_t i = 0; i < 2 * keys * dim; i++)
             sums[i] = 0;
-        }
         for (int64_t i = 0; i < queries; i++) {
             const int64_t j = best[bh * queries + i];
             all = all && j >= 0;
@@ -184,16 +177,13 @@ static int64_t one_is_selected(uint64_t number)
     const int64_t told = count_selected(&a, best);
     for (int s = 0; attn_solver_name(s); s++) {
         random_problem_poison(&a.r);
-        if (solver_run(hostile_context, attn_solver_name(s), 0, &a.r.forward, &a.r.arrays)) {
+        if (solver_run(hostile_context, attn_solver_name(s), 0, &a.r.forward, &a.r.arrays))
             check_selected(&a, attn_solver_name(s), best);
-        }
     }
     hostile_prepare_backward(&a);
-    for (int s = 0; attn_solver_name(s); s++) {
-        if (solver_run(hostile_context, attn_solver_name(s), 0, &a.r.backward, &a.r.arrays)) {
+    for (int s = 0; attn_solver_name(s); s++)
+        if (solver_run(hostile_context, attn_solver_name(s), 0, &a.r.backward, &a.r.arrays))
             check_dv(&a, attn_solver_name(s), best, sums);
-        }
-    }
     random_problem_free(&a.r);
     return told;
 }
@@ -230,9 +220,8 @@ static void lay_out(attention *a, const hostile *h, const aim *to)
                        : to->id == ARRAY_K    ? hostile_key(a, b, head, i)
                        : to->id == ARRAY_DOUT ? hostile_output(a, ARRAY_DOUT, b, head, i)
                                               : hostile_token(a, ARRAY_V, b, head, i);
-            for (int64_t c = 0; c < a->heads.dim; c++) {
+            for (int64_t c = 0; c < a->heads.dim; c++)
                 x[c] = to->tokens ? hostile_value(h, to->operand, c, i, bh) : hostile_value(h, to->operand, i, c, bh);
-            }
         }
     }
 }
@@ -242,11 +231,9 @@ static void widen(truth *t, const attention *a)
 {
     const double longest = (double)(a->heads.keys > a->heads.queries ? a->heads.keys : a->heads.queries);
     const double by = fmax(1, fmax(longest * 0x1p-24 / 2e-6, (double)a->heads.dim / 8));
-    for (int id = ARRAY_O; id < ARRAY_COUNT; id++) {
-        for (int64_t i = 0; t->bound[id] && i < a->r.array[id].n; i++) {
+    for (int id = ARRAY_O; id < ARRAY_COUNT; id++)
+        for (int64_t i = 0; t->bound[id] && i < a->r.array[id].n; i++)
             t->bound[id][a->r.array[id].low + i] *= t->bound[id][a->r.array[id].low + i] > 0 ? by : 1;
-        }
-    }
 }
 
 static void by_structure(uint64_t number)
@@ -264,52 +251,46 @@ static void by_structure(uint64_t number)
         h.k = to[0].id == ARRAY_V ? a.heads.keys : a.heads.queries;
         h.rows[0] = h.rows[1] = a.heads.dim;
     }
-    for (int i = 0; i < 2 && to[i].id >= 0; i++) {
+    for (int i = 0; i < 2 && to[i].id >= 0; i++)
         lay_out(&a, &h, &to[i]);
-    }
     a.r.forward.scale = a.r.backward.scale = 16 / fmax(hostile_largest_size(&a), 1e-20);
     truth_make(&t, &a.r);
     widen(&t, &a);
-    for (int s = 0; attn_solver_name(s); s++) {
+    for (int s = 0; attn_solver_name(s); s++)
         solver_check(hostile_context, attn_solver_name(s), &a.r, &t, ATTN_DIRECTION_FORWARD, &worst);
-    }
     solver_prepare_backward(hostile_context, &a.r);
-    for (int s = 0; attn_solver_name(s); s++) {
+    for (int s = 0; attn_solver_name(s); s++)
         solver_check(hostile_context, attn_solver_name(s), &a.r, &t, ATTN_DIRECTION_BACKWARD, &worst);
-    }
     truth_free(&t, &a.r);
     random_problem_free(&a.r);
 }
 
 /* ----------------------------------------------------------------------------------------------- all of them */
 
-static void scores_of_any_size(void **state)
+static void scores_of_any_magnitude_stay_within_bound(void **state)
 {
     uint64_t first, n = hostile_range(SCORE_CASES, &first);
-    for (uint64_t i = 0; i < n; i++) {
+    for (uint64_t i = 0; i < n; i++)
         any_size(first + i);
-    }
     hostile_end();
 }
 
-static void the_largest_score_selects(void **state)
+static void dominant_score_selects_its_value(void **state)
 {
     uint64_t first, n = hostile_range(SELECT_CASES, &first);
     int64_t told = 0;
-    for (uint64_t i = 0; i < n; i++) {
+    for (uint64_t i = 0; i < n; i++)
         told += one_is_selected(first + i);
-    }
     assert_true(told > 0);
     hostile_end();
 }
 
-static void operands_by_structure(void **state)
+static void structured_operands_stay_within_bound(void **state)
 {
     uint64_t first, n = hostile_range(STRUCTURE_CASES, &first);
-    for (uint64_t i = 0; i < n; i++) {
+    for (uint64_t i = 0; i < n; i++)
         by_structure(first + i);
-    }
 }
 
-RUN_TESTS_IN(hostile_open_context, hostile_close_context, TEST(scores_of_any_size), TEST(the_largest_score_selects),
-             TEST(operands_by_structure))
+RUN_TESTS_IN(hostile_open_context, hostile_close_context, TEST(scores_of_any_magnitude_stay_within_bound),
+             TEST(dominant_score_selects_its_value), TEST(structured_operands_stay_within_bound))

@@ -42,9 +42,8 @@ static void end_run(const run *r, const char *what)
 {
     print_message("%s: %d cases on %s, at worst %.3g of the bound\n", what, r->cases, attn_context_isa(r->context),
                   r->share);
-    if (r->failures) {
+    if (r->failures)
         fail_msg("%d of %d cases break the promise", r->failures, r->cases);
-    }
 }
 
 static uint64_t number_of(const char *name, uint64_t otherwise)
@@ -156,7 +155,7 @@ static const char *const named[] = {
     "convolution:infinite:dw:0:%d:2,2,8,8,8,1,16,16,1,3,3,1,1,1,0,0,0,1",
 };
 
-static void by_name(void **state)
+static void named_cases_stay_within_bound(void **state)
 {
     run *r = *state;
     const int seeds = number_of("ATTN_HOSTILE_PERCENT", 100) < 100 ? 1 : 4;
@@ -184,25 +183,24 @@ static void drawn(run *r, int usual, bool large)
     }
 }
 
-static void small_ones(void **state)
+static void small_random_cases_stay_within_bound(void **state)
 {
     drawn(*state, SMALL_CASES, false);
     end_run(*state, "small");
 }
 
-static void large_ones(void **state)
+static void large_random_cases_stay_within_bound(void **state)
 {
     drawn(*state, LARGE_CASES, true);
     end_run(*state, "large");
 }
 
-static void one_alone(void **state)
+static void case_of_the_environment_stays_within_bound(void **state)
 {
     hostile_case c;
     const char *text = getenv("ATTN_HOSTILE");
-    if (!hostile_parse(&c, text)) {
+    if (!hostile_parse(&c, text))
         fail_msg("ATTN_HOSTILE is no case: %s", text);
-    }
     try_case(*state, &c);
     end_run(*state, text);
 }
@@ -215,13 +213,11 @@ enum { CHECK_N = 16, CHECK_K = 256 };
 static void fix(float *x)
 {
     double largest = 0;
-    for (int k = 0; k < CHECK_K; k++) {
+    for (int k = 0; k < CHECK_K; k++)
         largest = fmax(largest, fabs((double)x[k]));
-    }
     const double scale = ldexp(1, 22 - (largest > 0 ? ilogb(largest) : 0));
-    for (int k = 0; k < CHECK_K; k++) {
+    for (int k = 0; k < CHECK_K; k++)
         x[k] = (float)(rint((double)x[k] * scale) / scale);
-    }
 }
 
 /* The largest share of the bound in a product that is exact but for such operands. */
@@ -260,23 +256,22 @@ static void fixed_point_is_seen(void **state)
     assert_true(share_of_fixed_point("normal", 1) < 1);
     for (size_t i = 0; i < sizeof hard / sizeof *hard; i++) {
         double most = 0;
-        for (uint64_t seed = 0; seed < 8; seed++) {
+        for (uint64_t seed = 0; seed < 8; seed++)
             most = fmax(most, share_of_fixed_point(hard[i], seed));
-        }
-        if (!(most > 1)) {
+        if (!(most > 1))
             fail_msg("%s lets fixed point pass: %.3g of the bound", hard[i], most);
-        }
     }
 }
 
 int main(void)
 {
-    const struct CMUnitTest one[] = {cmocka_unit_test_setup_teardown(one_alone, set_up, tear_down)};
+    const struct CMUnitTest one[] = {
+        cmocka_unit_test_setup_teardown(case_of_the_environment_stays_within_bound, set_up, tear_down)};
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(fixed_point_is_seen),
-        cmocka_unit_test_setup_teardown(by_name, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(small_ones, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(large_ones, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(named_cases_stay_within_bound, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(small_random_cases_stay_within_bound, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(large_random_cases_stay_within_bound, set_up, tear_down),
     };
     return getenv("ATTN_HOSTILE") ? cmocka_run_group_tests(one, NULL, NULL) : cmocka_run_group_tests(tests, NULL, NULL);
 }

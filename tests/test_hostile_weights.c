@@ -21,14 +21,12 @@ static void check_weights(const attention *a, const char *solver)
         double sum = 0;
         for (int64_t j = 0; j < keys; j++) {
             const double weight = (double)weights[row * keys + j];
-            if (!(weight >= 0 && weight <= 1 + slack)) {
+            if (!(weight >= 0 && weight <= 1 + slack))
                 hostile_complain(a, solver, "weights", row * keys + j, weight, 1);
-            }
             sum += weight;
         }
-        if (told) {
+        if (told)
             hostile_assert_near(a, solver, "sum of weights", row, sum, 1, slack);
-        }
     }
 }
 
@@ -38,7 +36,7 @@ static void open_scores(attention *a, uint64_t number, unsigned with, int where)
     hostile_scale_scores(a, hostile_draw_size(a), where);
 }
 
-static void given_weights(void **state)
+static void large_weights_stay_within_bound(void **state)
 {
     uint64_t first, n = hostile_range(CASES, &first);
     for (uint64_t i = first; i < first + n; i++) {
@@ -46,9 +44,8 @@ static void given_weights(void **state)
         open_scores(&a, i, ATTN_WANT_WEIGHTS, (int)hostile_pick(i, 22, 3));
         for (int s = 0; attn_solver_name(s); s++) {
             random_problem_poison(&a.r);
-            if (solver_run(hostile_context, attn_solver_name(s), 0, &a.r.forward, &a.r.arrays)) {
+            if (solver_run(hostile_context, attn_solver_name(s), 0, &a.r.forward, &a.r.arrays))
                 check_weights(&a, attn_solver_name(s));
-            }
         }
         random_problem_free(&a.r);
     }
@@ -77,9 +74,8 @@ static void gradients(void **state)
 
 static void set_row(const attention *a, float *row, double x)
 {
-    for (int64_t c = 0; c < a->heads.dim; c++) {
+    for (int64_t c = 0; c < a->heads.dim; c++)
         row[c] = (float)x;
-    }
 }
 
 /* Key 0 has weight 1, the others have 0, and dout . v is -`size` for key 0 and `size` for those. */
@@ -99,7 +95,7 @@ static void prefer_first_key(attention *a, double size)
     }
 }
 
-static void weights_of_0(void **state)
+static void zero_weights_stay_within_bound(void **state)
 {
     uint64_t first, n = hostile_range(CASES, &first);
     for (uint64_t i = first; i < first + n; i++) {
@@ -119,4 +115,5 @@ static void weights_of_0(void **state)
     hostile_end();
 }
 
-RUN_TESTS_IN(hostile_open_context, hostile_close_context, TEST(given_weights), TEST(gradients), TEST(weights_of_0))
+RUN_TESTS_IN(hostile_open_context, hostile_close_context, TEST(large_weights_stay_within_bound), TEST(gradients),
+             TEST(zero_weights_stay_within_bound))

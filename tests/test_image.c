@@ -2,6 +2,7 @@
  * Image files of every kind, made here byte by byte or by libjpeg, and damaged ones; resizing against the sums written
  * out. */
 #include "support/fixture.h"
+#include "support/tensors.h"
 #include "support/faults.h"
 #include "support/guard.h"
 #include "support/scratch.h"
@@ -120,13 +121,6 @@ static file png_file(const png *p)
     return png_file_with(p, NULL, BEFORE);
 }
 
-static attn_context *context_new(void)
-{
-    attn_context *c;
-    assert_int_equal(attn_context_create(&c, NULL), ATTN_OK);
-    return c;
-}
-
 static attn_status parse(attn_image *image, attn_context *c, const file *f, int channels)
 {
     /* The bytes end at a guard page: reading one too many is seen. */
@@ -140,7 +134,7 @@ static attn_status parse(attn_image *image, attn_context *c, const file *f, int 
 
 static void check_pixels(const file *f, int channels, int64_t width, int64_t height, const uint8_t *pixels)
 {
-    attn_context *c = context_new();
+    attn_context *c = test_context();
     attn_image image;
     attn_status status = parse(&image, c, f, channels);
     assert_string_equal(attn_context_error(c), "");
@@ -154,14 +148,11 @@ static void check_pixels(const file *f, int channels, int64_t width, int64_t hei
 
 static void check_refused(const file *f, attn_status wanted, const char *message)
 {
-    attn_context *c = context_new();
+    attn_context *c = test_context();
     attn_image image;
     assert_refused(c, parse(&image, c, f, 0), wanted, message);
     assert_null(image.pixels);
-    size_t held;
-    attn_context_memory(c, &held, NULL, NULL);
-    assert_int_equal(held, 0);
-    attn_context_destroy(c);
+    end_context(c);
 }
 
 /* ------------------------------------------------------------------------------------------------- png */
@@ -270,7 +261,7 @@ static file jpeg_file(J_COLOR_SPACE space, int components, const uint8_t *left, 
 /* The corner pixels, to what quality 100 loses. */
 static void check_corners(const file *f, int64_t width, int64_t height, const uint8_t *first, const uint8_t *last)
 {
-    attn_context *c = context_new();
+    attn_context *c = test_context();
     attn_image image;
     assert_int_equal(parse(&image, c, f, 0), ATTN_OK);
     assert_int_equal(image.width, width);
@@ -489,7 +480,7 @@ static double filtered(const attn_image *from, int64_t width, int64_t height, in
 static void resizing_is_the_filter_written_out(void **state)
 {
     static const int64_t sizes[][4] = {{9, 7, 4, 3}, {5, 6, 12, 13}, {16, 16, 16, 5}, {3, 1, 7, 1}, {11, 13, 1, 1}};
-    attn_context *c = context_new();
+    attn_context *c = *state;
     for (size_t k = 0; k < 2 * sizeof sizes / sizeof *sizes; k++) {
         const int64_t *s = sizes[k / 2];
         bool bicubic = k % 2;
@@ -506,13 +497,12 @@ static void resizing_is_the_filter_written_out(void **state)
         attn_image_free(c, &from);
         attn_image_free(c, &to);
     }
-    attn_context_destroy(c);
 }
 
 /* In the middle of the range nothing is cut, so that rounding is all that differs. */
 static void bicubic_is_exact_where_nothing_is_cut(void **state)
 {
-    attn_context *c = context_new();
+    attn_context *c = *state;
     attn_image from = noise(c, 10, 9, 1), to;
     for (int i = 0; i < 90; i++)
         from.pixels[i] = (unsigned char)(90 + from.pixels[i] / 4);
@@ -521,12 +511,11 @@ static void bicubic_is_exact_where_nothing_is_cut(void **state)
         assert_true(fabs(to.pixels[i] - filtered(&from, 23, 4, i % 23, i / 23, 0, true)) <= 1.2);
     attn_image_free(c, &from);
     attn_image_free(c, &to);
-    attn_context_destroy(c);
 }
 
-static void the_middle_is_cut_out(void **state)
+static void center_crop_is_exact(void **state)
 {
-    attn_context *c = context_new();
+    attn_context *c = *state;
     attn_image wide, to;
     assert_int_equal(attn_image_alloc(&wide, c, 30, 10, 1), ATTN_OK);
     for (int i = 0; i < 300; i++)
@@ -568,13 +557,12 @@ static void the_middle_is_cut_out(void **state)
     attn_image_planes(&pixel, (float[]){0.1f}, (float[]){0.5f}, planes);
     assert_true(fabsf(planes[0] - 0.2f) < 1e-6f);
     attn_image_free(c, &wide);
-    attn_context_destroy(c);
 }
 
-static void what_is_written_is_read(void **state)
+static void written_files_are_read_back(void **state)
 {
     static const char *const names[] = {"a.png", "a.PPM", "a.pnm"};
-    attn_context *c = context_new();
+    attn_context *c = *state;
     char folder[64], path[128];
     scratch_open(folder);
     attn_image image = noise(c, 37, 11, 3), again;
@@ -591,7 +579,6 @@ static void what_is_written_is_read(void **state)
     assert_int_equal(attn_image_write(c, &image, "a.gif"), ATTN_ERROR_ARGUMENT);
     assert_int_equal(scratch_close(folder), 3);
     attn_image_free(c, &image);
-    attn_context_destroy(c);
 }
 
 /* ---------------------------------------------------------------------------------------------- memory */
@@ -635,7 +622,7 @@ static void maps_of_numbers_are_resized(void **state)
                 2.40764f,   2.27476f,   2.23361f,  2.125f,   2.01639f, 1.97524f,  4.44496f, 4.04625f, 2.9939f,
                 1.94155f,   1.54283f,   5.26722f,  4.73303f, 3.32311f, 1.9132f,   1.379f}},
     };
-    attn_context *c = context_new();
+    attn_context *c = *state;
     for (size_t k = 0; k < sizeof cases / sizeof *cases; k++) {
         int64_t n = cases[k].from, m = cases[k].to;
         float from[2 * 25], to[2 * 25]; /* the second channel has twice the numbers */
@@ -646,11 +633,11 @@ static void maps_of_numbers_are_resized(void **state)
         for (int64_t i = 0; i < 2 * m * m; i++)
             assert_true(fabsf(to[i] / (float)(i % 2 + 1) - cases[k].numbers[i / 2]) < 1e-5f);
     }
-    attn_context_destroy(c);
 }
 
 RUN_TESTS(TEST(every_kind_of_png_is_read), TEST(a_damaged_png_is_refused), TEST(every_kind_of_jpeg_is_read),
-          TEST(exif_turns_a_jpeg), TEST(exif_turns_a_png), TEST(maps_of_numbers_are_resized),
+          TEST(exif_turns_a_jpeg), TEST(exif_turns_a_png), TEST_WITH_CONTEXT(maps_of_numbers_are_resized),
           TEST(zeros_in_a_scan_change_no_pixel), TEST(a_damaged_jpeg_is_refused), TEST(pnm_is_read), TEST(bmp_is_read),
-          TEST(webp_is_read), TEST(resizing_is_the_filter_written_out), TEST(bicubic_is_exact_where_nothing_is_cut),
-          TEST(the_middle_is_cut_out), TEST(what_is_written_is_read), TEST(every_allocation_may_fail))
+          TEST(webp_is_read), TEST_WITH_CONTEXT(resizing_is_the_filter_written_out),
+          TEST_WITH_CONTEXT(bicubic_is_exact_where_nothing_is_cut), TEST_WITH_CONTEXT(center_crop_is_exact),
+          TEST_WITH_CONTEXT(written_files_are_read_back), TEST(every_allocation_may_fail))

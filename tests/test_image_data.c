@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  * Labelled images: files of MNIST and CIFAR, parts, statistics; batches whose augmentation depends on (seed, epoch,
  * index) and on nothing else. */
-#include "support/cmocka.h"
+#include "support/fixture.h"
 #include "support/faults.h"
 
 #include "data/images.h"
@@ -12,13 +12,6 @@
 #include <string.h>
 
 enum { SIDE = 6, PIXELS = SIDE * SIDE, N = 40 };
-
-static attn_context *context_new(void)
-{
-    attn_context *c;
-    assert_int_equal(attn_context_create(&c, NULL), ATTN_OK);
-    return c;
-}
 
 /* Image i has every sample different from its neighbours', none black. */
 static void picture(int i, unsigned char *pixels)
@@ -46,7 +39,7 @@ static void idx_files_are_read(void **state)
     static const unsigned char images[] = {0, 0, 8, 3, 0, 0, 0, 2, 0, 0, 0, 1, 0, 0, 0, 3, 1, 2, 3, 4, 5, 6};
     static const unsigned char labels[] = {0, 0, 8, 1, 0, 0, 0, 2, 7, 4};
     attn_named_bytes a = {images, sizeof images, "i"}, b = {labels, sizeof labels, "l"};
-    attn_context *c = context_new();
+    attn_context *c = *state;
     attn_image_set *set;
     assert_int_equal(attn_image_set_of_idx(&set, c, &a, &b, 0), ATTN_OK);
     attn_image_shape shape = attn_image_set_shape(set);
@@ -64,13 +57,12 @@ static void idx_files_are_read(void **state)
         a.size = size;
         assert_int_equal(attn_image_set_of_idx(&set, c, &a, &b, 0), ATTN_ERROR_FORMAT);
     }
-    attn_context_destroy(c);
 }
 
 static void cifar_records_are_read(void **state)
 {
     static unsigned char file[2 * 3073];
-    attn_context *c = context_new();
+    attn_context *c = *state;
     attn_image_set *set;
     file[3073] = 9;
     for (int i = 0; i < 3072; i++)
@@ -91,14 +83,13 @@ static void cifar_records_are_read(void **state)
     assert_int_equal(attn_image_set_add_cifar(set, c, &whole, 0), ATTN_ERROR_FORMAT);
     assert_string_equal(attn_context_error(c), "f: byte 0: label 255; there are 10 classes, from 0");
     attn_image_set_destroy(set);
-    attn_context_destroy(c);
 }
 
 /* -------------------------------------------------------------------------------------------------- sets */
 
 static void parts_divide_and_stay(void **state)
 {
-    attn_context *c = context_new();
+    attn_context *c = *state;
     attn_image_set *all = some_images(c), *parts[3], *fewer, *held;
     assert_int_equal(attn_image_set_split(&parts[0], &parts[1], &parts[2], all, 3, 0.2, 0.3), ATTN_OK);
     int64_t total = 0;
@@ -129,12 +120,11 @@ static void parts_divide_and_stay(void **state)
     attn_image_set_destroy(fewer);
     attn_context_clear_error(c);
     attn_image_set_destroy(all);
-    attn_context_destroy(c);
 }
 
 static void statistics_are_mean_and_deviation(void **state)
 {
-    attn_context *c = context_new();
+    attn_context *c = *state;
     attn_image_set *set = some_images(c);
     float mean, std;
     double sum = 0, squares = 0;
@@ -154,7 +144,6 @@ static void statistics_are_mean_and_deviation(void **state)
     assert_true(fabs((double)mean - wanted) < 1e-6);
     assert_true(fabs((double)std - sqrt(squares / (N * PIXELS))) < 1e-6);
     attn_image_set_destroy(set);
-    attn_context_destroy(c);
 }
 
 /* ----------------------------------------------------------------------------------------------- batches */
@@ -213,7 +202,7 @@ static void augmentation_depends_on_seed_epoch_and_index(void **state)
 {
     static float a[N][PIXELS], b[N][PIXELS], later[N][PIXELS];
     int64_t order[N], same_order[N], later_order[N];
-    attn_context *c = context_new();
+    attn_context *c = *state;
     attn_image_set *set = some_images(c);
     collect(c, set, 7, 4, a, order);
     collect(c, set, 16, 4, b, same_order);
@@ -231,7 +220,6 @@ static void augmentation_depends_on_seed_epoch_and_index(void **state)
     assert_true(mirrored > N / 4 && mirrored < 3 * N / 4);
     assert_true(moved > N / 2);
     attn_image_set_destroy(set);
-    attn_context_destroy(c);
 }
 
 static attn_status all_of_it(attn_context *c, void *user)
@@ -259,6 +247,6 @@ static void every_allocation_may_fail(void **state)
     assert_true(faults_try_all(all_of_it, NULL) > 5);
 }
 
-RUN_TESTS(TEST(idx_files_are_read), TEST(cifar_records_are_read), TEST(parts_divide_and_stay),
-          TEST(statistics_are_mean_and_deviation), TEST(augmentation_depends_on_seed_epoch_and_index),
-          TEST(every_allocation_may_fail))
+RUN_TESTS(TEST_WITH_CONTEXT(idx_files_are_read), TEST_WITH_CONTEXT(cifar_records_are_read),
+          TEST_WITH_CONTEXT(parts_divide_and_stay), TEST_WITH_CONTEXT(statistics_are_mean_and_deviation),
+          TEST_WITH_CONTEXT(augmentation_depends_on_seed_epoch_and_index), TEST(every_allocation_may_fail))

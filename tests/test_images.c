@@ -68,10 +68,7 @@ static void end(world *w)
     attn_tensor_destroy(w->x);
     attn_tape_destroy(w->tape);
     attn_model_destroy(w->model);
-    size_t held;
-    attn_context_memory(w->context, &held, NULL, NULL);
-    assert_int_equal(held, 0);
-    attn_context_destroy(w->context);
+    end_context(w->context);
 }
 
 static int32_t *numbers(const world *w)
@@ -339,7 +336,7 @@ static void given_rows_stay_and_the_rest_is_drawn(void **state)
 }
 
 /* Near temperature 0 noise has no effect: every number is the likeliest one given those before. */
-static void cold_images_are_the_likeliest(void **state)
+static void temperature_near_0_draws_the_most_likely(void **state)
 {
     world w;
     static double logits[3 * 4 * 5 * 7];
@@ -350,10 +347,9 @@ static void cold_images_are_the_likeliest(void **state)
     sample(&w, (attn_axial_transformer_options){.seed = 2, .temperature = 1e-6}, other);
     assert_memory_equal(one, other, (size_t)w.size * sizeof *one);
     logits_into(&w, logits);
-    for (int64_t i = 0; i < w.size; i++) {
+    for (int64_t i = 0; i < w.size; i++)
         for (int64_t k = 0; k < 7; k++)
             assert_true(logits[i * 7 + k] <= logits[i * 7 + one[i]] + 1e-4);
-    }
     end(&w);
 }
 
@@ -403,7 +399,7 @@ static void assert_said(world *w, attn_status status, attn_status wanted, const 
     assert_refused(w->context, status, wanted, part);
 }
 
-static void what_cannot_be_is_said(void **state)
+static void wrong_sampling_requests_are_refused(void **state)
 {
     world w;
     int64_t rows = 0;
@@ -434,7 +430,7 @@ static void what_cannot_be_is_said(void **state)
 }
 
 /* One logit of each number that is NaN, or infinite: no level is the likeliest then. */
-static void nothing_is_drawn_without_probabilities(void **state)
+static void not_finite_logits_are_refused_by_the_sampler(void **state)
 {
     world w;
     begin(&w, &small, 2);
@@ -458,6 +454,6 @@ static void nothing_is_drawn_without_probabilities(void **state)
 RUN_TESTS(TEST(an_untrained_model_costs_eight_bits), TEST(parameters_are_as_many_as_published),
           TEST(numbers_depend_on_all_earlier_and_no_later_ones), TEST(the_fast_sampler_draws_what_the_slow_one_draws),
           TEST(frames_of_a_video_follow_each_other), TEST(what_is_drawn_depends_on_earlier_slices),
-          TEST(given_rows_stay_and_the_rest_is_drawn), TEST(cold_images_are_the_likeliest),
-          TEST(numbers_are_drawn_as_often_as_they_are_likely), TEST(what_cannot_be_is_said),
-          TEST(nothing_is_drawn_without_probabilities))
+          TEST(given_rows_stay_and_the_rest_is_drawn), TEST(temperature_near_0_draws_the_most_likely),
+          TEST(numbers_are_drawn_as_often_as_they_are_likely), TEST(wrong_sampling_requests_are_refused),
+          TEST(not_finite_logits_are_refused_by_the_sampler))

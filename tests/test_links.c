@@ -28,10 +28,7 @@ static int begin(void **state)
 
 static int end(void **state)
 {
-    size_t held = 1;
-    attn_context_memory(context, &held, NULL, NULL);
-    assert_int_equal(held, 0);
-    attn_context_destroy(context);
+    end_context(context);
     return 0;
 }
 
@@ -101,7 +98,7 @@ static void prepared_words_get_the_links_of_theirs(void **state)
     attn_pairs_destroy(kept);
 }
 
-static void what_is_wrong_is_told(void **state)
+static void wrong_alignments_are_refused(void **state)
 {
     static const char *const cases[][2] = {
         {"0-0\n\n", "x.align: 2 lines of word alignments for 3 sentence pairs"},
@@ -217,7 +214,7 @@ static const char table[] =
     "The red car.\tLe char rouge.\nThe red dog!\tLe chien rouge !\nThe blue car!\tLe char bleu !\n"
     "The blue dog.\tLe chien bleu.\nA red house.\tUne maison rouge.\nthe end the\tle fin le\n";
 
-static void each_word_comes_from_its_likeliest(void **state)
+static void guide_uses_the_most_likely_source_word(void **state)
 {
     for (int keep = 0; keep < 2; keep++) {
         attn_pairs *pairs, *kept;
@@ -305,8 +302,8 @@ static void every_allocation_may_fail(void **state)
 
 RUN_TESTS(cmocka_unit_test_setup_teardown(lines_are_read_and_follow_their_pairs, begin, end),
           cmocka_unit_test_setup_teardown(prepared_words_get_the_links_of_theirs, begin, end),
-          cmocka_unit_test_setup_teardown(what_is_wrong_is_told, begin, end),
+          cmocka_unit_test_setup_teardown(wrong_alignments_are_refused, begin, end),
           cmocka_unit_test_setup_teardown(tokens_look_at_the_tokens_of_their_words, begin, end),
           cmocka_unit_test_setup_teardown(a_cut_sentence_keeps_the_links_of_what_is_left, begin, end),
-          cmocka_unit_test_setup_teardown(each_word_comes_from_its_likeliest, begin, end),
+          cmocka_unit_test_setup_teardown(guide_uses_the_most_likely_source_word, begin, end),
           TEST(every_allocation_may_fail))

@@ -110,15 +110,12 @@ static int tear_down(void **state)
         "model.safetensors", "tokenizer_config.json",  "added_tokens.json"};
     fixture *f = *state;
     char path[128];
-    size_t held = 0;
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
         snprintf(path, sizeof path, "%s/%s", f->directory, names[i]);
         remove(path);
     }
     remove(f->directory);
-    attn_context_memory(f->c, &held, NULL, NULL);
-    assert_int_equal(held, 0);
-    attn_context_destroy(f->c);
+    end_context(f->c);
     free(f);
     return 0;
 }
@@ -230,7 +227,7 @@ static void banned_tokens_have_a_share_or_none(void **state)
 }
 
 /* Generated text: one line stays one line, and spaces are tidied where it says so. */
-static void texts_are_one_line_and_tidy(void **state)
+static void generated_text_is_one_line_with_tidy_spaces(void **state)
 {
 #define M "\xe2\x96\x81"
     static const struct {
@@ -280,7 +277,7 @@ static void check_refused(const fixture *f, attn_status status, const char *why)
     attn_context_clear_error(f->c);
 }
 
-static void what_is_wrong_is_named(void **state)
+static void wrong_checkpoints_are_refused(void **state)
 {
     static const struct {
         const char *vocab, *why;
@@ -403,7 +400,7 @@ static void put_two_tables(const fixture *f, bool tied)
 
 /* One table or two, the output layer's own or the decoder's, with a bias or without; a tensor that has no place is
  * named. */
-static void tables_and_names(void **state)
+static void embedding_tables_shared_and_separate_load(void **state)
 {
     static const entry encoder = {"model.encoder.embed_tokens.weight", V, D};
     static const entry decoder = {"model.decoder.embed_tokens.weight", V, D};
@@ -658,7 +655,7 @@ static void kept_weights_are_packed_once(void **state)
     attn_context_destroy(c);
 }
 
-static void translations_begin_as_they_must(void **state)
+static void translations_begin_with_their_prefix(void **state)
 {
     fixture *f = *state;
     attn_translator *t;
@@ -697,25 +694,24 @@ static void weights_that_are_not_finite_name_the_line(void **state)
     attn_translator_destroy(t);
 }
 
+#define TEST_PREPARED(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(banned_and_forced_tokens, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(one_file_describes_the_search, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(searches_obey_their_settings, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(banned_tokens_have_a_share_or_none, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(texts_are_one_line_and_tidy, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(added_tokens_are_tokens, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(names_of_specials_are_tokens, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(tables_and_names, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(shortlists_begin_with_text, set_up, tear_down),
-        cmocka_unit_test(words_of_pieces_are_numbered),
-        cmocka_unit_test_setup_teardown(alignments_are_those_of_the_last_layer, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(without_attention_there_are_no_alignments, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(kept_weights_are_packed_once, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(translations_begin_as_they_must, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(weights_that_are_not_finite_name_the_line, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(what_is_wrong_is_named, set_up, tear_down),
-    };
+    const struct CMUnitTest tests[] = {TEST_PREPARED(banned_and_forced_tokens),
+                                       TEST_PREPARED(one_file_describes_the_search),
+                                       TEST_PREPARED(searches_obey_their_settings),
+                                       TEST_PREPARED(banned_tokens_have_a_share_or_none),
+                                       TEST_PREPARED(generated_text_is_one_line_with_tidy_spaces),
+                                       TEST_PREPARED(added_tokens_are_tokens),
+                                       TEST_PREPARED(names_of_specials_are_tokens),
+                                       TEST_PREPARED(embedding_tables_shared_and_separate_load),
+                                       TEST_PREPARED(shortlists_begin_with_text),
+                                       TEST(words_of_pieces_are_numbered),
+                                       TEST_PREPARED(alignments_are_those_of_the_last_layer),
+                                       TEST_PREPARED(without_attention_there_are_no_alignments),
+                                       TEST_PREPARED(kept_weights_are_packed_once),
+                                       TEST_PREPARED(translations_begin_with_their_prefix),
+                                       TEST_PREPARED(weights_that_are_not_finite_name_the_line),
+                                       TEST_PREPARED(wrong_checkpoints_are_refused)};
     return attn_subwords_available() ? cmocka_run_group_tests(tests, NULL, NULL) : 0;
 }

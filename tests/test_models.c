@@ -12,33 +12,7 @@
 #include <stdio.h>
 #include <string.h>
 
-typedef struct fixture {
-    attn_context *context;
-    attn_tape *tape;
-} fixture;
-
-static int begin(void **state)
-{
-    static fixture f;
-    f = (fixture){.context = test_context()};
-    attn_tape_create(&f.tape, f.context);
-    attn_tape_reset(f.tape, &(attn_tape_options){0});
-    *state = &f;
-    return 0;
-}
-
-static int end(void **state)
-{
-    fixture *f = *state;
-    size_t held = 1;
-    attn_tape_destroy(f->tape);
-    attn_context_memory(f->context, &held, NULL, NULL);
-    assert_int_equal(held, 0); /* nothing is left behind, after errors neither */
-    attn_context_destroy(f->context);
-    return 0;
-}
-
-static attn_config *small_config(fixture *f, const char *architecture)
+static attn_config *small_config(tape_fixture *f, const char *architecture)
 {
     attn_config *config = NULL;
     attn_config_create(&config, f->context);
@@ -57,7 +31,7 @@ static attn_config *small_config(fixture *f, const char *architecture)
     return config;
 }
 
-static attn_model *small_model(fixture *f, const char *architecture, attn_dtype dtype)
+static attn_model *small_model(tape_fixture *f, const char *architecture, attn_dtype dtype)
 {
     attn_model *model = NULL;
     attn_config *config = small_config(f, architecture);
@@ -80,15 +54,14 @@ static void every_architecture_is_described(void **state)
         assert_ptr_equal(attn_architecture_find(a->name), a);
         assert_true(strlen(a->summary) > 10 && strlen(a->source) > 5);
         assert_true(a->ninputs > 0 && a->noutputs > 0);
-        for (int k = 0; k < a->nkeys; k++) {
+        for (int k = 0; k < a->nkeys; k++)
             assert_true(strlen(a->keys[k].name) > 0 && strlen(a->keys[k].doc) > 0);
-        }
     }
     assert_null(attn_architecture_at(attn_architecture_count()));
     assert_null(attn_architecture_find("perceptron"));
 }
 
-static void expect_error(fixture *f, const char *architecture, attn_config *config, attn_status status,
+static void expect_error(tape_fixture *f, const char *architecture, attn_config *config, attn_status status,
                          const char *text)
 {
     attn_model *model = NULL;
@@ -99,7 +72,7 @@ static void expect_error(fixture *f, const char *architecture, attn_config *conf
 
 static void wrong_settings_are_told_with_the_right_ones(void **state)
 {
-    fixture *f = *state;
+    tape_fixture *f = *state;
     attn_config *config = NULL;
     expect_error(f, "transfomer", NULL, ATTN_ERROR_NOT_FOUND, "transfomer");
     expect_error(f, "transformer", NULL, ATTN_ERROR_ARGUMENT, "src_vocab_size");
@@ -131,7 +104,7 @@ static void wrong_settings_are_told_with_the_right_ones(void **state)
 
 static void defaults_are_filled_in(void **state)
 {
-    fixture *f = *state;
+    tape_fixture *f = *state;
     attn_config *config = small_config(f, "transformer");
     attn_model *model = NULL;
     attn_config_set_text(config, "architecture", "transformer");
@@ -157,20 +130,18 @@ static void check_parameters(attn_model *model, const expected *wanted, int n, i
     const attn_named_list *list = attn_model_parameters(model);
     for (int i = 0; i < n; i++) {
         const attn_tensor *x = attn_named_find(list, wanted[i].name);
-        if (!x) {
+        if (!x)
             fail_msg("there is no %s", wanted[i].name);
-        }
         assert_int_equal(attn_tensor_rank(x), wanted[i].rank);
-        for (int d = 0; d < wanted[i].rank; d++) {
+        for (int d = 0; d < wanted[i].rank; d++)
             assert_int_equal(attn_tensor_length(x, d), wanted[i].shape[d]);
-        }
     }
     assert_int_equal(list->n, all);
 }
 
 static void parameters_have_the_originals_names(void **state)
 {
-    fixture *f = *state;
+    tape_fixture *f = *state;
     const expected transformer[] = {
         {"encoder.embedding.weight", 2, {11, 8}},
         {"encoder.blks.block0.attention.W_q.weight", 2, {8, 8}},
@@ -211,16 +182,16 @@ typedef struct batch {
     attn_tensor *src, *lens, *tgt;
 } batch;
 
-static batch make_batch(fixture *f)
+static batch make_batch(tape_fixture *f)
 {
     return (batch){.src = test_ids(f->tape, 2, (int64_t[]){B, TS}, 11, 1),
                    .lens = test_lens(f->tape, B, src_lens),
                    .tgt = test_ids(f->tape, 2, (int64_t[]){B, TT}, V, 2)};
 }
 
-static void padding_changes_nothing(void **state)
+static void padding_keeps_the_result(void **state)
 {
-    fixture *f = *state;
+    tape_fixture *f = *state;
     for (int m = 0; m < 2; m++) {
         attn_model *model = small_model(f, both[m], ATTN_F32);
         batch b = make_batch(f);
@@ -238,9 +209,9 @@ static void padding_changes_nothing(void **state)
 }
 
 /* A recurrence has no state before its first step: the impossible computation gives an error. */
-static void sentences_of_no_tokens(void **state)
+static void empty_sentences_give_empty_results_or_errors(void **state)
 {
-    fixture *f = *state;
+    tape_fixture *f = *state;
     batch b = make_batch(f);
     attn_tensor *none = attn_tape_tensor(f->tape, ATTN_I32, 2, (int64_t[]){B, 0}, NULL);
     attn_model *model = small_model(f, "transformer", ATTN_F32);
@@ -257,7 +228,7 @@ static void sentences_of_no_tokens(void **state)
 
 static void later_tokens_are_not_seen_unless_asked(void **state)
 {
-    fixture *f = *state;
+    tape_fixture *f = *state;
     for (int m = 0; m < 2; m++) {
         attn_model *model = small_model(f, both[m], ATTN_F32);
         batch b = make_batch(f);
@@ -272,16 +243,15 @@ static void later_tokens_are_not_seen_unless_asked(void **state)
         attn_tensor *start = attn_slice(f->tape, before, 1, 0, TT - 1);
         assert_true(test_distance(attn_slice(f->tape, after, 1, 0, TT - 1), start) == 0);
         assert_true(test_distance(after, before) > 1e-3);
-        if (m == 0) {
+        if (m == 0)
             assert_true(test_distance(attn_slice(f->tape, seeing, 1, 0, TT - 1), start) > 1e-3);
-        }
         attn_model_destroy(model);
     }
 }
 
 static void weights_come_on_demand_and_sum_to_one(void **state)
 {
-    fixture *f = *state;
+    tape_fixture *f = *state;
     const int64_t counts[2] = {6, 1};
     for (int m = 0; m < 2; m++) {
         attn_model *model = small_model(f, both[m], ATTN_F32);
@@ -311,7 +281,7 @@ static void weights_come_on_demand_and_sum_to_one(void **state)
 /* Those that have gradients are the ones that are shown; the logits stay what they are. */
 static void guided_weights_are_the_last_layers(void **state)
 {
-    fixture *f = *state;
+    tape_fixture *f = *state;
     const char *const last[2] = {"cross.1", "cross.0"};
     for (int m = 0; m < 2; m++) {
         attn_model *model = small_model(f, both[m], ATTN_F32);
@@ -333,7 +303,7 @@ static void guided_weights_are_the_last_layers(void **state)
 
 static void named_inputs_give_named_outputs(void **state)
 {
-    fixture *f = *state;
+    tape_fixture *f = *state;
     attn_model *model = small_model(f, "transformer", ATTN_F32);
     batch b = make_batch(f);
     attn_named_list in = {.context = f->context}, out = {.context = f->context};
@@ -358,7 +328,7 @@ static void named_inputs_give_named_outputs(void **state)
 /* ------------------------------------------------------------------------------------------- gradients */
 
 /* The loss of the decoder's output and, with `guided`, of its attention. */
-static double loss_of(fixture *f, attn_model *model, bool record, bool guided)
+static double loss_of(tape_fixture *f, attn_model *model, bool record, bool guided)
 {
     attn_tape_reset(f->tape, &(attn_tape_options){.record = record});
     batch b = make_batch(f);
@@ -370,23 +340,21 @@ static double loss_of(fixture *f, attn_model *model, bool record, bool guided)
         attn_cross_entropy(f->tape, logits, labels, &(attn_cross_entropy_options){.use_ignore_index = true});
     if (guided) {
         attn_tensor *map = attn_tape_tensor(f->tape, ATTN_F64, 3, (int64_t[]){B, TT, TS}, NULL);
-        for (int64_t i = 0; i < B * TT; i++) {
+        for (int64_t i = 0; i < B * TT; i++)
             test_set(map, i * TS + i % 2, 1);
-        }
         loss = attn_add(f->tape, loss, attn_weights_cross_entropy(f->tape, weights, map, 3));
     }
     assert_non_null(loss);
     double value = test_at(loss, 0);
-    if (record) {
+    if (record)
         assert_int_equal(attn_backward(f->tape, loss), ATTN_OK);
-    }
     return value;
 }
 
 /* Three numbers of every parameter, by central differences. */
 static void gradients_are_the_slopes(void **state)
 {
-    fixture *f = *state;
+    tape_fixture *f = *state;
     for (int c = 0; c < 4; c++) {
         attn_model *model = small_model(f, both[c / 2], ATTN_F64);
         const attn_named_list *list = attn_model_parameters(model);
@@ -402,9 +370,8 @@ static void gradients_are_the_slopes(void **state)
                 test_set(x, i, old - h);
                 double below = loss_of(f, model, false, c % 2), slope = (above - below) / (2 * h);
                 test_set(x, i, old);
-                if (fabs(slope - test_at(grad, i)) > 1e-6 * fmax(1e-2, fabs(slope))) {
+                if (fabs(slope - test_at(grad, i)) > 1e-6 * fmax(1e-2, fabs(slope)))
                     fail_msg("%s[%d]: slope %.9g, gradient %.9g", list->items[p].name, (int)i, slope, test_at(grad, i));
-                }
             }
         }
         attn_model_destroy(model);
@@ -413,30 +380,27 @@ static void gradients_are_the_slopes(void **state)
 
 /* -------------------------------------------------------------------------------------------- decoding */
 
-static attn_tensor *column(fixture *f, const attn_tensor *tgt, int64_t t, int64_t width)
+static attn_tensor *column(tape_fixture *f, const attn_tensor *tgt, int64_t t, int64_t width)
 {
     int64_t rows = attn_tensor_length(tgt, 0) * width, steps = attn_tensor_length(tgt, 1);
     attn_tensor *x = attn_tape_tensor(f->tape, ATTN_I32, 1, &rows, NULL);
-    for (int64_t i = 0; i < rows; i++) {
+    for (int64_t i = 0; i < rows; i++)
         ((int32_t *)attn_tensor_data(x))[i] = ((int32_t *)attn_tensor_data(tgt))[i / width * steps + t];
-    }
     return x;
 }
 
 /* The Transformer as Marian and others have it. */
-static attn_model *optional_model(fixture *f)
+static attn_model *optional_model(tape_fixture *f)
 {
     static const char *const texts[][2] = {
         {"norm", "pre"}, {"activation", "silu"}, {"positions", "learned"}, {"tie", "decoder"}};
     static const char *const flags[] = {"decoder_bias", "encoder_norm", "decoder_norm", "embedding_norm"};
     attn_config *config = small_config(f, "transformer");
     attn_model *model = NULL;
-    for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
+    for (size_t i = 0; i < sizeof texts / sizeof *texts; i++)
         attn_config_set_text(config, texts[i][0], texts[i][1]);
-    }
-    for (size_t i = 0; i < sizeof flags / sizeof *flags; i++) {
+    for (size_t i = 0; i < sizeof flags / sizeof *flags; i++)
         attn_config_set_bool(config, flags[i], true);
-    }
     attn_config_set_int(config, "position_offset", 2);
     attn_config_set_int(config, "dec_num_blks", 3);
     assert_int_equal(attn_model_create(&model, f->context, "transformer", config, &(attn_model_options){.seed = 5}),
@@ -447,7 +411,7 @@ static attn_model *optional_model(fixture *f)
 
 static void steps_give_the_logits_of_the_whole(void **state)
 {
-    fixture *f = *state;
+    tape_fixture *f = *state;
     for (int m = 0; m < 3; m++) {
         attn_model *model = m < 2 ? small_model(f, both[m], ATTN_F32) : optional_model(f);
         batch b = make_batch(f);
@@ -476,7 +440,7 @@ static void steps_give_the_logits_of_the_whole(void **state)
 
 static void one_table_needs_one_vocabulary(void **state)
 {
-    fixture *f = *state;
+    tape_fixture *f = *state;
     attn_config *config = small_config(f, "transformer");
     attn_config_set_text(config, "tie", "all");
     attn_config_set_int(config, "src_vocab_size", 9);
@@ -495,7 +459,7 @@ static void one_table_needs_one_vocabulary(void **state)
 /* Two hypotheses of a sentence change places after the first token. */
 static void reordered_rows_go_on_as_the_others(void **state)
 {
-    fixture *f = *state;
+    tape_fixture *f = *state;
     for (int m = 0; m < 2; m++) {
         attn_model *model = small_model(f, both[m], ATTN_F32);
         attn_tensor *src = test_ids(f->tape, 2, (int64_t[]){1, TS}, 11, 1), *logits[2];
@@ -518,19 +482,17 @@ static void reordered_rows_go_on_as_the_others(void **state)
 }
 
 /* Greedy search by whole sequences, one token longer each time. */
-static int64_t greedy(fixture *f, attn_model *model, const attn_tensor *src, int64_t n, int32_t *ids)
+static int64_t greedy(tape_fixture *f, attn_model *model, const attn_tensor *src, int64_t n, int32_t *ids)
 {
     int32_t tokens[32] = {1};
     for (int64_t t = 0; t < n; t++) {
         attn_tensor *tgt = attn_tape_tensor(f->tape, ATTN_I32, 2, (int64_t[]){1, t + 1}, tokens);
         attn_tensor *logits = attn_seq2seq_forward(model, f->tape, src, NULL, tgt, NULL);
         int32_t best = 0;
-        for (int32_t v = 1; v < V; v++) {
+        for (int32_t v = 1; v < V; v++)
             best = test_at(logits, t * V + v) > test_at(logits, t * V + best) ? v : best;
-        }
-        if (best == 2) {
+        if (best == 2)
             return t;
-        }
         tokens[t + 1] = ids[t] = best;
     }
     return n;
@@ -538,7 +500,7 @@ static int64_t greedy(fixture *f, attn_model *model, const attn_tensor *src, int
 
 static void greedy_translation_takes_the_likeliest_tokens(void **state)
 {
-    fixture *f = *state;
+    tape_fixture *f = *state;
     for (int m = 0; m < 2; m++) {
         attn_model *model = small_model(f, both[m], ATTN_F32);
         batch b = make_batch(f);
@@ -561,7 +523,7 @@ static void greedy_translation_takes_the_likeliest_tokens(void **state)
 
 static void beams_find_likelier_translations(void **state)
 {
-    fixture *f = *state;
+    tape_fixture *f = *state;
     for (int m = 0; m < 2; m++) {
         attn_model *model = small_model(f, both[m], ATTN_F32);
         batch b = make_batch(f);
@@ -580,9 +542,9 @@ static void beams_find_likelier_translations(void **state)
     }
 }
 
-static void what_is_no_sequence_model_says_so(void **state)
+static void seq2seq_calls_refuse_other_models(void **state)
 {
-    fixture *f = *state;
+    tape_fixture *f = *state;
     attn_model *model = NULL;
     batch b = make_batch(f);
     assert_int_equal(attn_model_create(&model, f->context, "masked-softmax", NULL, NULL), ATTN_OK);
@@ -593,9 +555,9 @@ static void what_is_no_sequence_model_says_so(void **state)
 
 /* ---------------------------------------------------------------------------------- kernel regression */
 
-static void kernels_average_what_they_reach(void **state)
+static void nadaraya_watson_averages_labels_in_reach(void **state)
 {
-    fixture *f = *state;
+    tape_fixture *f = *state;
     attn_config *config = NULL;
     attn_model *model = NULL;
     attn_named_list in = {.context = f->context}, out = {.context = f->context};
@@ -635,16 +597,15 @@ static void kernels_average_what_they_reach(void **state)
 }
 
 /* Memory does not grow with pairs, of which there are 64 MB here, unless their weights are requested. */
-static void kernels_hold_no_weights(void **state)
+static void nadaraya_watson_has_no_attention_matrix(void **state)
 {
-    fixture *f = *state;
+    tape_fixture *f = *state;
     attn_model *model = NULL;
     attn_named_list in = {.context = f->context}, out = {.context = f->context};
     attn_tensor *points = test_random(f->tape, ATTN_F32, 1, (int64_t[]){4096}, 1);
     static const char *const names[] = {"x_train", "y_train", "x_val"};
-    for (int i = 0; i < 3; i++) {
+    for (int i = 0; i < 3; i++)
         attn_named_add(&in, names[i], points);
-    }
     attn_model_create(&model, f->context, "nadaraya-watson", NULL, NULL);
     assert_int_equal(attn_model_forward(model, f->tape, &in, &out), ATTN_OK);
     size_t peak;
@@ -657,9 +618,9 @@ static void kernels_hold_no_weights(void **state)
 
 /* Points without coordinates are all in one place, and labels without numbers have estimates without numbers; NaN is not
  * taken for a place that nothing reaches. */
-static void kernels_of_nothing_and_of_nan(void **state)
+static void nadaraya_watson_of_zero_coordinates_and_nan(void **state)
 {
-    fixture *f = *state;
+    tape_fixture *f = *state;
     attn_model *model = NULL;
     attn_named_list in = {.context = f->context}, out = {.context = f->context};
     attn_tensor *labels = attn_tape_tensor(f->tape, ATTN_F32, 2, (int64_t[]){2, 1}, (float[]){2, 4});
@@ -682,10 +643,10 @@ static void kernels_of_nothing_and_of_nan(void **state)
     attn_named_clear(&out);
 }
 
-/* Shares of the weights by class, a query out of reach, and labels that are none. */
-static void kernels_weigh_classes(void **state)
+/* Shares of the weights by class, a query out of reach, and labels that are not classes. */
+static void nadaraya_watson_averages_class_labels(void **state)
 {
-    fixture *f = *state;
+    tape_fixture *f = *state;
     attn_config *config = NULL;
     attn_model *model = NULL;
     attn_named_list in = {.context = f->context}, out = {.context = f->context};
@@ -704,9 +665,8 @@ static void kernels_weigh_classes(void **state)
     const attn_tensor *y = attn_named_find(&out, "y_hat");
     assert_int_equal(attn_tensor_length(y, 1), 3);
     const double sum = 0.75 + 0.25 + 0.75, wanted[6] = {0.25 / sum, 0, 1.5 / sum, 0, 0, 0};
-    for (int i = 0; i < 6; i++) {
+    for (int i = 0; i < 6; i++)
         assert_true(fabs(test_at(y, i) - wanted[i]) < 1e-6);
-    }
     test_set(classes, 3, 1.5);
     assert_refused(f->context, attn_model_forward(model, f->tape, &in, &out), ATTN_ERROR_ARGUMENT, "y_train[3] is 1.5");
     attn_model_destroy(model);
@@ -720,15 +680,16 @@ static void kernels_weigh_classes(void **state)
     attn_named_clear(&out);
 }
 
-#define TEST_PREPARED(name) cmocka_unit_test_setup_teardown(name, begin, end)
-RUN_TESTS(TEST_PREPARED(every_architecture_is_described), TEST_PREPARED(wrong_settings_are_told_with_the_right_ones),
-          TEST_PREPARED(defaults_are_filled_in), TEST_PREPARED(parameters_have_the_originals_names),
-          TEST_PREPARED(padding_changes_nothing), TEST_PREPARED(sentences_of_no_tokens),
-          TEST_PREPARED(later_tokens_are_not_seen_unless_asked), TEST_PREPARED(weights_come_on_demand_and_sum_to_one),
-          TEST_PREPARED(guided_weights_are_the_last_layers), TEST_PREPARED(named_inputs_give_named_outputs),
-          TEST_PREPARED(gradients_are_the_slopes), TEST_PREPARED(one_table_needs_one_vocabulary),
-          TEST_PREPARED(steps_give_the_logits_of_the_whole), TEST_PREPARED(reordered_rows_go_on_as_the_others),
-          TEST_PREPARED(greedy_translation_takes_the_likeliest_tokens), TEST_PREPARED(beams_find_likelier_translations),
-          TEST_PREPARED(what_is_no_sequence_model_says_so), TEST_PREPARED(kernels_average_what_they_reach),
-          TEST_PREPARED(kernels_hold_no_weights), TEST_PREPARED(kernels_of_nothing_and_of_nan),
-          TEST_PREPARED(kernels_weigh_classes))
+RUN_TESTS(TEST_WITH_TAPE(every_architecture_is_described), TEST_WITH_TAPE(wrong_settings_are_told_with_the_right_ones),
+          TEST_WITH_TAPE(defaults_are_filled_in), TEST_WITH_TAPE(parameters_have_the_originals_names),
+          TEST_WITH_TAPE(padding_keeps_the_result), TEST_WITH_TAPE(empty_sentences_give_empty_results_or_errors),
+          TEST_WITH_TAPE(later_tokens_are_not_seen_unless_asked), TEST_WITH_TAPE(weights_come_on_demand_and_sum_to_one),
+          TEST_WITH_TAPE(guided_weights_are_the_last_layers), TEST_WITH_TAPE(named_inputs_give_named_outputs),
+          TEST_WITH_TAPE(gradients_are_the_slopes), TEST_WITH_TAPE(one_table_needs_one_vocabulary),
+          TEST_WITH_TAPE(steps_give_the_logits_of_the_whole), TEST_WITH_TAPE(reordered_rows_go_on_as_the_others),
+          TEST_WITH_TAPE(greedy_translation_takes_the_likeliest_tokens),
+          TEST_WITH_TAPE(beams_find_likelier_translations), TEST_WITH_TAPE(seq2seq_calls_refuse_other_models),
+          TEST_WITH_TAPE(nadaraya_watson_averages_labels_in_reach),
+          TEST_WITH_TAPE(nadaraya_watson_has_no_attention_matrix),
+          TEST_WITH_TAPE(nadaraya_watson_of_zero_coordinates_and_nan),
+          TEST_WITH_TAPE(nadaraya_watson_averages_class_labels))

@@ -22,9 +22,8 @@ static const float chain[V][V] = {{0, 0, 0, 0}, {-1, -9, 1.0f, 1.2f}, {2.0f, -9,
 static double log_prob(int from, int to)
 {
     double sum = 0;
-    for (int v = 0; v < V; v++) {
+    for (int v = 0; v < V; v++)
         sum += exp((double)chain[from][v]);
-    }
     return (double)chain[from][to] - log(sum);
 }
 
@@ -58,9 +57,8 @@ static void search(attn_context *context, const attn_beam_search_options *option
         attn_tensor *logits = NULL;
         int64_t shape[2] = {2 * beam.width, V};
         attn_tensor_create(&logits, context, ATTN_F32, 2, shape);
-        for (int64_t i = 0; i < shape[0] * V; i++) {
+        for (int64_t i = 0; i < shape[0] * V; i++)
             test_set(logits, i, (double)chain[beam.tokens[i / V]][i % V]);
-        }
         left = attn__beam_advance(&beam, logits);
         attn_tensor_destroy(logits);
     }
@@ -68,9 +66,9 @@ static void search(attn_context *context, const attn_beam_search_options *option
     attn__beam_destroy(&beam);
 }
 
-static void wide_beams_find_the_best_of_all(void **state)
+static void wide_beam_matches_exhaustive_search(void **state)
 {
-    attn_context *context = test_context();
+    attn_context *context = *state;
     for (int a = 0; a < 3; a++) {
         double alpha = 0.5 * a;
         best found = {.score = -INFINITY};
@@ -89,16 +87,14 @@ static void wide_beams_find_the_best_of_all(void **state)
         }
         attn_hypotheses_free(context, result, 2);
     }
-    attn_context_destroy(context);
 }
 
 /* Scores of every sentence of up to MOST - 1 tokens and its end. */
 static int all_scores(double *scores, int count, int n, int last, double sum, double alpha)
 {
     scores[count++] = (sum + log_prob(last, EOS)) / pow((5.0 + n + 1) / 6, alpha);
-    for (int v = 1; v < V && n + 1 < MOST; v++) {
+    for (int v = 1; v < V && n + 1 < MOST; v++)
         count = all_scores(scores, count, n + 1, v, sum + log_prob(last, v), alpha);
-    }
     return count;
 }
 
@@ -108,10 +104,10 @@ static int falling(const void *a, const void *b)
     return (x < y) - (x > y);
 }
 
-static void the_best_of_each_are_the_best_of_all(void **state)
+static void nbest_matches_exhaustive_search(void **state)
 {
     enum { NBEST = 20 };
-    attn_context *context = test_context();
+    attn_context *context = *state;
     for (int a = 0; a < 3; a++) {
         double alpha = 0.5 * a, scores[200];
         attn_hypothesis result[2 * NBEST];
@@ -126,12 +122,11 @@ static void the_best_of_each_are_the_best_of_all(void **state)
         }
         attn_hypotheses_free(context, result, 2 * NBEST);
     }
-    attn_context_destroy(context);
 }
 
-static void where_there_are_fewer_the_last_are_empty(void **state)
+static void missing_hypotheses_are_empty(void **state)
 {
-    attn_context *context = test_context();
+    attn_context *context = *state;
     attn_hypothesis result[2 * 8];
     /* One token: the end, or one of the four cut off; banning 1 leaves the end, 2 and 3. */
     int32_t banned = 1;
@@ -147,13 +142,12 @@ static void where_there_are_fewer_the_last_are_empty(void **state)
         assert_null(mine[3].ids);
     }
     attn_hypotheses_free(context, result, 2 * 8);
-    attn_context_destroy(context);
 }
 
 /* The beginning is given: the best of all that begin so, with its whole probability; the other sentence is free. */
 static void prefixes_are_followed(void **state)
 {
-    attn_context *context = test_context();
+    attn_context *context = *state;
     int32_t start[] = {1, 2}, ids[MOST] = {1, 2};
     const int32_t *prefix[2] = {start, NULL};
     int64_t nprefix[2] = {2, 0};
@@ -179,10 +173,9 @@ static void prefixes_are_followed(void **state)
         assert_true(fabs(result[1].score - found.score) < 1e-6);
         attn_hypotheses_free(context, result, 2);
     }
-    attn_context_destroy(context);
 }
 
-static void prefixes_that_do_not_fit_are_refused(void **state)
+static void wrong_prefixes_are_refused(void **state)
 {
     static const struct {
         int32_t token;
@@ -193,7 +186,7 @@ static void prefixes_that_do_not_fit_are_refused(void **state)
                  {V, 1, "begins with token 4"},
                  {EOS, 1, "begins with token 0"},
                  {-1, 1, "begins with token -1"}};
-    attn_context *context = test_context();
+    attn_context *context = *state;
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         attn__beam beam;
         int32_t start[3] = {cases[i].token, 1, 1};
@@ -204,23 +197,21 @@ static void prefixes_that_do_not_fit_are_refused(void **state)
                        cases[i].why);
         attn__beam_destroy(&beam);
     }
-    attn_context_destroy(context);
 }
 
-static void more_than_the_beam_are_refused(void **state)
+static void nbest_above_beam_is_refused(void **state)
 {
-    attn_context *context = test_context();
+    attn_context *context = *state;
     attn__beam beam;
     attn_beam_search_options options = {.bos = BOS, .eos = EOS, .beam = 2, .nbest = 3};
     assert_refused(context, attn__beam_create(&beam, context, 1, V, &options, NULL), ATTN_ERROR_ARGUMENT,
                    "3 hypotheses");
     attn__beam_destroy(&beam);
-    attn_context_destroy(context);
 }
 
 static void width_one_is_greedy(void **state)
 {
-    attn_context *context = test_context();
+    attn_context *context = *state;
     attn_hypothesis result[2];
     /* The likeliest first token is 3, and behind it the likeliest are 2, then the end. */
     search(context, &(attn_beam_search_options){.bos = BOS, .eos = EOS, .max_len = MOST}, result);
@@ -234,29 +225,26 @@ static void width_one_is_greedy(void **state)
     assert_int_equal(result[0].n, 1);
     assert_int_equal(result[0].ids[0], 2);
     attn_hypotheses_free(context, result, 2);
-    attn_context_destroy(context);
 }
 
-static void what_does_not_end_is_cut(void **state)
+static void search_stops_at_max_len(void **state)
 {
-    attn_context *context = test_context();
+    attn_context *context = *state;
     attn_hypothesis result[2];
     search(context, &(attn_beam_search_options){.bos = BOS, .eos = EOS, .max_len = 1}, result);
     assert_false(result[1].finished);
     assert_int_equal(result[1].n, 1);
     assert_int_equal(result[1].ids[0], 3);
     attn_hypotheses_free(context, result, 2);
-    attn_context_destroy(context);
 }
 
-static void the_end_must_be_a_token(void **state)
+static void eos_outside_the_vocabulary_is_refused(void **state)
 {
-    attn_context *context = test_context();
+    attn_context *context = *state;
     attn__beam beam;
     attn_beam_search_options options = {.bos = BOS, .eos = V};
     assert_int_equal(attn__beam_create(&beam, context, 1, V, &options, NULL), ATTN_ERROR_ARGUMENT);
     attn__beam_destroy(&beam);
-    attn_context_destroy(context);
 }
 
 /* Logits that make some blocks without a candidate, some with several, and equal ones in different blocks. */
@@ -269,20 +257,19 @@ static double hostile_logit(int64_t i)
 static int64_t next_best(const bool *taken, int64_t n)
 {
     int64_t found = -1;
-    for (int64_t i = 0; i < n; i++) {
-        if (!taken[i] && (found < 0 || hostile_logit(i) > hostile_logit(found))) {
+    for (int64_t i = 0; i < n; i++)
+        if (!taken[i] && (found < 0 || hostile_logit(i) > hostile_logit(found)))
             found = i;
-        }
-    }
     return found;
 }
 
 static void large_vocabularies_are_searched_to_the_last(void **state)
 {
+    attn_context *context = *state;
     enum { LARGE = 3003, WIDTH = 7 };
     static bool taken[LARGE];
     for (int type = 0; type < 2; type++) {
-        attn_context *context = test_context();
+        attn_context_clear_error(context);
         attn_tensor *logits = NULL;
         attn__beam beam;
         int32_t banned = 600;
@@ -291,14 +278,12 @@ static void large_vocabularies_are_searched_to_the_last(void **state)
         double sum = 0;
         assert_int_equal(attn_tensor_create(&logits, context, type ? ATTN_F64 : ATTN_F32, 2, (int64_t[]){WIDTH, LARGE}),
                          ATTN_OK);
-        for (int64_t i = 0; i < WIDTH * LARGE; i++) {
+        for (int64_t i = 0; i < WIDTH * LARGE; i++)
             test_set(logits, i, hostile_logit(i % LARGE));
-        }
         memset(taken, 0, sizeof taken);
         taken[banned] = true;
-        for (int64_t i = 0; i < LARGE; i++) {
+        for (int64_t i = 0; i < LARGE; i++)
             sum += exp(hostile_logit(i));
-        }
         assert_int_equal(attn__beam_create(&beam, context, 1, LARGE, &options, NULL), ATTN_OK);
         assert_true(attn__beam_advance(&beam, logits));
         for (int i = 0; i < WIDTH; i++) {
@@ -309,7 +294,6 @@ static void large_vocabularies_are_searched_to_the_last(void **state)
         }
         attn__beam_destroy(&beam);
         attn_tensor_destroy(logits);
-        attn_context_destroy(context);
     }
 }
 
@@ -329,19 +313,17 @@ static attn_model *talkative(attn_context *context, const char *architecture)
     attn_config_set_int(config, "num_hiddens", 32);
     attn_config_set_int(config, recurrent ? "embed_size" : "ffn_num_hiddens", 24);
     attn_config_set_int(config, recurrent ? "num_layers" : "num_blks", 2);
-    if (recurrent) {
+    if (recurrent)
         attn_config_set_bool(config, "pack_padding", true);
-    } else {
+    else
         attn_config_set_int(config, "num_heads", 4);
-    }
     assert_int_equal(attn_model_create(&model, context, architecture, config, &(attn_model_options){.seed = 3}),
                      ATTN_OK);
     attn_config_destroy(config);
     attn_tensor *weight = attn_named_find(attn_model_parameters(model), "decoder.dense.weight");
     attn_tensor *bias = attn_named_find(attn_model_parameters(model), "decoder.dense.bias");
-    for (int64_t i = 0; i < attn_tensor_size(weight); i++) {
+    for (int64_t i = 0; i < attn_tensor_size(weight); i++)
         test_set(weight, i, 4 * test_at(weight, i));
-    }
     test_set(bias, EOS, recurrent ? 0 : 1.5);
     return model;
 }
@@ -357,9 +339,8 @@ static void make_sources(attn_context *context, int64_t from, int64_t n, attn_te
     *lengths = lens;
     for (int64_t i = 0; i < n; i++) {
         ((int32_t *)attn_tensor_data(lens))[i] = (int32_t)(1 + (from + i) * 5 % LONGEST);
-        for (int64_t j = 0; j < LONGEST; j++) {
+        for (int64_t j = 0; j < LONGEST; j++)
             ids[i * LONGEST + j] = (int32_t)(((from + i) * 31 + j * 17 + (from + i) * j) % WORDS);
-        }
     }
 }
 
@@ -371,16 +352,15 @@ static void translate(attn_model *model, int64_t from, int64_t n, int64_t beam, 
     make_sources(context, from, n, &src, &lens);
     attn_beam_search_options options = {
         .bos = BOS, .eos = EOS, .max_len = MOST_TOKENS, .beam = beam, .length_penalty = 0.6};
-    if (attn_seq2seq_translate(model, src, lens, &options, results) != ATTN_OK) {
+    if (attn_seq2seq_translate(model, src, lens, &options, results) != ATTN_OK)
         fail_msg("%s", attn_context_error(context));
-    }
     attn_tensor_destroy(src);
     attn_tensor_destroy(lens);
 }
 
 static void weights_that_are_not_finite_are_named(void **state)
 {
-    attn_context *context = test_context();
+    attn_context *context = *state;
     attn_model *model = talkative(context, "transformer");
     attn_tensor *src = NULL, *lens = NULL;
     attn_hypothesis result;
@@ -398,7 +378,6 @@ static void weights_that_are_not_finite_are_named(void **state)
     attn_tensor_destroy(src);
     attn_tensor_destroy(lens);
     attn_model_destroy(model);
-    attn_context_destroy(context);
 }
 
 /* Ends the beam, whose results are refused by an error with this word. */
@@ -409,10 +388,10 @@ static void expect_refusal(attn__beam *beam, attn_status status, const char *wor
     attn__beam_destroy(beam);
 }
 
-static void where_all_is_banned_the_ban_is_named(void **state)
+static void banning_every_token_is_refused(void **state)
 {
     static const int32_t all[V] = {0, 1, 2, 3};
-    attn_context *context = test_context();
+    attn_context *context = *state;
     for (int i = 0; i < 2; i++) {
         attn_beam_search_options options = {
             .bos = BOS, .eos = EOS, .max_len = MOST, .beam = 1 + i, .nbanned = V, .banned = all, .unscored = !i};
@@ -424,16 +403,17 @@ static void where_all_is_banned_the_ban_is_named(void **state)
         attn_tensor_destroy(logits);
         expect_refusal(&beam, ATTN_ERROR_ARGUMENT, "banned");
     }
-    attn_context_destroy(context);
 }
 
-/* A single step with a logit that is not finite spoils the sentence, whatever follows; also where its token is given. */
-static void a_step_that_is_not_finite_is_not_forgotten(void **state)
+/* A single step with a logit that is not finite makes the search of its sentence fail, also if later steps are finite
+ * or its token is given. */
+static void nan_in_an_early_step_is_reported(void **state)
 {
+    attn_context *context = *state;
     static const float bad[] = {NAN, INFINITY};
     const int32_t start[] = {BOS}, *prefix[] = {start};
     for (int i = 0; i < 2 * 2 * 2 * V; i++) {
-        attn_context *context = test_context();
+        attn_context_clear_error(context);
         int64_t given = i / 4 / V;
         attn_beam_search_options options = {
             .bos = BOS, .eos = EOS, .max_len = MOST, .unscored = i % 2, .prefix = prefix, .nprefix = &given};
@@ -451,14 +431,13 @@ static void a_step_that_is_not_finite_is_not_forgotten(void **state)
             attn_tensor_destroy(logits);
         }
         expect_refusal(&beam, ATTN_ERROR_UNSUPPORTED, "not finite");
-        attn_context_destroy(context);
     }
 }
 
 /* Without scores greedy search finds the same; a beam has its scores all the same. */
 static void searches_without_scores(void **state)
 {
-    attn_context *context = test_context();
+    attn_context *context = *state;
     attn_model *model = talkative(context, "transformer");
     attn_tensor *src, *lens;
     static const int32_t start[] = {BOS, 3};
@@ -493,7 +472,6 @@ static void searches_without_scores(void **state)
     attn_tensor_destroy(src);
     attn_tensor_destroy(lens);
     attn_model_destroy(model);
-    attn_context_destroy(context);
 }
 
 /* The translations end at several lengths, some early, some as late as `longest`. */
@@ -516,21 +494,21 @@ static void check_alone(attn_model *model, int64_t beam)
         lengths += !seen[n];
         seen[n] = true;
     }
-    assert_true(lengths >= 4 && least < 16); /* else nobody left early */
+    assert_true(lengths >= 4 && least < 16); /* else no sentence finished early */
     assert_int_equal(most, MOST_TOKENS);     /* a Transformer's caches grew, twice */
     attn_hypotheses_free(attn_model_context(model), together, SENTENCES);
 }
 
-static void sentences_that_leave_change_no_bit_of_the_others(void **state)
+static void finished_sentences_keep_the_bits_of_the_others(void **state)
 {
+    attn_context *context = *state;
     static const char *const names[] = {"transformer", "seq2seq-attention"};
     for (int m = 0; m < 2; m++) {
-        attn_context *context = test_context();
+        attn_context_clear_error(context);
         attn_model *model = talkative(context, names[m]);
         check_alone(model, 1);
         check_alone(model, 3);
         attn_model_destroy(model);
-        attn_context_destroy(context);
     }
 }
 
@@ -548,11 +526,9 @@ static void allow(allowed *a, int64_t from, int64_t n, int64_t every)
     for (int64_t i = 0; i < n; i++) {
         a->n[i] = 0;
         a->lists[i] = a->tokens[i];
-        for (int64_t token = 0; token < WORDS; token++) {
-            if (token == EOS || token % every == (from + i) % every) {
+        for (int64_t token = 0; token < WORDS; token++)
+            if (token == EOS || token % every == (from + i) % every)
                 a->tokens[i][a->n[i]++] = (int32_t)token;
-            }
-        }
     }
 }
 
@@ -592,16 +568,14 @@ static double probability_of(attn_model *model, attn_tape *tape, int64_t sentenc
     make_sources(attn_model_context(model), sentence, 1, &src, &lens);
     attn_tape_reset(tape, NULL);
     attn_tensor *input = attn_tape_tensor(tape, ATTN_I32, 2, (int64_t[]){1, n}, NULL);
-    for (int64_t i = 0; i < n; i++) {
+    for (int64_t i = 0; i < n; i++)
         ((int32_t *)attn_tensor_data(input))[i] = i == 0 ? BOS : said->ids[i - 1];
-    }
     const attn_tensor *logits = attn_seq2seq_forward(model, tape, src, lens, input, NULL);
     double all = 0;
     for (int64_t i = 0; i < n; i++) {
         double sum = 0;
-        for (int64_t j = 0; j < a->n[0]; j++) {
+        for (int64_t j = 0; j < a->n[0]; j++)
             sum += exp(test_at(logits, i * WORDS + a->lists[0][j]));
-        }
         all += test_at(logits, i * WORDS + (i < said->n ? said->ids[i] : EOS)) - log(sum);
     }
     attn_tensor_destroy(src);
@@ -626,9 +600,8 @@ static void check_limited(attn_model *model, int64_t beam)
         allow(&one, i, 1, 7);
         assert_int_equal(translate_limited(model, tape, i, 1, beam, &one, &alone), ATTN_OK);
         check_same(&alone, &together[i]);
-        for (int64_t j = 0; j < alone.n; j++) {
+        for (int64_t j = 0; j < alone.n; j++)
             assert_int_equal(alone.ids[j] % 7, i % 7);
-        }
         double wanted = probability_of(model, own, i, &one, &alone);
         assert_true(fabs(alone.log_prob - wanted) < 1e-4 * (1 + fabs(wanted)));
         attn_hypotheses_free(context, &alone, 1);
@@ -649,9 +622,8 @@ static void check_unlimited(attn_model *model, int64_t beam)
     allow(&all, 0, SENTENCES, 1);
     translate(model, 0, SENTENCES, beam, wanted);
     assert_int_equal(translate_limited(model, tape, 0, SENTENCES, beam, &all, found), ATTN_OK);
-    for (int64_t i = 0; i < SENTENCES; i++) {
+    for (int64_t i = 0; i < SENTENCES; i++)
         check_same(&found[i], &wanted[i]);
-    }
     attn_hypotheses_free(attn_model_context(model), wanted, SENTENCES);
     attn_hypotheses_free(attn_model_context(model), found, SENTENCES);
     attn_tape_destroy(tape);
@@ -659,22 +631,22 @@ static void check_unlimited(attn_model *model, int64_t beam)
 
 static void translations_may_be_made_of_some_tokens(void **state)
 {
+    attn_context *context = *state;
     static const char *const names[] = {"transformer", "seq2seq-attention"};
     for (int m = 0; m < 2; m++) {
-        attn_context *context = test_context();
+        attn_context_clear_error(context);
         attn_model *model = talkative(context, names[m]);
         for (int64_t beam = 1; beam < 4; beam += 2) {
             check_unlimited(model, beam);
             check_limited(model, beam);
         }
         attn_model_destroy(model);
-        attn_context_destroy(context);
     }
 }
 
-static void lists_that_do_not_fit_are_refused(void **state)
+static void wrong_shortlists_are_refused(void **state)
 {
-    attn_context *context = test_context();
+    attn_context *context = *state;
     attn__shortlist list;
     const int32_t good[] = {EOS, 2, 3}, *lists[] = {good}, forced[] = {BOS}, *prefix[] = {forced};
     const int32_t *bad[] = {(const int32_t[]){2, 3}, (const int32_t[]){EOS, 3, 2}, (const int32_t[]){EOS, 2, 2},
@@ -699,12 +671,11 @@ static void lists_that_do_not_fit_are_refused(void **state)
         attn__shortlist_destroy(&list, tape);
     }
     attn_tape_destroy(tape);
-    attn_context_destroy(context);
 }
 
 static void caches_refuse_what_does_not_fit(void **state)
 {
-    attn_context *context = test_context();
+    attn_context *context = *state;
     attn_nn_kv_cache cache;
     assert_int_equal(attn_nn_kv_cache_init(&cache, context, ATTN_F32, 2, 4, 3), ATTN_OK);
     cache.length = 3;
@@ -718,19 +689,17 @@ static void caches_refuse_what_does_not_fit(void **state)
     assert_int_equal(attn_tensor_length(cache.k, 1), 7);
     assert_true(test_at(cache.k, 8) == 5);
     attn_nn_kv_cache_free(&cache);
-    attn_context_destroy(context);
 }
 
-static void rows_that_leave_take_no_memory(void **state)
+static void finished_rows_free_their_cache(void **state)
 {
-    attn_context *context = test_context();
+    attn_context *context = *state;
     attn_nn_kv_cache cache;
     uint64_t before, after;
     assert_int_equal(attn_nn_kv_cache_init(&cache, context, ATTN_F32, 4, 2, 3), ATTN_OK);
     cache.length = 1;
-    for (int64_t i = 0; i < 4; i++) {
+    for (int64_t i = 0; i < 4; i++)
         test_set(cache.v, i * 6 + 2, (double)i);
-    }
     attn_context_memory(context, NULL, NULL, &before);
     assert_int_equal(attn_nn_kv_cache_select(&cache, context, (int64_t[]){0, 2, 3}, 3, 2), ATTN_OK);
     attn_context_memory(context, NULL, NULL, &after);
@@ -740,27 +709,23 @@ static void rows_that_leave_take_no_memory(void **state)
     assert_int_equal(attn_nn_kv_cache_select(&cache, context, (int64_t[]){2, 0, 0, 1}, 4, 2), ATTN_OK);
     assert_true(test_at(cache.v, 2) == 3 && test_at(cache.v, 14) == 0 && test_at(cache.v, 20) == 2);
     attn_nn_kv_cache_free(&cache);
-    attn_context_destroy(context);
 }
 
-/* A cache gives its pages back, unless somebody else holds its keys. */
+/* A cache frees its pages, unless another cache shares its keys. */
 static void shared_keys_outlive_their_cache(void **state)
 {
-    attn_context *context = test_context();
+    attn_context *context = *state;
     attn_nn_kv_cache cache;
     attn_tensor *keys;
     assert_int_equal(attn_nn_kv_cache_init(&cache, context, ATTN_F32, 8, 64, 32), ATTN_OK);
     int64_t n = attn_tensor_size(cache.k);
-    for (int64_t i = 0; i < n; i++) {
+    for (int64_t i = 0; i < n; i++)
         test_set(cache.k, i, (double)i);
-    }
     assert_int_equal(attn_tensor_share(&keys, cache.k), ATTN_OK);
     attn_nn_kv_cache_free(&cache);
-    for (int64_t i = 0; i < n; i++) {
+    for (int64_t i = 0; i < n; i++)
         assert_true(test_at(keys, i) == (double)i);
-    }
     attn_tensor_destroy(keys);
-    attn_context_destroy(context);
 }
 
 enum { WIDE = 3, ROOM = 24, ROWS = 3 * WIDE };
@@ -794,22 +759,18 @@ static void compute_token(attn_nn_kv_cache *cache, history *h)
 /* Any row may go on from any other of its sentence; those that change places too. */
 static void choose_rows(attn__rng *rng, int64_t n, int64_t *rows)
 {
-    for (int64_t i = 0; i < n; i++) {
+    for (int64_t i = 0; i < n; i++)
         rows[i] = i / WIDE * WIDE + (int64_t)attn__rng_below(rng, WIDE);
-    }
-    if (attn__rng_below(rng, 3) == 0) {
-        for (int64_t i = 0; i < WIDE; i++) {
+    if (attn__rng_below(rng, 3) == 0)
+        for (int64_t i = 0; i < WIDE; i++)
             rows[i] = (i + 1) % WIDE;
-        }
-    }
 }
 
 static void follow_rows(history *h, const int64_t *rows, int64_t n)
 {
     history old = *h;
-    for (int64_t i = 0; i < n; i++) {
+    for (int64_t i = 0; i < n; i++)
         memcpy(h->token[i], old.token[rows[i]], sizeof h->token[i]);
-    }
     h->n = n;
 }
 
@@ -833,9 +794,8 @@ static void reorder_often(attn_context *context, uint64_t seed, int64_t *moved)
         attn_nn_kv_cache_reorder(&cache, &spare, rows, t % 5 == 4 ? NULL : lineage.shared);
         follow_rows(&h, rows, h.n);
         check_cache(&cache, &h);
-        for (int64_t i = 0; i < h.n; i++) {
+        for (int64_t i = 0; i < h.n; i++)
             *moved += t + 1 - lineage.shared[i];
-        }
         if (t == ROOM / 2) { /* the sentence in the middle leaves */
             static const int64_t left[] = {0, 1, 2, 6, 7, 8};
             assert_int_equal(attn_nn_kv_cache_select(&cache, context, left, 6, ROOM), ATTN_OK);
@@ -853,18 +813,16 @@ static void reorder_often(attn_context *context, uint64_t seed, int64_t *moved)
 static void only_what_rows_do_not_share_is_moved(void **state)
 {
     enum { TIMES = 50 };
-    attn_context *context = test_context();
+    attn_context *context = *state;
     int64_t moved = 0, all = (int64_t)TIMES * ROWS * ROOM * (ROOM + 1) / 2;
-    for (uint64_t seed = 0; seed < TIMES; seed++) {
+    for (uint64_t seed = 0; seed < TIMES; seed++)
         reorder_often(context, seed, &moved);
-    }
     assert_true(moved > 0 && moved < all / 4);
-    attn_context_destroy(context);
 }
 
 static void finished_sentences_leave(void **state)
 {
-    attn_context *context = test_context();
+    attn_context *context = *state;
     attn__beam beam;
     attn_tensor *logits = NULL;
     int64_t places[8], n;
@@ -872,9 +830,8 @@ static void finished_sentences_leave(void **state)
                                        &(attn_beam_search_options){.bos = BOS, .eos = EOS, .max_len = MOST}, NULL),
                      ATTN_OK);
     assert_int_equal(attn_tensor_create(&logits, context, ATTN_F32, 2, (int64_t[]){8, V}), ATTN_OK);
-    for (int64_t i = 0; i < 8; i++) {
+    for (int64_t i = 0; i < 8; i++)
         test_set(logits, i * V + (i == 2 || i == 5 ? EOS : i % 3 + 1), 5);
-    }
     assert_true(attn__beam_advance(&beam, logits));
     assert_true(attn__beam_leave(&beam, places, &n));
     assert_int_equal(n, 6);
@@ -887,15 +844,14 @@ static void finished_sentences_leave(void **state)
     assert_false(attn__beam_leave(&beam, places, &n));
     attn__beam_destroy(&beam);
     attn_tensor_destroy(logits);
-    attn_context_destroy(context);
 }
 
 /* By length^alpha: a full beam ends when its best living hypothesis, at the rule's length, is not above its
  * worst ended one. */
-static void searches_end_when_their_rule_says(void **state)
+static void search_ends_by_its_stopping_rule(void **state)
 {
     enum { WIDTH = 3, MOST_STEPS = 12 };
-    attn_context *context = test_context();
+    attn_context *context = *state;
     int64_t steps[3][3];
     for (int i = 0; i < 9; i++) {
         double alpha = i / 3;
@@ -926,17 +882,18 @@ static void searches_end_when_their_rule_says(void **state)
     }
     assert_true(steps[1][ATTN_STOP_FULL] < steps[1][ATTN_STOP_LIKELY]); /* the rules differ here */
     assert_true(steps[1][ATTN_STOP_LIKELY] < steps[1][ATTN_STOP_NEVER]);
-    attn_context_destroy(context);
 }
 
-RUN_TESTS(TEST(searches_end_when_their_rule_says), TEST(wide_beams_find_the_best_of_all),
-          TEST(the_best_of_each_are_the_best_of_all), TEST(where_there_are_fewer_the_last_are_empty),
-          TEST(prefixes_are_followed), TEST(prefixes_that_do_not_fit_are_refused), TEST(more_than_the_beam_are_refused),
-          TEST(width_one_is_greedy), TEST(what_does_not_end_is_cut), TEST(the_end_must_be_a_token),
-          TEST(large_vocabularies_are_searched_to_the_last), TEST(weights_that_are_not_finite_are_named),
-          TEST(searches_without_scores), TEST(where_all_is_banned_the_ban_is_named),
-          TEST(a_step_that_is_not_finite_is_not_forgotten), TEST(caches_refuse_what_does_not_fit),
-          TEST(rows_that_leave_take_no_memory), TEST(shared_keys_outlive_their_cache),
-          TEST(translations_may_be_made_of_some_tokens), TEST(lists_that_do_not_fit_are_refused),
-          TEST(only_what_rows_do_not_share_is_moved), TEST(finished_sentences_leave),
-          TEST(sentences_that_leave_change_no_bit_of_the_others))
+RUN_TESTS(TEST_WITH_CONTEXT(search_ends_by_its_stopping_rule), TEST_WITH_CONTEXT(wide_beam_matches_exhaustive_search),
+          TEST_WITH_CONTEXT(nbest_matches_exhaustive_search), TEST_WITH_CONTEXT(missing_hypotheses_are_empty),
+          TEST_WITH_CONTEXT(prefixes_are_followed), TEST_WITH_CONTEXT(wrong_prefixes_are_refused),
+          TEST_WITH_CONTEXT(nbest_above_beam_is_refused), TEST_WITH_CONTEXT(width_one_is_greedy),
+          TEST_WITH_CONTEXT(search_stops_at_max_len), TEST_WITH_CONTEXT(eos_outside_the_vocabulary_is_refused),
+          TEST_WITH_CONTEXT(large_vocabularies_are_searched_to_the_last),
+          TEST_WITH_CONTEXT(weights_that_are_not_finite_are_named), TEST_WITH_CONTEXT(searches_without_scores),
+          TEST_WITH_CONTEXT(banning_every_token_is_refused), TEST_WITH_CONTEXT(nan_in_an_early_step_is_reported),
+          TEST_WITH_CONTEXT(caches_refuse_what_does_not_fit), TEST_WITH_CONTEXT(finished_rows_free_their_cache),
+          TEST_WITH_CONTEXT(shared_keys_outlive_their_cache),
+          TEST_WITH_CONTEXT(translations_may_be_made_of_some_tokens), TEST_WITH_CONTEXT(wrong_shortlists_are_refused),
+          TEST_WITH_CONTEXT(only_what_rows_do_not_share_is_moved), TEST_WITH_CONTEXT(finished_sentences_leave),
+          TEST_WITH_CONTEXT(finished_sentences_keep_the_bits_of_the_others))

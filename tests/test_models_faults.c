@@ -19,25 +19,21 @@ static attn_status translate(attn_model *model)
     attn_tensor *src = NULL, *src_lens = NULL;
     attn_hypothesis results[2];
     attn_status status = attn_tensor_create(&src, context, ATTN_I32, 2, (int64_t[]){2, 3});
-    if (status == ATTN_OK) {
+    if (status == ATTN_OK)
         status = attn_tensor_create(&src_lens, context, ATTN_I32, 1, (int64_t[]){2});
-    }
     if (status == ATTN_OK) {
-        for (int i = 0; i < 6; i++) {
+        for (int i = 0; i < 6; i++)
             ((int32_t *)attn_tensor_data(src))[i] = ids[i];
-        }
-        for (int i = 0; i < 2; i++) {
+        for (int i = 0; i < 2; i++)
             ((int32_t *)attn_tensor_data(src_lens))[i] = lens[i];
-        }
         static const int32_t some[] = {0, 2, 3}, *const allowed[] = {some, some};
         attn_beam_search_options options = {.bos = 1, .eos = 2, .max_len = 4, .beam = 2};
         options.allowed = allowed;
         options.nallowed = (const int64_t[]){3, 2};
         status = attn_seq2seq_translate(model, src, src_lens, &options, results);
     }
-    if (status == ATTN_OK) {
+    if (status == ATTN_OK)
         attn_hypotheses_free(context, results, 2);
-    }
     attn_tensor_destroy(src);
     attn_tensor_destroy(src_lens);
     return status;
@@ -79,9 +75,8 @@ static attn_status live(attn_context *context, void *user)
         status = attn_config_set_int(config, "num_blks", 1);
         status = status == ATTN_OK ? attn_config_set_int(config, "max_len", 8) : status;
     }
-    if (status == ATTN_OK) {
+    if (status == ATTN_OK)
         status = attn_model_create(&model, context, architecture, config, NULL);
-    }
     attn_config_destroy(config);
     status = status == ATTN_OK ? learn(model) : status;
     status = status == ATTN_OK ? translate(model) : status;
@@ -216,7 +211,7 @@ static void every_architecture_survives(void **state)
 
 int main(int argc, char **argv)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(every_failure_is_survived)};
+    const struct CMUnitTest tests[] = {TEST(every_failure_is_survived)};
     const struct CMUnitTest all[] = {cmocka_unit_test(every_architecture_survives)};
     /* Minutes: some models allocate thousands of times. */
     if (argc > 1 && strcmp(argv[1], "all") == 0)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  * Layers with settings other than the defaults: gradients are the slopes in float64, wrong settings and inputs are refused
  * in words, and what a setting is for. */
-#include "support/cmocka.h"
+#include "support/fixture.h"
 #include "support/small_models.h"
 #include "support/tensors.h"
 
@@ -13,34 +13,8 @@
 #include <stdio.h>
 #include <string.h>
 
-typedef struct fixture {
-    attn_context *context;
-    attn_tape *tape;
-} fixture;
-
-static int begin(void **state)
-{
-    static fixture f;
-    f = (fixture){.context = test_context()};
-    assert_int_equal(attn_tape_create(&f.tape, f.context), ATTN_OK);
-    attn_tape_reset(f.tape, &(attn_tape_options){0});
-    *state = &f;
-    return 0;
-}
-
-static int end(void **state)
-{
-    fixture *f = *state;
-    size_t held = 1;
-    attn_tape_destroy(f->tape);
-    attn_context_memory(f->context, &held, NULL, NULL);
-    assert_int_equal(held, 0);
-    attn_context_destroy(f->context);
-    return 0;
-}
-
 /* NULL, with the error in the context, if the settings are refused. */
-static attn_model *make(fixture *f, const char *architecture, const char *json)
+static attn_model *make(tape_fixture *f, const char *architecture, const char *json)
 {
     attn_config *config = NULL;
     attn_model *model = NULL;
@@ -50,7 +24,7 @@ static attn_model *make(fixture *f, const char *architecture, const char *json)
     return model;
 }
 
-static attn_model *make_well(fixture *f, const char *architecture, const char *json)
+static attn_model *make_well(tape_fixture *f, const char *architecture, const char *json)
 {
     attn_model *model = make(f, architecture, json);
     if (!model)
@@ -112,7 +86,7 @@ static const gradient_case cases[] = {
     {"detr-ffn", "{\"d\": 6, \"hidden\": 5, \"dropout\": 0.5}", {{"x", {2, 3, 6}, NULL}}},
 };
 
-static attn_tensor *make_input(fixture *f, const input *in, uint64_t seed)
+static attn_tensor *make_input(tape_fixture *f, const input *in, uint64_t seed)
 {
     int rank = 0;
     attn_tensor *x;
@@ -132,7 +106,7 @@ static attn_tensor *make_input(fixture *f, const input *in, uint64_t seed)
 }
 
 /* The model's first output; the tape is empty before. */
-static attn_tensor *run(fixture *f, attn_model *model, const attn_named_list *inputs, bool record)
+static attn_tensor *run(tape_fixture *f, attn_model *model, const attn_named_list *inputs, bool record)
 {
     attn_named_list outputs = {.context = f->context};
     attn_tape_reset(f->tape, &(attn_tape_options){.record = record});
@@ -145,7 +119,7 @@ static attn_tensor *run(fixture *f, attn_model *model, const attn_named_list *in
 }
 
 /* The inner product of the output and fixed numbers. */
-static double loss_of(fixture *f, attn_model *model, const attn_named_list *inputs, bool record)
+static double loss_of(tape_fixture *f, attn_model *model, const attn_named_list *inputs, bool record)
 {
     attn_tensor *y = run(f, model, inputs, record);
     attn_tensor *weights = test_random(f->tape, ATTN_F64, attn_tensor_rank(y), attn_tensor_shape(y), 99);
@@ -157,7 +131,8 @@ static double loss_of(fixture *f, attn_model *model, const attn_named_list *inpu
     return sum;
 }
 
-static void check_slope(fixture *f, attn_model *model, const attn_named_list *inputs, const attn_named *item, int64_t i)
+static void check_slope(tape_fixture *f, attn_model *model, const attn_named_list *inputs, const attn_named *item,
+                        int64_t i)
 {
     attn_tensor *x = item->tensor;
     const double old = test_at(x, i), h = 1e-5, gradient = attn_tensor_grad(x) ? test_at(attn_tensor_grad(x), i) : 0;
@@ -174,7 +149,7 @@ static void check_slope(fixture *f, attn_model *model, const attn_named_list *in
 /* Five numbers of every input and parameter, by central differences. */
 static void gradients_are_the_slopes(void **state)
 {
-    fixture *f = *state;
+    tape_fixture *f = *state;
     for (size_t c = 0; c < sizeof cases / sizeof *cases; c++) {
         attn_model *model = make_well(f, cases[c].architecture, cases[c].json);
         attn_named_list inputs = {.context = f->context, .owns = true};
@@ -202,7 +177,7 @@ static void gradients_are_the_slopes(void **state)
 
 /* -------------------------------------------------------------------------------------------- refusals */
 
-static void expect_error(fixture *f, const char *about, const char *text)
+static void expect_error(tape_fixture *f, const char *about, const char *text)
 {
     if (!strstr(attn_context_error(f->context), text))
         fail_msg("%s: \"%s\" is not in \"%s\"", about, text, attn_context_error(f->context));
@@ -248,7 +223,7 @@ static void wrong_settings_are_refused_in_words(void **state)
         {"vit", "{\"img_size\": [32, 8], \"patch_size\": [8, 16]}", "vit: patch_size 16 is larger than img_size 8"},
         {"detr-ffn", "{\"d\": 4, \"dropout\": -0.1}", "dropout is -0.1; allowed: 0 to 0.99"},
     };
-    fixture *f = *state;
+    tape_fixture *f = *state;
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
         assert_null(make(f, wrong[i].architecture, wrong[i].json));
         expect_error(f, wrong[i].json, wrong[i].text);
@@ -282,7 +257,7 @@ static void wrong_inputs_are_refused_in_words(void **state)
           {{"x_train", {5, 2}, NULL}, {"y_train", {5}, NULL}, {"x_val", {4, 2}, NULL}}},
          "within reach of x_val[0] (kernel boxcar, sigma of each coordinate)"},
     };
-    fixture *f = *state;
+    tape_fixture *f = *state;
     for (size_t w = 0; w < sizeof wrong / sizeof *wrong; w++) {
         const gradient_case *given = &wrong[w].given;
         attn_model *model = make_well(f, given->architecture, given->json);
@@ -312,7 +287,7 @@ static void set_all(const attn_model *model, const char *name, double value)
 static void the_branch_is_dropped_in_training_only(void **state)
 {
     enum { ROWS = 40, D = 50 };
-    fixture *f = *state;
+    tape_fixture *f = *state;
     attn_model *model = make_well(f, "detr-ffn", "{\"d\": 50, \"dropout\": 0.3}");
     attn_named_list in = {.context = f->context}, out = {.context = f->context};
     set_all(model, "ffn_layers.2.weight", 0);
@@ -342,7 +317,7 @@ static void widths_of_coordinates_divide_them(void **state)
 {
     static const double widths[] = {0.5, 3};
     static const char *const names[] = {"x_train", "y_train", "x_val"};
-    fixture *f = *state;
+    tape_fixture *f = *state;
     attn_model *list = make_well(f, "nadaraya-watson", "{\"sigma\": [0.5, 3.0]}");
     attn_model *one = make_well(f, "nadaraya-watson", "{\"sigma\": 1}");
     const attn_config_value *sigma = attn_config_get(attn_model_config(list), "sigma");
@@ -371,7 +346,7 @@ static void widths_of_coordinates_divide_them(void **state)
 static void linear_weights_load_into_windows(void **state)
 {
     static const char *const names[] = {"query.weight", "key.weight", "value.weight"};
-    fixture *f = *state;
+    tape_fixture *f = *state;
     attn_model *model = make_well(f, "local-self-attention",
                                   "{\"in_channels\": 3, \"mid_channels\": 3, \"out_channels\": 3, \"num_heads\": 1, "
                                   "\"kernel_size\": 3, \"relative\": false, \"bias\": false, \"project\": false}");
@@ -399,7 +374,7 @@ static void one_row_is_tied_to_itself(void **state)
         "{\"layers\": 1, \"embed_dim\": 8, \"ffn_embed_dim\": 8, \"attention_heads\": 2, \"max_positions\": 9}",
         "{\"layers\": 1, \"embed_dim\": 8, \"ffn_embed_dim\": 8, \"attention_heads\": 2, \"max_positions\": 9, "
         "\"tied\": false}"};
-    fixture *f = *state;
+    tape_fixture *f = *state;
     attn_tensor *logits[2];
     attn_named_list in = {.context = f->context}, out = in;
     attn_model *model[2];
@@ -425,7 +400,7 @@ static void one_row_is_tied_to_itself(void **state)
 static void maps_alone_are_the_maps(void **state)
 {
     static const char *const orders[] = {"row-column", "column-row"};
-    fixture *f = *state;
+    tape_fixture *f = *state;
     for (int o = 0; o < 2; o++) {
         char json[256];
         snprintf(
@@ -462,7 +437,7 @@ static void weights_along_axes(void **state)
         int rank;
     } arrays[] = {{"{\"dim\": 4, \"heads\": 2, \"dim_index\": 1}", {2, 4, 3, 5}, 4},
                   {"{\"dim\": 4, \"heads\": 2, \"num_dimensions\": 6}", {1, 2, 1, 2, 1, 1, 2, 4}, 8}};
-    fixture *f = *state;
+    tape_fixture *f = *state;
     for (int c = 0; c < 2; c++) {
         attn_model *model = make_well(f, "axial-attention", arrays[c].json);
         attn_named_list in = {.context = f->context}, out = in;
@@ -490,9 +465,8 @@ static void weights_along_axes(void **state)
     }
 }
 
-#define TEST_PREPARED(name) cmocka_unit_test_setup_teardown(name, begin, end)
-RUN_TESTS(TEST_PREPARED(gradients_are_the_slopes), TEST_PREPARED(weights_along_axes),
-          TEST_PREPARED(maps_alone_are_the_maps), TEST_PREPARED(one_row_is_tied_to_itself),
-          TEST_PREPARED(wrong_settings_are_refused_in_words), TEST_PREPARED(wrong_inputs_are_refused_in_words),
-          TEST_PREPARED(the_branch_is_dropped_in_training_only), TEST_PREPARED(linear_weights_load_into_windows),
-          TEST_PREPARED(widths_of_coordinates_divide_them))
+RUN_TESTS(TEST_WITH_TAPE(gradients_are_the_slopes), TEST_WITH_TAPE(weights_along_axes),
+          TEST_WITH_TAPE(maps_alone_are_the_maps), TEST_WITH_TAPE(one_row_is_tied_to_itself),
+          TEST_WITH_TAPE(wrong_settings_are_refused_in_words), TEST_WITH_TAPE(wrong_inputs_are_refused_in_words),
+          TEST_WITH_TAPE(the_branch_is_dropped_in_training_only), TEST_WITH_TAPE(linear_weights_load_into_windows),
+          TEST_WITH_TAPE(widths_of_coordinates_divide_them))

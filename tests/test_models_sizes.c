@@ -42,12 +42,11 @@ static void add_input(run *r, const attn_port *port, attn_named_list *inputs)
     int rank = small_model_shape(&r->fill, port->shape, shape);
     attn_tensor *x;
     assert_int_equal(attn_tensor_create(&x, r->context, port->integer ? ATTN_I32 : ATTN_F32, rank, shape), ATTN_OK);
-    for (int64_t i = 0; i < attn_tensor_size(x); i++) {
+    for (int64_t i = 0; i < attn_tensor_size(x); i++)
         if (port->integer)
             ((int32_t *)attn_tensor_data(x))[i] = (int32_t)(i % 3);
         else
             ((float *)attn_tensor_data(x))[i] = (float)(i * 7 % 11 - 5) / 4;
-    }
     attn_tensor_set_requires_grad(x, !port->integer);
     assert_int_equal(attn_named_add(inputs, port->name, x), ATTN_OK);
 }
@@ -85,10 +84,9 @@ static bool try_once(run *r)
 {
     const attn_architecture *a = attn_model_architecture(r->model);
     attn_named_list inputs = {.context = r->context, .owns = true}, outputs = {.context = r->context};
-    for (int i = 0; i < a->ninputs; i++) {
+    for (int i = 0; i < a->ninputs; i++)
         if (!a->inputs[i].optional || r->optional)
             add_input(r, &a->inputs[i], &inputs);
-    }
     for (int i = 0; i < a->noutputs && r->optional; i++)
         assert_int_equal(attn_named_add(&outputs, a->outputs[i].name, NULL), ATTN_OK);
     attn_tape_reset(r->tape, &(attn_tape_options){.record = !r->inference});
@@ -187,12 +185,9 @@ static void begin(run *r, const attn_architecture *a, const char *isa, attn_prec
 
 static void end(run *r)
 {
-    size_t held;
     attn_tape_destroy(r->tape);
     attn_model_destroy(r->model);
-    attn_context_memory(r->context, &held, NULL, NULL);
-    assert_int_equal(held, 0);
-    attn_context_destroy(r->context);
+    end_context(r->context);
     free(r->numbers);
 }
 
@@ -214,7 +209,7 @@ static void every_architecture_takes_or_refuses_every_size(void **state)
         begin(&r, a, NULL, ATTN_PRECISION_DEFAULT);
         begin(&twin, a, "scalar", ATTN_PRECISION_DEFAULT);
         int taken = try_sizes(&r, all_sizes ? &twin : NULL);
-        if (taken < 8) /* else the shapes above mean nothing to it */
+        if (taken < 8) /* else it does not use the shapes above */
             fail_msg("%s took the inputs %d times only", a->name, taken);
         if (all_sizes)
             print_message("%s: %d of %d inputs taken\n", a->name, taken, 16 * (LONGEST + 1));
@@ -286,16 +281,15 @@ static const char *stored_type(attn_context *context, const char *path, const ch
     static char type[8];
     type[0] = '\0';
     assert_int_equal(attn_checkpoint_open(&weights, context, path, NULL, NULL), ATTN_OK);
-    for (int64_t i = 0; attn_checkpoint_at(weights, i, &entry); i++) {
+    for (int64_t i = 0; attn_checkpoint_at(weights, i, &entry); i++)
         if (strcmp(entry.name, name) == 0)
             snprintf(type, sizeof type, "%s", entry.type);
-    }
     attn_checkpoint_close(weights);
     return type;
 }
 
 /* Weights that are stored in bf16 have exactly their values; int8 is made of them as of any others. */
-static void what_is_bf16_is_stored_in_int8(void **state)
+static void bf16_weights_are_quantized_like_f32(void **state)
 {
     static const char name[] = "blks.0.attention.W_q.weight";
     char folder[64], file[128];
@@ -348,10 +342,9 @@ static void needs_no_plain_weights(const attn_model *model, attn_precision preci
     static const char *const mostly[] = {"axial-classifier", "multi-head-attention", "detr-ffn", NULL};
     const char *name = attn_model_architecture(model)->name;
     size_t all, plain = plain_bytes(model, &all);
-    for (int i = 0; mostly[i]; i++) {
+    for (int i = 0; mostly[i]; i++)
         if (strcmp(mostly[i], name) == 0 && 2 * plain > all)
             fail_msg("%s: %zu of %zu bytes are as they were", name, plain, all);
-    }
     if (all_sizes)
         print_message("%s %s: %zu of %zu bytes as they were\n", name, attn_precision_name(precision), plain, all);
 }
@@ -557,14 +550,14 @@ static void a_saved_model_is_loaded(void **state)
 
 int main(int argc, char **argv)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(every_architecture_takes_or_refuses_every_size),
-                                       cmocka_unit_test(stored_weights_give_the_same_bits),
-                                       cmocka_unit_test(what_is_bf16_is_stored_in_int8),
-                                       cmocka_unit_test(packed_weights_give_the_same_bits),
-                                       cmocka_unit_test(weights_are_packed_as_they_are_read),
-                                       cmocka_unit_test(loading_holds_one_weight_in_f32_at_a_time),
-                                       cmocka_unit_test(packed_models_only_infer),
-                                       cmocka_unit_test(a_saved_model_is_loaded)};
+    const struct CMUnitTest tests[] = {TEST(every_architecture_takes_or_refuses_every_size),
+                                       TEST(stored_weights_give_the_same_bits),
+                                       TEST(bf16_weights_are_quantized_like_f32),
+                                       TEST(packed_weights_give_the_same_bits),
+                                       TEST(weights_are_packed_as_they_are_read),
+                                       TEST(loading_holds_one_weight_in_f32_at_a_time),
+                                       TEST(packed_models_only_infer),
+                                       TEST(a_saved_model_is_loaded)};
     all_sizes = argc > 1 && strcmp(argv[1], "all") == 0;
     only = argv + (all_sizes ? 2 : argc);
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -39,12 +39,9 @@ static int begin(void **state)
 static int end(void **state)
 {
     fixture *f = *state;
-    size_t held = 1;
     attn_msa_destroy(f->msa);
     attn_config_destroy(f->config);
-    attn_context_memory(f->context, &held, NULL, NULL);
-    assert_int_equal(held, 0);
-    attn_context_destroy(f->context);
+    end_context(f->context);
     return 0;
 }
 
@@ -71,9 +68,8 @@ static void refused(fixture *f, const int32_t *tokens, int64_t rows, int64_t col
 {
     attn_msa_result result;
     assert_int_not_equal(attn_msa_run(f->msa, tokens, 1, rows, cols, wanted, &result), ATTN_OK);
-    if (!strstr(attn_context_error(f->context), why)) {
+    if (!strstr(attn_context_error(f->context), why))
         fail_msg("\"%s\" should say \"%s\"", attn_context_error(f->context), why);
-    }
     attn_context_clear_error(f->context);
 }
 
@@ -89,9 +85,8 @@ static int64_t parameters_of(attn_context *context, int64_t row_dim)
     attn_model_options blank = {.blank = true};
     assert_int_equal(attn_model_create(&model, context, "msa-transformer", config, &blank), ATTN_OK);
     const attn_named_list *list = attn_model_parameters(model);
-    for (int64_t i = 0; i < list->n; i++) {
+    for (int64_t i = 0; i < list->n; i++)
         count += attn_tensor_size(list->items[i].tensor);
-    }
     attn_model_destroy(model);
     attn_config_destroy(config);
     return count;
@@ -201,13 +196,11 @@ static void contacts_follow_their_formula(void **state)
             row[p] += s[p][q];
             total += s[p][q];
         }
-        for (int i = 0; i < N * N; i++) {
+        for (int i = 0; i < N * N; i++)
             logit[i / N][i % N] += weights[m] * (s[i / N][i % N] - row[i / N] * row[i % N] / total);
-        }
     }
-    for (int i = 0; i < N * N; i++) {
+    for (int i = 0; i < N * N; i++)
         assert_true(fabs(test_at(result.contacts, i) - 1 / (1 + exp(0.25 - logit[i / N][i % N]))) < 1e-6);
-    }
     assert_null(result.logits);
     assert_null(result.column_maps);
 }
@@ -228,12 +221,10 @@ static void padding_and_bounds_change_nothing(void **state)
     assert_int_equal(
         attn_msa_run(f->msa, single, 1, ROWS, COLS, &(attn_msa_options){.logits = true, .contacts = true}, &result),
         ATTN_OK);
-    for (int i = 0; i < ROWS * COLS * 33; i++) {
+    for (int i = 0; i < ROWS * COLS * 33; i++)
         alone[i] = test_at(result.logits, i);
-    }
-    for (int i = 0; i < (COLS - 1) * (COLS - 1); i++) {
+    for (int i = 0; i < (COLS - 1) * (COLS - 1); i++)
         contacts[i] = test_at(result.contacts, i);
-    }
     assert_int_equal(attn_msa_run(f->msa, tokens, 2, R, C, &wanted, &result), ATTN_OK);
     for (int i = 0; i < ROWS * COLS * 33; i++) {
         int row = i / 33 / COLS, col = i / 33 % COLS;

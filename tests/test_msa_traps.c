@@ -2,7 +2,7 @@
  * What is easily got wrong in an MSA Transformer, each against a computation of its own: positions and padding, the
  * table of row positions in both of its shapes, masked residues, one sequence, columns of padding alone, which
  * representations are normalized, dropouts, maps whose correction would divide by zero, what contacts take in memory. */
-#include "support/cmocka.h"
+#include "support/fixture.h"
 #include "support/tensors.h"
 
 #include "attn/msa.h"
@@ -38,11 +38,8 @@ static int begin(void **state)
 static int end(void **state)
 {
     fixture *f = *state;
-    size_t held = 1;
     attn_config_destroy(f->config);
-    attn_context_memory(f->context, &held, NULL, NULL);
-    assert_int_equal(held, 0);
-    attn_context_destroy(f->context);
+    end_context(f->context);
     return 0;
 }
 
@@ -144,7 +141,7 @@ static attn_nn_msa_attention attention_of(fixture *f, attn_named_list *parameter
 }
 
 /* One row attends to itself with weight 1: out_proj(v_proj(x)), and no dropout even in training. */
-static void one_sequence_has_nothing_to_attend_to(void **state)
+static void column_attention_of_one_row_is_identity_on_values(void **state)
 {
     fixture *f = *state;
     attn_named_list parameters = {.context = f->context, .owns = true};
@@ -163,8 +160,9 @@ static void one_sequence_has_nothing_to_attend_to(void **state)
     attn_named_clear(&parameters);
 }
 
-/* A column that is padding in all rows has scores of -10000 everywhere: equal weights, finite, and nobody's concern. */
-static void columns_of_padding_alone_stay_finite(void **state)
+/* A column that is padding in all rows has scores of -10000 everywhere: equal, finite weights, which no other column
+ * reads. */
+static void fully_padded_columns_stay_finite(void **state)
 {
     fixture *f = *state;
     attn_named_list parameters = {.context = f->context, .owns = true};
@@ -209,10 +207,9 @@ static double logits_in_training(fixture *f, const char *key, double dropout)
     attn_named_add(&in, "tokens", attn_tape_tensor(tape, ATTN_I32, 3, (int64_t[]){B, R, C}, batch));
     assert_int_equal(attn_model_forward(attn_msa_model(msa), tape, &in, &out), ATTN_OK);
     const attn_tensor *logits = attn_named_find(&out, "logits");
-    for (int64_t i = 0; i < attn_tensor_size(logits); i++) {
+    for (int64_t i = 0; i < attn_tensor_size(logits); i++)
         if (batch[i / 33] != PAD)
             far = fmax(far, fabs(test_at(logits, i) - test_at(result.logits, i)));
-    }
     attn_named_clear(&in);
     attn_named_clear(&out);
     attn_tape_destroy(tape);
@@ -233,7 +230,7 @@ static void attention_dropout_is_taken_and_not_used(void **state)
 
 /* Keys of <cls> as large as can be: nobody looks at a residue, each map without <cls> is zeros, and its correction
  * 0/0. */
-static void maps_of_zeros_have_no_correction(void **state)
+static void apc_of_zero_maps_is_zero(void **state)
 {
     fixture *f = *state;
     const float weights[LAYERS * HEADS] = {1, -2, 3, 0.5f};
@@ -290,6 +287,6 @@ static void contacts_hold_no_column_maps(void **state)
 
 #define TEST_PREPARED(name) cmocka_unit_test_setup_teardown(name, begin, end)
 RUN_TESTS(TEST_PREPARED(embedding_follows_its_formula), TEST_PREPARED(only_the_last_representation_is_normalized),
-          TEST_PREPARED(one_sequence_has_nothing_to_attend_to), TEST_PREPARED(columns_of_padding_alone_stay_finite),
-          TEST_PREPARED(attention_dropout_is_taken_and_not_used), TEST_PREPARED(maps_of_zeros_have_no_correction),
-          TEST_PREPARED(contacts_hold_no_column_maps))
+          TEST_PREPARED(column_attention_of_one_row_is_identity_on_values),
+          TEST_PREPARED(fully_padded_columns_stay_finite), TEST_PREPARED(attention_dropout_is_taken_and_not_used),
+          TEST_PREPARED(apc_of_zero_maps_is_zero), TEST_PREPARED(contacts_hold_no_column_maps))

@@ -250,7 +250,7 @@ static const char *numbered(const char *const *tensors)
 
 /* Prefixes that trainings add are removed, in any order; an average replaces the weights; whole names and rules with a
  * target have precedence. */
-static void wrappers_are_taken_off(void **state)
+static void wrapper_prefixes_are_removed(void **state)
 {
     static const struct {
         const char *tensors[6];
@@ -317,7 +317,7 @@ static void refuse(const char *rules, const char *words)
     refuse_as(ATTN_ERROR_FORMAT, rules, words);
 }
 
-static void what_does_not_fit_is_refused(void **state)
+static void wrong_tensors_are_refused(void **state)
 {
     refuse_as(ATTN_ERROR_UNSUPPORTED, HEAD "l1\\.qkv q\n", "no rule of rules.names takes \"");
     refuse(HEAD ".* x\n", "\"x\" is filled twice: by \"");
@@ -502,20 +502,18 @@ static void carried_files_give_the_originals_outputs(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(patterns_match_whole_names),
-        cmocka_unit_test(settings_are_read_from_shapes),
-        cmocka_unit_test(carried_files_give_the_originals_outputs),
-        cmocka_unit_test(wrong_patterns_are_named),
-        cmocka_unit_test(no_pattern_takes_long),
-        cmocka_unit_test(every_operation_does_what_it_says),
-        cmocka_unit_test(a_file_says_what_the_model_is),
-        cmocka_unit_test(defaults_become_zeros),
-        cmocka_unit_test(wrappers_are_taken_off),
-        cmocka_unit_test(what_does_not_fit_is_refused),
-        cmocka_unit_test(wrong_files_are_refused),
-        cmocka_unit_test(every_allocation_may_fail),
-    };
+    const struct CMUnitTest tests[] = {TEST(patterns_match_whole_names),
+                                       TEST(settings_are_read_from_shapes),
+                                       TEST(carried_files_give_the_originals_outputs),
+                                       TEST(wrong_patterns_are_named),
+                                       TEST(no_pattern_takes_long),
+                                       TEST(every_operation_does_what_it_says),
+                                       TEST(a_file_says_what_the_model_is),
+                                       TEST(defaults_become_zeros),
+                                       TEST(wrapper_prefixes_are_removed),
+                                       TEST(wrong_tensors_are_refused),
+                                       TEST(wrong_files_are_refused),
+                                       TEST(every_allocation_may_fail)};
     scratch_open(folder);
     int failed = cmocka_run_group_tests(tests, NULL, NULL);
     scratch_close(folder);

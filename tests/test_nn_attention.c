@@ -8,43 +8,9 @@
 #include <math.h>
 #include <string.h>
 
-typedef struct fixture {
-    attn_context *context;
-    attn_tape *tape;
-    attn_named_list parameters, constants;
-    attn_nn_builder builder;
-} fixture;
-
-static int begin(void **state)
-{
-    static fixture f;
-    f = (fixture){.context = test_context()};
-    f.parameters = f.constants = (attn_named_list){.context = f.context, .owns = true};
-    f.builder = (attn_nn_builder){.context = f.context,
-                                  .parameters = &f.parameters,
-                                  .constants = &f.constants,
-                                  .dtype = ATTN_F64,
-                                  .seed = 3,
-                                  .policy = ATTN_POLICY_TORCH};
-    attn_tape_create(&f.tape, f.context);
-    attn_tape_reset(f.tape, &(attn_tape_options){0});
-    *state = &f;
-    return 0;
-}
-
-static int end(void **state)
-{
-    fixture *f = *state;
-    attn_tape_destroy(f->tape);
-    attn_named_clear(&f->parameters);
-    attn_named_clear(&f->constants);
-    attn_context_destroy(f->context);
-    return 0;
-}
-
 enum { B = 2, TQ = 3, TK = 5, D = 6, H = 2, DV = 4 };
 
-static attn_tensor *random3(fixture *f, int64_t a, int64_t b, int64_t c, uint64_t seed)
+static attn_tensor *random3(tape_fixture *f, int64_t a, int64_t b, int64_t c, uint64_t seed)
 {
     return test_random(f->tape, ATTN_F64, 3, (int64_t[]){a, b, c}, seed);
 }
@@ -57,9 +23,8 @@ static void softmax(double *scores, int n)
         scores[j] = j < n ? exp(scores[j]) : 0;
         sum += scores[j];
     }
-    for (int j = 0; j < TK && sum > 0; j++) {
+    for (int j = 0; j < TK && sum > 0; j++)
         scores[j] /= sum;
-    }
 }
 
 /* Weights [B,TQ,TK] applied to v [B,TK,DV], compared with out [B,TQ,DV]. */
@@ -69,9 +34,8 @@ static void check_output(const double *weights, const attn_tensor *v, const attn
     for (int row = 0; row < B * TQ; row++) {
         for (int c = 0; c < dv; c++) {
             double sum = 0;
-            for (int j = 0; j < TK; j++) {
+            for (int j = 0; j < TK; j++)
                 sum += weights[row * TK + j] * test_at(v, ((row / TQ) * TK + j) * dv + c);
-            }
             assert_true(fabs(sum - test_at(out, row * dv + c)) < 1e-12);
         }
     }
@@ -81,7 +45,7 @@ static const int32_t lens[B] = {4, 2};
 
 static void dot_product_follows_its_formula(void **state)
 {
-    fixture *f = *state;
+    tape_fixture *f = *state;
     attn_tensor *q = random3(f, B, TQ, D, 1), *k = random3(f, B, TK, D, 2), *v = random3(f, B, TK, DV, 3);
     attn_tensor *maps = NULL;
     attn_nn_mask mask = {.valid_lens = test_lens(f->tape, B, lens)};
@@ -90,9 +54,8 @@ static void dot_product_follows_its_formula(void **state)
     for (int row = 0; row < B * TQ; row++) {
         for (int j = 0; j < TK; j++) {
             double sum = 0;
-            for (int c = 0; c < D; c++) {
+            for (int c = 0; c < D; c++)
                 sum += test_at(q, row * D + c) * test_at(k, ((row / TQ) * TK + j) * D + c);
-            }
             weights[row * TK + j] = sum / sqrt(D);
         }
         softmax(weights + row * TK, lens[row / TQ]);
@@ -100,14 +63,13 @@ static void dot_product_follows_its_formula(void **state)
     check_output(weights, v, out, DV);
     assert_non_null(maps);
     assert_int_equal(attn_tensor_rank(maps), 3);
-    for (int i = 0; i < B * TQ * TK; i++) {
+    for (int i = 0; i < B * TQ * TK; i++)
         assert_true(fabs(test_at(maps, i) - weights[i]) < 1e-12);
-    }
 }
 
 static void additive_follows_its_formula(void **state)
 {
-    fixture *f = *state;
+    tape_fixture *f = *state;
     attn_nn_additive layer;
     attn_nn_additive_init(&layer, &f->builder, 5, 6, 7, 0);
     attn_tensor *q = random3(f, B, TQ, 5, 1), *k = random3(f, B, TK, 6, 2), *v = random3(f, B, TK, DV, 3);
@@ -134,7 +96,7 @@ static void additive_follows_its_formula(void **state)
 
 static void time_major_keys_are_the_same_keys(void **state)
 {
-    fixture *f = *state;
+    tape_fixture *f = *state;
     attn_nn_additive layer;
     attn_nn_additive_init(&layer, &f->builder, 5, 6, 7, 0);
     attn_tensor *q = random3(f, B, TQ, 5, 1), *k = random3(f, B, TK, 6, 2), *v = random3(f, B, TK, DV, 3);
@@ -150,7 +112,7 @@ static void time_major_keys_are_the_same_keys(void **state)
 /* Each head alone is dot-product attention on its own channels. */
 static void a_cache_of_another_type_or_width_is_refused(void **state)
 {
-    fixture *f = *state;
+    tape_fixture *f = *state;
     attn_nn_multi_head layer;
     attn_nn_multi_head_init(&layer, &f->builder, &(attn_nn_multi_head_options){.hidden = D, .heads = H});
     static const struct {
@@ -168,7 +130,7 @@ static void a_cache_of_another_type_or_width_is_refused(void **state)
 
 static void multi_head_is_its_heads_side_by_side(void **state)
 {
-    fixture *f = *state;
+    tape_fixture *f = *state;
     attn_nn_multi_head layer;
     attn_nn_multi_head_options options = {.hidden = D, .heads = H, .key_size = 5, .value_size = 4, .bias = true};
     attn_nn_multi_head_init(&layer, &f->builder, &options);
@@ -191,9 +153,9 @@ static void multi_head_is_its_heads_side_by_side(void **state)
     assert_int_equal(attn_tensor_length(maps, 3), TK);
 }
 
-static void a_length_of_zero_gives_zero_or_the_mean(void **state)
+static void length_0_gives_zero_or_the_mean(void **state)
 {
-    fixture *f = *state;
+    tape_fixture *f = *state;
     attn_tensor *q = random3(f, B, TQ, D, 1), *k = random3(f, B, TK, D, 2), *v = random3(f, B, TK, DV, 3);
     attn_nn_mask mask = {.valid_lens = test_lens(f->tape, B, (int32_t[]){0, 2})};
     attn_tensor *out = attn_nn_dot_product(f->tape, q, k, v, &mask, 0, NULL);
@@ -203,9 +165,8 @@ static void a_length_of_zero_gives_zero_or_the_mean(void **state)
     assert_non_null(filled);
     for (int c = 0; c < DV; c++) {
         double mean = 0;
-        for (int j = 0; j < TK; j++) {
+        for (int j = 0; j < TK; j++)
             mean += test_at(v, j * DV + c) / TK;
-        }
         assert_true(test_at(out, c) == 0);
         assert_true(fabs(test_at(filled, c) - mean) < 1e-12);
     }
@@ -219,7 +180,7 @@ static void a_length_of_zero_gives_zero_or_the_mean(void **state)
 
 static void lengths_may_differ_by_query(void **state)
 {
-    fixture *f = *state;
+    tape_fixture *f = *state;
     int32_t causal[B * TQ] = {1, 2, 3, 1, 2, 3};
     attn_nn_multi_head layer;
     attn_nn_multi_head_init(&layer, &f->builder, &(attn_nn_multi_head_options){.hidden = D, .heads = H});
@@ -234,7 +195,7 @@ static void lengths_may_differ_by_query(void **state)
 
 static void positions_are_sines_and_cosines(void **state)
 {
-    fixture *f = *state;
+    tape_fixture *f = *state;
     attn_nn_positional layer;
     attn_nn_positional_init(&layer, &f->builder, 4, 10, 0);
     attn_tensor *x = random3(f, 1, 2, 4, 1);
@@ -258,7 +219,7 @@ static void positions_are_sines_and_cosines(void **state)
 /* The original requires dim in equal parts also where it uses none. */
 static void heads_of_a_size_of_their_own_may_be_any_number(void **state)
 {
-    fixture *f = *state;
+    tape_fixture *f = *state;
     attn_nn_self_attention layer;
     attn_nn_self_attention_init(&layer, &f->builder, D, 4, 3);
     attn_tensor *x = random3(f, B, TQ, D, 1), *weights = NULL;
@@ -275,7 +236,7 @@ static void heads_of_a_size_of_their_own_may_be_any_number(void **state)
 /* They are added to what has their shape, and never make it larger. */
 static void positions_of_other_queries_or_keys_are_refused(void **state)
 {
-    fixture *f = *state;
+    tape_fixture *f = *state;
     const int64_t wrong[][3] = {{B, 2, D}, {3, 1, D}, {1, 1, 1}, {1, 1, D + 1}};
     attn_nn_detr_attention layer;
     attn_nn_detr_attention_init(&layer, &f->builder, H, D, 3, 0, false);
@@ -298,7 +259,7 @@ static double gate(double x)
 
 static void recurrent_layers_stop_where_sentences_end(void **state)
 {
-    fixture *f = *state;
+    tape_fixture *f = *state;
     enum { T = 4, HIDDEN = 3, IN = 2 };
     attn_nn_gru layer;
     attn_nn_gru_init(&layer, &f->builder, IN, HIDDEN, 2, 0);
@@ -318,9 +279,8 @@ static void recurrent_layers_stop_where_sentences_end(void **state)
     double sums[3] = {0};
     for (int g = 0; g < 3; g++) {
         sums[g] = test_at(layer.bias_ih[0], g * HIDDEN);
-        for (int c = 0; c < IN; c++) {
+        for (int c = 0; c < IN; c++)
             sums[g] += test_at(layer.weight_ih[0], g * HIDDEN * IN + c) * test_at(x, c);
-        }
     }
     double r = gate(sums[0] + test_at(layer.bias_hh[0], 0)), z = gate(sums[1] + test_at(layer.bias_hh[0], HIDDEN));
     double n = tanh(sums[2] + r * test_at(layer.bias_hh[0], 2 * HIDDEN));
@@ -329,7 +289,7 @@ static void recurrent_layers_stop_where_sentences_end(void **state)
 
 static void shapes_that_do_not_fit_are_errors(void **state)
 {
-    fixture *f = *state;
+    tape_fixture *f = *state;
     attn_nn_multi_head layer;
     attn_nn_multi_head_init(&layer, &f->builder, &(attn_nn_multi_head_options){.hidden = 6, .heads = 4});
     assert_refused(f->context, attn_context_status(f->context), ATTN_ERROR_ARGUMENT, "4 heads do not divide 6");
@@ -342,11 +302,11 @@ static void shapes_that_do_not_fit_are_errors(void **state)
     assert_says(f->context, "valid_lens");
 }
 
-#define TEST_PREPARED(name) cmocka_unit_test_setup_teardown(name, begin, end)
-RUN_TESTS(TEST_PREPARED(dot_product_follows_its_formula), TEST_PREPARED(additive_follows_its_formula),
-          TEST_PREPARED(time_major_keys_are_the_same_keys), TEST_PREPARED(multi_head_is_its_heads_side_by_side),
-          TEST_PREPARED(a_length_of_zero_gives_zero_or_the_mean), TEST_PREPARED(lengths_may_differ_by_query),
-          TEST_PREPARED(positions_are_sines_and_cosines), TEST_PREPARED(recurrent_layers_stop_where_sentences_end),
-          TEST_PREPARED(shapes_that_do_not_fit_are_errors), TEST_PREPARED(a_cache_of_another_type_or_width_is_refused),
-          TEST_PREPARED(positions_of_other_queries_or_keys_are_refused),
-          TEST_PREPARED(heads_of_a_size_of_their_own_may_be_any_number))
+RUN_TESTS(TEST_WITH_TAPE(dot_product_follows_its_formula), TEST_WITH_TAPE(additive_follows_its_formula),
+          TEST_WITH_TAPE(time_major_keys_are_the_same_keys), TEST_WITH_TAPE(multi_head_is_its_heads_side_by_side),
+          TEST_WITH_TAPE(length_0_gives_zero_or_the_mean), TEST_WITH_TAPE(lengths_may_differ_by_query),
+          TEST_WITH_TAPE(positions_are_sines_and_cosines), TEST_WITH_TAPE(recurrent_layers_stop_where_sentences_end),
+          TEST_WITH_TAPE(shapes_that_do_not_fit_are_errors),
+          TEST_WITH_TAPE(a_cache_of_another_type_or_width_is_refused),
+          TEST_WITH_TAPE(positions_of_other_queries_or_keys_are_refused),
+          TEST_WITH_TAPE(heads_of_a_size_of_their_own_may_be_any_number))

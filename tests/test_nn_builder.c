@@ -75,7 +75,7 @@ static double filled(fixture *f, const char *name, attn_nn_initializer fill, dou
     return spread(attn_nn_parameter(&f->builder, name, 3, (int64_t[]){60, 50, 3}, fill), most);
 }
 
-static void starts_have_the_spread_they_say(void **state)
+static void initializers_have_their_deviation(void **state)
 {
     fixture f;
     double most;
@@ -105,15 +105,14 @@ static void bad_names_are_errors(void **state)
     assert_refused(f.context, attn_context_status(f.context), ATTN_ERROR_ARGUMENT, "same.weight");
     end(&f);
     begin(&f, 1);
-    for (int i = 0; i < 20; i++) {
+    for (int i = 0; i < 20; i++)
         attn_nn_pushf(&f.builder, "part%d", i);
-    }
     assert_int_equal(attn_context_status(f.context), ATTN_ERROR_ARGUMENT);
-    for (int i = 0; i < 20; i++) {
+    for (int i = 0; i < 20; i++)
         attn_nn_pop(&f.builder);
-    }
     assert_string_equal(f.builder.prefix, "");
     end(&f);
 }
 
-RUN_TESTS(TEST(values_depend_on_seed_and_name_alone), TEST(starts_have_the_spread_they_say), TEST(bad_names_are_errors))
+RUN_TESTS(TEST(values_depend_on_seed_and_name_alone), TEST(initializers_have_their_deviation),
+          TEST(bad_names_are_errors))

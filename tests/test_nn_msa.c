@@ -11,56 +11,23 @@
 
 enum { R = 3, C = 4, B = 2, D = 6, F = 5, HEADS = 3 };
 
-typedef struct fixture {
-    attn_context *context;
-    attn_tape *tape;
-    attn_named_list parameters, constants;
-    attn_nn_builder builder;
-    attn_nn_msa_layer layer;
-} fixture;
+static attn_nn_msa_layer made; /* by the test that runs */
 
 static const attn_nn_msa_layer_options small = {
     .dim = D, .ffn_dim = F, .heads = HEADS, .fill = -10000, .own_depth = true};
 
-static void build(fixture *f, attn_dtype dtype, const attn_nn_msa_layer_options *options)
+static void build(tape_fixture *f, attn_dtype dtype, const attn_nn_msa_layer_options *options)
 {
-    f->builder = (attn_nn_builder){.context = f->context,
-                                   .parameters = &f->parameters,
-                                   .constants = &f->constants,
-                                   .dtype = dtype,
-                                   .seed = 3,
-                                   .policy = ATTN_POLICY_TORCH};
-    attn_nn_msa_layer_init(&f->layer, &f->builder, options);
-}
-
-static int begin(void **state)
-{
-    static fixture f;
-    f = (fixture){.context = test_context()};
-    f.parameters = f.constants = (attn_named_list){.context = f.context, .owns = true};
-    attn_tape_create(&f.tape, f.context);
-    attn_tape_reset(f.tape, &(attn_tape_options){0});
-    *state = &f;
-    return 0;
-}
-
-static int end(void **state)
-{
-    fixture *f = *state;
-    attn_tape_destroy(f->tape);
-    attn_named_clear(&f->parameters);
-    attn_named_clear(&f->constants);
-    attn_context_destroy(f->context);
-    return 0;
+    f->builder.dtype = dtype;
+    attn_nn_msa_layer_init(&made, &f->builder, options);
 }
 
 /* The second alignment has two rows and three columns. */
 static attn_tensor *padding(attn_tape *tape)
 {
     uint8_t keep[B * R * C];
-    for (int i = 0; i < B * R * C; i++) {
+    for (int i = 0; i < B * R * C; i++)
         keep[i] = i / (R * C) == 0 || (i / C % R < 2 && i % C < 3);
-    }
     return attn_tape_tensor(tape, ATTN_U8, 3, (int64_t[]){B, R, C}, keep);
 }
 
@@ -94,18 +61,17 @@ static attn_tensor *build_layer(attn_tape *tape, attn_tensor *const *in, const v
 /* Dropout is on: its numbers are the same in every evaluation. */
 static void gradients_are_differences(void **state)
 {
-    fixture *f = *state;
+    tape_fixture *f = *state;
     attn_nn_msa_layer_options options = small;
     options.dropout = options.activation_dropout = 0.2;
     build(f, ATTN_F64, &options);
-    for (int64_t i = 0; i < f->parameters.n; i++) { /* those that are not looked at */
+    for (int64_t i = 0; i < f->parameters.n; i++) /* those that are not looked at */
         attn_tensor_set_requires_grad(f->parameters.items[i].tensor, false);
-    }
     const gradcheck_input attention[] = {{4, {R, C, B, D}}, {1, {D}}, {1, {D}},    {2, {D, D}}, {1, {D}},
                                          {2, {D, D}},       {1, {D}}, {2, {D, D}}, {2, {D, D}}};
     const gradcheck_input ffn[] = {{4, {R, C, B, D}}, {1, {D}}, {1, {D}}, {2, {F, D}}, {1, {F}}, {2, {D, F}}, {1, {D}}};
     for (int block = 0; block < 3; block++) {
-        choice c = {&f->layer, block};
+        choice c = {&made, block};
         gradcheck(2, build_layer, &c, block < 2 ? 9 : 7, block < 2 ? attention : ffn);
     }
 }
@@ -123,9 +89,8 @@ static void take(void *user, int64_t first, const attn_tensor *some)
     maps *m = user;
     int64_t each = attn_tensor_size(some) / attn_tensor_length(some, 0);
     assert_int_equal(first, m->heads);
-    for (int64_t i = 0; i < attn_tensor_size(some); i++) {
+    for (int64_t i = 0; i < attn_tensor_size(some); i++)
         assert_true(fabs(test_at(some, i) - test_at(m->all, first * each + i)) < 1e-6);
-    }
     m->heads += attn_tensor_length(some, 0);
     m->calls++;
 }
@@ -134,12 +99,12 @@ static void take(void *user, int64_t first, const attn_tensor *some)
  * in place with a bound of one head at a time. */
 static void parts_change_nothing_but_rounding(void **state)
 {
-    fixture *f = *state;
+    tape_fixture *f = *state;
     build(f, ATTN_F32, &small);
     attn_tape_reset(f->tape, &(attn_tape_options){.record = true});
     attn_tensor *x = test_random(f->tape, ATTN_F32, 4, (int64_t[]){R, C, B, D}, 1), *keep = padding(f->tape);
     maps rows = {0}, columns = {0};
-    attn_tensor *whole = attn_nn_msa_layer_forward(&f->layer, f->tape, x, keep, &rows.all, &columns.all);
+    attn_tensor *whole = attn_nn_msa_layer_forward(&made, f->tape, x, keep, &rows.all, &columns.all);
     assert_non_null(whole);
     for (int64_t max_tokens = 1; max_tokens <= 64; max_tokens *= 4) {
         attn_tape *tape;
@@ -148,7 +113,7 @@ static void parts_change_nothing_but_rounding(void **state)
         attn_tensor *y = attn_tape_tensor(tape, ATTN_F32, 4, attn_tensor_shape(x), attn_tensor_data(x));
         attn_nn_msa_layer_run run = {.keep = keep, .max_tokens = max_tokens, .rows = take, .user = &rows};
         rows.heads = rows.calls = 0;
-        assert_true(attn_nn_msa_layer_apply(&f->layer, tape, y, &run));
+        assert_true(attn_nn_msa_layer_apply(&made, tape, y, &run));
         assert_int_equal(rows.heads, HEADS);
         assert_int_equal(rows.calls, max_tokens >= R * C * B ? 1 : max_tokens >= 16 ? 2 : HEADS);
         assert_true(test_distance(y, whole) < 1e-6);
@@ -158,13 +123,13 @@ static void parts_change_nothing_but_rounding(void **state)
 
 static void bf16_rounds_to_eight_bits(void **state)
 {
-    fixture *f = *state;
+    tape_fixture *f = *state;
     build(f, ATTN_F32, &(attn_nn_msa_layer_options){.dim = 64, .ffn_dim = 96, .heads = 2});
     attn_tensor *x = test_random(f->tape, ATTN_F32, 4, (int64_t[]){8, 16, 1, 64}, 1);
     attn_tensor *y = attn_tape_tensor(f->tape, ATTN_F32, 4, attn_tensor_shape(x), attn_tensor_data(x));
     attn_tensor *z = attn_tape_tensor(f->tape, ATTN_F32, 4, attn_tensor_shape(x), attn_tensor_data(x));
-    assert_true(attn_nn_msa_layer_apply(&f->layer, f->tape, y, &(attn_nn_msa_layer_run){0}));
-    assert_true(attn_nn_msa_layer_apply(&f->layer, f->tape, z, &(attn_nn_msa_layer_run){.bf16 = true}));
+    assert_true(attn_nn_msa_layer_apply(&made, f->tape, y, &(attn_nn_msa_layer_run){0}));
+    assert_true(attn_nn_msa_layer_apply(&made, f->tape, z, &(attn_nn_msa_layer_run){.bf16 = true}));
     assert_true(test_distance(z, y) < 1.0 / 128);
     assert_true(test_distance(z, y) > 1e-5);
 }
@@ -182,17 +147,17 @@ static attn_tensor *alone(attn_tape *tape, const attn_tensor *x, int64_t b, int6
     return y;
 }
 
-static void padding_changes_nothing(void **state)
+static void padding_keeps_the_result(void **state)
 {
-    fixture *f = *state;
+    tape_fixture *f = *state;
     build(f, ATTN_F64, &small);
     attn_tensor *x = test_random(f->tape, ATTN_F64, 4, (int64_t[]){R, C, B, D}, 1);
-    attn_tensor *together = attn_nn_msa_layer_forward(&f->layer, f->tape, x, padding(f->tape), NULL, NULL);
-    attn_tensor *single = attn_nn_msa_layer_forward(&f->layer, f->tape, alone(f->tape, x, 1, 2, 3), NULL, NULL, NULL);
+    attn_tensor *together = attn_nn_msa_layer_forward(&made, f->tape, x, padding(f->tape), NULL, NULL);
+    attn_tensor *single = attn_nn_msa_layer_forward(&made, f->tape, alone(f->tape, x, 1, 2, 3), NULL, NULL, NULL);
     assert_non_null(together);
     assert_true(test_distance(alone(f->tape, together, 1, 2, 3), single) < 1e-12);
-    f->layer.rows.own_depth = false; /* as the original: the padded number of rows scales the scores */
-    together = attn_nn_msa_layer_forward(&f->layer, f->tape, x, padding(f->tape), NULL, NULL);
+    made.rows.own_depth = false; /* as the original: the padded number of rows scales the scores */
+    together = attn_nn_msa_layer_forward(&made, f->tape, x, padding(f->tape), NULL, NULL);
     assert_true(test_distance(alone(f->tape, together, 1, 2, 3), single) > 1e-6);
 }
 
@@ -200,25 +165,24 @@ static void padding_changes_nothing(void **state)
 
 static void errors_say_what_is_wrong(void **state)
 {
-    fixture *f = *state;
+    tape_fixture *f = *state;
     build(f, ATTN_F32, &(attn_nn_msa_layer_options){.dim = 6, .ffn_dim = 5, .heads = 4});
     assert_says(f->context, "4 heads do not divide 6");
     attn_named_clear(&f->parameters);
     build(f, ATTN_F32, &small);
     attn_tensor *x = test_random(f->tape, ATTN_F32, 3, (int64_t[]){R, C, D}, 1);
-    assert_null(attn_nn_msa_layer_forward(&f->layer, f->tape, x, NULL, NULL, NULL));
+    assert_null(attn_nn_msa_layer_forward(&made, f->tape, x, NULL, NULL, NULL));
     assert_int_equal(attn_context_status(f->context), ATTN_ERROR_SHAPE);
     attn_context_clear_error(f->context);
     x = test_random(f->tape, ATTN_F32, 4, (int64_t[]){R, C + 1, B, D}, 1);
-    assert_null(attn_nn_msa_layer_forward(&f->layer, f->tape, x, padding(f->tape), NULL, NULL));
+    assert_null(attn_nn_msa_layer_forward(&made, f->tape, x, padding(f->tape), NULL, NULL));
     assert_says(f->context, "u8 [2,3,5] wanted");
     attn_tape_reset(f->tape, &(attn_tape_options){.record = true});
     x = test_random(f->tape, ATTN_F32, 4, (int64_t[]){R, C, B, D}, 1);
-    assert_false(attn_nn_msa_layer_apply(&f->layer, f->tape, x, &(attn_nn_msa_layer_run){0}));
+    assert_false(attn_nn_msa_layer_apply(&made, f->tape, x, &(attn_nn_msa_layer_run){0}));
     assert_int_equal(attn_context_status(f->context), ATTN_ERROR_ARGUMENT);
 }
 
-#define TEST_PREPARED(name) cmocka_unit_test_setup_teardown(name, begin, end)
-RUN_TESTS(TEST_PREPARED(gradients_are_differences), TEST_PREPARED(parts_change_nothing_but_rounding),
-          TEST_PREPARED(bf16_rounds_to_eight_bits), TEST_PREPARED(padding_changes_nothing),
-          TEST_PREPARED(errors_say_what_is_wrong))
+RUN_TESTS(TEST_WITH_TAPE(gradients_are_differences), TEST_WITH_TAPE(parts_change_nothing_but_rounding),
+          TEST_WITH_TAPE(bf16_rounds_to_eight_bits), TEST_WITH_TAPE(padding_keeps_the_result),
+          TEST_WITH_TAPE(errors_say_what_is_wrong))

@@ -13,47 +13,13 @@
 typedef attn_tensor *const *tensors;
 #define IN(...) ((const gradcheck_input[]){__VA_ARGS__})
 
-typedef struct fixture {
-    attn_context *context;
-    attn_tape *tape;
-    attn_named_list parameters, constants;
-    attn_nn_builder builder;
-} fixture;
-
-static int begin(void **state)
-{
-    static fixture f;
-    f = (fixture){.context = test_context()};
-    f.parameters = f.constants = (attn_named_list){.context = f.context, .owns = true};
-    f.builder = (attn_nn_builder){.context = f.context,
-                                  .parameters = &f.parameters,
-                                  .constants = &f.constants,
-                                  .dtype = ATTN_F64,
-                                  .seed = 3,
-                                  .policy = ATTN_POLICY_TORCH};
-    attn_tape_create(&f.tape, f.context);
-    attn_tape_reset(f.tape, &(attn_tape_options){0});
-    *state = &f;
-    return 0;
-}
-
-static int end(void **state)
-{
-    fixture *f = *state;
-    attn_tape_destroy(f->tape);
-    attn_named_clear(&f->parameters);
-    attn_named_clear(&f->constants);
-    attn_context_destroy(f->context);
-    return 0;
-}
-
-static attn_tensor *image(fixture *f, int64_t c, int64_t y, int64_t x)
+static attn_tensor *image(tape_fixture *f, int64_t c, int64_t y, int64_t x)
 {
     return test_random(f->tape, ATTN_F64, 4, (int64_t[]){2, c, y, x}, 1);
 }
 
 /* The error so far names `text`; it is cleared. */
-static void expect_error(fixture *f, attn_status status, const char *text)
+static void expect_error(tape_fixture *f, attn_status status, const char *text)
 {
     assert_refused(f->context, attn_context_status(f->context), status, text);
 }
@@ -118,9 +84,8 @@ static void gradients_of_non_local_blocks(void **state)
 {
     const gradcheck_input x = {4, {2, 4, 3, 4}}, w = {4, {2, 4, 1, 1}}, c = {1, {4}};
     for (int pairwise = ATTN_PAIRWISE_EMBEDDED; pairwise <= ATTN_PAIRWISE_CONCAT; pairwise++) {
-        if (pairwise == ATTN_PAIRWISE_GAUSSIAN) {
+        if (pairwise == ATTN_PAIRWISE_GAUSSIAN)
             continue; /* has no theta and phi: the next test */
-        }
         attn_nn_non_local layer = {
             .pairwise = (attn_nn_pairwise)pairwise, .spatial = 2, .inter = 2, .sub_sample = true, .batch_norm = true};
         int n = pairwise == ATTN_PAIRWISE_CONCAT ? 8 : 7;
@@ -202,7 +167,7 @@ static void gradients_of_a_vision_transformer(void **state)
 
 static void patches_are_a_convolution(void **state)
 {
-    fixture *f = *state;
+    tape_fixture *f = *state;
     attn_nn_conv conv;
     attn_nn_patches_init(&conv, &f->builder, 3, 5, 2, 2);
     attn_tensor *x = image(f, 3, 7, 4), *y = attn_nn_patches_forward(&conv, f->tape, x);
@@ -216,7 +181,7 @@ static void patches_are_a_convolution(void **state)
 
 static void non_local_blocks_begin_as_the_identity(void **state)
 {
-    fixture *f = *state;
+    tape_fixture *f = *state;
     attn_tensor *x = image(f, 5, 4, 6);
     for (int i = 0; i < 4; i++) {
         attn_nn_non_local layer;
@@ -236,7 +201,7 @@ static void non_local_blocks_begin_as_the_identity(void **state)
 /* Memory of the concatenation does not grow with pairs: the original's array alone would take 0.5 GB here. */
 static void concatenation_builds_no_pairs(void **state)
 {
-    fixture *f = *state;
+    tape_fixture *f = *state;
     attn_nn_builder builder = f->builder;
     attn_nn_non_local layer;
     builder.dtype = ATTN_F32;
@@ -250,7 +215,7 @@ static void concatenation_builds_no_pairs(void **state)
 
 static void sines_count_what_is_not_padding(void **state)
 {
-    fixture *f = *state;
+    tape_fixture *f = *state;
     attn_nn_sine_positions layer = {.feats = 4, .temperature = 100, .scale = 6};
     const uint8_t pads[6] = {0, 0, 1, 1, 0, 1}; /* 2 rows of 3 */
     attn_tensor *padding = attn_tape_tensor(f->tape, ATTN_U8, 3, (int64_t[]){1, 2, 3}, pads);
@@ -272,7 +237,7 @@ static void sines_count_what_is_not_padding(void **state)
 
 static void learned_positions_put_columns_first(void **state)
 {
-    fixture *f = *state;
+    tape_fixture *f = *state;
     attn_nn_learned_positions layer;
     attn_nn_learned_positions_init(&layer, &f->builder, 2, 5);
     for (int64_t i = 0; i < attn_tensor_size(layer.row); i++) /* as DETR's start */
@@ -289,7 +254,7 @@ static void learned_positions_put_columns_first(void **state)
 
 static void bad_sizes_are_errors(void **state)
 {
-    fixture *f = *state;
+    tape_fixture *f = *state;
     attn_nn_image_attention attention;
     attn_nn_image_attention_options o = {
         .in_channels = 3, .mid = 4, .out_channels = 2, .heads = 2, .window = 4, .relative = true, .project = true};
@@ -327,10 +292,9 @@ static void bad_sizes_are_errors(void **state)
     expect_error(f, ATTN_ERROR_SHAPE, "at least 4 x 4");
 }
 
-#define TEST_PREPARED(name) cmocka_unit_test_setup_teardown(name, begin, end)
 RUN_TESTS(TEST(gradients_of_attention_over_images), TEST(gradients_of_non_local_blocks),
           TEST(gradients_of_gaussian_non_local_blocks), TEST(gradients_of_generalized_attention),
-          TEST(gradients_of_a_vision_transformer), TEST_PREPARED(patches_are_a_convolution),
-          TEST_PREPARED(non_local_blocks_begin_as_the_identity), TEST_PREPARED(concatenation_builds_no_pairs),
-          TEST_PREPARED(sines_count_what_is_not_padding), TEST_PREPARED(learned_positions_put_columns_first),
-          TEST_PREPARED(bad_sizes_are_errors))
+          TEST(gradients_of_a_vision_transformer), TEST_WITH_TAPE(patches_are_a_convolution),
+          TEST_WITH_TAPE(non_local_blocks_begin_as_the_identity), TEST_WITH_TAPE(concatenation_builds_no_pairs),
+          TEST_WITH_TAPE(sines_count_what_is_not_padding), TEST_WITH_TAPE(learned_positions_put_columns_first),
+          TEST_WITH_TAPE(bad_sizes_are_errors))

@@ -2,7 +2,7 @@
  * .npz files: those of tests/data/npz, damaged ones, and what no archive may do. */
 #include "support/fixture.h"
 #include "support/faults.h"
-#include "support/guard.h"
+#include "support/damage.h"
 
 #include "attn/io.h"
 #include "io/tensors/formats.h"
@@ -34,7 +34,7 @@ static void check_file(const char *path)
     attn_context_destroy(c);
 }
 
-static void both_kinds_are_read(void **state)
+static void stored_and_deflated_archives_are_read(void **state)
 {
     check_file(stored);
     check_file(deflated);
@@ -64,24 +64,9 @@ static attn_status parse(const uint8_t *data, size_t size, char error[512])
     return status;
 }
 
-/* Cut off anywhere, or one byte changed: refused or read, never past the end. */
-static void damage_never_harms(void **state)
+static void damaged_files_are_read_or_refused(void **state)
 {
-    uint8_t bytes[4096];
-    size_t size = read_bytes(deflated, bytes, sizeof bytes);
-    for (size_t n = 0; n < size; n++) {
-        uint8_t *part = guard_alloc(n);
-        memcpy(part, bytes, n);
-        assert_int_not_equal(parse(part, n, NULL), ATTN_OK);
-        guard_free(part, n);
-    }
-    uint8_t *all = guard_alloc(size);
-    for (size_t i = 0; i < size; i++) {
-        memcpy(all, bytes, size);
-        all[i] ^= 0x41;
-        (void)parse(all, size, NULL);
-    }
-    guard_free(all, size);
+    damage_list_file(attn_npz_parse, deflated);
 }
 
 /* A member's error names the member; a .npz with what is no array says what was passed over. */
@@ -113,5 +98,5 @@ static void every_allocation_may_fail(void **state)
     assert_true(faults_try_all(read_file, (void *)(uintptr_t)deflated) > 10);
 }
 
-RUN_TESTS(TEST(both_kinds_are_read), TEST(damage_never_harms), TEST(errors_name_the_member),
-          TEST(every_allocation_may_fail))
+RUN_TESTS(TEST(stored_and_deflated_archives_are_read), TEST(damaged_files_are_read_or_refused),
+          TEST(errors_name_the_member), TEST(every_allocation_may_fail))

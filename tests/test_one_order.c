@@ -42,9 +42,8 @@ static float *numbers(int64_t n, uint64_t seed)
     attn__rng rng = {.seed = seed};
     float *x = malloc((size_t)n * sizeof *x);
     assert_non_null(x);
-    for (int64_t i = 0; i < n; i++) {
+    for (int64_t i = 0; i < n; i++)
         x[i] = (float)attn__rng_normal(&rng);
-    }
     return x;
 }
 
@@ -113,9 +112,8 @@ static void begin(void)
 
 static void end(void)
 {
-    if (failures) {
+    if (failures)
         fail_msg("%d of %d comparisons differ", failures, comparisons);
-    }
 }
 
 /* `rows` rows of `n` numbers each, whose beginnings are so far apart. */
@@ -124,9 +122,8 @@ static void same(const char *what, const int64_t size[3], const float *a, int64_
 {
     comparisons++;
     for (int64_t r = 0; r < rows; r++) {
-        if (memcmp(a + r * step_a, b + r * step_b, (size_t)n * sizeof *a) == 0) {
+        if (memcmp(a + r * step_a, b + r * step_b, (size_t)n * sizeof *a) == 0)
             continue;
-        }
         if (failures++ < MOST_LINES) {
             print_error("%s: %" PRId64 " x %" PRId64 " x %" PRId64 ": row %" PRId64 " differs\n", what, size[0],
                         size[1], size[2], r);
@@ -268,9 +265,8 @@ static void products(void **state)
                                        {97, 131, 197}, {128, 128, 256}, {197, 197, 64}, {197, 64, 197}};
     begin();
     float *a = numbers(BATCH * 200 * 300, 1), *b = numbers(BATCH * 200 * 300, 2), *g = numbers(BATCH * 200 * 200, 3);
-    for (int i = 0; i < 4 * 8; i++) {
+    for (int i = 0; i < 4 * 8; i++)
         matmul_parts(sizes[i / 4], i % 4, a, b, g);
-    }
     free(a);
     free(b);
     free(g);
@@ -323,9 +319,8 @@ static void convolutions(void **state)
     begin();
     float *x = numbers(PICTURES * 64 * SIDE * SIDE, 1), *w = numbers(128 * 64 * 9, 2);
     float *g = numbers(PICTURES * 128 * SIDE * SIDE, 3);
-    for (size_t i = 0; i < sizeof layers / sizeof *layers; i++) {
+    for (size_t i = 0; i < sizeof layers / sizeof *layers; i++)
         check_layer(&layers[i], x, w, g);
-    }
     free(x);
     free(w);
     free(g);
@@ -357,9 +352,8 @@ static void attend(const heads_run *r, int64_t queries, int64_t dim, const float
                               .dim = dim,
                               .layout = ATTN_LAYOUT_BTHD,
                               .lens_per = 1};
-    for (int64_t b = 0; b < r->batch; b++) {
+    for (int64_t b = 0; b < r->batch; b++)
         lens[b] = (int32_t)r->seen;
-    }
     const attn_context_options options = {.threads = r->threads, .batch_invariant = r->reproducible};
     assert_int_equal(attn_context_create(&context, &options), ATTN_OK);
     assert_int_equal(attn_problem_heads(&problem, &heads), ATTN_OK);
@@ -391,9 +385,8 @@ static void check_attention(int64_t tokens, int64_t dim, const float *q, const f
     for (int i = 0; i < 4; i++) {
         /* example 0 has the same keys in all */
         attend(&runs[i], tokens, dim, q, k, v, &(attn_arrays){.o = i ? o : alone});
-        if (i) {
+        if (i)
             same("o of a batch", size, o, 0, alone, 0, 1, n);
-        }
     }
     free(alone);
     free(o);
@@ -405,9 +398,8 @@ static void attention(void **state)
     begin();
     const int64_t n = PICTURES * (MOST_TOKENS + 60) * HEADS * MOST_DIM;
     float *q = numbers(n, 1), *k = numbers(n, 2), *v = numbers(n, 3);
-    for (int i = 0; i < 7 * 4; i++) {
+    for (int i = 0; i < 7 * 4; i++)
         check_attention(tokens[i / 4], dims[i % 4], q, k, v);
-    }
     free(q);
     free(k);
     free(v);
@@ -466,15 +458,12 @@ static void padding(void **state)
     begin();
     const int64_t n = PICTURES * (MOST_TOKENS + 60) * HEADS * MOST_DIM;
     float *x[4];
-    for (int i = 0; i < 4; i++) {
+    for (int i = 0; i < 4; i++)
         x[i] = numbers(n, (uint64_t)i + 1);
-    }
-    for (int i = 0; i < 7 * 4; i++) {
+    for (int i = 0; i < 7 * 4; i++)
         check_padding(tokens[i / 4], dims[i % 4], (const float *const *)x);
-    }
-    for (int i = 0; i < 4; i++) {
+    for (int i = 0; i < 4; i++)
         free(x[i]);
-    }
     end();
 }
 
@@ -504,9 +493,8 @@ static void check_packed(attn_dtype dtype, int64_t in, int64_t out, int nthreads
     assert_int_equal(attn_tensor_create(&x, context, dtype, 2, (int64_t[]){ROWS, in}), ATTN_OK);
     assert_int_equal(attn_tensor_create(&w, context, dtype, 2, (int64_t[]){out, in}), ATTN_OK);
     attn__rng rng = {.seed = 3};
-    for (int64_t i = 0; i < (ROWS + out) * in; i++) {
+    for (int64_t i = 0; i < (ROWS + out) * in; i++)
         attn__set_number(i < ROWS * in ? x : w, i < ROWS * in ? i : i - ROWS * in, attn__rng_normal(&rng));
-    }
     attn_tape_reset(tape, NULL);
     packed_product(tape, dtype, ROWS, x, w, plain);
     assert_int_equal(attn__packed_weights_begin(tape), ATTN_OK);
@@ -517,9 +505,8 @@ static void check_packed(attn_dtype dtype, int64_t in, int64_t out, int nthreads
         assert_memory_equal(one, all, (size_t)(m * out) * size);
     }
     assert_true(attn__packed_weights_find(tape, w, 3, &again) && again == first);
-    if (!first->weights.slices) {
+    if (!first->weights.slices)
         assert_memory_equal(all, plain, bytes);
-    }
     assert_true(attn__packed_weights_find(tape, w, 1 << 20, &again));
     assert_true(again == (first->weights.slices ? first : NULL));
     attn_tensor *made = attn_tape_tensor(tape, dtype, 2, (int64_t[]){out, in}, attn_tensor_data(w));

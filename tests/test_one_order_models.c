@@ -40,9 +40,8 @@ static stage open_stage(int threads, const setting *settings)
     assert_int_equal(attn_context_create(&s.context, &options), ATTN_OK);
     assert_int_equal(attn_config_create(&s.config, s.context), ATTN_OK);
     assert_int_equal(attn_tape_create(&s.tape, s.context), ATTN_OK);
-    for (int i = 0; settings[i].key; i++) {
+    for (int i = 0; settings[i].key; i++)
         assert_int_equal(attn_config_set_int(s.config, settings[i].key, settings[i].value), ATTN_OK);
-    }
     return s;
 }
 
@@ -56,9 +55,8 @@ static void close_stage(stage *s)
 static attn_model *model_of(const stage *s, const char *architecture)
 {
     attn_model *model;
-    if (attn_model_create(&model, s->context, architecture, s->config, &(attn_model_options){.seed = 3}) != ATTN_OK) {
+    if (attn_model_create(&model, s->context, architecture, s->config, &(attn_model_options){.seed = 3}) != ATTN_OK)
         fail_msg("%s", attn_context_error(s->context));
-    }
     return model;
 }
 
@@ -66,9 +64,8 @@ static attn_model *model_of(const stage *s, const char *architecture)
 static void take(said *to, const stage *s, const attn_tensor *from, int64_t first, int64_t rows, int64_t step,
                  int64_t n)
 {
-    if (!from) {
+    if (!from)
         fail_msg("%s", attn_context_error(s->context));
-    }
     const float *x = attn_tensor_data(from);
     for (int64_t r = 0; r < rows; r++) {
         assert_true(to->n + n <= MOST_NUMBERS);
@@ -106,9 +103,8 @@ static void make_sentences(const stage *s, bool together, attn_tensor **words, a
         const int64_t example = together ? b : SENTENCE;
         const int64_t length = example == SENTENCE ? WORDS : 1 + example * 5 % longest;
         ((int32_t *)attn_tensor_data(*lens))[b] = (int32_t)length;
-        for (int64_t i = 0; i < longest; i++) {
+        for (int64_t i = 0; i < longest; i++)
             ((int32_t *)attn_tensor_data(*words))[b * longest + i] = i < length ? token(example, i, VOCABULARY) : 1;
-        }
     }
 }
 
@@ -140,13 +136,11 @@ static void translation(int threads, bool together, said *to)
     attn_hypothesis results[BATCH];
     make_sentences(&s, together, &words, &lens);
     const attn_beam_search_options options = {.bos = 2, .eos = 3, .max_len = 12, .beam = 4};
-    if (attn_seq2seq_translate(model, words, lens, &options, results) != ATTN_OK) {
+    if (attn_seq2seq_translate(model, words, lens, &options, results) != ATTN_OK)
         fail_msg("%s", attn_context_error(s.context));
-    }
     const attn_hypothesis *mine = &results[together ? SENTENCE : 0];
-    for (int64_t i = 0; i < mine->n; i++) {
+    for (int64_t i = 0; i < mine->n; i++)
         to->x[to->n++] = (float)mine->ids[i];
-    }
     memcpy(to->x + to->n, &mine->log_prob, sizeof mine->log_prob);
     to->n += 2;
     attn_hypotheses_free(s.context, results, together ? BATCH : 1);
@@ -168,14 +162,12 @@ static void vit(int threads, bool together, said *to)
     attn_named_list in = {.context = s.context}, out = {.context = s.context};
     for (int64_t b = 0; b < batch; b++) {
         attn__rng rng = {.seed = 9, .stream = (uint64_t)(together ? b : SENTENCE)};
-        for (int64_t i = 0; i < PIXELS; i++) {
+        for (int64_t i = 0; i < PIXELS; i++)
             ((float *)attn_tensor_data(x))[b * PIXELS + i] = (float)attn__rng_normal(&rng);
-        }
     }
     assert_int_equal(attn_named_add(&in, "x", x), ATTN_OK);
-    if (attn_model_forward(model, s.tape, &in, &out) != ATTN_OK) {
+    if (attn_model_forward(model, s.tape, &in, &out) != ATTN_OK)
         fail_msg("%s", attn_context_error(s.context));
-    }
     take(to, &s, attn_named_find(&out, "logits"), together ? SENTENCE * CLASSES : 0, 1, 0, CLASSES);
     attn_named_clear(&in);
     attn_named_clear(&out);
@@ -203,9 +195,8 @@ static void msa_transformer(int threads, bool together, said *to)
         const bool inside = example != 1 || (r < ROWS && c < COLS);
         tokens[at] = !inside ? ATTN_RESIDUE_PAD : c == 0 ? ATTN_RESIDUE_CLS : 4 + token(example, r * 100 + c, 20);
     }
-    if (attn_msa_run(msa, tokens, batch, rows, cols, &(attn_msa_options){.logits = true}, &result) != ATTN_OK) {
+    if (attn_msa_run(msa, tokens, batch, rows, cols, &(attn_msa_options){.logits = true}, &result) != ATTN_OK)
         fail_msg("%s", attn_context_error(s.context));
-    }
     take(to, &s, result.logits, together ? rows * cols * RESIDUES : 0, ROWS, cols * RESIDUES, COLS * RESIDUES);
     attn_msa_destroy(msa);
     close_stage(&s);
@@ -224,9 +215,8 @@ static void axial_transformer(int threads, bool together, said *to)
     model = model_of(&s, "axial-transformer");
     const int64_t batch = together ? BATCH : 1, shape[4] = {batch, COLOURS, HEIGHT, HEIGHT};
     attn_tensor *x = attn_tape_tensor(s.tape, ATTN_I32, 4, shape, NULL);
-    for (int64_t at = 0; at < batch * IMAGE; at++) {
+    for (int64_t at = 0; at < batch * IMAGE; at++)
         ((int32_t *)attn_tensor_data(x))[at] = token(together ? at / IMAGE : SENTENCE, at % IMAGE, LEVELS);
-    }
     take(to, &s, attn_axial_transformer_logits(model, s.tape, x, NULL), together ? SENTENCE * IMAGE * LEVELS : 0, 1, 0,
          IMAGE * LEVELS);
     attn_model_destroy(model);
@@ -238,9 +228,8 @@ static void axial_transformer(int threads, bool together, said *to)
 static int64_t first_difference(const said *a, const said *b)
 {
     int64_t i = 0;
-    while (i < a->n && memcmp(&a->x[i], &b->x[i], sizeof a->x[i]) == 0) {
+    while (i < a->n && memcmp(&a->x[i], &b->x[i], sizeof a->x[i]) == 0)
         i++;
-    }
     return i;
 }
 

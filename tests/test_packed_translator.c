@@ -275,7 +275,7 @@ static attn_status load_for_inference(attn_context *c, void *user)
     return status;
 }
 
-static void without_memory_it_is_only_to_be_destroyed(void **state)
+static void every_allocation_of_loading_and_packing_may_fail(void **state)
 {
     trained f = train("transformer", "all");
     assert_true(faults_try_all(load_and_pack, f.directory) > 0);
@@ -285,4 +285,4 @@ static void without_memory_it_is_only_to_be_destroyed(void **state)
 
 RUN_TESTS(TEST(translations_of_a_transformer_stay), TEST(translations_with_tied_tables_stay),
           TEST(translations_of_a_recurrent_model_stay), TEST(packed_weights_take_the_place_of_the_others),
-          TEST(without_memory_it_is_only_to_be_destroyed))
+          TEST(every_allocation_of_loading_and_packing_may_fail))

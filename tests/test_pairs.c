@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT
  * Sentence pairs: preparation of text, reading, splitting. */
-#include "support/cmocka.h"
+#include "support/fixture.h"
+#include "support/tensors.h"
 #include "support/faults.h"
 
 #include "data/sentences.h"
@@ -10,16 +11,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-static attn_context *new_context(void)
-{
-    attn_context *c = NULL;
-    assert_int_equal(attn_context_create(&c, NULL), ATTN_OK);
-    return c;
-}
-
 static void check_normalized(const char *text, attn_compat compat, const char *expected)
 {
-    attn_context *c = new_context();
+    attn_context *c = test_context();
     char out[256];
     size_t needed;
     assert_int_equal(attn_text_normalize(c, text, strlen(text), compat, out, sizeof out, &needed), ATTN_OK);
@@ -60,7 +54,7 @@ static void text_is_prepared(void **state)
 
 static void a_small_buffer_cuts_and_tells_the_length(void **state)
 {
-    attn_context *c = new_context();
+    attn_context *c = *state;
     char out[4];
     size_t needed;
     assert_int_equal(attn_text_normalize(c, "Hello!", 6, ATTN_COMPAT_NONE, out, sizeof out, &needed), ATTN_OK);
@@ -70,20 +64,19 @@ static void a_small_buffer_cuts_and_tells_the_length(void **state)
     assert_int_equal(needed, 7);
     assert_int_equal(attn_text_detokenize("a , b !", false, out, sizeof out), 5);
     assert_string_equal(out, "a, ");
-    attn_context_destroy(c);
 }
 
 static void invalid_utf8_is_told(void **state)
 {
+    attn_context *c = *state;
     static const char *const bad[] = {
         "ab\xff", "ab\xc3", "ab\xc0\x80", "ab\xed\xa0\x80", "ab\xf4\x90\x80\x80", "ab\x80", "ab\xf8\x90\x80\x80"};
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
-        attn_context *c = new_context();
+        attn_context_clear_error(c);
         char out[16];
         assert_int_equal(attn_text_normalize(c, bad[i], strlen(bad[i]), ATTN_COMPAT_NONE, out, sizeof out, NULL),
                          ATTN_ERROR_FORMAT);
         assert_string_equal(attn_context_error(c), "byte 2: invalid UTF-8");
-        attn_context_destroy(c);
     }
 }
 
@@ -109,7 +102,7 @@ static attn_status parse(attn_pairs **pairs, attn_context *c, const char *text, 
 
 static void pairs_are_read(void **state)
 {
-    attn_context *c = new_context();
+    attn_context *c = *state;
     attn_pairs *pairs;
     assert_int_equal(parse(&pairs, c, "\xef\xbb\xbfGo.\tVa !\r\n\nHi.\tSalut !\tCC-BY\nRun!\tCours\xe2\x80\xaf!", NULL),
                      ATTN_OK);
@@ -127,13 +120,12 @@ static void pairs_are_read(void **state)
         ATTN_OK);
     assert_int_equal(attn_pairs_size(pairs), 2);
     attn_pairs_destroy(pairs);
-    attn_context_destroy(c);
 }
 
 /* As old spreadsheets write them; LF, CR LF and CR may be mixed. */
 static void lines_may_end_with_cr_alone(void **state)
 {
-    attn_context *c = new_context();
+    attn_context *c = *state;
     attn_pairs *pairs;
     assert_int_equal(parse(&pairs, c, "one\tun\rtwo\tdeux\r\rthree\ttrois\r\nfour\tquatre", NULL), ATTN_OK);
     assert_int_equal(attn_pairs_size(pairs), 4);
@@ -142,11 +134,11 @@ static void lines_may_end_with_cr_alone(void **state)
     attn_pairs_destroy(pairs);
     assert_int_equal(parse(&pairs, c, "a\tb\rno tab\r", NULL), ATTN_ERROR_FORMAT);
     assert_string_equal(attn_context_error(c), "f.txt:2: no tab between two sentences");
-    attn_context_destroy(c);
 }
 
 static void bad_lines_are_named(void **state)
 {
+    attn_context *c = *state;
     static const struct {
         const char *text, *error;
     } cases[] = {
@@ -160,18 +152,17 @@ static void bad_lines_are_named(void **state)
         {"a\tb\n123456789\n", "f.txt:2: a line of 9 bytes, more than 8"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        attn_context *c = new_context();
+        attn_context_clear_error(c);
         attn_pairs *pairs;
         assert_int_equal(parse(&pairs, c, cases[i].text, &(attn_pairs_options){.max_line = 8}), ATTN_ERROR_FORMAT);
         assert_null(pairs);
         assert_string_equal(attn_context_error(c), cases[i].error);
-        attn_context_destroy(c);
     }
 }
 
 static void a_line_of_a_megabyte_is_refused(void **state)
 {
-    attn_context *c = new_context();
+    attn_context *c = *state;
     attn_pairs *pairs;
     size_t size = 1 << 20;
     char *text = malloc(size);
@@ -180,7 +171,6 @@ static void a_line_of_a_megabyte_is_refused(void **state)
     assert_int_equal(attn_pairs_parse(&pairs, c, text, size, "f.txt", NULL), ATTN_ERROR_FORMAT);
     assert_string_equal(attn_context_error(c), "f.txt:1: a line of 1048576 bytes, more than 65536");
     free(text);
-    attn_context_destroy(c);
 }
 
 /* Lines "s<i mod sources>\tt<i>". */
@@ -211,7 +201,7 @@ static int part_of_source(attn_pairs *const parts[3], const char *source)
 
 static void translations_of_a_sentence_stay_together(void **state)
 {
-    attn_context *c = new_context();
+    attn_context *c = *state;
     attn_pairs *all = numbered(c, 3000, 1000), *parts[3], *again[3];
     attn_pairs_split_options options = {.seed = 7, .valid = 0.1, .test = 0.2};
     assert_int_equal(attn_pairs_split(&parts[0], &parts[1], &parts[2], all, &options), ATTN_OK);
@@ -244,12 +234,12 @@ static void translations_of_a_sentence_stay_together(void **state)
         attn_pairs_split(&parts[0], NULL, NULL, all, &(attn_pairs_split_options){.valid = 0.5, .test = 0.5}),
         ATTN_ERROR_ARGUMENT);
     attn_pairs_destroy(all);
-    attn_context_destroy(c);
 }
 
 /* Of 3000 pairs with hashes of their own: 0 is the usual share, a twentieth, and a share below 0 is none. */
-static void shares_below_zero_are_none(void **state)
+static void negative_shares_give_empty_parts(void **state)
 {
+    attn_context *c = *state;
     static const struct {
         double valid, test;
         int64_t least[3], most[3];
@@ -258,7 +248,7 @@ static void shares_below_zero_are_none(void **state)
                  {0, -1, {2800, 100, 0}, {2900, 200, 0}},
                  {0, 0, {2600, 100, 100}, {2800, 200, 200}}};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        attn_context *c = new_context();
+        attn_context_clear_error(c);
         attn_pairs *all = numbered(c, 3000, 3000), *parts[3];
         attn_pairs_split_options options = {.seed = 7, .valid = cases[i].valid, .test = cases[i].test};
         assert_int_equal(attn_pairs_split(&parts[0], &parts[1], &parts[2], all, &options), ATTN_OK);
@@ -268,7 +258,6 @@ static void shares_below_zero_are_none(void **state)
             attn_pairs_destroy(parts[p]);
         }
         attn_pairs_destroy(all);
-        attn_context_destroy(c);
     }
 }
 
@@ -296,7 +285,7 @@ static void pairs_are_filtered_and_mixed(void **state)
 {
     static const char text[] =
         "a b\tx y\na b\tx z\na b\tx y\nab\t\xc3\xa9\xc3\xa9\xc3\xa9\xc3\xa9\nab\tabcde\na b\tx y\n";
-    attn_context *c = new_context();
+    attn_context *c = *state;
     attn_pairs *all, *kept, *mixed;
     attn_pairs_filtered counts;
     attn_pairs_filter_options options = {.max_ratio = 2, .unique = true};
@@ -321,11 +310,12 @@ static void pairs_are_filtered_and_mixed(void **state)
     options.max_ratio = 0.5;
     assert_int_equal(attn_pairs_filter(&kept, &counts, all, &options), ATTN_ERROR_ARGUMENT);
     attn_pairs_destroy(all);
-    attn_context_destroy(c);
 }
 
-RUN_TESTS(TEST(text_is_prepared), TEST(a_small_buffer_cuts_and_tells_the_length), TEST(invalid_utf8_is_told),
-          TEST(tokens_are_joined_for_reading), TEST(pairs_are_read), TEST(lines_may_end_with_cr_alone),
-          TEST(bad_lines_are_named), TEST(a_line_of_a_megabyte_is_refused),
-          TEST(translations_of_a_sentence_stay_together), TEST(shares_below_zero_are_none),
-          TEST(pairs_are_filtered_and_mixed), TEST(every_allocation_may_fail))
+RUN_TESTS(TEST(text_is_prepared), TEST_WITH_CONTEXT(a_small_buffer_cuts_and_tells_the_length),
+          TEST_WITH_CONTEXT(invalid_utf8_is_told), TEST(tokens_are_joined_for_reading),
+          TEST_WITH_CONTEXT(pairs_are_read), TEST_WITH_CONTEXT(lines_may_end_with_cr_alone),
+          TEST_WITH_CONTEXT(bad_lines_are_named), TEST_WITH_CONTEXT(a_line_of_a_megabyte_is_refused),
+          TEST_WITH_CONTEXT(translations_of_a_sentence_stay_together),
+          TEST_WITH_CONTEXT(negative_shares_give_empty_parts), TEST_WITH_CONTEXT(pairs_are_filtered_and_mixed),
+          TEST(every_allocation_may_fail))

@@ -247,7 +247,7 @@ static void *hold_the_pool(void *user)
 }
 
 /* A region whose caller finds no worker free is done by its caller. */
-static void who_finds_no_worker_free_works_alone(void **state)
+static void region_without_free_workers_runs_on_its_caller(void **state)
 {
     holding h = {.meeting.expected = MOST};
     pthread_t holder;
@@ -284,5 +284,5 @@ static void idle_threads_sleep(void **state)
 
 RUN_TESTS(TEST(every_item_runs_once), TEST(as_many_threads_come_as_are_asked_for),
           TEST(threads_take_no_signals_and_round_as_the_caller), TEST(nested_regions_run_on_their_items_thread),
-          TEST(application_threads_share_the_pool), TEST(who_finds_no_worker_free_works_alone),
+          TEST(application_threads_share_the_pool), TEST(region_without_free_workers_runs_on_its_caller),
           TEST(idle_threads_sleep))

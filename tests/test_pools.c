@@ -70,12 +70,11 @@ static void look_at_windows(const attn__window_grid *g, bool largest, volumes *v
 
 static void put(void *to, bool is_double, const double *from, int64_t n)
 {
-    for (int64_t i = 0; i < n; i++) {
+    for (int64_t i = 0; i < n; i++)
         if (is_double)
             ((double *)to)[i] = from[i];
         else
             ((float *)to)[i] = (float)from[i];
-    }
 }
 
 static void are_near(const void *got, bool is_double, const double *want, int64_t n)

@@ -16,32 +16,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-typedef struct fixture {
-    attn_context *context;
-    attn_tape *tape;
-} fixture;
-
-static int begin(void **state)
-{
-    static fixture f;
-    f = (fixture){.context = test_context()};
-    attn_tape_create(&f.tape, f.context);
-    attn_tape_reset(f.tape, &(attn_tape_options){.record = true});
-    *state = &f;
-    return 0;
-}
-
-static int end(void **state)
-{
-    fixture *f = *state;
-    size_t held = 1;
-    attn_tape_destroy(f->tape);
-    attn_context_memory(f->context, &held, NULL, NULL);
-    assert_int_equal(held, 0);
-    attn_context_destroy(f->context);
-    return 0;
-}
-
 /* ----------------------------------------------------------------------------------------------- choice */
 
 static attn_precision context_has(const char *variable, attn_precision option, attn_status status)
@@ -108,7 +82,7 @@ enum { ROWS = 23, IN = 37, OUT = 19 };
 
 static void linear_is_that_of_rounded_numbers(void **state)
 {
-    fixture *f = *state;
+    tape_fixture *f = *state;
     attn_tensor *x = test_random(f->tape, ATTN_F32, 2, (int64_t[]){ROWS, IN}, 1);
     attn_tensor *w = test_random(f->tape, ATTN_F32, 2, (int64_t[]){OUT, IN}, 2);
     attn_tensor *dy = test_random(f->tape, ATTN_F32, 2, (int64_t[]){ROWS, OUT}, 3);
@@ -153,7 +127,7 @@ static double pixel(const attn_tensor *x, int channel, int row, int column)
 /* The result at a place, and dw at a tap. */
 static void convolution_is_that_of_rounded_numbers(void **state)
 {
-    fixture *f = *state;
+    tape_fixture *f = *state;
     attn_tensor *x = test_random(f->tape, ATTN_F32, 4, (int64_t[]){1, CHANNELS, SIDE, SIDE}, 1);
     attn_tensor *w = test_random(f->tape, ATTN_F32, 4, (int64_t[]){2, CHANNELS, TAPS, TAPS}, 2);
     attn_tensor *dy = test_random(f->tape, ATTN_F32, 4, (int64_t[]){1, 2, SIDE, SIDE}, 3);
@@ -218,7 +192,7 @@ static void linear_int8(const char *isa, int rows, int in, float *y, attn_tensor
 /* Weights that are kept in integers give the bits of those that are quantized at each call. */
 static void int8_weights_may_be_kept(void **state)
 {
-    fixture *f = *state;
+    tape_fixture *f = *state;
     attn_tensor *x = test_random(f->tape, ATTN_F32, 2, (int64_t[]){ROWS, IN}, 1);
     attn_tensor *w = test_random(f->tape, ATTN_F32, 2, (int64_t[]){OUT, IN}, 2);
     f->tape->precision = ATTN_PRECISION_INT8;
@@ -238,7 +212,7 @@ static void int8_weights_may_be_kept(void **state)
 /* The product of both scales passes the largest float, the result does not. */
 static void int8_of_large_numbers_is_finite(void **state)
 {
-    fixture *f = *state;
+    tape_fixture *f = *state;
     attn_tensor *x = attn_tape_tensor(f->tape, ATTN_F32, 2, (int64_t[]){1, 2}, (const float[]){3e38f, 0});
     attn_tensor *w = attn_tape_tensor(f->tape, ATTN_F32, 2, (int64_t[]){1, 2}, (const float[]){0, 1e5f});
     f->tape->precision = ATTN_PRECISION_INT8;
@@ -250,7 +224,7 @@ static void int8_of_large_numbers_is_finite(void **state)
 
 static void int8_is_the_same_on_all_sets(void **state)
 {
-    fixture *f = *state;
+    tape_fixture *f = *state;
     static const int sizes[][2] = {{ROWS, IN}, {1, LONG}, {2, IN}, {ROWS, LONG}, {ROWS, 1}};
     static float y[ROWS * OUT];
     static int qx[LONG], qw[LONG];
@@ -274,9 +248,9 @@ static void int8_is_the_same_on_all_sets(void **state)
 }
 
 /* Numbers that are not finite stay so, in their row alone. */
-static void int8_keeps_what_is_not_finite(void **state)
+static void int8_passes_infinity_and_nan(void **state)
 {
-    fixture *f = *state;
+    tape_fixture *f = *state;
     attn_tensor *x = test_random(f->tape, ATTN_F32, 2, (int64_t[]){4, IN}, 1);
     attn_tensor *w = test_random(f->tape, ATTN_F32, 2, (int64_t[]){OUT, IN}, 2);
     test_set(x, 1 * IN + 5, NAN);
@@ -288,10 +262,10 @@ static void int8_keeps_what_is_not_finite(void **state)
 }
 
 /* Layers of more inputs are computed in bf16 under int8 too, so that integers would not be what they read. */
-static void int8_is_stored_of_what_it_computes(void **state)
+static void int8_stores_only_layers_that_int8_computes(void **state)
 {
     enum { MOST = 130000 };
-    fixture *f = *state;
+    tape_fixture *f = *state;
     for (int64_t k = MOST; k <= MOST + 1; k++) {
         attn_tensor *w = test_random(f->tape, ATTN_F32, 2, (int64_t[]){1, k}, 3);
         int8_t *q = malloc((size_t)k);
@@ -308,7 +282,7 @@ static void int8_is_stored_of_what_it_computes(void **state)
 enum { TOKENS = 21, WIDTH = 16 };
 
 /* o and dqkv of attention within packed queries, keys and values; rounded before if requested. */
-static void attend(fixture *f, bool before, float *o, float *gradient)
+static void attend(tape_fixture *f, bool before, float *o, float *gradient)
 {
     attn_tape_reset(f->tape, &(attn_tape_options){.record = true});
     attn_tensor *x = test_random(f->tape, ATTN_F32, 3, (int64_t[]){1, TOKENS, 3 * WIDTH}, 5);
@@ -335,7 +309,7 @@ static void attend(fixture *f, bool before, float *o, float *gradient)
 
 static void attention_is_that_of_rounded_numbers(void **state)
 {
-    fixture *f = *state;
+    tape_fixture *f = *state;
     static float o[2][TOKENS * WIDTH], gradient[2][TOKENS * 3 * WIDTH];
     for (int i = 0; i < 2; i++)
         attend(f, i, o[i], gradient[i]);
@@ -363,7 +337,7 @@ static attn_attention attention_alone(attn_tensor *x)
 static void attention_without_gradients(void **state)
 {
     enum { MANY = ALONE, D = ALONE_D };
-    fixture *f = *state;
+    tape_fixture *f = *state;
     attn_tape_reset(f->tape, &(attn_tape_options){0});
     attn_tensor *x = test_random(f->tape, ATTN_F32, 3, (int64_t[]){1, MANY, 3 * D}, 8);
     attn_attention a = attention_alone(x);
@@ -391,7 +365,7 @@ static void attention_without_gradients(void **state)
 /* Other normalizations than softmax have no plan that multiplies pairs, and their result is not rounded. */
 static void attention_by_the_mean_is_not_rounded(void **state)
 {
-    fixture *f = *state;
+    tape_fixture *f = *state;
     attn_tape_reset(f->tape, &(attn_tape_options){0});
     attn_tensor *x = test_random(f->tape, ATTN_F32, 3, (int64_t[]){1, ALONE, 3 * ALONE_D}, 8);
     attn_attention a = attention_alone(x);
@@ -410,7 +384,7 @@ static void attention_by_the_mean_is_not_rounded(void **state)
 static void attention_in_scopes_holds_nothing(void **state)
 {
     enum { OFTEN = 3000 };
-    fixture *f = *state;
+    tape_fixture *f = *state;
     size_t first = 0, held = 0;
     attn_tape_reset(f->tape, &(attn_tape_options){0});
     attn_tensor *x = test_random(f->tape, ATTN_F32, 3, (int64_t[]){1, ALONE, 3 * ALONE_D}, 8);
@@ -430,7 +404,7 @@ enum { SENTENCES = 3, LENGTH = 7, BEGUN = 4, D = 48 };
 
 /* The last token's attention to all: at once (`kept_as` F64), or from a cache of this type that got the first tokens with
  * precision `first`. */
-static void last_token(fixture *f, attn_dtype kept_as, attn_precision first, float *o)
+static void last_token(tape_fixture *f, attn_dtype kept_as, attn_precision first, float *o)
 {
     attn_named_list parameters = {.context = f->context, .owns = true};
     attn_nn_builder builder = {.context = f->context, .parameters = &parameters, .seed = 3};
@@ -465,7 +439,7 @@ static void last_token(fixture *f, attn_dtype kept_as, attn_precision first, flo
 
 static void keys_that_are_kept_are_rounded_once(void **state)
 {
-    fixture *f = *state;
+    tape_fixture *f = *state;
     static float whole[SENTENCES * D], kept[SENTENCES * D], half[SENTENCES * D], mixed[SENTENCES * D];
     last_token(f, ATTN_F64, ATTN_PRECISION_BF16, whole);
     last_token(f, ATTN_F32, ATTN_PRECISION_BF16, kept);
@@ -479,7 +453,7 @@ static void keys_that_are_kept_are_rounded_once(void **state)
 
 /* ----------------------------------------------------------------------------------------------- models */
 
-static attn_model *model_of(fixture *f, attn_dtype dtype, attn_precision precision)
+static attn_model *model_of(tape_fixture *f, attn_dtype dtype, attn_precision precision)
 {
     attn_model *model;
     attn_config *config;
@@ -493,7 +467,7 @@ static attn_model *model_of(fixture *f, attn_dtype dtype, attn_precision precisi
 }
 
 /* The model's answer to random queries, keys and values. */
-static attn_status answer(fixture *f, attn_precision precision, bool record, float *result)
+static attn_status answer(tape_fixture *f, attn_precision precision, bool record, float *result)
 {
     static const char *const names[] = {"queries", "keys", "values"};
     attn_model *model = model_of(f, ATTN_F32, precision);
@@ -524,9 +498,9 @@ static double apart(const float *a, const float *b)
 }
 
 /* The answer in fma, whose context does without AMX; a model alone cannot. */
-static void answer_in_fma(fixture *f, float *result)
+static void answer_in_fma(tape_fixture *f, float *result)
 {
-    fixture other;
+    tape_fixture other;
     attn_context_create(&other.context, &(attn_context_options){.precision = ATTN_PRECISION_FMA});
     attn_tape_create(&other.tape, other.context);
     assert_int_equal(answer(&other, ATTN_PRECISION_FMA, false, result), ATTN_OK);
@@ -542,7 +516,7 @@ static void answer_in_fma(fixture *f, float *result)
 
 static void models_have_a_precision(void **state)
 {
-    fixture *f = *state;
+    tape_fixture *f = *state;
     static float f32[288], fma[288], bf16[288], int8[288];
     assert_int_equal(answer(f, ATTN_PRECISION_F32, false, f32), ATTN_OK);
     answer_in_fma(f, fma);
@@ -558,11 +532,10 @@ static void models_have_a_precision(void **state)
     assert_says(f->context, "bf16");
 }
 
-#define TEST_PREPARED(name) cmocka_unit_test_setup_teardown(name, begin, end)
-RUN_TESTS(TEST(option_then_variable_then_f32), TEST_PREPARED(linear_is_that_of_rounded_numbers),
-          TEST_PREPARED(convolution_is_that_of_rounded_numbers), TEST_PREPARED(int8_is_the_same_on_all_sets),
-          TEST_PREPARED(int8_of_large_numbers_is_finite), TEST_PREPARED(int8_weights_may_be_kept),
-          TEST_PREPARED(int8_keeps_what_is_not_finite), TEST_PREPARED(int8_is_stored_of_what_it_computes),
-          TEST_PREPARED(attention_is_that_of_rounded_numbers), TEST_PREPARED(attention_without_gradients),
-          TEST_PREPARED(attention_by_the_mean_is_not_rounded), TEST_PREPARED(attention_in_scopes_holds_nothing),
-          TEST_PREPARED(keys_that_are_kept_are_rounded_once), TEST_PREPARED(models_have_a_precision))
+RUN_TESTS(TEST(option_then_variable_then_f32), TEST_WITH_RECORD(linear_is_that_of_rounded_numbers),
+          TEST_WITH_RECORD(convolution_is_that_of_rounded_numbers), TEST_WITH_RECORD(int8_is_the_same_on_all_sets),
+          TEST_WITH_RECORD(int8_of_large_numbers_is_finite), TEST_WITH_RECORD(int8_weights_may_be_kept),
+          TEST_WITH_RECORD(int8_passes_infinity_and_nan), TEST_WITH_RECORD(int8_stores_only_layers_that_int8_computes),
+          TEST_WITH_RECORD(attention_is_that_of_rounded_numbers), TEST_WITH_RECORD(attention_without_gradients),
+          TEST_WITH_RECORD(attention_by_the_mean_is_not_rounded), TEST_WITH_RECORD(attention_in_scopes_holds_nothing),
+          TEST_WITH_RECORD(keys_that_are_kept_are_rounded_once), TEST_WITH_RECORD(models_have_a_precision))

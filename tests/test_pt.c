@@ -2,7 +2,7 @@
  * PyTorch's files: those of tests/data/pt, damaged ones, and hostile pickles. */
 #include "support/fixture.h"
 #include "support/faults.h"
-#include "support/guard.h"
+#include "support/damage.h"
 
 #include "attn/io.h"
 #include "io/tensors/pickle.h"
@@ -158,51 +158,10 @@ static void a_state_dict_fills_a_model(void **state)
 
 /* ---------------------------------------------------------------------------------------------- damage */
 
-static attn_status parse_quietly(const uint8_t *data, size_t size)
+static void damaged_files_are_read_or_refused(void **state)
 {
-    attn_context *c = NULL;
-    attn_context_create(&c, &(attn_context_options){.threads = 1});
-    attn_named_list list = {.context = c, .owns = true};
-    attn_status status = attn_pt_parse(&list, data, size, "f", NULL, NULL, NULL);
-    assert_true(status == ATTN_OK || *attn_context_error(c));
-    assert_true(status == ATTN_OK || list.n == 0);
-    attn_named_clear(&list);
-    size_t held;
-    attn_context_memory(c, &held, NULL, NULL);
-    assert_int_equal(held, 0);
-    attn_context_destroy(c);
-    return status;
-}
-
-static void damage_file(const char *path, int flip_every)
-{
-    attn_context *c = NULL;
-    attn_context_create(&c, NULL);
-    attn_bytes file;
-    assert_int_equal(attn_file_read(&file, c, path, 0), ATTN_OK);
-    for (size_t size = 0; size < file.size; size++) {
-        uint8_t *guarded = guard_alloc(size ? size : 1);
-        memcpy(guarded, file.data, size);
-        assert_int_not_equal(parse_quietly(guarded, size), ATTN_OK);
-        guard_free(guarded, size ? size : 1);
-    }
-    uint8_t *guarded = guard_alloc(file.size);
-    memcpy(guarded, file.data, file.size);
-    for (size_t bit = 0; bit < file.size * 8; bit += (size_t)flip_every) {
-        guarded[bit / 8] ^= (uint8_t)(1 << bit % 8);
-        attn_status status = parse_quietly(guarded, file.size);
-        assert_true(status == ATTN_OK || status == ATTN_ERROR_FORMAT || status == ATTN_ERROR_UNSUPPORTED);
-        guarded[bit / 8] ^= (uint8_t)(1 << bit % 8);
-    }
-    guard_free(guarded, file.size);
-    attn_bytes_free(c, &file);
-    attn_context_destroy(c);
-}
-
-static void damage_never_harms(void **state)
-{
-    damage_file("tests/data/pt/linear.pt", 1);
-    damage_file(legacy, 1);
+    damage_list_file(attn_pt_parse, "tests/data/pt/linear.pt");
+    damage_list_file(attn_pt_parse, legacy);
 }
 
 /* A file of the older form around an object's pickle; no storages. */
@@ -305,7 +264,7 @@ static attn__pickle_node read_number(const char *bytes, size_t size)
     return node;
 }
 
-static void numbers_have_their_sign(void **state)
+static void pickled_integers_are_read_with_their_sign(void **state)
 {
     static const struct {
         const char *bytes;
@@ -331,7 +290,7 @@ static void numbers_have_their_sign(void **state)
 }
 
 /* Numbers 1000, 1001, ... kept by each of the ways, number 0 first; then one is looked up. */
-static void any_of_many_kept_objects_is_found(void **state)
+static void pickle_memo_finds_any_object(void **state)
 {
     enum { KEPT = 300 };
     static const struct {
@@ -390,7 +349,7 @@ static void negated_storages_are_refused(void **state)
 }
 
 /* A module of PyTorch's, in its older form and in a dict, and a program of TorchScript's. */
-static void whole_modules_are_told_from_weights(void **state)
+static void pickled_modules_are_refused_with_help(void **state)
 {
     attn_context *c = *state;
     static const struct {
@@ -422,7 +381,7 @@ static void whole_modules_are_told_from_weights(void **state)
 }
 
 /* A call of os.system stays a note. */
-static void nothing_is_ever_called(void **state)
+static void pickle_calls_no_function(void **state)
 {
     static const char object[] = "\x80\x02"
                                  "cos\nsystem\nX\x12\x00\x00\x00touch /tmp/x-pickl\x85R.";
@@ -438,7 +397,7 @@ static void nothing_is_ever_called(void **state)
 }
 
 /* l0 = [], l1 = [l0, l0], ... : 2^60 leaves in 400 bytes. */
-static void shared_lists_do_not_explode(void **state)
+static void exponentially_shared_lists_are_refused(void **state)
 {
     char object[600] = "\x80\x02]q\x01"
                        "0";
@@ -487,9 +446,9 @@ static void every_allocation_may_fail(void **state)
 
 RUN_TESTS(TEST_WITH_CONTEXT(a_nested_file_is_read), TEST_WITH_CONTEXT(the_older_form_is_read),
           TEST_WITH_CONTEXT(an_old_checkpoint_is_read), TEST_WITH_CONTEXT(other_forms_are_read),
-          TEST_WITH_CONTEXT(a_state_dict_fills_a_model), TEST(damage_never_harms),
-          TEST_WITH_CONTEXT(hostile_pickles_are_refused), TEST(numbers_have_their_sign),
-          TEST(any_of_many_kept_objects_is_found), TEST_WITH_CONTEXT(negated_storages_are_refused),
-          TEST_WITH_CONTEXT(whole_modules_are_told_from_weights), TEST_WITH_CONTEXT(nothing_is_ever_called),
-          TEST_WITH_CONTEXT(shared_lists_do_not_explode), TEST(every_allocation_may_fail),
+          TEST_WITH_CONTEXT(a_state_dict_fills_a_model), TEST(damaged_files_are_read_or_refused),
+          TEST_WITH_CONTEXT(hostile_pickles_are_refused), TEST(pickled_integers_are_read_with_their_sign),
+          TEST(pickle_memo_finds_any_object), TEST_WITH_CONTEXT(negated_storages_are_refused),
+          TEST_WITH_CONTEXT(pickled_modules_are_refused_with_help), TEST_WITH_CONTEXT(pickle_calls_no_function),
+          TEST_WITH_CONTEXT(exponentially_shared_lists_are_refused), TEST(every_allocation_may_fail),
           TEST_WITH_CONTEXT(shapes_that_overflow_are_refused))

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
- * Ranks without MPI: a process alone, and two; launchers; what is of the whole batch where each has a share of it. */
-#include "support/cmocka.h"
+ * Ranks without MPI: a process one_process_has_rank_0_of_1, and two; launchers; what is of the whole batch where each has a share of it. */
+#include "support/fixture.h"
 
 #include "support/tensors.h"
 #include "support/two_ranks.h"
@@ -12,9 +12,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-static void alone(void **state)
+static void one_process_has_rank_0_of_1(void **state)
 {
-    attn_context *c = test_context();
+    attn_context *c = *state;
     double x[] = {1, 2};
     int64_t first;
     assert_int_equal(attn_ranks_join(c), ATTN_OK);
@@ -30,10 +30,9 @@ static void alone(void **state)
     assert_int_equal(attn__ranks_same(c, 5, "differs"), ATTN_OK);
     assert_int_equal(attn__ranks_poll(c), ATTN_OK);
     attn_ranks_leave(c);
-    attn_context_destroy(c);
 }
 
-static void sums_and_words(void **state)
+static void sums_and_messages_reach_both_ranks(void **state)
 {
     attn_context *c = two_ranks_joined();
     float x[] = {1, 2, 3};
@@ -58,7 +57,7 @@ static void sums_and_words(void **state)
     assert_int_equal(other.finished, 1);
 }
 
-static void waiting_ends(void **state)
+static void waiting_for_a_silent_rank_is_interrupted(void **state)
 {
     attn_context *c = two_ranks_joined();
     double x = 1;
@@ -118,7 +117,7 @@ static void one_process_needs_no_module(void **state)
     unsetenv("ATTN_MPI_MODULE");
 }
 
-static void texts_go_in_pieces(void **state)
+static void long_texts_are_sent_in_pieces(void **state)
 {
     attn_context *c = two_ranks_joined();
     size_t size = 2 * (size_t)ATTN__RANKS_PIECE + 5, held, before;
@@ -178,7 +177,7 @@ static void normalized(attn_context *c, int times, attn_shard share, float y[SIZ
     attn_tensor_destroy(x);
 }
 
-static void batch_statistics_are_of_all(void **state)
+static void batch_statistics_are_of_all_ranks(void **state)
 {
     float whole[2][SIZE], half[2][SIZE];
     attn_context *c = test_context();
@@ -195,7 +194,7 @@ static void batch_statistics_are_of_all(void **state)
 }
 
 /* The operations of a rank without examples have no gradient, whatever the others' sums are. */
-static void what_stands_in_has_no_gradient(void **state)
+static void rank_without_examples_has_zero_gradient(void **state)
 {
     float y[SIZE], dx[SIZE];
     attn_context *c = two_ranks_joined();
@@ -207,10 +206,10 @@ static void what_stands_in_has_no_gradient(void **state)
 }
 
 /* Dropout of a share [first, first + count) drops what the whole drops there, along any axis of examples. */
-static void dropout_is_of_the_whole(void **state)
+static void dropout_of_a_shard_matches_the_whole_batch(void **state)
 {
     enum { OUTER = 3, WHOLE = 5, INNER = 2, LAST = 7 };
-    attn_context *c = test_context();
+    attn_context *c = *state;
     attn_tape *tape;
     float all[OUTER][WHOLE][INNER][LAST];
     const attn_tape_options train = {.train = true, .seed = 9};
@@ -232,9 +231,9 @@ static void dropout_is_of_the_whole(void **state)
         }
     }
     attn_tape_destroy(tape);
-    attn_context_destroy(c);
 }
 
-RUN_TESTS(TEST(alone), TEST(sums_and_words), TEST(waiting_ends), TEST(one_process_needs_no_module),
-          TEST(texts_go_in_pieces), TEST(batch_statistics_are_of_all), TEST(what_stands_in_has_no_gradient),
-          TEST(dropout_is_of_the_whole))
+RUN_TESTS(TEST_WITH_CONTEXT(one_process_has_rank_0_of_1), TEST(sums_and_messages_reach_both_ranks),
+          TEST(waiting_for_a_silent_rank_is_interrupted), TEST(one_process_needs_no_module),
+          TEST(long_texts_are_sent_in_pieces), TEST(batch_statistics_are_of_all_ranks),
+          TEST(rank_without_examples_has_zero_gradient), TEST_WITH_CONTEXT(dropout_of_a_shard_matches_the_whole_batch))

@@ -81,10 +81,7 @@ static void end(stack *s)
     for (int i = 0; i < 4 * BLOCKS + 1; i++)
         attn_tensor_destroy(s->all[i]);
     attn_tensor_destroy(s->c);
-    size_t held;
-    attn_context_memory(s->context, &held, NULL, NULL);
-    assert_int_equal(held, 0);
-    attn_context_destroy(s->context);
+    end_context(s->context);
 }
 
 enum { MOST = ROWS * WIDTH + 2 * BLOCKS * (WIDTH * WIDTH + WIDTH) };
@@ -125,10 +122,9 @@ static void gradients_are_those_of_the_plain_evaluation(void **state)
             double largest = 1;
             for (int i = 0; i < ROWS * WIDTH + MOST; i++)
                 largest = fmax(largest, fabs(plain[i]));
-            for (int i = 0; i < ROWS * WIDTH + MOST; i++) { /* inputs found again carry their rounding */
+            for (int i = 0; i < ROWS * WIDTH + MOST; i++) /* inputs found again carry their rounding */
                 if (!(fabs(plain[i] - reversible[i]) <= 1e-12 * largest))
                     fail_msg("train %d, number %d: %.15g, plainly %.15g", train, i, reversible[i], plain[i]);
-            }
         }
     }
     end(&s);
@@ -168,7 +164,7 @@ static attn_tensor *run_shortening(const void *self, attn_tape *tape, attn_tenso
     return attn_slice(tape, x, 0, 0, 1);
 }
 
-static void what_branches_may_not_do_is_said(void **state)
+static void wrong_branches_are_refused(void **state)
 {
     stack s;
     begin(&s);
@@ -307,5 +303,5 @@ static void rounding_stays_small_in_a_deep_stack(void **state)
 }
 
 RUN_TESTS(TEST(gradients_are_those_of_the_plain_evaluation), TEST(gradients_are_those_of_differences),
-          TEST(what_branches_may_not_do_is_said), TEST(memory_does_not_grow_with_depth),
+          TEST(wrong_branches_are_refused), TEST(memory_does_not_grow_with_depth),
           TEST(a_plain_stack_holds_a_result_a_block), TEST(rounding_stays_small_in_a_deep_stack))

@@ -171,12 +171,11 @@ static attn_status build_and_learn(worker *w, const char *name, const char *sett
         attn_tape_reset(tape, &(attn_tape_options){.record = true, .train = true, .seed = 3});
         attn_tensor *x = attn_tape_tensor(tape, integer ? ATTN_I32 : ATTN_F32, rank, shape, NULL);
         status = x ? attn_named_add(&inputs, input, x) : ATTN_ERROR_MEMORY;
-        for (int64_t i = 0; x && i < attn_tensor_size(x); i++) {
+        for (int64_t i = 0; x && i < attn_tensor_size(x); i++)
             if (integer)
                 ((int32_t *)attn_tensor_data(x))[i] = (int32_t)(i % 3 + 4);
             else
                 ((float *)attn_tensor_data(x))[i] = (float)(i % 7) / 7;
-        }
     }
     if (status == ATTN_OK)
         status = attn_model_forward(model, tape, &inputs, &outputs);

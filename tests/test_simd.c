@@ -84,10 +84,9 @@ static void exp2_is_right_at_the_edges(void **state)
         const float want[16] = {1,         0, INFINITY, NAN, 2,        0.5f, 0x1p127f, INFINITY,
                                 0x1p-126f, 0, 0,        0,   INFINITY, 1,    1,        0.125f};
         probe->exp2(x, y, 16);
-        for (int j = 0; j < 16; j++) {
+        for (int j = 0; j < 16; j++)
             if (!(y[j] == want[j] || (isnan(y[j]) && isnan(want[j]))))
                 fail_msg("%s: 2^%g is %g", attn__isa_text(probe->isa), (double)x[j], (double)y[j]);
-        }
     }
 }
 

@@ -317,7 +317,7 @@ static void hostile_products_keep_the_promise(void **state)
 
 /* ----------------------------------------------------------------------------------------------- ordinary data */
 
-/* Six products do for nearly all of what networks have; else there would be nothing to gain. */
+/* Six products suffice for nearly all numbers of networks; otherwise slices would not be faster. */
 static void ordinary_products_take_six(void **state)
 {
     static const struct {
@@ -348,7 +348,7 @@ static void ordinary_products_take_six(void **state)
 }
 
 /* A row that takes slices has the same bits alone, and whatever the others need. */
-static void rows_do_not_know_each_other(void **state)
+static void row_bits_do_not_depend_on_other_rows(void **state)
 {
     enum { M = 40, N = 48, K = 500, FAR = 21 };
     attn__rng rng = {.seed = 5};
@@ -418,19 +418,18 @@ static void check_mixed(const matrices *x, int way, const float *all, const floa
         bool alone = !is_unproved(r) && r % SOME == 0;
         if (alone)
             assert_true(multiply(attn__slices_portable(), x, way, r, 1, x->c));
-        for (int64_t j = 0; j < ld; j++) {
+        for (int64_t j = 0; j < ld; j++)
             if (is_unproved(r) || j >= x->n || has_multiply_adds(j / SIDE))
                 assert_true(all[r * ld + j] == adds[r * ld + j]);
             else if (alone)
                 assert_true(all[r * ld + j] == x->c[j] + (float)j);
-        }
     }
 }
 
 /* Rows that are proved have the bits that each has alone; the others, and columns that ordinary rows do not pass, those
  * of multiply-adds.  Each is made, and finished, once.  More rows than are computed at a time, more panels than a
  * group. */
-static void each_element_is_made_once(void **state)
+static void each_element_is_computed_and_finished_once(void **state)
 {
     enum { M = 1040, N = 150, LD = N + 5 };
     static const struct {
@@ -463,7 +462,7 @@ static void each_element_is_made_once(void **state)
 }
 
 /* Infinity and NaN appear where mathematics has them, and nowhere else. */
-static void what_is_not_finite_spreads_as_it_should(void **state)
+static void infinity_and_nan_appear_as_in_mathematics(void **state)
 {
     enum { M = 33, N = 40, K = 130 };
     attn__rng rng = {.seed = 6};
@@ -539,7 +538,7 @@ static void go(const attn__slices_kernel *kernel, const matrices *x, way *w)
 }
 
 /* Each function of the kernels gives the same in plain C and with AMX. */
-static void functions_agree(void **state)
+static void amx_functions_match_plain_c(void **state)
 {
     static way plain, amx;
     attn__rng rng = {.seed = 7};
@@ -561,6 +560,6 @@ static void functions_agree(void **state)
     }
 }
 
-RUN_TESTS(TEST(functions_agree), TEST(hostile_products_keep_the_promise), TEST(ordinary_products_take_six),
-          TEST(rows_do_not_know_each_other), TEST(each_element_is_made_once),
-          TEST(what_is_not_finite_spreads_as_it_should))
+RUN_TESTS(TEST(amx_functions_match_plain_c), TEST(hostile_products_keep_the_promise), TEST(ordinary_products_take_six),
+          TEST(row_bits_do_not_depend_on_other_rows), TEST(each_element_is_computed_and_finished_once),
+          TEST(infinity_and_nan_appear_as_in_mathematics))

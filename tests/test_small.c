@@ -103,12 +103,11 @@ static void assert_close(const float *found, const float *expected)
     double largest = 0;
     for (int i = 0; i < MOST; i++)
         largest = isfinite(expected[i]) ? fmax(largest, fabs((double)expected[i])) : largest;
-    for (int i = 0; i < MOST; i++) {
+    for (int i = 0; i < MOST; i++)
         if (isfinite(expected[i]))
             assert_true(fabs((double)found[i] - (double)expected[i]) <= 1e-5 * largest);
         else
             assert_true(isnan(found[i]) || isinf(found[i]));
-    }
 }
 
 static void start_gradients(arrays *a, float value)
@@ -177,7 +176,7 @@ static void infinite_keys_do_not_leak(void **state)
 }
 
 /* A weight too small for a float is one all the same, unless it is dropped: the value that it multiplies counts. */
-static void weights_of_nothing_are_not_dropped(void **state)
+static void underflowed_weights_still_multiply_infinity(void **state)
 {
     attn_context *c = *state;
     arrays *a = fill();
@@ -237,5 +236,5 @@ static void threads_do_not_change_bits(void **state)
 }
 
 RUN_TESTS(TEST_WITH_CONTEXT(results_agree_with_the_reference), TEST_WITH_CONTEXT(infinite_keys_do_not_leak),
-          TEST_WITH_CONTEXT(weights_of_nothing_are_not_dropped), TEST_WITH_CONTEXT(unseen_keys_change_no_bits),
+          TEST_WITH_CONTEXT(underflowed_weights_still_multiply_infinity), TEST_WITH_CONTEXT(unseen_keys_change_no_bits),
           TEST_WITH_CONTEXT(threads_do_not_change_bits))

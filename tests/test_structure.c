@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT
  * Structures: PDB and mmCIF, residues to columns, distances, precision of contacts. */
 #include "support/fixture.h"
+#include "support/tensors.h"
 #include "support/faults.h"
 
 #include "data/proteins.h"
@@ -49,16 +50,9 @@ static const char *name_of(char letter)
     return names[strchr(acids, letter) - acids];
 }
 
-static attn_context *new_context(void)
-{
-    attn_context *c = NULL;
-    assert_int_equal(attn_context_create(&c, NULL), ATTN_OK);
-    return c;
-}
-
 static void check_chain(const char *text)
 {
-    attn_context *c = new_context();
+    attn_context *c = test_context();
     attn_structure *s = NULL;
     assert_int_equal(attn_structure_parse(&s, c, text, strlen(text), "f", NULL), ATTN_OK);
     assert_string_equal(attn_structure_chain(s, 2), "A");
@@ -86,13 +80,12 @@ static void check_chain(const char *text)
 static void a_chain_without_a_name_is_named_in_words(void **state)
 {
     static const char text[] = "ATOM      2  CA  ALA     1      11.639   6.071  -5.147  1.00  0.00           C\n";
-    attn_context *c = new_context();
+    attn_context *c = *state;
     attn_structure *s;
     assert_int_equal(attn_structure_parse(&s, c, text, sizeof text - 1, "f", "B"), ATTN_ERROR_NOT_FOUND);
     assert_string_equal(attn_context_error(c), "f: no chain 'B'; its one chain has no name: leave the chain out");
     assert_int_equal(attn_structure_parse(&s, c, text, sizeof text - 1, "f", NULL), ATTN_OK);
     attn_structure_destroy(s);
-    attn_context_destroy(c);
 }
 
 static void both_formats_give_the_same_chain(void **state)
@@ -101,19 +94,18 @@ static void both_formats_give_the_same_chain(void **state)
     check_chain(cif);
 }
 
-static void of_two_residues_in_one_place_the_first_is_taken(void **state)
+static void first_of_two_residues_at_one_place_is_taken(void **state)
 {
     static const char text[] = "ATOM      1  CA AGLY A   1       1.000   0.000   0.000\n"
                                "ATOM      2  CA BSER A   1       2.000   0.000   0.000\n"
                                "ATOM      3  CB BSER A   1       3.000   0.000   0.000\n";
-    attn_context *c = new_context();
+    attn_context *c = *state;
     attn_structure *s = NULL;
     assert_int_equal(attn_structure_parse(&s, c, text, strlen(text), "f", NULL), ATTN_OK);
     assert_int_equal(attn_structure_size(s), 1);
     assert_int_equal(attn_structure_residue(s, 0)->letter, 'G');
     assert_true(attn_structure_residue(s, 0)->ca[0] == 1 && !attn_structure_residue(s, 0)->has_cb);
     attn_structure_destroy(s);
-    attn_context_destroy(c);
 }
 
 /* The highest occupancy counts, among equal ones the first letter; it is 1 where the file says nothing. */
@@ -129,7 +121,7 @@ static void the_likeliest_alternative_is_taken(void **state)
     static const char head[] = "data_X\nloop_\n_atom_site.label_alt_id\n_atom_site.label_comp_id\n"
                                "_atom_site.label_atom_id\n_atom_site.label_asym_id\n_atom_site.auth_seq_id\n"
                                "_atom_site.Cartn_x\n_atom_site.Cartn_y\n_atom_site.Cartn_z\n_atom_site.occupancy\n";
-    attn_context *c = new_context();
+    attn_context *c = *state;
     for (size_t i = 0; i < 2 * sizeof cases / sizeof *cases; i++) {
         char text[1024] = "";
         int k = (int)(i / 2);
@@ -152,7 +144,6 @@ static void the_likeliest_alternative_is_taken(void **state)
         assert_true(r->n[0] == 2 * cases[k].taken && r->ca[0] == 2 * cases[k].taken + 1);
         attn_structure_destroy(s);
     }
-    attn_context_destroy(c);
 }
 
 /* All C-alphas first, then the other atoms; and the same chain a second time under the same numbers, which is another. */
@@ -161,7 +152,7 @@ static void atoms_of_a_residue_may_stand_apart(void **state)
     static const char *const atoms[] = {"CA", "N", "C", "CB"};
     enum { N = 30 };
     char text[2 * N * 4 * 64], *to = text;
-    attn_context *c = new_context();
+    attn_context *c = *state;
     attn_structure *s = NULL;
     for (int copy = 0; copy < 2; copy++)
         for (int kind = 0; kind < 2; kind++)
@@ -178,15 +169,14 @@ static void atoms_of_a_residue_may_stand_apart(void **state)
         assert_true(r->n[0] == x && r->ca[0] == x && r->c[0] == x && r->cb[0] == x && r->cb[1] == 3);
     }
     attn_structure_destroy(s);
-    attn_context_destroy(c);
 }
 
-static void nucleotides_are_no_residues(void **state)
+static void nucleotides_are_skipped(void **state)
 {
     static const char text[] = "ATOM      1  P    DA D   1       0.000   0.000   0.000\n"
                                "ATOM      2  P     U R   1       0.000   0.000   0.000\n"
                                "ATOM      3  CA  XYZ P   1       0.000   0.000   0.000\n";
-    attn_context *c = new_context();
+    attn_context *c = *state;
     attn_structure *s = NULL;
     assert_int_equal(attn_structure_parse(&s, c, text, strlen(text), "f", NULL), ATTN_OK);
     assert_string_equal(attn_structure_chain(s, 0), "P");
@@ -194,7 +184,6 @@ static void nucleotides_are_no_residues(void **state)
     attn_structure_destroy(s);
     assert_refused(c, attn_structure_parse(&s, c, text, strlen(text), "f", "D"), ATTN_ERROR_NOT_FOUND,
                    "no chain 'D'; there are 'P'");
-    attn_context_destroy(c);
 }
 
 static void a_byte_order_mark_is_no_text(void **state)
@@ -208,7 +197,7 @@ static void a_byte_order_mark_is_no_text(void **state)
 
 static void distances_follow_the_rule_asked_for(void **state)
 {
-    attn_context *c = new_context();
+    attn_context *c = *state;
     attn_structure *s = NULL;
     int64_t to[5];
     attn_structure_match match;
@@ -229,7 +218,6 @@ static void distances_follow_the_rule_asked_for(void **state)
     assert_true(isnan(d[2 * 5 + 4])); /* no N and C to place it from */
     assert_float_equal(d[1 * 5 + 1], 0, 0);
     attn_structure_destroy(s);
-    attn_context_destroy(c);
 }
 
 /* Ideal geometry: 1.522 from the C-alpha, angle 1.927 to N, dihedral C-N-CA-CB of -2.143. */
@@ -245,7 +233,7 @@ static void an_imputed_beta_has_ideal_geometry(void **state)
                                "ATOM      7  N   TRP A   3       0.000   0.000   1.458\n"
                                "ATOM      8  CA  TRP A   3       0.000   0.000   0.000\n"
                                "ATOM      9  C   TRP A   3       1.430   0.000  -0.530\n";
-    attn_context *c = new_context();
+    attn_context *c = *state;
     attn_structure *s = NULL;
     int64_t to[3] = {0, 1, 2};
     float d[9];
@@ -259,7 +247,6 @@ static void an_imputed_beta_has_ideal_geometry(void **state)
     assert_float_equal(distance, other, 1e-12);
     assert_float_equal(d[2], distance, 1e-5);
     attn_structure_destroy(s);
-    attn_context_destroy(c);
 }
 
 static void precision_counts_the_best_pairs(void **state)
@@ -267,7 +254,7 @@ static void precision_counts_the_best_pairs(void **state)
     const float nan = NAN;
     const float scores[16] = {0, .9f, .8f, .7f, 0, 0, .9f, .1f, 0, 0, 0, .2f, 0, 0, 0, 0};
     const float distances[16] = {0, 5, 9, 5, 0, 0, nan, 5, 0, 0, 0, 5, 0, 0, 0, 0};
-    attn_context *c = new_context();
+    attn_context *c = *state;
     double p;
     int64_t n;
     assert_int_equal(attn_contact_precision(c, scores, distances, 4, &(attn_contact_range){1, 0, 2, 0}, &p, &n),
@@ -284,12 +271,11 @@ static void precision_counts_the_best_pairs(void **state)
     assert_int_equal(attn_contact_precision(c, scores, distances, 4, &(attn_contact_range){4, 0, 9, 0}, &p, &n),
                      ATTN_OK);
     assert_true(isnan(p));
-    attn_context_destroy(c);
 }
 
 static void check_error(const char *text, attn_status status, const char *message)
 {
-    attn_context *c = new_context();
+    attn_context *c = test_context();
     attn_structure *s = NULL;
     assert_int_equal(attn_structure_parse(&s, c, text, strlen(text), "f", NULL), status);
     assert_string_equal(attn_context_error(c), message);
@@ -323,13 +309,12 @@ static void errors_say_where(void **state)
                 "number or an insertion code of its own");
     check_error("data_X\nloop_\n_atom_site.id\n_atom_site.Cartn_x\n1 2\n", ATTN_ERROR_FORMAT,
                 "f:5: the loop over _atom_site lacks a column (atom, residue, chain, number, x, y or z)");
-    attn_context *c = new_context();
+    attn_context *c = *state;
     attn_structure *s = NULL;
     int64_t to[3];
     assert_int_equal(attn_structure_parse(&s, c, pdb, sizeof pdb - 1, "f", NULL), ATTN_OK);
     assert_int_equal(attn_structure_map(s, "WWW", 3, to, NULL), ATTN_ERROR_FORMAT);
     attn_structure_destroy(s);
-    attn_context_destroy(c);
 }
 
 /* ------------------------------------------------------------------------- chains with residues that are absent */
@@ -415,7 +400,7 @@ static void check_places(const char *query, const double *x, int begin, int end,
 static void absent_residues_stay_absent(void **state)
 {
     static char text[1 << 17];
-    attn_context *c = new_context();
+    attn_context *c = *state;
     uint32_t seed = 5;
     for (int k = 0; k < 400; k++) {
         char letters[MOST], taken[16];
@@ -437,14 +422,13 @@ static void absent_residues_stay_absent(void **state)
         assert_int_equal(map_text(c, text, NULL, letters, to, x, &match, taken), ATTN_OK);
         check_places(letters, x, begin, end, 8);
     }
-    attn_context_destroy(c);
 }
 
 /* A linear gap that costs nothing scatters a short query over a long chain. */
 static void another_protein_is_refused(void **state)
 {
     static char text[1 << 17];
-    attn_context *c = new_context();
+    attn_context *c = *state;
     uint32_t seed = 11;
     char chain[MOST], query[MOST], taken[16];
     int64_t to[MOST];
@@ -464,13 +448,12 @@ static void another_protein_is_refused(void **state)
         memcpy(query, chain, 25);
         assert_int_equal(map_text(c, text, NULL, query, to, x, &match, taken), ATTN_ERROR_FORMAT);
     }
-    attn_context_destroy(c);
 }
 
 static void the_chain_that_fits_best_is_taken(void **state)
 {
     static char text[1 << 17];
-    attn_context *c = new_context();
+    attn_context *c = *state;
     uint32_t seed = 3;
     char one[MOST], other[MOST], taken[16];
     int64_t to[MOST];
@@ -488,14 +471,13 @@ static void the_chain_that_fits_best_is_taken(void **state)
     assert_int_equal(map_text(c, text, "B", other, to, x, &match, taken), ATTN_OK);
     check_places(other, x, 12, 30, 0);
     assert_int_equal(map_text(c, text, "A", other, to, x, &match, taken), ATTN_ERROR_FORMAT);
-    attn_context_destroy(c);
 }
 
 /* Numbers of another convention, and a sequence of another chain, do no harm if bonds show that nothing is absent. */
-static void numbers_that_jump_without_a_break_mean_nothing(void **state)
+static void residue_numbers_may_jump_where_bonds_continue(void **state)
 {
     static char text[1 << 17];
-    attn_context *c = new_context();
+    attn_context *c = *state;
     uint32_t seed = 17;
     char letters[MOST], other[MOST], taken[16];
     int64_t to[MOST];
@@ -509,12 +491,12 @@ static void numbers_that_jump_without_a_break_mean_nothing(void **state)
                 i < 40 ? i : i + 9, 3.8 * i, 0.0, 0.0);
     assert_int_equal(map_text(c, text, NULL, letters, to, x, &match, taken), ATTN_OK);
     check_places(letters, x, 0, 0, 0);
-    attn_context_destroy(c);
 }
 
 /* All atoms of conformation A, then those of B; and hydrogens behind the whole chain, as some programs add them. */
 static void conformations_grouped_by_letter_are_one_chain(void **state)
 {
+    attn_context *c = *state;
     static const char atom[] = "ATOM  %5d %4s%c%s A%4d    %8.3f%8.3f%8.3f\n";
     static const char cif_head[] = "data_x\nloop_\n_atom_site.label_atom_id\n_atom_site.label_alt_id\n"
                                    "_atom_site.label_comp_id\n_atom_site.label_asym_id\n_atom_site.auth_seq_id\n"
@@ -534,14 +516,13 @@ static void conformations_grouped_by_letter_are_one_chain(void **state)
         }
         for (int number = 11; number <= 20 && !cif_file; number++)
             to += sprintf(to, atom, number, " H  ", ' ', names[number % 20], number, 0.0, 0.0, 0.0);
-        attn_context *c = new_context();
+        attn_context_clear_error(c);
         attn_structure *s = NULL;
         assert_int_equal(attn_structure_parse(&s, c, text, strlen(text), "f", NULL), ATTN_OK);
         assert_int_equal(attn_structure_size(s), 20);
         for (int i = 0; i < 20; i++)
             assert_true(fabs(attn_structure_residue(s, i)->ca[0] - 3.8 * (i + 1)) < 1e-3);
         attn_structure_destroy(s);
-        attn_context_destroy(c);
     }
 }
 
@@ -558,11 +539,10 @@ static void keywords_of_mmcif_count_in_any_case(void **state)
     check_chain(text);
     assert_non_null(strstr(text, "LOOP_\n_ATOM_SITE.GROUP_PDB"));
     memcpy(text + sizeof cif - 1, "\n\0\0\n\0", 6); /* NUL bytes at the end are no words */
-    attn_context *c = new_context();
+    attn_context *c = *state;
     attn_structure *s = NULL;
     assert_int_equal(attn_structure_parse(&s, c, text, sizeof cif + 5, "f", NULL), ATTN_OK);
     attn_structure_destroy(s);
-    attn_context_destroy(c);
 }
 
 static attn_status read_and_map(attn_context *context, void *user)
@@ -587,11 +567,14 @@ static void every_allocation_may_fail(void **state)
     }
 }
 
-RUN_TESTS(TEST(both_formats_give_the_same_chain), TEST(of_two_residues_in_one_place_the_first_is_taken),
-          TEST(the_likeliest_alternative_is_taken), TEST(atoms_of_a_residue_may_stand_apart),
-          TEST(nucleotides_are_no_residues), TEST(a_byte_order_mark_is_no_text),
-          TEST(a_chain_without_a_name_is_named_in_words), TEST(distances_follow_the_rule_asked_for),
-          TEST(an_imputed_beta_has_ideal_geometry), TEST(precision_counts_the_best_pairs), TEST(errors_say_where),
-          TEST(absent_residues_stay_absent), TEST(another_protein_is_refused), TEST(the_chain_that_fits_best_is_taken),
-          TEST(numbers_that_jump_without_a_break_mean_nothing), TEST(conformations_grouped_by_letter_are_one_chain),
-          TEST(keywords_of_mmcif_count_in_any_case), TEST(every_allocation_may_fail))
+RUN_TESTS(TEST(both_formats_give_the_same_chain), TEST_WITH_CONTEXT(first_of_two_residues_at_one_place_is_taken),
+          TEST_WITH_CONTEXT(the_likeliest_alternative_is_taken), TEST_WITH_CONTEXT(atoms_of_a_residue_may_stand_apart),
+          TEST_WITH_CONTEXT(nucleotides_are_skipped), TEST(a_byte_order_mark_is_no_text),
+          TEST_WITH_CONTEXT(a_chain_without_a_name_is_named_in_words),
+          TEST_WITH_CONTEXT(distances_follow_the_rule_asked_for), TEST_WITH_CONTEXT(an_imputed_beta_has_ideal_geometry),
+          TEST_WITH_CONTEXT(precision_counts_the_best_pairs), TEST_WITH_CONTEXT(errors_say_where),
+          TEST_WITH_CONTEXT(absent_residues_stay_absent), TEST_WITH_CONTEXT(another_protein_is_refused),
+          TEST_WITH_CONTEXT(the_chain_that_fits_best_is_taken),
+          TEST_WITH_CONTEXT(residue_numbers_may_jump_where_bonds_continue),
+          TEST_WITH_CONTEXT(conformations_grouped_by_letter_are_one_chain),
+          TEST_WITH_CONTEXT(keywords_of_mmcif_count_in_any_case), TEST(every_allocation_may_fail))

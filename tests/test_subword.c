@@ -46,17 +46,14 @@ static int set_up(void **state)
 static int tear_down(void **state)
 {
     fixture *f = *state;
-    size_t held = 0;
     attn_vocab_destroy(f->vocab);
     attn_pairs_destroy(f->pairs);
-    attn_context_memory(f->c, &held, NULL, NULL);
-    assert_int_equal(held, 0);
-    attn_context_destroy(f->c);
+    end_context(f->c);
     free(f);
     return 0;
 }
 
-static void text_is_kept(void **state)
+static void decoding_restores_the_text(void **state)
 {
     fixture *f = *state;
     assert_string_equal(attn_pairs_get(f->pairs, 0).source, "Anna sings in the House, now!");
@@ -98,7 +95,7 @@ static void check_round(const fixture *f, const attn_vocab *vocab, const char *t
     attn__free(f->c, back);
 }
 
-static void nothing_is_unknown(void **state)
+static void every_byte_is_encoded(void **state)
 {
     fixture *f = *state;
     for (int i = 0; i < 4; i++)
@@ -121,7 +118,7 @@ static void pieces_of_one_letter_are_joined(void **state)
     }
 }
 
-static void merged_pairs_too(void **state)
+static void bpe_encodes_and_decodes(void **state)
 {
     fixture *f = *state;
     attn_vocab *bpe;
@@ -132,7 +129,7 @@ static void merged_pairs_too(void **state)
     attn_vocab_destroy(bpe);
 }
 
-static void cut_where_steps_end(void **state)
+static void encoding_is_cut_at_its_steps(void **state)
 {
     fixture *f = *state;
     int32_t ids[8];
@@ -144,7 +141,7 @@ static void cut_where_steps_end(void **state)
     assert_int_equal(ids[7], attn_vocab_special(f->vocab, ATTN_SPECIAL_EOS));
 }
 
-static void a_file_comes_back(void **state)
+static void file_round_trip_keeps_the_vocabulary(void **state)
 {
     fixture *f = *state;
     attn_vocab *again;
@@ -201,7 +198,7 @@ static void damage_is_refused(void **state)
     free(longer);
 }
 
-static void sizes_that_cannot_be(void **state)
+static void impossible_vocabulary_sizes_are_refused(void **state)
 {
     fixture *f = *state;
     attn_vocab *vocab;
@@ -213,19 +210,18 @@ static void sizes_that_cannot_be(void **state)
     attn_context_clear_error(f->c);
 }
 
+#define TEST_PREPARED(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(text_is_kept, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(parts_are_those_of_the_words, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(nothing_is_unknown, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(pieces_of_one_letter_are_joined, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(merged_pairs_too, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(cut_where_steps_end, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(a_file_comes_back, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(damage_is_refused, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(sizes_that_cannot_be, set_up, tear_down),
-    };
+    const struct CMUnitTest tests[] = {TEST_PREPARED(decoding_restores_the_text),
+                                       TEST_PREPARED(parts_are_those_of_the_words),
+                                       TEST_PREPARED(every_byte_is_encoded),
+                                       TEST_PREPARED(pieces_of_one_letter_are_joined),
+                                       TEST_PREPARED(bpe_encodes_and_decodes),
+                                       TEST_PREPARED(encoding_is_cut_at_its_steps),
+                                       TEST_PREPARED(file_round_trip_keeps_the_vocabulary),
+                                       TEST_PREPARED(damage_is_refused),
+                                       TEST_PREPARED(impossible_vocabulary_sizes_are_refused)};
     if (!attn_subwords_available())
         return 0;
     return cmocka_run_group_tests(tests, NULL, NULL);

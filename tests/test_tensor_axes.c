@@ -80,10 +80,9 @@ static attn_tensor *build_resize(attn_tape *t, tensors in, const void *user)
 static void gradients_of_other_lengths(void **state)
 {
     for (int kind = 0; kind < 2; kind++) {
-        for (int axis = 0; axis < 3; axis++) {
+        for (int axis = 0; axis < 3; axis++)
             for (int64_t n = 1; n < 10; n += 4)
                 gradcheck(2, build_resize, &(resize_case){axis, n, (attn_interpolation)kind}, 1, IN({3, {2, 4, 3}}));
-        }
     }
 }
 
@@ -275,7 +274,7 @@ static void gradients_far_from_zero_keep_their_digits(void **state)
     }
 }
 
-static void what_does_not_fit_is_said(void **state)
+static void wrong_shapes_are_refused(void **state)
 {
     world w = begin(false);
     attn_tensor *x = test_random(w.t, ATTN_F32, 3, (int64_t[]){2, 3, 4}, 1);
@@ -385,7 +384,7 @@ static void rows_and_columns_of_alignments_move_nothing(void **state)
 }
 
 /* The counter does count. */
-static void what_is_moved_is_counted(void **state)
+static void copied_bytes_are_counted(void **state)
 {
     world w = begin(true);
     attn_tensor *x = test_random(w.t, ATTN_F32, 2, (int64_t[]){3, 4}, 1);
@@ -440,7 +439,7 @@ static void assert_layer_refuses(const wrong *c)
     end(w);
 }
 
-static void layers_say_what_does_not_fit(void **state)
+static void layers_refuse_wrong_shapes(void **state)
 {
     static const char positions[] = "axial-positional-embedding", image[] = "axial-image-transformer";
     static const wrong cases[] = {
@@ -462,6 +461,6 @@ RUN_TESTS(TEST(gradients_along_an_axis), TEST(gradients_between_axes), TEST(chan
           TEST(gradients_of_other_lengths), TEST(lengths_are_interpolated_between_pixels),
           TEST(equal_channels_have_finite_gradients), TEST(equal_numbers_normalize_to_zero),
           TEST(single_precision_is_that_of_double), TEST(gradients_far_from_zero_keep_their_digits),
-          TEST(what_does_not_fit_is_said), TEST(attention_along_any_axis_moves_nothing),
+          TEST(wrong_shapes_are_refused), TEST(attention_along_any_axis_moves_nothing),
           TEST(attention_along_no_axis_is_refused), TEST(rows_and_columns_of_alignments_move_nothing),
-          TEST(what_is_moved_is_counted), TEST(layers_say_what_does_not_fit))
+          TEST(copied_bytes_are_counted), TEST(layers_refuse_wrong_shapes))

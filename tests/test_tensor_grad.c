@@ -30,10 +30,9 @@ static void sums_and_products_broadcast(void **state)
         {{4, {2, 3, 2, 3}}, {4, {1, 3, 1, 3}}},
         {{1, {1}}, {1, {1}}},
     };
-    for (int op = 0; op < 3; op++) {
+    for (int op = 0; op < 3; op++)
         for (int i = 0; i < COUNT(pairs); i++)
             gradcheck(1 + i % 3, build_binary, &op, 2, pairs[i]);
-    }
 }
 
 static attn_tensor *build_square(attn_tape *t, tensors in, const void *user)

@@ -120,7 +120,7 @@ static void layer_norm_and_softmax(void **state)
     end_world(w);
 }
 
-static void softmax_of_no_numbers(void **state)
+static void softmax_of_an_empty_axis(void **state)
 {
     enum { N = 19 };
     for (int isa = 0; attn_isa_name(isa); isa++) {
@@ -357,7 +357,7 @@ static void single_agrees_with_double(void **state)
     }
 }
 
-static void running_statistics_of_nothing_stay(void **state)
+static void running_statistics_of_an_empty_batch_are_kept(void **state)
 {
     world w = make_world(NULL, 1);
     attn_tape_reset(w.t, &(attn_tape_options){.record = true, .train = true});
@@ -419,10 +419,9 @@ static void long_sums_keep_their_digits(void **state)
             *(float *)attn_tensor_data(attn_tensor_grad(table)), *(float *)attn_tensor_data(attn_tensor_grad(position)),
             *(float *)attn_tensor_data(attn_sum(w.t, x, 0)), *(float *)attn_tensor_data(attn_tensor_grad(b)),
             *(float *)attn_tensor_data(attn_sum(w.t, flat, 0)) / 2};
-        for (size_t i = 0; i < sizeof sums / sizeof *sums; i++) {
+        for (size_t i = 0; i < sizeof sums / sizeof *sums; i++)
             if (!(fabs((double)sums[i] / (ROWS * (double)0.1F) - 1) < 2e-5))
                 fail_msg("%s, sum %zu: %.9g", attn_isa_name(isa), i, (double)sums[i]);
-        }
         end_world(w);
     }
 }
@@ -541,6 +540,7 @@ static void adam_to_other_memory(void **state)
 
 RUN_TESTS(TEST(linear_and_activations), TEST(layer_norm_and_softmax), TEST(cross_entropy_and_lookups),
           TEST(one_recurrent_step), TEST(single_agrees_with_double), TEST(functions_are_accurate),
-          TEST(long_sums_keep_their_digits), TEST(softmax_of_no_numbers), TEST(results_are_not_subnormal),
-          TEST(running_statistics_of_nothing_stay), TEST(running_statistics_follow_a_batch), TEST(slopes_are_finite),
-          TEST(cross_entropy_of_large_logits), TEST(one_pass_of_adam), TEST(adam_to_other_memory))
+          TEST(long_sums_keep_their_digits), TEST(softmax_of_an_empty_axis), TEST(results_are_not_subnormal),
+          TEST(running_statistics_of_an_empty_batch_are_kept), TEST(running_statistics_follow_a_batch),
+          TEST(slopes_are_finite), TEST(cross_entropy_of_large_logits), TEST(one_pass_of_adam),
+          TEST(adam_to_other_memory))

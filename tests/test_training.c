@@ -158,7 +158,7 @@ static void a_loss_may_be_of_either_type(void **state)
     end(&r[1]);
 }
 
-static void counters_that_make_no_sense_are_refused(void **state)
+static void inconsistent_counters_are_refused(void **state)
 {
     run r = {0};
     begin(&r, NULL);
@@ -307,7 +307,7 @@ static size_t bytes_of_training(bool frozen, size_t *left)
 }
 
 /* A gradient and two moments for what is trained, neither for what is not. */
-static void what_is_frozen_takes_no_memory(void **state)
+static void frozen_parameters_take_no_optimizer_memory(void **state)
 {
     const size_t one = BIG * sizeof(float), little = 8192;
     size_t left, left_frozen;
@@ -355,7 +355,7 @@ static float after_two_steps(int freeze, attn_optimizer_kind kind)
     return first;
 }
 
-/* Its moments are nobody else's. */
+/* No other parameter shares its moments. */
 static void a_parameter_may_be_frozen_later(void **state)
 {
     for (attn_optimizer_kind kind = ATTN_OPTIMIZER_ADAM; kind <= ATTN_OPTIMIZER_SGD; kind++) {
@@ -496,7 +496,7 @@ static void the_loss_of_an_epoch_is_that_of_a_label(void **state)
 }
 
 /* So many validations in a row that are not better; more of what judges is better, less of a loss. */
-static void patience_begins_anew_with_a_better_epoch(void **state)
+static void better_epoch_resets_patience(void **state)
 {
     static const struct {
         int64_t patience;
@@ -556,9 +556,9 @@ static void steps_are_those_of_the_formulas(void **state)
 }
 
 RUN_TESTS(TEST(a_stopped_run_ends_in_the_same_bits), TEST(a_loss_may_be_of_either_type),
-          TEST(counters_that_make_no_sense_are_refused), TEST(counters_of_the_older_spelling_are_taken),
+          TEST(inconsistent_counters_are_refused), TEST(counters_of_the_older_spelling_are_taken),
           TEST(a_gradient_that_is_not_finite_changes_nothing), TEST_WITH_CONTEXT(a_large_gradient_is_clipped),
-          TEST_WITH_CONTEXT(moments_decay_to_zero), TEST(what_is_frozen_takes_no_memory),
+          TEST_WITH_CONTEXT(moments_decay_to_zero), TEST(frozen_parameters_take_no_optimizer_memory),
           TEST(a_parameter_may_be_frozen_later), TEST(a_step_follows_the_mean_of_its_losses),
-          TEST(the_loss_of_an_epoch_is_that_of_a_label), TEST(patience_begins_anew_with_a_better_epoch),
+          TEST(the_loss_of_an_epoch_is_that_of_a_label), TEST(better_epoch_resets_patience),
           TEST(steps_are_those_of_the_formulas))

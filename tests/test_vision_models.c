@@ -58,9 +58,9 @@ static void networks_have_the_published_sizes(void **state)
 }
 
 /* Depths are numbers; files in which they were texts ("38" above) are still read, with the number in the config. */
-static void depths_are_some_numbers(void **state)
+static void only_known_depths_are_taken(void **state)
 {
-    attn_context *context = test_context();
+    attn_context *context = *state;
     attn_model *model = make(context, "sasa-resnet", "{\"depth\": \"26\", \"width\": 8}");
     assert_int_equal(attn_config_int(attn_model_config(model), "depth", 0), 26);
     attn_model_destroy(model);
@@ -76,14 +76,13 @@ static void depths_are_some_numbers(void **state)
         attn_config_destroy(config);
         attn_context_clear_error(context);
     }
-    attn_context_destroy(context);
 }
 
 /* Which column of the table a pair reads, as the original saves it. */
 static void positions_are_numbered_as_in_the_original(void **state)
 {
     enum { L = 5 };
-    attn_context *context = test_context();
+    attn_context *context = *state;
     attn_model *model = make(context, "position-sensitive-attention",
                              "{\"in_planes\": 4, \"out_planes\": 4, \"groups\": 2, \"kernel_size\": 5}");
     const attn_tensor *index = attn_named_find(attn_model_parameters(model), "flatten_index");
@@ -92,7 +91,6 @@ static void positions_are_numbered_as_in_the_original(void **state)
         for (int j = 0; j < L; j++)
             assert_true(test_at(index, i * L + j) == i - j + L - 1);
     attn_model_destroy(model);
-    attn_context_destroy(context);
 }
 
 /* The output `name` of a model for a random picture; NULL: there is none. */
@@ -113,9 +111,10 @@ static attn_tensor *output_of(attn_model *model, attn_tape *tape, attn_tensor *x
  * it halves), and none at an eighth; of 38 the stages are 2, 3, 5, 2.  Weights of each window sum to 1. */
 static void windows_of_a_residual_network(void **state)
 {
+    attn_context *context = *state;
     static const int64_t blocks[2][4] = {{2, 2, 4, 0}, {3, 3, 5, 1}}, sides[4] = {11, 5, 2, 1};
     for (int d = 0; d < 2; d++) {
-        attn_context *context = test_context();
+        attn_context_clear_error(context);
         attn_tape *tape;
         attn_tape_create(&tape, context);
         attn_model *model = make(context, "sasa-resnet",
@@ -140,7 +139,6 @@ static void windows_of_a_residual_network(void **state)
         }
         attn_model_destroy(model);
         attn_tape_destroy(tape);
-        attn_context_destroy(context);
     }
 }
 
@@ -185,7 +183,7 @@ static void gradients_of_an_axial_classifier(void **state)
 {
     enum { MOST = 512 };
     static double kept[64][MOST];
-    attn_context *context = test_context();
+    attn_context *context = *state;
     attn_config *config = NULL;
     attn_model *model = NULL;
     attn_tape *tape;
@@ -222,7 +220,6 @@ static void gradients_of_an_axial_classifier(void **state)
     attn_tensor_destroy(x);
     attn_tape_destroy(tape);
     attn_model_destroy(model);
-    attn_context_destroy(context);
 }
 
 /* ------------------------------------------------------------------------------------------- checkpoints */
@@ -354,10 +351,7 @@ static int end(void **state)
     attn_named_clear(&f->renamed);
     attn_model_destroy(f->model);
     attn_tape_destroy(f->tape);
-    size_t held;
-    attn_context_memory(f->context, &held, NULL, NULL);
-    assert_int_equal(held, 0);
-    attn_context_destroy(f->context);
+    end_context(f->context);
     return 0;
 }
 
@@ -445,7 +439,7 @@ static void timm_checkpoints_load(void **state)
 }
 
 /* The width of one model stands for several: nothing is taken from it alone. */
-static void heads_come_from_what_says_them(void **state)
+static void number_of_heads_comes_from_config_or_metadata(void **state)
 {
     static const struct {
         const char *config;      /* NULL: there is none */
@@ -823,7 +817,7 @@ static void pictures_are_squashed_where_the_files_say_so(void **state)
 }
 
 /* Accuracy would count those of the first class as right. */
-static void nothing_is_classified_without_probabilities(void **state)
+static void nan_logits_are_refused_by_the_classifier(void **state)
 {
     fixture *f = *state;
     char made[64], data[64], path[128];
@@ -952,13 +946,13 @@ static void batches_of_no_images(void **state)
 }
 
 #define TEST_PREPARED(name) cmocka_unit_test_setup_teardown(name, begin, end)
-RUN_TESTS(TEST(networks_have_the_published_sizes), TEST(depths_are_some_numbers),
-          TEST(positions_are_numbered_as_in_the_original), TEST_PREPARED(heads_of_known_names),
-          TEST(windows_of_a_residual_network), TEST(gradients_of_an_axial_classifier),
+RUN_TESTS(TEST(networks_have_the_published_sizes), TEST_WITH_CONTEXT(only_known_depths_are_taken),
+          TEST_WITH_CONTEXT(positions_are_numbered_as_in_the_original), TEST_PREPARED(heads_of_known_names),
+          TEST_WITH_CONTEXT(windows_of_a_residual_network), TEST_WITH_CONTEXT(gradients_of_an_axial_classifier),
           TEST_PREPARED(hugging_face_checkpoints_load), TEST_PREPARED(timm_checkpoints_load),
-          TEST_PREPARED(heads_come_from_what_says_them), TEST_PREPARED(settings_that_contradict_the_tensors),
-          TEST_PREPARED(oblong_checkpoints_load), TEST_PREPARED(trainings_of_another_form_are_refused),
-          TEST_PREPARED(pictures_are_prepared_as_the_files_say), TEST_PREPARED(checkpoints_become_classifiers),
-          TEST_PREPARED(pictures_are_squashed_where_the_files_say_so),
-          TEST_PREPARED(nothing_is_classified_without_probabilities), TEST_PREPARED(a_fresh_head_for_other_classes),
+          TEST_PREPARED(number_of_heads_comes_from_config_or_metadata),
+          TEST_PREPARED(settings_that_contradict_the_tensors), TEST_PREPARED(oblong_checkpoints_load),
+          TEST_PREPARED(trainings_of_another_form_are_refused), TEST_PREPARED(pictures_are_prepared_as_the_files_say),
+          TEST_PREPARED(checkpoints_become_classifiers), TEST_PREPARED(pictures_are_squashed_where_the_files_say_so),
+          TEST_PREPARED(nan_logits_are_refused_by_the_classifier), TEST_PREPARED(a_fresh_head_for_other_classes),
           TEST_PREPARED(images_of_another_size_are_refused), TEST_PREPARED(batches_of_no_images))

@@ -334,9 +334,8 @@ static void batches_are_counted_by_tokens(void **state)
     assert_true(read_epoch(batches, first) < 0.05);
     for (int64_t epoch = 1; epoch < 4; epoch++) {
         attn_batches_seek(batches, epoch, 0);
-        for (n = 0; attn_batches_next(batches, &b); n++) {
+        for (n = 0; attn_batches_next(batches, &b); n++)
             assert_true(b.size * b.target_steps <= 200 && b.size * b.source_steps <= 200);
-        }
         assert_int_equal(n, count);
     }
     attn_batches_seek(batches, 1, 0);

@@ -141,12 +141,8 @@ static void a_directory_without_weights_is_named(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(parts_are_read_as_one),
-        cmocka_unit_test(contradictions_are_refused),
-        cmocka_unit_test(every_allocation_may_fail),
-        cmocka_unit_test(a_directory_without_weights_is_named),
-    };
+    const struct CMUnitTest tests[] = {TEST(parts_are_read_as_one), TEST(contradictions_are_refused),
+                                       TEST(every_allocation_may_fail), TEST(a_directory_without_weights_is_named)};
     scratch_open(folder);
     int failed = cmocka_run_group_tests(tests, NULL, NULL);
     scratch_close(folder);

@@ -54,67 +54,36 @@ typedef union emu512 {
 } emu512;
 
 /* loads and stores: a masked lane's memory is not touched */
-E __m512 emu512_loadu_ps(const void *p)
-{
-    emu512 r;
-    memcpy(&r, p, 64);
-    return r.f;
-}
-E __m512d emu512_loadu_pd(const void *p)
-{
-    emu512 r;
-    memcpy(&r, p, 64);
-    return r.d;
-}
-E __m512i emu512_loadu_si512(const void *p)
-{
-    emu512 r;
-    memcpy(&r, p, 64);
-    return r.i;
-}
 #define EMU_ALIGNED(p)                                                                                                 \
     do {                                                                                                               \
         if ((uintptr_t)(p) % 64)                                                                                       \
             __builtin_trap();                                                                                          \
     } while (0)
-E __m512 emu512_load_ps(const void *p)
-{
-    EMU_ALIGNED(p);
-    return emu512_loadu_ps(p);
-}
-E __m512i emu512_load_si512(const void *p)
-{
-    EMU_ALIGNED(p);
-    return emu512_loadu_si512(p);
-}
-E void emu512_storeu_ps(void *p, __m512 x)
-{
-    memcpy(p, &x, 64);
-}
-E void emu512_storeu_pd(void *p, __m512d x)
-{
-    memcpy(p, &x, 64);
-}
-E void emu512_storeu_si512(void *p, __m512i x)
-{
-    memcpy(p, &x, 64);
-}
-E void emu512_store_ps(void *p, __m512 x)
-{
-    EMU_ALIGNED(p);
-    memcpy(p, &x, 64);
-}
-E void emu512_store_si512(void *p, __m512i x)
-{
-    EMU_ALIGNED(p);
-    memcpy(p, &x, 64);
-}
-E void emu512_stream_ps(void *p, __m512 x)
-{
-    EMU_ALIGNED(p);
-    memcpy(p, &x, 64);
-}
-#define EMU_PART(N, T) static __attribute__((noinline, unused))
+#define LOAD(name, type, check)                                                                                        \
+    E type emu512_##name(const void *p)                                                                                \
+    {                                                                                                                  \
+        type r;                                                                                                        \
+        check;                                                                                                         \
+        memcpy(&r, p, 64);                                                                                             \
+        return r;                                                                                                      \
+    }
+#define STORE(name, type, check)                                                                                       \
+    E void emu512_##name(void *p, type x)                                                                              \
+    {                                                                                                                  \
+        check;                                                                                                         \
+        memcpy(p, &x, 64);                                                                                             \
+    }
+LOAD(loadu_ps, __m512, )
+LOAD(loadu_pd, __m512d, )
+LOAD(loadu_si512, __m512i, )
+LOAD(load_ps, __m512, EMU_ALIGNED(p))
+LOAD(load_si512, __m512i, EMU_ALIGNED(p))
+STORE(storeu_ps, __m512, )
+STORE(storeu_pd, __m512d, )
+STORE(storeu_si512, __m512i, )
+STORE(store_ps, __m512, EMU_ALIGNED(p))
+STORE(store_si512, __m512i, EMU_ALIGNED(p))
+STORE(stream_ps, __m512, EMU_ALIGNED(p))
 static __attribute__((noinline, unused)) void emu_part_load(void *r, uint64_t m, const void *p, int size)
 {
     memset(r, 0, 64);
@@ -128,80 +97,40 @@ static __attribute__((noinline, unused)) void emu_part_store(void *p, uint64_t m
         if (m >> i & 1)
             memcpy((char *)p + i * size, (const char *)r + i * size, (size_t)size);
 }
-E __m512 emu512_maskz_loadu_ps(__mmask16 m, const void *p)
-{
-    emu512 r;
-    emu_part_load(&r, m, p, 4);
-    return r.f;
-}
-E __m512d emu512_maskz_loadu_pd(__mmask8 m, const void *p)
-{
-    emu512 r;
-    emu_part_load(&r, m, p, 8);
-    return r.d;
-}
-E __m512i emu512_maskz_loadu_epi16(__mmask32 m, const void *p)
-{
-    emu512 r;
-    emu_part_load(&r, m, p, 2);
-    return r.i;
-}
-E __m512i emu512_maskz_loadu_epi8(__mmask64 m, const void *p)
-{
-    emu512 r;
-    emu_part_load(&r, m, p, 1);
-    return r.i;
-}
-E __m256i emu256_maskz_loadu_epi16(__mmask16 m, const void *p)
-{
-    emu512 r;
-    emu_part_load(&r, m, p, 2);
-    return r.hi[0];
-}
-E void emu512_mask_storeu_ps(void *p, __mmask16 m, __m512 x)
-{
-    emu_part_store(p, m, &x, 4);
-}
-E void emu512_mask_storeu_pd(void *p, __mmask8 m, __m512d x)
-{
-    emu_part_store(p, m, &x, 8);
-}
-E void emu256_mask_storeu_epi16(void *p, __mmask16 m, __m256i x)
-{
-    emu_part_store(p, m, &x, 2);
-}
+#define LOAD_PART(name, type, mask, size, field)                                                                       \
+    E type name(mask m, const void *p)                                                                                 \
+    {                                                                                                                  \
+        emu512 r;                                                                                                      \
+        emu_part_load(&r, m, p, size);                                                                                 \
+        return r.field;                                                                                                \
+    }
+#define STORE_PART(name, type, mask, size)                                                                             \
+    E void name(void *p, mask m, type x)                                                                               \
+    {                                                                                                                  \
+        emu_part_store(p, m, &x, size);                                                                                \
+    }
+LOAD_PART(emu512_maskz_loadu_ps, __m512, __mmask16, 4, f)
+LOAD_PART(emu512_maskz_loadu_pd, __m512d, __mmask8, 8, d)
+LOAD_PART(emu512_maskz_loadu_epi16, __m512i, __mmask32, 2, i)
+LOAD_PART(emu512_maskz_loadu_epi8, __m512i, __mmask64, 1, i)
+LOAD_PART(emu256_maskz_loadu_epi16, __m256i, __mmask16, 2, hi[0])
+STORE_PART(emu512_mask_storeu_ps, __m512, __mmask16, 4)
+STORE_PART(emu512_mask_storeu_pd, __m512d, __mmask8, 8)
+STORE_PART(emu256_mask_storeu_epi16, __m256i, __mmask16, 2)
 
 /* constants, casts */
-E __m512 emu512_set1_ps(float x)
-{
-    emu512 r;
-    r.hf[0] = r.hf[1] = _mm256_set1_ps(x);
-    return r.f;
-}
-E __m512d emu512_set1_pd(double x)
-{
-    emu512 r;
-    r.hd[0] = r.hd[1] = _mm256_set1_pd(x);
-    return r.d;
-}
-E __m512i emu512_set1_epi32(int x)
-{
-    emu512 r;
-    r.hi[0] = r.hi[1] = _mm256_set1_epi32(x);
-    return r.i;
-}
-E __m512i emu512_set1_epi16(short x)
-{
-    emu512 r;
-    r.hi[0] = r.hi[1] = _mm256_set1_epi16(x);
-    return r.i;
-}
-E __m512i emu512_set1_epi8(char x)
-{
-    emu512 r;
-    r.hi[0] = r.hi[1] = _mm256_set1_epi8(x);
-    return r.i;
-}
+#define SET1(name, type, of, h, field)                                                                                 \
+    E type emu512_set1_##name(of x)                                                                                    \
+    {                                                                                                                  \
+        emu512 r;                                                                                                      \
+        r.h[0] = r.h[1] = _mm256_set1_##name(x);                                                                       \
+        return r.field;                                                                                                \
+    }
+SET1(ps, __m512, float, hf, f)
+SET1(pd, __m512d, double, hd, d)
+SET1(epi32, __m512i, int, hi, i)
+SET1(epi16, __m512i, short, hi, i)
+SET1(epi8, __m512i, char, hi, i)
 E __m512 emu512_setzero_ps(void)
 {
     return emu512_set1_ps(0.0f);
@@ -226,22 +155,15 @@ E __m512i emu512_set_epi32(int p, int o, int n, int m, int l, int k, int j, int 
     emu512 r = {.S32 = {a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p}};
     return r.i;
 }
-E __m512 emu512_castsi512_ps(__m512i x)
-{
-    return (__m512)x;
-}
-E __m512i emu512_castps_si512(__m512 x)
-{
-    return (__m512i)x;
-}
-E __m512d emu512_castps_pd(__m512 x)
-{
-    return (__m512d)x;
-}
-E __m512 emu512_castpd_ps(__m512d x)
-{
-    return (__m512)x;
-}
+#define CAST(name, from, to)                                                                                           \
+    E to emu512_cast##name(from x)                                                                                     \
+    {                                                                                                                  \
+        return (to)x;                                                                                                  \
+    }
+CAST(si512_ps, __m512i, __m512)
+CAST(ps_si512, __m512, __m512i)
+CAST(ps_pd, __m512, __m512d)
+CAST(pd_ps, __m512d, __m512)
 E __m256 emu512_castps512_ps256(__m512 x)
 {
     emu512 r = {.f = x};
@@ -276,121 +198,83 @@ E __m256i emu512_extracti64x4_epi64(__m512i x, int at)
 }
 
 /* halves */
-#define TWO_F(name, of)                                                                                                \
-    E __m512 emu512_##name(__m512 a, __m512 b)                                                                         \
+#define TWO(name, type, field, h)                                                                                      \
+    E type emu512_##name(type a, type b)                                                                               \
     {                                                                                                                  \
-        emu512 x = {.f = a}, y = {.f = b}, r;                                                                          \
-        for (int h = 0; h < 2; h++)                                                                                    \
-            r.hf[h] = of(x.hf[h], y.hf[h]);                                                                            \
-        return r.f;                                                                                                    \
+        emu512 x = {.field = a}, y = {.field = b}, r;                                                                  \
+        for (int k = 0; k < 2; k++)                                                                                    \
+            r.h[k] = _mm256_##name(x.h[k], y.h[k]);                                                                    \
+        return r.field;                                                                                                \
     }
-#define TWO_I(name, of)                                                                                                \
-    E __m512i emu512_##name(__m512i a, __m512i b)                                                                      \
+#define TWO_BITS(op)                                                                                                   \
+    E __m512i emu512_##op##_si512(__m512i a, __m512i b)                                                                \
     {                                                                                                                  \
         emu512 x = {.i = a}, y = {.i = b}, r;                                                                          \
-        for (int h = 0; h < 2; h++)                                                                                    \
-            r.hi[h] = of(x.hi[h], y.hi[h]);                                                                            \
+        for (int k = 0; k < 2; k++)                                                                                    \
+            r.hi[k] = _mm256_##op##_si256(x.hi[k], y.hi[k]);                                                           \
         return r.i;                                                                                                    \
     }
-#define TWO_D(name, of)                                                                                                \
-    E __m512d emu512_##name(__m512d a, __m512d b)                                                                      \
+#define THREE(name, type, field, h)                                                                                    \
+    E type emu512_##name(type a, type b, type c)                                                                       \
     {                                                                                                                  \
-        emu512 x = {.d = a}, y = {.d = b}, r;                                                                          \
-        for (int h = 0; h < 2; h++)                                                                                    \
-            r.hd[h] = of(x.hd[h], y.hd[h]);                                                                            \
-        return r.d;                                                                                                    \
+        emu512 x = {.field = a}, y = {.field = b}, z = {.field = c}, r;                                                \
+        for (int k = 0; k < 2; k++)                                                                                    \
+            r.h[k] = _mm256_##name(x.h[k], y.h[k], z.h[k]);                                                            \
+        return r.field;                                                                                                \
     }
-TWO_F(add_ps, _mm256_add_ps)
-TWO_F(sub_ps, _mm256_sub_ps)
-TWO_F(mul_ps, _mm256_mul_ps)
-TWO_F(div_ps, _mm256_div_ps)
-TWO_F(max_ps, _mm256_max_ps)
-TWO_F(min_ps, _mm256_min_ps)
-TWO_F(unpacklo_ps, _mm256_unpacklo_ps)
-TWO_F(unpackhi_ps, _mm256_unpackhi_ps)
-TWO_D(unpacklo_pd, _mm256_unpacklo_pd)
-TWO_D(unpackhi_pd, _mm256_unpackhi_pd)
-TWO_D(add_pd, _mm256_add_pd)
-TWO_D(mul_pd, _mm256_mul_pd)
-TWO_D(sub_pd, _mm256_sub_pd)
-TWO_I(add_epi32, _mm256_add_epi32)
-TWO_I(sub_epi32, _mm256_sub_epi32)
-TWO_I(mullo_epi32, _mm256_mullo_epi32)
-TWO_I(and_si512, _mm256_and_si256)
-TWO_I(or_si512, _mm256_or_si256)
-TWO_I(xor_si512, _mm256_xor_si256)
-TWO_I(max_epu32, _mm256_max_epu32)
-TWO_I(min_epu8, _mm256_min_epu8)
-TWO_I(sad_epu8, _mm256_sad_epu8)
-TWO_I(madd_epi16, _mm256_madd_epi16)
-TWO_I(add_epi8, _mm256_add_epi8)
-TWO_I(sub_epi8, _mm256_sub_epi8)
-E __m512 emu512_fmadd_ps(__m512 a, __m512 b, __m512 c)
-{
-    emu512 x = {.f = a}, y = {.f = b}, z = {.f = c}, r;
-    for (int h = 0; h < 2; h++)
-        r.hf[h] = _mm256_fmadd_ps(x.hf[h], y.hf[h], z.hf[h]);
-    return r.f;
-}
-E __m512 emu512_fnmadd_ps(__m512 a, __m512 b, __m512 c)
-{
-    emu512 x = {.f = a}, y = {.f = b}, z = {.f = c}, r;
-    for (int h = 0; h < 2; h++)
-        r.hf[h] = _mm256_fnmadd_ps(x.hf[h], y.hf[h], z.hf[h]);
-    return r.f;
-}
-E __m512d emu512_fmadd_pd(__m512d a, __m512d b, __m512d c)
-{
-    emu512 x = {.d = a}, y = {.d = b}, z = {.d = c}, r;
-    for (int h = 0; h < 2; h++)
-        r.hd[h] = _mm256_fmadd_pd(x.hd[h], y.hd[h], z.hd[h]);
-    return r.d;
-}
-E __m512 emu512_sqrt_ps(__m512 a)
-{
-    emu512 x = {.f = a}, r;
-    for (int h = 0; h < 2; h++)
-        r.hf[h] = _mm256_sqrt_ps(x.hf[h]);
-    return r.f;
-}
+#define EACH(name, type, field, h, from, from_field, from_h)                                                           \
+    E type emu512_##name(from a)                                                                                       \
+    {                                                                                                                  \
+        emu512 x = {.from_field = a}, r;                                                                               \
+        for (int k = 0; k < 2; k++)                                                                                    \
+            r.h[k] = _mm256_##name(x.from_h[k]);                                                                       \
+        return r.field;                                                                                                \
+    }
+#define SHIFT(name)                                                                                                    \
+    E __m512i emu512_##name(__m512i a, unsigned n)                                                                     \
+    {                                                                                                                  \
+        emu512 x = {.i = a}, r;                                                                                        \
+        for (int k = 0; k < 2; k++)                                                                                    \
+            r.hi[k] = _mm256_##name(x.hi[k], (int)n);                                                                  \
+        return r.i;                                                                                                    \
+    }
+TWO(add_ps, __m512, f, hf)
+TWO(sub_ps, __m512, f, hf)
+TWO(mul_ps, __m512, f, hf)
+TWO(div_ps, __m512, f, hf)
+TWO(max_ps, __m512, f, hf)
+TWO(min_ps, __m512, f, hf)
+TWO(unpacklo_ps, __m512, f, hf)
+TWO(unpackhi_ps, __m512, f, hf)
+TWO(unpacklo_pd, __m512d, d, hd)
+TWO(unpackhi_pd, __m512d, d, hd)
+TWO(add_pd, __m512d, d, hd)
+TWO(mul_pd, __m512d, d, hd)
+TWO(sub_pd, __m512d, d, hd)
+TWO(add_epi32, __m512i, i, hi)
+TWO(sub_epi32, __m512i, i, hi)
+TWO(mullo_epi32, __m512i, i, hi)
+TWO_BITS(and)
+TWO_BITS(or)
+TWO_BITS(xor)
+TWO(max_epu32, __m512i, i, hi)
+TWO(min_epu8, __m512i, i, hi)
+TWO(sad_epu8, __m512i, i, hi)
+TWO(madd_epi16, __m512i, i, hi)
+TWO(add_epi8, __m512i, i, hi)
+TWO(sub_epi8, __m512i, i, hi)
+THREE(fmadd_ps, __m512, f, hf)
+THREE(fnmadd_ps, __m512, f, hf)
+THREE(fmadd_pd, __m512d, d, hd)
+EACH(sqrt_ps, __m512, f, hf, __m512, f, hf)
+EACH(abs_epi8, __m512i, i, hi, __m512i, i, hi)
+EACH(cvtepi32_ps, __m512, f, hf, __m512i, i, hi)
+EACH(cvtps_epi32, __m512i, i, hi, __m512, f, hf)
+SHIFT(slli_epi32)
+SHIFT(srli_epi32)
 E __m512 emu512_abs_ps(__m512 a)
 {
     return (__m512)emu512_and_si512((__m512i)a, emu512_set1_epi32(0x7fffffff));
-}
-E __m512i emu512_abs_epi8(__m512i a)
-{
-    emu512 x = {.i = a}, r;
-    for (int h = 0; h < 2; h++)
-        r.hi[h] = _mm256_abs_epi8(x.hi[h]);
-    return r.i;
-}
-E __m512i emu512_slli_epi32(__m512i a, unsigned n)
-{
-    emu512 x = {.i = a}, r;
-    for (int h = 0; h < 2; h++)
-        r.hi[h] = _mm256_slli_epi32(x.hi[h], (int)n);
-    return r.i;
-}
-E __m512i emu512_srli_epi32(__m512i a, unsigned n)
-{
-    emu512 x = {.i = a}, r;
-    for (int h = 0; h < 2; h++)
-        r.hi[h] = _mm256_srli_epi32(x.hi[h], (int)n);
-    return r.i;
-}
-E __m512 emu512_cvtepi32_ps(__m512i a)
-{
-    emu512 x = {.i = a}, r;
-    for (int h = 0; h < 2; h++)
-        r.hf[h] = _mm256_cvtepi32_ps(x.hi[h]);
-    return r.f;
-}
-E __m512i emu512_cvtps_epi32(__m512 a)
-{
-    emu512 x = {.f = a}, r;
-    for (int h = 0; h < 2; h++)
-        r.hi[h] = _mm256_cvtps_epi32(x.hf[h]);
-    return r.i;
 }
 E __m512i emu512_cvtepu8_epi32(__m128i a)
 {
@@ -398,34 +282,25 @@ E __m512i emu512_cvtepu8_epi32(__m128i a)
     r.hi[0] = _mm256_cvtepu8_epi32(a), r.hi[1] = _mm256_cvtepu8_epi32(_mm_srli_si128(a, 8));
     return r.i;
 }
-E __m512i emu512_cvtepu16_epi32(__m256i a)
-{
-    emu512 r;
-    r.hi[0] = _mm256_cvtepu16_epi32(_mm256_castsi256_si128(a)),
-    r.hi[1] = _mm256_cvtepu16_epi32(_mm256_extracti128_si256(a, 1));
-    return r.i;
-}
-E __m512i emu512_cvtepi8_epi16(__m256i a)
-{
-    emu512 r;
-    r.hi[0] = _mm256_cvtepi8_epi16(_mm256_castsi256_si128(a)),
-    r.hi[1] = _mm256_cvtepi8_epi16(_mm256_extracti128_si256(a, 1));
-    return r.i;
-}
-E __m256i emu512_cvtepi32_epi16(__m512i a)
-{
-    emu512 x = {.i = a}, r;
-    for (int i = 0; i < 16; i++)
-        r.U16[i] = (uint16_t)x.U32[i];
-    return r.hi[0];
-}
-E __m256i emu512_cvtepi16_epi8(__m512i a)
-{
-    emu512 x = {.i = a}, r;
-    for (int i = 0; i < 32; i++)
-        r.U8[i] = (uint8_t)x.U16[i];
-    return r.hi[0];
-}
+#define WIDEN(name)                                                                                                    \
+    E __m512i emu512_##name(__m256i a)                                                                                 \
+    {                                                                                                                  \
+        emu512 r;                                                                                                      \
+        r.hi[0] = _mm256_##name(_mm256_castsi256_si128(a)), r.hi[1] = _mm256_##name(_mm256_extracti128_si256(a, 1));   \
+        return r.i;                                                                                                    \
+    }
+#define NARROW(name, n, to, from)                                                                                      \
+    E __m256i emu512_##name(__m512i a)                                                                                 \
+    {                                                                                                                  \
+        emu512 x = {.i = a}, r;                                                                                        \
+        for (int k = 0; k < n; k++)                                                                                    \
+            r.to[k] = x.from[k];                                                                                       \
+        return r.hi[0];                                                                                                \
+    }
+WIDEN(cvtepu16_epi32)
+WIDEN(cvtepi8_epi16)
+NARROW(cvtepi32_epi16, 16, U16, U32)
+NARROW(cvtepi16_epi8, 32, U8, U16)
 
 /* comparisons to masks */
 #define emu512_cmp_ps_mask(a, b, how) emu_cmp((a), (b), (how))
@@ -452,38 +327,19 @@ E __mmask16 emu512_mask_cmp_ps_mask(__mmask16 m, __m512 a, __m512 b, const int h
 {
     return (__mmask16)(m & emu_cmp(a, b, how));
 }
-E __mmask16 emu512_cmplt_epi32_mask(__m512i a, __m512i b)
-{
-    emu512 x = {.i = a}, y = {.i = b};
-    unsigned m = 0;
-    for (int i = 0; i < 16; i++)
-        m |= (unsigned)(x.S32[i] < y.S32[i]) << i;
-    return (__mmask16)m;
-}
-E __mmask16 emu512_cmplt_epu32_mask(__m512i a, __m512i b)
-{
-    emu512 x = {.i = a}, y = {.i = b};
-    unsigned m = 0;
-    for (int i = 0; i < 16; i++)
-        m |= (unsigned)(x.U32[i] < y.U32[i]) << i;
-    return (__mmask16)m;
-}
-E __mmask32 emu512_cmpeq_epi16_mask(__m512i a, __m512i b)
-{
-    emu512 x = {.i = a}, y = {.i = b};
-    uint32_t m = 0;
-    for (int i = 0; i < 32; i++)
-        m |= (uint32_t)(x.U16[i] == y.U16[i]) << i;
-    return m;
-}
-E __mmask64 emu512_cmpge_epu8_mask(__m512i a, __m512i b)
-{
-    emu512 x = {.i = a}, y = {.i = b};
-    uint64_t m = 0;
-    for (int i = 0; i < 64; i++)
-        m |= (uint64_t)(x.U8[i] >= y.U8[i]) << i;
-    return m;
-}
+#define COMPARE(name, mask, n, lanes, op)                                                                              \
+    E mask emu512_##name##_mask(__m512i a, __m512i b)                                                                  \
+    {                                                                                                                  \
+        emu512 x = {.i = a}, y = {.i = b};                                                                             \
+        mask m = 0;                                                                                                    \
+        for (int k = 0; k < n; k++)                                                                                    \
+            m |= (mask)((mask)(x.lanes[k] op y.lanes[k]) << k);                                                        \
+        return m;                                                                                                      \
+    }
+COMPARE(cmplt_epi32, __mmask16, 16, S32, <)
+COMPARE(cmplt_epu32, __mmask16, 16, U32, <)
+COMPARE(cmpeq_epi16, __mmask32, 32, U16, ==)
+COMPARE(cmpge_epu8, __mmask64, 64, U8, >=)
 
 /* by masks */
 E __m512i emu_wide32(__mmask16 m)
@@ -509,20 +365,16 @@ E __m512i emu512_mask_blend_epi32(__mmask16 m, __m512i a, __m512i b)
 {
     return emu_choose(emu_wide32(m), a, b);
 }
-E __m512i emu512_mask_blend_epi16(__mmask32 m, __m512i a, __m512i b)
-{
-    emu512 x = {.i = a}, y = {.i = b};
-    for (int i = 0; i < 32; i++)
-        x.U16[i] = m >> i & 1 ? y.U16[i] : x.U16[i];
-    return x.i;
-}
-E __m512i emu512_mask_blend_epi8(__mmask64 m, __m512i a, __m512i b)
-{
-    emu512 x = {.i = a}, y = {.i = b};
-    for (int i = 0; i < 64; i++)
-        x.U8[i] = m >> i & 1 ? y.U8[i] : x.U8[i];
-    return x.i;
-}
+#define BLEND(name, mask, n, lanes)                                                                                    \
+    E __m512i emu512_mask_blend_##name(mask m, __m512i a, __m512i b)                                                   \
+    {                                                                                                                  \
+        emu512 x = {.i = a}, y = {.i = b};                                                                             \
+        for (int k = 0; k < n; k++)                                                                                    \
+            x.lanes[k] = m >> k & 1 ? y.lanes[k] : x.lanes[k];                                                         \
+        return x.i;                                                                                                    \
+    }
+BLEND(epi16, __mmask32, 32, U16)
+BLEND(epi8, __mmask64, 64, U8)
 E __m512 emu512_maskz_mov_ps(__mmask16 m, __m512 a)
 {
     return (__m512)emu512_and_si512(emu_wide32(m), (__m512i)a);
@@ -612,65 +464,40 @@ E unsigned emu512_reduce_max_epu32(__m512i a)
         m = x.U32[i] > m ? x.U32[i] : m;
     return m;
 }
-E int emu512_reduce_add_epi32(__m512i a)
-{
-    emu512 x = {.i = a};
-    unsigned s = 0;
-    for (int i = 0; i < 16; i++)
-        s += x.U32[i];
-    return (int)s;
-}
-E long long emu512_reduce_add_epi64(__m512i a)
-{
-    emu512 x = {.i = a};
-    long long s = 0;
-    for (int i = 0; i < 8; i++)
-        s += x.S64[i];
-    return s;
-}
+#define REDUCE_ADD(name, type, sum, n, lanes)                                                                          \
+    E type emu512_reduce_add_##name(__m512i a)                                                                         \
+    {                                                                                                                  \
+        emu512 x = {.i = a};                                                                                           \
+        sum s = 0;                                                                                                     \
+        for (int k = 0; k < n; k++)                                                                                    \
+            s += x.lanes[k];                                                                                           \
+        return (type)s;                                                                                                \
+    }
+REDUCE_ADD(epi32, int, unsigned, 16, U32)
+REDUCE_ADD(epi64, long long, long long, 8, S64)
 
 /* permutations */
-E __m512 emu512_permutexvar_ps(__m512i index, __m512 a)
-{
-    emu512 n = {.i = index}, x = {.f = a}, r;
-    for (int i = 0; i < 16; i++)
-        r.F[i] = x.F[n.U32[i] & 15];
-    return r.f;
-}
-E __m512i emu512_permutexvar_epi16(__m512i index, __m512i a)
-{
-    emu512 n = {.i = index}, x = {.i = a}, r;
-    for (int i = 0; i < 32; i++)
-        r.U16[i] = x.U16[n.U16[i] & 31];
-    return r.i;
-}
-E __m512i emu512_permutexvar_epi8(__m512i index, __m512i a)
-{
-    emu512 n = {.i = index}, x = {.i = a}, r;
-    for (int i = 0; i < 64; i++)
-        r.U8[i] = x.U8[n.U8[i] & 63];
-    return r.i;
-}
-E __m512 emu512_permutex2var_ps(__m512 a, __m512i index, __m512 b)
-{
-    emu512 n = {.i = index}, r;
-    emu512 x = {.f = a}, y = {.f = b};
-    for (int i = 0; i < 16; i++) {
-        unsigned at = n.U32[i] & 31;
-        r.F[i] = at < 16 ? x.F[at] : y.F[at - 16];
+#define PERMUTE(name, type, field, n, to, by)                                                                          \
+    E type emu512_permutexvar_##name(__m512i index, type a)                                                            \
+    {                                                                                                                  \
+        emu512 at = {.i = index}, x = {.field = a}, r;                                                                 \
+        for (int k = 0; k < n; k++)                                                                                    \
+            r.to[k] = x.to[at.by[k] & (n - 1)];                                                                        \
+        return r.field;                                                                                                \
     }
-    return r.f;
-}
-E __m512d emu512_permutex2var_pd(__m512d a, __m512i index, __m512d b)
-{
-    emu512 n = {.i = index}, r;
-    emu512 x = {.d = a}, y = {.d = b};
-    for (int i = 0; i < 8; i++) {
-        unsigned at = (unsigned)n.S64[i] & 15;
-        r.D[i] = at < 8 ? x.D[at] : y.D[at - 8];
+#define PERMUTE_TWO(name, type, field, n, to, by)                                                                      \
+    E type emu512_permutex2var_##name(type a, __m512i index, type b)                                                   \
+    {                                                                                                                  \
+        emu512 at = {.i = index}, x = {.field = a}, y = {.field = b}, r;                                               \
+        for (int k = 0; k < n; k++)                                                                                    \
+            r.to[k] = (at.by[k] & n ? y : x).to[at.by[k] & (n - 1)];                                                   \
+        return r.field;                                                                                                \
     }
-    return r.d;
-}
+PERMUTE(ps, __m512, f, 16, F, U32)
+PERMUTE(epi16, __m512i, i, 32, U16, U16)
+PERMUTE(epi8, __m512i, i, 64, U8, U8)
+PERMUTE_TWO(ps, __m512, f, 16, F, U32)
+PERMUTE_TWO(pd, __m512d, d, 8, D, S64)
 E __m512i emu512_alignr_epi32(__m512i a, __m512i b, const int n)
 {
     emu512 x = {.i = a}, y = {.i = b}, r;
@@ -752,6 +579,24 @@ E __m512i emu512_dpbusd_epi32(__m512i c, __m512i a, __m512i b)
     return r.i;
 }
 #undef E
+#undef LOAD
+#undef STORE
+#undef LOAD_PART
+#undef STORE_PART
+#undef SET1
+#undef CAST
+#undef TWO
+#undef TWO_BITS
+#undef THREE
+#undef EACH
+#undef SHIFT
+#undef WIDEN
+#undef NARROW
+#undef COMPARE
+#undef BLEND
+#undef REDUCE_ADD
+#undef PERMUTE
+#undef PERMUTE_TWO
 #pragma GCC pop_options
 #pragma GCC diagnostic pop
 #endif

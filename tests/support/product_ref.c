@@ -8,9 +8,8 @@
 static double *zeros(int64_t n)
 {
     double *x = calloc((size_t)(n > 0 ? n : 1), sizeof *x);
-    if (!x) {
+    if (!x)
         abort();
-    }
     return x;
 }
 
@@ -19,20 +18,17 @@ static double *zeros(int64_t n)
 double *product_ref_pack(matrix_view b, int64_t n, int64_t k)
 {
     double *packed = zeros(n * k);
-    for (int64_t i = 0; i < k; i++) {
-        for (int64_t j = 0; j < n; j++) {
+    for (int64_t i = 0; i < k; i++)
+        for (int64_t j = 0; j < n; j++)
             packed[i * n + j] = (double)b.data[i * b.row + j * b.col];
-        }
-    }
     return packed;
 }
 
 void product_ref_row(double *restrict value, double *restrict magnitude, matrix_view a, int64_t i,
                      const double *restrict b, int64_t n, int64_t k)
 {
-    for (int64_t j = 0; j < n; j++) {
+    for (int64_t j = 0; j < n; j++)
         value[j] = magnitude[j] = 0;
-    }
     for (int64_t t = 0; t < k; t++) {
         const double factor = (double)a.data[i * a.row + t * a.col];
         const double *row = b + t * n;
@@ -54,12 +50,10 @@ double product_ref_share(double got, double value, double magnitude, double term
         const bool same = isnan(value) ? isnan(got) : got == value;
         return same ? 0 : INFINITY;
     }
-    if (magnitude >= most) {
+    if (magnitude >= most)
         return 0;
-    }
-    if (magnitude == 0) {
+    if (magnitude == 0)
         return got == value ? 0 : INFINITY;
-    }
     const double bound = terms * 0x1p-24 * magnitude;
     const double error = fabs(got - value);
     return isfinite(got) ? error / (magnitude < least ? fmax(bound, least) : bound) : INFINITY;
@@ -74,9 +68,8 @@ int64_t conv_ref_pixels(const int64_t size[3])
 
 void conv_ref_result(conv_ref *c)
 {
-    for (int a = 0; a < 3; a++) {
+    for (int a = 0; a < 3; a++)
         c->result[a] = (c->size[a] + 2 * c->padding[a] - c->kernel[a]) / c->stride[a] + 1;
-    }
 }
 
 /* One tap over one row of results: the offset of each. */
@@ -108,12 +101,10 @@ static void inside(const conv_ref *c, int64_t t, int64_t *begin, int64_t *end)
 {
     *begin = 0;
     *end = c->result[2];
-    while (*begin < *end && *begin * c->stride[2] + t < c->padding[2]) {
+    while (*begin < *end && *begin * c->stride[2] + t < c->padding[2])
         ++*begin;
-    }
-    while (*end > *begin && (*end - 1) * c->stride[2] + t - c->padding[2] >= c->size[2]) {
+    while (*end > *begin && (*end - 1) * c->stride[2] + t - c->padding[2] >= c->size[2])
         --*end;
-    }
 }
 
 /* One tap of one pair of channels over all results. */
@@ -125,9 +116,8 @@ static void add_tap(conv_ref_sums *s, const conv_ref *c, const int64_t tap[3], t
         const int64_t from_z = z * c->stride[0] + tap[0] - c->padding[0];
         for (int64_t y = 0; y < c->result[1] && from_z >= 0 && from_z < c->size[0]; y++) {
             const int64_t from_y = y * c->stride[1] + tap[1] - c->padding[1];
-            if (from_y < 0 || from_y >= c->size[1]) {
+            if (from_y < 0 || from_y >= c->size[1])
                 continue;
-            }
             tap_row r = first;
             r.n = end - begin;
             r.step = c->stride[2];
@@ -169,8 +159,7 @@ conv_ref_sums conv_ref_run(const conv_ref *c, const float *x, const float *w, co
 void conv_ref_free(conv_ref_sums *s)
 {
     double *const all[] = {s->y, s->y_abs, s->dx, s->dx_abs, s->dw, s->dw_abs};
-    for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++)
         free(all[i]);
-    }
     *s = (conv_ref_sums){0};
 }
