@@ -327,7 +327,7 @@ static void curves_render(void **state)
         valid[i] = i == 5 ? NAN : 3.8 * exp(-i / 9.0) + 0.6;
     }
     attn_curve lines[] = {{"training", 30, x, train}, {"validation", 30, x, valid}};
-    attn_curves curves = {"Loss", "epoch", "nats per token", 2, lines};
+    attn_curves curves = {.title = "Loss", .x_name = "epoch", .y_name = "nats per token", .n = 2, .curves = lines};
     attn_bytes picture;
     assert_int_equal(attn_curves_render(&picture, context, &curves, ATTN_PLOT_PNG), ATTN_OK);
     keep(&picture, "curves.png");

@@ -107,8 +107,7 @@ class Attn:
                     ("suppressed", ctypes.c_void_p), ("nsuppressed", ctypes.c_int64), ("nbest", ctypes.c_int64), ("mbr", ctypes.c_bool),
                     ("prefixes", ctypes.c_void_p), ("alignments", ctypes.c_bool), ("shortlist", ctypes.c_void_p),
                     ("shortlist_first", ctypes.c_int64), ("shortlist_best", ctypes.c_int64),
-                    ("all_references", ctypes.c_bool), ("sample", ctypes.c_void_p), ("user", ctypes.c_void_p),
-                    ("unscored", ctypes.c_bool)]
+                    ("unscored", ctypes.c_bool), ("reserved", ctypes.c_int64 * 4)]
 
     def __init__(self, job):
         precision = job["precision"]

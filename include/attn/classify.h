@@ -60,6 +60,7 @@ typedef struct attn_classifier_view {
     /* The query's cell, in the grid of the layer, or of the first one where all are drawn (coarser grids use the cell
      * that contains it); 0: the class token, or the middle. */
     int64_t query_row, query_col;
+    int64_t reserved[4];
 } attn_classifier_view;
 /* Draws what the classifier attends to on a picture: the picture, and panels with it in grey and the weights in red
  * over it, each from 0 to its largest, which is printed.

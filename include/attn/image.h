@@ -36,6 +36,7 @@ ATTN_API void attn_image_free(attn_context *context, attn_image *image); /* empt
 typedef struct attn_image_options {
     int channels;  /* 1 or 3: converted to that; 0: 1 if the file is grey, else 3 */
     int64_t limit; /* most pixels; 0: 67,108,864 */
+    int64_t reserved[4];
 } attn_image_options;
 
 /* Reads a PNG, a JPEG, a WebP, a BMP or a PNM file (P2, P3, P5, P6); its first bytes say which.

@@ -132,6 +132,7 @@ typedef struct attn_seq2seq_options {
     /* If not NULL, gets the last layer's "cross" weights, through which a gradient flows where the tape records; NULL
      * where no layer attends to the source.  `weights` then lacks the last layer's "decoder". */
     attn_tensor **guided;
+    int64_t reserved[4];
 } attn_seq2seq_options;
 
 /* src I32 [B,Ts], src_lens I32 [B] or NULL, tgt_in I32 [B,Tt] -> logits [B,Tt,V].  Dropout follows the tape's mode.
@@ -183,6 +184,7 @@ typedef struct attn_beam_search_options {
     /* Greedy search compares logits instead of probabilities, and leaves log_prob and score 0.  Two logits may differ
      * although their probabilities, as doubles, are equal; only then it may choose another token than with scores. */
     bool unscored;
+    int64_t reserved[4];
 } attn_beam_search_options;
 
 typedef struct attn_hypothesis {

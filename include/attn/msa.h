@@ -39,6 +39,7 @@ typedef struct attn_msa_load_options {
                              * contacts corrected, by the padded sizes; default: padding changes nothing */
     const char *names;      /* a names file (io.h), or a built-in one, for a checkpoint of foreign names, whose settings
                              * it then says; NULL: there is none */
+    int64_t reserved[4];
 } attn_msa_load_options;
 
 /* Loads ESM-MSA-1b or ESM-MSA-1 as downloaded (.pt), or a directory (or its model.safetensors) that attn_msa_save
@@ -59,10 +60,12 @@ typedef struct attn_msa_options {
      * numbers count from the end, -1 is L. */
     const int64_t *layers;
     int64_t nlayers;
-    size_t memory;      /* most bytes to plan for, parameters and results included; 0: no bound.  Changes time a
+    size_t memory; /* most bytes to plan for, parameters and results included; 0: no bound.  Changes time a
                             * little, and results by rounding only */
-    int64_t max_tokens; /* the bound in tokens, see attn_nn_msa_layer_run; 0: from `memory`, or the model's own */
-    int64_t map_layer;  /* from 1: row_maps and column_maps are this layer's alone, their L being 1; 0: all layers' */
+    int64_t
+        max_tokens; /* the bound in tokens, see max_tokens_per_msa of the architecture msa-transformer; 0: from `memory`, or the model's own */
+    int64_t map_layer; /* from 1: row_maps and column_maps are this layer's alone, their L being 1; 0: all layers' */
+    int64_t reserved[4];
 } attn_msa_options;
 
 /* The model's tensors, valid until its next run, F32; NULL where not requested. */

@@ -51,6 +51,7 @@ typedef struct attn_heatmaps {
     const attn_panel_row *rows;
     double low, high; /* the one colour scale of all panels; both 0: from 0 to the largest value there is */
     int64_t per_line; /* panels side by side before a row wraps; 0: 8 */
+    int64_t reserved[4];
 } attn_heatmaps;
 
 /* As ATTN_PLOT_HTML it is a page to explore (attn_explorer_render below), in which rows of panels with the same
@@ -68,6 +69,7 @@ typedef struct attn_contact_map {
     const float *distances;      /* [n,n] in angstrom, NaN where not known; NULL: no structure */
     double cutoff;               /* of a true contact; 0: 8 */
     int64_t top, min_separation; /* pairs shown (0: n), and how far apart in the sequence they are at least (0: 6) */
+    int64_t reserved[4];
 } attn_contact_map;
 /* ATTN_ERROR_ARGUMENT (no residues, more than 4,096, text that is not UTF-8), ATTN_ERROR_MEMORY. */
 ATTN_API attn_status attn_contact_map_render(attn_bytes *picture, attn_context *context, const attn_contact_map *map,
@@ -104,6 +106,7 @@ typedef struct attn_explorer {
     const unsigned char *png;
     size_t png_size;
     int64_t width, height, grid_rows, grid_cols;
+    int64_t reserved[4];
 } attn_explorer;
 /* One HTML page without anything from a network: choose a map, a layer and a head, point at a query to see what it
  * attends to, as lines, as a matrix or over the picture.  Weights are kept to 1/255 of their head's largest.  The page
@@ -127,6 +130,7 @@ typedef struct attn_overlays {
     int64_t n;
     const attn_overlay *items;
     int64_t per_line; /* side by side before a row wraps; 0: 5 */
+    int64_t reserved[4];
 } attn_overlays;
 /* ATTN_ERROR_ARGUMENT (nothing to draw, a side not in 1 to 4,096, other channels), ATTN_ERROR_UNSUPPORTED
  * (ATTN_PLOT_HTML), ATTN_ERROR_MEMORY. */
@@ -143,6 +147,7 @@ typedef struct attn_curves {
     const char *title, *x_name, *y_name;
     int64_t n; /* at most 8 */
     const attn_curve *curves;
+    int64_t reserved[4];
 } attn_curves;
 /* Draws them.  ATTN_ERROR_ARGUMENT: no curves, or too many; ATTN_ERROR_MEMORY. */
 ATTN_API attn_status attn_curves_render(attn_bytes *picture, attn_context *context, const attn_curves *curves,

@@ -95,6 +95,7 @@ typedef struct attn_tape_options {
     bool record;   /* keep what attn_backward needs */
     bool train;    /* dropout on, batch statistics taken from the batch */
     uint64_t seed; /* of dropout; each dropout site of a step has its own stream */
+    int64_t reserved[4];
 } attn_tape_options;
 
 /* A tape, which the caller destroys before the context.  It records nothing until attn_tape_reset enables recording.
@@ -208,6 +209,7 @@ typedef struct attn_cross_entropy_options {
     int64_t ignore_index;   /* label that does not count (padding) */
     double label_smoothing; /* share spread evenly over all classes */
     double divisor;         /* 0: the number of labels that count */
+    int64_t reserved[4];
 } attn_cross_entropy_options;
 /* Mean over counted labels of -log softmax(logits)[label]; logits [...,C], labels I32 [...].  One element.
  * While recording, the logits are overwritten by their gradient in the backward pass. */

@@ -30,6 +30,7 @@ typedef struct attn_optimizer_options {
     double momentum;          /* SGD; 0 keeps none */
     double weight_decay;
     double clip_norm; /* gradients are scaled so that their global norm is at most this; 0: not */
+    int64_t reserved[4];
 } attn_optimizer_options;
 
 typedef struct attn_optimizer attn_optimizer;

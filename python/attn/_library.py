@@ -122,7 +122,7 @@ class NamedList(c.Structure):
 
 
 class TapeOptions(c.Structure):
-    _fields_ = [("record", c.c_bool), ("train", c.c_bool), ("seed", c.c_uint64)]
+    _fields_ = [("record", c.c_bool), ("train", c.c_bool), ("seed", c.c_uint64), ("reserved", c.c_int64 * 4)]
 
 
 class Bytes(c.Structure):

@@ -148,6 +148,13 @@ void attn__call_begin(attn_context *context)
     atomic_flag_clear(&context->noting);
 }
 
+attn_status attn__check_reserved(attn_context *context, const void *reserved, size_t size, const char *type)
+{
+    return attn__all_zero(reserved, size)
+               ? ATTN_OK
+               : attn__fail(context, ATTN_ERROR_ARGUMENT, "%s: a reserved field is not zero", type);
+}
+
 attn_status attn__fail_memory(attn_context *context, size_t size)
 {
     if (size == SIZE_MAX)

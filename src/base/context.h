@@ -56,6 +56,10 @@ attn_status attn__work(attn_context *context, const char *things, int64_t done, 
 /* The same of a loop around calls that report progress: until `done` is `total` only this loop is reported.  A loop
  * that ends early reports a total of 0. */
 attn_status attn__work_around(attn_context *context, const char *things, int64_t done, int64_t total);
+/* ATTN_ERROR_ARGUMENT, noted, unless the field `reserved` of a struct of that type is zero; the struct may be NULL. */
+#define ATTN__CHECK_RESERVED(context, pointer, type)                                                                   \
+    ((pointer) ? attn__check_reserved((context), (pointer)->reserved, sizeof(pointer)->reserved, #type) : ATTN_OK)
+attn_status attn__check_reserved(attn_context *context, const void *reserved, size_t size, const char *type);
 attn_status attn__fail_memory(attn_context *context, size_t size);
 
 /* Memory aligned to 64 bytes, not cleared; NULL, with ATTN_ERROR_MEMORY noted, if there is none or size overflowed

@@ -101,6 +101,8 @@ attn_tensor *attn_seq2seq_forward(attn_model *model, attn_tape *tape, const attn
                                   const attn_tensor *src_lens, const attn_tensor *tgt_in,
                                   const attn_seq2seq_options *options)
 {
+    if (ATTN__CHECK_RESERVED(model->context, options, attn_seq2seq_options) != ATTN_OK)
+        return NULL;
     const attn__seq2seq *s = seq2seq_of(model);
     attn_seq2seq_options o = options ? *options : (attn_seq2seq_options){0};
     if (!s || !sources_fit(model->context, src, src_lens) ||

@@ -99,6 +99,8 @@ attn_status attn_seq2seq_translate(attn_model *model, const attn_tensor *src, co
                                    const attn_beam_search_options *options, attn_hypothesis *results)
 {
     attn__call_begin(model->context);
+    if (ATTN__CHECK_RESERVED(model->context, options, attn_beam_search_options) != ATTN_OK)
+        return ATTN_ERROR_ARGUMENT;
     attn_tape *tape = NULL;
     if (!options || (options->bos == 0 && options->eos == 0)) {
         return attn__fail(model->context, ATTN_ERROR_ARGUMENT,

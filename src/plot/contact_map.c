@@ -182,6 +182,8 @@ attn_status attn_contact_map_render(attn_bytes *picture, attn_context *context, 
 {
     attn__call_begin(context);
     *picture = (attn_bytes){0};
+    if (ATTN__CHECK_RESERVED(context, map, attn_contact_map) != ATTN_OK)
+        return ATTN_ERROR_ARGUMENT;
     if (map->n < 1 || map->n > MOST)
         return attn__fail(context, ATTN_ERROR_ARGUMENT, "a map of contacts has 1 to %d residues, this one %lld", MOST,
                           (long long)map->n);

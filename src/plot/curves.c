@@ -137,6 +137,8 @@ attn_status attn_curves_render(attn_bytes *picture, attn_context *context, const
 {
     attn__call_begin(context);
     *picture = (attn_bytes){0};
+    if (ATTN__CHECK_RESERVED(context, curves, attn_curves) != ATTN_OK)
+        return ATTN_ERROR_ARGUMENT;
     if (curves->n < 1 || curves->n > MOST_CURVES)
         return attn__fail(context, ATTN_ERROR_ARGUMENT, "curves: %lld of them; 1 to %d can be drawn",
                           (long long)curves->n, MOST_CURVES);

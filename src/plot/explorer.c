@@ -248,6 +248,8 @@ attn_status attn_explorer_render(attn_bytes *page, attn_context *context, const 
 {
     attn__call_begin(context);
     *page = (attn_bytes){0};
+    if (ATTN__CHECK_RESERVED(context, explorer, attn_explorer) != ATTN_OK)
+        return ATTN_ERROR_ARGUMENT;
     attn_status status = check(context, explorer);
     if (status != ATTN_OK)
         return status;

@@ -332,6 +332,8 @@ attn_status attn_heatmaps_render(attn_bytes *picture, attn_context *context, con
 {
     attn__call_begin(context);
     *picture = (attn_bytes){0};
+    if (ATTN__CHECK_RESERVED(context, heatmaps, attn_heatmaps) != ATTN_OK)
+        return ATTN_ERROR_ARGUMENT;
     attn_status status = attn__heatmaps_check(context, heatmaps);
     if (status != ATTN_OK)
         return status;

@@ -170,6 +170,8 @@ attn_status attn_overlays_render(attn_bytes *picture, attn_context *context, con
     attn__call_begin(context);
     layout l = {.overlays = overlays, .per_line = overlays->per_line > 0 ? overlays->per_line : 5};
     *picture = (attn_bytes){0};
+    if (ATTN__CHECK_RESERVED(context, overlays, attn_overlays) != ATTN_OK)
+        return ATTN_ERROR_ARGUMENT;
     attn_status status = check(context, overlays);
     if (status != ATTN_OK)
         return status;

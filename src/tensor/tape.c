@@ -125,6 +125,7 @@ void attn__node_release(attn__node *node)
 void attn_tape_reset(attn_tape *tape, const attn_tape_options *options)
 {
     attn__call_begin(tape->context); /* the first operation that fails from here on is the one that is told */
+    (void)ATTN__CHECK_RESERVED(tape->context, options, attn_tape_options); /* noted: operations then return NULL */
     for (attn__node *node = tape->nodes; node; node = node->previous)
         attn__node_release(node);
     for (attn_tensor *tensor = tape->tensors; tensor; tensor = tensor->next)

@@ -108,6 +108,8 @@ attn_status attn_optimizer_create(attn_optimizer **optimizer, attn_context *cont
 {
     attn__call_begin(context);
     *optimizer = NULL;
+    if (ATTN__CHECK_RESERVED(context, options, attn_optimizer_options) != ATTN_OK)
+        return ATTN_ERROR_ARGUMENT;
     attn_optimizer_options o = options ? *options : (attn_optimizer_options){0};
     o.beta1 = or_default(o.beta1, 0.9);
     o.beta2 = or_default(o.beta2, 0.999);

@@ -31,11 +31,12 @@ ROWS, PARAMETERS = 24, {768: 115_616_434, 1: 114_831_026}
 class Options(ctypes.Structure):
     _fields_ = [(name, ctypes.c_bool) for name in ("logits", "contacts", "row_maps", "column_maps")] + [
         ("layers", ctypes.POINTER(ctypes.c_int64)), ("nlayers", ctypes.c_int64), ("memory", ctypes.c_size_t),
-        ("max_tokens", ctypes.c_int64), ("map_layer", ctypes.c_int64)]
+        ("max_tokens", ctypes.c_int64), ("map_layer", ctypes.c_int64), ("reserved", ctypes.c_int64 * 4)]
 
 
 class LoadOptions(ctypes.Structure):
-    _fields_ = [("regression", ctypes.c_char_p), ("compat", ctypes.c_bool), ("names", ctypes.c_char_p)]
+    _fields_ = [("regression", ctypes.c_char_p), ("compat", ctypes.c_bool), ("names", ctypes.c_char_p),
+                ("reserved", ctypes.c_int64 * 4)]
 
 
 class Result(ctypes.Structure):

@@ -12,8 +12,8 @@
 /* Models that cannot be loaded because the caller would have to give more information. */
 static attn_status check_wish(attn_context *context, const char *path, const attn_model_load_options *o)
 {
-    if (!attn__all_zero(o->reserved, sizeof o->reserved))
-        return attn__fail(context, ATTN_ERROR_ARGUMENT, "attn_model_load_options: a reserved field is not zero");
+    if (ATTN__CHECK_RESERVED(context, o, attn_model_load_options) != ATTN_OK)
+        return ATTN_ERROR_ARGUMENT;
     if (!attn_file_exists(path))
         return attn__fail(context, ATTN_ERROR_NOT_FOUND, "%s: there is no such file or directory", path);
     if (!o->config && !o->names && !attn__is_directory(path))

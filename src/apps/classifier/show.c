@@ -230,6 +230,8 @@ attn_status attn_classifier_render_attention(attn_classifier *c, const attn_imag
     attn__call_begin(c->context);
     attn_image fitted = {0};
     *picture = (attn_bytes){0};
+    if (ATTN__CHECK_RESERVED(c->context, view, attn_classifier_view) != ATTN_OK)
+        return ATTN_ERROR_ARGUMENT;
     drawing *d = attn__alloc_zero(c->context, sizeof *d);
     if (!d)
         return ATTN_ERROR_MEMORY;

@@ -88,6 +88,8 @@ static attn_status draw_group(attn_generator *g, attn_image *images, int64_t n,
 attn_status attn_generator_draw(attn_generator *g, int64_t n, const attn_generator_options *options, attn_image *images)
 {
     attn__call_begin(g->context);
+    if (ATTN__CHECK_RESERVED(g->context, options, attn_generator_options) != ATTN_OK)
+        return ATTN_ERROR_ARGUMENT;
     attn_generator_options plain = {0};
     int64_t rows = g->shape.height * g->shape.channels, groups = (n + AT_ONCE - 1) / AT_ONCE;
     counting counted = {options ? options : &plain, 0, groups * rows};
@@ -138,6 +140,8 @@ attn_status attn_generator_complete(attn_generator *g, const attn_image *given, 
     attn_generator_options plain = {0};
     attn_image coloured = {0};
     *done = (attn_image){0};
+    if (ATTN__CHECK_RESERVED(g->context, options, attn_generator_options) != ATTN_OK)
+        return ATTN_ERROR_ARGUMENT;
     if (rows < 0 || rows > g->shape.height)
         return attn__fail(g->context, ATTN_ERROR_ARGUMENT, "--rows %lld: images have only %lld rows", (long long)rows,
                           (long long)g->shape.height);

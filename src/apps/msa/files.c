@@ -70,6 +70,9 @@ bool attn_msa_is_at(attn_context *context, const char *path)
 attn_status attn_msa_load(attn_msa **msa, attn_context *context, const char *path, const attn_msa_load_options *options)
 {
     attn__call_begin(context);
+    *msa = NULL;
+    if (ATTN__CHECK_RESERVED(context, options, attn_msa_load_options) != ATTN_OK)
+        return ATTN_ERROR_ARGUMENT;
     attn_msa_load_options o = options ? *options : (attn_msa_load_options){0};
     attn_status status = start(msa, context);
     if (status == ATTN_OK && !attn_file_exists(path))

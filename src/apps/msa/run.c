@@ -124,6 +124,8 @@ attn_status attn_msa_estimate(const attn_msa *msa, int64_t batch, int64_t rows, 
                               const attn_msa_options *options, attn_msa_cost *plan)
 {
     attn__call_begin(msa->context);
+    if (ATTN__CHECK_RESERVED(msa->context, options, attn_msa_options) != ATTN_OK)
+        return ATTN_ERROR_ARGUMENT;
     const attn__msa *m = attn__msa_of(msa->model);
     attn_msa_options none = {0};
     needs n = {

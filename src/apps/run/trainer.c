@@ -50,8 +50,8 @@ attn_status attn_train(attn_context *context, const attn_trainer_job *job)
     const attn__run_kind *kind = need(context, job->kind);
     if (!kind)
         return ATTN_ERROR_NOT_FOUND;
-    if (!attn__all_zero(job->reserved, sizeof job->reserved))
-        return attn__fail(context, ATTN_ERROR_ARGUMENT, "attn_trainer_job: a reserved field is not zero");
+    if (ATTN__CHECK_RESERVED(context, job, attn_trainer_job) != ATTN_OK)
+        return ATTN_ERROR_ARGUMENT;
     if (!job->directory)
         return attn__fail(context, ATTN_ERROR_ARGUMENT, "attn_trainer_job: directory is NULL");
     if (kind != &attn__translator_training_kind && (job->text || job->left_out))

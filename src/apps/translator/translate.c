@@ -456,6 +456,8 @@ attn_status attn_translator_translate(attn_translator *t, const char *const *lin
                                       const attn_translator_options *options, attn_translation *results)
 {
     attn__call_begin(t->context);
+    if (ATTN__CHECK_RESERVED(t->context, options, attn_translator_options) != ATTN_OK)
+        return ATTN_ERROR_ARGUMENT;
     attn_translator_options resolved;
     attn_status status = attn__search_resolve(t, options, &resolved);
     if (status != ATTN_OK)

@@ -142,6 +142,8 @@ attn_status attn_image_parse(attn_image *image, attn_context *context, const voi
     attn__input input = {.context = context, .name = name, .data = data, .size = size};
     attn__raster raster = {0};
     *image = (attn_image){0};
+    if (ATTN__CHECK_RESERVED(context, options, attn_image_options) != ATTN_OK)
+        return ATTN_ERROR_ARGUMENT;
     if (o.channels != 0 && o.channels != 1 && o.channels != 3)
         return attn__fail(context, ATTN_ERROR_ARGUMENT, "%d channels wanted of an image; 1 or 3", o.channels);
     attn_status status = decode(&raster, &input, o.limit);

@@ -166,8 +166,8 @@ static attn_status prepare(attn__findings *findings, attn_context *context, cons
                            const attn_weights_options *options, attn_config *metadata)
 {
     *findings = (attn__findings){.arrays = {.context = context, .file = file}, .metadata = metadata};
-    if (options && !attn__all_zero(options->reserved, sizeof options->reserved))
-        return attn__fail(context, ATTN_ERROR_ARGUMENT, "attn_weights_options: a reserved field is not zero");
+    if (ATTN__CHECK_RESERVED(context, options, attn_weights_options) != ATTN_OK)
+        return ATTN_ERROR_ARGUMENT;
     if (options && options->reals != ATTN_F32 && options->reals != ATTN_F64)
         return attn__fail(context, ATTN_ERROR_ARGUMENT, "weights are read as f32 or f64, not %s",
                           attn_dtype_name(options->reals));
