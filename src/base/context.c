@@ -122,6 +122,7 @@ attn_status attn__fail(attn_context *context, attn_status status, const char *fo
     if (!context)
         return status;
     hold_error(context);
+    context->failures++;
     if (!context->noted) {
         va_list arguments;
         va_start(arguments, format);

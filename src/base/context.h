@@ -23,6 +23,7 @@ struct attn_context {
     attn__caches caches;
     atomic_flag noting; /* held while what follows is written */
     bool noted;         /* the call that runs has failed already: its first error stays */
+    uint64_t failures; /* all that were told to attn__fail, noted or not */
     attn_status status; /* of the last call that failed since the last clear */
     char error[512];
     bool (*work)(void *user, const char *things, int64_t done, int64_t total); /* NULL: no progress is reported */
@@ -50,6 +51,11 @@ attn_status attn__check_choice(attn_context *context, const char *what, int valu
  * Operations on a tape and layers do not call it (attn_tape_reset does), so that the first of them that fails is the
  * one that is told. */
 void attn__call_begin(attn_context *context);
+/* The error noted since the call began; the context's status may be that of an earlier call. */
+static inline attn_status attn__call_status(const attn_context *context)
+{
+    return context->noted ? context->status : ATTN_OK;
+}
 /* Reports to the progress callback that `done` of `total` `things` are done.  For long loops, outside of parallel
  * regions. ATTN_ERROR_INTERRUPTED: the callback requested to stop. */
 attn_status attn__work(attn_context *context, const char *things, int64_t done, int64_t total);

@@ -115,10 +115,11 @@ attn_tensor *attn_seq2seq_forward(attn_model *model, attn_tape *tape, const attn
     if (o.guided) {
         *o.guided = NULL;
     }
+    uint64_t failures = model->context->failures;
     attn_tensor *logits = s->forward(model->self, tape, src, src_lens, tgt_in, &o);
     attn__model_end(tape);
     /* Maps were requested, but there was no memory: a picture without them would look like an answer. */
-    return o.weights && attn_context_status(model->context) != ATTN_OK ? NULL : logits;
+    return o.weights && model->context->failures != failures ? NULL : logits;
 }
 
 void attn__seq2seq_run(const void *self, const attn__call *call)

@@ -55,11 +55,11 @@ attn_config *attn__model_config_try(attn_context *context, const char *directory
 {
     char path[ATTN__PATH];
     attn_config *config = NULL;
-    if (attn_context_status(context) != ATTN_OK)
+    if (attn__call_status(context) != ATTN_OK)
         return NULL;
     bool read = attn__path(context, path, directory, "config.json") == ATTN_OK &&
                 attn_config_read(&config, context, path) == ATTN_OK;
-    if (!read && attn_context_status(context) != ATTN_ERROR_MEMORY) /* then its kind is unknown */
+    if (!read && attn__call_status(context) != ATTN_ERROR_MEMORY) /* then its kind is unknown */
         attn_context_clear_error(context);                          /* loading it reports the error */
     return read ? config : NULL;
 }

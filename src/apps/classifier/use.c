@@ -20,11 +20,13 @@ attn_tensor *attn__classifier_logits(attn_model *model, attn_tape *tape, attn_im
     int64_t dims[] = {n, shape.channels, shape.height, shape.width};
     attn_tensor *images = attn_tape_tensor(tape, ATTN_F32, 4, dims, x), *logits = NULL;
     if (images && attn_named_add(&inputs, "x", images) == ATTN_OK &&
-        attn_model_forward(model, tape, &inputs, &outputs) == ATTN_OK)
+        attn_model_forward(model, tape, &inputs, &outputs) == ATTN_OK) {
         logits = attn_named_find(&outputs, "logits");
-    if (!logits && attn_context_status(context) == ATTN_OK)
-        attn__fail(context, ATTN_ERROR_UNSUPPORTED, "the architecture \"%s\" is no classifier: it gives no \"logits\"",
-                   attn_model_architecture(model)->name);
+        if (!logits)
+            attn__fail(context, ATTN_ERROR_UNSUPPORTED,
+                       "the architecture \"%s\" is no classifier: it gives no \"logits\"",
+                       attn_model_architecture(model)->name);
+    }
     attn_named_clear(&inputs);
     attn_named_clear(&outputs);
     return logits;

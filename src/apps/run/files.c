@@ -449,7 +449,7 @@ attn_status attn__run_save(attn__run *run, bool improved)
 {
     char model[ATTN__PATH], history[ATTN__PATH];
     /* A line of the history that found no memory must not be passed over: resuming counts lines as epochs. */
-    attn_status status = attn_context_status(run->context);
+    attn_status status = attn__call_status(run->context);
     if (status == ATTN_OK)
         status = path_in(run, model, "model.safetensors");
     if (status == ATTN_OK)

@@ -228,7 +228,7 @@ static attn_status load_parts(attn_translator *t, const char *directory, const c
     attn_config *file = attn__model_config_try(t->context, directory);
     bool marian = file && attn__marian_is(file); /* which brings its own names to attn's */
     attn_config_destroy(file);
-    if (attn_context_status(t->context) == ATTN_ERROR_MEMORY)
+    if (attn__call_status(t->context) == ATTN_ERROR_MEMORY)
         return ATTN_ERROR_MEMORY;
     attn_status status =
         attn__foreign_begin(&from, t->context, directory, &(attn__foreign_wish){.names = marian ? NULL : names});
