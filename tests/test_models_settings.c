@@ -465,8 +465,34 @@ static void weights_along_axes(void **state)
     }
 }
 
-RUN_TESTS(TEST_WITH_TAPE(gradients_are_the_slopes), TEST_WITH_TAPE(weights_along_axes),
-          TEST_WITH_TAPE(maps_alone_are_the_maps), TEST_WITH_TAPE(one_row_is_tied_to_itself),
-          TEST_WITH_TAPE(wrong_settings_are_refused_in_words), TEST_WITH_TAPE(wrong_inputs_are_refused_in_words),
-          TEST_WITH_TAPE(the_branch_is_dropped_in_training_only), TEST_WITH_TAPE(linear_weights_load_into_windows),
-          TEST_WITH_TAPE(widths_of_coordinates_divide_them))
+/* A call that failed before has nothing to do with a model that runs later, unless the result of a failed operation is an
+ * input: then that operation's error is the one to report. */
+static void an_earlier_error_stops_no_later_call(void **state)
+{
+    tape_fixture *f = *state;
+    attn_bytes none;
+    attn_model *model = make_well(f, "self-attention", "{\"dim\": 4, \"heads\": 2}");
+    attn_named_list in = {.context = f->context}, out = in;
+    attn_tensor *x = test_random(f->tape, ATTN_F64, 3, (int64_t[]){1, 3, 4}, 3);
+    assert_int_equal(attn_file_read(&none, f->context, "no-such-file", 0), ATTN_ERROR_NOT_FOUND);
+    attn_named_add(&in, "x", x);
+    assert_int_equal(attn_model_forward(model, f->tape, &in, &out), ATTN_OK);
+    assert_non_null(attn_named_find(&out, "out"));
+    assert_int_equal(attn_file_read(&none, f->context, "no-such-file", 0), ATTN_ERROR_NOT_FOUND);
+    attn_named_clear(&in);
+    assert_int_equal(attn_model_forward(model, f->tape, &in, &out), ATTN_ERROR_ARGUMENT);
+    expect_error(f, "self-attention", "\"x\"");
+    attn_tape_reset(f->tape, NULL);
+    attn_named_add(&in, "x", attn_tape_tensor(f->tape, ATTN_F64, -1, NULL, NULL));
+    assert_int_not_equal(attn_model_forward(model, f->tape, &in, &out), ATTN_OK);
+    expect_error(f, "an axis too few", "ax");
+    attn_named_clear(&in);
+    attn_named_clear(&out);
+    attn_model_destroy(model);
+}
+
+RUN_TESTS(TEST_WITH_TAPE(an_earlier_error_stops_no_later_call), TEST_WITH_TAPE(gradients_are_the_slopes),
+          TEST_WITH_TAPE(weights_along_axes), TEST_WITH_TAPE(maps_alone_are_the_maps),
+          TEST_WITH_TAPE(one_row_is_tied_to_itself), TEST_WITH_TAPE(wrong_settings_are_refused_in_words),
+          TEST_WITH_TAPE(wrong_inputs_are_refused_in_words), TEST_WITH_TAPE(the_branch_is_dropped_in_training_only),
+          TEST_WITH_TAPE(linear_weights_load_into_windows), TEST_WITH_TAPE(widths_of_coordinates_divide_them))

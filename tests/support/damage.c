@@ -3,6 +3,7 @@
 
 #include "support/fixture.h"
 #include "support/guard.h"
+#include "attn/io.h"
 
 #include <string.h>
 
