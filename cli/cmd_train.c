@@ -190,10 +190,8 @@ static int train(cli_call *cli, const attn_config *settings)
     bool pairs = strcmp(name, "translate") == 0;
     cli_training training = {0};
     cli_failures bad = {.cli = cli, .things = "sentence pairs"};
-    attn_trainer_job job = {.kind = name,
-                            .directory = cli_text(cli, "out"),
-                            .settings = settings,
-                            .resume = cli_flag(cli, "resume")};
+    attn_trainer_job job = {
+        .kind = name, .directory = cli_text(cli, "out"), .settings = settings, .resume = cli_flag(cli, "resume")};
     if (pairs)
         take_pairs(&job, data, &training, &bad);
     else if (data[0])
@@ -275,7 +273,8 @@ static const cli_option classify_options[] = {
     RESUME,
 };
 
-static const char *const classify_usage[] = {"--data FOLDER --out DIR [--model MODEL] [SETTING...]", "--out DIR --resume", NULL};
+static const char *const classify_usage[] = {"--data FOLDER --out DIR [--model MODEL] [SETTING...]",
+                                             "--out DIR --resume", NULL};
 
 static const char classify_description[] =
     "FOLDER holds train-images*, train-labels*, t10k-images* and t10k-labels* (MNIST's IDX files, plain or gzip), or "
@@ -355,8 +354,8 @@ static const char *const msa_examples[] = {
 
 #define TRAINING(kind, summary)                                                                                        \
     {                                                                                                                  \
-        "train " #kind, summary, kind##_usage, kind##_description, CLI_OPTIONS(kind##_options), #kind, kind##_examples,  \
-            0, 0, run                                                                                                  \
+        "train " #kind, summary, kind##_usage, kind##_description, CLI_OPTIONS(kind##_options), #kind,                 \
+            kind##_examples, 0, 0, run                                                                                 \
     }
 
 const cli_command cli_train_translate = TRAINING(translate, "train a translator on sentence pairs");

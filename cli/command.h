@@ -141,7 +141,7 @@ void cli_help_wrap(FILE *file, const char *text, int indent, int column);
 
 /* ------------------------------------------------------------------------------------------- ranks.c */
 
-/* Joins the processes that mpirun started (attn/ranks.h); all but rank 0 are silent from then on.  An exit code. */
+/* Joins the processes that mpirun started (dist/join.h); all but rank 0 are silent from then on.  An exit code. */
 int cli_ranks_join(const cli_call *cli);
 /* Before they divide work: `code` of the preparations, or that of another's failure, on all of them. */
 int cli_ranks_agree(const cli_call *cli, int code);

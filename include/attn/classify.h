@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * classify.h - the image classifier: trained from labelled images, saved in a directory, used to classify pictures, to
- * measure accuracy and to show its attention.
+ * classify.h - the image classifier: trained from labelled images, saved in a directory, used to classify
+ * pictures and to show its attention.
  *
  * A classifier's directory holds
  *     config.json          the architecture, its settings, the size of images, mean and deviation, names of the classes

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: MIT
  *
  * generate.h - the generator of images: a distribution over images trained from examples, saved in a directory, used to
- * draw new images, to complete given rows, and to measure how many bits an image costs.
+ * draw new images and to complete given rows.
  *
- *     attn_generator_train(context, &(attn_generator_job){.data = "fashion_mnist", .directory = "clothes"});
+ *     attn_train(context, &(attn_trainer_job){.kind = "images", .data = "fashion_mnist", .directory = "clothes"});
  *     attn_generator_load(&generator, context, "clothes", NULL);
  *     attn_generator_draw(generator, 16, &(attn_generator_options){.seed = 1}, images);
  *
- * The model is the axial transformer (axial_transformer.h; Ho et al. 2019, arXiv:1912.12180).  Samples of 8 bits become
+ * The model is the axial transformer (Ho et al. 2019, arXiv:1912.12180).  Samples of 8 bits become
  * one of K levels, sample * K / 256 rounded down, and level k becomes 255 k / (K - 1) again: 256 levels lose nothing.
  *
  * A generator's directory holds

@@ -2,8 +2,7 @@
  *
  * io.h - files: bytes, JSON, and the formats that weights and arrays are kept in.
  *
- * Every _parse function takes (pointer, length) and a name for its messages; configs, weights, names files and .npy
- * also have a _read function that takes a path.  The context's error describes a malformed input, with the
+ * The _parse functions take (pointer, length) and a name for their messages, the _read functions a path.  The context's error describes a malformed input, with the
  * file's name and the byte offset (line and column for JSON); nothing is kept of an input that is refused.  Files
  * may be hostile: sizes are checked before memory is taken, nothing recurses as deep as a file says, and nothing of
  * a file is ever executed. Writers replace a file as a whole: they write a temporary one in the same folder, flush
@@ -41,7 +40,7 @@ ATTN_API attn_status attn_file_write(attn_context *context, const char *path, co
 /* ------------------------------------------------------------------------------------------------ JSON */
 
 /* A JSON object as a config.  Objects inside become keys joined by dots ("id2label.0").  Lists must be of
- * integers or of texts; an empty one is of integers.  `name` is used in messages.  ATTN_ERROR_FORMAT (line and column;
+ * integers, of texts or of real numbers, which become keys NAME.0, NAME.1, ...; an empty one is of integers.  `name` is used in messages.  ATTN_ERROR_FORMAT (line and column;
  * duplicate keys and nesting deeper than 64 too), ATTN_ERROR_UNSUPPORTED (other lists: the key is named). */
 ATTN_API attn_status attn_config_parse(attn_config **config, attn_context *context, const char *text, size_t size,
                                        const char *name);

@@ -39,7 +39,7 @@ typedef struct attn_architecture {
     int nkeys, ninputs, noutputs;
     const attn_setting *keys;
     const attn_port *inputs, *outputs;
-    bool seq2seq; /* the attn_seq2seq_ and attn_decoding_ functions work */
+    bool seq2seq; /* attn_seq2seq_forward and attn_seq2seq_translate work */
 } attn_architecture;
 
 ATTN_API const attn_architecture *attn_architecture_at(int i);              /* NULL past the end */
@@ -85,7 +85,7 @@ ATTN_API attn_named_list *attn_model_parameters(const attn_model *model);
  * second call does nothing.  Results keep their bits, but on AMX in f32 (docs/numerics.md).  ATTN_ERROR_MEMORY: the
  * model can only be destroyed. */
 ATTN_API attn_status attn_model_pack_weights(attn_model *model);
-/* Runs the model on named inputs.  `outputs` gets the tape's tensors under the architecture's names; optional
+/* Runs the model on named inputs.  `outputs` gets the tape's tensors under the architecture's names; which must not own its tensors; optional
  * outputs (attention weights) only if an item of that name is there before the call (attn_named_add with a NULL
  * tensor, or an old one).  ATTN_ERROR_ARGUMENT: an input missing, unknown or of the wrong type; ATTN_ERROR_SHAPE. */
 ATTN_API attn_status attn_model_forward(attn_model *model, attn_tape *tape, const attn_named_list *inputs,
@@ -103,6 +103,8 @@ typedef struct attn_model_load_options {
     const char *names; /* a names file of io.h, or the name of one that is built in, for weights of foreign names */
     attn_dtype dtype;  /* ATTN_F32 or ATTN_F64 */
     attn_precision precision; /* as in attn_model_options */
+    /* If not NULL: gets the parameters that are missing, extra or misshapen, one a line; freed by attn_bytes_free. */
+    attn_bytes *report;
     int64_t reserved[4];
 } attn_model_load_options;
 /* A model with its weights, to be destroyed by the caller with attn_model_destroy: from a directory of config.json and
@@ -113,7 +115,7 @@ typedef struct attn_model_load_options {
  *     if (attn_model_load(&model, context, "out/demo", NULL) != ATTN_OK)
  *         puts(attn_context_error(context));
  *
- * *model is NULL on failure.  ATTN_ERROR_NOT_FOUND: no such file; ATTN_ERROR_ARGUMENT: nothing says what model it is, or
+ * *model is NULL on failure.  ATTN_ERROR_NOT_FOUND: no such file, or no such architecture; ATTN_ERROR_ARGUMENT: nothing says what model it is, or
  * a setting is wrong; ATTN_ERROR_SHAPE: parameters are missing, extra or misshapen; the statuses of attn_weights_load
  * and attn_name_map_read. */
 ATTN_API attn_status attn_model_load(attn_model **model, attn_context *context, const char *path,
@@ -157,7 +159,7 @@ typedef struct attn_beam_search_options {
     int64_t max_len;       /* most tokens of the result; 0: 64 */
     int64_t beam;          /* 0 or 1: greedy */
     double length_penalty; /* alpha of the rule; length counts the end.  0: none */
-    bool first_position;   /* as in attn_decoding_options */
+    bool first_position;   /* quirk of Dive into Deep Learning: every decoded token is at position 0 */
     attn_length_rule rule;
     attn_stopping stopping; /* ATTN_LENGTH_POWER: as above; as soon as the beam is full of ended ones; or when the best
                              * living one could not be above them at any length */

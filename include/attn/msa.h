@@ -42,8 +42,8 @@ typedef struct attn_msa_load_options {
     int64_t reserved[4];
 } attn_msa_load_options;
 
-/* Loads ESM-MSA-1b or ESM-MSA-1 as downloaded (.pt), or a directory (or its model.safetensors) that attn_msa_save
- * wrote. A checkpoint's names are brought to those of facebookresearch/esm: prefixes are removed, and "row" and
+/* Loads ESM-MSA-1b or ESM-MSA-1 as downloaded (.pt), or a directory (or its model.safetensors) that a
+ * training or `attn convert` wrote. A checkpoint's names are brought to those of facebookresearch/esm: prefixes are removed, and "row" and
  * "column", which are swapped in the files, are swapped back.  `options` may be NULL.  ATTN_ERROR_NOT_FOUND: no such
  * file; ATTN_ERROR_FORMAT: malformed, or no arguments in it; ATTN_ERROR_UNSUPPORTED: of another architecture (named);
  * ATTN_ERROR_SHAPE: parameters missing, extra or misshapen; ATTN_ERROR_MEMORY.  *msa is NULL on failure. */
@@ -60,10 +60,12 @@ typedef struct attn_msa_options {
      * numbers count from the end, -1 is L. */
     const int64_t *layers;
     int64_t nlayers;
-    size_t memory; /* most bytes to plan for, parameters and results included; 0: no bound.  Changes time a
-                            * little, and results by rounding only */
-    int64_t
-        max_tokens; /* the bound in tokens, see max_tokens_per_msa of the architecture msa-transformer; 0: from `memory`, or the model's own */
+    /* Most bytes to plan for, parameters and results included; 0: no bound.  Changes time a little, and results by
+     * rounding only. */
+    size_t memory;
+    /* The bound in tokens, as max_tokens_per_msa of the architecture msa-transformer; 0: from `memory`, or the model's
+     * own. */
+    int64_t max_tokens;
     int64_t map_layer; /* from 1: row_maps and column_maps are this layer's alone, their L being 1; 0: all layers' */
     int64_t reserved[4];
 } attn_msa_options;
@@ -85,7 +87,8 @@ typedef struct attn_msa_cost {
     int64_t heads;      /* taken together, of H */
 } attn_msa_cost;
 /* ATTN_ERROR_SHAPE: sizes that the model has no positions for; ATTN_ERROR_ARGUMENT: a layer out of range, more
- * memory needed than allowed (cost->smallest is how much), contacts without a regression. */
+ * memory needed than allowed (cost->smallest is how much), contacts without a regression; ATTN_ERROR_UNSUPPORTED: row
+ * maps or contacts of a model whose rows are not tied. */
 ATTN_API attn_status attn_msa_estimate(const attn_msa *msa, int64_t batch, int64_t rows, int64_t cols,
                                        const attn_msa_options *options, attn_msa_cost *cost);
 /* tokens [B,R,C], rows filled up with <pad> (1) behind, empty rows too; the first row of each alignment is the

@@ -46,8 +46,7 @@ ATTN_API attn_status attn_tensor_wrap(attn_tensor **tensor, attn_context *contex
                                       const int64_t *shape, void *data);
 /* A tensor of the caller's own that shares the memory of `tensor`: so a tape's result outlives its reset, and the
  * tape itself, without a copy.  Has no gradient and needs none.  The next backward pass adds to a copy of a
- * gradient that is shared, and attn_tensor_drop_grad leaves it (attn_tensor_zero_grad clears it).  ATTN_ERROR_ARGUMENT:
- * NULL, or one that the end of a scope freed; ATTN_ERROR_MEMORY. */
+ * gradient that is shared, and attn_tensor_drop_grad leaves it.  ATTN_ERROR_ARGUMENT: NULL; ATTN_ERROR_MEMORY. */
 ATTN_API attn_status attn_tensor_share(attn_tensor **shared, const attn_tensor *tensor);
 
 /* Its elements, in rows; the tensor owns them. */
@@ -81,7 +80,7 @@ typedef struct attn_named_list {
     int64_t n, capacity;
     bool owns; /* the list destroys its tensors */
 } attn_named_list;
-/* Copies `name`.  ATTN_ERROR_MEMORY. */
+/* Copies `name`; list->context must be set.  ATTN_ERROR_MEMORY. */
 ATTN_API attn_status attn_named_add(attn_named_list *list, const char *name, attn_tensor *tensor);
 ATTN_API attn_tensor *attn_named_find(const attn_named_list *list, const char *name); /* NULL if none */
 ATTN_API void attn_named_clear(attn_named_list *list); /* frees names (and tensors, if owned); reusable */
@@ -94,7 +93,7 @@ typedef struct attn_tape attn_tape;
 typedef struct attn_tape_options {
     bool record;   /* keep what attn_backward needs */
     bool train;    /* dropout on, batch statistics taken from the batch */
-    uint64_t seed; /* of dropout; each dropout site of a step has its own stream */
+    uint64_t seed; /* of dropout: another one for each step; each dropout site of a step has its own stream */
     int64_t reserved[4];
 } attn_tape_options;
 
@@ -105,11 +104,11 @@ ATTN_API attn_status attn_tape_create(attn_tape **tape, attn_context *context);
 ATTN_API void attn_tape_destroy(attn_tape *tape);
 /* Forgets every tensor that the tape made and starts afresh.  Memory is kept for the next round: after a few
  * rounds of the same shapes nothing is allocated any more. */
-ATTN_API void attn_tape_reset(attn_tape *tape, const attn_tape_options *options);
+ATTN_API void attn_tape_reset(attn_tape *tape, const attn_tape_options *options); /* NULL: all zero */
 
 /* d loss / d everything that needs a gradient; `loss` has one element.  The pass consumes what the operations saved,
  * so call it once per forward pass; to record an operation on a tensor that it differentiated is ATTN_ERROR_ARGUMENT.
- * Results stay readable until the reset, except as documented at attn_cross_entropy and scopes.  ATTN_ERROR_SHAPE: more
+ * Results stay readable until the reset, except as documented at attn_cross_entropy.  ATTN_ERROR_SHAPE: more
  * than one element; ATTN_ERROR_ARGUMENT: nothing with a gradient leads to it; ATTN_ERROR_MEMORY. */
 ATTN_API attn_status attn_backward(attn_tape *tape, attn_tensor *loss);
 /* The same for `n` results at once with given gradients, grads[i] of results[i] (else ATTN_ERROR_SHAPE: another shape or

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * train.h - optimizers, learning-rate schedules, the training loop, and measures of quality.
- *
- * Nothing here depends on a model or a data set: the loop calls back for the loss of a step.
+ * train.h - optimizers, learning-rate schedules, and measures of quality, for training loops of a program's own.  Whole
+ * trainings are in trainer.h.
  *
  * One thread at a time uses a context and what was made from it; different contexts are independent.
  */

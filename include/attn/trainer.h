@@ -7,7 +7,8 @@
  *     if (attn_train(context, &job) != ATTN_OK)
  *         puts(attn_context_error(context));
  *
- * Each kind has a table of settings (attn_trainer): names, types, defaults and what they mean.  The command's options,
+ * Each kind has a table of settings (attn_trainer): names, types, defaults and what they mean; `attn train KIND --help`
+ * prints them, and attn_trainer_find(kind)->keys has them.  Their names are not those of an architecture.  The command's options,
  * training.json and the documents are made from it.
  *
  * The directory gets the model (config.json, model.safetensors and what belongs to them), and what a training needs to
@@ -65,7 +66,8 @@ typedef struct attn_trainer_plan {
 typedef struct attn_trainer_job {
     const char *kind;
     const char *data; /* a file or a folder (attn_trainer.data); when resuming NULL: that of the training */
-    /* Sentence pairs in memory instead of `data`, `text_size` bytes; translate alone. */
+    /* Sentence pairs in memory instead of `data`, `text_size` bytes, which a resumed training must be given again;
+     * translate alone. */
     const char *text;
     size_t text_size;
     /* Called for each line of `data` that is no pair, which is then left out; NULL: the first one is an error.
@@ -86,7 +88,8 @@ typedef struct attn_trainer_job {
 /* Trains and leaves the directory complete.  ATTN_ERROR_INTERRUPTED: progress() stopped it; ATTN_ERROR_NOT_FOUND: no
  * such kind; ATTN_ERROR_ARGUMENT: settings, the directory has a model already (unless resuming), the data is not that of
  * the run to resume, or there is too little of it; ATTN_ERROR_NOT_FOUND, ATTN_ERROR_FORMAT, ATTN_ERROR_IO: a file
- * (named); ATTN_ERROR_BUSY: another process trains there; ATTN_ERROR_MEMORY. */
+ * (named); ATTN_ERROR_BUSY: another process trains there; ATTN_ERROR_UNSUPPORTED: a precision without gradients, data of a
+ * kind that the model does not take; ATTN_ERROR_MEMORY. */
 ATTN_API attn_status attn_train(attn_context *context, const attn_trainer_job *job);
 /* `given` (may be NULL) with every other key of the kind filled in; the caller destroys *settings.  Defaults may depend
  * on "model" and "compat".  ATTN_ERROR_NOT_FOUND: no such kind; ATTN_ERROR_ARGUMENT: an unknown key, a wrong type or

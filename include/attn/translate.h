@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * translate.h - the translator: trained from sentence pairs, saved in a directory, used to translate, to measure its
- * score and to show its attention.
+ * translate.h - the translator: trained from sentence pairs, saved in a directory, used to translate
+ * and to show its attention.
  *
  * A translator's directory holds
  *     config.json          the architecture, its settings and how text is prepared

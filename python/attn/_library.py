@@ -159,7 +159,7 @@ class ModelOptions(c.Structure):
 
 class ModelLoadOptions(c.Structure):
     _fields_ = [("config", c.c_void_p), ("architecture", c.c_char_p), ("names", c.c_char_p), ("dtype", c.c_int),
-                ("precision", c.c_int), ("reserved", c.c_int64 * 4)]
+                ("precision", c.c_int), ("report", c.POINTER(Bytes)), ("reserved", c.c_int64 * 4)]
 
 
 # The C name of each struct above.

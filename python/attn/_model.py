@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import difflib
 import json
 import operator
 import os
@@ -95,6 +96,13 @@ def _precision(name: Optional[str]) -> int:
     if name is not None and not lib.precision_find(ctypes.byref(chosen), c.text(name, "precision")):
         raise ArgumentError(f"precision is \"f32\", \"fma\", \"bf16\" or \"int8\", not {name!r}")
     return chosen.value
+
+
+def _check_with(context: Context, status: int, report: c.Bytes) -> None:
+    """Raises with what a reader of weights reports."""
+    text = ctypes.string_at(report.data, report.size).decode("utf-8", "replace") if report.data else ""
+    lib.bytes_free(context.pointer, ctypes.byref(report))
+    context.check(status, text.rstrip())
 
 
 class Model:
@@ -214,7 +222,7 @@ class Model:
                 source.add(name, wrap(self._context, array))
             status = lib.weights_assign(lib.model_parameters(self._model), ctypes.byref(source.struct),
                                         ctypes.byref(options), ctypes.byref(report))
-            self._check_with(status, report)
+            _check_with(self._context, status, report)
 
     def _pack(self) -> None:
         """In bf16 and int8 the model only infers from here on."""
@@ -229,12 +237,7 @@ class Model:
         with self._context.lock:
             status = lib.weights_load(lib.model_parameters(self._model), _path(path), ctypes.byref(options), None,
                                       ctypes.byref(report))
-            self._check_with(status, report)
-
-    def _check_with(self, status: int, report: c.Bytes) -> None:
-        text = ctypes.string_at(report.data, report.size).decode("utf-8", "replace") if report.data else ""
-        lib.bytes_free(self._context.pointer, ctypes.byref(report))
-        self._context.check(status, text.rstrip())
+            _check_with(self._context, status, report)
 
     def grads(self) -> dict[str, Array]:
         """The gradients of the trained parameters, added up since `zero_grad`; without those that have none yet.
@@ -454,14 +457,14 @@ def build(architecture: str, config: Config = None, weights: Optional[Union[Path
     return model
 
 
-def _known(config: Mapping[str, Any], architecture: Optional[str]) -> None:
+def _known(config: Mapping[str, Any], architecture: Architecture) -> None:
     """Refuses keys of a dict that the architecture does not have."""
-    name = architecture or config.get("architecture")
-    found = _architectures.find(name) if isinstance(name, str) else None
-    keys = [key.name for key in found.keys] + ["architecture"] if found else []
-    for key in config if found else ():
+    keys = [key.name for key in architecture.keys] + ["architecture"]
+    for key in config:
         if key not in keys:
-            raise ArgumentError(f"config: {name} has no key \"{key}\"")
+            near = difflib.get_close_matches(str(key), keys, 1)
+            hint = f"; did you mean \"{near[0]}\"?" if near else f"; it has {', '.join(keys[:-1])}"
+            raise ArgumentError(f"config: {architecture.name} has no key \"{key}\"{hint}")
 
 
 def load(path: Path, config: Optional[Union[Path, Mapping[str, Any]]] = None, architecture: Optional[str] = None,
@@ -484,12 +487,14 @@ def load(path: Path, config: Optional[Union[Path, Mapping[str, Any]]] = None, ar
     _path(folder)
     if not os.path.exists(folder):
         raise NotFoundError(f"{folder}: there is no such file or directory")
-    if isinstance(config, Mapping):
-        _known(config, architecture)
-    chosen = _precision(precision)
+    name = architecture or (config.get("architecture") if isinstance(config, Mapping) else None)
+    known = _architectures.find(name) if isinstance(name, str) else None
+    if known and isinstance(config, Mapping):
+        _known(config, known)  # before the weights are read
+    chosen, report = _precision(precision), c.Bytes()
     context = Context(threads, chosen)
     with contextlib.ExitStack() as stack:
-        options = c.ModelLoadOptions(precision=chosen)
+        options = c.ModelLoadOptions(precision=chosen, report=ctypes.pointer(report))
         if isinstance(config, Mapping):
             options.config = stack.enter_context(_Config(context, config))
         elif config is not None:
@@ -502,9 +507,11 @@ def load(path: Path, config: Optional[Union[Path, Mapping[str, Any]]] = None, ar
 
         def make(made: Any, kind: int) -> int:
             options.dtype = kind
-            status: int = lib.model_load(made, context.pointer, _path(folder), ctypes.byref(options))
-            return status
+            _check_with(context, lib.model_load(made, context.pointer, _path(folder), ctypes.byref(options)), report)
+            return 0
         model = Model(context, dtype, make)
+    if isinstance(config, Mapping):
+        _known(config, model.architecture)
     if not gradients:
         model._pack()
     return model

@@ -23,7 +23,7 @@ struct attn_context {
     attn__caches caches;
     atomic_flag noting; /* held while what follows is written */
     bool noted;         /* the call that runs has failed already: its first error stays */
-    uint64_t failures; /* all that were told to attn__fail, noted or not */
+    uint64_t failures;  /* all that were told to attn__fail, noted or not */
     attn_status status; /* of the last call that failed since the last clear */
     char error[512];
     bool (*work)(void *user, const char *things, int64_t done, int64_t total); /* NULL: no progress is reported */

@@ -72,7 +72,8 @@ typedef struct attn_pairs_bad {
 typedef struct attn_pairs_source {
     const char *path; /* NULL: text */
     const char *text;
-    size_t size; /* of text */
+    size_t size;      /* of text */
+    const char *name; /* of text, for messages; NULL: phrasebook */
     attn_pairs_bad bad;
 } attn_pairs_source;
 

@@ -19,9 +19,8 @@ typedef struct attn_decoding_options {
 /* Encodes src (I32 [B,Ts], src_lens I32 [B] or NULL) on `tape`, which should not record; afterwards the tape may be
  * reset and src freed.  There are B * beam rows, those of a sentence side by side.  `options` may be NULL.
  * ATTN_ERROR_UNSUPPORTED: not a model that decodes; ATTN_ERROR_SHAPE, ATTN_ERROR_ARGUMENT, ATTN_ERROR_MEMORY. */
-attn_status attn_decoding_create(attn_decoding **decoding, attn_model *model, attn_tape *tape,
-                                          const attn_tensor *src, const attn_tensor *src_lens,
-                                          const attn_decoding_options *options);
+attn_status attn_decoding_create(attn_decoding **decoding, attn_model *model, attn_tape *tape, const attn_tensor *src,
+                                 const attn_tensor *src_lens, const attn_decoding_options *options);
 void attn_decoding_destroy(attn_decoding *decoding); /* NULL is allowed */
 /* One token for each row (I32 [B*beam]) -> logits of the next one, [B*beam,V], on `tape`: the same numbers as
  * attn_seq2seq_forward gives for the whole sequence, up to rounding.  The tape may be reset between steps.

@@ -3,10 +3,10 @@
  * axial.h - layers of axial transformers over images and videos, whose channels may be at any axis: positions,
  * the norm of channels, blocks with a mask along one axis.
  *
- * Built and run as described in nn.h.  Self-attention along an axis is attn_nn_self_attention_axis there.  Letters: B
+ * Built and run as described in layers.h.  Self-attention along an axis is attn_nn_self_attention_axis there.  Letters: B
  * batch, C and D channels, Y rows and X columns of an image.
  *
- * Results belong to the tape; threads as in nn.h.
+ * Results belong to the tape; threads as in layers.h.
  */
 #ifndef ATTN_NN_AXIAL_H
 #define ATTN_NN_AXIAL_H

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: MIT
  *
  * msa.h - layers over alignments of sequences (Rao et al. 2021, MSA Transformer, doi:10.1101/2021.02.12.430858),
- * with the parameter names of facebookresearch/esm.  The rules of nn.h hold: errors stick, layers own nothing.
+ * with the parameter names of facebookresearch/esm.  The rules of layers.h hold: errors stick, layers own nothing.
  *
  * Fixed letters: R rows (sequences), C columns, B alignments of a batch, D channels, H heads, F hidden channels.
  *
- * Results belong to the tape; threads as in nn.h.
+ * Results belong to the tape; threads as in layers.h.
  */
 #ifndef ATTN_NN_MSA_H
 #define ATTN_NN_MSA_H
@@ -24,8 +24,8 @@ typedef struct attn_nn_msa_attention {
     bool untied; /* each row attends by a map of its own, with its own padding, scaled by 1/sqrt(D/H) */
 } attn_nn_msa_attention;
 /* ATTN_ERROR_ARGUMENT: heads that do not divide dim. */
-void attn_nn_msa_attention_init(attn_nn_msa_attention *layer, attn_nn_builder *builder, int64_t dim,
-                                         int64_t heads, double dropout, double fill);
+void attn_nn_msa_attention_init(attn_nn_msa_attention *layer, attn_nn_builder *builder, int64_t dim, int64_t heads,
+                                double dropout, double fill);
 /* keep: U8 [B,R,C], zero where there is padding, or NULL.  *weights [H,B,C,C]; untied [H,R,B,C,C].  Padded queries are left out of the
  * sum over rows; keys are those that the first row keeps. */
 attn_tensor *attn_nn_msa_attention_rows(const attn_nn_msa_attention *layer, attn_tape *tape, attn_tensor *x,
@@ -55,7 +55,7 @@ typedef struct attn_nn_msa_layer_options {
     int64_t max_tokens;        /* as in attn_nn_msa_layer_run */
 } attn_nn_msa_layer_options;
 void attn_nn_msa_layer_init(attn_nn_msa_layer *layer, attn_nn_builder *builder,
-                                     const attn_nn_msa_layer_options *options);
+                            const attn_nn_msa_layer_options *options);
 /* x [R,C,B,D] -> the same; keep as above.  row_weights [H,B,C,C] (untied [H,R,B,C,C]) and column_weights [H,C,B,R,R] may be NULL.  On a tape
  * that does not record, memory is bounded as by attn_nn_msa_layer_apply. */
 attn_tensor *attn_nn_msa_layer_forward(const attn_nn_msa_layer *layer, attn_tape *tape, attn_tensor *x,

@@ -4,11 +4,11 @@
  * convolution, batch norm, stand-alone and local self-attention, non-local blocks, generalized attention, DETR's
  * positions, and the Vision Transformer's block.
  *
- * Built and run as described in nn.h.  Operations without parameters are in tensor.h: attn_max_pool, attn_avg_pool,
+ * Built and run as described in layers.h.  Operations without parameters are in tensor.h: attn_max_pool, attn_avg_pool,
  * attn_activate (ReLU, leaky ReLU, the three kinds of GELU), attn_dropout.  Letters: B batch, C channels, Y rows and X
  * columns of an image, N their product, H heads, Dh channels of a head.
  *
- * Results belong to the tape; threads as in nn.h.
+ * Results belong to the tape; threads as in layers.h.
  */
 #ifndef ATTN_NN_SPATIAL_H
 #define ATTN_NN_SPATIAL_H

@@ -22,6 +22,6 @@ typedef struct attn_logistic {
  * made.  ATTN_ERROR_ARGUMENT: sizes, labels that are all equal or others than 0 and 1, features that are not finite;
  * ATTN_ERROR_MEMORY. */
 attn_status attn_logistic_fit(attn_context *context, const attn_logistic *problem, double *w, double *b,
-                                       int64_t *sweeps);
+                              int64_t *sweeps);
 
 #endif

@@ -47,8 +47,8 @@ typedef struct attn_training attn_training;
 /* A run at its beginning, with an optimizer of its own for `parameters`, which must outlive it; the caller destroys
  * it.  ATTN_ERROR_ARGUMENT: options out of range; ATTN_ERROR_UNSUPPORTED: a parameter to be trained that is not f32;
  * ATTN_ERROR_MEMORY. */
-attn_status attn_training_create(attn_training **training, attn_context *context,
-                                          const attn_named_list *parameters, const attn_training_options *options);
+attn_status attn_training_create(attn_training **training, attn_context *context, const attn_named_list *parameters,
+                                 const attn_training_options *options);
 void attn_training_destroy(attn_training *training); /* NULL is allowed */
 /* Its optimizer, which it owns.  const is shallow, here and in attn_tensor_data and attn_model_parameters: what they
  * give may be changed through a const handle. */

@@ -59,10 +59,12 @@ attn_status attn_model_save(const attn_model *model, const char *directory)
     attn_status status = attn_directory_create(attn_model_context(model), directory);
     if (status == ATTN_OK)
         status = attn__model_config_create(&config, model, NULL, NULL);
+    if (status == ATTN_OK) /* first: packed weights are refused, and then the directory stays as it was */
+        status = save_weights(model, directory);
     if (status == ATTN_OK)
         status = attn__model_config_write(config, attn_model_context(model), directory);
     attn_config_destroy(config);
-    return status == ATTN_OK ? save_weights(model, directory) : status;
+    return status;
 }
 
 /* Names of the classes, one after the other in `text`: from id2label, or timm's label_names, else numbers. */

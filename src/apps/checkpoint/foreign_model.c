@@ -120,7 +120,7 @@ attn_status attn__foreign_model(attn_model **model, attn_context *context, const
     attn_status status =
         attn__model_of_config(model, context, architecture, foreign->config, foreign->weights, options);
     if (status == ATTN_OK)
-        status = attn_weights_load(attn_model_parameters(*model), foreign->weights, &how, NULL, NULL);
+        status = attn_weights_load(attn_model_parameters(*model), foreign->weights, &how, NULL, foreign->report);
     if (status != ATTN_OK) {
         attn_model_destroy(*model);
         *model = NULL;

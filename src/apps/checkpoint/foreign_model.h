@@ -15,6 +15,7 @@ typedef struct attn__foreign {
     attn_config *config;       /* config.json's settings; with a names file also those of that file and of the shapes */
     char settings[ATTN__PATH]; /* where they are, for messages */
     char weights[ATTN__PATH];  /* for readers of weights */
+    attn_bytes *report;        /* gets the report of attn_weights_load; may be NULL */
 } attn__foreign;
 
 /* How it is loaded.  Zero: config.json, of any architecture. */

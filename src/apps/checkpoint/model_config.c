@@ -60,7 +60,7 @@ attn_config *attn__model_config_try(attn_context *context, const char *directory
     bool read = attn__path(context, path, directory, "config.json") == ATTN_OK &&
                 attn_config_read(&config, context, path) == ATTN_OK;
     if (!read && attn__call_status(context) != ATTN_ERROR_MEMORY) /* then its kind is unknown */
-        attn_context_clear_error(context);                          /* loading it reports the error */
+        attn_context_clear_error(context);                        /* loading it reports the error */
     return read ? config : NULL;
 }
 

@@ -182,11 +182,15 @@ static attn_status complete_inputs(attn_classifier *c)
 {
     static const char *const half[] = {"mean.0", "mean.1", "mean.2", "std.0", "std.1", "std.2"};
     const attn_config *own = attn_model_config(c->model);
-    int64_t side = attn_config_int(own, "img_size", 0), channels = attn_config_int(own, "in_channels", 0);
+    const attn_config_value *size = attn_config_get(own, "img_size"); /* one number, or height and width */
+    bool sides = size && size->type == ATTN_CONFIG_TYPE_INTS && size->n == 2;
+    int64_t height = sides ? size->integers[0] : attn_config_int(own, "img_size", 0),
+            width = sides ? size->integers[1] : height;
+    int64_t channels = attn_config_int(own, "in_channels", 0);
     int64_t classes = attn_config_int(own, "num_classes", attn_config_int(own, "classes", 0));
-    attn_status status = set_missing(c->config, "input.width", side);
+    attn_status status = set_missing(c->config, "input.width", width);
     if (status == ATTN_OK)
-        status = set_missing(c->config, "input.height", side);
+        status = set_missing(c->config, "input.height", height);
     if (status == ATTN_OK)
         status = set_missing(c->config, "input.channels", channels);
     for (size_t i = 0; i < sizeof half / sizeof *half && status == ATTN_OK; i++)
@@ -247,7 +251,7 @@ void attn_classifier_destroy(attn_classifier *c)
 bool attn_classifier_is_at(attn_context *context, const char *directory)
 {
     attn_config *config = attn__model_config_try(context, directory);
-    bool pictures = config && attn_config_int(config, "img_size", 0) > 0 &&
+    bool pictures = config && attn_config_get(config, "img_size") &&
                     (attn_config_get(config, "num_classes") || attn_config_get(config, "classes"));
     bool is = config && (attn_config_get(config, "class_names") ||
                          (pictures && attn_architecture_find(attn_config_text(config, "architecture", ""))));

@@ -42,9 +42,13 @@ static attn_status check_size(const source *s, const attn_config *config)
 {
     static const char *const keys[] = {"img_size", "image_size", "height"};
     for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) {
-        int64_t size = attn_config_int(config, keys[i], s->shape.height);
-        if (size != s->shape.height)
-            return fail(s, "a height of", size, s->shape.height);
+        const attn_config_value *value = attn_config_get(config, keys[i]);
+        bool sides = value && value->type == ATTN_CONFIG_TYPE_INTS && value->n == 2;
+        int64_t height = sides ? value->integers[0] : attn_config_int(config, keys[i], s->shape.height);
+        if (height != s->shape.height)
+            return fail(s, "a height of", height, s->shape.height);
+        if (sides && value->integers[1] != s->shape.width)
+            return fail(s, "a width of", value->integers[1], s->shape.width);
     }
     return check_channels(s, config);
 }

@@ -63,7 +63,7 @@ static attn_status write_settings(const attn__run *run)
     /* From the root, so that the data is found again from anywhere. */
     char *whole = run->data ? realpath(run->data, NULL) : NULL;
     if (status == ATTN_OK)
-        status = attn_config_set_text(all, "data", whole ? whole : run->data ? run->data : run->kind->no_path);
+        status = attn_config_set_text(all, "data", whole ? whole : run->data ? run->data : run->no_path);
     free(whole);
     if (status == ATTN_OK)
         status = attn_config_set_text(all, "fingerprint", hex);
@@ -202,7 +202,8 @@ attn_status attn__run_read_settings(attn__run *run)
     const char *data = attn_config_text(run->stored, "data", NULL);
     if (!data || !attn_config_text(run->stored, "fingerprint", NULL))
         return attn__fail(run->context, ATTN_ERROR_FORMAT, "%s: \"data\" or \"fingerprint\" is missing", path);
-    if (!run->data && !(run->kind->no_path && strcmp(data, run->kind->no_path) == 0))
+    bool in_memory = run->no_path && (strcmp(data, run->no_path) == 0 || strcmp(data, "text") == 0);
+    if (!run->data && !in_memory)
         run->data = data;
     status = check_names(run, path);
     return status == ATTN_OK ? select_settings(run, path) : status;
@@ -216,7 +217,7 @@ attn_status attn__run_check_data(const attn__run *run)
     if (then == run->fingerprint)
         return ATTN_OK;
     return attn__fail(run->context, ATTN_ERROR_ARGUMENT, "%s: not the data that the training in %s began with",
-                      run->data ? run->data : run->kind->no_path, run->directory);
+                      run->data ? run->data : run->no_path, run->directory);
 }
 
 static attn_status add_all(const attn__run *run, attn_named_list *list, const char *prefix, const attn_named_list *from,

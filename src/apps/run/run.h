@@ -67,10 +67,11 @@ struct attn__run {
     /* Set by prepare(). */
     uint64_t fingerprint; /* of the data */
     attn_model *model;
-    bool no_validation; /* there is nothing to validate on */
-    int64_t whole;      /* labels of the last step's whole batch; attn__run_share sets it */
-    double measure;     /* of the last validation: what kind->measure names */
-    double measure_too; /* likewise */
+    bool no_validation;  /* there is nothing to validate on */
+    int64_t whole;       /* labels of the last step's whole batch; attn__run_share sets it */
+    double measure;      /* of the last validation: what kind->measure names */
+    double measure_too;  /* likewise */
+    const char *no_path; /* what training.json and messages call data without a path; NULL: there is no such data */
     attn_bytes taken; /* where each parameter comes from, a line each, where a checkpoint was begun with; else empty */
     /* The run's own. */
     attn_config *settings; /* resolved */

@@ -57,6 +57,10 @@ attn_status attn_train(attn_context *context, const attn_trainer_job *job)
     if (kind != &attn__translator_training_kind && (job->text || job->left_out))
         return attn__fail(context, ATTN_ERROR_ARGUMENT, "%s: sentence pairs (text, left_out) are for translate",
                           job->kind);
+    if (job->data && job->text)
+        return attn__fail(context, ATTN_ERROR_ARGUMENT, "attn_trainer_job: data and text are both given");
+    if (!job->data && !job->text && !job->resume)
+        return attn__fail(context, ATTN_ERROR_ARGUMENT, "%s: no data; wanted: %s", job->kind, kind->about->data);
     return attn__run_train(context, kind, job);
 }
 

@@ -361,7 +361,11 @@ attn_status attn__pairs_read(attn_pairs **pairs, attn_context *context, const at
         *fingerprint = attn__fingerprint(text, size);
     attn_pairs_options how = *options;
     how.bad = data->bad;
-    attn_status status = attn_pairs_parse(pairs, context, text, size, path ? path : "phrasebook", &how);
+    attn_status status = attn_pairs_parse(pairs, context, text, size,
+                                          path         ? path
+                                          : data->name ? data->name
+                                                       : "phrasebook",
+                                          &how);
     attn_bytes_free(context, &bytes);
     return status;
 }

@@ -140,8 +140,17 @@ static attn_status run_prepare(attn__run *run)
     training *t = run->self;
     t->data = (attn_pairs_source){
         .text = run->job->text, .size = run->job->text_size, .bad = {run->job->left_out, run->job->user}};
-    if (run->resume && !run->data && !t->data.text)
+    size_t size;
+    if (t->data.text && t->data.text != attn_phrasebook(&size))
+        run->no_path = t->data.name = "text";
+    if (run->resume && !run->data && !t->data.text) {
+        if (strcmp(attn_config_text(run->stored, "data", ""), "text") == 0)
+            return attn__fail(
+                run->context, ATTN_ERROR_ARGUMENT,
+                "the sentence pairs of the training in %s were in memory (text): they must be given again",
+                run->directory);
         t->data.text = attn_phrasebook(&t->data.size);
+    }
     t->data.path = run->data;
     attn_status status = attn__training_from(t);
     t->compat = attn__setting_compat(run->settings);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
- * training.h - what training a translator is made of: data (translator_data.c), the checkpoint that it began
- * with (translator_from.c), the run (translator_train.c). */
+ * training.h - what training a translator is made of: data (data.c), the checkpoint that it began with
+ * (from.c), the run (train.c). */
 #ifndef ATTN_APPS_TRANSLATOR_TRAINING_H
 #define ATTN_APPS_TRANSLATOR_TRAINING_H
 

@@ -180,10 +180,13 @@ void attn__scatter(const attn__group *group, attn__operand op, attn_dtype dtype,
 {
     runs r = runs_of(group, op, offset);
     for (int64_t done = 0; done < group->size; done += r.length, advance(&r), in += r.length) {
-        double *doubles = (double *)base + r.offset;
-        for (int64_t e = 0; dtype == ATTN_F64 && e < r.length; e++)
-            doubles[e * r.step] = add ? doubles[e * r.step] + in[e] : in[e];
-        for (int64_t e = 0; dtype != ATTN_F64 && e < r.length; e++) {
+        if (dtype == ATTN_F64) {
+            double *doubles = (double *)base + r.offset;
+            for (int64_t e = 0; e < r.length; e++)
+                doubles[e * r.step] = add ? doubles[e * r.step] + in[e] : in[e];
+            continue;
+        }
+        for (int64_t e = 0; e < r.length; e++) {
             int64_t at = r.offset + e * r.step;
             attn__store(dtype, base, at, add ? attn__load(dtype, base, at) + in[e] : in[e]);
         }
