@@ -90,7 +90,7 @@ int bench_race_attention(bench_race *race)
 
 /* ------------------------------------------------------------------------------------- subnormal weights */
 
-/* Swin's mask of shifted windows: pairs of two parts of a window get -100 each, and weights near 2^-144. */
+/* Swin's mask of shifted windows: -100 for two tokens in different parts of a window, whose weight is then near 2^-144. */
 static void mask_parts(bench_arrays *arrays, const attn_problem *problem)
 {
     enum { TOKENS = 49, PART = 28 };

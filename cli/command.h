@@ -143,7 +143,7 @@ void cli_help_wrap(FILE *file, const char *text, int indent, int column);
 
 /* Joins the processes that mpirun started (dist/join.h); all but rank 0 are silent from then on.  An exit code. */
 int cli_ranks_join(const cli_call *cli);
-/* Before they divide work: `code` of the preparations, or that of another's failure, on all of them. */
+/* Called before ranks divide work.  Returns the same on all of them: a failed rank's code, else `code`. */
 int cli_ranks_agree(const cli_call *cli, int code);
 /* Parts from them: `code`, or that of another's failure, which rank 0 tells. */
 int cli_ranks_leave(const cli_call *cli, int code);

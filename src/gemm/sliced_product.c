@@ -13,7 +13,7 @@ static size_t lines(int64_t count, size_t each)
     return (size_t)attn__round_up(count * (int64_t)each, LINE);
 }
 
-/* A matrix whose rows are those of A that are computed by multiply-adds. */
+/* Gathers the rows of A that multiply-adds compute. */
 static void gather_rows(const void *source, int64_t batch, int64_t row, int64_t rows, int64_t column, int64_t columns,
                         int64_t ld, void *to)
 {

@@ -107,7 +107,7 @@ typedef struct attn__slices_kernel {
     attn__slices_scale (*scale)(const float *x, int64_t n);
     /* n numbers to a row of A's tiles, whole steps, filled up with zeros. */
     void (*quantize)(const float *x, float scale, int64_t n, int8_t *row);
-    /* Lane `lane` of `rows`, from a row of A's tiles that holds n numbers. */
+    /* Fills lane `lane` of `rows` from one row of A's tiles, n numbers long. */
     void (*measure)(const int8_t *row, int64_t n, attn__slices_scale scale, attn__slices_rows *rows, int64_t lane);
     /* Transposes tiles: A's to B's, and the other way round. */
     void (*transpose)(int8_t *tiles, int64_t count);

@@ -52,8 +52,8 @@ typedef struct attn__beam {
     double *picked;                   /* room for those of each sentence, where they are fewer than the list's */
 } attn__beam;
 
-/* `numbers` has `batch` of them and must outlive the beam.  ATTN_ERROR_MEMORY; destroy frees what there is of a
- * zeroed or failed one, too. */
+/* `numbers` has one for each sentence and must outlive the beam.  ATTN_ERROR_MEMORY.  A zeroed beam, or one whose
+ * creation failed, may be destroyed. */
 attn_status attn__beam_create(attn__beam *beam, attn_context *context, int64_t batch, int64_t vocabulary,
                               const attn_beam_search_options *options, const int64_t *numbers);
 void attn__beam_destroy(attn__beam *beam);

@@ -23,7 +23,7 @@ int attn__config_choice(const attn_config *config, const char *key, const char *
     return i;
 }
 
-/* Weights without memory wait for their numbers if they will be packed then; the others get memory here. */
+/* Weights that will be packed while they are loaded get no memory yet; the others get theirs here. */
 static void settle_waiting(attn_model *model)
 {
     for (int64_t i = 0; i < model->parameters.n; i++) {

@@ -179,7 +179,7 @@ static attn_status finish(attn__all_reduce *e)
     return e->status == ATTN_OK ? settle_gradients(e) : e->status;
 }
 
-/* The places of gradients, from the first tape. */
+/* The first tape determines where each gradient is placed. */
 static attn_status prepare(attn__all_reduce *e, const attn_tensor *loss, attn_tape *tape)
 {
     if (loss->dtype != ATTN_F32)

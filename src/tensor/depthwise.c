@@ -253,7 +253,7 @@ static void input_plane(void *user, int64_t plane, int thread)
         m.weight[i] = conv->w[plane % conv->groups * weights_of(j) + j->of_back[i]];
     for (int64_t phase = 0, first = 0; phase < phases_of(j); phase++) {
         int64_t n = j->taps_of[phase] * conv->out_channels;
-        /* Whole blocks, also over the start of the next phase, which is computed after this one. */
+        /* Blocks are written whole and may reach into the next phase, which is written later. */
         j->kernel->correlate(m.dy, j->back + first, m.weight + first, n, j->at.phase_size,
                              m.x + phase * j->at.phase_size);
         first += n;

@@ -200,8 +200,8 @@ void attn__packed_weights_forget(attn_tape *tape, const attn_tensor *w)
 
 /* ------------------------------------------------------------------------------------------- for good */
 
-/* Whether the packed form may replace the data: its memory is not shared, rows of a table, which others look up, can be
- * read from panels, and no product reads both. */
+/* Whether the packed form may replace the data: the memory is not shared, no product reads both forms, and of a table,
+ * whose rows others look up, rows can be read from panels. */
 static bool may_take(const attn_tape *tape, const attn_tensor *w, bool rows)
 {
     bool alone = !w->tape && !w->grad && atomic_load(&w->storage->refs) == 1;

@@ -11,9 +11,8 @@
 
 #include "apps/run/run.h"
 
-/* If the settings request adapters: makes them, and freezes everything except them, parameters that were initialized
- * anew, and those that are to be trained whole; a resumed run gets its base's parameters.  ATTN_ERROR_ARGUMENT:
- * settings. */
+/* If the settings request adapters: makes them and freezes the rest, but for parameters initialized anew and those to
+ * be trained whole.  A resumed run gets its base's parameters.  ATTN_ERROR_ARGUMENT: settings. */
 attn_status attn__run_lora_begin(attn__run *run);
 void attn__run_lora_end(attn__run *run);
 /* Whether the model's i-th parameter is in base.safetensors alone. */

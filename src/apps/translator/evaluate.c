@@ -119,7 +119,7 @@ static void release(attn_context *context, results *r)
     attn__free(context, r->translations);
 }
 
-/* A pair by its source, and the first pair of that source. */
+/* A pair's source and number, and the number of the first pair with that source. */
 typedef struct place {
     const char *source;
     int64_t pair, first;

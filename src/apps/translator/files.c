@@ -156,7 +156,7 @@ static attn_status read_kept(attn_translator *t, const char *path)
     return status;
 }
 
-/* A published model that was trained further: which part of the data that training kept is in its training.json. */
+/* A published model that was trained further: its training.json says how the data was split. */
 static attn_status read_split(attn_translator *t, const char *directory)
 {
     static const char *const keys[] = {"seed", "valid", "test", "max_examples"};

@@ -668,7 +668,7 @@ float attn__visible_fill_weight(const attn__visible_rows *rows, int64_t row, flo
     return weight > 0.0 ? 0.0f : (float)(weight * ATTN__LOG2E);
 }
 
-/* Lanes of padding may be hidden or not. */
+/* Lanes of padding may get any result. */
 static void hide_blocks(const attn__visible_tile *t, float *s, int64_t width, float fill)
 {
     const int64_t *rows = t->rows->blocks + t->row;

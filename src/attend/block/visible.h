@@ -121,9 +121,9 @@ typedef struct attn__visible_tile {
 unsigned attn__visible_of(const attn__visible_tile *tile, const attn__visible_span *span);
 /* out[r * ld + j] = 1 where `parts` leave row r its key j, else 0.  With windows all parts count. */
 void attn__visible_bytes(const attn__visible_tile *tile, unsigned parts, uint8_t *out, int64_t ld);
-/* Scores of keys by queries in lanes, s[j * width + r] = fill where `parts` hide key j from row r; not for windows, nor
- * for padded sequences with mask_fill.  `scratch` has the size of s, and is used by a mask only.  If it is s itself, s
- * becomes flags for the kernel's `hide`, of many heads perhaps: not 0, and `fill` where the pair is hidden. */
+/* s[j * width + r], one query per lane, becomes `fill` where `parts` hide key j from row r; not for windows, nor for
+ * padded sequences with mask_fill.  `scratch` has the size of s, and is used by a mask only.  If it is s itself, s gets
+ * flags for the kernel's `hide`, which several heads may share: not 0, and `fill` for a hidden pair. */
 void attn__visible_hide(const attn__visible_tile *tile, unsigned parts, const attn__online_softmax_kernel *lanes,
                         float *s, int64_t width, float fill, float *scratch);
 

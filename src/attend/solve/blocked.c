@@ -509,7 +509,8 @@ static void weigh(const blocked *b, const blocked_tile *t, double lse, double de
     }
 }
 
-/* A normalizer that is NaN makes every visible key NaN; a masked one with mask_fill has no gradient. */
+/* If the normalizer is NaN, so are the weight and gradient of every visible key.  Keys that score mask_fill get a NaN
+ * weight and no gradient. */
 static void spread_nan(const blocked *b, const blocked_tile *t, double nan, double *s, double *dp)
 {
     const uint8_t *seen = b->at.seen;

@@ -339,7 +339,7 @@ static const double *gather(blocked *b, attn__operand op, const attn__group *gro
     return data;
 }
 
-/* The offset of the first row of a table, of `begin`, for the batch index. */
+/* The offset of the table's row `begin` for the current batch index. */
 static int64_t blocked_table_at(const blocked *b, int table)
 {
     return attn__offsets_one(&b->canonical->batch, attn__table_stride(table), b->batch) +

@@ -413,7 +413,8 @@ static attn__table_reach reach_of(const attn__flash_item *t, const attn__flash_k
     return attn__table_reach_of(&t->flash->tables.of[i].panel, x->query + sub.lane, sub.lanes, x->key, b->keys);
 }
 
-/* For a table of queries: X, and where a key of index 0 would meet each lane. */
+/* Multiplies queries by the rows of a table that they reach, into x->terms; x->lane[r] is where the term of lane r for
+ * key 0 would be. */
 static void multiply_table(const attn__flash_item *t, const attn__flash_keys *b, attn__flash_subtile sub, int i)
 {
     const attn__flash *f = t->flash;

@@ -257,8 +257,8 @@ static int how_shared(const attn__canonical *canonical, const head_plan *p, cons
     return apart ? 0 : 1 + shares_pairs(canonical, &axis->dim);
 }
 
-/* Axes along which heads share the gradient of the bias become the innermost, the last of them those with the same bias
- * and masks. */
+/* Sorts axes: first those along which heads share nothing, then those that share the gradient of the bias, last those
+ * that share bias and masks too. */
 static void order_axes(const attn__canonical *canonical, head_plan *p)
 {
     const attn__group *batch = &canonical->batch;

@@ -695,7 +695,7 @@ static attn__window_block describe_block(const attn__window_work *work, int64_t 
     return block;
 }
 
-/* A phase of the lanes has every stride-th tap, as the dilation and the step have it. */
+/* Lanes of one phase use every stride-th tap; step and dilation give the stride. */
 static void describe_blocks(attn__window_work *work)
 {
     const attn__window_axis *axis = attn__window_lane_axis(work->plan);

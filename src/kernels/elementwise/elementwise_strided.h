@@ -48,7 +48,7 @@ VF_FN bool is_copy(const attn__elementwise_args *a)
 }
 
 #ifndef VF_DOUBLE
-/* As many rows as lanes whose elements at one column are adjacent in x: transposed square by square. */
+/* VF_LANES rows at a time, transposed square by square: the elements of a column are adjacent in x. */
 VF_FN void transpose_rows(const attn__elementwise_args *a, const float *x, float *y)
 {
     int last = a->rank - 1;
