@@ -167,6 +167,8 @@ void cli_watch_waits(bool for_user); /* true: for input, which is no work */
 /* `done` of `total` things are done, of a loop of the command's own, which precedes the library's count.  0 of
  * `total` at its begin; total 0 at its end. */
 void cli_watch_work(const char *things, int64_t done, int64_t total);
+/* Called for each report of the library from here on; NULL: no more. */
+void cli_watch_show(void (*show)(void *user, int64_t done, int64_t total), void *user);
 
 /* ------------------------------------------------------------------------------------------ clock.c */
 

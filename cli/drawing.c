@@ -6,35 +6,35 @@
 
 #include <unistd.h>
 
-static bool show(void *user, int64_t done, int64_t total)
+static void show(void *user, int64_t done, int64_t total)
 {
     cli_drawing *d = user;
     double at = cli_seconds();
-    if (!d->terminal)
-        cli_watch_work("rows", done, total);
-    if (!d->terminal || (d->drawn && done < total && at - d->last < 0.1))
-        return true;
+    if (d->drawn && done < total && at - d->last < 0.1)
+        return;
     double left = (at - d->start) / (double)done * (double)(total - done);
     fprintf(stderr, "\r\033[Krow %lld of %lld, %.0f s left", (long long)done, (long long)total, left);
     fflush(stderr);
     cli_watch_said();
     d->drawn = true;
     d->last = at;
-    return true;
 }
 
 attn_generator_options cli_drawing_begin(cli_drawing *drawing, const cli_call *cli, attn_generator *generator)
 {
     generator->slow = cli_flag(cli, "slow");
     *drawing = (cli_drawing){.cli = cli, .terminal = !cli->quiet && isatty(STDERR_FILENO) != 0, .start = cli_seconds()};
-    return (attn_generator_options){.seed = (uint64_t)cli_int(cli, "seed"),
-                                    .temperature = cli_real(cli, "temperature"),
-                                    .progress = show,
-                                    .user = drawing};
+    if (drawing->terminal)
+        cli_watch_show(show, drawing);
+    return (attn_generator_options){
+        .seed = (uint64_t)cli_int(cli, "seed"),
+        .temperature = cli_real(cli, "temperature"),
+    };
 }
 
 double cli_drawing_end(cli_drawing *drawing)
 {
+    cli_watch_show(NULL, NULL);
     if (drawing->drawn)
         fputs("\r\033[K", stderr);
     drawing->drawn = false;

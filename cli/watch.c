@@ -28,6 +28,8 @@ static struct {
     atomic_llong done, total;
     atomic_int ticks, silent; /* since the work began, since something was printed */
     atomic_bool told, waits, own;
+    void (*show)(void *user, int64_t done, int64_t total);
+    void *user; /* of show */
 } watch;
 
 static void say(void)
@@ -87,7 +89,15 @@ static bool library_works(void *user, const char *things, int64_t done, int64_t 
     (void)user;
     if (!atomic_load(&watch.own))
         note(things, done, total);
+    if (watch.show)
+        watch.show(watch.user, done, total);
     return true;
+}
+
+void cli_watch_show(void (*show)(void *user, int64_t done, int64_t total), void *user)
+{
+    watch.show = show;
+    watch.user = user;
 }
 
 void cli_watch_work(const char *things, int64_t done, int64_t total)

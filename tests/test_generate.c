@@ -147,8 +147,9 @@ static int64_t apart(const attn_image *a, const attn_image *b)
     return differ;
 }
 
-static bool stop_at_once(void *user, int64_t done, int64_t total)
+static bool stop_at_once(void *user, const char *things, int64_t done, int64_t total)
 {
+    assert_string_equal(things, "rows");
     int64_t *rows = user;
     assert_int_equal(total, 2 * HEIGHT * CHANNELS); /* two groups */
     *rows = done;
@@ -184,8 +185,9 @@ static void test_draw(void **state)
         assert_int_equal(first[0].pixels[i] % 85, 0);
     for (int i = 0; i < MANY; i++)
         attn_image_free(w.context, &many[i]);
-    attn_generator_options stopped = {.progress = stop_at_once, .user = &rows};
-    assert_int_equal(attn_generator_draw(g, MANY, &stopped, many), ATTN_ERROR_INTERRUPTED);
+    attn_context_set_progress(w.context, stop_at_once, &rows);
+    assert_int_equal(attn_generator_draw(g, MANY, NULL, many), ATTN_ERROR_INTERRUPTED);
+    attn_context_set_progress(w.context, NULL, NULL);
     assert_int_equal(rows, 1);
     attn_context_clear_error(w.context);
     assert_int_equal(attn_generator_draw(g, 0, NULL, many), ATTN_ERROR_ARGUMENT);

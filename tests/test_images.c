@@ -387,8 +387,9 @@ static void numbers_are_drawn_as_often_as_they_are_likely(void **state)
 
 /* ----------------------------------------------------------------------------------------------- errors */
 
-static bool stop(void *user, int64_t done, int64_t total)
+static bool stop(void *user, const char *things, int64_t done, int64_t total)
 {
+    assert_string_equal(things, "rows");
     assert_int_equal(total, 12);
     *(int64_t *)user = done;
     return done < 5;
@@ -410,10 +411,10 @@ static void wrong_sampling_requests_are_refused(void **state)
                 ATTN_ERROR_SHAPE, "noise: 840 real numbers wanted");
     assert_said(&w, attn_axial_transformer_sample(w.model, w.x, &(attn_axial_transformer_options){.known = w.x}),
                 ATTN_ERROR_SHAPE, "known: 120 bytes wanted");
-    assert_said(
-        &w,
-        attn_axial_transformer_sample(w.model, w.x, &(attn_axial_transformer_options){.progress = stop, .user = &rows}),
-        ATTN_ERROR_INTERRUPTED, "stopped");
+    attn_context_set_progress(w.context, stop, &rows);
+    assert_said(&w, attn_axial_transformer_sample(w.model, w.x, NULL), ATTN_ERROR_INTERRUPTED,
+                "stopped after 5 of 12 rows");
+    attn_context_set_progress(w.context, NULL, NULL);
     assert_int_equal(rows, 5);
     attn_tape_reset(w.tape, NULL);
     numbers(&w)[3] = 7;

@@ -160,11 +160,8 @@ static attn_tensor *draw_row(sampler *s, attn_tensor *base, attn_tensor *above, 
 static bool report(sampler *s)
 {
     s->rows_done++;
-    if (!s->options.progress || s->options.progress(s->options.user, s->rows_done, s->m->slices * s->m->height)) {
-        return true;
-    }
-    attn__fail(s->context, ATTN_ERROR_INTERRUPTED, "drawing images was stopped");
-    return false;
+    int64_t all = s->options.rows_all ? s->options.rows_all : s->m->slices * s->m->height;
+    return attn__work(s->context, "rows", s->options.rows_before + s->rows_done, all) == ATTN_OK;
 }
 
 /* ----------------------------------------------------------------------------------------------- slices */

@@ -38,15 +38,13 @@ typedef struct attn_axial_transformer_options {
     const attn_tensor *noise; /* f32 or f64 [B,S,Y,X,K], standard Gumbel numbers, in place of the seed's; NULL: none */
     const attn_tensor *known; /* U8 of x's shape, nonzero where x is given and stays; NULL: nowhere */
     bool slow;                /* the whole model for every pixel: for tests, the same image at many times the cost */
-    /* If not NULL, called after each row with the rows done and all there are; false stops with
-     * ATTN_ERROR_INTERRUPTED. */
-    bool (*progress)(void *user, int64_t done, int64_t total);
-    void *user;
+    /* Rows drawn before, and in all, for the context's progress; all 0: those of x. */
+    int64_t rows_before, rows_all;
 } attn_axial_transformer_options;
 /* Draws x (I32 [B,S,Y,X] or [B,F,C,Y,X]) where it is not known: argmax of logits / temperature + noise.  The encoder of
  * earlier slices runs once a slice, the outer decoder once a row, the inner one once a pixel, keys and values kept.
  * Given rows at the top complete an image: later slices attend to all of the earlier ones.  Uses a tape of its own;
- * `options` may be NULL.  Errors as above, and ATTN_ERROR_UNSUPPORTED where the weights hold NaN or infinity, so that there
+ * `options` may be NULL.  The context's progress is told of each row.  Errors as above, and ATTN_ERROR_UNSUPPORTED where the weights hold NaN or infinity, so that there
  * are no probabilities; x is then partly drawn. */
 attn_status attn_axial_transformer_sample(attn_model *model, attn_tensor *x,
                                           const attn_axial_transformer_options *options);

@@ -37,7 +37,7 @@ static attn_status load(attn_model **model, attn_context *context, const char *p
         return attn__fail(context, ATTN_ERROR_ARGUMENT,
                           "%s: which architecture?  There is no setting \"architecture\" in %s", path,
                           o->config ? "the config" : from->settings);
-    if (!attn__foreign_architecture(from))
+    if ((o->architecture || o->config) && !attn__foreign_architecture(from)) /* the caller named it, not a file */
         return attn__fail(context, ATTN_ERROR_NOT_FOUND, "there is no architecture \"%.80s\"",
                           attn_config_text(from->config, "architecture", ""));
     from->report = o->report;

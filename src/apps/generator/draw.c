@@ -11,19 +11,6 @@
  * does not depend on how many others are requested. */
 enum { AT_ONCE = 16 };
 
-/* Rows over all groups, for a progress that counts once to the end. */
-typedef struct counting {
-    const attn_generator_options *options;
-    int64_t before, all;
-} counting;
-
-static bool count_rows(void *user, int64_t done, int64_t total)
-{
-    const counting *c = user;
-    (void)total;
-    return c->options->progress(c->options->user, c->before + done, c->all);
-}
-
 /* -------------------------------------------------------------------------------------- levels and samples */
 
 static int64_t plane_of(const attn_generator *g)
@@ -51,15 +38,16 @@ static void take_rows(const attn_generator *g, const int32_t *x, int64_t first, 
 
 /* ---------------------------------------------------------------------------------------------- drawing */
 
+/* `before` of `all` rows were drawn by earlier groups. */
 static attn_axial_transformer_options sampling(const attn_generator *g, const attn_generator_options *options,
-                                               int64_t group, counting *rows)
+                                               int64_t group, int64_t before, int64_t all)
 {
     return (attn_axial_transformer_options){
         .seed = group == 0 ? options->seed : attn__mix64(options->seed + (uint64_t)group),
         .temperature = options->temperature,
         .slow = g->slow,
-        .progress = options->progress ? count_rows : NULL,
-        .user = rows,
+        .rows_before = before,
+        .rows_all = all,
     };
 }
 
@@ -92,14 +80,14 @@ attn_status attn_generator_draw(attn_generator *g, int64_t n, const attn_generat
         return ATTN_ERROR_ARGUMENT;
     attn_generator_options plain = {0};
     int64_t rows = g->shape.height * g->shape.channels, groups = (n + AT_ONCE - 1) / AT_ONCE;
-    counting counted = {options ? options : &plain, 0, groups * rows};
+    options = options ? options : &plain;
     if (n < 1)
         return attn__fail(g->context, ATTN_ERROR_ARGUMENT, "%lld images are asked for; 1 or more wanted", (long long)n);
     for (int64_t i = 0; i < n; i++)
         images[i] = (attn_image){0};
     attn_status status = ATTN_OK;
-    for (int64_t k = 0; k < groups && status == ATTN_OK; k++, counted.before += rows) {
-        attn_axial_transformer_options how = sampling(g, counted.options, k, &counted);
+    for (int64_t k = 0; k < groups && status == ATTN_OK; k++) {
+        attn_axial_transformer_options how = sampling(g, options, k, k * rows, groups * rows);
         int64_t left = n - k * AT_ONCE;
         status = draw_group(g, images + k * AT_ONCE, left < AT_ONCE ? left : AT_ONCE, &how);
     }
@@ -113,8 +101,7 @@ attn_status attn_generator_draw(attn_generator *g, int64_t n, const attn_generat
 /* `image` has the model's size and channels; its rows from `rows` on are drawn anew. */
 static attn_status draw_rest(attn_generator *g, attn_image *image, int64_t rows, const attn_generator_options *options)
 {
-    counting counted = {options, 0, g->shape.height * g->shape.channels};
-    attn_axial_transformer_options how = sampling(g, options, 0, &counted);
+    attn_axial_transformer_options how = sampling(g, options, 0, 0, 0);
     attn_tensor *x = NULL, *known = NULL;
     attn_status status = numbers_of(&x, g, ATTN_I32, 1);
     if (status == ATTN_OK)
