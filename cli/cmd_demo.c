@@ -73,7 +73,7 @@ static attn_status demo_settings(const cli_call *cli, attn_config **settings)
         int64_t value;
     } wholes[] = {{"num_hiddens", 128},  {"ffn_num_hiddens", 256},
                   {"num_heads", 4},      {"num_blks", 2},
-                  {"epochs", 28},        {"batch", 64},
+                  {"epochs", 50},        {"batch", 64},
                   {"warmup", 100},       {"vocabulary_size", 1000},
                   {"valid_sentences", 0}};
     attn_status status = attn_config_create(settings, cli->context);
@@ -229,7 +229,7 @@ static void print_next(const char *directory)
 {
     printf("\nTry next:\n"
            "  attn translate %s \"Where is the station?\"\n"
-           "  attn show %s \"My brother has a red car.\" -o attention.svg\n"
+           "  attn show %s \"The window is closed.\" -o attention.svg\n"
            "  attn train translate --data fra.txt.gz --out en-fr     sentence pairs of your own: a tab between, one a "
            "line\n"
            "  attn --help\n",
