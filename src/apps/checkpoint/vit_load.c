@@ -121,7 +121,7 @@ static bool is_oblong(checkpoint *c, const int64_t patch[2], int64_t patches)
 
 static attn_status measure_grid(checkpoint *c, attn_config *config)
 {
-    int64_t patch[2];
+    int64_t patch[2] = {0, 0};
     attn_status status = measure_patch(c, patch);
     if (status != ATTN_OK)
         return status;

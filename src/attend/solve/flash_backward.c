@@ -706,8 +706,8 @@ static void run_sequence(const attn__flash_backward_run *run, int64_t chunk_q, i
     attn__flash_backward_run of_one = *run;
     attn__flash_backward_plan plan = *run->plan;
     attn__sequence_enter(&one, &of_one.canonical, &of_one.arrays, run->batch);
-    plan.nq = one.canonical.query.size;
-    plan.nk = one.canonical.key.size;
+    plan.nq = of_one.canonical->query.size;
+    plan.nk = of_one.canonical->key.size;
     of_one.plan = &plan;
     run_chunks(&of_one, chunk_q, chunk_k);
 }

@@ -788,9 +788,9 @@ static void enter_sequence(const job *j, head *h, head_shape *shape, attn__seque
     h->arrays = j->arrays;
     attn__sequence_enter(one, &h->canonical, &h->arrays, h->number);
     divide_shape(p, p->shape.queries, p->shape.keys, h->m.shape, shape);
-    fill_shape(&one->canonical, p, shape);
+    fill_shape(h->canonical, p, shape);
     if (p->masks)
-        attn__visible_keys_start(&h->m.keys, &one->canonical, 0, shape->keys);
+        attn__visible_keys_start(&h->m.keys, h->canonical, 0, shape->keys);
     h->shape = shape;
     h->sequence = sequence;
     h->loaded = false;
