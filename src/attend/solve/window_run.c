@@ -1154,18 +1154,22 @@ static void aim(const attn__window_work *w, bool values, attn__tap_block *b)
     b->offset = (values ? w->s.entries.b : w->s.entries.a) + w->entry;
 }
 
-static inline attn__tap_block block_of(const attn__window_work *w, bool values)
+/* Fields are set one by one: a struct that was built elsewhere and copied at once would wait for its own stores. */
+static inline void block_of(const attn__window_work *w, bool values, attn__tap_block *b)
 {
     int64_t width = w->plan->taps->width;
-    attn__tap_block b = {.taps = entries_of(w),
-                         .run = run_of(w),
-                         .unit = w->plan->unit,
-                         .down = w->pass->by_key,
-                         .tile_ld = width,
-                         .s_ld = width,
-                         .ld = w->pass->ld};
-    aim(w, values, &b);
-    return b;
+    b->taps = entries_of(w);
+    b->run = run_of(w);
+    b->unit = w->plan->unit;
+    b->down = w->pass->by_key;
+    b->marked = false;
+    b->factor = 1;
+    b->tile = NULL;
+    b->tile_ld = width;
+    b->s = NULL;
+    b->s_ld = width;
+    b->ld = w->pass->ld;
+    aim(w, values, b);
 }
 
 /* tile = weights x strip.  `marked`: some weights may be marks, of lanes that take no part. */
@@ -1183,7 +1187,8 @@ void attn__window_mix(attn__window_work *w, attn__tap_block *b, bool marked)
 
 static void mix(attn__window_work *w, bool values, float *weights, float *out)
 {
-    attn__tap_block b = block_of(w, values);
+    attn__tap_block b;
+    block_of(w, values, &b);
     b.tile = out;
     b.s = weights;
     attn__window_mix(w, &b, attn__window_has_marks(w, &w->now));
@@ -1268,7 +1273,8 @@ static void forward_block(attn__window_work *w)
 {
     float *factor = w->s.softmax.factor, *l = w->s.softmax.l;
     read_lanes(w, ATTN__OP_Q, w->arrays->q, w->s.lanes.a);
-    attn__tap_block b = block_of(w, false);
+    attn__tap_block b;
+    block_of(w, false, &b);
     b.tile = w->s.lanes.a;
     find_scores(w, &b);
     w->plan->taps->softmax(w->s.s, entries_of(w), w->s.softmax.m, l);
@@ -1305,7 +1311,7 @@ void attn__window_find(attn__window_work *w, const attn__window_weights *to, att
 {
     const attn__window *plan = w->plan;
     int64_t width = plan->taps->width;
-    *b = block_of(w, false);
+    block_of(w, false, b);
     b->tile = to->a;
     b->tile_ld = to->tile_ld;
     find_scores(w, b);
