@@ -46,8 +46,8 @@ typedef struct attn_generator_options {
     double temperature; /* the logits are divided by it; 0: 1 */
     int64_t reserved[4];
 } attn_generator_options;
-/* Draws n images, which the caller frees with attn_image_free; on an error they are empty.  The context's progress
- * (attn_context_set_progress) is told of each row, of all channels; it may stop the drawing, ATTN_ERROR_INTERRUPTED.  The first of them have
+/* Draws n images, which the caller frees with attn_image_free; on an error they are empty.  Reports each row to the
+ * function of attn_context_set_progress; if that returns false: ATTN_ERROR_INTERRUPTED.  The first of them have
  * the same noise for any n.  `options` may be NULL.  ATTN_ERROR_ARGUMENT: n < 1, a temperature that is not above 0. */
 ATTN_API attn_status attn_generator_draw(attn_generator *generator, int64_t n, const attn_generator_options *options,
                                          attn_image *images);

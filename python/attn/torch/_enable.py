@@ -194,7 +194,7 @@ _hooks: Any = None
 
 class enable:
     """attn computes torch.nn.functional.scaled_dot_product_attention for tensors of float32, bfloat16 and float16 (which is
-    converted to float32 and back) on the CPU, without dropout, where attn is the faster one, whoever calls it: PyTorch's
+    converted to float32 and back) on the CPU, without dropout, where attn is faster, also in calls from PyTorch's
     modules, TorchScript, compiled graphs, calls under autocast.  Other calls are PyTorch's as before.
 
     As a call it holds until `disable()`; `with attn.torch.enable():` holds until the end of the block.  always=True takes

@@ -222,7 +222,7 @@ def seen(pattern: Pattern, queries: int, keys: int) -> tuple[int, int]:
 
 
 def band(pattern: Pattern, queries: int, first: int, keys: int) -> tuple[int, ...]:
-    """The relation of a pattern's band, for so many keys from `first` on."""
+    """A pattern's band as a relation of indices, for a slice of the keys that starts at `first`."""
     lo = None if pattern.lo is None or pattern.lo - first <= 1 - queries else pattern.lo - first
     hi = None if pattern.hi is None or pattern.hi - first >= keys - 1 else pattern.hi - first
     if lo is None and hi is None:

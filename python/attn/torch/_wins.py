@@ -3,8 +3,8 @@
 
 Where products run on AVX2, PyTorch's fused attention uses MKL, and each side wins somewhere.  With AVX-512 and AMX
 PyTorch wins where few queries meet many keys.  The limits below are measured (`bench/peers/torch_calls.py` prints the
-tables).  With NEON attn takes all calls.  In bfloat16 and float16 PyTorch is the slower one, except
-where few queries meet so many keys of float16 that their conversion takes longest.  AMX is not measured
+tables).  With NEON attn takes all calls.  In bfloat16 and float16 attn is faster, except
+for few queries and many keys in float16, where converting the keys takes longest.  AMX is not measured
 in these types, and has the limits of float32.
 """
 from __future__ import annotations
