@@ -445,6 +445,7 @@ def build(architecture: str, config: Config = None, weights: Optional[Union[Path
     context = Context(threads, chosen)
     with _Config(context, config) as own:
         name = c.text(architecture, "architecture")
+
         def make(made: Any, kind: int) -> int:
             options = c.ModelOptions(seed=first % 2**64, dtype=kind, precision=chosen)
             status: int = lib.model_create(made, context.pointer, name, own, ctypes.byref(options))
@@ -510,7 +511,7 @@ def load(path: Path, config: Optional[Union[Path, Mapping[str, Any]]] = None, ar
             _check_with(context, lib.model_load(made, context.pointer, _path(folder), ctypes.byref(options)), report)
             return 0
         model = Model(context, dtype, make)
-    if isinstance(config, Mapping):
+    if isinstance(config, Mapping) and not known:
         _known(config, model.architecture)
     if not gradients:
         model._pack()

@@ -295,3 +295,14 @@ attn_status attn__keys_resolve(attn_config **to, attn_context *context, const at
     }
     return status;
 }
+
+bool attn__config_sides(const attn_config *config, const char *key, int64_t sides[2])
+{
+    const attn_config_value *value = attn_config_get(config, key);
+    bool both = value && value->type == ATTN_CONFIG_TYPE_INTS && value->n == 2;
+    if (!both && (!value || value->type != ATTN_CONFIG_TYPE_INT))
+        return false;
+    for (int i = 0; i < 2; i++)
+        sides[i] = both ? value->integers[i] : value->integer;
+    return true;
+}

@@ -45,4 +45,7 @@ attn_status attn__keys_resolve(attn_config **to, attn_context *context, const at
 /* Whether two values are the same: of one type, but for an integer and a real number, which are compared as numbers. */
 bool attn_config_value_equal(const attn_config_value *a, const attn_config_value *b);
 
+/* Height and width that a setting gives: an integer is both, or a list of the two.  False: neither. */
+bool attn__config_sides(const attn_config *config, const char *key, int64_t sides[2]);
+
 #endif

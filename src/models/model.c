@@ -111,8 +111,8 @@ attn_status attn_model_create(attn_model **model, attn_context *context, const c
     if (!kind) {
         return fail_architecture(context, architecture ? architecture : "");
     }
-    if (!attn__all_zero(o.reserved, sizeof o.reserved)) {
-        return attn__fail(context, ATTN_ERROR_ARGUMENT, "attn_model_options: a reserved field is not zero");
+    if (ATTN__CHECK_RESERVED(context, options, attn_model_options) != ATTN_OK) {
+        return ATTN_ERROR_ARGUMENT;
     }
     if (o.dtype != ATTN_F32 && o.dtype != ATTN_F64) {
         return attn__fail(context, ATTN_ERROR_ARGUMENT, "%s: parameters are f32 or f64, not %s", architecture,

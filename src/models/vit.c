@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
  * The Vision Transformer: patches, a class token, learned positions, blocks, a head over the class token. */
+#include "base/keys.h"
 #include "models/vision_parts.h"
 
 #include "base/context.h"
@@ -64,20 +65,16 @@ static attn_nn_vit_block_options block_options(const attn_config *config)
     };
 }
 
-/* An integer for both sides, or height and width.  False (noted): a list of other than two. */
+/* False (noted): a list of other than two. */
 static bool read_sides(int64_t sides[2], attn_nn_builder *builder, const attn_config *config, const char *key)
 {
-    const attn_config_value *value = attn_config_get(config, key);
-    sides[0] = sides[1] = attn_config_int(config, key, 0);
-    if (value && value->type == ATTN_CONFIG_TYPE_INTS) {
-        if (value->n != 2) {
-            attn__fail(builder->context, ATTN_ERROR_ARGUMENT,
-                       "vit: %s is a list of %lld; allowed: an integer, or [height, width]", key, (long long)value->n);
-            return false;
-        }
-        memcpy(sides, value->integers, 2 * sizeof *sides);
+    bool read = attn__config_sides(config, key, sides);
+    if (!read) {
+        attn__fail(builder->context, ATTN_ERROR_ARGUMENT,
+                   "vit: %s is a list of %lld; allowed: an integer, or [height, width]", key,
+                   (long long)attn_config_get(config, key)->n);
     }
-    return true;
+    return read;
 }
 
 static void build_embedding(vit *v, attn_nn_builder *builder, const attn_config *config, int64_t hidden)

@@ -182,15 +182,13 @@ static attn_status complete_inputs(attn_classifier *c)
 {
     static const char *const half[] = {"mean.0", "mean.1", "mean.2", "std.0", "std.1", "std.2"};
     const attn_config *own = attn_model_config(c->model);
-    const attn_config_value *size = attn_config_get(own, "img_size"); /* one number, or height and width */
-    bool sides = size && size->type == ATTN_CONFIG_TYPE_INTS && size->n == 2;
-    int64_t height = sides ? size->integers[0] : attn_config_int(own, "img_size", 0),
-            width = sides ? size->integers[1] : height;
+    int64_t sides[2] = {0, 0};
+    (void)attn__config_sides(own, "img_size", sides);
     int64_t channels = attn_config_int(own, "in_channels", 0);
     int64_t classes = attn_config_int(own, "num_classes", attn_config_int(own, "classes", 0));
-    attn_status status = set_missing(c->config, "input.width", width);
+    attn_status status = set_missing(c->config, "input.width", sides[1]);
     if (status == ATTN_OK)
-        status = set_missing(c->config, "input.height", height);
+        status = set_missing(c->config, "input.height", sides[0]);
     if (status == ATTN_OK)
         status = set_missing(c->config, "input.channels", channels);
     for (size_t i = 0; i < sizeof half / sizeof *half && status == ATTN_OK; i++)

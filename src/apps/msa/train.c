@@ -316,8 +316,6 @@ static attn_status job_validate(void *user, attn_tape *tape, double *loss)
 static attn_status run_prepare(attn__run *run)
 {
     training *t = run->self;
-    if (!run->data)
-        return attn__fail(run->context, ATTN_ERROR_ARGUMENT, "no data: a folder of alignments is needed");
     attn_status status = read_all(t);
     if (status == ATTN_OK)
         status = attn__run_check_data(run);

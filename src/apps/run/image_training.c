@@ -10,8 +10,6 @@ attn_status attn__image_training_check(const attn__run *run)
 {
     if (attn_config_int(run->settings, "channels", 0) == 2)
         return attn__fail(run->context, ATTN_ERROR_ARGUMENT, "channels is 2; allowed: 0, 1, 3");
-    if (!run->data)
-        return attn__fail(run->context, ATTN_ERROR_ARGUMENT, "there is no data to train on: its folder is needed");
     return ATTN_OK;
 }
 

@@ -13,7 +13,7 @@ typedef struct attn__image_training {
     attn_image_batches *train_batches, *valid_batches; /* valid: NULL if there is nothing to validate on */
 } attn__image_training;
 
-/* ATTN_ERROR_ARGUMENT: two channels requested, or no data. */
+/* ATTN_ERROR_ARGUMENT: two channels requested. */
 attn_status attn__image_training_check(const attn__run *run);
 /* Reads and divides run->data by run->settings; sets the run's fingerprint and checks it. */
 attn_status attn__image_training_read(attn__image_training *t, attn__run *run, bool unlabelled);

@@ -52,11 +52,7 @@ attn_status attn__translator_part(const attn_translator *t, const attn_pairs_sou
     if (status == ATTN_OK)
         status = choose_part(t, *all, part, chosen);
     if (status == ATTN_OK && attn_pairs_size(*chosen) == 0)
-        status = refuse_empty(t,
-                              data->path   ? data->path
-                              : data->name ? data->name
-                                           : "phrasebook",
-                              part, attn_pairs_size(*all));
+        status = refuse_empty(t, attn__pairs_name(data), part, attn_pairs_size(*all));
     return status;
 }
 

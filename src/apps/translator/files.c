@@ -343,6 +343,11 @@ uint64_t attn__fingerprint(const char *text, size_t size)
     return hash;
 }
 
+const char *attn__pairs_name(const attn_pairs_source *data)
+{
+    return data->path ? data->path : data->name ? data->name : "phrasebook";
+}
+
 attn_status attn__pairs_read(attn_pairs **pairs, attn_context *context, const attn_pairs_source *data,
                              const attn_pairs_options *options, uint64_t *fingerprint)
 {
@@ -361,11 +366,7 @@ attn_status attn__pairs_read(attn_pairs **pairs, attn_context *context, const at
         *fingerprint = attn__fingerprint(text, size);
     attn_pairs_options how = *options;
     how.bad = data->bad;
-    attn_status status = attn_pairs_parse(pairs, context, text, size,
-                                          path         ? path
-                                          : data->name ? data->name
-                                                       : "phrasebook",
-                                          &how);
+    attn_status status = attn_pairs_parse(pairs, context, text, size, attn__pairs_name(data), &how);
     attn_bytes_free(context, &bytes);
     return status;
 }

@@ -114,6 +114,8 @@ attn_status attn__reference(const attn_translator *translator, const char *targe
 
 /* Tells one file's contents from another's; not a defence against anyone. */
 uint64_t attn__fingerprint(const char *text, size_t size);
+/* The name of the data in messages. */
+const char *attn__pairs_name(const attn_pairs_source *data);
 /* `fingerprint` may be NULL. */
 attn_status attn__pairs_read(attn_pairs **pairs, attn_context *context, const attn_pairs_source *data,
                              const attn_pairs_options *options, uint64_t *fingerprint);

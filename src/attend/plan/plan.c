@@ -111,8 +111,8 @@ attn_status attn_plan_create(attn_plan **plan, attn_context *context, const attn
     if (options->effort != ATTN_ESTIMATE && options->effort != ATTN_MEASURE)
         return attn__fail(context, ATTN_ERROR_ARGUMENT, "effort %d is neither estimate nor measure",
                           (int)options->effort);
-    if (!attn__all_zero(options->reserved, sizeof options->reserved))
-        return attn__fail(context, ATTN_ERROR_ARGUMENT, "attn_plan_options: a reserved field is not zero");
+    if (ATTN__CHECK_RESERVED(context, options, attn_plan_options) != ATTN_OK)
+        return ATTN_ERROR_ARGUMENT;
     attn_status status = attn__check_problem(context, problem);
     attn_plan *made = status == ATTN_OK ? attn__alloc_zero(context, sizeof *made) : NULL;
     if (!made)

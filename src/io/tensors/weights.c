@@ -216,36 +216,36 @@ static attn_status read_into_list(find_function finder, const attn__input *input
     return status;
 }
 
-attn_status attn_weights_parse(attn_named_list *list, const void *data, size_t size, const char *name,
-                               const attn_weights_options *options, attn_config *metadata, attn_bytes *report)
+static attn_status parse(find_function finder, attn_named_list *list, const void *data, size_t size, const char *name,
+                         const attn_weights_options *options, attn_config *metadata, attn_bytes *report)
 {
     attn__call_begin(list->context);
     attn__input input = {list->context, name, data, size};
-    return read_into_list(find_any, &input, list, options, metadata, report);
+    return read_into_list(finder, &input, list, options, metadata, report);
+}
+
+attn_status attn_weights_parse(attn_named_list *list, const void *data, size_t size, const char *name,
+                               const attn_weights_options *options, attn_config *metadata, attn_bytes *report)
+{
+    return parse(find_any, list, data, size, name, options, metadata, report);
 }
 
 attn_status attn_safetensors_parse(attn_named_list *list, const void *data, size_t size, const char *name,
                                    const attn_weights_options *options, attn_config *metadata, attn_bytes *report)
 {
-    attn__call_begin(list->context);
-    attn__input input = {list->context, name, data, size};
-    return read_into_list(attn__safetensors_find, &input, list, options, metadata, report);
+    return parse(attn__safetensors_find, list, data, size, name, options, metadata, report);
 }
 
 attn_status attn_pt_parse(attn_named_list *list, const void *data, size_t size, const char *name,
                           const attn_weights_options *options, attn_config *metadata, attn_bytes *report)
 {
-    attn__call_begin(list->context);
-    attn__input input = {list->context, name, data, size};
-    return read_into_list(attn__pt_find, &input, list, options, metadata, report);
+    return parse(attn__pt_find, list, data, size, name, options, metadata, report);
 }
 
 attn_status attn_npz_parse(attn_named_list *list, const void *data, size_t size, const char *name,
                            const attn_weights_options *options, attn_config *metadata, attn_bytes *report)
 {
-    attn__call_begin(list->context);
-    attn__input input = {list->context, name, data, size};
-    return read_into_list(attn__npz_find, &input, list, options, metadata, report);
+    return parse(attn__npz_find, list, data, size, name, options, metadata, report);
 }
 
 attn_status attn__weights_find(attn__findings *findings, attn__weights_files *files, attn_context *context,

@@ -448,10 +448,8 @@ static int64_t rows_of_example(const attn_tape *tape, const attn_problem *proble
 /* bf16 too where nothing is recorded, with queries, keys and values alone: the engine's other arrays stay f32. */
 static bool takes(attn_tape *tape, const attn_attention *a, attn_tensor *const *inputs)
 {
-    if (!attn__all_zero(a->reserved, sizeof a->reserved)) {
-        attn__fail(tape->context, ATTN_ERROR_ARGUMENT, "attn_attention: a reserved field is not zero");
+    if (ATTN__CHECK_RESERVED(tape->context, a, attn_attention) != ATTN_OK)
         return false;
-    }
     bool plain = !tape->options.record && !tape->options.train && !a->weights, bf16 = plain;
     if (plain && has_bf16_keys(inputs) && inputs[K]->data && inputs[V]->data)
         return attn__op_accepts(tape, "attend", 1, inputs[Q]);
