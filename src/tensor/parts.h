@@ -24,6 +24,13 @@ attn_tensor *attn_add_layer_norm(attn_tape *tape, attn_tensor *x, attn_tensor *y
 attn_tensor *attn_weights_cross_entropy(attn_tape *tape, attn_tensor *weights, const attn_tensor *wanted,
                                         double divisor);
 
+/* Over pairs of boxes [N,4] (centre x, centre y, width, height): the sum of l1 * |box - target| and of giou * (1 - GIoU),
+ * the generalized intersection over union.  No pair gives 0.  One element; `target` gets no gradient.
+ * ATTN_ERROR_ARGUMENT: a target box without area. */
+attn_tensor *attn_box_loss(attn_tape *tape, attn_tensor *boxes, const attn_tensor *target, double l1, double giou);
+/* The GIoU of two such boxes, of which `target` has an area. */
+double attn__box_giou(const double *box, const double *target);
+
 /* ------------------------------------------------------------------------------------------ reversible */
 
 /* A function of one tensor that returns one of the same shape.  It may read the caller's tensors (parameters), but of

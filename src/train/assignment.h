@@ -1,0 +1,17 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * assignment.h - the linear sum assignment problem.
+ */
+#ifndef ATTN_TRAIN_ASSIGNMENT_H
+#define ATTN_TRAIN_ASSIGNMENT_H
+
+#include "attn/attn.h"
+
+/* column[i] is the column of row i, each row another one, such that the sum of cost [rows, columns] over these pairs is the
+ * least: shortest augmenting paths with potentials (Kuhn 1955, Jonker and Volgenant 1987), O(rows^2 columns).  At most as
+ * many rows as columns.  Rows are assigned in their order; among columns at the same distance the first one is taken, so
+ * that equal costs give the same assignment everywhere.  No row: nothing to do.  ATTN_ERROR_ARGUMENT: more rows than
+ * columns, or a cost that is NaN or not within 1e150; ATTN_ERROR_MEMORY. */
+attn_status attn__assign(attn_context *context, const double *cost, int64_t rows, int64_t columns, int64_t *column);
+
+#endif
