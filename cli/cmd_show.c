@@ -13,18 +13,19 @@ static const cli_option options[] = {
         "which attentions, with commas between: encoder,decoder,cross of a translator; rows,columns of an alignment"),
     CLI_FLAG("words", 'w', "of a translator of pieces: a row and a column for each word instead of each piece"),
     CLI_INT("layer", 0, "0", 0, 1000,
-            "which layer or block of a classifier or an alignment's model, from 1; 0: all (vit: their rollout)"),
-    CLI_INT("head", 0, "0", 0, 1000, "of a classifier: which head of the layer, from 1; 0: all"),
+            "which layer or block of a model of pictures or of alignments, from 1; 0: all (vit: their rollout)"),
+    CLI_INT("head", 0, "0", 0, 1000, "of a picture: which head of the layer, from 1; 0: all"),
     CLI_TEXT(
         "query", 0, "ROW,COL", "",
-        "of a classifier: the patch or pixel that is the query, from 1,1, in the grid of the layer (without one, of the first); "
+        "of a picture: the patch or pixel that is the query, from 1,1, in the grid of the layer (without one, of the first); "
         "default: the class token, or the middle"),
+    CLI_INT("channel", 0, "0", 0, 3, "of a model that draws images: which channel is predicted, from 1; 0: the last"),
     CLI_NAMES_LONG,
     CLI_FAMILY_CHOICE_OPTIONS("32"),
 };
 
 static const char *const usage[] = {
-    "DIR SENTENCE [-o FILE]", "DIR IMAGE [--layer N] [--head N] [--query ROW,COL] [-o FILE]",
+    "DIR SENTENCE [-o FILE]", "DIR IMAGE [--layer N] [--head N] [--query ROW,COL] [--channel N] [-o FILE]",
     "MODEL ALIGNMENT [--kinds rows] [--layer N] [-o FILE]", "WEIGHTS.npy [-o FILE]", NULL};
 
 static const char description[] =
@@ -40,6 +41,11 @@ static const char description[] =
     "of a position. axial: a patch's row and column. A page (.html) holds all layers and heads; point at the place whose "
     "attention you want to see.\n"
     "\n"
+    "A model that draws images: brings IMAGE to its size and draws what it attends to where it predicts one number, the pixel "
+    "--query of the plane --channel: a panel for each block, the mean of its heads; with --layer a panel for each head of that "
+    "block. \"exterior\" blocks look at the planes before this one, \"outer\" ones at the rows above (the query is the pixel above, "
+    "whose result they give to the row below), \"inner\" ones at the pixels to the left; each along its row or down its column.\n"
+    "\n"
     "A language model of alignments (a directory or a published checkpoint): draws a panel for each head. \"rows\" is how the "
     "columns of ALIGNMENT attend to each other, one map for all its sequences; contacts show there. \"columns\" is how its "
     "sequences attend to each other, the mean over the columns.\n"
@@ -54,13 +60,14 @@ static const char *const examples[] = {
     "attn show en-fr \"I'm home.\" -o home.html",
     "attn show clothes shirt.png --layer 2 --query 3,4 -o shirt.svg",
     "attn show clothes shirt.png -o shirt.html",
+    "attn show drawn shirt.png --query 6,5 -o prediction.png",
     "attn show msa1b family.a3m --kinds rows --layer 12 -o rows.html",
     "attn show weights.npy -o weights.png",
     NULL,
 };
 
 /* The subject of the picture. */
-enum { SENTENCE = 1, IMAGE = 2, ALIGNMENT = 4, ARRAY = 8 };
+enum { SENTENCE = 1, IMAGE = 2, ALIGNMENT = 4, ARRAY = 8, DRAWN = 16 };
 
 /* Refuses options that are not for what is shown. */
 static int show_as(cli_call *cli, unsigned shown, const char *what, int (*show)(cli_call *cli))
@@ -68,11 +75,8 @@ static int show_as(cli_call *cli, unsigned shown, const char *what, int (*show)(
     static const struct read {
         const char *option;
         unsigned by;
-    } reads[] = {{"kinds", SENTENCE | ALIGNMENT},
-                 {"words", SENTENCE},
-                 {"layer", IMAGE | ALIGNMENT},
-                 {"head", IMAGE},
-                 {"query", IMAGE}};
+    } reads[] = {{"kinds", SENTENCE | ALIGNMENT}, {"words", SENTENCE},      {"layer", IMAGE | DRAWN | ALIGNMENT},
+                 {"head", IMAGE | DRAWN},         {"query", IMAGE | DRAWN}, {"channel", DRAWN}};
     for (size_t i = 0; i < sizeof reads / sizeof *reads; i++)
         if (cli_given(cli, reads[i].option) && !(reads[i].by & shown))
             return cli_fail(CLI_BAD, "show %s: --%s is not for %s", cli->words[0], reads[i].option, what);
@@ -100,6 +104,8 @@ static int run(cli_call *cli)
         return show_as(cli, ALIGNMENT, "an alignment", cli_show_family);
     if (kind == CLI_CLASSIFIES)
         return show_as(cli, IMAGE, "a classifier", cli_show_image);
+    if (kind == CLI_DRAWS)
+        return show_as(cli, DRAWN, "a model that draws images", cli_show_generator);
     return show_as(cli, SENTENCE, "a translator", cli_show_sentence);
 }
 

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: MIT
- * attn show: what a classifier looks at. */
+ * attn show: what a classifier looks at, and a model that draws images. */
 #include "foreign.h"
 #include "show.h"
 
 #include "attn/classify.h"
+#include "apps/generator/generator.h"
 
 /* "3,4", or nothing. */
 static bool read_query(const char *text, attn_classifier_view *view)
@@ -54,17 +55,85 @@ static int show(const cli_call *cli, attn_classifier *classifier, const attn_cla
     return code;
 }
 
+/* What --layer, --head and --query choose, and the kind of the file. */
+static int read_view(const cli_call *cli, attn_classifier_view *view, attn_plot_format *format)
+{
+    *view = (attn_classifier_view){.layer = cli_int(cli, "layer"), .head = cli_int(cli, "head")};
+    if (!read_query(cli_text(cli, "query"), view))
+        return cli_fail(CLI_BAD, "--query: \"%.60s\" is no row and column, such as 3,4", cli_text(cli, "query"));
+    return attn_plot_format_from_path(format, cli->context, cli_text(cli, "out")) == ATTN_OK ? CLI_OK
+                                                                                             : cli_failed(cli, NULL);
+}
+
 int cli_show_image(cli_call *cli)
 {
-    attn_classifier_view view = {.layer = cli_int(cli, "layer"), .head = cli_int(cli, "head")};
+    attn_classifier_view view;
     attn_classifier *classifier;
-    attn_plot_format format;
-    if (!read_query(cli_text(cli, "query"), &view))
-        return cli_fail(CLI_BAD, "--query: \"%.60s\" is no row and column, such as 3,4", cli_text(cli, "query"));
-    if (attn_plot_format_from_path(&format, cli->context, cli_text(cli, "out")) != ATTN_OK ||
-        attn_classifier_load(&classifier, cli->context, cli->words[0], cli_names(cli)) != ATTN_OK)
+    attn_plot_format format = ATTN_PLOT_PNG;
+    int code = read_view(cli, &view, &format);
+    if (code != CLI_OK)
+        return code;
+    if (attn_classifier_load(&classifier, cli->context, cli->words[0], cli_names(cli)) != ATTN_OK)
         return cli_failed(cli, NULL);
-    int code = show(cli, classifier, &view, format);
+    code = show(cli, classifier, &view, format);
     attn_classifier_destroy(classifier);
+    return code;
+}
+
+/* ------------------------------------------------------------------------------- a model that draws images */
+
+static int print_prediction(const cli_call *cli, const char *path, const attn_generator_prediction *found)
+{
+    attn_json json;
+    if (!cli->json) {
+        cli_print("level %d has probability %.4f; the likeliest, %d, has %.4f\n%s\n", found->level, found->probability,
+                  found->likeliest, found->of_likeliest, path);
+        return CLI_OK;
+    }
+    attn_json_begin(&json, cli->context, true);
+    attn_json_object(&json, NULL);
+    attn_json_text(&json, "image", cli->words[1]);
+    attn_json_int(&json, "row", found->row);
+    attn_json_int(&json, "column", found->col);
+    attn_json_int(&json, "channel", found->channel);
+    attn_json_int(&json, "level", found->level);
+    attn_json_real(&json, "probability", found->probability);
+    attn_json_int(&json, "likeliest", found->likeliest);
+    attn_json_real(&json, "likeliest_probability", found->of_likeliest);
+    attn_json_text(&json, "picture", path);
+    attn_json_end(&json);
+    return cli_print_json(cli, &json);
+}
+
+static int show_prediction(const cli_call *cli, attn_generator *generator, const attn_generator_view *view,
+                           attn_plot_format format)
+{
+    const char *path = cli_text(cli, "out");
+    attn_bytes picture = {0};
+    attn_image image = {0};
+    attn_generator_prediction found;
+    attn_status status = attn_image_read(&image, cli->context, cli->words[1], NULL);
+    if (status == ATTN_OK)
+        status = attn_generator_render_attention(generator, &image, view, format, &picture, &found);
+    if (status == ATTN_OK)
+        status = attn_file_write(cli->context, path, picture.data, picture.size);
+    int code = status == ATTN_OK ? print_prediction(cli, path, &found) : cli_failed(cli, NULL);
+    attn_image_free(cli->context, &image);
+    attn_bytes_free(cli->context, &picture);
+    return code;
+}
+
+int cli_show_generator(cli_call *cli)
+{
+    attn_generator_view view = {.channel = cli_int(cli, "channel")};
+    attn_generator *generator;
+    attn_plot_format format = ATTN_PLOT_PNG;
+    int code = read_view(cli, &view.view, &format);
+    if (code != CLI_OK)
+        return code;
+    if (attn_generator_load(&generator, cli->context, cli->words[0], cli_names(cli)) != ATTN_OK)
+        return cli_failed(cli, NULL);
+    code = show_prediction(cli, generator, &view, format);
+    attn_generator_destroy(generator);
     return code;
 }

@@ -91,6 +91,17 @@ expect 0 'The model is in colour' "$attn" train images --data colours --out colo
 expect 0 'of 48 numbers' "$attn" eval colour
 expect 0 'in colour.png' "$attn" generate colour -n 2 -o colour.png
 
+# ---- what a prediction attends to
+printf 'P3 4 4 255\n%s\n' "$(printf '200 0 90 %.0s' 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16)" > plain.ppm
+expect 0 'level 1 has probability 0\.[0-9]*; the likeliest, ' "$attn" show whole half.pgm --query 2,3 -o shown.svg
+expect 0 '"channel": 2,' "$attn" show colour plain.ppm --channel 2 --json -o shown.png
+expect 0 'shown.html' "$attn" show colour plain.ppm -o shown.html
+grep -q '"outer blocks, 4 x 4"' shown.html || fail "no map of the outer blocks"
+expect 2 'layer 1: the outer decoder has no row above' "$attn" show whole half.pgm --query 1,3 --layer 1 -o shown.svg
+expect 2 'layer 1: the exterior encoder has no earlier plane' "$attn" show colour plain.ppm --channel 1 --layer 1 -o x.svg
+expect 2 "the query's column 7 is asked for; there are 6" "$attn" show whole half.pgm --query 1,7 -o shown.svg
+expect 2 '\-\-words is not for a model that draws images' "$attn" show whole half.pgm --words -o shown.svg
+
 # ---- bad input
 expect 2 'train images needs --data' "$attn" train images --out new
 expect 2 'label_smoothing is 0.1; ' "$attn" train images --data data --out new --label-smoothing 0.1

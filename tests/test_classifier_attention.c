@@ -3,7 +3,7 @@
 #include "support/cmocka.h"
 #include "support/tensors.h"
 
-#include "apps/classifier/attention.h"
+#include "apps/view/view.h"
 #include "base/context.h"
 #include "base/rng.h"
 

@@ -12,7 +12,7 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { IMAGES = 8, WIDTH = 5, HEIGHT = 6, CHANNELS = 3, DIMS = WIDTH * HEIGHT * CHANNELS, LEVELS = 4 };
+enum { IMAGES = 8, WIDTH = 5, HEIGHT = 6, CHANNELS = 3, DIMS = WIDTH * HEIGHT * CHANNELS, LEVELS = 4, HEADS = 2 };
 
 typedef struct world {
     attn_context *context;
@@ -240,4 +240,85 @@ static void test_complete(void **state)
     end(&w);
 }
 
-RUN_TESTS(TEST(test_costs), TEST(test_average), TEST(test_draw), TEST(test_complete))
+/* The weights of a layer as the model has them, [L,1,H,Y,X,Y+X], against those of the view. */
+static void check_weights(const attn__generator_look *look, int64_t layer)
+{
+    const attn_tensor *weights = attn_named_find(&look->attention.outputs, "weights");
+    const attn__block_attention *b = &look->attention.blocks[layer];
+    const float *model = (const float *)attn_tensor_data(weights) + layer * HEADS * HEIGHT * WIDTH * (HEIGHT + WIDTH);
+    assert_int_equal(attn__block_keys(b), HEIGHT + WIDTH);
+    for (int64_t i = 0; i < (int64_t)HEADS * HEIGHT * WIDTH; i++) {
+        const float *shown = b->weights + i * (HEIGHT + WIDTH), *want = model + i * (HEIGHT + WIDTH);
+        int64_t y = i / WIDTH % HEIGHT, x = i % WIDTH, row, col;
+        double sums[2] = {0, 0}; /* along the row, down the column */
+        for (int64_t key = 0; key < HEIGHT + WIDTH; key++) {
+            assert_true(attn__block_place(b, y, x, key, &row, &col));
+            assert_true(shown[key] == want[key < WIDTH ? HEIGHT + col : row]);
+            sums[key >= WIDTH] += (double)shown[key];
+            bool seen = strcmp(b->stack, "inner") == 0 ? col <= x : strcmp(b->stack, "exterior") == 0 || row <= y;
+            assert_true(seen || shown[key] == 0);
+        }
+        bool along = strcmp(b->axis, "row") == 0;
+        assert_true(fabs(sums[0] - along) < 1e-5 && fabs(sums[1] - !along) < 1e-5);
+    }
+}
+
+/* Checks the layers of number i of a picture; returns -log2 of its probability. */
+static double look_at(attn_generator *g, const attn_image *image, int i)
+{
+    static const char *const stacks[] = {"exterior", "outer", "outer", "inner"};
+    attn__generator_look look;
+    attn_generator_view view = {.channel = i % 3 + 1, .view = {.query_row = i / 15 + 1, .query_col = i / 3 % 5 + 1}};
+    assert_int_equal(attn__generator_look_at(&look, g, image, &view), ATTN_OK);
+    double bits = -log2(look.found.probability);
+    assert_int_equal(look.found.level, image->pixels[i] / 64);
+    assert_true(look.found.probability <= look.found.of_likeliest);
+    assert_int_equal(look.attention.n, 4);
+    for (int64_t layer = 0; layer < 4; layer++) {
+        const attn__block_attention *b = &look.attention.blocks[layer];
+        assert_string_equal(b->stack, stacks[layer]);
+        assert_int_equal(b->above, layer == 1 || layer == 2);
+        assert_int_equal(b->blind != NULL, (layer == 0 && i % 3 == 0) || (b->above == 1 && i < 15));
+        assert_int_equal(b->under != NULL, layer == 0 && i % 3 > 0);
+        assert_true(!b->under || b->under->pixels[i / 3] == attn__sample_of(image->pixels[i - 1] / 64, LEVELS));
+        if (i == 52)
+            check_weights(&look, layer);
+    }
+    attn__generator_look_free(&look);
+    return bits;
+}
+
+/* The probabilities of all numbers of an image are those of its bits. */
+static void test_show(void **state)
+{
+    world w;
+    char directory[64];
+    attn_image image;
+    attn_bytes page;
+    attn_tape *tape;
+    double bits = 0;
+    begin(&w);
+    attn_generator *g = trained(&w, directory, 3, "");
+    assert_int_equal(attn_image_alloc(&image, w.context, WIDTH, HEIGHT, CHANNELS), ATTN_OK);
+    for (int i = 0; i < DIMS; i++)
+        image.pixels[i] = (unsigned char)(37 * i);
+    for (int i = 0; i < DIMS; i++)
+        bits += look_at(g, &image, i) / DIMS;
+    assert_int_equal(attn_tape_create(&tape, w.context), ATTN_OK);
+    attn_tensor *x = attn_tape_tensor(tape, ATTN_I32, 4, (int64_t[]){1, CHANNELS, HEIGHT, WIDTH}, NULL);
+    attn__generator_put_rows(g, &image, HEIGHT, attn_tensor_data(x));
+    assert_true(fabs(test_at(attn_axial_transformer_bits(attn_generator_model(g), tape, x, NULL), 0) - bits) < 1e-5);
+    attn_tape_destroy(tape);
+    attn_generator_view view = {0}, other = {.channel = 4};
+    assert_int_equal(attn_generator_render_attention(g, &image, &view, ATTN_PLOT_HTML, &page, NULL), ATTN_OK);
+    assert_non_null(strstr(page.data, "\"inner blocks, 6 x 5\""));
+    attn_bytes_free(w.context, &page);
+    assert_refused(w.context, attn_generator_render_attention(g, &image, &other, ATTN_PLOT_HTML, &page, NULL),
+                   ATTN_ERROR_ARGUMENT, "channel 4 is asked for; there are 3");
+    attn_image_free(w.context, &image);
+    attn_generator_destroy(g);
+    scratch_close(directory);
+    end(&w);
+}
+
+RUN_TESTS(TEST(test_costs), TEST(test_average), TEST(test_draw), TEST(test_complete), TEST(test_show))

@@ -3,53 +3,12 @@
  * The attention of a classifier.  The model runs once with its weights requested; its optional outputs show which kind
  * of attention its layers have.
  */
-#include "apps/classifier/attention.h"
+#include "apps/classifier/classifier.h"
 
 #include "base/context.h"
 
 #include <math.h>
 #include <string.h>
-
-int64_t attn__block_queries(const attn__block_attention *block)
-{
-    return block->before + block->rows * block->cols;
-}
-
-int64_t attn__block_keys(const attn__block_attention *block)
-{
-    if (block->where == ATTN_KEYS_CROSS)
-        return block->rows + block->cols;
-    return (block->where == ATTN_KEYS_PLACES ? block->before : 0) + block->key_rows * block->key_cols;
-}
-
-/* The begin of a window of `taps` about `centre`. */
-static int64_t window_start(const attn__block_attention *b, int64_t centre, int64_t taps, int64_t n)
-{
-    int64_t start = centre - taps / 2;
-    if (b->shifted) {
-        start = start + taps > n ? n - taps : start;
-        start = start < 0 ? 0 : start;
-    }
-    return start;
-}
-
-bool attn__block_place(const attn__block_attention *b, int64_t row, int64_t col, int64_t key, int64_t *key_row,
-                       int64_t *key_col)
-{
-    if (b->where == ATTN_KEYS_CROSS) {
-        *key_row = key < b->cols ? row : key - b->cols;
-        *key_col = key < b->cols ? key : col;
-        return true;
-    }
-    if (b->where == ATTN_KEYS_PLACES) {
-        *key_row = (key - b->before) / b->key_cols;
-        *key_col = (key - b->before) % b->key_cols;
-        return key >= b->before;
-    }
-    *key_row = window_start(b, row, b->key_rows, b->rows) + key / b->key_cols;
-    *key_col = window_start(b, col, b->key_cols, b->cols) + key % b->key_cols;
-    return *key_row >= 0 && *key_row < b->rows && *key_col >= 0 && *key_col < b->cols;
-}
 
 /* ------------------------------------------------------------------------------------------------ layers */
 
@@ -58,24 +17,12 @@ static int64_t root(int64_t n)
     return (int64_t)lround(sqrt((double)n));
 }
 
-static attn__block_attention *add(attn__attention *a)
-{
-    attn__block_attention *grown = attn__alloc_zero(a->context, attn__size_mul((size_t)a->n + 1, sizeof *grown));
-    if (!grown)
-        return NULL;
-    if (a->n > 0)
-        memcpy(grown, a->blocks, (size_t)a->n * sizeof *grown);
-    attn__free(a->context, a->blocks);
-    a->blocks = grown;
-    return &grown[a->n++];
-}
-
 /* weights [L,1,H,1+N,1+N], the class token first. */
 static attn_status add_tokens(attn__attention *a, const attn_tensor *weights)
 {
     int64_t heads = attn_tensor_length(weights, 2), t = attn_tensor_length(weights, 3), side = root(t - 1);
     for (int64_t i = 0; i < attn_tensor_length(weights, 0); i++) {
-        attn__block_attention *b = add(a);
+        attn__block_attention *b = attn__attention_add(a);
         if (!b)
             return ATTN_ERROR_MEMORY;
         *b = (attn__block_attention){.heads = heads,
@@ -93,7 +40,7 @@ static attn_status add_tokens(attn__attention *a, const attn_tensor *weights)
 static attn_status add_map(attn__attention *a, const attn_tensor *map)
 {
     int64_t side = root(attn_tensor_length(map, 1)), keys = root(attn_tensor_length(map, 2));
-    attn__block_attention *b = add(a);
+    attn__block_attention *b = attn__attention_add(a);
     if (!b)
         return ATTN_ERROR_MEMORY;
     *b = (attn__block_attention){
@@ -108,7 +55,7 @@ static attn_status add_windows(attn__attention *a, const attn_tensor *windows, b
             cols = attn_tensor_length(windows, 4);
     int64_t taps = attn_tensor_length(windows, 5), size = heads * rows * cols * taps * taps;
     for (int64_t i = 0; i < attn_tensor_length(windows, 0); i++) {
-        attn__block_attention *b = add(a);
+        attn__block_attention *b = attn__attention_add(a);
         if (!b)
             return ATTN_ERROR_MEMORY;
         *b = (attn__block_attention){.heads = heads,
@@ -140,7 +87,7 @@ static attn_status add_crosses(attn__attention *a, const attn_tensor *rows, cons
     int64_t height = attn_tensor_length(rows, 1), heads = attn_tensor_length(rows, 2),
             width = attn_tensor_length(rows, 3);
     for (int64_t i = 0; i < attn_tensor_length(rows, 0); i++) {
-        attn__block_attention *b = add(a);
+        attn__block_attention *b = attn__attention_add(a);
         if (!b)
             return ATTN_ERROR_MEMORY;
         *b = (attn__block_attention){.heads = heads, .rows = height, .cols = width, .where = ATTN_KEYS_CROSS};
@@ -181,17 +128,6 @@ static attn_status add_layers(attn__attention *a, const attn_classifier *c)
 
 /* ----------------------------------------------------------------------------------------------- running */
 
-/* Every optional output: all are weights. */
-static attn_status want_weights(attn__attention *a, const attn_architecture *architecture)
-{
-    attn_status status = ATTN_OK;
-    for (int i = 0; i < architecture->noutputs && status == ATTN_OK; i++) {
-        if (architecture->outputs[i].optional)
-            status = attn_named_add(&a->outputs, architecture->outputs[i].name, NULL);
-    }
-    return status;
-}
-
 static attn_prediction guess_of(const attn_classifier *c, const float *logits)
 {
     int64_t best = 0;
@@ -203,94 +139,29 @@ static attn_prediction guess_of(const attn_classifier *c, const float *logits)
     return (attn_prediction){(int32_t)best, 1 / sum};
 }
 
-static attn_status run_model(attn__attention *a, attn_classifier *c, const attn_image *fitted)
+static attn_status run_model(attn__attention *a, attn_classifier *c, const attn_image *fitted, attn_prediction *guess)
 {
     attn_named_list inputs = {.context = c->context};
     int64_t dims[] = {1, c->shape.channels, c->shape.height, c->shape.width};
     attn_tensor *x = attn_tape_tensor(a->tape, ATTN_F32, 4, dims, NULL);
     attn_status status = x ? attn_named_add(&inputs, "x", x) : ATTN_ERROR_MEMORY;
-    if (status == ATTN_OK)
-        status = want_weights(a, attn_model_architecture(c->model));
     if (status == ATTN_OK) {
         attn_image_planes(fitted, c->pixels.mean, c->pixels.std, attn_tensor_data(x));
-        status = attn_model_forward(c->model, a->tape, &inputs, &a->outputs);
+        status = attn__attention_run(a, c->model, &inputs);
     }
     attn_named_clear(&inputs);
     if (status == ATTN_OK) {
-        a->guess = guess_of(c, attn_tensor_data(attn_named_find(&a->outputs, "logits")));
-        status = attn__classifier_check(c->context, a->guess.probability);
+        *guess = guess_of(c, attn_tensor_data(attn_named_find(&a->outputs, "logits")));
+        status = attn__classifier_check(c->context, guess->probability);
     }
     return status;
 }
 
-attn_status attn__attention_of(attn__attention *a, attn_classifier *c, const attn_image *fitted)
+attn_status attn__classifier_attention(attn__attention *a, attn_classifier *c, const attn_image *fitted,
+                                       attn_prediction *guess)
 {
-    *a = (attn__attention){.context = c->context, .outputs = {.context = c->context}};
-    attn_status status = attn_tape_create(&a->tape, c->context);
+    attn_status status = attn__attention_begin(a, c->context);
     if (status == ATTN_OK)
-        status = run_model(a, c, fitted);
+        status = run_model(a, c, fitted, guess);
     return status == ATTN_OK ? add_layers(a, c) : status;
-}
-
-void attn__attention_free(attn__attention *a)
-{
-    for (int64_t i = 0; i < a->n; i++)
-        attn__free(a->context, a->blocks[i].own);
-    attn__free(a->context, a->blocks);
-    attn_named_clear(&a->outputs);
-    attn_tape_destroy(a->tape);
-}
-
-/* ----------------------------------------------------------------------------------------------- rollout */
-
-/* to [T,T] = (mean over heads + identity) / 2 */
-static void mix_heads(const attn__block_attention *b, int64_t t, float *to)
-{
-    for (int64_t i = 0; i < t * t; i++) {
-        double sum = 0;
-        for (int64_t h = 0; h < b->heads; h++)
-            sum += (double)b->weights[h * t * t + i];
-        to[i] = (float)((sum / (double)b->heads + (i / t == i % t)) / 2);
-    }
-}
-
-/* rolled [T,T] <- mixed * rolled, row after row through `row` [T]s of a second array. */
-static void multiply(const float *mixed, const float *rolled, int64_t t, float *to)
-{
-    memset(to, 0, (size_t)(t * t) * sizeof *to);
-    for (int64_t i = 0; i < t; i++) {
-        for (int64_t k = 0; k < t; k++) {
-            float w = mixed[i * t + k];
-            for (int64_t j = 0; j < t; j++)
-                to[i * t + j] += w * rolled[k * t + j];
-        }
-    }
-}
-
-attn_status attn__attention_rollout(attn__block_attention *rolled, const attn__attention *a)
-{
-    int64_t t = attn__block_queries(&a->blocks[0]);
-    size_t bytes = attn__size_mul((size_t)(t * t), sizeof(float));
-    float *now = attn__alloc(a->context, bytes), *next = attn__alloc(a->context, bytes);
-    float *mixed = attn__alloc(a->context, bytes);
-    for (int64_t i = 0; now && next && mixed && i < a->n; i++) {
-        mix_heads(&a->blocks[i], t, i ? mixed : now);
-        if (i > 0) {
-            multiply(mixed, now, t, next);
-            float *last = now;
-            now = next;
-            next = last;
-        }
-    }
-    bool made = now && next && mixed;
-    attn__free(a->context, next);
-    attn__free(a->context, mixed);
-    if (!made) {
-        attn__free(a->context, now);
-        return ATTN_ERROR_MEMORY;
-    }
-    *rolled = a->blocks[0];
-    rolled->heads = 1;
-    rolled->weights = rolled->own = now;
-    return ATTN_OK;
 }

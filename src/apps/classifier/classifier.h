@@ -7,6 +7,7 @@
 #include "attn/trainer.h"
 #include "apps/run/image_source.h"
 #include "apps/run/run.h"
+#include "apps/view/view.h"
 
 /* The least and the most of each statistic among the training's pictures. */
 enum { ATTN__SEEN = 3 };
@@ -86,6 +87,10 @@ attn_status attn__seen_write(attn_config *config, const attn__seen *seen);
 void attn__seen_read(attn__seen *seen, const attn_config *config);
 /* A picture in the size and the channels of the model; the caller frees it, on failure too. */
 attn_status attn__classifier_fit(const attn_classifier *c, const attn_image *image, attn_image *fitted);
+/* What it attends to on a picture of its size, and what it takes it for; to be freed on failure too.
+ * ATTN_ERROR_UNSUPPORTED: the architecture gives no weights. */
+attn_status attn__classifier_attention(attn__attention *attention, attn_classifier *c, const attn_image *fitted,
+                                       attn_prediction *guess);
 
 /* Logits [B,classes] of a batch x [B,channels,height,width]; NULL on error. */
 attn_tensor *attn__classifier_logits(attn_model *model, attn_tape *tape, attn_image_shape shape, const float *x,

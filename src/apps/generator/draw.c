@@ -18,8 +18,7 @@ static int64_t plane_of(const attn_generator *g)
     return g->shape.width * g->shape.height;
 }
 
-/* Rows [0, rows) of an image into x [C,Y,X]. */
-static void put_rows(const attn_generator *g, const attn_image *image, int64_t rows, int32_t *x)
+void attn__generator_put_rows(const attn_generator *g, const attn_image *image, int64_t rows, int32_t *x)
 {
     for (int64_t p = 0; p < rows * g->shape.width; p++) {
         for (int64_t c = 0; c < g->shape.channels; c++)
@@ -107,7 +106,7 @@ static attn_status draw_rest(attn_generator *g, attn_image *image, int64_t rows,
     if (status == ATTN_OK)
         status = numbers_of(&known, g, ATTN_U8, 1);
     if (status == ATTN_OK) {
-        put_rows(g, image, rows, attn_tensor_data(x));
+        attn__generator_put_rows(g, image, rows, attn_tensor_data(x));
         for (int64_t c = 0; c < g->shape.channels; c++)
             memset((unsigned char *)attn_tensor_data(known) + c * plane_of(g), 1, (size_t)(rows * g->shape.width));
         how.known = known;
@@ -120,23 +119,29 @@ static attn_status draw_rest(attn_generator *g, attn_image *image, int64_t rows,
     return status;
 }
 
+attn_status attn__generator_fit(const attn_generator *g, const attn_image *image, attn_image *fitted)
+{
+    attn_image coloured = {0};
+    attn_status status = attn_image_convert(&coloured, g->context, image, (int)g->shape.channels);
+    if (status == ATTN_OK)
+        status =
+            attn_image_fit(fitted, g->context, &coloured, g->shape.width, g->shape.height, ATTN_IMAGE_FILTER_BICUBIC);
+    attn_image_free(g->context, &coloured);
+    return status;
+}
+
 attn_status attn_generator_complete(attn_generator *g, const attn_image *given, int64_t rows,
                                     const attn_generator_options *options, attn_image *done)
 {
     attn__call_begin(g->context);
     attn_generator_options plain = {0};
-    attn_image coloured = {0};
     *done = (attn_image){0};
     if (ATTN__CHECK_RESERVED(g->context, options, attn_generator_options) != ATTN_OK)
         return ATTN_ERROR_ARGUMENT;
     if (rows < 0 || rows > g->shape.height)
         return attn__fail(g->context, ATTN_ERROR_ARGUMENT, "--rows %lld: images have only %lld rows", (long long)rows,
                           (long long)g->shape.height);
-    attn_status status = attn_image_convert(&coloured, g->context, given, (int)g->shape.channels);
-    if (status == ATTN_OK)
-        status =
-            attn_image_fit(done, g->context, &coloured, g->shape.width, g->shape.height, ATTN_IMAGE_FILTER_BICUBIC);
-    attn_image_free(g->context, &coloured);
+    attn_status status = attn__generator_fit(g, given, done);
     if (status == ATTN_OK)
         status = draw_rest(g, done, rows, options ? options : &plain);
     if (status != ATTN_OK)

@@ -8,6 +8,7 @@
 #include "attn/trainer.h"
 #include "apps/run/image_source.h"
 #include "apps/run/run.h"
+#include "apps/view/view.h"
 
 struct attn_generator {
     attn_context *context;
@@ -38,6 +39,40 @@ typedef struct attn_generator_score {
 attn_status attn_generator_evaluate(attn_generator *generator, const char *data, attn_split part,
                                     attn_generator_score *score);
 
+/* The number of a picture whose prediction is looked at; zero means the default. */
+typedef struct attn_generator_view {
+    attn_classifier_view view; /* query_row, query_col: the number's pixel, from 1; 0: the middle */
+    int64_t channel;           /* from 1; 0: the last */
+} attn_generator_view;
+typedef struct attn_generator_prediction {
+    int64_t row, col, channel; /* from 1 */
+    int32_t level, likeliest;  /* that of the picture, and the one with the largest probability */
+    double probability, of_likeliest;
+} attn_generator_prediction;
+/* Draws what the model attends to where it predicts one number of an image, which is brought to its size first: the
+ * plane of that number, and over it the weights of each block from the position whose result enters the prediction.
+ *   exterior   the pixel itself, over the plane before; no panels for the first plane, which has none
+ *   outer      the pixel above, in whose row and column it ends; no panels for the first row
+ *   inner      the pixel itself: a place has what is known to the left of it and above it
+ * As ATTN_PLOT_HTML it is a page to explore, with all blocks and positions of the plane.  `found` (may be NULL) gets the
+ * number's probability.  ATTN_ERROR_ARGUMENT: there is no such layer, head, pixel or channel. */
+attn_status attn_generator_render_attention(attn_generator *generator, const attn_image *image,
+                                            const attn_generator_view *view, attn_plot_format format,
+                                            attn_bytes *picture, attn_generator_prediction *found);
+
+/* The drawing before it is rendered; to be freed on failure too. */
+typedef struct attn__generator_look {
+    attn_generator *g;
+    attn_generator_view view; /* resolved: only layer and head may be 0 */
+    int64_t slice;
+    attn_image plane, before; /* of the number, and the one before it */
+    attn__attention attention;
+    attn_generator_prediction found;
+} attn__generator_look;
+attn_status attn__generator_look_at(attn__generator_look *look, attn_generator *generator, const attn_image *image,
+                                    const attn_generator_view *view);
+void attn__generator_look_free(attn__generator_look *look);
+
 extern const attn__keys attn__generator_keys;
 extern const attn_trainer attn__generator_trainer;
 
@@ -46,6 +81,11 @@ attn_status attn__generator_model(attn_model **model, attn_context *context, con
                                   attn_image_shape shape);
 /* Writes config.json: the model's own settings, and those of `settings` that say how images were divided. */
 attn_status attn__generator_write(const attn_model *model, const attn_config *settings, const char *directory);
+
+/* An image in the size and the channels of the model. */
+attn_status attn__generator_fit(const attn_generator *g, const attn_image *image, attn_image *fitted);
+/* Rows [0, rows) of such an image into x [C,Y,X]. */
+void attn__generator_put_rows(const attn_generator *g, const attn_image *image, int64_t rows, int32_t *x);
 
 static inline int32_t attn__level_of(unsigned char sample, int64_t levels)
 {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * The attention of a classifier, as a page to explore: layers that have the same queries and keys are one map. */
-#include "apps/classifier/attention.h"
+ * Attention over a picture, as a page to explore: layers that have the same queries and keys are one map. */
+#include "apps/view/view.h"
 
 #include "base/context.h"
 
@@ -20,13 +20,14 @@ typedef struct gathering {
 static bool alike(const attn__block_attention *a, const attn__block_attention *b)
 {
     return a->heads == b->heads && a->before == b->before && a->rows == b->rows && a->cols == b->cols &&
-           a->where == b->where && a->key_rows == b->key_rows && a->key_cols == b->key_cols;
+           a->where == b->where && a->stack == b->stack && a->key_rows == b->key_rows && a->key_cols == b->key_cols;
 }
 
 static void name_map(char *name, size_t size, const attn__block_attention *b)
 {
     static const char *const kinds[] = {"Attention", "Windows", "Row and column"};
-    snprintf(name, size, "%s, %lld x %lld", kinds[b->where], (long long)b->rows, (long long)b->cols);
+    snprintf(name, size, "%s%s, %lld x %lld", b->stack ? b->stack : kinds[b->where], b->stack ? " blocks" : "",
+             (long long)b->rows, (long long)b->cols);
     if (b->where == ATTN_KEYS_PLACES && b->key_rows != b->rows)
         snprintf(name, size, "%lld x %lld to %lld x %lld", (long long)b->rows, (long long)b->cols,
                  (long long)b->key_rows, (long long)b->key_cols);
@@ -82,22 +83,8 @@ static attn_status gather(gathering *g)
     return ATTN_OK;
 }
 
-static const char *about(const attn__attention *a)
-{
-    if (a->blocks[0].before > 0)
-        return "What each patch, and the class token, attends to. Rollout is how much of each patch has reached the class "
-               "token by the last layer (Abnar and Zuidema 2020): an estimate, not an explanation.";
-    switch (a->blocks[0].where) {
-    case ATTN_KEYS_WINDOW:
-        return "What each pixel attends to in the window around it. Later layers see coarser grids.";
-    case ATTN_KEYS_CROSS:
-        return "What each patch attends to in its row, and then in its column: the weights of each of the two sum to 1.";
-    default:
-        return "What each position attends to in the non-local blocks, whose keys are the largest of 2 x 2 positions.";
-    }
-}
-
-static attn_status render(gathering *g, attn_bytes *page, const attn_image *picture, const char *title)
+static attn_status render(gathering *g, attn_bytes *page, const attn_image *picture, const char *title,
+                          const char *about)
 {
     attn_context *context = g->attention->context;
     attn_bytes png = {0};
@@ -105,7 +92,7 @@ static attn_status render(gathering *g, attn_bytes *page, const attn_image *pict
     if (status == ATTN_OK)
         status = attn_image_png(&png, context, picture);
     attn_explorer explorer = {.title = title,
-                              .about = about(g->attention),
+                              .about = about,
                               .n = g->n,
                               .maps = g->maps,
                               .png = (const unsigned char *)png.data,
@@ -121,7 +108,7 @@ static attn_status render(gathering *g, attn_bytes *page, const attn_image *pict
 }
 
 attn_status attn__attention_page(attn_bytes *page, const attn__attention *a, const attn_image *picture,
-                                 const char *title)
+                                 const char *title, const char *about)
 {
     size_t heads = 1;
     for (int64_t i = 0; i < a->n; i++)
@@ -130,7 +117,7 @@ attn_status attn__attention_page(attn_bytes *page, const attn__attention *a, con
                    .maps = attn__alloc(a->context, ((size_t)a->n + 1) * sizeof *g.maps),
                    .names = attn__alloc(a->context, ((size_t)a->n + 1) * sizeof *g.names),
                    .weights = attn__alloc(a->context, heads * sizeof *g.weights)};
-    attn_status status = g.maps && g.names && g.weights ? render(&g, page, picture, title) : ATTN_ERROR_MEMORY;
+    attn_status status = g.maps && g.names && g.weights ? render(&g, page, picture, title, about) : ATTN_ERROR_MEMORY;
     attn__free(a->context, g.rolled.own);
     attn__free(a->context, (void *)g.weights);
     attn__free(a->context, g.names);
