@@ -292,6 +292,7 @@ static const char classify_description[] =
 static const char *const classify_examples[] = {
     "attn train classify --data fashion_mnist --out clothes",
     "attn train classify --data photos --out photos-vit --size 64 --channels 3 --patch 8",
+    "attn train classify --data photos --out photos-high --size 96x64 --channels 3 --patch 16x8",
     "attn train classify --data fashion_mnist --out clothes-sasa --model sasa --epochs 5",
     "attn train classify --data digits --out digits --from clothes --freeze 'blks\\.[0-3]\\..*'",
     "attn train classify --out clothes --resume",

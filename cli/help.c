@@ -83,7 +83,8 @@ void cli_help_wrap(FILE *file, const char *text, int indent, int column)
 static void range_text(const attn_setting *key, char *out, size_t size)
 {
     out[0] = '\0';
-    bool number = key->type == ATTN_CONFIG_TYPE_INT || key->type == ATTN_CONFIG_TYPE_REAL;
+    bool number =
+        key->type == ATTN_CONFIG_TYPE_INT || key->type == ATTN_CONFIG_TYPE_INTS || key->type == ATTN_CONFIG_TYPE_REAL;
     if (!number || !(key->min < key->max))
         return;
     if (key->max >= 1e6 && key->min > 0)

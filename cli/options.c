@@ -108,6 +108,7 @@ const char *cli_option_value(const cli_option *option, char *out)
     } else if (key->type != ATTN_CONFIG_TYPE_BOOL)
         snprintf(out, 128, "%s",
                  key->type == ATTN_CONFIG_TYPE_INT    ? "N"
+                 : key->type == ATTN_CONFIG_TYPE_INTS ? "N|HEIGHTxWIDTH"
                  : key->type == ATTN_CONFIG_TYPE_REAL ? "X"
                                                       : "TEXT");
     return out;
@@ -180,6 +181,30 @@ static int parse_number(const cli_option *option, const char *name, const char *
     return CLI_PARSED;
 }
 
+/* "96", or "96x64": height and width. */
+static int parse_sides(const cli_option *option, const char *name, const char *text, attn_config_value *value,
+                       int64_t sides[2])
+{
+    const char *cross = strchr(text, 'x');
+    cli_option side = *option;
+    side.key.type = ATTN_CONFIG_TYPE_INT;
+    for (int i = 0; i < 2; i++) {
+        char number[32];
+        const char *from = i && cross ? cross + 1 : text;
+        int length = i == 0 && cross ? (int)(cross - text) : (int)strlen(from);
+        snprintf(number, sizeof number, "%.*s", length, from);
+        if (cross && (length == 0 || length > 20))
+            return cli_fail(CLI_BAD, "--%s: \"%s\" is neither a number nor two, HEIGHTxWIDTH", name, text);
+        int code = parse_number(&side, name, cross ? number : text, value);
+        if (code != CLI_PARSED)
+            return code;
+        sides[i] = value->integer;
+    }
+    if (sides[0] != sides[1])
+        *value = (attn_config_value){.type = ATTN_CONFIG_TYPE_INTS, .n = 2, .integers = sides};
+    return CLI_PARSED;
+}
+
 static int parse_text(const cli_option *option, const char *name, const char *text, attn_config_value *value)
 {
     char list[128];
@@ -223,6 +248,7 @@ static attn_status set_many(cli_call *cli, const char *key, const char *text)
 static int set_option(cli_call *cli, const cli_option *option, const char *text)
 {
     char name[64];
+    int64_t sides[2];
     attn_config_value value = {0};
     int code = CLI_PARSED;
     cli_option_spell(option, name);
@@ -230,6 +256,8 @@ static int set_option(cli_call *cli, const cli_option *option, const char *text)
         code = parse_flag(name, text, &value);
     else if (option->key.type == ATTN_CONFIG_TYPE_INT || option->key.type == ATTN_CONFIG_TYPE_REAL)
         code = parse_number(option, name, text, &value);
+    else if (option->key.type == ATTN_CONFIG_TYPE_INTS)
+        code = parse_sides(option, name, text, &value, sides);
     else
         code = parse_text(option, name, text, &value);
     if (code != CLI_PARSED)

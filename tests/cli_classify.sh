@@ -225,6 +225,28 @@ refused 'noise/train/lying/x.png: no image that is read' noise
 cp -r data sizes && printf 'P2 2 1 9\n1 2\n' > sizes/test/blob/x.pgm
 refused 'sizes/test/blob/x.pgm has 2 x 1 pixels, .*--size' sizes
 expect 0 'classifier is in' "$attn" train classify --data sizes --out sized --size 8 --epochs 1 --patch 4 --width 8 -q
+# Height and width, of pictures and of patches.
+oblong="--data sizes --size 8x6 --patch 4x2 --width 8 --heads 2 --depth 1 --threads 1 -q"
+# shellcheck disable=SC2086
+expect 0 'classifier is in' "$attn" train classify $oblong --out oblong --epochs 1
+tr -d ' \n' < oblong/config.json | grep -q '"img_size":\[8,6\],"patch_size":\[4,2\].*"input.width":6,"input.height":8' ||
+    fail "config.json of an oblong model: $(cat oblong/config.json)"
+expect 0 '^accuracy' "$attn" eval oblong
+expect 0 'oblong.html' "$attn" show oblong data/test/lying/003.pgm -o oblong.html
+grep -q '"image":{"width":6,"height":8,"rows":2,"columns":3}' oblong.html || fail "oblong.html has no grid of 2 x 3"
+expect 0 'classifier is in' "$attn" train classify --out oblong --resume --size 8x6 --epochs 2 --threads 1 -q
+# shellcheck disable=SC2086
+expect 0 'classifier is in' "$attn" train classify $oblong --from oblong --out again --epochs 1
+expect 2 'a model for a width of 6, but the pictures have 8' "$attn" train classify --data sizes --size 8 --from oblong --out new
+expect 0 'model is in' "$attn" train images --data sizes --size 3x4 --dim 8 --heads 2 --epochs 0 --threads 1 -q --out drawn-oblong
+for size in x 8x x8 8x6x4 8x-6 8by6 99999x8; do
+    expect 2 "^attn: --size" "$attn" train classify --data sizes --size $size --out new
+done
+expect 2 'size is 0 x 8; allowed' "$attn" train classify --data sizes --size 0x8 --out new
+for model in axial nonlocal; do
+    expect 2 '6 x 8 pixels are not square' "$attn" train classify --data sizes --size 8x6 --model $model --out new
+done
+expect 2 'axial-classifier: patch_size must be an integer' "$attn" train classify --data data --patch 4x2 --model axial --out new
 cp -r data colour && printf 'P3 1 1 9\n1 2 3\n' > colour/train/blob/x.ppm
 refused 'colour/train/blob/x.ppm is in colour, .*/000.pgm is grey; --channels' colour
 cp -r data bare && rm bare/train/blob/*

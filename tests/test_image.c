@@ -613,24 +613,32 @@ static void every_allocation_may_fail(void **state)
 static void maps_of_numbers_are_resized(void **state)
 {
     static const struct {
-        int64_t from, to;
+        int64_t from[2], to[2];
         float numbers[25];
     } cases[] = {
-        {4, 3, {1.08067f, 3.12099f, 3.31509f, 3.46259f, 2.9366f, 4.75857f, 5.60902f, 5.10017f, 4.35584f}},
-        {5, 2, {3.00936f, 4.32965f, 5.86742f, 7.1877f}},
-        {2, 5, {-0.717693f, -0.265801f, 0.926887f, 2.11957f, 2.57147f, 0.104564f, 0.42098f, 1.2561f,  2.09122f,
-                2.40764f,   2.27476f,   2.23361f,  2.125f,   2.01639f, 1.97524f,  4.44496f, 4.04625f, 2.9939f,
-                1.94155f,   1.54283f,   5.26722f,  4.73303f, 3.32311f, 1.9132f,   1.379f}},
+        {{4, 4}, {3, 3}, {1.08067f, 3.12099f, 3.31509f, 3.46259f, 2.9366f, 4.75857f, 5.60902f, 5.10017f, 4.35584f}},
+        {{5, 5}, {2, 2}, {3.00936f, 4.32965f, 5.86742f, 7.1877f}},
+        {{3, 5},
+         {5, 2},
+         {1.84405f, 3.16433f, 2.32085f, 3.64113f, 3.18839f, 4.50867f, 4.05593f, 5.37621f, 4.53273f, 5.85301f}},
+        {{2, 6},
+         {3, 4},
+         {0.444941f, 3.57577f, 2.74667f, 2.18121f, 2.53964f, 3.91845f, 3.42726f, 3.07201f, 4.63435f, 4.26113f, 4.10785f,
+          3.9628f}},
+        {{2, 2}, {5, 5}, {-0.717693f, -0.265801f, 0.926887f, 2.11957f, 2.57147f, 0.104564f, 0.42098f,
+                          1.2561f,    2.09122f,   2.40764f,  2.27476f, 2.23361f, 2.125f,    2.01639f,
+                          1.97524f,   4.44496f,   4.04625f,  2.9939f,  1.94155f, 1.54283f,  5.26722f,
+                          4.73303f,   3.32311f,   1.9132f,   1.379f}},
     };
     attn_context *c = *state;
     for (size_t k = 0; k < sizeof cases / sizeof *cases; k++) {
-        int64_t n = cases[k].from, m = cases[k].to;
+        const int64_t *n = cases[k].from, *m = cases[k].to;
         float from[2 * 25], to[2 * 25]; /* the second channel has twice the numbers */
-        for (int i = 0; i < n * n; i++)
+        for (int i = 0; i < n[0] * n[1]; i++)
             for (int channel = 0; channel < 2; channel++)
                 from[2 * i + channel] = (float)(channel + 1) * ((float)(i * 7 % 5) + 0.25f * (float)i);
         assert_int_equal(attn__resize_map(c, from, n, to, m, 2), ATTN_OK);
-        for (int64_t i = 0; i < 2 * m * m; i++)
+        for (int64_t i = 0; i < 2 * m[0] * m[1]; i++)
             assert_true(fabsf(to[i] / (float)(i % 2 + 1) - cases[k].numbers[i / 2]) < 1e-5f);
     }
 }

@@ -381,7 +381,7 @@ static void hugging_face_checkpoints_load(void **state)
     load_and_compare(f, f->file, NULL);
     /* Another size of image is the same model with its positions interpolated at run time. */
     attn_model *larger = NULL;
-    assert_int_equal(attn_vit_load(&larger, f->context, f->file, &(attn_vit_options){.img_size = 20}), ATTN_OK);
+    assert_int_equal(attn_vit_load(&larger, f->context, f->file, &(attn_vit_options){.img_size = {20, 20}}), ATTN_OK);
     char json[512];
     snprintf(json, sizeof json, "%.*s, \"interpolate_positions\": true}", (int)(sizeof small - 2), small);
     attn_model *fitting = make(f->context, "vit", json);
@@ -422,9 +422,10 @@ static void timm_checkpoints_load(void **state)
     attn_model *larger = NULL;
     float resized[25 * 128];
     const float *places = attn_tensor_data(attn_named_find(own, "pos_embedding")), *found;
-    attn_vit_options large = {.num_heads = 2, .img_size = 20};
+    attn_vit_options large = {.num_heads = 2, .img_size = {20, 20}};
     assert_int_equal(attn_vit_load(&larger, f->context, f->file, &large), ATTN_OK);
-    assert_int_equal(attn__resize_map(f->context, places + 128, 2, resized, 5, 128), ATTN_OK);
+    assert_int_equal(attn__resize_map(f->context, places + 128, (int64_t[]){2, 2}, resized, (int64_t[]){5, 5}, 128),
+                     ATTN_OK);
     found = attn_tensor_data(attn_named_find(attn_model_parameters(larger), "pos_embedding"));
     assert_memory_equal(found, places, 128 * sizeof *found);
     assert_memory_equal(found + 128, resized, sizeof resized);
@@ -561,6 +562,58 @@ static void settings_that_contradict_the_tensors(void **state)
     }
 }
 
+/* Positions of a model of 2 x 6 patches for pictures of another size: as timm resizes them, or as the model interpolates
+ * them when it runs. */
+static void expect_positions(fixture *f, bool timm, const attn_vit_options *options)
+{
+    attn_model *loaded = NULL;
+    const int64_t rows = options->img_size[0] / 4, cols = options->img_size[1] / 2, width = 128;
+    const attn_named_list *own = attn_model_parameters(f->model);
+    assert_ok(f->context, attn_vit_load(&loaded, f->context, f->file, options));
+    const float *found = attn_tensor_data(attn_named_find(attn_model_parameters(loaded), "pos_embedding"));
+    if (timm) {
+        float resized[18 * 128];
+        const float *places = attn_tensor_data(attn_named_find(own, "pos_embedding"));
+        assert_int_equal(
+            attn__resize_map(f->context, places + width, (int64_t[]){2, 6}, resized, (int64_t[]){rows, cols}, width),
+            ATTN_OK);
+        assert_memory_equal(found, places, (size_t)width * sizeof *found);
+        assert_memory_equal(found + width, resized, (size_t)(rows * cols * width) * sizeof *found);
+    } else {
+        char json[512];
+        snprintf(json, sizeof json, "{\"img_size\": [8, 12], \"patch_size\": [4, 2], \"interpolate_positions\": true%s",
+                 strstr(small, ", \"num_hiddens\""));
+        attn_model *fitting = make(f->context, "vit", json);
+        assert_int_equal(attn_weights_assign(attn_model_parameters(fitting), own, NULL, NULL), ATTN_OK);
+        assert_true(test_distance(logits_of_image(loaded, f->tape, options->img_size[0], options->img_size[1]),
+                                  logits_of_image(fitting, f->tape, options->img_size[0], options->img_size[1])) <
+                    1e-6);
+        attn_model_destroy(fitting);
+    }
+    attn_model_destroy(loaded);
+}
+
+/* The checkpoint as a classifier's directory of pictures of 24 x 4. */
+static void expect_converted(fixture *f, const attn_vit_options *options)
+{
+    char made[64];
+    attn_classifier *classifier = NULL;
+    unsigned char pixels[24 * 4 * 3] = {9};
+    attn_image image = {.width = 4, .height = 24, .channels = 3, .pixels = pixels};
+    attn_prediction guess;
+    attn_bytes page = {0};
+    scratch_open(made);
+    assert_ok(f->context, attn_vit_convert(f->context, f->file, options, NULL, made));
+    assert_ok(f->context, attn_classifier_load(&classifier, f->context, made, NULL));
+    assert_int_equal(attn_classifier_shape(classifier).height, 24);
+    assert_int_equal(attn_classifier_shape(classifier).width, 4);
+    assert_ok(f->context, attn_classifier_classify(classifier, &image, 1, 1, &guess));
+    assert_ok(f->context, attn_classifier_render_attention(classifier, &image, NULL, ATTN_PLOT_HTML, &page, &guess));
+    attn_bytes_free(f->context, &page);
+    attn_classifier_destroy(classifier);
+    scratch_close(made);
+}
+
 /* Pictures or patches whose sides differ: rows and columns of the positions are in the settings. */
 static void oblong_checkpoints_load(void **state)
 {
@@ -602,10 +655,12 @@ static void oblong_checkpoints_load(void **state)
         assert_true(test_distance(logits_of_image(loaded, f->tape, 8, 12), logits_of_image(f->model, f->tape, 8, 12)) ==
                     0);
         attn_model_destroy(loaded);
-        options.img_size = 16;
-        assert_int_equal(attn_vit_load(&loaded, f->context, f->file, &options), ATTN_ERROR_UNSUPPORTED);
-        assert_non_null(strstr(attn_context_error(f->context), "its pictures have 8 x 12 pixels"));
-        attn_context_clear_error(f->context);
+        options.img_size[0] = options.img_size[1] = 12; /* 3 x 6 patches in place of 2 x 6 */
+        expect_positions(f, cases[i].timm, &options);
+        options.img_size[0] = 24; /* as many patches in another order: 6 x 2 */
+        options.img_size[1] = 4;
+        expect_positions(f, cases[i].timm, &options);
+        expect_converted(f, &options);
     }
 }
 

@@ -306,3 +306,25 @@ bool attn__config_sides(const attn_config *config, const char *key, int64_t side
         sides[i] = both ? value->integers[i] : value->integer;
     return true;
 }
+
+attn_status attn__config_need_sides(int64_t sides[2], attn_context *context, const attn_config *config, const char *key,
+                                    const char *before)
+{
+    if (attn__config_sides(config, key, sides))
+        return ATTN_OK;
+    const attn_config_value *value = attn_config_get(config, key);
+    return attn__fail(context, ATTN_ERROR_ARGUMENT, "%s%s is a list of %lld; allowed: an integer, or [height, width]",
+                      before, key, (long long)(value ? value->n : 0));
+}
+
+attn_status attn__config_set_sides(attn_config *config, const char *key, const int64_t sides[2])
+{
+    const attn_config_value list = {.type = ATTN_CONFIG_TYPE_INTS, .n = 2, .integers = sides};
+    return sides[0] == sides[1] ? attn_config_set_int(config, key, sides[0]) : attn_config_set(config, key, &list);
+}
+
+const char *attn__sides_text(char text[48], const int64_t sides[2])
+{
+    snprintf(text, 48, sides[0] == sides[1] ? "%lld" : "[%lld, %lld]", (long long)sides[0], (long long)sides[1]);
+    return text;
+}

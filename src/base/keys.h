@@ -47,5 +47,12 @@ bool attn_config_value_equal(const attn_config_value *a, const attn_config_value
 
 /* Height and width that a setting gives: an integer is both, or a list of the two.  False: neither. */
 bool attn__config_sides(const attn_config *config, const char *key, int64_t sides[2]);
+/* The same of a setting that was checked; ATTN_ERROR_ARGUMENT, noted with `before` in front: a list of other than two. */
+attn_status attn__config_need_sides(int64_t sides[2], attn_context *context, const attn_config *config, const char *key,
+                                    const char *before);
+/* As attn__config_sides reads it, equal sides as one integer. */
+attn_status attn__config_set_sides(attn_config *config, const char *key, const int64_t sides[2]);
+/* "8" or "[8, 12]", for messages. */
+const char *attn__sides_text(char text[48], const int64_t sides[2]);
 
 #endif

@@ -65,24 +65,13 @@ static attn_nn_vit_block_options block_options(const attn_config *config)
     };
 }
 
-/* False (noted): a list of other than two. */
-static bool read_sides(int64_t sides[2], attn_nn_builder *builder, const attn_config *config, const char *key)
-{
-    bool read = attn__config_sides(config, key, sides);
-    if (!read) {
-        attn__fail(builder->context, ATTN_ERROR_ARGUMENT,
-                   "vit: %s is a list of %lld; allowed: an integer, or [height, width]", key,
-                   (long long)attn_config_get(config, key)->n);
-    }
-    return read;
-}
-
 static void build_embedding(vit *v, attn_nn_builder *builder, const attn_config *config, int64_t hidden)
 {
     int64_t patch[2];
     /* The book starts positions with variance 1; much smaller ones (the paper's 0.02) train better. */
     double spread = builder->policy == ATTN_POLICY_TORCH ? 1 : 0.02;
-    if (!read_sides(v->size, builder, config, "img_size") || !read_sides(patch, builder, config, "patch_size")) {
+    if (attn__config_need_sides(v->size, builder->context, config, "img_size", "vit: ") != ATTN_OK ||
+        attn__config_need_sides(patch, builder->context, config, "patch_size", "vit: ") != ATTN_OK) {
         return;
     }
     for (int i = 0; i < 2; i++) {

@@ -8,6 +8,7 @@
 #include "apps/checkpoint/model_config.h"
 #include "apps/checkpoint/vit_config.h"
 #include "base/context.h"
+#include "base/keys.h"
 #include "io/tensors/adapter.h"
 #include "io/file.h"
 #include "io/directory.h"
@@ -74,7 +75,7 @@ static attn_status write_classifier(const attn_model *model, const attn_config *
     enum { MOST = 128 };
     attn_context *context = attn_model_context(model);
     const attn_config *own = attn_model_config(model);
-    int64_t n = attn_config_int(own, "num_classes", 0), side = attn_config_int(own, "img_size", 0);
+    int64_t n = attn_config_int(own, "num_classes", 0), sides[2] = {0, 0};
     char **names = attn__alloc(context, attn__size_mul((size_t)n, sizeof *names));
     char *text = names ? attn__alloc(context, attn__size_mul((size_t)n, MOST)) : NULL;
     const attn_config_value *named = attn_config_get(labels, "label_names");
@@ -89,7 +90,8 @@ static attn_status write_classifier(const attn_model *model, const attn_config *
         const char *label = named && i < named->n ? named->texts[i] : number;
         snprintf(names[i], MOST, "%s", attn_config_text(labels, key, label));
     }
-    attn_image_shape shape = {side, side, attn_config_int(own, "in_channels", 3)};
+    (void)attn__config_sides(own, "img_size", sides);
+    attn_image_shape shape = {sides[1], sides[0], attn_config_int(own, "in_channels", 3)};
     if (status == ATTN_OK)
         status = attn__classifier_write(model, settings, shape, pixels, &(attn__seen){0}, names, n, directory);
     attn_config_destroy(settings);
@@ -107,16 +109,14 @@ attn_status attn_vit_convert(attn_context *context, const char *path, const attn
     attn_model *model = NULL;
     attn_status status = attn__vit_load(&model, context, path, options, &beside);
     int64_t channels = status == ATTN_OK ? attn_config_int(attn_model_config(model), "in_channels", 3) : 0;
-    const attn_config_value *size = status == ATTN_OK ? attn_config_get(attn_model_config(model), "img_size") : NULL;
-    if (size && size->type == ATTN_CONFIG_TYPE_INTS)
-        status = attn__fail(context, ATTN_ERROR_UNSUPPORTED,
-                            "%s: pictures of %lld x %lld pixels; a classifier's are square here", path,
-                            (long long)size->integers[0], (long long)size->integers[1]);
+    int64_t sides[2] = {0, 0};
+    if (status == ATTN_OK)
+        (void)attn__config_sides(attn_model_config(model), "img_size", sides);
     if (status == ATTN_OK && channels != 1 && channels != 3)
         status = attn__fail(context, ATTN_ERROR_UNSUPPORTED, "%s: pictures of %lld channels; a classifier reads 1 or 3",
                             path, (long long)channels);
     if (status == ATTN_OK)
-        status = attn__vit_pixels(&beside, attn_config_int(attn_model_config(model), "img_size", 0), scale, &pixels);
+        status = attn__vit_pixels(&beside, sides, scale, &pixels);
     if (status == ATTN_OK)
         status = attn_directory_create(context, directory);
     if (status == ATTN_OK)

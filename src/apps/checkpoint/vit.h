@@ -19,8 +19,8 @@
 /* Zero means the default in each field. */
 typedef struct attn_vit_options {
     int64_t num_heads;   /* default: what config.json, or a training's arguments in the file, say */
-    int64_t img_size;    /* default: the checkpoint's; for another one its positions are interpolated (bicubic, as
-                          * Hugging Face or timm does it) */
+    int64_t img_size[2]; /* height and width; default: the checkpoint's; for another one its positions are interpolated
+                          * along each axis (bicubic, as Hugging Face or timm does it) */
     int64_t num_classes; /* default: the checkpoint's; where it has another number, or no head, a fresh head */
     uint64_t seed;       /* of a fresh head */
 } attn_vit_options;

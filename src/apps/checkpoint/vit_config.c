@@ -4,6 +4,7 @@
 
 #include "attn/io.h"
 #include "base/context.h"
+#include "base/keys.h"
 #include "io/file.h"
 #include "io/directory.h"
 
@@ -171,10 +172,12 @@ attn_status attn__vit_agrees(const attn__vit_config *v, const attn_config *model
                                           {"num_channels", "in_channels"},
                                           {"patch_size", "patch_size"}};
     for (size_t i = 0; v->hugging_face && i < sizeof same / sizeof *same; i++) {
-        int64_t found = attn_config_int(model, same[i][1], 0), said = attn_config_int(v->config, same[i][0], found);
-        if (said != found)
-            return attn__fail(v->context, ATTN_ERROR_SHAPE, "%s: \"%s\" is %" PRId64 ", but the tensors have %" PRId64,
-                              v->path, same[i][0], said, found);
+        int64_t found[2] = {0, 0}, said[2];
+        char a[48], b[48];
+        bool both = attn__config_sides(model, same[i][1], found) && attn__config_sides(v->config, same[i][0], said);
+        if (both && (said[0] != found[0] || said[1] != found[1]))
+            return attn__fail(v->context, ATTN_ERROR_SHAPE, "%s: \"%s\" is %s, but the tensors have %s", v->path,
+                              same[i][0], attn__sides_text(a, said), attn__sides_text(b, found));
     }
     return v->hugging_face ? check_labels(v, attn_config_int(model, "num_classes", 0)) : timm_is_plain(v);
 }
@@ -269,8 +272,9 @@ static attn_status refuse_fitting(const attn__vit_config *v, const char *what)
                       v->weights, what);
 }
 
-/* Resizing and cutting by preprocessor_config.json, whose integer "size" is both sides but for CLIP's processor. */
-static attn_status read_fitting(const attn__vit_config *v, int64_t side, attn__image_fitting *f)
+/* Resizing and cutting by preprocessor_config.json, whose integer "size" is both sides but for CLIP's processor, for a
+ * model of pictures of these sides. */
+static attn_status read_fitting(const attn__vit_config *v, const int64_t sides[2], attn__image_fitting *f)
 {
     const attn_config *p = v->preparation;
     const char *kind = attn_config_text(p, "image_processor_type", attn_config_text(p, "feature_extractor_type", ""));
@@ -287,22 +291,23 @@ static attn_status read_fitting(const attn__vit_config *v, int64_t side, attn__i
         attn_config_bool(p, "do_pad", false))
         return refuse_fitting(v, "has \"crop_pct\", \"longest_edge\" or \"do_pad\"");
     f->squash = !in_proportion;
-    height = height ? height : side;
-    width = width ? width : side;
-    cut_height = cut && cut_height ? cut_height : cut ? side : height;
-    cut_width = cut && cut_width ? cut_width : cut ? side : width;
+    height = height ? height : sides[0];
+    width = width ? width : sides[1];
+    cut_height = cut && cut_height ? cut_height : cut ? sides[0] : height;
+    cut_width = cut && cut_width ? cut_width : cut ? sides[1] : width;
     char what[160];
     snprintf(what, sizeof what,
              "resizes to %" PRId64 " x %" PRId64 " and cuts out %" PRId64 " x %" PRId64 " for a model of %" PRId64
              " x %" PRId64,
-             height, width, cut_height, cut_width, side, side);
-    if (height != width || height < side || cut_height != side || cut_width != side)
+             height, width, cut_height, cut_width, sides[0], sides[1]);
+    bool whole = height == sides[0] && width == sides[1], covers = height >= sides[0] && height >= sides[1];
+    if (!(whole || (height == width && covers)) || cut_height != sides[0] || cut_width != sides[1])
         return refuse_fitting(v, what);
-    f->side = height == side ? 0 : height;
+    f->side = whole ? 0 : height;
     return ATTN_OK;
 }
 
-attn_status attn__vit_pixels(const attn__vit_config *v, int64_t side, const attn_pixel_scale *scale,
+attn_status attn__vit_pixels(const attn__vit_config *v, const int64_t sides[2], const attn_pixel_scale *scale,
                              attn__pixels *pixels)
 {
     const char *filter = filter_of(v);
@@ -323,6 +328,6 @@ attn_status attn__vit_pixels(const attn__vit_config *v, int64_t side, const attn
         return attn__fail(v->context, ATTN_ERROR_UNSUPPORTED,
                           "%s: its pictures are to be resized by %.40s interpolation; bilinear and bicubic are there",
                           v->weights, filter);
-    attn_status status = prepared ? read_fitting(v, side, &pixels->fitting) : ATTN_OK;
+    attn_status status = prepared ? read_fitting(v, sides, &pixels->fitting) : ATTN_OK;
     return status == ATTN_OK ? check_pixels(v, pixels) : status;
 }

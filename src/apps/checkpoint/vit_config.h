@@ -34,8 +34,9 @@ attn_status attn__vit_picture(const attn__vit_config *v, int64_t grid, int64_t s
 /* Height and width of its pictures, if they are in its settings. */
 bool attn__vit_sides(const attn__vit_config *v, int64_t sides[2]);
 /* How pictures are prepared: by `scale` (NULL: as the files say, else 0.5 for means and deviations), and resized to the
- * model's `side` as the files say, else bicubic.  ATTN_ERROR_UNSUPPORTED: as no classifier of this library does. */
-attn_status attn__vit_pixels(const attn__vit_config *v, int64_t side, const attn_pixel_scale *scale,
+ * model's height and width as the files say, else bicubic.  ATTN_ERROR_UNSUPPORTED: as no classifier of this library
+ * does. */
+attn_status attn__vit_pixels(const attn__vit_config *v, const int64_t sides[2], const attn_pixel_scale *scale,
                              attn__pixels *pixels);
 
 /* attn_vit_load, which also returns what it read in addition to the weights, to be closed in any case. */

@@ -4,6 +4,7 @@
 
 #include "attn/io.h"
 #include "base/context.h"
+#include "base/keys.h"
 #include "io/images/image.h"
 #include "io/tensors/weights.h"
 #include "io/directory.h"
@@ -20,8 +21,7 @@ typedef struct checkpoint {
     attn__vit_config *beside;
     attn_named_list tensors;
     attn_name_map *names;
-    int64_t grid;     /* patches along a side; 0: the sides differ */
-    int64_t sides[2]; /* then height and width of a picture */
+    int64_t patch[2], grid[2]; /* pixels of a patch, patches that there are positions for: down, across */
     bool has_head;
 } checkpoint;
 
@@ -99,80 +99,84 @@ static attn_status measure(checkpoint *c, attn_config *config)
     return status;
 }
 
-/* Height and width of a patch. */
-static attn_status measure_patch(const checkpoint *c, int64_t patch[2])
+static attn_status measure_patch(checkpoint *c)
 {
     const attn_tensor *weight = tensor_for(c, "patch_embedding.conv.weight");
     if (!weight || attn_tensor_rank(weight) != 4)
         return attn__fail(c->context, ATTN_ERROR_SHAPE,
                           "%s: tensor patch_embedding.conv.weight is missing, or has another number of axes", c->path);
     for (int i = 0; i < 2; i++)
-        patch[i] = attn_tensor_length(weight, 2 + i);
+        c->patch[i] = attn_tensor_length(weight, 2 + i);
     return ATTN_OK;
 }
 
 /* Positions for pictures or patches whose sides differ: no shape shows the rows and columns, but the settings do. */
-static bool is_oblong(checkpoint *c, const int64_t patch[2], int64_t patches)
+static bool is_oblong(checkpoint *c, int64_t patches)
 {
-    bool said = attn__vit_sides(c->beside, c->sides);
-    return said && (c->sides[0] != c->sides[1] || patch[0] != patch[1]) && patch[0] > 0 && patch[1] > 0 &&
-           (c->sides[0] / patch[0]) * (c->sides[1] / patch[1]) == patches;
+    int64_t sides[2] = {0, 0};
+    bool said = attn__vit_sides(c->beside, sides) && c->patch[0] > 0 && c->patch[1] > 0;
+    for (int i = 0; said && i < 2; i++)
+        c->grid[i] = sides[i] / c->patch[i];
+    return said && (sides[0] != sides[1] || c->patch[0] != c->patch[1]) && c->grid[0] * c->grid[1] == patches;
 }
 
 static attn_status measure_grid(checkpoint *c, attn_config *config)
 {
-    int64_t patch[2] = {0, 0};
-    attn_status status = measure_patch(c, patch);
+    attn_status status = measure_patch(c);
     if (status != ATTN_OK)
         return status;
     const attn_tensor *places = tensor_for(c, "pos_embedding");
     if (!places || attn_tensor_rank(places) != 3)
         return attn__fail(c->context, ATTN_ERROR_SHAPE,
                           "%s: tensor pos_embedding is missing, or has another number of axes", c->path);
-    if (is_oblong(c, patch, attn_tensor_length(places, 1) - 1))
-        return attn_config_set(config, "patch_size",
-                               &(attn_config_value){.type = ATTN_CONFIG_TYPE_INTS, .n = 2, .integers = patch});
-    if (patch[0] != patch[1])
+    int64_t patches = attn_tensor_length(places, 1) - 1;
+    if (is_oblong(c, patches))
+        return attn__config_set_sides(config, "patch_size", c->patch);
+    if (c->patch[0] != c->patch[1])
         return attn__fail(c->context, ATTN_ERROR_SHAPE,
                           "%s: patches of %" PRId64 " x %" PRId64 " pixels, and no config.json says pictures whose "
                           "patches are the %" PRId64 " of the positions",
-                          c->path, patch[0], patch[1], attn_tensor_length(places, 1) - 1);
-    c->grid = (int64_t)sqrt((double)(attn_tensor_length(places, 1) - 1) + 0.5);
-    if (c->grid < 1 || c->grid * c->grid != attn_tensor_length(places, 1) - 1)
+                          c->path, c->patch[0], c->patch[1], patches);
+    c->grid[0] = c->grid[1] = (int64_t)sqrt((double)patches + 0.5);
+    if (c->grid[0] < 1 || c->grid[0] * c->grid[1] != patches)
         return attn__fail(c->context, ATTN_ERROR_UNSUPPORTED,
                           "%s: %" PRId64 " positions are no class token and a square of "
                           "patches, and no config.json says other sides",
-                          c->path, attn_tensor_length(places, 1));
+                          c->path, patches + 1);
     return ATTN_OK;
+}
+
+/* Height and width of the model's pictures: the caller's, or the checkpoint's. */
+static attn_status choose_sides(const checkpoint *c, const attn_vit_options *o, int64_t sides[2])
+{
+    bool asked = o->img_size[0] != 0, square = c->grid[0] == c->grid[1] && c->patch[0] == c->patch[1];
+    for (int i = 0; i < 2; i++)
+        sides[i] = asked ? o->img_size[i] : 0;
+    if (asked || (!square && attn__vit_sides(c->beside, sides)))
+        return ATTN_OK;
+    attn_status status = attn__vit_picture(c->beside, c->grid[0], c->patch[0], &sides[0]);
+    sides[1] = sides[0];
+    return status;
 }
 
 /* Settings that no shape determines, or that the caller overrides. */
 static attn_status choose(checkpoint *c, const attn_vit_options *o, attn_config *config)
 {
-    int64_t width = attn_config_int(config, "num_hiddens", 0), side = attn_config_int(config, "patch_size", 0);
-    int64_t classes = attn_config_int(config, "num_classes", 0), heads = o->num_heads, size = o->img_size;
+    int64_t width = attn_config_int(config, "num_hiddens", 0), sides[2] = {0, 0};
+    int64_t classes = attn_config_int(config, "num_classes", 0), heads = o->num_heads;
     c->has_head = classes > 0 && (!o->num_classes || o->num_classes == classes);
     if (classes < 1 && !o->num_classes)
         return attn__fail(c->context, ATTN_ERROR_ARGUMENT, "%s has no classifier: num_classes would begin one",
                           c->path);
-    if (c->grid == 0 && size != 0)
-        return attn__fail(c->context, ATTN_ERROR_UNSUPPORTED,
-                          "%s: its pictures have %" PRId64 " x %" PRId64 " pixels; for %" PRId64 " x %" PRId64
-                          " positions are not interpolated",
-                          c->path, c->sides[0], c->sides[1], size, size);
     attn_status status = attn__vit_agrees(c->beside, config);
     if (status == ATTN_OK && heads == 0)
         status = attn__vit_heads(c->beside, width, &heads);
-    if (status == ATTN_OK && size == 0 && c->grid > 0)
-        status = attn__vit_picture(c->beside, c->grid, side, &size);
+    if (status == ATTN_OK)
+        status = choose_sides(c, o, sides);
     if (status == ATTN_OK)
         status = attn_config_set_int(config, "num_heads", heads);
     if (status == ATTN_OK)
-        status =
-            c->grid > 0
-                ? attn_config_set_int(config, "img_size", size)
-                : attn_config_set(config, "img_size",
-                                  &(attn_config_value){.type = ATTN_CONFIG_TYPE_INTS, .n = 2, .integers = c->sides});
+        status = attn__config_set_sides(config, "img_size", sides);
     return status == ATTN_OK && !c->has_head ? attn_config_set_int(config, "num_classes", o->num_classes) : status;
 }
 
@@ -195,47 +199,53 @@ static attn_status misshapen(const checkpoint *c, const char *name)
 }
 
 /* Bicubic, by PyTorch's interpolation. */
-static attn_status interpolate(const checkpoint *c, const float *from, float *to, int64_t side, int64_t width)
+static attn_status interpolate(const checkpoint *c, const float *from, float *to, const int64_t grid[2], int64_t width)
 {
     attn_tape *tape = NULL;
     attn_status status = attn_tape_create(&tape, c->context);
     if (status != ATTN_OK)
         return status;
-    attn_tensor *map = attn_tape_tensor(tape, ATTN_F32, 3, (int64_t[]){c->grid, c->grid, width}, from);
-    map = attn_interpolate(tape, attn_interpolate(tape, map, 0, side, ATTN_INTERPOLATE_CUBIC), 1, side,
+    attn_tensor *map = attn_tape_tensor(tape, ATTN_F32, 3, (int64_t[]){c->grid[0], c->grid[1], width}, from);
+    map = attn_interpolate(tape, attn_interpolate(tape, map, 0, grid[0], ATTN_INTERPOLATE_CUBIC), 1, grid[1],
                            ATTN_INTERPOLATE_CUBIC);
     if (map)
-        memcpy(to, attn_tensor_data(map), (size_t)(side * side * width) * sizeof *to);
+        memcpy(to, attn_tensor_data(map), (size_t)(grid[0] * grid[1] * width) * sizeof *to);
     attn_tape_destroy(tape);
     return map ? ATTN_OK : attn_context_status(c->context);
 }
 
 /* As Hugging Face does it, or as timm does, whose filter is another one and widens where the map shrinks; the class
  * token's position stays. */
-static attn_status resize_positions(const checkpoint *c, const attn_tensor *from, attn_tensor *to)
+static attn_status resize_positions(const checkpoint *c, const attn_tensor *from, attn_tensor *to,
+                                    const int64_t grid[2])
 {
-    int64_t width = attn_tensor_length(to, 2), n = attn_tensor_length(to, 1) - 1, side = (int64_t)sqrt((double)n + 0.5);
+    int64_t width = attn_tensor_length(to, 2);
     if (attn_tensor_rank(from) != 3 || attn_tensor_length(from, 2) != width)
         return misshapen(c, "of positions");
     const float *data = attn_tensor_data(from);
     float *out = attn_tensor_data(to);
     memcpy(out, data, (size_t)width * sizeof *out);
-    return c->beside->hugging_face ? interpolate(c, data + width, out + width, side, width)
-                                   : attn__resize_map(c->context, data + width, c->grid, out + width, side, width);
+    return c->beside->hugging_face ? interpolate(c, data + width, out + width, grid, width)
+                                   : attn__resize_map(c->context, data + width, c->grid, out + width, grid, width);
 }
 
 /* Exchanges the checkpoint's positions for those of the model's other size. */
 static attn_status fit_positions(checkpoint *c, const attn_model *model)
 {
     const attn_tensor *own = attn_named_find(attn_model_parameters(model), "pos_embedding");
-    for (int64_t i = 0; i < c->tensors.n; i++) {
+    int64_t grid[2] = {0, 0};
+    (void)attn__config_sides(attn_model_config(model), "img_size", grid);
+    for (int i = 0; i < 2; i++)
+        grid[i] /= c->patch[i];
+    bool same = grid[0] == c->grid[0] && grid[1] == c->grid[1];
+    for (int64_t i = 0; i < c->tensors.n && !same; i++) {
         attn_named *item = &c->tensors.items[i];
         attn_tensor *resized = NULL;
-        if (strcmp(item->name, "pos_embedding") != 0 || attn_tensor_size(item->tensor) == attn_tensor_size(own))
+        if (strcmp(item->name, "pos_embedding") != 0)
             continue;
         attn_status status = attn_tensor_create(&resized, c->context, ATTN_F32, 3, attn_tensor_shape(own));
         if (status == ATTN_OK)
-            status = resize_positions(c, item->tensor, resized);
+            status = resize_positions(c, item->tensor, resized, grid);
         if (status != ATTN_OK) {
             attn_tensor_destroy(resized);
             return status;

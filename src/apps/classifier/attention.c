@@ -6,6 +6,7 @@
 #include "apps/classifier/classifier.h"
 
 #include "base/context.h"
+#include "base/keys.h"
 
 #include <math.h>
 #include <string.h>
@@ -17,20 +18,22 @@ static int64_t root(int64_t n)
     return (int64_t)lround(sqrt((double)n));
 }
 
-/* weights [L,1,H,1+N,1+N], the class token first. */
-static attn_status add_tokens(attn__attention *a, const attn_tensor *weights)
+/* weights [L,1,H,1+N,1+N], the class token first, then the patches row after row. */
+static attn_status add_tokens(attn__attention *a, const attn_classifier *c, const attn_tensor *weights)
 {
-    int64_t heads = attn_tensor_length(weights, 2), t = attn_tensor_length(weights, 3), side = root(t - 1);
+    int64_t heads = attn_tensor_length(weights, 2), t = attn_tensor_length(weights, 3), patch[2] = {1, 1};
+    (void)attn__config_sides(attn_model_config(c->model), "patch_size", patch);
+    int64_t rows = c->shape.height / patch[0], cols = c->shape.width / patch[1];
     for (int64_t i = 0; i < attn_tensor_length(weights, 0); i++) {
         attn__block_attention *b = attn__attention_add(a);
         if (!b)
             return ATTN_ERROR_MEMORY;
         *b = (attn__block_attention){.heads = heads,
                                      .before = 1,
-                                     .rows = side,
-                                     .cols = side,
-                                     .key_rows = side,
-                                     .key_cols = side,
+                                     .rows = rows,
+                                     .cols = cols,
+                                     .key_rows = rows,
+                                     .key_cols = cols,
                                      .weights = (const float *)attn_tensor_data(weights) + i * heads * t * t};
     }
     return ATTN_OK;
@@ -109,7 +112,7 @@ static attn_status add_layers(attn__attention *a, const attn_classifier *c)
     const attn_tensor *weights = attn_named_find(&a->outputs, "weights"), *rows = attn_named_find(&a->outputs, "rows");
     const attn_tensor *columns = attn_named_find(&a->outputs, "columns");
     bool shifted = strcmp(attn_config_text(attn_model_config(c->model), "padding", ""), "shift") == 0;
-    attn_status status = weights ? add_tokens(a, weights) : ATTN_OK;
+    attn_status status = weights ? add_tokens(a, c, weights) : ATTN_OK;
     if (rows && columns)
         status = add_crosses(a, rows, columns);
     for (size_t i = 0; i < sizeof maps / sizeof *maps && status == ATTN_OK; i++) {

@@ -7,6 +7,7 @@
 #include "apps/checkpoint/model_config.h"
 #include "apps/checkpoint/vit.h"
 #include "base/context.h"
+#include "base/keys.h"
 #include "io/tensors/weights.h"
 #include "io/names/names.h"
 #include "models/kind.h"
@@ -40,16 +41,12 @@ static attn_status check_channels(const source *s, const attn_config *config)
 
 static attn_status check_size(const source *s, const attn_config *config)
 {
-    static const char *const keys[] = {"img_size", "image_size", "height"};
-    for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) {
-        const attn_config_value *value = attn_config_get(config, keys[i]);
-        bool sides = value && value->type == ATTN_CONFIG_TYPE_INTS && value->n == 2;
-        int64_t height = sides ? value->integers[0] : attn_config_int(config, keys[i], s->shape.height);
-        if (height != s->shape.height)
-            return fail(s, "a height of", height, s->shape.height);
-        if (sides && value->integers[1] != s->shape.width)
-            return fail(s, "a width of", value->integers[1], s->shape.width);
-    }
+    int64_t sides[2] = {s->shape.height, s->shape.width};
+    (void)attn__config_sides(config, "img_size", sides); /* of any size where there is none */
+    if (sides[0] != s->shape.height)
+        return fail(s, "a height of", sides[0], s->shape.height);
+    if (sides[1] != s->shape.width)
+        return fail(s, "a width of", sides[1], s->shape.width);
     return check_channels(s, config);
 }
 
@@ -217,15 +214,11 @@ attn_status attn__classifier_from(attn_model **model, attn_context *context, con
         context, attn_config_text(settings, "from", ""),        attn_config_text(settings, "names", NULL), shape,
         classes, (uint64_t)attn_config_int(settings, "seed", 1)};
     const attn_vit_options options = {.num_heads = attn_config_int(settings, "heads", 0),
-                                      .img_size = shape.height,
+                                      .img_size = {shape.height, shape.width},
                                       .num_classes = classes,
                                       .seed = s.seed};
     bool own = !s.names && attn_classifier_is_at(context, s.path);
     *model = NULL;
-    if (shape.width != shape.height)
-        return attn__fail(context, ATTN_ERROR_UNSUPPORTED,
-                          "images of %" PRId64 " x %" PRId64 " pixels are not square; --size says what they become",
-                          shape.width, shape.height);
     attn_status status = s.names ? load_foreign(&s, model)
                          : own   ? load_own(&s, model)
                                  : attn_vit_load(model, context, s.path, &options);

@@ -23,14 +23,14 @@ static const attn_setting keys[] = {
     ATTN__RUN_NAMES,
     ATTN__INT("seed", "1", 0, 9e15, "of everything random: first weights, order, augmentation, dropout, split"),
     /* data */
-    ATTN__INT("size", "0", 0, 4096, "height and width that images are brought to; 0: as they are"),
+    ATTN__INTS("size", "0", 0, 4096, "height and width that images are brought to; 0: as they are"),
     ATTN__INT("channels", "0", 0, 3, "1: grey, 3: colour; 0: as they are"),
     ATTN__REAL("valid", "0.05", 0, 0.9, "share of the training images kept for validation"),
     ATTN__REAL("test", "0.1", 0, 0.9, "share of the images kept for testing, where the data has no test part"),
     ATTN__BOOL("flip", "true", "mirror every other image left to right"),
     ATTN__INT("shift", "2", 0, 64, "move images by up to this many pixels each way"),
     /* model */
-    ATTN__INT("patch", "4", 1, 64, "pixels along a side of a patch (vit, axial)"),
+    ATTN__INTS("patch", "4", 1, 64, "pixels along a side of a patch (vit, axial), or height and width (vit)"),
     ATTN__INT("width", "96", 1, 65536, "channels of a token (vit, axial) or of the first stage (sasa)"),
     ATTN__INT("depth", "6", 1, 64, "blocks (vit, axial) or layers (sasa: 26, 38 or 50)"),
     ATTN__INT("heads", "0", 0, 1024, "attention heads (vit, sasa, axial); 0: 4, or those that --from says"),
@@ -90,6 +90,18 @@ static attn_status set_if_known(attn_config *config, const attn_architecture *a,
     return key_of(a, name) ? attn_config_set_int(config, name, value) : ATTN_OK;
 }
 
+/* An architecture without the key takes images of any size. */
+static attn_status set_image_size(attn_config *config, attn_context *context, const attn_architecture *a,
+                                  attn_image_shape shape)
+{
+    const attn_setting *key = key_of(a, "img_size");
+    if (key && key->type == ATTN_CONFIG_TYPE_INT && shape.width != shape.height)
+        return attn__fail(context, ATTN_ERROR_UNSUPPORTED,
+                          "images of %lld x %lld pixels are not square, which %s wants; --size says what they become",
+                          (long long)shape.width, (long long)shape.height, a->name);
+    return key ? attn__config_set_sides(config, key->name, (int64_t[]){shape.height, shape.width}) : ATTN_OK;
+}
+
 static attn_status fill(attn_config *config, const attn_architecture *a, const attn_config *settings,
                         attn_image_shape shape, int64_t classes)
 {
@@ -107,11 +119,11 @@ static attn_status fill(attn_config *config, const attn_architecture *a, const a
     const struct number {
         const char *key;
         int64_t value;
-    } numbers[] = {
-        {"num_heads", heads ? heads : 4}, {"heads", heads ? heads : 4}, {"mlp_num_hiddens", mlp ? mlp : 2 * width},
-        {"num_classes", classes},         {"classes", classes},         {"in_channels", shape.channels},
-        {"channels", shape.channels},     {"img_size", shape.height},   {"image_size", shape.height},
-        {"height", shape.height},         {"image_width", shape.width}};
+    } numbers[] = {{"num_heads", heads ? heads : 4},
+                   {"heads", heads ? heads : 4},
+                   {"mlp_num_hiddens", mlp ? mlp : 2 * width},
+                   {"num_classes", classes},
+                   {"in_channels", shape.channels}};
     for (size_t i = 0; status == ATTN_OK && i < sizeof numbers / sizeof *numbers; i++)
         status = set_if_known(config, a, numbers[i].key, numbers[i].value);
     return status;
@@ -137,12 +149,9 @@ attn_status attn__classifier_model(attn_model **model, attn_context *context, co
     *model = NULL;
     if (!architecture)
         return attn__fail(context, ATTN_ERROR_UNSUPPORTED, "there is no architecture \"%s\"", name);
-    if (shape.width != shape.height)
-        return attn__fail(context, ATTN_ERROR_UNSUPPORTED,
-                          "images of %lld x %lld pixels are not square; --size says what they "
-                          "become",
-                          (long long)shape.width, (long long)shape.height);
     attn_status status = attn_config_create(&config, context);
+    if (status == ATTN_OK)
+        status = set_image_size(config, context, architecture, shape);
     if (status == ATTN_OK)
         status = fill(config, architecture, settings, shape, classes);
     if (status == ATTN_OK)

@@ -14,7 +14,7 @@ static const attn_setting keys[] = {
     ATTN__RUN_NAMES,
     ATTN__INT("seed", "1", 0, 9e15, "of everything random: first weights, order, augmentation, dropout, split"),
     /* data */
-    ATTN__INT("size", "0", 0, 1024, "height and width that images are brought to; 0: as they are"),
+    ATTN__INTS("size", "0", 0, 1024, "height and width that images are brought to; 0: as they are"),
     ATTN__INT("channels", "0", 0, 3, "1: grey, 3: colour; 0: as they are"),
     ATTN__INT("levels", "256", 2, 256, "values that a sample is rounded down to"),
     ATTN__REAL("valid", "0.05", 0, 0.9, "share of the training images kept for validation"),

@@ -13,12 +13,24 @@ attn_status attn__image_training_check(const attn__run *run)
     return ATTN_OK;
 }
 
+static attn_status read_size(const attn__run *run, int64_t sides[2])
+{
+    attn_status status = attn__config_need_sides(sides, run->context, run->settings, "size", "");
+    if (status == ATTN_OK && (sides[0] == 0) != (sides[1] == 0))
+        status = attn__fail(run->context, ATTN_ERROR_ARGUMENT, "size is %lld x %lld; allowed: 0, or both above 0",
+                            (long long)sides[0], (long long)sides[1]);
+    return status;
+}
+
 static attn_status read_source(attn__image_training *t, attn__run *run, bool unlabelled)
 {
-    int64_t size = attn_config_int(run->settings, "size", 0), channels = attn_config_int(run->settings, "channels", 0);
-    attn__image_wish wish = {
-        .shape = {size, size, channels}, .fitting = {ATTN_IMAGE_FILTER_BICUBIC}, .unlabelled = unlabelled};
-    attn_status status = attn__image_source_read(&t->source, run->context, run->data, &wish);
+    int64_t sides[2];
+    attn_status status = read_size(run, sides);
+    attn__image_wish wish = {.shape = {sides[1], sides[0], attn_config_int(run->settings, "channels", 0)},
+                             .fitting = {ATTN_IMAGE_FILTER_BICUBIC},
+                             .unlabelled = unlabelled};
+    if (status == ATTN_OK)
+        status = attn__image_source_read(&t->source, run->context, run->data, &wish);
     if (status != ATTN_OK)
         return status;
     run->fingerprint = attn_image_set_fingerprint(t->source.train);

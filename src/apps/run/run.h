@@ -127,6 +127,11 @@ attn_training_options attn__run_options(const attn_config *settings, int64_t ste
     {                                                                                                                  \
         name, ATTN_CONFIG_TYPE_INT, otherwise, least, most, NULL, doc                                                  \
     }
+/* A number, or a list of numbers. */
+#define ATTN__INTS(name, otherwise, least, most, doc)                                                                  \
+    {                                                                                                                  \
+        name, ATTN_CONFIG_TYPE_INTS, otherwise, least, most, NULL, doc                                                 \
+    }
 #define ATTN__REAL(name, otherwise, least, most, doc)                                                                  \
     {                                                                                                                  \
         name, ATTN_CONFIG_TYPE_REAL, otherwise, least, most, NULL, doc                                                 \

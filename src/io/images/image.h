@@ -46,9 +46,10 @@ attn_status attn__image_fit(attn_image *to, attn_context *context, const attn_im
 /* The orientation (1 to 8) in an EXIF block, with "Exif" and two zeros before it or without; 1 if it has none or is
  * damaged. */
 int attn__exif_orientation(const uint8_t *data, size_t size);
-/* A map [n,n,channels] of numbers at another size, [side,side,channels], by the bicubic filter of attn_image_resize. */
-attn_status attn__resize_map(attn_context *context, const float *from, int64_t n, float *to, int64_t side,
-                             int64_t channels);
+/* A map [rows,columns,channels] of numbers, `from_size` its rows and columns, at another size by the bicubic filter of
+ * attn_image_resize. */
+attn_status attn__resize_map(attn_context *context, const float *from, const int64_t from_size[2], float *to,
+                             const int64_t to_size[2], int64_t channels);
 /* Turns and mirrors by an EXIF orientation. */
 attn_status attn__raster_orient(attn__raster *raster, attn_context *context, int orientation);
 

@@ -161,18 +161,23 @@ static void filter_numbers(const taps *t, const float *from, float *to, int64_t 
     }
 }
 
-attn_status attn__resize_map(attn_context *context, const float *from, int64_t n, float *to, int64_t side,
-                             int64_t channels)
+attn_status attn__resize_map(attn_context *context, const float *from, const int64_t from_size[2], float *to,
+                             const int64_t to_size[2], int64_t channels)
 {
-    taps t = {0};
-    float *between = attn__alloc(context, attn__size_mul((size_t)(n * side * channels), sizeof *between));
-    attn_status status = between ? make_taps(&t, context, n, side, ATTN_IMAGE_FILTER_BICUBIC) : ATTN_ERROR_MEMORY;
-    for (int64_t y = 0; y < n && status == ATTN_OK; y++)
-        filter_numbers(&t, from + y * n * channels, between + y * side * channels, channels, channels);
+    taps across = {0}, down = {0};
+    int64_t rows = from_size[0], line = from_size[1] * channels, new_line = to_size[1] * channels;
+    float *between = attn__alloc(context, attn__size_mul((size_t)(rows * new_line), sizeof *between));
+    attn_status status =
+        between ? make_taps(&across, context, from_size[1], to_size[1], ATTN_IMAGE_FILTER_BICUBIC) : ATTN_ERROR_MEMORY;
     if (status == ATTN_OK)
-        filter_numbers(&t, between, to, side * channels, side * channels);
+        status = make_taps(&down, context, rows, to_size[0], ATTN_IMAGE_FILTER_BICUBIC);
+    for (int64_t y = 0; y < rows && status == ATTN_OK; y++)
+        filter_numbers(&across, from + y * line, between + y * new_line, channels, channels);
+    if (status == ATTN_OK)
+        filter_numbers(&down, between, to, new_line, new_line);
     attn__free(context, between);
-    free_taps(&t, context);
+    free_taps(&across, context);
+    free_taps(&down, context);
     return status;
 }
 
