@@ -4,6 +4,7 @@
 #include "support/fixture.h"
 
 #include "attn/plot.h"
+#include "plot/boxes.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -275,6 +276,34 @@ static void explorer_page_holds_every_map(void **state)
 }
 
 /* The largest weight is told, also of a map without one; the query is framed twice, white and blue. */
+static void boxes_are_drawn_in_the_picture(void **state)
+{
+    enum { WIDTH = 96, HEIGHT = 64 };
+    attn_context *context = *state;
+    static unsigned char pixels[WIDTH * HEIGHT * 3];
+    for (int i = 0; i < WIDTH * HEIGHT * 3; i++)
+        pixels[i] = (unsigned char)(i / 3 % WIDTH * 2 + i % 3 * 20);
+    const attn__drawn_box items[] = {{10.5, 20, 60, 58, "teddy bear", 0.987, 1},
+                                     {-5, -5, 30, 30, "<b> & é", 0.5, 2},
+                                     {50, 40, 200, 90, "outside", NAN, -3},
+                                     {70, 1, 80, 12, NULL, NAN, 13}};
+    const attn__drawn_boxes boxes = {WIDTH, HEIGHT, 3, pixels, 4, items};
+    attn_bytes picture;
+    assert_ok(context, attn__boxes_render(&picture, context, &boxes, ATTN_PLOT_PNG));
+    keep(&picture, "boxes.png");
+    assert_memory_equal(picture.data, "\x89PNG", 4);
+    attn_bytes_free(context, &picture);
+    assert_ok(context, attn__boxes_render(&picture, context, &boxes, ATTN_PLOT_SVG));
+    keep(&picture, "boxes.svg");
+    assert_true(count(&picture, "data:image/png") == 1);
+    attn_bytes_free(context, &picture);
+    assert_refused(context, attn__boxes_render(&picture, context, &boxes, ATTN_PLOT_HTML), ATTN_ERROR_UNSUPPORTED,
+                   "no page");
+    const attn__drawn_boxes none = {.width = 0, .height = 3, .channels = 1};
+    assert_refused(context, attn__boxes_render(&picture, context, &none, ATTN_PLOT_PNG), ATTN_ERROR_ARGUMENT,
+                   "0 x 3 pixels");
+}
+
 static void overlays_render(void **state)
 {
     attn_context *context = *state;
@@ -401,5 +430,5 @@ RUN_TESTS(TEST_WITH_CONTEXT(heatmaps_render_in_every_format), TEST_WITH_CONTEXT(
           TEST_WITH_CONTEXT(glyphs_of_no_font_are_drawn_as_code_points),
           TEST_WITH_CONTEXT(noncharacters_are_drawn_as_code_points), TEST_WITH_CONTEXT(heatmaps_render_as_a_page),
           TEST_WITH_CONTEXT(explorer_page_holds_every_map), TEST_WITH_CONTEXT(overlays_render),
-          TEST_WITH_CONTEXT(curves_render), TEST_WITH_CONTEXT(contacts_render),
-          TEST_WITH_CONTEXT(wrong_pictures_are_refused))
+          TEST_WITH_CONTEXT(boxes_are_drawn_in_the_picture), TEST_WITH_CONTEXT(curves_render),
+          TEST_WITH_CONTEXT(contacts_render), TEST_WITH_CONTEXT(wrong_pictures_are_refused))

@@ -6,6 +6,7 @@
 #include "attn/plot.h"
 
 #include "base/context.h"
+#include "plot/boxes.h"
 #include "plot/heatmaps.h"
 
 #include <string.h>
@@ -59,6 +60,14 @@ attn_status attn_curves_render(attn_bytes *picture, attn_context *context, const
                                attn_plot_format format)
 {
     (void)curves;
+    (void)format;
+    return refuse(picture, context);
+}
+
+attn_status attn__boxes_render(attn_bytes *picture, attn_context *context, const attn__drawn_boxes *boxes,
+                               attn_plot_format format)
+{
+    (void)boxes;
     (void)format;
     return refuse(picture, context);
 }
