@@ -6,9 +6,9 @@
 #include "apps/checkpoint/foreign_model.h"
 #include "apps/checkpoint/model_config.h"
 #include "apps/checkpoint/vit.h"
+#include "apps/checkpoint/warm_start.h"
 #include "base/context.h"
 #include "base/keys.h"
-#include "io/tensors/weights.h"
 #include "io/names/names.h"
 #include "models/kind.h"
 
@@ -77,49 +77,12 @@ static attn_status build_own(const source *s, const attn_config *file, attn_mode
     return status;
 }
 
-/* Whether only the number of classes, the first axis, differs. */
-static bool is_head(const source *s, const attn_tensor *from, const attn_tensor *to)
-{
-    int rank = attn_tensor_rank(to);
-    return rank > 0 && rank == attn_tensor_rank(from) && attn_tensor_length(to, 0) == s->classes &&
-           (rank == 1 ||
-            memcmp(attn_tensor_shape(from) + 1, attn_tensor_shape(to) + 1, (size_t)(rank - 1) * sizeof(int64_t)) == 0);
-}
-
-/* All but a classifier of other classes must be there. */
-static attn_status fill_own(const source *s, const attn_named_list *own, const attn_named_list *found)
-{
-    attn_named_list to = {.context = s->context}, from = {.context = s->context};
-    attn_status status = ATTN_OK;
-    for (int64_t i = 0; i < own->n && status == ATTN_OK; i++) {
-        const attn_named *parameter = &own->items[i];
-        attn_tensor *tensor = attn_named_find(found, parameter->name);
-        bool same = tensor && attn_tensor_size(tensor) == attn_tensor_size(parameter->tensor);
-        if (tensor && !same && is_head(s, tensor, parameter->tensor))
-            continue;
-        status = attn_named_add(&to, parameter->name, parameter->tensor);
-        if (status == ATTN_OK && tensor)
-            status = attn_named_add(&from, parameter->name, tensor);
-    }
-    if (status == ATTN_OK)
-        status = attn__weights_assign(&to, &from, s->path, NULL, NULL);
-    attn_named_clear(&to);
-    attn_named_clear(&from);
-    return status;
-}
-
 /* By a config.json's settings, or a names file's. */
 static attn_status load_by(const source *s, const attn_config *file, const attn_name_map *names, attn_model **model)
 {
-    attn_named_list found = {.context = s->context, .owns = true};
-    attn_weights_options how = {.names = names};
+    const attn__warm_start start = {.context = s->context, .path = s->path, .names = names, .outputs = s->classes};
     attn_status status = build_own(s, file, model);
-    if (status == ATTN_OK)
-        status = attn_weights_read(&found, s->path, &how, NULL, NULL);
-    if (status == ATTN_OK)
-        status = fill_own(s, attn_model_parameters(*model), &found);
-    attn_named_clear(&found);
-    return status;
+    return status == ATTN_OK ? attn__warm_start_fill(&start, attn_model_parameters(*model)) : status;
 }
 
 static attn_status load_own(const source *s, attn_model **model)
@@ -156,38 +119,10 @@ static attn_status load_foreign(const source *s, attn_model **model)
 
 /* ----------------------------------------------------------------------------------------------- table */
 
-static bool find_entry(const attn_checkpoint *weights, const char *name, attn_checkpoint_entry *entry)
-{
-    for (int64_t i = 0; attn_checkpoint_at(weights, i, entry); i++)
-        if (strcmp(entry->name, name) == 0)
-            return true;
-    return false;
-}
-
-static attn_status tell_parameter(const source *s, const attn_checkpoint *weights, const attn_named *parameter,
-                                  attn_bytes *table)
-{
-    attn_checkpoint_entry e;
-    char own[128], its[128] = "";
-    attn__array_shape_text(own, attn_tensor_rank(parameter->tensor), attn_tensor_shape(parameter->tensor));
-    bool found = find_entry(weights, parameter->name, &e);
-    if (found)
-        attn__array_shape_text(its, e.rank, e.shape);
-    bool positions = strcmp(parameter->name, "pos_embedding") == 0;
-    const char *how = !found              ? "anew: the checkpoint has none"
-                      : !strcmp(own, its) ? "taken"
-                      : positions         ? "interpolated from"
-                                          : "anew: for other classes than";
-    bool same = found && strcmp(own, its) == 0;
-    return attn__bytes_appendf(s->context, table, "%s\t%s\t%s%s%s%s%s\n", parameter->name, own, how, same ? "" : " ",
-                               same ? "" : its, found && e.origin ? ", " : "", found && e.origin ? e.origin : "");
-}
-
 /* A line a parameter: its name, its shape, and where it comes from. */
 static attn_status tell(const source *s, const attn_model *model, bool own, attn_bytes *table)
 {
-    const attn_named_list *list = attn_model_parameters(model);
-    attn_checkpoint *weights = NULL, *plain = NULL;
+    attn_checkpoint *plain = NULL;
     attn_name_map *names = NULL;
     const char *builtin = s->names;
     attn_status status = attn_checkpoint_open(&plain, s->context, s->path, NULL, NULL);
@@ -196,11 +131,9 @@ static attn_status tell(const source *s, const attn_model *model, bool own, attn
     if (status == ATTN_OK && builtin)
         status = attn_name_map_read(&names, s->context, builtin);
     attn_checkpoint_close(plain);
+    const attn__warm_start start = {.context = s->context, .path = s->path, .names = names, .outputs = s->classes};
     if (status == ATTN_OK)
-        status = attn_checkpoint_open(&weights, s->context, s->path, &(attn_weights_options){.names = names}, NULL);
-    for (int64_t i = 0; status == ATTN_OK && i < list->n; i++)
-        status = tell_parameter(s, weights, &list->items[i], table);
-    attn_checkpoint_close(weights);
+        status = attn__warm_start_tell(&start, model, table);
     attn_name_map_destroy(names);
     return status;
 }
