@@ -10,7 +10,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Of the longer side in points, of which PNG has two pixels each: labels need a place on small pictures. */
+/* Bounds of the longer side in points, of which PNG has two pixels each: labels need a place on small pictures. */
 static const double LEAST = 240, MOST = 800;
 static const double LINE = 1.6, TEXT = 8, PAD = 2;
 enum { LARGEST = 32767 }; /* cairo's pictures */

@@ -23,8 +23,8 @@ typedef struct attn__targets {
 typedef struct attn__detection_loss_options {
     double no_object; /* weight of that class, the others having 1; 0: 0.1 */
     double l1, giou;  /* 0: 5 and 2 */
-    /* Of a batch that several processes share: what the terms of this part are divided by.  0: the sum of its queries'
-     * weights, and the number of its objects, at least 1. */
+    /* The divisors of the terms, where several processes share a batch.  0: the sum of the queries' weights, and the number
+     * of objects, at least 1. */
     double weights, objects;
     const int64_t *query; /* of each object, for each index of the leading axes: the assignment; NULL: the least sum */
 } attn__detection_loss_options;
@@ -41,7 +41,7 @@ typedef struct attn__detection_terms {
 attn_tensor *attn__detection_loss(attn_tape *tape, attn_tensor *logits, attn_tensor *boxes,
                                   const attn__targets *targets, const attn__detection_loss_options *options,
                                   attn__detection_terms *terms);
-/* What the terms of a whole batch are divided by, of so many queries in all and objects. */
+/* Sets the divisors for a whole batch of so many queries and objects. */
 void attn__detection_divisors(attn__detection_loss_options *options, int64_t queries, int64_t objects);
 
 #endif
