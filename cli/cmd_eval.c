@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  * attn eval: loss and BLEU of a translator on sentence pairs, accuracy of a classifier on images, bits per dimension of a
- * model that draws them. */
+ * model that draws them, average precision of detections. */
 #include "commands.h"
 #include "eval_images.h"
 #include "failures.h"
@@ -14,8 +14,12 @@
 static const char *const parts[] = {"test", "valid", "train", "all", NULL};
 
 static const cli_option options[] = {
-    CLI_TEXT("data", 0, "FILE", "",
-             "sentence pairs, plain or gzip, or \"phrasebook\"; a folder of images; default: those of the training"),
+    CLI_TEXT(
+        "data", 0, "FILE", "",
+        "sentence pairs, plain or gzip, or \"phrasebook\"; a folder of images; COCO's annotations, or a folder with "
+        "YOLO's labels; default: those of the training"),
+    CLI_TEXT("coco", 0, "RESULTS", "",
+             "no DIR, but a file of detections: a list of {image_id, category_id, bbox, score}"),
     CLI_CHOICE("part", parts, "test",
                "which of them: the ones the training kept for testing, for validation, the ones "
                "it learned from, or all"),
@@ -30,7 +34,7 @@ static const cli_option options[] = {
     CLI_STRICT_OPTION,
 };
 
-static const char *const usage[] = {"DIR... [--data FILE]", NULL};
+static const char *const usage[] = {"DIR... [--data FILE]", "--coco RESULTS --data ANNOTATIONS", NULL};
 
 static const char description[] =
     "A translator: translates every sentence of one part of FILE and compares. The parts are those of the training (the same "
@@ -46,6 +50,10 @@ static const char description[] =
     "cost if pixels were independent. The latter follows from each pixel's histogram over the training part, with one "
     "added to every count.\n"
     "\n"
+    "Detections, of any model: with --coco it prints the twelve numbers of COCO's evaluation of boxes, equal to those of "
+    "pycocotools, and the average precision of each category. -1 means that there are no such objects. Detections of categories "
+    "that ANNOTATIONS lack are left out; an image that they lack is an error.\n"
+    "\n"
     "With several DIRs each is measured. Started by mpirun, they are spread over its processes.";
 
 static const char *const examples[] = {
@@ -54,6 +62,7 @@ static const char *const examples[] = {
     "attn eval en-fr --json",
     "attn eval clothes --data fashion_mnist",
     "attn eval drawn --data fashion_mnist",
+    "attn eval --coco results.json --data annotations.json",
     NULL,
 };
 
@@ -233,8 +242,21 @@ static int evaluate_word(void *user, int i)
     return evaluate_one(&one);
 }
 
+static int evaluate_detections(const cli_call *cli)
+{
+    if (cli->nwords > 0)
+        return cli_fail(CLI_BAD, "--coco needs no model, but %s is given", cli->words[0]);
+    if (!cli_given(cli, "data"))
+        return cli_fail(CLI_BAD, "--coco needs --data ANNOTATIONS");
+    return cli_eval_boxes(cli, cli_text(cli, "coco"), cli_text(cli, "data"));
+}
+
 static int run(cli_call *cli)
 {
+    if (cli_given(cli, "coco"))
+        return evaluate_detections(cli);
+    if (cli->nwords == 0)
+        return cli_fail(CLI_BAD, "eval needs the directory of a training, or --coco RESULTS");
     attn_context_set_inference(cli->context, true);
     int code = cli_ranks_join(cli);
     return cli_ranks_leave(cli, code == CLI_OK ? cli_spread(cli, cli->nwords, cli->words, evaluate_word, cli) : code);
@@ -242,13 +264,13 @@ static int run(cli_call *cli)
 
 const cli_command cli_eval = {
     "eval",
-    "measure BLEU, accuracy or bits per dimension of what was trained",
+    "measure BLEU, accuracy, bits per dimension or average precision",
     usage,
     description,
     CLI_OPTIONS(options),
     NULL,
     examples,
-    1,
+    0,
     -1,
     run,
 };

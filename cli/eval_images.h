@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * eval_images.h - attn eval of what works on images: a classifier, a generator. */
+ * eval_images.h - attn eval of what works on images: a classifier, a generator, detections. */
 #ifndef CLI_EVAL_IMAGES_H
 #define CLI_EVAL_IMAGES_H
 
@@ -11,5 +11,8 @@ int cli_eval_images(const cli_call *cli, const char *data, attn_split part, cons
 
 /* The same for a generator: bits per dimension, and those of independent pixels. */
 int cli_eval_generator(const cli_call *cli, const char *data, attn_split part, const char *part_name);
+
+/* COCO's evaluation of a file of results by the annotations of a file or folder. */
+int cli_eval_boxes(const cli_call *cli, const char *results, const char *annotations);
 
 #endif

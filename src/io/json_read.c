@@ -51,6 +51,14 @@ static attn_status check_bounds(const attn__input *text, int depth, size_t value
     return ATTN_OK;
 }
 
+json_t *attn__json_load(const char *text, size_t size, size_t flags, json_error_t *error)
+{
+    json_t *root = json_loadb(text, size, flags | JSON_REJECT_DUPLICATES, error);
+    if (!root && json_error_code(error) == json_error_numeric_overflow) /* tokenizers write 10^30 for "no limit" */
+        root = json_loadb(text, size, flags | JSON_REJECT_DUPLICATES | JSON_DECODE_INT_AS_REAL, error);
+    return root;
+}
+
 attn_status attn__json_parse(json_t **root, const attn__input *text, int depth, size_t values, size_t offset)
 {
     enum { MAX_TEXT = 1 << 28 };
@@ -64,10 +72,7 @@ attn_status attn__json_parse(json_t **root, const attn__input *text, int depth, 
     if (status != ATTN_OK)
         return status;
     json_error_t error;
-    *root = json_loadb(text->size ? (const char *)text->data : "", text->size, JSON_REJECT_DUPLICATES, &error);
-    if (!*root && json_error_code(&error) == json_error_numeric_overflow) /* tokenizers write 10^30 for "no limit" */
-        *root =
-            json_loadb((const char *)text->data, text->size, JSON_REJECT_DUPLICATES | JSON_DECODE_INT_AS_REAL, &error);
+    *root = attn__json_load(text->size ? (const char *)text->data : "", text->size, 0, &error);
     if (!*root && json_error_code(&error) == json_error_out_of_memory)
         return attn__fail_memory(text->context, text->size);
     if (!*root)

@@ -10,7 +10,7 @@
 #include <string.h>
 #include <strings.h>
 
-static bool is_image(const char *name)
+bool attn__is_image_name(const char *name)
 {
     static const char *const endings[] = {".png",  ".jpg", ".jpeg", ".jfif", ".jpe", ".jif",
                                           ".webp", ".bmp", ".dib",  ".ppm",  ".pgm", ".pnm"};
@@ -75,7 +75,7 @@ static attn_status add_class(walk *w, const char *folder, const char *class_name
     attn_status status = path ? attn__names_read(&names, context, path) : ATTN_ERROR_MEMORY;
     int64_t count = 0;
     for (int64_t i = 0; status == ATTN_OK && i < names.n; i++) {
-        if (is_image(names.names[i])) {
+        if (attn__is_image_name(names.names[i])) {
             count++;
             status = add_file(w, path, names.names[i], class_name, label);
         } else {
@@ -95,7 +95,7 @@ static bool has_images(const attn__names *names)
 {
     bool has = false;
     for (int64_t i = 0; i < names->n; i++)
-        has = has || is_image(names->names[i]);
+        has = has || attn__is_image_name(names->names[i]);
     return has;
 }
 

@@ -50,6 +50,8 @@ typedef struct attn__names {
 attn_status attn__names_read(attn__names *names, attn_context *context, const char *folder);
 void attn__names_free(attn__names *names, attn_context *context);
 
+/* Whether a file's name ends as that of an image does. */
+bool attn__is_image_name(const char *name);
 /* "folder/name", the caller's; NULL without memory. */
 char *attn__join(attn_context *context, const char *folder, const char *name);
 attn_status attn__class_add(attn__image_source *source, const char *name, size_t length);

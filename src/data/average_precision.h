@@ -1,0 +1,34 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * average_precision.h - average precision and recall of detections, as COCO's evaluation of boxes defines them
+ * (pycocotools' COCOeval): intersection over union of 0.50 to 0.95 in steps of 0.05, 101 recalls, at most 100 detections
+ * of a category in an image.
+ */
+#ifndef ATTN_DATA_AVERAGE_PRECISION_H
+#define ATTN_DATA_AVERAGE_PRECISION_H
+
+#include "data/boxes.h"
+
+enum { ATTN__AP, ATTN__AP50, ATTN__AP75, ATTN__AP_MEASURES = 12 };
+
+typedef struct attn__ap_measure {
+    const char *name; /* "AP50" */
+    bool recall;
+    double iou;       /* 0: the mean over all */
+    const char *area; /* "all", "small", "medium", "large" */
+    int detections;   /* most of them in an image */
+} attn__ap_measure;
+extern const attn__ap_measure attn__ap_measures[ATTN__AP_MEASURES];
+
+/* Compares detections, whose image and category are indices of the finished set, with its objects; on the context's
+ * threads.  The measures are means over the categories that have objects of the size range; -1: none has.  `by_category`
+ * gets the AP of each category of the set; NULL: not needed.
+ *
+ * Of an image's detections of one category those with equal scores keep their order, of those of two images the lower
+ * id is first.  A match with an object whose id is 0 does not count, as in pycocotools.
+ *
+ * ATTN_ERROR_ARGUMENT: an index out of range, a score that is no number, a box that is not finite. */
+attn_status attn__average_precision(attn_context *context, const attn__box_set *set, const attn__detection *detections,
+                                    int64_t n, double measures[ATTN__AP_MEASURES], double *by_category);
+
+#endif

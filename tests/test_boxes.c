@@ -1,0 +1,423 @@
+/* SPDX-License-Identifier: MIT
+ * Labelled boxes: COCO's evaluation against pycocotools' numbers, the files of COCO and YOLO, and what they refuse. */
+#include "support/fixture.h"
+#include "support/faults.h"
+#include "support/scratch.h"
+
+#include "apps/detector/boxes_files.h"
+#include "attn/image.h"
+#include "data/average_precision.h"
+#include "io/directory.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* ------------------------------------------------------------------------------------------- evaluation */
+
+/* By pycocotools 2.0.11: tests/parity/detections.py --fixture. */
+static const struct {
+    uint64_t seed;
+    int64_t objects, detections;
+    double measures[ATTN__AP_MEASURES], by_category[4];
+} cases[] = {
+    {1,
+     34,
+     186,
+     {0.14039840888850788, 0.1881338133813381, 0.16998199819981996, 0.29119754832626116, 0.14439883117231583, 0.0,
+      0.14333333333333328, 0.2870370370370369, 0.2870370370370369, 0.4222222222222222, 0.34092592592592585, 0.0},
+     {0.06907476461931907, 0.19304455445544555, 0.15907590759075907, -1.0}},
+    {2,
+     37,
+     224,
+     {0.20015766125558143, 0.30620781535167096, 0.21443001164737402, 0.16544711614018542, 0.3830177082899378, 0.0,
+      0.21805555555555553, 0.4486111111111111, 0.4597222222222222, 0.31111111111111106, 0.6322222222222224, 0.0},
+     {0.18766218167813206, 0.27273455917020273, 0.14007624291840948, -1.0}},
+    {3,
+     34,
+     199,
+     {0.13705263018309022, 0.18126030035953788, 0.14573445439782073, 0.06732673267326732, 0.16542896594034268,
+      0.26798679867986797, 0.22264550264550265, 0.264973544973545, 0.30571428571428566, 0.2, 0.27989417989417986,
+      0.5333333333333333},
+     {0.1850962843886546, 0.020792079207920793, 0.20526952695269526, -1.0}},
+};
+
+enum { IMAGES = 10, MOST_DETECTIONS = 400 };
+
+static int64_t below(uint64_t *state, uint64_t n)
+{
+    *state = *state * 6364136223846793005u + 1442695040888963407u;
+    return (int64_t)((*state >> 33) % n);
+}
+
+static attn__box random_box(uint64_t *state, double offset)
+{
+    attn__box b;
+    b.x = (double)below(state, 8) * 16 - offset;
+    b.y = (double)below(state, 8) * 16 - offset;
+    b.width = 8 + (double)below(state, 12) * 12;
+    b.height = 8 + (double)below(state, 12) * 12;
+    return b;
+}
+
+static int64_t image_id(int64_t i)
+{
+    return i * 37 % 101 - 20;
+}
+
+static void random_object(attn__box_set *set, uint64_t *state, int64_t image)
+{
+    attn__object object = {.box = random_box(state, 8), .id = set->nobjects + 1, .image = image};
+    object.category = 5 + 3 * below(state, 3);
+    object.area = object.box.width * object.box.height * (double)(1 + below(state, 4)) / 4;
+    object.crowd = below(state, 7) == 0;
+    assert_ok(set->context, attn__box_set_add_object(set, &object));
+}
+
+/* Near one of the objects from `first` on, or anywhere; with ids. */
+static attn__detection random_detection(const attn__box_set *set, uint64_t *state, int64_t first)
+{
+    attn__detection d = {.score = 0};
+    if (set->nobjects > first && below(state, 3)) {
+        const attn__object *near_to = set->objects + first + below(state, (uint64_t)(set->nobjects - first));
+        d.box = near_to->box;
+        d.category = near_to->category;
+        d.box.x += (double)below(state, 9) - 4;
+        d.box.y += (double)below(state, 9) - 4;
+        d.box.width += (double)below(state, 5);
+    } else {
+        d.category = 5 + 3 * below(state, 4);
+        d.box = random_box(state, 0);
+    }
+    return d;
+}
+
+/* The same numbers in the same order as fixture_case of the script. */
+static int64_t make_case(attn__box_set *set, uint64_t state, attn__detection *detections)
+{
+    static const char *const names[] = {"0", "1", "2", "3"};
+    int64_t n = 0;
+    for (int64_t i = 0; i < IMAGES; i++)
+        assert_ok(set->context, attn__box_set_add_image(set, image_id(i), 0, 0, NULL));
+    for (int64_t k = 0; k < 4; k++)
+        assert_ok(set->context, attn__box_set_add_category(set, 5 + 3 * k, names[k]));
+    for (int64_t i = 0; i < IMAGES; i++) {
+        int64_t first = set->nobjects;
+        for (int64_t k = below(&state, 8); k > 0; k--)
+            random_object(set, &state, image_id(i));
+        for (int64_t k = i == 3 ? 0 : i == 5 ? 130 : below(&state, 20); k > 0; k--) {
+            attn__detection d = random_detection(set, &state, first);
+            d.image = image_id(i);
+            d.category = i == 5 ? 5 : d.category;
+            d.score = (double)below(&state, 20) / 20;
+            detections[n++] = d;
+        }
+    }
+    assert_ok(set->context, attn__box_set_finish(set, "case"));
+    for (int64_t i = 0; i < n; i++) {
+        detections[i].image = attn__box_set_image(set, detections[i].image);
+        detections[i].category = attn__box_set_category(set, detections[i].category);
+    }
+    return n;
+}
+
+static void measures_are_those_of_pycocotools(void **state)
+{
+    attn_context *c = *state;
+    static attn__detection detections[MOST_DETECTIONS];
+    for (size_t k = 0; k < sizeof cases / sizeof *cases; k++) {
+        attn__box_set *set;
+        double measures[ATTN__AP_MEASURES], by_category[4];
+        assert_ok(c, attn__box_set_create(&set, c));
+        assert_int_equal(make_case(set, cases[k].seed, detections), cases[k].detections);
+        assert_int_equal(set->nobjects, cases[k].objects);
+        assert_ok(c, attn__average_precision(c, set, detections, cases[k].detections, measures, by_category));
+        for (int i = 0; i < ATTN__AP_MEASURES; i++)
+            assert_true(fabs(measures[i] - cases[k].measures[i]) < 1e-12);
+        for (int i = 0; i < 4; i++)
+            assert_true(fabs(by_category[i] - cases[k].by_category[i]) < 1e-12);
+        attn__box_set_destroy(set);
+    }
+}
+
+/* One image, one category, one object of 10 x 10; its id. */
+static attn__box_set *one_object(attn_context *c, int64_t id)
+{
+    attn__box_set *set;
+    attn__object object = {.box = {0, 0, 10, 10}, .area = 100, .id = id, .image = 7, .category = 3};
+    assert_ok(c, attn__box_set_create(&set, c));
+    assert_ok(c, attn__box_set_add_image(set, 7, 20, 20, NULL));
+    assert_ok(c, attn__box_set_add_category(set, 3, "thing"));
+    assert_ok(c, attn__box_set_add_object(set, &object));
+    assert_ok(c, attn__box_set_finish(set, "one"));
+    return set;
+}
+
+static void detections_are_checked(void **state)
+{
+    attn_context *c = *state;
+    attn__box_set *set = one_object(c, 1);
+    double measures[ATTN__AP_MEASURES];
+    attn__detection d = {.box = {0, 0, 10, 9}, .score = 0.5};
+    assert_ok(c, attn__average_precision(c, set, &d, 1, measures, NULL));
+    assert_float_equal(measures[ATTN__AP], 0.9, 1e-12); /* 0.50 to 0.90: its overlap is 0.9 */
+    assert_float_equal(measures[4], -1, 0);             /* no object is of medium size */
+    assert_ok(c, attn__average_precision(c, set, NULL, 0, measures, NULL));
+    assert_float_equal(measures[ATTN__AP], 0, 0);
+    d.score = NAN;
+    assert_refused(c, attn__average_precision(c, set, &d, 1, measures, NULL), ATTN_ERROR_ARGUMENT,
+                   "detection 0: its score is no number");
+    d = (attn__detection){.box = {0, INFINITY, 10, 9}};
+    assert_refused(c, attn__average_precision(c, set, &d, 1, measures, NULL), ATTN_ERROR_ARGUMENT,
+                   "detection 0: its box is not finite");
+    d = (attn__detection){.category = 1};
+    assert_refused(c, attn__average_precision(c, set, &d, 1, measures, NULL), ATTN_ERROR_ARGUMENT,
+                   "detection 0: image 0, category 1; there are 1 and 1");
+    attn__box_set_destroy(set);
+    set = one_object(c, 0); /* never found, as in pycocotools */
+    d = (attn__detection){.box = {0, 0, 10, 10}, .score = 1};
+    assert_ok(c, attn__average_precision(c, set, &d, 1, measures, NULL));
+    assert_float_equal(measures[ATTN__AP50], 0, 0);
+    attn__box_set_destroy(set);
+}
+
+/* ----------------------------------------------------------------------------------------------- COCO */
+
+#define IMAGE_LIST      "\"images\": [{\"id\": -5, \"file_name\": \"a.png\", \"width\": 9, \"height\": 8}, {\"id\": 3}]"
+#define CATEGORY_LIST   "\"categories\": [{\"id\": 90, \"name\": \"toothbrush\"}, {\"id\": 2, \"name\": \"bicycle\"}]"
+#define ANNOTATION(end) "{\"id\": 4, \"image_id\": 3, \"category_id\": 90, \"bbox\": [1, 2.5, 3, 4]" end "}"
+#define ANNOTATIONS(of) "{" CATEGORY_LIST ", \"info\": {\"year\": 2017}, \"annotations\": [" of "], " IMAGE_LIST "}"
+
+static attn_status parse(attn_context *c, attn__box_set **set, const char *text)
+{
+    return attn__coco_parse(set, &(attn__input){c, "f", (const uint8_t *)text, strlen(text)});
+}
+
+static void annotations_are_read(void **state)
+{
+    attn_context *c = *state;
+    attn__box_set *set;
+    const char *text =
+        ANNOTATIONS(ANNOTATION(", \"area\": 7, \"iscrowd\": 1, \"segmentation\": {\"size\": [9, 8], "
+                               "\"counts\": [0, 72]}") ", {\"id\": 1, \"image_id\": -5, \"category_id\": "
+                                                       "2, \"segmentation\": [[1, 2, 3, 4, 5, 6]], "
+                                                       "\"bbox\": [0, 0, 2, 3]}");
+    assert_ok(c, parse(c, &set, text));
+    assert_int_equal(set->nimages, 2);
+    assert_int_equal(set->images[0].id, -5);
+    assert_string_equal(set->images[0].file, "a.png");
+    assert_null(set->images[1].file);
+    assert_string_equal(set->categories[0].name, "bicycle");
+    assert_int_equal(set->categories[1].id, 90);
+    assert_int_equal(set->nobjects, 2);
+    const attn__object *first = set->objects + set->images[0].first, *second = set->objects + set->images[1].first;
+    assert_float_equal(first->area, 6, 0);
+    assert_int_equal(first->category, 0);
+    assert_false(first->crowd);
+    assert_int_equal(second->image, 1);
+    assert_int_equal(second->category, 1);
+    assert_true(second->crowd);
+    assert_float_equal(second->area, 7, 0);
+    assert_float_equal(second->box.y, 2.5, 0);
+    attn__box_set_destroy(set);
+}
+
+static const struct {
+    const char *text, *error;
+} refused[] = {
+    {"", "f: byte 0: the file is empty"},
+    {"[]", "f: a list, as results are"},
+    {"7", "f: byte 0: neither an object, { ... }, nor a list, [ ... ]"},
+    {"{\"images\": [], \"annotations\": []}", "f: no annotations of COCO: \"categories\" is missing"},
+    {"{\"images\": 3}", "f: \"images\" must be a list, not an integer"},
+    {"{\"images\": [], \"images\": []}", "f: \"images\" is given twice"},
+    {"{\"images\": [", "f: byte 12: images: "},
+    {"{\"images\": [{\"id\": 1} {\"id\": 2}]}", "f: byte 23: images: end of file expected near '{'"},
+    {"{\"images\": []} x", "f: byte 15: text behind the end"},
+    {"{\"images\": [[[[[[[[[[[[[[[[[[[[1", "nested too deep"},
+    {"{\"images\": [{\"id\": 1, \"width\": 0}]}", "f: images[0]: width must be at least 1"},
+    {"{\"images\": [{\"id\": 1, \"file_name\": 0}]}", "f: images[0]: file_name must be text, not an integer"},
+    {"{\"categories\": [{\"id\": 1}]}", "f: categories[0]: name is missing"},
+    {"{\"images\": [{\"id\": 1}, {\"id\": 1}], \"annotations\": [], \"categories\": []}",
+     "f: two images have the id 1"},
+    {ANNOTATIONS("3"), "f: annotations[0]: must be an object, not an integer"},
+    {ANNOTATIONS("{\"id\": \"4\"}"), "f: annotations[0]: id must be an integer, not text"},
+    {ANNOTATIONS("{\"id\": 4, \"image_id\": 3.0}"),
+     "f: annotations[0]: image_id must be an integer, not a number that is no integer of 64 bits"},
+    {ANNOTATIONS(ANNOTATION(", \"iscrowd\": 2")), "f: annotations[0]: iscrowd must be 0 or 1"},
+    {ANNOTATIONS(ANNOTATION(", \"area\": NaN")), "invalid token near 'NaN'"},
+    {ANNOTATIONS(ANNOTATION(", \"id\": 5")), "duplicate object key"},
+    {ANNOTATIONS(ANNOTATION("") ", " ANNOTATION("")), "f: two annotations have the id 4"},
+    {ANNOTATIONS("{\"id\": 1, \"image_id\": 9, \"category_id\": 2, \"bbox\": [0, 0, 1, 1]}"),
+     "f: annotation 1: there is no image with the id 9"},
+    {ANNOTATIONS("{\"id\": 1, \"image_id\": 3, \"category_id\": 1, \"bbox\": [0, 0, 1, 1]}"),
+     "f: annotation 1: there is no category with the id 1"},
+    {ANNOTATIONS("{\"id\": 1, \"image_id\": 3, \"category_id\": 1, \"bbox\": [0, 0, 1]}"),
+     "f: annotations[0]: bbox must be a list of 4 numbers"},
+    {ANNOTATIONS("{\"id\": 1, \"image_id\": 3, \"category_id\": 1, \"caption\": \"a dog\"}"),
+     "f: annotations[0]: bbox is missing"},
+    {ANNOTATIONS("{\"id\": 100000000000000000000}"),
+     "f: annotations[0]: id must be an integer, not a number that is no"},
+};
+
+static void annotations_that_are_wrong_are_refused(void **state)
+{
+    attn_context *c = *state;
+    for (size_t i = 0; i < sizeof refused / sizeof *refused; i++) {
+        attn__box_set *set;
+        assert_refused(c, parse(c, &set, refused[i].text), ATTN_ERROR_FORMAT, refused[i].error);
+        assert_null(set);
+    }
+}
+
+#define RESULT(image, category, score)                                                                                 \
+    "{\"image_id\": " image ", \"category_id\": " category ", \"bbox\": [0, 0, 10, 10], \"score\": " score "}"
+
+static void results_are_read(void **state)
+{
+    static const struct {
+        const char *text, *error;
+    } bad[] = {
+        {"{}", ""},
+        {"{\"a\": 1}", "f: an object, as annotations are"},
+        {"[" RESULT("7", "3", "NaN") "]", "f: byte 71: invalid token near 'NaN'"},
+        {"[" RESULT("7", "3", "\"1\"") "]", "f: results[0]: score must be a number, not text"},
+        {"[" RESULT("7", "3", "1") ", " RESULT("8", "3", "1") "]",
+         "f: results[1]: image_id 8: the annotations have no such image"},
+        {"[1]", "f: results[0]: must be an object, not an integer"},
+    };
+    attn_context *c = *state;
+    attn__box_set *set = one_object(c, 1);
+    attn__detections found;
+    for (size_t i = 1; i < sizeof bad / sizeof *bad; i++) {
+        attn__input text = {c, "f", (const uint8_t *)bad[i].text, strlen(bad[i].text)};
+        assert_refused(c, attn__coco_results_parse(&found, set, &text), ATTN_ERROR_FORMAT, bad[i].error);
+    }
+    const char *good = "[" RESULT("7", "44", "1") ", " RESULT("7", "3", "0.25") "]";
+    assert_ok(c, attn__coco_results_parse(&found, set, &(attn__input){c, "f", (const uint8_t *)good, strlen(good)}));
+    assert_int_equal(found.n, 1);
+    assert_int_equal(found.left_out, 1);
+    assert_int_equal(found.unknown, 44);
+    assert_float_equal(found.of[0].score, 0.25, 0);
+    attn__detections_free(c, &found);
+    attn__box_set_destroy(set);
+}
+
+static void what_is_written_is_read_again(void **state)
+{
+    attn_context *c = *state;
+    char folder[64], path[128];
+    scratch_open(folder);
+    attn__box_set *set = one_object(c, 1), *again;
+    attn__detections found;
+    attn__detection d = {.box = {0.1, 0, 1e-3, 10}, .score = 1.0 / 3, .image = 7, .category = 3};
+    snprintf(path, sizeof path, "%s/annotations.json", folder);
+    assert_ok(c, attn__coco_write(set, path));
+    assert_ok(c, attn__boxes_read(&again, c, folder));
+    assert_string_equal(again->folder, folder);
+    assert_memory_equal(again->objects, set->objects, sizeof *set->objects);
+    assert_int_equal(again->images[0].width, 20);
+    assert_string_equal(again->categories[0].name, "thing");
+    assert_ok(c, attn__coco_results_write(c, path, &d, 1));
+    assert_ok(c, attn__coco_results_read(&found, set, path));
+    d.image = d.category = 0;
+    assert_memory_equal(found.of, &d, sizeof d);
+    attn__detections_free(c, &found);
+    attn__box_set_destroy(again);
+    attn__box_set_destroy(set);
+    assert_int_equal(scratch_close(folder), 1);
+}
+
+static void boxes_are_clipped(void **state)
+{
+    (void)state;
+    attn__box inside = {1, 2, 3, 4}, over = {-2, 6, 5, 9}, outside = {20, 0, 3, 3}, flat = {1, 1, 0, 3};
+    assert_true(attn__box_clip(&inside, 10, 10));
+    assert_memory_equal(&inside, &((attn__box){1, 2, 3, 4}), sizeof inside);
+    assert_true(attn__box_clip(&over, 10, 10));
+    assert_memory_equal(&over, &((attn__box){0, 6, 3, 4}), sizeof over);
+    assert_false(attn__box_clip(&outside, 10, 10));
+    assert_false(attn__box_clip(&flat, 10, 10));
+    assert_string_equal(attn__coco_name(90), "toothbrush");
+    assert_string_equal(attn__coco_name(13), "stop sign");
+    assert_null(attn__coco_name(12));
+}
+
+static attn_status read_and_judge(attn_context *c, void *user)
+{
+    attn__box_set *set = NULL;
+    double measures[ATTN__AP_MEASURES];
+    attn__detection d = {.box = {1, 2.5, 3, 4}, .score = 1, .image = 1, .category = 1};
+    (void)user;
+    attn_status status = parse(c, &set, ANNOTATIONS(ANNOTATION("")));
+    if (status == ATTN_OK)
+        status = attn__average_precision(c, set, &d, 1, measures, NULL);
+    attn__box_set_destroy(set);
+    return status;
+}
+
+static void every_allocation_may_fail(void **state)
+{
+    (void)state;
+    assert_true(faults_try_all(read_and_judge, NULL) > 10);
+}
+
+/* ----------------------------------------------------------------------------------------------- YOLO */
+
+static void put_file(attn_context *c, const char *folder, const char *name, const char *text)
+{
+    char path[160];
+    snprintf(path, sizeof path, "%s/%s", folder, name);
+    assert_ok(c, attn_file_write(c, path, text, strlen(text)));
+}
+
+static void folders_of_yolo_are_read(void **state)
+{
+    attn_context *c = *state;
+    char base[64], images[96], labels[96], path[160];
+    unsigned char pixels[4 * 8] = {0};
+    attn__box_set *set;
+    scratch_open(base);
+    snprintf(images, sizeof images, "%s/images", base);
+    snprintf(labels, sizeof labels, "%s/labels", base);
+    assert_ok(c, attn_directory_create(c, images));
+    snprintf(path, sizeof path, "%s/b.png", images);
+    assert_ok(c, attn_image_write(c, &(attn_image){8, 4, 1, pixels}, path));
+    assert_refused(c, attn__boxes_read(&set, c, base), ATTN_ERROR_NOT_FOUND, "has no boxes: neither annotations.json");
+    assert_ok(c, attn_directory_create(c, labels));
+    snprintf(path, sizeof path, "%s/a.png", images);
+    assert_ok(c, attn_image_write(c, &(attn_image){8, 4, 1, pixels}, path));
+    put_file(c, labels, "b.txt", "1 0.5 0.5 0.25 0.5\n\n0 0.9 0.5 0.4 1\r\n");
+    assert_ok(c, attn__boxes_read(&set, c, base));
+    assert_string_equal(set->folder, images);
+    assert_string_equal(set->images[1].file, "b.png");
+    assert_int_equal(set->images[0].objects, 0);
+    assert_int_equal(set->images[1].objects, 2);
+    assert_memory_equal(&set->objects[0].box, &((attn__box){3, 1, 2, 2}), sizeof(attn__box));
+    assert_float_equal(set->objects[1].box.x, 5.6, 1e-12); /* beyond the image, as it is written */
+    assert_string_equal(set->categories[1].name, "1");
+    attn__box_set_destroy(set);
+    put_file(c, base, "classes.txt", "cat\ndog\n");
+    assert_ok(c, attn__boxes_read(&set, c, images));
+    assert_string_equal(set->categories[1].name, "dog");
+    attn__box_set_destroy(set);
+    static const char *const bad[][2] = {
+        {"1 0.5 0.5 0.25", "b.txt:1: must be \"class cx cy width height\": \"1 0.5"},
+        {"0 1 1 1 1\n0 200 100 20 20", "b.txt:2: the box must be relative to the image"},
+        {"0.5 0 0 1 1", "b.txt:1: the class must be an integer from 0"},
+        {"0 nan 0 1 1", "b.txt:1: must be \"class"},
+        {"2 0.5 0.5 1 1", "there is no category with the id 2"}};
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        put_file(c, labels, "b.txt", bad[i][0]);
+        assert_refused(c, attn__boxes_read(&set, c, base), ATTN_ERROR_FORMAT, bad[i][1]);
+    }
+    assert_int_equal(scratch_close(labels), 1);
+    assert_int_equal(scratch_close(images), 2);
+    assert_int_equal(scratch_close(base), 1);
+}
+
+RUN_TESTS(TEST_WITH_CONTEXT(measures_are_those_of_pycocotools), TEST_WITH_CONTEXT(detections_are_checked),
+          TEST_WITH_CONTEXT(annotations_are_read), TEST_WITH_CONTEXT(annotations_that_are_wrong_are_refused),
+          TEST_WITH_CONTEXT(results_are_read), TEST_WITH_CONTEXT(what_is_written_is_read_again),
+          TEST(boxes_are_clipped), TEST(every_allocation_may_fail), TEST_WITH_CONTEXT(folders_of_yolo_are_read))
