@@ -33,8 +33,8 @@ class _Call:
 
     def run(self, part: _neighbors.Part, arrays: dict[str, Array], direction: int, flags: int) -> None:
         """`arrays`: views in the form's axes, by the names of attn_dim's members; lse as q without channels."""
-        problem = _form.Problem(part.form, self.scale, 0.0, part.relations)
-        form = _form.parse(part.form)
+        problem = _form.Problem(part.form_of(), self.scale, 0.0, part.relations)
+        form = _form.parse(part.form_of())
         bias = part.bias(lambda lists: np.array(lists, self.sums))
         if bias is not None:
             arrays, flags = {**arrays, "bias": bias}, flags | c.WITH_BIAS

@@ -41,9 +41,13 @@ class Part:
         self.along = along
         named, keys = "".join(one.queries for one in along), "".join(one.keys for one in along)
         pairs = "".join(one.ends[0] for one in along if one.ends)
-        self.form = f"A{named}Bc,A{keys}Bc,A{keys}Bv->A{named}Bv;A{named}Bv;{pairs};"
+        self._operands, self._pairs, self._keys = f"A{named}Bc,A{keys}Bc,A{keys}Bv->A{named}Bv;A{named}Bv;", pairs, keys
         self.relations = tuple(number for one in along for number in one.relation)
         self.whole = all(taken == slice(None) for one in along for taken in one.taken)
+
+    def form_of(self, bias: str = "", masked: bool = False) -> str:
+        """The form; `bias` has the axes of a caller's, and a mask those of the keys."""
+        return f"{self._operands}{bias or self._pairs};{'A' + self._keys if masked else ''}"
 
     def queries(self) -> tuple[slice, ...]:
         """The positions of its queries in an array [B,positions,...]."""
@@ -154,3 +158,14 @@ def _along(i: int, taps: int, stride: int, dilation: int, causal: bool, taken: t
         return _Along(taken, q, k, (), (), relation, None)
     return _Along(taken, q + x + residue * apart, k + residue * apart, (-1, stride) + (dilation,) * apart,
                   (-1, dilation) * apart, relation, (x + k, stride, taps) if causal else None)
+
+
+def entries(n: int, taps: int, dilation: int, causal: bool) -> list[list[int]]:
+    """For each query of an axis of n positions and each tap of its window, the entry of a table of 2 * taps - 1 relative
+    positions, at stride 1."""
+    found = []
+    for i in range(n):
+        same = len(range(i % dilation, n, dilation))
+        first = taps - 1 if causal else i // dilation - min(max(i // dilation - taps // 2, 0), same - taps)
+        found.append([taps - 1 - first + t for t in range(taps)])
+    return found

@@ -332,6 +332,46 @@ class Uses(Registered):
         found = compiled(self.ids, output_attentions=True, use_cache=False).attentions
         self.assertEqual([tuple(x.shape) for x in found], [(2, 4, 13, 13)] * 2)
 
+    def test_export(self):
+        """torch.export has one graph of attn's operator, with lengths that may change."""
+        class Logits(torch.nn.Module):
+            def __init__(self, model):
+                super().__init__()
+                self.model = model
+
+            def forward(self, x):
+                return self.model(inputs_embeds=x, use_cache=False).logits
+
+        x, longer = torch.randn(2, 7, 32), torch.randn(2, 11, 32)
+        exported = torch.export.export(Logits(self.model), (x,), dynamic_shapes=({1: torch.export.Dim("n", min=2, max=64)},))
+        self.assertEqual(sum("attn.attend" in str(node.target) for node in exported.graph.nodes), 2)
+        with torch.no_grad():
+            for given in (x, longer):
+                self.near(exported.module()(given), self.model(inputs_embeds=given, use_cache=False).logits)
+
+    def test_recorded_weights(self):
+        """Those of the eager function, of all pairs, whatever form the masks have."""
+        padding = torch.ones_like(self.ids)
+        padding[1, :4] = 0
+        kinds = ({}, {"attention_mask": padding},
+                 {"position_ids": torch.tensor([[*range(5), *range(8)], [*range(13)]])})
+        for options in kinds:
+            with torch.no_grad():
+                wanted = self.model(self.ids, use_cache=False, **options).logits
+                with attn.torch.record_weights() as weights:
+                    found = self.model(self.ids, use_cache=False, **options).logits
+                self.model.set_attn_implementation("eager")
+                eager = self.model(self.ids, use_cache=False, output_attentions=True, **options).attentions
+                self.model.set_attn_implementation("attn")
+            self.assertTrue(torch.equal(found, wanted))
+            self.assertEqual(len(weights), 2)
+            for x, y in zip(weights, eager):
+                seen = options.get("attention_mask", torch.ones_like(self.ids)).bool()
+                self.near(x.transpose(1, 2)[seen], y.transpose(1, 2)[seen])
+        with torch.no_grad(), attn.torch.record_weights(heads=[1], rows=[-1]) as weights:
+            self.model.generate(self.ids, max_new_tokens=3, min_new_tokens=3, do_sample=False, pad_token_id=0)
+        self.assertEqual([tuple(x.shape) for x in weights], [(2, 1, 1, n) for n in (13, 13, 14, 14, 15, 15)])
+
     def test_transforms(self):
         """attn has a rule for vmap; the eager function computes forward-mode derivatives."""
         x = torch.randn(3, 5, 32)

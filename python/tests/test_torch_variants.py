@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: MIT
 """attn.torch's other attentions and Layer against formulas of PyTorch in float64.  Skipped where there is no PyTorch."""
 import concurrent.futures
+import itertools
 import math
 import multiprocessing
 import unittest
@@ -278,6 +279,98 @@ class Formula(unittest.TestCase):
         self.compare(lambda q, k, v: attn.torch.na2d(q, k, v, 3, dilation=(2, 1), is_causal=(True, False)), formula,
                      *(random(2, 7, 6, 2, 4) for _ in range(3)))
 
+    def test_neighborhood_with_bias_and_mask(self):
+        """NATTEN's rpb, with its gradient, and a mask of keys, position by position."""
+        for sizes, taps, steps, causal in (((9,), (4,), (2,), (False,)), ((9,), (3,), (2,), (True,)),
+                                           ((5, 7), (3, 5), (1, 1), (False, False)), ((6, 7), (3, 2), (2, 3), (True, False)),
+                                           ((3, 4, 5), (3, 2, 3), (1, 2, 1), (False, False, False))):
+            rpb = random(2, *(2 * n - 1 for n in taps))
+            mask = torch.rand(2, *sizes) < 0.6
+            mask[0, :3] = False  # some queries have no keys
+            tensors = [random(2, *sizes, 2, 3) for _ in range(3)]
+            for given, seen in ((rpb, None), (None, mask), (rpb, mask), (rpb, mask[:1])):
+                def function(q, k, v, rpb=None):
+                    return attn.torch.neighborhood_attention(q, k, v, taps, 1, steps, causal, rpb=rpb, key_mask=seen)
+
+                def formula(q, k, v, rpb=None):
+                    every = None if seen is None else seen.expand(2, *sizes)
+                    return by_position(q, k, v, taps, steps, causal, rpb, every)
+
+                with self.subTest(sizes=sizes, rpb=given is not None, mask=seen is not None):
+                    self.compare(function, formula, *tensors, *([] if given is None else [given]))
+        q, mask = random(1, 7, 2, 3), torch.rand(1, 7) < 0.5  # a stride in several parts
+        found = attn.torch.na1d(q, q, q, 3, stride=2, key_mask=mask)
+        hidden = torch.where(mask[..., None, None], q, 1e3)  # whatever hidden keys hold
+        self.assertTrue(torch.equal(found, attn.torch.na1d(q, hidden, hidden, 3, stride=2, key_mask=mask)))
+
+    def test_neighborhood_with_bias_after_inference(self):
+        """The index that is kept serves gradients, graphs and other devices."""
+        q, rpb = torch.randn(1, 8, 5, 2, 4), torch.randn(2, 5, 5, requires_grad=True)
+
+        def work(q, rpb):
+            return attn.torch.na2d(q, q, q, 3, rpb=rpb)
+
+        compiled = torch.compile(work, backend="aot_eager", fullgraph=True)(q, rpb)
+        with torch.inference_mode():
+            wanted = work(q, rpb)
+        found = work(q, rpb)
+        found.sum().backward()
+        self.assertTrue(torch.equal(found, wanted) and torch.allclose(found, compiled, atol=1e-6))
+        self.assertGreater(float(rpb.grad.abs().max()), 0)
+        self.assertEqual(work(q.to("meta"), rpb.to("meta")).shape, q.shape)
+
+    def test_packed_scores(self):
+        """Windows, softcap, sinks and biases by distance, with grouped heads, sequence by sequence."""
+        queries, keys = [3, 0, 9, 5], [4, 2, 6, 1]
+        index = attn.torch.t5_buckets(9, 9, num_buckets=12, max_distance=20)
+        for other, options in ((queries, {"window": (2, 1)}), (queries, {"softcap": 1.5, "is_causal": True}),
+                               (queries, {"window": (3, None), "is_causal": True, "sinks": True}),
+                               (keys, {"relative": True}), (keys, {"is_causal": "top-left", "window": (2, 0)}),
+                               (keys, {"is_causal": "bottom-right", "window": (2, None), "sinks": True, "softcap": 2.0}),
+                               (queries, {"relative": True, "sinks": True, "is_causal": "bottom-right"})):
+            ends = [torch.tensor([0, *n]).cumsum(0).to(torch.int32) for n in (queries, other)]
+            said = {name: x for name, x in options.items() if name not in ("sinks", "relative")}
+            more = [name for name in ("sinks", "relative") if name in options]
+
+            def function(q, k, v, *rest):
+                rest = dict(zip(more, rest))
+                relative = (rest["relative"], index) if "relative" in rest else None
+                return attn.torch.varlen_attention(q, k, v, *ends, 9, 9, enable_gqa=True, sinks=rest.get("sinks"),
+                                                   relative_bias=relative, **said)
+
+            def formula(q, k, v, *rest):
+                cut = [[x[e[i]:e[i + 1]] for i in range(4)] for x, e in ((q, ends[0]), (k, ends[1]), (v, ends[1]))]
+                return torch.cat([one_sequence(*x, index, 9, **said, **dict(zip(more, rest))) for x in zip(*cut)])
+
+            learned = [{"sinks": random(4), "relative": random(12, 4)}[name] for name in more]
+            with self.subTest(options=options):
+                self.compare(function, formula, random(17, 4, 6), random(sum(other), 2, 6), random(sum(other), 2, 5), *learned)
+
+    def test_nested(self):
+        """Jagged sequences, by the function for tensors of one length."""
+        for lengths, keys, causal, heads in (((3, 5, 2), (4, 1, 6), False, (2,)), ((3, 5, 2), (3, 5, 2), True, (2,)),
+                                             ((3, 0, 2), (3, 1, 2), False, ())):
+            parts = [[random(n, *heads, 4).requires_grad_() for n in given] for given in (lengths, keys, keys)]
+            q, k = (torch.nested.as_nested_tensor(x, layout=torch.jagged) for x in parts[:2])
+            v = torch.nested.nested_tensor_from_jagged(torch.cat(parts[2]), k.offsets())
+            if heads:
+                q, k, v = (x.transpose(1, 2) for x in (q, k, v))
+            o = attn.torch.scaled_dot_product_attention(q, k, v, is_causal=causal)
+            self.assertEqual(o.shape, q.shape)
+            wanted = [attn.torch.scaled_dot_product_attention(*(x.movedim(0, -2) for x in one), is_causal=causal).movedim(-2, 0)
+                      for one in zip(*parts)]
+            found = (o.transpose(1, 2) if heads else o).values()
+            self.assertLess(float((found - torch.cat(wanted)).abs().max()), 1e-12)
+            leaves = [x for group in parts for x in group]
+            for x, y in zip(torch.autograd.grad(found.sin().sum(), leaves),
+                            torch.autograd.grad(torch.cat(wanted).sin().sum(), leaves)):
+                self.assertTrue(torch.allclose(x, y, rtol=0, atol=1e-12))
+        for call, words in ((lambda: attn.torch.scaled_dot_product_attention(q, k, random(3, 4)), "value is a tensor"),
+                            (lambda: attn.torch.scaled_dot_product_attention(q, k, v, dropout_p=0.5), "nested tensors together"),
+                            (lambda: attn.torch.scaled_dot_product_attention(q, k, q), "different lengths")):
+            with self.assertRaisesRegex(attn.Error, words):
+                call()
+
     def test_packed(self):
         offsets = [torch.tensor(ends, dtype=torch.int32) for ends in ([0, 3, 3, 10, 11], [0, 5, 7, 11, 12])]
 
@@ -396,6 +489,15 @@ class Formula(unittest.TestCase):
                             (lambda: attn.torch.na2d(image, image, image, 7), "7"),
                             (lambda: attn.torch.na2d(image, image, image, 3, stride=4), "above the kernel_size 3"),
                             (lambda: attn.torch.na2d(image, image, image, 3, is_causal=(True,)), "causal"),
+                            (lambda: attn.torch.na2d(image, image, image, 3, rpb=image), r"numbers \(2, 5, 5\)"),
+                            (lambda: attn.torch.na2d(image, image, image, 3, stride=2, rpb=random(2, 5, 5)), "stride=2"),
+                            (lambda: attn.torch.na2d(image, image, image, 3, key_mask=image), r"bool \(1, 6, 6\)"),
+                            (lambda: attn.torch.na2d(image, image, image, 3, key_mask=image[..., 0, 0] > 0, rpb=random(2, 5, 5).int()),
+                             "int32"),
+                            (lambda: attn.torch.varlen_attention(q[0].mT, q[0, :, :1], q[0, :, :1], *2 * [torch.zeros(
+                                1, dtype=torch.int32)], 1, 1), "1 and value 1; one number"),
+                            (lambda: attn.torch.varlen_attention(q[0], q[0], q[0], *(torch.tensor([0, n], dtype=torch.int32) for n in (
+                                1, 2)), 2, 2, window=(1, 1)), "or a window"),
                             (lambda: attn.torch.shifted_window_attention(image, image, image, 4), "divides the axis"),
                             (lambda: attn.torch.shifted_window_attention(image, image, image, 3, 3), "a smaller shift"),
                             (lambda: attn.torch.shifted_window_attention(image, image, image, 3, 1, image[0, 0, 0]), "25,2"),
@@ -408,6 +510,50 @@ class Formula(unittest.TestCase):
                                 [0, 9], dtype=torch.int32)], 9, 9), "offset")):
             with self.subTest(words=words), self.assertRaisesRegex(attn.Error, words):
                 call()
+
+
+def by_position(q, k, v, taps, steps, causal, rpb, mask):
+    """Neighbourhood attention in a loop over the positions."""
+    found = []
+    for at in itertools.product(*map(range, q.shape[1:-2])):
+        along = []
+        for i, n, t, step, cut in zip(at, q.shape[1:], taps, steps, causal):
+            place, same = i // step, len(range(i % step, n, step))
+            first = place - t + 1 if cut else min(max(place - t // 2, 0), same - t)
+            along.append([(j * step + i % step, j - place + t - 1) for j in range(max(first, 0), first + t)])
+        seen = list(itertools.product(*along))
+        keys, values = (torch.stack([x[(slice(None), *(j for j, _ in one))] for one in seen], 2) for x in (k, v))
+        scores = (q[(slice(None), *at)][:, :, None] * keys).sum(-1) / q.shape[-1] ** 0.5
+        if rpb is not None:
+            scores = scores + torch.stack([rpb[(slice(None), *(entry for _, entry in one))] for one in seen], -1)
+        if mask is not None:
+            shown = torch.stack([mask[(slice(None), *(j for j, _ in one))] for one in seen], -1)[:, None]
+            scores = torch.where(shown.any(-1, True), scores.masked_fill(~shown, -math.inf), 0.0)
+            found.append(((scores.softmax(-1) * shown)[..., None] * values).sum(2))
+        else:
+            found.append((scores.softmax(-1)[..., None] * values).sum(2))
+    return torch.stack(found, 1).reshape(q.shape)
+
+
+def one_sequence(q, k, v, index, longest, is_causal=False, window=(None, None), softcap=None, sinks=None, relative=None):
+    """Attention of [n,H,D] by the formula; query i is at key i, or its last one at the last key."""
+    (n, heads), m = q.shape[:2], k.shape[0]
+    k, v = (x.transpose(0, 1).repeat_interleave(heads // x.shape[1], 0) for x in (k, v))
+    scores = q.transpose(0, 1) @ k.mT / q.shape[-1] ** 0.5
+    scores = scores if softcap is None else softcap * torch.tanh(scores / softcap)
+    ahead = torch.arange(m) - torch.arange(n)[:, None]
+    if relative is not None:
+        scores = scores + relative[index.long()[ahead + longest - 1]].permute(2, 0, 1)
+    ahead = ahead - (m - n) * (is_causal == "bottom-right")
+    left, right = window[0], 0 if is_causal else window[1]
+    seen = torch.ones(n, m, dtype=torch.bool)
+    seen &= (ahead >= -left) if left is not None else seen
+    seen &= (ahead <= right) if right is not None else seen
+    scores = scores.masked_fill(~seen, -math.inf)
+    if sinks is not None:
+        scores = torch.cat([scores, sinks[:, None, None].expand(heads, n, 1)], -1)
+    weights = torch.where(torch.isfinite(scores).any(-1, True), scores, 0.0).softmax(-1)[..., :m] * seen
+    return (weights @ v).transpose(0, 1)
 
 
 def neighbours(sizes, taps, steps):

@@ -11,7 +11,8 @@ from ._sdpa import scaled_dot_product_attention
 from ._transformers import register
 from ._variants import (axial_attention, flex_attention, na1d, na2d, na3d, neighborhood_attention,
                         shifted_window_attention, t5_buckets, tied_row_attention, varlen_attention)
+from ._weights import record_weights
 
 __all__ = ["Layer", "axial_attention", "calls", "disable", "enable", "flex_attention", "na1d",
-           "na2d", "na3d", "neighborhood_attention", "register", "scaled_dot_product_attention",
-           "shifted_window_attention", "t5_buckets", "tied_row_attention", "varlen_attention"]
+           "na2d", "na3d", "neighborhood_attention", "record_weights", "register",
+           "scaled_dot_product_attention", "shifted_window_attention", "t5_buckets", "tied_row_attention", "varlen_attention"]

@@ -15,7 +15,8 @@ from typing import Any, Callable, Literal, Optional, Union, overload
 import torch
 from torch import Tensor
 
-from . import _engine, _ops, _sdpa, _wins
+from .._errors import ArgumentError, Error as AttnError
+from . import _engine, _ops, _sdpa, _weights, _wins
 
 _TAKEN = frozenset((torch.float32, torch.bfloat16, torch.float16))
 _lock = threading.Lock()
@@ -89,13 +90,36 @@ def _attention(query: Tensor, key: Tensor, value: Tensor, attn_mask: Optional[Te
         if found is not None and not decided:
             _count_call(_counter)
             return found  # type: ignore[no-any-return]
+    def theirs() -> Tensor:
+        found: Tensor = _sdpa_operator._op_dk(_composite, query, key, value, attn_mask, dropout_p, is_causal, scale=scale,
+                                              enable_gqa=enable_gqa)
+        return found
+
     _call.left = decided
     try:
-        theirs: Tensor = _sdpa_operator._op_dk(_composite, query, key, value, attn_mask, dropout_p, is_causal, scale=scale,
-                                               enable_gqa=enable_gqa)
+        if takes is not None and _engine.recorders.open and not _ops.watched():
+            return _recorded(theirs, query, key, value, attn_mask, is_causal, scale, enable_gqa)
+        return theirs()
     finally:
         _call.left = False
-    return theirs
+
+
+def _recorded(theirs: Callable[[], Tensor], query: Tensor, key: Tensor, value: Tensor, attn_mask: Optional[Tensor],
+              is_causal: bool, scale: Optional[float], enable_gqa: bool) -> Tensor:
+    """PyTorch's result of a call; blocks that record weights get those of the engine."""
+    with _weights.paused() as blocks:
+        found = theirs()
+    try:
+        if not all(x is None or (_ops.plain(x) and not x.is_nested) for x in (query, key, value, attn_mask)):
+            raise ArgumentError("tensors that are not plain ones on the CPU")
+        asked = _sdpa._ask(query, key, value, attn_mask, 0.0, is_causal, scale, enable_gqa)
+    except (AttnError, TypeError) as error:
+        for block in blocks:
+            block.given(None, str(error))
+    else:
+        for block in blocks:
+            block.take(asked.problem, asked[1:])
+    return found
 
 
 def _converted(query: Tensor, key: Tensor, value: Tensor, attn_mask: Optional[Tensor], is_causal: Any,

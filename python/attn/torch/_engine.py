@@ -8,7 +8,7 @@ import ctypes
 import math
 import threading
 from collections import OrderedDict
-from typing import Any, Optional, Sequence, cast
+from typing import Any, NamedTuple, Optional, Sequence, cast
 
 import torch
 from torch import Tensor
@@ -55,6 +55,7 @@ class Plan:
         self.problem: Optional[Problem] = None
         self.zeroed = bool(problem.flags & c.WITH_PACKED)  # results, before it runs
         self.taken: Any = None  # by enable(): the arguments
+        self.indices: Any = None
         self.gradients: tuple[str, ...] = ()  # of a backward plan: the members of `arrays`
         self._create()
         self.bytes = lib.plan_workspace(self.pointer)
@@ -243,6 +244,19 @@ def _others(problem: Problem, seed: Optional[Tensor], offsets: Sequence[Optional
 # -------------------------------------------------------------------------------------------------- running
 
 
+class _Recorders(threading.local):
+    open: tuple[Any, ...] = ()  # this thread's blocks of record_weights
+
+
+recorders = _Recorders()
+
+
+def note(problem: Problem, tensors: Sequence[Any], **others: Any) -> None:
+    """A call was computed: blocks that record weights get it.  `others`: as forward_weights has them."""
+    for one in recorders.open:
+        one.take(problem, tensors, **others)
+
+
 def _rows(form: _form.Form, lengths: dict[str, Any], lse: Optional[Tensor]) -> tuple[Any, Any, Any]:
     """Axes, shape and strides of lse: its own, with the axes of o, or contiguous."""
     return _form.rows_of(form, lengths) if lse is None else (form.o[:-1], lse.shape, lse.stride())
@@ -250,9 +264,9 @@ def _rows(form: _form.Form, lengths: dict[str, Any], lse: Optional[Tensor]) -> t
 
 def forward_plan(problem: Problem, tensors: Sequence[Any], want_lse: bool, sinks: Optional[Tensor] = None,
                  blocks: Optional[Tensor] = None, into: Sequence[Optional[Tensor]] = (None, None),
-                 weights: Any = None) -> Plan:
+                 weights: Any = None, picks: Optional[dict[str, Sequence[int]]] = None) -> Plan:
     """A plan for tensors (q, k, v, bias, mask) like these; the caller keeps it.  into: o and lse, views of others.
-    weights: axes, shape and strides of those that are requested."""
+    weights: axes, shape and strides of those that are requested, at these indices of these letters' dims only."""
     check_types(*tensors)
     form, lengths = sizes(problem, tensors)
     shape, strides = _form.o_layout(form, lengths) if into[0] is None else (into[0].shape, into[0].stride())
@@ -268,7 +282,12 @@ def forward_plan(problem: Problem, tensors: Sequence[Any], want_lse: bool, sinks
     table.flags |= c.WANT_WEIGHTS if weights is not None else 0
     table.flags |= ((c.WITH_BIAS if tensors[3] is not None else 0) | (c.WITH_MASK if tensors[4] is not None else 0)
                    | (c.WITH_SINKS if sinks is not None else 0) | (c.WANT_LSE if want_lse else 0))
+    indices = [(letter, (ctypes.c_int64 * len(at))(*at)) for letter, at in (picks or {}).items()]
+    for i, (letter, at) in enumerate(indices):
+        table.picks[i] = c.Pick(form.letters.index(letter), len(at), at)
+        table.npicks = i + 1
     plan = Plan(engine(), table, shape, strides, rows[1])
+    plan.indices = indices  # a plan that is made again reads them
     if into[0] is None:
         plan.outputs_like(tensors[0].dtype, want_lse)
     return plan
@@ -313,6 +332,8 @@ def forward(problem: Problem, tensors: Sequence[Any], seed: Optional[Tensor],
         mine.keep(key, plan)
     others = _others(problem, seed, offsets, sinks, index, blocks)
     into = _empty_like(plan.like).zero_() if plan.zeroed else None  # what follows the last sequence
+    if recorders.open:
+        note(problem, tensors, offsets=offsets, sinks=sinks, index=index, blocks=blocks)
     if not want_lse:
         return run(plan, *tensors, None, into, others), None
     lse = torch.empty(plan.rows, dtype=sums_of(tensors[0].dtype), device="cpu")
@@ -321,19 +342,56 @@ def forward(problem: Problem, tensors: Sequence[Any], seed: Optional[Tensor],
     return run(plan, *tensors, _place(lse), into, others), lse
 
 
-def forward_weights(problem: Problem, tensors: Sequence[Any]) -> tuple[Tensor, Tensor, Tensor]:
-    """o, the log-sum-exp and the weights, whose axes are the first two of q, then q and k."""
-    mine = engine()
-    key = (problem, "weights", *map(meta, tensors))
-    plan = mine.plans.get(key)
+class Weights(NamedTuple):
+    """The axes of requested weights: those of the batch, then queries, then keys."""
+
+    axes: _form.Axes
+    shape: list[int]
+    heads: int  # the length of the last axis of the batch, and of the axis of queries; 0 where there is none, or several
+    rows: int
+
+
+def axes_of_weights(problem: Problem, tensors: Sequence[Any]) -> Weights:
     form, lengths = sizes(problem, tensors)
-    axes = (*form.q[:2], ("q",), ("k",))
-    weights = torch.empty(_form.shape_of(axes, lengths), dtype=sums_of(tensors[0].dtype), device="cpu")
+    for kind, query, key, *rest in _form.records(problem.relations):
+        if kind == _form.PACKED:
+            lengths.update(zip((chr(query), chr(key), "S"), rest))
+    batch = [axis for axis in form.o if axis and axis[0] not in _form.ROLES]
+    rows = [axis for axis in form.o if axis and _form.ROLES.get(axis[0]) == c.QUERY]
+    keys = [axis for axis in form.k if axis and _form.ROLES.get(axis[0]) == c.KEY]
+    shape = _form.shape_of((*batch, *rows, *keys), lengths)
+    return Weights((*batch, *rows, *keys), shape, shape[len(batch) - 1] if batch else 0,
+                   shape[len(batch)] if len(rows) == 1 else 0)
+
+
+def forward_weights(problem: Problem, tensors: Sequence[Any], offsets: Sequence[Optional[Tensor]] = (None, None),
+                    sinks: Optional[Tensor] = None, index: Optional[Tensor] = None, blocks: Optional[Tensor] = None,
+                    heads: Optional[Sequence[int]] = None, rows: Optional[Sequence[int]] = None) -> tuple[Tensor, Tensor, Tensor]:
+    """o, the log-sum-exp and the weights, of all or of these heads and rows."""
+    mine = engine()
+    axes, shape, _, _ = axes_of_weights(problem, tensors)
+    at = sum(axis[0] not in _form.ROLES for axis in axes)  # of the queries, after the heads
+    picks: dict[str, Sequence[int]] = {}
+    inside: Optional[list[int]] = None  # of the heads that the engine computes, those that are requested
+    if rows is not None:
+        picks[axes[at][0]], shape[at] = rows, len(rows)
+    if heads is not None:
+        _, lengths = sizes(problem, tensors)
+        each = math.prod(lengths[letter] for letter in axes[at - 1][1:])  # heads that share keys
+        groups = sorted({head // each for head in heads})
+        picks[axes[at - 1][0]], shape[at - 1] = groups, len(groups) * each
+        inside = [groups.index(head // each) * each + head % each for head in heads]
+    key = (problem, "weights", *map(meta, tensors), meta(sinks), meta(blocks), *((x, tuple(picks[x])) for x in picks))
+    plan = mine.plans.get(key)
+    # Zeros for what packed sequences do not have.
+    weights = torch.zeros(shape, dtype=sums_of(tensors[0].dtype), device="cpu")
     if plan is None:
-        plan = forward_plan(problem, tensors, True, weights=(axes, weights.shape, weights.stride()))
+        plan = forward_plan(problem, tensors, True, sinks, blocks, weights=(axes, weights.shape, weights.stride()), picks=picks)
         mine.keep(key, plan)
+    others = {"weights": _place(weights), **_others(problem, None, offsets, sinks, index, blocks)}
     lse = torch.empty(plan.rows, dtype=weights.dtype, device="cpu")
-    return run(plan, *tensors, _place(lse), None, {"weights": _place(weights)}), lse, weights
+    o = run(plan, *tensors, _place(lse), None, others)
+    return o, lse, weights if inside is None else weights.index_select(at - 1, torch.tensor(inside, device="cpu"))
 
 
 def forward_into(problem: Problem, tensors: Sequence[Any], o: Tensor, lse: Optional[Tensor]) -> None:
@@ -346,6 +404,8 @@ def forward_into(problem: Problem, tensors: Sequence[Any], o: Tensor, lse: Optio
         plan = forward_plan(problem, tensors, lse is not None, into=(o, lse))
         mine.keep(key, plan)
     run(plan, *tensors, None if lse is None else _place(lse), o)
+    if recorders.open:
+        note(problem, tensors)
 
 
 def backward_into(problem: Problem, dout: Tensor, tensors: Sequence[Any], o: Tensor, lse: Tensor, want: Sequence[bool],

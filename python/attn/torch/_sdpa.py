@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import itertools
 import math
-from typing import Any, Callable, NamedTuple, Optional
+from typing import Any, Callable, Literal, NamedTuple, Optional, Union, overload
 
 import torch
 from torch import Tensor
 
 from .. import _form
-from .._errors import ArgumentError, ShapeError
+from .._errors import ArgumentError, ShapeError, UnsupportedError
 from .._form import Problem
-from . import _engine, _ops
+from . import _engine, _ops, _weights
 
 _LEADING = "ABCDEFGHIJ"
 CAUSAL = (_form.BAND, ord("q"), ord("k"), -_form.OPEN, 0)
@@ -31,31 +31,79 @@ class Asked(NamedTuple):
     mask: Optional[Tensor]
 
 
+@overload
+def scaled_dot_product_attention(query: Tensor, key: Tensor, value: Tensor, attn_mask: Optional[Tensor] = ...,
+                                 dropout_p: float = ..., is_causal: bool = ..., scale: Optional[float] = ...,
+                                 enable_gqa: bool = ..., *, return_weights: Literal[False] = ...) -> Tensor: ...
+@overload
+def scaled_dot_product_attention(query: Tensor, key: Tensor, value: Tensor, attn_mask: Optional[Tensor] = ...,
+                                 dropout_p: float = ..., is_causal: bool = ..., scale: Optional[float] = ...,
+                                 enable_gqa: bool = ..., *, return_weights: Literal[True]) -> tuple[Tensor, Tensor]: ...
 def scaled_dot_product_attention(query: Tensor, key: Tensor, value: Tensor, attn_mask: Optional[Tensor] = None,
                                  dropout_p: float = 0.0, is_causal: bool = False, scale: Optional[float] = None,
-                                 enable_gqa: bool = False) -> Tensor:
+                                 enable_gqa: bool = False, *,
+                                 return_weights: bool = False) -> Union[Tensor, tuple[Tensor, Tensor]]:
     """torch.nn.functional.scaled_dot_product_attention by attn's engine: the same arguments, the same meaning.
 
     query [..., L, E], key [..., S, E], value [..., S, Ev]; leading axes broadcast.  float32, bfloat16, float64, and
     float16, which is converted to float32 and back.  Memory is linear in L and S for all gradients; that of a float
-    mask is as large as the mask.  A mask may be PyTorch's CausalBias.  Raises attn.ShapeError, attn.ArgumentError and
-    TypeError.
+    mask is as large as the mask.  A mask may be PyTorch's CausalBias.  Nested tensors of the jagged layout, [B, H, j, E], are
+    packed sequences.  return_weights: the weights [..., L, S] as well, with gradients; not with dropout.  Raises
+    attn.ShapeError, attn.ArgumentError, attn.UnsupportedError and TypeError.
     """
-    if dropout_p == 0 and _unwatched():
+    if dropout_p == 0 and return_weights is False and _unwatched():
         found: Optional[Tensor] = quick(query, key, value, attn_mask, is_causal, scale, enable_gqa)
         if found is not None:
             return found
     check_types(query=query, key=key, value=value, attn_mask=attn_mask, dropout_p=dropout_p, is_causal=is_causal,
-                scale=scale, enable_gqa=enable_gqa)
+                scale=scale, enable_gqa=enable_gqa, return_weights=return_weights)
+    if any(x is not None and x.is_nested for x in (query, key, value, attn_mask)):
+        return _nested(query, key, value, attn_mask, dropout_p, is_causal, scale, enable_gqa, return_weights)
     query, key, value = autocast(query, key, value)
     if attn_mask is not None and attn_mask.dtype in _HALVES and torch.is_autocast_enabled("cpu"):
         attn_mask = attn_mask.float()  # autocast gives the operator a mask of query's type
     asked = _ask(query, key, value, attn_mask, dropout_p, is_causal, scale, enable_gqa)
+    if return_weights:
+        return _with_weights(query, asked, dropout_p, scale)
     seed = _ops.draw_seed() if asked.problem.dropout else None
     o = _ops.attend(asked.problem, *asked[1:], seed)[0]
     if dropout_p == 1:
         o = o * 0
     return o if o.dtype == query.dtype else o.to(query.dtype)
+
+
+def _with_weights(query: Tensor, asked: Asked, dropout_p: float, scale: Optional[float]) -> tuple[Tensor, Tensor]:
+    if dropout_p:
+        raise UnsupportedError("return_weights together with dropout_p is not supported")
+    seen = _weights.seen_in(asked.problem.relations, asked.mask, asked.q.shape[-2], asked.k.shape[-2])
+    o, weights = _weights.weighted(asked.problem, asked[1:], seen, scale)
+    return o.to(query.dtype), weights.to(query.dtype)
+
+
+def _nested(query: Tensor, key: Tensor, value: Tensor, mask: Optional[Tensor], dropout_p: float, is_causal: bool,
+            scale: Optional[float], enable_gqa: bool, return_weights: bool) -> Tensor:
+    """Jagged sequences as packed ones."""
+    from ._variants import varlen_attention
+
+    if mask is not None or dropout_p or return_weights:
+        raise UnsupportedError("nested tensors together with attn_mask, dropout_p or return_weights are not supported")
+    ends, packed = [], []
+    for name, x in (("query", query), ("key", key), ("value", value)):
+        if not x.is_nested or x.layout != torch.jagged or x.dim() not in (3, 4):
+            kind = f"is nested, {x.layout} of {x.dim()} axes" if x.is_nested else f"is a tensor {tuple(x.shape)}"
+            raise ArgumentError(f"{name} {kind}; nested tensors of the jagged layout, [B,H,j,E] or [B,j,E], are wanted")
+        if x._ragged_idx != x.dim() - 2 or x.lengths() is not None:  # type: ignore[attr-defined]
+            raise UnsupportedError(f"{name} is a nested tensor with gaps between its sequences, or whose axis of sequences is "
+                                   "another than -2; x.contiguous() has no gaps")
+        ends.append(x.offsets().to(torch.int32))
+        packed.append(x.values().transpose(0, 1) if x.dim() == 4 else x.values().unsqueeze(1))
+    if ends[1] is not ends[2] and not torch.equal(ends[1], ends[2]):
+        raise ShapeError("key and value are nested tensors of different lengths")
+    longest = [int(x.diff().max()) if x.shape[0] > 1 else 0 for x in ends]
+    o = varlen_attention(*packed, ends[0], ends[1], longest[0], longest[1],
+                         "top-left" if is_causal else False, scale, enable_gqa=enable_gqa)
+    o = o.transpose(0, 1) if query.dim() == 4 else o.squeeze(1)
+    return torch.nested.nested_tensor_from_jagged(o, query.offsets(), jagged_dim=query.dim() - 2)
 
 
 def autocast(*tensors: Tensor) -> tuple[Tensor, ...]:
@@ -70,6 +118,7 @@ def autocast(*tensors: Tensor) -> tuple[Tensor, ...]:
 
 _unwatched, _plain, _PLAIN, _direct = _ops.unwatched, _ops.plain, _ops._PLAIN, _ops._Direct.apply
 _records, _engine_now, _run = torch.is_grad_enabled, _engine.engine, _engine.run
+_recorders = _engine.recorders
 
 
 def quick(query: Tensor, key: Tensor, value: Tensor, attn_mask: Optional[Tensor], is_causal: bool,
@@ -102,6 +151,8 @@ def quick(query: Tensor, key: Tensor, value: Tensor, attn_mask: Optional[Tensor]
         plan = _first_of_kind(mine, kind, plan, takes, (query, key, value, attn_mask, 0.0, is_causal, scale, enable_gqa), grad)
         if plan is None or plan is NotImplemented:
             return plan
+    if _recorders.open:
+        _engine.note(plan.problem, (query, key, value, *plan.places(attn_mask)))
     if attn_mask is None:
         return _direct(plan, query, key, value) if grad else _run(plan, query, key, value, None, None, None)
     return _direct(plan, query, key, value, attn_mask) if grad else _run(plan, query, key, value,
@@ -229,8 +280,8 @@ _BOOL, _WHOLE = ("a bool", _is_bool, False), ("a whole number", _is_whole, False
 # Of each argument: the words for what it may be, the check of its type, and whether it may be None.
 _ARGUMENTS = {
     **dict.fromkeys(("query", "key", "value", "cu_seqlens_q", "cu_seqlens_k"), _TENSOR),
-    **dict.fromkeys(("attn_mask", "bias", "mask", "sinks", "relative_bias"), _TENSOR_OR_NONE),
-    **dict.fromkeys(("is_causal", "enable_gqa"), _BOOL),
+    **dict.fromkeys(("attn_mask", "bias", "mask", "sinks", "relative_bias", "rpb", "key_mask"), _TENSOR_OR_NONE),
+    **dict.fromkeys(("is_causal", "enable_gqa", "return_weights"), _BOOL),
     **dict.fromkeys(("axis", "queries", "keys", "max_seqlen_q", "max_seqlen_k", "num_buckets", "max_distance"), _WHOLE),
     "dropout_p": ("a number", _is_number, False), "scale": ("a number or None", _is_number, True)}
 

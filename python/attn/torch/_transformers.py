@@ -14,7 +14,7 @@ from torch import Tensor
 from .. import _form
 from .._errors import ArgumentError, UnsupportedError
 from .._form import Problem
-from . import _enable, _engine, _masks, _ops, _sdpa, _variants
+from . import _enable, _engine, _masks, _ops, _sdpa, _variants, _weights
 from ._masks import Mask, Pattern
 
 _RESERVED = ("flash", "sdpa", "flex_attention", "eager", "/", "|")
@@ -92,9 +92,10 @@ def attention(module: torch.nn.Module, query: Tensor, key: Tensor, value: Tensor
     why = _refusal(module, call, options)
     if why is not None:
         return _eagerly(module, call, options, why)
-    if not torch.compiler.is_compiling():
-        _enable.count()
-    return _attend(call)
+    if torch.compiler.is_compiling():
+        return _attend(call)
+    _enable.count()
+    return _recorded_call(call) if _engine.recorders.open and not _ops.watched() else _attend(call)
 
 
 def _chosen(indices: Tensor, given: Any, causal: bool, query: Tensor, key: Tensor) -> Tensor:
@@ -163,6 +164,9 @@ def _eagerly(module: torch.nn.Module, call: _Call, options: dict[str, Any],
     found: tuple[Tensor, Optional[Tensor]] = eager(
         module, call.query, call.key, call.value, _to_add(_dense(call), call.query.dtype),
         dropout=call.dropout, scaling=scaling, **options)
+    if not torch.compiler.is_compiling():
+        for block in _engine.recorders.open:
+            block.given(found[1], why)
     return found
 
 
@@ -257,9 +261,8 @@ def _of_weights(call: _Call) -> Optional[str]:
         return "weights are requested together with sinks"
     if call.mask is not None and not isinstance(call.mask, Tensor):
         return "weights are requested together with a BlockMask"
-    with torch.autocast("cpu", enabled=False):
-        if not _ops.unwatched() or not all(map(_ops.plain, (call.query, call.key, call.value))):
-            return "weights are requested in a graph, a mode or a transform"
+    if _weights.watched() or not all(map(_ops.plain, (call.query, call.key, call.value))):
+        return "weights are requested in a graph, a mode or a transform"
     return None
 
 
@@ -281,25 +284,50 @@ class _Read(NamedTuple):
 
 def _attend(call: _Call) -> tuple[Tensor, Optional[Tensor]]:
     query, key, value = _sdpa.autocast(call.query, call.key, call.value)
-    read = _read(call._replace(query=query, key=key, value=value))
+    call = call._replace(query=query, key=key, value=value)
+    read = _read(call)
     if _usual(call, read):
-        o = _sdpa.scaled_dot_product_attention(
+        o: Tensor = _sdpa.scaled_dot_product_attention(
             read.query, read.key, read.value, read.mask if read.bias is None else read.bias,
             call.dropout, bool(read.relations), call.scaling, True)
         return o.transpose(1, 2), None
-    problem = _problem(call, read)
-    half = query.dtype == torch.float16
-    q, k, v = (x.float() if half else x for x in read[:3])
+    problem, tensors, sinks = _asked(call, read)
     if call.weights:
-        with torch.autocast("cpu", enabled=False):
-            o, weights = _Weighted.apply(call, problem, q, k, v, read.bias, read.mask)
+        seen = _dense(call)
+        seen = None if seen is None or seen.dtype != torch.bool else seen
+        o, weights = _weights.weighted(problem, tensors, seen, call.scaling)
         return o.to(query.dtype).transpose(1, 2), weights.to(query.dtype)
     seed = _ops.draw_seed() if call.dropout else None
-    o = _ops.attend(problem, q, k, v, read.bias, read.mask, seed, (read.offsets, read.offsets),
-                    _variants._sinks(call.sinks, query), None, read.blocks)[0].transpose(1, 2)
+    o = _ops.attend(problem, *tensors, seed, (read.offsets, read.offsets), sinks, None,
+                    read.blocks)[0].transpose(1, 2)
     if read.offsets is not None:
         o = o.reshape(query.shape[0], query.shape[2], *o.shape[2:])
-    return (o.to(query.dtype) if half else o), None
+    return (o if o.dtype == query.dtype else o.to(query.dtype)), None
+
+
+def _recorded_call(call: _Call) -> tuple[Tensor, Optional[Tensor]]:
+    """The result; blocks that record weights get those of all pairs [B,H,q,k]."""
+    with _weights.paused() as blocks:
+        found = _attend(call)
+    if call.weights:
+        for block in blocks:
+            block.given(found[1], "")
+        return found
+    query, key, value = _sdpa.autocast(call.query, call.key, call.value)
+    call = call._replace(query=query, key=key, value=value, weights=True)
+    read = _read(call)
+    problem, tensors, sinks = _asked(call, read)
+    for block in blocks:
+        block.take(problem, tensors, sinks=sinks, blocks=read.blocks)
+    return found
+
+
+def _asked(call: _Call, read: _Read) -> tuple[Problem, tuple[Any, ...], Optional[Tensor]]:
+    """The problem, its tensors (q, k, v, bias, mask), and the sinks."""
+    half = read.query.dtype == torch.float16
+    qkv = tuple(x.float() if half else x for x in read[:3])
+    return (_problem(call, read), (*qkv, read.bias, read.mask),
+            _variants._sinks(call.sinks, call.query))
 
 
 def _usual(call: _Call, read: _Read) -> bool:
@@ -378,63 +406,3 @@ def _problem(call: _Call, read: _Read) -> Problem:
     score, scale = _sdpa._scale_of(call.scaling, read.query.shape[3])
     softcap = _variants._softcap(call.softcap)
     return Problem(form, scale, float(call.dropout), read.relations, score, softcap)
-
-
-# ----------------------------------------------------------------------------------------- weights
-
-
-class _Weighted(torch.autograd.Function):
-    """The result and the weights.  A gradient of the weights is computed by the formula, whose
-    scores are stored meanwhile."""
-
-    @staticmethod
-    def forward(ctx: Any, call: _Call, problem: Problem, q: Tensor, k: Tensor, v: Tensor,
-                bias: Optional[Tensor], mask: Optional[Tensor]) -> tuple[Tensor, Tensor]:
-        ctx.set_materialize_grads(False)
-        o, lse, weights = _engine.forward_weights(problem, (q, k, v, bias, mask))
-        ctx.save_for_backward(q, k, v, bias, mask, o, lse)
-        ctx.problem, ctx.capped, ctx.scaling = problem, call.softcap, call.scaling
-        ctx.boolean = _dense(call)
-        return o, weights
-
-    @staticmethod
-    @torch.autograd.function.once_differentiable
-    def backward(ctx: Any, dout: Optional[Tensor], dweights: Optional[Tensor]) -> Any:
-        q, k, v, bias, mask, o, lse = ctx.saved_tensors
-        want = [*ctx.needs_input_grad[2:6], False]
-        found: list[Optional[Tensor]] = [None] * 4
-        if dout is not None and any(want):
-            read = q, k, v, bias, mask
-            grads = iter(_engine.backward(ctx.problem, dout, read, o, lse, None, want))
-            found = [next(grads) if wanted else None for wanted in want[:4]]
-        if dweights is not None:
-            for i, grad in zip((0, 1, 3), _through_formula(ctx, q, k, bias, dweights)):
-                if grad is not None and want[i]:
-                    before = found[i]
-                    found[i] = grad if before is None else before + grad
-        return (None, None, *found, None)
-
-
-def _through_formula(ctx: Any, q: Tensor, k: Tensor, bias: Optional[Tensor],
-                     dweights: Tensor) -> list[Optional[Tensor]]:
-    """The gradients of q, k and the bias for a gradient of the weights."""
-    sums = _engine.sums_of(q.dtype)
-    with torch.enable_grad():
-        given = [None if x is None else x.detach().requires_grad_() for x in (q, k, bias)]
-        query, key, added = given
-        assert query is not None and key is not None
-        keys = key.to(sums).repeat_interleave(q.shape[1] // k.shape[1], 1)
-        scores = query.to(sums) @ keys.transpose(2, 3)
-        scores = scores * (q.shape[3] ** -0.5 if ctx.scaling is None else ctx.scaling)
-        if ctx.capped:
-            scores = ctx.capped * torch.tanh(scores / ctx.capped)
-        scores = scores if added is None else scores + added
-        seen = ctx.boolean
-        if seen is not None and seen.dtype == torch.bool:
-            scores = scores.masked_fill(~seen, torch.finfo(sums).min)
-            weights = scores.softmax(-1) * seen
-        else:
-            weights = scores.softmax(-1)
-        learned = [x for x in given if x is not None]
-        grads = iter(torch.autograd.grad(weights, learned, dweights.to(sums)))
-    return [None if x is None else next(grads) for x in given]

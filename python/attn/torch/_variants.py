@@ -34,11 +34,12 @@ def _operands(query: Tensor, key: Tensor, value: Tensor, **options: Any) -> tupl
 
 def _attend(problem: Problem, q: Tensor, k: Tensor, v: Tensor, bias: Optional[Tensor] = None,
             mask: Optional[Tensor] = None, sinks: Optional[Tensor] = None,
-            index: Optional[Tensor] = None, blocks: Optional[Tensor] = None) -> tuple[Tensor, Tensor]:
-    if q.dtype == torch.float16:
-        o, lse = _ops.attend(problem, q.float(), k.float(), v.float(), bias, mask, sinks=sinks, index=index, blocks=blocks)
-        return o.to(q.dtype), lse
-    return _ops.attend(problem, q, k, v, bias, mask, sinks=sinks, index=index, blocks=blocks)
+            index: Optional[Tensor] = None, blocks: Optional[Tensor] = None,
+            offsets: tuple[Optional[Tensor], Optional[Tensor]] = (None, None)) -> tuple[Tensor, Tensor]:
+    half = q.dtype == torch.float16
+    tensors = (q.float(), k.float(), v.float()) if half else (q, k, v)
+    o, lse = _ops.attend(problem, *tensors, bias, mask, offsets=offsets, sinks=sinks, index=index, blocks=blocks)
+    return (o.to(q.dtype) if half else o), lse
 
 
 def _scaled(form: str, q: Tensor, scale: Optional[float], relations: tuple[int, ...] = (),
@@ -52,7 +53,8 @@ def _scaled(form: str, q: Tensor, scale: Optional[float], relations: tuple[int, 
 
 def neighborhood_attention(query: Tensor, key: Tensor, value: Tensor, kernel_size: Sizes, stride: Sizes = 1,
                            dilation: Sizes = 1, is_causal: Union[bool, Sequence[bool]] = False,
-                           scale: Optional[float] = None) -> Tensor:
+                           scale: Optional[float] = None, *, rpb: Optional[Tensor] = None,
+                           key_mask: Optional[Tensor] = None) -> Tensor:
     """Each position attends to those of the window around it, which is moved inwards at the borders (Hassani et al. 2022,
     arXiv:2204.07143), with NATTEN's arguments.
 
@@ -61,18 +63,27 @@ def neighborhood_attention(query: Tensor, key: Tensor, value: Tensor, kernel_siz
     position itself and is cut at the beginning.  stride, at most kernel_size: so many queries in a row share the window of the
     one in their middle (the later one of two), of the last one where the axis is causal; with a dilation, a row is what has
     the same residue.  Where stride * dilation does not divide an axis, it takes several calls of the engine.
+    rpb [H, 2 * kernel_size - 1, ...], one axis for each axis of positions: a bias by relative position, at stride 1; the key
+    that is n * dilation positions ahead gets entry kernel_size - 1 + n.  It has a gradient.  key_mask [B or 1, ...]: bool,
+    False for positions that no query attends to; a query without any gets zeros.
     """
-    query, key, value = _operands(query, key, value, scale=scale)
+    query, key, value = _operands(query, key, value, scale=scale, rpb=rpb, key_mask=key_mask)
     axes = query.dim() - 3
     if 1 <= axes <= 3:
         _check({"key": key, "value": value}, query.dim(), f"query's {tuple(query.shape)}")
     found = _neighbors.parts(query.shape, key.shape, value.shape, kernel_size, stride, dilation, is_causal)
+    table, index, by_index = _by_position(rpb, query, kernel_size, stride, dilation, is_causal)
+    if key_mask is not None and (key_mask.dtype != torch.bool or key_mask.shape[1:] != query.shape[1:-2]
+                                 or key_mask.shape[:1] not in ((1,), query.shape[:1])):
+        raise ShapeError(f"key_mask is {key_mask.dtype} {tuple(key_mask.shape)}; bool {tuple(query.shape[:-2])} is wanted")
 
     def computed(part: _neighbors.Part) -> Tensor:
         # Not on the default device, which may be another.
         bias = part.bias(lambda lists: torch.tensor(lists, dtype=_engine.sums_of(query.dtype), device=query.device))
-        return _attend(_scaled(part.form, query, scale, part.relations), part.of_queries(query), part.of_keys(key),
-                       part.of_keys(value), bias)[0]
+        form = part.form_of("" if table is None else "1B", key_mask is not None)
+        return _attend(_scaled(form, query, scale, part.relations + by_index), part.of_queries(query), part.of_keys(key),
+                       part.of_keys(value), bias if table is None else table,
+                       None if key_mask is None else part.of_keys(key_mask), index=index)[0]
 
     if len(found) == 1:
         return computed(found[0]).reshape(*query.shape[:-1], value.shape[-1])
@@ -84,6 +95,43 @@ def neighborhood_attention(query: Tensor, key: Tensor, value: Tensor, kernel_siz
         o[at] = output.reshape(o[at].shape)
     assert o is not None  # an axis has at least one part
     return o
+
+
+def _by_position(rpb: Optional[Tensor], query: Tensor, kernel_size: Sizes, stride: Sizes, dilation: Sizes,
+                 is_causal: Union[bool, Sequence[bool]]) -> tuple[Optional[Tensor], Optional[Tensor], tuple[int, ...]]:
+    """The table [rows, H], the index and the relations of a relative position bias."""
+    if rpb is None:
+        return None, None, ()
+    axes, heads = query.dim() - 3, query.shape[-2]
+    taps, steps, shares = (_neighbors.per_axis(x, axes, name) for x, name in (
+        (kernel_size, "kernel_size"), (dilation, "dilation"), (stride, "stride")))
+    wanted = heads, *(2 * n - 1 for n in taps)
+    if tuple(rpb.shape) != wanted or not rpb.is_floating_point():
+        raise ShapeError(f"rpb is {rpb.dtype} {tuple(rpb.shape)}; numbers {wanted} are wanted")
+    if max(shares) > 1:
+        raise UnsupportedError(f"rpb together with stride={stride!r} is not supported: queries that share a window have no "
+                               "relative positions")
+    causal = (is_causal,) * axes if isinstance(is_causal, bool) else tuple(is_causal)
+    asked = tuple(query.shape[1:-2]), taps, steps, causal
+    index = (_index_of_rows.__wrapped__ if _ops.watched() else _index_of_rows)(*asked).to(query.device)
+    relations: tuple[int, ...] = ()
+    for i in range(axes):
+        relations += (_form.INDEX, ord("qrs"[i]), ord("klm"[i]), index.stride(i), index.stride(axes + i), 0, index.numel())
+    return _sdpa.as_sums(rpb, query.dtype).flatten(1).t().contiguous(), index, relations
+
+
+@functools.lru_cache(maxsize=16)
+def _index_of_rows(lengths: Sequence[int], taps: Sequence[int], steps: Sequence[int], causal: Sequence[bool]) -> Tensor:
+    """The row of the table for each query and tap, int32 [queries..., taps...]."""
+    axes = len(lengths)
+    with torch.inference_mode(False):  # a later call saves it for its gradients
+        index = torch.zeros(1, dtype=torch.int32, device="cpu")
+        for i, sizes in enumerate(zip(lengths, taps, steps, causal)):
+            shape = [1] * (2 * axes)
+            shape[i], shape[axes + i] = lengths[i], taps[i]
+            one = torch.tensor(_neighbors.entries(*sizes), dtype=torch.int32, device="cpu").reshape(shape)
+            index = index * (2 * taps[i] - 1) + one
+    return index.contiguous()
 
 
 def _with_axes(axes: int, query: Tensor, *rest: Any, **named: Any) -> Tensor:
@@ -350,7 +398,7 @@ def flex_attention(query: Tensor, key: Tensor, value: Tensor, *, bias: Optional[
     if relative_bias is not None:
         if bias is not None:
             raise UnsupportedError("bias and relative_bias at once are not supported")
-        table, index, by_index = _indexed(relative_bias, query, key)
+        table, index, by_index = _indexed(relative_bias, *query.shape[1:3], key.shape[2], query.dtype)
     relations = _band(is_causal, window)
     if bias is not None and _sdpa.is_causal_bias(bias):
         bias, relations = None, relations + _sdpa.band_of(bias, *shape[2:])
@@ -377,12 +425,12 @@ def flex_attention(query: Tensor, key: Tensor, value: Tensor, *, bias: Optional[
     return (o, lse.reshape(query.shape[:3])) if return_lse else o
 
 
-def _indexed(given: Sequence[Tensor], query: Tensor, key: Tensor) -> tuple[Tensor, Tensor, tuple[int, ...]]:
+def _indexed(given: Sequence[Tensor], heads: int, queries: int, keys: int,
+             dtype: torch.dtype) -> tuple[Tensor, Tensor, tuple[int, ...]]:
     """The table, the index and the relation of a relative bias."""
     if not isinstance(given, (tuple, list)) or len(given) != 2 or not all(isinstance(x, Tensor) for x in given):
         raise ArgumentError("relative_bias is a table and an index, two tensors, or None")
     table, index = given
-    heads, queries, keys = query.shape[1], query.shape[2], key.shape[2]
     if table.dim() != 2 or table.shape[1] != heads or table.shape[0] < 1 or not table.is_floating_point():
         raise ShapeError(f"the table of relative_bias is {table.dtype} {tuple(table.shape)}; numbers [rows,{heads}], a column "
                          "for each head, are wanted")
@@ -394,7 +442,7 @@ def _indexed(given: Sequence[Tensor], query: Tensor, key: Tensor) -> tuple[Tenso
     entries = by_distance[0] if index.dim() == 1 else queries * keys
     if index.dtype == torch.int64:
         index = index.clamp(-1, 2**31 - 1).to(torch.int32)  # an invalid row stays invalid, and the engine refuses it
-    return (_sdpa.as_sums(table, query.dtype).contiguous(), index.contiguous(),
+    return (_sdpa.as_sums(table, dtype).contiguous(), index.contiguous(),
             (_form.INDEX, ord("q"), ord("k"), *steps, entries))
 
 
@@ -478,33 +526,43 @@ def _band(is_causal: bool, window: Optional[tuple[Optional[int], Optional[int]]]
     return (_form.BAND, ord("q"), ord("k"), -_form.OPEN if left is None else -left, _form.OPEN if right is None else right)
 
 
-def _corner(is_causal: Union[bool, str], queries: Tensor, keys: Tensor) -> str:
-    """The corner of the causal masks of packed sequences.  Other packages differ in what True means where lengths
-    differ."""
+def _corner(is_causal: Union[bool, str], queries: Tensor, keys: Tensor, banded: bool) -> str:
+    """The corner of the bands of packed sequences.  Other packages differ in what True means where lengths differ."""
     if isinstance(is_causal, str):
         if is_causal not in ("top-left", "bottom-right"):
             raise ArgumentError(f"is_causal is True, False, \"top-left\" or \"bottom-right\", not {is_causal!r}")
         return is_causal
     known = queries is keys or "meta" in (queries.device.type, keys.device.type)
-    if is_causal and not known and (torch.compiler.is_compiling() or not torch.equal(queries, keys)):
-        raise ArgumentError("is_causal=True, but cu_seqlens_q and cu_seqlens_k are not the same: say is_causal=\"top-left\" or "
-                            "\"bottom-right\" (flash-attn's)")
+    if banded and not known and (torch.compiler.is_compiling() or not torch.equal(queries, keys)):
+        raise ArgumentError("is_causal=True or a window, but cu_seqlens_q and cu_seqlens_k are not the same: say "
+                            "is_causal=\"top-left\" or \"bottom-right\" (flash-attn's)")
     return "top-left"
 
 
 def varlen_attention(query: Tensor, key: Tensor, value: Tensor, cu_seqlens_q: Tensor, cu_seqlens_k: Tensor,
                      max_seqlen_q: int, max_seqlen_k: int, is_causal: Union[bool, str] = False,
-                     scale: Optional[float] = None,
-                     return_lse: bool = False) -> Union[Tensor, tuple[Tensor, Tensor]]:
-    """Packed sequences, one after the other without padding: query [tokens, H, D], key and value [tokens, H, D], and the
+                     scale: Optional[float] = None, return_lse: bool = False, *,
+                     window: Optional[tuple[Optional[int], Optional[int]]] = None, softcap: Optional[float] = None,
+                     sinks: Optional[Tensor] = None, relative_bias: Optional[tuple[Tensor, Tensor]] = None,
+                     enable_gqa: bool = False) -> Union[Tensor, tuple[Tensor, Tensor]]:
+    """Packed sequences, one after the other without padding: query [tokens, H, D], key and value [tokens, Hkv, D], and the
     offsets of the sequences, int32 [S + 1] from 0 to the tokens.  max_seqlen: no sequence is longer.  is_causal:
     "top-left", query i of a sequence sees its keys up to i; "bottom-right", as flash-attn has it, the last query sees the
-    last key; True, where both are the same, since queries and keys have the same offsets.  Work is in proportion to the pairs that are there.  return_lse: the log-sum-exp [H, tokens] as
-    well, with a gradient; minus infinity for queries without keys."""
+    last key; True, where both are the same, since queries and keys have the same offsets.  Work is in proportion to the pairs
+    that are there.  window (left, right), softcap and sinks [H] as in `flex_attention`, a window from the same corner;
+    relative_bias (table, index) too: its index is that of sequences of the lengths max_seqlen_q and max_seqlen_k.
+    return_lse: the log-sum-exp [H, tokens] as well, with a gradient; minus infinity for queries without keys."""
     query, key, value = _operands(query, key, value, cu_seqlens_q=cu_seqlens_q, cu_seqlens_k=cu_seqlens_k,
-                                  max_seqlen_q=max_seqlen_q, max_seqlen_k=max_seqlen_k, scale=scale)
+                                  max_seqlen_q=max_seqlen_q, max_seqlen_k=max_seqlen_k, scale=scale, sinks=sinks,
+                                  enable_gqa=enable_gqa)
     _check({"query": query, "key": key, "value": value}, 3, "[tokens,H,D]")
-    _sdpa._check(query, key, value, None, 0.0, False)
+    heads, kv, divides = query.shape[1], key.shape[1], enable_gqa and key.shape[1] > 0 and query.shape[1] % key.shape[1] == 0
+    if value.shape[1] != kv or (kv != heads and not divides):
+        raise ShapeError(f"query has {heads} heads, key {kv} and value {value.shape[1]}; " + (
+            "a number for key and value that divides that of query" if enable_gqa else "one number, or enable_gqa=True,")
+            + " is wanted")
+    q, k, v = [_engine.own_positions(x).transpose(0, 1).unsqueeze(0) for x in (query, key, value)]
+    _sdpa._check(q, k, v, None, 0.0, False)
     offsets = []
     for name, x in (("cu_seqlens_q", cu_seqlens_q), ("cu_seqlens_k", cu_seqlens_k)):
         if x.dtype != torch.int32 or x.dim() != 1 or x.shape[0] < 1 or x.device.type not in ("cpu", "meta"):
@@ -512,11 +570,14 @@ def varlen_attention(query: Tensor, key: Tensor, value: Tensor, cu_seqlens_q: Te
         offsets.append(x.contiguous())
     if offsets[0].shape != offsets[1].shape:
         raise ShapeError(f"cu_seqlens_q {tuple(offsets[0].shape)} and cu_seqlens_k {tuple(offsets[1].shape)} differ")
-    packed = (_form.PACKED, ord("q"), ord("k"), int(max_seqlen_q), int(max_seqlen_k), offsets[0].shape[0] - 1,
-              int(_corner(is_causal, cu_seqlens_q, cu_seqlens_k) == "bottom-right"))
-    problem = _scaled("SqBc,SkBc,SkBv->SqBv;SqBv;;", query, scale, packed + (_sdpa.CAUSAL if is_causal else ()))
-    half = query.dtype == torch.float16
-    q, k, v = [_engine.own_positions(x.float() if half else x).unsqueeze(0) for x in (query, key, value)]
-    o, lse = (x.squeeze(0) for x in _ops.attend(problem, q, k, v, offsets=(offsets[0], offsets[1])))
-    o = o.to(query.dtype) if half else o
-    return (o, lse) if return_lse else o
+    longest = int(max_seqlen_q), int(max_seqlen_k)
+    band = _band(bool(is_causal), window)
+    corner = _corner(is_causal, cu_seqlens_q, cu_seqlens_k, bool(band))
+    relations = (_form.PACKED, ord("q"), ord("k"), *longest, offsets[0].shape[0] - 1, int(corner == "bottom-right"), *band)
+    table, index, by_index = (None, None, ()) if relative_bias is None else _indexed(relative_bias, heads, *longest, query.dtype)
+    shared, one = ("(XY)", "X") if enable_gqa else ("B", "B")
+    form = f"S{shared}qc,S{one}kc,S{one}kv->S{shared}qv;Sq{shared}v;{'' if table is None else '1' + shared};"
+    problem = _scaled(form, query, scale, relations + by_index, _softcap(softcap))
+    o, lse = _attend(problem, q, k, v, table, None, _sinks(sinks, q), index, offsets=(offsets[0], offsets[1]))
+    o = o.squeeze(0).transpose(0, 1)
+    return (o, lse.reshape(heads, query.shape[0])) if return_lse else o
