@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from typing import Any, Callable, Literal, NamedTuple, Optional, Union, overload
+from typing import Any, Callable, Literal, NamedTuple, Optional, Union, cast, overload
 
 import torch
 from torch import Tensor
@@ -80,7 +80,7 @@ def _with_weights(query: Tensor, asked: Asked, dropout_p: float, scale: Optional
     return o.to(query.dtype), weights.to(query.dtype)
 
 
-def _nested(query: Tensor, key: Tensor, value: Tensor, mask: Optional[Tensor], dropout_p: float, is_causal: bool,
+def _nested(query: Any, key: Any, value: Any, mask: Optional[Tensor], dropout_p: float, is_causal: bool,
             scale: Optional[float], enable_gqa: bool, return_weights: bool) -> Tensor:
     """Jagged sequences as packed ones."""
     from ._variants import varlen_attention
@@ -92,7 +92,7 @@ def _nested(query: Tensor, key: Tensor, value: Tensor, mask: Optional[Tensor], d
         if not x.is_nested or x.layout != torch.jagged or x.dim() not in (3, 4):
             kind = f"is nested, {x.layout} of {x.dim()} axes" if x.is_nested else f"is a tensor {tuple(x.shape)}"
             raise ArgumentError(f"{name} {kind}; nested tensors of the jagged layout, [B,H,j,E] or [B,j,E], are wanted")
-        if x._ragged_idx != x.dim() - 2 or x.lengths() is not None:  # type: ignore[attr-defined]
+        if x._ragged_idx != x.dim() - 2 or x.lengths() is not None:
             raise UnsupportedError(f"{name} is a nested tensor with gaps between its sequences, or whose axis of sequences is "
                                    "another than -2; x.contiguous() has no gaps")
         ends.append(x.offsets().to(torch.int32))
@@ -100,8 +100,9 @@ def _nested(query: Tensor, key: Tensor, value: Tensor, mask: Optional[Tensor], d
     if ends[1] is not ends[2] and not torch.equal(ends[1], ends[2]):
         raise ShapeError("key and value are nested tensors of different lengths")
     longest = [int(x.diff().max()) if x.shape[0] > 1 else 0 for x in ends]
-    o = varlen_attention(*packed, ends[0], ends[1], longest[0], longest[1],
-                         "top-left" if is_causal else False, scale, enable_gqa=enable_gqa)
+    q, k, v = packed
+    corner = "top-left" if is_causal else False
+    o: Any = varlen_attention(q, k, v, ends[0], ends[1], longest[0], longest[1], corner, scale, enable_gqa=enable_gqa)
     o = o.transpose(0, 1) if query.dim() == 4 else o.squeeze(1)
     return torch.nested.nested_tensor_from_jagged(o, query.offsets(), jagged_dim=query.dim() - 2)
 
@@ -152,7 +153,7 @@ def quick(query: Tensor, key: Tensor, value: Tensor, attn_mask: Optional[Tensor]
         if plan is None or plan is NotImplemented:
             return plan
     if _recorders.open:
-        _engine.note(plan.problem, (query, key, value, *plan.places(attn_mask)))
+        _engine.note(cast(Problem, plan.problem), (query, key, value, *plan.places(attn_mask)))
     if attn_mask is None:
         return _direct(plan, query, key, value) if grad else _run(plan, query, key, value, None, None, None)
     return _direct(plan, query, key, value, attn_mask) if grad else _run(plan, query, key, value,

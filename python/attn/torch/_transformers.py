@@ -298,7 +298,8 @@ def _attend(call: _Call) -> tuple[Tensor, Optional[Tensor]]:
         o, weights = _weights.weighted(problem, tensors, seen, call.scaling)
         return o.to(query.dtype).transpose(1, 2), weights.to(query.dtype)
     seed = _ops.draw_seed() if call.dropout else None
-    o = _ops.attend(problem, *tensors, seed, (read.offsets, read.offsets), sinks, None,
+    q, k, v, bias, mask = tensors
+    o = _ops.attend(problem, q, k, v, bias, mask, seed, (read.offsets, read.offsets), sinks, None,
                     read.blocks)[0].transpose(1, 2)
     if read.offsets is not None:
         o = o.reshape(query.shape[0], query.shape[2], *o.shape[2:])

@@ -398,7 +398,7 @@ def flex_attention(query: Tensor, key: Tensor, value: Tensor, *, bias: Optional[
     if relative_bias is not None:
         if bias is not None:
             raise UnsupportedError("bias and relative_bias at once are not supported")
-        table, index, by_index = _indexed(relative_bias, *query.shape[1:3], key.shape[2], query.dtype)
+        table, index, by_index = _indexed(relative_bias, shape[1], shape[2], shape[3], query.dtype)
     relations = _band(is_causal, window)
     if bias is not None and _sdpa.is_causal_bias(bias):
         bias, relations = None, relations + _sdpa.band_of(bias, *shape[2:])

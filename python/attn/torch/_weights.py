@@ -18,7 +18,10 @@ from . import _engine, _ops
 # ----------------------------------------------------------------------------------- with the result
 
 
-@torch.compiler.disable
+_outside_graphs: Any = torch.compiler.disable
+
+
+@_outside_graphs  # type: ignore[untyped-decorator,unused-ignore]
 def weighted(problem: Problem, tensors: Sequence[Optional[Tensor]], seen: Optional[Tensor],
              scale: Optional[float]) -> tuple[Tensor, Tensor]:
     """The result and the weights for tensors (q, k, v, bias, mask) whose last two axes are positions and channels.
@@ -139,9 +142,10 @@ class record_weights(list):  # type: ignore[type-arg]  # of tensors
     Calls are attn.torch's functions, those of models of transformers after `register`, and all of
     F.scaled_dot_product_attention under `enable`.  A second pass computes their weights, before dropout, without
     gradients, in float32 (float64 for float64).  layers: the numbers of the calls that are recorded, from 0.  heads, rows: the
-    heads and the queries; negative numbers count from the end.  Memory for the others is not needed.  Axes are those of
-    the batch, heads last, then queries and keys: packed sequences have one axis for the sequences and one for heads,
-    windows the taps for keys.  `missed` says why other calls have no weights here.
+    heads and the queries; negative numbers count from the end.  Memory for the others is not needed.  The axes of the batch
+    come first, with heads as the last of them, then queries and keys.  For packed sequences the batch is the sequences; under
+    windows the keys are taps.  Attention in parts (shifted windows, strides) has weights for each part.  `missed` has the
+    reasons for which calls have no weights here.
     """
 
     def __init__(self, layers: Optional[Sequence[int]] = None, heads: Optional[Sequence[int]] = None,
