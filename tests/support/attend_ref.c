@@ -783,6 +783,19 @@ static attn_problem with_gradient_strides(const attn_problem *problem)
     return p;
 }
 
+/* Channels without a stride add one product n times.  The n roundings then have one sign: half an ulp of each partial sum,
+ * (n + 1) / 2 of 2^-24 times the sum, which the unit of sums whose roundings vary does not cover. */
+static double factor_of_equal_terms(const attn_problem *p)
+{
+    double n = 1;
+    for (int d = 0; d < p->ndims; d++) {
+        const attn_dim *dim = &p->dims[d];
+        if (dim->role == ATTN_ROLE_CONTRACT && dim->q == 0 && dim->k == 0 && (p->score == ATTN_SCORE_DOT || dim->w == 0))
+            n *= (double)dim->n;
+    }
+    return fmax(1, (n + 1) / 16);
+}
+
 void attend_ref_run(const attn_problem *problem, const attn_arrays *arrays, const attend_ref_arrays *value,
                     const attend_ref_arrays *bound, attend_ref_units units)
 {
@@ -790,6 +803,7 @@ void attend_ref_run(const attn_problem *problem, const attn_arrays *arrays, cons
     row r = {.p = &p, .a = arrays, .value = value, .bound = bound, .u = units, .w.p = &p};
     if (p.flags & ATTN_WITH_PACKED)
         r.w.q_offsets = arrays->q_offsets, r.w.k_offsets = arrays->k_offsets;
+    r.u.score *= factor_of_equal_terms(&p);
     r.scale = resolved_scale(&p);
     r.width = p.width != 0 ? p.width : 1;
     bool backward = clear_gradients(&p, arrays, value, bound);
