@@ -403,13 +403,6 @@ typedef struct attn_problem {
     int64_t reserved[16];
 } attn_problem;
 
-/* Dropout rows when this problem is one shard of a larger batch: row r of the shard is row r + first + r / block *
- * skip of the whole batch, so that each shard drops the same elements as the whole batch would.  block 0: r itself.
- */
-typedef struct attn_drop_rows {
-    int64_t first, block, skip;
-} attn_drop_rows;
-
 /* The arrays of one execution.  Unused ones may be NULL.  Outputs must not overlap anything else.
  * Forward reads q k v (bias mask lens w w2 sinks blocks table) and writes o (lse weights).
  * Backward reads those, o, lse, dout (and dlse), and writes the requested gradients. A gradient of an operand that is
@@ -439,7 +432,6 @@ typedef struct attn_arrays {
     void *dsinks;
     void *dtable[ATTN_MAX_RELATIVE];
     uint64_t seed_offset; /* added to problem.seed: a new one each training step, with the same plan */
-    attn_drop_rows drop_rows;
     const void *reserved[16];
 } attn_arrays;
 

@@ -88,7 +88,7 @@ class Arrays(c.Structure):
         ("table", c.c_void_p * MAX_RELATIVE),
         *((name, c.c_void_p) for name in ("o", "lse", "weights", "dout", "dlse", "dq", "dk", "dv", "dbias", "dw",
                                            "dw2", "dsinks")),
-        ("dtable", c.c_void_p * MAX_RELATIVE), ("seed_offset", c.c_uint64), ("drop_rows", c.c_int64 * 3),
+        ("dtable", c.c_void_p * MAX_RELATIVE), ("seed_offset", c.c_uint64),
         ("reserved", c.c_void_p * 16)]
 
 

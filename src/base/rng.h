@@ -40,9 +40,15 @@ static inline uint64_t attn__dropout_key(uint64_t seed, uint64_t stream, uint64_
     return attn__mix64(attn__mix64(attn__mix64(seed) ^ stream) ^ row);
 }
 
-static inline uint64_t attn__drop_row(const attn_drop_rows *rows, uint64_t row)
+/* The rows of a batch that is one shard of a larger one: row r is row r + first + r / block * skip of the whole batch, so
+ * that each shard drops the elements that the whole batch would drop.  block 0: r itself. */
+typedef struct attn__drop_rows {
+    int64_t first, block, skip;
+} attn__drop_rows;
+
+static inline uint64_t attn__drop_row(const attn__drop_rows *rows, uint64_t row)
 {
-    if (rows->block <= 0)
+    if (!rows || rows->block <= 0)
         return row;
     return row + (uint64_t)rows->first + row / (uint64_t)rows->block * (uint64_t)rows->skip;
 }

@@ -12,15 +12,15 @@ typedef struct attn__dropout {
     uint64_t seed, stream;
     uint32_t threshold; /* 0: no dropout */
     double scale;
-    attn_drop_rows rows;
+    attn__drop_rows rows;
 } attn__dropout;
 
 /* False (noted) unless 0 <= p < 1. */
 bool attn__dropout_accepts(attn_tape *tape, const char *op, double p);
 /* The next site of the step, over activations like x, with a stream of its own; none outside training. */
 attn__dropout attn__dropout_site(attn_tape *tape, const attn_tensor *x, double p);
-/* Rows of the whole batch, of which `each` are contiguous for one example; see attn_drop_rows. */
-attn_drop_rows attn__dropout_shard(const attn_tape *tape, int64_t each);
+/* Rows of the whole batch, of which `each` are contiguous for one example; see attn__drop_rows. */
+attn__drop_rows attn__dropout_shard(const attn_tape *tape, int64_t each);
 void attn__dropout_set(attn__elementwise_args *args, const attn__dropout *dropout);
 
 #endif

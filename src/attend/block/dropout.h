@@ -16,11 +16,18 @@ static inline double attn__dropout_factor(const attn__canonical *canonical)
     return 1 / (1 - canonical->problem.dropout);
 }
 
+/* The first reserved field has, within the library, the rows of a shard (attn__plan_execute). */
+static inline const attn__drop_rows *attn__dropout_shard_rows(const attn_arrays *arrays)
+{
+    return arrays->reserved[0];
+}
+
 /* The key of the row whose indices times attn__axis.drop sum to `row`. */
 static inline uint64_t attn__dropout_row(const attn__canonical *canonical, const attn_arrays *arrays, uint64_t row)
 {
     const attn_problem *p = &canonical->problem;
-    return attn__dropout_key(p->seed + arrays->seed_offset, p->stream, attn__drop_row(&arrays->drop_rows, row));
+    return attn__dropout_key(p->seed + arrays->seed_offset, p->stream,
+                             attn__drop_row(attn__dropout_shard_rows(arrays), row));
 }
 
 /* Keys of the rows of queries [first, first + count) of a batch index. */

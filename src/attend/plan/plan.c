@@ -253,13 +253,10 @@ static attn_status check_contents(const attn_plan *plan, const attn_arrays *arra
 
 /* ------------------------------------------------------------------------------------------------- run */
 
-attn_status attn_plan_execute(const attn_plan *plan, const attn_arrays *arrays, void *workspace)
+static attn_status execute(const attn_plan *plan, const attn_arrays *arrays, void *workspace)
 {
     char *scratch = workspace ? workspace : plan->workspace;
-    attn__call_begin(plan->context);
     const char *missing = missing_array(plan, arrays);
-    if (!attn__all_zero(arrays->reserved, sizeof arrays->reserved))
-        return attn__fail(plan->context, ATTN_ERROR_ARGUMENT, "attn_arrays: a reserved field is not NULL");
     if (missing)
         return attn__fail(plan->context, ATTN_ERROR_ARGUMENT, "the problem needs the array '%s', which is NULL",
                           missing);
@@ -273,4 +270,21 @@ attn_status attn_plan_execute(const attn_plan *plan, const attn_arrays *arrays, 
     if (!workspace)
         atomic_flag_clear(plan->busy);
     return ATTN_OK;
+}
+
+attn_status attn_plan_execute(const attn_plan *plan, const attn_arrays *arrays, void *workspace)
+{
+    attn__call_begin(plan->context);
+    if (!attn__all_zero(arrays->reserved, sizeof arrays->reserved))
+        return attn__fail(plan->context, ATTN_ERROR_ARGUMENT, "attn_arrays: a reserved field is not NULL");
+    return execute(plan, arrays, workspace);
+}
+
+attn_status attn__plan_execute(const attn_plan *plan, const attn_arrays *arrays, const attn__drop_rows *rows,
+                               void *workspace)
+{
+    attn_arrays shard = *arrays;
+    shard.reserved[0] = rows;
+    attn__call_begin(plan->context);
+    return execute(plan, &shard, workspace);
 }

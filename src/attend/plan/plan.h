@@ -10,6 +10,7 @@
 #define ATTN_ATTEND_PLAN_H
 
 #include "attend/plan/solver.h"
+#include "base/rng.h"
 
 #include <stdatomic.h>
 
@@ -61,6 +62,10 @@ struct attn_plan {
     void *workspace;
     atomic_flag *busy; /* the one thing that changes: somebody runs in `workspace` */
 };
+
+/* As attn_plan_execute, for a batch that is one shard of a larger one: `rows` says which rows dropout has. */
+attn_status attn__plan_execute(const attn_plan *plan, const attn_arrays *arrays, const attn__drop_rows *rows,
+                               void *workspace);
 
 /* Sets the plan's solver and `how`, and lowers its threads to those that the problem is worth. */
 attn_status attn__choose_solver(attn_plan *plan, const attn_plan_options *options);

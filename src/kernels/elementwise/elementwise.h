@@ -14,7 +14,7 @@
 #ifndef ATTN_KERNELS_ELEMENTWISE_H
 #define ATTN_KERNELS_ELEMENTWISE_H
 
-#include "attn/attn.h"
+#include "base/rng.h"
 #include "base/cpu.h"
 
 #include <stdbool.h>
@@ -144,7 +144,7 @@ typedef struct attn__elementwise_args {
     uint64_t seed, stream;
     uint32_t threshold;
     double keep_scale; /* 1 / (1 - p) */
-    attn_drop_rows drop_rows;
+    attn__drop_rows drop_rows;
 } attn__elementwise_args;
 
 typedef void (*attn__elementwise_fn)(const attn__elementwise_args *args, int64_t begin, int64_t end);

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT
  * Attention as one operation: the engine's plans on tensors, forward and backward. */
+#include "attend/plan/plan.h"
 #include "attend/problem/arrays.h"
 #include "base/integers.h"
 #include "base/parallel.h"
@@ -60,7 +61,7 @@ typedef struct attend_detail {
     attn_problem problem; /* forward, without picks and weights */
     int64_t offset[INPUTS];
     uint64_t seed;
-    attn_drop_rows rows; /* dropout's */
+    attn__drop_rows rows; /* dropout's */
 } attend_detail;
 
 static void *element(const void *data, attn_dtype dtype, int64_t offset)
@@ -154,7 +155,7 @@ static void execute_backward(attn_tape *tape, attn__node *node, const gradients 
 {
     const attend_detail *detail = node->detail;
     attn_problem problem = detail->problem;
-    attn_arrays arrays = {.dout = node->y->grad->data, .seed_offset = detail->seed, .drop_rows = detail->rows};
+    attn_arrays arrays = {.dout = node->y->grad->data, .seed_offset = detail->seed};
     for (int i = 0; i < SAVED_COUNT; i++)
         attn__arrays_set(&arrays, input_of(i), node->saved[i].data);
     problem.direction = ATTN_DIRECTION_BACKWARD;
@@ -171,7 +172,7 @@ static void execute_backward(attn_tape *tape, attn__node *node, const gradients 
     attn__hold workspace = {0};
     if (plan)
         workspace = attn__scratch(tape, attn_plan_workspace(plan));
-    if (!workspace.data || attn_plan_execute(plan, &arrays, workspace.data) != ATTN_OK)
+    if (!workspace.data || attn__plan_execute(plan, &arrays, &detail->rows, workspace.data) != ATTN_OK)
         tape->failed = true;
     attn__scratch_release(workspace);
 }
@@ -353,19 +354,20 @@ static bool round_operands(attn_tape *tape, attn_tensor *const *inputs, attn__ho
     return done;
 }
 
-static bool execute(attn_tape *tape, const attn_problem *problem, const attn_arrays *arrays)
+static bool execute(attn_tape *tape, const attn_problem *problem, const attn_arrays *arrays,
+                    const attn__drop_rows *rows)
 {
     const attn_plan *plan = attn__plan_for(tape, problem);
     attn__hold workspace = {0};
     if (plan)
         workspace = attn__scratch(tape, attn_plan_workspace(plan));
-    bool done = workspace.data && attn_plan_execute(plan, arrays, workspace.data) == ATTN_OK;
+    bool done = workspace.data && attn__plan_execute(plan, arrays, rows, workspace.data) == ATTN_OK;
     attn__scratch_release(workspace);
     return done;
 }
 
-static void save(attn__node *node, const attn_problem *problem, const attn_arrays *arrays, const attn_attention *a,
-                 const attn__hold rounded[INPUTS], attn__hold lse)
+static void save(attn__node *node, const attn_problem *problem, const attn_arrays *arrays, const attn__drop_rows *rows,
+                 const attn_attention *a, const attn__hold rounded[INPUTS], attn__hold lse)
 {
     attend_detail *detail = node->detail;
     detail->problem = *problem;
@@ -373,7 +375,7 @@ static void save(attn__node *node, const attn_problem *problem, const attn_array
     detail->problem.npicks = 0;
     detail->problem.weights_dropped = false;
     detail->seed = arrays->seed_offset;
-    detail->rows = arrays->drop_rows;
+    detail->rows = *rows;
     detail->offset[Q] = a->q.offset;
     detail->offset[K] = a->k.offset;
     detail->offset[V] = a->v.offset;
@@ -466,9 +468,10 @@ static attn_tensor *attend(attn_tape *tape, const attn_attention *a, attn_tensor
     if (!accepts(tape, a, inputs, &problem))
         return NULL;
     attn_arrays arrays = {0};
+    attn__drop_rows rows = {0};
     if (problem.dropout > 0) {
         arrays.seed_offset = attn__mix64(attn__mix64(tape->options.seed) ^ tape->stream++);
-        arrays.drop_rows = attn__dropout_shard(tape, rows_of_example(tape, &problem, a->examples));
+        rows = attn__dropout_shard(tape, rows_of_example(tape, &problem, a->examples));
     }
     attn_tensor *y = attn__op_result(tape, problem.dtype, a->rank, a->shape);
     attn__node *node;
@@ -488,9 +491,9 @@ static attn_tensor *attend(attn_tape *tape, const attn_attention *a, attn_tensor
         problem.flags |= ATTN_WANT_LSE;
         arrays.lse = lse.data;
     }
-    bool done = execute(tape, &problem, &arrays);
+    bool done = execute(tape, &problem, &arrays, &rows);
     if (done && node)
-        save(node, &problem, &arrays, a, rounded, lse);
+        save(node, &problem, &arrays, &rows, a, rounded, lse);
     attn__scratch_release(lse);
     return done ? y : NULL;
 }

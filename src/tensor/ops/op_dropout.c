@@ -13,13 +13,13 @@ bool attn__dropout_accepts(attn_tape *tape, const char *op, double p)
     return false;
 }
 
-attn_drop_rows attn__dropout_shard(const attn_tape *tape, int64_t each)
+attn__drop_rows attn__dropout_shard(const attn_tape *tape, int64_t each)
 {
     const attn_shard *s = &tape->share;
     int64_t here = s->count > 0 ? s->count : 1;
     if (s->whole == 0)
-        return (attn_drop_rows){0};
-    return (attn_drop_rows){s->first * each, here * each, (s->whole - here) * each};
+        return (attn__drop_rows){0};
+    return (attn__drop_rows){s->first * each, here * each, (s->whole - here) * each};
 }
 
 /* Rows of x, which are along its last axis, that are contiguous for one example.  Heads may be part of the examples'
