@@ -19,7 +19,7 @@ typedef struct volumes {
 static attn__window_grid grid_of(const int64_t in[3], const int64_t kernel[3], const int64_t stride[3],
                                  const int64_t padding[3])
 {
-    attn__window_grid g = {{0}, {0}, {0}, {0}, {0}};
+    attn__window_grid g = {{0}, {0}, {0}, {0}, {0}, {0}};
     for (int i = 0; i < 3; i++) {
         g.in[i] = in[i], g.kernel[i] = kernel[i], g.stride[i] = stride[i], g.padding[i] = padding[i];
         g.out[i] = (in[i] + 2 * padding[i] - kernel[i]) / stride[i] + 1;

@@ -390,6 +390,10 @@ static void convolutions_of_one_to_three_axes(void **state)
     for (int i = 0; i < 3; i++)
         gradcheck(1, build_convolve, &(attn_conv){.spatial = 2, .activation = kinds[i]}, 3,
                   IN({4, {2, 3, 5, 4}}, {4, {4, 3, 3, 2}}, {1, {4}}));
+    gradcheck(1, build_convolve, &(attn_conv){.spatial = 2, .padding = {2, 3}, .dilation = {2, 3}}, 3,
+              IN({4, {2, 3, 5, 4}}, {4, {4, 3, 3, 3}}, {1, {4}}));
+    gradcheck(1, build_convolve, &(attn_conv){.spatial = 2, .stride = {2, 1}, .padding = {5, 1}, .dilation = {2, 2}}, 3,
+              IN({4, {2, 2, 5, 4}}, {4, {3, 2, 3, 2}}, {1, {3}}));
     gradcheck(1, build_convolve, &(attn_conv){.spatial = 3}, 3,
               IN({5, {1, 2, 3, 4, 3}}, {5, {2, 2, 2, 1, 3}}, {1, {2}}));
 }

@@ -15,29 +15,45 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-static attn_model *make(attn_context *context, const char *architecture, const char *json)
+static attn_model *make_by(attn_context *context, const char *architecture, const char *json,
+                           const attn_model_options *options)
 {
     attn_config *config = NULL;
     attn_model *model = NULL;
     assert_int_equal(attn_config_parse(&config, context, json, strlen(json), "test"), ATTN_OK);
-    if (attn_model_create(&model, context, architecture, config, &(attn_model_options){.seed = 5}) != ATTN_OK)
+    if (attn_model_create(&model, context, architecture, config, options) != ATTN_OK)
         fail_msg("%s", attn_context_error(context));
     attn_config_destroy(config);
     return model;
 }
 
-/* Trained numbers; running statistics are not. */
-static int64_t count(const char *architecture, const char *json)
+static attn_model *make(attn_context *context, const char *architecture, const char *json)
+{
+    return make_by(context, architecture, json, &(attn_model_options){.seed = 5});
+}
+
+/* Numbers of all tensors, or of those that are trained; running statistics are not. */
+static int64_t numbers_of(const char *architecture, const char *json, bool trained)
 {
     attn_context *context = test_context();
-    attn_model *model = make(context, architecture, json);
+    attn_model *model = make_by(context, architecture, json, &(attn_model_options){.blank = true});
     const attn_named_list *list = attn_model_parameters(model);
     int64_t n = 0;
     for (int64_t i = 0; i < list->n; i++)
-        n += attn_tensor_requires_grad(list->items[i].tensor) ? attn_tensor_size(list->items[i].tensor) : 0;
+        n += !trained || attn_tensor_requires_grad(list->items[i].tensor) ? attn_tensor_size(list->items[i].tensor) : 0;
     attn_model_destroy(model);
     attn_context_destroy(context);
     return n;
+}
+
+static int64_t count(const char *architecture, const char *json)
+{
+    return numbers_of(architecture, json, true);
+}
+
+static int64_t size_of(const char *architecture, const char *json)
+{
+    return numbers_of(architecture, json, false);
 }
 
 /* Figures published, or counted from the originals' code. */
@@ -55,6 +71,14 @@ static void networks_have_the_published_sizes(void **state)
     /* 9408 weights of 7 x 7 less, 6 matrices of 3 x 64 and 12 vectors of 64 more */
     assert_int_equal(count("sasa-resnet", "{\"stem\": \"attention\"}"), 10342632 - 9408 + 6 * 3 * 64 + 12 * 64);
     assert_int_equal(count("axial-resnet", "{}"), 5944936); /* Axial-ResNet-26-S */
+    assert_int_equal(count("resnet", "{\"backbone\": \"resnet18\"}"), 11689512);
+    assert_int_equal(count("resnet", "{\"backbone\": \"resnet34\"}"), 21797672);
+    assert_int_equal(count("resnet", "{}"), 25557032);
+    assert_int_equal(count("resnet", "{\"backbone\": \"resnet101\"}"), 44549160);
+    assert_int_equal(count("detr", "{}"), 41302368); /* the stem and the first stage are not trained */
+    assert_int_equal(count("detr", "{\"frozen_stages\": 0, \"dilation\": true}"), 41524768);
+    assert_int_equal(size_of("detr", "{}"), 41631008); /* with the frozen norms */
+    assert_int_equal(size_of("detr", "{\"backbone\": \"resnet101\"}"), 60675360);
 }
 
 /* Depths are numbers; files in which they were texts ("38" above) are still read, with the number in the config. */

@@ -251,6 +251,7 @@ typedef struct attn_conv {
     int64_t stride[3], padding[3]; /* stride 0 means 1 */
     int64_t groups;                /* 0 means 1 */
     attn_activation activation;    /* of the result */
+    int64_t dilation[3];           /* from one tap to the next; 0 means 1 */
 } attn_conv;
 /* x [B,C,spatial...], w [O,C/groups,kernel...], b [O] or NULL (cross-correlation, as in PyTorch).
  * ATTN_ERROR_ARGUMENT: there is no such activation. */

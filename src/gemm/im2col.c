@@ -27,7 +27,7 @@ static tap tap_of(const attn__im2col *s, int64_t batch, int64_t row)
     int64_t taps = attn__volume(g->kernel), index = row % taps;
     tap t = {.g = g, .size = s->element_size};
     for (int axis = X; axis >= 0; axis--) {
-        t.shift[axis] = index % g->kernel[axis] - g->padding[axis];
+        t.shift[axis] = index % g->kernel[axis] * attn__tap_step(g, axis) - g->padding[axis];
         index /= g->kernel[axis];
     }
     t.x = (const char *)s->x + (batch * s->image + row / taps * attn__volume(g->in)) * t.size;
@@ -37,10 +37,12 @@ static tap tap_of(const attn__im2col *s, int64_t batch, int64_t row)
 /* The next row, without a division. */
 static void next_tap(tap *t)
 {
+    const attn__window_grid *g = t->g;
     for (int axis = X; axis >= 0; axis--) {
-        if (++t->shift[axis] < t->g->kernel[axis] - t->g->padding[axis])
+        t->shift[axis] += attn__tap_step(g, axis);
+        if (t->shift[axis] < g->kernel[axis] * attn__tap_step(g, axis) - g->padding[axis])
             return;
-        t->shift[axis] = -t->g->padding[axis];
+        t->shift[axis] = -g->padding[axis];
     }
     t->x += attn__volume(t->g->in) * t->size;
 }

@@ -12,7 +12,13 @@
 /* Windows over one [in] volume, giving one [out] volume: depth, height, width. */
 typedef struct attn__window_grid {
     int64_t in[3], out[3], kernel[3], stride[3], padding[3];
+    int64_t dilation[3]; /* from one tap to the next; 0: 1 */
 } attn__window_grid;
+
+static inline int64_t attn__tap_step(const attn__window_grid *grid, int axis)
+{
+    return grid->dilation[axis] ? grid->dilation[axis] : 1;
+}
 
 int64_t attn__volume(const int64_t size[3]);
 

@@ -42,7 +42,9 @@
     X(vit)                                                                                                             \
     X(non_local_net)                                                                                                   \
     X(sasa_resnet)                                                                                                     \
-    X(axial_resnet)
+    X(axial_resnet)                                                                                                    \
+    X(resnet)                                                                                                          \
+    X(detr)
 
 #define DECLARE(name) extern const attn__kind attn__kind_##name;
 KINDS(DECLARE)

@@ -55,7 +55,7 @@ attn_tensor *attn__transformer_decode(const attn__transformer_decoder *decoder, 
             continue;
         }
         attn__block_begin(tape, maps);
-        x = attn_nn_decoder_block_forward(block, tape, x, encoded, &own, &cross, maps ? &own_map : NULL,
+        x = attn_nn_decoder_block_forward(block, tape, x, encoded, NULL, &own, &cross, maps ? &own_map : NULL,
                                           maps ? &cross_map : NULL);
         x = attn__block_end(tape, maps, x);
         attn__weights_add(options->weights, "decoder", i, own_map);

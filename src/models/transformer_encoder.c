@@ -38,7 +38,7 @@ attn_tensor *attn__transformer_encode_segments(const attn__transformer_encoder *
     for (int i = 0; i < encoder->blocks; i++) {
         attn_tensor *map = NULL;
         attn__block_begin(tape, weights != NULL);
-        x = attn_nn_encoder_block_forward(&encoder->block[i], tape, x, &mask, weights ? &map : NULL);
+        x = attn_nn_encoder_block_forward(&encoder->block[i], tape, x, NULL, &mask, weights ? &map : NULL);
         x = attn__block_end(tape, weights != NULL, x);
         attn__weights_add(weights, "encoder", i, map);
     }

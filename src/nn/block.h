@@ -13,6 +13,8 @@ void attn__nn_norm_part(attn_nn_add_norm *layer, attn_nn_builder *builder, const
 /* A layer's input, and x plus the layer's output: the norm is at one of the two. */
 attn_tensor *attn__nn_before(const attn_nn_add_norm *layer, attn_tape *tape, attn_tensor *x);
 attn_tensor *attn__nn_behind(const attn_nn_add_norm *layer, attn_tape *tape, attn_tensor *x, attn_tensor *y);
+/* x with its positions (NULL: none), of which queries and keys are made. */
+attn_tensor *attn__nn_placed(attn_tape *tape, attn_tensor *x, attn_tensor *positions);
 /* activation(dense1(x)) */
 attn_tensor *attn__nn_ffn_hidden(const attn_nn_ffn *layer, attn_tape *tape, attn_tensor *x);
 void attn__nn_ffn_part(attn_nn_ffn *layer, attn_nn_builder *builder, const attn_nn_block_options *options);

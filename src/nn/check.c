@@ -75,6 +75,17 @@ bool attn__nn_lens_fit(attn_tape *tape, const attn_nn_mask *mask, int64_t batch,
     return true;
 }
 
+static bool keys_fit(attn_tape *tape, const attn_tensor *keys, int64_t batch, int64_t n)
+{
+    bool fits = !keys || (attn_tensor_dtype(keys) == ATTN_U8 && attn_tensor_rank(keys) == 2 &&
+                          attn_tensor_length(keys, 0) == batch && attn_tensor_length(keys, 1) == n);
+    if (!fits) {
+        attn__fail(attn_tape_context(tape), ATTN_ERROR_SHAPE, "mask of keys: u8 [%" PRId64 ",%" PRId64 "] wanted",
+                   batch, n);
+    }
+    return fits;
+}
+
 bool attn__nn_attention_fits(attn_tape *tape, const attn_tensor *queries, const attn_tensor *keys,
                              const attn_tensor *values, const attn_nn_mask *mask)
 {
@@ -90,5 +101,5 @@ bool attn__nn_attention_fits(attn_tape *tape, const attn_tensor *queries, const 
                    q[0], q[1], k[0], k[1], v[0], v[1]);
         return false;
     }
-    return attn__nn_lens_fit(tape, mask, q[0], q[1]);
+    return keys_fit(tape, mask ? mask->keys : NULL, k[0], k[1]) && attn__nn_lens_fit(tape, mask, q[0], q[1]);
 }

@@ -17,7 +17,8 @@ bool attn__nn_has_channels(attn_tape *tape, const char *what, const attn_tensor 
 /* Whether `positions`, which may be NULL, are [1,N,D] or [B,N,D] for x [B,N,D], so that their sum has x's shape. */
 bool attn__nn_positions_fit(attn_tape *tape, const char *what, const attn_tensor *x, const attn_tensor *positions);
 
-/* Whether queries, keys and values are [B,Tq,.], [B,Tk,.], [B,Tk,.] with lengths (if any) I32 [B] or [B,Tq]. */
+/* Whether queries, keys and values are [B,Tq,.], [B,Tk,.], [B,Tk,.] with lengths (if any) I32 [B] or [B,Tq] and bytes of
+ * keys (if any) U8 [B,Tk]. */
 bool attn__nn_attention_fits(attn_tape *tape, const attn_tensor *queries, const attn_tensor *keys,
                              const attn_tensor *values, const attn_nn_mask *mask);
 

@@ -61,6 +61,7 @@ void attn_nn_conv_init(attn_nn_conv *layer, attn_nn_builder *builder, const attn
     for (int i = 0; i < options->spatial; i++) {
         shape[2 + i] = or_one(options->kernel[i]);
         fan_in *= shape[2 + i];
+        layer->geometry.dilation[i] = options->dilation;
     }
     layer->weight = attn_nn_parameter(builder, "weight", 2 + options->spatial, shape, weight_fill(builder, options));
     if (options->bias) {

@@ -23,22 +23,23 @@ static attn_tensor *feed_forward(const attn_nn_decoder_block *block, attn_tape *
 
 /* x with what the attention to itself gave. */
 static attn_tensor *attend_self(const attn_nn_decoder_block *block, attn_tape *tape, attn_tensor *x,
-                                const attn_nn_mask *mask, attn_tensor **weights)
+                                attn_tensor *positions, const attn_nn_mask *mask, attn_tensor **weights)
 {
-    attn_tensor *read = attn__nn_before(&block->addnorm1, tape, x);
-    attn_tensor *own = attn_nn_multi_head_forward(&block->attention1, tape, read, read, read, mask, weights);
+    attn_tensor *read = attn__nn_before(&block->addnorm1, tape, x), *placed = attn__nn_placed(tape, read, positions);
+    attn_tensor *own = attn_nn_multi_head_forward(&block->attention1, tape, placed, placed, read, mask, weights);
     return attn__nn_behind(&block->addnorm1, tape, x, own);
 }
 
 attn_tensor *attn_nn_decoder_block_forward(const attn_nn_decoder_block *block, attn_tape *tape, attn_tensor *x,
-                                           attn_tensor *encoded, const attn_nn_mask *self_mask,
-                                           const attn_nn_mask *cross_mask, attn_tensor **self_weights,
-                                           attn_tensor **cross_weights)
+                                           attn_tensor *encoded, const attn_nn_positions *positions,
+                                           const attn_nn_mask *self_mask, const attn_nn_mask *cross_mask,
+                                           attn_tensor **self_weights, attn_tensor **cross_weights)
 {
-    attn_tensor *y = attend_self(block, tape, x, self_mask, self_weights);
-    attn_tensor *read = attn__nn_before(&block->addnorm2, tape, y);
-    attn_tensor *seen =
-        attn_nn_multi_head_forward(&block->attention2, tape, read, encoded, encoded, cross_mask, cross_weights);
+    const attn_nn_positions at = positions ? *positions : (attn_nn_positions){0};
+    attn_tensor *y = attend_self(block, tape, x, at.own, self_mask, self_weights);
+    attn_tensor *read = attn__nn_placed(tape, attn__nn_before(&block->addnorm2, tape, y), at.own);
+    attn_tensor *seen = attn_nn_multi_head_forward(
+        &block->attention2, tape, read, attn__nn_placed(tape, encoded, at.encoded), encoded, cross_mask, cross_weights);
     return feed_forward(block, tape, attn__nn_behind(&block->addnorm2, tape, y, seen));
 }
 
@@ -46,7 +47,7 @@ attn_tensor *attn__nn_decoder_block_guided(const attn_nn_decoder_block *block, a
                                            attn_tensor *encoded, const attn_nn_mask *self_mask,
                                            const attn_nn_mask *cross_mask, attn_tensor **cross_weights)
 {
-    attn_tensor *y = attend_self(block, tape, x, self_mask, NULL);
+    attn_tensor *y = attend_self(block, tape, x, NULL, self_mask, NULL);
     attn_tensor *read = attn__nn_before(&block->addnorm2, tape, y);
     attn_tensor *seen =
         attn__nn_multi_head_guided(&block->attention2, tape, read, encoded, encoded, cross_mask, cross_weights);

@@ -2,6 +2,7 @@
  *
  * A block of the Transformer's encoder, norms behind the residual connections or before the layers. */
 #include "nn/block.h"
+#include "nn/check.h"
 
 void attn__nn_attention_part(attn_nn_multi_head *layer, attn_nn_builder *builder, const char *name,
                              const attn_nn_block_options *options)
@@ -41,6 +42,7 @@ void attn__nn_ffn_part(attn_nn_ffn *layer, attn_nn_builder *builder, const attn_
     attn_nn_ffn_init(layer, builder, options->hidden, options->ffn_hidden, options->hidden);
     attn_nn_pop(builder);
     layer->activation = options->activation ? options->activation : ATTN_ACTIVATION_RELU;
+    layer->dropout = options->ffn_dropout;
 }
 
 void attn_nn_encoder_block_init(attn_nn_encoder_block *block, attn_nn_builder *builder,
@@ -52,11 +54,19 @@ void attn_nn_encoder_block_init(attn_nn_encoder_block *block, attn_nn_builder *b
     attn__nn_norm_part(&block->addnorm2, builder, "addnorm2", options);
 }
 
-attn_tensor *attn_nn_encoder_block_forward(const attn_nn_encoder_block *block, attn_tape *tape, attn_tensor *x,
-                                           const attn_nn_mask *mask, attn_tensor **weights)
+attn_tensor *attn__nn_placed(attn_tape *tape, attn_tensor *x, attn_tensor *positions)
 {
-    attn_tensor *read = attn__nn_before(&block->addnorm1, tape, x);
-    attn_tensor *attended = attn_nn_multi_head_forward(&block->attention, tape, read, read, read, mask, weights);
+    if (!x || !positions || !attn__nn_positions_fit(tape, "positions", x, positions)) {
+        return positions ? NULL : x;
+    }
+    return attn_add(tape, x, positions);
+}
+
+attn_tensor *attn_nn_encoder_block_forward(const attn_nn_encoder_block *block, attn_tape *tape, attn_tensor *x,
+                                           attn_tensor *positions, const attn_nn_mask *mask, attn_tensor **weights)
+{
+    attn_tensor *read = attn__nn_before(&block->addnorm1, tape, x), *placed = attn__nn_placed(tape, read, positions);
+    attn_tensor *attended = attn_nn_multi_head_forward(&block->attention, tape, placed, placed, read, mask, weights);
     attn_tensor *y = attn__nn_behind(&block->addnorm1, tape, x, attended);
     read = attn__nn_before(&block->addnorm2, tape, y);
     return attn__nn_behind(&block->addnorm2, tape, y, attn_nn_ffn_forward(&block->ffn, tape, read));

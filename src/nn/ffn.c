@@ -19,5 +19,6 @@ attn_tensor *attn__nn_ffn_hidden(const attn_nn_ffn *layer, attn_tape *tape, attn
 
 attn_tensor *attn_nn_ffn_forward(const attn_nn_ffn *layer, attn_tape *tape, attn_tensor *x)
 {
-    return attn_nn_linear_forward(&layer->dense2, tape, attn__nn_ffn_hidden(layer, tape, x));
+    attn_tensor *hidden = attn__nn_ffn_hidden(layer, tape, x);
+    return attn_nn_linear_forward(&layer->dense2, tape, attn_dropout(tape, hidden, layer->dropout));
 }

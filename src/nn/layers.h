@@ -159,10 +159,11 @@ attn_tensor *attn_nn_positional_forward(const attn_nn_positional *layer, attn_ta
 attn_tensor *attn_nn_positional_embed(const attn_nn_positional *layer, const attn_nn_embedding *embedding,
                                       attn_tape *tape, const attn_tensor *ids, int64_t first);
 
-/* dense2(activation(dense1(x))), position by position. */
+/* dense2(dropout(activation(dense1(x)))), position by position. */
 typedef struct attn_nn_ffn {
     attn_nn_linear dense1, dense2;
-    attn_activation activation; /* attn_nn_ffn_init leaves it at ReLU */
+    attn_activation activation; /* attn_nn_ffn_init leaves it at ReLU, and dropout at 0 */
+    double dropout;
 } attn_nn_ffn;
 void attn_nn_ffn_init(attn_nn_ffn *layer, attn_nn_builder *builder, int64_t in, int64_t hidden, int64_t out);
 /* x [...,D] -> [...,out]. */
@@ -195,6 +196,7 @@ typedef struct attn_nn_mask {
     /* 0: a query without any key (length 0) gives zeros, with zero gradients.  -1e6: what Dive into Deep
      * Learning does; such a query gives the mean of all values. */
     double fill;
+    const attn_tensor *keys; /* U8 [B,Tk]: nonzero where a key takes part.  NULL: all */
 } attn_nn_mask;
 
 /* softmax over the last axis of x [B,Tq,Tk]; lengths as above (mask->causal is not used); mask may be NULL. */
@@ -333,7 +335,8 @@ typedef struct attn_nn_block_options {
     bool bias;     /* of the attention's projections */
     bool pre_norm; /* norms before the layers, not behind the residual connections */
     attn_activation activation;
-    double eps; /* of the norms; 0: 1e-5 */
+    double eps;         /* of the norms; 0: 1e-5 */
+    double ffn_dropout; /* of the feed-forward network's hidden numbers */
 } attn_nn_block_options;
 
 /* addnorm2(y, ffn(y)) with y = addnorm1(x, attention(x, x, x)); with pre_norm y + ffn(norm2(y)) with y = x +
@@ -345,9 +348,10 @@ typedef struct attn_nn_encoder_block {
 } attn_nn_encoder_block;
 void attn_nn_encoder_block_init(attn_nn_encoder_block *block, attn_nn_builder *builder,
                                 const attn_nn_block_options *options);
-/* x [B,T,D] -> the same; *weights [B,H,T,T]. */
+/* x [B,T,D] -> the same; *weights [B,H,T,T].  `positions` [1,T,D] or [B,T,D] (NULL: none) are added to what queries and
+ * keys are made of, not to what values are, as DETR has them. */
 attn_tensor *attn_nn_encoder_block_forward(const attn_nn_encoder_block *block, attn_tape *tape, attn_tensor *x,
-                                           const attn_nn_mask *mask, attn_tensor **weights);
+                                           attn_tensor *positions, const attn_nn_mask *mask, attn_tensor **weights);
 
 /* Self-attention (attention1), attention to the encoder (attention2), FFN, each with its add & norm. */
 typedef struct attn_nn_decoder_block {
@@ -357,11 +361,15 @@ typedef struct attn_nn_decoder_block {
 } attn_nn_decoder_block;
 void attn_nn_decoder_block_init(attn_nn_decoder_block *block, attn_nn_builder *builder,
                                 const attn_nn_block_options *options);
-/* x [B,T,D], encoded [B,Ts,D]; self_weights [B,H,T,T] and cross_weights [B,H,T,Ts] may be NULL. */
+/* Positions of a block's two inputs, as in attn_nn_encoder_block_forward; NULL: none. */
+typedef struct attn_nn_positions {
+    attn_tensor *own, *encoded;
+} attn_nn_positions;
+/* x [B,T,D], encoded [B,Ts,D]; positions, self_weights [B,H,T,T] and cross_weights [B,H,T,Ts] may be NULL. */
 attn_tensor *attn_nn_decoder_block_forward(const attn_nn_decoder_block *block, attn_tape *tape, attn_tensor *x,
-                                           attn_tensor *encoded, const attn_nn_mask *self_mask,
-                                           const attn_nn_mask *cross_mask, attn_tensor **self_weights,
-                                           attn_tensor **cross_weights);
+                                           attn_tensor *encoded, const attn_nn_positions *positions,
+                                           const attn_nn_mask *self_mask, const attn_nn_mask *cross_mask,
+                                           attn_tensor **self_weights, attn_tensor **cross_weights);
 /* One token a row: x [rows,1,D].  `self` [rows] gets the token's keys and values; `cross` [B] holds the encoder's,
  * and rows / B hypotheses of a sentence share them as so many queries. */
 attn_tensor *attn_nn_decoder_block_step(const attn_nn_decoder_block *block, attn_tape *tape, attn_tensor *x,

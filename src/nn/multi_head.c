@@ -95,11 +95,13 @@ static bool describe(const attn_nn_multi_head *layer, attn_tape *tape, attn_tens
                         .dim = layer->hidden / layer->heads,
                         .layout = ATTN_LAYOUT_BTHD,
                         .causal = mask ? mask->causal : ATTN_CAUSAL_NONE,
-                        .lens_per = attn__nn_lens_per(mask)};
+                        .lens_per = attn__nn_lens_per(mask),
+                        .key_padding = mask && mask->keys};
     *a = (attn_attention){.q = {q, 0},
                           .k = {k, 0},
                           .v = {v, 0},
                           .lens = mask ? mask->valid_lens : NULL,
+                          .mask = mask ? mask->keys : NULL,
                           .rank = 3,
                           .shape = {batch, tq, layer->hidden},
                           .weights_rank = 4,

@@ -34,6 +34,14 @@ void attn__nn_batch_norm_named(attn_nn_batch_norm *layer, attn_nn_builder *build
     attn_nn_pop(builder);
 }
 
+void attn__nn_map_norm_named(attn_nn_map_norm *layer, attn_nn_builder *builder, const char *name,
+                             attn_nn_map_norm_kind kind, int64_t channels, int64_t groups)
+{
+    attn_nn_push(builder, name);
+    attn_nn_map_norm_init(layer, builder, kind, channels, groups);
+    attn_nn_pop(builder);
+}
+
 void attn__nn_conv_named(attn_nn_conv *layer, attn_nn_builder *builder, const char *name,
                          const attn_nn_conv_options *options)
 {

@@ -16,6 +16,8 @@ void attn__nn_layer_norm_named(attn_nn_layer_norm *layer, attn_nn_builder *build
                                double eps);
 void attn__nn_batch_norm_named(attn_nn_batch_norm *layer, attn_nn_builder *builder, const char *name, int64_t channels,
                                bool zero);
+void attn__nn_map_norm_named(attn_nn_map_norm *layer, attn_nn_builder *builder, const char *name,
+                             attn_nn_map_norm_kind kind, int64_t channels, int64_t groups);
 void attn__nn_conv_named(attn_nn_conv *layer, attn_nn_builder *builder, const char *name,
                          const attn_nn_conv_options *options);
 /* A convolution of images whose window is one pixel. */

@@ -21,7 +21,7 @@ typedef struct attn_nn_conv_options {
     int spatial; /* axes: 1 to 3 */
     int64_t in_channels, out_channels;
     int64_t kernel[3], stride[3], padding[3]; /* kernel and stride 0: 1 */
-    int64_t groups;                           /* 0: 1; divides in and out */
+    int64_t groups, dilation;                 /* 0: 1; groups divide in and out, the dilation is the same in all axes */
     bool bias;
     attn_activation activation; /* of the result */
     attn_nn_initializer fill;   /* of the weight; all zero: by the builder's policy, see `zero` */
@@ -34,7 +34,7 @@ typedef struct attn_nn_conv {
 } attn_nn_conv;
 /* ATTN_ERROR_ARGUMENT: axes other than 1 to 3, groups that do not divide the channels, no such activation. */
 void attn_nn_conv_init(attn_nn_conv *layer, attn_nn_builder *builder, const attn_nn_conv_options *options);
-/* x [B,in,spatial...] -> [B,out,spatial'...], spatial' = (spatial + 2 padding - kernel) / stride + 1 */
+/* x [B,in,spatial...] -> [B,out,spatial'...], spatial' = (spatial + 2 padding - dilation (kernel - 1) - 1) / stride + 1 */
 attn_tensor *attn_nn_conv_forward(const attn_nn_conv *layer, attn_tape *tape, attn_tensor *x);
 
 /* weight, bias [C], and the buffers running_mean, running_var [C] and num_batches_tracked (a scalar that PyTorch saves;
@@ -48,6 +48,26 @@ typedef struct attn_nn_batch_norm {
 void attn_nn_batch_norm_init(attn_nn_batch_norm *layer, attn_nn_builder *builder, int64_t channels, bool zero);
 /* x [B,C,...] -> the same */
 attn_tensor *attn_nn_batch_norm_forward(const attn_nn_batch_norm *layer, attn_tape *tape, attn_tensor *x);
+
+/* Norms behind convolutions of images. */
+typedef enum attn_nn_map_norm_kind {
+    ATTN_NN_NORM_FROZEN = 0, /* batch norm by statistics, weight and bias that are not trained: four buffers */
+    ATTN_NN_NORM_BATCH,
+    ATTN_NN_NORM_GROUP /* weight and bias; mean and variance are those of an image's group of channels (Wu and He 2018,
+                        * arXiv:1803.08494) */
+} attn_nn_map_norm_kind;
+typedef struct attn_nn_map_norm {
+    attn_nn_map_norm_kind kind;
+    attn_nn_batch_norm batch; /* of a group norm weight, bias and eps alone */
+    int64_t groups;
+} attn_nn_map_norm;
+/* eps 1e-5.  ATTN_ERROR_ARGUMENT: groups that do not divide the channels. */
+void attn_nn_map_norm_init(attn_nn_map_norm *layer, attn_nn_builder *builder, attn_nn_map_norm_kind kind,
+                           int64_t channels, int64_t groups);
+/* activation(norm(convolution(x))).  A norm whose statistics do not come from the batch is one with the convolution: a
+ * scale and a shift of its channels.  `conv` has neither bias nor activation. */
+attn_tensor *attn_nn_conv_normed(const attn_nn_conv *conv, const attn_nn_map_norm *norm, attn_tape *tape,
+                                 attn_tensor *x, attn_activation activation);
 
 /* ------------------------------------------------------------------------- self-attention over an image */
 

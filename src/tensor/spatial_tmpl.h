@@ -7,8 +7,10 @@
  * read, inside or not), `inside` (whether its row is inside) and [first, last), the output columns that read inside. */
 #define FOR_ROWS(g, tap, BODY)                                                                                         \
     do {                                                                                                               \
-        int64_t tx = (tap) % (g)->kernel[2], ty = (tap) / (g)->kernel[2] % (g)->kernel[1];                             \
-        int64_t tz = (tap) / (g)->kernel[2] / (g)->kernel[1], step = (g)->stride[2], shift = tx - (g)->padding[2];     \
+        int64_t tx = (tap) % (g)->kernel[2] * attn__tap_step(g, 2);                                                    \
+        int64_t ty = (tap) / (g)->kernel[2] % (g)->kernel[1] * attn__tap_step(g, 1);                                   \
+        int64_t tz = (tap) / (g)->kernel[2] / (g)->kernel[1] * attn__tap_step(g, 0);                                   \
+        int64_t step = (g)->stride[2], shift = tx - (g)->padding[2];                                                   \
         int64_t first = shift < 0 ? (-shift + step - 1) / step : 0, end = (g)->in[2] - shift, at_out = 0;              \
         int64_t last = end <= 0 ? 0 : (end + step - 1) / step;                                                         \
         last = last < (g)->out[2] ? last : (g)->out[2];                                                                \

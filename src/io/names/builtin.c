@@ -15,7 +15,10 @@
     X("marian-native", marian_native)                                                                                  \
     X("marian-native-two", marian_native_two)                                                                          \
     X("bert-huggingface", bert_huggingface)                                                                            \
-    X("msa-esm", msa_esm)
+    X("msa-esm", msa_esm)                                                                                              \
+    X("detr-facebook", detr_facebook)                                                                                  \
+    X("detr-huggingface", detr_huggingface)                                                                            \
+    X("resnet-torchvision", resnet_torchvision)
 
 /* Those by which attn writes: no checkpoint to be read is of these. */
 #define WRITING(X)                                                                                                     \

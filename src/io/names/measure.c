@@ -41,7 +41,7 @@ static attn_status measure(const attn__measure *m, const attn_checkpoint *weight
         return ATTN_OK;
     if (m->kind == ATTN__WHEN)
         return attn__names_set(config, m->key, m->value);
-    return m->axis < entry.rank ? attn_config_set_int(config, m->key, entry.shape[m->axis]) : ATTN_OK;
+    return m->axis < entry.rank ? attn_config_set_int(config, m->key, entry.shape[m->axis] + m->add) : ATTN_OK;
 }
 
 attn_status attn_name_map_infer_config(const attn_name_map *names, const attn_checkpoint *weights, attn_config *config)

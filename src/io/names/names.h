@@ -58,6 +58,7 @@ typedef struct attn__measure {
     char *key, *target;
     char *value;
     int axis;
+    int64_t add; /* to the length */
 } attn__measure;
 
 struct attn_name_map {
@@ -107,7 +108,7 @@ const char *attn_name_map_architecture(const attn_name_map *names);
 
 const attn_config *attn_name_map_settings(const attn_name_map *names);
 
-/* Adds to a config what a names file says of the model: what its lines `size KEY TARGET AXIS`, `count KEY PREFIX`
+/* Adds to a config what a names file says of the model: what its lines `size KEY TARGET AXIS [ADD]`, `count KEY PREFIX`
  * and `when KEY=VALUE TARGET` read from the shapes of `weights`, which were opened with it, then its lines `set`;
  * keys that the config has stay.  ATTN_ERROR_MEMORY. */
 attn_status attn_name_map_infer_config(const attn_name_map *names, const attn_checkpoint *weights, attn_config *config);

@@ -273,19 +273,22 @@ static attn_status set_value(const line *l, char *word)
     return attn__names_set(l->names->settings, word, equals + 1);
 }
 
-/* size KEY TARGET AXIS, count KEY PREFIX, when KEY=VALUE TARGET */
+/* size KEY TARGET AXIS [ADD], count KEY PREFIX, when KEY=VALUE TARGET */
 static attn_status add_measure(const line *l, attn__measure_kind kind)
 {
     enum { MOST = 256 };
     attn_name_map *names = l->names;
     attn_context *context = names->context;
-    int64_t axis = 0;
+    int64_t axis = 0, add = 0;
     const char *rest;
+    const bool adds = kind == ATTN__SIZE && l->n == 5;
     char *value = kind == ATTN__WHEN && l->n > 1 ? strchr(l->words[1], '=') : NULL;
-    if (l->n != (kind == ATTN__SIZE ? 4 : 3) || (kind == ATTN__WHEN && !value) || names->nmeasures == MOST)
-        return fail(l, "wanted: size KEY TARGET AXIS, count KEY PREFIX or when KEY=VALUE TARGET", "");
+    if (l->n != (kind == ATTN__SIZE ? 4 : 3) + adds || (kind == ATTN__WHEN && !value) || names->nmeasures == MOST)
+        return fail(l, "wanted: size KEY TARGET AXIS [ADD], count KEY PREFIX or when KEY=VALUE TARGET", "");
     if (kind == ATTN__SIZE && (!read_whole(l->words[3], "", &axis, &rest) || axis < 0 || axis >= ATTN_MAX_RANK))
         return fail(l, "no axis", l->words[3]);
+    if (adds && (!read_whole(l->words[4], "", &add, &rest) || add < -INT32_MAX || add > INT32_MAX))
+        return fail(l, "no whole number", l->words[4]);
     if (value)
         *value++ = '\0';
     attn__measure *more = attn__grow(context, names->measures, names->nmeasures, sizeof *more);
@@ -296,7 +299,8 @@ static attn_status add_measure(const line *l, attn__measure_kind kind)
     *made = (attn__measure){.kind = kind,
                             .key = attn__strdup(context, l->words[1]),
                             .target = attn__strdup(context, l->words[2]),
-                            .axis = (int)axis};
+                            .axis = (int)axis,
+                            .add = add};
     if (value)
         made->value = attn__strdup(context, value);
     return made->key && made->target && (!value || made->value) ? ATTN_OK : ATTN_ERROR_MEMORY;

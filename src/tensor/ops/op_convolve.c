@@ -12,7 +12,7 @@
 #include <string.h>
 
 enum { X, W, B, INPUTS };
-enum { SAVED_X, SAVED_W, SAVED_Y, SAVED_COUNT };
+enum { SAVED_X, SAVED_W, SAVED_Y, SAVED_SCALE, SAVED_COUNT };
 
 typedef struct conv_detail {
     int spatial;
@@ -20,6 +20,12 @@ typedef struct conv_detail {
     int64_t batch, groups, in_channels, out_channels; /* channels of one group */
     attn_activation activation;
 } conv_detail;
+
+/* The operands; b and scale may be NULL. */
+typedef struct convolution {
+    attn_tensor *x, *w, *b;
+    const attn_tensor *scale;
+} convolution;
 
 /* Rows of the im2col matrix of one group: (channel, tap). */
 static int64_t rows_of(const conv_detail *d)
@@ -43,6 +49,12 @@ static int64_t output_size(const conv_detail *d)
     return d->out_channels * attn__volume(d->grid.out);
 }
 
+/* From a window's first tap to its last. */
+static int64_t reach(const attn__window_grid *g, int axis)
+{
+    return g->dilation[axis] * (g->kernel[axis] - 1) + 1;
+}
+
 static bool is_pointwise(const attn__window_grid *g)
 {
     bool is = true;
@@ -55,7 +67,10 @@ static bool is_pointwise(const attn__window_grid *g)
 static bool is_depthwise(const conv_detail *d, attn_dtype dtype)
 {
     enum { FEW = 4 };
-    return dtype == ATTN_F32 && d->in_channels == 1 && d->groups > 1 && d->out_channels <= FEW;
+    bool dense = true;
+    for (int i = 0; i < 3; i++)
+        dense = dense && d->grid.dilation[i] == 1;
+    return dense && dtype == ATTN_F32 && d->in_channels == 1 && d->groups > 1 && d->out_channels <= FEW;
 }
 
 static attn__depthwise depthwise_of(const conv_detail *d, const void *x, const void *w)
@@ -84,32 +99,47 @@ static attn__gemm_operand columns_of(const attn__im2col *s, int64_t positions, b
 typedef struct epilogue {
     const attn__elementwise_table *rows;
     attn_dtype dtype;
-    const void *bias; /* of the group; NULL: none */
+    const void *scale, *bias; /* of the group; NULL: none */
     attn_activation activation;
 } epilogue;
+
+static double number(const epilogue *e, const void *data, int64_t row)
+{
+    return e->dtype == ATTN_F64 ? ((const double *)data)[row] : (double)((const float *)data)[row];
+}
 
 static void finish(const void *user, void *y, int64_t row, int64_t column, int64_t n)
 {
     const epilogue *e = user;
     (void)column;
     attn__elementwise_args args = {.x = y, .y = y, .s = {1, 0}, .kind = (int)e->activation};
-    if (e->bias) {
-        args.s[1] = e->dtype == ATTN_F64 ? ((const double *)e->bias)[row] : (double)((const float *)e->bias)[row];
+    if (e->scale)
+        args.s[0] = number(e, e->scale, row);
+    if (e->bias)
+        args.s[1] = number(e, e->bias, row);
+    if (e->scale || e->bias) {
         e->rows->run[ATTN__ELEMENTWISE_AFFINE](&args, 0, n);
     }
     if (e->activation != ATTN_ACTIVATION_IDENTITY)
         e->rows->run[ATTN__ELEMENTWISE_ACTIVATE](&args, 0, n);
 }
 
-/* Y = W columns(X), each group a batch of images. */
-static bool run(attn_tape *tape, const conv_detail *d, const attn_tensor *x, const attn_tensor *w, const attn_tensor *b,
-                attn_tensor *y)
+static epilogue epilogue_of(const attn_tape *tape, const conv_detail *d, const convolution *c, int64_t group)
 {
+    attn_dtype dtype = c->x->dtype;
+    return (epilogue){attn__elementwise_for(dtype == ATTN_F64, tape->context->isa), dtype,
+                      c->scale ? at(c->scale->data, dtype, group * d->out_channels) : NULL,
+                      c->b ? at(c->b->data, dtype, group * d->out_channels) : NULL, d->activation};
+}
+
+/* Y = W columns(X), each group a batch of images. */
+static bool run(attn_tape *tape, const conv_detail *d, const convolution *c, attn_tensor *y)
+{
+    const attn_tensor *x = c->x, *w = c->w;
     int64_t positions = attn__volume(d->grid.out), rows = rows_of(d);
     bool done = true;
     if (is_depthwise(d, y->dtype)) {
-        epilogue after = {attn__elementwise_for(false, tape->context->isa), y->dtype, b ? b->data : NULL,
-                          d->activation};
+        epilogue after = epilogue_of(tape, d, c, 0);
         attn__depthwise conv = depthwise_of(d, x->data, w->data);
         conv.y = y->data;
         conv.finish = finish;
@@ -121,8 +151,7 @@ static bool run(attn_tape *tape, const conv_detail *d, const attn_tensor *x, con
                                 .x = at(x->data, y->dtype, i * input_size(d)),
                                 .image = d->groups * input_size(d),
                                 .element_size = (int64_t)attn_dtype_size(y->dtype)};
-        epilogue after = {attn__elementwise_for(y->dtype == ATTN_F64, tape->context->isa), y->dtype,
-                          b ? at(b->data, y->dtype, i * d->out_channels) : NULL, d->activation};
+        epilogue after = epilogue_of(tape, d, c, i);
         done = attn__gemm(
             tape, &(attn__gemm_problem){.dtype = y->dtype,
                                         .batch = d->batch,
@@ -203,7 +232,7 @@ static bool has_reverse(const attn__window_grid *g)
 {
     bool has = true;
     for (int i = 0; i < 3; i++)
-        has = has && g->stride[i] == 1 && g->padding[i] < g->kernel[i];
+        has = has && g->stride[i] == 1 && g->padding[i] < reach(g, i);
     return has;
 }
 
@@ -213,7 +242,7 @@ static attn__window_grid reverse_of(const attn__window_grid *g)
     for (int i = 0; i < 3; i++) {
         r.in[i] = g->out[i];
         r.out[i] = g->in[i];
-        r.padding[i] = g->kernel[i] - 1 - g->padding[i];
+        r.padding[i] = reach(g, i) - 1 - g->padding[i];
     }
     return r;
 }
@@ -319,6 +348,45 @@ static attn__hold before_activation(attn_tape *tape, const conv_detail *d, const
     return dy;
 }
 
+typedef struct scale_job {
+    epilogue rows;
+    const void *x;
+    void *y;
+    int64_t channels, positions;
+} scale_job;
+
+static void scale_some(void *user, int64_t begin, int64_t end)
+{
+    const scale_job *j = user;
+    for (int64_t i = begin; i < end; i++) {
+        attn__elementwise_args args = {.x = at(j->x, j->rows.dtype, i * j->positions),
+                                       .y = at(j->y, j->rows.dtype, i * j->positions),
+                                       .s = {number(&j->rows, j->rows.scale, i % j->channels), 0}};
+        j->rows.rows->run[ATTN__ELEMENTWISE_AFFINE](&args, 0, j->positions);
+    }
+}
+
+/* The gradient of the products alone: dY of each channel times its scale.  Releases dy. */
+static attn__hold before_scale(attn_tape *tape, const conv_detail *d, const attn__node *node, attn__hold dy)
+{
+    const attn_tensor *y = node->y;
+    if (!node->saved[SAVED_SCALE].data || !dy.data)
+        return dy;
+    attn__hold scaled = attn__scratch(tape, (size_t)y->size * attn_dtype_size(y->dtype));
+    scale_job job = {.rows = {.rows = attn__elementwise_for(y->dtype == ATTN_F64, tape->context->isa),
+                              .dtype = y->dtype,
+                              .scale = node->saved[SAVED_SCALE].data},
+                     .x = dy.data,
+                     .y = scaled.data,
+                     .channels = d->groups * d->out_channels,
+                     .positions = attn__volume(d->grid.out)};
+    tape->failed |= !scaled.data;
+    if (scaled.data)
+        attn__parallel_range(tape->context->threads, d->batch * job.channels, 1, scale_some, &job);
+    attn__scratch_release(dy);
+    return scaled;
+}
+
 static void bias_gradient(attn_tape *tape, const conv_detail *d, attn__node *node, const void *dy)
 {
     attn__target db = attn__grad_target(tape, node->x[B]);
@@ -338,11 +406,12 @@ static void convolve_backward(attn_tape *tape, attn__node *node)
     attn__hold dy = before_activation(tape, d, node);
     if (!dy.data)
         return;
-    if (attn__grad_wanted(node->x[X]))
-        input_gradient(tape, d, node, dy.data);
-    if (attn__grad_wanted(node->x[W]))
-        weight_gradient(tape, d, node, dy.data);
     bias_gradient(tape, d, node, dy.data);
+    dy = before_scale(tape, d, node, dy);
+    if (dy.data && attn__grad_wanted(node->x[X]))
+        input_gradient(tape, d, node, dy.data);
+    if (dy.data && attn__grad_wanted(node->x[W]))
+        weight_gradient(tape, d, node, dy.data);
     attn__scratch_release(dy);
 }
 
@@ -366,15 +435,19 @@ static bool plan(attn_tape *tape, const attn_tensor *x, const attn_tensor *w, co
     if (d->groups < 0 || x->shape[1] != d->groups * w->shape[1] || w->shape[0] % d->groups != 0)
         return shape_error(tape, x, w, "channels do not fit the groups");
     d->out_channels = w->shape[0] / d->groups;
-    d->grid = (attn__window_grid){{1, 1, 1}, {1, 1, 1}, {1, 1, 1}, {1, 1, 1}, {0, 0, 0}};
+    d->grid = (attn__window_grid){{1, 1, 1}, {1, 1, 1}, {1, 1, 1}, {1, 1, 1}, {0, 0, 0}, {1, 1, 1}};
     for (int i = 0; i < n; i++) {
         int axis = 3 - n + i;
         d->grid.in[axis] = x->shape[2 + i];
         d->grid.kernel[axis] = w->shape[2 + i];
         d->grid.stride[axis] = conv->stride[i] ? conv->stride[i] : 1;
         d->grid.padding[axis] = conv->padding[i];
-        int64_t room = x->shape[2 + i] + 2 * conv->padding[i] - w->shape[2 + i];
-        if (room < 0 || conv->stride[i] < 0 || conv->padding[i] < 0 || w->shape[2 + i] < 1)
+        d->grid.dilation[axis] = conv->dilation[i] ? conv->dilation[i] : 1;
+        if (conv->stride[i] < 0 || conv->padding[i] < 0 || conv->dilation[i] < 0 || w->shape[2 + i] < 1 ||
+            conv->dilation[i] > INT32_MAX || w->shape[2 + i] > INT32_MAX)
+            return shape_error(tape, x, w, "a kernel, stride, padding or dilation out of range");
+        int64_t room = x->shape[2 + i] + 2 * conv->padding[i] - reach(&d->grid, axis);
+        if (room < 0)
             return shape_error(tape, x, w, "the kernel does not fit into the image");
         d->grid.out[axis] = room / d->grid.stride[axis] + 1;
     }
@@ -388,33 +461,50 @@ static bool goes_alone(attn_activation activation)
     return !attn__activation_exists((int)activation) || attn__activation_keeps_input((int)activation);
 }
 
-attn_tensor *attn_convolve(attn_tape *tape, attn_tensor *x, attn_tensor *w, attn_tensor *b, const attn_conv *conv)
+static bool is_of_channels(attn_tape *tape, const convolution *c, const attn_tensor *vector)
+{
+    return !vector || (vector->rank == 1 && vector->shape[0] == c->w->shape[0]) ||
+           shape_error(tape, c->x, c->w, "b has not one element for each output channel");
+}
+
+static attn_tensor *convolve(attn_tape *tape, const convolution *c, const attn_conv *conv)
 {
     conv_detail d;
+    attn_tensor *x = c->x, *w = c->w, *b = c->b;
     if (goes_alone(conv->activation)) {
         attn_conv plain = *conv;
         plain.activation = ATTN_ACTIVATION_IDENTITY;
-        return attn_activate(tape, attn_convolve(tape, x, w, b, &plain), conv->activation);
+        return attn_activate(tape, convolve(tape, c, &plain), conv->activation);
     }
-    if (!attn__op_accepts(tape, "convolve", b ? 3 : 2, x, w, b) || !plan(tape, x, w, conv, &d))
+    if (!attn__op_accepts(tape, "convolve", b ? 3 : 2, x, w, b) || !plan(tape, x, w, conv, &d) ||
+        !is_of_channels(tape, c, b) || !is_of_channels(tape, c, c->scale))
         return NULL;
-    if (b && (b->rank != 1 || b->shape[0] != w->shape[0])) {
-        shape_error(tape, x, w, "b has not one element for each output channel");
-        return NULL;
-    }
     int64_t shape[ATTN_MAX_RANK] = {x->shape[0], w->shape[0]};
     memcpy(shape + 2, d.grid.out + 3 - conv->spatial, (size_t)conv->spatial * sizeof *shape);
     attn_tensor *y = attn__op_result(tape, x->dtype, x->rank, shape), *inputs[INPUTS] = {x, w, b};
     attn__node *node;
     if (!y || !attn__op_record(tape, &node, convolve_backward, y, INPUTS, inputs, SAVED_COUNT, sizeof d) ||
-        !run(tape, &d, x, w, b, y))
+        !run(tape, &d, c, y))
         return NULL;
     if (node) {
         *(conv_detail *)node->detail = d;
         attn__node_save(node, SAVED_X, x);
         attn__node_save(node, SAVED_W, w);
+        if (c->scale)
+            attn__node_save(node, SAVED_SCALE, c->scale);
         if (d.activation != ATTN_ACTIVATION_IDENTITY)
             attn__node_save(node, SAVED_Y, y);
     }
     return y;
+}
+
+attn_tensor *attn_convolve(attn_tape *tape, attn_tensor *x, attn_tensor *w, attn_tensor *b, const attn_conv *conv)
+{
+    return convolve(tape, &(convolution){x, w, b, NULL}, conv);
+}
+
+attn_tensor *attn_convolve_scaled(attn_tape *tape, attn_tensor *x, attn_tensor *w, const attn_tensor *scale,
+                                  attn_tensor *shift, const attn_conv *conv)
+{
+    return scale && shift ? convolve(tape, &(convolution){x, w, shift, scale}, conv) : NULL;
 }

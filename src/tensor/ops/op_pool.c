@@ -34,7 +34,7 @@ static bool plan(attn_tape *tape, const char *op, const attn_tensor *x, int spat
                  const int64_t *stride, const int64_t *padding, pool_detail *d)
 {
     bool fits = spatial >= 1 && spatial <= 3 && x->rank == spatial + 2;
-    d->grid = (attn__window_grid){{1, 1, 1}, {1, 1, 1}, {1, 1, 1}, {1, 1, 1}, {0, 0, 0}};
+    d->grid = (attn__window_grid){{1, 1, 1}, {1, 1, 1}, {1, 1, 1}, {1, 1, 1}, {0, 0, 0}, {1, 1, 1}};
     for (int i = 0; i < spatial && fits; i++) {
         int axis = 3 - spatial + i;
         int64_t pad = padding ? padding[i] : 0;

@@ -1,0 +1,81 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * resnet_parts.h - residual networks of convolutions, as classifiers of images and as what detectors see by. */
+#ifndef ATTN_MODELS_RESNET_PARTS_H
+#define ATTN_MODELS_RESNET_PARTS_H
+
+#include "models/model_keys.h"
+#include "nn/spatial.h"
+
+enum { ATTN__RESNET_STAGES = 6, ATTN__RESNET_BLOCKS = 64 };
+
+/* Two convolutions of 3 x 3, or three of 1 x 1, 3 x 3 and 1 x 1. */
+typedef struct attn__resnet_block {
+    attn_nn_conv conv[3], shortcut;
+    attn_nn_map_norm norm[3], shortcut_norm;
+    int convs;
+    bool has_shortcut;
+} attn__resnet_block;
+
+typedef struct attn__resnet {
+    attn_nn_conv stem;
+    attn_nn_map_norm stem_norm;
+    attn__resnet_block block[ATTN__RESNET_BLOCKS]; /* of all stages */
+    int blocks;
+    bool pool;
+    int64_t channels; /* of the result */
+} attn__resnet;
+
+extern const char *const attn__resnet_names[], *const attn__resnet_stems[], *const attn__resnet_norms[];
+
+/* The keys of a residual network. */
+#define ATTN__KEYS_RESNET(norm, frozen_doc)                                                                            \
+    {"backbone",                                                                                                       \
+     ATTN_CONFIG_TYPE_TEXT,                                                                                            \
+     "resnet50",                                                                                                       \
+     0,                                                                                                                \
+     0,                                                                                                                \
+     attn__resnet_names,                                                                                               \
+     "kind and number of blocks: two 3 x 3 convolutions (18, 34), or 1 x 1, 3 x 3, 1 x 1 (50, 101)"},                  \
+        {"stage_blocks",                                                                                               \
+         ATTN_CONFIG_TYPE_INTS,                                                                                        \
+         "",                                                                                                           \
+         1,                                                                                                            \
+         ATTN__RESNET_BLOCKS,                                                                                          \
+         NULL,                                                                                                         \
+         "blocks of each stage, of which there are as many as the list is long; default those of the name"},           \
+        {"width",                                                                                                      \
+         ATTN_CONFIG_TYPE_INTS,                                                                                        \
+         "64",                                                                                                         \
+         1,                                                                                                            \
+         1 << 16,                                                                                                      \
+         NULL,                                                                                                         \
+         "channels of the first stage's 3 x 3 convolutions, doubled in each further one; or a list"},                  \
+        {"stem",                                                                                                       \
+         ATTN_CONFIG_TYPE_TEXT,                                                                                        \
+         "conv",                                                                                                       \
+         0,                                                                                                            \
+         0,                                                                                                            \
+         attn__resnet_stems,                                                                                           \
+         "conv: 7 x 7 of stride 2 and pooling; small: 3 x 3 of stride 2, for pictures below 128 pixels"},              \
+        {"norm",                                                                                                       \
+         ATTN_CONFIG_TYPE_TEXT,                                                                                        \
+         norm,                                                                                                         \
+         0,                                                                                                            \
+         0,                                                                                                            \
+         attn__resnet_norms,                                                                                           \
+         "behind convolutions: frozen batch norm, for trained weights; batch norm or group norm, to train"},           \
+        {"norm_groups", ATTN_CONFIG_TYPE_INT, "32", 1, 1 << 16, NULL, "groups of channels of a group norm"},           \
+        ATTN__KEY_FLAG("dilation", "false", "the last stage keeps the resolution: its 3 x 3 taps are two apart"),      \
+        {"frozen_stages", ATTN_CONFIG_TYPE_INT, "", 0, ATTN__RESNET_STAGES + 1, NULL, frozen_doc},                     \
+    {                                                                                                                  \
+        "in_channels", ATTN_CONFIG_TYPE_INT, "3", 1, 1 << 16, NULL, "channels of an image"                             \
+    }
+
+/* Registers the parameters in the builder's present place.  The stem and stages before frozen_stages are not trained:
+ * `frozen` of them, where the key is left out. */
+void attn__resnet_build(attn__resnet *resnet, attn_nn_builder *builder, const attn_config *config, int frozen);
+/* x [B,in_channels,Y,X] -> [B,channels,Y',X'] */
+attn_tensor *attn__resnet_forward(const attn__resnet *resnet, attn_tape *tape, attn_tensor *x);
+
+#endif
