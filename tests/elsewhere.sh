@@ -34,7 +34,7 @@ run_on() {
             cat "$dir/said"
             exit 1
         }
-        ATTN_TEST_PROBLEMS=100 ATTN_TEST_STEP=11 "$@" "$dir/test_$name"
+        ATTN_TEST_PROBLEMS=100 ATTN_TEST_STEP=41 "$@" "$dir/test_$name"
     done
     ran=1
 }
