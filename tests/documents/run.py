@@ -95,7 +95,7 @@ class Page:
 
     def c(self, line, name, text):
         if text.lstrip().startswith("X("):
-            self.report["skipped"].append(f"{self.path}:{line}: a table's row: tests/adding_a_score.sh builds with it")
+            self.report["skipped"].append(f"{self.path}:{line}: a table's row: tests/adding.sh builds with it")
             return
         source = os.path.join(self.directory, name or f"snippet{line}.c")
         if not re.search(r"^const|^int main|^[a-z].*\)\n\{", text, re.M):  # statements: into a function
