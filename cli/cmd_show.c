@@ -3,6 +3,7 @@
 #include "commands.h"
 #include "family.h"
 #include "foreign.h"
+#include "picture.h"
 #include "show.h"
 
 static const cli_option options[] = {
@@ -20,6 +21,11 @@ static const cli_option options[] = {
         "of a picture: the patch or pixel that is the query, from 1,1, in the grid of the layer (without one, of the first); "
         "default: the class token, or the middle"),
     CLI_INT("channel", 0, "0", 0, 3, "of a model that draws images: which channel is predicted, from 1; 0: the last"),
+    CLI_CHOICE("colours", cli_colour_names, "heat",
+               "of heatmaps; diverging: blue below 0 and red above. A page has blue for blues and red for the others"),
+    CLI_TEXT("title", 't', "TEXT", "", "of an array: above the picture; default: the file and its sizes"),
+    CLI_TEXT("x_label", 0, "TEXT", "", "of an array: what its columns are; default: Keys"),
+    CLI_TEXT("y_label", 0, "TEXT", "", "of an array: what its rows are; default: Queries"),
     CLI_NAMES_LONG,
     CLI_FAMILY_CHOICE_OPTIONS("32"),
 };
@@ -63,6 +69,7 @@ static const char *const examples[] = {
     "attn show drawn shirt.png --query 6,5 -o prediction.png",
     "attn show msa1b family.a3m --kinds rows --layer 12 -o rows.html",
     "attn show weights.npy -o weights.png",
+    "attn show P.npy --x-label Column --y-label Position --colours blues -o encoding.png",
     NULL,
 };
 
@@ -75,11 +82,23 @@ static int show_as(cli_call *cli, unsigned shown, const char *what, int (*show)(
     static const struct read {
         const char *option;
         unsigned by;
-    } reads[] = {{"kinds", SENTENCE | ALIGNMENT}, {"words", SENTENCE},      {"layer", IMAGE | DRAWN | ALIGNMENT},
-                 {"head", IMAGE | DRAWN},         {"query", IMAGE | DRAWN}, {"channel", DRAWN}};
+    } reads[] = {{"kinds", SENTENCE | ALIGNMENT},
+                 {"words", SENTENCE},
+                 {"colours", SENTENCE | ALIGNMENT | ARRAY},
+                 {"title", ARRAY},
+                 {"x_label", ARRAY},
+                 {"y_label", ARRAY},
+                 {"layer", IMAGE | DRAWN | ALIGNMENT},
+                 {"head", IMAGE | DRAWN},
+                 {"query", IMAGE | DRAWN},
+                 {"channel", DRAWN}};
     for (size_t i = 0; i < sizeof reads / sizeof *reads; i++)
-        if (cli_given(cli, reads[i].option) && !(reads[i].by & shown))
-            return cli_fail(CLI_BAD, "show %s: --%s is not for %s", cli->words[0], reads[i].option, what);
+        if (cli_given(cli, reads[i].option) && !(reads[i].by & shown)) {
+            char name[64];
+            const cli_option option = {.key = {.name = reads[i].option}};
+            return cli_fail(CLI_BAD, "show %s: --%s is not for %s", cli->words[0], cli_option_spell(&option, name),
+                            what);
+        }
     return show(cli);
 }
 

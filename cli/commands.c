@@ -22,6 +22,7 @@ const cli_command *const cli_commands[] = {
     &cli_train_contacts,
     &cli_eval,
     &cli_show,
+    &cli_plot,
     &cli_convert,
     &cli_info,
     &cli_diff,

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT
  * attn show: what a language model of alignments attends to. */
 #include "family.h"
+#include "picture.h"
 #include "show.h"
 
-#include "attn/plot.h"
 #include "apps/msa/msa.h"
 
 #include <stdlib.h>
@@ -124,24 +124,11 @@ static bool make_room(showing *s)
 
 static int write_picture(const showing *s)
 {
-    const cli_call *cli = s->family.cli;
-    const char *path = cli_text(cli, "out");
     char title[320], stem[256];
-    attn_plot_format format;
-    attn_bytes picture = {0};
     snprintf(title, sizeof title, "%.200s: %lld sequences of %lld columns", cli_family_stem(s->family.path, stem),
              (long long)s->family.rows, (long long)s->family.cols - 1);
     attn_heatmaps maps = {.title = title, .n = s->n, .rows = s->panel_rows, .per_line = 4};
-    attn_status status = attn_plot_format_from_path(&format, cli->context, path);
-    if (status == ATTN_OK)
-        status = attn_heatmaps_render(&picture, cli->context, &maps, format);
-    if (status == ATTN_OK)
-        status = attn_file_write(cli->context, path, picture.data, picture.size);
-    attn_bytes_free(cli->context, &picture);
-    if (status != ATTN_OK)
-        return cli_failed(cli, NULL);
-    cli_print("%s\n", path);
-    return CLI_OK;
+    return cli_picture_write(s->family.cli, &maps, NULL);
 }
 
 static int choose_layers(showing *s)

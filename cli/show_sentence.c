@@ -2,6 +2,7 @@
  * attn show: what a translator attends to. */
 #include "foreign.h"
 #include "sentences.h"
+#include "picture.h"
 #include "show.h"
 
 #include <string.h>
@@ -70,7 +71,7 @@ int cli_show_sentence(cli_call *cli)
     unsigned kinds = code == CLI_OK ? kinds_of(list && *list ? list : "encoder,decoder,cross") : 0;
     if (kinds == 0)
         return CLI_BAD;
-    kinds |= cli_flag(cli, "words") ? ATTN_SHOW_WORDS : 0;
+    kinds |= (cli_flag(cli, "words") ? ATTN_SHOW_WORDS : 0) + ATTN_SHOW_COLOURS * (unsigned)cli_colours(cli);
     if (attn_plot_format_from_path(&format, cli->context, cli_text(cli, "out")) != ATTN_OK ||
         attn_translator_load(&translator, cli->context, cli->words[0], cli_names(cli)) != ATTN_OK)
         return cli_failed(cli, NULL);

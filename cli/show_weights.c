@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT
  * attn show: weights from a .npy file, as attn run and NumPy write them. */
+#include "picture.h"
 #include "show.h"
 
 #include "attn/io.h"
-#include "attn/plot.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -18,7 +18,6 @@ typedef struct drawing {
     attn_tensor *tensor;
     int64_t groups, heads, rows, cols;
     float *values;
-    double low, high; /* of those that are finite */
     attn_panel *panels;
     attn_panel_row *panel_rows;
     char (*titles)[48];
@@ -56,8 +55,6 @@ static void read_values(drawing *d)
     for (int64_t i = 0; i < n; i++) {
         double x = wide ? ((const double *)data)[i] : (double)((const float *)data)[i];
         d->values[i] = isfinite((float)x) ? (float)x : NAN;
-        d->low = d->values[i] < d->low ? (double)d->values[i] : d->low;
-        d->high = d->values[i] > d->high ? (double)d->values[i] : d->high;
     }
 }
 
@@ -85,16 +82,25 @@ static void name_group(const drawing *d, int64_t group, char *title, size_t size
     }
 }
 
+static const char *given(const drawing *d, const char *option, const char *otherwise)
+{
+    const char *text = cli_text(d->cli, option);
+    return text && *text ? text : otherwise;
+}
+
 static void add_panels(drawing *d)
 {
     int64_t map = d->rows * d->cols, used = 0;
     for (int64_t g = 0; g < d->groups; g++) {
         attn_panel_row *row = &d->panel_rows[g];
-        *row = (attn_panel_row){.n = d->heads, .panels = d->panels + used, .row_name = "Queries", .col_name = "Keys"};
+        *row = (attn_panel_row){.n = d->heads,
+                                .panels = d->panels + used,
+                                .row_name = given(d, "y_label", "Queries"),
+                                .col_name = given(d, "x_label", "Keys")};
         name_group(d, g, d->titles[g], sizeof *d->titles);
         row->title = d->titles[g][0] ? d->titles[g] : NULL;
         for (int64_t h = 0; h < d->heads; h++, used++) {
-            bool many = attn_tensor_rank(d->tensor) > 2;
+            bool many = d->groups * d->heads > 1;
             snprintf(d->heads_named[used], sizeof *d->heads_named, "Head %lld", (long long)h + 1);
             d->panels[used] =
                 (attn_panel){many ? d->heads_named[used] : NULL, d->rows, d->cols, d->values + used * map};
@@ -104,26 +110,12 @@ static void add_panels(drawing *d)
 
 static int write_picture(const drawing *d, const char *path)
 {
-    const cli_call *cli = d->cli;
-    const char *out = cli_text(cli, "out"), *slash = strrchr(path, '/');
-    attn_plot_format format;
-    attn_bytes picture = {0};
+    const char *slash = strrchr(path, '/');
     char title[320];
     snprintf(title, sizeof title, "%.200s: %lld queries, %lld keys", slash ? slash + 1 : path, (long long)d->rows,
              (long long)d->cols);
-    attn_heatmaps maps = {.title = title, .n = d->groups, .rows = d->panel_rows, .per_line = 4};
-    if (d->low < 0) /* scores and the like; weights begin at 0 */
-        maps.low = d->low, maps.high = d->high;
-    attn_status status = attn_plot_format_from_path(&format, cli->context, out);
-    if (status == ATTN_OK)
-        status = attn_heatmaps_render(&picture, cli->context, &maps, format);
-    if (status == ATTN_OK)
-        status = attn_file_write(cli->context, out, picture.data, picture.size);
-    attn_bytes_free(cli->context, &picture);
-    if (status != ATTN_OK)
-        return cli_failed(cli, NULL);
-    cli_print("%s\n", out);
-    return CLI_OK;
+    attn_heatmaps maps = {.title = given(d, "title", title), .n = d->groups, .rows = d->panel_rows, .per_line = 4};
+    return cli_picture_write(d->cli, &maps, NULL);
 }
 
 static int draw(drawing *d, const char *path)

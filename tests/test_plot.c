@@ -346,8 +346,10 @@ static void overlays_render(void **state)
     assert_int_equal(attn_overlays_render(&picture, context, &overlays, ATTN_PLOT_PNG), ATTN_ERROR_ARGUMENT);
 }
 
+/* Lines, dashes and dots in two panels; the SVG holds what was described. */
 static void curves_render(void **state)
 {
+    static const char *const magic[] = {"\x89PNG", "<?xml", "%PDF"}, *const panels[] = {"one", "two"};
     attn_context *context = *state;
     double x[30], train[30], valid[30];
     for (int i = 0; i < 30; i++) {
@@ -355,14 +357,139 @@ static void curves_render(void **state)
         train[i] = 4 * exp(-i / 8.0) + 0.1;
         valid[i] = i == 5 ? NAN : 3.8 * exp(-i / 9.0) + 0.6;
     }
-    attn_curve lines[] = {{"training", 30, x, train}, {"validation", 30, x, valid}};
-    attn_curves curves = {.title = "Loss", .x_name = "epoch", .y_name = "nats per token", .n = 2, .curves = lines};
+    attn_curve lines[] = {{.name = "training", .n = 30, .x = x, .y = train},
+                          {.name = "validation", .n = 30, .x = x, .y = valid, .style = ATTN_CURVE_DASHES},
+                          {.name = "training", .n = 30, .x = x, .y = valid, .style = ATTN_CURVE_DOTS, .panel = 1}};
+    attn_curves curves = {.title = "Loss",
+                          .x_name = "epoch",
+                          .y_name = "nats per token",
+                          .n = 3,
+                          .curves = lines,
+                          .panels = 2,
+                          .panel_names = panels,
+                          .log_y = true};
     attn_bytes picture;
-    assert_int_equal(attn_curves_render(&picture, context, &curves, ATTN_PLOT_PNG), ATTN_OK);
-    keep(&picture, "curves.png");
+    double width, height;
+    for (int format = 0; format < 3; format++) {
+        assert_ok(context, attn_curves_render(&picture, context, &curves, (attn_plot_format)format));
+        assert_memory_equal(picture.data, magic[format], strlen(magic[format]));
+        keep(&picture, ((const char *const[]){"curves.png", "curves.svg", "curves.pdf"})[format]);
+        if (format == ATTN_PLOT_SVG) {
+            assert_true(count(&picture, "dasharray") == 2); /* a curve and its mark in the legend */
+            size_of(&picture, &width, &height);
+            assert_true(width > 2 * 200 && height == 250);
+        }
+        attn_bytes_free(context, &picture);
+    }
+    curves.width = 700, curves.height = 150;
+    assert_ok(context, attn_curves_render(&picture, context, &curves, ATTN_PLOT_SVG));
+    size_of(&picture, &width, &height);
+    assert_true(width == 700 && height == 150);
     attn_bytes_free(context, &picture);
-    curves.n = 0;
-    assert_int_equal(attn_curves_render(&picture, context, &curves, ATTN_PLOT_PNG), ATTN_ERROR_ARGUMENT);
+}
+
+/* On a logarithmic axis from 1 to 100 the distance from 1 to 10 is that from 10 to 100. */
+static void logarithmic_axes_are(void **state)
+{
+    attn_context *context = *state;
+    double x[3][2] = {{1, 100}, {1, 10}, {10, 100}}, y[2] = {5, 5};
+    attn_curve lines[3];
+    double length[3];
+    for (int i = 0; i < 3; i++) {
+        lines[i] = (attn_curve){.n = 2, .x = x[i], .y = y};
+        attn_curve both[] = {{.n = 2, .x = x[0], .y = y, .style = ATTN_CURVE_DASHES}, lines[i]};
+        attn_bytes svg;
+        assert_ok(context, attn_curves_render(&svg, context, &(attn_curves){.n = 2, .curves = both, .log_x = true},
+                                              ATTN_PLOT_SVG));
+        /* the last line of the picture is the second curve: "M x y L x y" */
+        const char *last = NULL;
+        for (const char *at = (const char *)svg.data; at && at < (const char *)svg.data + svg.size; at++)
+            if ((size_t)((const char *)svg.data + svg.size - at) > 4 && memcmp(at, "d=\"M ", 5) == 0)
+                last = at + 5;
+        double from = 0, to = 0;
+        assert_non_null(last);
+        assert_int_equal(sscanf(last, "%lf %*f L %lf", &from, &to), 2);
+        length[i] = to - from;
+        attn_bytes_free(context, &svg);
+    }
+    assert_true(length[0] > 300 && fabs(length[1] - length[2]) < 0.01 && fabs(length[0] - 2 * length[1]) < 0.01);
+}
+
+static void wrong_curves_are_refused(void **state)
+{
+    attn_context *context = *state;
+    const double x[3] = {0, 1, 2}, y[3] = {-1, NAN, 3}, none[3] = {NAN, INFINITY, -INFINITY},
+                 far[3] = {-1e308, 1e308, 0};
+    attn_curve many[9];
+    char names[9][4];
+    for (int i = 0; i < 9; i++) {
+        snprintf(names[i], sizeof names[i], "c%d", i);
+        many[i] = (attn_curve){.name = names[i], .n = 3, .x = x, .y = y};
+    }
+    attn_curve empty = {.x = x, .y = y}, nothing = {.n = 3, .x = x, .y = none}, style = many[0], panel = many[0];
+    attn_curve wide = {.n = 3, .x = far, .y = x}, text = {.name = "\xff", .n = 3, .x = x, .y = y};
+    style.style = (attn_curve_style)7;
+    panel.panel = 2;
+    const struct {
+        attn_curves curves;
+        const char *says;
+    } cases[] = {
+        {{.n = 0, .curves = many}, "0 of them"},
+        {{.n = 9, .curves = many}, "9 of different names; at most 8"},
+        {{.n = 1, .curves = &empty}, "no point of them is finite"},
+        {{.n = 1, .curves = &nothing}, "no point of them is finite"},
+        {{.n = 1, .curves = &style}, "the style of a curve"},
+        {{.n = 1, .curves = &panel, .panels = 2}, "in panel 2, from 0; there are 2"},
+        {{.n = 1, .curves = many, .panels = 33}, "33 panels"},
+        {{.n = 1, .curves = many, .width = 50}, "50 x 0 points"},
+        {{.n = 1, .curves = many, .log_y = true}, "y of point 1 of \"c0\" is -1"},
+        {{.n = 1, .curves = many, .log_x = true}, "x of point 1 of \"c0\" is 0"},
+        {{.n = 1, .curves = &wide}, "too far apart"},
+        {{.n = 1, .curves = &text}, ""},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        attn_bytes picture;
+        assert_refused(context, attn_curves_render(&picture, context, &cases[i].curves, ATTN_PLOT_SVG),
+                       ATTN_ERROR_ARGUMENT, cases[i].says);
+        attn_context_clear_error(context);
+    }
+}
+
+/* The colour of each map's cells, as the SVG has it: two ends and, of the diverging one, the middle. */
+static void heatmaps_have_the_colours_chosen(void **state)
+{
+    attn_context *context = *state;
+    float values[] = {-2, 0, 1};
+    attn_panel panel = {.rows = 1, .cols = 3, .values = values};
+    attn_panel_row row = {.n = 1, .panels = &panel};
+    attn_bytes first = {0};
+    for (int colours = 0; colours <= ATTN_COLOURS_DIVERGING; colours++) {
+        attn_heatmaps maps = {.n = 1, .rows = &row, .colours = (attn_colours)colours};
+        attn_bytes svg, png;
+        assert_ok(context, attn_heatmaps_render(&svg, context, &maps, ATTN_PLOT_SVG));
+        assert_true(colours == 0 || svg.size != first.size || memcmp(svg.data, first.data, svg.size) != 0);
+        if (colours == 0)
+            first = svg;
+        else
+            attn_bytes_free(context, &svg);
+        assert_ok(context, attn_heatmaps_render(&png, context, &maps, ATTN_PLOT_PNG));
+        keep(&png, ((const char *const[]){"heat.png", "blues.png", "reds.png", "diverging.png"})[colours]);
+        attn_bytes_free(context, &png);
+    }
+    attn_bytes_free(context, &first);
+    attn_heatmaps wrong = {.n = 1, .rows = &row, .colours = (attn_colours)9};
+    attn_bytes picture;
+    assert_refused(context, attn_heatmaps_render(&picture, context, &wrong, ATTN_PLOT_SVG), ATTN_ERROR_ARGUMENT,
+                   "the colours of heatmaps");
+    attn_context_clear_error(context);
+    wrong.colours = ATTN_COLOURS_BLUES;
+    assert_refused(context, attn_heatmaps_render(&picture, context, &wrong, ATTN_PLOT_HTML), ATTN_ERROR_ARGUMENT,
+                   "a weight is -2; a page shows weights from 0 up");
+    attn_context_clear_error(context);
+    values[0] = NAN;
+    assert_ok(context, attn_heatmaps_render(&picture, context, &wrong, ATTN_PLOT_HTML));
+    assert_int_equal(count(&picture, "\"colours\":\"blues\""), 1);
+    attn_bytes_free(context, &picture);
 }
 
 /* Crosses alone are drawn with lines of this width, which cairo before and after 1.18 writes in two ways. */
@@ -431,4 +558,6 @@ RUN_TESTS(TEST_WITH_CONTEXT(heatmaps_render_in_every_format), TEST_WITH_CONTEXT(
           TEST_WITH_CONTEXT(noncharacters_are_drawn_as_code_points), TEST_WITH_CONTEXT(heatmaps_render_as_a_page),
           TEST_WITH_CONTEXT(explorer_page_holds_every_map), TEST_WITH_CONTEXT(overlays_render),
           TEST_WITH_CONTEXT(boxes_are_drawn_in_the_picture), TEST_WITH_CONTEXT(curves_render),
-          TEST_WITH_CONTEXT(contacts_render), TEST_WITH_CONTEXT(wrong_pictures_are_refused))
+          TEST_WITH_CONTEXT(logarithmic_axes_are), TEST_WITH_CONTEXT(wrong_curves_are_refused),
+          TEST_WITH_CONTEXT(heatmaps_have_the_colours_chosen), TEST_WITH_CONTEXT(contacts_render),
+          TEST_WITH_CONTEXT(wrong_pictures_are_refused))

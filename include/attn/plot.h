@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * plot.h - pictures: attention as heatmaps and as a page to explore, contacts of a protein, training as curves.
+ * plot.h - pictures: attention as heatmaps and as a page to explore, contacts of a protein, curves.
  *
  * A picture is described by plain data of the caller's and rendered into memory as PNG, SVG or PDF, all the
  * same drawing.  Text is UTF-8.  Nothing is kept between calls; different contexts are independent.
@@ -27,8 +27,17 @@ typedef enum attn_plot_format {
  * ending. */
 ATTN_API attn_status attn_plot_format_from_path(attn_plot_format *format, attn_context *context, const char *path);
 
-/* One map: weights of queries (rows) over keys (columns), values[row * cols + col].  NaN is drawn as "not
- * there" (grey): keys that a query may not see. */
+/* Colours of the values of a heatmap.  Those but HEAT are computed in Oklab (Ottosson 2020), in which steps of equal size
+ * look alike. */
+typedef enum attn_colours {
+    ATTN_COLOURS_HEAT = 0, /* from cream over orange to dark red */
+    ATTN_COLOURS_BLUES,    /* from white to dark blue */
+    ATTN_COLOURS_REDS,     /* from white to dark red */
+    ATTN_COLOURS_DIVERGING /* blue below 0, white at it, red above */
+} attn_colours;
+
+/* One map: weights of queries (rows) over keys (columns), values[row * cols + col].  A value that
+ * is not finite is drawn grey: a key that a query may not see. */
 typedef struct attn_panel {
     const char *title; /* NULL: none */
     int64_t rows, cols;
@@ -49,8 +58,11 @@ typedef struct attn_heatmaps {
     const char *title; /* NULL: none */
     int64_t n;
     const attn_panel_row *rows;
-    double low, high; /* the one colour scale of all panels; both 0: from 0 to the largest value there is */
+    /* The one colour scale of all panels.  Both 0: from 0, or the least value if one is below it, to the largest;
+     * DIVERGING: as far below 0 as above. */
+    double low, high;
     int64_t per_line; /* panels side by side before a row wraps; 0: 8 */
+    attn_colours colours;
     int64_t reserved[4];
 } attn_heatmaps;
 
@@ -106,11 +118,13 @@ typedef struct attn_explorer {
     const unsigned char *png;
     size_t png_size;
     int64_t width, height, grid_rows, grid_cols;
+    attn_colours colours;
     int64_t reserved[4];
 } attn_explorer;
-/* One HTML page without anything from a network: choose a map, a layer and a head, point at a query to see what it
- * attends to, as lines, as a matrix or over the picture.  Weights are kept to 1/255 of their head's largest.  The page
- * is freed as a picture is.  ATTN_ERROR_ARGUMENT (nothing to show, sizes, text that is not UTF-8), ATTN_ERROR_MEMORY. */
+/* One HTML page without anything from a network: all heads of all layers as small maps, one of them enlarged; point at a
+ * query to see what it attends to, as lines, as a matrix or over the picture.  Weights are kept to 1/255 of their head's
+ * largest.  The page is freed as a picture is.  ATTN_ERROR_ARGUMENT (nothing to show, sizes, a weight below 0 or
+ * infinite, text that is not UTF-8), ATTN_ERROR_MEMORY. */
 ATTN_API attn_status attn_explorer_render(attn_bytes *page, attn_context *context, const attn_explorer *explorer);
 
 /* A picture with a map of weights over it: weights[row * cols + col] is drawn over the part of the picture in the same
@@ -137,19 +151,30 @@ typedef struct attn_overlays {
 ATTN_API attn_status attn_overlays_render(attn_bytes *picture, attn_context *context, const attn_overlays *overlays,
                                           attn_plot_format format);
 
-/* Lines over a common x: y[i] at x[i]; NaN leaves a gap. */
+typedef enum attn_curve_style { ATTN_CURVE_LINE = 0, ATTN_CURVE_DASHES, ATTN_CURVE_DOTS } attn_curve_style;
+
+/* y[i] at x[i]; a point that is not finite is left out, and a line has a gap there. */
 typedef struct attn_curve {
-    const char *name;
+    const char *name; /* in the legend; curves of one name have one entry and one colour; NULL: no entry */
     int64_t n;
     const double *x, *y;
+    attn_curve_style style;
+    int64_t panel; /* in which it is drawn, from 0 */
 } attn_curve;
+
+/* Panels side by side with the same axes. */
 typedef struct attn_curves {
-    const char *title, *x_name, *y_name;
-    int64_t n; /* at most 8 */
+    const char *title, *x_name, *y_name; /* NULL: none */
+    int64_t n;                           /* at most 8 colours */
     const attn_curve *curves;
+    int64_t panels;                 /* 0: 1 */
+    const char *const *panel_names; /* above each; NULL: none */
+    bool log_x, log_y;
+    double width, height; /* of the picture in points; 0: 480 x 300, or with several panels 210 for each x 250 */
     int64_t reserved[4];
 } attn_curves;
-/* Draws them.  ATTN_ERROR_ARGUMENT: no curves, or too many; ATTN_ERROR_MEMORY. */
+/* ATTN_ERROR_ARGUMENT (no curves, or too many; no finite point; a number that is not above 0 on a logarithmic axis; a
+ * panel or a side out of range; text that is not UTF-8), ATTN_ERROR_UNSUPPORTED (ATTN_PLOT_HTML), ATTN_ERROR_MEMORY. */
 ATTN_API attn_status attn_curves_render(attn_bytes *picture, attn_context *context, const attn_curves *curves,
                                         attn_plot_format format);
 

@@ -106,8 +106,9 @@ typedef enum attn_attention_kind {
     ATTN_SHOW_ENCODER = 1 << 0,
     ATTN_SHOW_DECODER = 1 << 1,
     ATTN_SHOW_CROSS = 1 << 2,
-    ATTN_SHOW_WORDS = 1 << 3 /* in addition: the pieces of a word are joined, queries by their mean, keys by their
-                              * sum */
+    /* In addition: the pieces of a word are joined, queries by their mean, keys by their sum. */
+    ATTN_SHOW_WORDS = 1 << 3,
+    ATTN_SHOW_COLOURS = 1 << 4 /* times an attn_colours, added: the colours of the heatmaps */
 } attn_attention_kind;
 
 /* Draws the attention while `sentence` is translated: one panel a head, one row of panels a layer and kind, token

@@ -17,18 +17,70 @@ enum { PIXELS_PER_POINT = 2 }; /* of PNG, so that small labels stay sharp */
 const attn__colour attn__ink = {0.13, 0.13, 0.15}, attn__grey = {0.45, 0.45, 0.48}, attn__absent = {0.90, 0.90, 0.91};
 
 /* Straight lines between these; lightness falls evenly from one to the next. */
-attn__colour attn__colour_of(double share)
+static attn__colour heat(double share)
 {
     static const attn__colour stops[] = {
         {1.00, 0.98, 0.95}, {0.99, 0.83, 0.68}, {0.96, 0.60, 0.42},
         {0.84, 0.33, 0.26}, {0.62, 0.12, 0.20}, {0.33, 0.02, 0.14},
     };
     enum { LAST = sizeof stops / sizeof *stops - 1 };
-    double at = fmin(fmax(share, 0), 1) * LAST;
+    double at = share * LAST;
     int i = (int)fmin(floor(at), LAST - 1);
     double t = at - i;
     attn__colour a = stops[i], b = stops[i + 1];
     return (attn__colour){a.r + t * (b.r - a.r), a.g + t * (b.g - a.g), a.b + t * (b.b - a.b)};
+}
+
+static double srgb(double linear)
+{
+    double c = fmin(fmax(linear, 0), 1);
+    return c <= 0.0031308 ? 12.92 * c : 1.055 * pow(c, 1 / 2.4) - 0.055;
+}
+
+/* Oklab, given as lightness, chroma and hue, in sRGB: B. Ottosson, "A perceptual color space for image processing", 2020,
+ * which its author put into the public domain. */
+static attn__colour from_oklab(double lightness, double chroma, double hue)
+{
+    double a = chroma * cos(hue), b = chroma * sin(hue);
+    double l = pow(lightness + 0.3963377774 * a + 0.2158037573 * b, 3);
+    double m = pow(lightness - 0.1055613458 * a - 0.0638541728 * b, 3);
+    double s = pow(lightness - 0.0894841775 * a - 1.2914855480 * b, 3);
+    return (attn__colour){srgb(4.0767416621 * l - 3.3077115913 * m + 0.2309699292 * s),
+                          srgb(-1.2684380046 * l + 2.6097574011 * m - 0.3413193965 * s),
+                          srgb(-0.0041960863 * l - 0.7034186147 * m + 1.7076147010 * s)};
+}
+
+/* From white to a dark colour of one hue: lightness falls evenly, and chroma is largest in between, where the screen has
+ * most of it. */
+static attn__colour ramp(double share, double hue, double chroma)
+{
+    return from_oklab(0.985 - 0.655 * share, chroma * pow(share, 0.8) * (1 - 0.5 * share * share), hue);
+}
+
+static attn__colour blues(double share)
+{
+    return ramp(share, 4.45, 0.20);
+}
+
+static attn__colour reds(double share)
+{
+    return ramp(share, 0.45, 0.28);
+}
+
+attn__colour attn__colour_of(attn_colours map, double share)
+{
+    share = fmin(fmax(share, 0), 1);
+    switch (map) {
+    case ATTN_COLOURS_BLUES:
+        return blues(share);
+    case ATTN_COLOURS_REDS:
+        return reds(share);
+    case ATTN_COLOURS_DIVERGING:
+        return share < 0.5 ? blues(1 - 2 * share) : reds(2 * share - 1);
+    case ATTN_COLOURS_HEAT:
+        break;
+    }
+    return heat(share);
 }
 
 attn_status attn_plot_format_from_path(attn_plot_format *format, attn_context *context, const char *path)
@@ -133,6 +185,10 @@ int attn__ticks(double low, double high, double ticks[12])
 void attn__tick_text(double value, double step, char *text, size_t size)
 {
     int digits = step > 0 ? (int)fmax(0, ceil(-log10(step) - 1e-9)) : 0;
-    snprintf(text, size, "%.*f", digits < 9 ? digits : 9, fabs(value) < step * 1e-6 ? 0 : value);
+    double shown = fabs(value) < step * 1e-6 ? 0 : value;
+    if (fabs(shown) < 1e7 && digits <= 6)
+        snprintf(text, size, "%.*f", digits, shown);
+    else
+        snprintf(text, size, "%.*g", (int)fmin(15, fmax(1, ceil(log10(fabs(shown) / step)) + 1)), shown);
     attn__text_points(text);
 }

@@ -14,8 +14,8 @@ typedef struct attn__colour {
     double r, g, b;
 } attn__colour;
 
-/* 0 to 1, light to dark; steps of equal size look alike. */
-attn__colour attn__colour_of(double share);
+/* 0 to 1, light to dark (DIVERGING: dark, light, dark); steps of equal size look alike. */
+attn__colour attn__colour_of(attn_colours map, double share);
 extern const attn__colour attn__ink, attn__grey, attn__absent;
 
 /* Draws through draw(user, cr) on a white page of this size and gives the finished picture. */
@@ -36,7 +36,7 @@ void attn__set_colour(cairo_t *cr, attn__colour colour);
 
 /* Round numbers (1, 2 or 5 times a power of ten apart) that cover [low, high]; at most 12, returns how many. */
 int attn__ticks(double low, double high, double ticks[12]);
-/* With as few digits as the step between ticks allows. */
+/* With as few digits as the step between ticks allows; with an exponent where there would be many. */
 void attn__tick_text(double value, double step, char *text, size_t size);
 
 #endif

@@ -68,7 +68,7 @@ static void draw_cells(const page *p, cairo_t *cr)
     for (int64_t i = 0; i < m->n; i++) {
         for (int64_t j = i + 1; j < m->n; j++) {
             double probability = (double)m->probabilities[i * m->n + j];
-            fill_cell(p, cr, j, i, isnan(probability) ? attn__absent : attn__colour_of(probability));
+            fill_cell(p, cr, j, i, isnan(probability) ? attn__absent : attn__colour_of(ATTN_COLOURS_HEAT, probability));
             if (m->distances && (double)m->distances[i * m->n + j] < p->cutoff)
                 fill_cell(p, cr, i, j, known);
         }
@@ -133,7 +133,7 @@ static void draw_scale(cairo_t *cr)
     enum { STEPS = 128 };
     double x = LEFT + SIDE + 18, height = SIDE / 2, width = 12, y = TOP + SIDE - height;
     for (int i = 0; i < STEPS; i++) {
-        attn__set_colour(cr, attn__colour_of(1 - (i + 0.5) / STEPS));
+        attn__set_colour(cr, attn__colour_of(ATTN_COLOURS_HEAT, 1 - (i + 0.5) / STEPS));
         cairo_rectangle(cr, x, y + height * i / STEPS, width, height / STEPS + 0.3);
         cairo_fill(cr);
     }

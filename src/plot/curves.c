@@ -1,59 +1,259 @@
 /* SPDX-License-Identifier: MIT
- * Curves over a common axis: losses by epoch. */
+ * Curves over a common axis, in panels side by side: losses by epoch, kernels, estimates and measurements. */
 #include "attn/plot.h"
 
 #include "base/context.h"
 #include "plot/canvas.h"
 
 #include <math.h>
+#include <string.h>
 
-static const double WIDTH = 480, HEIGHT = 300, LEFT = 56, RIGHT = 16, TOP = 40, BOTTOM = 46, TEXT = 9;
-enum { MOST_CURVES = 8 };
+static const double WIDTH = 480, HEIGHT = 300, PANEL = 210, PANEL_HEIGHT = 250, RIGHT = 16, GAP = 18, TEXT = 9,
+                    MARK = 18, TITLE = 12, LINE = 14;
+enum { MOST_COLOURS = 8, MOST_CURVES = 256, MOST_PANELS = 32, TICKS = 12 };
 
 /* Told apart by lightness as well as by hue, for readers who do not see all hues. */
-static const attn__colour hues[MOST_CURVES] = {{0.11, 0.30, 0.55}, {0.85, 0.37, 0.13}, {0.20, 0.55, 0.35},
-                                               {0.55, 0.20, 0.45}, {0.60, 0.60, 0.10}, {0.10, 0.65, 0.70},
-                                               {0.40, 0.25, 0.15}, {0.35, 0.35, 0.38}};
+static const attn__colour hues[MOST_COLOURS] = {{0.11, 0.30, 0.55}, {0.85, 0.37, 0.13}, {0.20, 0.55, 0.35},
+                                                {0.55, 0.20, 0.45}, {0.60, 0.60, 0.10}, {0.10, 0.65, 0.70},
+                                                {0.40, 0.25, 0.15}, {0.35, 0.35, 0.38}};
+
+/* One axis: its range, as logarithms if it is logarithmic, and where it is on the page. */
+typedef struct axis {
+    double low, high, from, to;
+    bool log;
+    double ticks[TICKS];
+    int nticks;
+} axis;
 
 typedef struct frame {
     const attn_curves *curves;
-    double x0, x1, y0, y1;
+    axis x, y; /* x of the first panel */
+    int64_t panels;
+    double step; /* from a panel to the next */
+    double width, height, left, top;
+    int hue_of[MOST_CURVES], nhues;
+    double legend_x[MOST_COLOURS], legend_y[MOST_COLOURS]; /* of the names in the legend */
 } frame;
 
-static double page_x(const frame *f, double x)
+/* ---------------------------------------------------------------------------------------------- checking */
+
+static attn_status refuse_point(attn_context *context, const attn_curve *curve, const char *which, int64_t i,
+                                double value)
 {
-    return LEFT + (x - f->x0) / (f->x1 - f->x0) * (WIDTH - LEFT - RIGHT);
+    return attn__fail(context, ATTN_ERROR_ARGUMENT,
+                      "curves: %s of point %lld of \"%s\" is %g; a logarithmic axis takes numbers above 0", which,
+                      (long long)i + 1, curve->name ? curve->name : "", value);
 }
 
-static double page_y(const frame *f, double y)
+static bool is_drawn(const attn_curve *curve, int64_t i)
 {
-    return HEIGHT - BOTTOM - (y - f->y0) / (f->y1 - f->y0) * (HEIGHT - TOP - BOTTOM);
+    return isfinite(curve->x[i]) && isfinite(curve->y[i]);
 }
 
-static void widen(double *low, double *high, double value)
+/* *points: how many are drawn. */
+static attn_status check_curve(attn_context *context, const frame *f, const attn_curve *curve, int64_t *points)
 {
-    if (!isfinite(value))
-        return;
-    *low = fmin(*low, value);
-    *high = fmax(*high, value);
+    attn_status known = attn__check_choice(context, "the style of a curve", (int)curve->style, ATTN_CURVE_DOTS);
+    if (known != ATTN_OK)
+        return known;
+    if (curve->panel < 0 || curve->panel >= f->panels)
+        return attn__fail(context, ATTN_ERROR_ARGUMENT, "curves: \"%s\" is in panel %lld, from 0; there are %lld",
+                          curve->name ? curve->name : "", (long long)curve->panel, (long long)f->panels);
+    for (int64_t i = 0; i < curve->n; i++) {
+        if (!is_drawn(curve, i))
+            continue;
+        ++*points;
+        if (f->x.log && !(curve->x[i] > 0))
+            return refuse_point(context, curve, "x", i, curve->x[i]);
+        if (f->y.log && !(curve->y[i] > 0))
+            return refuse_point(context, curve, "y", i, curve->y[i]);
+    }
+    return ATTN_OK;
+}
+
+static attn_status check_size(attn_context *context, const attn_curves *curves)
+{
+    double width = curves->width, height = curves->height;
+    if ((width == 0 || (width >= 120 && width <= 4096)) && (height == 0 || (height >= 120 && height <= 4096)))
+        return ATTN_OK;
+    return attn__fail(context, ATTN_ERROR_ARGUMENT,
+                      "curves: a picture of %g x %g points; each side must be 120 to 4096", width, height);
+}
+
+static attn_status check(attn_context *context, const frame *f)
+{
+    const attn_curves *curves = f->curves;
+    int64_t points = 0;
+    if (curves->n < 1 || curves->n > MOST_CURVES)
+        return attn__fail(context, ATTN_ERROR_ARGUMENT, "curves: %lld of them; 1 to %d can be drawn",
+                          (long long)curves->n, MOST_CURVES);
+    if (f->panels < 1 || f->panels > MOST_PANELS)
+        return attn__fail(context, ATTN_ERROR_ARGUMENT, "curves: %lld panels; 1 to %d can be drawn",
+                          (long long)f->panels, MOST_PANELS);
+    attn_status status = check_size(context, curves);
+    for (int64_t c = 0; c < curves->n && status == ATTN_OK; c++)
+        status = check_curve(context, f, &curves->curves[c], &points);
+    if (status == ATTN_OK && points == 0)
+        return attn__fail(context, ATTN_ERROR_ARGUMENT, "curves: no point of them is finite");
+    return status;
+}
+
+/* Curves of one name have one colour; those without a name have one each. */
+static attn_status find_hues(attn_context *context, frame *f)
+{
+    const attn_curve *curves = f->curves->curves;
+    for (int64_t c = 0; c < f->curves->n; c++) {
+        f->hue_of[c] = -1;
+        for (int64_t b = 0; b < c && curves[c].name; b++) {
+            if (curves[b].name && strcmp(curves[b].name, curves[c].name) == 0)
+                f->hue_of[c] = f->hue_of[b];
+        }
+        if (f->hue_of[c] < 0)
+            f->hue_of[c] = f->nhues++;
+    }
+    if (f->nhues > MOST_COLOURS)
+        return attn__fail(context, ATTN_ERROR_ARGUMENT, "curves: %d of different names; at most %d can be told apart",
+                          f->nhues, MOST_COLOURS);
+    return ATTN_OK;
+}
+
+/* ----------------------------------------------------------------------------------------------- measuring */
+
+static double on_axis(const axis *a, double value)
+{
+    return a->log ? log10(value) : value;
+}
+
+static void widen(axis *a, double value)
+{
+    a->low = fmin(a->low, on_axis(a, value));
+    a->high = fmax(a->high, on_axis(a, value));
+}
+
+/* A range of no length gets one, which can be divided by. */
+static void finish_range(axis *a, double margin)
+{
+    if (!(a->high > a->low))
+        a->high = a->low + fmax(1, 0.1 * fabs(a->low));
+    double more = margin * (a->high - a->low);
+    a->low -= more, a->high += more;
 }
 
 static void find_range(frame *f)
 {
-    f->x0 = f->y0 = INFINITY;
-    f->x1 = f->y1 = -INFINITY;
+    bool dots = false;
+    f->x.low = f->y.low = INFINITY;
+    f->x.high = f->y.high = -INFINITY;
     for (int64_t c = 0; c < f->curves->n; c++) {
-        for (int64_t i = 0; i < f->curves->curves[c].n; i++) {
-            widen(&f->x0, &f->x1, f->curves->curves[c].x[i]);
-            widen(&f->y0, &f->y1, f->curves->curves[c].y[i]);
+        const attn_curve *curve = &f->curves->curves[c];
+        dots = dots || curve->style == ATTN_CURVE_DOTS;
+        for (int64_t i = 0; i < curve->n; i++) {
+            if (is_drawn(curve, i))
+                widen(&f->x, curve->x[i]), widen(&f->y, curve->y[i]);
         }
     }
-    if (!(f->x1 > f->x0))
-        f->x1 = (f->x0 = isfinite(f->x0) ? f->x0 : 0) + 1;
-    if (!(f->y1 > f->y0))
-        f->y1 = (f->y0 = isfinite(f->y0) ? f->y0 : 0) + 1;
-    if (f->y0 > 0 && f->y0 < 0.5 * f->y1)
-        f->y0 = 0; /* a loss is read from zero unless that would flatten it */
+    /* A loss is read from zero, unless that would flatten it. */
+    bool from_zero = !f->y.log && f->y.low >= 0 && f->y.low < 0.5 * f->y.high;
+    finish_range(&f->x, dots ? 0.02 : 0);
+    finish_range(&f->y, 0.03);
+    if (from_zero)
+        f->y.low = 0;
+}
+
+/* These multiples of every power of ten, or of every second or later one, if they are in the range. */
+static void find_multiples(axis *a, const int *multiples, int n, double every)
+{
+    a->nticks = 0;
+    for (int p = 0; floor(a->low) + p * every <= a->high; p++) {
+        for (int i = 0; i < n && a->nticks < TICKS; i++) {
+            double power = floor(a->low) + p * every, at = power + log10(multiples[i]);
+            if (at >= a->low - 1e-9 && at <= a->high + 1e-9)
+                a->ticks[a->nticks++] = pow(10, power) * multiples[i];
+        }
+    }
+}
+
+/* On a logarithmic axis powers of ten, over few of them 1, 2 and 5 times them, and within one round numbers. */
+static void find_ticks(axis *a)
+{
+    static const int multiples[] = {1, 2, 5};
+    if (a->log) {
+        double decades = a->high - a->low;
+        find_multiples(a, multiples, decades < 3 ? 3 : 1, fmax(1, ceil(decades / 8)));
+        if (a->nticks >= 3 || decades > 1)
+            return;
+    }
+    a->nticks = attn__ticks(a->log ? pow(10, a->low) : a->low, a->log ? pow(10, a->high) : a->high, a->ticks);
+}
+
+static void tick_text(const axis *a, int i, char text[32])
+{
+    double step = a->nticks > 1 ? a->ticks[1] - a->ticks[0] : fmax(fabs(a->ticks[0]), 1e-300);
+    attn__tick_text(a->ticks[i], a->log ? fmin(a->ticks[i], step) : step, text, 32);
+}
+
+static double widest_tick(const axis *a, cairo_t *cr)
+{
+    char text[32];
+    double most = 0;
+    for (int i = 0; i < a->nticks; i++) {
+        tick_text(a, i, text);
+        most = fmax(most, attn__text_width(cr, text));
+    }
+    return most;
+}
+
+/* The first curve with this colour, if it has a name: the legend shows it. */
+static const attn_curve *named(const frame *f, int hue)
+{
+    for (int64_t c = 0; c < f->curves->n; c++) {
+        if (f->hue_of[c] == hue)
+            return f->curves->curves[c].name ? &f->curves->curves[c] : NULL;
+    }
+    return NULL;
+}
+
+/* Places the legend in lines of the page's width; returns where it ends. */
+static double place_legend(frame *f, double y, cairo_t *cr)
+{
+    double x = f->left;
+    bool any = false;
+    attn__font(cr, TEXT, true);
+    for (int h = 0; h < f->nhues; h++) {
+        const attn_curve *curve = named(f, h);
+        double width = curve ? MARK + 4 + attn__text_width(cr, curve->name) + 16 : 0;
+        if (x > f->left && x + width - 16 > f->width - RIGHT)
+            x = f->left, y += LINE;
+        f->legend_x[h] = x, f->legend_y[h] = y;
+        x += width;
+        any = any || curve;
+    }
+    return any ? y + LINE : y;
+}
+
+static void measure(frame *f, cairo_t *cr)
+{
+    const attn_curves *curves = f->curves;
+    find_ticks(&f->x);
+    find_ticks(&f->y);
+    attn__font(cr, TEXT, false);
+    f->left = widest_tick(&f->y, cr) + 12 + (curves->y_name ? TEXT + 8 : 4);
+    double width = f->panels > 1 ? f->left + RIGHT + (double)f->panels * PANEL - GAP : WIDTH;
+    f->width = curves->width > 0 ? curves->width : width;
+    f->height = curves->height > 0 ? curves->height : f->panels > 1 ? PANEL_HEIGHT : HEIGHT;
+    f->top = place_legend(f, curves->title ? TITLE + 20 : LINE + 2, cr) + (curves->panel_names ? LINE : 0) - 6;
+    f->step = (f->width - f->left - RIGHT + GAP) / (double)f->panels;
+    f->x.from = f->left, f->x.to = fmax(f->left + f->step - GAP, f->left + 1);
+    f->y.from = f->height - (curves->x_name ? 46 : 30);
+    f->top = fmin(f->top, f->y.from - 1);
+    f->y.to = f->top;
+}
+
+/* ------------------------------------------------------------------------------------------------- drawing */
+
+static double place(const axis *a, double value)
+{
+    return a->from + (on_axis(a, value) - a->low) / (a->high - a->low) * (a->to - a->from);
 }
 
 static void grid_line(cairo_t *cr, double x0, double y0, double x1, double y1)
@@ -68,68 +268,127 @@ static void grid_line(cairo_t *cr, double x0, double y0, double x1, double y1)
 
 static void draw_x_axis(const frame *f, cairo_t *cr)
 {
-    double ticks[12];
     char text[32];
-    int n = attn__ticks(f->x0, f->x1, ticks);
-    for (int i = 0; i < n; i++) {
-        double x = page_x(f, ticks[i]);
-        grid_line(cr, x, TOP, x, HEIGHT - BOTTOM);
-        attn__tick_text(ticks[i], n > 1 ? ticks[1] - ticks[0] : 1, text, sizeof text);
-        attn__text(cr, x, HEIGHT - BOTTOM + TEXT + 4, text, ATTN_CENTRE, 0);
+    double last = -INFINITY;
+    for (int i = 0; i < f->x.nticks; i++) {
+        double x = place(&f->x, f->x.ticks[i]);
+        grid_line(cr, x, f->y.from, x, f->y.to);
+        tick_text(&f->x, i, text);
+        double half = attn__text_width(cr, text) / 2;
+        if (x - half < last + 3)
+            continue; /* no room for its number */
+        attn__text(cr, x, f->y.from + TEXT + 4, text, ATTN_CENTRE, 0);
+        last = x + half;
     }
-    if (f->curves->x_name)
-        attn__text(cr, (LEFT + WIDTH - RIGHT) / 2, HEIGHT - 10, f->curves->x_name, ATTN_CENTRE, 0);
 }
 
-static void draw_y_axis(const frame *f, cairo_t *cr)
+static void draw_y_axis(const frame *f, bool first, cairo_t *cr)
 {
-    double ticks[12];
     char text[32];
-    int n = attn__ticks(f->y0, f->y1, ticks);
-    for (int i = 0; i < n; i++) {
-        double y = page_y(f, ticks[i]);
-        grid_line(cr, LEFT, y, WIDTH - RIGHT, y);
-        attn__tick_text(ticks[i], n > 1 ? ticks[1] - ticks[0] : 1, text, sizeof text);
-        attn__text(cr, LEFT - 6, y + TEXT * 0.36, text, ATTN_RIGHT, 0);
+    for (int i = 0; i < f->y.nticks; i++) {
+        double y = place(&f->y, f->y.ticks[i]);
+        grid_line(cr, f->x.from, y, f->x.to, y);
+        tick_text(&f->y, i, text);
+        if (first)
+            attn__text(cr, f->x.from - 6, y + TEXT * 0.36, text, ATTN_RIGHT, 0);
     }
-    if (f->curves->y_name)
-        attn__text(cr, 14, (TOP + HEIGHT - BOTTOM) / 2, f->curves->y_name, ATTN_CENTRE, -M_PI / 2);
 }
 
-static void draw_curve(const frame *f, const attn_curve *curve, cairo_t *cr)
+static void dot(cairo_t *cr, double x, double y)
 {
+    cairo_new_sub_path(cr);
+    cairo_arc(cr, x, y, 2.3, 0, 2 * M_PI);
+    cairo_fill(cr);
+}
+
+static void set_style(const attn_curve *curve, int hue, cairo_t *cr)
+{
+    static const double dashes[] = {5, 4};
+    attn__colour c = hues[hue];
     cairo_new_path(cr); /* text leaves a point behind */
+    cairo_set_source_rgba(cr, c.r, c.g, c.b, curve->style == ATTN_CURVE_DOTS ? 0.6 : 1);
     cairo_set_line_width(cr, 1.6);
     cairo_set_line_join(cr, CAIRO_LINE_JOIN_ROUND);
+    cairo_set_line_cap(cr, curve->style == ATTN_CURVE_DASHES ? CAIRO_LINE_CAP_BUTT : CAIRO_LINE_CAP_ROUND);
+    cairo_set_dash(cr, dashes, curve->style == ATTN_CURVE_DASHES ? 2 : 0, 0);
+}
+
+/* A point between two gaps is a line from itself to itself, which a round end makes visible. */
+static void draw_curve(const frame *f, const attn_curve *curve, int hue, cairo_t *cr)
+{
+    bool goes_on = false;
+    set_style(curve, hue, cr);
     for (int64_t i = 0; i < curve->n; i++) {
-        if (isnan(curve->y[i]))
-            cairo_new_sub_path(cr);
-        else
-            cairo_line_to(cr, page_x(f, curve->x[i]), page_y(f, curve->y[i]));
+        bool drawn = is_drawn(curve, i);
+        double x = drawn ? place(&f->x, curve->x[i]) : 0, y = drawn ? place(&f->y, curve->y[i]) : 0;
+        if (drawn && curve->style == ATTN_CURVE_DOTS)
+            dot(cr, x, y);
+        else if (drawn && !goes_on)
+            cairo_move_to(cr, x, y);
+        if (drawn && curve->style != ATTN_CURVE_DOTS)
+            cairo_line_to(cr, x, y);
+        goes_on = drawn;
     }
     cairo_stroke(cr);
+    cairo_set_dash(cr, NULL, 0, 0);
+}
+
+static void draw_legend(const frame *f, cairo_t *cr)
+{
+    attn__font(cr, TEXT, true);
+    for (int h = 0; h < f->nhues; h++) {
+        const attn_curve *curve = named(f, h);
+        if (!curve)
+            continue;
+        double x = f->legend_x[h], y = f->legend_y[h] - TEXT * 0.36;
+        set_style(curve, h, cr);
+        if (curve->style == ATTN_CURVE_DOTS) {
+            dot(cr, x + MARK / 2, y);
+        } else {
+            cairo_move_to(cr, x, y);
+            cairo_line_to(cr, x + MARK, y);
+            cairo_stroke(cr);
+        }
+        cairo_set_dash(cr, NULL, 0, 0);
+        attn__set_colour(cr, hues[h]);
+        attn__text(cr, x + MARK + 4, f->legend_y[h], curve->name, ATTN_LEFT, 0);
+    }
+}
+
+static void draw_panel(const frame *first, int64_t panel, cairo_t *cr)
+{
+    frame f = *first;
+    f.x.from += (double)panel * f.step, f.x.to += (double)panel * f.step;
+    attn__set_colour(cr, attn__ink);
+    attn__font(cr, TEXT, false);
+    draw_x_axis(&f, cr);
+    draw_y_axis(&f, panel == 0, cr);
+    attn__font(cr, TEXT, true);
+    if (f.curves->panel_names && f.curves->panel_names[panel])
+        attn__text(cr, (f.x.from + f.x.to) / 2, f.top - 6, f.curves->panel_names[panel], ATTN_CENTRE, 0);
+    for (int64_t c = 0; c < f.curves->n; c++) {
+        if (f.curves->curves[c].panel == panel)
+            draw_curve(&f, &f.curves->curves[c], f.hue_of[c], cr);
+    }
 }
 
 static void draw_page(void *user, cairo_t *cr)
 {
     const frame *f = user;
+    const attn_curves *curves = f->curves;
     attn__set_colour(cr, attn__ink);
-    attn__font(cr, 12, true);
-    if (f->curves->title)
-        attn__text(cr, LEFT, 18, f->curves->title, ATTN_LEFT, 0);
+    attn__font(cr, TITLE, true);
+    if (curves->title)
+        attn__text(cr, f->left, 18, curves->title, ATTN_LEFT, 0);
+    for (int64_t p = 0; p < f->panels; p++)
+        draw_panel(f, p, cr);
+    attn__set_colour(cr, attn__ink);
     attn__font(cr, TEXT, false);
-    draw_x_axis(f, cr);
-    draw_y_axis(f, cr);
-    attn__font(cr, TEXT, true);
-    double x = LEFT;
-    for (int64_t c = 0; c < f->curves->n; c++) {
-        const attn_curve *curve = &f->curves->curves[c];
-        const char *name = curve->name ? curve->name : "";
-        attn__set_colour(cr, hues[c]);
-        draw_curve(f, curve, cr);
-        attn__text(cr, x, 32, name, ATTN_LEFT, 0);
-        x += attn__text_width(cr, name) + 16;
-    }
+    if (curves->x_name)
+        attn__text(cr, (f->left + f->width - RIGHT) / 2, f->height - 10, curves->x_name, ATTN_CENTRE, 0);
+    if (curves->y_name)
+        attn__text(cr, 14, (f->top + f->y.from) / 2, curves->y_name, ATTN_CENTRE, -M_PI / 2);
+    draw_legend(f, cr);
 }
 
 attn_status attn_curves_render(attn_bytes *picture, attn_context *context, const attn_curves *curves,
@@ -139,10 +398,19 @@ attn_status attn_curves_render(attn_bytes *picture, attn_context *context, const
     *picture = (attn_bytes){0};
     if (ATTN__CHECK_RESERVED(context, curves, attn_curves) != ATTN_OK)
         return ATTN_ERROR_ARGUMENT;
-    if (curves->n < 1 || curves->n > MOST_CURVES)
-        return attn__fail(context, ATTN_ERROR_ARGUMENT, "curves: %lld of them; 1 to %d can be drawn",
-                          (long long)curves->n, MOST_CURVES);
-    frame f = {.curves = curves};
+    frame f = {.curves = curves, .panels = curves->panels ? curves->panels : 1};
+    f.x.log = curves->log_x, f.y.log = curves->log_y;
+    attn_status status = check(context, &f);
+    if (status == ATTN_OK)
+        status = find_hues(context, &f);
+    if (status != ATTN_OK)
+        return status;
     find_range(&f);
-    return attn__canvas_render(picture, context, format, WIDTH, HEIGHT, draw_page, &f);
+    if (!isfinite(f.x.high - f.x.low) || !isfinite(f.y.high - f.y.low))
+        return attn__fail(context, ATTN_ERROR_ARGUMENT, "curves: numbers from %g to %g are too far apart for an axis",
+                          fmin(f.x.low, f.y.low), fmax(f.x.high, f.y.high));
+    cairo_t *measuring = attn__measuring();
+    measure(&f, measuring);
+    cairo_destroy(measuring);
+    return attn__canvas_render(picture, context, format, f.width, f.height, draw_page, &f);
 }

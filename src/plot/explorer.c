@@ -53,6 +53,21 @@ static attn_status check_map(attn_context *context, const attn_explorer_map *m)
     return status == ATTN_OK ? check_labels(context, m->keys, m->cols) : status;
 }
 
+/* A byte of the page holds a share of the largest weight. */
+static attn_status check_weights(attn_context *context, const attn_explorer_map *m)
+{
+    for (int64_t i = 0; i < m->layers * m->heads; i++) {
+        for (int64_t j = 0; j < m->rows * m->cols; j++) {
+            float weight = m->weights[i][j];
+            if (weight < 0 || isinf(weight))
+                return attn__fail(context, ATTN_ERROR_ARGUMENT,
+                                  "explorer: a weight is %g; a page shows weights from 0 up, and pictures show others",
+                                  (double)weight);
+        }
+    }
+    return ATTN_OK;
+}
+
 /* The grids of queries and of keys over the picture. */
 typedef struct grids {
     int64_t query_rows, query_cols, key_rows, key_cols;
@@ -88,13 +103,17 @@ static attn_status check(attn_context *context, const attn_explorer *e)
         return attn__fail(context, ATTN_ERROR_ARGUMENT, "explorer: nothing to show");
     if (e->png && (e->width < 1 || e->height < 1 || e->grid_rows < 1 || e->grid_cols < 1))
         return attn__fail(context, ATTN_ERROR_ARGUMENT, "explorer: a picture without sizes");
-    attn_status status = check_text(context, "the title", e->title);
+    attn_status status = attn__check_choice(context, "the colours of a page", (int)e->colours, ATTN_COLOURS_DIVERGING);
+    if (status == ATTN_OK)
+        status = check_text(context, "the title", e->title);
     if (status == ATTN_OK)
         status = check_text(context, "the text below it", e->about);
     for (int64_t i = 0; i < e->n && status == ATTN_OK; i++)
         status = check_map(context, &e->maps[i]);
     for (int64_t i = 0; i < e->n && status == ATTN_OK; i++)
         status = check_grid(context, e, &e->maps[i]);
+    for (int64_t i = 0; i < e->n && status == ATTN_OK; i++)
+        status = check_weights(context, &e->maps[i]);
     return status;
 }
 
@@ -175,6 +194,8 @@ static void put_object(attn__sink *sink, const attn_explorer *e)
     attn__sink_json(sink, e->title ? e->title : "Attention");
     attn__sink_text(sink, ",\"about\":");
     attn__sink_json(sink, e->about);
+    if (e->colours != ATTN_COLOURS_HEAT)
+        attn__sink_text(sink, e->colours == ATTN_COLOURS_BLUES ? ",\"colours\":\"blues\"" : ",\"colours\":\"reds\"");
     if (e->png) {
         put_count(sink, ",\"image\":{\"width\":", e->width);
         put_count(sink, ",\"height\":", e->height);

@@ -191,7 +191,9 @@ static void draw_cells(const layout *l, const attn_panel *panel, double cell, do
     for (int64_t r = 0; r < panel->rows; r++) {
         for (int64_t c = 0; c < panel->cols; c++) {
             double value = (double)panel->values[r * panel->cols + c];
-            attn__set_colour(cr, isnan(value) ? attn__absent : attn__colour_of((value - l->low) / (l->high - l->low)));
+            attn__set_colour(cr, !isfinite(value)
+                                     ? attn__absent
+                                     : attn__colour_of(l->maps->colours, (value - l->low) / (l->high - l->low)));
             /* A hair wider than the cell: no white lines between neighbours. */
             cairo_rectangle(cr, x + (double)c * cell, y + (double)r * cell, cell + 0.15, cell + 0.15);
             cairo_fill(cr);
@@ -290,7 +292,7 @@ static void draw_scale(const layout *l, double y, cairo_t *cr)
     enum { STEPS = 128 };
     double height = fmin(220, l->height - y - 2 * MARGIN);
     for (int i = 0; i < STEPS; i++) {
-        attn__set_colour(cr, attn__colour_of(1 - (i + 0.5) / STEPS));
+        attn__set_colour(cr, attn__colour_of(l->maps->colours, 1 - (i + 0.5) / STEPS));
         cairo_rectangle(cr, l->scale_x, y + height * i / STEPS, SCALE_WIDTH, height / STEPS + 0.3);
         cairo_fill(cr);
     }
@@ -314,17 +316,27 @@ static void draw_page(void *user, cairo_t *cr)
     draw_scale(l, l->rows[0].y + row_title_height(&l->maps->rows[0]) + TITLE + 4, cr);
 }
 
-static double largest_value(const attn_heatmaps *maps)
+/* The scale: as given, or from the values. */
+static void find_scale(layout *l)
 {
-    double most = 0;
+    const attn_heatmaps *maps = l->maps;
+    if (maps->high > maps->low) {
+        l->low = maps->low, l->high = maps->high;
+        return;
+    }
+    double least = 0, most = 0;
     for (int64_t i = 0; i < maps->n; i++) {
         for (int64_t p = 0; p < maps->rows[i].n; p++) {
             const attn_panel *panel = &maps->rows[i].panels[p];
-            for (int64_t j = 0; j < panel->rows * panel->cols; j++)
-                most = fmax(most, (double)panel->values[j]); /* fmax passes over NaN */
+            for (int64_t j = 0; j < panel->rows * panel->cols; j++) {
+                double value = isfinite(panel->values[j]) ? (double)panel->values[j] : 0;
+                least = fmin(least, value), most = fmax(most, value);
+            }
         }
     }
-    return most > 0 ? most : 1;
+    if (maps->colours == ATTN_COLOURS_DIVERGING)
+        most = fmax(most, -least), least = -most;
+    l->low = least, l->high = most > least ? most : least + 1;
 }
 
 attn_status attn_heatmaps_render(attn_bytes *picture, attn_context *context, const attn_heatmaps *heatmaps,
@@ -339,11 +351,8 @@ attn_status attn_heatmaps_render(attn_bytes *picture, attn_context *context, con
         return status;
     if (format == ATTN_PLOT_HTML)
         return attn__heatmaps_page(picture, context, heatmaps);
-    bool given = heatmaps->high > heatmaps->low;
-    layout l = {.maps = heatmaps,
-                .per_line = heatmaps->per_line > 0 ? heatmaps->per_line : 8,
-                .low = given ? heatmaps->low : 0,
-                .high = given ? heatmaps->high : largest_value(heatmaps)};
+    layout l = {.maps = heatmaps, .per_line = heatmaps->per_line > 0 ? heatmaps->per_line : 8};
+    find_scale(&l);
     l.rows = attn__alloc_zero(context, attn__size_mul((size_t)heatmaps->n, sizeof *l.rows));
     if (!l.rows)
         return ATTN_ERROR_MEMORY;

@@ -28,7 +28,8 @@ attn_status attn__heatmaps_check(attn_context *context, const attn_heatmaps *map
 {
     if (maps->n < 1)
         return attn__fail(context, ATTN_ERROR_ARGUMENT, "heatmaps: nothing to draw");
-    attn_status status = ATTN_OK;
+    attn_status status =
+        attn__check_choice(context, "the colours of heatmaps", (int)maps->colours, ATTN_COLOURS_DIVERGING);
     for (int64_t i = 0; i < maps->n && status == ATTN_OK; i++)
         status = check_row(context, &maps->rows[i], i);
     return status;
@@ -113,7 +114,7 @@ attn_status attn__heatmaps_page(attn_bytes *page, attn_context *context, const a
     attn_status status = g.maps && g.weights && g.names ? ATTN_OK : ATTN_ERROR_MEMORY;
     for (int64_t i = 0; i < heatmaps->n && status == ATTN_OK; i++)
         add_row(&g, &heatmaps->rows[i]);
-    attn_explorer explorer = {.title = heatmaps->title, .n = g.n, .maps = g.maps};
+    attn_explorer explorer = {.title = heatmaps->title, .n = g.n, .maps = g.maps, .colours = heatmaps->colours};
     if (status == ATTN_OK)
         status = attn_explorer_render(page, context, &explorer);
     attn__free(context, g.names);

@@ -64,6 +64,7 @@ def commands():
         Command("info", "info classifier --json"),
         Command("list", "list --all"),
         Command("show", "show x.npy -o out/w.svg", ["w.svg"]),
+        Command("plot", "plot translator x.npy -y train_loss,0,1 -o out/p.svg", ["p.svg"]),
         Command("run", ["run", "--arch", "self-attention", "--config", '{"dim": 8, "heads": 2}', "--input", "x=x.npy",
                         "--output", "out=out/y.npy"], ["y.npy"]),
         Command("bench attend", "bench attend b1h1q4k4d4 --seconds 0 --verify --json"),

@@ -36,6 +36,7 @@ typedef struct picture {
     attn_tape *tape;
     labels source, said, read; /* the source, the words produced, the words the decoder reads */
     bool words;                /* pieces are joined */
+    attn_colours colours;
     layer_row rows[LAYERS];
     attn_panel_row panel_rows[LAYERS];
     int64_t n;
@@ -364,7 +365,8 @@ static attn_status render(const picture *p, const char *text, const char *said, 
                           .n = p->n,
                           .rows = p->panel_rows,
                           .low = 0,
-                          .high = 1};
+                          .high = 1,
+                          .colours = p->colours};
     return attn_heatmaps_render(out, p->t->context, &maps, format);
 }
 
@@ -380,6 +382,7 @@ attn_status attn_translator_render_attention(attn_translator *t, const char *sen
         return ATTN_ERROR_MEMORY;
     p->t = t;
     p->words = kinds & ATTN_SHOW_WORDS;
+    p->colours = (attn_colours)(kinds / ATTN_SHOW_COLOURS);
     attn_status status = attn_tape_create(&p->tape, t->context);
     if (status == ATTN_OK)
         status = normalized(t, sentence, &text);

@@ -1,0 +1,46 @@
+/* SPDX-License-Identifier: MIT */
+#include "picture.h"
+
+#include <string.h>
+
+const char *const cli_colour_names[] = {"heat", "blues", "reds", "diverging", NULL};
+
+attn_colours cli_colours(const cli_call *cli)
+{
+    const char *name = cli_text(cli, "colours");
+    int i = 0;
+    while (cli_colour_names[i + 1] && strcmp(cli_colour_names[i], name) != 0)
+        i++;
+    return (attn_colours)i;
+}
+
+static int tell(const cli_call *cli, const char *path)
+{
+    if (!cli->json) {
+        cli_print("%s\n", path);
+        return CLI_OK;
+    }
+    attn_json json;
+    attn_json_begin(&json, cli->context, true);
+    attn_json_object(&json, NULL);
+    attn_json_text(&json, "picture", path);
+    attn_json_end(&json);
+    return cli_print_json(cli, &json);
+}
+
+int cli_picture_write(const cli_call *cli, attn_heatmaps *heatmaps, const attn_curves *curves)
+{
+    const char *path = cli_text(cli, "out");
+    attn_plot_format format;
+    attn_bytes picture = {0};
+    if (heatmaps)
+        heatmaps->colours = cli_colours(cli);
+    attn_status status = attn_plot_format_from_path(&format, cli->context, path);
+    if (status == ATTN_OK)
+        status = heatmaps ? attn_heatmaps_render(&picture, cli->context, heatmaps, format)
+                          : attn_curves_render(&picture, cli->context, curves, format);
+    if (status == ATTN_OK)
+        status = attn_file_write(cli->context, path, picture.data, picture.size);
+    attn_bytes_free(cli->context, &picture);
+    return status == ATTN_OK ? tell(cli, path) : cli_failed(cli, NULL);
+}
