@@ -6,6 +6,7 @@
 
 const cli_command *const cli_commands[] = {
     &cli_demo,
+    &cli_demo_detect,
     &cli_train_translate,
     &cli_translate,
     &cli_align,

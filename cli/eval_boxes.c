@@ -70,7 +70,7 @@ static int print_json(const cli_call *cli, const evaluated *e, const int64_t *ob
     return cli_print_json(cli, &json);
 }
 
-/* What is evaluated as it is, and may not have been meant. */
+/* Warns of things that are judged as they are, but may be mistakes. */
 static void tell_odd(const evaluated *e)
 {
     int64_t outside = 0, flat = 0, nought = 0;

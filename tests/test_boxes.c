@@ -6,7 +6,9 @@
 
 #include "apps/detector/boxes_files.h"
 #include "attn/image.h"
+#include "base/hash.h"
 #include "data/average_precision.h"
+#include "data/shapes.h"
 #include "io/directory.h"
 
 #include <math.h>
@@ -417,7 +419,58 @@ static void folders_of_yolo_are_read(void **state)
     assert_int_equal(scratch_close(base), 1);
 }
 
+/* ---------------------------------------------------------------------------------------------- shapes */
+
+/* The share of its box that a whole shape covers, whichever way it is turned. */
+static const double least_share[ATTN__SHAPE_KINDS] = {0.70, 0.45, 0.40, 0.25, 0.40, 0.35},
+                    most_share[ATTN__SHAPE_KINDS] = {0.85, 1.00, 0.62, 0.42, 0.62, 0.62};
+
+static void check_object(const attn__shapes_image *image, const attn__object *object)
+{
+    const attn__box *b = &object->box;
+    double share = object->area / (b->width * b->height);
+    assert_true(object->category >= 1 && object->category <= ATTN__SHAPE_KINDS);
+    assert_true(b->x >= 0 && b->y >= 0 && b->width > 0 && b->height > 0);
+    assert_true(b->x + b->width <= (double)image->width && b->y + b->height <= (double)image->height);
+    assert_true(share > 0 && share <= 1);
+    bool whole = b->x > 0 && b->y > 0 && b->x + b->width < (double)image->width &&
+                 b->y + b->height < (double)image->height && image->nobjects == 1 && b->width > 15;
+    if (whole) {
+        assert_true(share > least_share[object->category - 1]);
+        assert_true(share < most_share[object->category - 1]);
+    }
+}
+
+static void drawn_shapes_are_inside_their_boxes(void **state)
+{
+    enum { DRAWN = 120 };
+    static attn__shapes_image image, again;
+    int64_t found[ATTN__SHAPE_KINDS] = {0}, alone = 0;
+    (void)state;
+    for (uint64_t i = 0; i < DRAWN; i++) {
+        attn__shapes_draw(&image, 1, i);
+        assert_true(image.width >= ATTN__SHAPE_LEAST_SIDE && image.width <= ATTN__SHAPE_MOST_SIDE);
+        assert_true(image.height >= ATTN__SHAPE_LEAST_SIDE && image.height <= ATTN__SHAPE_MOST_SIDE);
+        assert_true(image.nobjects >= 1 && image.nobjects <= ATTN__SHAPE_MOST);
+        for (int64_t k = 0; k < image.nobjects; k++) {
+            check_object(&image, image.objects + k);
+            found[image.objects[k].category - 1]++;
+        }
+        alone += image.nobjects == 1;
+    }
+    for (int k = 0; k < ATTN__SHAPE_KINDS; k++)
+        assert_true(found[k] > DRAWN / 4);
+    assert_true(alone > DRAWN / 10);
+    attn__shapes_draw(&again, 1, DRAWN - 1);
+    assert_memory_equal(&again, &image, sizeof image);
+    attn__shapes_draw(&again, 2, DRAWN - 1);
+    assert_true(memcmp(again.pixels, image.pixels, sizeof image.pixels) != 0);
+    uint64_t hash = attn__hash_bytes(ATTN__HASH_BEGIN, image.pixels, sizeof image.pixels);
+    assert_true(hash == UINT64_C(0xcfeb9e5f14edfe44)); /* the same on every machine */
+}
+
 RUN_TESTS(TEST_WITH_CONTEXT(measures_are_those_of_pycocotools), TEST_WITH_CONTEXT(detections_are_checked),
           TEST_WITH_CONTEXT(annotations_are_read), TEST_WITH_CONTEXT(annotations_that_are_wrong_are_refused),
           TEST_WITH_CONTEXT(results_are_read), TEST_WITH_CONTEXT(what_is_written_is_read_again),
-          TEST(boxes_are_clipped), TEST(every_allocation_may_fail), TEST_WITH_CONTEXT(folders_of_yolo_are_read))
+          TEST(boxes_are_clipped), TEST(every_allocation_may_fail), TEST_WITH_CONTEXT(folders_of_yolo_are_read),
+          TEST(drawn_shapes_are_inside_their_boxes))

@@ -22,9 +22,9 @@ json_t *attn__json_load(const char *text, size_t size, size_t flags, json_error_
 typedef attn_status (*attn__json_visit)(void *user, const char *key, int64_t index, const json_t *value);
 
 /* Visits the values of a text of any length, in their order, and holds one at a time; an element has at most 16 levels
- * and about a million values.  ATTN_ERROR_FORMAT, with the byte offset; ATTN_ERROR_MEMORY; what `visit` returns if that
+ * and about a million values.  Elements' members of the name `skip` are 0, whatever they are (NULL: none is skipped).  ATTN_ERROR_FORMAT, with the byte offset; ATTN_ERROR_MEMORY; what `visit` returns if that
  * is not ATTN_OK. */
-attn_status attn__json_stream(const attn__input *text, attn__json_visit visit, void *user);
+attn_status attn__json_stream(const attn__input *text, const char *skip, attn__json_visit visit, void *user);
 
 /* The members of an object into a config; nested ones under "outer.inner", and those of a list that is not of integers
  * or of texts alone under "list.0", "list.1", ...  At most 64 levels. */

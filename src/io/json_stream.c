@@ -12,6 +12,9 @@ typedef struct stream {
     size_t at;
     char key[64]; /* of the member that is read; cut where it is longer */
     int64_t index;
+    const char *skip; /* members of elements that are not parsed; NULL: none */
+    char *copy;       /* an element without them */
+    size_t room;      /* bytes of it */
     attn__json_visit visit;
     void *user;
 } stream;
@@ -33,46 +36,94 @@ static attn_status fail(const stream *s, size_t at, const char *what)
     return attn__input_fail(s->text, ATTN_ERROR_FORMAT, at, "%s%s%s", s->key, s->key[0] ? ": " : "", what);
 }
 
-/* One past the value that begins here, whatever is in it: what is no JSON is found when it is parsed. */
-static attn_status find_end(const stream *s, size_t *end)
+/* The text of an element: where it ends, and the part of it that is not parsed. */
+typedef struct extent {
+    size_t end, skip, skip_end;
+} extent;
+
+/* Finds what follows a member's colon at `at`, its name before it in quotes at `name`, if it is to be skipped. */
+static void note_member(const stream *s, size_t name, size_t at, extent *e)
+{
+    size_t size = s->skip ? strlen(s->skip) : 0;
+    if (size > 0 && e->skip == 0 && at - name > size + 1 && s->text->data[name + size + 1] == '"' &&
+        memcmp(s->text->data + name + 1, s->skip, size) == 0)
+        e->skip = at + 1;
+}
+
+/* The value that begins here, whatever is in it: what is no JSON is found when it is parsed. */
+static attn_status find_end(const stream *s, extent *e)
 {
     const uint8_t *data = s->text->data;
-    size_t at = s->at, values = 0;
+    size_t at = s->at, values = 0, name = 0;
     int level = 0;
-    for (bool in_string = false; at < s->text->size; at++) {
+    *e = (extent){0};
+    for (; at < s->text->size; at++) {
         uint8_t c = data[at];
-        if (c == '\\' && in_string) {
-            at++;
-        } else if (c == '"') {
-            in_string = !in_string;
-        } else if (!in_string) {
-            bool closes = c == '}' || c == ']';
-            if (level == 0 && (closes || c == ','))
-                break;
-            level += (c == '{' || c == '[') - closes;
-            values += c == ',';
-            if (level > MAX_DEPTH || values > MAX_VALUES || at - s->at > MAX_TEXT)
-                return fail(s, at, level > MAX_DEPTH ? "nested too deep" : "too many values in one element");
+        if (c == '"') {
+            name = at++;
+            while (at < s->text->size && data[at] != '"')
+                at += data[at] == '\\' ? 2 : 1;
+            continue;
         }
+        bool opens = c == '{' || c == '[', closes = c == '}' || c == ']';
+        if (level == 0 && (closes || c == ','))
+            break;
+        if (level == 1 && (closes || c == ',') && e->skip > 0 && e->skip_end == 0)
+            e->skip_end = at;
+        if (level == 1 && c == ':')
+            note_member(s, name, at, e);
+        level += opens - closes;
+        values += c == ',' && (level != 1 || e->skip == 0 || e->skip_end > 0);
+        if (level > MAX_DEPTH || values > MAX_VALUES || at - s->at > MAX_TEXT)
+            return fail(s, at, level > MAX_DEPTH ? "nested too deep" : "too many values in one element");
     }
-    *end = at < s->text->size ? at : s->text->size;
+    e->end = at < s->text->size ? at : s->text->size;
+    return ATTN_OK;
+}
+
+/* Copies the element with a 0 in place of what is skipped. */
+static attn_status cut(stream *s, const extent *e, size_t *size)
+{
+    size_t before = e->skip - s->at, behind = e->end - e->skip_end;
+    *size = before + 1 + behind;
+    if (s->room < *size) {
+        char *copy = attn__realloc(s->text->context, s->copy, 2 * *size);
+        if (!copy)
+            return ATTN_ERROR_MEMORY;
+        s->copy = copy;
+        s->room = 2 * *size;
+    }
+    memcpy(s->copy, s->text->data + s->at, before);
+    s->copy[before] = '0';
+    memcpy(s->copy + before + 1, s->text->data + e->skip_end, behind);
     return ATTN_OK;
 }
 
 /* The value that begins here, parsed; the caller drops it. */
 static attn_status read_value(stream *s, json_t **value)
 {
-    size_t end = 0;
-    attn_status status = find_end(s, &end);
+    extent e;
+    attn_status status = find_end(s, &e);
+    if (status != ATTN_OK)
+        return status;
+    size_t size = e.end - s->at;
+    const char *text = (const char *)s->text->data + s->at;
+    if (e.skip_end > e.skip) {
+        status = cut(s, &e, &size);
+        text = s->copy;
+    }
     if (status != ATTN_OK)
         return status;
     json_error_t error;
-    *value = attn__json_load((const char *)s->text->data + s->at, end - s->at, JSON_DECODE_ANY, &error);
+    *value = attn__json_load(text, size, JSON_DECODE_ANY, &error);
     if (!*value && json_error_code(&error) == json_error_out_of_memory)
-        return attn__fail_memory(s->text->context, end - s->at);
+        return attn__fail_memory(s->text->context, size);
+    size_t place = (size_t)error.position; /* in the copy, if there is one */
+    if (!*value && text == s->copy && place > e.skip - s->at)
+        place += e.skip_end - e.skip - 1;
     if (!*value)
-        return fail(s, s->at + (size_t)error.position, error.text);
-    s->at = end;
+        return fail(s, s->at + place, error.text);
+    s->at = e.end;
     return ATTN_OK;
 }
 
@@ -86,7 +137,7 @@ static attn_status visit_value(stream *s, int64_t index)
     return status;
 }
 
-/* Calls `one` for each of what stands between brackets; the first of these is here. */
+/* Calls `one` for each value between brackets, the first of which is here. */
 static attn_status read_members(stream *s, char close, attn_status (*one)(stream *s))
 {
     attn_status status = ATTN_OK;
@@ -145,18 +196,24 @@ static attn_status read_member(stream *s)
     return peek(s) == '[' ? read_list(s) : visit_value(s, -1);
 }
 
-attn_status attn__json_stream(const attn__input *text, attn__json_visit visit, void *user)
+static attn_status read_text(stream *s)
 {
-    stream s = {.text = text, .visit = visit, .user = user};
-    attn_status status = attn__check_downloaded(text->context, text->name, text->data, text->size);
-    if (status != ATTN_OK)
-        return status;
-    int first = peek(&s);
+    int first = peek(s);
     if (first != '{' && first != '[')
-        return fail(&s, s.at, first < 0 ? "the file is empty" : "neither an object, { ... }, nor a list, [ ... ]");
-    status = first == '[' ? read_list(&s) : read_members(&s, '}', read_member);
-    s.key[0] = '\0';
-    if (status == ATTN_OK && peek(&s) >= 0)
-        return fail(&s, s.at, "text behind the end");
+        return fail(s, s->at, first < 0 ? "the file is empty" : "neither an object, { ... }, nor a list, [ ... ]");
+    attn_status status = first == '[' ? read_list(s) : read_members(s, '}', read_member);
+    s->key[0] = '\0';
+    if (status == ATTN_OK && peek(s) >= 0)
+        return fail(s, s->at, "text behind the end");
+    return status;
+}
+
+attn_status attn__json_stream(const attn__input *text, const char *skip, attn__json_visit visit, void *user)
+{
+    stream s = {.text = text, .skip = skip, .visit = visit, .user = user};
+    attn_status status = attn__check_downloaded(text->context, text->name, text->data, text->size);
+    if (status == ATTN_OK)
+        status = read_text(&s);
+    attn__free(text->context, s.copy);
     return status;
 }

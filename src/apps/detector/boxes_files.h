@@ -47,4 +47,8 @@ attn_status attn__yolo_read(attn__box_set **set, attn_context *context, const ch
 /* Adds the objects of one text file to a set; `image` is the id, of that width and height. */
 attn_status attn__yolo_parse(attn__box_set *set, const attn__input *text, int64_t image, int64_t width, int64_t height);
 
+/* Draws n images of shapes (data/shapes.h), from number `first` on, as PNGs 000000.png, ... and annotations.json into a
+ * folder, which is made.  The ids of images are 1 to n.  ATTN_ERROR_IO; ATTN_ERROR_MEMORY; ATTN_ERROR_INTERRUPTED. */
+attn_status attn__shapes_write(attn_context *context, const char *folder, uint64_t seed, uint64_t first, int64_t n);
+
 #endif

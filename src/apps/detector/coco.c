@@ -208,7 +208,7 @@ attn_status attn__coco_parse(attn__box_set **set, const attn__input *text)
     reader r = {.text = text};
     attn_status status = attn__box_set_create(&r.set, text->context);
     if (status == ATTN_OK)
-        status = attn__json_stream(text, visit_annotations, &r);
+        status = attn__json_stream(text, "segmentation", visit_annotations, &r);
     if (status == ATTN_OK)
         status = check_given(&r);
     if (status == ATTN_OK)
@@ -307,7 +307,7 @@ attn_status attn__coco_results_parse(attn__detections *detections, const attn__b
 {
     results_reader r = {text, set, detections};
     *detections = (attn__detections){0};
-    attn_status status = attn__json_stream(text, visit_result, &r);
+    attn_status status = attn__json_stream(text, "segmentation", visit_result, &r);
     if (status != ATTN_OK)
         attn__detections_free(text->context, detections);
     return status;

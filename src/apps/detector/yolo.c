@@ -89,7 +89,7 @@ static void folders_free(folders *f)
     attn__free(f->context, f->base);
 }
 
-/* Where the last component "images" of a path is; NULL: it has none. */
+/* The last component "images" of a path; NULL: it has none. */
 static const char *find_images(const char *path)
 {
     static const char word[] = "images";
