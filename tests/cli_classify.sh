@@ -163,7 +163,7 @@ pictures other/train 10 5
 expect 2 'not the data' "$attn" train classify --out whole --resume --data other
 
 # ---- the other models learn, each for a moment, and show what they have
-for model in nonlocal axial; do
+for model in nonlocal axial axial-image; do
     expect 0 'classifier is in' "$attn" train classify --data data --model $model --out $model --width 16 --heads 2 \
         --patch 2 --depth 1 --epochs 1 --shift 0 --threads 1 -q
     expect 0 '^accuracy' "$attn" eval $model
@@ -189,6 +189,23 @@ show_all() {
 show_all whole 2 2
 show_all nonlocal 2 1
 show_all axial 1 2
+show_all axial-image 1 2
+grep -q '"reversible": true' axial-image/config.json || fail "axial-image is not reversible"
+expect 0 'classifier is in' "$attn" train classify --data data --model axial-image --reversible=false --out plain --width 16 \
+    --heads 2 --patch 2 --depth 2 --epochs 1 --shift 0 --threads 1 -q
+expect 0 '^accuracy' "$attn" eval plain
+
+# ---- the book's settings: every one of them
+expect 0 'classifier is in' "$attn" train classify --data data --compat d2l --epochs 0 --threads 1 -q --out book
+for setting in '"size": 96' '"patch": 16' '"width": 512' '"mlp": 2048' '"heads": 8' '"depth": 2' '"dropout": 0.1' \
+    '"optimizer": "sgd"' '"momentum": 0' '"rate": 0.1' '"schedule": "constant"' '"warmup": 0' '"weight_decay": 0' '"clip": 0' \
+    '"label_smoothing": 0' '"batch": 128' '"keep": "last"' '"flip": false' '"shift": 0'; do
+    grep -q "$setting[,.]" book/training.json || fail "--compat d2l: no $setting in $(cat book/training.json)"
+done
+for setting in '"init": "torch"' '"emb_dropout": 0.1' '"blk_dropout": 0.1' '"mean.0": 0' '"std.0": 1' '"interpolation": "bilinear"'; do
+    grep -q "$setting[,.]" book/config.json || fail "--compat d2l: no $setting in $(cat book/config.json)"
+done
+expect 2 'compat is d2l, whose model of images is vit, not axial' "$attn" train classify --data data --compat d2l --model axial --out new
 show_all sasa 8 2
 grep -q '"grid":\[8,8,3,3\],"where":"window"' sasa.html || fail "no windows of 3 x 3 in sasa.html"
 expect 2 "the query's row 9 is asked for; there are 8" "$attn" show sasa data/test/lying/003.pgm --query 9,1
@@ -243,10 +260,12 @@ for size in x 8x x8 8x6x4 8x-6 8by6 99999x8; do
     expect 2 "^attn: --size" "$attn" train classify --data sizes --size $size --out new
 done
 expect 2 'size is 0 x 8; allowed' "$attn" train classify --data sizes --size 0x8 --out new
-for model in axial nonlocal; do
-    expect 2 '6 x 8 pixels are not square' "$attn" train classify --data sizes --size 8x6 --model $model --out new
+expect 2 '6 x 8 pixels are not square' "$attn" train classify --data sizes --size 8x6 --model nonlocal --out new
+for model in axial axial-image; do
+    # shellcheck disable=SC2086
+    expect 0 'classifier is in' "$attn" train classify $oblong --model $model --out oblong-$model --epochs 0
+    expect 0 "oblong-$model.svg" "$attn" show oblong-$model data/test/lying/003.pgm -o oblong-$model.svg
 done
-expect 2 'axial-classifier: patch_size must be an integer' "$attn" train classify --data data --patch 4x2 --model axial --out new
 cp -r data colour && printf 'P3 1 1 9\n1 2 3\n' > colour/train/blob/x.ppm
 refused 'colour/train/blob/x.ppm is in colour, .*/000.pgm is grey; --channels' colour
 cp -r data bare && rm bare/train/blob/*

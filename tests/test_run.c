@@ -356,6 +356,40 @@ static void memory_fails(void **state)
     close_all(jobs, 1);
 }
 
-RUN_TESTS(TEST(a_setting_that_was_added_since), TEST(a_setting_that_was_changed), TEST(a_checkpoint_without_settings),
-          TEST(a_decimal_comma), TEST(stopped_in_the_first_epoch), TEST(memory_fails),
-          TEST(the_average_is_that_of_the_last_epochs), TEST(the_moving_average_follows_every_step))
+/* The choices of the book and of the paper. */
+static void settings_of_the_originals(void **state)
+{
+    static const struct {
+        const char *kind, *given, *key;
+        double value;
+    } cases[] = {
+        {"classify", "{\"compat\": \"d2l\"}", "epochs", 10},
+        {"classify", "{\"compat\": \"d2l\"}", "rate", 0.1},
+        {"classify", "{\"compat\": \"d2l\"}", "batch", 128},
+        {"classify", "{\"compat\": \"d2l\", \"rate\": 0.2}", "rate", 0.2},
+        {"translate", "{\"compat\": \"d2l\", \"model\": \"bahdanau\"}", "dropout", 0.4},
+        {"translate", "{\"compat\": \"d2l\", \"model\": \"bahdanau\"}", "epochs", 15},
+        {"translate", "{\"compat\": \"d2l\", \"model\": \"bahdanau\"}", "rate", 0.005},
+        {"translate", "{\"compat\": \"d2l\", \"model\": \"bahdanau\"}", "batch", 128},
+        {"translate", "{\"compat\": \"d2l\", \"model\": \"bahdanau\"}", "max_tokens", 9},
+        {"translate", "{\"compat\": \"d2l\"}", "epochs", 30},
+        {"images", "{\"compat\": \"paper\"}", "exterior_blocks", 16},
+        {"images", "{\"compat\": \"paper\"}", "outer_blocks", 8},
+        {"images", "{\"compat\": \"paper\"}", "inner_blocks", 4},
+    };
+    attn_context *context = *state;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        attn_config *given, *settings;
+        assert_int_equal(attn_config_parse(&given, context, cases[i].given, strlen(cases[i].given), "given"), ATTN_OK);
+        assert_int_equal(attn_trainer_settings(&settings, context, cases[i].kind, given), ATTN_OK);
+        if (!(fabs(attn_config_real(settings, cases[i].key, -1) - cases[i].value) < 1e-12))
+            fail_msg("case %zu: %s is %g", i, cases[i].key, attn_config_real(settings, cases[i].key, -1));
+        attn_config_destroy(settings);
+        attn_config_destroy(given);
+    }
+}
+
+RUN_TESTS(TEST_WITH_CONTEXT(settings_of_the_originals), TEST(a_setting_that_was_added_since),
+          TEST(a_setting_that_was_changed), TEST(a_checkpoint_without_settings), TEST(a_decimal_comma),
+          TEST(stopped_in_the_first_epoch), TEST(memory_fails), TEST(the_average_is_that_of_the_last_epochs),
+          TEST(the_moving_average_follows_every_step))

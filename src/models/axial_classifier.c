@@ -6,14 +6,13 @@
  */
 #include "models/vision_parts.h"
 
-#include "base/context.h"
 #include "nn/axial.h"
 #include "nn/named.h"
 #include "tensor/tape_state.h"
 
 static const attn_setting keys[] = {
-    ATTN__KEY_COUNT("img_size", "28", "pixels of each side"),
-    ATTN__KEY_COUNT("patch_size", "2", "pixels of each side of a patch"),
+    {"img_size", ATTN_CONFIG_TYPE_INTS, "28", 1, 1 << 30, NULL, "pixels of each side, or [height, width]"},
+    {"patch_size", ATTN_CONFIG_TYPE_INTS, "2", 1, 1 << 30, NULL, "pixels of each side of a patch, or [height, width]"},
     ATTN__KEY_COUNT("in_channels", "1", "channels of an image"),
     ATTN__KEY_COUNT("num_hiddens", "64", "channels; num_heads divides it"),
     ATTN__KEY_COUNT("mlp_num_hiddens", "128", "channels inside the feed-forward networks"),
@@ -23,7 +22,7 @@ static const attn_setting keys[] = {
     ATTN__KEY_COUNT("num_classes", "10", "classes"),
     ATTN__KEY_INIT,
 };
-static const attn_port inputs[] = {ATTN__PORT("x", "(b,in_channels,img_size,img_size)", "images")};
+static const attn_port inputs[] = {ATTN__PORT("x", "(b,in_channels,h,w)", "images of img_size")};
 static const attn_port outputs[] = {
     ATTN__PORT("logits", "(b,num_classes)", "one score a class"),
     ATTN__PORT_OPTIONAL("rows", "(num_blks,b*y,num_heads,x,x)", "attention along each row of patches"),
@@ -38,26 +37,21 @@ typedef struct network {
     attn_nn_vit_block block[ATTN__MAX_BLOCKS][AXES];
     attn_nn_layer_norm norm;
     attn_nn_linear head;
-    int64_t size, side; /* pixels, patches */
+    int64_t size[2], grid[2]; /* pixels, patches */
     int blocks;
 } network;
 
 static void build_embedding(network *n, attn_nn_builder *builder, const attn_config *config, int64_t hidden)
 {
-    int64_t size = attn_config_int(config, "img_size", 0), patch = attn_config_int(config, "patch_size", 1);
-    n->size = size;
-    n->side = size / patch;
-    if (n->side < 1) {
-        attn__fail(builder->context, ATTN_ERROR_ARGUMENT,
-                   "axial-classifier: patch_size %lld is larger than img_size %lld", (long long)patch, (long long)size);
+    int64_t patch[2];
+    if (!attn__patches_fit(n->size, patch, n->grid, builder, config, "axial-classifier")) {
         return;
     }
     attn_nn_push(builder, "patch_embedding");
-    attn_nn_patches_init(&n->patches, builder, attn_config_int(config, "in_channels", 0), hidden, patch, patch);
+    attn_nn_patches_init(&n->patches, builder, attn_config_int(config, "in_channels", 0), hidden, patch[0], patch[1]);
     attn_nn_pop(builder);
     attn_nn_push(builder, "positions");
-    attn_nn_axial_positions_init(&n->positions, builder, hidden, 2, (int64_t[]){n->side, n->side}, 3,
-                                 ATTN_POSITIONS_EXACT);
+    attn_nn_axial_positions_init(&n->positions, builder, hidden, 2, n->grid, 3, ATTN_POSITIONS_EXACT);
     attn_nn_pop(builder);
 }
 
@@ -85,15 +79,16 @@ static void build(void *self, attn_nn_builder *builder, const attn_config *confi
     attn__nn_linear_named(&n->head, builder, "head.1", hidden, attn_config_int(config, "num_classes", 0), true);
 }
 
-/* x [B,side,side,D]: each line along `axis` is a sequence of its own.  Columns are brought behind each other first. */
+/* x [B,Y,X,D]: each line along `axis` is a sequence of its own.  Columns are brought behind each other first. */
 static attn_tensor *attend(const network *n, int i, int axis, attn_tape *tape, attn_tensor *x, attn_tensor **map)
 {
     static const int swapped[] = {0, 2, 1, 3};
     if (!x) {
         return NULL;
     }
-    int64_t whole[] = {attn_tensor_length(x, 0), n->side, n->side, attn_tensor_length(x, 3)};
-    int64_t lines[] = {whole[0] * n->side, n->side, whole[3]};
+    int64_t along = n->grid[axis == ROWS ? 1 : 0], others = n->grid[axis == ROWS ? 0 : 1];
+    int64_t whole[] = {attn_tensor_length(x, 0), others, along, attn_tensor_length(x, 3)};
+    int64_t lines[] = {whole[0] * others, along, whole[3]};
     x = axis == COLUMNS ? attn_permute(tape, x, swapped) : x;
     x = attn_nn_vit_block_forward(&n->block[i][axis], tape, attn_reshape(tape, x, 3, lines), map);
     x = attn_reshape(tape, x, 4, whole);
@@ -107,7 +102,7 @@ static void forward(const void *self, const attn__call *call)
     attn_tape *tape = call->tape;
     attn_named_list maps[AXES] = {{.context = attn_tape_context(tape)}, {.context = attn_tape_context(tape)}};
     attn_tensor *images = attn__call_input(call, "x"), *wanted = NULL;
-    if (!attn__images_fit(tape, "axial-classifier", images, n->size, n->size, "")) {
+    if (!attn__images_fit(tape, "axial-classifier", images, n->size[0], n->size[1], "")) {
         return;
     }
     attn_tensor *x = attn_nn_patches_forward(&n->patches, tape, images);
@@ -115,7 +110,7 @@ static void forward(const void *self, const attn__call *call)
         return;
     }
     int64_t batch = attn_tensor_length(x, 0), hidden = attn_tensor_length(x, 2);
-    x = attn_reshape(tape, x, 4, (int64_t[]){batch, n->side, n->side, hidden});
+    x = attn_reshape(tape, x, 4, (int64_t[]){batch, n->grid[0], n->grid[1], hidden});
     x = attn_nn_axial_positions_forward(&n->positions, tape, x);
     for (int i = 0; i < n->blocks; i++) {
         for (int axis = 0; axis < AXES; axis++) {
@@ -126,7 +121,7 @@ static void forward(const void *self, const attn__call *call)
             attn__weights_add(&maps[axis], names[axis], i, map);
         }
     }
-    x = attn_mean(tape, attn_reshape(tape, x, 3, (int64_t[]){batch, n->side * n->side, hidden}), 1);
+    x = attn_mean(tape, attn_reshape(tape, x, 3, (int64_t[]){batch, n->grid[0] * n->grid[1], hidden}), 1);
     attn__call_output(call, "logits",
                       attn_nn_linear_forward(&n->head, tape, attn_nn_layer_norm_forward(&n->norm, tape, x)));
     for (int axis = 0; x && axis < AXES; axis++) {

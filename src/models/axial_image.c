@@ -4,41 +4,18 @@
  *
  * Two traps of the original are kept, since weights depend on them: the reversible and the plain network are different
  * functions (the first works on two copies of its input and averages them), and so are their parameters' names. */
-#include "nn/spatial.h"
+#include "models/axial_image.h"
+
 #include "base/context.h"
 #include "models/axial_parts.h"
 #include "nn/named.h"
 #include "tensor/parts.h"
 #include "tensor/tape_state.h"
 
-/* Norm, then attention along one axis of [B,C,Y,X]. */
-typedef struct line_branch {
-    attn_nn_layer_norm norm;
-    attn_nn_self_attention attention;
-    int axis;
-    double dropout;
-} line_branch;
-
-/* Norm, two 3x3 convolutions with a leaky ReLU between. */
-typedef struct conv_branch {
-    attn_nn_channel_norm norm;
-    attn_nn_conv widen, narrow;
-    double dropout;
-} conv_branch;
-
 enum { MOST_BLOCKS = 2 * ATTN__MAX_BLOCKS };
-
-typedef struct axial_image {
-    bool reversible, has_positions;
-    int depth;
-    attn_nn_axial_positions positions;
-    line_branch line[ATTN__MAX_BLOCKS][2];
-    conv_branch conv[ATTN__MAX_BLOCKS][2];
-} axial_image;
-
 enum { CHANNELS = 1 }; /* the axis where convolutions need them */
 
-static attn_tensor *attend_line(const line_branch *b, attn_tape *tape, attn_tensor *x, attn_tensor **weights)
+static attn_tensor *attend_line(const attn__axial_image_line *b, attn_tape *tape, attn_tensor *x, attn_tensor **weights)
 {
     attn__block_begin(tape, weights != NULL);
     attn_tensor *y =
@@ -54,7 +31,7 @@ static attn_tensor *run_line(const void *self, attn_tape *tape, attn_tensor *x)
 
 static attn_tensor *run_conv(const void *self, attn_tape *tape, attn_tensor *x)
 {
-    const conv_branch *b = self;
+    const attn__axial_image_conv *b = self;
     attn_scope_begin(tape);
     attn_tensor *y = attn_nn_conv_forward(&b->widen, tape, attn_nn_channel_norm_forward(&b->norm, tape, x));
     y = attn_nn_conv_forward(&b->narrow, tape, y);
@@ -63,7 +40,7 @@ static attn_tensor *run_conv(const void *self, attn_tape *tape, attn_tensor *x)
 
 /* ------------------------------------------------------------------------------------------------ build */
 
-static void build_line(line_branch *b, attn_nn_builder *builder, const attn_config *config, int axis)
+static void build_line(attn__axial_image_line *b, attn_nn_builder *builder, const attn_config *config, int axis)
 {
     b->axis = axis;
     b->dropout = attn_config_real(config, "dropout", 0);
@@ -74,7 +51,7 @@ static void build_line(line_branch *b, attn_nn_builder *builder, const attn_conf
     attn_nn_pop(builder);
 }
 
-static void build_conv(conv_branch *b, attn_nn_builder *builder, const attn_config *config)
+static void build_conv(attn__axial_image_conv *b, attn_nn_builder *builder, const attn_config *config)
 {
     int64_t dim = attn_config_int(config, "dim", 0), wide = 4 * dim;
     attn_nn_conv_options options = {.spatial = 2,
@@ -97,7 +74,7 @@ static void build_conv(conv_branch *b, attn_nn_builder *builder, const attn_conf
     attn_nn_pop(builder);
 }
 
-static void build_blocks(axial_image *m, attn_nn_builder *builder, const attn_config *config)
+static void build_blocks(attn__axial_image *m, attn_nn_builder *builder, const attn_config *config)
 {
     static const char *const reversible[] = {"f.net", "g.net"}, *const plain[] = {"0", "1"};
     for (int i = 0; i < 2 * m->depth; i++) { /* attention and convolutions take turns */
@@ -113,14 +90,25 @@ static void build_blocks(axial_image *m, attn_nn_builder *builder, const attn_co
     }
 }
 
-static void build(void *self, attn_nn_builder *builder, const attn_config *config)
+void attn__axial_image_build(attn__axial_image *m, attn_nn_builder *builder, const attn_config *config,
+                             const int64_t *shape)
 {
-    axial_image *m = self;
-    int64_t index = attn_config_int(config, "dim_index", 1);
-    const attn_config_value *shape = attn_config_get(config, "axial_pos_emb_shape");
     m->reversible = attn_config_bool(config, "reversible", true);
     m->depth = (int)attn_config_int(config, "depth", 0);
     m->has_positions = shape != NULL;
+    if (shape) {
+        attn_nn_push(builder, "pos_emb");
+        attn_nn_axial_positions_init(&m->positions, builder, attn_config_int(config, "dim", 0), 2, shape, CHANNELS,
+                                     attn__positions_fit(config));
+        attn_nn_pop(builder);
+    }
+    build_blocks(m, builder, config);
+}
+
+static void build(void *self, attn_nn_builder *builder, const attn_config *config)
+{
+    int64_t index = attn_config_int(config, "dim_index", 1);
+    const attn_config_value *shape = attn_config_get(config, "axial_pos_emb_shape");
     if (index != CHANNELS && index != CHANNELS - 4) {
         attn__fail(builder->context, ATTN_ERROR_ARGUMENT,
                    "axial-image-transformer: dim_index is %d; its convolutions want the channels at axis 1",
@@ -133,21 +121,15 @@ static void build(void *self, attn_nn_builder *builder, const attn_config *confi
                    (int)shape->n);
         return;
     }
-    if (shape) {
-        attn_nn_push(builder, "pos_emb");
-        attn_nn_axial_positions_init(&m->positions, builder, attn_config_int(config, "dim", 0), 2, shape->integers,
-                                     CHANNELS, attn__positions_fit(config));
-        attn_nn_pop(builder);
-    }
-    build_blocks(m, builder, config);
+    attn__axial_image_build(self, builder, config, shape ? shape->integers : NULL);
 }
 
 /* ---------------------------------------------------------------------------------------------- forward */
 
-static attn_reversible_block block_at(const axial_image *m, int i)
+static attn_reversible_block block_at(const attn__axial_image *m, int i)
 {
-    const line_branch *line = m->line[i / 2];
-    const conv_branch *conv = m->conv[i / 2];
+    const attn__axial_image_line *line = m->line[i / 2];
+    const attn__axial_image_conv *conv = m->conv[i / 2];
     if (i % 2 == 0) {
         return (attn_reversible_block){{run_line, &line[0]}, {run_line, &line[1]}};
     }
@@ -155,7 +137,7 @@ static attn_reversible_block block_at(const axial_image *m, int i)
 }
 
 /* The network with its weights, [depth,b,heads,h,w,h+w]: reversible blocks too run one after the other, with their memory. */
-static attn_tensor *run_with_weights(const axial_image *m, attn_tape *tape, attn_tensor *x, attn_tensor **weights)
+static attn_tensor *run_with_weights(const attn__axial_image *m, attn_tape *tape, attn_tensor *x, attn_tensor **weights)
 {
     attn_named_list list = {.context = attn_tape_context(tape)};
     attn_tensor *first = x, *second = x;
@@ -176,10 +158,30 @@ static attn_tensor *run_with_weights(const axial_image *m, attn_tape *tape, attn
     return m->reversible ? attn_affine(tape, attn_add(tape, first, second), 0.5, 0) : second;
 }
 
+attn_tensor *attn__axial_image_forward(const attn__axial_image *m, attn_tape *tape, attn_tensor *x,
+                                       attn_tensor **weights)
+{
+    attn_reversible_block blocks[MOST_BLOCKS];
+    if (m->has_positions) {
+        x = attn_nn_axial_positions_forward(&m->positions, tape, x);
+    }
+    if (weights) {
+        return run_with_weights(m, tape, x, weights);
+    }
+    for (int i = 0; i < 2 * m->depth; i++) {
+        blocks[i] = block_at(m, i);
+        if (!m->reversible) {
+            attn_scope_begin(tape);
+            x = x ? attn_add(tape, x, blocks[i].f.run(blocks[i].f.self, tape, x)) : NULL;
+            x = x ? attn_add(tape, x, blocks[i].g.run(blocks[i].g.self, tape, x)) : NULL;
+            x = attn_scope_end(tape, x);
+        }
+    }
+    return m->reversible ? attn_reversible(tape, x, blocks, 2 * m->depth) : x;
+}
+
 static void forward(const void *self, const attn__call *call)
 {
-    const axial_image *m = self;
-    attn_reversible_block blocks[MOST_BLOCKS];
     attn_tensor *weights = NULL;
     attn_tensor *x = attn__call_input(call, "x");
     if (x && attn_tensor_rank(x) != 4) {
@@ -189,24 +191,11 @@ static void forward(const void *self, const attn__call *call)
                    attn_tensor_rank(x));
         return;
     }
-    if (m->has_positions) {
-        x = attn_nn_axial_positions_forward(&m->positions, call->tape, x);
-    }
-    if (attn__wanted(call, "weights", &weights)) {
-        attn__call_output(call, "out", run_with_weights(m, call->tape, x, &weights));
+    bool keep = attn__wanted(call, "weights", &weights) != NULL;
+    attn__call_output(call, "out", attn__axial_image_forward(self, call->tape, x, keep ? &weights : NULL));
+    if (keep) {
         attn__call_output(call, "weights", weights);
-        return;
     }
-    for (int i = 0; i < 2 * m->depth; i++) {
-        blocks[i] = block_at(m, i);
-        if (!m->reversible) {
-            attn_scope_begin(call->tape);
-            x = x ? attn_add(call->tape, x, blocks[i].f.run(blocks[i].f.self, call->tape, x)) : NULL;
-            x = x ? attn_add(call->tape, x, blocks[i].g.run(blocks[i].g.self, call->tape, x)) : NULL;
-            x = attn_scope_end(call->tape, x);
-        }
-    }
-    attn__call_output(call, "out", m->reversible ? attn_reversible(call->tape, x, blocks, 2 * m->depth) : x);
 }
 
 static const attn_setting keys[] = {
@@ -236,7 +225,7 @@ const attn__kind attn__kind_axial_image_transformer = {
               .source = "Ho et al. 2019, arXiv:1912.12180; lucidrains/axial-attention; Gomez et al. 2017, "
                         "arXiv:1707.04585",
               ATTN__PORTS(keys, inputs, outputs)},
-    .size = sizeof(axial_image),
+    .size = sizeof(attn__axial_image),
     .build = build,
     .forward = forward,
 };

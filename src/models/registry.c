@@ -23,6 +23,7 @@
     X(axial_positional_embedding)                                                                                      \
     X(axial_transformer)                                                                                               \
     X(axial_image_transformer)                                                                                         \
+    X(axial_image_classifier)                                                                                          \
     X(axial_classifier)                                                                                                \
     X(axial_attention)                                                                                                 \
     X(row_self_attention)                                                                                              \

@@ -1,11 +1,33 @@
 /* SPDX-License-Identifier: MIT
  *
- * Checks of images by networks that are made for images of one size. */
+ * Sizes of images and patches in settings, and checks by networks that are made for images of one size. */
 #include "models/vision_parts.h"
 
 #include "base/context.h"
 #include "base/keys.h"
 #include "tensor/tape_state.h"
+
+#include <stdio.h>
+
+bool attn__patches_fit(int64_t size[2], int64_t patch[2], int64_t grid[2], attn_nn_builder *builder,
+                       const attn_config *config, const char *what)
+{
+    char before[48];
+    snprintf(before, sizeof before, "%s: ", what);
+    if (attn__config_need_sides(size, builder->context, config, "img_size", before) != ATTN_OK ||
+        attn__config_need_sides(patch, builder->context, config, "patch_size", before) != ATTN_OK) {
+        return false;
+    }
+    for (int i = 0; i < 2; i++) {
+        grid[i] = size[i] / patch[i];
+        if (grid[i] < 1) {
+            attn__fail(builder->context, ATTN_ERROR_ARGUMENT, "%spatch_size %lld is larger than img_size %lld", before,
+                       (long long)patch[i], (long long)size[i]);
+            return false;
+        }
+    }
+    return true;
+}
 
 bool attn__images_fit(attn_tape *tape, const char *what, const attn_tensor *x, int64_t height, int64_t width,
                       const char *remedy)

@@ -7,7 +7,12 @@
 #include "nn/spatial.h"
 #include "models/model_keys.h"
 
-/* Whether x is there and, if it has four axes, shows size x size pixels; else notes ATTN_ERROR_SHAPE, with `remedy`
+/* Pixels of an image and of a patch by the keys img_size and patch_size, each an integer or [height, width], and how many
+ * patches there are down and across.  False, noted: another list, or a patch larger than the image. */
+bool attn__patches_fit(int64_t size[2], int64_t patch[2], int64_t grid[2], attn_nn_builder *builder,
+                       const attn_config *config, const char *what);
+
+/* Whether x is there and, if it has four axes, shows height x width pixels; else notes ATTN_ERROR_SHAPE, with `remedy`
  * behind it.  Images of another size have other places and numbers of features, even where there are as many. */
 bool attn__images_fit(attn_tape *tape, const char *what, const attn_tensor *x, int64_t height, int64_t width,
                       const char *remedy);

@@ -1,10 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
  * The Vision Transformer: patches, a class token, learned positions, blocks, a head over the class token. */
-#include "base/keys.h"
 #include "models/vision_parts.h"
 
-#include "base/context.h"
 #include "nn/named.h"
 #include "tensor/tape_state.h"
 
@@ -70,17 +68,8 @@ static void build_embedding(vit *v, attn_nn_builder *builder, const attn_config 
     int64_t patch[2];
     /* The book starts positions with variance 1; much smaller ones (the paper's 0.02) train better. */
     double spread = builder->policy == ATTN_POLICY_TORCH ? 1 : 0.02;
-    if (attn__config_need_sides(v->size, builder->context, config, "img_size", "vit: ") != ATTN_OK ||
-        attn__config_need_sides(patch, builder->context, config, "patch_size", "vit: ") != ATTN_OK) {
+    if (!attn__patches_fit(v->size, patch, v->grid, builder, config, "vit")) {
         return;
-    }
-    for (int i = 0; i < 2; i++) {
-        v->grid[i] = v->size[i] / patch[i];
-        if (v->grid[i] < 1) {
-            attn__fail(builder->context, ATTN_ERROR_ARGUMENT, "vit: patch_size %lld is larger than img_size %lld",
-                       (long long)patch[i], (long long)v->size[i]);
-            return;
-        }
     }
     attn_nn_push(builder, "patch_embedding");
     attn_nn_patches_init(&v->patches, builder, attn_config_int(config, "in_channels", 0), hidden, patch[0], patch[1]);

@@ -151,13 +151,14 @@ def pairs(maps):
     return torch.stack([torch.cat(maps[i:i + 2], -1) for i in range(0, len(maps), 2)])
 
 
-def image_case(rng):
+def image_case(rng, positions=None, dim_heads=True):
     heads, depth, reversible = int(rng.choice([1, 2])), int(rng.integers(1, 4)), bool(rng.integers(2))
-    dim, dim_heads = heads * int(rng.choice([2, 3, 4])), int(rng.choice([2, 3]))
+    dim = heads * int(rng.choice([2, 3, 4]))
+    head = int(rng.choice([2, 3])) if dim_heads else dim // heads
     height, width = int(rng.choice([1, 2, 3, 5, 8])), int(rng.choice([1, 2, 4, 7]))
-    config = {"dim": dim, "depth": depth, "heads": heads, "dim_heads": dim_heads, "reversible": reversible}
-    weights = image_weights(rng, dim, depth, heads, heads * dim_heads, reversible)
-    if rng.integers(2):
+    config = {"dim": dim, "depth": depth, "heads": heads, "dim_heads": head, "reversible": reversible}
+    weights = image_weights(rng, dim, depth, heads, heads * head, reversible)
+    if positions or rng.integers(2):
         config["axial_pos_emb_shape"] = [height, width]
         weights.update(positions_weights(rng, dim, (height, width), 1, "pos_emb."))
 

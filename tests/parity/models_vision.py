@@ -6,6 +6,7 @@ import torch
 from torch.nn import functional as F
 
 from draw import linear, merge, normal, split
+from layers_axial import image_case
 from layers_spatial import (axis_distances, batch_norm, batch_norm_weights, conv1, non_local, non_local_weights,
                             positions, window_taps)
 
@@ -46,15 +47,29 @@ def cubic(n, to):
     return matrix
 
 
-def vit_case(rng):
-    heads, patch = int(rng.choice([1, 2, 3])), int(rng.choice([1, 2, 4]))
-    d, mlp, ins, grid = 4 * heads, int(rng.choice([5, 16])), int(rng.choice([1, 3])), (int(rng.choice([1, 2, 3])),) * 2
-    patch, sides = (patch, patch), (grid[0] * patch + int(rng.integers(patch)),) * 2
+def draw_sides(rng, grids):
+    """Sides of an image and of a patch, and how many patches there are."""
+    patch, grid = (int(rng.choice([1, 2, 4])),) * 2, (int(rng.choice(grids)),) * 2
+    sides = (grid[0] * patch[0] + int(rng.integers(patch[0])),) * 2
     if rng.integers(2):  # sides that differ
         patch, grid = (tuple(int(n) for n in rng.integers(1, 5, 2)) for _ in range(2))
         sides = tuple(n * p + int(rng.integers(p)) for n, p in zip(grid, patch))
-    c = {"img_size": sides[0] if sides[0] == sides[1] else list(sides),
-         "patch_size": patch[0] if patch[0] == patch[1] else list(patch), "num_hiddens": d,
+    return sides, patch, grid
+
+
+def one_or_both(sides):
+    return sides[0] if sides[0] == sides[1] else list(sides)
+
+
+def patch_weights(rng, d, ins, patch):
+    return {"patch_embedding.conv.weight": linear(rng, d, ins * patch[0] * patch[1]).reshape(d, ins, *patch),
+            "patch_embedding.conv.bias": normal(rng, d) / 3}
+
+
+def vit_case(rng):
+    heads, (sides, patch, grid) = int(rng.choice([1, 2, 3])), draw_sides(rng, [1, 2, 3])
+    d, mlp, ins = 4 * heads, int(rng.choice([5, 16])), int(rng.choice([1, 3]))
+    c = {"img_size": one_or_both(sides), "patch_size": one_or_both(patch), "num_hiddens": d,
          "mlp_num_hiddens": mlp, "num_heads": heads, "num_blks": int(rng.choice([1, 2, 3])),
          "num_classes": int(rng.choice([2, 5])), "in_channels": ins, "use_bias": bool(rng.integers(2)),
          "layer_norm_eps": float(rng.choice([1e-5, 1e-6])), "hidden_act": str(rng.choice(list(ACTIVATIONS))),
@@ -98,12 +113,12 @@ def vit_case(rng):
 # ------------------------------------------------------------------------------------------- axial classifier
 
 def axial_classifier_case(rng):
-    heads, patch, side = int(rng.choice([1, 2, 3])), int(rng.choice([1, 2])), int(rng.choice([1, 2, 5]))
+    heads, (sides, patch, grid) = int(rng.choice([1, 2, 3])), draw_sides(rng, [1, 2, 5])
     d, mlp, ins = 4 * heads, int(rng.choice([5, 16])), int(rng.choice([1, 3]))
-    c = {"img_size": side * patch, "patch_size": patch, "num_hiddens": d, "mlp_num_hiddens": mlp, "num_heads": heads,
+    c = {"img_size": one_or_both(sides), "patch_size": one_or_both(patch), "num_hiddens": d, "mlp_num_hiddens": mlp, "num_heads": heads,
          "num_blks": int(rng.choice([1, 2])), "num_classes": 3, "in_channels": ins}
-    weights = {"positions.param_0": normal(rng, 1, side, 1, d), "positions.param_1": normal(rng, 1, 1, side, d),
-               **conv_weights(rng, "patch_embedding.conv", d, ins, patch, True), **norm_weights(rng, "head.0", d),
+    weights = {"positions.param_0": normal(rng, 1, grid[0], 1, d), "positions.param_1": normal(rng, 1, 1, grid[1], d),
+               **patch_weights(rng, d, ins, patch), **norm_weights(rng, "head.0", d),
                **linear_weights(rng, "head.1", 3, d)}
     parts = [f"blks.{i}.{axis}." for i in range(c["num_blks"]) for axis in ("rows", "columns")]
     for name in parts:
@@ -131,7 +146,26 @@ def axial_classifier_case(rng):
             y = y.transpose(1, 2) if axis == "columns" else y
         logits = affine(w, "head.1", norm(w, "head.0", y.flatten(1, 2).mean(1)))
         return {"logits": logits, "rows": torch.stack(maps["rows"]), "columns": torch.stack(maps["columns"])}
-    return c, weights, {"x": normal(rng, 2, ins, c["img_size"], c["img_size"])}, forward
+    return c, weights, {"x": normal(rng, 2, ins, *sides)}, forward
+
+
+# ------------------------------------------------------------------------------------- axial image classifier
+
+def axial_image_classifier_case(rng):
+    """The seed's stack of layers_axial.py, which is given the patches."""
+    stack, weights, inputs, run = image_case(rng, positions=True, dim_heads=False)
+    _, dim, *grid = inputs["x"].shape
+    patch, ins = tuple(int(n) for n in rng.integers(1, 4, 2)), int(rng.choice([1, 3]))
+    sides = tuple(n * p + int(rng.integers(p)) for n, p in zip(grid, patch))
+    c = {key: stack[key] for key in ("dim", "depth", "heads", "reversible")}
+    c |= {"img_size": one_or_both(sides), "patch_size": one_or_both(patch), "in_channels": ins, "num_classes": 3}
+    weights |= patch_weights(rng, dim, ins, patch) | linear_weights(rng, "head", 3, dim)
+
+    def forward(w, x):
+        y = F.conv2d(x["x"], w["patch_embedding.conv.weight"], w["patch_embedding.conv.bias"], patch)
+        found = run(w, {"x": y})
+        return {"logits": affine(w, "head", found["out"].mean((2, 3))), "weights": found["weights"]}
+    return c, weights, {"x": normal(rng, 2, ins, *sides)}, forward
 
 
 # ------------------------------------------------------------------------------------------- non-local network
@@ -349,6 +383,7 @@ def axial_resnet_case(rng):
     return c | {"train": train, "dtype": "f64"}, weights, {"x": normal(rng, 9, c["in_channels"], side, side)}, forward
 
 
-LAYERS = {"vit": vit_case, "axial-classifier": axial_classifier_case, "axial-resnet": axial_resnet_case,
+LAYERS = {"vit": vit_case, "axial-classifier": axial_classifier_case,
+          "axial-image-classifier": axial_image_classifier_case, "axial-resnet": axial_resnet_case,
           "non-local-net": non_local_net_case, "sasa-resnet": sasa_resnet_case,
           "position-sensitive-attention": position_sensitive_case}

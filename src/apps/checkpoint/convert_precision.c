@@ -139,8 +139,8 @@ static attn_status copy_others(attn_context *context, const char *directory, con
  * of their weights at a time, or they run along another axis than the last, in bf16 under int8 too. */
 static bool can_be_int8(const attn_architecture *architecture)
 {
-    static const char *const names[] = {"msa-transformer", "axial-transformer-layer", "row-self-attention",
-                                        "column-self-attention", "axial-image-transformer"};
+    static const char *const names[] = {"msa-transformer",       "axial-transformer-layer", "row-self-attention",
+                                        "column-self-attention", "axial-image-transformer", "axial-image-classifier"};
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
         if (strcmp(architecture->name, names[i]) == 0)
             return false;

@@ -73,6 +73,24 @@ static attn_status add_windows(attn__attention *a, const attn_tensor *windows, b
     return ATTN_OK;
 }
 
+/* weights [L,1,H,Y,X,Y+X]. */
+static attn_status add_lines(attn__attention *a, const attn_tensor *weights)
+{
+    int64_t layers = attn_tensor_length(weights, 0), size = attn_tensor_size(weights) / layers;
+    attn_status status = ATTN_OK;
+    for (int64_t i = 0; i < layers && status == ATTN_OK; i++) {
+        attn__block_attention *b = attn__attention_add(a);
+        if (!b)
+            return ATTN_ERROR_MEMORY;
+        *b = (attn__block_attention){.heads = attn_tensor_length(weights, 2),
+                                     .rows = attn_tensor_length(weights, 3),
+                                     .cols = attn_tensor_length(weights, 4),
+                                     .where = ATTN_KEYS_CROSS};
+        status = attn__attention_take_cross(a, b, (const float *)attn_tensor_data(weights) + i * size);
+    }
+    return status;
+}
+
 /* rows [Y,H,X,X] and columns [X,H,Y,Y] of one layer to [H][Y X][X + Y]. */
 static void cross_into(const attn__block_attention *b, const float *rows, const float *columns, float *to)
 {
@@ -112,7 +130,9 @@ static attn_status add_layers(attn__attention *a, const attn_classifier *c)
     const attn_tensor *weights = attn_named_find(&a->outputs, "weights"), *rows = attn_named_find(&a->outputs, "rows");
     const attn_tensor *columns = attn_named_find(&a->outputs, "columns");
     bool shifted = strcmp(attn_config_text(attn_model_config(c->model), "padding", ""), "shift") == 0;
-    attn_status status = weights ? add_tokens(a, c, weights) : ATTN_OK;
+    attn_status status = !weights                         ? ATTN_OK
+                         : attn_tensor_rank(weights) == 6 ? add_lines(a, weights)
+                                                          : add_tokens(a, c, weights);
     if (rows && columns)
         status = add_crosses(a, rows, columns);
     for (size_t i = 0; i < sizeof maps / sizeof *maps && status == ATTN_OK; i++) {

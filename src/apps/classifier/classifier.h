@@ -73,6 +73,8 @@ extern const attn_trainer attn__classifier_trainer;
  * images of a shape that the architecture does not take. */
 attn_status attn__classifier_model(attn_model **model, attn_context *context, const attn_config *settings,
                                    attn_image_shape shape, int64_t classes);
+/* Whether the setting "compat" has the book's choices: a training's first weights, pixels as they are, from 0 to 1. */
+bool attn__classifier_is_d2l(const attn_config *settings);
 /* The model of the checkpoint that the setting "from" names, with its parameters, for pictures of this shape and so
  * many classes; `table` gets where each parameter comes from.  Statuses of attn_vit_load; ATTN_ERROR_SHAPE: pictures
  * that it is not for. */

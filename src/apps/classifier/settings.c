@@ -9,13 +9,16 @@
 
 #include <string.h>
 
-static const char *const models[] = {"vit", "sasa", "nonlocal", "axial", NULL};
+static const char *const models[] = {"vit", "sasa", "nonlocal", "axial", "axial-image", NULL};
+static const char *const compats[] = {"none", "d2l", NULL};
 
 static const attn_setting keys[] = {
     ATTN__TEXT(
         "model", "vit", models,
         "vit: Vision Transformer; sasa: a residual network of local attention windows; nonlocal: convolutions with "
-        "non-local blocks; axial: attention along rows and columns"),
+        "non-local blocks; axial: attention along rows and columns; axial-image: the same with convolutions, reversible"),
+    ATTN__TEXT("compat", "none", compats,
+               "d2l: the choices of Dive into Deep Learning for its Vision Transformer (see docs/images.md)"),
     ATTN__TEXT(
         "from", "", NULL,
         "warm start from a checkpoint: a classifier's directory, or a Vision Transformer of timm or Hugging Face; what "
@@ -30,9 +33,11 @@ static const attn_setting keys[] = {
     ATTN__BOOL("flip", "true", "mirror every other image left to right"),
     ATTN__INT("shift", "2", 0, 64, "move images by up to this many pixels each way"),
     /* model */
-    ATTN__INTS("patch", "4", 1, 64, "pixels along a side of a patch (vit, axial), or height and width (vit)"),
-    ATTN__INT("width", "96", 1, 65536, "channels of a token (vit, axial) or of the first stage (sasa)"),
-    ATTN__INT("depth", "6", 1, 64, "blocks (vit, axial) or layers (sasa: 26, 38 or 50)"),
+    ATTN__INTS("patch", "4", 1, 64, "pixels along a side of a patch, or height and width (vit, axial, axial-image)"),
+    ATTN__INT("width", "96", 1, 65536, "channels of a token (vit, axial, axial-image) or of the first stage (sasa)"),
+    ATTN__INT("depth", "6", 1, 64, "blocks (vit, axial, axial-image) or layers (sasa: 26, 38 or 50)"),
+    ATTN__BOOL("reversible", "true",
+               "train in memory that does not grow with depth; another function than the plain stack (axial-image)"),
     ATTN__INT("heads", "0", 0, 1024, "attention heads (vit, sasa, axial); 0: 4, or those that --from says"),
     ATTN__INT("window", "7", 1, 63, "pixels along a side of a window, odd (sasa)"),
     ATTN__INT("mlp", "0", 0, 1048576, "width of the feed-forward layers (vit); 0: twice the model's"),
@@ -46,15 +51,28 @@ static const attn_setting keys[] = {
  * there are steps enough.  Small models in few epochs gain less from moving pictures far than they lose: axial and sasa
  * move them by one pixel. */
 static const attn__preset presets[] = {
-    {{"sasa", NULL}, "width", "16"},        {{"sasa", NULL}, "depth", "26"},     {{"sasa", NULL}, "rate", "0.002"},
-    {{"sasa", NULL}, "epochs", "3"},        {{"sasa", NULL}, "batch", "64"},     {{"sasa", NULL}, "shift", "1"},
-    {{"nonlocal", NULL}, "dropout", "0.5"}, {{"nonlocal", NULL}, "epochs", "8"}, {{"axial", NULL}, "width", "64"},
-    {{"axial", NULL}, "depth", "4"},        {{"axial", NULL}, "shift", "1"},
+    {{"sasa", NULL}, "width", "16"},          {{"sasa", NULL}, "depth", "26"},
+    {{"sasa", NULL}, "rate", "0.002"},        {{"sasa", NULL}, "epochs", "3"},
+    {{"sasa", NULL}, "batch", "64"},          {{"sasa", NULL}, "shift", "1"},
+    {{"nonlocal", NULL}, "dropout", "0.5"},   {{"nonlocal", NULL}, "epochs", "8"},
+    {{"axial", NULL}, "width", "64"},         {{"axial", NULL}, "depth", "4"},
+    {{"axial", NULL}, "shift", "1"},          {{"axial-image", NULL}, "width", "32"},
+    {{"axial-image", NULL}, "depth", "4"},    {{"axial-image", NULL}, "shift", "1"},
+    {{"vit", "d2l"}, "size", "96"},           {{"vit", "d2l"}, "patch", "16"},
+    {{"vit", "d2l"}, "width", "512"},         {{"vit", "d2l"}, "mlp", "2048"},
+    {{"vit", "d2l"}, "heads", "8"},           {{"vit", "d2l"}, "depth", "2"},
+    {{"vit", "d2l"}, "dropout", "0.1"},       {{"vit", "d2l"}, "optimizer", "sgd"},
+    {{"vit", "d2l"}, "momentum", "0"},        {{"vit", "d2l"}, "rate", "0.1"},
+    {{"vit", "d2l"}, "schedule", "constant"}, {{"vit", "d2l"}, "warmup", "0"},
+    {{"vit", "d2l"}, "weight_decay", "0"},    {{"vit", "d2l"}, "clip", "0"},
+    {{"vit", "d2l"}, "label_smoothing", "0"}, {{"vit", "d2l"}, "epochs", "10"},
+    {{"vit", "d2l"}, "batch", "128"},         {{"vit", "d2l"}, "keep", "last"},
+    {{"vit", "d2l"}, "flip", "false"},        {{"vit", "d2l"}, "shift", "0"},
 };
 
 const attn__keys attn__classifier_keys = {.keys = keys,
                                           .n = sizeof keys / sizeof *keys,
-                                          .selectors = {"model", NULL},
+                                          .selectors = {"model", "compat"},
                                           .presets = presets,
                                           .npresets = sizeof presets / sizeof *presets};
 
@@ -71,9 +89,9 @@ const attn_trainer attn__classifier_trainer = {
 static const struct name {
     const char *setting, *key;
 } names[] = {
-    {"patch", "patch_size"},    {"width", "num_hiddens"}, {"width", "dim"},          {"width", "width"},
-    {"depth", "num_blks"},      {"depth", "depth"},       {"window", "kernel_size"}, {"dropout", "emb_dropout"},
-    {"dropout", "blk_dropout"}, {"dropout", "dropout"},
+    {"patch", "patch_size"},      {"width", "num_hiddens"},   {"width", "dim"},       {"width", "width"},
+    {"reversible", "reversible"}, {"depth", "num_blks"},      {"depth", "depth"},     {"window", "kernel_size"},
+    {"dropout", "emb_dropout"},   {"dropout", "blk_dropout"}, {"dropout", "dropout"},
 };
 
 static const attn_setting *key_of(const attn_architecture *a, const char *name)
@@ -88,6 +106,11 @@ static const attn_setting *key_of(const attn_architecture *a, const char *name)
 static attn_status set_if_known(attn_config *config, const attn_architecture *a, const char *name, int64_t value)
 {
     return key_of(a, name) ? attn_config_set_int(config, name, value) : ATTN_OK;
+}
+
+bool attn__classifier_is_d2l(const attn_config *settings)
+{
+    return strcmp(attn_config_text(settings, "compat", "none"), "d2l") == 0;
 }
 
 /* An architecture without the key takes images of any size. */
@@ -111,6 +134,9 @@ static attn_status fill(attn_config *config, const attn_architecture *a, const a
         if (value && key_of(a, names[i].key))
             status = attn_config_set(config, names[i].key, value);
     }
+    /* The book's first weights are PyTorch's. */
+    if (status == ATTN_OK && attn__classifier_is_d2l(settings))
+        status = attn_config_set_text(config, "init", "torch");
     int64_t heads = attn_config_int(settings, "heads", 0);
     /* A stem that halves twice leaves too little of a small picture. */
     if (status == ATTN_OK && key_of(a, "stem") && shape.height <= 64)
@@ -132,7 +158,8 @@ static attn_status fill(attn_config *config, const attn_architecture *a, const a
 /* The architecture behind a kind of model. */
 static const char *architecture_of(const char *model)
 {
-    static const char *const architectures[] = {"vit", "sasa-resnet", "non-local-net", "axial-classifier"};
+    static const char *const architectures[] = {"vit", "sasa-resnet", "non-local-net", "axial-classifier",
+                                                "axial-image-classifier"};
     size_t i = 0;
     while (models[i + 1] && strcmp(models[i], model) != 0)
         i++;

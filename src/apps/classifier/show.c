@@ -17,7 +17,7 @@ static const char *about(const attn__attention *a)
     case ATTN_KEYS_WINDOW:
         return "What each pixel attends to in the window around it. Later layers see coarser grids.";
     case ATTN_KEYS_CROSS:
-        return "What each patch attends to in its row, and then in its column: the weights of each of the two sum to 1.";
+        return "What each patch attends to in its row and in its column: the weights of each of the two sum to 1.";
     default:
         return "What each position attends to in the non-local blocks, whose keys are the largest of 2 x 2 positions.";
     }

@@ -6,6 +6,8 @@
 #include "apps/checkpoint/model_config.h"
 #include "base/context.h"
 
+#include <string.h>
+
 typedef struct training {
     attn__run run;
     attn__image_training data;
@@ -15,13 +17,22 @@ typedef struct training {
 
 static attn_status prepare_data(training *t)
 {
+    const bool d2l = attn__classifier_is_d2l(t->run.settings);
+    const attn_image_filter filter = d2l ? ATTN_IMAGE_FILTER_BILINEAR : ATTN_IMAGE_FILTER_BICUBIC;
     attn_status status = attn__image_training_check(&t->run);
+    if (status == ATTN_OK && d2l && strcmp(attn_config_text(t->run.settings, "model", ""), "vit") != 0)
+        status = attn__fail(t->run.context, ATTN_ERROR_ARGUMENT, "compat is d2l, whose model of images is vit, not %s",
+                            attn_config_text(t->run.settings, "model", ""));
     if (status == ATTN_OK)
-        status = attn__image_training_read(&t->data, &t->run, false);
+        status = attn__image_training_read(&t->data, &t->run, false, filter);
     if (status != ATTN_OK)
         return status;
     attn_image_set_statistics(t->data.train, t->pixels.mean, t->pixels.std);
-    t->pixels.fitting.filter = ATTN_IMAGE_FILTER_BICUBIC;
+    for (int c = 0; d2l && c < 3; c++) {
+        t->pixels.mean[c] = 0;
+        t->pixels.std[c] = 1;
+    }
+    t->pixels.fitting.filter = filter;
     attn__classifier_see(&t->seen, t->data.train);
     return attn__image_training_batches(&t->data, &t->run, t->pixels.mean, t->pixels.std);
 }

@@ -6,9 +6,12 @@
 #include "base/context.h"
 
 static const char *const models[] = {"axial-transformer", NULL};
+static const char *const compats[] = {"none", "paper", NULL};
 
 static const attn_setting keys[] = {
     ATTN__TEXT("model", "axial-transformer", models, "the distribution over images (Ho et al. 2019)"),
+    ATTN__TEXT("compat", "none", compats,
+               "paper: as many blocks as the axial transformer of Ho et al. 2019 has: 16, 8 and 4 of one axis"),
     ATTN__TEXT("from", "", NULL,
                "warm start from a model: a directory of attn's; what the model is then comes from there"),
     ATTN__RUN_NAMES,
@@ -34,7 +37,18 @@ static const attn_setting keys[] = {
                "decay of the moving average of the weights, which is what is validated and kept; 0: none"),
 };
 
-const attn__keys attn__generator_keys = {.keys = keys, .n = sizeof keys / sizeof *keys};
+/* The paper counts a row and a column as one block: 8 and 4 of these, and 4 of rows alone. */
+static const attn__preset presets[] = {
+    {{"paper", NULL}, "exterior_blocks", "16"},
+    {{"paper", NULL}, "outer_blocks", "8"},
+    {{"paper", NULL}, "inner_blocks", "4"},
+};
+
+const attn__keys attn__generator_keys = {.keys = keys,
+                                         .n = sizeof keys / sizeof *keys,
+                                         .selectors = {"compat", NULL},
+                                         .presets = presets,
+                                         .npresets = sizeof presets / sizeof *presets};
 
 const attn_trainer attn__generator_trainer = {
     .kind = "images",

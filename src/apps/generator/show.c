@@ -67,21 +67,6 @@ static attn_status put_image(attn__generator_look *s, const attn_image *image, a
 
 /* ------------------------------------------------------------------------------------------------- layers */
 
-/* One block's weights [H,Y,X,Y+X], the column before the row, in a cross's order. */
-static attn_status take_weights(const attn__generator_look *s, attn__block_attention *b, const float *weights)
-{
-    int64_t keys = b->rows + b->cols, queries = b->heads * b->rows * b->cols;
-    b->own = attn__alloc(s->g->context, attn__size_mul((size_t)(queries * keys), sizeof *b->own));
-    if (!b->own)
-        return ATTN_ERROR_MEMORY;
-    for (int64_t i = 0; i < queries; i++) {
-        memcpy(b->own + i * keys, weights + i * keys + b->rows, (size_t)b->cols * sizeof *weights);
-        memcpy(b->own + i * keys + b->cols, weights + i * keys, (size_t)b->rows * sizeof *weights);
-    }
-    b->weights = b->own;
-    return ATTN_OK;
-}
-
 /* Blocks `*from` to `*from + n`, of one stack. */
 static attn_status add_stack(attn__generator_look *s, const attn_tensor *weights, int64_t *from, const char *stack)
 {
@@ -107,7 +92,8 @@ static attn_status add_stack(attn__generator_look *s, const attn_tensor *weights
             b->blind = "the exterior encoder has no earlier plane for the first one";
         if (outer && s->found.row == 1)
             b->blind = "the outer decoder has no row above the first one";
-        attn_status status = take_weights(s, b, (const float *)attn_tensor_data(weights) + (*from + i) * size);
+        attn_status status =
+            attn__attention_take_cross(&s->attention, b, (const float *)attn_tensor_data(weights) + (*from + i) * size);
         if (status != ATTN_OK)
             return status;
     }

@@ -21,7 +21,7 @@ static attn_status prepare_data(training *t)
         status = attn__fail(t->run.context, ATTN_ERROR_ARGUMENT,
                             "label_smoothing is %g; the loss of images is in bits, which only 0 gives", smoothing);
     if (status == ATTN_OK)
-        status = attn__image_training_read(&t->data, &t->run, true);
+        status = attn__image_training_read(&t->data, &t->run, true, ATTN_IMAGE_FILTER_BICUBIC);
     t->levels = attn_config_int(t->run.settings, "levels", 256);
     return status == ATTN_OK ? attn__image_training_batches(&t->data, &t->run, NULL, NULL) : status;
 }

@@ -21,6 +21,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+static const char *const orders[] = {"row-column", "column-row", NULL};
+
 static const attn_setting keys[] = {
     ATTN__TEXT(
         "from", "", NULL,
@@ -39,6 +41,8 @@ static const attn_setting keys[] = {
     ATTN__INT("embed_dim", "128", 1, 65536, "width of the model"),
     ATTN__INT("ffn_embed_dim", "512", 1, 1048576, "width of the feed-forward layers"),
     ATTN__INT("attention_heads", "8", 1, 1024, "attention heads; divides embed-dim"),
+    ATTN__BOOL("tied", "true", "one map of row attention for all rows; false: each row has its own"),
+    ATTN__TEXT("order", "row-column", orders, "which attention of a layer comes first"),
     ATTN__REAL("dropout", "0.1", 0, 0.95, "share of activations dropped in training"),
     /* training; a hidden residue has one right answer: labels are not smoothed */
     ATTN__RUN_KEYS("alignments", "residues", "20", "2", "adamw", "0.001", "cosine", "100", "0.01", "0"),
@@ -134,7 +138,8 @@ static attn_status read_all(training *t)
 static void soften_first_maps(const attn_model *model)
 {
     const attn_named_list *parameters = attn_model_parameters(model);
-    for (int64_t i = 0; i < parameters->n; i++) {
+    bool tied = attn_config_bool(attn_model_config(model), "tied", true);
+    for (int64_t i = 0; i < parameters->n && tied; i++) {
         const char *name = parameters->items[i].name;
         float *x = attn_tensor_data(parameters->items[i].tensor);
         if (!strstr(name, "row_self_attention") || !(strstr(name, "q_proj.weight") || strstr(name, "k_proj.weight")))

@@ -22,12 +22,12 @@ static attn_status read_size(const attn__run *run, int64_t sides[2])
     return status;
 }
 
-static attn_status read_source(attn__image_training *t, attn__run *run, bool unlabelled)
+static attn_status read_source(attn__image_training *t, attn__run *run, bool unlabelled, attn_image_filter filter)
 {
     int64_t sides[2];
     attn_status status = read_size(run, sides);
     attn__image_wish wish = {.shape = {sides[1], sides[0], attn_config_int(run->settings, "channels", 0)},
-                             .fitting = {ATTN_IMAGE_FILTER_BICUBIC},
+                             .fitting = {filter},
                              .unlabelled = unlabelled};
     if (status == ATTN_OK)
         status = attn__image_source_read(&t->source, run->context, run->data, &wish);
@@ -39,9 +39,10 @@ static attn_status read_source(attn__image_training *t, attn__run *run, bool unl
     return attn__run_check_data(run);
 }
 
-attn_status attn__image_training_read(attn__image_training *t, attn__run *run, bool unlabelled)
+attn_status attn__image_training_read(attn__image_training *t, attn__run *run, bool unlabelled,
+                                      attn_image_filter filter)
 {
-    attn_status status = read_source(t, run, unlabelled);
+    attn_status status = read_source(t, run, unlabelled, filter);
     if (status == ATTN_OK)
         status = attn__image_source_split(&t->source, run->settings, &t->train, &t->valid, &t->test);
     if (status == ATTN_OK && attn_image_set_size(t->train) == 0)

@@ -16,7 +16,8 @@ typedef struct attn__image_training {
 /* ATTN_ERROR_ARGUMENT: two channels requested. */
 attn_status attn__image_training_check(const attn__run *run);
 /* Reads and divides run->data by run->settings; sets the run's fingerprint and checks it. */
-attn_status attn__image_training_read(attn__image_training *t, attn__run *run, bool unlabelled);
+attn_status attn__image_training_read(attn__image_training *t, attn__run *run, bool unlabelled,
+                                      attn_image_filter filter);
 /* Makes the batches; mean and std [3] as in attn_image_batches_options, NULL: pixels stay as they are. */
 attn_status attn__image_training_batches(attn__image_training *t, const attn__run *run, const float *mean,
                                          const float *std);

@@ -93,7 +93,8 @@ static const attn__preset presets[] = {
     {{NULL, "d2l"}, "batch", "128"},          {{NULL, "d2l"}, "rate", "0.0015"},
     {{NULL, "d2l"}, "schedule", "constant"},  {{NULL, "d2l"}, "warmup", "0"},
     {{NULL, "d2l"}, "label_smoothing", "0"},  {{NULL, "d2l"}, "keep", "last"},
-    {{"bahdanau", "d2l"}, "rate", "0.005"},
+    {{"bahdanau", "d2l"}, "rate", "0.005"},   {{"bahdanau", "d2l"}, "dropout", "0.4"},
+    {{"bahdanau", "d2l"}, "epochs", "15"},
 };
 
 const attn__keys attn__translator_keys = {.keys = keys,

@@ -36,6 +36,20 @@ attn_status attn__attention_run(attn__attention *a, attn_model *model, const att
     return status == ATTN_OK ? attn_model_forward(model, a->tape, inputs, &a->outputs) : status;
 }
 
+attn_status attn__attention_take_cross(const attn__attention *a, attn__block_attention *b, const float *weights)
+{
+    int64_t keys = b->rows + b->cols, queries = b->heads * b->rows * b->cols;
+    b->own = attn__alloc(a->context, attn__size_mul((size_t)(queries * keys), sizeof *b->own));
+    if (!b->own)
+        return ATTN_ERROR_MEMORY;
+    for (int64_t i = 0; i < queries; i++) {
+        memcpy(b->own + i * keys, weights + i * keys + b->rows, (size_t)b->cols * sizeof *weights);
+        memcpy(b->own + i * keys + b->cols, weights + i * keys, (size_t)b->rows * sizeof *weights);
+    }
+    b->weights = b->own;
+    return ATTN_OK;
+}
+
 void attn__attention_free(attn__attention *a)
 {
     for (int64_t i = 0; i < a->n; i++)

@@ -50,6 +50,9 @@ attn_status attn__attention_begin(attn__attention *attention, attn_context *cont
 attn_status attn__attention_run(attn__attention *attention, attn_model *model, const attn_named_list *inputs);
 /* A new layer, of zeros; NULL without memory. */
 attn__block_attention *attn__attention_add(attn__attention *attention);
+/* Gives a layer, whose keys are a CROSS, its weights [H,Y,X,Y+X], the column before the row. */
+attn_status attn__attention_take_cross(const attn__attention *attention, attn__block_attention *block,
+                                       const float *weights);
 void attn__attention_free(attn__attention *attention);
 
 /* Attention rollout (Abnar and Zuidema 2020, arXiv:2005.00928) of layers with the same tokens as queries and as keys: the

@@ -1,0 +1,42 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * axial_image.h - the stack of the axial image transformer, which its classifier has too. */
+#ifndef ATTN_MODELS_AXIAL_IMAGE_H
+#define ATTN_MODELS_AXIAL_IMAGE_H
+
+#include "models/model_keys.h"
+#include "nn/axial.h"
+#include "nn/spatial.h"
+
+/* Norm, then attention along one axis of [B,C,Y,X]. */
+typedef struct attn__axial_image_line {
+    attn_nn_layer_norm norm;
+    attn_nn_self_attention attention;
+    int axis;
+    double dropout;
+} attn__axial_image_line;
+
+/* Norm, two 3x3 convolutions with a leaky ReLU between. */
+typedef struct attn__axial_image_conv {
+    attn_nn_channel_norm norm;
+    attn_nn_conv widen, narrow;
+    double dropout;
+} attn__axial_image_conv;
+
+typedef struct attn__axial_image {
+    bool reversible, has_positions;
+    int depth;
+    attn_nn_axial_positions positions;
+    attn__axial_image_line line[ATTN__MAX_BLOCKS][2];
+    attn__axial_image_conv conv[ATTN__MAX_BLOCKS][2];
+} attn__axial_image;
+
+/* By the keys dim, depth, heads, dim_heads, reversible, dropout and resize.  shape: height and width of learned positions;
+ * NULL: it has none. */
+void attn__axial_image_build(attn__axial_image *stack, attn_nn_builder *builder, const attn_config *config,
+                             const int64_t *shape);
+/* x [B,D,Y,X] -> the same.  weights not NULL: they are kept, [depth,B,H,Y,X,Y+X], in the memory of all layers. */
+attn_tensor *attn__axial_image_forward(const attn__axial_image *stack, attn_tape *tape, attn_tensor *x,
+                                       attn_tensor **weights);
+
+#endif
