@@ -5,6 +5,7 @@
 
 #include "apps/run/run.h"
 #include "support/faults.h"
+#include "support/fixture.h"
 #include "support/scratch.h"
 #include "support/tensors.h"
 #include "io/json.h"
