@@ -8,11 +8,12 @@
 #include <stdlib.h>
 
 static const cli_option options[] = {
-    CLI_TEXT("out", 'o', "FILE", NULL, "the sheet: .png, .ppm or .pgm"),
-    CLI_INT("number", 'n', "16", 1, 10000, "how many images to draw"),
+    CLI_TEXT("out", 'o', "FILE", NULL, "the sheet: .png, .ppm or .pgm; .webp: an animation of videos"),
+    CLI_INT("number", 'n', "16", 1, 10000, "how many images or videos to draw"),
     CLI_NAMES_LONG,
     CLI_DRAWING_OPTIONS,
-    CLI_INT("columns", 0, "0", 0, 10000, "images side by side; 0: about as many as rows"),
+    CLI_INT("columns", 0, "0", 0, 10000,
+            "images side by side; 0: about as many as rows, on a sheet of videos their frames"),
     CLI_INT("gap", 0, "4", 0, 1000, "white pixels around each"),
     CLI_INT("zoom", 0, "0", 0, 64, "how much larger each pixel is drawn; 0: images of about 96 pixels"),
 };
@@ -22,17 +23,19 @@ static const char *const usage[] = {"DIR -o FILE [-n N] [--temperature T] [--see
 static const char description[] =
     "Draws images from a model that attn train images made, one number after the other: every pixel from the model's "
     "distribution given all pixels above it and to its left. Image i is the same for any number of images, but for "
-    "rounding.";
+    "rounding. A model of videos draws frame after frame, each given all before it. On a sheet a video is a row; .webp is an "
+    "animation, in which all videos run side by side.";
 
 static const char *const examples[] = {"attn generate clothes -n 16 -o sheet.png",
-                                       "attn generate clothes -n 64 -o calm.png --temperature 0.8 --seed 7", NULL};
+                                       "attn generate clothes -n 64 -o calm.png --temperature 0.8 --seed 7",
+                                       "attn generate moving -n 9 -o moving.webp --fps 4", NULL};
 
-static int tell(const cli_call *cli, const char *path, int64_t n, double seconds)
+static int tell(const cli_call *cli, const char *path, int64_t n, int64_t frames, double seconds)
 {
     if (!cli->json) {
         char count[32];
-        printf("%s images in %.2f s (%.1f ms each) are in %s\n", cli_count(n, count), seconds,
-               1000 * seconds / (double)n, path);
+        printf("%s %s in %.2f s (%.1f ms each) are in %s\n", cli_count(n, count), frames > 1 ? "videos" : "images",
+               seconds, 1000 * seconds / (double)n, path);
         return CLI_OK;
     }
     attn_json json;
@@ -40,6 +43,7 @@ static int tell(const cli_call *cli, const char *path, int64_t n, double seconds
     attn_json_object(&json, NULL);
     attn_json_text(&json, "file", path);
     attn_json_int(&json, "images", n);
+    attn_json_int(&json, "frames", frames);
     attn_json_int(&json, "seed", cli_int(cli, "seed"));
     attn_json_real(&json, "temperature", cli_real(cli, "temperature"));
     attn_json_real(&json, "seconds", seconds);
@@ -56,11 +60,12 @@ static int draw(const cli_call *cli, attn_generator *generator, attn_image *imag
     double seconds = cli_drawing_end(&drawing);
     if (status != ATTN_OK)
         return cli_failed(cli, NULL);
-    int code = cli_drawing_write(cli, images, n, cli_int(cli, "columns"), cli_int(cli, "gap"),
-                                 cli_drawing_zoom(cli, attn_generator_shape(generator).height), path);
-    for (int64_t i = 0; i < n; i++)
+    attn_image_shape shape = attn_generator_shape(generator);
+    int code = cli_drawing_write(cli, images, n, shape.frames, cli_int(cli, "columns"), cli_int(cli, "gap"),
+                                 cli_drawing_zoom(cli, shape.height));
+    for (int64_t i = 0; i < n * shape.frames; i++)
         attn_image_free(cli->context, &images[i]);
-    return code == CLI_OK ? tell(cli, path, n, seconds) : code;
+    return code == CLI_OK ? tell(cli, path, n, shape.frames, seconds) : code;
 }
 
 static int run(cli_call *cli)
@@ -70,7 +75,7 @@ static int run(cli_call *cli)
     attn_context_set_inference(cli->context, true);
     if (attn_generator_load(&generator, cli->context, cli->words[0], cli_names(cli)) != ATTN_OK)
         return cli_failed(cli, NULL);
-    attn_image *images = calloc((size_t)n, sizeof *images);
+    attn_image *images = calloc((size_t)(n * attn_generator_shape(generator).frames), sizeof *images);
     int code = images ? draw(cli, generator, images, n) : cli_fail(CLI_FAILED, "out of memory");
     free(images);
     attn_generator_destroy(generator);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT
  * attn show: a picture of what a model attends to. */
 #include "commands.h"
+#include "drawing.h"
 #include "family.h"
 #include "foreign.h"
 #include "picture.h"
@@ -21,6 +22,9 @@ static const cli_option options[] = {
         "of a picture: the patch or pixel that is the query, from 1,1, in the grid of the layer (without one, of the first); "
         "default: the class token, or the middle"),
     CLI_INT("channel", 0, "0", 0, 3, "of a model that draws images: which channel is predicted, from 1; 0: the last"),
+    CLI_INT("frame", 0, "0", 0, 4096,
+            "of a model that draws videos: which frame is predicted, from 1; 0: the last that VIDEO has"),
+    CLI_CLIP_OPTION,
     CLI_CHOICE("colours", cli_colour_names, "heat",
                "of heatmaps; diverging: blue below 0 and red above. A page has blue for blues and red for the others"),
     CLI_TEXT("title", 't', "TEXT", "", "of an array: above the picture; default: the file and its sizes"),
@@ -47,7 +51,7 @@ static const char description[] =
     "of a position. axial: a patch's row and column. A page (.html) holds all layers and heads; point at the place whose "
     "attention you want to see.\n"
     "\n"
-    "A model that draws images: brings IMAGE to its size and draws what it attends to where it predicts one number, the pixel "
+    "A model that draws images or videos (VIDEO as of attn complete): brings IMAGE to its size and draws what it attends to where it predicts one number, the pixel "
     "--query of the plane --channel: a panel for each block, the mean of its heads; with --layer a panel for each head of that "
     "block. \"exterior\" blocks look at the planes before this one, \"outer\" ones at the rows above (the query is the pixel above, "
     "whose result they give to the row below), \"inner\" ones at the pixels to the left; each along its row or down its column.\n"
@@ -91,7 +95,9 @@ static int show_as(cli_call *cli, unsigned shown, const char *what, int (*show)(
                  {"layer", IMAGE | DRAWN | ALIGNMENT},
                  {"head", IMAGE | DRAWN},
                  {"query", IMAGE | DRAWN},
-                 {"channel", DRAWN}};
+                 {"channel", DRAWN},
+                 {"frame", DRAWN},
+                 {"clip", DRAWN}};
     for (size_t i = 0; i < sizeof reads / sizeof *reads; i++)
         if (cli_given(cli, reads[i].option) && !(reads[i].by & shown)) {
             char name[64];

@@ -34,11 +34,14 @@ static void note_translate(const cli_training *t)
 static void note_pictures(const cli_training *t, const char *what, const char *then)
 {
     const cli_call *cli = t->cli;
-    char a[32], b[32], c[32];
-    cli_note(cli, "%s images to train on, %s for validation, %s kept for testing",
-             cli_count(cli_training_size(t, "train_images"), a), cli_count(cli_training_size(t, "valid_images"), b),
-             cli_count(cli_training_size(t, "test_images"), c));
-    cli_note(cli, "%s%lld x %lld pixels, %s%s", what, (long long)cli_training_size(t, "width"),
+    char a[32], b[32], c[32], frames[48] = "";
+    bool videos = cli_training_size(t, "frames") > 1;
+    if (videos)
+        snprintf(frames, sizeof frames, "%lld frames of ", (long long)cli_training_size(t, "frames"));
+    cli_note(cli, "%s %s to train on, %s for validation, %s kept for testing",
+             cli_count(cli_training_size(t, "train_images"), a), videos ? "videos" : "images",
+             cli_count(cli_training_size(t, "valid_images"), b), cli_count(cli_training_size(t, "test_images"), c));
+    cli_note(cli, "%s%s%lld x %lld pixels, %s%s", what, frames, (long long)cli_training_size(t, "width"),
              (long long)cli_training_size(t, "height"), cli_training_size(t, "channels") == 1 ? "grey" : "in colour",
              then);
 }
@@ -300,7 +303,9 @@ static const char *const classify_examples[] = {
 };
 
 static const cli_option images_options[] = {
-    DATA("FOLDER", "images: IDX files, CIFAR-10's records, or PNG, JPEG, WebP, BMP and PNM files"),
+    DATA("FOLDER",
+         "images: IDX files, CIFAR-10's records, or PNG, JPEG, WebP, BMP and PNM files; videos: folders of those, or "
+         "a .npy"),
     OUT("model"),
     RESUME,
 };
@@ -314,6 +319,8 @@ static const char images_description[] =
     "\n"
     "FOLDER holds train-images*, train-labels*, t10k-images* and t10k-labels* (MNIST's IDX files, plain or gzip), or "
     "CIFAR-10's *.bin, or PNG, JPEG, WebP, BMP and PNM files, in folders or not. Folders named train and test are the two parts. "
+    "With --video each folder of pictures is a video, its frames in the order of their names; a file .npy of (videos, frames, "
+    "channels, height, width) holds videos too. All videos must have as many frames. "
     "Labels are ignored. Part of the training images is kept for validation; where there is no test part, part is kept for that (attn eval).\n"
     "\n"
     "The validated and saved model is a moving average of the weights (--ema).\n"
@@ -325,6 +332,7 @@ static const char images_description[] =
 static const char *const images_examples[] = {
     "attn train images --data fashion_mnist --out drawn --size 14 --levels 8",
     "attn train images --data photos --out photos-16 --size 16 --channels 3 --dim 128 --epochs 50",
+    "attn train images --data clips --video --out moving",
     "attn train images --out drawn --resume",
     NULL,
 };

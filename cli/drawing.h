@@ -6,13 +6,20 @@
 #include "command.h"
 
 #include "attn/generate.h"
+#include "apps/run/image_source.h"
 
 /* Options of both. */
 #define CLI_DRAWING_OPTIONS                                                                                            \
     CLI_REAL("temperature", "1", 1e-6, 1e6,                                                                            \
              "the logits are divided by this: below 1 images are more likely ones, above 1 more varied"),              \
         CLI_INT("seed", 0, "1", 0, 9e15, "seed of the draw: the same seed gives the same image"),                      \
+        CLI_INT("fps", 0, "8", 1, 100, "of an animation (.webp): frames a second"),                                    \
         CLI_FLAG("slow", 0, "run the whole model for each pixel: the same images, to compare times")
+
+#define CLI_CLIP_OPTION CLI_INT("clip", 0, "1", 1, 1000000000, "which of the videos in a .npy, from 1")
+
+/* Reads a picture (a clip of one frame) or, for a generator of videos, the one that --clip chooses. To be freed on failure too; an exit code. */
+int cli_drawing_read(const cli_call *cli, const attn_generator *generator, const char *path, attn__clip *clip);
 
 /* Times a drawing and shows how far it is, on a terminal. */
 typedef struct cli_drawing {
@@ -25,8 +32,8 @@ attn_generator_options cli_drawing_begin(cli_drawing *drawing, const cli_call *c
 double cli_drawing_end(cli_drawing *drawing); /* leaves the bar; seconds since the beginning */
 /* --zoom, or what makes an image of that height about 96 pixels high. */
 int64_t cli_drawing_zoom(const cli_call *cli, int64_t height);
-/* Writes a sheet (attn_image_sheet) of them; an exit code. */
-int cli_drawing_write(const cli_call *cli, const attn_image *images, int64_t n, int64_t columns, int64_t gap,
-                      int64_t zoom, const char *path);
+/* Writes n videos of so many frames, or pictures (1): as a sheet (attn_image_sheet), the frames of a video in one row if `columns` is 0, or as .webp, an animation of sheets; an exit code. */
+int cli_drawing_write(const cli_call *cli, const attn_image *images, int64_t n, int64_t frames, int64_t columns,
+                      int64_t gap, int64_t zoom);
 
 #endif

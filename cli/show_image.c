@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT
  * attn show: what a classifier looks at, and a model that draws images. */
+#include "drawing.h"
 #include "foreign.h"
 #include "show.h"
 
@@ -55,7 +56,7 @@ static int show(const cli_call *cli, attn_classifier *classifier, const attn_cla
     return code;
 }
 
-/* What --layer, --head and --query choose, and the kind of the file. */
+/* Reads --layer, --head and --query, and the kind of the file. */
 static int read_view(const cli_call *cli, attn_classifier_view *view, attn_plot_format *format)
 {
     *view = (attn_classifier_view){.layer = cli_int(cli, "layer"), .head = cli_int(cli, "head")};
@@ -96,6 +97,7 @@ static int print_prediction(const cli_call *cli, const char *path, const attn_ge
     attn_json_int(&json, "row", found->row);
     attn_json_int(&json, "column", found->col);
     attn_json_int(&json, "channel", found->channel);
+    attn_json_int(&json, "frame", found->frame);
     attn_json_int(&json, "level", found->level);
     attn_json_real(&json, "probability", found->probability);
     attn_json_int(&json, "likeliest", found->likeliest);
@@ -110,22 +112,24 @@ static int show_prediction(const cli_call *cli, attn_generator *generator, const
 {
     const char *path = cli_text(cli, "out");
     attn_bytes picture = {0};
-    attn_image image = {0};
+    attn__clip given;
     attn_generator_prediction found;
-    attn_status status = attn_image_read(&image, cli->context, cli->words[1], NULL);
-    if (status == ATTN_OK)
-        status = attn_generator_render_attention(generator, &image, view, format, &picture, &found);
-    if (status == ATTN_OK)
+    int code = cli_drawing_read(cli, generator, cli->words[1], &given);
+    attn_status status = ATTN_OK;
+    if (code == CLI_OK)
+        status = attn_generator_render_attention(generator, given.frames, given.n, view, format, &picture, &found);
+    if (code == CLI_OK && status == ATTN_OK)
         status = attn_file_write(cli->context, path, picture.data, picture.size);
-    int code = status == ATTN_OK ? print_prediction(cli, path, &found) : cli_failed(cli, NULL);
-    attn_image_free(cli->context, &image);
+    if (code == CLI_OK)
+        code = status == ATTN_OK ? print_prediction(cli, path, &found) : cli_failed(cli, NULL);
+    attn__clip_free(&given);
     attn_bytes_free(cli->context, &picture);
     return code;
 }
 
 int cli_show_generator(cli_call *cli)
 {
-    attn_generator_view view = {.channel = cli_int(cli, "channel")};
+    attn_generator_view view = {.channel = cli_int(cli, "channel"), .frame = cli_int(cli, "frame")};
     attn_generator *generator;
     attn_plot_format format = ATTN_PLOT_PNG;
     int code = read_view(cli, &view.view, &format);

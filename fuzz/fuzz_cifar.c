@@ -17,7 +17,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         records[i] = data[i / RECORD % (size - 1) + 1];
     attn_named_bytes file = {records, length, "fuzz"};
     attn_image_set *set = NULL;
-    if (attn_image_set_create(&set, context, (attn_image_shape){32, 32, 3}) == ATTN_OK &&
+    if (attn_image_set_create(&set, context, (attn_image_shape){32, 32, 3, 1}) == ATTN_OK &&
         attn_image_set_add_cifar(set, context, &file, 10) == ATTN_OK &&
         attn_image_set_size(set) != (int64_t)(length / RECORD))
         abort();

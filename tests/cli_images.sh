@@ -102,6 +102,81 @@ expect 2 'layer 1: the exterior encoder has no earlier plane' "$attn" show colou
 expect 2 "the query's column 7 is asked for; there are 6" "$attn" show whole half.pgm --query 1,7 -o shown.svg
 expect 2 '\-\-words is not for a model that draws images' "$attn" show whole half.pgm --words -o shown.svg
 
+# ---- videos: a folder of frames each, in the order of their numbers; a white pixel moves right or down, or stands still
+clips() { # FOLDER COUNT FRAMES
+    awk -v folder="$1" -v count="$2" -v frames="$3" 'BEGIN {
+        for (i = 0; i < count; i++) {
+            system("mkdir -p " folder "/" i)
+            for (f = 0; f < frames; f++) {
+                file = sprintf("%s/%d/frame%d.pgm", folder, i, f + 8); x = (i + (i % 3 == 0 ? f : 0)) % 4
+                y = (int(i / 4) + (i % 3 == 1 ? f : 0)) % 4; printf "P2 4 4 255\n" > file
+                for (p = 0; p < 16; p++) printf "%d\n", p == 4 * y + x ? 255 : 0 > file
+                close(file)
+            }
+        }
+    }'
+}
+clips clips/train 48 3
+clips clips/test 12 3
+video="--video --levels 2 --dim 16 --heads 2 --outer-blocks 2 --inner-blocks 1 --threads 1 --batch 8 --warmup 5"
+# shellcheck disable=SC2086
+expect 0 '3 frames of 4 x 4 pixels, grey, 2 levels' "$attn" train images --data clips $video --epochs 30 --rate 0.01 --ema 0.9 \
+    --out moving
+expect 0 '"dimensions": 48,' "$attn" eval moving --json
+bits=$(sed -n 's/.*"bits_per_dimension": \([0-9.]*\).*/\1/p' out.txt | head -1)
+# log2(48) / 48 = 0.116; independent pixels 0.35
+awk -v bits="$bits" 'BEGIN { exit !(bits > 0.11 && bits < 0.3) }' || fail "a video costs $bits bits a number"
+expect 0 '2 videos in .* are in sheet.pgm' "$attn" generate moving -n 2 -o sheet.pgm --gap 0 --zoom 1 --seed 3
+same "size of a sheet of videos" "12 8" "$(sed -n 2p sheet.pgm)"
+expect 0 '"frames": 3,' "$attn" generate moving -n 2 -o slow.pgm --gap 0 --zoom 1 --seed 3 --slow --json
+cmp -s sheet.pgm slow.pgm || fail "the slow sampler drew another video"
+expect 0 '1 frame kept, 2 drawn' "$attn" complete moving clips/test/0 -o done.pgm --zoom 1
+tail -c +14 done.pgm > done.raw # rows of 28 = 3 x 4 pixels and gaps of 4 around each
+same "the frame given" "255 255 255 255 255 0 0 0" "$(tail -c +$((4 * 28 + 1)) done.raw | od -An -tu1 -N 8 | xargs)"
+expect 0 '"frames_kept": 2' "$attn" complete moving clips/test/5 --frames 2 -o done.pgm --json
+expect 0 '1 frame kept' "$attn" complete moving clips/test/0/frame9.pgm -o done.pgm
+expect 0 '"frame": 2,' "$attn" show moving clips/test/0 --frame 2 --query 2,2 --json -o shown.svg
+if "$attn" version --build | grep -q libwebpmux; then
+    expect 0 '3 videos' "$attn" generate moving -n 3 -o sheet.webp --fps 4
+    same "an animation of three frames" 3 "$(grep -ao ANMF sheet.webp | wc -l)"
+else
+    expect 2 'sheet.webp: this build has no libwebpmux' "$attn" generate moving -n 3 -o sheet.webp
+fi
+# shellcheck disable=SC2086
+refuse() { # WORDS DATA [OPTION...]
+    words=$1 from=$2; shift 2
+    expect 2 "$words" "$attn" train images --data "$from" $video "$@" --out refused
+}
+cp -r clips longer && cp longer/train/7/frame8.pgm longer/train/7/frame11.pgm
+refuse 'longer/train/7 has 4 frames, longer/train/0 3; all videos must have as many' longer
+cp -r clips unlike && cp half.pgm unlike/train/1/frame9.pgm
+refuse 'unlike/train/1/frame9.pgm has 6 x 6 pixels, the first frame 4 x 4; --size says what all become' unlike
+expect 0 'The model is in sized' "$attn" train images --data unlike --video --size 4 --dim 8 --heads 2 --epochs 1 -q --out sized
+rm -r unlike/train/1 && mkdir unlike/train/1 && for f in 1 2 3; do cp half.pgm unlike/train/1/$f.pgm; done
+refuse 'unlike/train/1 has 6 x 6 pixels, unlike/train/0 4 x 4; --size' unlike
+clips single 3 1
+refuse 'single/0: 1 frame; a video has 2 or more' single
+refuse 'data/train: no folders of frames in it' data
+refuse 'clips/train/0: no videos, which are folders of pictures' clips/train/0
+npy() { # FILE SHAPE BYTES
+    head="{'descr': '|u1', 'fortran_order': False, 'shape': ($2), }"
+    { printf '\223NUMPY\001\000\166\000%-117s\n' "$head"; head -c "$3" /dev/zero; } > "$1"
+}
+npy flat.npy '8, 3, 4, 4' 384
+refuse 'flat.npy: an array of 4 axes; videos have 5: (videos, frames, channels, height, width)' flat.npy
+npy one.npy '8, 1, 1, 4, 4' 128
+refuse 'one.npy: 1 frame; a video has 2 or more' one.npy
+npy odd.npy '4, 3, 2, 4, 4' 384
+refuse 'odd.npy: 2 channels on axis 2; a frame has 1 or 3' odd.npy
+npy four.npy '2, 4, 1, 4, 4' 128
+expect 2 'four.npy has 4 frames; the model draws videos of 3' "$attn" eval moving --data four.npy
+expect 2 'video 3 is asked for; there are 2' "$attn" complete moving four.npy --clip 3 -o done.pgm
+expect 2 '\-\-frames 4: clips/test/0 has 3' "$attn" complete moving clips/test/0 --frames 4 -o done.pgm
+expect 2 '\-\-frames: the model draws pictures' "$attn" complete whole half.pgm --frames 1 -o done.pgm
+expect 2 'frame 3 is asked for; 1 are given' "$attn" show moving clips/test/0/frame8.pgm --frame 3 -o shown.svg
+expect 2 'a model of 3 frames; these data have 1' "$attn" train images --data data --levels 2 --from moving --out refused
+[ ! -e refused ] || fail "a directory was made although the training could not begin"
+
 # ---- bad input
 expect 2 'train images needs --data' "$attn" train images --out new
 expect 2 'label_smoothing is 0.1; ' "$attn" train images --data data --out new --label-smoothing 0.1

@@ -16,7 +16,7 @@ enum { IMAGES = 8, WIDTH = 5, HEIGHT = 6, CHANNELS = 3, DIMS = WIDTH * HEIGHT * 
 
 typedef struct world {
     attn_context *context;
-    char data[64];
+    char data[128];
 } world;
 
 /* Eight pictures without class folders, all alike (samples of level 1) but for one number that is black in half of them
@@ -27,7 +27,7 @@ static void write_data(world *w)
     assert_int_equal(attn_image_alloc(&image, w->context, WIDTH, HEIGHT, CHANNELS), ATTN_OK);
     memset(image.pixels, 70, DIMS);
     for (int i = 0; i < IMAGES; i++) {
-        char path[128];
+        char path[160];
         image.pixels[7] = i % 2 ? 255 : 0;
         snprintf(path, sizeof path, "%s/%d.png", w->data, i);
         assert_int_equal(attn_image_write(w->context, &image, path), ATTN_OK);
@@ -269,7 +269,7 @@ static double look_at(attn_generator *g, const attn_image *image, int i)
     static const char *const stacks[] = {"exterior", "outer", "outer", "inner"};
     attn__generator_look look;
     attn_generator_view view = {.channel = i % 3 + 1, .view = {.query_row = i / 15 + 1, .query_col = i / 3 % 5 + 1}};
-    assert_int_equal(attn__generator_look_at(&look, g, image, &view), ATTN_OK);
+    assert_int_equal(attn__generator_look_at(&look, g, image, 1, &view), ATTN_OK);
     double bits = -log2(look.found.probability);
     assert_int_equal(look.found.level, image->pixels[i] / 64);
     assert_true(look.found.probability <= look.found.of_likeliest);
@@ -310,10 +310,10 @@ static void test_show(void **state)
     assert_true(fabs(test_at(attn_axial_transformer_bits(attn_generator_model(g), tape, x, NULL), 0) - bits) < 1e-5);
     attn_tape_destroy(tape);
     attn_generator_view view = {0}, other = {.channel = 4};
-    assert_int_equal(attn_generator_render_attention(g, &image, &view, ATTN_PLOT_HTML, &page, NULL), ATTN_OK);
+    assert_int_equal(attn_generator_render_attention(g, &image, 1, &view, ATTN_PLOT_HTML, &page, NULL), ATTN_OK);
     assert_non_null(strstr(page.data, "\"inner blocks, 6 x 5\""));
     attn_bytes_free(w.context, &page);
-    assert_refused(w.context, attn_generator_render_attention(g, &image, &other, ATTN_PLOT_HTML, &page, NULL),
+    assert_refused(w.context, attn_generator_render_attention(g, &image, 1, &other, ATTN_PLOT_HTML, &page, NULL),
                    ATTN_ERROR_ARGUMENT, "channel 4 is asked for; there are 3");
     attn_image_free(w.context, &image);
     attn_generator_destroy(g);
@@ -321,4 +321,86 @@ static void test_show(void **state)
     end(&w);
 }
 
-RUN_TESTS(TEST(test_costs), TEST(test_average), TEST(test_draw), TEST(test_complete), TEST(test_show))
+/* ---- videos: an array of eight, whose second frame is the first one turned about */
+
+enum { SIDE = 4, PIXELS = SIDE * SIDE };
+
+/* Makes the file the data. */
+static void write_videos(world *w)
+{
+    attn_tensor *array;
+    memcpy(w->data + strlen(w->data), "/videos.npy", sizeof "/videos.npy");
+    assert_int_equal(attn_tensor_create(&array, w->context, ATTN_U8, 5, (int64_t[]){IMAGES, 2, 1, SIDE, SIDE}),
+                     ATTN_OK);
+    unsigned char *to = attn_tensor_data(array);
+    for (int i = 0; i < IMAGES * 2 * PIXELS; i++)
+        to[i] = i % (2 * PIXELS) == i / (2 * PIXELS) || i % (2 * PIXELS) == 31 - i / (2 * PIXELS) ? 255 : 0;
+    assert_int_equal(attn_npy_write(array, w->context, w->data), ATTN_OK);
+    attn_tensor_destroy(array);
+}
+
+/* Black is level 0, white is 3: the given frames and rows stay, and what follows does not depend on what is there. */
+static void check_completing(const world *w, attn_generator *g)
+{
+    attn__clip clip;
+    attn_image done[2], again[2];
+    assert_int_equal(attn__clip_read(&clip, w->context, w->data, 2), ATTN_OK);
+    assert_int_equal(clip.n, 2);
+    assert_int_equal(clip.frames[0].pixels[2], 255);
+    assert_int_equal(clip.frames[1].pixels[13], 255);
+    attn_generator_options one = {.frames = 1}, two = {.frames = 2}, three = {.frames = 3};
+    for (int all = 0; all < 2; all++) {
+        int64_t kept = all ? PIXELS : 2 * SIDE;
+        assert_int_equal(attn_generator_complete(g, clip.frames, kept / SIDE, &one, done), ATTN_OK);
+        memset(clip.frames[1].pixels, 77, PIXELS);
+        assert_int_equal(attn_generator_complete(g, clip.frames, kept / SIDE, &one, again), ATTN_OK);
+        assert_memory_equal(done[0].pixels, clip.frames[0].pixels, (size_t)kept);
+        for (int f = 0; f < 2; f++) {
+            assert_int_equal(apart(&done[f], &again[f]), 0);
+            attn_image_free(w->context, &done[f]);
+            attn_image_free(w->context, &again[f]);
+        }
+    }
+    assert_int_equal(attn_generator_complete(g, clip.frames, SIDE, &two, done), ATTN_OK);
+    for (int f = 0; f < 2; f++) {
+        assert_int_equal(apart(&done[f], &clip.frames[f]), 0);
+        attn_image_free(w->context, &done[f]);
+    }
+    assert_refused(w->context, attn_generator_complete(g, clip.frames, SIDE, NULL, done), ATTN_ERROR_ARGUMENT,
+                   "0 frames are given; videos have 2");
+    assert_refused(w->context, attn_generator_complete(g, clip.frames, SIDE, &three, done), ATTN_ERROR_ARGUMENT,
+                   "3 frames are given; videos have 2");
+    attn__clip_free(&clip);
+}
+
+static void test_videos(void **state)
+{
+    world w;
+    char directory[64];
+    attn_generator_score score;
+    attn_image drawn[6] = {{0}}, slow[6] = {{0}};
+    begin(&w);
+    write_videos(&w);
+    attn_generator *g = trained(&w, directory, 2, "");
+    assert_int_equal(attn_generator_shape(g).frames, 2);
+    assert_int_equal(attn_generator_evaluate(g, w.data, ATTN_SPLIT_ALL, &score), ATTN_OK);
+    assert_int_equal(score.images, IMAGES);
+    assert_int_equal(score.dims, 2 * PIXELS);
+    assert_int_equal(attn_generator_draw(g, 3, NULL, drawn), ATTN_OK);
+    g->slow = true;
+    assert_int_equal(attn_generator_draw(g, 3, NULL, slow), ATTN_OK);
+    g->slow = false;
+    for (int i = 0; i < 6; i++) {
+        assert_int_equal(apart(&drawn[i], &slow[i]), 0);
+        attn_image_free(w.context, &drawn[i]);
+        attn_image_free(w.context, &slow[i]);
+    }
+    check_completing(&w, g);
+    attn_generator_destroy(g);
+    scratch_close(directory);
+    *strrchr(w.data, '/') = 0;
+    end(&w);
+}
+
+RUN_TESTS(TEST(test_costs), TEST(test_average), TEST(test_draw), TEST(test_complete), TEST(test_show),
+          TEST(test_videos))

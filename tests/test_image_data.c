@@ -24,7 +24,7 @@ static attn_image_set *some_images(attn_context *c)
 {
     attn_image_set *set;
     unsigned char pixels[PIXELS];
-    assert_int_equal(attn_image_set_create(&set, c, (attn_image_shape){SIDE, SIDE, 1}), ATTN_OK);
+    assert_int_equal(attn_image_set_create(&set, c, (attn_image_shape){SIDE, SIDE, 1, 1}), ATTN_OK);
     for (int i = 0; i < N; i++) {
         picture(i, pixels);
         assert_int_equal(attn_image_set_add(set, pixels, i % 3, (uint64_t)i), ATTN_OK);
@@ -68,7 +68,7 @@ static void cifar_records_are_read(void **state)
     for (int i = 0; i < 3072; i++)
         file[3074 + i] = (unsigned char)(i / 1024 * 50 + i % 1024 % 50);
     attn_named_bytes whole = {file, sizeof file, "f"}, cut = {file, 3074, "f"};
-    assert_int_equal(attn_image_set_create(&set, c, (attn_image_shape){32, 32, 3}), ATTN_OK);
+    assert_int_equal(attn_image_set_create(&set, c, (attn_image_shape){32, 32, 3, 1}), ATTN_OK);
     assert_int_equal(attn_image_set_add_cifar(set, c, &whole, 10), ATTN_OK);
     assert_int_equal(attn_image_set_size(set), 2);
     assert_int_equal(attn_image_set_label(set, 1), 9);
@@ -100,7 +100,7 @@ static void parts_divide_and_stay(void **state)
     assert_int_equal(total, N);
     /* Without the first image every other one is where it was. */
     unsigned char pixels[PIXELS];
-    assert_int_equal(attn_image_set_create(&fewer, c, (attn_image_shape){SIDE, SIDE, 1}), ATTN_OK);
+    assert_int_equal(attn_image_set_create(&fewer, c, (attn_image_shape){SIDE, SIDE, 1, 1}), ATTN_OK);
     for (int i = 1; i < N; i++) {
         picture(i, pixels);
         assert_int_equal(attn_image_set_add(fewer, pixels, i % 3, (uint64_t)i), ATTN_OK);
@@ -228,7 +228,7 @@ static attn_status all_of_it(attn_context *c, void *user)
     attn_image_batches *batches = NULL;
     unsigned char pixels[PIXELS] = {0};
     (void)user;
-    attn_status status = attn_image_set_create(&set, c, (attn_image_shape){SIDE, SIDE, 1});
+    attn_status status = attn_image_set_create(&set, c, (attn_image_shape){SIDE, SIDE, 1, 1});
     for (int i = 0; i < 9 && status == ATTN_OK; i++)
         status = attn_image_set_add(set, pixels, i % 2, (uint64_t)i);
     if (status == ATTN_OK)

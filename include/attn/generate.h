@@ -16,7 +16,9 @@
  * and what a training needs to go on: training.json, checkpoint.safetensors and history.tsv.
  *
  * Data is a folder as classify.h describes it; labels are passed over, and pictures may also be in it (or in train/ and
- * test/) without class folders.
+ * test/) without class folders.  With the setting "video" each folder in it (or in train/ and test/) is a video, whose
+ * frames are its pictures in the order of their names; a file .npy of (videos, frames, channels, height, width), bytes
+ * or real numbers from 0 to 1, has videos too.  A video is drawn frame after frame, each given all before it.
  *
  * One thread at a time uses a context and what was made from it; different contexts are independent.
  */
@@ -44,16 +46,19 @@ ATTN_API void attn_generator_destroy(attn_generator *generator); /* NULL is allo
 typedef struct attn_generator_options {
     uint64_t seed;      /* the same seed gives the same images, with any number of threads */
     double temperature; /* the logits are divided by it; 0: 1 */
-    int64_t reserved[4];
+    int64_t frames;     /* attn_generator_complete, of videos: how many are given */
+    int64_t reserved[3];
 } attn_generator_options;
-/* Draws n images, which the caller frees with attn_image_free; on an error they are empty.  Reports each row to the
+/* Draws n images, which the caller frees with attn_image_free; on an error they are empty.  A model of videos draws n of
+ * them, and `images` has room for all frames of each ("frames" in config.json), one video after the other.  Reports each row to the
  * function of attn_context_set_progress; if that returns false: ATTN_ERROR_INTERRUPTED.  The first of them have
  * the same noise for any n.  `options` may be NULL.  ATTN_ERROR_ARGUMENT: n < 1, a temperature that is not above 0. */
 ATTN_API attn_status attn_generator_draw(attn_generator *generator, int64_t n, const attn_generator_options *options,
                                          attn_image *images);
 /* Draws the rows below the first `rows` of `given`, which is brought to the model's size first (attn_image_fit, bicubic).
- * The first rows of `done` are those of the image that was given, before its samples became levels.  ATTN_ERROR_ARGUMENT:
- * rows not in 0 to the height. */
+ * The first rows of `done` are those of the image that was given, before its samples became levels.  For a model of videos `given` has options->frames images, and `done` gets all frames; of the last one given the first
+ * `rows` rows stay.  ATTN_ERROR_ARGUMENT: rows not in 0 to the height, frames not in 1 to
+ * the model's. */
 ATTN_API attn_status attn_generator_complete(attn_generator *generator, const attn_image *given, int64_t rows,
                                              const attn_generator_options *options, attn_image *done);
 

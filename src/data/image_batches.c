@@ -38,7 +38,7 @@ static void order_epoch(attn_image_batches *b)
 static attn_status allocate(attn_image_batches *b)
 {
     int64_t n = attn_image_set_size(b->set), size = b->options.size < n ? b->options.size : n;
-    size_t image = (size_t)(b->shape.width * b->shape.height * b->shape.channels);
+    size_t image = (size_t)attn__image_numbers(b->shape);
     b->order = attn__alloc(b->context, attn__size_mul((size_t)n, sizeof *b->order));
     b->labels = attn__alloc(b->context, attn__size_mul((size_t)size, sizeof *b->labels));
     b->x = attn__alloc(b->context, attn__size_mul(attn__size_mul((size_t)size, image), sizeof *b->x));
@@ -137,11 +137,9 @@ static view view_of(const attn_image_batches *b, int64_t index)
     return v;
 }
 
-static void fill_image(const attn_image_batches *b, int64_t index, float *to)
+static void fill_frame(const attn_image_batches *b, const unsigned char *pixels, view v, float *to)
 {
-    const unsigned char *pixels = attn_image_set_pixels(b->set, index);
     attn_image_shape s = b->shape;
-    view v = view_of(b, index);
     for (int64_t c = 0; c < s.channels; c++) {
         for (int64_t y = 0; y < s.height; y++) {
             int64_t row = y + v.y;
@@ -154,13 +152,23 @@ static void fill_image(const attn_image_batches *b, int64_t index, float *to)
     }
 }
 
+/* All frames of a video from the same view. */
+static void fill_image(const attn_image_batches *b, int64_t index, float *to)
+{
+    const unsigned char *pixels = attn_image_set_pixels(b->set, index);
+    int64_t frame = b->shape.width * b->shape.height * b->shape.channels;
+    view v = view_of(b, index);
+    for (int64_t f = 0; f < b->shape.frames; f++)
+        fill_frame(b, pixels + f * frame, v, to + f * frame);
+}
+
 bool attn_image_batches_next(attn_image_batches *b, attn_image_batch *batch)
 {
     int64_t n = attn_image_set_size(b->set), begin = b->position * b->options.size;
     if (b->position >= b->count)
         return false;
     int64_t whole = n - begin < b->options.size ? n - begin : b->options.size, first = 0, size = whole;
-    size_t image = (size_t)(b->shape.width * b->shape.height * b->shape.channels);
+    size_t image = (size_t)attn__image_numbers(b->shape);
     if (b->divided)
         size = attn__ranks_share(b->context, whole, &first);
     bool stands_in = size == 0;

@@ -22,7 +22,7 @@ typedef struct block {
     unsigned char bytes[];
 } block;
 
-enum { BLOCK = 1 << 20, MOST_SIDE = 4096 };
+enum { BLOCK = 1 << 20, MOST_SIDE = 4096, MOST_FRAMES = 4096 };
 
 struct attn_image_set {
     attn_context *context;
@@ -35,13 +35,17 @@ struct attn_image_set {
 
 static size_t image_bytes(const attn_image_set *set)
 {
-    return (size_t)(set->shape.width * set->shape.height * set->shape.channels);
+    return (size_t)attn__image_numbers(set->shape);
 }
 
 attn_status attn_image_set_create(attn_image_set **set, attn_context *context, attn_image_shape s)
 {
     attn__call_begin(context);
     *set = NULL;
+    s.frames = s.frames ? s.frames : 1;
+    if (s.frames < 1 || s.frames > MOST_FRAMES)
+        return attn__fail(context, ATTN_ERROR_ARGUMENT, "videos of %lld frames; at most %d are read",
+                          (long long)s.frames, (int)MOST_FRAMES);
     if (s.width < 1 || s.height < 1 || s.width > MOST_SIDE || s.height > MOST_SIDE ||
         (s.channels != 1 && s.channels != 3))
         return attn__fail(context, ATTN_ERROR_ARGUMENT,
@@ -169,7 +173,8 @@ void attn_image_set_statistics(const attn_image_set *set, float *mean, float *st
 uint64_t attn_image_set_fingerprint(const attn_image_set *set)
 {
     size_t size = image_bytes(set);
-    uint64_t hash = attn__mix64((uint64_t)set->shape.width << 32 ^ (uint64_t)set->shape.channels);
+    uint64_t hash = attn__mix64((uint64_t)set->shape.width << 32 ^ (uint64_t)set->shape.channels ^
+                                (uint64_t)(set->shape.frames - 1) << 16);
     for (int64_t i = 0; i < set->n; i++) {
         const unsigned char *pixels = set->items[i].pixels;
         hash = attn__mix64(hash ^ (uint64_t)set->items[i].label);

@@ -19,16 +19,23 @@ typedef struct attn_image_set attn_image_set;
 
 typedef struct attn_image_shape {
     int64_t width, height, channels; /* 1: grey, 3: red, green, blue */
+    int64_t frames;                  /* of a video, which is an image here; 0, 1: a picture */
 } attn_image_shape;
+/* Numbers of an image of that shape. */
+static inline int64_t attn__image_numbers(attn_image_shape s)
+{
+    return (s.frames > 1 ? s.frames : 1) * s.width * s.height * s.channels;
+}
 
-/* Empty.  ATTN_ERROR_ARGUMENT: a side not in 1 to 4096, or channels other than 1 and 3. */
+/* Empty.  ATTN_ERROR_ARGUMENT: a side not in 1 to 4096, or channels other than 1 and 3, more
+ * than 4096 frames. */
 attn_status attn_image_set_create(attn_image_set **set, attn_context *context, attn_image_shape shape);
 void attn_image_set_destroy(attn_image_set *set); /* NULL is allowed */
-/* Copies pixels[(y * width + x) * channels + c].  `key` decides the part in a split: a number that stays with the image
+/* Copies pixels[((frame * height + y) * width + x) * channels + c].  `key` decides the part in a split: a number that stays with the image
  * (its place in a file, a hash of its name).  ATTN_ERROR_ARGUMENT: a negative label. */
 attn_status attn_image_set_add(attn_image_set *set, const unsigned char *pixels, int32_t label, uint64_t key);
 
-/* The shape that all of its images have. */
+/* The shape that all of its images have; a picture's frames are 1. */
 attn_image_shape attn_image_set_shape(const attn_image_set *set);
 /* How many images it holds. */
 int64_t attn_image_set_size(const attn_image_set *set);
@@ -97,7 +104,7 @@ typedef struct attn_image_batches_options {
 /* Memory belongs to the attn_image_batches and is overwritten by its next batch. */
 typedef struct attn_image_batch {
     int64_t size;           /* B */
-    const float *x;         /* [B,channels,height,width] */
+    const float *x;         /* [B,frames,channels,height,width] */
     const int32_t *labels;  /* [B] */
     const int64_t *indices; /* [B]; in the set */
     /* In a divided batch: these begin at `first` of `whole`.  Undivided: 0 and B. */

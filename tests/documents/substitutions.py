@@ -30,6 +30,7 @@ RULES = [
          "training a classifier: 1 epoch, 16 wide, 2 blocks, images of 14 x 14"),
     Rule(r"build/attn train images" + REST, r"build/attn train images\1" + SMALL_GENERATOR,
          "training a generator: 1 epoch, 16 wide, images of 8 x 8 in 4 levels"),
+    Rule(r"--videos 6000", "--videos 60", "sixty videos instead of six thousand"),
     Rule(r"^build/attn train images (.*--dim 48)", r"rm -rf drawn && build/attn train images \1",
          "a second model of the same name: the first is put away"),
     Rule(r"--rows 7", r"--rows 4", "half of 8 rows instead of half of 14"),

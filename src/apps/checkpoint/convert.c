@@ -91,7 +91,7 @@ static attn_status write_classifier(const attn_model *model, const attn_config *
         snprintf(names[i], MOST, "%s", attn_config_text(labels, key, label));
     }
     (void)attn__config_sides(own, "img_size", sides);
-    attn_image_shape shape = {sides[1], sides[0], attn_config_int(own, "in_channels", 3)};
+    attn_image_shape shape = {sides[1], sides[0], attn_config_int(own, "in_channels", 3), 1};
     if (status == ATTN_OK)
         status = attn__classifier_write(model, settings, shape, pixels, &(attn__seen){0}, names, n, directory);
     attn_config_destroy(settings);

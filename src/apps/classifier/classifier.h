@@ -89,7 +89,7 @@ attn_status attn__seen_write(attn_config *config, const attn__seen *seen);
 void attn__seen_read(attn__seen *seen, const attn_config *config);
 /* A picture in the size and the channels of the model; the caller frees it, on failure too. */
 attn_status attn__classifier_fit(const attn_classifier *c, const attn_image *image, attn_image *fitted);
-/* What it attends to on a picture of its size, and what it takes it for; to be freed on failure too.
+/* Runs it on a picture of its size, for its attention and its guess; to be freed on failure too.
  * ATTN_ERROR_UNSUPPORTED: the architecture gives no weights. */
 attn_status attn__classifier_attention(attn__attention *attention, attn_classifier *c, const attn_image *fitted,
                                        attn_prediction *guess);

@@ -140,7 +140,7 @@ static attn_status read_inputs(attn_classifier *c, const char *path)
     attn__seen_read(&c->seen, c->config);
     c->shape =
         (attn_image_shape){attn_config_int(checked, "input.width", 1), attn_config_int(checked, "input.height", 1),
-                           attn_config_int(checked, "input.channels", 1)};
+                           attn_config_int(checked, "input.channels", 1), 1};
     attn_config_destroy(checked);
     const attn_config_value *names = attn_config_get(c->config, "class_names");
     c->classes = names->texts;

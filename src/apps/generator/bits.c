@@ -13,7 +13,7 @@ enum { AT_ONCE = 32 };
 attn_tensor *attn__generator_numbers(attn_tape *tape, const attn_image_batch *batch, attn_image_shape shape,
                                      int64_t levels)
 {
-    int64_t dims[] = {batch->size, shape.channels, shape.height, shape.width};
+    int64_t dims[] = {batch->size, shape.frames * shape.channels, shape.height, shape.width};
     attn_tensor *x = attn_tape_tensor(tape, ATTN_I32, 4, dims, NULL);
     /* Batches have samples / 255 in floats, which give the sample back exactly. */
     for (int64_t i = 0; x && i < attn_tensor_size(x); i++)
@@ -139,9 +139,10 @@ static attn_status measure_part(attn_generator *g, const attn__image_source *sou
 attn_status attn_generator_evaluate(attn_generator *g, const char *data, attn_split part, attn_generator_score *score)
 {
     attn__call_begin(g->context);
-    attn__image_wish wish = {.shape = g->shape, .fitting = {ATTN_IMAGE_FILTER_BICUBIC}, .unlabelled = true};
+    attn__image_wish wish = {
+        .shape = g->shape, .videos = g->shape.frames > 1, .fitting = {ATTN_IMAGE_FILTER_BICUBIC}, .unlabelled = true};
     attn__image_source source;
-    *score = (attn_generator_score){.dims = g->shape.width * g->shape.height * g->shape.channels};
+    *score = (attn_generator_score){.dims = attn__image_numbers(g->shape)};
     attn_status status = attn__check_choice(g->context, "the part of the data", (int)part, ATTN_SPLIT_TEST);
     if (status == ATTN_OK)
         status = attn__image_source_read(&source, g->context, data, &wish);

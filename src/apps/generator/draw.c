@@ -18,6 +18,12 @@ static int64_t plane_of(const attn_generator *g)
     return g->shape.width * g->shape.height;
 }
 
+/* Numbers of a frame. */
+static int64_t frame_of(const attn_generator *g)
+{
+    return g->shape.channels * plane_of(g);
+}
+
 void attn__generator_put_rows(const attn_generator *g, const attn_image *image, int64_t rows, int32_t *x)
 {
     for (int64_t p = 0; p < rows * g->shape.width; p++) {
@@ -53,9 +59,10 @@ static attn_axial_transformer_options sampling(const attn_generator *g, const at
 static attn_status numbers_of(attn_tensor **x, const attn_generator *g, attn_dtype dtype, int64_t n)
 {
     return attn_tensor_create(x, g->context, dtype, 4,
-                              (int64_t[]){n, g->shape.channels, g->shape.height, g->shape.width});
+                              (int64_t[]){n, g->shape.frames * g->shape.channels, g->shape.height, g->shape.width});
 }
 
+/* n images, of all frames each. */
 static attn_status draw_group(attn_generator *g, attn_image *images, int64_t n,
                               const attn_axial_transformer_options *options)
 {
@@ -63,10 +70,10 @@ static attn_status draw_group(attn_generator *g, attn_image *images, int64_t n,
     attn_status status = numbers_of(&x, g, ATTN_I32, n);
     if (status == ATTN_OK)
         status = attn_axial_transformer_sample(g->model, x, options);
-    for (int64_t i = 0; i < n && status == ATTN_OK; i++) {
+    for (int64_t i = 0; i < n * g->shape.frames && status == ATTN_OK; i++) {
         status = attn_image_alloc(&images[i], g->context, g->shape.width, g->shape.height, (int)g->shape.channels);
         if (status == ATTN_OK)
-            take_rows(g, (const int32_t *)attn_tensor_data(x) + i * g->shape.channels * plane_of(g), 0, &images[i]);
+            take_rows(g, (const int32_t *)attn_tensor_data(x) + i * frame_of(g), 0, &images[i]);
     }
     attn_tensor_destroy(x);
     return status;
@@ -78,46 +85,25 @@ attn_status attn_generator_draw(attn_generator *g, int64_t n, const attn_generat
     if (ATTN__CHECK_RESERVED(g->context, options, attn_generator_options) != ATTN_OK)
         return ATTN_ERROR_ARGUMENT;
     attn_generator_options plain = {0};
-    int64_t rows = g->shape.height * g->shape.channels, groups = (n + AT_ONCE - 1) / AT_ONCE;
+    int64_t frames = g->shape.frames, groups = (n + AT_ONCE - 1) / AT_ONCE;
+    int64_t rows = g->shape.height * g->shape.channels * frames;
     options = options ? options : &plain;
     if (n < 1)
         return attn__fail(g->context, ATTN_ERROR_ARGUMENT, "%lld images are asked for; 1 or more wanted", (long long)n);
-    for (int64_t i = 0; i < n; i++)
+    for (int64_t i = 0; i < n * frames; i++)
         images[i] = (attn_image){0};
     attn_status status = ATTN_OK;
     for (int64_t k = 0; k < groups && status == ATTN_OK; k++) {
         attn_axial_transformer_options how = sampling(g, options, k, k * rows, groups * rows);
         int64_t left = n - k * AT_ONCE;
-        status = draw_group(g, images + k * AT_ONCE, left < AT_ONCE ? left : AT_ONCE, &how);
+        status = draw_group(g, images + k * AT_ONCE * frames, left < AT_ONCE ? left : AT_ONCE, &how);
     }
-    for (int64_t i = 0; i < n && status != ATTN_OK; i++)
+    for (int64_t i = 0; i < n * frames && status != ATTN_OK; i++)
         attn_image_free(g->context, &images[i]);
     return status;
 }
 
 /* -------------------------------------------------------------------------------------------- completing */
-
-/* `image` has the model's size and channels; its rows from `rows` on are drawn anew. */
-static attn_status draw_rest(attn_generator *g, attn_image *image, int64_t rows, const attn_generator_options *options)
-{
-    attn_axial_transformer_options how = sampling(g, options, 0, 0, 0);
-    attn_tensor *x = NULL, *known = NULL;
-    attn_status status = numbers_of(&x, g, ATTN_I32, 1);
-    if (status == ATTN_OK)
-        status = numbers_of(&known, g, ATTN_U8, 1);
-    if (status == ATTN_OK) {
-        attn__generator_put_rows(g, image, rows, attn_tensor_data(x));
-        for (int64_t c = 0; c < g->shape.channels; c++)
-            memset((unsigned char *)attn_tensor_data(known) + c * plane_of(g), 1, (size_t)(rows * g->shape.width));
-        how.known = known;
-        status = attn_axial_transformer_sample(g->model, x, &how);
-    }
-    if (status == ATTN_OK)
-        take_rows(g, attn_tensor_data(x), rows, image);
-    attn_tensor_destroy(x);
-    attn_tensor_destroy(known);
-    return status;
-}
 
 attn_status attn__generator_fit(const attn_generator *g, const attn_image *image, attn_image *fitted)
 {
@@ -130,21 +116,72 @@ attn_status attn__generator_fit(const attn_generator *g, const attn_image *image
     return status;
 }
 
+/* How much of images [frames] of the model's size stays: frames before `last`, and its first rows. */
+typedef struct given_part {
+    int64_t last, rows;
+} given_part;
+
+static int64_t rows_given(const attn_generator *g, given_part given, int64_t frame)
+{
+    return frame < given.last ? g->shape.height : frame == given.last ? given.rows : 0;
+}
+
+/* Draws the rest of the images anew. */
+static attn_status draw_rest(attn_generator *g, attn_image *images, given_part given,
+                             const attn_generator_options *options)
+{
+    attn_axial_transformer_options how = sampling(g, options, 0, 0, 0);
+    attn_tensor *x = NULL, *known = NULL;
+    attn_status status = numbers_of(&x, g, ATTN_I32, 1);
+    if (status == ATTN_OK)
+        status = numbers_of(&known, g, ATTN_U8, 1);
+    for (int64_t f = 0; status == ATTN_OK && f < g->shape.frames; f++) {
+        int64_t rows = rows_given(g, given, f);
+        attn__generator_put_rows(g, &images[f], rows, (int32_t *)attn_tensor_data(x) + f * frame_of(g));
+        for (int64_t c = 0; c < g->shape.channels; c++)
+            memset((unsigned char *)attn_tensor_data(known) + f * frame_of(g) + c * plane_of(g), 1,
+                   (size_t)(rows * g->shape.width));
+    }
+    how.known = known;
+    if (status == ATTN_OK)
+        status = attn_axial_transformer_sample(g->model, x, &how);
+    for (int64_t f = 0; status == ATTN_OK && f < g->shape.frames; f++)
+        take_rows(g, (const int32_t *)attn_tensor_data(x) + f * frame_of(g), rows_given(g, given, f), &images[f]);
+    attn_tensor_destroy(x);
+    attn_tensor_destroy(known);
+    return status;
+}
+
+static attn_status check_given(const attn_generator *g, int64_t frames, int64_t rows)
+{
+    if (frames < 1 || frames > g->shape.frames)
+        return attn__fail(g->context, ATTN_ERROR_ARGUMENT, "%lld frames are given; videos have %lld", (long long)frames,
+                          (long long)g->shape.frames);
+    if (rows < 0 || rows > g->shape.height)
+        return attn__fail(g->context, ATTN_ERROR_ARGUMENT, "--rows %lld: images have only %lld rows", (long long)rows,
+                          (long long)g->shape.height);
+    return ATTN_OK;
+}
+
 attn_status attn_generator_complete(attn_generator *g, const attn_image *given, int64_t rows,
                                     const attn_generator_options *options, attn_image *done)
 {
     attn__call_begin(g->context);
     attn_generator_options plain = {0};
-    *done = (attn_image){0};
-    if (ATTN__CHECK_RESERVED(g->context, options, attn_generator_options) != ATTN_OK)
+    int64_t all = g->shape.frames, frames = all > 1 && options ? options->frames : all > 1 ? 0 : 1;
+    for (int64_t f = 0; f < all; f++)
+        done[f] = (attn_image){0};
+    if (ATTN__CHECK_RESERVED(g->context, options, attn_generator_options) != ATTN_OK ||
+        check_given(g, frames, rows) != ATTN_OK)
         return ATTN_ERROR_ARGUMENT;
-    if (rows < 0 || rows > g->shape.height)
-        return attn__fail(g->context, ATTN_ERROR_ARGUMENT, "--rows %lld: images have only %lld rows", (long long)rows,
-                          (long long)g->shape.height);
-    attn_status status = attn__generator_fit(g, given, done);
+    attn_status status = ATTN_OK;
+    for (int64_t f = 0; f < all && status == ATTN_OK; f++)
+        status = f < frames
+                     ? attn__generator_fit(g, &given[f], &done[f])
+                     : attn_image_alloc(&done[f], g->context, g->shape.width, g->shape.height, (int)g->shape.channels);
     if (status == ATTN_OK)
-        status = draw_rest(g, done, rows, options ? options : &plain);
-    if (status != ATTN_OK)
-        attn_image_free(g->context, done);
+        status = draw_rest(g, done, (given_part){frames - 1, rows}, options ? options : &plain);
+    for (int64_t f = 0; f < all && status != ATTN_OK; f++)
+        attn_image_free(g->context, &done[f]);
     return status;
 }

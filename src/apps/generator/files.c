@@ -35,7 +35,7 @@ static const attn_setting input_keys[] = {
     {"width", ATTN_CONFIG_TYPE_INT, NULL, 1, 4096, NULL, "pixels"},
     {"height", ATTN_CONFIG_TYPE_INT, NULL, 1, 4096, NULL, "pixels"},
     {"channels", ATTN_CONFIG_TYPE_INT, NULL, 1, 3, NULL, "1 or 3"},
-    {"frames", ATTN_CONFIG_TYPE_INT, "1", 1, 1, NULL, "1: images, no videos"},
+    {"frames", ATTN_CONFIG_TYPE_INT, "1", 1, 4096, NULL, "of a video; 1: pictures"},
     {"levels", ATTN_CONFIG_TYPE_INT, "256", 1, 256, NULL, "of a sample"},
 };
 
@@ -52,7 +52,7 @@ static attn_status read_inputs(attn_generator *g, const char *path)
     if (status != ATTN_OK)
         return status;
     g->shape = (attn_image_shape){attn_config_int(checked, "width", 1), attn_config_int(checked, "height", 1),
-                                  attn_config_int(checked, "channels", 1)};
+                                  attn_config_int(checked, "channels", 1), attn_config_int(checked, "frames", 1)};
     g->levels = attn_config_int(checked, "levels", 256);
     attn_config_destroy(checked);
     return g->shape.channels != 2 ? ATTN_OK

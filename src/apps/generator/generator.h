@@ -27,7 +27,7 @@ attn_image_shape attn_generator_shape(const attn_generator *generator);
 int64_t attn_generator_levels(const attn_generator *generator);
 
 typedef struct attn_generator_score {
-    int64_t images, dims;     /* numbers of an image: width * height * channels */
+    int64_t images, dims;     /* numbers of an image, all frames of a video */
     double bits;              /* mean of -log2 p: bits per dimension */
     double baseline;          /* the same of independent pixels: each number's histogram over the training part, one
                                  added to every count */
@@ -42,21 +42,22 @@ attn_status attn_generator_evaluate(attn_generator *generator, const char *data,
 /* The number of a picture whose prediction is looked at; zero means the default. */
 typedef struct attn_generator_view {
     attn_classifier_view view; /* query_row, query_col: the number's pixel, from 1; 0: the middle */
-    int64_t channel;           /* from 1; 0: the last */
+    int64_t channel, frame;    /* from 1; 0: the last, and the last that is given */
 } attn_generator_view;
 typedef struct attn_generator_prediction {
-    int64_t row, col, channel; /* from 1 */
-    int32_t level, likeliest;  /* that of the picture, and the one with the largest probability */
+    int64_t row, col, channel, frame; /* from 1 */
+    int32_t level, likeliest;         /* that of the picture, and the one with the largest probability */
     double probability, of_likeliest;
 } attn_generator_prediction;
-/* Draws what the model attends to where it predicts one number of an image, which is brought to its size first: the
- * plane of that number, and over it the weights of each block from the position whose result enters the prediction.
+/* Draws what the model attends to where it predicts one number of a picture, or of a video of which n frames are given;
+ * these are brought to its size first.  It is the plane of that number, a channel of a frame, and over it the weights of each
+ * block from the position whose result enters the prediction.
  *   exterior   the pixel itself, over the plane before; no panels for the first plane, which has none
  *   outer      the pixel above, in whose row and column it ends; no panels for the first row
  *   inner      the pixel itself: a place has what is known to the left of it and above it
  * As ATTN_PLOT_HTML it is a page to explore, with all blocks and positions of the plane.  `found` (may be NULL) gets the
- * number's probability.  ATTN_ERROR_ARGUMENT: there is no such layer, head, pixel or channel. */
-attn_status attn_generator_render_attention(attn_generator *generator, const attn_image *image,
+ * number's probability.  ATTN_ERROR_ARGUMENT: there is no such layer, head, pixel, channel or frame. */
+attn_status attn_generator_render_attention(attn_generator *generator, const attn_image *images, int64_t n,
                                             const attn_generator_view *view, attn_plot_format format,
                                             attn_bytes *picture, attn_generator_prediction *found);
 
@@ -69,8 +70,8 @@ typedef struct attn__generator_look {
     attn__attention attention;
     attn_generator_prediction found;
 } attn__generator_look;
-attn_status attn__generator_look_at(attn__generator_look *look, attn_generator *generator, const attn_image *image,
-                                    const attn_generator_view *view);
+attn_status attn__generator_look_at(attn__generator_look *look, attn_generator *generator, const attn_image *images,
+                                    int64_t n, const attn_generator_view *view);
 void attn__generator_look_free(attn__generator_look *look);
 
 extern const attn__keys attn__generator_keys;
@@ -95,7 +96,7 @@ static inline unsigned char attn__sample_of(int32_t level, int64_t levels)
 {
     return (unsigned char)(levels > 1 ? (255 * level + (levels - 1) / 2) / (levels - 1) : 0);
 }
-/* A batch as the model takes it, I32 [B,C,Y,X]. */
+/* A batch as the model takes it, I32 [B,S,Y,X]. */
 attn_tensor *attn__generator_numbers(attn_tape *tape, const attn_image_batch *batch, attn_image_shape shape,
                                      int64_t levels);
 /* Mean bits per dimension over `batches` from their start. */

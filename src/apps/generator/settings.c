@@ -17,6 +17,7 @@ static const attn_setting keys[] = {
     ATTN__RUN_NAMES,
     ATTN__INT("seed", "1", 0, 9e15, "of everything random: first weights, order, augmentation, dropout, split"),
     /* data */
+    ATTN__BOOL("video", "false", "folders are videos, their pictures the frames, in the order of their names"),
     ATTN__INTS("size", "0", 0, 1024, "height and width that images are brought to; 0: as they are"),
     ATTN__INT("channels", "0", 0, 3, "1: grey, 3: colour; 0: as they are"),
     ATTN__INT("levels", "256", 2, 256, "values that a sample is rounded down to"),
@@ -27,7 +28,8 @@ static const attn_setting keys[] = {
     /* model */
     ATTN__INT("dim", "64", 1, 65536, "channels inside"),
     ATTN__INT("heads", "4", 1, 1024, "attention heads; divides dim"),
-    ATTN__INT("exterior_blocks", "2", 0, 64, "blocks over the earlier channels; of no use for grey images"),
+    ATTN__INT("exterior_blocks", "2", 0, 64,
+              "blocks over the earlier channels and frames; of no use for grey pictures"),
     ATTN__INT("outer_blocks", "4", 0, 64, "blocks over the rows above, rows and columns in turn"),
     ATTN__INT("inner_blocks", "4", 0, 64, "blocks over the pixels to the left"),
     ATTN__REAL("dropout", "0", 0, 0.95, "share of activations dropped in training"),
@@ -53,7 +55,9 @@ const attn__keys attn__generator_keys = {.keys = keys,
 const attn_trainer attn__generator_trainer = {
     .kind = "images",
     .summary = "a model that draws images",
-    .data = "a folder of images: IDX files, CIFAR-10's records, or PNG, JPEG, WebP, BMP and PNM files",
+    .data =
+        "a folder of images: IDX files, CIFAR-10's records, or PNG, JPEG, WebP, BMP and PNM files; videos: folders of "
+        "those, or a .npy",
     .nkeys = sizeof keys / sizeof *keys,
     .keys = keys};
 
@@ -66,6 +70,8 @@ static attn_status fill(attn_config *config, const attn_config *settings, attn_i
         status = attn_config_set_int(config, "width", shape.width);
     if (status == ATTN_OK)
         status = attn_config_set_int(config, "channels", shape.channels);
+    if (status == ATTN_OK)
+        status = attn_config_set_int(config, "frames", shape.frames);
     for (size_t i = 0; status == ATTN_OK && i < sizeof same / sizeof *same; i++)
         status = attn_config_set(config, same[i], attn_config_get(settings, same[i]));
     return status;

@@ -21,7 +21,8 @@ static attn_status refuse(const attn__generator_look *s, const char *what, int64
                       (long long)asked, (long long)most);
 }
 
-static attn_status resolve(attn__generator_look *s)
+/* n frames are given. */
+static attn_status resolve(attn__generator_look *s, int64_t n)
 {
     attn_image_shape shape = s->g->shape;
     attn_classifier_view *v = &s->view.view;
@@ -31,11 +32,18 @@ static attn_status resolve(attn__generator_look *s)
         return refuse(s, "the query's row", v->query_row, shape.height);
     if (v->query_col < 0 || v->query_col > shape.width)
         return refuse(s, "the query's column", v->query_col, shape.width);
+    if (s->view.frame < 0 || s->view.frame > shape.frames)
+        return refuse(s, "frame", s->view.frame, shape.frames);
+    if (s->view.frame > n)
+        return attn__fail(s->g->context, ATTN_ERROR_ARGUMENT, "frame %lld is asked for; %lld are given",
+                          (long long)s->view.frame, (long long)n);
+    s->view.frame = s->view.frame ? s->view.frame : n < shape.frames ? n : shape.frames;
     s->view.channel = s->view.channel ? s->view.channel : shape.channels;
     v->query_row = v->query_row ? v->query_row : shape.height / 2 + 1;
     v->query_col = v->query_col ? v->query_col : shape.width / 2 + 1;
-    s->slice = s->view.channel - 1;
-    s->found = (attn_generator_prediction){.row = v->query_row, .col = v->query_col, .channel = s->view.channel};
+    s->slice = (s->view.frame - 1) * shape.channels + s->view.channel - 1;
+    s->found = (attn_generator_prediction){
+        .row = v->query_row, .col = v->query_col, .channel = s->view.channel, .frame = s->view.frame};
     return ATTN_OK;
 }
 
@@ -48,20 +56,25 @@ static attn_status plane_of(const attn_generator *g, attn_image *plane, const in
     return status;
 }
 
-/* The image as levels, and the planes that are drawn. */
-static attn_status put_image(attn__generator_look *s, const attn_image *image, attn_tensor *x)
+/* The frames up to the chosen one as levels, those after it black, and the planes that are drawn. */
+static attn_status put_frames(attn__generator_look *s, const attn_image *images, attn_tensor *x)
 {
-    attn_image fitted = {0};
-    int64_t plane = s->g->shape.width * s->g->shape.height;
-    attn_status status = attn__generator_fit(s->g, image, &fitted);
-    if (status == ATTN_OK) {
-        int32_t *levels = attn_tensor_data(x);
-        attn__generator_put_rows(s->g, &fitted, s->g->shape.height, levels);
-        status = plane_of(s->g, &s->plane, levels + s->slice * plane);
-        if (status == ATTN_OK && s->slice > 0)
-            status = plane_of(s->g, &s->before, levels + (s->slice - 1) * plane);
+    attn_image_shape shape = s->g->shape;
+    int64_t plane = shape.width * shape.height;
+    int32_t *levels = attn_tensor_data(x);
+    attn_status status = ATTN_OK;
+    memset(levels, 0, (size_t)attn_tensor_size(x) * sizeof *levels);
+    for (int64_t f = 0; f < s->view.frame && status == ATTN_OK; f++) {
+        attn_image fitted = {0};
+        status = attn__generator_fit(s->g, &images[f], &fitted);
+        if (status == ATTN_OK)
+            attn__generator_put_rows(s->g, &fitted, shape.height, levels + f * shape.channels * plane);
+        attn_image_free(s->g->context, &fitted);
     }
-    attn_image_free(s->g->context, &fitted);
+    if (status == ATTN_OK)
+        status = plane_of(s->g, &s->plane, levels + s->slice * plane);
+    if (status == ATTN_OK && s->slice > 0)
+        status = plane_of(s->g, &s->before, levels + (s->slice - 1) * plane);
     return status;
 }
 
@@ -136,16 +149,16 @@ static attn_status predict(attn__generator_look *s, const attn_tensor *logits, c
                                                  "numbers that are too large");
 }
 
-static attn_status run_model(attn__generator_look *s, const attn_image *image)
+static attn_status run_model(attn__generator_look *s, const attn_image *images)
 {
     attn_tape *tape = s->attention.tape;
     attn_image_shape shape = s->g->shape;
     attn_named_list inputs = {.context = s->g->context};
     int32_t slice = (int32_t)s->slice;
-    attn_tensor *x =
-        attn_tape_tensor(tape, ATTN_I32, 4, (int64_t[]){1, shape.channels, shape.height, shape.width}, NULL);
+    attn_tensor *x = attn_tape_tensor(tape, ATTN_I32, 4,
+                                      (int64_t[]){1, shape.frames * shape.channels, shape.height, shape.width}, NULL);
     attn_tensor *slices = attn_tape_tensor(tape, ATTN_I32, 1, (int64_t[]){1}, &slice);
-    attn_status status = x && slices ? put_image(s, image, x) : ATTN_ERROR_MEMORY;
+    attn_status status = x && slices ? put_frames(s, images, x) : ATTN_ERROR_MEMORY;
     if (status == ATTN_OK)
         status = attn_named_add(&inputs, "image", x);
     if (status == ATTN_OK)
@@ -156,15 +169,15 @@ static attn_status run_model(attn__generator_look *s, const attn_image *image)
     return status == ATTN_OK ? predict(s, attn_named_find(&s->attention.outputs, "logits"), x) : status;
 }
 
-attn_status attn__generator_look_at(attn__generator_look *s, attn_generator *g, const attn_image *image,
+attn_status attn__generator_look_at(attn__generator_look *s, attn_generator *g, const attn_image *images, int64_t n,
                                     const attn_generator_view *view)
 {
     *s = (attn__generator_look){.g = g, .view = *view};
-    attn_status status = resolve(s);
+    attn_status status = resolve(s, n);
     if (status == ATTN_OK)
         status = attn__attention_begin(&s->attention, g->context);
     if (status == ATTN_OK)
-        status = run_model(s, image);
+        status = run_model(s, images);
     return status == ATTN_OK ? add_layers(s) : status;
 }
 
@@ -179,9 +192,12 @@ void attn__generator_look_free(attn__generator_look *s)
 static attn_status draw(const attn__generator_look *s, attn_plot_format format, attn_bytes *picture)
 {
     const attn_generator_prediction *f = &s->found;
-    char title[160], channel[32] = "";
+    char title[160], channel[64] = "";
+    int used = 0;
+    if (s->g->shape.frames > 1)
+        used = snprintf(channel, sizeof channel, ", frame %lld", (long long)f->frame);
     if (s->g->shape.channels > 1)
-        snprintf(channel, sizeof channel, ", channel %lld", (long long)f->channel);
+        snprintf(channel + used, sizeof channel - (size_t)used, ", channel %lld", (long long)f->channel);
     if (format == ATTN_PLOT_HTML) /* it has all pixels of the plane */
         snprintf(title, sizeof title, "Attention of each pixel%s", channel);
     else
@@ -190,14 +206,14 @@ static attn_status draw(const attn__generator_look *s, attn_plot_format format, 
     return attn__attention_draw(picture, &s->attention, &s->view.view, &s->plane, title, about, format);
 }
 
-attn_status attn_generator_render_attention(attn_generator *g, const attn_image *image, const attn_generator_view *view,
-                                            attn_plot_format format, attn_bytes *picture,
-                                            attn_generator_prediction *found)
+attn_status attn_generator_render_attention(attn_generator *g, const attn_image *images, int64_t n,
+                                            const attn_generator_view *view, attn_plot_format format,
+                                            attn_bytes *picture, attn_generator_prediction *found)
 {
     attn__call_begin(g->context);
     attn__generator_look look;
     *picture = (attn_bytes){0};
-    attn_status status = attn__generator_look_at(&look, g, image, view);
+    attn_status status = attn__generator_look_at(&look, g, images, n, view);
     if (status == ATTN_OK)
         status = draw(&look, format, picture);
     if (found)

@@ -33,7 +33,7 @@ static int64_t job_steps(void *user)
     return attn_image_batches_count(((const training *)user)->data.train_batches);
 }
 
-/* One channel of each image, I32 [B]: a function of seed, epoch and step, so that a resumed run draws the same. */
+/* One channel of a frame of each image, I32 [B]: a function of seed, epoch and step, so that a resumed run draws the same. */
 static attn_tensor *random_slices(const training *t, attn_tape *tape, const attn_image_batch *batch, int64_t epoch,
                                   int64_t step)
 {
@@ -42,7 +42,7 @@ static attn_tensor *random_slices(const training *t, attn_tape *tape, const attn
                      .stream = (uint64_t)step};
     for (int64_t i = 0; slices && i < batch->first + batch->size;
          i++) { /* those of other ranks' images are passed over */
-        int32_t drawn = (int32_t)attn__rng_below(&rng, (uint64_t)t->data.shape.channels);
+        int32_t drawn = (int32_t)attn__rng_below(&rng, (uint64_t)(t->data.shape.channels * t->data.shape.frames));
         if (i >= batch->first)
             ((int32_t *)attn_tensor_data(slices))[i - batch->first] = drawn;
     }
@@ -85,10 +85,14 @@ static attn_status model_from(attn__run *run, const char *path, attn_image_shape
     }
     const attn_model *model = attn_generator_model(generator);
     const attn_config *its = attn_model_config(model);
-    attn_image_shape own = {attn_config_int(its, "height", 0), attn_config_int(its, "width", 0),
-                            attn_config_int(its, "channels", 0)};
+    attn_image_shape own = {attn_config_int(its, "width", 0), attn_config_int(its, "height", 0),
+                            attn_config_int(its, "channels", 0), attn_config_int(its, "frames", 1)};
     int64_t levels = attn_config_int(its, "levels", 0), asked = attn_config_int(run->settings, "levels", 0);
-    if (own.height != shape.height || own.width != shape.width || own.channels != shape.channels || levels != asked)
+    if (own.frames != shape.frames)
+        status = attn__fail(run->context, ATTN_ERROR_SHAPE, "%s: a model of %lld frames; these data have %lld", path,
+                            (long long)own.frames, (long long)shape.frames);
+    else if (own.height != shape.height || own.width != shape.width || own.channels != shape.channels ||
+             levels != asked)
         status =
             attn__fail(run->context, ATTN_ERROR_SHAPE,
                        "%s: a model of pictures of %lld x %lld, %lld channels and %lld levels; these have %lld x "

@@ -39,6 +39,15 @@ typedef struct walk {
     char *first; /* the file that made the set */
 } walk;
 
+/* Takes the name of a file or video that was added, if it is the first. */
+static void keep_first(walk *w, char *path, attn_status status)
+{
+    if (status == ATTN_OK && !w->first)
+        w->first = path;
+    else
+        attn__free(w->source->context, path);
+}
+
 static attn_status add_file(walk *w, const char *folder, const char *name, const char *class_name, int32_t label)
 {
     attn_context *context = w->source->context;
@@ -49,13 +58,10 @@ static attn_status add_file(walk *w, const char *folder, const char *name, const
     attn_image_options options = {.channels = (int)w->wish->shape.channels};
     attn_status status = attn_image_read(&image, context, path, &options);
     if (status == ATTN_OK)
-        status =
-            attn__image_source_add(w->source, w->set, w->wish, &image, label, key_of(class_name, name), path, w->first);
+        status = attn__image_source_add(w->source, w->set, w->wish, &(attn__clip){.n = 1, .frames = &image}, label,
+                                        key_of(class_name, name), path, w->first);
     attn_image_free(context, &image);
-    if (status == ATTN_OK && !w->first)
-        w->first = path;
-    else
-        attn__free(context, path);
+    keep_first(w, path, status);
     return status;
 }
 
@@ -65,6 +71,27 @@ static attn_status pass_over(attn__image_source *s, const char *folder, const ch
         return ATTN_OK;
     s->passed_first = attn__join(s->context, folder, name);
     return s->passed_first ? ATTN_OK : ATTN_ERROR_MEMORY;
+}
+
+/* The pictures of a folder as the frames of one video. */
+static attn_status add_video(walk *w, const char *folder, const char *name)
+{
+    attn_context *context = w->source->context;
+    attn__clip clip = {.context = context};
+    char *path = attn__join(context, folder, name);
+    if (!path)
+        return ATTN_ERROR_MEMORY;
+    attn_status status =
+        attn__clip_of_folder(&clip, context, path, (int)w->wish->shape.channels, w->wish->shape.width > 0);
+    if (status == ATTN_OK)
+        status = attn__image_source_add(w->source, w->set, w->wish, &clip, 0, key_of(name, ""), path, w->first);
+    if (status == ATTN_OK && clip.passed > 0) {
+        status = pass_over(w->source, path, clip.passed_first);
+        w->source->passed_over += clip.passed - 1;
+    }
+    attn__clip_free(&clip);
+    keep_first(w, path, status);
+    return status;
 }
 
 static attn_status add_class(walk *w, const char *folder, const char *class_name, int32_t label)
@@ -147,16 +174,19 @@ static attn_status read_part(attn__image_source *s, const char *folder, const at
 {
     attn__names classes;
     walk w = {.source = s, .wish = wish, .set = set};
-    attn_status status = classes_of(&classes, s->context, folder, wish->unlabelled);
+    attn_status status = classes_of(&classes, s->context, folder, wish->unlabelled && !wish->videos);
     if (status == ATTN_OK && classes.n == 0)
-        status = attn__fail(s->context, ATTN_ERROR_FORMAT, "%s: no class folders; " KNOWN_FOLDERS, folder);
+        status = attn__fail(s->context, ATTN_ERROR_FORMAT,
+                            wish->videos ? "%s: no folders of frames in it" : "%s: no class folders; " KNOWN_FOLDERS,
+                            folder);
     if (status == ATTN_OK && s->nclasses > 0 && !wish->unlabelled)
         status = compare_classes(s, &classes, folder);
     bool first = s->nclasses == 0;
     for (int64_t i = 0; status == ATTN_OK && first && i < classes.n; i++)
         status = attn__class_add(s, classes.names[i], strlen(classes.names[i]));
     for (int64_t i = 0; status == ATTN_OK && i < classes.n; i++)
-        status = add_class(&w, folder, classes.names[i], (int32_t)i);
+        status = wish->videos ? add_video(&w, folder, classes.names[i])
+                              : add_class(&w, folder, classes.names[i], (int32_t)i);
     attn__names_free(&classes, s->context);
     attn__free(s->context, w.first);
     return status;
@@ -227,7 +257,7 @@ static attn_status read_alone(attn__image_source *s, const char *path, const att
                               const attn__image_wish *wish, bool *found)
 {
     attn_status status = ATTN_OK;
-    *found = wish->unlabelled && has_images(names);
+    *found = wish->unlabelled && !wish->videos && has_images(names);
     for (int64_t i = 0; i < names->n && !*found && status == ATTN_OK; i++) {
         char *folder = attn__join(s->context, path, names->names[i]);
         status = folder ? ATTN_OK : ATTN_ERROR_MEMORY;

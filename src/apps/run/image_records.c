@@ -99,7 +99,8 @@ static attn_status bring(attn__image_source *s, attn_image_set **set, const attn
             use = &coloured;
         }
         if (status == ATTN_OK)
-            status = attn__image_source_add(s, &to, wish, use, attn_image_set_label(*set, i), (uint64_t)i, "", "");
+            status = attn__image_source_add(s, &to, wish, &(attn__clip){.n = 1, .frames = use},
+                                            attn_image_set_label(*set, i), (uint64_t)i, "", "");
         attn_image_free(s->context, &coloured);
     }
     attn_image_set_destroy(*set);
@@ -177,7 +178,7 @@ static attn_status add_records(attn__image_source *s, const char *path, const ch
     whole_file f;
     attn_status status = read_file(&f, s->context, path, name);
     if (status == ATTN_OK && !*set)
-        status = attn_image_set_create(set, s->context, (attn_image_shape){32, 32, 3});
+        status = attn_image_set_create(set, s->context, (attn_image_shape){32, 32, 3, 1});
     if (status == ATTN_OK)
         status = attn_image_set_add_cifar(*set, s->context, &f.bytes, classes);
     free_file(&f, s->context);

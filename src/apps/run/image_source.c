@@ -83,9 +83,13 @@ attn_status attn__class_add(attn__image_source *source, const char *name, size_t
 
 /* --------------------------------------------------------------------------------------------- images */
 
-static attn_status refuse_shape(attn__image_source *source, const attn_image *image, const attn_image_shape *shape,
-                                const char *name, const char *first)
+static attn_status refuse_shape(attn__image_source *source, const attn_image_shape *image,
+                                const attn_image_shape *shape, const char *name, const char *first)
 {
+    if (image->frames != shape->frames)
+        return attn__fail(source->context, ATTN_ERROR_FORMAT,
+                          "%s has %lld frames, %s %lld; all videos must have as many", name, (long long)image->frames,
+                          first, (long long)shape->frames);
     if (image->channels != shape->channels)
         return attn__fail(
             source->context, ATTN_ERROR_FORMAT, "%s is %s, %s is %s; --channels 1 or 3 says what all become", name,
@@ -96,10 +100,12 @@ static attn_status refuse_shape(attn__image_source *source, const attn_image *im
                       (long long)shape->height);
 }
 
-attn_status attn__image_source_add(attn__image_source *source, attn_image_set **set, const attn__image_wish *wish,
-                                   attn_image *image, int32_t label, uint64_t key, const char *name, const char *first)
+/* Adds a frame in the size of the wish to `pixels`, which the first one allocates for all. */
+static attn_status put_frame(attn__image_source *source, const attn__image_wish *wish, const attn_image *image,
+                             int64_t frame, attn_image *shape, unsigned char **pixels, int64_t frames)
 {
-    attn_image fitted = {0}, *use = image;
+    attn_image fitted = {0};
+    const attn_image *use = image;
     attn_status status = ATTN_OK;
     bool sized = wish->shape.width == image->width && wish->shape.height == image->height && !wish->fitting.side;
     if (wish->shape.width > 0 && !sized) {
@@ -107,16 +113,47 @@ attn_status attn__image_source_add(attn__image_source *source, attn_image_set **
             attn__image_fit(&fitted, source->context, image, wish->shape.width, wish->shape.height, &wish->fitting);
         use = &fitted;
     }
-    if (status == ATTN_OK && !*set)
-        status =
-            attn_image_set_create(set, source->context, (attn_image_shape){use->width, use->height, use->channels});
-    if (status == ATTN_OK) {
-        attn_image_shape shape = attn_image_set_shape(*set);
-        bool alike = shape.width == use->width && shape.height == use->height && shape.channels == use->channels;
-        status =
-            alike ? attn_image_set_add(*set, use->pixels, label, key) : refuse_shape(source, use, &shape, name, first);
+    size_t size = (size_t)use->width * (size_t)use->height * (size_t)use->channels;
+    if (status == ATTN_OK && frame == 0) {
+        *shape = *use;
+        *pixels = attn__alloc(source->context, attn__size_mul(size, (size_t)frames));
+        status = *pixels ? ATTN_OK : ATTN_ERROR_MEMORY;
     }
+    if (status == ATTN_OK)
+        memcpy(*pixels + (size_t)frame * size, use->pixels, size);
     attn_image_free(source->context, &fitted);
+    return status;
+}
+
+static attn_status add_pixels(attn__image_source *source, attn_image_set **set, attn_image_shape own,
+                              const unsigned char *pixels, int32_t label, uint64_t key, const char *name,
+                              const char *first)
+{
+    attn_status status = *set ? ATTN_OK : attn_image_set_create(set, source->context, own);
+    if (status != ATTN_OK)
+        return status;
+    attn_image_shape shape = attn_image_set_shape(*set);
+    bool alike = shape.width == own.width && shape.height == own.height && shape.channels == own.channels &&
+                 shape.frames == own.frames;
+    return alike ? attn_image_set_add(*set, pixels, label, key) : refuse_shape(source, &own, &shape, name, first);
+}
+
+attn_status attn__image_source_add(attn__image_source *source, attn_image_set **set, const attn__image_wish *wish,
+                                   const attn__clip *clip, int32_t label, uint64_t key, const char *name,
+                                   const char *first)
+{
+    attn_image one = {0};
+    unsigned char *pixels = NULL;
+    attn_status status = ATTN_OK;
+    if (wish->shape.frames > 0 && wish->shape.frames != clip->n)
+        return attn__fail(source->context, ATTN_ERROR_FORMAT, "%s has %lld frames; the model draws videos of %lld",
+                          name, (long long)clip->n, (long long)wish->shape.frames);
+    for (int64_t i = 0; i < clip->n && status == ATTN_OK; i++)
+        status = put_frame(source, wish, &clip->frames[i], i, &one, &pixels, clip->n);
+    attn_image_shape own = {one.width, one.height, one.channels, clip->n};
+    if (status == ATTN_OK)
+        status = add_pixels(source, set, own, pixels, label, key, name, first);
+    attn__free(source->context, pixels);
     return status;
 }
 
@@ -131,6 +168,9 @@ static attn_status check_parts(const attn__image_source *s, const char *path)
     if (!s->test)
         return ATTN_OK;
     attn_image_shape b = attn_image_set_shape(s->test);
+    if (a.frames != b.frames)
+        return attn__fail(s->context, ATTN_ERROR_FORMAT, "%s: videos for training have %lld frames, for testing %lld",
+                          path, (long long)a.frames, (long long)b.frames);
     if (a.width != b.width || a.height != b.height || a.channels != b.channels)
         return attn__fail(s->context, ATTN_ERROR_FORMAT,
                           "%s: images for training have %lld x %lld pixels in %lld channels, those for testing "
@@ -161,28 +201,38 @@ static attn_status check_classes(const attn__image_source *s, const attn__image_
     return ATTN_OK;
 }
 
-attn_status attn__image_source_read(attn__image_source *source, attn_context *context, const char *path,
-                                    const attn__image_wish *wish)
+/* A folder of any of the kinds, of which videos have one. */
+static attn_status read_folder(attn__image_source *source, const char *path, const attn__image_wish *wish)
 {
     static attn_status (*const kinds[])(attn__image_source *, const char *, const attn__names *,
                                         const attn__image_wish *,
                                         bool *) = {attn__read_idx, attn__read_cifar, attn__read_folders};
     attn__names names;
     bool found = false;
-    *source = (attn__image_source){.context = context};
-    attn_status status = attn__names_read(&names, context, path);
-    for (size_t i = 0; status == ATTN_OK && !found && i < sizeof kinds / sizeof *kinds; i++)
+    attn_status status = attn__names_read(&names, source->context, path);
+    for (size_t i = wish->videos ? 2 : 0; status == ATTN_OK && !found && i < sizeof kinds / sizeof *kinds; i++)
         status = kinds[i](source, path, &names, wish, &found);
     if (status == ATTN_OK && !found)
-        status = attn__fail(context, ATTN_ERROR_FORMAT,
-                            "%s: no images: neither IDX files (train-images..., train-labels...), nor CIFAR's *.bin, "
-                            "nor folders of images, one a class",
+        status = attn__fail(source->context, ATTN_ERROR_FORMAT,
+                            wish->videos ? "%s: no videos, which are folders of pictures: VIDEO/, or train/VIDEO/ and "
+                                           "test/VIDEO/"
+                                         : "%s: no images: neither IDX files (train-images..., train-labels...), nor "
+                                           "CIFAR's *.bin, nor folders of images, one a class",
                             path);
+    attn__names_free(&names, source->context);
+    return status;
+}
+
+attn_status attn__image_source_read(attn__image_source *source, attn_context *context, const char *path,
+                                    const attn__image_wish *wish)
+{
+    *source = (attn__image_source){.context = context};
+    attn_status status = wish->unlabelled && attn__is_array(path) ? attn__read_array(source, path, wish)
+                                                                  : read_folder(source, path, wish);
     if (status == ATTN_OK)
         status = check_parts(source, path);
     if (status == ATTN_OK)
         status = check_classes(source, wish, path);
-    attn__names_free(&names, context);
     if (status != ATTN_OK)
         attn__image_source_free(source);
     return status;

@@ -26,7 +26,8 @@ static attn_status read_source(attn__image_training *t, attn__run *run, bool unl
 {
     int64_t sides[2];
     attn_status status = read_size(run, sides);
-    attn__image_wish wish = {.shape = {sides[1], sides[0], attn_config_int(run->settings, "channels", 0)},
+    attn__image_wish wish = {.shape = {sides[1], sides[0], attn_config_int(run->settings, "channels", 0), 0},
+                             .videos = attn_config_bool(run->settings, "video", false),
                              .fitting = {filter},
                              .unlabelled = unlabelled};
     if (status == ATTN_OK)
@@ -105,6 +106,7 @@ attn_status attn__image_training_sizes(const attn__image_training *t, attn_confi
         {"width", t->shape.width},
         {"height", t->shape.height},
         {"channels", t->shape.channels},
+        {"frames", t->shape.frames},
         {"passed_over", t->source.passed_over},
     };
     plan->passed_first = t->source.passed_first;

@@ -75,6 +75,11 @@ attn_status attn_image_crop(attn_image *to, attn_context *context, const attn_im
 attn_status attn_image_sheet(attn_image *sheet, attn_context *context, const attn_image *images, int64_t n,
                              int64_t columns, int64_t gap, int64_t zoom);
 
+/* Writes an animation of images of one size (of one: a picture) as .webp without loss; repeated forever.
+ * ATTN_ERROR_UNSUPPORTED: this build has no libwebpmux; ATTN_ERROR_ARGUMENT: sizes that the format does not have. */
+attn_status attn__webp_write(attn_context *context, const attn_image *images, int64_t n, int milliseconds,
+                             const char *path);
+
 /* attn_image_read from memory; `name` is used in messages. */
 attn_status attn_image_parse(attn_image *image, attn_context *context, const void *data, size_t size, const char *name,
                              const attn_image_options *options);
