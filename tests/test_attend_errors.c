@@ -68,7 +68,7 @@ static void fields_are_checked(void **state)
     WRONG(ERROR_ARGUMENT, "npicks is 5", p.npicks = 5);
     WRONG(ERROR_ARGUMENT, "direction is 2", p.direction = (attn_direction)2);
     WRONG(ERROR_ARGUMENT, "score is 9", p.score = (attn_score)9);
-    WRONG(ERROR_ARGUMENT, "normalization is 3", p.normalization = (attn_normalization)3);
+    WRONG(ERROR_ARGUMENT, "normalization is 5", p.normalization = (attn_normalization)5);
     WRONG(ERROR_UNSUPPORTED, "dtype f16", p.dtype = ATTN_F16);
     WRONG(ERROR_ARGUMENT, "scale nan", p.scale = (double)NAN);
     WRONG(ERROR_ARGUMENT, "width -1", p.width = -1);
@@ -86,6 +86,14 @@ static void fields_are_checked(void **state)
     WRONG(ERROR_ARGUMENT, "mask_fill -inf", p.mask_fill = (double)-INFINITY);
     WRONG(ERROR_ARGUMENT, "mask_fill is a score before softmax", p.mask_fill = -5;
           p.normalization = ATTN_NORMALIZATION_MEAN);
+    WRONG(ERROR_ARGUMENT, "sinks and dlse belong to a softmax", p.flags |= ATTN_WITH_SINKS;
+          p.normalization = ATTN_NORMALIZATION_HARDMAX);
+    WRONG(ERROR_ARGUMENT, "mask_fill is a score before softmax", p.mask_fill = -5;
+          p.normalization = ATTN_NORMALIZATION_NONE);
+    WRONG(ERROR_ARGUMENT, "top_k -1 is negative", p.top_k = -1);
+    WRONG(ERROR_ARGUMENT, "top_k (3) chooses the keys of a softmax", p.top_k = 3;
+          p.normalization = ATTN_NORMALIZATION_HARDMAX);
+    WRONG(OK, "", p.top_k = INT64_MAX);
     WRONG(ERROR_ARGUMENT, "dropout 1", p.dropout = 1);
     WRONG(ERROR_ARGUMENT, "dropout -0.5", p.dropout = -0.5);
     WRONG(ERROR_ARGUMENT, "unknown bits 0x8000200", p.flags = 1 << 27 | 1 << 9);
@@ -126,7 +134,7 @@ static void dims_are_checked(void **state)
     (void)state;
     WRONG(ERROR_ARGUMENT, "dim 3: role 8", p.dims[3].role = (attn_role)8);
     WRONG(ERROR_ARGUMENT, "dim 2: a reserved field", p.dims[2].reserved[3] = 1);
-    WRONG(ERROR_ARGUMENT, "the problem: a reserved field", p.reserved[15] = 1);
+    WRONG(ERROR_ARGUMENT, "the problem: a reserved field", p.reserved[14] = 1);
     WRONG(ERROR_ARGUMENT, "dim 1: role 0", p.dims[1].role = (attn_role)0);
     WRONG(ERROR_SHAPE, "dim 2 (QUERY): its length -4 is negative", p.dims[2].n = -4);
     WRONG(ERROR_SHAPE, "dim 2 (QUERY, length 4): k has stride 7", p.dims[2].k = 7);

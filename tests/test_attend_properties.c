@@ -398,6 +398,154 @@ static void masks_of_whole_tiles(void **state)
     }
 }
 
+/* Forward, then backward by the planner's choice; false: the solver does not take it. */
+static bool both(const char *solver, random_problem *r)
+{
+    if (!forward(solver, r))
+        return false;
+    assert_true(solver_run(context, NULL, 0, &r->backward, &r->arrays));
+    return true;
+}
+
+/* A problem with a mask of pairs, and weights that are stored like it. */
+static void make_masked(random_problem *r, const attn_heads *shape, attn_normalization normalization, int64_t top_k)
+{
+    *r = (random_problem){0};
+    assert_int_equal(attn_problem_heads(&r->forward, shape), ATTN_OK);
+    for (int i = 0; i < r->forward.ndims; i++)
+        r->forward.dims[i].mask = r->forward.dims[i].weights;
+    r->forward.normalization = normalization;
+    r->forward.top_k = top_k;
+    r->forward.flags |= ATTN_WANT_LSE | ATTN_WANT_WEIGHTS | ATTN_WITH_MASK;
+    r->backward = r->forward;
+    r->backward.direction = ATTN_DIRECTION_BACKWARD;
+    r->backward.flags = ATTN_WITH_MASK | ATTN_WANT_DQ | ATTN_WANT_DK | ATTN_WANT_DV;
+    random_problem_arrays(r, 5);
+}
+
+static void largest_scores(const char *solver, const attn_heads *shape)
+{
+    static const array_id results[] = {ARRAY_O, ARRAY_LSE, ARRAY_DQ, ARRAY_DK, ARRAY_DV};
+    const int64_t k = 3;
+    float *with[5];
+    random_problem r;
+    make_masked(&r, shape, ATTN_NORMALIZATION_SOFTMAX, k);
+    uint8_t *mask = r.array[ARRAY_MASK].block;
+    if (!both(solver, &r)) {
+        random_problem_free(&r);
+        return;
+    }
+    for (int i = 0; i < 5; i++)
+        with[i] = copy(&r, results[i]);
+    for (int64_t at = 0; at < r.array[ARRAY_MASK].n; at += shape->keys) {
+        int64_t visible = 0, kept = 0;
+        for (int64_t j = at; j < at + shape->keys; j++) {
+            visible += mask[j] != 0;
+            mask[j] = floats(&r, ARRAY_WEIGHTS)[j] != 0;
+            kept += mask[j];
+        }
+        assert_int_equal(kept, visible < k ? visible : k);
+    }
+    r.forward.top_k = r.backward.top_k = 0;
+    assert_true(both(NULL, &r));
+    for (int i = 0; i < 5; i++) {
+        for (int64_t e = 0; e < r.array[results[i]].n; e++)
+            if (with[i][e] == -INFINITY && floats(&r, results[i])[e] == -INFINITY)
+                with[i][e] = floats(&r, results[i])[e] = 0; /* rows without keys */
+        assert_close(with[i], floats(&r, results[i]), r.array[results[i]].n, 1 + largest(&r, results[i]));
+        free(with[i]);
+    }
+    random_problem_free(&r);
+}
+
+static void top_k_masks_all_but_the_largest_scores(void **state)
+{
+    (void)state;
+    for (int s = 0; attn_solver_name(s); s++)
+        for (int i = 0; i < SHAPES; i++)
+            largest_scores(attn_solver_name(s), &shapes[i]);
+}
+
+/* A hardmax of equal scores is the first key; the two largest are the first two. */
+static void equal_scores(const char *solver, const attn_heads *shape, attn_normalization normalization, int64_t top_k)
+{
+    int64_t dv = shape->dim_value ? shape->dim_value : shape->dim, row = shape->heads * dv, n = top_k ? top_k : 1;
+    random_problem r;
+    make_masked(&r, shape, normalization, top_k);
+    memset(r.array[ARRAY_MASK].block, 1, (size_t)r.array[ARRAY_MASK].n);
+    memset(r.array[ARRAY_MASK].block, 0, 1); /* query 0 of head 0 sees the keys from 1 on */
+    for (int64_t i = 0; i < r.array[ARRAY_K].n; i++)
+        floats(&r, ARRAY_K)[i] = 0.25f;
+    for (int64_t i = 0; i < r.array[ARRAY_V].n; i++) /* it was poisoned where nobody saw it */
+        floats(&r, ARRAY_V)[i] = (float)(i * 7 % 11);
+    bool took = both(solver, &r);
+    for (int64_t i = 0; took && i < shape->batch * shape->queries * row; i++) {
+        const float *v = floats(&r, ARRAY_V) + i / row / shape->queries * shape->keys * row + i % row;
+        double mean = 0;
+        for (int64_t key = i < dv; key < n + (i < dv); key++)
+            mean += (double)v[key * row] / (double)n;
+        assert_true(fabs((double)floats(&r, ARRAY_O)[i] - mean) < 1e-6);
+    }
+    for (int64_t i = 0; took && i < r.array[ARRAY_DV].n; i++) /* of a key that none takes it is 0 */
+        assert_true((floats(&r, ARRAY_DV)[i] != 0) == (i / row % shape->keys < n || (i / row == n && i % row < dv)));
+    if (took && normalization == ATTN_NORMALIZATION_HARDMAX) {
+        all_zero(&r, ARRAY_DQ, 0, r.array[ARRAY_DQ].n);
+        all_zero(&r, ARRAY_DK, 0, r.array[ARRAY_DK].n);
+    }
+    random_problem_free(&r);
+}
+
+static void the_first_of_equal_scores_are_taken(void **state)
+{
+    (void)state;
+    for (int s = 0; attn_solver_name(s); s++)
+        for (int i = 1; i < SHAPES; i++) {
+            equal_scores(attn_solver_name(s), &shapes[i], ATTN_NORMALIZATION_HARDMAX, 0);
+            equal_scores(attn_solver_name(s), &shapes[i], ATTN_NORMALIZATION_SOFTMAX, 2);
+        }
+}
+
+static void enough_keys_are_all_keys(void **state)
+{
+    (void)state;
+    for (int i = 0; i < SHAPES; i++) {
+        random_problem r;
+        make(&r, &shapes[i], 0);
+        assert_true(both(NULL, &r));
+        float *o = copy(&r, ARRAY_O), *dq = copy(&r, ARRAY_DQ);
+        r.forward.top_k = r.backward.top_k = shapes[i].keys;
+        assert_true(both(NULL, &r));
+        assert_memory_equal(o, floats(&r, ARRAY_O), r.array[ARRAY_O].bytes);
+        assert_memory_equal(dq, floats(&r, ARRAY_DQ), r.array[ARRAY_DQ].bytes);
+        free(o), free(dq);
+        random_problem_free(&r);
+    }
+}
+
+static void scores_as_weights_are_the_mean_times_the_keys(void **state)
+{
+    (void)state;
+    for (int s = 0; attn_solver_name(s); s++)
+        for (int i = 0; i < SHAPES; i++) {
+            random_problem r;
+            make(&r, &shapes[i], 0);
+            r.forward.normalization = r.backward.normalization = ATTN_NORMALIZATION_NONE;
+            if (both(attn_solver_name(s), &r)) {
+                float *o = copy(&r, ARRAY_O), *dk = copy(&r, ARRAY_DK);
+                r.forward.normalization = r.backward.normalization = ATTN_NORMALIZATION_MEAN;
+                both(NULL, &r);
+                for (int64_t e = 0; e < r.array[ARRAY_O].n; e++)
+                    o[e] /= (float)shapes[i].keys;
+                for (int64_t e = 0; e < r.array[ARRAY_K].n; e++)
+                    dk[e] /= (float)shapes[i].keys;
+                assert_close(o, floats(&r, ARRAY_O), r.array[ARRAY_O].n, largest(&r, ARRAY_V));
+                assert_close(dk, floats(&r, ARRAY_DK), r.array[ARRAY_DK].n, 1 + largest(&r, ARRAY_DK));
+                free(o), free(dk);
+            }
+            random_problem_free(&r);
+        }
+}
+
 /* The evaluation itself: each gradient against a difference quotient of its own output, in float64. */
 
 static double objective(random_problem *r, truth *t)
@@ -454,6 +602,8 @@ static void make_small(random_problem *r, attn_score score, attn_normalization n
     p->dims[2].bias = 5, p->dims[3].bias = 1;
     if (variant == 2)
         p->windows[p->nwindows++] = (attn_window){2, 3, 4, 1, 1, -2, ATTN_BORDER_ZERO};
+    if (variant == 4)
+        p->top_k = 2;
     if (variant == 3)
         p->dropout = 0.3, p->mask_fill = -0.5, p->bands[p->nbands++] = (attn_band){2, 3, -1, 2};
     for (int kind = 0; kind < 3; kind++)
@@ -479,8 +629,8 @@ static void the_evaluation_agrees_with_difference_quotients(void **state)
 {
     (void)state;
     for (attn_score score = 0; score <= ATTN_SCORE_TRIANGULAR; score++)
-        for (attn_normalization normalize = 0; normalize <= ATTN_NORMALIZATION_SUM; normalize++)
-            for (int variant = 0; variant < (normalize == ATTN_NORMALIZATION_SOFTMAX ? 4 : 3); variant++) {
+        for (attn_normalization normalize = 0; normalize <= ATTN_NORMALIZATION_NONE; normalize++)
+            for (int variant = 0; variant < (normalize == ATTN_NORMALIZATION_SOFTMAX ? 5 : 3); variant++) {
                 random_problem r;
                 make_small(&r, score, normalize, variant);
                 differentiate(&r, ARRAY_Q, ARRAY_DQ);
@@ -512,6 +662,10 @@ int main(void)
         cmocka_unit_test(the_gradient_of_values_is_the_adjoint),
         cmocka_unit_test(rows_without_keys_give_and_take_nothing),
         cmocka_unit_test(masks_of_whole_tiles),
+        cmocka_unit_test(top_k_masks_all_but_the_largest_scores),
+        cmocka_unit_test(the_first_of_equal_scores_are_taken),
+        cmocka_unit_test(enough_keys_are_all_keys),
+        cmocka_unit_test(scores_as_weights_are_the_mean_times_the_keys),
     };
     return cmocka_run_group_tests(tests, open_context, close_context);
 }

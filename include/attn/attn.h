@@ -213,7 +213,11 @@ enum { ATTN_SCORE_COUNT = ATTN_SCORES(ATTN_SCORE_ONE) }; /* how many there are *
 typedef enum attn_normalization {
     ATTN_NORMALIZATION_SOFTMAX = 0, /* exp(S) / sum exp(S) */
     ATTN_NORMALIZATION_MEAN,        /* S / N, N the number of keys of the row that are not masked */
-    ATTN_NORMALIZATION_SUM /* S / sum S, for nonnegative S; a row whose sum is 0 gives zero output and lse -inf */
+    ATTN_NORMALIZATION_SUM, /* S / sum S, for nonnegative S; a row whose sum is 0 gives zero output and lse -inf */
+    /* 1 at the first of the largest S, the lowest key index, and 0 elsewhere; lse is that score.  The gradient of v is
+     * that of these weights; q, k, bias, tables and w get zeros, since the weights do not change with the scores. */
+    ATTN_NORMALIZATION_HARDMAX,
+    ATTN_NORMALIZATION_NONE /* S itself, for nonnegative S; lse is 0 */
 } attn_normalization;
 
 /* One row of the table.  Strides are in elements and may be negative.  An operand may only have strides in
@@ -400,7 +404,11 @@ typedef struct attn_problem {
     bool weights_dropped; /* weights are written after dropout */
     bool accumulate;      /* backward: add to the gradients instead of overwriting them */
     bool own_grad_strides;
-    int64_t reserved[16];
+    /* Not 0: a row's k largest scores alone take part in its softmax, ties by the lower key index; its other keys are
+     * masked, and have no gradient.  Counts visible keys, not sinks; a row with no more of them keeps all, and so does one
+     * with a NaN among its scores.  The log-sum-exp is that of the kept.  Softmax only. */
+    int64_t top_k;
+    int64_t reserved[15];
 } attn_problem;
 
 /* The arrays of one execution.  Unused ones may be NULL.  Outputs must not overlap anything else.
@@ -462,10 +470,10 @@ ATTN_API attn_status attn_plan_create(attn_plan **plan, attn_context *context, c
 ATTN_API void attn_plan_destroy(attn_plan *plan);
 
 /* Bytes of scratch memory that an execution uses.  It does not grow with the number of keys, but for: the reference
- * solver's own needs; the solver `blocked` (float64), whose threads each keep the keys and values of one batch index; a
- * bias_index (a number for each entry of it and each index of the table's BATCH dims, twice backward); and, where
- * `accumulate` is set, one copy of those gradients of q, k, v and bias that are broadcast: they are summed apart, so that
- * what is given is rounded once. */
+ * solver's own needs; the solver `blocked` (float64), whose threads each keep the keys and values of one batch index, and
+ * with top_k some 6 k numbers for each query of a block; a bias_index (a number for each entry of it and each index of the
+ * table's BATCH dims, twice backward); and, where `accumulate` is set, one copy of those gradients of q, k, v and bias
+ * that are broadcast: they are summed apart, so that what is given is rounded once. */
 ATTN_API size_t attn_plan_workspace(const attn_plan *plan);
 /* Multiplications and additions of one execution: the convention of the field, 2 for each score channel and
  * 2 for each value channel of every (query, key) pair that is not masked by structure, times 2.5 backward.  Packed
@@ -655,7 +663,8 @@ ATTN_API attn_status attn_partials_backward(attn_context *context, const attn_pa
  *     sinks                  a sink for each index of the batch dims but the first: for each head
  *     dlse                   backward: a gradient of the log-sum-exp as well
  *     dot additive concat gaussian boxcar constant triangular   the score: any `name` of ATTN_SCORES
- *     over-n kernel-sum      another normalization
+ *     over-n kernel-sum hardmax none   another normalization
+ *     topk=N                 the N largest scores of a row alone take part
  *     bthd bhtd              (multi-head) the layout; else bthd
  *     row col axis=N first   (axis) along the last axis of lengths, the first, or the N-th; the channels in front
  *                            of all; else row, and the channels last

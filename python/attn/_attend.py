@@ -21,7 +21,10 @@ _LARGEST, _SMALLEST = 2**63 - 1, -(2**63)
 _DTYPES = {"float32": c.F32, "float64": c.F64, "bfloat16": c.BF16}
 _PLANS_KEPT = 32  # of each thread
 
+_NORMALIZATIONS = {"softmax": 0, "hardmax": 3, "none": 4}  # ATTN_NORMALIZATION_...
+
 Array = npt.NDArray[Any]
+Normalization = Literal["softmax", "hardmax", "none"]
 Window = Union[int, Sequence[Optional[int]]]
 
 
@@ -394,6 +397,15 @@ class _Call:
         if block_mask is not None:
             self.blocks(*_two(block_mask, "block_mask", "(blocks, (queries, keys))"))
 
+    def normalize(self, normalization: Any, top_k: Any) -> None:
+        if not isinstance(normalization, str) or normalization not in _NORMALIZATIONS:
+            raise ArgumentError(f"normalization is {shown(normalization)}; {', '.join(_NORMALIZATIONS)} are known")
+        try:
+            self.problem.top_k = max(min(operator.index(top_k), _LARGEST), -1)
+        except TypeError:
+            raise ArgumentError(f"top_k is {shown(top_k)}, which is no whole number") from None
+        self.problem.normalization = _NORMALIZATIONS[normalization]
+
     def packed(self, offsets: Any, causal: Any, others: dict[str, Any]) -> None:
         """Sequences end to end along the axes of positions; dim 0 counts them, and dims 3 and 4 are as the longest."""
         for name, value in others.items():
@@ -501,7 +513,7 @@ def attend(q: Any, k: Any, v: Any, *, layout: str = ..., causal: Union[bool, str
            bias: Any = ..., scale: Optional[float] = ..., key_lengths: Any = ..., window: Optional[Window] = ...,
            mask_fill: float = ..., dropout: float = ..., seed: int = ..., softcap: Optional[float] = ...,
            sinks: Any = ..., relative_bias: Any = ..., block_mask: Any = ..., offsets: Any = ...,
-           return_lse: Literal[False] = ..., return_weights: Literal[False] = ...,
+           normalization: Normalization = ..., top_k: int = ..., return_lse: Literal[False] = ..., return_weights: Literal[False] = ...,
            threads: int = ...) -> Array: ...
 
 
@@ -510,7 +522,7 @@ def attend(q: Any, k: Any, v: Any, *, layout: str = ..., causal: Union[bool, str
            bias: Any = ..., scale: Optional[float] = ..., key_lengths: Any = ..., window: Optional[Window] = ...,
            mask_fill: float = ..., dropout: float = ..., seed: int = ..., softcap: Optional[float] = ...,
            sinks: Any = ..., relative_bias: Any = ..., block_mask: Any = ..., offsets: Any = ...,
-           return_lse: Literal[True], return_weights: Literal[False] = ...,
+           normalization: Normalization = ..., top_k: int = ..., return_lse: Literal[True], return_weights: Literal[False] = ...,
            threads: int = ...) -> tuple[Array, Array]: ...
 
 
@@ -519,7 +531,7 @@ def attend(q: Any, k: Any, v: Any, *, layout: str = ..., causal: Union[bool, str
            bias: Any = ..., scale: Optional[float] = ..., key_lengths: Any = ..., window: Optional[Window] = ...,
            mask_fill: float = ..., dropout: float = ..., seed: int = ..., softcap: Optional[float] = ...,
            sinks: Any = ..., relative_bias: Any = ..., block_mask: Any = ..., offsets: Any = ...,
-           return_lse: Literal[False] = ..., return_weights: Literal[True],
+           normalization: Normalization = ..., top_k: int = ..., return_lse: Literal[False] = ..., return_weights: Literal[True],
            threads: int = ...) -> tuple[Array, Array]: ...
 
 
@@ -528,7 +540,7 @@ def attend(q: Any, k: Any, v: Any, *, layout: str = ..., causal: Union[bool, str
            bias: Any = ..., scale: Optional[float] = ..., key_lengths: Any = ..., window: Optional[Window] = ...,
            mask_fill: float = ..., dropout: float = ..., seed: int = ..., softcap: Optional[float] = ...,
            sinks: Any = ..., relative_bias: Any = ..., block_mask: Any = ..., offsets: Any = ...,
-           return_lse: Literal[True], return_weights: Literal[True],
+           normalization: Normalization = ..., top_k: int = ..., return_lse: Literal[True], return_weights: Literal[True],
            threads: int = ...) -> tuple[Array, Array, Array]: ...
 
 
@@ -537,7 +549,7 @@ def attend(q: Any, k: Any, v: Any, *, layout: str = ..., causal: Union[bool, str
            bias: Any = ..., scale: Optional[float] = ..., key_lengths: Any = ..., window: Optional[Window] = ...,
            mask_fill: float = ..., dropout: float = ..., seed: int = ..., softcap: Optional[float] = ...,
            sinks: Any = ..., relative_bias: Any = ..., block_mask: Any = ..., offsets: Any = ...,
-           return_lse: bool = ..., return_weights: bool = ...,
+           normalization: Normalization = ..., top_k: int = ..., return_lse: bool = ..., return_weights: bool = ...,
            threads: int = ...) -> Union[Array, tuple[Array, ...]]: ...
 
 
@@ -545,7 +557,7 @@ def attend(q: Any, k: Any, v: Any, *, layout: str = "bthd", causal: Union[bool, 
            bias: Any = None, scale: Optional[float] = None, key_lengths: Any = None, window: Optional[Window] = None,
            mask_fill: float = 0.0, dropout: float = 0.0, seed: int = 0, softcap: Optional[float] = None,
            sinks: Any = None, relative_bias: Any = None, block_mask: Any = None, offsets: Any = None,
-           return_lse: bool = False, return_weights: bool = False, threads: int = 0) -> Union[Array, tuple[Array, ...]]:
+           normalization: Normalization = "softmax", top_k: int = 0, return_lse: bool = False, return_weights: bool = False, threads: int = 0) -> Union[Array, tuple[Array, ...]]:
     """softmax(scale q k^T + bias) v, in memory that does not grow with the number of keys.
 
     q [B,Tq,H,D], k [B,Tk,Hkv,D], v [B,Tk,Hkv,Dv] with layout="bthd"; [B,H,T,D] with "bhtd"; or [B,T,D], or [T,D],
@@ -573,13 +585,18 @@ def attend(q: Any, k: Any, v: Any, *, layout: str = "bthd", causal: Union[bool, 
     offsets:     (of the queries, of the keys): packed sequences.  B is 1, and sequence s has the positions from
                  offsets[s] to offsets[s + 1]; causal and window count in each sequence.  Without mask, bias,
                  relative_bias, key_lengths, block_mask and return_weights.
+    normalization: of a row's scores: "softmax"; "hardmax": 1 for the first of the largest scores, 0 for the others, and no
+                 gradient but that of v; "none": the weights are the scores, meant for scores that are not negative.
+    top_k:       0: all; else the softmax is over a query's top_k largest scores, ties by the lower key, and the other keys
+                 are masked.
     threads:     as in attn.build.
 
     Returns o [B,Tq,H,Dv] in the operands' layout, then lse [B,H,Tq] and weights [B,H,Tq,Tk] (before dropout) if
     requested, as a tuple.  Raises ShapeError, ArgumentError. """
     key, given = None, {"q": q, "k": k, "v": v}
     if mask is bias is key_lengths is softcap is sinks is relative_bias is block_mask is offsets is None and not return_weights:
-        key = _local.seen.key(given, (layout, causal, scale, window, mask_fill, dropout, seed, threads, return_lse))
+        key = _local.seen.key(given, (layout, causal, scale, window, mask_fill, dropout, seed, normalization, top_k, threads,
+                                       return_lse))
     if key is not None and (again := _local.seen.again(key, given)) is not None:
         return again[0] if len(again) == 1 else tuple(again)
     call = _Call(q, k, v, layout, c.FORWARD)
@@ -588,6 +605,7 @@ def attend(q: Any, k: Any, v: Any, *, layout: str = "bthd", causal: Union[bool, 
                                       "relative_bias": relative_bias, "return_weights": return_weights or None})
     call.options(causal, mask, bias, scale, key_lengths, window, mask_fill, dropout, seed)
     call.more(softcap, sinks, relative_bias, block_mask)
+    call.normalize(normalization, top_k)
     o = call.make(call.q, call.v.shape[3])
     call.place_query("o", o, 6)
     results = [call.outer(o)]
@@ -613,6 +631,7 @@ def attend_backward(dout: Any, q: Any, k: Any, v: Any, o: Any, lse: Any, *, layo
                     scale: Optional[float] = None, key_lengths: Any = None, window: Optional[Window] = None,
                     mask_fill: float = 0.0, dropout: float = 0.0, seed: int = 0, softcap: Optional[float] = None,
                     sinks: Any = None, relative_bias: Any = None, block_mask: Any = None, offsets: Any = None,
+                    normalization: Normalization = "softmax", top_k: int = 0,
                     wrt: Sequence[str] = ("q", "k", "v", "bias", "sinks"), dlse: Any = None,
                     threads: int = 0) -> dict[str, Array]:
     """The gradients of `attend` for dout, the gradient of o.
@@ -625,7 +644,7 @@ def attend_backward(dout: Any, q: Any, k: Any, v: Any, o: Any, lse: Any, *, layo
     wrt = tuple(dict.fromkeys(wrt))  # read once: it may be an iterator, and name an operand twice
     key, given = None, {"q": q, "k": k, "v": v, "o": o, "dout": dout, "lse": lse}
     if mask is bias is key_lengths is softcap is sinks is relative_bias is block_mask is offsets is dlse is None:
-        said = ("backward", layout, causal, scale, window, mask_fill, dropout, seed, threads, wrt)
+        said = ("backward", layout, causal, scale, window, mask_fill, dropout, seed, normalization, top_k, threads, wrt)
         key = _local.seen.key(given, said)
     if key is not None and (again := _local.seen.again(key, given)) is not None:
         return dict(zip([name for name in wrt if name in ("q", "k", "v")], again))
@@ -635,6 +654,7 @@ def attend_backward(dout: Any, q: Any, k: Any, v: Any, o: Any, lse: Any, *, layo
                                       "relative_bias": relative_bias})
     call.options(causal, mask, bias, scale, key_lengths, window, mask_fill, dropout, seed)
     call.more(softcap, sinks, relative_bias, block_mask)
+    call.normalize(normalization, top_k)
     shape = call.outer(np.broadcast_to(np.empty((), call.dtype), call.q.shape[:3] + call.v.shape[3:])).shape
     for name, x in (("o", o), ("dout", dout)):
         array = _operand(x, name, call.dtype)

@@ -78,7 +78,7 @@ class Problem(c.Structure):
                 ("relatives", Relative * MAX_RELATIVE), ("npicks", c.c_int), ("picks", Pick * MAX_PICKS),
                 ("mask_fill", c.c_double), ("dropout", c.c_double), ("seed", c.c_uint64), ("stream", c.c_uint64),
                 ("weights_dropped", c.c_bool), ("accumulate", c.c_bool), ("own_grad_strides", c.c_bool),
-                ("reserved", c.c_int64 * 16)]
+                ("top_k", c.c_int64), ("reserved", c.c_int64 * 15)]
 
 
 class Arrays(c.Structure):

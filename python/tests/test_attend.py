@@ -405,7 +405,8 @@ class NoCopies(unittest.TestCase):
 class Newer(unittest.TestCase):
     """Softcap, sinks, a bias by an index and blocks, against plain NumPy; gradients against differences."""
 
-    def formula(self, q, k, v, softcap=None, sinks=None, relative_bias=None, block_mask=None, causal=False):
+    def formula(self, q, k, v, softcap=None, sinks=None, relative_bias=None, block_mask=None, causal=False,
+                normalization="softmax", top_k=0):
         q, k, v = (np.asarray(x, float) for x in (q, k, v))
         (t, h), s, group = q.shape[1:3], k.shape[1], q.shape[2] // k.shape[2]
         scores = np.einsum("bihd,bjhd->bhij", q, k.repeat(group, 2)) * q.shape[3] ** -0.5
@@ -421,6 +422,11 @@ class Newer(unittest.TestCase):
             whole = np.broadcast_to(blocks, (len(q), h, -(-t // bq), -(-s // bk)))
             scores = np.where(whole.repeat(bq, 2).repeat(bk, 3)[:, :, :t, :s], scores, -np.inf)
         scores = np.where(j <= i, scores, -np.inf) if causal else scores
+        if top_k or normalization == "hardmax":
+            order = np.argsort(np.argsort(-scores, -1, "stable"), -1, "stable")  # how many keys precede each one
+            scores = np.where(order < (top_k or 1), scores, -np.inf)
+        if normalization == "none":
+            return np.einsum("bhij,bjhd->bihd", np.where(np.isfinite(scores), scores, 0), v.repeat(group, 2))
         peak = np.maximum(scores.max(-1, keepdims=True), -1e30)
         weights = np.exp(scores - peak)
         total = weights.sum(-1, keepdims=True)
@@ -432,6 +438,9 @@ class Newer(unittest.TestCase):
         blocks = rng.random((1, h, -(-t // 4), -(-s // 3))) < 0.6
         return ({"softcap": 0.7}, {"sinks": rng.standard_normal(h)}, {"block_mask": (blocks, (4, 3)), "causal": True},
                 {"relative_bias": (rng.standard_normal((6, h)), rng.integers(0, 6, t + s - 1))},
+                {"normalization": "hardmax", "softcap": 2.0}, {"normalization": "none", "causal": True},
+                {"top_k": 3, "sinks": rng.standard_normal(h), "causal": True}, {"top_k": 2, "block_mask": (blocks, (4, 3))},
+                {"normalization": "hardmax", "block_mask": (blocks, (4, 3))}, {"normalization": "none", "softcap": 0.7},
                 {"relative_bias": (rng.standard_normal((6, h)), rng.integers(0, 6, (t, s))), "softcap": 2.0,
                  "sinks": rng.standard_normal(h), "block_mask": (blocks, (4, 3))})
 
@@ -464,13 +473,33 @@ class Newer(unittest.TestCase):
                 wanted = differences(lambda x, name=name: loss(name, x), value)
                 self.assertLess(np.abs(found[name] - wanted).max(), 1e-7 * max(1, np.abs(wanted).max()), (name, list(options)))
 
+    def test_weights_of_the_largest_scores(self):
+        rng = np.random.default_rng(8)
+        q, k, v = arrays(rng, b=2, t=9, s=300, dtype=np.float64)
+        for name, x in (("many keys", k), ("equal keys", np.ones_like(k)), ("one NaN", np.where(np.arange(300)[:, None, None] == 7, np.nan, k))):
+            for options in ({"normalization": "hardmax"}, {"top_k": 5}, {"top_k": 200}):
+                o, lse, weights = attn.attend(q, x, v, return_lse=True, return_weights=True, **options)
+                if name == "one NaN":
+                    self.assertTrue(np.isnan(o).all() and np.isnan(weights).all())
+                    continue
+                self.assertLess(distance(o, self.formula(q, x, v, **options)), 1e-12, (name, options))
+                self.assertTrue(((weights > 0).sum(-1) == options.get("top_k", 1)).all(), (name, options))
+                if name == "equal keys":
+                    self.assertTrue((weights[..., :options.get("top_k", 1)] > 0).all())
+                if "normalization" in options:
+                    largest = np.einsum("bihd,bjhd->bhij", q, x.repeat(q.shape[2] // x.shape[2], 2)).max(-1) * q.shape[3] ** -0.5
+                    self.assertLess(distance(lse, largest), 1e-12)
+                    found = attn.attend_backward(np.ones_like(o), q, x, v, o, lse, **options)
+                    self.assertFalse(found["q"].any() or found["k"].any())
+        np.testing.assert_array_equal(attn.attend(q, k, v, top_k=300), attn.attend(q, k, v))
+
     def test_packed_sequences_are_each_as_alone(self):
         rng = np.random.default_rng(31)
         at_q, at_k = np.array([0, 3, 3, 8, 10]), np.array([0, 4, 7, 14, 14])  # one without queries, one without keys
         q, k, v = arrays(rng, b=1, t=10, s=14)
         dlse = rng.standard_normal((1, 4, 10)).astype(np.float32)
         for options in ({}, {"causal": True}, {"causal": "bottom-right"}, {"window": (2, 1)},
-                        {"causal": "bottom-right", "window": (2, None), "softcap": 3.0}):
+                        {"causal": "bottom-right", "window": (2, None), "softcap": 3.0}, {"causal": True, "top_k": 2}):
             o, lse = attn.attend(q, k, v, offsets=(at_q, at_k), return_lse=True, **options)
             dout = rng.standard_normal(o.shape).astype(np.float32)
             got = attn.attend_backward(dout, q, k, v, o, lse, offsets=(at_q, at_k), dlse=dlse, **options)
@@ -508,6 +537,10 @@ class Newer(unittest.TestCase):
                                ("by distance", {"relative_bias": (np.ones((3, 2)), np.ones(6, int))}),
                                ("exclude", {"relative_bias": (np.ones((3, 2)), np.ones(7, int)), "bias": np.ones(4)}),
                                ("the rows 0 to 2", {"relative_bias": (np.ones((3, 2)), np.full(7, 3))}),
+                               ("softmax, hardmax, none are known", {"normalization": "sparsemax"}),
+                               ("top_k is .* no whole number", {"top_k": 2.5}), ("top_k -1 is negative", {"top_k": -1}),
+                               ("there is another normalization", {"normalization": "hardmax", "top_k": 2}),
+                               ("belong to a softmax", {"normalization": "none", "sinks": np.ones(2)}),
                                ("the sizes of a block", {"block_mask": (np.ones((1, 1), bool), (0, 4))}),
                                ("does not broadcast", {"block_mask": (np.ones((3, 1), bool), (2, 2))})):
             with self.subTest(words=words), self.assertRaisesRegex(attn.Error, words):

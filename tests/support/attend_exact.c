@@ -269,9 +269,31 @@ static long double pair_value(const walk *w)
 
 typedef struct row {
     long double *x, *weight;
-    bool *taken;
+    bool *taken, *own; /* takes part; by a score of its own, not a fill */
     int64_t n;
 } row;
+
+/* With top_k and with a hardmax: of the keys with scores of their own those that fewer than k others precede.  The others
+ * are masked.  A NaN precedes nothing, and all keys then take part. */
+static void keep_largest(const attn_problem *p, row *r)
+{
+    int64_t k = p->normalization == ATTN_NORMALIZATION_HARDMAX ? 1 : p->top_k ? p->top_k : r->n;
+    for (int64_t i = 0; i < r->n; i++)
+        if (r->taken[i] && r->own[i] && isnan(r->x[i]))
+            return;
+    for (int64_t i = 0; i < r->n; i++) {
+        int64_t before = 0;
+        r->weight[i] = 0;
+        for (int64_t j = 0; j < r->n && r->taken[i] && r->own[i]; j++)
+            before += r->taken[j] && r->own[j] && (r->x[j] > r->x[i] || (r->x[j] == r->x[i] && j < i));
+        r->weight[i] = before >= k;
+    }
+    for (int64_t i = 0; i < r->n; i++)
+        if (r->weight[i] != 0) {
+            r->own[i] = false, r->taken[i] = p->mask_fill != 0;
+            r->x[i] = (long double)p->mask_fill;
+        }
+}
 
 static void score_row(walk *w, row *r, const attend_exact_arrays *out, int64_t lse)
 {
@@ -284,6 +306,7 @@ static void score_row(walk *w, row *r, const attend_exact_arrays *out, int64_t l
         bool filled = w->there && !w->seen && w->p->mask_fill != 0;
         long double x = filled ? (long double)w->p->mask_fill : w->seen ? pair_score(w) : 0;
         r->taken[r->n] = (w->seen || filled) && x != -HUGE_VALL;
+        r->own[r->n] = w->seen;
         r->x[r->n++] = x;
         if (out->sees && w->seen && !w->outside)
             out->sees[lse * out->positions + w->place[last]] = 1;
@@ -293,18 +316,20 @@ static void score_row(walk *w, row *r, const attend_exact_arrays *out, int64_t l
 /* Weights from scores; returns the log-sum-exp. */
 static long double weigh(const walk *w, row *r)
 {
-    bool soft = w->p->normalization == ATTN_NORMALIZATION_SOFTMAX, sunk = w->p->flags & ATTN_WITH_SINKS;
+    bool hard = w->p->normalization == ATTN_NORMALIZATION_HARDMAX,
+         plain = w->p->normalization == ATTN_NORMALIZATION_NONE;
+    bool soft = w->p->normalization == ATTN_NORMALIZATION_SOFTMAX || hard, sunk = w->p->flags & ATTN_WITH_SINKS;
     long double sink = sunk ? load(w, w->a->sinks, OFFSET(w, sinks)) : -HUGE_VALL, most = sink, sum = 0, count = 0;
     for (int64_t i = 0; i < r->n; i++)
         most = r->taken[i] && r->x[i] > most ? r->x[i] : most;
     for (int64_t i = 0; i < r->n; i++) {
-        r->weight[i] = !r->taken[i] ? 0 : soft ? expl(r->x[i] - most) : r->x[i];
+        r->weight[i] = !r->taken[i] ? 0 : hard && r->x[i] == most ? 1 : soft ? expl(r->x[i] - most) : r->x[i];
         sum += r->weight[i];
         count += r->taken[i];
     }
     if (soft && most > -HUGE_VALL)
         sum += sunk ? expl(sink - most) : 0;
-    long double divisor = w->p->normalization == ATTN_NORMALIZATION_MEAN ? count : sum;
+    long double divisor = w->p->normalization == ATTN_NORMALIZATION_MEAN ? count : plain ? 1 : sum;
     for (int64_t i = 0; i < r->n; i++)
         r->weight[i] = divisor != 0 ? r->weight[i] / divisor : 0;
     if (soft)
@@ -320,13 +345,14 @@ static void one_row(walk *w, row *r, const attend_exact_arrays *out)
     if (packed && w->at[w->p->packed.query_dim] >= length_of(w, w->a->q_offsets))
         return;
     score_row(w, r, out, lse);
+    keep_largest(w->p, r);
     out->lse[lse] = weigh(w, r);
     for (bool more = first(w, ATTN_ROLE_VALUE, ATTN_ROLE_VALUE); more; more = next(w, ATTN_ROLE_VALUE, ATTN_ROLE_VALUE))
         out->o[OFFSET(w, o) + (packed ? begin * token->o : 0)] = 0;
     int64_t i = 0;
     for (bool more = first(w, ATTN_ROLE_KEY, ATTN_ROLE_KEY); more; more = next(w, ATTN_ROLE_KEY, ATTN_ROLE_KEY)) {
         look(w);
-        if (r->taken[i] && (w->seen || r->weight[i] != 0)) { /* a fill without weight hides what it masks */
+        if (r->taken[i] && (r->own[i] || r->weight[i] != 0)) { /* a fill without weight hides what it masks */
             for (bool value = first(w, ATTN_ROLE_VALUE, ATTN_ROLE_VALUE); value;
                  value = next(w, ATTN_ROLE_VALUE, ATTN_ROLE_VALUE))
                 out->o[OFFSET(w, o) + (packed ? begin * token->o : 0)] += r->weight[i] * pair_value(w);
@@ -343,11 +369,12 @@ void attend_exact(const attn_problem *problem, const attn_arrays *arrays, const 
         keys *= problem->dims[d].role == ATTN_ROLE_KEY ? (size_t)problem->dims[d].n : 1;
     row r = {.x = calloc(keys + 1, sizeof *r.x),
              .weight = calloc(keys + 1, sizeof *r.weight),
-             .taken = calloc(keys + 1, sizeof *r.taken)};
-    if (!r.x || !r.weight || !r.taken)
+             .taken = calloc(keys + 1, sizeof *r.taken),
+             .own = calloc(keys + 1, sizeof *r.own)};
+    if (!r.x || !r.weight || !r.taken || !r.own)
         abort();
     for (bool more = first(&w, ATTN_ROLE_BATCH, ATTN_ROLE_QUERY); more;
          more = next(&w, ATTN_ROLE_BATCH, ATTN_ROLE_QUERY))
         one_row(&w, &r, out);
-    free(r.x), free(r.weight), free(r.taken);
+    free(r.x), free(r.weight), free(r.taken), free(r.own);
 }

@@ -29,6 +29,7 @@ typedef struct key {
     double keep;
     double grad, grad_err;     /* by the score */
     double cap_slope, cap_err; /* of the softcap; 1, 0 without */
+    bool beaten;               /* by top_k others; only while they are found */
     bool kink;                 /* so near a corner of the score that its slope may come out either way */
     double *k, *v, *v_size;
     double *slope_q, *slope_k, *slope_w, *slope_w2; /* of the unscaled score */
@@ -307,6 +308,11 @@ static bool is_subnormal(const row *r, double x, double err)
     return r->p->dtype != ATTN_F64 && x < 0x1p-110 && x - err < 0x1p-126;
 }
 
+static bool is_hardmax(const row *r)
+{
+    return r->p->normalization == ATTN_NORMALIZATION_HARDMAX;
+}
+
 static void softmax(row *r, double max)
 {
     double spread = 0;
@@ -326,7 +332,28 @@ static void softmax(row *r, double max)
         k->p_err = k->p * (r->u.weight + expm1(fmin(scores_wrong_by(r, k) + spread, 50)));
         if (is_subnormal(r, k->p, k->p_err))
             k->p_err = fmax(k->p_err, k->p);
+        if (is_hardmax(r))
+            k->p_err = 0;
     }
+}
+
+/* With top_k and with a hardmax: a key that is there and that k others precede is masked. */
+static void keep_largest(row *r)
+{
+    int64_t k = is_hardmax(r) ? 1 : r->p->top_k ? r->p->top_k : r->keys;
+    for (int64_t j = 0; j < r->keys; j++) {
+        const key *of = &r->key[j];
+        int64_t before = 0;
+        for (int64_t i = 0; i < r->keys && k < r->keys && of->state == WALK_PRESENT; i++)
+            before += r->key[i].state == WALK_PRESENT &&
+                      (r->key[i].score > of->score || (r->key[i].score == of->score && i < j));
+        r->key[j].beaten = before >= k;
+    }
+    for (int64_t j = 0; j < r->keys; j++)
+        if (r->key[j].beaten) {
+            r->key[j].state = r->p->mask_fill != 0 ? WALK_MASKED : WALK_ABSENT;
+            r->key[j].score = r->p->mask_fill != 0 ? r->p->mask_fill : (double)-INFINITY;
+        }
 }
 
 static void divide(row *r, double norm)
@@ -369,10 +396,12 @@ static void normalize(row *r)
     r->lse = (double)-INFINITY;
     if (r->empty)
         return;
-    if (r->p->normalization == ATTN_NORMALIZATION_SOFTMAX)
+    if (r->p->normalization == ATTN_NORMALIZATION_SOFTMAX || is_hardmax(r))
         softmax(r, max);
     else
-        divide(r, r->p->normalization == ATTN_NORMALIZATION_MEAN ? (double)n : sum);
+        divide(r, r->p->normalization == ATTN_NORMALIZATION_MEAN   ? (double)n
+                  : r->p->normalization == ATTN_NORMALIZATION_NONE ? 1
+                                                                   : sum);
 }
 
 /* --------------------------------------------------------------------------------------------- outputs */
@@ -505,6 +534,8 @@ static void score_gradients(row *r)
         if (r->p->normalization == ATTN_NORMALIZATION_SOFTMAX) {
             k->grad = k->p * (by_p - delta);
             k->grad_err = p_err * (by_p_size + size) + k->p * (r->u.weight * by_p_size + delta_err);
+        } else if (is_hardmax(r)) {
+            k->grad = k->grad_err = 0;
         } else if (r->p->normalization == ATTN_NORMALIZATION_SUM) {
             k->grad = (by_p - delta) / r->norm;
             k->grad_err = norm_err * (by_p_size + size) + (r->u.weight * by_p_size + delta_err) / r->norm;
@@ -647,6 +678,7 @@ static void run_row(row *r, bool backward)
             load_key(r, &r->key[j++]);
         while (walk_next(&r->w, ROLE_K));
     r->w = keep;
+    keep_largest(r);
     normalize(r);
     if (!r->empty)
         load_values(r);

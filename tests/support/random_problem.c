@@ -271,6 +271,18 @@ static void draw_picks(attn__rng *g, random_problem *r)
 
 enum form { PLAIN, PAIRED, MIXED };
 
+/* The largest scores alone, or weights that are the scores, where nothing else excludes them. */
+static void draw_normalization(attn__rng *g, attn_problem *p)
+{
+    bool softmax = p->normalization == ATTN_NORMALIZATION_SOFTMAX, few = p->mask_fill == 0;
+    if (softmax && chance(g, 12))
+        p->top_k = 1 + below(g, chance(g, 50) ? 4 : 40);
+    else if (softmax && few && !(p->flags & (ATTN_WITH_SINKS | ATTN_WITH_DLSE)) && chance(g, 8))
+        p->normalization = ATTN_NORMALIZATION_HARDMAX;
+    else if (p->normalization == ATTN_NORMALIZATION_MEAN && chance(g, 40))
+        p->normalization = ATTN_NORMALIZATION_NONE;
+}
+
 static void draw_features(attn__rng *g, random_problem *r, enum form form)
 {
     attn_problem *p = &r->forward;
@@ -434,6 +446,8 @@ void random_problem_make(random_problem *r, uint64_t number)
     attn__rng few = {.seed = 20201124, .stream = number};
     if (chance(&few, 40))
         draw_few_features(&few, r, form);
+    attn__rng last = {.seed = 20201128, .stream = number};
+    draw_normalization(&last, &r->forward);
     draw_backward(&g, r);
     if ((r->forward.flags & ATTN_WITH_SINKS) && chance(&more, 80))
         r->backward.flags |= ATTN_WANT_DSINKS;
@@ -463,8 +477,9 @@ void random_problem_describe(const random_problem *r, char *text, size_t size)
     if (at < (int)size)
         snprintf(text + at, size - (size_t)at,
                  " %s score %d norm %d with 0x%x packed %d bands %d windows %d tables %d fill %g "
-                 "dropout %g softcap %g accumulate %d own %d",
+                 "dropout %g softcap %g top %d accumulate %d own %d",
                  attn_dtype_name(p->dtype), (int)p->score, (int)p->normalization, r->backward.flags,
                  p->flags & ATTN_WITH_PACKED ? 1 + p->packed.align_ends : 0, p->nbands, p->nwindows, p->nrelatives,
-                 p->mask_fill, p->dropout, p->softcap, r->backward.accumulate, r->backward.own_grad_strides);
+                 p->mask_fill, p->dropout, p->softcap, (int)p->top_k, r->backward.accumulate,
+                 r->backward.own_grad_strides);
 }

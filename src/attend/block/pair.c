@@ -22,7 +22,8 @@ size_t attn__pair_size(const attn__canonical *canonical)
 {
     size_t n = attn__size_mul(CONTRACT_ROWS, (size_t)canonical->contract.size);
     n = attn__size_add(n, attn__size_mul(VALUE_ROWS, (size_t)canonical->value.size));
-    return attn__size_mul(attn__size_add(n, table_doubles(canonical)), sizeof(double));
+    n = attn__size_mul(attn__size_add(n, table_doubles(canonical)), sizeof(double));
+    return attn__size_add(n, attn__largest_bytes(canonical->problem.top_k));
 }
 
 static double *take(double **memory, int64_t n)
@@ -43,6 +44,7 @@ static void lay_out(attn__pair *pair, double *memory)
         *value[i] = take(&memory, pair->canonical->value.size);
     for (int i = 0; i < pair->canonical->problem.nrelatives; i++)
         pair->table_row[i] = take(&memory, attn__table_channels(pair->canonical, i)->size);
+    pair->largest = attn__largest_start(memory, pair->canonical->problem.top_k);
     pair->rows = (attn__score_rows){.n = pair->canonical->contract.size,
                                     .q = pair->qs,
                                     .k = pair->ks,
@@ -96,11 +98,10 @@ static double capped(attn__pair *pair, double score)
     return cap * t;
 }
 
-double attn__pair_score(attn__pair *pair, const attn__spot *spot)
+/* Whatever the other keys score. */
+static double own_score(attn__pair *pair, const attn__spot *spot)
 {
     const attn__canonical *canonical = pair->canonical;
-    if (spot->kind == ATTN__SPOT_FILL)
-        return canonical->problem.mask_fill;
     if (spot->outside)
         memset(pair->ks, 0, (size_t)canonical->contract.size * sizeof *pair->ks);
     else if (reads_q_and_k(canonical))
@@ -110,6 +111,30 @@ double attn__pair_score(attn__pair *pair, const attn__spot *spot)
     if (canonical->has_bias)
         score += attn__load(pair->side, pair->arrays->bias, spot->offset[ATTN__OP_BIAS]);
     return score;
+}
+
+double attn__pair_score(attn__pair *pair, attn__spot *spot)
+{
+    double fill = pair->canonical->problem.mask_fill, score = fill;
+    if (spot->kind != ATTN__SPOT_FILL)
+        score = own_score(pair, spot);
+    if (spot->kind == ATTN__SPOT_FILL || !(pair->canonical->extras & ATTN__TOP_K) || score == (double)-INFINITY ||
+        attn__largest_takes(&pair->largest, score, spot->key))
+        return score;
+    spot->kind = fill != 0 ? ATTN__SPOT_FILL : ATTN__SPOT_OUT;
+    return fill != 0 ? fill : (double)-INFINITY;
+}
+
+static void find_largest(attn__pair *pair, const attn__row *row)
+{
+    attn__spot spot;
+    pair->largest = attn__largest_start(pair->largest.score, pair->largest.k);
+    for (int64_t key = 0; key < pair->canonical->key.size; key++) {
+        attn__spot_at(&spot, row, key);
+        if (spot.kind == ATTN__SPOT_KEY)
+            attn__largest_add(&pair->largest, own_score(pair, &spot), key);
+    }
+    attn__largest_end(&pair->largest);
 }
 
 void attn__pair_value(attn__pair *pair, const attn__spot *spot)
@@ -158,6 +183,8 @@ void attn__pair_row(attn__pair *pair, const attn__row *row, attn__normalizer *no
         attn__gather(contract, ATTN__OP_W, pair->side, pair->arrays->w, row->offset[ATTN__OP_W], pair->ws);
     if (attn__score_of(&canonical->problem)->vectors > 1)
         attn__gather(contract, ATTN__OP_W, pair->side, pair->arrays->w2, row->offset[ATTN__OP_W], pair->w2s);
+    if (canonical->extras & ATTN__TOP_K)
+        find_largest(pair, row);
     if (normalizer && canonical->problem.mask_fill != 0)
         *normalizer = normalizer_from_scores(pair, row);
     else if (normalizer)
@@ -166,7 +193,10 @@ void attn__pair_row(attn__pair *pair, const attn__row *row, attn__normalizer *no
 
 double attn__row_weight(const attn__row *row, const attn__normalizer *normalizer, double score)
 {
-    if (row->canonical->problem.normalization == ATTN_NORMALIZATION_SOFTMAX)
+    attn_normalization normalization = row->canonical->problem.normalization;
+    if (normalization == ATTN_NORMALIZATION_HARDMAX)
+        return normalizer->max != normalizer->max ? normalizer->max : 1;
+    if (normalization == ATTN_NORMALIZATION_SOFTMAX)
         return exp(attn__log_weight(score - normalizer->max - normalizer->log_sum));
     return score * exp(-normalizer->max - normalizer->log_sum);
 }

@@ -6,6 +6,7 @@
 #ifndef ATTN_ATTEND_PAIR_H
 #define ATTN_ATTEND_PAIR_H
 
+#include "attend/block/largest.h"
 #include "attend/block/rows.h"
 #include "attend/block/row.h"
 #include "attend/block/table.h"
@@ -22,6 +23,7 @@ typedef struct attn__pair {
     double *vs, *sum, *douts;             /* value */
     double *table_row[ATTN_MAX_RELATIVE]; /* contract or value: the row read last, 0 outside [begin, end) */
     attn__score_rows rows;                /* q, k, w and w2 of a pair */
+    attn__largest largest;                /* with top_k: of the row */
 } attn__pair;
 
 /* Bytes of scratch for one thread, SIZE_MAX if too many. */
@@ -39,8 +41,8 @@ typedef struct attn__normalizer {
  * number is precise enough, else from the scores again. */
 void attn__pair_row(attn__pair *pair, const attn__row *row, attn__normalizer *normalizer);
 /* The score of one key of that row: fill, or scale * (score + tables), capped, + bias.  Gathers k and the rows of the
- * tables for it. */
-double attn__pair_score(attn__pair *pair, const attn__spot *spot);
+ * tables for it.  A key that is not among the top_k becomes a masked one. */
+double attn__pair_score(attn__pair *pair, attn__spot *spot);
 /* Gathers the key's value, tables added, into pair->vs. */
 void attn__pair_value(attn__pair *pair, const attn__spot *spot);
 /* The normalized weight of a key that scores `score`. */

@@ -148,6 +148,7 @@ static void find_offsets(attn__spot *spot, const attn__row *row, const place *at
 void attn__spot_at(attn__spot *spot, const attn__row *row, int64_t key)
 {
     place at;
+    spot->key = key;
     find_place(&at, spot, row, key);
     if (spot->kind == ATTN__SPOT_OUT)
         return;

@@ -32,6 +32,7 @@ typedef enum attn__spot_kind {
 
 typedef struct attn__spot {
     attn__spot_kind kind;
+    int64_t key;                      /* linear index */
     bool outside;                     /* a zero border: k and v are 0, masked or not */
     int64_t offset[ATTN__OPERANDS];   /* in each operand that has KEY strides; garbage where kind is OUT */
     int64_t table[ATTN_MAX_RELATIVE]; /* of the row read in each table */

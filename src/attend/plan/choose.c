@@ -56,6 +56,7 @@ static const char *extra_refusal(unsigned unknown)
                    {ATTN__DLSE, "a gradient of the log-sum-exp"},
                    {ATTN__BIAS_MEETS, "pairs share numbers of the bias"},
                    {ATTN__BLOCKS, "a mask of blocks"},
+                   {ATTN__TOP_K, "the largest scores alone take part"},
                    {ATTN__BF16_KEYS, "keys and values of another type than the queries"},
                    {ATTN__BATCH_INVARIANT, "the order of its sums depends on lengths"}};
     for (size_t i = 0; i < sizeof reasons / sizeof *reasons; i++)
@@ -156,6 +157,8 @@ static void mix_features(uint64_t *hash, const attn_problem *p)
         mix(hash, p->blocks.queries), mix(hash, p->blocks.keys);
     for (int i = 0; i < p->nrelatives; i++)
         mix(hash, p->relatives[i].kind), mix(hash, p->relatives[i].rows);
+    if (p->top_k)
+        mix(hash, p->top_k);
 }
 
 /* One number for everything about a problem that a solver's speed may depend on. */
@@ -481,7 +484,7 @@ static void put_groups(writer *w, const attn__canonical *canonical)
 
 static void put_features(writer *w, const attn__canonical *canonical)
 {
-    static const char *const normalizations[] = {"", ", 1/N", ", kernel sum"};
+    static const char *const normalizations[] = {"", ", 1/N", ", kernel sum", ", hardmax", ", scores as weights"};
     const attn_problem *p = &canonical->problem;
     bool plain = p->score == ATTN_SCORE_DOT; /* needs no word */
     put(w, "%s%s%s%s%s%s%s%s%s%s%s%s%s", plain ? "" : ", ", plain ? "" : attn__score_of(p)->name,
@@ -491,6 +494,8 @@ static void put_features(writer *w, const attn__canonical *canonical)
         canonical->has_dropout ? ", dropout" : "", canonical->extras & ATTN__PACKED ? ", packed" : "",
         canonical->extras & ATTN__SOFTCAP ? ", softcap" : "", p->flags & ATTN_WITH_SINKS ? ", sinks" : "",
         canonical->extras & ATTN__DLSE ? ", dlse" : "");
+    if (p->top_k && p->normalization == ATTN_NORMALIZATION_SOFTMAX)
+        put(w, ", top %lld", (long long)p->top_k);
     const struct {
         const char *name;
         int n;

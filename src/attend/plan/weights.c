@@ -58,7 +58,7 @@ static bool dot_applies(const attn__canonical *canonical)
     const attn_problem *p = &canonical->problem;
     const attn_dim *last = &canonical->contract.axis[canonical->contract.n - 1].dim;
     return p->score == ATTN_SCORE_DOT && p->dtype == ATTN_F32 && p->nrelatives == 0 && p->softcap == 0 &&
-           last->q == 1 && last->k == 1;
+           p->top_k == 0 && last->q == 1 && last->k == 1;
 }
 
 static double dot(const float *a, const float *b, int64_t n)
@@ -93,8 +93,7 @@ static double dot_score(const attn__row *row, const attn__spot *spot)
     return canonical->problem.scale * sum;
 }
 
-static double weight_at(attn__pair *pair, const attn__row *row, const attn__spot *spot,
-                        const attn__normalizer *normalizer)
+static double weight_at(attn__pair *pair, const attn__row *row, attn__spot *spot, const attn__normalizer *normalizer)
 {
     if (spot->kind == ATTN__SPOT_OUT || normalizer->max == (double)-INFINITY)
         return 0;

@@ -27,7 +27,8 @@ enum {
     ATTN__BIAS_MEETS = 16,
     ATTN__BATCH_INVARIANT = 32,
     ATTN__BLOCKS = 64,
-    ATTN__BF16_KEYS = 128
+    ATTN__BF16_KEYS = 128,
+    ATTN__TOP_K = 256 /* the largest scores of a row alone take part: top_k, and a hardmax, whose top_k is 1 here */
 };
 
 typedef struct attn__axis {
@@ -68,6 +69,13 @@ static inline const attn__group *attn__group_of(const attn__canonical *canonical
                                          [ATTN_ROLE_CONTRACT] = &canonical->contract,
                                          [ATTN_ROLE_VALUE] = &canonical->value};
     return groups[role];
+}
+
+/* Weights are exponentials: of the one key that takes part in a hardmax, too. */
+static inline bool attn__is_softmax(const attn__canonical *canonical)
+{
+    attn_normalization normalization = canonical->problem.normalization;
+    return normalization == ATTN_NORMALIZATION_SOFTMAX || normalization == ATTN_NORMALIZATION_HARDMAX;
 }
 
 /* The same, to be changed. */

@@ -287,12 +287,15 @@ static unsigned extras_of(const attn_problem *p)
            (!backward && (p->flags & ATTN_WITH_SINKS) ? ATTN__SINKS : 0u) |
            (backward && (p->flags & ATTN_WITH_DLSE) ? ATTN__DLSE : 0u) |
            (p->flags & ATTN_WITH_BLOCKS ? ATTN__BLOCKS : 0u) | (p->flags & ATTN_WITH_BF16_KEYS ? ATTN__BF16_KEYS : 0u) |
-           (backward && attn__bias_gradient_meets(p) ? ATTN__BIAS_MEETS : 0u);
+           (p->top_k != 0 ? ATTN__TOP_K : 0u) | (backward && attn__bias_gradient_meets(p) ? ATTN__BIAS_MEETS : 0u);
 }
 
 static void note_features(attn__canonical *canonical)
 {
-    const attn_problem *p = &canonical->problem;
+    attn_problem *p = &canonical->problem;
+    p->top_k = p->top_k < canonical->key.size ? p->top_k : 0;
+    if (p->normalization == ATTN_NORMALIZATION_HARDMAX)
+        p->top_k = 1;
     canonical->backward = p->direction == ATTN_DIRECTION_BACKWARD;
     canonical->has_bias = p->flags & ATTN_WITH_BIAS;
     canonical->has_mask = p->flags & ATTN_WITH_MASK;

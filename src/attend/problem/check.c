@@ -44,7 +44,7 @@ static attn_status check_counts(attn_context *context, const attn_problem *p)
         {"npicks", p->npicks, ATTN_MAX_PICKS},
         {"direction", (int)p->direction, ATTN_DIRECTION_BACKWARD},
         {"score", (int)p->score, ATTN_SCORE_COUNT - 1},
-        {"normalization", (int)p->normalization, ATTN_NORMALIZATION_SUM},
+        {"normalization", (int)p->normalization, ATTN_NORMALIZATION_NONE},
     };
     for (size_t i = 0; i < sizeof counts / sizeof *counts; i++) {
         attn_status status = attn__check_choice(context, counts[i].name, counts[i].n, counts[i].most);
@@ -73,6 +73,13 @@ static attn_status check_numbers(attn_context *context, const attn_problem *p)
         return attn__fail(context, ATTN_ERROR_ARGUMENT,
                           "mask_fill is a score before softmax; other normalizations leave "
                           "masked keys out");
+    if (p->top_k < 0)
+        return attn__fail(context, ATTN_ERROR_ARGUMENT, "top_k %lld is negative (0 keeps all keys)",
+                          (long long)p->top_k);
+    if (p->top_k > 0 && p->normalization != ATTN_NORMALIZATION_SOFTMAX)
+        return attn__fail(context, ATTN_ERROR_ARGUMENT,
+                          "top_k (%lld) chooses the keys of a softmax; there is another normalization",
+                          (long long)p->top_k);
     if (!(p->dropout >= 0 && p->dropout < 1))
         return attn__fail(context, ATTN_ERROR_ARGUMENT, "dropout %g: the probability must lie in [0, 1)", p->dropout);
     return ATTN_OK;

@@ -40,6 +40,9 @@ typedef enum grammar_form { FORM_HEADS = 0, FORM_ADDITIVE, FORM_AXIS, FORM_TIED,
     X(DLSE, "dlse", 0, form, 0)                                                                                        \
     X(OVER_N, "over-n", 0, form, 0)                                                                                    \
     X(KERNEL_SUM, "kernel-sum", 0, form, 0)                                                                            \
+    X(HARDMAX, "hardmax", 0, form, 0)                                                                                  \
+    X(NONE, "none", 0, form, 0)                                                                                        \
+    X(TOP_K, "topk", 'N', top_k, 0)                                                                                    \
     X(BTHD, "bthd", 0, form, 1 << FORM_HEADS | 1 << FORM_ADDITIVE)                                                     \
     X(BHTD, "bhtd", 0, form, 1 << FORM_HEADS | 1 << FORM_ADDITIVE)                                                     \
     X(ROW, "row", 0, form, 1 << FORM_AXIS)                                                                             \
@@ -72,7 +75,7 @@ typedef struct grammar_phrase {
     int64_t taps_x;                /* of window's w7x5; -1: as taps_y */
     uint64_t features;             /* bits 1 << grammar_feature */
     double dropout, fill, scale, softcap;
-    int64_t lo, hi, axis, packed, buckets, blocks;
+    int64_t lo, hi, axis, packed, buckets, blocks, top_k;
 } grammar_phrase;
 
 static bool has(const grammar_phrase *phrase, grammar_feature feature)
@@ -335,7 +338,10 @@ static void choose_kinds(attn_problem *p, const grammar_phrase *s)
             p->score = (attn_score)score;
     p->normalization = has(s, FEATURE_OVER_N)       ? ATTN_NORMALIZATION_MEAN
                        : has(s, FEATURE_KERNEL_SUM) ? ATTN_NORMALIZATION_SUM
+                       : has(s, FEATURE_HARDMAX)    ? ATTN_NORMALIZATION_HARDMAX
+                       : has(s, FEATURE_NONE)       ? ATTN_NORMALIZATION_NONE
                                                     : ATTN_NORMALIZATION_SOFTMAX;
+    p->top_k = s->top_k;
     p->dtype = has(s, FEATURE_BF16) ? ATTN_BF16 : has(s, FEATURE_F64) ? ATTN_F64 : ATTN_F32;
     if (has(s, FEATURE_SCALE))
         p->scale = s->scale;
@@ -412,7 +418,7 @@ static const uint64_t rivals[] = {
     BIT(BTHD) | BIT(BHTD),
     BIT(ROW) | BIT(COL) | BIT(AXIS),
     BIT(ZERO) | BIT(MASK_BORDER) | BIT(SHIFT),
-    BIT(OVER_N) | BIT(KERNEL_SUM),
+    BIT(OVER_N) | BIT(KERNEL_SUM) | BIT(HARDMAX) | BIT(NONE) | BIT(TOP_K),
     ((UINT64_C(1) << ATTN_SCORE_COUNT) - 1) << FEATURE_SCORE_DOT,
 };
 

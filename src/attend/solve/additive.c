@@ -71,11 +71,6 @@ typedef struct work {
     float delta;
 } work;
 
-static bool is_softmax(const work *w)
-{
-    return w->canonical->problem.normalization == ATTN_NORMALIZATION_SOFTMAX;
-}
-
 /* ------------------------------------------------------------------------------------------------ rows of channels */
 
 /* The row of an operand's channels at an offset: where it is, or `to`. */
@@ -199,7 +194,7 @@ static void add_key(work *w, const attn__spot *spot, float score)
 {
     const attn__additive_kernel *kernel = w->plan->kernel;
     float weight = score;
-    if (is_softmax(w)) {
+    if (attn__is_softmax(w->canonical)) {
         if (w->keys == 0 || !(score <= w->max)) {
             float factor = w->keys ? attn__normal(expf(w->max - score)) : 0;
             w->max = score;
@@ -220,7 +215,9 @@ static void finish_row(work *w)
 {
     const attn_problem *p = &w->canonical->problem;
     bool empty = w->keys == 0 || (p->normalization == ATTN_NORMALIZATION_SUM && w->total == 0);
-    double whole = p->normalization == ATTN_NORMALIZATION_MEAN ? (double)w->keys : w->total;
+    double whole = p->normalization == ATTN_NORMALIZATION_MEAN   ? (double)w->keys
+                   : p->normalization == ATTN_NORMALIZATION_NONE ? 1
+                                                                 : w->total;
     float *o = (float *)w->arrays->o + w->row.offset[ATTN__OP_O];
     const int64_t *channel = w->plan->channel[ATTN__OP_O];
     if (empty)
@@ -282,7 +279,7 @@ static void add_value_gradient(work *w, const attn__spot *spot, float kept)
 
 static float weight_of(const work *w, float score)
 {
-    if (!is_softmax(w))
+    if (!attn__is_softmax(w->canonical))
         return (float)((double)score * w->inverse);
     return attn__normal((float)exp(attn__log_weight((double)score - (double)w->max - w->normalizer)));
 }
@@ -294,6 +291,7 @@ static float gradient_of(const work *w, float weight, float by_weight)
     case ATTN_NORMALIZATION_SUM:
         return (float)((double)(by_weight - w->delta) * w->inverse);
     case ATTN_NORMALIZATION_MEAN:
+    case ATTN_NORMALIZATION_NONE:
         return (float)((double)by_weight * w->inverse);
     default:
         return attn__normal((float)((double)weight * ((double)by_weight - (double)w->delta)));
@@ -328,7 +326,7 @@ static void find_normalizer(work *w, float lse)
     w->max = 0;
     w->normalizer = (double)lse;
     w->inverse = exp(-w->normalizer);
-    if (w->canonical->problem.mask_fill == 0 || !is_softmax(w) || !(fabsf(lse) > 1000))
+    if (w->canonical->problem.mask_fill == 0 || !attn__is_softmax(w->canonical) || !(fabsf(lse) > 1000))
         return;
     float max = -INFINITY;
     double sum = 0;

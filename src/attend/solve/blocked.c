@@ -85,11 +85,14 @@ static void take_rows(blocked *b, const blocked_plan *p, const attn__canonical *
 {
     blocked_memory *m = &b->at;
     int64_t backward = canonical->backward, windows = canonical->problem.nwindows > 0, pairs = p->pairs;
+    int64_t rows = canonical->key.size > pairs ? p->queries : 1; /* whose largest scores are kept */
     m->max = take(arena, p->queries);
     m->sum = take(arena, p->queries);
     m->count = take(arena, p->queries);
     m->s.pairs = take(arena, windows || p->wide ? pairs : 0);
     m->dp.pairs = take(arena, backward && (windows || p->wide) ? pairs : 0);
+    m->largest = attn__arena_take(arena, canonical->problem.top_k ? p->queries : 0, sizeof *m->largest);
+    m->ranked = attn__arena_take(arena, rows, attn__largest_bytes(canonical->problem.top_k));
     m->slope = take(arena, canonical->problem.softcap != 0 ? pairs : 0);
     m->seen = attn__arena_take(arena, pairs, 1);
     m->position = attn__arena_offsets(arena, canonical->key.n * pairs);
@@ -246,7 +249,9 @@ static double whole_of(const blocked *b, int64_t i)
     attn_normalization normalization = b->canonical->problem.normalization;
     if (normalization == ATTN_NORMALIZATION_MEAN)
         return b->at.count[i];
-    bool none = normalization == ATTN_NORMALIZATION_SOFTMAX && b->at.sum[i] == 0 && b->at.max[i] == -(double)INFINITY;
+    if (normalization == ATTN_NORMALIZATION_NONE)
+        return b->at.count[i] != 0;
+    bool none = attn__is_softmax(b->canonical) && b->at.sum[i] == 0 && b->at.max[i] == -(double)INFINITY;
     return none ? 0 : b->at.sum[i];
 }
 
@@ -391,6 +396,30 @@ static void finish_rows(const blocked *b, const blocked_tile *t)
     }
 }
 
+/* Before a pass over the tiles of a block: finds the largest scores of its rows, or their maxima and sums. */
+static void walk_scores(blocked *b, blocked_tile *t, bool ranks)
+{
+    int64_t k = b->canonical->problem.top_k;
+    b->ranks = ranks;
+    for (int64_t i = 0; i < t->queries && ranks; i++)
+        b->at.largest[i] = attn__largest_start(b->at.ranked + (size_t)i * attn__largest_bytes(k), k);
+    for (t->pair = 0; t->pair < b->canonical->key.size; t->pair += b->plan->pairs) {
+        if ((ranks && b->canonical->key.size <= b->plan->pairs) || !blocked_start_tile(b, t))
+            continue;
+        blocked_score(b, t);
+        blocked_multiply_tables(b, t);
+        for (int64_t i = 0; i < t->queries; i++) {
+            double *s = blocked_finish_scores(b, t, i);
+            if (!ranks)
+                (void)blocked_softmax_step(b, t, i, s);
+        }
+    }
+    for (int64_t i = 0; i < t->queries && ranks; i++)
+        attn__largest_end(b->at.largest + i);
+    b->ranks = false;
+    t->pair = 0;
+}
+
 static void forward_block(blocked *b, int64_t batch, int64_t query, int64_t queries)
 {
     blocked_tile t = {.query = query, .queries = queries};
@@ -408,6 +437,8 @@ static void forward_block(blocked *b, int64_t batch, int64_t query, int64_t quer
     }
     memset(b->at.o, 0, (size_t)(queries * b->canonical->value.size) * sizeof(double));
     blocked_start_block(b, &t);
+    if (b->canonical->extras & ATTN__TOP_K)
+        walk_scores(b, &t, true);
     for (; t.pair < b->canonical->key.size; t.pair += b->plan->pairs)
         if (blocked_start_tile(b, &t))
             forward_tile(b, &t);
@@ -458,9 +489,7 @@ static double delta_of(const blocked *b, const blocked_tile *t, int64_t i)
     const attn__canonical *canonical = b->canonical;
     int64_t values = canonical->value.size;
     const double *o = b->plan->wide ? NULL : b->o + i * values, *dout = b->plan->wide ? NULL : b->dout + i * values;
-    double delta = b->plan->wide ? b->at.delta[i] : 0;
-    for (int64_t c = 0; c < values && !b->plan->wide; c++)
-        delta += o[c] * dout[c];
+    double delta = b->plan->wide ? b->at.delta[i] : attn__dot_channels(o, dout, values);
     if (canonical->extras & ATTN__DLSE)
         delta -= attn__load(attn__operand_dtype(&canonical->problem, ATTN__OP_LSE), b->arrays->dlse,
                             blocked_offset(b, ATTN__STRIDE(dim.lse), t->query + i));
@@ -501,11 +530,12 @@ static void weigh(const blocked *b, const blocked_tile *t, double lse, double de
             dp[j] = seen[j] == ATTN__VISIBLE_FILL ? 0 : dp[j];
         return;
     }
-    double inverse = exp(-lse), less = p->normalization == ATTN_NORMALIZATION_SUM ? delta : 0;
+    bool chosen = p->normalization == ATTN_NORMALIZATION_HARDMAX;
+    double inverse = chosen ? 0 : exp(-lse), less = p->normalization == ATTN_NORMALIZATION_SUM ? delta : 0;
     for (int64_t j = 0; j < t->pairs; j++) {
         bool sees = seen[j] == ATTN__VISIBLE_KEY; /* the others stay 0, even if the sum is NaN */
-        s[j] = sees ? s[j] * inverse : 0;
-        dp[j] = sees ? (dp[j] - less) * inverse : 0;
+        s[j] = !sees ? 0 : chosen ? 1 : s[j] * inverse;
+        dp[j] = sees && !chosen ? (dp[j] - less) * inverse : 0;
     }
 }
 
@@ -515,11 +545,11 @@ static void spread_nan(const blocked *b, const blocked_tile *t, double nan, doub
 {
     const uint8_t *seen = b->at.seen;
     const attn_problem *p = &b->canonical->problem;
-    bool counted = p->normalization != ATTN_NORMALIZATION_SOFTMAX || p->mask_fill != 0;
+    bool counted = counts(b), chosen = p->normalization == ATTN_NORMALIZATION_HARDMAX;
     for (int64_t j = 0; j < t->pairs; j++) {
         bool out = counted ? seen[j] == ATTN__VISIBLE_OUT : s[j] == -(double)INFINITY;
         s[j] = out ? 0 : nan;
-        dp[j] = out || (counted && seen[j] == ATTN__VISIBLE_FILL) ? 0 : nan;
+        dp[j] = out || chosen || (counted && seen[j] == ATTN__VISIBLE_FILL) ? 0 : nan;
     }
 }
 
@@ -559,19 +589,22 @@ static void run_row(blocked *b, const blocked_tile *t, int64_t i, unsigned adds)
 static void backward_tile(blocked *b, const blocked_tile *t, unsigned adds)
 {
     int64_t values = b->canonical->value.size;
+    bool slopes = b->canonical->problem.normalization != ATTN_NORMALIZATION_HARDMAX;
     blocked_score(b, t);
     blocked_multiply_tables(b, t);
-    blocked_multiply(b, &(blocked_product){{t->queries, t->columns, values},
-                                           {b->dout, values, false},
-                                           {t->v_t, b->plan->ld, false},
-                                           {b->at.dp.rows, b->plan->ld_s, false}});
+    if (slopes)
+        blocked_multiply(b, &(blocked_product){{t->queries, t->columns, values},
+                                               {b->dout, values, false},
+                                               {t->v_t, b->plan->ld, false},
+                                               {b->at.dp.rows, b->plan->ld_s, false}});
     for (int64_t i = 0; i < t->queries; i++)
         run_row(b, t, i, adds);
     blocked_multiply_masked(b, &(blocked_product){{t->columns, values, t->queries},
                                                   {b->at.s.rows, b->plan->ld_s, true},
                                                   {b->dout, values, false},
                                                   {t->dv, values, true}});
-    blocked_score_gradients(b, t);
+    if (slopes)
+        blocked_score_gradients(b, t);
     blocked_apply_tables(b, t);
     blocked_sum_table_gradients(b, t);
 }
@@ -659,19 +692,6 @@ static void add_columns(const blocked *b, const blocked_tile *t, double *to, con
             to[place[c] * channels + j] += from[c * channels + j];
 }
 
-/* The maxima and sums of the block's rows, as forward. */
-static void normalize_again(blocked *b, blocked_tile *t)
-{
-    blocked_reset_softmax(b, t);
-    for (t->pair = 0; t->pair < b->canonical->key.size; t->pair += b->plan->pairs) {
-        (void)blocked_start_tile(b, t);
-        blocked_score(b, t);
-        blocked_multiply_tables(b, t);
-        for (int64_t i = 0; i < t->queries; i++)
-            (void)blocked_softmax_step(b, t, i, blocked_finish_scores(b, t, i));
-    }
-}
-
 /* Rows [first, first + n) of a gradient, where it is requested. */
 static void store(const blocked *b, unsigned want, attn__operand op, unsigned adds, int64_t first, int64_t n,
                   const double *rows)
@@ -719,8 +739,12 @@ static void backward_block(blocked *b, blocked_tile *t, unsigned adds)
     blocked_start_block(b, t);
     if (!in_f32)
         clear_sums(b, t);
-    if (normalizes_again(b))
-        normalize_again(b, t);
+    if (b->canonical->extras & ATTN__TOP_K)
+        walk_scores(b, t, true);
+    if (normalizes_again(b)) {
+        blocked_reset_softmax(b, t);
+        walk_scores(b, t, false);
+    }
     for (t->pair = 0; t->pair < b->canonical->key.size; t->pair += b->plan->pairs) {
         bool sees = blocked_start_tile(b, t);
         if (sees && in_f32)
@@ -936,7 +960,7 @@ static bool is_wide(const attn__canonical *canonical)
     bool one = canonical->query.size <= WIDE_BLOCK && canonical->key.size <= WIDE_BLOCK &&
                !(canonical->backward && blocked_broadcast(canonical));
     return p->dtype != ATTN_F64 && p->score == ATTN_SCORE_DOT && p->normalization == ATTN_NORMALIZATION_SOFTMAX &&
-           p->nwindows == 0 && p->nrelatives == 0 && !(canonical->extras & ATTN__BATCH_INVARIANT) &&
+           p->top_k == 0 && p->nwindows == 0 && p->nrelatives == 0 && !(canonical->extras & ATTN__BATCH_INVARIANT) &&
            !(canonical->backward && p->dtype == ATTN_BF16 && !one);
 }
 
@@ -1061,10 +1085,16 @@ static int64_t size_of_products(const attn__canonical *canonical, const blocked_
 
 static void choose_blocks(blocked_plan *p, const attn__canonical *canonical)
 {
-    enum { MOST_TANH = 65536 }; /* these stay in the cache */
+    enum { MOST_TANH = 65536, FEWER = 8, LEAST = 24 }; /* tanh that stay in the cache; times fewer queries, at least */
     bool windows = canonical->problem.nwindows > 0;
     p->queries = query_block(canonical, p->segment);
-    p->pairs = windows ? canonical->key.size : attn__min(canonical->key.size, BLOCKED_KEYS);
+    p->pairs = canonical->key.size;
+    if (!windows && canonical->problem.top_k == 0)
+        p->pairs = attn__min(p->pairs, BLOCKED_KEYS);
+    if (!windows && p->pairs > BLOCKED_KEYS) { /* whole rows: no score is computed twice */
+        p->pairs = attn__min(p->pairs, BLOCKED_KEYS * FEWER);
+        p->queries = attn__min(p->queries, attn__max(BLOCKED_QUERIES * BLOCKED_KEYS / p->pairs, LEAST));
+    }
     p->columns = windows ? (int64_t)columns_of(canonical, p->queries) : p->pairs;
     p->ld = attn__round_up(windows ? p->columns : canonical->key.size, 8) + 8;
     p->ld_s = attn__round_up(p->columns, 8);
@@ -1126,6 +1156,7 @@ static bool is_large(const attn__canonical *canonical)
     for (int i = 0; i < p->nrelatives; i++)
         tables += (double)p->relatives[i].rows;
     return (positions + columns + BLOCKED_QUERIES) * (channels + 1) > MOST_NUMBERS ||
+           BLOCKED_QUERIES * 6.0 * (double)p->top_k > MOST_NUMBERS ||
            columns * (columns + BLOCKED_QUERIES + channels) > MOST_NUMBERS ||
            tables * (channels + columns + BLOCKED_QUERIES) > MOST_NUMBERS;
 }
@@ -1251,4 +1282,5 @@ const attn__solver attn__solver_blocked = {.name = "blocked",
                                            .plan = plan,
                                            .apply = apply,
                                            .extras = ATTN__PACKED | ATTN__SOFTCAP | ATTN__SINKS | ATTN__DLSE |
-                                                     ATTN__BIAS_MEETS | ATTN__BLOCKS | ATTN__BATCH_INVARIANT};
+                                                     ATTN__BIAS_MEETS | ATTN__BLOCKS | ATTN__TOP_K |
+                                                     ATTN__BATCH_INVARIANT};

@@ -20,6 +20,7 @@
 #include "attend/block/dropout.h"
 #include "attend/block/gradient_sums.h"
 #include "attend/block/items.h"
+#include "attend/block/largest.h"
 #include "attend/block/rows.h"
 #include "attend/block/scores.h"
 #include "attend/block/table.h"
@@ -55,6 +56,8 @@ typedef struct blocked_memory {
     blocked_scores s, dp;
     double *dk, *dv;                 /* sums over all queries */
     double *max, *sum, *count;       /* one for each query of a block */
+    attn__largest *largest;          /* with top_k: of each query of a block, ... */
+    char *ranked;                    /* ... and their memory */
     double *slope;                   /* of a row: the softcap's derivative */
     uint8_t *seen;                   /* of a row: ATTN__VISIBLE_... of each pair */
     int64_t *position;               /* [key axes,pairs]: the position of a pair's key */
@@ -128,6 +131,7 @@ typedef struct blocked {
     attn__visible_span reach;
     unsigned hides;     /* attn__visible_of the tile */
     bool has_nonfinite; /* which must not show where weights are 0 */
+    bool ranks;         /* finds the largest scores, and masks no others yet */
     blocked_axis axis[ATTN_MAX_DIMS];
     struct {
         int64_t first, n; /* rows that hold all that the tile's pairs read, counted from the table's `begin` */
@@ -238,8 +242,8 @@ static void blocked_multiply_masked(blocked *b, const blocked_product *p)
 
 /* --------------------------------------------------------------------------- weights that are the scores themselves */
 
-/* Whether every query sees every key, with its dot product over their number for a weight: O = Q (K^T V) scale / N, which
- * needs no scores, if that is less work. */
+/* Whether every query sees every key, with its dot product (over their number N, or 1) for a weight: O = Q (K^T V) scale / N,
+ * which needs no scores, if that is less work. */
 static bool blocked_is_linear(const attn__canonical *canonical)
 {
     const attn_problem *p = &canonical->problem;
@@ -247,8 +251,14 @@ static bool blocked_is_linear(const attn__canonical *canonical)
     bool changes = canonical->has_bias || canonical->has_dropout || p->nrelatives || p->softcap != 0;
     double queries = (double)canonical->query.size, keys = (double)canonical->key.size;
     double contract = (double)canonical->contract.size, values = (double)canonical->value.size;
-    return p->score == ATTN_SCORE_DOT && p->normalization == ATTN_NORMALIZATION_MEAN && !hides && !changes &&
-           !attn__is_packed(canonical) && (queries + keys) * contract * values < queries * keys * (contract + values);
+    bool plain = p->normalization == ATTN_NORMALIZATION_MEAN || p->normalization == ATTN_NORMALIZATION_NONE;
+    return p->score == ATTN_SCORE_DOT && plain && !hides && !changes && !attn__is_packed(canonical) &&
+           (queries + keys) * contract * values < queries * keys * (contract + values);
+}
+
+static double linear_divisor(const blocked *b)
+{
+    return b->canonical->problem.normalization == ATTN_NORMALIZATION_MEAN ? (double)b->canonical->key.size : 1;
 }
 
 /* m (+)= A^T B for n rows A [n,channels] and B [n,values]. */
@@ -290,7 +300,7 @@ static void blocked_linear_query_gradients(blocked *b, const blocked_tile *t)
 {
     double *dq = b->at.dq;
     multiply_by_m(b, b->dout, b->at.m, true, t->queries, dq);
-    b->plan->kernel->scale(dq, t->queries * b->canonical->contract.size, 1 / (double)b->canonical->key.size);
+    b->plan->kernel->scale(dq, t->queries * b->canonical->contract.size, 1 / linear_divisor(b));
     sum_products(b, b->q, b->dout, t->queries, true, b->at.dm);
 }
 
@@ -299,7 +309,7 @@ static void blocked_linear_key_gradients(blocked *b)
     int64_t keys = b->canonical->key.size;
     double *dm = b->at.dm;
     b->plan->kernel->scale(dm, b->canonical->contract.size * b->canonical->value.size,
-                           b->canonical->problem.scale / (double)keys);
+                           b->canonical->problem.scale / linear_divisor(b));
     multiply_by_m(b, b->v, dm, true, keys, b->at.dk);
     multiply_by_m(b, b->k, dm, false, keys, b->at.dv);
 }
@@ -595,15 +605,21 @@ static int64_t blocked_column_shift(const blocked *b, const blocked_tile *t, int
     return at;
 }
 
+/* Whether a row needs the kind of each of its pairs. */
+static bool counts(const blocked *b)
+{
+    const attn_problem *p = &b->canonical->problem;
+    return p->normalization != ATTN_NORMALIZATION_SOFTMAX || p->mask_fill != 0 || p->top_k != 0;
+}
+
 /* ATTN__VISIBLE_... of each of the tile's pairs for query i.  NULL: those in [from, to) are visible. */
 static const uint8_t *blocked_kinds(const blocked *b, const blocked_tile *t, int64_t i, int64_t *from, int64_t *to)
 {
-    const attn_problem *p = &b->canonical->problem;
     uint8_t *kinds = b->at.seen;
     bool ranges = b->hides == ATTN__VISIBLE_ALL || (b->hides == ATTN__VISIBLE_LIMITS && b->plan->visible.ranges);
     *from = 0;
     *to = t->pairs;
-    if (!ranges || p->normalization != ATTN_NORMALIZATION_SOFTMAX || p->mask_fill != 0) {
+    if (!ranges || counts(b)) {
         attn__visible_kinds(&(attn__visible_tile){&b->rows, i, 1, &b->keys, 0, t->pairs}, kinds);
         return kinds;
     }
@@ -817,20 +833,37 @@ static void cap_row(double cap, double *s, double *slope, int64_t n)
     }
 }
 
-static bool is_softmax(const blocked *b)
+/* Row i's largest scores: adds those of the tile, or masks what is not among them.  The keys of a single tile are known
+ * at once. */
+static void rank(const blocked *b, const blocked_tile *t, int64_t i, const double *s)
 {
-    return b->canonical->problem.normalization == ATTN_NORMALIZATION_SOFTMAX;
+    bool alone = b->canonical->key.size <= b->plan->pairs;
+    int step = (b->canonical->problem.mask_fill != 0 ? ATTN__VISIBLE_FILL : ATTN__VISIBLE_OUT) - ATTN__VISIBLE_KEY;
+    uint8_t *seen = b->at.seen;
+    attn__largest of = alone ? attn__largest_start(b->at.ranked, b->canonical->problem.top_k) : b->at.largest[i];
+    for (int64_t j = 0; j < t->pairs && (alone || b->ranks); j++)
+        attn__largest_add(&of, seen[j] == ATTN__VISIBLE_KEY ? s[j] : -(double)INFINITY, t->pair + j);
+    if (alone)
+        attn__largest_end(&of);
+    for (int64_t j = 0; j < t->pairs && !b->ranks; j++) {
+        bool out = !attn__largest_takes(&of, s[j], t->pair + j) & (s[j] != -(double)INFINITY);
+        seen[j] = (uint8_t)(seen[j] + step * (out & (seen[j] == ATTN__VISIBLE_KEY)));
+    }
+    b->at.largest[i] = of;
 }
 
 /* Where weights are not exponentials, or masked keys score: a bias of -inf masks, too. */
 static double hide_counted(const blocked *b, const blocked_tile *t, double *s)
 {
     uint8_t *seen = b->at.seen;
-    double none = is_softmax(b) ? -(double)INFINITY : 0, masked = b->canonical->problem.mask_fill, count = 0;
+    double count = 0;
+    double by_kind[] = {[ATTN__VISIBLE_OUT] = attn__is_softmax(b->canonical) ? -(double)INFINITY : 0,
+                        [ATTN__VISIBLE_FILL] = b->canonical->problem.mask_fill};
     for (int64_t j = 0; j < t->pairs; j++) {
-        if (s[j] == -(double)INFINITY && seen[j] == ATTN__VISIBLE_KEY)
-            seen[j] = ATTN__VISIBLE_OUT;
-        s[j] = seen[j] == ATTN__VISIBLE_KEY ? s[j] : seen[j] == ATTN__VISIBLE_FILL ? masked : none;
+        bool masks = (s[j] == -(double)INFINITY) & (seen[j] == ATTN__VISIBLE_KEY);
+        seen[j] = (uint8_t)(seen[j] - masks); /* to OUT; kinds are often mixed, so that branches cost more */
+        by_kind[ATTN__VISIBLE_KEY] = s[j];
+        s[j] = by_kind[seen[j]];
         count += seen[j] != ATTN__VISIBLE_OUT;
     }
     return count;
@@ -840,7 +873,9 @@ static void hide(const blocked *b, const blocked_tile *t, int64_t i, double *s)
 {
     int64_t from, to;
     const uint8_t *seen = blocked_kinds(b, t, i, &from, &to);
-    if (!is_softmax(b) || b->canonical->problem.mask_fill != 0) {
+    if (b->canonical->extras & ATTN__TOP_K)
+        rank(b, t, i, s);
+    if (counts(b)) {
         b->at.count[i] += hide_counted(b, t, s);
     } else if (seen) {
         b->plan->kernel->hide(s, seen, t->pairs);
@@ -880,7 +915,7 @@ static void blocked_reset_softmax(const blocked *b, const blocked_tile *t)
         double sink = -(double)INFINITY;
         if (canonical->extras & ATTN__SINKS)
             sink = attn__load(dtype, b->arrays->sinks, blocked_offset(b, ATTN__STRIDE(dim.sinks), t->query + i));
-        b->at.max[i] = is_softmax(b) ? sink : 0;
+        b->at.max[i] = attn__is_softmax(b->canonical) ? sink : 0;
         b->at.sum[i] = sink > -(double)INFINITY || sink != sink;
         b->at.count[i] = 0;
     }
@@ -892,9 +927,9 @@ static double blocked_softmax_step(const blocked *b, const blocked_tile *t, int6
 {
     const attn__rows_f64_kernel *kernel = b->plan->kernel;
     double *max = b->at.max + i, *sum = b->at.sum + i;
-    for (int64_t j = 0; j < t->pairs && !is_softmax(b); j++)
+    for (int64_t j = 0; j < t->pairs && !attn__is_softmax(b->canonical); j++)
         *sum += s[j];
-    if (!is_softmax(b))
+    if (!attn__is_softmax(b->canonical))
         return 1;
     double most = kernel->largest(s, t->pairs);
     if (most <= *max)
@@ -908,6 +943,13 @@ static double blocked_softmax_step(const blocked *b, const blocked_tile *t, int6
         factor = *max == -(double)INFINITY ? 0 : exp(*max - most);
         *sum *= factor;
         *max = most;
+    }
+    if (b->canonical->problem.normalization == ATTN_NORMALIZATION_HARDMAX) {
+        for (int64_t j = 0; j < t->pairs; j++) {
+            s[j] = s[j] == -(double)INFINITY ? 0 : most != most ? most : 1;
+            *sum += s[j];
+        }
+        return factor;
     }
     *sum += kernel->exponentials(s, t->pairs, most);
     return factor;
@@ -945,14 +987,6 @@ static void from_squares(const blocked *b, double *s, int64_t n)
     }
 }
 
-static double product_with(const double *w, const double *x, int64_t n)
-{
-    double sum = 0;
-    for (int64_t c = 0; c < n; c++)
-        sum += w[c] * x[c];
-    return sum;
-}
-
 /* w2.k of each column: a concatenation's score is relu(w.q + w2.k). */
 static const double *score_keys(blocked *b, const blocked_tile *t)
 {
@@ -971,7 +1005,7 @@ static void score_concatenations(blocked *b, const blocked_tile *t)
     const double *scratch = score_keys(b, t), *q = b->q;
     for (int64_t i = 0; i < t->queries; i++) {
         double *s = blocked_row(b, &b->at.s, i);
-        double of_query = product_with(b->at.w, q + i * channels, channels);
+        double of_query = attn__dot_channels(b->at.w, q + i * channels, channels);
         for (int64_t j = 0; j < t->columns; j++)
             s[j] = of_query + scratch[j] <= 0 ? 0 : of_query + scratch[j]; /* NaN stays */
     }
@@ -1111,7 +1145,7 @@ static void concatenation_gradients(blocked *b, const blocked_tile *t)
     memset(by_key, 0, (size_t)t->columns * sizeof *by_key);
     for (int64_t i = 0; i < t->queries; i++) {
         const double *g = blocked_row(b, &b->at.dp, i), *q = b->q + i * channels;
-        double of_query = product_with(w, q, channels), sum = 0;
+        double of_query = attn__dot_channels(w, q, channels), sum = 0;
         for (int64_t j = 0; j < t->columns; j++) {
             double open = of_query + scratch[j] <= 0 ? 0 : g[j];
             sum += open;

@@ -31,11 +31,6 @@ static state start_state(const attn__pair *pair, const attn__row *row)
     return sink == (double)-INFINITY ? s : (state){.max = sink, .sum = 1, .keys = 1};
 }
 
-static bool is_softmax(const attn__canonical *canonical)
-{
-    return canonical->problem.normalization == ATTN_NORMALIZATION_SOFTMAX;
-}
-
 static void rescale(attn__pair *pair, state *s, double max)
 {
     double factor = s->keys ? exp(s->max - max) : 0;
@@ -47,10 +42,12 @@ static void rescale(attn__pair *pair, state *s, double max)
 
 static void sum_key(attn__pair *pair, const attn__row *row, const attn__spot *spot, double score, state *s)
 {
-    bool softmax = is_softmax(pair->canonical);
+    bool softmax = attn__is_softmax(pair->canonical);
     if (softmax && (s->keys == 0 || !(score <= s->max)))
         rescale(pair, s, score);
     double weight = softmax ? exp(score - s->max) : score;
+    if (pair->canonical->problem.normalization == ATTN_NORMALIZATION_HARDMAX)
+        weight = score != score ? score : 1;
     s->keys++;
     s->sum += weight;
     double kept = weight * attn__row_keep(row, spot);
@@ -63,7 +60,10 @@ static void sum_key(attn__pair *pair, const attn__row *row, const attn__spot *sp
 
 static double normalizer_of(const attn__canonical *canonical, const state *s)
 {
-    return canonical->problem.normalization == ATTN_NORMALIZATION_MEAN ? (double)s->keys : s->sum;
+    attn_normalization normalization = canonical->problem.normalization;
+    return normalization == ATTN_NORMALIZATION_MEAN   ? (double)s->keys
+           : normalization == ATTN_NORMALIZATION_NONE ? 1
+                                                      : s->sum;
 }
 
 /* True where the row has nothing to give: no keys, or a kernel sum of 0. */
@@ -131,14 +131,6 @@ typedef struct work {
     double delta; /* sum of o * dout, less dlse: what softmax's derivative takes off */
 } work;
 
-static double dot(const double *a, const double *b, int64_t n)
-{
-    double sum = 0;
-    for (int64_t c = 0; c < n; c++)
-        sum += a[c] * b[c];
-    return sum;
-}
-
 /* Adds a row of channels to the sums of a gradient. */
 static void add_row(work *w, int which, attn__operand op, const attn__group *group, int64_t offset, const double *row)
 {
@@ -183,7 +175,10 @@ static double score_gradient(const work *w, double weight, double by_weight)
     case ATTN_NORMALIZATION_SUM:
         return (by_weight - w->delta) * exp(-w->normalizer.max - w->normalizer.log_sum);
     case ATTN_NORMALIZATION_MEAN:
+    case ATTN_NORMALIZATION_NONE:
         return by_weight * exp(-w->normalizer.max - w->normalizer.log_sum);
+    case ATTN_NORMALIZATION_HARDMAX:
+        break;
     }
     return 0;
 }
@@ -220,7 +215,7 @@ static void add_score_gradient(work *w, const attn__spot *spot, double gradient)
     add_score_tables(w, spot, gradient);
 }
 
-static void add_key(work *w, const attn__spot *spot)
+static void add_key(work *w, attn__spot *spot)
 {
     attn__pair *pair = &w->pair;
     double score = attn__pair_score(pair, spot);
@@ -231,10 +226,10 @@ static void add_key(work *w, const attn__spot *spot)
     bool fill = spot->kind == ATTN__SPOT_FILL;
     if (keep != 0 && !(fill && weight == 0)) {
         attn__pair_value(pair, spot);
-        by_weight = keep * dot(pair->vs, pair->douts, w->job->canonical->value.size);
+        by_weight = keep * attn__dot_channels(pair->vs, pair->douts, w->job->canonical->value.size);
         add_value_gradient(w, spot, weight * keep);
     }
-    if (!fill)
+    if (!fill && w->job->canonical->problem.normalization != ATTN_NORMALIZATION_HARDMAX)
         add_score_gradient(w, spot, score_gradient(w, weight, by_weight));
 }
 
@@ -245,7 +240,7 @@ static void start_row(work *w)
     attn__gather(&canonical->value, ATTN__OP_O, pair->dtype, pair->arrays->o, w->row.offset[ATTN__OP_O], pair->vs);
     attn__gather(&canonical->value, ATTN__OP_DOUT, pair->dtype, pair->arrays->dout, w->row.offset[ATTN__OP_DOUT],
                  pair->douts);
-    w->delta = dot(pair->vs, pair->douts, canonical->value.size);
+    w->delta = attn__dot_channels(pair->vs, pair->douts, canonical->value.size);
     if (canonical->extras & ATTN__DLSE)
         w->delta -= attn__load(pair->side, pair->arrays->dlse, w->row.offset[ATTN__OP_LSE]);
     memset(pair->dqs, 0, (size_t)canonical->contract.size * sizeof *pair->dqs);
