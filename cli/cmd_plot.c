@@ -25,7 +25,7 @@ static const cli_option options[] = {
     CLI_TEXT("names", 0, "LIST", "", "what the legend calls the columns, in the order in which they are drawn"),
     CLI_TEXT("title", 't', "TEXT", "", "above the picture"),
     CLI_TEXT("x_label", 0, "TEXT", "", "below the x axis; default: the column's name"),
-    CLI_TEXT("y_label", 0, "TEXT", "", "beside the y axis"),
+    CLI_TEXT("y_label", 0, "TEXT", "", "left of the y axis"),
     CLI_FLAG("log_x", 0, "a logarithmic x axis"),
     CLI_FLAG("log_y", 0, "a logarithmic y axis"),
     CLI_FLAG("panels", 0, "a panel for each FILE, side by side with the same axes"),
@@ -267,7 +267,7 @@ static int read_size(const char *text, double *width, double *height)
 
 /* ------------------------------------------------------------------------------------------------- drawing */
 
-/* What the x axis is called: all files' column, if it is the same. */
+/* The name of the x axis: the column of all files, if they agree. */
 static const char *x_name(const plotting *p)
 {
     const char *given = or_null(cli_text(p->cli, "x_label")), *name = NULL;

@@ -71,7 +71,7 @@ static bool number_columns(cli_columns *c)
 
 /* ------------------------------------------------------------------------------------------------- tables */
 
-/* What is not finite is drawn as a gap, whatever it is. */
+/* A number that is not finite becomes NaN, which is drawn as a gap. */
 static bool is_number(const char *field, double *value)
 {
     static const char *const gaps[] = {"", "nan", "-nan", "inf", "+inf", "-inf"};

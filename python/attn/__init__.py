@@ -5,7 +5,9 @@
     layer = attn.build("multi-head-attention", {"num_hiddens": 64, "num_heads": 4})
     y = layer(x, x, x)                                           # x [B,T,64]
     grads = layer.backward(dy)                                   # {"queries": ..., "keys": ..., "values": ...}
+    attn.plot.explore(weights, tokens, "page.html")              # pictures: attn.plot
 """
+from . import plot
 from ._architectures import Architecture, Setting, Port, architectures
 from ._attend import attend, attend_backward
 from ._errors import (ArgumentError, BusyError, Error, FileError, FormatError, InternalError, InterruptError,
@@ -19,4 +21,4 @@ __version__: str = _lib.version().decode()
 __all__ = ["Architecture", "ArgumentError", "BusyError", "Error", "FileError", "FormatError", "InternalError",
            "InterruptError", "Setting", "Model", "NotFoundError", "OutOfMemoryError", "Port", "ShapeError",
            "UnsupportedError", "architectures", "attend", "attend_backward", "build", "load", "neighborhood_attention",
-           "neighborhood_attention_backward"]
+           "neighborhood_attention_backward", "plot"]

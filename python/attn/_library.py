@@ -162,6 +162,47 @@ class ModelLoadOptions(c.Structure):
                 ("precision", c.c_int), ("report", c.POINTER(Bytes)), ("reserved", c.c_int64 * 4)]
 
 
+class Panel(c.Structure):
+    _fields_ = [("title", c.c_char_p), ("rows", c.c_int64), ("cols", c.c_int64), ("values", c.c_void_p)]
+
+
+class PanelRow(c.Structure):
+    _fields_ = [("title", c.c_char_p), ("row_labels", c.POINTER(c.c_char_p)), ("col_labels", c.POINTER(c.c_char_p)),
+                ("row_name", c.c_char_p), ("col_name", c.c_char_p), ("n", c.c_int64), ("panels", c.POINTER(Panel))]
+
+
+class Heatmaps(c.Structure):
+    _fields_ = [("title", c.c_char_p), ("n", c.c_int64), ("rows", c.POINTER(PanelRow)), ("low", c.c_double),
+                ("high", c.c_double), ("per_line", c.c_int64), ("colours", c.c_int), ("reserved", c.c_int64 * 4)]
+
+
+class ExplorerMap(c.Structure):
+    _fields_ = [("name", c.c_char_p), ("contacts", c.c_bool), ("layers", c.c_int64), ("heads", c.c_int64),
+                ("rows", c.c_int64), ("cols", c.c_int64), ("queries", c.POINTER(c.c_char_p)),
+                ("keys", c.POINTER(c.c_char_p)), ("weights", c.POINTER(c.c_void_p)), ("first_layer", c.c_int64),
+                *((name, c.c_int64) for name in ("query_rows", "query_cols", "key_rows", "key_cols")),
+                ("where", c.c_int), ("before", c.c_char_p), ("shifted", c.c_bool)]
+
+
+class Explorer(c.Structure):
+    _fields_ = [("title", c.c_char_p), ("about", c.c_char_p), ("n", c.c_int64), ("maps", c.POINTER(ExplorerMap)),
+                ("png", c.c_void_p), ("png_size", c.c_size_t),
+                *((name, c.c_int64) for name in ("width", "height", "grid_rows", "grid_cols")), ("colours", c.c_int),
+                ("reserved", c.c_int64 * 4)]
+
+
+class Curve(c.Structure):
+    _fields_ = [("name", c.c_char_p), ("n", c.c_int64), ("x", c.c_void_p), ("y", c.c_void_p), ("style", c.c_int),
+                ("panel", c.c_int64)]
+
+
+class Curves(c.Structure):
+    _fields_ = [*((name, c.c_char_p) for name in ("title", "x_name", "y_name")), ("n", c.c_int64),
+                ("curves", c.POINTER(Curve)), ("panels", c.c_int64), ("panel_names", c.POINTER(c.c_char_p)),
+                ("log_x", c.c_bool), ("log_y", c.c_bool), ("width", c.c_double), ("height", c.c_double),
+                ("reserved", c.c_int64 * 4)]
+
+
 # The C name of each struct above.
 STRUCTS = {
     "attn_dim": Dim, "attn_band": Band, "attn_window": Window, "attn_relative": Relative, "attn_pick": Pick,
@@ -170,7 +211,8 @@ STRUCTS = {
     "attn_context_options": ContextOptions, "attn_config_value": ConfigValue, "attn_named": Named,
     "attn_named_list": NamedList, "attn_tape_options": TapeOptions, "attn_bytes": Bytes,
     "attn_weights_options": WeightsOptions, "attn_setting": Setting, "attn_port": Port, "attn_architecture": Architecture,
-    "attn_model_options": ModelOptions,
+    "attn_model_options": ModelOptions, "attn_panel": Panel, "attn_panel_row": PanelRow, "attn_heatmaps": Heatmaps,
+    "attn_explorer_map": ExplorerMap, "attn_explorer": Explorer, "attn_curve": Curve, "attn_curves": Curves,
 }
 
 _P, _PP, _S, _I, _L, _B = c.c_void_p, c.POINTER(c.c_void_p), c.c_char_p, c.c_int, c.c_int64, c.c_bool
@@ -238,6 +280,10 @@ _FUNCTIONS = {
     "model_save": (_I, [_P, _S]),
     "model_parameters": (_LIST, [_P]),
     "model_forward": (_I, [_P, _P, _LIST, _LIST]),
+    "plot_format_from_path": (_I, [c.POINTER(_I), _P, _S]),
+    "heatmaps_render": (_I, [c.POINTER(Bytes), _P, c.POINTER(Heatmaps), _I]),
+    "explorer_render": (_I, [c.POINTER(Bytes), _P, c.POINTER(Explorer)]),
+    "curves_render": (_I, [c.POINTER(Bytes), _P, c.POINTER(Curves), _I]),
 }
 
 

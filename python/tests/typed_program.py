@@ -63,9 +63,19 @@ def tables() -> Tuple[str, bool]:
     return "", False
 
 
+def pictures(directory: str) -> int:
+    x = np.arange(4.0)
+    one: attn.plot.Picture = attn.plot.curves({"a": x, "b": (x, x)}, styles={"b": "dots"}, log_y=False)
+    two = attn.plot.heatmaps(np.eye(3), labels=["a", "b", "c"], colours="blues")
+    two.save(directory + "/maps.svg")
+    page = attn.plot.explore({"cross": np.eye(2)}, format="html")
+    return len(one.data) + len(page.data)
+
+
 if __name__ == "__main__":
     import tempfile
 
     x = np.ones((1, 3, 2, 4), np.float32)
     with tempfile.TemporaryDirectory() as place:
-        print(every_overload(x, True)[0].shape, sorted(gradients(x)), sorted(neighborhoods(np.ones((1, 4, 4, 2, 4), np.float32))), models(place) > 0, tables()[1])
+        print(every_overload(x, True)[0].shape, sorted(gradients(x)), sorted(neighborhoods(np.ones((1, 4, 4, 2, 4), np.float32))), models(place) > 0,
+              tables()[1] and pictures(place) > 0)

@@ -188,17 +188,19 @@ static void measure(layout *l, cairo_t *cr)
 
 static void draw_cells(const layout *l, const attn_panel *panel, double cell, double x, double y, cairo_t *cr)
 {
+    cairo_set_antialias(cr, CAIRO_ANTIALIAS_NONE); /* no seams between neighbours */
     for (int64_t r = 0; r < panel->rows; r++) {
         for (int64_t c = 0; c < panel->cols; c++) {
             double value = (double)panel->values[r * panel->cols + c];
             attn__set_colour(cr, !isfinite(value)
                                      ? attn__absent
                                      : attn__colour_of(l->maps->colours, (value - l->low) / (l->high - l->low)));
-            /* A hair wider than the cell: no white lines between neighbours. */
+            /* A hair wider than the cell: where a viewer smooths edges, neighbours still have no white line between them. */
             cairo_rectangle(cr, x + (double)c * cell, y + (double)r * cell, cell + 0.15, cell + 0.15);
             cairo_fill(cr);
         }
     }
+    cairo_set_antialias(cr, CAIRO_ANTIALIAS_DEFAULT);
     attn__set_colour(cr, attn__grey);
     cairo_set_line_width(cr, 0.6);
     cairo_rectangle(cr, x, y, cell * (double)panel->cols, cell * (double)panel->rows);
