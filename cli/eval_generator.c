@@ -6,14 +6,15 @@
 #include "attn/generate.h"
 #include "apps/generator/generator.h"
 
-static void print_score(const char *part, const attn_generator_score *s)
+static void print_score(const char *part, const attn_generator_score *s, bool videos)
 {
+    const char *things = videos ? "videos" : "images";
     char images[32];
-    printf("part          %s, %s images of %lld numbers\n", part, cli_count(s->images, images), (long long)s->dims);
+    printf("part          %s, %s %s of %lld numbers\n", part, cli_count(s->images, images), things, (long long)s->dims);
     printf("model         %.4f bits per dimension\n", s->bits);
     printf("baseline      %.4f bits per dimension, independent pixels: each one's histogram in training, add-one\n",
            s->baseline);
-    printf("speed         %.1f images a second\n", s->images_per_second);
+    printf("speed         %.1f %s a second\n", s->images_per_second, things);
 }
 
 static int print_json(const cli_call *cli, const char *part, const attn_generator_score *s)
@@ -43,7 +44,7 @@ int cli_eval_generator(const cli_call *cli, const char *data, attn_split part, c
     else if (cli->json)
         code = print_json(cli, part_name, &score);
     else
-        print_score(part_name, &score);
+        print_score(part_name, &score, attn_generator_shape(generator).frames > 1);
     attn_generator_destroy(generator);
     return code;
 }

@@ -6,8 +6,8 @@ off the walls.  The same arguments always give the same videos.
     python3 examples/moving_shapes.py shapes.npy                 # an array (videos, frames, channels, height, width)
     python3 examples/moving_shapes.py shapes --videos 20         # a folder of frames (PGM) for each video
 
-Kind, place and step of each shape are drawn uniformly.  One shape in a video of 12 x 12 so has log2(3 * 10 * 10 * 8) =
-11.2 bits at most, however many frames there are: the first two say all that follows.
+Kind, place and step of each shape are drawn uniformly.  A video of one shape in 12 x 12 pixels then has 10.9 bits,
+however many frames there are: the first two determine the others.
 """
 import argparse
 import os

@@ -102,7 +102,7 @@ expect 2 'layer 1: the exterior encoder has no earlier plane' "$attn" show colou
 expect 2 "the query's column 7 is asked for; there are 6" "$attn" show whole half.pgm --query 1,7 -o shown.svg
 expect 2 '\-\-words is not for a model that draws images' "$attn" show whole half.pgm --words -o shown.svg
 
-# ---- videos: a folder of frames each, in the order of their numbers; a white pixel moves right or down, or stands still
+# ---- videos, a folder of frames for each, in the order of their numbers: a white pixel moves right or down, or not
 clips() { # FOLDER COUNT FRAMES
     awk -v folder="$1" -v count="$2" -v frames="$3" 'BEGIN {
         for (i = 0; i < count; i++) {

@@ -43,6 +43,18 @@ static bool is_known(const sampler *s, int64_t index)
     return s->options.known && ((const uint8_t *)attn_tensor_data(s->options.known))[index] != 0;
 }
 
+/* Whether nothing is left to draw in rows [from, to) of a slice, of any image. */
+static bool rows_are_known(const sampler *s, int64_t slice, int64_t from, int64_t to)
+{
+    bool known = s->options.known != NULL;
+    for (int64_t b = 0; b < s->batch; b++) {
+        int64_t first = index_of(s, b, (place){slice, from, 0});
+        for (int64_t i = 0; i < (to - from) * s->m->width && known; i++)
+            known = is_known(s, first + i);
+    }
+    return known;
+}
+
 /* -log(-log u) turns argmax into a draw from the softmax (the Gumbel-max trick). */
 static double noise_at(const sampler *s, int64_t index, attn__rng *rng, int64_t level)
 {
@@ -148,7 +160,8 @@ static attn_tensor *draw_row(sampler *s, attn_tensor *base, attn_tensor *above, 
     for (int i = 0; i < m->ninner; i++) {
         s->inner[i].length = 0;
     }
-    for (row.x = 0; row.x < m->width && done; row.x++) {
+    bool known = rows_are_known(s, row.slice, row.y, row.y + 1); /* only what later rows need is left to compute */
+    for (row.x = 0; row.x < m->width && done && !known; row.x++) {
         attn_scope_begin(s->tape);
         done = draw_pixel(s, input, row);
         attn_scope_end(s->tape, NULL);
@@ -157,9 +170,9 @@ static attn_tensor *draw_row(sampler *s, attn_tensor *base, attn_tensor *above, 
     return done ? finish_row(s, own, row) : NULL;
 }
 
-static bool report(sampler *s)
+static bool report(sampler *s, int64_t rows)
 {
-    s->rows_done++;
+    s->rows_done += rows;
     int64_t all = s->options.rows_all ? s->options.rows_all : s->m->slices * s->m->height;
     return attn__work(s->context, "rows", s->options.rows_before + s->rows_done, all) == ATTN_OK;
 }
@@ -193,7 +206,7 @@ static bool draw_slice(sampler *s, int64_t slice)
     for (int64_t y = 0; y < m->height && done; y++) {
         attn_scope_begin(s->tape);
         above = attn_scope_end(s->tape, draw_row(s, base, above, (place){slice, y, 0}));
-        done = above && report(s);
+        done = above && report(s, 1);
     }
     return done;
 }
@@ -210,7 +223,7 @@ static bool draw_slice_slowly(sampler *s, int64_t slice)
                 return false;
             }
         }
-        if (!report(s)) {
+        if (!report(s, 1)) {
             return false;
         }
     }
@@ -274,7 +287,10 @@ static void run(sampler *s)
         done = attn__axial_transformer_takes(s->m, s->context, s->x, true);
     }
     for (int64_t slice = 0; slice < s->m->slices && done; slice++) {
-        done = s->options.slow ? draw_slice_slowly(s, slice) : draw_slice(s, slice);
+        if (rows_are_known(s, slice, 0, s->m->height))
+            done = report(s, s->m->height);
+        else
+            done = s->options.slow ? draw_slice_slowly(s, slice) : draw_slice(s, slice);
     }
     for (int i = 0; i < ATTN__MAX_BLOCKS; i++) {
         attn_nn_kv_cache_free(&s->outer[i]);
