@@ -396,15 +396,18 @@ static void finish_rows(const blocked *b, const blocked_tile *t)
     }
 }
 
-/* Before a pass over the tiles of a block: finds the largest scores of its rows, or their maxima and sums. */
+/* Before a pass over the tiles of a block: finds the largest scores of its rows, or their maxima and sums.  In tiles of whole
+ * rows the pass itself does. */
 static void walk_scores(blocked *b, blocked_tile *t, bool ranks)
 {
     int64_t k = b->canonical->problem.top_k;
+    if (has_whole_rows(b) && !b->plan->wide)
+        return;
     b->ranks = ranks;
     for (int64_t i = 0; i < t->queries && ranks; i++)
         b->at.largest[i] = attn__largest_start(b->at.ranked + (size_t)i * attn__largest_bytes(k), k);
     for (t->pair = 0; t->pair < b->canonical->key.size; t->pair += b->plan->pairs) {
-        if ((ranks && b->canonical->key.size <= b->plan->pairs) || !blocked_start_tile(b, t))
+        if (!blocked_start_tile(b, t))
             continue;
         blocked_score(b, t);
         blocked_multiply_tables(b, t);
@@ -512,6 +515,10 @@ static double normalizer_of(const blocked *b, const blocked_tile *t, int64_t i, 
     if (!normalizes_again(b))
         return attn__load(attn__operand_dtype(p, ATTN__OP_LSE), b->arrays->lse,
                           blocked_offset(b, ATTN__STRIDE(dim.lse), t->query + i));
+    if (has_whole_rows(b) && !b->plan->wide) {
+        memcpy(b->at.finite, s, (size_t)t->pairs * sizeof *s);
+        (void)blocked_softmax_step(b, t, i, b->at.finite);
+    }
     double max = b->at.max[i];
     for (int64_t j = 0; j < t->pairs && isfinite(max); j++)
         s[j] -= max;

@@ -605,6 +605,12 @@ static int64_t blocked_column_shift(const blocked *b, const blocked_tile *t, int
     return at;
 }
 
+/* Whether one tile has all pairs of its rows. */
+static bool has_whole_rows(const blocked *b)
+{
+    return b->canonical->key.size <= b->plan->pairs;
+}
+
 /* Whether a row needs the kind of each of its pairs. */
 static bool counts(const blocked *b)
 {
@@ -837,7 +843,7 @@ static void cap_row(double cap, double *s, double *slope, int64_t n)
  * at once. */
 static void rank(const blocked *b, const blocked_tile *t, int64_t i, const double *s)
 {
-    bool alone = b->canonical->key.size <= b->plan->pairs;
+    bool alone = has_whole_rows(b);
     int step = (b->canonical->problem.mask_fill != 0 ? ATTN__VISIBLE_FILL : ATTN__VISIBLE_OUT) - ATTN__VISIBLE_KEY;
     uint8_t *seen = b->at.seen;
     attn__largest of = alone ? attn__largest_start(b->at.ranked, b->canonical->problem.top_k) : b->at.largest[i];
