@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * attn train translate, classify, images, msa: one command for all kinds of training. */
+ * attn train translate, classify, images, msa, detect: one command for all kinds of training. */
 #include "commands.h"
 #include "source.h"
 #include "training.h"
@@ -68,6 +68,17 @@ static void note_msa(const cli_training *t)
              cli_count(cli_training_size(t, "valid_alignments"), b), cli_count(cli_training_size(t, "sequences"), c));
 }
 
+static void note_detect(const cli_training *t)
+{
+    char a[32], b[32], c[32], size[32] = "as they are";
+    cli_note(t->cli, "%s pictures to train on, %s for validation; %s objects of %lld classes",
+             cli_count(cli_training_size(t, "train_images"), a), cli_count(cli_training_size(t, "valid_images"), b),
+             cli_count(cli_training_size(t, "objects"), c), (long long)cli_training_size(t, "classes"));
+    if (cli_training_size(t, "size") > 0)
+        snprintf(size, sizeof size, "%lld pixels", (long long)cli_training_size(t, "size"));
+    cli_note(t->cli, "short side of the pictures: %s; %lld queries", size, (long long)cli_training_size(t, "queries"));
+}
+
 /* Within two standard deviations of naming any class, nothing has been learned that shows. */
 static void warn(const cli_training *training)
 {
@@ -97,6 +108,7 @@ static const kind kinds[] = {
     {"classify", "images", "accuracy", {"valid_accuracy", NULL}, "classifier", note_classify},
     {"images", "images", NULL, {NULL, NULL}, "model", note_images},
     {"msa", "residues", "accuracy", {NULL, NULL}, "model", note_msa},
+    {"detect", "images", "AP", {"valid_ap", "valid_ap50"}, "detector", note_detect},
 };
 
 static const kind *kind_of(const char *name)
@@ -117,6 +129,8 @@ static void suggest(const cli_training *t, const char *directory)
         printf(
             "Try:  attn classify %s picture.png\n      attn eval %s\n      attn show %s picture.png -o attention.png\n",
             directory, directory, directory);
+    else if (strcmp(name, "detect") == 0)
+        printf("Try:  attn detect picture.png --model %s -o found\n", directory);
     else if (strcmp(name, "images") == 0)
         printf("Try:  attn generate %s -o sheet.png\n      attn eval %s\n", directory, directory);
 }
@@ -361,6 +375,41 @@ static const char *const msa_examples[] = {
     NULL,
 };
 
+static const cli_option detect_options[] = {
+    DATA("PATH",
+         "COCO's annotations, a folder with annotations.json, or a folder of images/ and labels/ as YOLO has it"),
+    OUT("detector"),
+    RESUME,
+};
+
+static const char *const detect_usage[] = {"--data PATH --out DIR [SETTING...]", "--out DIR --resume", NULL};
+
+static const char detect_description[] =
+    "Trains a DETR (Carion et al. 2020): a residual network, and a Transformer whose queries are boxes. In each picture "
+    "each object is assigned one query, such that the costs of class, distance and overlap are the least (the Hungarian "
+    "method), and the other queries learn that there is no object. After each epoch COCO's average precision of the "
+    "validation part is printed (AP, and AP50 in history.tsv), by which the best parameters are kept.\n"
+    "\n"
+    "PATH is a file of COCO's annotations, whose pictures are in its folder or in --images; crowds and boxes without area "
+    "are left out. Or a folder: of images/ and labels/ with YOLO's text files. Part of the pictures is kept for "
+    "validation, or --valid-data names its annotations.\n"
+    "\n"
+    "With --from a training begins with another detector: a directory of attn's or of Hugging Face's, or a .pth file of "
+    "DETR's authors. Where its classes lack one of the data's, by id and name, the classes are those of the data, in the "
+    "order of their ids, and their layer begins anew; fine-tuning.tsv lists where each parameter comes from. Its "
+    "backbone learns at a tenth of the rate (--rates).\n"
+    "\n"
+    "DIR gets config.json and model.safetensors, which are the detector, and training.json, checkpoint.safetensors and "
+    "history.tsv, which a training needs to go on. Ctrl-C finishes the step, saves and stops; --resume then ends in the "
+    "same bits as a training that was not stopped, whatever the number of threads.";
+
+static const char *const detect_examples[] = {
+    "attn train detect --data shapes --out found --stem small --width 32 --hidden 128 --queries 25",
+    "attn train detect --data birds.json --out birds --from detr-r50.pth --accumulate 4 --batch 2",
+    "attn train detect --out found --resume",
+    NULL,
+};
+
 #define TRAINING(kind, summary)                                                                                        \
     {                                                                                                                  \
         "train " #kind, summary, kind##_usage, kind##_description, CLI_OPTIONS(kind##_options), #kind,                 \
@@ -371,3 +420,4 @@ const cli_command cli_train_translate = TRAINING(translate, "train a translator 
 const cli_command cli_train_classify = TRAINING(classify, "train a classifier of images");
 const cli_command cli_train_images = TRAINING(images, "train a model that draws images");
 const cli_command cli_train_msa = TRAINING(msa, "train a language model of protein alignments");
+const cli_command cli_train_detect = TRAINING(detect, "train a detector of objects");

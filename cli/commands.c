@@ -12,6 +12,8 @@ const cli_command *const cli_commands[] = {
     &cli_align,
     &cli_train_classify,
     &cli_classify,
+    &cli_train_detect,
+    &cli_detect,
     &cli_train_images,
     &cli_generate,
     &cli_complete,

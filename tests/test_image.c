@@ -8,6 +8,7 @@
 #include "support/scratch.h"
 
 #include "attn/image.h"
+#include "base/hash.h"
 #include "io/images/image.h"
 
 #include <math.h>
@@ -499,6 +500,34 @@ static void resizing_is_the_filter_written_out(void **state)
     }
 }
 
+/* Checksums of what Pillow makes of the same noise: resize((width, old height)), then resize((width, height)). */
+static void resizing_gives_pillows_bits(void **state)
+{
+    static const struct {
+        int64_t from_width, from_height;
+        int channels;
+        int64_t width, height;
+        uint64_t sums[2]; /* by filter */
+    } cases[] = {
+        {13, 7, 3, 4, 3, {UINT64_C(0x4cda2197a9e530f9), UINT64_C(0x6b131cc3290ba19c)}},
+        {13, 7, 3, 29, 17, {UINT64_C(0x91a5a4b4c90d291b), UINT64_C(0xcfd4cee8621157a9)}},
+        {13, 7, 3, 13, 2, {UINT64_C(0xb087b971d8d94e35), UINT64_C(0xb654f30edabfe6cc)}},
+        {64, 48, 3, 107, 80, {UINT64_C(0xe9f962bbd1e4297c), UINT64_C(0x6fad352f44544e22)}},
+        {97, 61, 3, 20, 13, {UINT64_C(0x464538b72ddd34f8), UINT64_C(0x6a6e13e86393db50)}},
+        {40, 30, 1, 17, 55, {UINT64_C(0xd084d80ce4c3f0fc), UINT64_C(0xf39e8acfc42f705e)}},
+    };
+    attn_context *c = *state;
+    for (size_t k = 0; k < 2 * sizeof cases / sizeof *cases; k++) {
+        attn_image from = noise(c, cases[k / 2].from_width, cases[k / 2].from_height, cases[k / 2].channels), to;
+        assert_ok(c, attn_image_resize(&to, c, &from, cases[k / 2].width, cases[k / 2].height,
+                                       k % 2 ? ATTN_IMAGE_FILTER_BICUBIC : ATTN_IMAGE_FILTER_BILINEAR));
+        size_t size = (size_t)(to.width * to.height * to.channels);
+        assert_true(attn__hash_bytes(ATTN__HASH_BEGIN, to.pixels, size) == cases[k / 2].sums[k % 2]);
+        attn_image_free(c, &from);
+        attn_image_free(c, &to);
+    }
+}
+
 /* In the middle of the range nothing is cut, so that rounding is all that differs. */
 static void bicubic_is_exact_where_nothing_is_cut(void **state)
 {
@@ -645,7 +674,8 @@ static void maps_of_numbers_are_resized(void **state)
 
 RUN_TESTS(TEST(every_kind_of_png_is_read), TEST(a_damaged_png_is_refused), TEST(every_kind_of_jpeg_is_read),
           TEST(exif_turns_a_jpeg), TEST(exif_turns_a_png), TEST_WITH_CONTEXT(maps_of_numbers_are_resized),
-          TEST(zeros_in_a_scan_change_no_pixel), TEST(a_damaged_jpeg_is_refused), TEST(pnm_is_read), TEST(bmp_is_read),
-          TEST(webp_is_read), TEST_WITH_CONTEXT(resizing_is_the_filter_written_out),
+          TEST_WITH_CONTEXT(resizing_gives_pillows_bits), TEST(zeros_in_a_scan_change_no_pixel),
+          TEST(a_damaged_jpeg_is_refused), TEST(pnm_is_read), TEST(bmp_is_read), TEST(webp_is_read),
+          TEST_WITH_CONTEXT(resizing_is_the_filter_written_out),
           TEST_WITH_CONTEXT(bicubic_is_exact_where_nothing_is_cut), TEST_WITH_CONTEXT(center_crop_is_exact),
           TEST_WITH_CONTEXT(written_files_are_read_back), TEST(every_allocation_may_fail))

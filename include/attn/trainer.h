@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
  * trainer.h - training a whole application by its kind: a translator, an image classifier, a generator of images, an
- * MSA Transformer.
+ * MSA Transformer, a detector of objects.
  *
  *     attn_trainer_job job = {.kind = "translate", .data = "fra.txt.gz", .directory = "en-fr"};
  *     if (attn_train(context, &job) != ATTN_OK)
@@ -30,7 +30,7 @@ extern "C" {
 
 /* A kind of training.  All of it are constants of the library. */
 typedef struct attn_trainer {
-    const char *kind;    /* "translate", "classify", "images", "msa" */
+    const char *kind;    /* "translate", "classify", "images", "msa", "detect" */
     const char *summary; /* for people */
     const char *data;    /* what `data` of a job names, for people */
     int nkeys;
@@ -51,6 +51,8 @@ typedef struct attn_trainer_plan {
      *   classify   train_images, valid_images, test_images, width, height, channels, passed_over, classes
      *   images     train_images, valid_images, test_images, width, height, channels, passed_over, levels
      *   msa        train_alignments, valid_alignments, sequences
+     *   detect     train_images, valid_images, objects (of both, unless the validation part is data of its own),
+     *              classes, queries, size (pixels of the short side; 0: as it is)
      * passed_over: files in class folders whose ending is not a picture's, and folders next to train/ that are not
      * read. */
     const attn_config *sizes;

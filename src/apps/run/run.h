@@ -91,7 +91,7 @@ struct attn__run {
 };
 
 extern const attn__run_kind attn__translator_training_kind, attn__classifier_training_kind,
-    attn__generator_training_kind, attn__msa_training_kind;
+    attn__generator_training_kind, attn__msa_training_kind, attn__detector_training_kind;
 
 /* Names and values of attn_trainer_plan.sizes, added to `sizes`. */
 typedef struct attn__run_size {

@@ -9,7 +9,8 @@
 #include <string.h>
 
 static const attn__run_kind *const kinds[] = {&attn__translator_training_kind, &attn__classifier_training_kind,
-                                              &attn__generator_training_kind, &attn__msa_training_kind};
+                                              &attn__generator_training_kind, &attn__msa_training_kind,
+                                              &attn__detector_training_kind};
 
 enum { KINDS = sizeof kinds / sizeof *kinds };
 
@@ -40,7 +41,8 @@ static const attn__run_kind *need(attn_context *context, const char *name)
     const attn__run_kind *kind = name ? find(name) : NULL;
     if (!kind)
         attn__fail(context, ATTN_ERROR_NOT_FOUND,
-                   "no kind of training is called \"%s\"; kinds: translate, classify, images, msa", name ? name : "");
+                   "no kind of training is called \"%s\"; kinds: translate, classify, images, msa, detect",
+                   name ? name : "");
     return kind;
 }
 

@@ -44,15 +44,22 @@ static attn_status measure(const attn__measure *m, const attn_checkpoint *weight
     return m->axis < entry.rank ? attn_config_set_int(config, m->key, entry.shape[m->axis] + m->add) : ATTN_OK;
 }
 
+/* null, as others write what they leave out, is no value. */
+static bool is_set(const attn_config *config, const char *key)
+{
+    const attn_config_value *value = attn_config_get(config, key);
+    return value && value->type != ATTN_CONFIG_TYPE_NULL;
+}
+
 attn_status attn_name_map_infer_config(const attn_name_map *names, const attn_checkpoint *weights, attn_config *config)
 {
     attn_status status = ATTN_OK;
     for (int i = 0; i < names->nmeasures && status == ATTN_OK; i++)
-        if (!attn_config_get(config, names->measures[i].key))
+        if (!is_set(config, names->measures[i].key))
             status = measure(&names->measures[i], weights, config);
     for (int64_t i = 0; i < attn_config_size(names->settings) && status == ATTN_OK; i++) {
         const char *key = attn_config_key(names->settings, i);
-        if (!attn_config_get(config, key))
+        if (!is_set(config, key))
             status = attn_config_set(config, key, attn_config_get(names->settings, key));
     }
     return status;

@@ -1,0 +1,350 @@
+/* SPDX-License-Identifier: MIT
+ * attn detect: objects in pictures. */
+#include "commands.h"
+#include "failures.h"
+#include "foreign.h"
+
+#include "apps/detector/boxes_files.h"
+#include "apps/detector/detector.h"
+#include "apps/run/image_source.h"
+#include "dist/join.h"
+#include "io/file.h"
+#include "plot/boxes.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const char *const formats[] = {"png", "svg", NULL};
+
+static const cli_option options[] = {
+    CLI_TEXT("model", 'm', "PATH", NULL,
+             "a directory of attn train detect or of Hugging Face, or a checkpoint of DETR"),
+    CLI_REAL("threshold", "0.7", 0, 1, "the least score of a box that is printed or drawn"),
+    CLI_TEXT("out", 'o', "DIR", "", "draw the boxes: one picture a file, in this directory"),
+    CLI_CHOICE("format", formats, "png", "of the pictures drawn"),
+    CLI_TEXT("coco", 0, "FILE", "", "write all boxes as COCO's results, whatever their score"),
+    CLI_TEXT("data", 0, "FILE", "", "COCO's annotations: the ids of the pictures in --coco, by their names"),
+    CLI_INT("size", 's', "0", 0, 65536,
+            "pixels to which a picture's short side is resized; 0: those of the model's config"),
+    CLI_TEXT("classes", 0, "FILE", "", "names of the model's classes, a line each"),
+    CLI_NAMES_LONG,
+    CLI_STRICT_OPTION,
+};
+
+static const char *const usage[] = {"IMAGE|FOLDER... --model PATH [--threshold 0.7] [-o DIR]", NULL};
+
+static const char description[] =
+    "Finds objects in PNG, JPEG, WebP, BMP and PNM pictures of any size with a DETR (Carion et al. 2020), and prints one line a "
+    "box, the best first: file, name, score, and left, top, right and bottom in pixels, tabs between. A box may reach beyond "
+    "its picture. A folder stands for all its pictures.\n"
+    "\n"
+    "A picture is resized as facebookresearch/detr does it (bilinear, anti-aliased): its short side to 800 pixels, or less "
+    "where the long one came to more than 1333. With --size both bounds change in proportion.\n"
+    "\n"
+    "PATH is a directory that attn train detect made, one of Hugging Face's, or a .pth file of DETR's authors. Their classes "
+    "are COCO's, whose names are built in. --json prints {\"file\", \"width\", \"height\", \"detections\"}, and for each "
+    "detection its score, id, label and box. attn eval --coco FILE --data ANNOTATIONS evaluates what --coco writes. "
+    "Started by mpirun, the pictures are spread over its processes, but for --json and --coco.";
+
+static const char *const examples[] = {
+    "attn detect street.jpg --model detr-r50.pth -o found",
+    "attn detect val2017 --model shapes --coco results.json --data annotations.json",
+    "attn detect *.png --model shapes --threshold 0.5 --json",
+    NULL,
+};
+
+/* ------------------------------------------------------------------------------------------- the pictures */
+
+/* Paths of pictures, those of folders among them. */
+typedef struct files {
+    char **paths;
+    int n;
+} files;
+
+static int add_file(files *f, const char *path)
+{
+    char **grown = realloc(f->paths, ((size_t)f->n + 1) * sizeof *grown);
+    f->paths = grown ? grown : f->paths;
+    char *copy = grown ? strdup(path) : NULL;
+    if (!copy)
+        return cli_fail(CLI_FAILED, "out of memory");
+    f->paths[f->n++] = copy;
+    return CLI_OK;
+}
+
+static int add_folder(const cli_call *cli, files *f, const char *folder)
+{
+    attn_entries entries = {0};
+    int code = CLI_OK, before = f->n;
+    if (attn_directory_list(&entries, cli->context, folder, false) != ATTN_OK)
+        return cli_failed(cli, NULL);
+    for (int64_t i = 0; i < entries.n && code == CLI_OK; i++) {
+        char path[4096];
+        bool fits = snprintf(path, sizeof path, "%s/%s", folder, entries.names[i]) < (int)sizeof path;
+        if (fits && attn__is_image_name(entries.names[i]))
+            code = add_file(f, path);
+    }
+    attn_entries_free(cli->context, &entries);
+    if (code == CLI_OK && f->n == before)
+        return cli_fail(CLI_BAD, "%s: no pictures are in it: PNG, JPEG, WebP, BMP or PNM files", folder);
+    return code;
+}
+
+static int collect(const cli_call *cli, files *f)
+{
+    int code = CLI_OK;
+    for (int i = 0; i < cli->nwords && code == CLI_OK; i++)
+        code = attn__is_directory(cli->words[i]) ? add_folder(cli, f, cli->words[i]) : add_file(f, cli->words[i]);
+    return code;
+}
+
+static void free_files(files *f)
+{
+    for (int i = 0; i < f->n; i++)
+        free(f->paths[i]);
+    free(f->paths);
+}
+
+/* ------------------------------------------------------------------------------------------------ a picture */
+
+typedef struct search {
+    const cli_call *cli;
+    attn__detector *detector;
+    const files *files;
+    attn__found *found; /* [queries], of one picture */
+    int64_t queries;
+    attn_json *json;            /* NULL: for people */
+    const attn__box_set *known; /* of --data; NULL: not given */
+    attn__detection *results;   /* of --coco */
+    int64_t nresults;
+} search;
+
+static int64_t above(const search *s, double threshold)
+{
+    int64_t n = 0;
+    while (n < s->queries && s->found[n].score >= threshold)
+        n++;
+    return n;
+}
+
+static const char *base_of(const char *path)
+{
+    const char *slash = strrchr(path, '/');
+    return slash ? slash + 1 : path;
+}
+
+static void print_one(const search *s, const char *path, int64_t n)
+{
+    for (int64_t i = 0; i < n; i++) {
+        const attn__found *f = &s->found[i];
+        cli_print("%s\t%s\t%.4f\t%.2f\t%.2f\t%.2f\t%.2f\n", path, s->detector->classes.names[f->class], f->score,
+                  f->left, f->top, f->right, f->bottom);
+    }
+}
+
+static void json_one(const search *s, const char *path, const attn_image *image, int64_t n)
+{
+    attn_json *json = s->json;
+    attn_json_object(json, NULL);
+    attn_json_text(json, "file", path);
+    attn_json_int(json, "width", image->width);
+    attn_json_int(json, "height", image->height);
+    attn_json_array(json, "detections");
+    for (int64_t i = 0; i < n; i++) {
+        const attn__found *f = &s->found[i];
+        attn_json_object(json, NULL);
+        attn_json_real(json, "score", f->score);
+        attn_json_int(json, "id", s->detector->classes.ids[f->class]);
+        attn_json_text(json, "label", s->detector->classes.names[f->class]);
+        attn_json_object(json, "box");
+        attn_json_real(json, "xmin", f->left);
+        attn_json_real(json, "ymin", f->top);
+        attn_json_real(json, "xmax", f->right);
+        attn_json_real(json, "ymax", f->bottom);
+        attn_json_end(json);
+        attn_json_end(json);
+    }
+    attn_json_end(json);
+    attn_json_end(json);
+}
+
+static int draw_one(const search *s, const char *path, const attn_image *image, int64_t n)
+{
+    const cli_call *cli = s->cli;
+    attn__drawn_box *boxes = calloc((size_t)n + 1, sizeof *boxes);
+    const char *format = cli_text(cli, "format"), *base = base_of(path), *dot = strrchr(base, '.');
+    char to[4096];
+    int length = dot ? (int)(dot - base) : (int)strlen(base);
+    attn_bytes picture = {0};
+    if (!boxes)
+        return cli_fail(CLI_FAILED, "out of memory");
+    for (int64_t i = 0; i < n; i++) {
+        const attn__found *f = &s->found[i];
+        boxes[i] = (attn__drawn_box){f->left,  f->top,  f->right, f->bottom, s->detector->classes.names[f->class],
+                                     f->score, f->class};
+    }
+    attn__drawn_boxes all = {image->width, image->height, image->channels, image->pixels, n, boxes};
+    bool fits = snprintf(to, sizeof to, "%s/%.*s.%s", cli_text(cli, "out"), length, base, format) < (int)sizeof to;
+    attn_status status = attn__boxes_render(&picture, cli->context, &all,
+                                            strcmp(format, formats[1]) == 0 ? ATTN_PLOT_SVG : ATTN_PLOT_PNG);
+    if (status == ATTN_OK && fits)
+        status = attn_file_write(cli->context, to, picture.data, picture.size);
+    attn_bytes_free(cli->context, &picture);
+    free(boxes);
+    if (!fits)
+        return cli_fail(CLI_BAD, "%s/%.60s: the path is too long", cli_text(cli, "out"), base);
+    return status == ATTN_OK ? CLI_OK : cli_failed(cli, NULL);
+}
+
+/* The id that --data has for a picture of this name, or, without it, the number that the name is. */
+static bool image_id(const search *s, const char *path, int64_t *id)
+{
+    const char *base = base_of(path);
+    char *end;
+    for (int64_t i = 0; s->known && i < s->known->nimages; i++) {
+        const char *file = s->known->images[i].file;
+        *id = s->known->images[i].id;
+        if (file && strcmp(base_of(file), base) == 0)
+            return true;
+    }
+    *id = s->known ? 0 : strtoll(base, &end, 10);
+    return !s->known && end != base && *end == '.' && end - base <= 18;
+}
+
+static int keep_results(search *s, const char *path)
+{
+    int64_t id;
+    if (!image_id(s, path, &id))
+        return s->known ? cli_fail(CLI_BAD, "%s: %s has no picture of this name", path, cli_text(s->cli, "data"))
+                        : cli_fail(CLI_BAD,
+                                   "%s: COCO's results need its id, and its name is no number; --data names the "
+                                   "annotations, which have it",
+                                   path);
+    attn__detection *grown = realloc(s->results, (size_t)(s->nresults + s->queries) * sizeof *grown);
+    if (!grown)
+        return cli_fail(CLI_FAILED, "out of memory");
+    s->results = grown;
+    for (int64_t i = 0; i < s->queries; i++) {
+        const attn__found *f = &s->found[i];
+        s->results[s->nresults++] = (attn__detection){.box = {f->left, f->top, f->right - f->left, f->bottom - f->top},
+                                                      .score = f->score,
+                                                      .image = id,
+                                                      .category = s->detector->classes.ids[f->class]};
+    }
+    return CLI_OK;
+}
+
+static int detect_one(void *user, int i)
+{
+    search *s = user;
+    const cli_call *cli = s->cli;
+    const char *path = s->files->paths[i];
+    attn_image image = {0};
+    attn_status status = attn_image_read(&image, cli->context, path, NULL);
+    if (status == ATTN_OK)
+        status = attn__detector_detect(s->detector, &image, s->found);
+    int code = status == ATTN_OK ? CLI_OK : cli_failed(cli, NULL);
+    int64_t n = code == CLI_OK ? above(s, cli_real(cli, "threshold")) : 0;
+    if (code == CLI_OK && cli_given(cli, "coco"))
+        code = keep_results(s, path);
+    if (code == CLI_OK && cli_given(cli, "out"))
+        code = draw_one(s, path, &image, n);
+    if (code == CLI_OK && s->json)
+        json_one(s, path, &image, n);
+    else if (code == CLI_OK && !cli_given(cli, "coco"))
+        print_one(s, path, n);
+    attn_image_free(cli->context, &image);
+    return code;
+}
+
+/* ------------------------------------------------------------------------------------------------- all of them */
+
+/* By one process: what it writes is one array. */
+static int detect_here(search *s)
+{
+    cli_failures failures = {.cli = s->cli, .things = "files"};
+    int code = CLI_OK;
+    for (int i = 0; i < s->files->n && code == CLI_OK; i++) {
+        cli_watch_work("files", i, s->files->n);
+        code = cli_failures_note(&failures, detect_one(s, i), s->files->paths[i]);
+    }
+    if (code == CLI_OK && cli_given(s->cli, "coco") &&
+        attn__coco_results_write(s->cli->context, cli_text(s->cli, "coco"), s->results, s->nresults) != ATTN_OK)
+        code = cli_failed(s->cli, NULL);
+    if (s->json)
+        attn_json_end(s->json);
+    if (code == CLI_OK && s->json)
+        code = cli_print_json(s->cli, s->json);
+    else if (s->json)
+        attn_json_free(s->json);
+    return code == CLI_OK ? cli_failures_end(&failures) : code;
+}
+
+static int detect_all(search *s)
+{
+    const cli_call *cli = s->cli;
+    attn_json json;
+    if (!cli->json && !cli_given(cli, "coco"))
+        return cli_spread(cli, s->files->n, (const char *const *)s->files->paths, detect_one, s);
+    if (attn_ranks_rank(cli->context) != 0)
+        return CLI_OK;
+    if (cli->json) {
+        attn_json_begin(&json, cli->context, true);
+        attn_json_array(&json, NULL);
+        s->json = &json;
+    }
+    int code = detect_here(s);
+    s->json = NULL;
+    return code;
+}
+
+static void set_size(attn__picture_view *view, int64_t size)
+{
+    double longest = view->size > 0 ? (double)view->longest * (double)size / (double)view->size : 0;
+    view->longest = view->size > 0 ? llround(longest) : view->longest;
+    view->size = size;
+}
+
+static int load_and_detect(cli_call *cli, const files *f)
+{
+    const char *classes = cli_text(cli, "classes"), *data = cli_text(cli, "data"), *out = cli_text(cli, "out");
+    attn__detector *detector = NULL;
+    attn__box_set *known = NULL;
+    attn_status status = attn__detector_load(&detector, cli->context, cli_text(cli, "model"), cli_names(cli),
+                                             classes[0] ? classes : NULL);
+    if (status == ATTN_OK && data[0])
+        status = attn__boxes_read(&known, cli->context, data);
+    if (status == ATTN_OK && out[0])
+        status = attn_directory_create(cli->context, out);
+    int code = cli_ranks_agree(cli, status == ATTN_OK ? CLI_OK : cli_failed(cli, NULL));
+    if (code == CLI_OK) {
+        search s = {.cli = cli, .detector = detector, .files = f, .known = known};
+        if (cli_int(cli, "size") > 0)
+            set_size(&detector->view, cli_int(cli, "size"));
+        s.queries = attn__detector_queries(detector);
+        s.found = calloc((size_t)s.queries, sizeof *s.found);
+        code = s.found ? detect_all(&s) : cli_fail(CLI_FAILED, "out of memory");
+        free(s.found);
+        free(s.results);
+    }
+    attn__box_set_destroy(known);
+    attn__detector_destroy(detector);
+    return code;
+}
+
+static int run(cli_call *cli)
+{
+    files f = {0};
+    attn_context_set_inference(cli->context, true);
+    int code = cli_ranks_join(cli);
+    if (code == CLI_OK)
+        code = collect(cli, &f);
+    code = cli_ranks_leave(cli, code == CLI_OK ? load_and_detect(cli, &f) : code);
+    free_files(&f);
+    return code;
+}
+
+const cli_command cli_detect = {
+    "detect", "find objects in pictures", usage, description, CLI_OPTIONS(options), NULL, examples, 1, -1, run,
+};

@@ -1,0 +1,350 @@
+/* SPDX-License-Identifier: MIT
+ * Pictures with boxes in batches. */
+#include "apps/detector/data.h"
+
+#include "apps/detector/augment.h"
+#include "apps/detector/boxes_files.h"
+#include "apps/run/image_source.h"
+#include "base/context.h"
+#include "base/hash.h"
+#include "dist/ranks.h"
+#include "io/directory.h"
+
+#include <math.h>
+#include <string.h>
+
+/* Streams of the seed: the division, the order of an epoch, the augmentation of a picture. */
+enum { STREAM_PARTS = 0x6276, STREAM_ORDER = 0x626f, STREAM_AUGMENT = 0x6261 };
+
+/* ------------------------------------------------------------------------------------------------ dividing */
+
+static attn_status add_image(attn__box_set *to, const attn__box_set *from, int64_t index)
+{
+    const attn__boxed_image *image = &from->images[index];
+    attn_status status = attn__box_set_add_image(to, image->id, image->width, image->height, image->file);
+    for (int64_t i = image->first; i < image->first + image->objects && status == ATTN_OK; i++) {
+        attn__object object = from->objects[i];
+        object.image = image->id;
+        object.category = from->categories[object.category].id;
+        status = attn__box_set_add_object(to, &object);
+    }
+    return status;
+}
+
+/* The pictures of `order` alone, with all categories. */
+static attn_status make_part(attn__box_set **part, const attn__box_set *set, const int64_t *order, int64_t n)
+{
+    attn_status status = attn__box_set_create(part, set->context);
+    for (int64_t i = 0; i < set->ncategories && status == ATTN_OK; i++)
+        status = attn__box_set_add_category(*part, set->categories[i].id, set->categories[i].name);
+    for (int64_t i = 0; i < n && status == ATTN_OK; i++)
+        status = add_image(*part, set, order[i]);
+    return status == ATTN_OK ? attn__box_set_finish(*part, "the validation part") : status;
+}
+
+static attn_status count_up(attn__boxed_part *part, attn_context *context)
+{
+    part->n = part->set->nimages;
+    part->order = attn__alloc(context, attn__size_mul((size_t)part->n + 1, sizeof *part->order));
+    for (int64_t i = 0; part->order && i < part->n; i++)
+        part->order[i] = i;
+    return part->order ? ATTN_OK : ATTN_ERROR_MEMORY;
+}
+
+/* Takes a share out of the training part at random; where there are two pictures each part gets one. */
+static attn_status divide(attn__boxed_data *data, double valid)
+{
+    attn__boxed_part *train = &data->train;
+    attn__rng rng = {.seed = data->seed, .stream = STREAM_PARTS};
+    int64_t n = llround(valid * (double)train->n);
+    n = valid > 0 && n < 1 ? 1 : n;
+    n = n >= train->n ? train->n - 1 : n;
+    if (n < 1)
+        return ATTN_OK;
+    attn__rng_shuffle(&rng, train->order, train->n);
+    train->n -= n;
+    return make_part(&data->valid_set, data->set, train->order + train->n, n);
+}
+
+attn_status attn__boxed_data_read(attn__boxed_data *data, attn_context *context, const char *path,
+                                  const attn_config *settings)
+{
+    const char *valid = attn_config_text(settings, "valid_data", NULL),
+               *images = attn_config_text(settings, "images", NULL);
+    data->context = context;
+    data->seed = (uint64_t)attn_config_int(settings, "seed", 1);
+    data->epoch = -1;
+    attn_status status = attn__boxes_read(&data->set, context, path);
+    if (status != ATTN_OK)
+        return status;
+    data->train = (attn__boxed_part){.set = data->set, .folder = images ? images : data->set->folder};
+    if (data->set->nimages < 1 || data->set->ncategories < 1)
+        return attn__fail(context, ATTN_ERROR_ARGUMENT, "%s: %lld pictures and %lld categories; nothing can be learned",
+                          path, (long long)data->set->nimages, (long long)data->set->ncategories);
+    status = count_up(&data->train, context);
+    if (status == ATTN_OK)
+        status = valid ? attn__boxes_read(&data->valid_set, context, valid)
+                       : divide(data, attn_config_real(settings, "valid", 0));
+    if (status != ATTN_OK || !data->valid_set)
+        return status;
+    data->valid = (attn__boxed_part){.set = data->valid_set, .folder = valid ? data->valid_set->folder : NULL};
+    data->valid.folder = valid ? data->valid.folder : data->train.folder;
+    return count_up(&data->valid, context);
+}
+
+void attn__boxed_data_free(attn__boxed_data *data)
+{
+    attn__box_set_destroy(data->set);
+    attn__box_set_destroy(data->valid_set);
+    attn__free(data->context, data->train.order);
+    attn__free(data->context, data->valid.order);
+    attn__free(data->context, data->base);
+    attn__free(data->context, data->begin);
+    attn__free(data->context, data->labels);
+    attn__free(data->context, data->boxes);
+}
+
+static uint64_t mix(uint64_t hash, double number)
+{
+    uint64_t bits;
+    memcpy(&bits, &number, sizeof bits);
+    return attn__mix64(hash ^ bits);
+}
+
+static uint64_t hash_set(uint64_t hash, const attn__box_set *set)
+{
+    for (int64_t i = 0; i < set->nimages; i++) {
+        const attn__boxed_image *image = &set->images[i];
+        hash = mix(mix(mix(hash, (double)image->id), (double)image->width), (double)image->height);
+        hash = image->file ? attn__hash_text(hash, image->file) : hash;
+    }
+    for (int64_t i = 0; i < set->nobjects; i++) {
+        const attn__object *o = &set->objects[i];
+        hash = mix(mix(mix(mix(hash, o->box.x), o->box.y), o->box.width), o->box.height);
+        hash = mix(mix(hash, (double)o->category), o->crowd);
+    }
+    for (int64_t i = 0; i < set->ncategories; i++)
+        hash = attn__hash_text(mix(hash, (double)set->categories[i].id), set->categories[i].name);
+    return hash;
+}
+
+uint64_t attn__boxed_data_fingerprint(const attn__boxed_data *data)
+{
+    uint64_t hash = hash_set(ATTN__HASH_BEGIN, data->set);
+    return attn__mix64(data->valid_set ? hash_set(hash, data->valid_set) : hash);
+}
+
+int64_t attn__boxed_data_steps(const attn__boxed_part *part, int64_t batch)
+{
+    return (part->n + batch - 1) / batch;
+}
+
+/* -------------------------------------------------------------------------------------------------- objects */
+
+/* The model's class of a category; -1: it has none of this id. */
+static int64_t class_of(const attn__boxed_data *data, int64_t id)
+{
+    for (int64_t i = 0; i < data->classes.n; i++) {
+        if (data->classes.ids[i] == id)
+            return i;
+    }
+    return -1;
+}
+
+/* The objects of a picture that are learned, from `to` on, which may be NULL; returns how many. */
+static int64_t objects_of(const attn__boxed_data *data, const attn__box_set *set, int64_t index,
+                          const attn__augmentation *a, int32_t *labels, double *boxes)
+{
+    const attn__boxed_image *image = &set->images[index];
+    int64_t n = 0;
+    for (int64_t i = image->first; i < image->first + image->objects; i++) {
+        const attn__object *object = &set->objects[i];
+        int64_t class = class_of(data, set->categories[object->category].id);
+        double box[4];
+        if (object->crowd || class < 0 || !attn__augment_box(a, image->width, image->height, &object->box, box))
+            continue;
+        if (labels)
+            labels[n] = (int32_t) class;
+        if (boxes)
+            memcpy(boxes + 4 * n, box, sizeof box);
+        n++;
+    }
+    return n;
+}
+
+/* -------------------------------------------------------------------------------------------------- pictures */
+
+/* The caller's; NULL (noted). */
+static char *path_of(const attn__boxed_data *data, const attn__boxed_part *part, int64_t index)
+{
+    const attn__boxed_image *image = &part->set->images[index];
+    if (image->file && part->folder)
+        return attn__join(data->context, part->folder, image->file);
+    attn__fail(data->context, ATTN_ERROR_FORMAT, "the picture of id %lld has no %s", (long long)image->id,
+               image->file ? "folder; the setting images names it" : "file_name");
+    return NULL;
+}
+
+static attn_status read_image(const attn__boxed_data *data, const attn__boxed_part *part, int64_t index,
+                              attn_image *image)
+{
+    const attn__boxed_image *its = &part->set->images[index];
+    char *path = path_of(data, part, index);
+    attn_status status = path ? attn_image_read(image, data->context, path, &(attn_image_options){.channels = 3})
+                              : attn_context_status(data->context);
+    if (status == ATTN_OK && (image->width != its->width || image->height != its->height))
+        status = attn__fail(
+            data->context, ATTN_ERROR_FORMAT, "%s: %lld x %lld pixels, but its annotations say %lld x %lld", path,
+            (long long)image->width, (long long)image->height, (long long)its->width, (long long)its->height);
+    attn__free(data->context, path);
+    return status;
+}
+
+/* `plans` has one a picture. */
+static attn_status read_batch(attn__boxed_data *data, const attn__boxed_part *part, attn_tape *tape,
+                              const attn__augmentation *plans, attn__boxed_batch *batch)
+{
+    int64_t n = batch->targets.images;
+    attn_image *images = attn__alloc_zero(data->context, attn__size_mul((size_t)n, sizeof *images));
+    attn_status status = images ? ATTN_OK : ATTN_ERROR_MEMORY;
+    for (int64_t i = 0; i < n && status == ATTN_OK; i++) {
+        attn_image whole = {0};
+        status = read_image(data, part, batch->images[i], &whole);
+        if (status == ATTN_OK)
+            status = attn__augment_image(&plans[i], data->context, &whole, &images[i]);
+        attn_image_free(data->context, &whole);
+    }
+    if (status == ATTN_OK) {
+        batch->x = attn__view_batch(&data->view, tape, images, n, &batch->mask);
+        status = batch->x ? ATTN_OK : attn_context_status(data->context);
+    }
+    for (int64_t i = 0; images && i < n; i++)
+        attn_image_free(data->context, &images[i]);
+    attn__free(data->context, images);
+    return status;
+}
+
+static attn__augmentation plan_of(const attn__boxed_data *data, const attn__boxed_part *part, int64_t index,
+                                  bool augment)
+{
+    const attn__boxed_image *image = &part->set->images[index];
+    attn__rng rng = {.seed = attn__mix64(data->seed ^ attn__mix64((uint64_t)data->epoch + STREAM_AUGMENT)),
+                     .stream = (uint64_t)index};
+    return augment ? attn__augment_draw(&data->view, data->flip, data->crop, image->width, image->height, &rng)
+                   : attn__augment_none(&data->view, image->width, image->height);
+}
+
+/* Pictures [begin, begin + whole) of the part's order, of which this process has batch->share. */
+static attn_status make_batch(attn__boxed_data *data, const attn__boxed_part *part, attn_tape *tape, int64_t begin,
+                              bool augment, attn__boxed_batch *batch)
+{
+    attn_shard s = batch->share;
+    int64_t size = s.count > 0 ? s.count : 1, first = s.count > 0 ? s.first : 0, n = 0;
+    attn__augmentation *plans = attn__alloc(data->context, attn__size_mul((size_t)size, sizeof *plans));
+    if (!plans)
+        return ATTN_ERROR_MEMORY;
+    batch->images = part->order + begin + first;
+    for (int64_t i = 0; i < s.whole; i++) {
+        int64_t index = part->order[begin + i];
+        attn__augmentation plan = plan_of(data, part, index, augment);
+        bool own = i >= first && i < first + size;
+        int64_t found =
+            objects_of(data, part->set, index, &plan, own ? data->labels + n : NULL, own ? data->boxes + 4 * n : NULL);
+        batch->objects += found;
+        if (!own)
+            continue;
+        plans[i - first] = plan;
+        data->begin[i - first] = n;
+        n += found;
+    }
+    data->begin[size] = n;
+    batch->targets = (attn__targets){size, data->begin, data->labels, data->boxes};
+    attn_status status = read_batch(data, part, tape, plans, batch);
+    attn__free(data->context, plans);
+    return status;
+}
+
+/* --------------------------------------------------------------------------------------------------- steps */
+
+/* The order of an epoch is made from one generator: it can be entered without those before it. */
+static void order_epoch(attn__boxed_data *data, int64_t epoch)
+{
+    attn__rng rng = {.seed = data->seed, .stream = attn__mix64(STREAM_ORDER ^ attn__mix64((uint64_t)epoch))};
+    memcpy(data->train.order, data->base, (size_t)data->train.n * sizeof *data->base);
+    attn__rng_shuffle(&rng, data->train.order, data->train.n);
+    data->epoch = epoch;
+}
+
+attn_status attn__boxed_data_train(attn__boxed_data *data, attn_tape *tape, int64_t epoch, int64_t step,
+                                   attn__boxed_batch *batch)
+{
+    int64_t begin = step * data->batch, left = data->train.n - begin, whole = left < data->batch ? left : data->batch;
+    *batch = (attn__boxed_batch){.share = {.whole = whole}};
+    if (epoch != data->epoch)
+        order_epoch(data, epoch);
+    batch->share.count = attn__ranks_share(data->context, whole, &batch->share.first);
+    return make_batch(data, &data->train, tape, begin, true, batch);
+}
+
+attn_status attn__boxed_data_valid(attn__boxed_data *data, attn_tape *tape, int64_t step, attn__boxed_batch *batch)
+{
+    int64_t begin = step * data->batch, left = data->valid.n - begin, whole = left < data->batch ? left : data->batch;
+    *batch = (attn__boxed_batch){.share = {.count = whole, .whole = whole}};
+    return make_batch(data, &data->valid, tape, begin, false, batch);
+}
+
+/* ------------------------------------------------------------------------------------------------- beginning */
+
+/* Annotations may leave out the size. */
+static attn_status complete_size(const attn__boxed_data *data, attn__boxed_image *its, const char *path)
+{
+    attn_image image = {0};
+    attn_status status =
+        its->width > 0 && its->height > 0 ? ATTN_OK : attn_image_read(&image, data->context, path, NULL);
+    its->width = image.width > 0 ? image.width : its->width;
+    its->height = image.height > 0 ? image.height : its->height;
+    attn_image_free(data->context, &image);
+    return status;
+}
+
+static attn_status check_image(const attn__boxed_data *data, const attn__boxed_part *part, int64_t index)
+{
+    attn__boxed_image *image = &part->set->images[index];
+    const attn__augmentation none = {0};
+    char *path = path_of(data, part, index);
+    attn_status status = path ? ATTN_OK : attn_context_status(data->context);
+    if (status == ATTN_OK && !attn_file_exists(path))
+        status = attn__fail(data->context, ATTN_ERROR_NOT_FOUND,
+                            "%s: there is no such file; the setting images names the folder", path);
+    if (status == ATTN_OK)
+        status = complete_size(data, image, path);
+    int64_t n = status == ATTN_OK ? objects_of(data, part->set, index, &none, NULL, NULL) : 0;
+    if (status == ATTN_OK && n > data->queries)
+        status = attn__fail(data->context, ATTN_ERROR_ARGUMENT,
+                            "%s: %lld objects, but the model has %lld queries, each for one object", image->file,
+                            (long long)n, (long long)data->queries);
+    attn__free(data->context, path);
+    return status;
+}
+
+attn_status attn__boxed_data_begin(attn__boxed_data *data)
+{
+    const attn__boxed_part *parts[] = {&data->train, &data->valid};
+    attn_status status = ATTN_OK;
+    for (int p = 0; p < 2; p++) {
+        for (int64_t i = 0; i < parts[p]->n && status == ATTN_OK; i++)
+            status = check_image(data, parts[p], parts[p]->order[i]);
+    }
+    if (status != ATTN_OK)
+        return status;
+    size_t most = attn__size_mul((size_t)data->batch, (size_t)data->queries);
+    size_t bytes = attn__size_mul((size_t)data->train.n, sizeof *data->base);
+    data->base = attn__alloc(data->context, bytes);
+    data->begin = attn__alloc(data->context, attn__size_mul((size_t)data->batch + 1, sizeof *data->begin));
+    data->labels = attn__alloc(data->context, attn__size_mul(most, sizeof *data->labels));
+    data->boxes = attn__alloc(data->context, attn__size_mul(most, 4 * sizeof *data->boxes));
+    if (!data->base || !data->begin || !data->labels || !data->boxes)
+        return ATTN_ERROR_MEMORY;
+    memcpy(data->base, data->train.order, bytes);
+    return ATTN_OK;
+}

@@ -1,0 +1,283 @@
+/* SPDX-License-Identifier: MIT
+ * A detector's directory, and checkpoints of detectors from elsewhere. */
+#include "apps/detector/detector.h"
+
+#include "apps/checkpoint/foreign_model.h"
+#include "apps/checkpoint/model_config.h"
+#include "base/context.h"
+#include "data/lines.h"
+#include "io/directory.h"
+#include "io/file.h"
+#include "io/names/names.h"
+
+#include <stdio.h>
+#include <string.h>
+
+static const char architecture[] = "detr", unnamed[] = "N/A";
+
+/* ---------------------------------------------------------------------------------- settings of config.json */
+
+attn_status attn__detector_describe(attn_config *config, const attn__classes *classes, const attn__picture_view *view)
+{
+    const attn_config_value ids = {.type = ATTN_CONFIG_TYPE_INTS, .n = classes->n, .integers = classes->ids};
+    const attn_config_value names = {.type = ATTN_CONFIG_TYPE_TEXTS, .n = classes->n, .texts = classes->names};
+    attn_status status = attn_config_set(config, "class_ids", &ids);
+    if (status == ATTN_OK)
+        status = attn_config_set(config, "class_names", &names);
+    if (status == ATTN_OK)
+        status = attn_config_set_int(config, "size", view->size);
+    if (status == ATTN_OK)
+        status = attn_config_set_int(config, "longest", view->longest);
+    for (int i = 0; i < 6 && status == ATTN_OK; i++) {
+        char key[16];
+        snprintf(key, sizeof key, "%s.%d", i < 3 ? "mean" : "std", i % 3);
+        status = attn_config_set_real(config, key, (double)(i < 3 ? view->mean[i] : view->std[i - 3]));
+    }
+    return status;
+}
+
+static const attn_setting own_keys[] = {
+    {"class_ids", ATTN_CONFIG_TYPE_INTS, NULL, (double)INT64_MIN, (double)INT64_MAX, NULL, "ids of the classes"},
+    {"class_names", ATTN_CONFIG_TYPE_TEXTS, NULL, 0, 0, NULL, "names of the classes"},
+    {"size", ATTN_CONFIG_TYPE_INT, NULL, 0, 65536, NULL, "pixels of a picture's short side; 0: as it is"},
+    {"longest", ATTN_CONFIG_TYPE_INT, NULL, 0, 1e6, NULL, "pixels of its long side, at most; 0: any"},
+    {"mean.0", ATTN_CONFIG_TYPE_REAL, NULL, 0, 1, NULL, "of red"},
+    {"mean.1", ATTN_CONFIG_TYPE_REAL, NULL, 0, 1, NULL, "of green"},
+    {"mean.2", ATTN_CONFIG_TYPE_REAL, NULL, 0, 1, NULL, "of blue"},
+    {"std.0", ATTN_CONFIG_TYPE_REAL, NULL, 1e-6, 1, NULL, "of red"},
+    {"std.1", ATTN_CONFIG_TYPE_REAL, NULL, 1e-6, 1, NULL, "of green"},
+    {"std.2", ATTN_CONFIG_TYPE_REAL, NULL, 1e-6, 1, NULL, "of blue"},
+};
+
+attn_status attn__detector_read(const attn_config *config, attn_context *context, const char *path,
+                                attn__classes *classes, attn__picture_view *view)
+{
+    int64_t outputs = attn_config_int(config, "num_classes", ATTN__COCO_OUTPUTS);
+    static const attn__keys table = {.keys = own_keys, .n = sizeof own_keys / sizeof *own_keys};
+    attn__keys_options of_file = {.name = path, .refusal = ATTN_ERROR_FORMAT, .select = true};
+    attn_config *checked;
+    attn_status status = attn__keys_resolve(&checked, context, &table, config, &of_file);
+    if (status != ATTN_OK)
+        return status;
+    view->size = attn_config_int(checked, "size", 0);
+    view->longest = attn_config_int(checked, "longest", 0);
+    for (int i = 0; i < 3; i++) {
+        char mean[8], std[8];
+        snprintf(mean, sizeof mean, "mean.%d", i);
+        snprintf(std, sizeof std, "std.%d", i);
+        view->mean[i] = (float)attn_config_real(checked, mean, 0);
+        view->std[i] = (float)attn_config_real(checked, std, 1);
+    }
+    attn_config_destroy(checked);
+    const attn_config_value *ids = attn_config_get(config, "class_ids"),
+                            *names = attn_config_get(config, "class_names");
+    *classes = (attn__classes){ids->n, ids->integers, names->texts};
+    if (ids->n != outputs || names->n != outputs)
+        return attn__fail(context, ATTN_ERROR_FORMAT, "%s: %lld class_ids and %lld class_names for %lld classes", path,
+                          (long long)ids->n, (long long)names->n, (long long)outputs);
+    return ATTN_OK;
+}
+
+/* ------------------------------------------------------------------------------------ what others leave out */
+
+/* Classes of a checkpoint, by number; `text`: lines that name them. */
+typedef struct naming {
+    attn_context *context;
+    int64_t n;
+    int64_t *ids;
+    const char **names;
+    char *numbers; /* room for a number each */
+    attn_bytes text;
+} naming;
+
+enum { DIGITS = 24 };
+
+static attn_status begin_naming(naming *m, attn_context *context, int64_t n)
+{
+    *m = (naming){.context = context, .n = n};
+    m->ids = attn__alloc(context, attn__size_mul((size_t)n, sizeof *m->ids));
+    m->names = attn__alloc(context, attn__size_mul((size_t)n, sizeof *m->names));
+    m->numbers = attn__alloc(context, attn__size_mul((size_t)n, DIGITS));
+    for (int64_t i = 0; m->ids && m->names && m->numbers && i < n; i++) {
+        m->ids[i] = i;
+        m->names[i] = m->numbers + i * DIGITS;
+        snprintf(m->numbers + i * DIGITS, DIGITS, "%lld", (long long)i);
+    }
+    return m->ids && m->names && m->numbers ? ATTN_OK : ATTN_ERROR_MEMORY;
+}
+
+static void end_naming(naming *m)
+{
+    attn_bytes_free(m->context, &m->text);
+    attn__free(m->context, m->ids);
+    attn__free(m->context, m->names);
+    attn__free(m->context, m->numbers);
+}
+
+/* Names are the file's lines, which are changed into texts. */
+static attn_status name_by_lines(naming *m, const char *path)
+{
+    enum { MOST = 1 << 24 };
+    attn_status status = attn_file_read(&m->text, m->context, path, MOST);
+    size_t at = 0, length;
+    const char *line;
+    int64_t n = 0;
+    while (status == ATTN_OK && attn__next_line(m->text.data, m->text.size, &at, &line, &length)) {
+        if (n < m->n)
+            m->names[n] = line;
+        m->text.data[line + length - m->text.data] = '\0'; /* behind the last byte there is one, too */
+        n++;
+    }
+    if (status == ATTN_OK && n != m->n)
+        status = attn__fail(m->context, ATTN_ERROR_FORMAT, "%s: %lld names for the model's %lld classes", path,
+                            (long long)n, (long long)m->n);
+    return status;
+}
+
+/* "id2label" of Hugging Face's config.json; COCO's names where there are as many classes as it has. */
+static void name_by_config(naming *m, const attn_config *config)
+{
+    bool labelled = attn_config_get(config, "id2label.0") || attn_config_get(config, "id2label.1");
+    for (int64_t i = 0; i < m->n; i++) {
+        char key[40];
+        snprintf(key, sizeof key, "id2label.%lld", (long long)i);
+        const char *coco = m->n == ATTN__COCO_OUTPUTS ? attn__coco_name(i) : m->names[i];
+        m->names[i] = labelled ? attn_config_text(config, key, unnamed) : coco ? coco : unnamed;
+    }
+}
+
+static attn_status complete_classes(attn_config *config, attn_context *context, const char *class_names,
+                                    const attn__picture_view *view)
+{
+    naming m;
+    const attn_config_value *ids = attn_config_get(config, "class_ids");
+    bool own = ids && ids->type == ATTN_CONFIG_TYPE_INTS;
+    attn_status status = begin_naming(&m, context, attn_config_int(config, "num_classes", ATTN__COCO_OUTPUTS));
+    if (status == ATTN_OK && class_names)
+        status = name_by_lines(&m, class_names);
+    else if (status == ATTN_OK)
+        name_by_config(&m, config);
+    for (int64_t i = 0; status == ATTN_OK && own && i < m.n && i < ids->n; i++)
+        m.ids[i] = ids->integers[i];
+    if (status == ATTN_OK)
+        status = attn__detector_describe(config, &(attn__classes){m.n, m.ids, m.names}, view);
+    end_naming(&m);
+    return status;
+}
+
+/* preprocessor_config.json of Hugging Face, next to config.json; without it DETR's own. */
+static attn_status read_view(attn__picture_view *view, attn_context *context, const char *settings)
+{
+    char path[ATTN__PATH];
+    const char *slash = strrchr(settings, '/');
+    int length = slash ? (int)(slash - settings) + 1 : 0;
+    attn_config *p = NULL;
+    *view = attn__detr_view;
+    if (snprintf(path, sizeof path, "%.*spreprocessor_config.json", length, settings) >= (int)sizeof path ||
+        !attn_file_exists(path))
+        return ATTN_OK;
+    attn_status status = attn_config_read(&p, context, path);
+    if (status != ATTN_OK)
+        return status;
+    view->size = attn_config_int(p, "size.shortest_edge", attn_config_int(p, "size", view->size));
+    view->longest = attn_config_int(p, "size.longest_edge", attn_config_int(p, "max_size", view->longest));
+    for (int i = 0; i < 3; i++) {
+        char mean[24], std[24];
+        snprintf(mean, sizeof mean, "image_mean.%d", i);
+        snprintf(std, sizeof std, "image_std.%d", i);
+        view->mean[i] = (float)attn_config_real(p, mean, (double)view->mean[i]);
+        view->std[i] = (float)attn_config_real(p, std, (double)view->std[i]);
+    }
+    attn_config_destroy(p);
+    return ATTN_OK;
+}
+
+/* ----------------------------------------------------------------------------------------------- loading */
+
+static attn_status detect_names(attn_context *context, const char *path, const char **names)
+{
+    attn_checkpoint *plain = NULL;
+    attn_status status = attn_checkpoint_open(&plain, context, path, NULL, NULL);
+    if (status == ATTN_OK)
+        status = attn_name_map_detect(names, plain, NULL);
+    attn_checkpoint_close(plain);
+    if (status == ATTN_OK && !*names)
+        status = attn__fail(context, ATTN_ERROR_UNSUPPORTED,
+                            "%s: its tensors are none of a detector that is known; --names brings others", path);
+    return status;
+}
+
+/* Classes and view, which attn's own config.json has and others may leave out. */
+static attn_status complete(attn_config *config, attn_context *context, const char *settings, const char *class_names,
+                            attn__classes *classes, attn__picture_view *view)
+{
+    bool own = attn_config_get(config, "class_names") != NULL;
+    attn_status status =
+        own ? attn__detector_read(config, context, settings, classes, view) : read_view(view, context, settings);
+    if (status != ATTN_OK || (own && !class_names))
+        return status;
+    status = complete_classes(config, context, class_names, view);
+    return status == ATTN_OK ? attn__detector_read(config, context, settings, classes, view) : status;
+}
+
+attn_status attn__detector_open(attn__foreign *foreign, attn_context *context, const char *path, const char *names,
+                                const char *class_names, attn__classes *classes, attn__picture_view *view)
+{
+    attn_config *own = names || !attn__is_directory(path) ? NULL : attn__model_config_try(context, path);
+    const char *kind = own ? attn_config_text(own, "architecture", NULL) : NULL;
+    attn__foreign_wish wish = {.names = names, .architecture = kind ? NULL : architecture};
+    attn_status status = ATTN_OK;
+    *foreign = (attn__foreign){0};
+    if (kind && strcmp(kind, architecture) != 0)
+        status = attn__fail(context, ATTN_ERROR_UNSUPPORTED, "%s: \"%.60s\" is no detector; detr is", path, kind);
+    else if (!kind && !names)
+        status = detect_names(context, path, &wish.names);
+    attn_config_destroy(own);
+    if (status == ATTN_OK)
+        status = attn__foreign_begin(foreign, context, path, &wish);
+    return status == ATTN_OK ? complete(foreign->config, context, foreign->settings, class_names, classes, view)
+                             : status;
+}
+
+static attn_status load(attn__detector *d, const char *path, const char *names, const char *class_names)
+{
+    attn__foreign from;
+    attn_status status = attn__detector_open(&from, d->context, path, names, class_names, &d->classes, &d->view);
+    if (status == ATTN_OK)
+        status = attn__foreign_model(&d->model, d->context, &from, NULL);
+    d->config = from.config;
+    from.config = NULL;
+    attn__foreign_end(&from);
+    return status == ATTN_OK ? attn_tape_create(&d->tape, d->context) : status;
+}
+
+attn_status attn__detector_load(attn__detector **detector, attn_context *context, const char *path, const char *names,
+                                const char *class_names)
+{
+    *detector = NULL;
+    attn__detector *made = attn__alloc_zero(context, sizeof *made);
+    if (!made)
+        return ATTN_ERROR_MEMORY;
+    made->context = context;
+    attn_status status = load(made, path, names, class_names);
+    if (status == ATTN_OK)
+        *detector = made;
+    else
+        attn__detector_destroy(made);
+    return status;
+}
+
+void attn__detector_destroy(attn__detector *d)
+{
+    if (!d)
+        return;
+    attn_tape_destroy(d->tape);
+    attn_model_destroy(d->model);
+    attn_config_destroy(d->config);
+    attn__free(d->context, d);
+}
+
+bool attn__detector_is_at(attn_context *context, const char *directory)
+{
+    return attn__model_config_names(context, directory, architecture);
+}

@@ -1,0 +1,235 @@
+/* SPDX-License-Identifier: MIT
+ * Training a detector: data to batches, and the callbacks of a run (run.h). */
+#include "apps/detector/training.h"
+
+#include "apps/checkpoint/model_config.h"
+#include "apps/run/run.h"
+#include "base/context.h"
+#include "data/average_precision.h"
+
+#include <math.h>
+
+typedef struct training {
+    attn__run run;
+    attn__boxed_data data;
+    attn__detector_start start;
+    double valid_loss;
+    bool aux; /* the decoder has more blocks than one, whose outputs are trained, too */
+} training;
+
+/* ------------------------------------------------------------------------------------------------- job */
+
+static int64_t job_steps(void *user)
+{
+    const training *t = user;
+    return attn__boxed_data_steps(&t->data.train, t->data.batch);
+}
+
+/* The loss of a batch.  The divisors are the whole batch's; the gradients of several processes are added up with their
+ * shares of it as weights, which are taken out here. */
+static attn_tensor *loss_of(const training *t, attn_tape *tape, const attn__set_outputs *out,
+                            const attn__boxed_batch *batch)
+{
+    attn__detection_loss_options options = {0};
+    const attn_shard *s = &batch->share;
+    if (s->count > 0) {
+        double part = (double)s->count / (double)s->whole;
+        attn__detection_divisors(&options, s->whole * t->data.queries, batch->objects);
+        options.weights *= part;
+        options.objects *= part;
+    }
+    attn_tensor *loss = attn__detection_loss(tape, out->logits, out->boxes, &batch->targets, &options, NULL);
+    if (!loss || !t->aux)
+        return loss;
+    return attn_add(tape, loss,
+                    attn__detection_loss(tape, out->aux_logits, out->aux_boxes, &batch->targets, &options, NULL));
+}
+
+static attn_tensor *job_loss(void *user, attn_tape *tape, int64_t epoch, int64_t step, int64_t *counted)
+{
+    training *t = user;
+    attn__boxed_batch batch;
+    attn__set_outputs out;
+    if (attn__boxed_data_train(&t->data, tape, epoch, step, &batch) != ATTN_OK)
+        return NULL;
+    *counted = batch.share.count;
+    attn__run_share(&t->run, tape, batch.share, batch.share.whole);
+    if (attn__detector_run(t->run.model, tape, batch.x, batch.mask, t->aux, &out) != ATTN_OK)
+        return NULL;
+    return loss_of(t, tape, &out, &batch);
+}
+
+/* ---------------------------------------------------------------------------------------------- validation */
+
+/* Detections in the validation part. */
+typedef struct results {
+    attn__found *found; /* [queries], of one picture */
+    attn__detection *all;
+    int64_t n;
+} results;
+
+static attn_status keep(const training *t, const attn__set_outputs *out, const attn__boxed_batch *batch, results *r)
+{
+    const attn__box_set *set = t->data.valid.set;
+    attn_status status = ATTN_OK;
+    for (int64_t i = 0; i < batch->targets.images && status == ATTN_OK; i++) {
+        const attn__boxed_image *image = &set->images[batch->images[i]];
+        status = attn__found_of(t->run.context, out->logits, out->boxes, i, image->width, image->height, r->found);
+        for (int64_t q = 0; q < t->data.queries && status == ATTN_OK; q++) {
+            const attn__found *f = &r->found[q];
+            int64_t category = attn__box_set_category(set, t->start.classes.ids[f->class]);
+            if (category >= 0)
+                r->all[r->n++] = (attn__detection){.box = {f->left, f->top, f->right - f->left, f->bottom - f->top},
+                                                   .score = f->score,
+                                                   .image = batch->images[i],
+                                                   .category = category};
+        }
+    }
+    return status;
+}
+
+static attn_status validate_batch(training *t, attn_tape *tape, int64_t step, double *sum, results *r)
+{
+    attn__boxed_batch batch;
+    attn__set_outputs out;
+    attn_tape_reset(tape, NULL);
+    attn_status status = attn__boxed_data_valid(&t->data, tape, step, &batch);
+    if (status == ATTN_OK)
+        status = attn__detector_run(t->run.model, tape, batch.x, batch.mask, t->aux, &out);
+    attn_tensor *loss = status == ATTN_OK ? loss_of(t, tape, &out, &batch) : NULL;
+    if (!loss)
+        return status == ATTN_OK ? attn_context_status(t->run.context) : status;
+    *sum += (double)*(const float *)attn_tensor_data(loss) * (double)batch.share.whole;
+    return keep(t, &out, &batch, r);
+}
+
+static attn_status job_validate(void *user, attn_tape *tape, double *loss)
+{
+    training *t = user;
+    attn_context *context = t->run.context;
+    int64_t steps = attn__boxed_data_steps(&t->data.valid, t->data.batch);
+    size_t queries = (size_t)t->data.queries;
+    double sum = 0, measures[ATTN__AP_MEASURES];
+    results r = {.found = attn__alloc(context, attn__size_mul(queries, sizeof *r.found))};
+    r.all = attn__alloc(context, attn__size_mul(attn__size_mul(queries, (size_t)t->data.valid.n), sizeof *r.all));
+    attn_status status = r.found && r.all ? ATTN_OK : ATTN_ERROR_MEMORY;
+    for (int64_t step = 0; step < steps && status == ATTN_OK; step++)
+        status = validate_batch(t, tape, step, &sum, &r);
+    if (status == ATTN_OK)
+        status = attn__average_precision(context, t->data.valid.set, r.all, r.n, measures, NULL);
+    if (status == ATTN_OK) {
+        t->run.measure = measures[ATTN__AP];
+        t->run.measure_too = measures[ATTN__AP50];
+        *loss = t->valid_loss = sum / (double)t->data.valid.n;
+    }
+    attn__free(context, r.found);
+    attn__free(context, r.all);
+    return status;
+}
+
+/* Among equal precisions, as 0 at the begin, the least loss is best.  -1: the validation part has no objects. */
+static double job_judge(const void *user)
+{
+    const training *t = user;
+    return t->run.measure < 0 ? NAN : t->run.measure - 1e-6 * t->valid_loss;
+}
+
+/* ------------------------------------------------------------------------------------------------- run */
+
+static attn_status prepare_data(training *t)
+{
+    attn__run *run = &t->run;
+    const attn_config *s = run->settings;
+    attn_status status = attn__boxed_data_read(&t->data, run->context, run->data, s);
+    run->no_validation = !t->data.valid_set;
+    if (status != ATTN_OK)
+        return status;
+    run->fingerprint = attn__boxed_data_fingerprint(&t->data);
+    status = attn__run_check_data(run);
+    if (status == ATTN_OK && attn_config_real(s, "label_smoothing", 0) > 0)
+        status = attn__fail(run->context, ATTN_ERROR_ARGUMENT, "label_smoothing: the loss of boxes has none");
+    return status;
+}
+
+static attn_status prepare_model(training *t)
+{
+    attn__run *run = &t->run;
+    const attn_config *s = run->settings;
+    /* A backbone that is trained already learns at a tenth of the rate, as DETR's authors have it. */
+    attn_status status = attn_config_get(s, "from") && !attn_config_get(s, "rates") && !run->resume
+                             ? attn_config_set_text(run->settings, "rates", "backbone\\..*=0.1")
+                             : ATTN_OK;
+    if (status == ATTN_OK)
+        status = attn__detector_start_begin(&t->start, run->context, s, t->data.set);
+    if (status == ATTN_OK)
+        status = run->resume ? attn__model_of_directory(&run->model, run->context, run->directory)
+                             : attn__detector_start_model(&run->model, run->context, &t->start, s, &run->taken);
+    return status;
+}
+
+static attn_status run_prepare(attn__run *run)
+{
+    training *t = run->self;
+    attn_status status = prepare_data(t);
+    if (status == ATTN_OK)
+        status = prepare_model(t);
+    if (status != ATTN_OK)
+        return status;
+    const attn_config *own = attn_model_config(run->model);
+    t->aux = attn_config_int(own, "dec_layers", 1) > 1;
+    t->data.queries = attn_config_int(own, "num_queries", 0);
+    t->data.classes = t->start.classes;
+    t->data.view = t->start.view;
+    t->data.batch = attn_config_int(run->settings, "batch", 1);
+    t->data.flip = attn_config_bool(run->settings, "flip", false);
+    t->data.crop = attn_config_bool(run->settings, "crop", false);
+    return attn__boxed_data_begin(&t->data);
+}
+
+static attn_status run_write(const attn__run *run)
+{
+    static const char *const kept[] = {"seed", "valid", NULL};
+    const training *t = run->self;
+    attn_config *config = NULL;
+    attn_status status = attn__model_config_create(&config, run->model, run->settings, kept);
+    if (status == ATTN_OK)
+        status = attn__detector_describe(config, &t->start.classes, &t->start.view);
+    if (status == ATTN_OK)
+        status = attn__model_config_write(config, run->context, run->directory);
+    attn_config_destroy(config);
+    return status;
+}
+
+static attn_status run_measure_data(const attn__run *run, attn_config *sizes, attn_trainer_plan *plan)
+{
+    const training *t = run->self;
+    (void)plan;
+    const attn__run_size list[] = {
+        {"train_images", t->data.train.n}, {"valid_images", t->data.valid.n}, {"objects", t->data.set->nobjects},
+        {"classes", t->start.classes.n},   {"queries", t->data.queries},      {"size", t->data.view.size},
+    };
+    return attn__run_set_sizes(sizes, list, sizeof list / sizeof *list);
+}
+
+static void run_release(void *self)
+{
+    training *t = self;
+    attn__detector_start_end(&t->start, t->run.context);
+    attn__boxed_data_free(&t->data);
+}
+
+const attn__run_kind attn__detector_training_kind = {
+    .about = &attn__detector_trainer,
+    .size = sizeof(training),
+    .keys = &attn__detector_keys,
+    .measure = "valid_ap",
+    .measure_too = "valid_ap50",
+    .prepare = run_prepare,
+    .write = run_write,
+    .measure_data = run_measure_data,
+    .steps = job_steps,
+    .loss = job_loss,
+    .validate = job_validate,
+    .judge = job_judge,
+    .release = run_release,
+};

@@ -1,0 +1,106 @@
+#!/bin/sh
+# SPDX-License-Identifier: MIT
+# Training a detector on pictures made here, bright squares and bars, and detecting with it: files that are written, resuming
+# to the same bits, fine-tuning for other classes, bad input.
+. tests/support/cli.sh
+
+# pictures FOLDER COUNT: grey pictures of 32 x 32 or 32 x 24, with annotations.
+pictures() {
+    mkdir -p "$1/images" "$1/labels"
+    awk -v folder="$1" -v count="$2" 'BEGIN {
+        srand(3)
+        for (i = 1; i <= count; i++) {
+            high = i % 3 ? 32 : 24; n = i % 4; pixels = ""
+            file = sprintf("%s/images/%06d.pgm", folder, i); text = sprintf("%s/labels/%06d.txt", folder, i)
+            printf "" > text
+            for (k = 0; k < n; k++) {
+                class[k] = int(rand() * 2); w[k] = class[k] ? 12 : 8; h[k] = class[k] ? 4 : 8
+                x[k] = int(rand() * (32 - w[k])); y[k] = int(rand() * (high - h[k]))
+                printf "%d %f %f %f %f\n", class[k], (x[k] + w[k] / 2) / 32, (y[k] + h[k] / 2) / high, w[k] / 32, h[k] / high > text
+                all = all sprintf("%s{\"id\":%d,\"image_id\":%d,\"category_id\":%d,\"bbox\":[%d,%d,%d,%d],\"area\":%d,\"iscrowd\":0}",
+                    all == "" ? "" : ",\n", ++id, i, class[k] ? 20 : 3, x[k], y[k], w[k], h[k], w[k] * h[k])
+            }
+            printf "P2 32 %d 255\n", high > file
+            for (r = 0; r < high; r++) for (c = 0; c < 32; c++) {
+                v = 40
+                for (k = 0; k < n; k++) if (c >= x[k] && c < x[k] + w[k] && r >= y[k] && r < y[k] + h[k]) v = 200
+                printf "%d ", v > file
+            }
+            close(file); close(text)
+            names = names sprintf("%s{\"id\":%d,\"file_name\":\"images/%06d.pgm\",\"width\":32,\"height\":%d}", i > 1 ? ",\n" : "", i, i, high)
+        }
+        printf "{\"images\":[%s],\"annotations\":[%s],\"categories\":[{\"id\":3,\"name\":\"square\"},{\"id\":20,\"name\":\"bar\"}]}\n",
+            names, all > (folder "/annotations.json")
+    }'
+}
+pictures data 24
+settings="--stem small --width 4 --norm group --hidden 16 --heads 2 --encoder-depth 1 --decoder-depth 2 --mlp 16
+          --queries 6 --batch 4 --epochs 2 --threads 1"
+
+# ---- training: measures of the validation part in history.tsv, the classes by their ids
+# shellcheck disable=SC2086
+expect 0 'pictures to train on, .* 2 classes' "$attn" train detect --data data $settings --out whole
+expect 0 'valid_ap	valid_ap50' cat whole/history.tsv
+expect 0 '"class_ids": \[3, 20\]' cat whole/config.json
+expect 0 '"train_images": 22' "$attn" train detect --data data/annotations.json $settings --out again --json
+same "two trainings" "$(cksum < whole/model.safetensors)" "$(cksum < again/model.safetensors)"
+# shellcheck disable=SC2086
+expect 0 'The detector is in yolo' "$attn" train detect --data data/images $settings --epochs 1 --out yolo --quiet
+
+# ---- a training that goes on ends in the bits of one that was not stopped
+steady="--schedule constant --warmup 0"
+# shellcheck disable=SC2086
+expect 0 'detector is in part' "$attn" train detect --data data $settings $steady --epochs 1 --out part
+expect 0 'detector is in part' "$attn" train detect --out part --resume --epochs 2 --threads 2
+# shellcheck disable=SC2086
+expect 0 'detector is in straight' "$attn" train detect --data data $settings $steady --out straight
+same "the resumed training" "$(cksum < straight/model.safetensors)" "$(cksum < part/model.safetensors)"
+expect 2 'not the data that the training in part began with' "$attn" train detect --data data/images --out part --resume
+
+# ---- detecting
+expect 0 'images/000001.pgm	' "$attn" detect data/images/000001.pgm --model whole --threshold 0
+same "boxes" 6 "$(wc -l < out.txt)"
+expect 0 '"label": "\(square\|bar\)"' "$attn" detect data/images --model whole --threshold 0 --json
+same "pictures" 24 "$(grep -c '"file"' out.txt)"
+expect 0 '"detections": \[\]' "$attn" detect data/images/000002.pgm --model whole --threshold 1 --json
+"$attn" detect data/images --model whole --coco results.json || fail "results of COCO"
+"$attn" detect data/images --model whole --coco named.json --data data/annotations.json || fail "results by names"
+cmp -s results.json named.json || fail "ids by the pictures' names are others than those of the annotations"
+expect 0 'Average Precision' "$attn" eval --coco results.json --data data/annotations.json
+expect 0 '' "$attn" detect data/images/00000*.pgm --model whole --threshold 0.1 -o found --size 48
+same "drawn pictures" 9 "$(find found -name '*.png' | wc -l)"
+"$attn" detect data/images/000001.pgm --model whole -o found --format svg || fail "drawing as SVG"
+grep -q '<svg' found/000001.svg || fail "no SVG"
+printf 'a\nb\n' > names.txt
+expect 0 '	[ab]	' "$attn" detect data/images/000001.pgm --model whole --threshold 0 --classes names.txt
+
+# ---- fine-tuning: the head begins anew for other classes, and is kept where the classes are the same
+sed 's/"square"/"box"/' data/annotations.json > data/boxes.json
+expect 0 'is in tuned' "$attn" train detect --data data/boxes.json --from whole --out tuned --epochs 1 --batch 4 \
+    --freeze 'backbone\..*' --accumulate 2
+expect 0 'class_embed.weight.*anew: for other classes' cat tuned/fine-tuning.tsv
+expect 0 'backbone.conv1.weight.*taken' cat tuned/fine-tuning.tsv
+expect 0 'is in kept' "$attn" train detect --data data --from whole --out kept --epochs 0
+expect 0 'class_embed.weight.*taken' cat kept/fine-tuning.tsv
+
+# ---- bad input
+# shellcheck disable=SC2086
+expect 2 '3 objects, but the model has 2 queries' "$attn" train detect --data data $settings --queries 2 --out few --quiet
+expect 2 'needs --data, COCO' "$attn" train detect --out none
+sed 's/000005.pgm/000099.pgm/' data/annotations.json > data/lost.json
+expect 2 '000099.pgm' "$attn" train detect --data data/lost.json --out lost --quiet
+sed 's/"height":24/"height":25/' data/annotations.json > data/high.json
+# shellcheck disable=SC2086
+expect 2 'but its annotations say 32 x 25' "$attn" train detect --data data/high.json $settings --out high --quiet
+printf 'a\n' > one.txt
+expect 2 "1 names for the model's 2 classes" "$attn" detect data/images/000001.pgm --model whole --classes one.txt
+cp data/images/000001.pgm street.pgm
+expect 2 'its name is no number' "$attn" detect street.pgm --model whole --coco results.json
+expect 2 'has no picture of this name' "$attn" detect street.pgm --model whole --coco r.json --data data/annotations.json
+expect 2 'no pictures are in it' "$attn" detect data/labels --model whole
+expect 2 'cannot be opened' "$attn" detect nothing.png --model whole
+expect 2 'needs --model' "$attn" detect street.pgm
+expect 2 'no weights in this directory' "$attn" detect street.pgm --model data
+head -c 100 data/images/000001.pgm > broken.pgm
+expect 2 'broken.pgm' "$attn" detect broken.pgm --model whole
+exit $failed

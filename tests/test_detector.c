@@ -1,0 +1,170 @@
+/* SPDX-License-Identifier: MIT
+ * Pictures as a detector sees them, their boxes after augmentation, and what its outputs mean. */
+#include "support/fixture.h"
+#include "support/tensors.h"
+
+#include "apps/detector/augment.h"
+#include "apps/detector/detector.h"
+#include "io/images/image.h"
+
+#include <math.h>
+#include <string.h>
+
+/* By facebookresearch/detr's get_size_with_aspect_ratio, of 800 and 1333. */
+static void sizes_are_detrs(void **state)
+{
+    static const int64_t cases[][4] = {
+        {640, 480, 1066, 800},  {480, 640, 800, 1066},   {640, 427, 1199, 800}, {1, 1, 800, 800},
+        {800, 1000, 800, 1000}, {1000, 800, 1000, 800},  {500, 375, 1066, 800}, {20000, 10, 2000, 1},
+        {4000, 600, 1333, 200}, {333, 1000, 444, 1333},  {2666, 5, 1066, 2},    {612, 612, 800, 800},
+        {1066, 800, 1066, 800}, {1000, 3001, 444, 1332}, {7, 2666, 4, 1523},
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        int64_t width, height;
+        attn__view_size(&attn__detr_view, cases[i][0], cases[i][1], &width, &height);
+        assert_true(width == cases[i][2] && height == cases[i][3]);
+    }
+    int64_t width, height;
+    attn__view_size(&attn__detr_view, 100000, 1, &width, &height); /* a side of no pixels is one of one */
+    assert_true(width == 100000 && height == 1);
+    attn__view_size(&(attn__picture_view){0}, 31, 17, &width, &height);
+    assert_true(width == 31 && height == 17);
+}
+
+/* A dark picture with a bright rectangle. */
+static attn_image picture(attn_context *context, int64_t width, int64_t height, const attn__box *box)
+{
+    attn_image image;
+    assert_ok(context, attn_image_alloc(&image, context, width, height, 3));
+    for (int64_t i = 0; i < width * height; i++) {
+        int64_t row = i / width;
+        double x = (double)(i % width), y = (double)row;
+        bool in = x >= box->x && x < box->x + box->width && y >= box->y && y < box->y + box->height;
+        memset(image.pixels + 3 * i, in ? 255 : 0, 3);
+    }
+    return image;
+}
+
+/* The bounds of what is bright: left, top, right, bottom; false: nothing is. */
+static bool bounds(const attn_image *image, double found[4])
+{
+    bool any = false;
+    for (int64_t i = 0; i < image->width * image->height; i++) {
+        int64_t row = i / image->width;
+        double x = (double)(i % image->width), y = (double)row;
+        if (image->pixels[3 * i] < 128)
+            continue;
+        found[0] = any ? fmin(found[0], x) : x;
+        found[1] = any ? fmin(found[1], y) : y;
+        found[2] = any ? fmax(found[2], x + 1) : x + 1;
+        found[3] = any ? fmax(found[3], y + 1) : y + 1;
+        any = true;
+    }
+    return any;
+}
+
+static void boxes_go_with_the_pixels(void **state)
+{
+    attn_context *context = *state;
+    const attn__box box = {70, 20, 55, 33};
+    const attn__picture_view view = {.size = 120, .longest = 200};
+    attn_image image = picture(context, 200, 130, &box);
+    int flipped = 0, cut = 0, lost = 0;
+    for (uint64_t seed = 0; seed < 60; seed++) {
+        attn__rng rng = {.seed = seed};
+        attn__augmentation a = attn__augment_draw(&view, true, true, image.width, image.height, &rng);
+        attn_image seen;
+        double to[4], found[4] = {0};
+        assert_ok(context, attn__augment_image(&a, context, &image, &seen));
+        assert_true(seen.width == a.width && seen.height == a.height && a.width <= 202);
+        bool left = attn__augment_box(&a, image.width, image.height, &box, to);
+        bool bright = bounds(&seen, found);
+        if (left && bright) {
+            double w = (double)a.width, h = (double)a.height, pixels = 2;
+            const double own[4] = {(to[0] - to[2] / 2) * w, (to[1] - to[3] / 2) * h, (to[0] + to[2] / 2) * w,
+                                   (to[1] + to[3] / 2) * h};
+            for (int k = 0; k < 4; k++)
+                assert_true(fabs(own[k] - found[k]) < pixels);
+        } else {
+            assert_true(!bright || to[2] * (double)a.width < 2 || to[3] * (double)a.height < 2);
+        }
+        flipped += a.flip;
+        cut += a.crop;
+        lost += !left;
+        attn_image_free(context, &seen);
+    }
+    assert_true(flipped > 15 && flipped < 45 && cut > 15 && cut < 45 && lost < 30);
+    attn_image_free(context, &image);
+}
+
+static void without_augmentation_boxes_are_clipped(void **state)
+{
+    const attn__augmentation none = attn__augment_none(&attn__detr_view, 100, 50);
+    double to[4];
+    (void)state;
+    assert_true(none.width == 1332 && none.height == 666);
+    assert_true(attn__augment_box(&none, 100, 50, &(attn__box){-10, 10, 30, 100}, to));
+    assert_true(fabs(to[0] - 0.1) < 1e-12 && fabs(to[1] - 0.6) < 1e-12);
+    assert_true(fabs(to[2] - 0.2) < 1e-12 && fabs(to[3] - 0.8) < 1e-12);
+    assert_false(attn__augment_box(&none, 100, 50, &(attn__box){100, 10, 30, 10}, to));
+    assert_false(attn__augment_box(&none, 100, 50, &(attn__box){10, 10, 0, 10}, to));
+}
+
+static void unlike_pictures_make_a_batch_with_a_mask(void **state)
+{
+    tape_fixture *f = *state;
+    const attn__box all = {0, 0, 9, 9};
+    attn_image images[2] = {picture(f->context, 4, 3, &all), picture(f->context, 2, 5, &all)};
+    attn_tensor *mask, *x = attn__view_batch(&attn__detr_view, f->tape, images, 2, &mask);
+    assert_true(attn_tensor_length(x, 2) == 5 && attn_tensor_length(x, 3) == 4);
+    for (int64_t i = 0; i < 2 * 5 * 4; i++) {
+        int64_t n = i / 20, y = i / 4 % 5, col = i % 4;
+        bool padding = y >= images[n].height || col >= images[n].width;
+        assert_true((test_at(mask, i) != 0) == padding);
+        for (int64_t c = 0; c < 3; c++) {
+            double mean = (double)attn__detr_view.mean[c], std = (double)attn__detr_view.std[c];
+            double expected = padding ? 0 : (1 - mean) / std;
+            assert_true(fabs(test_at(x, ((n * 3 + c) * 5 + y) * 4 + col) - expected) < 1e-6);
+        }
+    }
+    assert_non_null(attn__view_batch(&attn__detr_view, f->tape, images, 1, &mask));
+    assert_null(mask);
+    for (int i = 0; i < 2; i++)
+        attn_image_free(f->context, &images[i]);
+}
+
+/* Three queries; two classes and "no object". */
+static void outputs_are_boxes_by_falling_score(void **state)
+{
+    tape_fixture *f = *state;
+    const double logits[] = {0, 1, 5, 2, 1, 0, 0, 1, 5},
+                 boxes[] = {0.5, 0.5, 1, 1, 0.25, 0.5, 0.1, 0.4, 0, 0, 0.5, 0.5};
+    attn_tensor *l = attn_tape_tensor(f->tape, ATTN_F32, 3, (int64_t[]){1, 3, 3}, NULL);
+    attn_tensor *b = attn_tape_tensor(f->tape, ATTN_F32, 3, (int64_t[]){1, 3, 4}, NULL);
+    for (int i = 0; i < 12; i++) {
+        test_set(b, i, boxes[i]);
+        if (i < 9)
+            test_set(l, i, logits[i]);
+    }
+    attn__found found[3];
+    assert_ok(f->context, attn__found_of(f->context, l, b, 0, 200, 100, found));
+    assert_true(found[0].class == 0 && fabs(found[0].score - 1 / (1 + exp(-1) + exp(-2))) < 1e-6);
+    assert_true(fabs(found[0].left - 40) < 1e-4 && fabs(found[0].bottom - 70) < 1e-4);
+    assert_true(found[1].class == 1 && found[1].right == 200 && found[2].left == -50); /* of equals the first query */
+    test_set(b, 3, NAN);
+    assert_refused(f->context, attn__found_of(f->context, l, b, 0, 200, 100, found), ATTN_ERROR_UNSUPPORTED,
+                   "not finite");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(sizes_are_detrs),
+        TEST_WITH_CONTEXT(boxes_go_with_the_pixels),
+        cmocka_unit_test(without_augmentation_boxes_are_clipped),
+        TEST_WITH_TAPE(unlike_pictures_make_a_batch_with_a_mask),
+        TEST_WITH_TAPE(outputs_are_boxes_by_falling_score),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
