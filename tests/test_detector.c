@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * Pictures as a detector sees them, their boxes after augmentation, and what its outputs mean. */
+ * Preparing and augmenting pictures with boxes for a detector, and reading its outputs. */
 #include "support/fixture.h"
 #include "support/tensors.h"
 
