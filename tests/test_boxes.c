@@ -232,6 +232,7 @@ static const struct {
     {"[]", "f: a list, as results are"},
     {"7", "f: byte 0: neither an object, { ... }, nor a list, [ ... ]"},
     {"{\"images\": [], \"annotations\": []}", "f: no annotations of COCO: \"categories\" is missing"},
+    {"{", "f: byte 1: expected a name in quotes"},
     {"{\"images\": 3}", "f: \"images\" must be a list, not an integer"},
     {"{\"images\": [], \"images\": []}", "f: \"images\" is given twice"},
     {"{\"images\": [", "f: byte 12: images: "},

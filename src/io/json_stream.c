@@ -173,22 +173,26 @@ static attn_status read_list(stream *s)
     return status == ATTN_OK ? read_members(s, ']', read_element) : status;
 }
 
+/* For comparisons and messages: printable and short. */
+static void keep_key(stream *s, const uint8_t *name, size_t size)
+{
+    size = size < sizeof s->key ? size : sizeof s->key - 1;
+    for (size_t i = 0; i < size; i++)
+        s->key[i] = name[i] > ' ' && name[i] < 127 ? (char)name[i] : '?';
+    s->key[size] = '\0';
+}
+
 static attn_status read_member(stream *s)
 {
     s->key[0] = '\0';
-    size_t from = s->at++, size = 0;
-    if (s->text->data[from] != '"')
+    size_t from = s->at++;
+    if (from >= s->text->size || s->text->data[from] != '"')
         return fail(s, from, "expected a name in quotes");
     while (s->at < s->text->size && s->text->data[s->at] != '"')
         s->at += s->text->data[s->at] == '\\' ? 2 : 1;
     if (s->at >= s->text->size)
         return fail(s, from, "the file ends within a name");
-    size = s->at - from - 1 < sizeof s->key - 1 ? s->at - from - 1 : sizeof s->key - 1;
-    for (size_t i = 0; i < size; i++)
-        s->key[i] =
-            (char)(s->text->data[from + 1 + i] > ' ' && s->text->data[from + 1 + i] < 127 ? s->text->data[from + 1 + i]
-                                                                                          : '?');
-    s->key[size] = '\0';
+    keep_key(s, s->text->data + from + 1, s->at - from - 1);
     s->at++;
     if (peek(s) != ':')
         return fail(s, s->at, "expected a colon");
