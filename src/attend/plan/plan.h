@@ -63,7 +63,7 @@ struct attn_plan {
     atomic_flag *busy; /* the one thing that changes: somebody runs in `workspace` */
 };
 
-/* As attn_plan_execute, for a batch that is one shard of a larger one: `rows` says which rows dropout has. */
+/* As attn_plan_execute, for a batch that is one shard of a larger one. Dropout has its `rows`. */
 attn_status attn__plan_execute(const attn_plan *plan, const attn_arrays *arrays, const attn__drop_rows *rows,
                                void *workspace);
 
