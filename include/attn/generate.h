@@ -50,15 +50,15 @@ typedef struct attn_generator_options {
     int64_t reserved[3];
 } attn_generator_options;
 /* Draws n images, which the caller frees with attn_image_free; on an error they are empty.  A model of videos draws n of
- * them, and `images` has room for all frames of each ("frames" in config.json), one video after the other.  Reports each row to the
- * function of attn_context_set_progress; if that returns false: ATTN_ERROR_INTERRUPTED.  The first of them have
+ * them, and `images` has room for all frames of each ("frames" in config.json), one video after the other.  Reports each
+ * row to the function of attn_context_set_progress; if that returns false: ATTN_ERROR_INTERRUPTED.  The first of them have
  * the same noise for any n.  `options` may be NULL.  ATTN_ERROR_ARGUMENT: n < 1, a temperature that is not above 0. */
 ATTN_API attn_status attn_generator_draw(attn_generator *generator, int64_t n, const attn_generator_options *options,
                                          attn_image *images);
 /* Draws the rows below the first `rows` of `given`, which is brought to the model's size first (attn_image_fit, bicubic).
- * The first rows of `done` are those of the image that was given, before its samples became levels.  For a model of videos `given` has options->frames images, and `done` gets all frames; of the last one given the first
- * `rows` rows stay.  ATTN_ERROR_ARGUMENT: rows not in 0 to the height, frames not in 1 to
- * the model's. */
+ * The first rows of `done` are those of the image that was given, before its samples became levels.  For a model of videos
+ * `given` has options->frames images, and `done` gets all frames; of the last one given the first `rows` rows stay.
+ * ATTN_ERROR_ARGUMENT: rows not in 0 to the height, frames not in 1 to the model's. */
 ATTN_API attn_status attn_generator_complete(attn_generator *generator, const attn_image *given, int64_t rows,
                                              const attn_generator_options *options, attn_image *done);
 

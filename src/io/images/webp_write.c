@@ -32,7 +32,7 @@ static attn_status add_frame(WebPAnimEncoder *encoder, attn_context *context, co
                              const char *path)
 {
     WebPConfig lossless;
-    WebPPicture picture;
+    WebPPicture picture = {0};
     if (!WebPConfigInit(&lossless) || !WebPConfigLosslessPreset(&lossless, 6))
         return fail(context, path, "another version");
     bool done = import(&picture, context, image);
