@@ -12,11 +12,12 @@ fail() { echo "explorer: $1" >&2; exit 1; }
 
 ATTN_PLOT_DIR="$dir" "$build/tests/test_plot" >/dev/null 2>&1
 [ -s "$dir/maps.html" ] || fail "no page"
+window=800,900
 # drive PAGE SCRIPT: what the script noted while the page was open, in $dir/seen.
 drive() {
     sed "/^<\/body>/e echo '<script>'; cat '$dir/keys.js' '$2'; echo '</script>'" "$1" > "$dir/driven.html"
     timeout 60 "$browser" --headless --no-sandbox --disable-gpu --virtual-time-budget=8000 --allow-file-access-from-files \
-        --user-data-dir="$dir/profile" --window-size=800,900 --dump-dom "file://$dir/driven.html" > "$dir/dom.html" \
+        --user-data-dir="$dir/profile" --window-size="$window" --dump-dom "file://$dir/driven.html" > "$dir/dom.html" \
         2> "$dir/log" || fail "the browser failed: $(tail -1 "$dir/log")"
     sed -n '/<pre id="seen">/,/<\/pre>/p' "$dir/dom.html" | sed 's/<[^>]*>//g' > "$dir/seen"
 }
@@ -148,6 +149,43 @@ cat > "$dir/user.js" <<'JS'
 JS
 drive "$dir/large.html" "$dir/user.js"
 [ "$(cat "$dir/seen")" = "70 names, 70 ticks" ] || fail "a large matrix: $(cat "$dir/seen")"
+
+# 1,280 pixels wide: both pages begin with a small map for each head of each layer, which a click enlarges: lines, or the
+# picture, and the matrix stand beside each other.
+cat > "$dir/user.js" <<'JS'
+const box = id => document.getElementById(id).getBoundingClientRect();
+const fits = () => document.documentElement.scrollWidth <= innerWidth;
+(async () => {
+  await wait(); await wait();
+  const tiles = () => [...document.querySelectorAll(".tile")];
+  const drawn = canvas => canvas.getContext("2d").getImageData(0, 0, canvas.width, canvas.height).data.some(x => x > 0 && x < 255);
+  seen.push(tiles().length + " maps, drawn: " + tiles().filter(t => drawn(t.firstChild)).length + ", fit: " + fits());
+  seen.push("svg: " + (drawingAsSvg().match(/<image/g) || []).length + " maps");
+  seen.push("used: " + (Math.max(...tiles().map(t => t.getBoundingClientRect().right)) > 0.8 * innerWidth));
+  tiles()[1].click(); await wait();
+  seen.push("head " + (document.getElementById("head").selectedIndex + 1) + ": beside: "
+    + (Math.abs(box("stage").top - box("beside").top) < 2 && box("stage").right < box("beside").left) + ", fit: " + fits());
+  press("a"); await wait();
+  seen.push(tiles().filter(t => t.getAttribute("aria-current") === "true").map(t => t.getAttribute("aria-label")).join());
+  leave();
+})();
+JS
+window=1280,900
+{ drive "$dir/maps.html" "$dir/user.js"; cat "$dir/seen"; drive "$dir/picture.html" "$dir/user.js"; cat "$dir/seen"; } > "$dir/wide"
+cat > "$dir/expected" <<'TEXT'
+8 maps, drawn: 8, fit: true
+svg: 8 maps
+used: true
+head 2: beside: true, fit: true
+Encoder-decoder attention, Layer 1, head 2
+4 maps, drawn: 4, fit: true
+svg: 4 maps
+used: true
+head 2: beside: true, fit: true
+Windows, Layer 3, head 2
+TEXT
+diff "$dir/expected" "$dir/wide" || fail "the page in a wide window told something else"
+window=800,900
 
 # 420 pixels wide, as a telephone: every view of both pages fits, and no control is outside.  Headless Chromium has no
 # such window, so that the page is in a frame.
