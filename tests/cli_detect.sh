@@ -84,6 +84,8 @@ expect 0 'is in kept' "$attn" train detect --data data --from whole --out kept -
 expect 0 'class_embed.weight.*taken' cat kept/fine-tuning.tsv
 
 # ---- bad input
+expect 2 'queries: whole is of a model with another value' "$attn" train detect --data data --from whole --out none \
+    --queries 7 --quiet
 # shellcheck disable=SC2086
 expect 2 '3 objects, but the model has 2 queries' "$attn" train detect --data data $settings --queries 2 --out few --quiet
 expect 2 'needs --data, COCO' "$attn" train detect --out none

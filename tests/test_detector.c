@@ -116,7 +116,7 @@ static void unlike_pictures_make_a_batch_with_a_mask(void **state)
     tape_fixture *f = *state;
     const attn__box all = {0, 0, 9, 9};
     attn_image images[2] = {picture(f->context, 4, 3, &all), picture(f->context, 2, 5, &all)};
-    attn_tensor *mask, *x = attn__view_batch(&attn__detr_view, f->tape, images, 2, &mask);
+    attn_tensor *mask, *x = attn__view_batch(&attn__detr_view, f->tape, images, 2, NULL, &mask);
     assert_true(attn_tensor_length(x, 2) == 5 && attn_tensor_length(x, 3) == 4);
     for (int64_t i = 0; i < 2 * 5 * 4; i++) {
         int64_t n = i / 20, y = i / 4 % 5, col = i % 4;
@@ -128,8 +128,10 @@ static void unlike_pictures_make_a_batch_with_a_mask(void **state)
             assert_true(fabs(test_at(x, ((n * 3 + c) * 5 + y) * 4 + col) - expected) < 1e-6);
         }
     }
-    assert_non_null(attn__view_batch(&attn__detr_view, f->tape, images, 1, &mask));
+    assert_non_null(attn__view_batch(&attn__detr_view, f->tape, images, 1, NULL, &mask));
     assert_null(mask);
+    x = attn__view_batch(&attn__detr_view, f->tape, images, 1, (const int64_t[]){3, 6}, &mask); /* of a larger batch */
+    assert_true(attn_tensor_length(x, 3) == 6 && test_at(mask, 3) == 0 && test_at(mask, 4) == 1);
     for (int i = 0; i < 2; i++)
         attn_image_free(f->context, &images[i]);
 }

@@ -215,7 +215,7 @@ static attn_status read_batch(attn__boxed_data *data, const attn__boxed_part *pa
         attn_image_free(data->context, &whole);
     }
     if (status == ATTN_OK) {
-        batch->x = attn__view_batch(&data->view, tape, images, n, &batch->mask);
+        batch->x = attn__view_batch(&data->view, tape, images, n, batch->sides, &batch->mask);
         status = batch->x ? ATTN_OK : attn_context_status(data->context);
     }
     for (int64_t i = 0; images && i < n; i++)
@@ -251,6 +251,8 @@ static attn_status make_batch(attn__boxed_data *data, const attn__boxed_part *pa
         int64_t found =
             objects_of(data, part->set, index, &plan, own ? data->labels + n : NULL, own ? data->boxes + 4 * n : NULL);
         batch->objects += found;
+        batch->sides[0] = plan.height > batch->sides[0] ? plan.height : batch->sides[0];
+        batch->sides[1] = plan.width > batch->sides[1] ? plan.width : batch->sides[1];
         if (!own)
             continue;
         plans[i - first] = plan;

@@ -52,6 +52,7 @@ typedef struct attn__boxed_batch {
     const int64_t *images; /* [targets.images], indices in the set */
     attn_shard share;      /* count 0: there is one picture, which does not count */
     int64_t objects;       /* of the whole batch */
+    int64_t sides[2];      /* height and width of the whole batch */
 } attn__boxed_batch;
 /* The batch of a step of the training part, of which this process gets its share. */
 attn_status attn__boxed_data_train(attn__boxed_data *data, attn_tape *tape, int64_t epoch, int64_t step,

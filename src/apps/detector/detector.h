@@ -26,10 +26,11 @@ extern const attn__picture_view attn__detr_view;
 /* The size that a picture gets: as facebookresearch/detr computes it, truncated on the long side. */
 void attn__view_size(const attn__picture_view *view, int64_t width, int64_t height, int64_t *to_width,
                      int64_t *to_height);
-/* Puts prepared pictures, of three channels, into one batch on the tape: x [n,3,H,W] of the largest height and width, and
- * *mask (I32 [n,H,W]), 1 where a smaller one does not reach; NULL where all are alike.  NULL on error. */
+/* Puts prepared pictures, of three channels, into one batch on the tape: x [n,3,H,W] of the largest height and width, or of
+ * the height and width in `sides` (may be NULL) where these are larger, and *mask (I32 [n,H,W]), 1 where a smaller one
+ * does not reach; NULL where all are that large.  NULL on error. */
 attn_tensor *attn__view_batch(const attn__picture_view *view, attn_tape *tape, const attn_image *images, int64_t n,
-                              attn_tensor **mask);
+                              const int64_t *sides, attn_tensor **mask);
 
 enum { ATTN__COCO_OUTPUTS = 91 }; /* of models for COCO's ids: 0 to 90 */
 

@@ -68,9 +68,9 @@ static attn_tensor *mask_of(attn_tape *tape, const attn_image *images, int64_t n
 }
 
 attn_tensor *attn__view_batch(const attn__picture_view *view, attn_tape *tape, const attn_image *images, int64_t n,
-                              attn_tensor **mask)
+                              const int64_t *sides, attn_tensor **mask)
 {
-    int64_t rows = 0, cols = 0;
+    int64_t rows = sides ? sides[0] : 1, cols = sides ? sides[1] : 1;
     bool alike = true;
     for (int64_t i = 0; i < n; i++) {
         rows = images[i].height > rows ? images[i].height : rows;

@@ -165,8 +165,11 @@ static attn_status choose_precision(attn__run *run)
 static bool is_setting_of(const char *setting, const char *key)
 {
     static const char *const names[][2] = {
-        {"patch", "patch_size"}, {"width", "num_hiddens"},  {"width", "dim"},          {"depth", "num_blks"},
-        {"heads", "num_heads"},  {"window", "kernel_size"}, {"mlp", "mlp_num_hiddens"}};
+        {"patch", "patch_size"},    {"width", "num_hiddens"},        {"width", "dim"},
+        {"depth", "num_blks"},      {"heads", "num_heads"},          {"window", "kernel_size"},
+        {"mlp", "mlp_num_hiddens"}, {"mlp", "dim_feedforward"},      {"heads", "nheads"},
+        {"hidden", "hidden_dim"},   {"encoder_depth", "enc_layers"}, {"decoder_depth", "dec_layers"},
+        {"queries", "num_queries"}};
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
         if (strcmp(names[i][0], setting) == 0 && strcmp(names[i][1], key) == 0)
             return true;
