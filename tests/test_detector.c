@@ -1,13 +1,17 @@
 /* SPDX-License-Identifier: MIT
  * Preparing and augmenting pictures with boxes for a detector, and reading its outputs. */
+#include "support/faults.h"
 #include "support/fixture.h"
+#include "support/scratch.h"
 #include "support/tensors.h"
 
 #include "apps/detector/augment.h"
+#include "apps/detector/data.h"
 #include "apps/detector/detector.h"
 #include "io/images/image.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <string.h>
 
 /* By facebookresearch/detr's get_size_with_aspect_ratio, of 800 and 1333. */
@@ -159,6 +163,105 @@ static void outputs_are_boxes_by_falling_score(void **state)
                    "not finite");
 }
 
+/* --------------------------------------------------------------------------------------------- want of memory */
+
+static char folder[64];
+
+static void write_file(const char *name, const char *text)
+{
+    char path[128];
+    snprintf(path, sizeof path, "%s/%s", folder, name);
+    FILE *file = fopen(path, "w");
+    assert_non_null(file);
+    fputs(text, file);
+    fclose(file);
+}
+
+/* Two pictures with three objects, a crowd among them, and a model of two blocks. */
+static void lay(attn_context *context)
+{
+    attn_config *config;
+    attn_model *model;
+    static const char *const numbers[] = {"hidden_dim", "nheads",      "dim_feedforward", "enc_layers",
+                                          "dec_layers", "num_queries", "num_classes",     "width"};
+    static const int64_t values[] = {8, 2, 8, 1, 2, 4, 2, 4};
+    scratch_open(folder);
+    assert_ok(context, attn_config_create(&config, context));
+    for (size_t i = 0; i < sizeof values / sizeof *values; i++)
+        assert_ok(context, attn_config_set_int(config, numbers[i], values[i]));
+    assert_ok(context, attn_config_set_text(config, "backbone", "resnet18"));
+    assert_ok(context, attn_model_create(&model, context, "detr", config, NULL));
+    assert_ok(context, attn_model_save(model, folder));
+    attn_model_destroy(model);
+    attn_config_destroy(config);
+    write_file("a.pgm", "P2 4 3 255 1 2 3 4 5 6 7 8 9 10 11 12\n");
+    write_file("b.pgm", "P2 3 3 255 1 2 3 4 5 6 7 8 9\n");
+    write_file("names.txt", "cup\nplate\n");
+    write_file(
+        "annotations.json",
+        "{\"images\":[{\"id\":7,\"file_name\":\"a.pgm\",\"width\":4,\"height\":3},{\"id\":9,\"file_name\":\"b.pgm\"}],"
+        "\"annotations\":[{\"id\":1,\"image_id\":7,\"category_id\":5,\"bbox\":[0,0,2,9]},"
+        "{\"id\":2,\"image_id\":7,\"category_id\":8,\"bbox\":[0,0,2,2],\"iscrowd\":1},"
+        "{\"id\":3,\"image_id\":9,\"category_id\":8,\"bbox\":[1,1,1,1]}],"
+        "\"categories\":[{\"id\":8,\"name\":\"plate\"},{\"id\":5,\"name\":\"cup\"}]}");
+}
+
+static attn_status detect_with(attn_context *context, void *user)
+{
+    attn__detector *detector;
+    attn__found found[4];
+    unsigned char pixels[12] = {0};
+    const attn_image image = {4, 3, 1, pixels};
+    char path[128];
+    (void)user;
+    snprintf(path, sizeof path, "%s/names.txt", folder);
+    attn_status status = attn__detector_load(&detector, context, folder, NULL, path);
+    if (status == ATTN_OK) {
+        detector->view.size = 8;
+        status = attn__detector_detect(detector, &image, found);
+    }
+    attn__detector_destroy(detector);
+    return status;
+}
+
+static attn_status batch_with(attn_context *context, void *user)
+{
+    static const int64_t ids[] = {5, 8};
+    attn__boxed_data data = {0};
+    attn__boxed_batch batch;
+    attn_config *settings = NULL;
+    attn_tape *tape = NULL;
+    attn_status status = attn_config_create(&settings, context);
+    (void)user;
+    if (status == ATTN_OK)
+        status = attn__boxed_data_read(&data, context, folder, settings);
+    data.queries = data.batch = 2;
+    data.crop = data.flip = true;
+    data.classes = (attn__classes){2, ids, NULL};
+    data.view = attn__detr_view;
+    data.view.size = 4;
+    if (status == ATTN_OK)
+        status = attn__boxed_data_begin(&data);
+    if (status == ATTN_OK)
+        status = attn_tape_create(&tape, context);
+    if (status == ATTN_OK)
+        status = attn__boxed_data_train(&data, tape, 0, 0, &batch);
+    if (status == ATTN_OK)
+        assert_true(batch.targets.images == 2 && batch.objects <= 2 && data.set->images[1].width == 3);
+    attn_tape_destroy(tape);
+    attn__boxed_data_free(&data);
+    attn_config_destroy(settings);
+    return status;
+}
+
+static void every_allocation_may_fail(void **state)
+{
+    lay(*state);
+    assert_true(faults_try_all(detect_with, NULL) > 50);
+    assert_true(faults_try_all(batch_with, NULL) > 20);
+    assert_int_equal(scratch_close(folder), 6);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -167,6 +270,7 @@ int main(void)
         cmocka_unit_test(without_augmentation_boxes_are_clipped),
         TEST_WITH_TAPE(unlike_pictures_make_a_batch_with_a_mask),
         TEST_WITH_TAPE(outputs_are_boxes_by_falling_score),
+        TEST_WITH_CONTEXT(every_allocation_may_fail),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

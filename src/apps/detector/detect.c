@@ -90,8 +90,8 @@ attn_status attn__detector_detect(attn__detector *d, const attn_image *image, at
     attn_image prepared;
     attn__set_outputs outputs;
     attn_tensor *mask;
-    attn_status status = attn__view_prepare(&d->view, d->context, image, &prepared);
     attn_tape_reset(d->tape, NULL);
+    attn_status status = attn__view_prepare(&d->view, d->context, image, &prepared);
     if (status == ATTN_OK) {
         attn_tensor *x = attn__view_batch(&d->view, d->tape, &prepared, 1, NULL, &mask);
         status = attn__detector_run(d->model, d->tape, x, mask, false, &outputs);

@@ -226,8 +226,10 @@ attn_status attn__detector_open(attn__foreign *foreign, attn_context *context, c
     attn_config *own = names || !attn__is_directory(path) ? NULL : attn__model_config_try(context, path);
     const char *kind = own ? attn_config_text(own, "architecture", NULL) : NULL;
     attn__foreign_wish wish = {.names = names, .architecture = kind ? NULL : architecture};
-    attn_status status = ATTN_OK;
+    attn_status status = own ? ATTN_OK : attn__call_status(context);
     *foreign = (attn__foreign){0};
+    if (status != ATTN_OK)
+        return status;
     if (kind && strcmp(kind, architecture) != 0)
         status = attn__fail(context, ATTN_ERROR_UNSUPPORTED, "%s: \"%.60s\" is no detector; detr is", path, kind);
     else if (!kind && !names)
@@ -254,6 +256,7 @@ static attn_status load(attn__detector *d, const char *path, const char *names, 
 attn_status attn__detector_load(attn__detector **detector, attn_context *context, const char *path, const char *names,
                                 const char *class_names)
 {
+    attn__call_begin(context);
     *detector = NULL;
     attn__detector *made = attn__alloc_zero(context, sizeof *made);
     if (!made)
