@@ -3,13 +3,15 @@
 python/attn/torch/_wins.py come.  A line says how much faster attn is forward and in a training step, and whether
 enable() takes such calls.
 
-    PYTHONPATH=python ATTN_LIBRARY=build/libattn.so build/venv/bin/python bench/peers/torch_calls.py CHANNELS|small|few [MASK]
+    PYTHONPATH=python ATTN_LIBRARY=build/libattn.so build/venv/bin/python bench/peers/torch_calls.py CHANNELS|small|few|losses [MASK]
 
 MASK: none, causal, keys (bool: the last fifth of the keys is hidden), bool (causal, as a mask), random (bool, half of the
 pairs), float (one for all heads), or learned (with a gradient).
 `small` in place of CHANNELS: the overhead of a call, in microseconds.  `few`: few queries for many keys, as
 a table whose cells are PyTorch's time divided by attn's and whether enable() takes the call; and what calls of a new
-length and of a new scale cost.  One thread and processor time, the least of calls in turns.
+length and of a new scale cost.  `losses`: all of these calls in float32, bfloat16 and float16; it prints those that enable()
+takes though attn is slower by more than LOSS, and how many there are.  One thread and processor time, the least of
+calls in turns.
 """
 import functools
 import itertools
@@ -24,6 +26,7 @@ import measure
 
 LENGTHS = (16, 32, 64, 96, 128, 197, 256, 384, 512, 1024, 2048)
 WORK = 2e8  # operations of a call; batch follows
+LOSS = 0.03
 
 
 def mask_of(kind, batch, heads, n):
@@ -138,8 +141,51 @@ def first_calls(calls=200, turns=10):
     print("a call like an earlier one {:.1f}, of a new length {:.1f}, of a new scale {:.1f} microseconds".format(*best))
 
 
+def whole(channels, kind, n, dtype, work=WORK):
+    """The tensors and options of a call with as many keys as queries."""
+    heads = 8 if n < 2048 else 2
+    batch = max(1, min(32, int(work / (4 * n * n * channels * heads))))
+    q, k, v, dout = [torch.randn(batch, n, heads, channels, dtype=dtype).transpose(1, 2).requires_grad_() for _ in range(4)]
+    mask = mask_of(kind, batch, heads, n)
+    if mask is not None and mask.is_floating_point():
+        mask = mask.detach().to(dtype).requires_grad_(mask.requires_grad)
+    return (q, k, v, dout.detach()), {"attn_mask": mask, "is_causal": kind == "causal"}
+
+
+def losses():
+    """Taken calls that are slower.  A ratio below the limit is measured again for longer."""
+    counts = {"taken": 0, "slower": 0}
+    for dtype in (torch.float32, torch.bfloat16, torch.float16):
+        for channels, kind in itertools.product((64, 128), ("none", "causal", "keys", "float", "learned")):
+            for n in (16, 64, 128, 256, 512, 1024):
+                tensors, options = whole(channels, kind, n, dtype, WORK / 2)
+                for work in (forward, step):
+                    report(counts, f"{dtype}, {channels} channels, mask {kind}, {n} tokens", work, *tensors, **options)
+        for channels, queries, keys in itertools.product((64, 128), (1, 4, 16), (256, 1024, 4096)):
+            q = torch.randn(1, queries, 8, channels, dtype=dtype).transpose(1, 2)
+            k, v = (torch.randn(1, keys, 8, channels, dtype=dtype).transpose(1, 2) for _ in range(2))
+            report(counts, f"{dtype}, {channels} channels, {queries} queries, {keys} keys", forward, q, k, v, None, times=10)
+    print(f"{counts['taken']} calls are taken, {counts['slower']} of them are slower by more than {LOSS}", flush=True)
+
+
+def report(counts, name, work, *tensors, **options):
+    if taken(work, *tensors, **options) != "taken":
+        return
+    found = ratio(work, *tensors, seconds=0.05, **options)
+    for seconds in (0.3, 1.0):
+        if found < 1 - LOSS:
+            found = max(found, ratio(work, *tensors, seconds=seconds, **options))
+    counts["taken"] += 1
+    if found < 1 - LOSS:
+        counts["slower"] += 1
+        print(f"{name}, {work.__name__}: {found:.2f}", flush=True)
+
+
 def main():
     torch.set_num_threads(1)
+    if sys.argv[1] == "losses":
+        losses()
+        return
     if sys.argv[1] == "small":
         for shape in ((1, 4, 4), (2, 16, 16), (4, 32, 16)):
             small(*shape)
@@ -150,11 +196,7 @@ def main():
         return
     channels, kind = int(sys.argv[1]), sys.argv[2] if len(sys.argv) > 2 else "none"
     for n in LENGTHS:
-        heads = 8 if n < 2048 else 2
-        batch = max(1, min(32, int(WORK / (4 * n * n * channels * heads))))
-        q, k, v, dout = [torch.randn(batch, n, heads, channels).transpose(1, 2).requires_grad_() for _ in range(4)]
-        options = {"attn_mask": mask_of(kind, batch, heads, n), "is_causal": kind == "causal"}
-        tensors = q, k, v, dout.detach()
+        tensors, options = whole(channels, kind, n, torch.float32)
         print(f"{channels} channels, mask {kind}, {n} tokens: " + ", ".join(
             f"{work.__name__} {ratio(work, *tensors, **options):.2f} ({taken(work, *tensors, **options)})"
             for work in (forward, step)), flush=True)

@@ -1,97 +1,139 @@
 # SPDX-License-Identifier: MIT
-"""Models of transformers with random weights: how much faster they are with
-attn_implementation="attn" than with "sdpa" and "eager", in a forward pass, a training step and
-generation.
+"""Models of transformers with random weights: how much faster they are with attn_implementation="attn" than with "eager" and
+"sdpa", in a forward pass, a training step and the next token after a cache of many.
 
     PYTHONPATH=python ATTN_LIBRARY=build/libattn.so \\
-        build/venv/bin/python bench/peers/torch_transformers.py [--tokens N] [--type T] [NAME...]
+        build/venv/bin/python bench/peers/torch_transformers.py [--json] [--type T]... [--tokens N] [--cached N] [NAME...]
 
-The implementations take turns, and the fastest turn of each counts, in processor time of one
-thread.  A model without "sdpa" (softcap, sinks) has a dash there.
+The implementations take turns, and the fastest turn of each counts, in processor time of one thread.  A model without "sdpa"
+(softcap, sinks) has a dash there.  scripts/figures makes docs/pytorch.md's table of this.
 """
 import argparse
+import copy
+import json
+import sys
 import time
 
 import torch
 import transformers as hf
 
 import attn.torch
+import measure
 
-SIZES = {"vocab_size": 500, "hidden_size": 256, "intermediate_size": 512, "num_hidden_layers": 2,
-         "num_attention_heads": 4, "pad_token_id": 0, "max_position_embeddings": 4096}
-GROUPED = {**SIZES, "num_key_value_heads": 2, "head_dim": 64}
+WIDTH = {"vocab_size": 500, "hidden_size": 512, "intermediate_size": 1024, "num_hidden_layers": 2, "num_attention_heads": 8,
+         "pad_token_id": 0, "max_position_embeddings": 8192}
+GROUPED = {**WIDTH, "num_key_value_heads": 2, "head_dim": 64}
+LARGE = {**GROUPED, "num_attention_heads": 4, "head_dim": 128}
+T5 = {"vocab_size": 500, "d_model": 512, "d_kv": 64, "d_ff": 1024, "num_layers": 2, "num_heads": 8, "decoder_start_token_id": 0}
+# name: what makes it, its config, how the table calls it
 MODELS = {
-    "Bert": ("BertModel", hf.BertConfig, SIZES),
-    "Llama": ("LlamaForCausalLM", hf.LlamaConfig, GROUPED),
-    "Mistral": ("MistralForCausalLM", hf.MistralConfig, {**GROUPED, "sliding_window": 128}),
-    "Gemma2": ("Gemma2ForCausalLM", hf.Gemma2Config, {**GROUPED, "sliding_window": 128}),
-    "GptOss": ("GptOssForCausalLM", hf.GptOssConfig,
-               {**GROUPED, "sliding_window": 128, "num_local_experts": 2,
-                "num_experts_per_tok": 1}),
+    "Bert": (hf.BertModel, hf.BertConfig, WIDTH, "BERT, 8 heads of 64"),
+    "Llama": (hf.LlamaForCausalLM, hf.LlamaConfig, LARGE, "Llama, 4 heads of 128 on 2"),
+    "Mistral": (hf.MistralForCausalLM, hf.MistralConfig, {**LARGE, "sliding_window": 256}, "Mistral, window 256"),
+    "Gemma2": (hf.Gemma2ForCausalLM, hf.Gemma2Config, {**LARGE, "head_dim": 256, "sliding_window": 256},
+               "Gemma 2, 4 heads of 256 on 2"),
+    "GptOss": (hf.GptOssForCausalLM, hf.GptOssConfig, {**GROUPED, "sliding_window": 128, "num_local_experts": 2,
+                                                       "num_experts_per_tok": 1}, "gpt-oss, 8 heads of 64 on 2"),
+    "T5": (hf.T5ForConditionalGeneration, hf.T5Config, T5, "T5, 8 heads of 64"),
 }
-IMPLEMENTATIONS = "eager", "sdpa", "attn"
+IMPLEMENTATIONS = "attn", "eager", "sdpa"
 
 
-def fastest(model, work, turns):
-    """Seconds of each implementation's fastest turn; None where the model does not have it."""
-    best = dict.fromkeys(IMPLEMENTATIONS)
-    for _ in range(turns):
-        for name in IMPLEMENTATIONS:
-            try:
-                model.set_attn_implementation(name)
-            except ValueError:
-                continue
-            if model.config._attn_implementation != name:
-                continue
-            begin = time.thread_time()
-            work()
-            spent = time.thread_time() - begin
-            best[name] = spent if best[name] is None else min(best[name], spent)
-    return best
-
-
-def row(name, tokens, dtype, turns):
-    kind, config, sizes = MODELS[name]
+def made(name, dtype):
+    """The model, and the implementations that it has."""
+    kind, config, sizes, _ = MODELS[name]
     torch.manual_seed(0)
-    model = getattr(hf, kind)(config(**sizes)).to(dtype).eval()
-    ids = torch.randint(5, 500, (2, tokens))
-    padding = torch.ones_like(ids)
-    padding[1, :tokens // 5] = 0
+    model, has = kind(config(**sizes)).to(dtype).eval(), []
+    for implementation in IMPLEMENTATIONS:
+        try:
+            model.set_attn_implementation(implementation)
+        except ValueError:
+            continue
+        if model.config._attn_implementation == implementation:
+            has.append(implementation)
+    return model, has
+
+
+def filled(model, keys, dtype):
+    """A cache with random keys and values of a sequence of this length."""
+    config, t5 = model.config, model.config.model_type == "t5"
+    heads, width = (config.num_heads, config.d_kv) if t5 else (config.num_key_value_heads, config.head_dim)
+    caches = [hf.DynamicCache(config=config.get_text_config(decoder=True)) for _ in range(1 + t5)]
+    for cache in caches:
+        for layer in range(2):
+            cache.update(*(torch.randn(1, heads, keys, width).to(dtype) for _ in range(2)), layer)
+    return hf.EncoderDecoderCache(*caches) if t5 else caches[0]
+
+
+def work_of(model, what, tokens, dtype):
+    """What is timed, and what is done before each time."""
+    ids, t5 = torch.randint(5, 500, (1, tokens)), model.config.model_type == "t5"
+    inputs = {"input_ids": ids, **({"decoder_input_ids": ids} if t5 else {})}
+    if what == "one token":
+        cache, caches = filled(model, tokens, dtype), []
+        inputs = {("decoder_input_ids" if t5 else "input_ids"): ids[:, :1], "cache_position": torch.tensor([tokens])}
+        if t5:
+            inputs["encoder_outputs"] = (torch.randn(1, tokens, 512).to(dtype),)
+
+        def before():
+            caches[:] = [copy.deepcopy(cache)]
+
+        def one_token():
+            with torch.no_grad():
+                model(**inputs, past_key_values=caches[0], use_cache=True)
+
+        return one_token, before
 
     def forward():
         with torch.no_grad():
-            model(input_ids=ids, attention_mask=padding)
+            model(**inputs)
 
     def step():
-        model.zero_grad()
-        model(input_ids=ids)[0].float().square().mean().backward()
+        model(**inputs)[0].float().square().mean().backward()
 
-    def generation():
-        model.generate(input_ids=ids, attention_mask=padding, max_new_tokens=8, min_new_tokens=8,
-                       do_sample=False)
+    return step if what == "step" else forward, lambda: model.zero_grad()
 
-    parts = [forward, step] + ([generation] if "CausalLM" in kind else [])
-    text = []
-    for part in parts:
-        best = fastest(model, part, turns)
-        ratios = ["-" if best[other] is None else f"{best[other] / best['attn']:.2f}"
-                  for other in ("sdpa", "eager")]
-        text.append(f"{part.__name__} {ratios[0]} {ratios[1]}")
-    print(f"{name:8} {tokens:5} tokens   " + "   ".join(text), flush=True)
+
+def fastest(model, names, work, before, turns):
+    """Milliseconds of each implementation's fastest turn."""
+    def prepare(name):
+        model.set_attn_implementation(name)
+        before()
+
+    calls = {name: (lambda: work()) for name in names}
+    named = {call: name for name, call in calls.items()}
+    for name, call in calls.items():  # warm
+        prepare(name)
+        call()
+    best = measure.best_of_turns(list(calls.values()), 0, time.thread_time, lambda call: prepare(named[call]), turns)
+    return {name: 1e3 * seconds for name, seconds in zip(calls, best)}
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("names", nargs="*", default=list(MODELS))
-    parser.add_argument("--tokens", type=int, default=512)
-    parser.add_argument("--type", default="float32", choices=("float32", "bfloat16", "float16"))
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("names", nargs="*", default=list(MODELS), metavar="NAME")
+    parser.add_argument("--tokens", type=int, default=1024)
+    parser.add_argument("--cached", type=int, default=4096, help="tokens before the one that is timed")
+    parser.add_argument("--type", action="append", choices=("float32", "bfloat16", "float16"))
     parser.add_argument("--turns", type=int, default=7)
+    parser.add_argument("--json", action="store_true", help="an array of objects instead of lines")
     options = parser.parse_args()
     attn.torch.register()
     torch.set_num_threads(1)
-    print("time with sdpa and with eager, divided by attn's")
+    rows = []
     for name in options.names:
-        row(name, options.tokens, getattr(torch, options.type), options.turns)
+        for dtype in options.type or ("float32", "bfloat16"):
+            model, has = made(name, getattr(torch, dtype))
+            for what in ("forward", "step", *(["one token"] if name != "Bert" else [])):
+                tokens = options.cached if what == "one token" else options.tokens
+                turns = options.turns * (8 if what == "one token" else 1)
+                ms = fastest(model, has, *work_of(model, what, tokens, getattr(torch, dtype)), turns)
+                rows.append({"model": MODELS[name][3], "what": what, "tokens": tokens, "type": dtype, "ms": ms})
+                ratios = ", ".join(f"{other} {ms[other] / ms['attn']:.2f}" for other in has if other != "attn")
+                print(f"{MODELS[name][3]}, {dtype}, {what}, {tokens} tokens: {ms['attn']:.2f} ms; {ratios}", flush=True,
+                      file=sys.stderr if options.json else sys.stdout)
+    if options.json:
+        print(json.dumps(rows))
 
 
 if __name__ == "__main__":

@@ -135,6 +135,8 @@ def quick(query: Tensor, key: Tensor, value: Tensor, attn_mask: Optional[Tensor]
         of_mask = None
         grad = _records() and (query.requires_grad or key.requires_grad or value.requires_grad)
     elif _plain(attn_mask):
+        if attn_mask.dtype is torch.bfloat16 is query.dtype:
+            attn_mask = as_sums(attn_mask, query.dtype)
         of_mask = attn_mask.shape, attn_mask.stride(), attn_mask.dtype, attn_mask.requires_grad
         grad = _records() and (query.requires_grad or key.requires_grad or value.requires_grad or of_mask[3])
     else:

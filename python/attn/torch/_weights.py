@@ -18,18 +18,24 @@ from . import _engine, _ops
 # ----------------------------------------------------------------------------------- with the result
 
 
-_outside_graphs: Any = torch.compiler.disable
-
-
-@_outside_graphs  # type: ignore[untyped-decorator,unused-ignore]
 def weighted(problem: Problem, tensors: Sequence[Optional[Tensor]], seen: Optional[Tensor],
              scale: Optional[float]) -> tuple[Tensor, Tensor]:
     """The result and the weights for tensors (q, k, v, bias, mask) whose last two axes are positions and channels.
-    `seen`: True where a query attends, all masks in one; None without masks.  scale: None for the default."""
+    `seen`: True where a query attends, all masks in one; None without masks.  scale: None for the default.  A compiler's
+    graph ends before the call."""
+    call = _outside_graphs if torch.compiler.is_compiling() else _weighted_now
+    found: tuple[Tensor, Tensor] = call(problem, tensors, seen, scale)
+    return found
+
+
+def _weighted_now(problem: Problem, tensors: Sequence[Optional[Tensor]], seen: Optional[Tensor], scale: Optional[float]) -> Any:
     refuse_watched([x for x in tensors if x is not None])
     with torch.autocast("cpu", enabled=False):
-        found: tuple[Tensor, Tensor] = _Weighted.apply(problem, seen, scale, *tensors)
-    return found
+        return _Weighted.apply(problem, seen, scale, *tensors)
+
+
+_disable: Any = torch._disable_dynamo  # without importing the compiler, as torch.compiler.disable does
+_outside_graphs = _disable(_weighted_now)
 
 
 def refuse_watched(tensors: Sequence[Tensor]) -> None:
@@ -168,7 +174,7 @@ class record_weights(list):  # type: ignore[type-arg]  # of tensors
     def arrays(self, batch: int = 0) -> list[npt.NDArray[Any]]:
         """The weights [H, queries, keys] of one entry of the batch, an array for each call, as `attn.plot.explore` takes
         them."""
-        return [x[batch].numpy() for x in self]
+        return [x[batch].to(_engine.sums_of(x.dtype)).numpy() for x in self]
 
     def _next(self) -> bool:
         """Whether the next call is recorded."""
