@@ -20,18 +20,19 @@ import transformers as hf
 import attn.torch
 import measure
 
-WIDTH = {"vocab_size": 500, "hidden_size": 512, "intermediate_size": 1024, "num_hidden_layers": 2, "num_attention_heads": 8,
+WIDTH = {"vocab_size": 500, "hidden_size": 256, "intermediate_size": 512, "num_hidden_layers": 2, "num_attention_heads": 8,
          "pad_token_id": 0, "max_position_embeddings": 8192}
 GROUPED = {**WIDTH, "num_key_value_heads": 2, "head_dim": 64}
 LARGE = {**GROUPED, "num_attention_heads": 4, "head_dim": 128}
-T5 = {"vocab_size": 500, "d_model": 512, "d_kv": 64, "d_ff": 1024, "num_layers": 2, "num_heads": 8, "decoder_start_token_id": 0}
+T5 = {"vocab_size": 500, "d_model": 256, "d_kv": 64, "d_ff": 512, "num_layers": 2, "num_heads": 8, "decoder_start_token_id": 0}
 # name: what makes it, its config, how the table calls it
 MODELS = {
-    "Bert": (hf.BertModel, hf.BertConfig, WIDTH, "BERT, 8 heads of 64"),
+    "Bert": (hf.BertModel, hf.BertConfig, {**WIDTH, "num_attention_heads": 4}, "BERT, 4 heads of 64"),
     "Llama": (hf.LlamaForCausalLM, hf.LlamaConfig, LARGE, "Llama, 4 heads of 128 on 2"),
     "Mistral": (hf.MistralForCausalLM, hf.MistralConfig, {**LARGE, "sliding_window": 256}, "Mistral, window 256"),
-    "Gemma2": (hf.Gemma2ForCausalLM, hf.Gemma2Config, {**LARGE, "head_dim": 256, "sliding_window": 256},
-               "Gemma 2, 4 heads of 256 on 2"),
+    "Gemma2": (hf.Gemma2ForCausalLM, hf.Gemma2Config, {**LARGE, "sliding_window": 256}, "Gemma 2 (27B's heads), 4 of 128 on 2"),
+    "Gemma2Wide": (hf.Gemma2ForCausalLM, hf.Gemma2Config, {**LARGE, "head_dim": 256, "sliding_window": 256},
+                   "Gemma 2 (9B's heads), 4 of 256 on 2"),
     "GptOss": (hf.GptOssForCausalLM, hf.GptOssConfig, {**GROUPED, "sliding_window": 128, "num_local_experts": 2,
                                                        "num_experts_per_tok": 1}, "gpt-oss, 8 heads of 64 on 2"),
     "T5": (hf.T5ForConditionalGeneration, hf.T5Config, T5, "T5, 8 heads of 64"),
@@ -73,7 +74,7 @@ def work_of(model, what, tokens, dtype):
         cache, caches = filled(model, tokens, dtype), []
         inputs = {("decoder_input_ids" if t5 else "input_ids"): ids[:, :1], "cache_position": torch.tensor([tokens])}
         if t5:
-            inputs["encoder_outputs"] = (torch.randn(1, tokens, 512).to(dtype),)
+            inputs["encoder_outputs"] = (torch.randn(1, tokens, model.config.d_model).to(dtype),)
 
         def before():
             caches[:] = [copy.deepcopy(cache)]

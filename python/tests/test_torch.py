@@ -692,6 +692,13 @@ class Enable(unittest.TestCase):
                 with attn.torch.enable():
                     torch.nn.functional.scaled_dot_product_attention(q, k, k, enable_gqa=heads != shared)
                 self.assertEqual(attn.torch.calls() - before, int(wanted), (queries, keys, heads, shared))
+            _wins._MEASURED, _wins._WIDE = True, False  # AVX2
+            for queries, keys, channels, wanted in ((2, 1024, 64, True), (4, 1024, 64, False), (4, 2048, 128, True),
+                                                    (8, 1024, 64, True), (8, 2048, 128, False), (16, 1000, 64, False)):
+                q, k = torch.randn(1, 8, queries, channels), torch.randn(1, 8, keys, channels)
+                self.assertEqual(_wins.wins(q, k, None, False, False), wanted, (queries, keys, channels))
+            half, mask = torch.randn(1, 1, 200, 8).half(), torch.randn(200, 200).half().requires_grad_()
+            self.assertEqual([_wins.wins(half, half, mask, False, records) for records in (False, True)], [True, False])
         finally:
             _wins._MEASURED, _wins._WIDE = measured, wide
 

@@ -4,11 +4,13 @@
 Where products run on AVX2, PyTorch's fused attention uses MKL, and each side wins somewhere.  With AVX-512 and AMX
 PyTorch wins where few queries meet many keys.  The limits below are measured (`bench/peers/torch_calls.py` prints the
 tables).  With NEON attn takes all calls.  In bfloat16 and float16 attn is faster, except
-for few queries and many keys in float16, where converting the keys takes longest.  AMX is not measured
+for few queries and many keys in float16, where converting the keys takes longest, and for masks of float16 that need a
+gradient.  AMX is not measured
 in these types, and has the limits of float32.
 """
 from __future__ import annotations
 
+import math
 from typing import Optional
 
 import torch
@@ -38,21 +40,30 @@ def _few(query: Tensor, key: Tensor) -> bool:
     return small or queries == 1 and keys >= 1024 and heads >= 4 or heads != key.shape[-3]
 
 
+def _fewest_keys(queries: int, channels: int) -> float:
+    """On AVX2, for up to 16 queries: from so many keys on attn is not the slower one."""
+    if 4 < queries <= 8 and channels > 96:
+        return math.inf
+    return 2048 if 2 < queries <= 4 else 1024
+
+
 def wins(query: Tensor, key: Tensor, mask: Optional[Tensor], causal: bool, records: bool) -> bool:
     """Whether attn is not the slower one; `records`: a backward pass follows."""
     queries, keys, channels = query.shape[-2], key.shape[-2], query.shape[-1]
-    converts = query.dtype is torch.float16 and not records and query.shape[-3] == key.shape[-3]
-    if converts and 4 < queries <= 16 and keys > 1024:
-        return False
+    longest = max(queries, keys)
+    if query.dtype is torch.float16:
+        few = 4 < queries <= 16 and keys > 1024 and query.shape[-3] == key.shape[-3]
+        learned = mask is not None and mask.requires_grad and longest > 128
+        if learned if records else few:
+            return False
     if query.dtype is not torch.float32 and not _AMX:
         return True
     if not _MEASURED:
         return not _WIDE or records or queries > 16 or keys <= 4 * queries or _few(query, key)
-    longest = max(queries, keys)
     if mask is not None and mask.requires_grad:
         return not records or longest <= 96  # PyTorch stores the scores, and multiplies larger ones faster
     if records:
         return causal or longest <= 256 or channels <= 96
     if queries <= 16 and keys > 2 * queries:
-        return keys >= 1024 or query.shape[-3] != key.shape[-3]
+        return query.shape[-3] != key.shape[-3] or keys >= _fewest_keys(queries, channels)
     return causal or channels <= 96 or longest <= (1024 if channels <= 128 else 256)
