@@ -3,6 +3,7 @@
 #include "checkpoint_info.h"
 #include "foreign.h"
 #include "model_config.h"
+#include "number.h"
 #include "parameters.h"
 #include "io/names/names.h"
 #include "models/kind.h"
@@ -13,45 +14,6 @@
 
 /* ----------------------------------------------------------------------------------------------- values */
 
-/* IEEE 754's binary16: 5 bits of exponent, 10 of the fraction. */
-static double half_number(uint16_t bits)
-{
-    int exponent = bits >> 10 & 31, fraction = bits & 1023;
-    double x = exponent == 31 ? (fraction ? NAN : INFINITY)
-               : exponent > 0 ? ldexp(1024 + fraction, exponent - 25)
-                              : ldexp(fraction, -24);
-    return bits >> 15 ? -x : x;
-}
-
-static double bf16_number(uint16_t bits)
-{
-    uint32_t word = (uint32_t)bits << 16;
-    float x;
-    memcpy(&x, &word, sizeof x);
-    return (double)x;
-}
-
-static double number_at(const attn_tensor *t, int64_t i)
-{
-    const void *data = attn_tensor_data(t);
-    switch (attn_tensor_dtype(t)) {
-    case ATTN_F32:
-        return (double)((const float *)data)[i];
-    case ATTN_F64:
-        return ((const double *)data)[i];
-    case ATTN_F16:
-        return half_number(((const uint16_t *)data)[i]);
-    case ATTN_BF16:
-        return bf16_number(((const uint16_t *)data)[i]);
-    case ATTN_I32:
-        return ((const int32_t *)data)[i];
-    case ATTN_I64:
-        return (double)((const int64_t *)data)[i];
-    default:
-        return ((const uint8_t *)data)[i];
-    }
-}
-
 /* The root of the sum of squares, scaled by a power of two so that squares neither overflow nor vanish. */
 static double norm_of(const attn_tensor *t, double largest)
 {
@@ -60,7 +22,7 @@ static double norm_of(const attn_tensor *t, double largest)
     double sum = 0;
     int power = ilogb(largest);
     for (int64_t i = 0; i < attn_tensor_size(t); i++) {
-        double x = ldexp(number_at(t, i), -power);
+        double x = ldexp(cli_number_at(t, i), -power);
         sum += isnan(x) ? 0 : x * x;
     }
     return ldexp(sqrt(sum), power);
@@ -70,7 +32,7 @@ cli_values cli_values_of(const attn_tensor *t)
 {
     cli_values v = {.min = INFINITY, .max = -INFINITY};
     for (int64_t i = 0; i < attn_tensor_size(t); i++) {
-        double x = number_at(t, i);
+        double x = cli_number_at(t, i);
         v.nans += isnan(x);
         v.min = x < v.min ? x : v.min;
         v.max = x > v.max ? x : v.max;

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 #include "columns.h"
+#include "number.h"
 
 #include "base/real.h"
 
@@ -188,23 +189,6 @@ static int read_table(cli_columns *c, const cli_call *cli)
 
 /* ------------------------------------------------------------------------------------------------- arrays */
 
-static double value_of(const attn_tensor *t, int64_t i)
-{
-    const void *data = attn_tensor_data(t);
-    switch (attn_tensor_dtype(t)) {
-    case ATTN_F32:
-        return (double)((const float *)data)[i];
-    case ATTN_F64:
-        return ((const double *)data)[i];
-    case ATTN_I32:
-        return ((const int32_t *)data)[i];
-    case ATTN_I64:
-        return (double)((const int64_t *)data)[i];
-    default: /* U8 and BOOL: .npy files give no others */
-        return ((const unsigned char *)data)[i];
-    }
-}
-
 /* [rows] or [rows, columns]; axes of length 1 before these are passed over. */
 static int fill_columns(cli_columns *c, const attn_tensor *t)
 {
@@ -222,7 +206,7 @@ static int fill_columns(cli_columns *c, const attn_tensor *t)
     if (!make_room(c) || !number_columns(c))
         return no_memory(c);
     for (int64_t i = 0; i < c->rows * c->n; i++)
-        c->columns[i % c->n].values[i / c->n] = value_of(t, i);
+        c->columns[i % c->n].values[i / c->n] = cli_number_at(t, i);
     return CLI_OK;
 }
 

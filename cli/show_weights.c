@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT
  * attn show: weights from a .npy file, as attn run and NumPy write them. */
+#include "number.h"
 #include "picture.h"
 #include "show.h"
 
@@ -50,11 +51,9 @@ static int read_shape(drawing *d, const char *path)
 static void read_values(drawing *d)
 {
     int64_t n = attn_tensor_size(d->tensor);
-    const void *data = attn_tensor_data(d->tensor);
-    bool wide = attn_tensor_dtype(d->tensor) == ATTN_F64;
     for (int64_t i = 0; i < n; i++) {
-        double x = wide ? ((const double *)data)[i] : (double)((const float *)data)[i];
-        d->values[i] = isfinite((float)x) ? (float)x : NAN;
+        float x = (float)cli_number_at(d->tensor, i);
+        d->values[i] = isfinite(x) ? x : NAN;
     }
 }
 

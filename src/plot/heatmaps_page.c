@@ -70,6 +70,16 @@ static int64_t layer_of(const char *title)
     return layer ? strtoll(layer + strlen(", layer "), NULL, 10) : 0;
 }
 
+/* "Weights 1" of several layers is "Weights". */
+static void drop_number(char *name)
+{
+    size_t n = strlen(name), digits = n;
+    while (digits > 0 && name[digits - 1] >= '0' && name[digits - 1] <= '9')
+        digits--;
+    if (digits < n && digits > 1 && name[digits - 1] == ' ')
+        name[digits - 1] = '\0';
+}
+
 /* A map of so many heads, of which `first` is one. */
 static void begin_map(gathered *g, const attn_panel_row *row, const attn_panel *first, int64_t heads)
 {
@@ -92,8 +102,8 @@ static void add_row(gathered *g, const attn_panel_row *row)
     bool even = same_size(row, &first);
     if (even && !(g->n > 0 && continues(row, &g->maps[g->n - 1])))
         begin_map(g, row, &row->panels[0], row->n);
-    if (even)
-        g->maps[g->n - 1].layers++;
+    if (even && ++g->maps[g->n - 1].layers == 2)
+        drop_number(g->names[g->n - 1]);
     for (int64_t i = 0; i < row->n; i++) {
         if (!even) {
             begin_map(g, row, &row->panels[i], 1);
