@@ -221,6 +221,10 @@ static int evaluate_one(cli_call *cli)
         code = cli_failed(cli, NULL);
     else if (kind == CLI_READS_ALIGNMENTS)
         code = cli_fail(CLI_BAD, "%s reads alignments: attn contacts --structure judges it", cli->words[0]);
+    else if (kind == CLI_DETECTS)
+        code = cli_fail(CLI_BAD,
+                        "%s is a detector: attn detect --coco writes what it finds, which attn eval --coco judges",
+                        cli->words[0]);
     else if (!data[0] && attn_file_exists(path))
         code = cli_fail(CLI_BAD, "%s does not tell what it was trained on: eval needs --data", cli->words[0]);
     else if (kind == CLI_DRAWS)

@@ -21,6 +21,7 @@ static const cli_option options[] = {
         "query", 0, "ROW,COL", "",
         "of a picture: the patch or pixel that is the query, from 1,1, in the grid of the layer (without one, of the first); "
         "default: the class token, or the middle"),
+    CLI_REAL("threshold", "0.7", 0, 1, "of a detector: the least score of a box that gets a panel"),
     CLI_INT("channel", 0, "0", 0, 3, "of a model that draws images: which channel is predicted, from 1; 0: the last"),
     CLI_INT("frame", 0, "0", 0, 4096,
             "of a model that draws videos: which frame is predicted, from 1; 0: the last that VIDEO has"),
@@ -51,6 +52,10 @@ static const char description[] =
     "of a position. axial: a patch's row and column. A page (.html) holds all layers and heads; point at the place whose "
     "attention you want to see.\n"
     "\n"
+    "A detector: draws a panel for each box that it finds, framed, with the weights of its query over the picture in the "
+    "decoder's last block, the mean of its heads, or in those of --layer and --head; with --query the weights of one place "
+    "in the blocks of the encoder. A page (.html) holds the encoder's weights of all places.\n"
+    "\n"
     "A model that draws images or videos (VIDEO as of attn complete): brings IMAGE to its size and draws what it attends to where it predicts one number, the pixel "
     "--query of the plane --channel: a panel for each block, the mean of its heads; with --layer a panel for each head of that "
     "block. \"exterior\" blocks look at the planes before this one, \"outer\" ones at the rows above (the query is the pixel above, "
@@ -70,6 +75,7 @@ static const char *const examples[] = {
     "attn show en-fr \"I'm home.\" -o home.html",
     "attn show clothes shirt.png --layer 2 --query 3,4 -o shirt.svg",
     "attn show clothes shirt.png -o shirt.html",
+    "attn show shapes street.png --threshold 0.5 -o boxes.png",
     "attn show drawn shirt.png --query 6,5 -o prediction.png",
     "attn show msa1b family.a3m --kinds rows --layer 12 -o rows.html",
     "attn show weights.npy -o weights.png",
@@ -78,7 +84,7 @@ static const char *const examples[] = {
 };
 
 /* The subject of the picture. */
-enum { SENTENCE = 1, IMAGE = 2, ALIGNMENT = 4, ARRAY = 8, DRAWN = 16 };
+enum { SENTENCE = 1, IMAGE = 2, ALIGNMENT = 4, ARRAY = 8, DRAWN = 16, OBJECTS = 32 };
 
 /* Refuses options that are not for what is shown. */
 static int show_as(cli_call *cli, unsigned shown, const char *what, int (*show)(cli_call *cli))
@@ -92,9 +98,10 @@ static int show_as(cli_call *cli, unsigned shown, const char *what, int (*show)(
                  {"title", ARRAY},
                  {"x_label", ARRAY},
                  {"y_label", ARRAY},
-                 {"layer", IMAGE | DRAWN | ALIGNMENT},
-                 {"head", IMAGE | DRAWN},
-                 {"query", IMAGE | DRAWN},
+                 {"layer", IMAGE | DRAWN | OBJECTS | ALIGNMENT},
+                 {"head", IMAGE | DRAWN | OBJECTS},
+                 {"query", IMAGE | DRAWN | OBJECTS},
+                 {"threshold", OBJECTS},
                  {"channel", DRAWN},
                  {"frame", DRAWN},
                  {"clip", DRAWN}};
@@ -129,6 +136,8 @@ static int run(cli_call *cli)
         return show_as(cli, ALIGNMENT, "an alignment", cli_show_family);
     if (kind == CLI_CLASSIFIES)
         return show_as(cli, IMAGE, "a classifier", cli_show_image);
+    if (kind == CLI_DETECTS)
+        return show_as(cli, OBJECTS, "a detector", cli_show_detector);
     if (kind == CLI_DRAWS)
         return show_as(cli, DRAWN, "a model that draws images", cli_show_generator);
     return show_as(cli, SENTENCE, "a translator", cli_show_sentence);

@@ -6,6 +6,7 @@
 #include "attn/classify.h"
 #include "attn/generate.h"
 #include "attn/msa.h"
+#include "apps/detector/detector.h"
 #include "apps/classifier/classifier.h"
 #include "apps/generator/generator.h"
 #include "apps/msa/msa.h"
@@ -24,6 +25,7 @@ static cli_model_kind kind_of(const char *name)
 {
     const attn_architecture *a = attn_architecture_find(name);
     return strcmp(name, "msa-transformer") == 0     ? CLI_READS_ALIGNMENTS
+           : strcmp(name, "detr") == 0              ? CLI_DETECTS
            : strcmp(name, "axial-transformer") == 0 ? CLI_DRAWS
            : a && a->seq2seq                        ? CLI_TRANSLATES
                                                     : CLI_CLASSIFIES;
@@ -40,6 +42,7 @@ attn_status cli_model_kind_of(const cli_call *cli, cli_model_kind *kind, const c
         *kind = kind_of(architecture);
     else if (status == ATTN_OK)
         *kind = attn_msa_is_at(context, path)          ? CLI_READS_ALIGNMENTS
+                : attn__detector_is_at(context, path)  ? CLI_DETECTS
                 : attn_classifier_is_at(context, path) ? CLI_CLASSIFIES
                 : attn_generator_is_at(context, path)  ? CLI_DRAWS
                                                        : CLI_TRANSLATES;

@@ -21,7 +21,13 @@ typedef struct cli_foreign {
 /* --names; NULL: not given. */
 const char *cli_names(const cli_call *cli);
 /* The task of the model in `path`, by its config.json or by --names. */
-typedef enum cli_model_kind { CLI_TRANSLATES, CLI_CLASSIFIES, CLI_DRAWS, CLI_READS_ALIGNMENTS } cli_model_kind;
+typedef enum cli_model_kind {
+    CLI_TRANSLATES,
+    CLI_CLASSIFIES,
+    CLI_DETECTS,
+    CLI_DRAWS,
+    CLI_READS_ALIGNMENTS
+} cli_model_kind;
 attn_status cli_model_kind_of(const cli_call *cli, cli_model_kind *kind, const char *path);
 
 /* The form of a model's directory, by its config.json. */

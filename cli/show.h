@@ -9,6 +9,7 @@
 int cli_show_sentence(cli_call *cli);
 int cli_show_image(cli_call *cli);
 int cli_show_generator(cli_call *cli);
+int cli_show_detector(cli_call *cli);
 int cli_show_family(cli_call *cli);
 /* Weights from a file, cli->words[0]; no model is needed. */
 int cli_show_weights(cli_call *cli);

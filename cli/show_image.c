@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: MIT
- * attn show: what a classifier looks at, and a model that draws images. */
+ * attn show: what a classifier looks at, a detector, and a model that draws images. */
 #include "drawing.h"
 #include "foreign.h"
 #include "show.h"
 
 #include "attn/classify.h"
+#include "apps/detector/detector.h"
 #include "apps/generator/generator.h"
 
 /* "3,4", or nothing. */
@@ -139,5 +140,50 @@ int cli_show_generator(cli_call *cli)
         return cli_failed(cli, NULL);
     code = show_prediction(cli, generator, &view, format);
     attn_generator_destroy(generator);
+    return code;
+}
+
+/* -------------------------------------------------------------------------------------------- a detector */
+
+static int show_objects(const cli_call *cli, attn__detector *detector, const attn__detector_view *view,
+                        attn_plot_format format)
+{
+    const char *path = cli_text(cli, "out");
+    attn_bytes picture = {0};
+    attn_image image = {0};
+    attn_status status = attn_image_read(&image, cli->context, cli->words[1], NULL);
+    if (status == ATTN_OK)
+        status = attn__detector_show(detector, &image, view, format, &picture);
+    if (status == ATTN_OK)
+        status = attn_file_write(cli->context, path, picture.data, picture.size);
+    attn_image_free(cli->context, &image);
+    attn_bytes_free(cli->context, &picture);
+    if (status != ATTN_OK)
+        return cli_failed(cli, NULL);
+    if (!cli->json) {
+        cli_print("%s\n", path);
+        return CLI_OK;
+    }
+    attn_json json;
+    attn_json_begin(&json, cli->context, true);
+    attn_json_object(&json, NULL);
+    attn_json_text(&json, "image", cli->words[1]);
+    attn_json_text(&json, "picture", path);
+    attn_json_end(&json);
+    return cli_print_json(cli, &json);
+}
+
+int cli_show_detector(cli_call *cli)
+{
+    attn__detector_view view = {.threshold = cli_real(cli, "threshold")};
+    attn__detector *detector;
+    attn_plot_format format = ATTN_PLOT_PNG;
+    int code = read_view(cli, &view.view, &format);
+    if (code != CLI_OK)
+        return code;
+    if (attn__detector_load(&detector, cli->context, cli->words[0], cli_names(cli), NULL) != ATTN_OK)
+        return cli_failed(cli, NULL);
+    code = show_objects(cli, detector, &view, format);
+    attn__detector_destroy(detector);
     return code;
 }

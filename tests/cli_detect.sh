@@ -74,6 +74,18 @@ grep -q '<svg' found/000001.svg || fail "no SVG"
 printf 'a\nb\n' > names.txt
 expect 0 '	[ab]	' "$attn" detect data/images/000001.pgm --model whole --threshold 0 --classes names.txt
 
+# ---- attention: a panel for each box, the encoder's of a place, the page
+expect 0 'boxes.svg' "$attn" show whole data/images/000001.pgm --threshold 0 --layer 1 --head 2 -o boxes.svg
+grep -q '<svg' boxes.svg || fail "no SVG of the boxes"
+expect 0 '"picture": "place.png"' "$attn" show whole data/images/000001.pgm --query 1,2 -o place.png --json
+expect 0 'page.html' "$attn" show whole data/images/000001.pgm -o page.html
+expect 2 'no box has a score of 1; the best is' "$attn" show whole data/images/000001.pgm --threshold 1
+expect 2 'there are 2 and 2, from 1' "$attn" show whole data/images/000001.pgm --threshold 0 --layer 3
+expect 2 'is not for a detector' "$attn" show whole data/images/000001.pgm --words
+expect 2 'attn detect --coco writes' "$attn" eval whole
+expect 2 'no classifier; it detects objects' "$attn" classify whole data/images/000001.pgm
+expect 0 'detects objects' "$attn" info whole
+
 # ---- fine-tuning: the head begins anew for other classes, and is kept where the classes are the same
 sed 's/"square"/"box"/' data/annotations.json > data/boxes.json
 expect 0 'is in tuned' "$attn" train detect --data data/boxes.json --from whole --out tuned --epochs 1 --batch 4 \

@@ -163,7 +163,7 @@ static void outputs_are_boxes_by_falling_score(void **state)
                    "not finite");
 }
 
-/* --------------------------------------------------------------------------------------------- want of memory */
+/* --------------------------------------------------------------------------------------------- failing allocations */
 
 static char folder[64];
 

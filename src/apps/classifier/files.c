@@ -107,6 +107,7 @@ static attn_status check_kind(const attn_classifier *c, const char *path)
         const char *architecture, *what;
     } others[] = {{"axial-transformer", "draws images: attn generate and attn complete use it"},
                   {"msa-transformer", "reads alignments: attn contacts, embed and score use it"},
+                  {"detr", "detects objects: attn detect uses it"},
                   {"transformer", "translates: attn translate uses it"},
                   {"seq2seq-attention", "translates: attn translate uses it"}};
     const char *name = attn_config_text(c->config, "architecture", "");
@@ -251,8 +252,9 @@ bool attn_classifier_is_at(attn_context *context, const char *directory)
     attn_config *config = attn__model_config_try(context, directory);
     bool pictures = config && attn_config_get(config, "img_size") &&
                     (attn_config_get(config, "num_classes") || attn_config_get(config, "classes"));
-    bool is = config && (attn_config_get(config, "class_names") ||
-                         (pictures && attn_architecture_find(attn_config_text(config, "architecture", ""))));
+    const char *name = config ? attn_config_text(config, "architecture", "") : "";
+    bool named = config && attn_config_get(config, "class_names") && strcmp(name, "detr") != 0;
+    bool is = named || (pictures && attn_architecture_find(name));
     attn_config_destroy(config);
     return is;
 }

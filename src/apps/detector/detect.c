@@ -74,6 +74,7 @@ attn_status attn__found_of(attn_context *context, const attn_tensor *logits, con
     double w = (double)width, h = (double)height;
     for (int64_t q = 0; q < queries; q++, b += 4) {
         found[q] = best_class(l + q * outputs, outputs);
+        found[q].query = q;
         found[q].left = ((double)b[0] - (double)b[2] / 2) * w;
         found[q].top = ((double)b[1] - (double)b[3] / 2) * h;
         found[q].right = ((double)b[0] + (double)b[2] / 2) * w;

@@ -7,8 +7,10 @@
 #define ATTN_APPS_DETECTOR_H
 
 #include "apps/checkpoint/foreign_model.h"
+#include "attn/classify.h"
 #include "attn/image.h"
 #include "attn/models.h"
+#include "attn/plot.h"
 #include "attn/trainer.h"
 #include "base/keys.h"
 #include "data/boxes.h"
@@ -54,6 +56,7 @@ typedef struct attn__detector {
 typedef struct attn__found {
     double score;
     int64_t class; /* index of the model's output */
+    int64_t query; /* the one that gave it */
     double left, top, right, bottom;
 } attn__found;
 
@@ -71,6 +74,18 @@ int64_t attn__detector_queries(const attn__detector *detector);
 /* Fills found[queries], by falling score, those with equal ones in the order of the queries.  Grey pictures are taken as
  * coloured ones.  ATTN_ERROR_UNSUPPORTED: the model's outputs are not finite; ATTN_ERROR_MEMORY. */
 attn_status attn__detector_detect(attn__detector *detector, const attn_image *image, attn__found *found);
+
+/* The attention that is drawn. */
+typedef struct attn__detector_view {
+    double threshold; /* least score of the boxes */
+    attn_classifier_view
+        view; /* a block of decoder or encoder (0: the decoder's last, all of the encoder), a head, a place */
+} attn__detector_view;
+/* A panel for each box with its query's weights over the picture; where the view has a place, the encoder's weights of
+ * that place; ATTN_PLOT_HTML: a page of the encoder's weights of all places.  ATTN_ERROR_ARGUMENT: no box has that score,
+ * or there is no such block, head or place. */
+attn_status attn__detector_show(attn__detector *detector, const attn_image *image, const attn__detector_view *view,
+                                attn_plot_format format, attn_bytes *picture);
 
 /* --------------------------------------------------------------------------------- between this folder's files */
 
