@@ -101,14 +101,45 @@ typedef struct kind {
     const char *metrics[2]; /* names of attn_progress.metric and metric2 in --json; NULL: not there */
     const char *made;       /* for the last line */
     void (*note)(const cli_training *training);
+    void (*warn)(const cli_training *training); /* at the end; may be NULL */
+    const char *test;                           /* size of the part that attn eval measures by default */
+    const char *tries[3][2];                    /* commands to suggest, before and behind the directory */
+    bool pairs;                                 /* the data are sentence pairs */
 } kind;
 
 static const kind kinds[] = {
-    {"translate", "tokens", "BLEU", {"valid_bleu", "valid_chrf"}, "translator", note_translate},
-    {"classify", "images", "accuracy", {"valid_accuracy", NULL}, "classifier", note_classify},
-    {"images", "images", NULL, {NULL, NULL}, "model", note_images},
-    {"msa", "residues", "accuracy", {NULL, NULL}, "model", note_msa},
-    {"detect", "images", "AP", {"valid_ap", "valid_ap50"}, "detector", note_detect},
+    {.name = "translate",
+     .things = "tokens",
+     .measure = "BLEU",
+     .metrics = {"valid_bleu", "valid_chrf"},
+     .made = "translator",
+     .note = note_translate,
+     .test = "test_pairs",
+     .tries = {{"translate ", " \"...\""}, {"eval ", ""}, {"show ", " \"...\" -o attention.png"}},
+     .pairs = true},
+    {.name = "classify",
+     .things = "images",
+     .measure = "accuracy",
+     .metrics = {"valid_accuracy"},
+     .made = "classifier",
+     .note = note_classify,
+     .warn = warn,
+     .test = "test_images",
+     .tries = {{"classify ", " picture.png"}, {"eval ", ""}, {"show ", " picture.png -o attention.png"}}},
+    {.name = "images",
+     .things = "images",
+     .made = "model",
+     .note = note_images,
+     .test = "test_images",
+     .tries = {{"generate ", " -o sheet.png"}, {"eval ", ""}}},
+    {.name = "msa", .things = "residues", .measure = "accuracy", .made = "model", .note = note_msa},
+    {.name = "detect",
+     .things = "images",
+     .measure = "AP",
+     .metrics = {"valid_ap", "valid_ap50"},
+     .made = "detector",
+     .note = note_detect,
+     .tries = {{"detect picture.png --model ", " -o found"}}},
 };
 
 static const kind *kind_of(const char *name)
@@ -121,18 +152,12 @@ static const kind *kind_of(const char *name)
 
 static void suggest(const cli_training *t, const char *directory)
 {
-    const char *name = t->kind;
-    if (strcmp(name, "translate") == 0)
-        printf("Try:  attn translate %s \"...\"\n      attn eval %s%s\n      attn show %s \"...\" -o attention.png\n",
-               directory, directory, cli_training_size(t, "test_pairs") > 0 ? "" : " --part valid", directory);
-    else if (strcmp(name, "classify") == 0)
-        printf(
-            "Try:  attn classify %s picture.png\n      attn eval %s\n      attn show %s picture.png -o attention.png\n",
-            directory, directory, directory);
-    else if (strcmp(name, "detect") == 0)
-        printf("Try:  attn detect picture.png --model %s -o found\n", directory);
-    else if (strcmp(name, "images") == 0)
-        printf("Try:  attn generate %s -o sheet.png\n      attn eval %s\n", directory, directory);
+    const kind *k = kind_of(t->kind);
+    for (int i = 0; i < 3 && k->tries[i][0]; i++) {
+        bool untested = strcmp(k->tries[i][0], "eval ") == 0 && cli_training_size(t, k->test) == 0;
+        printf("%sattn %s%s%s\n", i ? "      " : "Try:  ", k->tries[i][0], directory,
+               untested ? " --part valid" : k->tries[i][1]);
+    }
 }
 
 /* --------------------------------------------------------------------------------------------------- a training */
@@ -175,8 +200,8 @@ static int print_json(const cli_call *cli, const cli_training *training, const c
 
 static int print_result(const cli_call *cli, const cli_training *training, const char *directory)
 {
-    if (strcmp(training->kind, "classify") == 0)
-        warn(training);
+    if (kind_of(training->kind)->warn)
+        kind_of(training->kind)->warn(training);
     if (cli->json)
         return print_json(cli, training, directory);
     printf("The %s is in %s", kind_of(training->kind)->made, directory);
@@ -204,7 +229,7 @@ static void take_pairs(attn_trainer_job *job, const char *data, cli_training *tr
 static int train(cli_call *cli, const attn_config *settings)
 {
     const char *data = cli_text(cli, "data"), *name = cli->command->trains;
-    bool pairs = strcmp(name, "translate") == 0;
+    bool pairs = kind_of(name)->pairs;
     cli_training training = {0};
     cli_failures bad = {.cli = cli, .things = "sentence pairs"};
     attn_trainer_job job = {

@@ -92,12 +92,14 @@ static void release(void *self)
     (void)self;
 }
 
+static const char *const in_memory[] = {"none", NULL};
+
 /* `settings` as JSON, or NULL to go on. */
 static attn_status train_in(attn_context *context, const attn__keys *keys, training *of, const char *settings)
 {
     attn__run_kind kind = {.size = sizeof(attn__run),
                            .keys = keys,
-                           .no_path = "none",
+                           .in_memory = in_memory,
                            .prepare = prepare,
                            .write = write,
                            .steps = steps,

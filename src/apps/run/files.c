@@ -202,7 +202,9 @@ attn_status attn__run_read_settings(attn__run *run)
     const char *data = attn_config_text(run->stored, "data", NULL);
     if (!data || !attn_config_text(run->stored, "fingerprint", NULL))
         return attn__fail(run->context, ATTN_ERROR_FORMAT, "%s: \"data\" or \"fingerprint\" is missing", path);
-    bool in_memory = run->no_path && (strcmp(data, run->no_path) == 0 || strcmp(data, "text") == 0);
+    bool in_memory = false;
+    for (const char *const *name = run->kind->in_memory; name && *name; name++)
+        in_memory = in_memory || strcmp(data, *name) == 0;
     if (!run->data && !in_memory)
         run->data = data;
     status = check_names(run, path);

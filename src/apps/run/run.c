@@ -356,7 +356,7 @@ attn_status attn__run_train(attn_context *context, const attn__run_kind *kind, c
                        .data = job->data,
                        .given = job->settings,
                        .resume = job->resume,
-                       .no_path = kind->no_path,
+                       .no_path = kind->in_memory ? kind->in_memory[0] : NULL,
                        .lock = -1,
                        .isa = context->isa,
                        .measure = NAN,

@@ -31,11 +31,13 @@ typedef struct attn__run attn__run;
 
 typedef struct attn__run_kind {
     const attn_trainer *about;
-    size_t size;             /* of the application's struct, which begins with its attn__run */
-    const attn__keys *keys;  /* the settings, ATTN__RUN_KEYS among them */
-    const char *no_path;     /* what training.json calls data that came without a path; NULL: there is no such data */
-    const char *measure;     /* what validate() puts into run->measure, as history.tsv calls it; NULL: nothing */
-    const char *measure_too; /* likewise of run->measure_too */
+    size_t size;            /* of the application's struct, which begins with its attn__run */
+    const attn__keys *keys; /* the settings, ATTN__RUN_KEYS among them */
+    /* What training.json may call data that came without a path, NULL-terminated, the first by default; NULL: there is no
+     * such data. */
+    const char *const *in_memory;
+    const char *measure;          /* what validate() puts into run->measure, as history.tsv calls it; NULL: nothing */
+    const char *measure_too;      /* likewise of run->measure_too */
     const char *const *own_files; /* names of files that `write` may write; NULL-terminated; may be NULL */
     /* Reads the data that run->data names and builds run->model, by run->settings; sets run->fingerprint, and
      * then calls attn__run_check_data, which checks that a resumed run has the same data. */

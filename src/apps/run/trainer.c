@@ -6,6 +6,7 @@
 #include "base/context.h"
 #include "base/integers.h"
 
+#include <stdio.h>
 #include <string.h>
 
 static const attn__run_kind *const kinds[] = {&attn__translator_training_kind, &attn__classifier_training_kind,
@@ -39,10 +40,12 @@ const attn_trainer *attn_trainer_find(const char *kind)
 static const attn__run_kind *need(attn_context *context, const char *name)
 {
     const attn__run_kind *kind = name ? find(name) : NULL;
+    char all[160] = "";
+    for (int i = 0; !kind && i < KINDS; i++)
+        snprintf(all + strlen(all), sizeof all - strlen(all), "%s%s", i ? ", " : "", kinds[i]->about->kind);
     if (!kind)
-        attn__fail(context, ATTN_ERROR_NOT_FOUND,
-                   "no kind of training is called \"%s\"; kinds: translate, classify, images, msa, detect",
-                   name ? name : "");
+        attn__fail(context, ATTN_ERROR_NOT_FOUND, "no kind of training is called \"%s\"; kinds: %s", name ? name : "",
+                   all);
     return kind;
 }
 
@@ -56,7 +59,7 @@ attn_status attn_train(attn_context *context, const attn_trainer_job *job)
         return ATTN_ERROR_ARGUMENT;
     if (!job->directory)
         return attn__fail(context, ATTN_ERROR_ARGUMENT, "attn_trainer_job: directory is NULL");
-    if (kind != &attn__translator_training_kind && (job->text || job->left_out))
+    if (!kind->in_memory && (job->text || job->left_out))
         return attn__fail(context, ATTN_ERROR_ARGUMENT, "%s: sentence pairs (text, left_out) are for translate",
                           job->kind);
     if (job->data && job->text)

@@ -135,6 +135,9 @@ static double job_judge(const void *self)
 
 /* ------------------------------------------------------------------------------------------------- run */
 
+/* The sentences that the library carries, and the caller's. */
+static const char *const in_memory[] = {"phrasebook", "text", NULL};
+
 static attn_status run_prepare(attn__run *run)
 {
     training *t = run->self;
@@ -142,9 +145,9 @@ static attn_status run_prepare(attn__run *run)
         .text = run->job->text, .size = run->job->text_size, .bad = {run->job->left_out, run->job->user}};
     size_t size;
     if (t->data.text && t->data.text != attn_phrasebook(&size))
-        run->no_path = t->data.name = "text";
+        run->no_path = t->data.name = in_memory[1];
     if (run->resume && !run->data && !t->data.text) {
-        if (strcmp(attn_config_text(run->stored, "data", ""), "text") == 0)
+        if (strcmp(attn_config_text(run->stored, "data", ""), in_memory[1]) == 0)
             return attn__fail(
                 run->context, ATTN_ERROR_ARGUMENT,
                 "the sentence pairs of the training in %s were in memory (text): they must be given again",
@@ -219,7 +222,7 @@ const attn__run_kind attn__translator_training_kind = {
     .about = &attn__translator_trainer,
     .size = sizeof(training),
     .keys = &attn__translator_keys,
-    .no_path = "phrasebook",
+    .in_memory = in_memory,
     .measure = "valid_bleu",
     .measure_too = "valid_chrf",
     .own_files = own_files,
