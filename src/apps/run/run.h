@@ -33,7 +33,7 @@ typedef struct attn__run_kind {
     const attn_trainer *about;
     size_t size;            /* of the application's struct, which begins with its attn__run */
     const attn__keys *keys; /* the settings, ATTN__RUN_KEYS among them */
-    /* What training.json may call data that came without a path, NULL-terminated, the first by default; NULL: there is no
+    /* Names of training.json for data that came without a path, NULL-terminated, the first by default; NULL: there is no
      * such data. */
     const char *const *in_memory;
     const char *measure;          /* what validate() puts into run->measure, as history.tsv calls it; NULL: nothing */
