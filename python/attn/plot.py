@@ -129,15 +129,48 @@ def _columns(data: Any) -> Mapping[str, Any]:
     return {f"column {i}": array[:, i] for i in range(array.shape[1])}
 
 
+def _table(path: str) -> Tuple[Dict[str, Any], str]:
+    """The curves of a table with names in its first line, over its first column, and that column's name."""
+    with open(path, encoding="utf-8") as file:
+        rows = [line.rstrip("\r\n").split("\t") for line in file if line.strip()]
+    if len(rows) < 2:
+        raise ArgumentError(f"{path}: a table without rows")
+    for number, row in enumerate(rows):
+        if len(row) != len(rows[0]):
+            raise ShapeError(f"{path}: row {number + 1} has {len(row)} fields, and the first one {len(rows[0])}")
+    found: Dict[str, Array] = {}
+    for name, *fields in zip(*rows):
+        try:
+            found[name] = np.array([float(field or "nan") for field in fields])
+        except ValueError:
+            continue  # a column of words
+    x, *others = list(found) or [""]
+    if not others:
+        raise ArgumentError(f"{path}: two columns of numbers are wanted")
+    losses = [name for name in others if name.endswith("loss")]
+    return {name: (found[x], found[name]) for name in losses or others}, x
+
+
+def _file(path: str) -> Tuple[Mapping[str, Any], Optional[str]]:
+    if os.path.isdir(path):
+        path = os.path.join(path, "history.tsv")
+    return (_columns(np.load(path)), None) if path.endswith(".npy") else _table(path)
+
+
 def curves(data: Any, path: Optional[Path] = None, *, styles: Optional[Mapping[str, str]] = None,
            title: Optional[str] = None, x_label: Optional[str] = None, y_label: Optional[str] = None,
            log_x: bool = False, log_y: bool = False, size: Optional[Tuple[float, float]] = None,
            format: Optional[str] = None) -> Picture:
     """Draws curves by name: {name: y}, {name: (x, y)}, or an array whose columns they are.
 
+    A path is that of a .npy file, of a table (.tsv) whose first column is x, or of a training's directory, whose losses are
+    drawn.
     {panel: {name: ...}} are panels side by side with the same axes; a name has one colour in all of them.  styles says which
     names are "dashes" or "dots" in place of lines.  A point that is not finite is left out.  size: points, (width, height).
     """
+    if isinstance(data, (str, os.PathLike)):
+        data, found = _file(os.fspath(data))
+        x_label = found if x_label is None else x_label
     named: Mapping[str, Any] = data if isinstance(data, _Mapping) else _columns(data)
     several = bool(named) and all(isinstance(value, _Mapping) for value in named.values())
     panels: Mapping[str, Mapping[str, Any]] = named if several else {"": named}
@@ -180,8 +213,8 @@ def heatmaps(weights: Any, path: Optional[Path] = None, *, labels: Labels = None
              per_line: int = 0, format: Optional[str] = None) -> Picture:
     """Draws weights [..., panels, rows, columns] as coloured squares: a row of panels for each index before.
 
-    labels name the rows, and the columns too if there are as many and key_labels are not given.  titles stand above the
-    panels, row_titles above each row of them.  scale: the numbers at the ends of the colours; by default from 0, or the least,
+    labels name the rows, and the columns too if there are as many and key_labels are not given.  titles are those of
+    the panels, row_titles those of the rows of them.  scale: the numbers at the ends of the colours; by default from 0, or the least,
     to the largest.  A number that is not finite is drawn grey.  path or format ".html" gives the page of explore().
     """
     maps = _maps(weights, "weights")

@@ -24,6 +24,11 @@ def pictures():
     return True
 
 
+def png(draw, *given, **options):
+    """The dots, which are the same for the same drawing; an SVG counts its surfaces."""
+    return draw(*given, format="png", **options).data
+
+
 def page_of(picture):
     """The object and the weights of each (map, layer) in a page, [heads, rows, cols]."""
     text = picture.data.decode()
@@ -59,17 +64,33 @@ class Drawings(unittest.TestCase):
         panels = attn.plot.curves({"left": {"a": X}, "right": {"a": -X}}, size=(500, 200), title="t", x_label="x", y_label="y")
         self.assertEqual(lines(panels), 3)
         self.assertIn(b'width="500', panels.data)
-        self.assertNotEqual(*(attn.plot.curves({"a": (X, X)}, log_x=log, log_y=log).data for log in (False, True)))
+        self.assertNotEqual(*(png(attn.plot.curves, {"a": (X, X)}, log_x=log) for log in (False, True)))
 
     def test_heatmaps(self):
         weights = np.random.default_rng(1).random((2, 3, 4, 5))
-        drawn = {colours: attn.plot.heatmaps(weights, colours=colours).data for colours in attn.plot.COLOURS}
+        drawn = {colours: png(attn.plot.heatmaps, weights, colours=colours) for colours in attn.plot.COLOURS}
         self.assertEqual(len(set(drawn.values())), 4)
         full = attn.plot.heatmaps(weights, labels=list("abcd"), key_labels=list("vwxyz"), titles=["1", "2", "3"],
                                   row_titles=["a", "b"], x_label="x", y_label="y", title="t", scale=(0, 2), per_line=2)
         self.assertEqual(full.format, "svg")
         half = np.where(weights < 0.5, np.nan, weights).astype(np.float16)
         self.assertTrue(attn.plot.heatmaps(half[0, 0]).data)
+
+    def test_files(self):
+        with tempfile.TemporaryDirectory() as folder:
+            history, array = os.path.join(folder, "history.tsv"), os.path.join(folder, "x.npy")
+            np.save(array, np.stack([X, X, X], 1))
+            for text, says in (("epoch\tnote\ttrain_loss\trate\n1\ta\t2\t.1\n2\tb\t\t.1\n3\tb\t1\t.1\n", None),
+                               ("a\tb\n1\n", "row 2 has 1 fields"), ("a\tb\n", "without rows"), ("a\tb\n1\tx\n", "two columns")):
+                with open(history, "w") as file:
+                    file.write(text)
+                if says:
+                    self.assertRaisesRegex(attn.Error, says, attn.plot.curves, history)
+                else:
+                    given = {"train_loss": ([1.0, 2.0, 3.0], [2, np.nan, 1])}
+                    self.assertEqual(png(attn.plot.curves, folder), png(attn.plot.curves, given, x_label="epoch"))
+            self.assertEqual(png(attn.plot.curves, array), png(attn.plot.curves, np.load(array)))
+            self.assertRaises(OSError, attn.plot.curves, os.path.join(folder, "nothing.tsv"))
 
     def test_refusals(self):
         eye, plot = np.eye(3), attn.plot
