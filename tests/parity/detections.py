@@ -7,7 +7,8 @@
     detections.py --fixture                         the cases and numbers of tests/test_boxes.c
 
 The cases have crowds, areas that differ from the boxes', equal scores and overlaps, categories without objects, images without
-detections, more than 100 detections in an image, ids with holes and in any order.
+detections, more than 100 detections in an image, ids with holes and in any order, among them 0, and boxes
+without area.
 """
 import argparse
 import contextlib
@@ -38,7 +39,7 @@ def near(rng, b):
 def random_case(rng, images=12, categories=5, most_objects=12, most_detections=160):
     image_ids = rng.choice(2000, images, replace=False) - 1000
     category_ids = rng.choice(90, categories, replace=False) + 1
-    tied = bool(rng.integers(2))
+    tied, first_id = bool(rng.integers(2)), int(rng.integers(3)) - 1  # pycocotools takes a match with the id 0 for none
     annotations, results = [], []
     for image in image_ids:
         objects = []
@@ -48,7 +49,7 @@ def random_case(rng, images=12, categories=5, most_objects=12, most_detections=1
             area = b[2] * b[3] * (float(rng.uniform(0.3, 1)) if rng.integers(2) else 1)
             if rng.integers(12) == 0:
                 area = float(rng.choice([32 ** 2, 96 ** 2]))
-            annotations.append({"id": len(annotations) + 1, "image_id": int(image), "category_id": objects[-1][0], "bbox": b, "area": area,
+            annotations.append({"id": len(annotations) + first_id, "image_id": int(image), "category_id": objects[-1][0], "bbox": b, "area": area,
                                 "iscrowd": int(rng.integers(8) == 0)})
         if rng.integers(6) == 0:
             continue
@@ -58,6 +59,8 @@ def random_case(rng, images=12, categories=5, most_objects=12, most_detections=1
                 b = b if tied and rng.integers(2) else near(rng, b)
             else:
                 category, b = int(rng.choice(category_ids)), box(rng, tied)
+            if rng.integers(20) == 0:
+                b = [b[0], b[1], -b[2], b[3]]
             score = int(rng.integers(1, 10)) / 10 if rng.integers(2) else float(rng.uniform())
             results.append({"image_id": int(image), "category_id": category, "bbox": b, "score": score})
     if rng.integers(3) == 0 and len(category_ids) > 2:  # one category takes all: more than 100 detections in a group
