@@ -170,6 +170,7 @@ npy odd.npy '4, 3, 2, 4, 4' 384
 refuse 'odd.npy: 2 channels on axis 2; a frame has 1 or 3' odd.npy
 npy four.npy '2, 4, 1, 4, 4' 128
 expect 2 'four.npy has 4 frames; the model draws videos of 3' "$attn" eval moving --data four.npy
+expect 2 'four.npy has 4 frames; the model draws pictures' "$attn" eval whole --data four.npy
 expect 2 'video 3 is asked for; there are 2' "$attn" complete moving four.npy --clip 3 -o done.pgm
 expect 2 '\-\-frames 4: clips/test/0 has 3' "$attn" complete moving clips/test/0 --frames 4 -o done.pgm
 expect 2 '\-\-frames: the model draws pictures' "$attn" complete whole half.pgm --frames 1 -o done.pgm
