@@ -67,7 +67,7 @@ def filled(model, keys, dtype):
 
 
 def work_of(model, what, tokens, dtype):
-    """What is timed, and what is done before each time."""
+    """The function to time, and the one that prepares each call of it."""
     ids, t5 = torch.randint(5, 500, (1, tokens)), model.config.model_type == "t5"
     inputs = {"input_ids": ids, **({"decoder_input_ids": ids} if t5 else {})}
     if what == "one token":

@@ -44,10 +44,10 @@ class Registered(unittest.TestCase):
         torch.manual_seed(5)
         self.attention, self.mask = functions()
 
-    def near(self, found, wanted):
+    def near(self, found, wanted, tolerance=TOLERANCE):
         self.assertEqual(found.shape, wanted.shape)
         most = float(wanted.abs().max())
-        self.assertLessEqual(float((found - wanted).abs().max()), TOLERANCE * max(most, 1e-3))
+        self.assertLessEqual(float((found - wanted).abs().max()), tolerance * max(most, 1e-3))
 
 
 class Models(Registered):
@@ -245,6 +245,28 @@ class Combinations(Registered):
                         self.assertLess(float((x - y).detach().abs().max()),
                                         1e-13 * float(y.detach().abs().max()))
         self.assertEqual(attn.torch.calls(verbose=True).count("\n"), before)
+
+    def test_one_bias_for_several_layers(self):
+        """The copy that layers share follows changes of the tensor, and has the sum of their gradients."""
+        leaf = torch.randn(1, 6, 7, 4, dtype=torch.bfloat16, requires_grad=True)
+        q, k = torch.randn(2, 4, 6, 8).bfloat16(), torch.randn(2, 2, 7, 8).bfloat16()
+
+        def twice(bias, change=None):
+            found = self.attention(self.module(), q, k, k, None, is_causal=False, position_bias=bias())[0]
+            if change is not None:
+                change()
+            return found.float().sin().sum() + self.attention(
+                self.module(), q, k, k, None, is_causal=False, position_bias=bias())[0].float().cos().sum()
+
+        shared = leaf.permute(0, 3, 1, 2)
+        found = torch.autograd.grad(twice(lambda: shared), leaf)[0]
+        self.near(found.float(), torch.autograd.grad(twice(lambda: leaf.permute(0, 3, 1, 2).contiguous()), leaf)[0].float(), 1e-2)
+        with torch.no_grad():
+            one = leaf.detach().clone().permute(0, 3, 1, 2)
+            before = twice(lambda: one)
+            after = twice(lambda: one, lambda: one.mul_(3))
+            self.assertTrue(torch.equal(twice(lambda: one), twice(lambda: one.contiguous())))
+            self.assertFalse(torch.equal(before, after))
 
     def test_dropout(self):
         """The mean over many draws is the result without; the seed is PyTorch's."""

@@ -122,6 +122,8 @@ class Recorded(Weights):
         self.near(weights[3], formula(exact[0], exact[0]), 1e-3)
         self.assertFalse(any(x.requires_grad for x in weights))
         self.assertEqual(weights.arrays(1)[0].shape, (4, 9, 12))
+        page = attn.plot.explore(weights.arrays(1)[1:3], [str(i) for i in range(9)])
+        self.assertIn(b"<html", page.data[:300])
         self.assertEqual(work()[0].shape, q.shape)
         self.assertEqual(len(weights), 5)  # nothing is recorded after the block
 

@@ -361,7 +361,7 @@ def _read(call: _Call) -> _Read:
     elif given is not None:
         sizes, blocks, mask = _variants._blocks(given, (*query.shape[:3], keys))
         relations = (_form.BLOCKS, ord("q"), ord("k"), *sizes)
-    bias = None if bias is None else _by_keys(_four(_sdpa.as_sums(bias, query.dtype)))
+    bias = None if bias is None else _prepared(bias, query.dtype)
     mask = None if mask is None else _four(mask)
     if pattern.chunk:
         shape = -(-queries // pattern.chunk), -(-keys // pattern.chunk)
@@ -386,10 +386,26 @@ def _four(x: Tensor) -> Tensor:
     return x if x.dim() == 4 else x.reshape((1,) * (4 - x.dim()) + tuple(x.shape))
 
 
-def _by_keys(bias: Tensor) -> Tensor:
-    """With keys next to each other in memory: T5's has heads there, which takes twice as long."""
+def _prepared(bias: Tensor, dtype: torch.dtype) -> Tensor:
+    """A bias in the type of scores, with keys next to each other in memory: T5's has heads there,
+    which takes twice as long.  Layers that are given the same tensor share the copy, and so its
+    gradient."""
+    keeps = type(bias) is Tensor and not bias.is_inference() and not _ops.watched()
+    state = (dtype, bias._version, bias.data_ptr(), torch.is_grad_enabled()) if keeps else None
+    kept = getattr(bias, "_attn_prepared", None) if keeps else None
+    if kept is not None and kept[0] == state:
+        return cast(Tensor, kept[1])
+    found = _by_keys(bias, dtype)
+    if keeps and found is not bias:
+        bias._attn_prepared = state, found  # type: ignore[attr-defined]
+    return found
+
+
+def _by_keys(bias: Tensor, dtype: torch.dtype) -> Tensor:
     expanded = any(step == 0 and n > 1 for n, step in zip(bias.shape, bias.stride()))
-    return bias if bias.stride(3) <= 1 or bias.shape[3] == 1 or expanded else bias.contiguous()
+    if expanded or bias.dim() == 0 or bias.stride(-1) <= 1 or bias.shape[-1] == 1:
+        return _four(_sdpa.as_sums(bias, dtype))
+    return _four(bias.to(_engine.sums_of(dtype), memory_format=torch.contiguous_format).contiguous())
 
 
 def _end_to_end(x: Tensor) -> Tensor:
