@@ -155,7 +155,7 @@ class Architectures(unittest.TestCase):
         x, words = torch.randn(2, 3, 4), io.StringIO()
         with contextlib.redirect_stderr(words):
             found = torch.compile(model, backend="aot_eager")(x)
-        self.assertTrue(torch.equal(found, model(x)))
+        self.assertLess(float((found - model(x)).abs().max()), 1e-6)  # graphs add in another order around the Layer
         self.assertEqual(words.getvalue(), "")
 
     def test_gradients_that_are_recorded(self):

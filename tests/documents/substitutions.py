@@ -77,6 +77,7 @@ NOT_RUN = [
     (r"sh scripts/install-deps", "installs packages; .ci/run begins with it"),
     (r"scripts/install-parity", "installs PyTorch; make test-parity and bench/peers are for a machine that has it"),
     (r"([A-Z_]+=\S+ )*build/venv/bin/python bench/peers", "needs PyTorch"),
+    (r"scripts/figures measure", "needs PyTorch and a machine of its own; tests/figures.sh measures a table"),
     (r"python3 -m venv", "a reader's own environment; the package goes into the sandbox"),
     (r"mpirun", "needs MPI; tests/mpi.sh runs it where MPI is"),
     (r"(sudo )?(dpkg|apt)", "installs on the system; tests/package.sh unpacks the packages and uses them"),
