@@ -49,7 +49,7 @@ static const char description[] =
     "A classifier: draws IMAGE in grey, and in red over it how much one position attends to each part. There is a panel for each "
     "layer, the mean of its heads; with --layer there is a panel for each head of that layer. vit: the class token or a patch, "
     "and without --layer attention rollout over all layers (Abnar and Zuidema 2020). sasa: a pixel's window. nonlocal: the keys "
-    "of a position. axial: a patch's row and column. A page (.html) holds all layers and heads; point at the place whose "
+    "of a position. axial, axial-image: a patch's row and column. A page (.html) holds all layers and heads; point at the place whose "
     "attention you want to see.\n"
     "\n"
     "A detector: draws a panel for each box that it finds, framed, with the weights of its query over the picture in the "

@@ -19,19 +19,11 @@ static const attn_setting keys[] = {
         "non-local blocks; axial: attention along rows and columns; axial-image: the same with convolutions, reversible"),
     ATTN__TEXT("compat", "none", compats,
                "d2l: the choices of Dive into Deep Learning for its Vision Transformer (see docs/images.md)"),
-    ATTN__TEXT(
-        "from", "", NULL,
-        "warm start from a checkpoint: a classifier's directory, or a Vision Transformer of timm or Hugging Face; what "
-        "the model is then comes from there"),
-    ATTN__RUN_NAMES,
-    ATTN__INT("seed", "1", 0, 9e15, "of everything random: first weights, order, augmentation, dropout, split"),
+    ATTN__RUN_BEGIN("a checkpoint: a classifier's directory, or a Vision Transformer of timm or Hugging Face; what "
+                    "the model is then comes from there",
+                    "augmentation, dropout"),
     /* data */
-    ATTN__INTS("size", "0", 0, 4096, "height and width that images are brought to; 0: as they are"),
-    ATTN__INT("channels", "0", 0, 3, "1: grey, 3: colour; 0: as they are"),
-    ATTN__REAL("valid", "0.05", 0, 0.9, "share of the training images kept for validation"),
-    ATTN__REAL("test", "0.1", 0, 0.9, "share of the images kept for testing, where the data has no test part"),
-    ATTN__BOOL("flip", "true", "mirror every other image left to right"),
-    ATTN__INT("shift", "2", 0, 64, "move images by up to this many pixels each way"),
+    ATTN__RUN_IMAGES(4096, "true", "2"),
     /* model */
     ATTN__INTS("patch", "4", 1, 64, "pixels along a side of a patch, or height and width (vit, axial, axial-image)"),
     ATTN__INT("width", "96", 1, 65536, "channels of a token (vit, axial, axial-image) or of the first stage (sasa)"),

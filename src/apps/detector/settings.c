@@ -10,12 +10,9 @@
 
 static const attn_setting keys[] = {
     ATTN__TEXT("backbone", "resnet18", attn__resnet_names, "the convolutions before the Transformer"),
-    ATTN__TEXT(
-        "from", "", NULL,
-        "warm start from a checkpoint: a detector's directory, Hugging Face's, or a .pth of DETR's authors; what "
-        "the model is then comes from there"),
-    ATTN__RUN_NAMES,
-    ATTN__INT("seed", "1", 0, 9e15, "of everything random: first weights, order, augmentation, dropout, split"),
+    ATTN__RUN_BEGIN("a checkpoint: a detector's directory, Hugging Face's, or a .pth of DETR's authors; what "
+                    "the model is then comes from there",
+                    "augmentation, dropout"),
     /* data */
     ATTN__TEXT("images", "", NULL, "the folder of the pictures; default: that of the annotations"),
     ATTN__TEXT("valid_data", "", NULL, "annotations to validate on; default: those of a share of the pictures"),

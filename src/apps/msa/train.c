@@ -24,11 +24,8 @@
 static const char *const orders[] = {"row-column", "column-row", NULL};
 
 static const attn_setting keys[] = {
-    ATTN__TEXT(
-        "from", "", NULL,
-        "warm start from a model: ESM-MSA-1b's .pt, or a directory of attn's; what the model is then comes from there"),
-    ATTN__RUN_NAMES,
-    ATTN__INT("seed", "1", 0, 9e15, "of everything random: first weights, order, what is hidden, dropout, split"),
+    ATTN__RUN_BEGIN("a model: ESM-MSA-1b's .pt, or a directory of attn's; what the model is then comes from there",
+                    "what is hidden, dropout"),
     /* data */
     ATTN__REAL("valid", "0.1", 0, 0.9,
                "share of the alignments kept for validation; if not 0, at least one of several"),

@@ -146,10 +146,21 @@ attn_training_options attn__run_options(const attn_config *settings, int64_t ste
 extern const char *const attn__run_optimizers[], *const attn__run_schedules[], *const attn__run_keeps[],
                                                                                    *const attn__run_precisions[];
 
-/* Behind "from" in the table of a training that takes checkpoints of foreign names. */
-#define ATTN__RUN_NAMES                                                                                                \
-    ATTN__TEXT("names", "", NULL,                                                                                      \
-               "a names file for a checkpoint of foreign names, or a built-in one; it says what the model is")
+/* What a training begins with, in every table: the checkpoints that it takes, and what its random numbers are for. */
+#define ATTN__RUN_BEGIN(checkpoints, random)                                                                           \
+    ATTN__TEXT("from", "", NULL, "warm start from " checkpoints),                                                      \
+        ATTN__TEXT("names", "", NULL,                                                                                  \
+                   "a names file for a checkpoint of foreign names, or a built-in one; it says what the model is"),    \
+        ATTN__INT("seed", "1", 0, 9e15, "of everything random: first weights, order, " random ", split")
+
+/* The data of a training on images. */
+#define ATTN__RUN_IMAGES(most, flip, shift)                                                                            \
+    ATTN__INTS("size", "0", 0, most, "height and width that images are brought to; 0: as they are"),                   \
+        ATTN__INT("channels", "0", 0, 3, "1: grey, 3: colour; 0: as they are"),                                        \
+        ATTN__REAL("valid", "0.05", 0, 0.9, "share of the training images kept for validation"),                       \
+        ATTN__REAL("test", "0.1", 0, 0.9, "share of the images kept for testing, where the data has no test part"),    \
+        ATTN__BOOL("flip", flip, "mirror every other image left to right"),                                            \
+        ATTN__INT("shift", shift, 0, 64, "move images by up to this many pixels each way")
 
 /* The lines that every table of settings has: `things` are counted in a step, `labels` are what is predicted; the
  * others are the defaults. */

@@ -20,12 +20,9 @@ static const attn_setting keys[] = {
     ATTN__TEXT("model", "transformer", models, "the kind of model"),
     ATTN__TEXT("compat", "none", compats,
                "d2l: the choices of Dive into Deep Learning, right or wrong (see docs/translate.md)"),
-    ATTN__TEXT(
-        "from", "", NULL,
-        "warm start from a translator: a directory of attn's or one in MarianMT's form; model and vocabularies are "
-        "its own then"),
-    ATTN__RUN_NAMES,
-    ATTN__INT("seed", "1", 0, 9e15, "of everything random: first weights, order, dropout, split"),
+    ATTN__RUN_BEGIN("a translator: a directory of attn's or one in MarianMT's form; model and vocabularies are "
+                    "its own then",
+                    "dropout"),
     /* data */
     ATTN__INT("max_examples", "0", 0, 1e9, "read at most this many pairs; 0: all"),
     ATTN__TEXT("vocabulary", "auto", vocabularies,
