@@ -150,8 +150,8 @@ JS
 drive "$dir/large.html" "$dir/user.js"
 [ "$(cat "$dir/seen")" = "70 names, 70 ticks" ] || fail "a large matrix: $(cat "$dir/seen")"
 
-# 1,280 pixels wide: both pages begin with a small map for each head of each layer, which a click enlarges: lines, or the
-# picture, and the matrix stand beside each other.
+# 1,280 pixels wide: both pages begin with a small map for each head of each layer; a click enlarges one, and shows the
+# lines or the picture to the left of the matrix.
 cat > "$dir/user.js" <<'JS'
 const box = id => document.getElementById(id).getBoundingClientRect();
 const fits = () => document.documentElement.scrollWidth <= innerWidth;

@@ -498,7 +498,8 @@ static double gradient_of(const void *user, int64_t batch, int64_t i, int64_t k)
 
 static attn__window_grid grid_of(const int64_t n[8])
 {
-    attn__window_grid g = {{n[0], n[1], n[2]}, {0}, {n[0] > 1 ? 2 : 1, n[3], n[4]}, {1, n[5], n[6]}, {0, n[7], n[7]}, {0}};
+    attn__window_grid g = {{n[0], n[1], n[2]}, {0}, {n[0] > 1 ? 2 : 1, n[3], n[4]}, {1, n[5], n[6]},
+                           {0, n[7], n[7]},    {0}};
     for (int i = 0; i < 3; i++)
         g.out[i] = (g.in[i] + 2 * g.padding[i] - g.kernel[i]) / g.stride[i] + 1;
     return g;

@@ -41,7 +41,7 @@ typedef struct group {
     int64_t first, objects; /* of `order` */
 } group;
 
-/* What a category adds to the measures. */
+/* One category's part of the measures. */
 typedef struct category_result {
     double precision[SIZES][THRESHOLDS]; /* means over recalls */
     double recall[SIZES][THRESHOLDS], cut_recall[2][THRESHOLDS];

@@ -24,8 +24,8 @@ extern const attn__ap_measure attn__ap_measures[ATTN__AP_MEASURES];
  * threads.  The measures are means over the categories that have objects of the size range; -1: none has.  `by_category`
  * gets the AP of each category of the set; NULL: not needed.
  *
- * Of an image's detections of one category those with equal scores keep their order, of those of two images the lower
- * id is first.  A match with an object whose id is 0 does not count, as in pycocotools.
+ * Detections of one image and category with equal scores keep their order; of two images the one with the lower id is
+ * first.  A match with an object whose id is 0 does not count, as in pycocotools.
  *
  * ATTN_ERROR_ARGUMENT: an index out of range, a score that is no number, a box that is not finite. */
 attn_status attn__average_precision(attn_context *context, const attn__box_set *set, const attn__detection *detections,

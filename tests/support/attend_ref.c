@@ -822,7 +822,8 @@ static double factor_of_equal_terms(const attn_problem *p)
     double n = 1;
     for (int d = 0; d < p->ndims; d++) {
         const attn_dim *dim = &p->dims[d];
-        if (dim->role == ATTN_ROLE_CONTRACT && dim->q == 0 && dim->k == 0 && (p->score == ATTN_SCORE_DOT || dim->w == 0))
+        if (dim->role == ATTN_ROLE_CONTRACT && dim->q == 0 && dim->k == 0 &&
+            (p->score == ATTN_SCORE_DOT || dim->w == 0))
             n *= (double)dim->n;
     }
     return fmax(1, (n + 1) / 16);
