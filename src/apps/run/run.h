@@ -146,7 +146,7 @@ attn_training_options attn__run_options(const attn_config *settings, int64_t ste
 extern const char *const attn__run_optimizers[], *const attn__run_schedules[], *const attn__run_keeps[],
                                                                                    *const attn__run_precisions[];
 
-/* What a training begins with, in every table: the checkpoints that it takes, and what its random numbers are for. */
+/* The first settings of every table: the checkpoints that a training takes, and the uses of its random numbers. */
 #define ATTN__RUN_BEGIN(checkpoints, random)                                                                           \
     ATTN__TEXT("from", "", NULL, "warm start from " checkpoints),                                                      \
         ATTN__TEXT("names", "", NULL,                                                                                  \
