@@ -188,31 +188,30 @@ void attn__resnet_build(attn__resnet *r, attn_nn_builder *builder, const attn_co
 static attn_tensor *block_forward(const attn__resnet_block *b, attn_tape *tape, attn_tensor *x)
 {
     attn_tensor *y = x;
-    for (int i = 0; i < b->convs; i++) {
-        y = attn_nn_conv_normed(&b->conv[i], &b->norm[i], tape, y,
-                                i < b->convs - 1 ? ATTN_ACTIVATION_RELU : ATTN_ACTIVATION_IDENTITY);
+    int last = b->convs - 1;
+    for (int i = 0; i < last; i++) {
+        y = attn_nn_conv_normed(&b->conv[i], &b->norm[i], tape, y, NULL, ATTN_ACTIVATION_RELU);
     }
     if (b->has_shortcut) {
-        x = attn_nn_conv_normed(&b->shortcut, &b->shortcut_norm, tape, x, ATTN_ACTIVATION_IDENTITY);
+        x = attn_nn_conv_normed(&b->shortcut, &b->shortcut_norm, tape, x, NULL, ATTN_ACTIVATION_IDENTITY);
     }
-    return attn_activate(tape, attn_add(tape, y, x), ATTN_ACTIVATION_RELU);
+    return x ? attn_nn_conv_normed(&b->conv[last], &b->norm[last], tape, y, x, ATTN_ACTIVATION_RELU) : NULL;
 }
 
 static attn_tensor *stem_forward(const attn__resnet *r, attn_tape *tape, attn_tensor *x)
 {
-    x = attn_nn_conv_normed(&r->stem, &r->stem_norm, tape, x, ATTN_ACTIVATION_RELU);
+    x = attn_nn_conv_normed(&r->stem, &r->stem_norm, tape, x, NULL, ATTN_ACTIVATION_RELU);
     return r->pool ? attn_max_pool(tape, x, 2, (int64_t[]){3, 3}, (int64_t[]){2, 2}, (int64_t[]){1, 1}) : x;
 }
 
 attn_tensor *attn__resnet_forward(const attn__resnet *r, attn_tape *tape, attn_tensor *x)
 {
-    attn__block_begin(tape, false);
-    x = attn__block_end(tape, false, stem_forward(r, tape, x));
-    for (int i = 0; x && i < r->blocks; i++) {
-        attn__block_begin(tape, false);
-        x = attn__block_end(tape, false, block_forward(&r->block[i], tape, x));
+    attn_scope_begin(tape);
+    x = attn_scope_clear(tape, stem_forward(r, tape, x));
+    for (int i = 0; i < r->blocks; i++) {
+        x = attn_scope_clear(tape, block_forward(&r->block[i], tape, x));
     }
-    return x;
+    return attn_scope_end(tape, x);
 }
 
 /* ------------------------------------------------------------------------------------------ by itself */

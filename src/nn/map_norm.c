@@ -53,7 +53,7 @@ void attn_nn_map_norm_init(attn_nn_map_norm *layer, attn_nn_builder *builder, at
 
 /* The convolution with weight/sqrt(var + eps) as its channels' scales, and a bias. */
 static attn_tensor *folded(const attn_nn_conv *conv, const attn_nn_batch_norm *norm, attn_tape *tape, attn_tensor *x,
-                           attn_activation activation)
+                           attn_tensor *addend, attn_activation activation)
 {
     if (!conv->weight || !norm->weight || !norm->bias || !norm->running_mean || !norm->running_var) {
         return NULL;
@@ -69,7 +69,7 @@ static attn_tensor *folded(const attn_nn_conv *conv, const attn_nn_batch_norm *n
         attn__set_number(shift, c, attn__number(norm->bias, c) - factor * attn__number(norm->running_mean, c));
     }
     geometry.activation = activation;
-    return attn_convolve_scaled(tape, x, conv->weight, scale, shift, &geometry);
+    return attn_convolve_scaled(tape, x, conv->weight, scale, shift, addend, &geometry);
 }
 
 static attn_tensor *filled(attn_tape *tape, attn_dtype dtype, int64_t n, double value)
@@ -100,15 +100,16 @@ static attn_tensor *group_norm(const attn_nn_map_norm *layer, attn_tape *tape, a
 }
 
 attn_tensor *attn_nn_conv_normed(const attn_nn_conv *conv, const attn_nn_map_norm *norm, attn_tape *tape,
-                                 attn_tensor *x, attn_activation activation)
+                                 attn_tensor *x, attn_tensor *addend, attn_activation activation)
 {
     bool fixed = norm->kind == ATTN_NN_NORM_FROZEN ||
                  (norm->kind == ATTN_NN_NORM_BATCH && !tape->options.record && !tape->options.train);
     if (fixed) {
-        return folded(conv, &norm->batch, tape, x, activation);
+        return folded(conv, &norm->batch, tape, x, addend, activation);
     }
     attn_tensor *y = attn_nn_conv_forward(conv, tape, x);
     y = norm->kind == ATTN_NN_NORM_GROUP ? group_norm(norm, tape, y)
                                          : attn_nn_batch_norm_forward(&norm->batch, tape, y);
+    y = addend ? attn_add(tape, y, addend) : y;
     return activation == ATTN_ACTIVATION_IDENTITY ? y : attn_activate(tape, y, activation);
 }

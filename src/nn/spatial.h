@@ -64,10 +64,10 @@ typedef struct attn_nn_map_norm {
 /* eps 1e-5.  ATTN_ERROR_ARGUMENT: groups that do not divide the channels. */
 void attn_nn_map_norm_init(attn_nn_map_norm *layer, attn_nn_builder *builder, attn_nn_map_norm_kind kind,
                            int64_t channels, int64_t groups);
-/* activation(norm(convolution(x))).  A norm whose statistics do not come from the batch is one with the convolution: a
- * scale and a shift of its channels.  `conv` has neither bias nor activation. */
+/* activation(norm(convolution(x)) + addend), addend of the same shape or NULL.  A norm whose statistics do not come from
+ * the batch is one with the convolution: a scale and a shift of its channels.  `conv` has neither bias nor activation. */
 attn_tensor *attn_nn_conv_normed(const attn_nn_conv *conv, const attn_nn_map_norm *norm, attn_tape *tape,
-                                 attn_tensor *x, attn_activation activation);
+                                 attn_tensor *x, attn_tensor *addend, attn_activation activation);
 
 /* ------------------------------------------------------------------------- self-attention over an image */
 

@@ -15,10 +15,11 @@ attn_tensor *attn_linear_axis(attn_tape *tape, attn_tensor *x, int axis, attn_te
  * (else ATTN_ERROR_SHAPE); the other axes keep their order.  x [...,in,...] -> [...,out,...], w [out,in]. */
 attn_tensor *attn_linear_between(attn_tape *tape, attn_tensor *x, int from, int to, attn_tensor *w, attn_tensor *b);
 
-/* attn_convolve of which each output channel is multiplied by its scale before the shift is added: a convolution with a norm
- * of fixed statistics behind it.  scale, shift [O], of x's type; the scale gets no gradient. */
+/* attn_convolve of which each output channel is multiplied by its scale before shift and addend are added: a convolution
+ * with a norm of fixed statistics behind it, in a residual block.  scale, shift [O], of x's type; the scale gets no gradient.
+ * addend: of the result's shape, or NULL. */
 attn_tensor *attn_convolve_scaled(attn_tape *tape, attn_tensor *x, attn_tensor *w, const attn_tensor *scale,
-                                  attn_tensor *shift, const attn_conv *conv);
+                                  attn_tensor *shift, attn_tensor *addend, const attn_conv *conv);
 
 /* layer_norm(x + dropout(y, p)): the transformer's "add & norm" in one pass.  x, y [...,D] -> the same; g, b [D]. */
 attn_tensor *attn_add_layer_norm(attn_tape *tape, attn_tensor *x, attn_tensor *y, double p, attn_tensor *g,

@@ -28,5 +28,7 @@ attn_context *attn_tape_context(const attn_tape *tape);
  * gradient stay. */
 void attn_scope_begin(attn_tape *tape);
 attn_tensor *attn_scope_end(attn_tape *tape, attn_tensor *keep);
+/* Frees as attn_scope_end does, and the scope goes on: for a chain, each of whose links needs the last one's result only. */
+attn_tensor *attn_scope_clear(attn_tape *tape, attn_tensor *keep);
 
 #endif

@@ -11,7 +11,7 @@
 
 #include <string.h>
 
-enum { X, W, B, INPUTS };
+enum { X, W, B, ADDEND, INPUTS };
 enum { SAVED_X, SAVED_W, SAVED_Y, SAVED_SCALE, SAVED_COUNT };
 
 typedef struct conv_detail {
@@ -21,9 +21,9 @@ typedef struct conv_detail {
     attn_activation activation;
 } conv_detail;
 
-/* The operands; b and scale may be NULL. */
+/* The operands; all but x and w may be NULL. */
 typedef struct convolution {
-    attn_tensor *x, *w, *b;
+    attn_tensor *x, *w, *b, *addend;
     const attn_tensor *scale;
 } convolution;
 
@@ -99,7 +99,8 @@ static attn__gemm_operand columns_of(const attn__im2col *s, int64_t positions, b
 typedef struct epilogue {
     const attn__elementwise_table *rows;
     attn_dtype dtype;
-    const void *scale, *bias; /* of the group; NULL: none */
+    const void *scale, *bias;    /* of the group; NULL: none */
+    const char *addend, *result; /* whole; NULL: none */
     attn_activation activation;
 } epilogue;
 
@@ -117,19 +118,27 @@ static void finish(const void *user, void *y, int64_t row, int64_t column, int64
         args.s[0] = number(e, e->scale, row);
     if (e->bias)
         args.s[1] = number(e, e->bias, row);
-    if (e->scale || e->bias) {
+    if (e->scale || e->bias)
         e->rows->run[ATTN__ELEMENTWISE_AFFINE](&args, 0, n);
+    if (e->addend) {
+        args.x2 = e->addend + ((const char *)y - e->result);
+        e->rows->run[ATTN__ELEMENTWISE_ADD](&args, 0, n);
     }
     if (e->activation != ATTN_ACTIVATION_IDENTITY)
         e->rows->run[ATTN__ELEMENTWISE_ACTIVATE](&args, 0, n);
 }
 
-static epilogue epilogue_of(const attn_tape *tape, const conv_detail *d, const convolution *c, int64_t group)
+static epilogue epilogue_of(const attn_tape *tape, const conv_detail *d, const convolution *c, const attn_tensor *y,
+                            int64_t group)
 {
-    attn_dtype dtype = c->x->dtype;
-    return (epilogue){attn__elementwise_for(dtype == ATTN_F64, tape->context->isa), dtype,
-                      c->scale ? at(c->scale->data, dtype, group * d->out_channels) : NULL,
-                      c->b ? at(c->b->data, dtype, group * d->out_channels) : NULL, d->activation};
+    attn_dtype dtype = y->dtype;
+    return (epilogue){.rows = attn__elementwise_for(dtype == ATTN_F64, tape->context->isa),
+                      .dtype = dtype,
+                      .scale = c->scale ? at(c->scale->data, dtype, group * d->out_channels) : NULL,
+                      .bias = c->b ? at(c->b->data, dtype, group * d->out_channels) : NULL,
+                      .addend = c->addend ? c->addend->data : NULL,
+                      .result = y->data,
+                      .activation = d->activation};
 }
 
 /* Y = W columns(X), each group a batch of images. */
@@ -139,7 +148,7 @@ static bool run(attn_tape *tape, const conv_detail *d, const convolution *c, att
     int64_t positions = attn__volume(d->grid.out), rows = rows_of(d);
     bool done = true;
     if (is_depthwise(d, y->dtype)) {
-        epilogue after = epilogue_of(tape, d, c, 0);
+        epilogue after = epilogue_of(tape, d, c, y, 0);
         attn__depthwise conv = depthwise_of(d, x->data, w->data);
         conv.y = y->data;
         conv.finish = finish;
@@ -151,7 +160,7 @@ static bool run(attn_tape *tape, const conv_detail *d, const convolution *c, att
                                 .x = at(x->data, y->dtype, i * input_size(d)),
                                 .image = d->groups * input_size(d),
                                 .element_size = (int64_t)attn_dtype_size(y->dtype)};
-        epilogue after = epilogue_of(tape, d, c, i);
+        epilogue after = epilogue_of(tape, d, c, y, i);
         done = attn__gemm(
             tape, &(attn__gemm_problem){.dtype = y->dtype,
                                         .batch = d->batch,
@@ -407,6 +416,10 @@ static void convolve_backward(attn_tape *tape, attn__node *node)
     if (!dy.data)
         return;
     bias_gradient(tape, d, node, dy.data);
+    if (attn__grad_wanted(node->x[ADDEND])) {
+        attn__storage_ref(dy.storage);
+        attn__grad_give(tape, node->x[ADDEND], dy);
+    }
     dy = before_scale(tape, d, node, dy);
     if (dy.data && attn__grad_wanted(node->x[X]))
         input_gradient(tape, d, node, dy.data);
@@ -470,7 +483,7 @@ static bool is_of_channels(attn_tape *tape, const convolution *c, const attn_ten
 static attn_tensor *convolve(attn_tape *tape, const convolution *c, const attn_conv *conv)
 {
     conv_detail d;
-    attn_tensor *x = c->x, *w = c->w, *b = c->b;
+    attn_tensor *x = c->x, *w = c->w, *b = c->b, *addend = c->addend;
     if (goes_alone(conv->activation)) {
         attn_conv plain = *conv;
         plain.activation = ATTN_ACTIVATION_IDENTITY;
@@ -481,7 +494,12 @@ static attn_tensor *convolve(attn_tape *tape, const convolution *c, const attn_c
         return NULL;
     int64_t shape[ATTN_MAX_RANK] = {x->shape[0], w->shape[0]};
     memcpy(shape + 2, d.grid.out + 3 - conv->spatial, (size_t)conv->spatial * sizeof *shape);
-    attn_tensor *y = attn__op_result(tape, x->dtype, x->rank, shape), *inputs[INPUTS] = {x, w, b};
+    if (addend && (!attn__op_accepts(tape, "convolve", 2, x, addend) || addend->rank != x->rank ||
+                   memcmp(addend->shape, shape, (size_t)x->rank * sizeof *shape) != 0)) {
+        shape_error(tape, x, w, "what is added to the result has not its shape");
+        return NULL;
+    }
+    attn_tensor *y = attn__op_result(tape, x->dtype, x->rank, shape), *inputs[INPUTS] = {x, w, b, addend};
     attn__node *node;
     if (!y || !attn__op_record(tape, &node, convolve_backward, y, INPUTS, inputs, SAVED_COUNT, sizeof d) ||
         !run(tape, &d, c, y))
@@ -500,11 +518,12 @@ static attn_tensor *convolve(attn_tape *tape, const convolution *c, const attn_c
 
 attn_tensor *attn_convolve(attn_tape *tape, attn_tensor *x, attn_tensor *w, attn_tensor *b, const attn_conv *conv)
 {
-    return convolve(tape, &(convolution){x, w, b, NULL}, conv);
+    return convolve(tape, &(convolution){.x = x, .w = w, .b = b}, conv);
 }
 
 attn_tensor *attn_convolve_scaled(attn_tape *tape, attn_tensor *x, attn_tensor *w, const attn_tensor *scale,
-                                  attn_tensor *shift, const attn_conv *conv)
+                                  attn_tensor *shift, attn_tensor *addend, const attn_conv *conv)
 {
-    return scale && shift ? convolve(tape, &(convolution){x, w, shift, scale}, conv) : NULL;
+    const convolution c = {.x = x, .w = w, .b = shift, .addend = addend, .scale = scale};
+    return scale && shift ? convolve(tape, &c, conv) : NULL;
 }
