@@ -6,6 +6,7 @@
 #include "base/rng.h"
 #include "tensor/tensor.h"
 
+#include <math.h>
 #include <string.h>
 
 enum { MOST = 32, LARGEST = 64 * MOST * MOST * sizeof(float) }; /* a side; bytes of a tensor */
@@ -102,6 +103,44 @@ static void fused_activation_of_other_convolutions_matches(void **state)
     }
 }
 
+/* Taps that are apart are those of a larger kernel with zeros between them. */
+static void dilated_kernels_are_kernels_with_zeros(void **state)
+{
+    enum { SIDE = 3, REACH = 7, STEP = 3 };
+    attn_context *context = *state;
+    attn_tape *tape;
+    attn__rng rng = {.seed = 8};
+    float x[2 * 4 * 11 * 13], w[5 * 4 * SIDE * SIDE], wide[5 * 4 * REACH * REACH] = {0};
+    assert_int_equal(attn_tape_create(&tape, context), ATTN_OK);
+    for (size_t i = 0; i < sizeof x / sizeof *x; i++)
+        x[i] = (float)attn__rng_normal(&rng);
+    for (int i = 0; i < 5 * 4 * SIDE * SIDE; i++) {
+        w[i] = (float)attn__rng_normal(&rng);
+        wide[(i / 9 * REACH + i / SIDE % SIDE * STEP) * REACH + i % SIDE * STEP] = w[i];
+    }
+    for (int64_t padding = 0; padding <= 4; padding++) { /* 3: the result has the input's size */
+        for (int64_t stride = 1; stride <= 2; stride++) {
+            attn_conv conv = {.spatial = 2, .stride = {stride, stride}, .padding = {padding, padding}};
+            attn_tensor *image = attn_tape_tensor(tape, ATTN_F32, 4, (int64_t[]){2, 4, 11, 13}, x);
+            attn_tensor *b = attn_convolve(
+                tape, image, attn_tape_tensor(tape, ATTN_F32, 4, (int64_t[]){5, 4, REACH, REACH}, wide), NULL, &conv);
+            conv.dilation[0] = conv.dilation[1] = STEP;
+            attn_tensor *a = attn_convolve(
+                tape, image, attn_tape_tensor(tape, ATTN_F32, 4, (int64_t[]){5, 4, SIDE, SIDE}, w), NULL, &conv);
+            assert_non_null(a);
+            assert_int_equal(attn_tensor_size(a), attn_tensor_size(b));
+            for (int64_t i = 0; i < attn_tensor_size(a); i++)
+                assert_true(fabsf(((float *)attn_tensor_data(a))[i] - ((float *)attn_tensor_data(b))[i]) < 1e-4F);
+        }
+    }
+    assert_null(attn_convolve(tape, attn_tape_tensor(tape, ATTN_F32, 3, (int64_t[]){1, 1, 6}, NULL),
+                              attn_tape_tensor(tape, ATTN_F32, 3, (int64_t[]){1, 1, 3}, NULL), NULL,
+                              &(attn_conv){.spatial = 1, .dilation = {3}}));
+    assert_int_equal(attn_context_status(context), ATTN_ERROR_SHAPE);
+    attn_context_clear_error(context);
+    attn_tape_destroy(tape);
+}
+
 static void unknown_activation_is_refused(void **state)
 {
     attn_context *context = *state;
@@ -120,4 +159,4 @@ static void unknown_activation_is_refused(void **state)
 
 RUN_TESTS(TEST_WITH_CONTEXT(fused_activation_matches_separate_pass),
           TEST_WITH_CONTEXT(fused_activation_of_other_convolutions_matches),
-          TEST_WITH_CONTEXT(unknown_activation_is_refused))
+          TEST_WITH_CONTEXT(dilated_kernels_are_kernels_with_zeros), TEST_WITH_CONTEXT(unknown_activation_is_refused))

@@ -47,6 +47,16 @@ typedef struct gradient_case {
     input inputs[MOST_INPUTS];
 } gradient_case;
 
+/* A detector that sees 6 x 8 pixels as 2 x 2 places, and 48 pixels of either image of which some are padding: of the first
+ * image the right half, of the second nothing. */
+#define DETR                                                                                                                \
+    "{\"backbone\": \"resnet18\", \"stage_blocks\": [1, 1], \"width\": [2, 4], \"stem\": \"small\", \"in_channels\": 2, "   \
+    "\"num_classes\": 2, \"num_queries\": 3, \"hidden_dim\": 8, \"nheads\": 2, \"dim_feedforward\": 5, \"enc_layers\": 2, " \
+    "\"dec_layers\": 2, \"frozen_stages\": 0, \"init\": \"torch\", "
+#define HALF    "000011110000111100001111000011110000111100001111"
+#define NOTHING "000000000000000000000000000000000000000000000000"
+#define PADDING HALF NOTHING
+
 static const gradient_case cases[] = {
     {"bilinear-attention",
      "{\"query_size\": 5, \"key_size\": 3}",
@@ -84,6 +94,18 @@ static const gradient_case cases[] = {
      "\"num_blks\": 1, \"num_classes\": 3, \"in_channels\": 2, \"interpolate_positions\": true, \"init\": \"torch\"}",
      {{"x", {2, 2, 6, 3}, NULL}}},
     {"detr-ffn", "{\"d\": 6, \"hidden\": 5, \"dropout\": 0.5}", {{"x", {2, 3, 6}, NULL}}},
+    {"resnet",
+     "{\"backbone\": \"resnet18\", \"stage_blocks\": [1, 1], \"width\": [4, 6], \"norm\": \"group\", \"norm_groups\": 2, "
+     "\"stem\": \"small\", \"num_classes\": 3}",
+     {{"x", {2, 3, 6, 5}, NULL}}},
+    {"resnet",
+     "{\"stage_blocks\": [1, 2], \"width\": 2, \"norm\": \"frozen\", \"dilation\": true, \"in_channels\": 2, "
+     "\"num_classes\": 3}",
+     {{"x", {2, 2, 9, 12}, NULL}}},
+    {"detr",
+     DETR "\"pre_norm\": true, \"position_embedding\": \"learned\"}",
+     {{"x", {2, 2, 6, 8}, NULL}, {"mask", {2, 6, 8}, PADDING}}},
+    {"detr", DETR "\"norm\": \"batch\"}", {{"x", {2, 2, 6, 8}, NULL}, {"mask", {2, 6, 8}, PADDING}}},
 };
 
 static attn_tensor *make_input(tape_fixture *f, const input *in, uint64_t seed)
@@ -197,6 +219,10 @@ static void wrong_settings_are_refused_in_words(void **state)
          "score is \"dots\"; allowed: dot, additive, bilinear"},
         {"multi-head-attention", "{\"num_hiddens\": 6, \"num_heads\": 2, \"score\": 1}",
          "score must be a text, not an integer: 1"},
+        {"detr", "{\"hidden_dim\": 6, \"nheads\": 2}", "detr: hidden_dim is 6, no multiple of 4"},
+        {"detr", "{\"stage_blocks\": [1, 1], \"width\": [2, 3, 4]}", "2 stages by stage_blocks, 3 by width"},
+        {"resnet", "{\"stage_blocks\": [60, 5]}", "65 blocks in stage_blocks; at most 64"},
+        {"resnet", "{\"norm\": \"group\", \"width\": 8}", "32 groups do not divide 8 channels"},
         {"self-attention", "{\"dim\": 5, \"heads\": 2, \"project\": false}", "2 heads do not divide 5 channels"},
         {"self-attention", "{\"dim\": 4, \"heads\": 2, \"project\": \"no\"}",
          "project must be true or false, not a text: \"no\""},
@@ -230,6 +256,113 @@ static void wrong_settings_are_refused_in_words(void **state)
     }
 }
 
+typedef struct detector {
+    attn_model *model;
+    attn_named_list inputs, outputs;
+} detector;
+
+/* Runs on two images, with padding (NULL: none), and with all outputs, those of the given points and queries. */
+static detector detect(tape_fixture *f, const char *json, const char *padding, const char *chosen)
+{
+    detector d = {make_well(f, "detr", json), {.context = f->context, .owns = true}, {.context = f->context}};
+    const input inputs[] = {
+        {"x", {2, 2, 6, 8}, NULL}, {"mask", {2, 6, 8}, padding}, {"points", {2}, chosen}, {"queries", {2}, chosen}};
+    for (int i = 0; i < 4; i++)
+        if (i == 0 || inputs[i].integers)
+            attn_named_add(&d.inputs, inputs[i].name, make_input(f, &inputs[i], 1));
+    for (int i = 0; i < attn_model_architecture(d.model)->noutputs; i++)
+        attn_named_add(&d.outputs, attn_model_architecture(d.model)->outputs[i].name, NULL);
+    attn_tape_reset(f->tape, NULL);
+    if (attn_model_forward(d.model, f->tape, &d.inputs, &d.outputs) != ATTN_OK)
+        fail_msg("%s", attn_context_error(f->context));
+    return d;
+}
+
+static void detector_end(detector *d)
+{
+    attn_named_clear(&d->inputs);
+    attn_named_clear(&d->outputs);
+    attn_model_destroy(d->model);
+}
+
+/* The sum of the weights of image `image` over all heads, queries and blocks for the keys of column `column` of 2 x 2. */
+static double weight_of_column(const attn_tensor *weights, int64_t image, int64_t column)
+{
+    const int64_t *n = attn_tensor_shape(weights);
+    double sum = 0;
+    for (int64_t i = 0; i < attn_tensor_size(weights); i++)
+        if (i / (n[2] * n[3] * n[4]) % n[1] == image && i % n[4] % 2 == column)
+            sum += test_at(weights, i);
+    return sum;
+}
+
+static void detectors_see_no_padding(void **state)
+{
+    static const char *const maps[] = {"encoder_weights", "cross_weights"};
+    tape_fixture *f = *state;
+    detector d = detect(f, DETR "\"norm\": \"frozen\"}", PADDING, NULL);
+    for (int i = 0; i < 2; i++) {
+        const attn_tensor *w = attn_named_find(&d.outputs, maps[i]);
+        assert_int_equal(attn_tensor_length(w, 4), 4);
+        assert_true(weight_of_column(w, 0, 1) == 0);
+        assert_true(weight_of_column(w, 1, 1) > 1);
+        assert_true(fabs(weight_of_column(w, 0, 0) - (double)(2 * 2 * attn_tensor_length(w, 3))) < 1e-9);
+    }
+    detector_end(&d);
+}
+
+static bool same_tensor(const attn_tensor *a, const attn_tensor *b)
+{
+    return attn_tensor_size(a) == attn_tensor_size(b) &&
+           memcmp(attn_tensor_data(a), attn_tensor_data(b), (size_t)attn_tensor_size(a) * sizeof(double)) == 0;
+}
+
+/* No padding is what no mask is; and of chosen rows come the weights that all have. */
+static void a_mask_of_nothing_is_none(void **state)
+{
+    tape_fixture *f = *state;
+    attn_tape *tape = f->tape, *other;
+    detector none = detect(f, DETR "\"norm\": \"frozen\"}", NULL, NULL);
+    assert_int_equal(attn_tape_create(&other, f->context), ATTN_OK);
+    f->tape = other;
+    detector some = detect(f, DETR "\"norm\": \"frozen\"}", NOTHING NOTHING, "20");
+    for (int i = 0; i < 4; i++)
+        assert_true(same_tensor(none.outputs.items[i].tensor, some.outputs.items[i].tensor));
+    for (int i = 4; i < 7; i++) {
+        const attn_tensor *all = none.outputs.items[i].tensor, *two = some.outputs.items[i].tensor;
+        int64_t n = attn_tensor_length(all, 3), keys = attn_tensor_length(all, 4);
+        assert_int_equal(attn_tensor_length(two, 3), 2);
+        for (int64_t j = 0; j < attn_tensor_size(two); j++)
+            assert_true(test_at(two, j) ==
+                        test_at(all, j / (2 * keys) * n * keys + (j / keys % 2 ? 0 : 2) * keys + j % keys));
+    }
+    detector_end(&some);
+    detector_end(&none);
+    attn_tape_destroy(other);
+    f->tape = tape;
+}
+
+/* While nothing is recorded, a batch norm is one with its convolution. */
+static void fixed_norms_are_scales_and_shifts(void **state)
+{
+    tape_fixture *f = *state;
+    attn_model *model = make_well(f, "resnet", "{\"stage_blocks\": [2, 1], \"width\": 3, \"num_classes\": 4}");
+    attn_named_list inputs = {.context = f->context, .owns = true};
+    const attn_named_list *parameters = attn_model_parameters(model);
+    double apart[4];
+    for (int64_t i = 0; i < parameters->n; i++)
+        for (int64_t j = 0;
+             strstr(parameters->items[i].name, "bn") && j < attn_tensor_size(parameters->items[i].tensor); j++)
+            test_set(parameters->items[i].tensor, j, 0.5 + (double)((7 * i + 3 * j) % 11) / 10);
+    attn_named_add(&inputs, "x", make_input(f, &(input){"x", {1, 3, 14, 9}, NULL}, 3));
+    for (int i = 0; i < 4; i++)
+        apart[i] = test_at(run(f, model, &inputs, true), i);
+    for (int i = 0; i < 4; i++)
+        assert_true(fabs(test_at(run(f, model, &inputs, false), i) - apart[i]) < 1e-12 * fmax(1, fabs(apart[i])));
+    attn_named_clear(&inputs);
+    attn_model_destroy(model);
+}
+
 static void wrong_inputs_are_refused_in_words(void **state)
 {
     static const struct {
@@ -256,6 +389,12 @@ static void wrong_inputs_are_refused_in_words(void **state)
           "{\"kernel\": \"boxcar\", \"sigma\": [1e-9, 3]}",
           {{"x_train", {5, 2}, NULL}, {"y_train", {5}, NULL}, {"x_val", {4, 2}, NULL}}},
          "within reach of x_val[0] (kernel boxcar, sigma of each coordinate)"},
+        {{"detr", DETR "\"norm\": \"frozen\"}", {{"x", {2, 3, 6, 8}, NULL}}},
+         "detr: x [b,2,h,w] wanted, found [2,3,6,8]"},
+        {{"detr", DETR "\"norm\": \"frozen\"}", {{"x", {1, 2, 6, 8}, NULL}, {"mask", {1, 8, 6}, NOTHING}}},
+         "detr: mask [1,6,8] wanted, as x has"},
+        {{"detr", DETR "\"position_embedding\": \"learned\"}", {{"x", {1, 2, 1, 210}, NULL}}},
+         "learned positions: an image of 1 x 53; sides of 1 to 50 have positions"},
     };
     tape_fixture *f = *state;
     for (size_t w = 0; w < sizeof wrong / sizeof *wrong; w++) {
@@ -496,4 +635,6 @@ RUN_TESTS(TEST_WITH_TAPE(an_earlier_error_stops_no_later_call), TEST_WITH_TAPE(g
           TEST_WITH_TAPE(weights_along_axes), TEST_WITH_TAPE(maps_alone_are_the_maps),
           TEST_WITH_TAPE(one_row_is_tied_to_itself), TEST_WITH_TAPE(wrong_settings_are_refused_in_words),
           TEST_WITH_TAPE(wrong_inputs_are_refused_in_words), TEST_WITH_TAPE(the_branch_is_dropped_in_training_only),
-          TEST_WITH_TAPE(linear_weights_load_into_windows), TEST_WITH_TAPE(widths_of_coordinates_divide_them))
+          TEST_WITH_TAPE(detectors_see_no_padding), TEST_WITH_TAPE(a_mask_of_nothing_is_none),
+          TEST_WITH_TAPE(fixed_norms_are_scales_and_shifts), TEST_WITH_TAPE(linear_weights_load_into_windows),
+          TEST_WITH_TAPE(widths_of_coordinates_divide_them))

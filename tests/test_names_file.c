@@ -363,6 +363,7 @@ static void wrong_files_are_refused(void **state)
     refuse(HEAD "set x\n", "KEY=VALUE");
     refuse(HEAD "size x y\n", "wanted: size KEY TARGET AXIS");
     refuse(HEAD "size x y 8\n", "no axis: \"8\"");
+    refuse(HEAD "size x y 0 1.5\n", "no whole number: \"1.5\"");
     refuse(HEAD "when x y\n", "when KEY=VALUE TARGET");
     refuse(HEAD "count x y z\n", "count KEY PREFIX");
 }

@@ -2,6 +2,7 @@
  * Models in directories, and in checkpoints of foreign names. */
 #include "apps/checkpoint/foreign_model.h"
 
+#include "apps/checkpoint/detr_settings.h"
 #include "apps/checkpoint/model_config.h"
 #include "base/context.h"
 #include "io/file.h"
@@ -69,6 +70,8 @@ static attn_status measure(attn__foreign *f, attn_context *context, const char *
     attn_status status = attn_name_map_read(&f->names, context, names);
     if (status == ATTN_OK)
         status = check_architecture(f, context, architecture);
+    if (status == ATTN_OK && strcmp(attn_config_text(f->config, "architecture", ""), "detr") == 0)
+        status = attn__detr_settings(&f->config, context, f->settings, f->weights);
     if (status == ATTN_OK)
         status = attn_checkpoint_open(&weights, context, f->weights, &(attn_weights_options){.names = f->names}, NULL);
     if (status == ATTN_OK)

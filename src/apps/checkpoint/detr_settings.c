@@ -1,0 +1,116 @@
+/* SPDX-License-Identifier: MIT
+ * Settings of DETR's checkpoints, and networks that share its tensors' names. */
+#include "apps/checkpoint/detr_settings.h"
+
+#include "attn/io.h"
+#include "base/context.h"
+
+#include <string.h>
+
+/* Tensors that only another network has. */
+static const struct {
+    const char *tensor, *what;
+} others[] = {
+    {"mask_head.lay1.weight", "DETR for panoptic segmentation (mask_head, bbox_attention)"},
+    {"linear_class.weight", "the small DETR of its authors' notebook (conv, linear_class, query_pos)"},
+};
+
+static attn_status check_network(attn_context *context, const attn_checkpoint *weights, const char *path)
+{
+    attn_checkpoint_entry entry;
+    for (int64_t i = 0; attn_checkpoint_at(weights, i, &entry); i++) {
+        size_t length = strlen(entry.name);
+        for (size_t k = 0; k < sizeof others / sizeof *others; k++) {
+            size_t n = strlen(others[k].tensor);
+            bool whole = length == n || (length > n && entry.name[length - n - 1] == '.');
+            if (whole && strcmp(entry.name + length - n, others[k].tensor) == 0)
+                return attn__fail(context, ATTN_ERROR_UNSUPPORTED,
+                                  "%s: the tensor %.80s is of %s; here is DETR for detection", path, entry.name,
+                                  others[k].what);
+        }
+    }
+    return ATTN_OK;
+}
+
+/* Sets `to` to the value of `from`, unless it is set or `from` is missing or of another type. */
+static attn_status take(attn_config *config, const char *to, const attn_config *source, const char *from,
+                        attn_config_type type)
+{
+    const attn_config_value *value = attn_config_get(source, from);
+    return value && value->type == type && !attn_config_get(config, to) ? attn_config_set(config, to, value) : ATTN_OK;
+}
+
+static attn_status take_arguments(attn_config *config, const attn_config *saved)
+{
+    attn_status status = take(config, "nheads", saved, "args.nheads", ATTN_CONFIG_TYPE_INT);
+    if (status == ATTN_OK)
+        status = take(config, "dilation", saved, "args.dilation", ATTN_CONFIG_TYPE_BOOL);
+    return status == ATTN_OK ? take(config, "dropout", saved, "args.dropout", ATTN_CONFIG_TYPE_REAL) : status;
+}
+
+static attn_status check_hugging_face(attn_context *context, const attn_config *config, const char *settings)
+{
+    const char *activation = attn_config_text(config, "activation_function", "relu");
+    if (strcmp(activation, "relu") != 0)
+        return attn__fail(context, ATTN_ERROR_UNSUPPORTED, "%s: activation_function is \"%.40s\"; DETR has relu",
+                          settings, activation);
+    int64_t encoder = attn_config_int(config, "encoder_attention_heads", 8),
+            decoder = attn_config_int(config, "decoder_attention_heads", 8);
+    return encoder == decoder ? ATTN_OK
+                              : attn__fail(context, ATTN_ERROR_UNSUPPORTED,
+                                           "%s: %lld encoder_attention_heads and %lld decoder_attention_heads; here "
+                                           "both have as many",
+                                           settings, (long long)encoder, (long long)decoder);
+}
+
+static attn_status take_hugging_face(attn_config *made, const attn_config *given)
+{
+    attn_status status = attn_config_set_text(made, "architecture", "detr");
+    if (status == ATTN_OK)
+        status = attn_config_set_int(made, "nheads", attn_config_int(given, "encoder_attention_heads", 8));
+    if (status == ATTN_OK)
+        status = take(made, "dilation", given, "dilation", ATTN_CONFIG_TYPE_BOOL);
+    if (status == ATTN_OK)
+        status = take(made, "dropout", given, "dropout", ATTN_CONFIG_TYPE_REAL);
+    for (int64_t i = 0; i < attn_config_size(given) && status == ATTN_OK; i++) {
+        const char *key = attn_config_key(given, i);
+        if (strncmp(key, "id2label.", strlen("id2label.")) == 0)
+            status = attn_config_set(made, key, attn_config_get(given, key));
+    }
+    return status;
+}
+
+static attn_status exchange(attn_config **config, attn_context *context, const char *settings)
+{
+    attn_config *made = NULL;
+    attn_status status = check_hugging_face(context, *config, settings);
+    if (status == ATTN_OK)
+        status = attn_config_create(&made, context);
+    if (status == ATTN_OK)
+        status = take_hugging_face(made, *config);
+    if (status != ATTN_OK) {
+        attn_config_destroy(made);
+        return status;
+    }
+    attn_config_destroy(*config);
+    *config = made;
+    return ATTN_OK;
+}
+
+attn_status attn__detr_settings(attn_config **config, attn_context *context, const char *settings, const char *weights)
+{
+    attn_checkpoint *checkpoint = NULL;
+    attn_config *saved = NULL;
+    attn_status status = attn_config_create(&saved, context);
+    if (status == ATTN_OK)
+        status = attn_checkpoint_open(&checkpoint, context, weights, NULL, saved);
+    if (status == ATTN_OK)
+        status = check_network(context, checkpoint, weights);
+    if (status == ATTN_OK && strcmp(attn_config_text(*config, "model_type", ""), "detr") == 0)
+        status = exchange(config, context, settings);
+    if (status == ATTN_OK)
+        status = take_arguments(*config, saved);
+    attn_checkpoint_close(checkpoint);
+    attn_config_destroy(saved);
+    return status;
+}
