@@ -47,7 +47,7 @@ typedef struct gradient_case {
     input inputs[MOST_INPUTS];
 } gradient_case;
 
-/* A detector that sees 6 x 8 pixels as 2 x 2 places, and 48 pixels of either image of which some are padding: of the first
+/* A detector of 6 x 8 pixels in 2 x 2 places, and 48 pixels of either image of which some are padding: of the first
  * image the right half, of the second nothing. */
 #define DETR                                                                                                                \
     "{\"backbone\": \"resnet18\", \"stage_blocks\": [1, 1], \"width\": [2, 4], \"stem\": \"small\", \"in_channels\": 2, "   \

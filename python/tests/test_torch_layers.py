@@ -30,6 +30,8 @@ import attn.torch  # noqa: E402
 
 SEEDS = range(8 if os.environ.get("ATTN_LONG") else 1)
 # Deep networks of small batches, whose norms multiply a last digit in every block.
+# Compared with the originals by scripts of their own in tests/parity.
+MODELS = ("seq2seq-attention", "detr", "resnet")
 LOOSE = {"axial-resnet": 1e-6, "sasa-resnet": 1e-6, "non-local-net": 1e-6}
 
 
@@ -59,7 +61,7 @@ class Architectures(unittest.TestCase):
             self.assertLessEqual(float((got - wanted).abs().max()), bound * max(float(wanted.abs().max()), 1e-3))
 
     def test_all_are_here(self):
-        self.assertEqual(set(attn.architectures()), {*layers.LAYERS, "seq2seq-attention"})
+        self.assertEqual(set(attn.architectures()), {*layers.LAYERS, *MODELS})
 
     def test_against_formulas(self):
         for name in layers.LAYERS:

@@ -153,7 +153,7 @@ static int64_t nearest(int64_t i, int64_t n, int64_t pixels)
     return at < pixels ? at : pixels - 1;
 }
 
-/* False (noted, or by want of memory): it does not fit x. */
+/* False: the mask does not fit x, or memory is missing; the context or the tape has the error. */
 static bool read_mask(scene *s, attn_tape *tape, const attn_tensor *x, const attn_tensor *mask)
 {
     const int64_t *n = attn_tensor_shape(x), places[2] = {s->batch, s->rows * s->cols};
@@ -250,7 +250,7 @@ static attn_tensor *encode(const detr *m, attn_tape *tape, const scene *s, weigh
     return m->encoder_norm.weight ? attn_nn_layer_norm_forward(&m->encoder_norm, tape, x) : x;
 }
 
-/* [L,B,Q,D]: what the decoder's blocks give, normed; of the last one alone, unless all are wanted. */
+/* The outputs of the decoder's blocks after the norm, [L,B,Q,D]; of the last block alone, unless all are requested. */
 static attn_tensor *decode(const detr *m, attn_tape *tape, const scene *s, attn_tensor *encoded, bool all, weights *w)
 {
     const attn_nn_mask cross = {.keys = s->keys};
@@ -285,7 +285,7 @@ static attn_tensor *boxes_of(const detr *m, attn_tape *tape, attn_tensor *x)
     return x;
 }
 
-/* y [L,B,Q,.]: the last block's is one output, those of the others another, if wanted. */
+/* y [L,B,Q,.]: its last block is one output, the other blocks are another, if it is requested. */
 static void give(const attn__call *call, const char *name, const char *aux, attn_tensor *y)
 {
     attn_tensor *slot;

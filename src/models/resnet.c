@@ -20,7 +20,7 @@ static const int64_t blocks_of[][NAMED_STAGES] = {{2, 2, 2, 2}, {3, 4, 6, 3}, {3
 static const bool is_bottleneck[] = {false, false, true, true};
 static const attn_nn_map_norm_kind norm_kinds[] = {ATTN_NN_NORM_FROZEN, ATTN_NN_NORM_BATCH, ATTN_NN_NORM_GROUP};
 
-/* What all blocks have in common. */
+/* The settings that all blocks share. */
 typedef struct style {
     attn_nn_map_norm_kind norm;
     int64_t groups;
@@ -143,7 +143,7 @@ static int stages_of(stage stages[ATTN__RESNET_STAGES], attn_nn_builder *builder
     return (int)n;
 }
 
-/* What the builder's list has from `begin` on is not trained. */
+/* The parameters of the builder's list from `begin` on are not trained. */
 static void freeze(const attn_nn_builder *builder, int64_t begin)
 {
     for (int64_t i = begin; i < builder->parameters->n; i++) {
@@ -153,7 +153,7 @@ static void freeze(const attn_nn_builder *builder, int64_t begin)
 
 void attn__resnet_build(attn__resnet *r, attn_nn_builder *builder, const attn_config *config, int frozen)
 {
-    stage stages[ATTN__RESNET_STAGES];
+    stage stages[ATTN__RESNET_STAGES] = {0};
     int kind = attn__config_choice(config, "backbone", attn__resnet_names);
     int n = stages_of(stages, builder, config, kind);
     const style s = {.norm = norm_kinds[attn__config_choice(config, "norm", attn__resnet_norms)],
