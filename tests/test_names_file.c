@@ -501,6 +501,34 @@ static void carried_files_give_the_originals_outputs(void **state)
     }
 }
 
+/* Behind a prefix too, where some of the whole names are those of another family. */
+static void the_family_of_a_file_is_found(void **state)
+{
+    static const char *const tensors[] = {"model.transformer.encoder.layers.0.linear1.weight",
+                                          "model.transformer.encoder.layers.0.norm1.weight",
+                                          "model.backbone.0.body.conv1.weight",
+                                          "model.input_proj.weight",
+                                          "model.class_embed.weight",
+                                          "model.bbox_embed.layers.0.weight",
+                                          NULL};
+    for (int prefixed = 0; prefixed < 2; prefixed++) {
+        const char *names[7] = {NULL}, *found;
+        int64_t known;
+        attn_context *c = NULL;
+        attn_checkpoint *weights;
+        attn_context_create(&c, NULL);
+        for (int i = 0; tensors[i]; i++)
+            names[i] = tensors[i] + (prefixed ? 0 : strlen("model."));
+        assert_int_equal(attn_checkpoint_open(&weights, c, numbered(names), NULL, NULL), ATTN_OK);
+        assert_int_equal(attn_name_map_detect(&found, weights, &known), ATTN_OK);
+        assert_non_null(found);
+        assert_string_equal(found, "detr-facebook");
+        assert_int_equal(known, 6);
+        attn_checkpoint_close(weights);
+        attn_context_destroy(c);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {TEST(patterns_match_whole_names),
@@ -512,6 +540,7 @@ int main(void)
                                        TEST(a_file_says_what_the_model_is),
                                        TEST(defaults_become_zeros),
                                        TEST(wrapper_prefixes_are_removed),
+                                       TEST(the_family_of_a_file_is_found),
                                        TEST(wrong_tensors_are_refused),
                                        TEST(wrong_files_are_refused),
                                        TEST(every_allocation_may_fail)};

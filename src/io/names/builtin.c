@@ -93,11 +93,15 @@ static attn_status count_known(const attn_checkpoint *weights, const char *name,
 
 attn_status attn_name_map_detect(const char **name, const attn_checkpoint *weights, int64_t *known)
 {
-    int64_t most = 0, of_best = 0;
+    int64_t most = 0, of_best = 0, all = 0;
     attn_status status = ATTN_OK;
+    attn_checkpoint_entry entry;
     *name = NULL;
-    /* First by whole names: a part of one may be the name of another family's tensor. */
-    for (int i = 0; i < 2 * COUNT && status == ATTN_OK && !(i >= COUNT && *name); i++) {
+    while (attn_checkpoint_at(weights, all, &entry))
+        all++;
+    /* First by whole names: a part of one may be the name of another family's tensor.  Behind a prefix only if no family
+     * has half of the whole names: a few fit another family by chance. */
+    for (int i = 0; i < 2 * COUNT && status == ATTN_OK && !(i == COUNT && *name && 2 * of_best >= all); i++) {
         int64_t n, places;
         status = count_known(weights, builtin[i % COUNT].name, i >= COUNT, &n, &places);
         if (status == ATTN_OK && places > most) {
