@@ -62,9 +62,9 @@ test-amx: all
 # Programs of their own processes and scripts that build or install are for the plain build only; so are sizes of models,
 # windows and products, which are minutes of loops there whose memory other tests walk through too.
 ASAN_WITHOUT = ^(elsewhere|msa$$|attend_large|attend_window|one_order|models_sizes|bench_|cli_resume|engine_alone|install|phrasebook|spec_|floors|solver_table)
-# Sizes, windows and huge numbers are minutes of loops on one thread; attend_random has every solver in threads.
+# Sizes, windows, tiles and huge numbers are minutes of loops on one thread; attend_random has every solver in threads.
 TSAN_TESTS = ^(attend|pool|concurrency|side_by_side|base|tensor|training|models|nn|gemm|flash|example_workspace)
-TSAN_WITHOUT = ^(models_sizes|gemm$$|attend_(backward|features|huge|large|properties|visible|wide|window))
+TSAN_WITHOUT = ^(models_sizes|gemm$$|gemm_(kernels|tile)|attend_(backward|block|f64_nan|features|huge|large|properties|tables_tiles|visible|wide|window))
 
 asan: build/.deps
 	cmake --preset asan -DATTN_TESTS_WITHOUT='$(ASAN_WITHOUT)'
