@@ -16,7 +16,7 @@ attn__bias attn__bias_of(const attn__canonical *canonical, const attn_arrays *ar
                         .key_at = key_at,
                         .rows = rows,
                         .keys = keys,
-                        .adjacent = attn__offsets_adjacent(&canonical->key, stride)};
+                        .adjacent = keys > 0 && attn__offsets_adjacent(&canonical->key, stride)};
 }
 
 void attn__bias_lanes(const attn__bias *bias, const attn__online_softmax_kernel *lanes, float factor, float *tile,
