@@ -475,7 +475,9 @@ static void write_weights_at(row *r, const int64_t ordinal[ATTN_MAX_PICKS])
         double keep = r->p->weights_dropped ? k->keep : 1;
         int64_t at = OFFSET(&k->at, weights) + shift;
         r->value->weights[at] = r->empty ? 0 : k->p * keep;
-        r->bound->weights[at] = r->empty ? 0 : keep * (k->p_err + fabs(k->p) * lse_err(r));
+        /* The factor of dropout and its product are rounded to the type. */
+        double rounding = r->p->weights_dropped ? r->u.score / 4 : 0;
+        r->bound->weights[at] = r->empty ? 0 : keep * (k->p_err + fabs(k->p) * (lse_err(r) + rounding));
     }
 }
 

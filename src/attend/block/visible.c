@@ -567,7 +567,7 @@ static void find_bytes(const attn__visible_tile *t, int64_t row, unsigned parts,
     int64_t n = t->nkeys;
     if (rows->mask && (parts & ATTN__VISIBLE_MASK)) {
         const int64_t *at = keys->mask + t->key;
-        const uint8_t *mask = rows->arrays->mask + rows->mask[row], *adjacent = mask + at[0];
+        const uint8_t *mask = rows->arrays->mask + rows->mask[row], *adjacent = mask + (n > 0 ? at[0] : 0);
         for (int64_t j = 0; keys->adjacent && j < n; j++)
             out[j] = adjacent[j] != 0;
         for (int64_t j = 0; !keys->adjacent && j < n; j++)
@@ -683,9 +683,9 @@ static void hide_blocks(const attn__visible_tile *t, float *s, int64_t width, fl
 static void gather_mask(const attn__visible_tile *t, const attn__online_softmax_kernel *lanes, float *to, int64_t width)
 {
     const int64_t *at = t->keys->mask + t->key;
-    const uint8_t *base = t->rows->arrays->mask + (t->keys->adjacent ? at[0] : 0);
-    attn__lane_view view = {(void *)(uintptr_t)base,       ATTN_U8,  t->rows->mask + t->row,
-                            t->keys->adjacent ? NULL : at, t->nkeys, t->nrows};
+    bool adjacent = t->keys->adjacent && t->nkeys > 0;
+    void *base = (void *)(uintptr_t)(t->rows->arrays->mask + (adjacent ? at[0] : 0));
+    attn__lane_view view = {base, ATTN_U8, t->rows->mask + t->row, adjacent ? NULL : at, t->nkeys, t->nrows};
     lanes->gather(&view, to, width, 1.0f);
 }
 
