@@ -376,6 +376,26 @@ static void test_waves(void **state)
         {.b = 1, .h = 1, .tq = 270, .tk = 120, .d = 250, .dv = 9, .bf16 = true});
 }
 
+/* bf16 on few threads takes one pass, on more threads two passes over several blocks of keys: `check` compares the bits. */
+static void test_one_pass_has_the_bits_of_two(void **state)
+{
+    (void)state;
+    for (int bias = 0; bias <= 6; bias++)
+        check(&(kase){.b = 1,
+                      .h = 2,
+                      .tq = 150,
+                      .tk = 600,
+                      .d = 136,
+                      .bf16 = true,
+                      .bias = bias,
+                      .causal = bias % 3,
+                      .mask = bias % 2 * 3,
+                      .dropout = bias == 1 ? 0.2 : 0},
+              bias);
+    check(&(kase){.b = 1, .h = 2, .tq = 150, .tk = 600, .d = 136, .bf16 = true, .poison = 1}, 7);
+    check(&(kase){.b = 1, .h = 2, .tq = 150, .tk = 600, .d = 136, .bf16 = true, .accumulate = true, .lens = 2}, 8);
+}
+
 static void test_masks(void **state)
 {
     (void)state;
@@ -571,11 +591,13 @@ static void test_large_logits(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_sizes),      cmocka_unit_test(test_waves),  cmocka_unit_test(test_masks),
-        cmocka_unit_test(test_fill),       cmocka_unit_test(test_bias),   cmocka_unit_test(test_groups),
-        cmocka_unit_test(test_dropout),    cmocka_unit_test(test_wanted), cmocka_unit_test(test_large_logits),
-        cmocka_unit_test(test_near_fill),  cmocka_unit_test(test_nan),    cmocka_unit_test(test_too_large),
-        cmocka_unit_test(test_added_once),
+        cmocka_unit_test(test_sizes),     cmocka_unit_test(test_waves),
+        cmocka_unit_test(test_masks),     cmocka_unit_test(test_one_pass_has_the_bits_of_two),
+        cmocka_unit_test(test_fill),      cmocka_unit_test(test_bias),
+        cmocka_unit_test(test_groups),    cmocka_unit_test(test_dropout),
+        cmocka_unit_test(test_wanted),    cmocka_unit_test(test_large_logits),
+        cmocka_unit_test(test_near_fill), cmocka_unit_test(test_nan),
+        cmocka_unit_test(test_too_large), cmocka_unit_test(test_added_once),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

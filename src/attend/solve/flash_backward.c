@@ -94,7 +94,9 @@ enum {
     RESIDENT_BF16 = 2 * 1024 * 1024, /* ... and enough of bf16 that lengths of several thousand do without two passes */
     CELLS = 64,                      /* enough pieces for any number of threads */
     FEW_CELLS = 32,
-    MANY_ITEMS = 8 /* batch items that keep most machines busy by themselves */
+    MANY_ITEMS = 8, /* batch items that keep most machines busy by themselves */
+    ONE_PASS = 5,   /* products; two passes compute S and dP twice */
+    TWO_PASSES = 7
 };
 
 typedef struct freedom {
@@ -209,7 +211,9 @@ static void choose_order(const attn__canonical *canonical, attn__flash_backward_
     bool accumulate = canonical->problem.accumulate;
     choose_waves(canonical, p, f);
     bool only_q = p->want == ATTN_WANT_DQ, only_others = !(p->want & ATTN_WANT_DQ);
-    bool small = p->resident_q && (p->items >= MANY_ITEMS || p->nq * p->nk < 128 * 128);
+    bool even = attn__round_up(p->items, canonical->threads) * ONE_PASS <= p->items * TWO_PASSES &&
+                !(p->want & ATTN_WANT_DTABLES); /* the bits are those of two passes, but for tables */
+    bool small = p->resident_q && (p->items >= MANY_ITEMS || even || p->nq * p->nk < 128 * 128);
     p->two_pass = (only_q || only_others || (p->bf16 && !small)) && p->waves * p->items < CELLS;
     p->two_pass = p->two_pass || (p->bf16 && !small);
     if (p->two_pass)

@@ -13,13 +13,13 @@
  * A block of keys (several strips) is packed once.  Its dK and dV stay in cache while all queries of the run pass by.
  * dQ is summed block by block, in a fixed order.
  *
- * Loop orders (the problem alone decides, never the number of threads):
+ * Loop orders (the number of threads changes no bit):
  *   waves     batch items are independent, and each is divided into `waves` chunks of keys and of queries.  In
  *             step t, chunk w of the keys meets chunk (w + t) mod waves of the queries: no two cells of a step
  *             share a gradient, so that they run in parallel and add directly to the outputs.  waves = 1 is one
  *             item from start to end.
- *   two passes for bf16, whose outputs cannot hold partial sums: chunks of keys against all queries (dK, dV,
- *             dbias), then chunks of queries against all keys (dQ).
+ *   two passes for bf16, whose outputs cannot hold partial sums, where the items do not keep all threads busy:
+ *             chunks of keys against all queries (dK, dV, dbias), then chunks of queries against all keys (dQ).
  * BATCH dims over which a requested gradient is broadcast run in sequence inside a cell.
  *
  * With AVX-512 BF16 the operands of a bf16 problem are pairs of bf16 numbers, P and dS rounded to them.  Tiles with
