@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import inspect
 import sys
 from typing import Any, Callable, NamedTuple, Optional, cast
 
@@ -100,7 +99,8 @@ def _parts(function: Any) -> Optional[list[tuple[Any, ...]]]:
     if getattr(function, "__module__", None) != "transformers.masking_utils":
         return None
     name = function.__qualname__.split(".")[0]
-    held = inspect.getclosurevars(function).nonlocals
+    held = {variable: cell.cell_contents
+            for variable, cell in zip(function.__code__.co_freevars, function.__closure__ or ())}
     if name == "causal_mask_function":
         return [("band", None, 0)]
     if name == "bidirectional_mask_function":

@@ -191,7 +191,7 @@ def _to_add(given: Optional[Tensor], dtype: torch.dtype) -> Optional[Tensor]:
 def _refusal(module: torch.nn.Module, call: _Call, options: dict[str, Any]) -> Optional[str]:
     """Why attn does not take a call; None where it does."""
     if options and not torch.compiler.is_compiling():
-        for name in sorted(_others_of(type(module)) & options.keys()):
+        for name in _others_of(type(module)) & options.keys():
             if options[name] is not None:
                 return f"the argument {name} has no counterpart in attn"
     if call.sinks is None and getattr(module, "sinks", None) is not None:
@@ -200,12 +200,11 @@ def _refusal(module: torch.nn.Module, call: _Call, options: dict[str, Any]) -> O
 
 
 def _of_tensors(call: _Call) -> Optional[str]:
-    named = {"query": call.query, "key": call.key, "value": call.value, "position_bias": call.bias,
-             "s_aux": call.sinks}
-    for name, x in named.items():
+    for name, x in zip(("query", "key", "value", "position_bias", "s_aux"),
+                       (call.query, call.key, call.value, call.bias, call.sinks)):
         if x is None:
             continue
-        if x.device.type not in ("cpu", "meta"):
+        if not x.is_cpu and not x.is_meta:
             return f"{name} is on {x.device}"
         if x.is_nested or x.layout != torch.strided or _ops._has_own_rules(x):
             return f"{name} is no plain tensor"
@@ -225,7 +224,10 @@ def _of_tensors(call: _Call) -> Optional[str]:
 
 
 def _of_mask(call: _Call) -> Optional[str]:
-    shape = (max(call.query.shape[0], call.key.shape[0]), *call.query.shape[1:3], call.key.shape[2])
+    batch, heads, queries, _ = call.query.shape
+    shape = max(batch, call.key.shape[0]), heads, queries, call.key.shape[2]
+    if call.bias is None and isinstance(call.mask, Mask) and call.mask.shape == (shape[0], 1, *shape[2:]):
+        return None
     for name, x in (("the mask", call.mask), ("position_bias", call.bias)):
         if not isinstance(x, Tensor):
             continue
