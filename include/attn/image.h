@@ -1,18 +1,17 @@
 /* SPDX-License-Identifier: MIT
  *
- * image.h - pictures as pixels: PNG, JPEG, WebP, BMP and PNM files, resizing, and the planes of numbers that a model
- * takes.
+ * image.h - pictures as pixels: reading PNG, JPEG, WebP, BMP and PNM files, resizing, and conversion to the channel
+ * planes that a model takes as input.
  *
  *     attn_image image = {0}, small = {0};
  *     attn_image_read(&image, context, "cat.jpg", &(attn_image_options){.channels = 3});
  *     attn_image_fit(&small, context, &image, 224, 224, ATTN_IMAGE_FILTER_BICUBIC);
  *     attn_image_planes(&small, mean, std, x);
  *
- * Files may be hostile: sizes are checked before memory is taken, and what is damaged or cut off is refused, never
- * half read.  Messages name the file and what is wrong in it.  Nothing is kept between calls; different contexts are
- * independent.
+ * Files may be hostile: sizes are checked before memory is allocated, and a damaged or truncated file is refused as a
+ * whole. Messages name the file and its fault. No state is kept between calls; different contexts are independent.
  *
- * One thread at a time uses a context; an image is plain data of the caller's. */
+ * One thread at a time uses a context. An image is plain data that belongs to the caller. */
 #ifndef ATTN_IMAGE_H
 #define ATTN_IMAGE_H
 
@@ -22,38 +21,39 @@
 extern "C" {
 #endif
 
-/* Eight bits a sample: pixels[(y * width + x) * channels + c], the context's memory.  Functions that fill one overwrite
- * what it held without freeing it: start with {0}. */
+/* An image with eight bits a sample: pixels[(y * width + x) * channels + c], allocated by the context. A function that
+ * fills an image overwrites its pointer without freeing the old memory, so begin with {0}. */
 typedef struct attn_image {
     int64_t width, height;
     int channels; /* 1: grey, 3: red, green, blue */
     unsigned char *pixels;
 } attn_image;
 
-ATTN_API void attn_image_free(attn_context *context, attn_image *image); /* empties it; an empty one is allowed */
+/* empties the image; an empty image is allowed */
+ATTN_API void attn_image_free(attn_context *context, attn_image *image);
 
 /* Zero means the default in each field. */
 typedef struct attn_image_options {
-    int channels;  /* 1 or 3: converted to that; 0: 1 if the file is grey, else 3 */
-    int64_t limit; /* most pixels; 0: 67,108,864 */
+    int channels;  /* 1 or 3: the image is converted to this number; 0: 1 if the file is grey, else 3 */
+    int64_t limit; /* maximum number of pixels; 0: 67,108,864 */
     int64_t reserved[4];
 } attn_image_options;
 
 /* Reads a PNG, a JPEG, a WebP, a BMP or a PNM file (P2, P3, P5, P6); its first bytes say which.
  *   - More than 8 bits a sample become 8, rounded to the nearest; palettes and fewer bits become full samples.
- *   - Transparent pixels are laid over white.
+ *   - Transparent pixels are blended with white.
  *   - Colour becomes grey by ITU-R 601: (19595 R + 38470 G + 7471 B) / 65536, rounded to the nearest.
  *   - JPEG in CMYK or YCCK (as Adobe writes it, inverted, or not) becomes RGB: R = C K / 255 of the inverted values.
  *   - JPEG and WebP are turned by their EXIF orientation.
- *   - BMP is read with 1, 4, 8, 24 and 32 bits a pixel, not compressed.  WebP needs libwebp in the build; an animation is
- *     refused.
- *   - Colour profiles and gamma are passed over: samples are taken as sRGB.
- * `options` may be NULL.  ATTN_ERROR_NOT_FOUND, ATTN_ERROR_IO; ATTN_ERROR_FORMAT: none of these, damaged, cut off;
- * ATTN_ERROR_UNSUPPORTED: more pixels than the limit; ATTN_ERROR_MEMORY. */
+ *   - BMP is read with 1, 4, 8, 24 and 32 bits a pixel, uncompressed.
+ *   - WebP needs libwebp in the build; an animation is refused.
+ *   - Colour profiles and gamma are ignored: samples are taken as sRGB.
+ * `options` may be NULL. ATTN_ERROR_NOT_FOUND, ATTN_ERROR_IO; ATTN_ERROR_FORMAT: an unknown format, or a damaged or
+ * truncated file; ATTN_ERROR_UNSUPPORTED: more pixels than the limit; ATTN_ERROR_MEMORY. */
 ATTN_API attn_status attn_image_read(attn_image *image, attn_context *context, const char *path,
                                      const attn_image_options *options);
 
-/* Writes .png, or .ppm, .pgm and .pnm, as the path ends.  ATTN_ERROR_ARGUMENT: another ending. */
+/* Writes a .png, .ppm, .pgm or .pnm file, by the ending of the path. ATTN_ERROR_ARGUMENT: another ending. */
 ATTN_API attn_status attn_image_write(attn_context *context, const attn_image *image, const char *path);
 
 /* -------------------------------------------------------------------------------------------- geometry */
@@ -63,12 +63,12 @@ typedef enum attn_image_filter {
     ATTN_IMAGE_FILTER_BICUBIC       /* Keys 1981 with a = -0.5, half-width 2 */
 } attn_image_filter;
 
-/* Resized so that it covers width x height, its sides in proportion, and the middle cut out.  ATTN_ERROR_ARGUMENT: a side
+/* Resizes an image in proportion until it covers width x height, then crops the middle. ATTN_ERROR_ARGUMENT: a side
  * below 1; ATTN_ERROR_MEMORY. */
 ATTN_API attn_status attn_image_fit(attn_image *to, attn_context *context, const attn_image *from, int64_t width,
                                     int64_t height, attn_image_filter filter);
 
-/* out[c][y][x] = (pixel / 255 - mean[c]) / std[c], which has channels * height * width places.  mean and std may be
+/* Fills `out`, channels * height * width numbers: out[c][y][x] = (pixel / 255 - mean[c]) / std[c]. mean and std may be
  * NULL: 0 and 1. */
 ATTN_API void attn_image_planes(const attn_image *image, const float *mean, const float *std, float *out);
 

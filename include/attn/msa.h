@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * msa.h - the MSA Transformer as a tool (Rao et al. 2021, doi:10.1101/2021.02.12.430858): a published checkpoint or a
- * directory of this library's own is loaded, alignments given as tokens become logits, representations, attention maps
- * and contacts, in memory that can be bounded.
+ * msa.h - the MSA Transformer as a tool (Rao et al. 2021, doi:10.1101/2021.02.12.430858). Loads a published checkpoint
+ * or a directory that this library wrote. Computes logits, representations, attention maps and contacts from alignments
+ * given as tokens. The memory can be bounded.
  *
  *     attn_msa *msa;
  *     attn_msa_load(&msa, context, "esm_msa1b_t12_100M_UR50S.pt", NULL);
@@ -15,8 +15,8 @@
  * and the residues), D channels, H heads, L layers, V tokens.
  *
  * A token is an index into the 33 symbols of the ESM models (Rives et al. 2021, doi:10.1073/pnas.2016239118):
- *     0 <cls>  1 <pad>  2 <eos>  3 <unk>  4 to 29 the letters of LAGVSERTIDPKQNFYMHWCXBUZO.  30 -  31 <null_1>  32 <mask>
- */
+ *     0 <cls>  1 <pad>  2 <eos>  3 <unk>  4 to 29 the letters of LAGVSERTIDPKQNFYMHWCXBUZO.  30 -  31 <null_1>  32
+ * <mask> */
 #ifndef ATTN_MSA_H
 #define ATTN_MSA_H
 
@@ -33,20 +33,24 @@ typedef struct attn_msa attn_msa;
 
 /* Zero means the default. */
 typedef struct attn_msa_load_options {
-    const char *regression; /* the file of the contact regression, .pt; NULL: the one in the checkpoint's directory,
-                             * whose name ends in -contact-regression.pt, if it is there */
-    bool compat;            /* ESM's own results in batches of alignments of unlike sizes: tied scores are scaled, and
-                             * contacts corrected, by the padded sizes; default: padding changes nothing */
-    const char *names;      /* a names file (io.h), or a built-in one, for a checkpoint of foreign names, whose settings
-                             * it then says; NULL: there is none */
+    /* the .pt file of the contact regression; NULL: the file in the checkpoint's directory whose name ends in
+     * -contact-regression.pt, if there is one */
+    const char *regression;
+    /* quirk of ESM in batches of alignments of different sizes: tied scores are scaled, and contacts corrected, by the
+     * padded sizes; default: padding changes no result */
+    bool compat;
+    /* a names file (io.h), or the name of a built-in one, for a checkpoint with foreign names; the names file must give
+     * the settings. NULL: no names file */
+    const char *names;
     int64_t reserved[4];
 } attn_msa_load_options;
 
 /* Loads ESM-MSA-1b or ESM-MSA-1 as downloaded (.pt), or a directory (or its model.safetensors) that a
- * training or `attn convert` wrote. A checkpoint's names are brought to those of facebookresearch/esm: prefixes are removed, and "row" and
- * "column", which are swapped in the files, are swapped back.  `options` may be NULL.  ATTN_ERROR_NOT_FOUND: no such
- * file; ATTN_ERROR_FORMAT: malformed, or no arguments in it; ATTN_ERROR_UNSUPPORTED: of another architecture (named);
- * ATTN_ERROR_SHAPE: parameters missing, extra or misshapen; ATTN_ERROR_MEMORY.  *msa is NULL on failure. */
+ * training or `attn convert` wrote. A checkpoint's names are converted to the names of facebookresearch/esm: prefixes
+ * are removed, and "row" and "column", which are swapped in the files, are swapped back. `options` may be NULL.
+ * ATTN_ERROR_NOT_FOUND: no such file; ATTN_ERROR_FORMAT: a malformed file, or a file without the model's arguments;
+ * ATTN_ERROR_UNSUPPORTED: another architecture (named); ATTN_ERROR_SHAPE: parameters are missing, extra or of another
+ * shape; ATTN_ERROR_MEMORY. *msa is NULL on failure. */
 ATTN_API attn_status attn_msa_load(attn_msa **msa, attn_context *context, const char *path,
                                    const attn_msa_load_options *options);
 ATTN_API void attn_msa_destroy(attn_msa *msa); /* NULL is allowed */
@@ -60,17 +64,18 @@ typedef struct attn_msa_options {
      * numbers count from the end, -1 is L. */
     const int64_t *layers;
     int64_t nlayers;
-    /* Most bytes to plan for, parameters and results included; 0: no bound.  Changes time a little, and results by
-     * rounding only. */
+    /* Maximum bytes to plan for, including parameters and results; 0: no bound. A bound changes the time a little, and
+     * results only by rounding. */
     size_t memory;
-    /* The bound in tokens, as max_tokens_per_msa of the architecture msa-transformer; 0: from `memory`, or the model's
-     * own. */
+    /* The bound in tokens, like max_tokens_per_msa of the architecture msa-transformer; 0: derived from `memory`, or
+     * the model's own. */
     int64_t max_tokens;
-    int64_t map_layer; /* from 1: row_maps and column_maps are this layer's alone, their L being 1; 0: all layers' */
+    int64_t map_layer; /* from 1: row_maps and column_maps hold only this layer, and their L is 1; 0: all layers */
     int64_t reserved[4];
 } attn_msa_options;
 
-/* The model's tensors, valid until its next run, F32; NULL where not requested. */
+/* The result of a run. The model owns the tensors (F32), which are valid until its next run; NULL where not
+ * requested. */
 typedef struct attn_msa_result {
     const attn_tensor *logits;   /* [B,R,C,V] */
     const attn_tensor *contacts; /* [B,C-1,C-1]: probability that two residues are within 8 A; 0 outside an alignment */
@@ -81,18 +86,19 @@ typedef struct attn_msa_result {
 
 /* The cost of a run, known before it starts. */
 typedef struct attn_msa_cost {
-    size_t bytes;       /* planned, parameters and results included; the process needs a little more */
-    size_t smallest;    /* the same with the strictest max_tokens */
-    int64_t max_tokens; /* that the run will use */
-    int64_t heads;      /* taken together, of H */
+    size_t bytes;       /* planned bytes, including parameters and results; the process needs a little more */
+    size_t smallest;    /* planned bytes with the strictest max_tokens */
+    int64_t max_tokens; /* the max_tokens that the run will use */
+    int64_t heads;      /* number of heads, of H, that are computed together */
 } attn_msa_cost;
-/* ATTN_ERROR_SHAPE: sizes that the model has no positions for; ATTN_ERROR_ARGUMENT: a layer out of range, more
- * memory needed than allowed (cost->smallest is how much), contacts without a regression; ATTN_ERROR_UNSUPPORTED: row
- * maps or contacts of a model whose rows are not tied. */
+/* ATTN_ERROR_SHAPE: sizes beyond the model's positions. ATTN_ERROR_ARGUMENT: a layer out of range, more memory needed
+ * than allowed (cost->smallest is the minimum), or contacts without a regression. ATTN_ERROR_UNSUPPORTED: row maps or
+ * contacts of a model whose rows are not tied. */
 ATTN_API attn_status attn_msa_estimate(const attn_msa *msa, int64_t batch, int64_t rows, int64_t cols,
                                        const attn_msa_options *options, attn_msa_cost *cost);
-/* tokens [B,R,C], rows filled up with <pad> (1) behind, empty rows too; the first row of each alignment is the
- * longest.  `result` is overwritten.  Statuses of attn_msa_estimate, and ATTN_ERROR_ARGUMENT: a token out of range. */
+/* tokens [B,R,C]. Short rows are padded at the end with <pad> (1); missing rows are all <pad>. The first row of each
+ * alignment is its longest. `result` is overwritten. Statuses of attn_msa_estimate, and ATTN_ERROR_ARGUMENT: a token
+ * out of range. */
 ATTN_API attn_status attn_msa_run(attn_msa *msa, const int32_t *tokens, int64_t batch, int64_t rows, int64_t cols,
                                   const attn_msa_options *options, attn_msa_result *result);
 

@@ -2,10 +2,9 @@
  *
  * tensor.h - n-dimensional arrays, operations on them, and their gradients.
  *
- * Tensors are contiguous and row-major.  A tape runs operations one after the other and, while it records,
- * remembers how to take their gradients.  Errors stick: an operation that fails notes the error in the
- * context and returns NULL, an operation that is given NULL returns NULL, so that a model is written without
- * a check on every line and its caller looks at the last result only.
+ * Tensors are contiguous and row-major. A tape runs operations one after the other. While a tape records, it keeps what
+ * the gradients need. Errors stick: an operation that fails sets the context's error and returns NULL, and an operation
+ * with a NULL input returns NULL. A model therefore checks only its last result.
  *
  *     attn_tensor *h = attn_linear(tape, x, w1, b1, ATTN_ACTIVATION_RELU);
  *     attn_tensor *y = attn_linear(tape, h, w2, b2, ATTN_ACTIVATION_IDENTITY);
@@ -14,8 +13,7 @@
  *
  * Not thread safe: one thread at a time uses a tape, its context and its tensors.  Operations use the
  * context's threads and give the same bits for any number of threads.
- * f32 everywhere; f64 in every operation as well, for checking gradients.  Integers (ids, lengths) are I32.
- */
+ * Every operation supports f32, and f64 for checking gradients. Integers (ids, lengths) are I32. */
 #ifndef ATTN_TENSOR_H
 #define ATTN_TENSOR_H
 
@@ -31,45 +29,47 @@ extern "C" {
 
 typedef struct attn_tensor attn_tensor;
 
-/* A tensor of the caller's own, zeroed; to be destroyed by the caller, after the tapes that used it were
- * reset.  ATTN_ERROR_ARGUMENT (rank > ATTN_MAX_RANK, negative length), ATTN_ERROR_MEMORY. */
+/* Makes a tensor of zeros that the caller owns. The caller destroys it, after the tapes that used it were reset.
+ * ATTN_ERROR_ARGUMENT (rank > ATTN_MAX_RANK, negative length), ATTN_ERROR_MEMORY. */
 ATTN_API attn_status attn_tensor_create(attn_tensor **tensor, attn_context *context, attn_dtype dtype, int rank,
                                         const int64_t *shape);
-/* NULL is allowed; never for a tape's tensors.  By the thread that uses the context, not by a finalizer's: tensors may
- * share memory. */
+/* NULL is allowed. Never call this for a tape's tensors. Call it from the thread that uses the context, not from a
+ * finalizer's thread: tensors may share memory. */
 ATTN_API void attn_tensor_destroy(attn_tensor *tensor);
-/* The same over memory of the caller's, contiguous and aligned to its elements, which is neither copied nor cleared
- * nor freed: it must stay, and keep its numbers, until the tensor is destroyed (so until the tapes that used it were
- * reset).  Operations only read this memory; attn_weights_load and optimizers write to it if the tensor is a
- * parameter.  ATTN_ERROR_ARGUMENT also if `data` is NULL and there are elements. */
+/* Makes a tensor over the caller's memory, which must be contiguous and aligned to its elements. The memory is not
+ * copied, cleared or freed. The memory must stay valid and unchanged until the tensor is destroyed (so until the tapes
+ * that used it were reset). Operations only read the memory; attn_weights_load and optimizers write to it if the tensor
+ * is a parameter. ATTN_ERROR_ARGUMENT also if `data` is NULL and the shape has elements. */
 ATTN_API attn_status attn_tensor_wrap(attn_tensor **tensor, attn_context *context, attn_dtype dtype, int rank,
                                       const int64_t *shape, void *data);
-/* A tensor of the caller's own that shares the memory of `tensor`: so a tape's result outlives its reset, and the
- * tape itself, without a copy.  Has no gradient and needs none.  The next backward pass adds to a copy of a
- * gradient that is shared, and attn_tensor_drop_grad leaves it.  ATTN_ERROR_ARGUMENT: NULL; ATTN_ERROR_MEMORY. */
+/* Makes a tensor that the caller owns and that shares the memory of `tensor`. A tape's result thus outlives the tape's
+ * reset, and the tape itself, without a copy. The new tensor has no gradient and needs none. If a gradient is shared,
+ * the next backward pass adds to a copy of it, and attn_tensor_drop_grad does not change it. ATTN_ERROR_ARGUMENT: NULL;
+ * ATTN_ERROR_MEMORY. */
 ATTN_API attn_status attn_tensor_share(attn_tensor **shared, const attn_tensor *tensor);
 
-/* Its elements, in rows; the tensor owns them. */
+/* The tensor's elements in row-major order; the tensor owns them. */
 ATTN_API void *attn_tensor_data(const attn_tensor *tensor);
-/* The type of its elements. */
+/* The type of the tensor's elements. */
 ATTN_API attn_dtype attn_tensor_dtype(const attn_tensor *tensor);
-/* How many axes it has; 0: a single element. */
+/* The number of axes; 0: a single element. */
 ATTN_API int attn_tensor_rank(const attn_tensor *tensor);
-/* The lengths of its axes, `rank` numbers that the tensor owns. */
+/* The lengths of the axes, `rank` numbers; the tensor owns them. */
 ATTN_API const int64_t *attn_tensor_shape(const attn_tensor *tensor);
 /* Length of axis `axis`; negative ones count from the end. */
 ATTN_API int64_t attn_tensor_length(const attn_tensor *tensor, int axis);
 ATTN_API int64_t attn_tensor_size(const attn_tensor *tensor); /* number of elements */
-/* A tensor that gets a gradient (parameters, checked inputs).  Off at first. */
+/* Marks a tensor that gets a gradient (parameters, checked inputs). Initially false. */
 ATTN_API void attn_tensor_set_requires_grad(attn_tensor *tensor, bool needs);
 ATTN_API bool attn_tensor_requires_grad(const attn_tensor *tensor);
-/* The gradient: of a caller's tensor, added up by attn_backward until cleared; NULL if there is none yet. */
+/* The gradient, NULL if there is none yet. attn_backward adds to the gradient of a caller's tensor until it is
+ * cleared. */
 ATTN_API attn_tensor *attn_tensor_grad(const attn_tensor *tensor);
-/* For a caller's tensor: discards the gradient, as if no backward pass had run.  Its memory is returned to the tape
+/* Discards the gradient of a caller's tensor, as if no backward pass had run. The gradient's memory returns to the tape
  * that allocated it, for reuse. */
 ATTN_API void attn_tensor_drop_grad(attn_tensor *tensor);
 
-/* Tensors with names: a state dict, the parameters of an optimizer, the contents of a file. */
+/* Named tensors: a state dict, the parameters of an optimizer, the contents of a file. */
 typedef struct attn_named {
     char *name;
     attn_tensor *tensor;
@@ -83,57 +83,60 @@ typedef struct attn_named_list {
 /* Copies `name`; list->context must be set.  ATTN_ERROR_MEMORY. */
 ATTN_API attn_status attn_named_add(attn_named_list *list, const char *name, attn_tensor *tensor);
 ATTN_API attn_tensor *attn_named_find(const attn_named_list *list, const char *name); /* NULL if none */
-ATTN_API void attn_named_clear(attn_named_list *list); /* frees names (and tensors, if owned); reusable */
+/* frees the names (and the tensors, if owned); the list can be used again */
+ATTN_API void attn_named_clear(attn_named_list *list);
 
 /* ------------------------------------------------------------------------------------------------ tape */
 
 typedef struct attn_tape attn_tape;
 
-/* Zero: inference, nothing recorded, dropout off. */
+/* Zero: inference, no recording, no dropout. */
 typedef struct attn_tape_options {
-    bool record;   /* keep what attn_backward needs */
+    bool record;   /* keep the data that attn_backward needs */
     bool train;    /* dropout on, batch statistics taken from the batch */
-    uint64_t seed; /* of dropout: another one for each step; each dropout site of a step has its own stream */
+    uint64_t seed; /* seed of dropout: use a new one for each step; each dropout site of a step has its own stream */
     int64_t reserved[4];
 } attn_tape_options;
 
 /* A tape, which the caller destroys before the context.  It records nothing until attn_tape_reset enables recording.
  * ATTN_ERROR_MEMORY. */
 ATTN_API attn_status attn_tape_create(attn_tape **tape, attn_context *context);
-/* NULL is allowed.  Its tensors are destroyed with it; shared ones (attn_tensor_share) stay. */
+/* NULL is allowed. The tape's tensors are destroyed with it; shared tensors (attn_tensor_share) stay valid. */
 ATTN_API void attn_tape_destroy(attn_tape *tape);
-/* Forgets every tensor that the tape made and starts afresh.  Memory is kept for the next round: after a few
- * rounds of the same shapes nothing is allocated any more. */
+/* Destroys every tensor that the tape made and starts a new round. Memory is kept for reuse: after a few rounds with
+ * the same shapes nothing is allocated any more. */
 ATTN_API void attn_tape_reset(attn_tape *tape, const attn_tape_options *options); /* NULL: all zero */
 
-/* d loss / d everything that needs a gradient; `loss` has one element.  The pass consumes what the operations saved,
- * so call it once per forward pass; to record an operation on a tensor that it differentiated is ATTN_ERROR_ARGUMENT.
- * Results stay readable until the reset, except as documented at attn_cross_entropy.  ATTN_ERROR_SHAPE: more
- * than one element; ATTN_ERROR_ARGUMENT: nothing with a gradient leads to it; ATTN_ERROR_MEMORY. */
+/* Computes d loss / d x for every tensor x that needs a gradient; `loss` has one element. The pass consumes the data
+ * that the operations saved, so call it once per forward pass. Recording another operation on a differentiated tensor
+ * is ATTN_ERROR_ARGUMENT. Results stay readable until the reset, except as documented at attn_cross_entropy.
+ * ATTN_ERROR_SHAPE: more than one element. ATTN_ERROR_ARGUMENT: the loss does not depend on any tensor with a gradient.
+ * ATTN_ERROR_MEMORY. */
 ATTN_API attn_status attn_backward(attn_tape *tape, attn_tensor *loss);
-/* The same for `n` results at once with given gradients, grads[i] of results[i] (else ATTN_ERROR_SHAPE: another shape or
- * type).  A result that nothing with a gradient leads to is an error (ATTN_ERROR_ARGUMENT), as is n < 1; on an error
- * before the pass begins nothing was added anywhere.  ATTN_ERROR_MEMORY. */
+/* As attn_backward, for `n` results at once with given gradients: grads[i] is the gradient of results[i].
+ * ATTN_ERROR_SHAPE: a gradient of another shape or type. ATTN_ERROR_ARGUMENT: n < 1, or a result that does not depend
+ * on any tensor with a gradient. On an error before the pass begins no gradient has changed. ATTN_ERROR_MEMORY. */
 ATTN_API attn_status attn_backward_many(attn_tape *tape, attn_tensor *const *results, const attn_tensor *const *grads,
                                         int n);
 
 /* ------------------------------------------------------------------------------------------ making, shape */
 
-/* A tape's tensor of `rank` lengths `shape`; zeroed where `data` is NULL, else copied from it. */
+/* A tensor of the tape with `rank` lengths `shape`; copied from `data`, or zero if `data` is NULL. */
 ATTN_API attn_tensor *attn_tape_tensor(attn_tape *tape, attn_dtype dtype, int rank, const int64_t *shape,
                                        const void *data);
-/* x in another shape of as many elements, of which one length may be -1, inferred; shares x's memory. */
+/* x in another shape with the same number of elements. One length may be -1, which is inferred. Shares x's memory. */
 ATTN_API attn_tensor *attn_reshape(attn_tape *tape, attn_tensor *x, int rank, const int64_t *shape);
-/* Axis i of the result is axis axes[i] of x, of whose shape `rank` numbers are given; a copy. */
+/* A copy of x with permuted axes: axis i of the result is axis axes[i] of x. `axes` has as many numbers as x has
+ * axes. */
 ATTN_API attn_tensor *attn_permute(attn_tape *tape, attn_tensor *x, const int *axes);
-/* The n tensors one behind the other along `axis`; their shapes differ only there, or ATTN_ERROR_SHAPE. */
+/* Concatenates n tensors along `axis`. ATTN_ERROR_SHAPE if their shapes differ along another axis. */
 ATTN_API attn_tensor *attn_concat(attn_tape *tape, attn_tensor *const *xs, int n, int axis);
 /* x[..., begin : end, ...] along `axis`; a copy. */
 ATTN_API attn_tensor *attn_slice(attn_tape *tape, attn_tensor *x, int axis, int64_t begin, int64_t end);
 /* Rows of x (along axis 0) by I32 index: y[i] = x[index[i]]. */
 ATTN_API attn_tensor *attn_index_select(attn_tape *tape, attn_tensor *x, const attn_tensor *index);
-/* x as another type, F32, F64, I32, U8 or BOOL; to integers fractions are cut off, and a number that the type has not
- * (out of range, NaN) is ATTN_ERROR_ARGUMENT.  The same shape.  ATTN_ERROR_UNSUPPORTED: other types. */
+/* x converted to another type: F32, F64, I32, U8 or BOOL. Conversion to an integer truncates. A number that the new
+ * type cannot hold (out of range, NaN) is ATTN_ERROR_ARGUMENT. The same shape. ATTN_ERROR_UNSUPPORTED: other types. */
 ATTN_API attn_tensor *attn_cast(attn_tape *tape, attn_tensor *x, attn_dtype dtype);
 
 typedef enum attn_interpolation {
@@ -141,19 +144,19 @@ typedef enum attn_interpolation {
     ATTN_INTERPOLATE_CUBIC /* Keys 1981 with a = -0.75 */
 } attn_interpolation;
 /* Resamples axis `axis` of x to length n (>= 1), with positions at pixel centres and the outer edges fixed. For an
- * image, call it once per axis.  The same numbers as PyTorch's interpolate with align_corners and antialias off.  x
- * itself where the length is n already.  ATTN_ERROR_SHAPE.  The other lengths of its shape stay. */
+ * image, call the function once per axis. The numbers are the same as PyTorch's interpolate with align_corners and
+ * antialias off. Returns x itself if the length is n already. The other lengths of the shape stay. ATTN_ERROR_SHAPE. */
 ATTN_API attn_tensor *attn_interpolate(attn_tape *tape, attn_tensor *x, int axis, int64_t n, attn_interpolation kind);
 
 /* ------------------------------------------------------------------------------------------- arithmetic */
 
-/* Shapes broadcast as in NumPy: aligned at the end, 1 stretches. */
+/* Shapes broadcast as in NumPy: axes are aligned at the end, and axes of length 1 are repeated. */
 ATTN_API attn_tensor *attn_add(attn_tape *tape, attn_tensor *a, attn_tensor *b);
 ATTN_API attn_tensor *attn_sub(attn_tape *tape, attn_tensor *a, attn_tensor *b);
 ATTN_API attn_tensor *attn_mul(attn_tape *tape, attn_tensor *a, attn_tensor *b);
 ATTN_API attn_tensor *attn_affine(attn_tape *tape, attn_tensor *x, double scale, double shift); /* x*scale + shift */
-ATTN_API attn_tensor *attn_sum(attn_tape *tape, attn_tensor *x, int axis);                      /* the axis is
-                                                                                                 * removed */
+/* The sum and the mean along an axis, which is removed from the shape. */
+ATTN_API attn_tensor *attn_sum(attn_tape *tape, attn_tensor *x, int axis);
 ATTN_API attn_tensor *attn_mean(attn_tape *tape, attn_tensor *x, int axis);
 
 typedef enum attn_activation {
@@ -167,10 +170,11 @@ typedef enum attn_activation {
     ATTN_ACTIVATION_SIGMOID,
     ATTN_ACTIVATION_SILU /* x * sigmoid(x), also called swish */
 } attn_activation;
-/* The function at each element; the same shape. */
+/* Applies the function to each element; the same shape. */
 ATTN_API attn_tensor *attn_activate(attn_tape *tape, attn_tensor *x, attn_activation activation);
-/* Along the last axis; keys at or past lens (I32, one number a row or one for each leading index; NULL: all)
- * take no part, a row without any gives zeros (fill 0) or is filled with the score `fill` first.  The same shape. */
+/* Softmax along the last axis. Keys at or past lens (I32, one number a row or one for each leading index; NULL: all
+ * keys are visible) are masked. With fill 0 a row without visible keys gives zeros; otherwise masked keys get the score
+ * `fill`. The same shape. */
 ATTN_API attn_tensor *attn_softmax(attn_tape *tape, attn_tensor *x, const attn_tensor *lens, double fill);
 
 /* --------------------------------------------------------------------------------------------- layers' ops */
@@ -187,31 +191,31 @@ ATTN_API attn_tensor *attn_embedding(attn_tape *tape, attn_tensor *table, const 
 ATTN_API attn_tensor *attn_dropout(attn_tape *tape, attn_tensor *x, double p);
 /* Over the last axis: (x - mean) / sqrt(var + eps) * g + b; g, b [D]. */
 ATTN_API attn_tensor *attn_layer_norm(attn_tape *tape, attn_tensor *x, attn_tensor *g, attn_tensor *b, double eps);
-/* The divisor of a normalization. */
+/* The divisor of attn_channel_norm. */
 typedef enum attn_norm {
     ATTN_NORM_VARIANCE = 0, /* sqrt(var + eps), as layer norm does */
-    ATTN_NORM_DEVIATION     /* sqrt(var) + eps; where var is 0 its derivative counts as 0 */
+    ATTN_NORM_DEVIATION     /* sqrt(var) + eps; its derivative is taken as 0 where var is 0 */
 } attn_norm;
-/* The same over any axis, without moving it: (x - mean) / divisor * g + b; g, b of as many elements as the axis is
- * long.  attn_layer_norm is faster where the axis is the last one.  The same shape. */
+/* Normalizes over any axis, without moving it: (x - mean) / divisor * g + b. g and b have as many elements as the axis
+ * is long. attn_layer_norm is faster if the axis is the last one. The same shape. */
 ATTN_API attn_tensor *attn_channel_norm(attn_tape *tape, attn_tensor *x, int axis, attn_tensor *g, attn_tensor *b,
                                         double eps, attn_norm kind);
 
 /* One layer of gated recurrent units, PyTorch's gate order r, z, n (Cho et al. 2014, arXiv:1406.1078):
- * x [T,B,I], h0 [B,H] or NULL (zeros), w_ih [3H,I], w_hh [3H,H], b_ih, b_hh [3H].  Returns all states
- * [T,B,H]; the last one is its last row. */
+ * x [T,B,I], h0 [B,H] or NULL (zeros), w_ih [3H,I], w_hh [3H,H], b_ih, b_hh [3H]. Returns all states [T,B,H]; the final
+ * state is the last row. */
 ATTN_API attn_tensor *attn_gru(attn_tape *tape, attn_tensor *x, attn_tensor *h0, attn_tensor *w_ih, attn_tensor *w_hh,
                                attn_tensor *b_ih, attn_tensor *b_hh);
 
 typedef struct attn_cross_entropy_options {
     bool use_ignore_index;
-    int64_t ignore_index;   /* label that does not count (padding) */
-    double label_smoothing; /* share spread evenly over all classes */
-    double divisor;         /* 0: the number of labels that count */
+    int64_t ignore_index;   /* labels with this value are ignored (padding) */
+    double label_smoothing; /* label smoothing: the share of the probability that is spread evenly over all classes */
+    double divisor;         /* divisor of the sum; 0: the number of labels that are not ignored */
     int64_t reserved[4];
 } attn_cross_entropy_options;
-/* Mean over counted labels of -log softmax(logits)[label]; logits [...,C], labels I32 [...].  One element.
- * While recording, the logits are overwritten by their gradient in the backward pass. */
+/* Mean of -log softmax(logits)[label] over the labels that are not ignored. logits [...,C], labels I32 [...]. One
+ * element. While recording, the logits are overwritten by their gradient in the backward pass. */
 ATTN_API attn_tensor *attn_cross_entropy(attn_tape *tape, attn_tensor *logits, const attn_tensor *labels,
                                          const attn_cross_entropy_options *options);
 
@@ -223,25 +227,27 @@ typedef struct attn_operand {
     int64_t offset;
 } attn_operand;
 typedef struct attn_attention {
-    attn_problem problem; /* forward, as attn.h describes; direction, seed, stream, gradients are filled in here */
+    /* a forward problem, as attn.h describes; direction, seed, stream and gradients are set by attn_attend */
+    attn_problem problem;
     attn_operand q, k, v;
     attn_tensor *bias;
     const attn_tensor *mask; /* U8 or BOOL */
     const attn_tensor *lens; /* I32 */
     attn_tensor *w, *w2;
     attn_tensor *table[ATTN_MAX_RELATIVE];
-    int rank; /* of the result, whose strides are the problem's o */
+    int rank; /* shape of the result, whose strides are the problem's o */
     int64_t shape[ATTN_MAX_RANK];
-    attn_tensor **weights; /* if not NULL: gets the weights, shaped as below; no gradient flows through them */
+    /* if not NULL: gets the attention weights in the shape below; no gradient flows through them */
+    attn_tensor **weights;
     int weights_rank;
     int64_t weights_shape[ATTN_MAX_RANK];
-    double dropout; /* in training */
-    int examples;   /* the dim of the problem that runs over the examples of a batch: usually the first */
+    double dropout; /* dropout in training */
+    int examples;   /* the dim of the problem that counts the examples of a batch, usually the first */
     int64_t reserved[8];
 } attn_attention;
-/* Any attention that the engine supports, with its gradients.  Plans are kept by the tape and used again for
- * equal problems.  The result has the shape that the attention describes.  On a tape that neither records nor trains
- * q, k and v may be BF16, and the result is then; not with a bias, tables, w or weights. */
+/* Any attention that the engine supports, with its gradients. The tape keeps plans and reuses them for equal problems.
+ * The result has the shape that the attention describes. On a tape that neither records nor trains, q, k and v may be
+ * BF16, and the result is then BF16; this excludes a bias, tables, w and weights. */
 ATTN_API attn_tensor *attn_attend(attn_tape *tape, const attn_attention *attention);
 
 /* ------------------------------------------------------------------------------------------ convolution */
@@ -250,21 +256,22 @@ typedef struct attn_conv {
     int spatial;                   /* 1 to 3 */
     int64_t stride[3], padding[3]; /* stride 0 means 1 */
     int64_t groups;                /* 0 means 1 */
-    attn_activation activation;    /* of the result */
-    int64_t dilation[3];           /* from one tap to the next; 0 means 1 */
+    attn_activation activation;    /* activation of the result */
+    int64_t dilation[3];           /* distance between taps; 0 means 1 */
 } attn_conv;
-/* x [B,C,spatial...], w [O,C/groups,kernel...], b [O] or NULL (cross-correlation, as in PyTorch).
- * ATTN_ERROR_ARGUMENT: there is no such activation. */
+/* Convolution (cross-correlation, as in PyTorch): x [B,C,spatial...], w [O,C/groups,kernel...], b [O] or NULL.
+ * ATTN_ERROR_ARGUMENT: an unknown activation. */
 ATTN_API attn_tensor *attn_convolve(attn_tape *tape, attn_tensor *x, attn_tensor *w, attn_tensor *b,
                                     const attn_conv *conv);
-/* Max or average over windows `kernel` (stride NULL or 0: the kernel), incomplete windows left out; padding (NULL:
- * none), at most half a kernel on both sides, takes no part.  x [B,C,spatial...].  ATTN_ERROR_SHAPE. */
+/* Max or average pooling over windows of size `kernel` with step `stride` (NULL or 0: the kernel). Incomplete windows
+ * are left out. Padding (NULL: none) is at most half a kernel on both sides and is never part of a mean or maximum. x
+ * [B,C,spatial...]. ATTN_ERROR_SHAPE. */
 ATTN_API attn_tensor *attn_max_pool(attn_tape *tape, attn_tensor *x, int spatial, const int64_t *kernel,
                                     const int64_t *stride, const int64_t *padding);
 ATTN_API attn_tensor *attn_avg_pool(attn_tape *tape, attn_tensor *x, int spatial, const int64_t *kernel,
                                     const int64_t *stride);
-/* Per channel (axis 1): batch statistics in training, running ones otherwise; running_* [C] are updated in
- * training by `momentum` (PyTorch's meaning; the running variance is the unbiased one). */
+/* Batch normalization per channel (axis 1): batch statistics in training, running statistics otherwise. In training
+ * running_* [C] are updated by `momentum` (PyTorch's meaning; the running variance is unbiased). */
 ATTN_API attn_tensor *attn_batch_norm(attn_tape *tape, attn_tensor *x, attn_tensor *g, attn_tensor *b,
                                       attn_tensor *running_mean, attn_tensor *running_var, double momentum, double eps);
 

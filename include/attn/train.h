@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: MIT
  *
- * train.h - optimizers, learning-rate schedules, and measures of quality, for training loops of a program's own.  Whole
- * trainings are in trainer.h.
+ * train.h - optimizers, learning-rate schedules and metrics for a program's own training loop. Complete trainings are
+ * in trainer.h.
  *
- * One thread at a time uses a context and what was made from it; different contexts are independent.
- */
+ * One thread at a time uses a context and the objects made from it; different contexts are independent. */
 #ifndef ATTN_TRAIN_H
 #define ATTN_TRAIN_H
 
@@ -25,68 +24,71 @@ typedef enum attn_optimizer_kind {
 
 typedef struct attn_optimizer_options {
     attn_optimizer_kind kind;
-    double beta1, beta2, eps; /* 0: 0.9, 0.999, 1e-8.  A beta of 1e-30 does what one of 0 would */
-    double momentum;          /* SGD; 0 keeps none */
+    double beta1, beta2, eps; /* 0: the defaults 0.9, 0.999, 1e-8. A beta of 1e-30 has the effect of a beta of 0 */
+    double momentum;          /* momentum of SGD; 0: no momentum */
     double weight_decay;
-    double clip_norm; /* gradients are scaled so that their global norm is at most this; 0: not */
+    double clip_norm; /* gradients are scaled so that their global norm is at most this; 0: no clipping */
     int64_t reserved[4];
 } attn_optimizer_options;
 
 typedef struct attn_optimizer attn_optimizer;
 
-/* `parameters` must outlive the optimizer; those that need no gradient when it is made are left alone, and so is one
- * that needs none any more.  `options` may be NULL.
- * ATTN_ERROR_ARGUMENT (an option out of range), ATTN_ERROR_UNSUPPORTED (one to be trained is not f32),
- * ATTN_ERROR_MEMORY. */
+/* Makes an optimizer. `parameters` must outlive it. A parameter that needs no gradient when the optimizer is made, or
+ * later stops needing one, is never changed. `options` may be NULL. ATTN_ERROR_ARGUMENT (an option out of range),
+ * ATTN_ERROR_UNSUPPORTED (a trained parameter that is not f32), ATTN_ERROR_MEMORY. */
 ATTN_API attn_status attn_optimizer_create(attn_optimizer **optimizer, attn_context *context,
                                            const attn_named_list *parameters, const attn_optimizer_options *options);
 ATTN_API void attn_optimizer_destroy(attn_optimizer *optimizer); /* NULL is allowed */
-/* One step at learning rate `rate` along the parameters' gradients, which are then dropped.  *norm (may be NULL) is
- * their global norm before clipping.  A norm that is not finite changes nothing but the gradients. Parameters of any
- * shapes.  Always returns ATTN_OK. */
+/* Takes one step with learning rate `rate` along the parameters' gradients, then discards the gradients. *norm (may be
+ * NULL) gets their global norm before clipping. If the norm is not finite, no parameter changes. Parameters have any
+ * shapes. Always returns ATTN_OK. */
 ATTN_API attn_status attn_optimizer_step(attn_optimizer *optimizer, double rate, double *norm);
 ATTN_API int64_t attn_optimizer_steps(const attn_optimizer *optimizer);
 ATTN_API void attn_optimizer_set_steps(attn_optimizer *optimizer, int64_t steps);
-/* State that must be saved to resume: tensors named "m.NAME" and "v.NAME", the optimizer's own; the list lives
- * as long as the optimizer. */
+/* The state that must be saved to resume: tensors named "m.NAME" and "v.NAME". The optimizer owns the list, which is
+ * valid as long as the optimizer. */
 ATTN_API const attn_named_list *attn_optimizer_state(const attn_optimizer *optimizer);
 
 /* -------------------------------------------------------------------------------------------- schedules */
 
 typedef enum attn_schedule_kind {
     ATTN_SCHEDULE_CONSTANT = 0,
-    ATTN_SCHEDULE_COSINE, /* down to `floor` of the peak at `total` steps; Loshchilov and Hutter 2016, arXiv:1608.03983 */
-    ATTN_SCHEDULE_INVERSE_SQUARE_ROOT /* peak * sqrt(warmup / step) after the warm-up; Vaswani et al. 2017, arXiv:1706.03762 */
+    /* cosine from the peak down to `floor` of the peak at `total` steps; Loshchilov and Hutter 2016,
+     * arXiv:1608.03983 */
+    ATTN_SCHEDULE_COSINE,
+    /* peak * sqrt(warmup / step) after the warm-up; Vaswani et al. 2017, arXiv:1706.03762 */
+    ATTN_SCHEDULE_INVERSE_SQUARE_ROOT
 } attn_schedule_kind;
 
 typedef struct attn_schedule {
     attn_schedule_kind kind;
     double peak;
-    int64_t warmup; /* steps of linear rise from 0; 0: none */
+    int64_t warmup; /* number of steps of linear rise from 0; 0: no warm-up */
     int64_t total;
     double floor;
 } attn_schedule;
 
-/* The rate of step `step`, the first being 1; one below 0 counts as 0.  A cosine whose total is not more than the
- * warm-up is at its floor from the step behind the warm-up on. */
+/* The learning rate of step `step`, counted from 1; a step below 1 is treated as step 0. If a cosine's total is not
+ * more than its warm-up, the rate is at its floor after the warm-up. */
 ATTN_API double attn_schedule_rate(const attn_schedule *schedule, int64_t step);
 
 /* ------------------------------------------------------------------------------------------------ loop */
 
 typedef struct attn_progress {
-    int64_t epoch, epochs;        /* epoch counts from 1 */
-    int64_t step, steps;          /* within the epoch, from 1 */
-    int64_t all_steps;            /* since the training began, resumed parts included */
-    double loss;                  /* mean of this epoch so far, per token */
+    int64_t epoch, epochs;        /* epoch, counted from 1 */
+    int64_t step, steps;          /* step within the epoch, counted from 1 */
+    int64_t all_steps;            /* steps since the training began, including earlier runs that were resumed */
+    double loss;                  /* mean loss of this epoch so far, per token */
     double valid_loss, best_loss; /* NaN before the first validation */
     double rate, grad_norm;
-    double tokens_per_second;     /* of this run so far */
-    double seconds, seconds_left; /* of this run; left: an estimate, NaN at first */
-    bool epoch_ends;              /* sent once after each epoch's validation */
-    double exchange_seconds;      /* of `seconds`: waiting for the gradients of other processes */
-    double metric;                /* of the last validation, in addition to the loss: an accuracy; NaN: there is none */
-    double metric2;               /* a second one */
-    bool improved;                /* with epoch_ends: the best validation yet */
+    double tokens_per_second;     /* number of tokens of this run so far */
+    double seconds, seconds_left; /* seconds of this run; `left` is an estimate, NaN at first */
+    bool epoch_ends;              /* true for the one call after each epoch's validation */
+    double exchange_seconds;      /* the part of `seconds` spent waiting for the gradients of other processes */
+    /* a metric of the last validation in addition to the loss, such as accuracy; NaN: there is none */
+    double metric;
+    double metric2; /* a second metric */
+    bool improved;  /* with epoch_ends: this validation is the best so far */
 } attn_progress;
 
 /* -------------------------------------------------------------------------------------------- measures */
@@ -98,14 +100,14 @@ typedef struct attn_bleu {
     int64_t prediction_length, reference_length;
 } attn_bleu;
 /* Corpus BLEU (Papineni et al. 2002) as sacreBLEU computes it with its defaults: tokenizer 13a, case kept, exponential
- * smoothing of zero counts (Post 2018, arXiv:1804.08771).  `references`: those of the first of n predictions, then
- * those of the second, ...; counts[i] of prediction i, at least 1 (else ATTN_ERROR_ARGUMENT); counts NULL: one each.
- * ATTN_ERROR_MEMORY. */
+ * smoothing of zero counts (Post 2018, arXiv:1804.08771). `references` holds the references of the first of n
+ * predictions, then the references of the second, and so on. Prediction i has counts[i] references, at least 1 (else
+ * ATTN_ERROR_ARGUMENT); counts NULL: one reference each. ATTN_ERROR_MEMORY. */
 ATTN_API attn_status attn_bleu_corpus(attn_bleu *bleu, attn_context *context, const char *const *predictions,
                                       const char *const *references, const int64_t *counts, int64_t n);
 /* chrF2 of a corpus (Popovic 2015, W15-3049), 0 to 100, as sacreBLEU computes it with its defaults: characters 1 to 6,
- * white space left out, case kept; of several references the best one counts.  `predictions` [n], `references`
- * [sum of counts], and errors as of attn_bleu_corpus. */
+ * white space left out, case kept. If a prediction has several references, the best one counts. `predictions` [n],
+ * `references` [sum of counts], and errors as of attn_bleu_corpus. */
 ATTN_API attn_status attn_chrf_corpus(double *chrf, attn_context *context, const char *const *predictions,
                                       const char *const *references, const int64_t *counts, int64_t n);
 
