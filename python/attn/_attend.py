@@ -513,8 +513,8 @@ def attend(q: Any, k: Any, v: Any, *, layout: str = ..., causal: Union[bool, str
            bias: Any = ..., scale: Optional[float] = ..., key_lengths: Any = ..., window: Optional[Window] = ...,
            mask_fill: float = ..., dropout: float = ..., seed: int = ..., softcap: Optional[float] = ...,
            sinks: Any = ..., relative_bias: Any = ..., block_mask: Any = ..., offsets: Any = ...,
-           normalization: Normalization = ..., top_k: int = ..., return_lse: Literal[False] = ..., return_weights: Literal[False] = ...,
-           threads: int = ...) -> Array: ...
+           normalization: Normalization = ..., top_k: int = ..., return_lse: Literal[False] = ...,
+           return_weights: Literal[False] = ..., threads: int = ...) -> Array: ...
 
 
 @overload
@@ -522,8 +522,8 @@ def attend(q: Any, k: Any, v: Any, *, layout: str = ..., causal: Union[bool, str
            bias: Any = ..., scale: Optional[float] = ..., key_lengths: Any = ..., window: Optional[Window] = ...,
            mask_fill: float = ..., dropout: float = ..., seed: int = ..., softcap: Optional[float] = ...,
            sinks: Any = ..., relative_bias: Any = ..., block_mask: Any = ..., offsets: Any = ...,
-           normalization: Normalization = ..., top_k: int = ..., return_lse: Literal[True], return_weights: Literal[False] = ...,
-           threads: int = ...) -> tuple[Array, Array]: ...
+           normalization: Normalization = ..., top_k: int = ..., return_lse: Literal[True],
+           return_weights: Literal[False] = ..., threads: int = ...) -> tuple[Array, Array]: ...
 
 
 @overload
@@ -531,8 +531,8 @@ def attend(q: Any, k: Any, v: Any, *, layout: str = ..., causal: Union[bool, str
            bias: Any = ..., scale: Optional[float] = ..., key_lengths: Any = ..., window: Optional[Window] = ...,
            mask_fill: float = ..., dropout: float = ..., seed: int = ..., softcap: Optional[float] = ...,
            sinks: Any = ..., relative_bias: Any = ..., block_mask: Any = ..., offsets: Any = ...,
-           normalization: Normalization = ..., top_k: int = ..., return_lse: Literal[False] = ..., return_weights: Literal[True],
-           threads: int = ...) -> tuple[Array, Array]: ...
+           normalization: Normalization = ..., top_k: int = ..., return_lse: Literal[False] = ...,
+           return_weights: Literal[True], threads: int = ...) -> tuple[Array, Array]: ...
 
 
 @overload
@@ -540,8 +540,8 @@ def attend(q: Any, k: Any, v: Any, *, layout: str = ..., causal: Union[bool, str
            bias: Any = ..., scale: Optional[float] = ..., key_lengths: Any = ..., window: Optional[Window] = ...,
            mask_fill: float = ..., dropout: float = ..., seed: int = ..., softcap: Optional[float] = ...,
            sinks: Any = ..., relative_bias: Any = ..., block_mask: Any = ..., offsets: Any = ...,
-           normalization: Normalization = ..., top_k: int = ..., return_lse: Literal[True], return_weights: Literal[True],
-           threads: int = ...) -> tuple[Array, Array, Array]: ...
+           normalization: Normalization = ..., top_k: int = ..., return_lse: Literal[True],
+           return_weights: Literal[True], threads: int = ...) -> tuple[Array, Array, Array]: ...
 
 
 @overload
@@ -549,16 +549,17 @@ def attend(q: Any, k: Any, v: Any, *, layout: str = ..., causal: Union[bool, str
            bias: Any = ..., scale: Optional[float] = ..., key_lengths: Any = ..., window: Optional[Window] = ...,
            mask_fill: float = ..., dropout: float = ..., seed: int = ..., softcap: Optional[float] = ...,
            sinks: Any = ..., relative_bias: Any = ..., block_mask: Any = ..., offsets: Any = ...,
-           normalization: Normalization = ..., top_k: int = ..., return_lse: bool = ..., return_weights: bool = ...,
-           threads: int = ...) -> Union[Array, tuple[Array, ...]]: ...
+           normalization: Normalization = ..., top_k: int = ..., return_lse: bool = ...,
+           return_weights: bool = ..., threads: int = ...) -> Union[Array, tuple[Array, ...]]: ...
 
 
 def attend(q: Any, k: Any, v: Any, *, layout: str = "bthd", causal: Union[bool, str, None] = None, mask: Any = None,
            bias: Any = None, scale: Optional[float] = None, key_lengths: Any = None, window: Optional[Window] = None,
            mask_fill: float = 0.0, dropout: float = 0.0, seed: int = 0, softcap: Optional[float] = None,
            sinks: Any = None, relative_bias: Any = None, block_mask: Any = None, offsets: Any = None,
-           normalization: Normalization = "softmax", top_k: int = 0, return_lse: bool = False, return_weights: bool = False, threads: int = 0) -> Union[Array, tuple[Array, ...]]:
-    """softmax(scale q k^T + bias) v, in memory that does not grow with the number of keys.
+           normalization: Normalization = "softmax", top_k: int = 0, return_lse: bool = False,
+           return_weights: bool = False, threads: int = 0) -> Union[Array, tuple[Array, ...]]:
+    """softmax(scale q k^T + bias) v, or with another normalization, in memory that does not grow with the number of keys.
 
     q [B,Tq,H,D], k [B,Tk,Hkv,D], v [B,Tk,Hkv,Dv] with layout="bthd"; [B,H,T,D] with "bhtd"; or [B,T,D], or [T,D],
     with one head.  PyTorch's scaled_dot_product_attention has "bhtd": give it for its arrays, since no shape tells
@@ -585,10 +586,10 @@ def attend(q: Any, k: Any, v: Any, *, layout: str = "bthd", causal: Union[bool, 
     offsets:     (of the queries, of the keys): packed sequences.  B is 1, and sequence s has the positions from
                  offsets[s] to offsets[s + 1]; causal and window count in each sequence.  Without mask, bias,
                  relative_bias, key_lengths, block_mask and return_weights.
-    normalization: of a row's scores: "softmax"; "hardmax": 1 for the first of the largest scores, 0 for the others, and no
-                 gradient but that of v; "none": the weights are the scores, meant for scores that are not negative.
-    top_k:       0: all; else the softmax is over a query's top_k largest scores, ties by the lower key, and the other keys
-                 are masked.
+    normalization: how scores become weights.  "softmax"; "hardmax": a query's first largest score has the weight 1, the
+                 others 0, and only v has a gradient; "none": the weights are the scores, which should not be negative.
+    top_k:       0: all keys; else a query's softmax is over its top_k largest scores, ties by the lower key, and its
+                 other keys are masked.
     threads:     as in attn.build.
 
     Returns o [B,Tq,H,Dv] in the operands' layout, then lse [B,H,Tq] and weights [B,H,Tq,Tk] (before dropout) if

@@ -235,5 +235,149 @@ class Building(unittest.TestCase):
             attn.build("detr-ffn", {"d": 3}, dtype=np.float16)
 
 
+def built(name, config, **options):
+    return attn.build(name, config, dtype=np.float64, seed=3, **options)
+
+
+class Claims(unittest.TestCase):
+    """What texts about attention say of their layers (docs/seeds.md), by value."""
+
+    random = np.random.default_rng(5)
+
+    def weights(self, name, config, x, output="weights"):
+        return built(name, config).eval()(x, outputs=(output,))
+
+    def test_each_kind_computes_so_many_weights(self):
+        rows, columns, d = 6, 10, 8
+        n = rows * columns
+        image, channels = self.random.standard_normal((1, rows, columns, d)), {"dim": d, "heads": 1}
+        image_first, lines = image.transpose(0, 3, 1, 2), image[0][:, :, None]
+        window = {"in_channels": d, "mid_channels": d, "out_channels": d, "num_heads": 1, "kernel_size": 3, "padding": "mask"}
+        one, row = {"M": 1, "d": d, "d_head": d}, {"embed_dim": d, "num_heads": 1}
+        flat = image.reshape(1, n, d)
+        vit = {"img_size": 96, "patch_size": 16, "num_hiddens": 8, "mlp_num_hiddens": 8, "num_heads": 1, "num_blks": 1}
+        for wanted, found in (
+                (n * n, self.weights("self-attention", channels, flat)),
+                (n * (rows + columns), self.weights("axial-attention", channels, image)),
+                (rows * columns ** 2, self.weights("row-self-attention", {**row, "tied": False}, lines, "attention")),
+                (columns ** 2, self.weights("row-self-attention", row, lines, "attention")),
+                (columns * rows ** 2, self.weights("column-self-attention", row, lines, "attention")),
+                ((3 * rows - 2) * (3 * columns - 2), self.weights("local-self-attention", window, image_first)),
+                (n * n // 4, self.weights("non-local", {"in_channels": d, "dimension": 2}, image_first, "nl_map")),
+                (n, self.weights("key-content-attention", one, flat)),
+                ((96 * 96 // 16 ** 2 + 1) ** 2, self.weights("vit", vit, self.random.standard_normal((1, 3, 96, 96))))):
+            self.assertEqual(np.count_nonzero(found), wanted)
+
+    def test_recurrence_and_convolution_have_so_many_products_a_position(self):
+        d = 8
+        sizes = {name: x.size for name, x in built("seq2seq-attention", {
+            "vocab_size": 10, "embed_size": d, "num_hiddens": d, "num_layers": 1}).state_dict().items()}
+        self.assertEqual(sizes["encoder.rnn.weight_ih_l0"] + sizes["encoder.rnn.weight_hh_l0"], 6 * d * d)
+        sizes = {name: x.size for name, x in built("axial-image-transformer", {"dim": d, "depth": 1}).state_dict().items()}
+        self.assertEqual(sizes["layers.blocks.1.f.net.1.weight"], 3 * 3 * d * 4 * d)
+
+    def test_axes_in_turn_reach_every_place(self):
+        x = self.random.standard_normal((1, 6, 5, 8))
+        moved = x + (np.indices(x.shape[1:3]) == np.array([2, 3])[:, None, None]).all(0)[:, :, None]
+        for both, wanted in ((True, 6 + 5 - 1), (False, 6 * 5)):
+            layer = built("axial-attention", {"dim": 8, "heads": 2, "sum_axial_out": both})
+            self.assertEqual((np.abs(layer(moved) - layer(x)).max(-1) > 1e-9).sum(), wanted)
+
+    def test_windows_reach_further_with_each_layer_and_move_with_the_image(self):
+        x = self.random.standard_normal((1, 4, 12, 11))
+        layer = built("local-self-attention", {"in_channels": 4, "mid_channels": 4, "out_channels": 4, "num_heads": 1,
+                                               "kernel_size": 3})
+        shifted, inside = (np.roll(a, (2, 3), (2, 3)) for a in (x, layer(x))), np.s_[..., 3:-1, 4:-1]
+        self.assertLess(distance(layer(next(shifted))[inside], next(shifted)[inside]), 1e-12)
+        moved = x.copy()
+        moved[..., 6, 5] += 1
+        for layers in 1, 2, 3:
+            x, moved = layer(x), layer(moved)
+            self.assertEqual((np.abs(x - moved).max(1) > 1e-15).sum(), (1 + 2 * layers) ** 2)
+
+    def test_without_positions_outputs_are_rearranged_as_inputs(self):
+        x, order = self.random.standard_normal((1, 9, 8)), self.random.permutation(9)
+        for positions in False, True:
+            layer = built("self-attention", {"dim": 8, "heads": 2})
+            given = (x, x[:, order])
+            if positions:
+                given = tuple(map(built("positional-encoding", {"num_hiddens": 8}), given))
+            plain, arranged = map(layer, given)
+            self.assertEqual(distance(arranged, plain[:, order]) < 1e-12, not positions)
+
+    def test_numbers_depend_on_earlier_ones_alone(self):
+        layer = built("axial-transformer", {"height": 4, "width": 3, "channels": 2, "levels": 4, "dim": 8, "heads": 2,
+                                            "exterior_blocks": 2, "outer_blocks": 2, "inner_blocks": 2, "residual_init": 1})
+        image = self.random.integers(0, 4, (1, 24)).astype(np.int32)
+        logits = layer(image.reshape(1, 2, 4, 3))
+        for place in 4, 11, 18:
+            changed = image.copy()
+            changed[0, place] = (changed[0, place] + 1) % 4
+            differs = (np.abs(layer(changed.reshape(1, 2, 4, 3)) - logits).max(-1) > 1e-12).ravel()
+            np.testing.assert_array_equal(differs, np.arange(24) > place)
+
+    def test_an_offset_rotates_each_pair_of_positions(self):
+        table = built("positional-encoding", {"num_hiddens": 32})(np.zeros((1, 60, 32)))[0]
+        for offset in 1, 7:
+            angle = offset / 10000 ** (np.arange(0, 32, 2) / 32)
+            sine, cosine = table[:-offset, 0::2], table[:-offset, 1::2]
+            later = table[offset:]
+            self.assertLess(distance(later[:, 0::2], np.cos(angle) * sine + np.sin(angle) * cosine), 1e-12)
+            self.assertLess(distance(later[:, 1::2], np.cos(angle) * cosine - np.sin(angle) * sine), 1e-12)
+
+    def test_kernels_depend_on_distances_alone(self):
+        keys, queries, labels = (self.random.standard_normal(shape) for shape in ((30, 8), (5, 8), (30, 2)))
+        turn = np.linalg.qr(self.random.standard_normal((8, 8)))[0]
+        for kernel in "gaussian", "boxcar", "constant", "epanechnikov":
+            layer = built("nadaraya-watson", {"kernel": kernel, "sigma": 6})
+            here, there = (layer(a, labels, b, outputs=("weights",)) for a, b in
+                           ((keys, queries), (keys @ turn + 2, queries @ turn + 2)))
+            self.assertLess(distance(there, here), 1e-12)
+        keys /= np.linalg.norm(keys, axis=1, keepdims=True) / 3
+        wanted = built("dot-product-attention", {})(queries[None], keys[None], labels[None])[0]
+        self.assertLess(distance(built("nadaraya-watson", {"sigma": 8 ** 0.25})(keys, labels, queries), wanted), 1e-12)
+
+    def test_scaled_scores_have_the_variance_one(self):
+        for d in 4, 64, 1024:
+            q, k = self.random.standard_normal((2, 1, 200, d))
+            self.assertLess(abs(attn.attend(q, k, np.eye(200)[None], normalization="none").var() - 1), 0.2)
+
+    def test_listings_print_their_shapes(self):
+        r, f4 = self.random.standard_normal, np.float32
+        book = {"num_hiddens": 24, "ffn_num_hiddens": 48, "num_heads": 8, "num_blks": 1, "vocab_size": 200}
+        ids, lens = np.zeros((2, 100), np.int32), np.array([1, 3], np.int32)
+        rows = [("axial-attention", {"dim": 3, "dim_index": 1, "dim_heads": 32, "heads": 1}, [r((1, 3, 256, 256))],
+                 (1, 3, 256, 256)),
+                ("axial-attention", {"dim": 512, "dim_index": -1, "heads": 8}, [r((1, 20, 20, 512))], (1, 20, 20, 512)),
+                ("axial-attention", {"dim": 128, "dim_index": 2, "heads": 8, "num_dimensions": 3}, [r((1, 5, 128, 32, 32))],
+                 (1, 5, 128, 32, 32)),
+                ("detr-multi-head-attention", {"M": 2, "d": 10, "d_head": 10}, [r((2, 40, 10)), r((2, 5, 10))], (2, 40, 10)),
+                ("key-content-attention", {"M": 2, "d": 10, "d_head": 10}, [r((2, 40, 10))], (2, 40, 10)),
+                ("axial-image-transformer", {"dim": 64, "depth": 12}, [r((1, 64, 32, 32))], (1, 64, 32, 32)),
+                ("stand-alone-self-attention", {"in_channels": 3, "mid_channels": 22, "out_channels": 8, "num_heads": 2,
+                                                "max_pos_embedding": 4}, [r((4, 3, 4, 4))], (4, 8, 4, 4)),
+                ("dot-product-attention", {}, [r((2, 1, 2)), r((2, 10, 2)), r((2, 10, 4)), 2 * lens], (2, 1, 4)),
+                ("additive-attention", {"num_hiddens": 8, "query_size": 20, "key_size": 2},
+                 [r((2, 1, 20)), r((2, 10, 2)), r((2, 10, 4)), 2 * lens], (2, 1, 4)),
+                ("multi-head-attention", {"num_hiddens": 100, "num_heads": 5},
+                 [r((2, 4, 100)), r((2, 6, 100)), r((2, 6, 100)), np.array([3, 2], np.int32)], (2, 4, 100)),
+                ("transformer-encoder", book, [ids, np.array([3, 2], np.int32)], (2, 100, 24)),
+                ("seq2seq-attention", {"vocab_size": 10, "embed_size": 8, "num_hiddens": 16},
+                 [np.ones((4, 7), np.int32), None, np.ones((4, 7), np.int32)], (4, 7, 10))]
+        rows += [("non-local", {"in_channels": 3, "dimension": len(sides), "sub_sample": sub, "bn_layer": norm},
+                  [r((2, 3, *sides))], (2, 3, *sides))
+                 for sub in (True, False) for norm in (True, False) for sides in ((20,), (20, 20), (8, 20, 20))]
+        for name, config, inputs, shape in rows:
+            model = attn.build(name, config, seed=1).eval()
+            given = {port.name: x if x is None or x.dtype == np.int32 else x.astype(f4)
+                     for port, x in zip(model.architecture.inputs, inputs) if x is not None}
+            with self.subTest(layer=name, config=config):
+                self.assertEqual(model(**given).shape, shape)
+        for lens, kept in (([2, 3], [[2, 2], [3, 3]]), ([[1, 3], [2, 4]], [[1, 3], [2, 4]])):
+            softmax = attn.build("masked-softmax", {})(r((2, 2, 4)).astype(f4), np.array(lens, np.int32))
+            np.testing.assert_array_equal((softmax > 0).sum(-1), kept)
+            np.testing.assert_allclose(softmax.sum(-1), 1, rtol=1e-6)
+
+
 if __name__ == "__main__":
     unittest.main()

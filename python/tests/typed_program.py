@@ -17,6 +17,7 @@ def every_overload(q: Array, lse_too: bool) -> Tuple[Array, Array]:
     weights: Tuple[Array, Array] = attn.attend(q, q, q, return_weights=True)
     three: Tuple[Array, Array, Array] = attn.attend(q, q, q, return_lse=True, return_weights=True)
     some = attn.attend(q, q, q, return_lse=lse_too)
+    first: Array = attn.attend(q, q, q, normalization="hardmax") + attn.attend(q, q, q, top_k=2)
     if isinstance(some, tuple):
         o = some[0]
     return o, pair[0] + weights[0] + three[0]
