@@ -23,7 +23,7 @@ for page in $pages; do
         headings "${target:+$dir/}${target:-$page}" | grep -qxF -e "${link#*#}" || { echo "$page links $link: no such heading"; bad=1; }
     done
     # "build/attn train translate --data x" -> the command and its options are known
-    grep -oE 'build/attn [a-z][^|#`<]*' "$page" | sort -u > "${TMPDIR:-/tmp}/attn-docs.$$" || true
+    grep -oE '(build/|`)attn [a-z][^|#`<]*' "$page" | grep -vF '...' | sort -u > "${TMPDIR:-/tmp}/attn-docs.$$" || true
     while read -r _ first second rest; do
         name=$first
         case "$first $second" in train\ * | bench\ [a-z]* | demo\ detect) name="$first $second" ;; esac
@@ -34,6 +34,29 @@ for page in $pages; do
     done < "${TMPDIR:-/tmp}/attn-docs.$$"
     rm -f "${TMPDIR:-/tmp}/attn-docs.$$"
 done
+# The table that leads from texts to attn: its tests are there, and its names are those of layers, headers, commands or Python.
+known=${TMPDIR:-/tmp}/attn-known.$$
+{
+    for name in $("$ATTN_BUILD/attn" list | sed -n 's/^\([a-z][a-z0-9-]*\)  .*/\1/p'); do
+        printf '%s\n' "$name"
+        "$ATTN_BUILD/attn" list "$name"
+    done
+    for command in plot show list run generate complete convert translate contacts 'train classify' 'train images' 'train msa' \
+        'train translate' 'train contacts'; do
+        "$ATTN_BUILD/attn" help $command
+    done
+    cat include/attn/*.h python/attn/*.py
+} > "$known"
+grep '^|' docs/seeds.md | while IFS='|' read -r _ _ ours tests _; do
+    for name in $(echo "$ours" | grep -oE '`[^`]+`' | tr -c 'A-Za-z0-9_.\n-' ' '); do
+        grep -qwF -e "$name" "$known" || echo "docs/seeds.md names $name, which attn does not have"
+    done
+    for name in $(echo "$tests" | grep -oE '`[^`]+`' | tr -d '`'); do
+        [ -e "tests/$name" ] || [ -e "$name" ] || echo "docs/seeds.md names the test $name, which is not there"
+    done
+done > "$known.bad"
+[ ! -s "$known.bad" ] || { cat "$known.bad"; bad=1; }
+rm -f "$known" "$known.bad"
 for target in $(grep -ohE '^    make [a-z-]+( [a-z-]+)*' $pages | sed 's/ *make //' | tr ' ' '\n' | sort -u); do
     grep -qE "^(define sanitized|$target:)|^$target " Makefile || { echo "the documents name make $target"; bad=1; }
 done

@@ -415,10 +415,11 @@ static void assert_layer_refuses(const wrong *c)
     attn_config *config;
     attn_model *model;
     const bool positions = strcmp(c->architecture, "axial-positional-embedding") == 0;
+    const bool image = strcmp(c->architecture, "axial-image-transformer") == 0;
     const attn_config_value shape = {.type = ATTN_CONFIG_TYPE_INTS, .n = c->nshape, .integers = c->shape};
     assert_int_equal(attn_config_create(&config, w.c), ATTN_OK);
     attn_config_set_int(config, "dim", 8);
-    if (!positions)
+    if (image)
         attn_config_set_int(config, "depth", 1);
     if (c->nshape)
         attn_config_set(config, positions ? "shape" : "axial_pos_emb_shape", &shape);
@@ -441,11 +442,15 @@ static void assert_layer_refuses(const wrong *c)
 
 static void layers_refuse_wrong_shapes(void **state)
 {
-    static const char positions[] = "axial-positional-embedding", image[] = "axial-image-transformer";
+    static const char positions[] = "axial-positional-embedding", image[] = "axial-image-transformer",
+                      axial[] = "axial-attention";
     static const wrong cases[] = {
         {positions, "emb_dim_index", 4, 2, {4, 5}, {0}, "channels at axis 4; allowed: 1 to 3, -1 to -3"},
         {positions, NULL, 0, 2, {4, 5}, {1, 8, 4, 6}, "axis 3 of the input is 6 long, there are positions for 5"},
         {positions, NULL, 0, 2, {4, 5}, {1, 7, 4, 5}, "8 channels wanted in axis 1 (counted from 0), 7 found"},
+        {axial, "heads", 3, 0, {0}, {0}, "3 heads do not divide 8"},
+        {axial, NULL, 0, 0, {0}, {1, 5, 4, 7}, "axial-attention: 8 channels wanted in axis 3 (counted from 0), 7 found"},
+        {axial, "num_dimensions", 3, 0, {0}, {1, 5, 4, 8}, "axial-attention: 5 axes wanted, 4 found"},
         {image, "dim_index", 3, 0, {0}, {0}, "its convolutions want the channels at axis 1"},
         {image, "depth", 65, 0, {0}, {0}, "depth is 65; allowed: 1 to 64"},
         {image, "heads", 3, 0, {0}, {0}, "3 heads do not divide 8 channels"},
