@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * alignment.h - alignments as the files of this floor use them: records as read, then rows of equal length.
- */
+ * alignment.h - alignments inside this folder: records as read from a file, then rows of equal length. */
 #ifndef ATTN_DATA_ALIGNMENT_H
 #define ATTN_DATA_ALIGNMENT_H
 
@@ -14,15 +13,15 @@ struct attn_alignment {
     int64_t rows, columns;
     char **names;
     char *cells;      /* rows of columns + 1 characters, each ended by 0 */
-    char *query;      /* all residues of the first sequence, those without a column too */
-    int64_t *numbers; /* [columns]: of the query's residue, from 1; 0: a gap */
+    char *query;      /* all residues of the first sequence, including residues without a column */
+    int64_t *numbers; /* [columns]: index of the query's residue in the column, from 1; 0: a gap */
 };
 
-/* A sequence as it is in the file, marks of insertions and all. */
+/* A sequence as written in the file, with marks of insertions. */
 typedef struct attn__record {
-    char *name, *text; /* text is not ended by 0 */
+    char *name, *text; /* the text is not terminated by 0 */
     size_t length, capacity;
-    int64_t line; /* where it begins */
+    int64_t line; /* line number at which the record begins */
 } attn__record;
 
 typedef struct attn__records {
@@ -31,33 +30,33 @@ typedef struct attn__records {
     attn__record *items;
     int64_t n;
     attn__record marks; /* Stockholm's #=GC RF; length 0: none */
-    char *query;        /* the first sequence's residues */
-    int64_t *numbers;   /* for each of its characters, insertions left out: the residue's number, or 0 */
+    char *query;        /* number of residues of the first sequence */
+    int64_t *numbers;   /* for each character of the first sequence without insertions: the residue's number, or 0 */
 } attn__records;
 
 /* A new record at the end; NULL on failure. */
 attn__record *attn__record_add(attn__records *records, const char *name, size_t length, int64_t line);
-/* Adds the residues of a line to a record; white space is passed over.  ATTN_ERROR_FORMAT for characters that are not
- * allowed there. */
+/* Appends the residues of a line to a record; white space is skipped. ATTN_ERROR_FORMAT: a character that is not
+ * allowed. */
 attn_status attn__record_extend(attn__records *records, attn__record *record, const char *text, size_t length,
                                 int64_t line);
 void attn__records_clear(attn__records *records);
 
-/* The kinds of file: records that begin with '>', and the blocks of Stockholm and Clustal. */
+/* The two kinds of file: records that begin with '>', and blocks (Stockholm and Clustal). */
 attn_status attn__records_read(attn__records *records, const char *text, size_t size, int64_t most);
 attn_status attn__records_read_stockholm(attn__records *records, const char *text, size_t size, int64_t most);
 attn_status attn__records_read_clustal(attn__records *records, const char *text, size_t size, int64_t most);
 bool attn__is_clustal(const char *text, size_t size);
 bool attn__is_stockholm(const char *text, size_t size);
 
-/* Which of the '>' formats the records are in. */
+/* Finds which of the '>' formats the records have. */
 attn_alignment_format attn__records_format(const attn__records *records);
-/* An alignment with room for that many rows, no names yet.  NULL on failure. */
+/* An alignment with room for this many rows, without names. NULL on failure. */
 attn_alignment *attn__alignment_create(attn_context *context, attn_alignment_format format, int64_t rows,
                                        int64_t columns);
 
-/* Columns in which two parts of rows differ, n at most 255 and known to the compiler: with a sum that is a byte it then
- * compares 16 residues at a time, on every instruction set. */
+/* Counts the columns in which parts of two rows differ. n is at most 255 and known at compile time, so the sum fits in
+ * a byte. The compiler then compares 16 residues at a time, on every instruction set. */
 static inline int64_t attn__differing(const char *a, const char *b, int n)
 {
     uint8_t differ = 0;
@@ -66,7 +65,7 @@ static inline int64_t attn__differing(const char *a, const char *b, int n)
     return differ;
 }
 
-/* Columns in which two rows differ, counted until they are more than `most`. */
+/* Columns in which two rows differ; counting stops once there are more than `most`. */
 static inline int64_t attn__differing_columns(const char *a, const char *b, int64_t n, int64_t most)
 {
     enum { LONG = 128, SHORT = 16 };

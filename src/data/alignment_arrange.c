@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * From sequences as they are in a file to rows of equal length: the format defines the columns. */
+ * Arranges the sequences of a file into rows of equal length; the format defines the columns. */
 #include "data/alignment.h"
 #include "base/downloaded.h"
 #include "data/lines.h"
@@ -41,8 +41,8 @@ static bool name_says(const char *source, const char *end)
     return ends_with(source, end) || ends_with(source, zipped);
 }
 
-/* Rows of different lengths can only be A3M; rows of one length with '.' are A2M (or FASTA whose gaps are dots, for
- * which A2M's rule gives the same columns unless the query has gaps). */
+/* Rows of different lengths can only be A3M. Rows of equal length with '.' are A2M, or FASTA with dots for gaps; for
+ * FASTA A2M's rule gives the same columns unless the query has gaps. */
 attn_alignment_format attn__records_format(const attn__records *records)
 {
     if (name_says(records->source, ".a3m"))
@@ -62,7 +62,7 @@ attn_alignment_format attn__records_format(const attn__records *records)
     return dots && lower ? ATTN_ALIGNMENT_A2M : ATTN_ALIGNMENT_FASTA;
 }
 
-/* Takes the insertions out of each record. */
+/* Removes the insertions from each record. */
 static void drop_insertions(attn__records *records)
 {
     for (int64_t i = 0; i < records->n; i++) {
@@ -90,8 +90,9 @@ static void cut(attn__record *record, size_t length)
     record->length = record->length < length ? record->length : length;
 }
 
-/* A '*' behind a row's last residue is a stop.  Where rows are equally long with their stops, it is a gap, and columns
- * at the end that hold only stops and gaps are removed; else it is removed from each row that has it. */
+/* A '*' after a row's last residue is a stop. If rows have equal length with their stops, a stop becomes a gap, and
+ * columns at the end that hold only stops and gaps are removed. Otherwise the stop is removed from each row that has
+ * one. */
 static void drop_final_stops(attn__records *records)
 {
     bool even = are_even(records);
@@ -112,7 +113,7 @@ static void drop_final_stops(attn__records *records)
         cut(i < records->n ? &records->items[i] : &records->marks, longest > stop ? longest : stop);
 }
 
-/* The residues of the first sequence, and their positions. */
+/* Stores the residues of the first sequence and their positions. */
 static attn_status number_query(attn__records *records, attn_alignment_format format)
 {
     const attn__record *r = &records->items[0];
@@ -159,7 +160,7 @@ static attn_status check_lengths(const attn__records *records, attn_alignment_fo
     return ATTN_OK;
 }
 
-/* Is raw column c one of the alignment's? */
+/* Whether raw column c is a column of the alignment. */
 static bool is_column(const attn__records *records, attn_alignment_format format, bool query_columns, size_t c)
 {
     char query = records->items[0].text[c];
@@ -215,7 +216,7 @@ attn_alignment *attn__alignment_create(attn_context *context, attn_alignment_for
     return a;
 }
 
-/* Fills a row with the raw columns that count. */
+/* Copies the kept raw columns into a row. */
 static void fill(attn_alignment *a, attn__records *records, bool query_columns, int64_t row)
 {
     char *to = attn__alignment_cells(a, row);

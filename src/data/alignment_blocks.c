@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * Stockholm and Clustal files: blocks of "name sequence", in which a sequence may go on from block to block. */
+ * Stockholm and Clustal files: blocks of "name sequence" lines; a sequence may continue in the next block. */
 #include "data/alignment.h"
 #include "data/lines.h"
 
@@ -27,7 +27,7 @@ bool attn__is_stockholm(const char *text, size_t size)
     return false;
 }
 
-/* Does the line hold the words (in lower case), in any case? */
+/* Whether the line contains the words (given in lower case), in any case. */
 static bool holds(const char *line, size_t length, const char *words)
 {
     size_t n = strlen(words), same;
@@ -40,7 +40,7 @@ static bool holds(const char *line, size_t length, const char *words)
     return false;
 }
 
-/* Every program puts its own name first; nearly all go on with words of these. */
+/* Every program writes its own name first; nearly all of them continue with these words. */
 static bool is_header(const char *line, size_t length)
 {
     static const char *const programs[] = {"clustal", "muscle", "probcons", "kalign", "msaprobs", "biopython"};
@@ -54,7 +54,7 @@ static bool is_header(const char *line, size_t length)
     return holds(line, length, "clustal") || holds(line, length, "multiple sequence alignment");
 }
 
-/* The lines up to the header, it included; 0: there is none. */
+/* The number of lines up to and including the header; 0: no header. */
 static int64_t header_lines(const char *text, size_t size)
 {
     const char *line;
@@ -75,11 +75,11 @@ bool attn__is_clustal(const char *text, size_t size)
 typedef struct reading {
     attn__records *records;
     int64_t line, most;
-    int64_t at;         /* which sequence of the block comes next */
-    bool first, inside; /* in the first block; behind a sequence of this block */
+    int64_t at;         /* index of the next expected sequence of the block */
+    bool first, inside; /* in the first block; after a sequence of this block */
 } reading;
 
-/* Blocks keep their order in every known writer, so that the sequence sought is nearly always the next. */
+/* Every known writer keeps the same order in all blocks, so the next sequence is nearly always the one sought. */
 static attn__record *find(reading *r, const char *name, size_t length)
 {
     attn__records *all = r->records;
@@ -93,7 +93,7 @@ static attn__record *find(reading *r, const char *name, size_t length)
     return NULL;
 }
 
-/* Once `most` sequences are there, the others are passed over in every block. */
+/* After `most` sequences the others are skipped in every block. */
 static attn_status take_sequence(reading *r, const char *line, size_t length)
 {
     size_t name = 0;
@@ -121,7 +121,7 @@ static attn_status take_sequence(reading *r, const char *line, size_t length)
     return record ? attn__record_extend(r->records, record, line + rest, length - rest, r->line) : ATTN_OK;
 }
 
-/* RF may hold any mark; what matters is whether it is a gap, so marks are kept as 'X' and '.'. */
+/* RF may hold any mark. Only gap or no gap matters, so marks are stored as 'X' and '.'. */
 static attn_status take_marks(reading *r, const char *line, size_t length)
 {
     attn_status status = ATTN_OK;
@@ -148,7 +148,7 @@ static attn_status take_line(reading *r, const char *line, size_t length)
     return marked ? take_marks(r, line, length) : ATTN_OK;
 }
 
-/* Nothing but white space may follow the end of the alignment. */
+/* Only white space may follow the end of the alignment. */
 static attn_status check_end(reading *r, const char *text, size_t size, size_t at)
 {
     const char *line;
@@ -174,7 +174,7 @@ static int by_name(const void *a, const void *b)
     return order ? order : (x->line > y->line) - (x->line < y->line);
 }
 
-/* A name stands for one sequence in all blocks, so that two of one name cannot be told apart. */
+/* A name identifies one sequence in all blocks, so two sequences with the same name cannot be told apart. */
 static attn_status check_names(const attn__records *records)
 {
     const attn__record **sorted = attn__alloc(records->context, attn__size_mul((size_t)records->n, sizeof *sorted));
@@ -203,7 +203,7 @@ static attn_status take_clustal_line(reading *r, const char *line, size_t length
     if (length == 0)
         return take_line(r, line, 0);
     if (line[0] == ' ' || line[0] == '\t')
-        return ATTN_OK; /* how well the columns agree */
+        return ATTN_OK; /* mark of how well the columns agree */
     size_t digits = length;
     while (digits > 0 && line[digits - 1] >= '0' && line[digits - 1] <= '9')
         digits--;
@@ -219,7 +219,7 @@ attn_status attn__records_read_clustal(attn__records *records, const char *text,
     size_t length, at = 0;
     attn_status status = ATTN_OK;
     int64_t header = header_lines(text, size);
-    header = header ? header : 1; /* of a program that is not known */
+    header = header ? header : 1; /* written by an unknown program */
     while (status == ATTN_OK && attn__next_line(text, size, &at, &line, &length)) {
         if (++r.line > header)
             status = take_clustal_line(&r, line, length);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * Sequences as they are in a file. */
+ * Reads the sequences of a file as records. */
 #include "data/alignment.h"
 #include "data/lines.h"
 
@@ -115,7 +115,7 @@ static bool is_extra(const char *name, size_t length)
 /* A cursor over a file of records. */
 typedef struct reading {
     attn__records *records;
-    attn__record *record; /* the one that lines belong to; NULL in one that is passed over */
+    attn__record *record; /* the record that lines belong to; NULL while a record is skipped */
     bool began;           /* a '>' has been seen */
     enum { PLAIN, PIR_DESCRIPTION, PIR_SEQUENCE } next;
     int64_t line, most;
@@ -131,7 +131,7 @@ static bool is_pir(const char *name, size_t length)
     return false;
 }
 
-/* A FASTA file whose names look like PIR's would lose its first lines as descriptions, if '*' were not demanded. */
+/* Without the required '*', a FASTA file whose names look like PIR's would lose its first lines as descriptions. */
 static attn_status check_pir_end(const reading *r)
 {
     return r->next == PLAIN

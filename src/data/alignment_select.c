@@ -12,9 +12,9 @@
 
 /* ------------------------------------------------------------------------------------ greatest diversity */
 
-/* Sums as NumPy adds a contiguous array: eight running sums, halves for more than 128 terms.  The published choice
- * of rows was made with such sums of float64, where ties between equal sums of counts are broken by their rounding,
- * so the rounding must be the same for the choice to be. */
+/* Sums as NumPy adds a contiguous array: eight running sums, and halves for more than 128 terms. The published choice
+ * of rows used these float64 sums, and their rounding breaks ties between equal sums of counts. The same choice
+ * therefore needs the same rounding. */
 static double pairwise_sum(const double *x, int64_t n)
 {
     if (n < 8) {
@@ -40,14 +40,14 @@ static double pairwise_sum(const double *x, int64_t n)
     return sum;
 }
 
-/* Distances are counts of columns until the end, so that their sums are exact.  Only rows of equal sums are compared by
- * their means of float64. */
+/* Distances stay counts of columns until the end, so their sums are exact. Only rows with equal sums are compared by
+ * their float64 means. */
 typedef struct diverse {
     const attn_alignment *all;
     int64_t *chosen;   /* [depth] */
-    int64_t *sums;     /* [rows]: columns that differ, summed over the rows chosen; -1: chosen */
+    int64_t *sums;     /* [rows]: number of differing columns, summed over the chosen rows; -1: the row is chosen */
     int64_t *tied;     /* [rows] */
-    double *mean;      /* [rows]: of those tied */
+    double *mean;      /* [rows]: the tied rows */
     double *distances; /* [threads, depth] */
     int64_t n, depth, ntied;
 } diverse;
@@ -75,7 +75,7 @@ static void average(void *user, int64_t item, int thread)
     d->mean[item] = pairwise_sum(distances, d->n) / (double)d->n;
 }
 
-/* The row with the largest mean distance to those chosen; of several the first. */
+/* The row with the largest mean distance to the chosen rows; the first of them if several are equal. */
 static int64_t farthest(diverse *d)
 {
     int64_t most = 0, best = 0;
@@ -161,13 +161,14 @@ static int larger_key(const void *left, const void *right)
     return (a->row > b->row) - (a->row < b->row);
 }
 
-/* Drawing without replacement by weight: the largest u^(1/w), u uniform (Efraimidis and Spirakis 2006,
- * doi:10.1016/j.ipl.2005.11.003); its logarithm, log(u) / w, orders the same and does not underflow. */
+/* Draws without replacement by weight: the largest u^(1/w), u uniform (Efraimidis and Spirakis 2006,
+ * doi:10.1016/j.ipl.2005.11.003). The logarithm, log(u) / w, gives the same order and does not underflow. */
 static void draw_by_weight(const attn_alignment *all, ticket *tickets, const double *weights, uint64_t seed)
 {
     attn__rng rng = {.seed = seed};
     for (int64_t i = 0; i < all->rows; i++)
-        tickets[i] = (ticket){i == 0 ? 1 : log1p(-attn__rng_uniform(&rng)) / weights[i], i}; /* the query stays */
+        tickets[i] = (ticket){i == 0 ? 1 : log1p(-attn__rng_uniform(&rng)) / weights[i], i}; /* the query is always
+                                                                                              * chosen */
     qsort(tickets, (size_t)all->rows, sizeof *tickets, larger_key);
 }
 

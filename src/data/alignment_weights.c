@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * How much each sequence of an alignment counts: by how many are like it, or by how rare its residues are. */
+ * Weights of the sequences of an alignment: by the number of similar sequences, or by the rarity of residues. */
 #include "data/alignment.h"
 
 #include "base/parallel.h"
@@ -9,15 +9,15 @@
 
 /* ---------------------------------------------------------------------------------------------- by identity */
 
-/* Rows are compared block with block, so that a block's bytes are read from the cache BLOCK times.  Most pairs of a
- * family differ too much after a quarter of the columns; stopping there saves the rest. */
+/* Rows are compared block by block, so the cached bytes of a block are read BLOCK times. Most pairs of a family differ
+ * too much after a quarter of the columns; stopping there saves the rest of the comparison. */
 enum { BLOCK = 64 };
 
 typedef struct comparing {
     const attn_alignment *a;
-    int64_t most;    /* columns that may differ */
-    int64_t blocks;  /* of rows */
-    int64_t first;   /* block whose items are numbered from 0 */
+    int64_t most;    /* maximum number of differing columns */
+    int64_t blocks;  /* number of blocks of rows */
+    int64_t first;   /* first block of the present work items */
     uint32_t *alike; /* [rows] */
 } comparing;
 
@@ -27,7 +27,8 @@ static int64_t last_of(const comparing *w, int64_t block)
     return end < w->a->rows ? end : w->a->rows;
 }
 
-/* Counts are written to memory once a block: threads share it, and sums of integers are the same in any order. */
+/* Counts are written to memory once a block, because threads share the memory. Sums of integers are the same in any
+ * order. */
 static void compare_blocks(void *user, int64_t item, int thread)
 {
     const comparing *w = user;
@@ -51,10 +52,10 @@ static void compare_blocks(void *user, int64_t item, int thread)
     }
 }
 
-/* The last blocks of rows have few to be compared with, so that a part of the work is more and more of them. */
+/* Later blocks of rows are compared with fewer blocks, so parts of equal work have more and more blocks. */
 static attn_status compare_all(comparing *w)
 {
-    enum { PARTS = 32, FEW = 128 }; /* fewer blocks take no time worth telling of */
+    enum { PARTS = 32, FEW = 128 }; /* so few blocks take no noticeable time */
     int64_t all = w->blocks * (w->blocks + 1) / 2, done = 0;
     attn_context *context = w->a->context;
     attn_status status = ATTN_OK;
@@ -78,7 +79,7 @@ attn_status attn_alignment_weights(const attn_alignment *alignment, double ident
     if (!(identity > 0 && identity <= 1))
         return attn__fail(alignment->context, ATTN_ERROR_ARGUMENT, "identity %g: a share between 0 and 1 is wanted",
                           identity);
-    /* Rounded up: 0.8 of 7 columns are 6; but 0.55 of 100, as doubles a little more than 55, are 55. */
+    /* Rounded up: 0.8 of 7 columns are 6. But 0.55 of 100, which as doubles is a little more than 55, is 55. */
     int64_t agreeing = (int64_t)ceil(identity * (double)alignment->columns * (1 - 1e-12));
     comparing w = {alignment, alignment->columns - agreeing, (rows + BLOCK - 1) / BLOCK, 0, NULL};
     w.alike = attn__alloc_zero(alignment->context, attn__size_mul((size_t)rows, sizeof *w.alike));
@@ -95,7 +96,7 @@ attn_status attn_alignment_weights(const attn_alignment *alignment, double ident
 
 enum { LETTERS = 26 };
 
-/* The letter's place in the alphabet; -1 for a gap, and for what stands for several amino acids or none of the twenty. */
+/* The letter's index in the alphabet; -1 for a gap, and for a letter that is none of the twenty amino acids. */
 static int letter_of(char residue)
 {
     return residue < 'A' || residue > 'Z' || strchr("BJOUXZ", residue) ? -1 : residue - 'A';

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT
  * COCO's evaluation of boxes.
  *
- * A group is the detections and the objects of one category in one image.  The detections of a group are matched for all
- * thresholds and size ranges at once: each pair of these has a bit.  A category's average precision is then read from
- * its detections by falling score. */
+ * A group is the detections and the objects of one category in one image. The detections of a group are matched for all
+ * thresholds and size ranges at once: each pair of a threshold and a size range has one bit. A category's average
+ * precision is then computed from its detections in order of falling score. */
 #include "data/average_precision.h"
 
 #include "base/context.h"
@@ -15,10 +15,10 @@
 
 enum { THRESHOLDS = 10, RECALLS = 101, SIZES = 4, MOST = 100 };
 
-/* The numbers of numpy.linspace(0.5, 0.95, 10), the ninth included. */
+/* The numbers of numpy.linspace(0.5, 0.95, 10), including its rounding of the ninth. */
 static const double thresholds[THRESHOLDS] = {0.5, 0.55, 0.6, 0.65, 0.7, 0.75, 0.8, 0.85, 0.8999999999999999, 0.95};
 static const double least_area[SIZES] = {0, 0, 32 * 32, 96 * 96}, most_area[SIZES] = {1e10, 32 * 32, 96 * 96, 1e10};
-static const int cuts[] = {1, 10}; /* of detections, in addition to MOST */
+static const int cuts[] = {1, 10}; /* maximum numbers of detections, in addition to MOST */
 
 const attn__ap_measure attn__ap_measures[ATTN__AP_MEASURES] = {
     {"AP", false, 0, "all", MOST},        {"AP50", false, 0.5, "all", MOST},      {"AP75", false, 0.75, "all", MOST},
@@ -27,37 +27,37 @@ const attn__ap_measure attn__ap_measures[ATTN__AP_MEASURES] = {
     {"ARsmall", true, 0, "small", MOST},  {"ARmedium", true, 0, "medium", MOST},  {"ARlarge", true, 0, "large", MOST},
 };
 
-/* A detection in the order of (category, image, falling score). */
+/* A detection, sorted by (category, image, falling score). */
 typedef struct found {
     double score;
     uint64_t matched, ignored; /* bit size * THRESHOLDS + threshold */
-    int64_t index;             /* of the detection */
-    int64_t place;             /* which one it is in this order */
-    int64_t rank;              /* which one of its group; MOST and more are not counted */
+    int64_t index;             /* score of the detection */
+    int64_t place;             /* index of the detection in the sorted order */
+    int64_t rank;              /* index within its group; from MOST on detections are not counted */
 } found;
 
 typedef struct group {
-    int64_t begin, end;     /* of `found` */
-    int64_t first, objects; /* of `order` */
+    int64_t begin, end;     /* size of `found` */
+    int64_t first, objects; /* size of `order` */
 } group;
 
-/* One category's part of the measures. */
+/* One category's contribution to the measures. */
 typedef struct category_result {
-    double precision[SIZES][THRESHOLDS]; /* means over recalls */
+    double precision[SIZES][THRESHOLDS]; /* means over the recall levels */
     double recall[SIZES][THRESHOLDS], cut_recall[2][THRESHOLDS];
     int64_t objects[SIZES];
 } category_result;
 
 typedef struct candidate {
-    int64_t object; /* in the group */
+    int64_t object; /* number of objects in the group */
     double iou;
 } candidate;
 
-/* A thread's memory for the group with the most objects. */
+/* A thread's scratch memory, sized for the group with the most objects. */
 typedef struct scratch {
     candidate *candidates;
-    uint64_t *taken;  /* of each object, a bit as in `found` */
-    uint8_t *ignored; /* of each object, a bit for each size */
+    uint64_t *taken;  /* one bit mask for each object, as in `found` */
+    uint8_t *ignored; /* one bit mask for each object, with a bit for each size range */
 } scratch;
 
 typedef struct evaluation {
@@ -71,7 +71,7 @@ typedef struct evaluation {
     group *groups;
     scratch *scratches;
     category_result *results;
-    double *precisions; /* a place for each object */
+    double *precisions; /* one position for each object */
 } evaluation;
 
 /* ------------------------------------------------------------------------------------------- the groups */
@@ -94,7 +94,7 @@ static attn_status check(const evaluation *e)
     return ATTN_OK;
 }
 
-/* Counts in `ends` become places: afterwards ends[k] is where k begins, until `put` has moved it to its end. */
+/* Turns the counts in `ends` into positions: ends[k] is where k begins. `put` then advances it to k's end. */
 static void begin_places(int64_t *ends, int64_t n)
 {
     int64_t sum = 0;
@@ -105,7 +105,7 @@ static void begin_places(int64_t *ends, int64_t n)
     }
 }
 
-/* The detections by (category, image), otherwise in their own order. */
+/* Sorts the detections by (category, image); equal ones keep their order. */
 static attn_status order_detections(evaluation *e)
 {
     const attn__detection *d = e->detections;
@@ -141,7 +141,7 @@ static void order_objects(evaluation *e)
         e->order[e->order_ends[objects[i].category]++] = i;
 }
 
-/* Groups that have detections; the others add nothing but objects. */
+/* Collects the groups that have detections. Groups without detections only add to the number of objects. */
 static void make_groups(evaluation *e)
 {
     const attn__object *objects = e->set->objects;
@@ -191,7 +191,8 @@ static int compare_in_group(const void *left, const void *right)
     return a->index < b->index ? -1 : a->index > b->index;
 }
 
-/* The candidate of highest overlap that is free, of those that are ignored or of the others; a later one wins ties. */
+/* The free candidate with the highest overlap, either among the ignored objects or among the others. The later one wins
+ * ties. */
 static int64_t best_of(const evaluation *e, const group *g, const scratch *s, int64_t ncandidates, int size,
                        int threshold, bool ignored)
 {
@@ -276,8 +277,8 @@ static int compare_in_category(const void *left, const void *right)
     return a->place < b->place ? -1 : a->place > b->place;
 }
 
-/* The mean over recalls of the best precision at that recall or a higher one; `precisions` are those at each found
- * object, of n. */
+/* The mean over recall levels of the best precision at that recall or higher. `precisions` are the precisions at each
+ * found object, out of n objects. */
 static double mean_precision(double *precisions, int64_t n, int64_t objects)
 {
     double sum = 0;
@@ -327,7 +328,7 @@ static void measure_category(void *user, int64_t category, int thread)
             result->objects[size] += !(ignored >> size & 1);
     }
     int64_t begin = category > 0 ? e->found_ends[category - 1] : 0, n = 0;
-    found *sorted = e->all + begin; /* in place: what is removed is not needed any more */
+    found *sorted = e->all + begin; /* in place: the removed detections are not needed any more */
     for (int64_t i = begin; i < e->found_ends[category]; i++) {
         if (e->all[i].rank < MOST)
             sorted[n++] = e->all[i];
@@ -346,7 +347,7 @@ static int size_of(const attn__ap_measure *m)
     return m->area[0] == 's' ? 1 : m->area[0] == 'm' ? 2 : m->area[0] == 'l' ? 3 : 0;
 }
 
-/* A category's share of a measure; -1: it has no objects. */
+/* A category's value of a measure; -1: the category has no objects. */
 static double measure_of(const category_result *r, const attn__ap_measure *m)
 {
     int size = size_of(m), n = 0;

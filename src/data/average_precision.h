@@ -14,20 +14,20 @@ enum { ATTN__AP, ATTN__AP50, ATTN__AP75, ATTN__AP_MEASURES = 12 };
 typedef struct attn__ap_measure {
     const char *name; /* "AP50" */
     bool recall;
-    double iou;       /* 0: the mean over all */
+    double iou;       /* index of the IoU threshold, from 1; 0: the mean over all */
     const char *area; /* "all", "small", "medium", "large" */
-    int detections;   /* most of them in an image */
+    int detections;   /* maximum number of detections in an image */
 } attn__ap_measure;
 extern const attn__ap_measure attn__ap_measures[ATTN__AP_MEASURES];
 
-/* Compares detections, whose image and category are indices of the finished set, with its objects; on the context's
- * threads.  The measures are means over the categories that have objects of the size range; -1: none has.  `by_category`
- * gets the AP of each category of the set; NULL: not needed.
+/* Compares detections with the objects of a finished set, on the context's threads. Image and category of a detection
+ * are indices in the set. The measures are means over the categories with objects in the size range; -1: no category
+ * has any. `by_category` gets the AP of each category of the set; NULL: not needed.
  *
- * Detections of one image and category with equal scores keep their order; of two images the one with the lower id is
- * first.  A match with an object whose id is 0 does not count, as in pycocotools.
+ * Detections of one image and category with equal scores keep their order; across images the lower image id comes
+ * first. A match with an object whose id is 0 does not count, as in pycocotools.
  *
- * ATTN_ERROR_ARGUMENT: an index out of range, a score that is no number, a box that is not finite. */
+ * ATTN_ERROR_ARGUMENT: an index out of range, a NaN score, a box that is not finite. */
 attn_status attn__average_precision(attn_context *context, const attn__box_set *set, const attn__detection *detections,
                                     int64_t n, double measures[ATTN__AP_MEASURES], double *by_category);
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * Batches of sentence pairs in an order that (seed, epoch) fixes. */
+ * Batches of sentence pairs in an order that depends only on (seed, epoch). */
 #include "data/corpus.h"
 
 #include "dist/ranks.h"
@@ -9,11 +9,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Sentences are sorted by length within windows of so many batches: long enough that a batch is of nearly one
- * length, short enough that batches still mix differently each epoch. */
+/* Sentences are sorted by length within windows of this many batches. The window is long enough that a batch has nearly
+ * one length, and short enough that batches still mix differently in each epoch. */
 enum { WINDOW = 128 };
 
-/* A sentence of a window; `place` keeps the order of equals, and with it the result the same everywhere. */
+/* A sentence of a window. `place` keeps the order of sentences with equal length, so the result is the same on every
+ * machine. */
 typedef struct sortable {
     int64_t key, place, index;
 } sortable;
@@ -24,10 +25,10 @@ struct attn_batches {
     attn_batches_options options;
     bool divided;
     int64_t count, epoch, position;
-    int64_t steps[2];   /* most places a sentence may take, by side */
+    int64_t steps[2];   /* maximum length of an encoded sentence, by side */
     int64_t *sentences; /* [n] in the epoch's order */
-    int64_t *batches;   /* [count] the order in which they are taken */
-    int64_t *begins;    /* [count + 1] where each begins in `sentences`: the same in every epoch */
+    int64_t *batches;   /* [count] the order in which batches are taken */
+    int64_t *begins;    /* [count + 1] where each batch begins in `sentences`, the same in every epoch */
     sortable *window;
     int32_t *source, *source_lens, *input, *labels, *target_lens;
     int64_t *indices;
@@ -50,7 +51,7 @@ static void sort_windows(attn_batches *b)
         int64_t length = n - begin < window ? n - begin : window;
         for (int64_t i = 0; i < length; i++) {
             int64_t index = b->sentences[begin + i];
-            /* Target first: its positions cost most, the whole vocabulary each. */
+            /* The target length is compared first: each of its positions costs the whole vocabulary. */
             int64_t key = attn__corpus_length(b->corpus, ATTN_SIDE_TARGET, index) * (b->steps[ATTN_SIDE_SOURCE] + 1) +
                           attn__corpus_length(b->corpus, ATTN_SIDE_SOURCE, index);
             b->window[i] = (sortable){key, i, index};
@@ -61,8 +62,8 @@ static void sort_windows(attn_batches *b)
     }
 }
 
-/* Everything comes from one generator, made anew for each epoch: an epoch can be entered without those
- * before it. */
+/* All random numbers come from one generator that each epoch makes anew. An epoch can therefore be entered without
+ * running earlier epochs. */
 static void order_epoch(attn_batches *b)
 {
     int64_t n = b->corpus->n;
@@ -76,7 +77,7 @@ static void order_epoch(attn_batches *b)
     attn__rng_shuffle(&rng, b->sentences, n);
     if (!b->options.mixed_lengths) {
         sort_windows(b);
-        /* A last batch that is not full stays last, where sentences are counted. */
+        /* If batches count sentences, a last batch that is not full stays last. */
         attn__rng_shuffle(&rng, b->batches, b->options.tokens ? b->count : n / b->options.size);
     }
 }
@@ -90,7 +91,7 @@ static int64_t round_up(const attn_batches *b, int64_t steps)
     return (steps + b->options.multiple - 1) / b->options.multiple * b->options.multiple;
 }
 
-/* The end of a batch that begins at `begin` of the present order: sentences enter it while their number times the
+/* The end of a batch that begins at `begin` of the present order. Sentences are added while their number times the
  * longest of either side is at most options.tokens. */
 static int64_t end_of_tokens(const attn_batches *b, int64_t begin)
 {
@@ -106,8 +107,8 @@ static int64_t end_of_tokens(const attn_batches *b, int64_t begin)
     return end;
 }
 
-/* Cuts the present order into batches.  Sorted as a whole it has the same lengths in the same places in every epoch,
- * so that these cuts are right for all. */
+/* Cuts the present order into batches. Sorted as a whole, the order has the same lengths at the same places in every
+ * epoch, so the cuts stay valid. */
 static void cut(attn_batches *b)
 {
     int64_t n = b->corpus->n, most = 0;
@@ -159,7 +160,7 @@ static attn_status allocate_order(attn_batches *b)
 {
     int64_t n = b->corpus->n, size = b->options.size;
     int64_t window = b->options.tokens || n < WINDOW * size ? n : WINDOW * size;
-    int64_t most = b->options.tokens ? n : (n + size - 1) / size; /* batches */
+    int64_t most = b->options.tokens ? n : (n + size - 1) / size; /* number of batches */
     b->sentences = array_of(b, n, 1, sizeof *b->sentences);
     b->batches = array_of(b, most, 1, sizeof *b->batches);
     b->begins = array_of(b, most + 1, 1, sizeof *b->begins);
@@ -168,12 +169,12 @@ static attn_status allocate_order(attn_batches *b)
     return b->sentences && b->batches && b->begins && b->window ? ATTN_OK : ATTN_ERROR_MEMORY;
 }
 
-/* For the longest sentences, so that no batch ever needs more. */
+/* Allocates for the longest sentences, so that no batch needs more later. */
 static attn_status allocate(attn_batches *b)
 {
     int64_t size = b->options.size, places[2];
     for (int side = 0; side < 2; side++) {
-        /* Counted by tokens, no batch has more places than it may have tokens, or than one sentence takes. */
+        /* A batch counted by tokens has at most the allowed number of tokens, or the tokens of one sentence. */
         int64_t steps = b->steps[side], tokens = b->options.tokens > steps ? b->options.tokens : steps;
         places[side] = b->options.tokens && size > tokens / steps ? tokens : size * steps;
     }
@@ -273,7 +274,7 @@ int64_t attn_batches_position(const attn_batches *batches)
 
 /* ------------------------------------------------------------------------------------------- one batch */
 
-/* The places that a batch's longest sentence takes, rounded up as requested. */
+/* The length to which a batch's longest sentence is padded, rounded up as requested. */
 static int64_t longest_of(const attn_batches *b, const attn_batch *batch, attn_side side)
 {
     int64_t longest = 1;
@@ -306,7 +307,8 @@ static void fill_row(attn_batches *b, attn_batch *batch, int64_t row)
     int64_t m = attn__corpus_length(b->corpus, ATTN_SIDE_TARGET, index);
     const int32_t *words = target->ids + target->begin[index];
     put_row(b->source, row, batch->source_steps, -1, source->ids + source->begin[index], n, source->pad);
-    /* The input is the labels moved by one; in the book's way <eos> stays in it where padding leaves room. */
+    /* The input is the labels shifted by one. With D2L compatibility <eos> stays in the input where padding leaves
+     * room. */
     put_row(b->input, row, batch->target_steps, b->corpus->bos, words, b->corpus->end_in_input ? m : m - 1,
             target->pad);
     put_row(b->labels, row, batch->target_steps, -1, words, m, target->pad);
@@ -316,7 +318,7 @@ static void fill_row(attn_batches *b, attn_batch *batch, int64_t row)
     batch->target_tokens += m;
 }
 
-/* This process's rows of the whole batch, whose widths are known by now. */
+/* Fills this process's rows of the whole batch; the padded lengths are already known. */
 static void take_share(attn_batches *b, attn_batch *batch)
 {
     batch->whole = batch->size;

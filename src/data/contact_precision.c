@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * How many of the best-scored pairs of residues touch. */
+ * The share of true contacts among the best-scored pairs of residues. */
 #include "data/alignment.h"
 
 #include <math.h>
@@ -8,10 +8,10 @@
 typedef struct pair {
     float score;
     bool touches;
-    int64_t place; /* i * L + j, which breaks ties */
+    int64_t place; /* i * L + j, for breaking ties */
 } pair;
 
-/* Best first; a score that is no number comes last. */
+/* Best first; NaN scores come last. */
 static int compare(const void *left, const void *right)
 {
     const pair *a = left, *b = right;
@@ -21,7 +21,7 @@ static int compare(const void *left, const void *right)
     return a->place < b->place ? -1 : a->place > b->place;
 }
 
-/* The resolved pairs whose separation counts, into `pairs`; returns how many. */
+/* Collects in `pairs` the resolved pairs whose separation is in the range, and returns their number. */
 static int64_t collect(pair *pairs, const float *scores, const float *distances, int64_t columns,
                        const attn_contact_range *range)
 {

@@ -4,7 +4,7 @@
 
 #include "data/pairs.h"
 
-/* The valid lengths first, then the ids: the memory is exact. */
+/* Counts the valid lengths before any id is written, so that memory of the exact size is allocated. */
 static attn_status measure(attn__encoded *e, const attn_pairs *pairs, attn_side side, const attn_vocab *vocab,
                            const attn_encode_options *options)
 {

@@ -9,7 +9,7 @@
 #include "base/context.h"
 #include "data/links.h"
 
-/* The ids of sentence i are ids[begin[i]] to ids[begin[i+1] - 1], <eos> included. */
+/* The ids of sentence i are ids[begin[i]] to ids[begin[i+1] - 1], including <eos>. */
 typedef struct attn__encoded {
     int32_t *ids;
     int64_t *begin; /* n + 1 numbers */
@@ -20,12 +20,13 @@ typedef struct attn__encoded {
 struct attn_corpus {
     attn_context *context;
     int64_t n;
-    attn__encoded side[2]; /* by attn_side */
-    /* Between tokens: those of sentence i are link[link_begin[i]] to link[link_begin[i+1] - 1]; NULL: there are none. */
+    attn__encoded side[2]; /* indexed by attn_side */
+    /* Links between tokens. Sentence i has link[link_begin[i]] to link[link_begin[i+1] - 1]; NULL: no links. */
     attn__link *link;
     int64_t *link_begin;
     int32_t bos;
-    bool end_in_input; /* the book's way: the decoder's input is <bos> and all labels but the last, padding too */
+    /* D2L compatibility: the decoder's input is <bos> and all labels except the last, including padding */
+    bool end_in_input;
 };
 
 static inline int64_t attn__corpus_length(const attn_corpus *corpus, attn_side side, int64_t i)

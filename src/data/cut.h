@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * cut.h - text written to a caller's buffer, cut to its size while the whole length is counted.
- */
+ * cut.h - text written to a caller's buffer. The text is cut to the buffer's size, but its whole length is counted. */
 #ifndef ATTN_DATA_CUT_H
 #define ATTN_DATA_CUT_H
 
@@ -20,7 +19,7 @@ static inline void attn__cut_put(attn__cut *cut, const char *bytes, size_t n)
     }
 }
 
-/* Ends the text with 0 and returns the length that it would have had. */
+/* Terminates the text with 0 and returns the length of the uncut text. */
 static inline size_t attn__cut_end(attn__cut *cut)
 {
     if (cut->size > 0)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * Batches of images in an order that (seed, epoch) fixes, augmented by (seed, epoch, index). */
+ * Batches of images. The order depends only on (seed, epoch), the augmentation only on (seed, epoch, index). */
 #include "data/images.h"
 
 #include "base/context.h"
@@ -8,7 +8,7 @@
 
 #include <string.h>
 
-/* Streams of the seed, so that the order and the augmentation of an image are independent. */
+/* Streams of the seed: order and augmentation use different ones and are independent. */
 enum { STREAM_ORDER = 0x6f72, STREAM_AUGMENT = 0x6175 };
 
 struct attn_image_batches {
@@ -21,10 +21,10 @@ struct attn_image_batches {
     int64_t *order; /* [n] */
     float *x;
     int32_t *labels;
-    float level[3][256]; /* what a sample becomes, by channel */
+    float level[3][256]; /* the normalized value of each sample, by channel */
 };
 
-/* The n-th epoch is made anew from one generator: it can be entered without those before it. */
+/* Each epoch makes its generator anew, so an epoch can be entered without running earlier epochs. */
 static void order_epoch(attn_image_batches *b)
 {
     int64_t n = attn_image_set_size(b->set);
@@ -116,7 +116,7 @@ void attn_image_batches_seek(attn_image_batches *b, int64_t epoch, int64_t posit
     b->position = position < 0 ? 0 : position < b->count ? position : b->count;
 }
 
-/* Where the pixel at (0, 0) of the augmented image comes from, and which way its rows are read. */
+/* The source position of pixel (0, 0) of the augmented image, and the direction in which source rows are read. */
 typedef struct view {
     int64_t x, y;
     bool flipped;
@@ -152,7 +152,7 @@ static void fill_frame(const attn_image_batches *b, const unsigned char *pixels,
     }
 }
 
-/* All frames of a video from the same view. */
+/* All frames of a video get the same augmentation. */
 static void fill_image(const attn_image_batches *b, int64_t index, float *to)
 {
     const unsigned char *pixels = attn_image_set_pixels(b->set, index);

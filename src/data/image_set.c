@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Sets of images.  Pixels are in blocks that never move, so that a part is a list of pointers into the whole.
- */
+ * Sets of images. Pixels are stored in blocks that never move, so a part of a set is a list of pointers into the whole
+ * set. */
 #include "data/images.h"
 
 #include "base/context.h"
@@ -29,7 +29,7 @@ struct attn_image_set {
     attn_image_shape shape;
     item *items;
     int64_t n, capacity, classes;
-    block *blocks; /* the newest first; NULL of a part */
+    block *blocks; /* blocks of pixels, the newest first; NULL in a part */
     bool is_a_part;
 };
 
@@ -150,7 +150,7 @@ int32_t attn_image_set_label(const attn_image_set *set, int64_t i)
     return set->items[i].label;
 }
 
-/* Whole numbers are summed, so that the order of the images does not show in the last bit. */
+/* Sums of integers do not depend on the order of the images, not even in the last bit. */
 void attn_image_set_statistics(const attn_image_set *set, float *mean, float *std)
 {
     int64_t channels = set->shape.channels, samples = (int64_t)image_bytes(set) / channels;

@@ -3,10 +3,8 @@
  * images.h - labelled images of one size as training data: sets, the files of MNIST and CIFAR, parts, augmentation
  * and batches.
  *
- * Readers take (data, size, name), so that bytes may come from anywhere; attn_file_read of io.h gives them from a file,
- * plain or gzip.  Objects are not changed by reading them, from any number of threads, except attn_image_batches (one
- * thread).
- */
+ * Readers take (data, size, name), so the bytes may come from any source; attn_file_read of io.h reads them from a
+ * file, plain or gzip. Any number of threads may read an object at once, except attn_image_batches (one thread). */
 #ifndef ATTN_DATA_IMAGES_H
 #define ATTN_DATA_IMAGES_H
 
@@ -19,40 +17,40 @@ typedef struct attn_image_set attn_image_set;
 
 typedef struct attn_image_shape {
     int64_t width, height, channels; /* 1: grey, 3: red, green, blue */
-    int64_t frames;                  /* of a video, which is an image here; 0, 1: a picture */
+    int64_t frames;                  /* number of frames of a video; 0, 1: a picture */
 } attn_image_shape;
-/* Numbers of an image of that shape. */
+/* Number of samples in an image of this shape. */
 static inline int64_t attn__image_numbers(attn_image_shape s)
 {
     return (s.frames > 1 ? s.frames : 1) * s.width * s.height * s.channels;
 }
 
-/* Empty.  ATTN_ERROR_ARGUMENT: a side not in 1 to 4096, or channels other than 1 and 3, more
- * than 4096 frames. */
+/* An empty set. ATTN_ERROR_ARGUMENT: a side not in 1 to 4096, channels other than 1 and 3, or more than 4096 frames. */
 attn_status attn_image_set_create(attn_image_set **set, attn_context *context, attn_image_shape shape);
 void attn_image_set_destroy(attn_image_set *set); /* NULL is allowed */
-/* Copies pixels[((frame * height + y) * width + x) * channels + c].  `key` decides the part in a split: a number that stays with the image
- * (its place in a file, a hash of its name).  ATTN_ERROR_ARGUMENT: a negative label. */
+/* Copies pixels[((frame * height + y) * width + x) * channels + c]. `key` decides the part in a split. The key must
+ * identify the image permanently, such as its index in a file or a hash of its name. ATTN_ERROR_ARGUMENT: a negative
+ * label. */
 attn_status attn_image_set_add(attn_image_set *set, const unsigned char *pixels, int32_t label, uint64_t key);
 
-/* The shape that all of its images have; a picture's frames are 1. */
+/* The shape of all images in the set; a picture has 1 frame. */
 attn_image_shape attn_image_set_shape(const attn_image_set *set);
-/* How many images it holds. */
+/* The number of images. */
 int64_t attn_image_set_size(const attn_image_set *set);
-int64_t attn_image_set_classes(const attn_image_set *set); /* the largest label + 1; 0 of an empty set */
-/* Image i as rows of bytes, its channels side by side, which the set owns. */
+int64_t attn_image_set_classes(const attn_image_set *set); /* the largest label + 1; 0 for an empty set */
+/* The pixels of image i, row by row with interleaved channels; the set owns them. */
 const unsigned char *attn_image_set_pixels(const attn_image_set *set, int64_t i); /* 0 <= i < size */
 /* The class of image i, 0 <= i < size. */
 int32_t attn_image_set_label(const attn_image_set *set, int64_t i);
-/* Mean and standard deviation of each channel over all pixels, of samples as 0 to 1; a deviation of 0 is given as 1.
- * mean and std are [channels].  An empty set has 0 and 1. */
+/* Mean and standard deviation of each channel over all pixels, with samples scaled to 0 to 1. A deviation of 0 is
+ * returned as 1. mean and std are [channels]. An empty set has mean 0 and deviation 1. */
 void attn_image_set_statistics(const attn_image_set *set, float *mean, float *std);
-/* Tells one set from another: depends on every pixel and label and on their order. */
+/* A checksum of every pixel and label in order, to tell sets apart. */
 uint64_t attn_image_set_fingerprint(const attn_image_set *set);
 
-/* Divides by a hash of seed and key: an image's part does not depend on which others there are.  Parts (each may be
- * NULL: not made) keep the order and borrow the pixels: they must be destroyed before `all`, and nothing can be added
- * to them.  A part may be empty.  ATTN_ERROR_ARGUMENT: shares are negative or sum to 1 or more. */
+/* Splits a set by a hash of seed and key: the part of an image does not depend on the other images. Each part may be
+ * NULL, then it is not made. Parts keep the order and borrow the pixels: destroy them before `all`, and add nothing to
+ * them. A part may be empty. ATTN_ERROR_ARGUMENT: shares are negative or sum to 1 or more. */
 attn_status attn_image_set_split(attn_image_set **train, attn_image_set **valid, attn_image_set **test,
                                  const attn_image_set *all, uint64_t seed, double valid_share, double test_share);
 
@@ -70,20 +68,20 @@ typedef struct attn_named_bytes {
 typedef struct attn_idx {
     int rank;
     int64_t dims[4];
-    const unsigned char *elements; /* in the file's bytes */
+    const unsigned char *elements; /* pointer into the file's bytes */
     int64_t n;                     /* product of the sizes */
 } attn_idx;
-/* ATTN_ERROR_FORMAT (with the file's name and the byte): not IDX, cut off, bytes too many; ATTN_ERROR_UNSUPPORTED:
+/* ATTN_ERROR_FORMAT (with the file's name and the byte): not IDX, truncated, or too many bytes. ATTN_ERROR_UNSUPPORTED:
  * another type or rank. */
 attn_status attn_idx_parse(attn_idx *idx, attn_context *context, const attn_named_bytes *file);
 
-/* A new set of images [n,h,w] or [n,h,w,c] and labels [n], keys from 0.  `classes`: labels must be less; 0: any.
- * ATTN_ERROR_FORMAT: the files do not belong together, a label is out of range (with its byte). */
+/* A new set of images [n,h,w] or [n,h,w,c] and labels [n], with keys from 0. Labels must be less than `classes`; 0:
+ * any. ATTN_ERROR_FORMAT: the files do not belong together, or a label is out of range (with its byte). */
 attn_status attn_image_set_of_idx(attn_image_set **set, attn_context *context, const attn_named_bytes *images,
                                   const attn_named_bytes *labels, int64_t classes);
 
 /* Adds the records of CIFAR-10's binary version (cs.toronto.edu/~kriz/cifar.html) to a set of 32 x 32 x 3: a label, then
- * 1024 bytes red, 1024 green, 1024 blue.  Keys go on from the set's size.  Errors as above. */
+ * 1024 bytes red, 1024 green, 1024 blue. Keys continue from the set's size. Errors as for IDX files. */
 attn_status attn_image_set_add_cifar(attn_image_set *set, attn_context *context, const attn_named_bytes *file,
                                      int64_t classes);
 
@@ -91,44 +89,45 @@ attn_status attn_image_set_add_cifar(attn_image_set *set, attn_context *context,
 
 /* Zero means the default in each field. */
 typedef struct attn_image_batches_options {
-    int64_t size; /* images in a batch; 0: 64 */
+    int64_t size; /* number of images in a batch; 0: 64 */
     uint64_t seed;
     bool in_order; /* not shuffled */
-    /* Augmentation, a function of (seed, epoch, index) alone. */
-    bool flip;     /* mirrored left to right, every other image */
-    int64_t shift; /* moved by up to this many pixels each way, black coming in: a random crop after padding */
+    /* Augmentation, which depends only on (seed, epoch, index). */
+    bool flip; /* mirrored left to right with probability 1/2 */
+    /* shifted by up to this many pixels in each direction and filled with black: a random crop after padding */
+    int64_t shift;
     /* x = (sample / 255 - mean) / std by channel; std 0: 1 */
     float mean[3], std[3];
 } attn_image_batches_options;
 
-/* Memory belongs to the attn_image_batches and is overwritten by its next batch. */
+/* The batch's memory belongs to the attn_image_batches and is overwritten by the next batch. */
 typedef struct attn_image_batch {
     int64_t size;           /* B */
     const float *x;         /* [B,frames,channels,height,width] */
     const int32_t *labels;  /* [B] */
-    const int64_t *indices; /* [B]; in the set */
-    /* In a divided batch: these begin at `first` of `whole`.  Undivided: 0 and B. */
+    const int64_t *indices; /* [B]; index of each image in the set */
+    /* In a sharded batch, these images begin at `first` of `whole`. Not sharded: 0 and B. */
     int64_t first, whole;
-    /* A placeholder: there were fewer images than processes.  This one belongs to another process and must not be
-     * counted. */
+    /* A placeholder: the batch has fewer images than there are processes. This image belongs to another process and
+     * must not be counted. */
     bool stands_in;
 } attn_image_batch;
 
 typedef struct attn_image_batches attn_image_batches;
 
-/* The order of an epoch depends on (seed, epoch) alone, so that (epoch, position) is all that must be kept to go on
- * later.  `set` must outlive the batches and not grow.  Starts at (0, 0).  ATTN_ERROR_ARGUMENT, ATTN_ERROR_MEMORY. */
+/* The order of an epoch depends only on (seed, epoch), so saving (epoch, position) is enough to resume. `set` must
+ * outlive the batches and not grow. Starts at (0, 0). ATTN_ERROR_ARGUMENT, ATTN_ERROR_MEMORY. */
 attn_status attn_image_batches_create(attn_image_batches **batches, attn_context *context, const attn_image_set *set,
                                       const attn_image_batches_options *options);
 void attn_image_batches_destroy(attn_image_batches *batches); /* NULL is allowed */
-/* The next batch is number `position` of epoch `epoch`; a position at or past attn_image_batches_count is the epoch's
- * end, one below 0 its beginning. */
+/* Makes batch `position` of epoch `epoch` the next one. A position at or past attn_image_batches_count is the epoch's
+ * end; a negative one is its beginning. */
 void attn_image_batches_seek(attn_image_batches *batches, int64_t epoch, int64_t position);
 /* False at the epoch's end; the last batch may be smaller. */
 bool attn_image_batches_next(attn_image_batches *batches, attn_image_batch *batch);
-/* From now on attn_image_batches_next gives this process's share of each batch (ranks.h). */
+/* From now on attn_image_batches_next returns this process's share of each batch (ranks.h). */
 void attn_image_batches_shard(attn_image_batches *batches);
 bool attn_image_batches_sharded(const attn_image_batches *batches);
-int64_t attn_image_batches_count(const attn_image_batches *batches); /* in an epoch */
+int64_t attn_image_batches_count(const attn_image_batches *batches); /* number of batches in an epoch */
 
 #endif

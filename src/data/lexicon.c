@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * Lexicons as text, one entry a line: target, source, probability, as Marian's lexical shortlists are. */
+ * Lexicons as text in the form of Marian's lexical shortlists: one entry a line, target, source, probability. */
 #include "data/lexicon.h"
 
 #include "base/real.h"
@@ -79,7 +79,7 @@ void attn__lexicon_mark(const attn_lexicon *l, int32_t source, int64_t best, uns
 
 enum { MOST_LINE = 4096 };
 
-/* The position of a line, and its three fields, each ended by 0 in `copy`. */
+/* A line's position, and its three fields, which are terminated by 0 in `copy`. */
 typedef struct reader {
     attn_lexicon *lexicon;
     const char *name;
@@ -93,7 +93,7 @@ static attn_status refuse(const reader *r, const char *what)
     return attn__fail(r->lexicon->context, ATTN_ERROR_FORMAT, "%s:%lld: %s", r->name, (long long)r->number, what);
 }
 
-/* False: not three fields. */
+/* Returns false if the line does not have three fields. */
 static bool split(reader *r)
 {
     char *at = r->copy;
@@ -107,7 +107,7 @@ static bool split(reader *r)
     return n == 3 && !*at;
 }
 
-/* -1 (noted): none. */
+/* The probability, or -1 (error set) if the field is none. */
 static int32_t token(const reader *r, const attn_vocab *vocab, const char *text, const char *side)
 {
     int32_t id = attn__words_find(&vocab->words, text, strlen(text));
@@ -117,7 +117,7 @@ static int32_t token(const reader *r, const attn_vocab *vocab, const char *text,
     return id;
 }
 
-/* "NULL" stands for the empty word in such files, which no shortlist needs. */
+/* "NULL" is the empty word in these files; a shortlist does not need its entries. */
 static attn_status take_line(reader *r)
 {
     if (!split(r))

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
  * Translation probabilities of tokens, learned from sentence pairs: IBM Model 1 (Brown et al. 1993, The Mathematics of
- * Statistical Machine Translation, part 4.1).  Each target token comes from one source token of its sentence, or from the
- * empty word, whichever; expectation maximisation finds t(target|source). */
+ * Statistical Machine Translation, part 4.1). Each target token comes from one source token of its sentence or from the
+ * empty word. Expectation maximisation finds t(target|source). */
 #include "data/model1.h"
 
 #include "base/rng.h"
@@ -11,7 +11,8 @@
 
 #include <string.h>
 
-/* A pair that occurs; the table has a power of two of places, at most half of them taken. */
+/* A pair of tokens that occurs together, in a hash table. The table has a power of two of slots, at most half of them
+ * used. */
 typedef struct pair {
     uint64_t key; /* 0: free */
     double probability, count;
@@ -23,7 +24,7 @@ typedef struct attn__model1 {
     const attn_vocab *source, *target;
     pair *pairs;
     size_t places, used;
-    double *total; /* [source tokens + 1]: of counts; the last is the empty word's */
+    double *total; /* [source tokens + 1]: sums of counts; the last is for the empty word */
     int32_t empty;
 } model;
 
@@ -64,7 +65,7 @@ static bool grow(model *m)
     return true;
 }
 
-/* The tokens of a sentence without its end. */
+/* The tokens of a sentence without <eos>. */
 typedef struct sentence {
     const int32_t *ids;
     int64_t n;
@@ -104,7 +105,7 @@ static bool find_pairs(model *m)
     return true;
 }
 
-/* Which source token each target token came from, in shares. */
+/* Computes the share of each source token in each target token. */
 static void expect(model *m)
 {
     for (int64_t i = 0; i < m->corpus->n; i++) {
@@ -136,7 +137,7 @@ static void maximise(model *m)
     memset(m->total, 0, ((size_t)m->empty + 1) * sizeof *m->total);
 }
 
-/* Keeps the likeliest `best` of each source token. */
+/* Keeps only the likeliest `best` entries of each source token. */
 static void prune(attn_lexicon *l, int64_t best)
 {
     int64_t kept = 0, of = 0;
@@ -150,7 +151,7 @@ static void prune(attn_lexicon *l, int64_t best)
     attn__lexicon_sort(l);
 }
 
-/* A field cannot contain the separator of a line's fields. */
+/* A token must not contain the separator of a line's fields. */
 static bool can_be_written(const model *m, int32_t source, int32_t target)
 {
     const char *from = attn_vocab_token(m->source, source), *to = attn_vocab_token(m->target, target);

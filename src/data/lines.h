@@ -9,13 +9,14 @@
 #include <stddef.h>
 #include <string.h>
 
-/* The bytes of a byte order mark in UTF-8 at the text's begin, as editors on Windows write it: 3 or 0. */
+/* The length, 3 or 0, of a UTF-8 byte order mark at the text's beginning; editors on Windows write one. */
 static inline size_t attn__byte_order_mark(const char *text, size_t size)
 {
     return size >= 3 && memcmp(text, "\xef\xbb\xbf", 3) == 0 ? 3 : 0;
 }
 
-/* The size without the NUL bytes at the text's end, and the line ends between them, which ffindex databases write. */
+/* The size of a text without the NUL bytes that ffindex databases write at its end, and without the line ends between
+ * these bytes. */
 static inline size_t attn__without_final_nuls(const char *text, size_t size)
 {
     size_t end = size;
@@ -24,8 +25,8 @@ static inline size_t attn__without_final_nuls(const char *text, size_t size)
     return size;
 }
 
-/* The next line without its end (LF, CR LF, or CR alone) and without a byte order mark; *at moves behind it.  False after
- * the last one. */
+/* The next line without its end (LF, CR LF, or CR alone) and without a byte order mark. *at moves past the line. False
+ * after the last line. */
 static inline bool attn__next_line(const char *text, size_t size, size_t *at, const char **line, size_t *length)
 {
     if (*at == 0)

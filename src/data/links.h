@@ -7,28 +7,28 @@
 
 #include "data/sentences.h"
 
-/* Numbers, from 0, of two words, or of two tokens. */
+/* The numbers, from 0, of two words or of two tokens. */
 typedef struct attn__link {
     int32_t source, target;
 } attn__link;
-/* Those of a pair. */
+/* The links of one pair. */
 typedef struct attn__links {
     const attn__link *items;
     int64_t n;
 } attn__links;
 
-/* Gives the pairs their links, from lines in Pharaoh's form, "0-0 1-2", the source first, one for each pair of the file
- * that they were read from or for each that was read.  Words are those between the spaces of `kept`, which are the same
- * pairs with their text kept: `pairs` themselves, or else read by `compat`.  Parts that are made of them later borrow
- * their links.  ATTN_ERROR_FORMAT: another number of lines, what is no pair of numbers, a number beyond the words (the
+/* Reads the links of the pairs from lines in Pharaoh's form, "0-0 1-2", source first. There is one line for each pair
+ * of the file, or for each pair that was read. Words are separated by the spaces of `kept`, which holds the same pairs
+ * with their original text: `pairs` itself, or else pairs read by `compat`. Parts made of the pairs later borrow their
+ * links. ATTN_ERROR_FORMAT: another number of lines, a malformed pair of numbers, or a number beyond the words (the
  * error says `name:line:`); ATTN_ERROR_MEMORY. */
 attn_status attn__pairs_link(attn_pairs *pairs, const attn_pairs *kept, attn_compat compat, const char *text,
                              size_t size, const char *name);
-/* Computes, for a corpus just made of pairs with links, links between tokens, those of each pair ordered by target. */
+/* Computes links between tokens for a new corpus of pairs with links. The links of each pair are sorted by target. */
 attn_status attn__corpus_link(attn_corpus *corpus, const attn_pairs *pairs, const attn_vocab *source,
                               const attn_vocab *target);
-/* For each target token of a batch that has links, equal shares for its source tokens: target weights `wanted` [B,T,S],
- * zeros before. False if no token has any. */
+/* For each linked target token of a batch, equal shares for its source tokens: target weights `wanted` [B,T,S],
+ * initially zero. False if no token has links. */
 bool attn__corpus_guide(const attn_corpus *corpus, const attn_batch *batch, float *wanted);
 
 #endif

@@ -9,7 +9,7 @@ typedef struct reader {
     const attn_pairs *kept;
     attn_compat compat;
     const char *name;
-    int64_t i; /* the pair, and its line */
+    int64_t i; /* the present pair, and its line */
     attn__prepared_words side[2];
     attn__link *link;
     int64_t n;
@@ -25,7 +25,7 @@ static attn_status add(reader *r, int64_t source, int64_t target)
     return ATTN_OK;
 }
 
-/* Every word that the one became with every word that the other became. */
+/* Adds links between every word that the source word became and every word that the target word became. */
 static attn_status take_pair(reader *r, const int64_t words[2])
 {
     const int64_t *from = r->side[ATTN_SIDE_SOURCE].first + words[0], *to = r->side[ATTN_SIDE_TARGET].first + words[1];
@@ -37,7 +37,8 @@ static attn_status take_pair(reader *r, const int64_t words[2])
     return status;
 }
 
-/* A number without sign; those that no sentence has words for become one of them.  False: there is none. */
+/* Reads a number without sign. Numbers too large for any sentence are replaced by one common value. False: no
+ * number. */
 static bool take_number(const char **at, const char *end, int64_t *number)
 {
     const char *begin = *at;

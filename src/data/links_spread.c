@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * Links between words become links between their tokens: each of the one word with each of the other. */
+ * Converts links between words to links between their tokens: each token of one word with each token of the other. */
 #include "data/corpus.h"
 #include "data/pairs.h"
 #include "data/token_words.h"
@@ -10,11 +10,11 @@
 typedef struct spreading {
     attn_corpus *corpus;
     attn__token_words side[2];
-    unsigned char *marks; /* of source tokens */
+    unsigned char *marks; /* marks of source tokens */
     int64_t n;
 } spreading;
 
-/* Tokens of sentence i that have words: without its end, and without those that were cut. */
+/* The tokens of sentence i that belong to words: all except <eos> and truncated tokens. */
 static int64_t tokens_of(const spreading *s, attn_side side, int64_t i, int32_t eos)
 {
     const attn__encoded *e = &s->corpus->side[side];
@@ -33,7 +33,7 @@ static attn_status add(spreading *s, int64_t source, int64_t target)
     return ATTN_OK;
 }
 
-/* Links of target token j with the sources of its word among n tokens. */
+/* Adds the links of target token j to the source tokens of its word's links, among n tokens. */
 static attn_status spread_token(spreading *s, const attn__links *links, int64_t j, int64_t n)
 {
     const int64_t *words = s->side[ATTN_SIDE_SOURCE].words, word = s->side[ATTN_SIDE_TARGET].words[j];

@@ -1,18 +1,18 @@
 /* SPDX-License-Identifier: MIT
  *
- * A text as tokens of a MarianMT model: names of specials and added tokens are tokens wherever they are; text between
- * them is passed to SentencePiece by itself, except a leading >>language<<, which is one token. */
+ * Splits a text into the tokens of a MarianMT model. Names of special and added tokens are tokens wherever they occur.
+ * SentencePiece splits each text between them. A leading >>language<< is one token. */
 #include "data/vocab.h"
 
 #include <string.h>
 
-/* A token that is one wherever it is. */
+/* A special or added token, which is a token wherever its text occurs. */
 typedef struct found {
     size_t length; /* 0: none */
     const attn__added_token *added;
 } found;
 
-/* The longest that `text` begins with. */
+/* The longest such token that `text` begins with. */
 static found token_at(const attn_vocab *vocab, const char *text)
 {
     static const char *const names[] = {"</s>", "<unk>", "<pad>"};

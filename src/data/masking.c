@@ -4,7 +4,7 @@
 
 #include "base/rng.h"
 
-/* Draws the replacement of a residue: L to C (the twenty amino acids, ids 4 to 23) and the gap. */
+/* Draws a random replacement of a residue: L to C (the twenty amino acids, ids 4 to 23) or the gap. */
 static int32_t any_residue(attn__rng *rng)
 {
     uint64_t i = attn__rng_below(rng, 21);
@@ -21,7 +21,8 @@ int64_t attn_mask_residues(const attn_masking *masking, int64_t n, int32_t *toke
     double share = masking->share > 0 ? masking->share : 0.15;
     int64_t chosen = 0;
     for (int64_t i = 0; i < n; i++) {
-        /* Places are far apart in the generator's counter, so that what one place draws moves no other. */
+        /* Positions are far apart in the generator's counter, so that the draws of one position do not change those of
+         * another. */
         attn__rng rng = {.seed = masking->seed, .stream = masking->stream, .counter = (uint64_t)i << 8};
         labels[i] = -1;
         if (!is_hidden_ever(tokens[i]) || attn__rng_uniform(&rng) >= share)

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
- * Word alignments by the probabilities of IBM Model 1 and a preference for the diagonal: where each token comes from, in
- * shares that are added up for the words. */
+ * Word alignments by the probabilities of IBM Model 1 and a preference for the diagonal. The source shares of each
+ * target token are summed over the tokens of a word. */
 #include "base/utf8.h"
 #include "data/corpus.h"
 #include "data/model1.h"
@@ -13,13 +13,13 @@
 
 static const double tension = 4, empty_share = 0.08;
 
-/* Of one side of a pair. */
+/* One side of a pair. */
 typedef struct side {
     const attn_vocab *vocab;
     attn__token_words tokens;
     attn__prepared_words prepared;
     const int32_t *ids;
-    int64_t n, words; /* tokens without the end, words of the text that was kept */
+    int64_t n, words; /* number of tokens without <eos>; number of words of the original text */
 } side;
 
 typedef struct aligner {
@@ -28,9 +28,9 @@ typedef struct aligner {
     const attn_pairs *pairs, *kept;
     attn_compat compat;
     side side[2];
-    double *shares; /* of each source word, the empty one first */
-    double *prior;  /* of each source token */
-    size_t room;    /* bytes of the file */
+    double *shares; /* share of each source word, the empty one first */
+    double *prior;  /* share of each source token */
+    size_t room;    /* the file's text */
     attn_bytes *file;
 } aligner;
 
@@ -55,8 +55,9 @@ static attn_status look_at(aligner *a, attn_side which, int64_t i)
     return ATTN_OK;
 }
 
-/* How likely target token j looks at each source token, before either is read: `prior` [n].  Words keep to the diagonal,
- * as in fast_align (Dyer et al. 2013, equation 1, with its first tension and share of the empty word). */
+/* Fills `prior` [n] with the probability that target token j comes from each source token, before their content is
+ * considered. The prior prefers the diagonal, as in fast_align (Dyer et al. 2013, equation 1, with its first tension
+ * and share of the empty word). */
 static void expect_place(const aligner *a, int64_t j)
 {
     const side *from = &a->side[ATTN_SIDE_SOURCE], *to = &a->side[ATTN_SIDE_TARGET];
@@ -67,7 +68,7 @@ static void expect_place(const aligner *a, int64_t j)
         a->prior[k] *= (1 - empty_share) / sum;
 }
 
-/* Adds where target token j comes from to the shares. */
+/* Adds the source shares of target token j. */
 static void add_shares(const aligner *a, int64_t j)
 {
     const side *from = &a->side[ATTN_SIDE_SOURCE];
@@ -83,8 +84,8 @@ static void add_shares(const aligner *a, int64_t j)
         a->shares[from->tokens.words[k] + 1] += a->prior[k] / sum;
 }
 
-/* Punctuation of ASCII, of U+0080 to U+00BF, of the general and the Chinese and Japanese block; and the mark of a
- * space. */
+/* Whether a character is punctuation of ASCII, of U+0080 to U+00BF, or of the general, Chinese and Japanese blocks, or
+ * the mark of a space. */
 static bool is_punctuation(uint32_t code)
 {
     bool letter = (code >= 'a' && code <= 'z') || (code >= 'A' && code <= 'Z') || (code >= '0' && code <= '9');
@@ -110,8 +111,8 @@ static bool counts(const side *s, int64_t j, int64_t word, bool letters)
     return s->tokens.words[j] == word && has_letters(attn_vocab_token(s->vocab, s->ids[j])) == letters;
 }
 
-/* Punctuation behind a word finds its own in the source, which would outweigh the word: it counts where it stands
- * alone. */
+/* Punctuation after a word aligns well with punctuation in the source, which would outweigh the word. It therefore
+ * counts only where it is a word of its own. */
 static void add_word(const aligner *a, int64_t word)
 {
     const side *to = &a->side[ATTN_SIDE_TARGET];
@@ -124,7 +125,7 @@ static void add_word(const aligner *a, int64_t word)
     }
 }
 
-/* The source word of target word `word`, -1: none. */
+/* The source word of target word `word`; -1: none. */
 static int64_t source_of(const aligner *a, int64_t word)
 {
     int64_t words = a->side[ATTN_SIDE_SOURCE].words, best = -1;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * proteins.h - multiple sequence alignments and protein structures: reading, choosing sequences, residues as ids,
+ * proteins.h - multiple sequence alignments and protein structures: reading, selection of sequences, residue ids, and
  * distances between residues.
  *
  *     attn_file_read(&file, context, "family.a3m.gz", 0);
@@ -8,9 +8,8 @@
  *     attn_alignment_select(&some, all, &(attn_selection){.depth = 128, .how = ATTN_SELECT_DIVERSE});
  *     attn_alignment_tokens(some, tokens);            // ids of the MSA Transformer, [rows, 1 + columns]
  *
- * Fixed letters: R rows (sequences, the first is the query), L columns.  Readers take (text, length, name); objects
- * are not changed by reading them, from any number of threads.
- */
+ * Fixed letters: R rows (sequences, the first is the query), L columns. Readers take (text, length, name). Any number
+ * of threads may read an object at once. */
 #ifndef ATTN_DATA_PROTEINS_H
 #define ATTN_DATA_PROTEINS_H
 
@@ -19,9 +18,9 @@
 /* ------------------------------------------------------------------------------------------ alignments */
 
 /* How each file format marks columns and insertions between two columns:
- *   A3M        lower case, '.' and '*' are insertions and are removed; what is left must be equally long (HH-suite,
- *              Remmert et al. 2012, doi:10.1038/nmeth.1818).  HH-suite's extra records (ss_pred, ss_conf, ss_dssp,
- *              ss_prob, sa_*, aa_*, *_consensus) are passed over.
+ *   A3M lower case, '.' and '*' are insertions and are removed; all rows must then be equally long
+ *              (HH-suite, Remmert et al. 2012, doi:10.1038/nmeth.1818). HH-suite's extra records (ss_pred, ss_conf,
+ *              ss_dssp, ss_prob, sa_*, aa_*, *_consensus) are skipped.
  *   FASTA      rows are equally long as written; '.' and '~' are gaps, lower case is upper case, a '*' behind a row's
  *              last residue is a stop and counts as a gap (before that it is X); columns at the end that hold only
  *              stops and gaps are removed.
@@ -32,10 +31,9 @@
  *              those in which the query has a residue.  A second alignment, or a name twice in a block, is an error.
  *   CLUSTAL    a line that names a program (CLUSTAL, MUSCLE, PROBCONS, Kalign, MSAPROBS, Biopython ...), then blocks of
  *              "name sequence"; columns as in FASTA.
- * NUL bytes at the end of the text, as ffindex databases have them, are passed over.
- */
+ * NUL bytes at the end of the text, as in ffindex databases, are ignored. */
 typedef enum attn_alignment_format {
-    ATTN_ALIGNMENT_ANY = 0, /* by the content, and by .a3m and .a2m in the name where that leaves a choice */
+    ATTN_ALIGNMENT_ANY = 0, /* by the content; if several formats fit, by .a3m or .a2m in the name */
     ATTN_ALIGNMENT_A3M,
     ATTN_ALIGNMENT_FASTA,
     ATTN_ALIGNMENT_A2M,
@@ -47,26 +45,26 @@ typedef enum attn_alignment_format {
 typedef struct attn_alignment_options {
     attn_alignment_format format;
     bool query_columns; /* keep only the columns in which the query has a residue */
-    int64_t max_rows;   /* rows after these are not read; 0: all */
+    int64_t max_rows;   /* maximum number of rows to read; 0: all */
 } attn_alignment_options;
 
 typedef struct attn_alignment attn_alignment;
 
-/* `options` may be NULL; `text` is not needed later.  ATTN_ERROR_FORMAT, with `name:line:` and the reason: no
- * sequence, an empty one, rows of different lengths, a character that is no residue (letters, '-' and the marks
- * above), a format that cannot be recognized.  ATTN_ERROR_MEMORY. */
+/* `options` may be NULL. `text` is not needed after the call. ATTN_ERROR_FORMAT, with `name:line:` and the reason: no
+ * sequence, an empty sequence, rows of different lengths, a character that is no residue (letters, '-' and the marks
+ * above), or an unknown format. ATTN_ERROR_MEMORY. */
 attn_status attn_alignment_parse(attn_alignment **alignment, attn_context *context, const char *text, size_t size,
                                  const char *name, const attn_alignment_options *options);
 void attn_alignment_destroy(attn_alignment *alignment);                       /* NULL is allowed */
-attn_alignment_format attn_alignment_origin(const attn_alignment *alignment); /* what it was read as */
+attn_alignment_format attn_alignment_origin(const attn_alignment *alignment); /* the format of the input */
 int64_t attn_alignment_rows(const attn_alignment *alignment);
 int64_t attn_alignment_columns(const attn_alignment *alignment);
-/* The header of row i, without '>'; lives as long as the alignment. */
+/* The header of row i, without '>'; valid as long as the alignment. */
 const char *attn_alignment_name(const attn_alignment *alignment, int64_t i);
 /* L characters, 'A' to 'Z' and '-', then a 0. */
 const char *attn_alignment_row(const attn_alignment *alignment, int64_t i);
-/* All residues of the query in capitals, then a 0.  Some may have no column: those in lower case in an a3m, and those
- * outside of Stockholm's #=GC RF. */
+/* All residues of the query in capitals, then a 0. Some residues may have no column: lower case ones in an a3m, and
+ * those outside Stockholm's #=GC RF. */
 const char *attn_alignment_query(const attn_alignment *alignment);
 /* Index of the residue in each column, counted from 1; 0: the query has a gap there. */
 int64_t attn_alignment_number(const attn_alignment *alignment, int64_t column);
@@ -74,16 +72,18 @@ int64_t attn_alignment_number(const attn_alignment *alignment, int64_t column);
 /* ------------------------------------------------------------------------------------ choosing sequences */
 
 typedef enum attn_select {
-    ATTN_SELECT_DIVERSE = 0, /* greedily the row with the largest mean Hamming distance to those chosen, ties to the
-                              * first; the same rows as the notebook of facebookresearch/esm gives */
+    /* greedily the row with the largest mean Hamming distance to the chosen rows, ties to the first; the same rows as
+     * in the notebook of facebookresearch/esm */
+    ATTN_SELECT_DIVERSE = 0,
     ATTN_SELECT_FIRST,
-    ATTN_SELECT_RANDOM,  /* by seed, each row with the same chance */
-    ATTN_SELECT_WEIGHTED /* by seed, each row with a chance in proportion to its attn_alignment_weights at 0.8: many
-                              * copies of one sequence are drawn about as often as one */
+    ATTN_SELECT_RANDOM, /* random by seed, all rows equally likely */
+    /* random by seed, in proportion to attn_alignment_weights at 0.8: many copies of one sequence together are drawn
+     * about as often as one */
+    ATTN_SELECT_WEIGHTED
 } attn_select;
 
 typedef struct attn_selection {
-    int64_t depth; /* rows to choose, the query always among them; 0 or more than R: all */
+    int64_t depth; /* number of rows to choose, always including the query; 0 or more than R: all */
     attn_select how;
     uint64_t seed;
 } attn_selection;
@@ -93,18 +93,18 @@ attn_status attn_alignment_select(attn_alignment **chosen, const attn_alignment 
 
 /* ------------------------------------------------------------------------------------- weights of sequences */
 
-/* weights[R]: 1 / (rows that agree with row i in at least `identity` (0: 0.8) of all columns, gaps counted like
- * residues, itself included); their sum is the effective number of sequences, Neff (direct coupling analysis, Morcos
- * et al. 2011, doi:10.1073/pnas.1111471108).  Each pair of rows is compared until it differs too much: at worst R^2
- * L / 2 comparisons, about a quarter of that for dissimilar rows. Uses all threads of the context; the result does
- * not depend on their number.  Memory: 4 bytes a row.  ATTN_ERROR_ARGUMENT: identity not in (0, 1];
- * ATTN_ERROR_MEMORY. */
+/* weights[R]: 1 / (number of rows that agree with row i in at least `identity` (0: 0.8) of all columns). Gaps count
+ * like residues, and row i itself is included. The sum of the weights is the effective number of sequences, Neff
+ * (direct coupling analysis, Morcos et al. 2011, doi:10.1073/pnas.1111471108). Each pair of rows is compared until it
+ * differs too much: at worst R^2 L / 2 comparisons, about a quarter of that for dissimilar rows. Uses all threads of
+ * the context; the result does not depend on their number. Memory: 4 bytes a row. ATTN_ERROR_ARGUMENT: identity not in
+ * (0, 1]; ATTN_ERROR_MEMORY. */
 attn_status attn_alignment_weights(const attn_alignment *alignment, double identity, double *weights);
-/* weights[R]: position-based weights (Henikoff and Henikoff 1994, doi:10.1016/0022-2836(94)90032-9): in a column with k
- * kinds of residue, n of them as this row's, a row gets 1 / (k n); the mean over the columns where it has one of the
- * twenty amino acids, scaled so that the mean over all rows is 1.  Gaps and letters that stand for several residues are
- * left out, a row without any residue weighs 0, and the mean per residue (as in HMMER) does not punish a fragment for
- * being short.  Time R L, memory L.  ATTN_ERROR_MEMORY. */
+/* weights[R]: position-based weights (Henikoff and Henikoff 1994, doi:10.1016/0022-2836(94)90032-9). In a column with k
+ * kinds of residue, a row whose residue occurs in n rows gets 1 / (k n). A row's weight is the mean over the columns
+ * where it has one of the twenty amino acids, scaled so that the mean over all rows is 1. Gaps and ambiguous letters
+ * are left out, and a row without any residue weighs 0. Taking the mean per residue (as in HMMER) does not penalize a
+ * fragment for being short. Time R L, memory L. ATTN_ERROR_MEMORY. */
 attn_status attn_alignment_position_weights(const attn_alignment *alignment, double *weights);
 
 /* ------------------------------------------------------------------------------------------- residue ids */
@@ -119,17 +119,17 @@ enum {
     ATTN_RESIDUE_GAP = 30,
     ATTN_RESIDUE_MASK = 32
 };
-/* The id of a letter, '-' or '.'; 'J' (leucine or isoleucine, not among the 33) is X.  -1: no residue. */
+/* The id of a letter, '-' or '.'; -1: no residue. 'J' (leucine or isoleucine, not among the 33) is X. */
 int32_t attn_residue_id(char residue);
 /* "A", "<mask>" and so on; NULL if there is none. */
 const char *attn_residue_symbol(int32_t id);
 /* tokens [R, 1 + L]: <cls>, then the columns. */
 void attn_alignment_tokens(const attn_alignment *alignment, int32_t *tokens);
 
-/* Residues hidden for masked language modelling (Devlin et al. 2018, arXiv:1810.04805): each residue or gap is chosen
- * with probability `share`; of the chosen ones 80 % become <mask>, 10 % one of the twenty amino acids or a gap at random,
- * 10 % stay.  labels[n] get the id where chosen, else -1; <cls> and <pad> are never chosen.  The choice is a function
- * of (seed, stream, place) alone.  Returns how many were chosen. */
+/* Chooses residues to hide for masked language modelling (Devlin et al. 2018, arXiv:1810.04805). Each residue or gap is
+ * chosen with probability `share`. 80 % of the chosen ones become <mask>, 10 % become a random amino acid (of the
+ * twenty) or gap, and 10 % stay. labels[n] get the id where chosen, else -1; <cls> and <pad> are never chosen. The
+ * choice depends only on (seed, stream, place). Returns the number of chosen ones. */
 typedef struct attn_masking {
     double share; /* 0: 0.15 */
     uint64_t seed, stream;
@@ -141,66 +141,66 @@ int64_t attn_mask_residues(const attn_masking *masking, int64_t n, int32_t *toke
 typedef struct attn_residue {
     char letter;    /* one-letter code; 'X' if it has none */
     char insertion; /* the PDB's insertion code; ' ' if none */
-    int64_t number; /* as the file numbers it */
+    int64_t number; /* the residue's number in the file */
     bool has_n, has_ca, has_c, has_cb;
     double n[3], ca[3], c[3], cb[3]; /* angstrom */
 } attn_residue;
 
 typedef struct attn_structure attn_structure; /* chains of residues */
 
-/* Reads PDB or mmCIF text (recognized by the content): the first model, of alternative locations the first;
- * selenomethionine and other common variants count as their parents; nucleotides are none.  Sequences (SEQRES,
- * _entity_poly_seq) are read too.  `chain` NULL: every chain with residues.  ATTN_ERROR_FORMAT: `name:line:` and the
- * reason; ATTN_ERROR_NOT_FOUND: no such chain (the message lists them); ATTN_ERROR_MEMORY. */
+/* Reads PDB or mmCIF text (recognized by the content). Only the first model and the first alternative locations are
+ * used. Selenomethionine and other common variants count as their parent residues; nucleotides are ignored. Sequences
+ * (SEQRES, _entity_poly_seq) are read too. `chain` NULL: every chain with residues. ATTN_ERROR_FORMAT: `name:line:` and
+ * the reason. ATTN_ERROR_NOT_FOUND: no such chain (the message lists the chains). ATTN_ERROR_MEMORY. */
 attn_status attn_structure_parse(attn_structure **structure, attn_context *context, const char *text, size_t size,
                                  const char *name, const char *chain);
 void attn_structure_destroy(attn_structure *structure); /* NULL is allowed */
 /* Residues of all chains, one chain after the other. */
 int64_t attn_structure_size(const attn_structure *structure);
-/* Residue i, 0 <= i < size, and the name of its chain; both live as long as the structure. */
+/* Residue i, 0 <= i < size, and the name of its chain; both are valid as long as the structure. */
 const attn_residue *attn_structure_residue(const attn_structure *structure, int64_t i);
 const char *attn_structure_chain(const attn_structure *structure, int64_t i);
 
-/* How well the chain that fits best does. */
+/* The quality of the best match of a chain with the query. */
 typedef struct attn_structure_match {
-    const char *chain; /* its name; lives as long as the structure */
-    int64_t aligned; /* residues of the query that are aligned to one of the chain, whether its place is known or not */
-    double identity; /* the share of them that are equal */
-    double coverage; /* their share in the query's residues */
+    const char *chain; /* name of the chain; valid as long as the structure */
+    int64_t aligned; /* number of query residues aligned to residues of the chain, with or without known coordinates */
+    double identity; /* share of the aligned residues that are identical */
+    double coverage; /* share of the query's residues that are aligned */
 } attn_structure_match;
 
 /* The residue of each column: to[c] is an index into the structure, or -1 (a gap of the query, not aligned,
- * or absent from the file).  A local alignment of the query with each chain (Smith and Waterman 1981, with the affine
- * gaps of Gotoh 1982; BLOSUM62, 11 to open a gap and 1 a residue; gaps cost less where the chain is broken); the chain
- * of the highest score is taken, among equals the one with the most places, then the first.  The chain's sequence is the
- * file's SEQRES or entity sequence, so that absent residues stay absent; without one, residue numbers that jump where
- * the chain is broken say how many are absent.
- * `query` has L characters with gaps.  *match (may be NULL) says how well it fits.  ATTN_ERROR_FORMAT: another protein:
- * less than half of the shorter sequence is aligned, less than half of that is equal, or more than 0.01
- * alignments as good are expected by chance; ATTN_ERROR_MEMORY.  Time and memory: L times the length of the longest chain. */
+ * or absent from the file). The query is locally aligned with each chain (Smith and Waterman 1981, with the affine gaps
+ * of Gotoh 1982; BLOSUM62, 11 to open a gap and 1 a residue). Gaps cost less where the chain is broken. The chain with the highest score is used; of equal ones the chain with the most known
+ * coordinates, then the first. The chain's
+ * sequence is the file's SEQRES or entity sequence, so absent residues stay absent. Without such a sequence, the jump
+ * in residue numbers at a break tells how many residues are absent. `query` has L characters with gaps. *match (may be
+ * NULL) gets the quality of the match. ATTN_ERROR_FORMAT if the structure is of another protein: less than half of the
+ * shorter sequence is aligned, less than half of the aligned part is identical, or more than 0.01 equally good
+ * alignments are expected by chance; ATTN_ERROR_MEMORY. Time and memory: L times the length of the longest chain. */
 attn_status attn_structure_map(const attn_structure *structure, const char *query, int64_t columns, int64_t *to,
                                attn_structure_match *match);
 
 typedef enum attn_cbeta {
-    ATTN_CBETA_ATOM = 0, /* the C-beta where there is one, C-alpha else (glycine): CASP's rule */
-    ATTN_CBETA_IMPUTED   /* C-beta placed from N, C-alpha, C for every residue, as ESM's notebook measures */
+    ATTN_CBETA_ATOM = 0, /* C-beta, or C-alpha if there is none (glycine): CASP's rule */
+    ATTN_CBETA_IMPUTED   /* C-beta placed from N, C-alpha and C for every residue, as in ESM's notebook */
 } attn_cbeta;
-/* distances [L,L] in angstrom between the residues that `to` gives, NAN where one is missing. */
+/* distances [L,L] in angstrom between the residues that `to` names, NAN if one is missing. */
 void attn_structure_distances(const attn_structure *structure, const int64_t *to, int64_t columns, attn_cbeta beta,
                               float *distances);
 
-/* Which pairs of residues (i, j) are judged: of those with min_separation <= j - i < max_separation, the `count` with
- * the highest scores. */
+/* Which pairs of residues (i, j) are judged: the `count` highest scores among pairs with min_separation <= j - i <
+ * max_separation. */
 typedef struct attn_contact_range {
     int64_t min_separation;
     int64_t max_separation; /* 0: no limit */
     int64_t count;
-    double cutoff; /* angstrom: a contact is nearer; 0: 8 */
+    double cutoff; /* maximum distance of a contact in angstrom; 0: 8 */
 } attn_contact_range;
 
-/* The fraction of true contacts among the range's highest-scoring resolved pairs.  Ties are ordered by i, then j.  If
- * there are fewer pairs than `count`, among those; *counted (may be NULL) gets how many.  scores and distances [L,L];
- * only i < j is read.  NAN if no pair is resolved.  ATTN_ERROR_MEMORY. */
+/* The fraction of true contacts among the range's highest-scoring resolved pairs. Ties are ordered by i, then j. If
+ * there are fewer pairs than `count`, all of them are judged; *counted (may be NULL) gets the number. scores and
+ * distances are [L,L]; only i < j is read. NAN if no pair is resolved. ATTN_ERROR_MEMORY. */
 attn_status attn_contact_precision(attn_context *context, const float *scores, const float *distances, int64_t columns,
                                    const attn_contact_range *range, double *precision, int64_t *counted);
 

@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * sentencepiece.h - the SentencePiece library (Kudo and Richardson 2018, arXiv:1808.06226) for C: the only file that
- * uses it, and the only file of C++ (sentencepiece.cc).  Nothing throws; a result other than ATTN__SPM_OK leaves what
- * was wrong in `message`, which has ATTN__SPM_MESSAGE bytes.
- */
+ * sentencepiece.h - C functions of the SentencePiece library (Kudo and Richardson 2018, arXiv:1808.06226). Only
+ * sentencepiece.cc, the only C++ file, uses the library. No function throws. With a result other than ATTN__SPM_OK,
+ * `message` (ATTN__SPM_MESSAGE bytes) describes the error. */
 #ifndef ATTN_DATA_SENTENCEPIECE_H
 #define ATTN_DATA_SENTENCEPIECE_H
 
@@ -23,7 +22,7 @@ typedef void attn__spm_take(void *user, const char *text, size_t length);
 attn__spm_result attn__spm_open(attn__spm **spm, const char *bytes, size_t size, char *message);
 void attn__spm_close(attn__spm *spm);
 int64_t attn__spm_size(const attn__spm *spm);
-/* The piece of an id, 0 <= id < size; *kind gets 'u' for the unknown one, 'c' for a control piece, else 'n'. */
+/* The piece of an id, 0 <= id < size. *kind gets 'u' for the unknown piece, 'c' for a control piece, else 'n'. */
 const char *attn__spm_piece(const attn__spm *spm, int64_t id, size_t *length, char *kind);
 /* Calls `take` for each piece of a text in UTF-8. */
 attn__spm_result attn__spm_encode(const attn__spm *spm, const char *text, size_t length, attn__spm_take *take,

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT
- * Images of coloured shapes.  Only operations that IEEE 754 rounds exactly: no sine, no power. */
+ * Images of coloured shapes. Uses only operations that IEEE 754 rounds exactly (no sine, no power), so every machine
+ * draws the same bits. */
 #include "data/shapes.h"
 
 #include "base/integers.h"
@@ -64,14 +65,14 @@ static double noise_at(const noise *n, int64_t x, int64_t y)
     return (p[0] * (1 - s) + p[1] * s) * (1 - t) + (p[LATTICE] * (1 - s) + p[LATTICE + 1] * s) * t;
 }
 
-/* A drawing under way. */
+/* The state of a drawing. */
 typedef struct scene {
     attn__rng rng;
     attn__shapes_image *image;
     colour ground[2];
     noise coarse, fine;
-    unsigned char owner[PIXELS]; /* the index of the object that is seen; NOBODY: the ground */
-    int64_t seen[ATTN__SHAPE_MOST], whole[ATTN__SHAPE_MOST]; /* pixels of each object */
+    unsigned char owner[PIXELS]; /* for each pixel the index of the visible object; NOBODY: the background */
+    int64_t seen[ATTN__SHAPE_MOST], whole[ATTN__SHAPE_MOST]; /* number of visible pixels of each object */
 } scene;
 
 static void put(scene *s, int64_t pixel, const colour *wanted, double share, double grain)
@@ -104,14 +105,15 @@ static void draw_ground(scene *s)
 
 /* ------------------------------------------------------------------------------------------------ shapes */
 
-/* The centre, the radius of the circle around it, and the direction (cosine, sine) in which it is turned. */
+/* The centre of a shape, the radius of its circumscribed circle, and its direction as (cosine, sine). */
 typedef struct shape {
     int kind;
     double x, y, radius, cosine, sine;
     colour fill;
 } shape;
 
-/* Whether a point is on the left of lines at a distance from the centre, whose normals divide the circle: of how many. */
+/* Counts how many lines have the point on their left. The lines are at a distance from the centre, and their normals
+ * divide the circle evenly. */
 static int inside_lines(double u, double v, const double normals[][2], int n, double distance)
 {
     int inside = 0;
@@ -137,7 +139,7 @@ static bool covers(const shape *s, double x, double y)
         return fabs(u) <= 0.7071 && fabs(v) <= 0.7071;
     case TRIANGLE:
         return inside_lines(u, v, three, 3, 0.5) == 3;
-    case STAR: /* the points that at most one of a pentagram's lines cuts off */
+    case STAR: /* the points that are outside at most one line of a pentagram */
         return inside_lines(u, v, five, 5, 0.30901699437494745) >= 4 && square <= 1;
     case RING:
         return square <= 1 && square >= 0.36;
@@ -146,7 +148,7 @@ static bool covers(const shape *s, double x, double y)
     }
 }
 
-/* How much of a pixel it covers, of SAMPLES^2. */
+/* How much of a pixel the shape covers, of SAMPLES^2. */
 static int coverage(const shape *s, int64_t x, int64_t y)
 {
     int n = 0;
@@ -162,7 +164,7 @@ static bool owns(int covered)
     return 2 * covered > SAMPLES * SAMPLES;
 }
 
-/* The pixels that may be covered, within the image. */
+/* The range of pixels that the shape may cover, clipped to the image. */
 typedef struct part {
     int64_t left, top, right, bottom;
 } part;
@@ -191,7 +193,8 @@ static shape random_shape(scene *s)
     return one;
 }
 
-/* Counts its pixels; false, and nothing is counted, if it hid more than half of another one or is more than half outside. */
+/* Counts the pixels of a shape. False, with the counts unchanged, if it hid more than half of another shape or is more
+ * than half outside. */
 static bool place(scene *s, const shape *one, unsigned char index)
 {
     part p = part_of(s, one);

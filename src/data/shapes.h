@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * shapes.h - images of coloured shapes on textured ground, with their boxes: data for a detector that costs no download.
- */
+ * shapes.h - images of coloured shapes on a textured background, with boxes: training data for a detector without a
+ * download. */
 #ifndef ATTN_DATA_SHAPES_H
 #define ATTN_DATA_SHAPES_H
 
@@ -11,16 +11,17 @@
 enum { ATTN__SHAPE_KINDS = 6, ATTN__SHAPE_MOST = 6, ATTN__SHAPE_LEAST_SIDE = 64, ATTN__SHAPE_MOST_SIDE = 128 };
 extern const char *const attn__shape_names[ATTN__SHAPE_KINDS];
 
-/* 1 to 6 shapes, later ones over earlier ones.  A box is that of the pixels that can be seen, which are its area too: at
- * least half of those that the whole shape has.  A pixel belongs to a shape that covers more than half of it. */
+/* An image of 1 to 6 shapes, later ones drawn over earlier ones. A box bounds the visible pixels of a shape, whose
+ * number is its area. At least half of the pixels of each shape are visible. A pixel belongs to a shape that covers
+ * more than half of it. */
 typedef struct attn__shapes_image {
     int64_t width, height;                                                   /* 64 to 128 */
     unsigned char pixels[ATTN__SHAPE_MOST_SIDE * ATTN__SHAPE_MOST_SIDE * 3]; /* rows of red, green, blue */
     int64_t nobjects;
-    attn__object objects[ATTN__SHAPE_MOST]; /* without ids; their categories are 1 to 6 */
+    attn__object objects[ATTN__SHAPE_MOST]; /* without ids; the categories are 1 to 6 */
 } attn__shapes_image;
 
-/* A function of (seed, index) alone: the same bits on every machine. */
+/* Depends only on (seed, index): the same bits on every machine. */
 void attn__shapes_draw(attn__shapes_image *image, uint64_t seed, uint64_t index);
 
 #endif

@@ -8,8 +8,8 @@
 #include <stdio.h>
 #include <string.h>
 
-/* The twenty, selenocysteine and pyrrolysine, variants that crystallographers build in place of a parent, and, as no
- * residues of a protein, the nucleotides. */
+/* The twenty amino acids, selenocysteine and pyrrolysine, and variants that crystallographers build in place of a
+ * parent. Nucleotides are listed too, marked as no residues of a protein. */
 static const struct {
     char name[4];
     char letter;
@@ -28,7 +28,7 @@ static const struct {
     {"ASX", 'B', false}, {"GLX", 'Z', false}, {"UNK", 'X', false},
 };
 
-/* 0: no residue of a protein. */
+/* The one-letter code; 0: no residue of a protein. */
 static char letter_of(const char *residue, bool hetero)
 {
     for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
@@ -65,7 +65,7 @@ attn_status attn__structure_add_to_sequence(attn__structure_reading *r, const ch
     if (!letter)
         return ATTN_OK;
     attn__chain_sequence *s =
-        r->nsequences ? &r->sequences[r->nsequences - 1] : NULL; /* they come one after the other */
+        r->nsequences ? &r->sequences[r->nsequences - 1] : NULL; /* records of a chain are adjacent */
     if (!s || strcmp(s->key, key) != 0)
         s = (attn__chain_sequence *)attn__structure_sequence(r, key);
     if (!s) {
@@ -87,7 +87,7 @@ attn_status attn__structure_add_to_sequence(attn__structure_reading *r, const ch
 
 /* ----------------------------------------------------------------------------------------------- atoms */
 
-/* The chain of an atom, made if it is the first; NULL: no memory. */
+/* The chain of an atom; a new one is made at its first atom. NULL: no memory. */
 static attn__chain *chain_of(attn_structure *s, const attn__atom *atom)
 {
     for (int64_t i = s->nchains; i-- > 0;) {
@@ -110,7 +110,7 @@ static bool is_of(const attn__built_residue *r, const attn__atom *atom)
     return r->at.number == atom->number && r->at.insertion == atom->insertion;
 }
 
-/* The index of an atom's name among those that distances need; -1 for the others. */
+/* The index of an atom name among the atoms that distances need; -1 for other atoms. */
 static int place_of(const char *name)
 {
     static const char names[ATTN__BACKBONE][3] = {"N", "CA", "C", "CB"};
@@ -131,19 +131,20 @@ static slot slot_of(attn_residue *r, int place)
     return slots[place];
 }
 
-/* Atoms of one residue may be separated: all C-alphas first, or alternative conformations grouped by their letter.  An
- * atom without a letter whose place is taken belongs to another residue of that number. */
+/* Atoms of one residue may be separated in the file: all C-alphas first, or alternative conformations grouped by
+ * letter. If an atom has no letter and its place is already filled, it belongs to another residue with the same
+ * number. */
 static bool may_join(attn__built_residue *r, const attn__atom *atom)
 {
     return is_of(r, atom) && (atom->rank.alternative != ' ' ||
                               (strcmp(r->name, atom->residue) == 0 && !*slot_of(&r->at, atom->place).has));
 }
 
-/* The residue of an atom, made if it is new; NULL: no memory. */
+/* The residue of an atom; a new one is made if needed. NULL: no memory. */
 static attn__built_residue *residue_of(attn__structure_reading *r, attn__chain *chain, char letter,
                                        const attn__atom *atom)
 {
-    enum { MOST_SEARCHED = 10000 }; /* PDB has no more numbers; the search starts behind the last atom's residue */
+    enum { MOST_SEARCHED = 10000 }; /* PDB numbers can repeat, so the search starts at the last atom's residue */
     if (chain->n > 0 && is_of(&chain->built[chain->current], atom))
         return &chain->built[chain->current];
     for (int64_t k = 1; atom->number <= chain->highest && k < chain->n && k <= MOST_SEARCHED; k++) {
@@ -173,8 +174,9 @@ static bool is_better(attn__rank a, attn__rank b)
     return a.occupancy > b.occupancy || (a.occupancy == b.occupancy && a.alternative < b.alternative);
 }
 
-/* Whether the atom shows that two residues have one number: neither has a letter, and they differ in their names, or in
- * the place of an atom that both have in full. */
+/* Whether the atom shows that two residues have the same number: neither has a letter, and they differ in their names
+ * or in the
+ * position of an atom whose two occupancies together exceed 1. */
 static bool repeats(const attn__built_residue *r, slot to, const attn__atom *atom)
 {
     if (atom->rank.alternative != ' ' || r->best.alternative != ' ')
@@ -184,7 +186,7 @@ static bool repeats(const attn__built_residue *r, slot to, const attn__atom *ato
     return strcmp(r->name, atom->residue) != 0 || (full && moved);
 }
 
-/* Takes an atom into its residue, or leaves it out where a better alternative is there. */
+/* Adds an atom to its residue, unless the residue has a better alternative of this atom. */
 static attn_status take(attn__structure_reading *r, attn__built_residue *residue, char letter, const attn__atom *atom)
 {
     slot to = slot_of(&residue->at, atom->place);
@@ -224,8 +226,8 @@ attn_status attn__structure_add(attn__structure_reading *r, attn__atom *atom)
     return residue ? take(r, residue, letter, atom) : ATTN_ERROR_MEMORY;
 }
 
-/* Whatever the locale: coordinates are sign, digits, point, digits; mmCIF allows an exponent, which no writer uses for
- * them. */
+/* Parses a number independently of the locale: sign, digits, point, digits. mmCIF also allows an exponent, but no
+ * writer uses one for coordinates. */
 bool attn__decimal(const char *text, size_t length, double *value)
 {
     size_t i = 0;
@@ -256,7 +258,7 @@ bool attn__decimal(const char *text, size_t length, double *value)
 static attn_status refuse(const attn__structure_reading *r)
 {
     attn_context *context = r->structure->context;
-    int length = r->seen[0] ? (int)strlen(r->seen) - 1 : 0; /* without the last comma */
+    int length = r->seen[0] ? (int)strlen(r->seen) - 1 : 0; /* drops the last comma */
     if (!r->wanted || (r->wanted[0] && !r->seen[0]))
         return attn__fail(context, ATTN_ERROR_FORMAT, "%s: no residues of a protein in it", r->source);
     if (!r->wanted[0])

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * structure.h - chains as their readers fill them, atom by atom, and as an alignment reads them.
- */
+ * structure.h - chains of residues: filled atom by atom by the readers, then read by an alignment. */
 #ifndef ATTN_DATA_STRUCTURE_H
 #define ATTN_DATA_STRUCTURE_H
 
@@ -10,61 +9,61 @@
 
 enum { ATTN__CHAIN_NAME = 16 };
 
-/* A place in a chain's sequence, whether the file has its atoms or not. */
+/* A position in a chain's sequence, with or without atoms in the file. */
 typedef struct attn__position {
-    char letter;     /* 0: absent, and the file does not say which residue it is */
-    bool broken;     /* no bond leads to the position before: residues may be absent between them */
+    char letter;     /* letter of the residue; 0: absent, and unknown which residue it is */
+    bool broken;     /* no bond to the previous position: residues may be missing between the two */
     int64_t residue; /* index into the structure's residues; -1: absent */
 } attn__position;
 
-/* The alternative of highest occupancy counts, among equal ones that of the first letter. */
+/* An alternative location. The highest occupancy counts; the first letter wins ties. */
 typedef struct attn__rank {
     double occupancy;
     char alternative; /* ' ' if none */
 } attn__rank;
 
-enum { ATTN__BACKBONE = 4 }; /* the atoms that distances need */
+enum { ATTN__BACKBONE = 4 }; /* the atoms that are needed for distances */
 
 /* A residue while its chain is read. */
 typedef struct attn__built_residue {
     attn_residue at;
     int64_t label; /* mmCIF's number in the entity's sequence, from 1; 0: none */
-    int64_t line;  /* of its first atom */
+    int64_t line;  /* line of its first atom */
     char name[8];
-    attn__rank best, ranks[ATTN__BACKBONE]; /* best: of all its atoms */
+    attn__rank best, ranks[ATTN__BACKBONE]; /* best: highest occupancy of all its atoms */
 } attn__built_residue;
 
 typedef struct attn__chain {
-    char name[ATTN__CHAIN_NAME], key[ATTN__CHAIN_NAME]; /* key: of its sequence */
+    char name[ATTN__CHAIN_NAME], key[ATTN__CHAIN_NAME]; /* key: identifies its sequence */
     attn__built_residue *built;                         /* [n]; NULL once the structure is read */
-    int64_t first, n;                                   /* its residues in the structure */
+    int64_t first, n;                                   /* range of its residues in the structure */
     int64_t current, highest;                           /* residue of the last atom; the highest residue number */
     attn__position *positions;
-    int64_t length; /* positions */
+    int64_t length; /* number of positions */
 } attn__chain;
 
 /* The sequence of SEQRES or of an entity. */
 typedef struct attn__chain_sequence {
     char key[ATTN__CHAIN_NAME];
-    char *letters; /* not ended by 0 */
+    char *letters; /* the text is not terminated by 0 */
     int64_t n;
 } attn__chain_sequence;
 
 struct attn_structure {
     attn_context *context;
     attn__chain *chains;
-    attn_residue *residues; /* of all chains, one after the other */
+    attn_residue *residues; /* residues of all chains, one chain after the other */
     int64_t nchains, n;
 };
 
-/* One atom record, as text left it. */
+/* One atom record, as parsed from text. */
 typedef struct attn__atom {
     char name[8], residue[8], chain[ATTN__CHAIN_NAME], key[ATTN__CHAIN_NAME];
     char insertion; /* ' ' if none */
     attn__rank rank;
     int64_t number, label;
     double at[3];
-    int place;   /* of its name among the atoms that distances need; attn__structure_add sets it */
+    int place;   /* index of its name among the atoms that are needed for distances; attn__structure_add sets it */
     bool hetero; /* counts only if it belongs to a known variant of an amino acid */
 } attn__atom;
 
@@ -72,15 +71,15 @@ typedef struct attn__atom {
 typedef struct attn__structure_reading {
     attn_structure *structure;
     const char *source;
-    const char *wanted; /* chain; NULL: all */
+    const char *wanted; /* requested chain; NULL: all */
     int64_t line;
     attn__chain_sequence *sequences;
     int64_t nsequences;
-    char seen[160]; /* the chains met, for an error */
+    char seen[160]; /* names of the chains found, for an error */
 } attn__structure_reading;
 
 attn_status attn__structure_add(attn__structure_reading *reading, attn__atom *atom);
-/* The next residue of a sequence, by its three-letter name; nucleotides are passed over. */
+/* Adds the next residue of a sequence by its three-letter name; nucleotides are skipped. */
 attn_status attn__structure_add_to_sequence(attn__structure_reading *reading, const char *key, const char *residue);
 const attn__chain_sequence *attn__structure_sequence(const attn__structure_reading *reading,
                                                      const char *key); /* or NULL */
@@ -95,7 +94,8 @@ attn_status attn__chain_arrange(const attn__structure_reading *reading, attn__ch
 attn_status attn__structure_align(attn_context *context, const char *letters, int64_t n,
                                   const attn__position *positions, int64_t m, int64_t *to, int64_t *score);
 
-/* A decimal number that fills the text but for spaces, whatever the locale; false if it is none. */
+/* Parses a decimal number that fills the text except for spaces, independently of the locale. False if the text is no
+ * number. */
 bool attn__decimal(const char *text, size_t length, double *value);
 
 #endif

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT
  * Local alignment with affine gaps (Smith and Waterman 1981; Gotoh 1982) of a sequence with a chain's positions.
  *
- * A chain from an experiment has breaks: loops that are too mobile have no atoms.  A gap that such a break explains
- * costs little, elsewhere it costs what BLAST takes for it, so that residues on one side of a break are not drawn over
- * to the other.  Positions of which only the number is known match every letter for nothing. */
+ * A chain from an experiment has breaks: loops that are too mobile have no atoms. A gap at a break costs little;
+ * elsewhere a gap costs as much as in BLAST. This keeps residues on their own side of a break. A position whose residue
+ * is unknown matches every letter with score 0. */
 #include "data/structure.h"
 
 #include <string.h>
@@ -40,7 +40,8 @@ static const int8_t blosum[] = {
 };
 /* clang-format on */
 
-/* Selenocysteine as cysteine, pyrrolysine as lysine, leucine or isoleucine as leucine; all else is unknown. */
+/* Selenocysteine is scored as cysteine, pyrrolysine as lysine, leucine or isoleucine as leucine. All other letters are
+ * unknown. */
 static int row_of(char letter)
 {
     char known = letter == 'U' ? 'C' : letter == 'O' ? 'K' : letter == 'J' ? 'L' : letter;
@@ -48,19 +49,20 @@ static int row_of(char letter)
     return at ? (int)(at - order) : (int)(sizeof order - 2);
 }
 
-/* The scores of every letter against every position's; filled once an alignment. */
+/* The scores of every letter against every position, filled once per alignment. */
 typedef struct aligning {
     const char *letters;
     const attn__position *positions;
     int64_t n, m;
     int8_t scores[26][26];
-    int32_t *best, *skipping; /* [m + 1] of the row above: any end; an end that skips letters */
-    uint8_t *steps;           /* [n + 1, m + 1] */
+    /* [m + 1] best scores of the row above: over all endings; over endings that skip letters */
+    int32_t *best, *skipping;
+    uint8_t *steps; /* [n + 1, m + 1] */
     int64_t end_i, end_j;
     int32_t top;
 } aligning;
 
-/* How a cell was reached, and whether the gaps that end there begin there. */
+/* How a cell was reached, and whether the gaps that end at the cell also begin there. */
 enum { STOP, BOTH, SKIP_LETTER, SKIP_POSITION, FROM = 3, LETTER_OPENS = 4, POSITION_OPENS = 8 };
 
 static void fill_scores(aligning *a)
@@ -73,7 +75,7 @@ static void fill_scores(aligning *a)
     }
 }
 
-/* Is the chain interrupted behind its first j positions? */
+/* Whether the chain is broken after its first j positions. */
 static bool breaks(const aligning *a, int64_t j)
 {
     const attn__position *p = a->positions + j;
@@ -88,7 +90,7 @@ static int score_of(const aligning *a, int64_t i, int64_t j)
 
 static void fill_row(aligning *a, int64_t i)
 {
-    int32_t diagonal = 0, over = INT32_MIN / 2; /* over: an end that skips positions */
+    int32_t diagonal = 0, over = INT32_MIN / 2; /* over: best score of an ending that skips positions */
     uint8_t *step = a->steps + i * (a->m + 1);
     for (int64_t j = 1; j <= a->m; j++) {
         bool here = breaks(a, j), absent = a->positions[j - 1].letter == 0;
@@ -124,7 +126,7 @@ static void fill_row(aligning *a, int64_t i)
 static void trace(const aligning *a, int64_t *to)
 {
     int64_t i = a->end_i, j = a->end_j;
-    int gap = BOTH; /* the kind of gap that the path is in */
+    int gap = BOTH; /* the kind of gap that the path is in; BOTH: none */
     while (i > 0 && j > 0) {
         uint8_t step = a->steps[i * (a->m + 1) + j];
         int how = gap == BOTH ? step & FROM : gap;

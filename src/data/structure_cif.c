@@ -1,19 +1,20 @@
 /* SPDX-License-Identifier: MIT
- * mmCIF files: the loops over _atom_site and _entity_poly_seq (Hall et al. 1991, the STAR syntax; wwPDB's PDBx dictionary). */
+ * mmCIF files: the loops over _atom_site and _entity_poly_seq (the STAR syntax, Hall et al. 1991; wwPDB's PDBx
+ * dictionary). */
 #include "data/structure.h"
 
 #include <inttypes.h>
 #include <string.h>
 
-/* The next word of a STAR text: quoted words lose their quotes, a text field is between two lines that begin with
- * ';'. */
+/* Reads the next word of a STAR text. Quoted words lose their quotes; a text field is enclosed by two lines that begin
+ * with ';'. */
 typedef struct words {
     const char *text;
     size_t size, at;
     int64_t line;
     const char *word;
     size_t length;
-    bool quoted; /* so that it is no keyword */
+    bool quoted; /* a quoted word is no keyword */
 } words;
 
 static bool is_space(char c)
@@ -37,7 +38,7 @@ static void skip_space(words *w)
     }
 }
 
-/* A field that begins behind ';' at a line's start and ends before "\n;". */
+/* Reads a field that begins after ';' at a line's start and ends before "\n;". */
 static void take_text(words *w)
 {
     size_t begin = ++w->at;
@@ -48,7 +49,7 @@ static void take_text(words *w)
     w->at += w->at < w->size;
 }
 
-/* A quote ends only before white space, so that 5'-O can be in single quotes. */
+/* A quote ends only before white space, so 5'-O may be in single quotes. */
 static void take_quoted(words *w, char quote)
 {
     size_t begin = ++w->at;
@@ -82,7 +83,7 @@ static bool next(words *w)
     return true;
 }
 
-/* Keywords and the names of items count in any case. */
+/* Keywords and item names are compared without case. */
 static bool same(const char *a, const char *b, size_t n)
 {
     for (size_t i = 0; i < n; i++) {
@@ -92,7 +93,7 @@ static bool same(const char *a, const char *b, size_t n)
     return true;
 }
 
-/* `text` in lower case. */
+/* Compares with `text`, which is in lower case. */
 static bool is(const words *w, const char *text)
 {
     return !w->quoted && w->length == strlen(text) && same(w->word, text, w->length);
@@ -120,7 +121,7 @@ typedef struct row {
     size_t length[FIELDS];
 } row;
 
-/* The columns of a loop that were met: which field each one holds, or FIELDS. */
+/* The requested columns of a loop: the field that each column holds, or FIELDS. */
 typedef struct table {
     int column[64];
     int columns;
@@ -129,10 +130,10 @@ typedef struct table {
     int64_t rows;
 } table;
 
-/* A loop that is read: its items begin with `name`. */
+/* A loop to read; its items begin with `name`. */
 typedef struct category {
     const char *name;
-    const char *fields[FIELDS]; /* behind the name, in lower case */
+    const char *fields[FIELDS]; /* the rest of the item name, in lower case */
     attn_status (*check)(attn__structure_reading *r, const words *w, const table *t);
     attn_status (*take)(attn__structure_reading *r, const words *w, const table *t, const row *a);
 } category;
@@ -153,7 +154,7 @@ static int field_of(const category *c, const words *w)
     return FIELDS;
 }
 
-/* The loop's column names; leaves `w` at the first word that is none. */
+/* Reads the loop's column names; afterwards `w` is the first word after them. */
 static attn_status read_columns(attn__structure_reading *r, words *w, const category *c, table *t)
 {
     do {
@@ -182,7 +183,7 @@ static bool is_blank(const row *a, int field)
     return a->length[field] == 0 || (a->length[field] == 1 && strchr("?.", a->word[field][0]));
 }
 
-/* A whole number; `otherwise` if there is none. */
+/* Parses a whole number; returns `otherwise` if there is none. */
 static int64_t whole(const row *a, int field, int64_t otherwise)
 {
     double value;
@@ -201,7 +202,7 @@ static bool ends_loop(const words *w)
     return false;
 }
 
-/* Leaves `w` at the word behind the loop; *more: there is one. */
+/* Reads the rows of the loop; afterwards `w` is the word after the loop. *more: whether there is one. */
 static attn_status read_rows(attn__structure_reading *r, words *w, const category *c, table *t, bool *more)
 {
     row a = {{0}, {0}};
@@ -255,7 +256,7 @@ static attn_status check_atoms(attn__structure_reading *r, const words *w, const
     return ATTN_OK;
 }
 
-/* Is the atom of the same model as the first one? */
+/* Whether the atom belongs to the same model as the first atom. */
 static bool in_first_model(const table *t, const row *a)
 {
     const row *first = &t->first;
@@ -305,14 +306,14 @@ static attn_status take_atom(attn__structure_reading *r, const words *w, const t
 
 enum { OF, PLACE, KIND };
 
-/* Without these columns nothing of it is used. */
+/* Without these columns the loop is not used. */
 static attn_status check_sequence(attn__structure_reading *r, const words *w, const table *t)
 {
     (void)r, (void)w, (void)t;
     return ATTN_OK;
 }
 
-/* Several residues of one number are alternatives; the first one counts. */
+/* Several residues with the same number are alternatives; the first one counts. */
 static attn_status take_residue(attn__structure_reading *r, const words *w, const table *t, const row *a)
 {
     char entity[ATTN__CHAIN_NAME], residue[8];
@@ -336,7 +337,7 @@ static const category categories[] = {
     {"_entity_poly_seq.", {"entity_id", "num", "mon_id"}, check_sequence, take_residue},
 };
 
-/* The loop at `w`, which is left at the word behind it. */
+/* Reads the loop at `w`; afterwards `w` is the word after it. */
 static attn_status read_loop(attn__structure_reading *r, words *w, bool *more)
 {
     for (size_t i = 0; i < sizeof categories / sizeof *categories; i++) {

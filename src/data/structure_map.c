@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * Which residue of a structure belongs to which column of an alignment, and how far residues are apart. */
+ * Maps the columns of an alignment to residues of a structure, and computes distances between residues. */
 #include "data/structure.h"
 
 #include <math.h>
@@ -8,7 +8,7 @@
 /* ------------------------------------------------------------------------------------- the chain that fits */
 
 /* Statistics of gapped local alignments with BLOSUM62 and 11/1 (Altschul and Gish 1996,
- * doi:10.1016/S0076-6879(96)66029-7): this many of a score S are expected by chance, K n m exp(-lambda S). */
+ * doi:10.1016/S0076-6879(96)66029-7): K n m exp(-lambda S) alignments of score S are expected by chance. */
 static const double LAMBDA = 0.267, K = 0.041, MOST_EXPECTED = 0.01;
 
 /* The query's letters, and their alignment to one chain. */
@@ -40,7 +40,8 @@ static int64_t letters_of(const attn__chain *chain)
     return n;
 }
 
-/* Half of the shorter of the two aligned, half of that equal, and no work of chance. */
+/* Accepts a chain if half of the shorter sequence is aligned, half of that is identical, and the score is unlikely by
+ * chance. */
 static attn_status judge(const attn_structure *s, const fit *f, int64_t n)
 {
     int64_t chain = letters_of(f->chain), shorter = n < chain ? n : chain, all = 0;
@@ -63,11 +64,11 @@ static bool is_better(const fit *a, const fit *b)
     return !b->chain || a->score > b->score || (a->score == b->score && a->resolved > b->resolved);
 }
 
-/* to[0..n) of letters; both fits have room for n. */
+/* Fits the best chain: to[0..n) of letters. Both fits have room for n. */
 static attn_status choose(const attn_structure *s, const char *letters, int64_t n, fit *best, fit *other)
 {
     int64_t i = 0;
-    do { /* a structure has a chain */
+    do { /* a structure has at least one chain */
         other->chain = &s->chains[i];
         attn_status status = align(s->context, letters, n, other);
         if (status != ATTN_OK)
@@ -130,8 +131,8 @@ static void normalize(double a[3])
         a[i] /= length;
 }
 
-/* The place that bond length 1.522, angle 1.927 and dihedral -2.143 (ideal geometry of a C-beta) give behind the
- * atoms C, N, CA, as trRosetta and ESM place it. */
+/* The position after the atoms C, N, CA at bond length 1.522, angle 1.927 and dihedral -2.143 (ideal geometry of a
+ * C-beta), the placement of trRosetta and ESM. */
 static void impute(const attn_residue *r, double out[3])
 {
     enum { LONG, UP, SIDE };

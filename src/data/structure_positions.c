@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: MIT
- * A chain's positions: its residues in order, and between them those that the file has no atoms of.  A sequence
- * (SEQRES, an entity's) determines which; without one residue numbers that jump where the chain is broken determine how
- * many. */
+ * A chain's positions: its residues in order, and between them the residues without atoms in the file. A sequence
+ * (SEQRES, an entity's) tells which residues are missing. Without a sequence, jumps of the residue numbers at breaks
+ * tell how many are missing. */
 #include "data/structure.h"
 
 #include <math.h>
 #include <string.h>
 
-/* In angstrom: a peptide bond is 1.33 long, and C-alphas of neighbours are 3.8 apart, across a cis bond 2.9; those of
- * next but one neighbours at least 5. */
+/* In angstrom: a peptide bond is 1.33 long. C-alphas of neighbours are 3.8 apart, or 2.9 across a cis bond; C-alphas
+ * two residues apart are at least 5 apart. */
 static const double BOND = 2, NEIGHBOURS = 4.5;
-/* Positions that numbers alone may add to a chain: more than a query has. */
+/* Maximum number of positions that residue numbers alone may add to a chain: more than any query has. */
 enum { MOST_ABSENT = 5000 };
 
 static double apart(const double a[3], const double b[3])
@@ -35,7 +35,7 @@ static int64_t absent_between(const attn__built_residue *a, const attn__built_re
     return step > 1 && step <= MOST_ABSENT ? step - 1 : 0;
 }
 
-/* Where every twentieth bond or more is missing, coordinates are not those of a protein, and do not show breaks. */
+/* If every twentieth bond or more is missing, the coordinates are not those of a protein and cannot show breaks. */
 static bool has_bonds(const attn__chain *chain)
 {
     int64_t broken = 0;
@@ -44,7 +44,7 @@ static bool has_bonds(const attn__chain *chain)
     return broken <= 1 + chain->n / 20;
 }
 
-/* Returns how many positions there are; `to` may be NULL. */
+/* Returns the number of positions; `to` may be NULL. */
 static int64_t by_numbers(const attn__chain *chain, attn__position *to)
 {
     int64_t n = 0, added = 0;
@@ -76,7 +76,7 @@ static attn_status arrange_by_numbers(attn_context *context, attn__chain *chain)
     return ATTN_OK;
 }
 
-/* Does mmCIF give the sequence position of every residue? */
+/* Whether mmCIF gives the sequence position of every residue. */
 static bool is_labelled(const attn__chain *chain, int64_t length)
 {
     int64_t last = 0;
@@ -88,7 +88,8 @@ static bool is_labelled(const attn__chain *chain, int64_t length)
     return true;
 }
 
-/* where[k]: the chain's residue at letter k of the sequence, or -1.  Returns how many have one. */
+/* Fills where[k] with the chain's residue at letter k of the sequence, or -1. Returns the number of letters with a
+ * residue. */
 static int64_t place_by_labels(const attn__chain *chain, int64_t *where, int64_t n)
 {
     for (int64_t k = 0; k < n; k++)
@@ -122,7 +123,7 @@ static attn_status arrange_by_sequence(attn_context *context, attn__chain *chain
         placed = place_by_labels(chain, where, n);
     else if (status == ATTN_OK)
         status = place_by_alignment(context, chain, sequence, where, &placed);
-    bool used = status == ATTN_OK && 2 * placed > chain->n; /* else it is another chain's */
+    bool used = status == ATTN_OK && 2 * placed > chain->n; /* otherwise the sequence belongs to another chain */
     for (int64_t k = 0; used && k < n; k++)
         to[k] = (attn__position){.letter = sequence->letters[k], .residue = where[k]};
     attn__free(context, used ? (void *)chain->positions : (void *)to);

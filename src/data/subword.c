@@ -57,7 +57,7 @@ attn_status attn__subword_parse(attn__subword **subword, attn_context *context, 
     return status;
 }
 
-/* Bytes that are handed over, copied by the context's allocator. */
+/* Receives bytes and copies them with the context's allocator. */
 typedef struct kept {
     attn_context *context;
     char *bytes;
@@ -158,7 +158,7 @@ attn_status attn__subword_train(attn__subword **subword, attn_context *context, 
     return absent(context);
 }
 
-/* None can be made, so that this is never called with one. */
+/* Without the library no model can be made, so this is never called with one. */
 void attn__subword_destroy(attn__subword *subword)
 {
     (void)subword;

@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * subword.h - a SentencePiece model as the files of this floor use it: texts as pieces and back.
+ * subword.h - a SentencePiece model inside this folder: converts texts to pieces and back.
  *
- * Without the library at build time every function that makes one fails with ATTN_ERROR_UNSUPPORTED and a message.
- */
+ * If the build lacks the library, every function that makes a model fails with ATTN_ERROR_UNSUPPORTED and a message. */
 #ifndef ATTN_DATA_SUBWORD_H
 #define ATTN_DATA_SUBWORD_H
 
@@ -12,14 +11,14 @@
 typedef struct attn__subword attn__subword;
 typedef void attn__subword_take(void *user, const char *piece, size_t length);
 
-/* Bytes of a .spm file, which are checked in full and copied; ATTN_ERROR_FORMAT with `name`. */
+/* Makes a model from the bytes of a .spm file, which are fully checked and copied. ATTN_ERROR_FORMAT with `name`. */
 attn_status attn__subword_parse(attn__subword **subword, attn_context *context, const char *bytes, size_t size,
                                 const char *name);
-/* Learned from n texts: see attn__spm_train.  ATTN_ERROR_ARGUMENT: a size that does not fit the texts. */
+/* Learns a model from n texts: see attn__spm_train. ATTN_ERROR_ARGUMENT: a size that does not fit the texts. */
 attn_status attn__subword_train(attn__subword **subword, attn_context *context, const char *const *texts, int64_t n,
                                 const char *kind, int64_t size);
 void attn__subword_destroy(attn__subword *subword); /* NULL is allowed */
-/* The bytes of its file, which it owns. */
+/* The bytes of the model's file, which the model owns. */
 const char *attn__subword_bytes(const attn__subword *subword, size_t *size);
 int64_t attn__subword_size(const attn__subword *subword);
 const char *attn__subword_piece(const attn__subword *subword, int64_t id, size_t *length, char *kind);
@@ -27,12 +26,12 @@ const char *attn__subword_piece(const attn__subword *subword, int64_t id, size_t
 /* Calls `take` for each piece; ATTN_ERROR_FORMAT: not UTF-8; ATTN_ERROR_MEMORY. */
 attn_status attn__subword_encode(const attn__subword *subword, const char *text, size_t length,
                                  attn__subword_take *take, void *user);
-/* The text of n pieces, *size bytes of it, which may be zeros; freed by attn__free. */
+/* The text of n pieces, *size bytes, which may include zero bytes; free with attn__free. */
 attn_status attn__subword_decode(const attn__subword *subword, const char *const *pieces, const size_t *lengths,
                                  int64_t n, char **text, size_t *size);
 
-/* Whether the rules of normalization inside a .spm file stay within it: the library follows them without looking.
- * ATTN_ERROR_FORMAT: no; ATTN_ERROR_MEMORY. */
+/* Checks that the normalization rules inside a .spm file have no offset out of bounds, since the library follows
+ * offsets without checks. ATTN_ERROR_FORMAT: out of bounds; ATTN_ERROR_MEMORY. */
 attn_status attn__subword_check(attn_context *context, const char *bytes, size_t size, const char *name);
 
 #endif

@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * The rules of normalization inside a .spm file.  They are a double array (Aoe 1989) over the bytes of a text, whose
- * leaves are the offsets of replacements in a block of texts.  The library follows both without looking at their
- * bounds, so that a damaged file would have it read anywhere: every node that a text can lead to is checked here first.
- */
+ * Checks the normalization rules inside a .spm file. The rules are a double array (Aoe 1989) over the bytes of a text.
+ * Its leaves are offsets of replacements in a block of texts. The library follows both without bounds checks, so a
+ * damaged file could make it read any address. Every node that a text can reach is therefore checked first. */
 #include "data/subword.h"
 
 #include "base/context.h"
@@ -36,7 +35,8 @@ static bool skip(span *s, uint64_t bytes)
     return true;
 }
 
-/* The next field; *body is empty for numbers.  False at the end and where it is damaged: then *damaged is set. */
+/* Reads the next field; *body is empty for numbers. False at the end or if the field is damaged, which also sets
+ * *damaged. */
 static bool next_field(span *s, uint64_t *number, span *body, bool *damaged)
 {
     uint64_t key, value;
@@ -44,7 +44,8 @@ static bool next_field(span *s, uint64_t *number, span *body, bool *damaged)
     if (s->at == s->end)
         return false;
     *damaged = true;
-    if (!take_varint(s, &key) || key > UINT32_MAX) /* protobuf would take it modulo 2^32: another field */
+    /* protobuf would take the number modulo 2^32, which gives another field */
+    if (!take_varint(s, &key) || key > UINT32_MAX)
         return false;
     *number = key >> 3;
     switch (key & 7) {
@@ -72,18 +73,19 @@ static bool next_field(span *s, uint64_t *number, span *body, bool *damaged)
 
 /* -------------------------------------------------------------------------------------------- the double array */
 
-enum { MOST_MATCHES = 32 }; /* replacements for prefixes of one text: the library has room for so many */
+/* maximum number of replacements for prefixes of one text: the library's array has this size */
+enum { MOST_MATCHES = 32 };
 enum { UNSEEN = 0, OPEN, DONE };
 
-/* Nodes with the same children share a base, so that the whole is a graph in which texts end the same way. */
+/* Nodes with the same children share a base, so the double array is a graph in which texts with the same end meet. */
 typedef struct trie {
-    const unsigned char *units; /* of 4 bytes each, little end first */
+    const unsigned char *units; /* number of units of 4 bytes, little endian */
     uint32_t n;
-    size_t replacements;     /* bytes */
-    uint32_t *head, *next;   /* nodes by the base that they hang on; 0: none (the root hangs on nothing) */
-    uint32_t *stack, *child; /* nodes from the root to where the walk is, and each one's next child to see */
+    size_t replacements;     /* number of bytes */
+    uint32_t *head, *next;   /* nodes grouped by their base; 0: none (the root has no base) */
+    uint32_t *stack, *child; /* path of nodes from the root to the present one, with the next child to visit of each */
     unsigned char *state;
-    unsigned char *matches; /* most replacements on a way down from the node, its own among them */
+    unsigned char *matches; /* maximum number of replacements on a path down from the node, including its own */
 } trie;
 
 static uint32_t unit_at(const trie *t, uint32_t i)
@@ -92,7 +94,7 @@ static uint32_t unit_at(const trie *t, uint32_t i)
     return (uint32_t)u[0] | (uint32_t)u[1] << 8 | (uint32_t)u[2] << 16 | (uint32_t)u[3] << 24;
 }
 
-/* Whether everything that a text may be led to from node i is there. */
+/* Whether all nodes that a text can reach from node i are in bounds. */
 static bool enter(trie *t, uint32_t i)
 {
     uint32_t unit = unit_at(t, i), base = i ^ ((unit >> 10) << ((unit & (1u << 9)) >> 6));
@@ -120,14 +122,14 @@ static void link_nodes(trie *t)
 {
     for (uint32_t i = 1; i < t->n; i++) {
         uint32_t unit = unit_at(t, i), label = unit & 0xff, base = i ^ label;
-        if (unit >> 31 || label == 0 || base >= t->n) /* a leaf, or free */
+        if (unit >> 31 || label == 0 || base >= t->n) /* a leaf, or an unused node */
             continue;
         t->next[i] = t->head[base];
         t->head[base] = i;
     }
 }
 
-/* Depth first, without recursion: the depth is the file's. */
+/* Depth first, without recursion, because the file controls the depth. */
 static bool walk(trie *t)
 {
     uint32_t depth = 1;
@@ -139,7 +141,7 @@ static bool walk(trie *t)
         uint32_t i = t->stack[depth - 1], child = t->child[i];
         if (child)
             t->child[i] = t->next[child];
-        if (child && t->state[child] == OPEN) /* a way around without an end */
+        if (child && t->state[child] == OPEN) /* a cycle, in which a search would not end */
             return false;
         if (child && t->state[child] == UNSEEN) {
             t->stack[depth++] = child;
@@ -174,7 +176,7 @@ static attn_status check_trie(attn_context *context, trie *t, const char *name)
     return status;
 }
 
-/* A size, the double array of so many bytes, and texts that each end with a 0. */
+/* Parses a size, the double array of this many bytes, and texts that each end with a 0. */
 static attn_status check_rules(attn_context *context, span rules, const char *name)
 {
     size_t bytes = (size_t)(rules.end - rules.at);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * Sentences made ready for training, and words made ready for reading. */
+ * Normalizes sentences for training, and joins words for display. */
 #include "data/sentences.h"
 
 #include "base/context.h"
@@ -10,8 +10,8 @@
 
 /* ------------------------------------------------------------------------------------------- lower case */
 
-/* Ranges of capitals: those of step 1 are `shift` below their small letters, those of step 2 alternate with
- * them.  Latin, Greek, Cyrillic and Armenian, each in their main blocks, as Unicode's simple case mapping has them. */
+/* Ranges of capitals. Capitals of step 1 are `shift` below their small letters; those of step 2 alternate with their
+ * small letters. The main blocks of Latin, Greek, Cyrillic and Armenian, by Unicode's simple case mapping. */
 static const struct {
     uint32_t first, last;
     uint8_t step;
@@ -64,12 +64,12 @@ static bool is_blank(uint32_t code, attn_compat compat)
 {
     if (code == ' ' || code == '\t' || code == '\n' || code == '\r' || code == 0xa0 || code == 0x202f)
         return true;
-    /* The spaces of typesetters, from en quad to hair space, and the ideographic one. */
+    /* Typographic spaces, from en quad to hair space, and the ideographic space. */
     return compat == ATTN_COMPAT_NONE &&
            ((code >= 0x2000 && code <= 0x200a) || code == 0x205f || code == 0x3000 || code == 0x0b || code == 0x0c);
 }
 
-/* Soft hyphen, zero-width space, joiners, byte order mark: nothing that a reader sees. */
+/* Invisible characters: soft hyphen, zero-width space, joiners, byte order mark. */
 static bool is_invisible(uint32_t code)
 {
     return code == 0xad || (code >= 0x200b && code <= 0x200d) || code == 0x2060 || code == 0xfeff;
@@ -86,12 +86,12 @@ static bool is_digit(uint32_t code)
     return code >= '0' && code <= '9';
 }
 
-/* The state of the text written so far that the next character depends on. */
+/* The state of the text written so far, as far as the next character depends on it. */
 typedef struct prepare {
     attn__cut out;
     attn_compat compat;
     uint32_t before; /* the last character written; 0: none yet */
-    bool blank;      /* a space is due before the next one */
+    bool blank;      /* a space must be written before the next character */
 } prepare;
 
 static void prepare_one(prepare *p, uint32_t code, bool digit_follows)

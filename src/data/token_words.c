@@ -6,7 +6,7 @@
 
 #include <string.h>
 
-static const char mark[] = "\xe2\x96\x81"; /* of a space, in SentencePiece's pieces */
+static const char mark[] = "\xe2\x96\x81"; /* the mark of a space in SentencePiece's pieces */
 
 static bool take_mark(const char *token, size_t length, size_t *at)
 {
@@ -30,7 +30,7 @@ int64_t attn__word_number(attn__word_counter *c, const char *token, size_t lengt
         first = first < 0 ? c->n - 1 : first;
         at++;
     }
-    return first < 0 ? c->n : first; /* a space alone belongs to the word behind it */
+    return first < 0 ? c->n : first; /* a piece that is only a space belongs to the next word */
 }
 
 /* ------------------------------------------------------------------------------------ tokens of a text */
@@ -74,7 +74,7 @@ static attn_status count_seen(const attn_vocab *vocab, const char *text, int64_t
     return status;
 }
 
-/* Maps words by the vocabulary's rules, `seen` of them, to those between spaces, each of which is split alone. */
+/* Maps words by the vocabulary's rules, `seen` of them, to the space-separated words. Each of these is split alone. */
 static attn_status join_words(attn__token_words *tokens, const attn_vocab *vocab, char *text, int64_t seen)
 {
     int64_t *origin = attn__alloc(tokens->context, attn__size_mul((size_t)seen, sizeof *origin)), at = 0, number = 0;
@@ -121,7 +121,7 @@ void attn__token_words_free(attn__token_words *tokens)
 
 /* ----------------------------------------------------------------------------------- words of the data */
 
-/* How many words a word becomes. */
+/* The number of words that a word becomes. */
 static attn_status prepare_word(attn__prepared_words *p, const char *word, size_t length, attn_compat compat,
                                 int64_t *n)
 {

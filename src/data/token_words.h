@@ -7,39 +7,40 @@
 
 #include "data/sentences.h"
 
-/* Numbers words while their tokens pass by.  Begins with zeros but for `subwords`. */
+/* Numbers words while their tokens are read in order. Initialize to zero except for `subwords`. */
 typedef struct attn__word_counter {
-    bool subwords; /* tokens are pieces: a word begins behind a space.  Else each token is a word */
+    bool subwords; /* true: tokens are pieces, and a word begins after a space. false: each token is a word */
     bool space;
-    int64_t n; /* words begun */
+    int64_t n; /* number of words begun */
 } attn__word_counter;
-/* The number, from 0, of the word that the token belongs to, or begins with. */
+/* The number, from 0, of the word that the token belongs to or begins. */
 int64_t attn__word_number(attn__word_counter *counter, const char *token, size_t length);
 
 /* The words of a text's tokens. */
 typedef struct attn__token_words {
     attn_context *context;
-    int64_t *words; /* [n]; -1: of none */
+    int64_t *words; /* [n]; -1: no word */
     int64_t n, room;
 } attn__token_words;
-/* The word, from 0, of each token that the vocabulary divides `text` into; words are separated by its spaces,
- * also where other blanks (the narrow space of French) begin a new word for the vocabulary.  Begins with zeros but for
+/* Finds the word, from 0, of each token of `text` in the vocabulary. Words are separated by the text's spaces, even
+ * where the vocabulary begins a word at another blank (the narrow space of French). Initialize to zero except for
  * `context`; may be filled again. */
 attn_status attn__token_words_fill(attn__token_words *tokens, const attn_vocab *vocab, const char *text);
 void attn__token_words_free(attn__token_words *tokens);
 
-/* Words of the text that is kept when pairs are read become one or several, as punctuation is divided from them. */
+/* Maps words of the original text of pairs to normalized words: one word becomes several where punctuation is split
+ * off. */
 typedef struct attn__prepared_words {
     attn_context *context;
-    int64_t n;      /* words of the text */
-    int64_t *first; /* [n+1]: of what becomes of each */
+    int64_t n;      /* number of words of the text */
+    int64_t *first; /* [n+1]: first normalized word of each word */
     int64_t room;
-    char *out; /* a word, prepared */
+    char *out; /* a word after normalization */
     size_t size;
 } attn__prepared_words;
-/* `same`: the text stays as it is. */
+/* `same`: the text is not normalized. */
 attn_status attn__prepared_words_fill(attn__prepared_words *prepared, const char *text, bool same, attn_compat compat);
-/* The word that became the prepared word `number`; -1: none did. */
+/* The original word that the normalized word `number` comes from; -1: none. */
 int64_t attn__prepared_words_origin(const attn__prepared_words *prepared, int64_t number);
 void attn__prepared_words_free(attn__prepared_words *prepared);
 

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * vocab.h - a table of words as the files of this floor use it.
- */
+ * vocab.h - the internal form of a vocabulary. */
 #ifndef ATTN_DATA_VOCAB_H
 #define ATTN_DATA_VOCAB_H
 
@@ -13,41 +12,42 @@
 enum { ATTN__SPECIALS = 4 };
 extern const char *const attn__special_names[ATTN__SPECIALS];
 
-/* A token that is one wherever its text is, and its effect on spaces there. */
+/* A token that is matched wherever its text occurs, and how it affects spaces around it. */
 typedef struct attn__added_token {
     int32_t id;
-    bool strips_left, strips_right, special; /* special: no part of the text */
+    bool strips_left, strips_right, special; /* special: not part of the text */
 } attn__added_token;
 
 struct attn_vocab {
     attn_context *context;
-    attn__words words; /* texts ended by 0, in `text` */
+    attn__words words; /* the words in `text`, each terminated by 0 */
     char *text;
-    attn__subword *subword; /* what splits texts; NULL: spaces do */
-    bool marian;            /* names of specials and a leading >>language<< in a text are tokens, not pieces */
-    bool tidy;              /* with those: no spaces before marks, as transformers' clean_up_tokenization_spaces */
+    attn__subword *subword; /* splits texts into pieces; NULL: words are separated by spaces */
+    bool marian;            /* names of special tokens and a leading >>language<< in a text are tokens, not pieces */
+    /* only with marian tokens: no spaces before punctuation, as transformers' clean_up_tokenization_spaces */
+    bool tidy;
     attn__added_token *added;
     int64_t nadded;
     int32_t special[ATTN__SPECIALS];
 };
 
-/* A vocabulary of `n` words in this order, which are copied. */
+/* A vocabulary of `n` words in this order; the words are copied. */
 attn_status attn__vocab_create(attn_vocab **vocab, attn_context *context, const attn__word *words, int64_t n);
-/* One whose words are the pieces of `subword`, which belongs to it from now on, on failure too. */
+/* A vocabulary of the pieces of `subword`. The vocabulary owns `subword` from now on, even on failure. */
 attn_status attn__vocab_of_subwords(attn_vocab **vocab, attn_context *context, attn__subword *subword,
                                     const char *name);
 
-/* Whether a token is a word or a piece, and no special or byte. */
+/* Whether a token is a word or a piece, not a special token or byte. */
 bool attn__vocab_is_text(const attn_vocab *vocab, int64_t id);
 
 /* Calls `take` for each token of a text: its words, or its pieces. */
 attn_status attn__vocab_split(const attn_vocab *vocab, const char *text, attn__subword_take *take, void *user);
-/* The id of a token that attn__vocab_split gave; -1: unknown. */
+/* The id of a token from attn__vocab_split; -1: unknown. */
 int32_t attn__vocab_id(const attn_vocab *vocab, const char *token, size_t length);
-/* The same as MarianTokenizer does it. */
+/* attn__vocab_split with the rules of MarianTokenizer. */
 attn_status attn__marian_split(const attn_vocab *vocab, const char *text, attn__subword_take *take, void *user);
-/* Tokens joined by spaces as the text they came from; ATTN_ERROR_MEMORY; freed by attn__free.  Only where there are
- * subwords: what words are joined by is the language's (attn_text_detokenize). */
+/* Joins tokens to the text they came from; ATTN_ERROR_MEMORY; free with attn__free. Only for subwords: for words the
+ * rule depends on the language (attn_text_detokenize). */
 attn_status attn__vocab_join(const attn_vocab *vocab, const char *tokens, char **text);
 
 #endif

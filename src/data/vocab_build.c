@@ -33,8 +33,8 @@ static attn_status count_special(attn__words *words, attn_special special, int64
     return attn__words_count(words, name, strlen(name), count);
 }
 
-/* The words of a sentence; those written like a special one are none.  With `steps`, as the book has them: cut
- * to `steps` with <eos> as the last word, padded, and <bos> before those of the target. */
+/* The words of a sentence, except words that are written like a special token. With `steps`, for D2L compatibility: cut
+ * to `steps` with <eos> as the last word, padded, and with <bos> before the words of the target. */
 static attn_status count_sentence(attn__words *words, const char *text, attn_side side, int64_t steps)
 {
     const char *word;
@@ -64,7 +64,7 @@ static bool is_special(const attn__word *word)
     return false;
 }
 
-/* Leaves the words that are frequent enough, in their order, and returns their number. */
+/* Keeps the words that are frequent enough, in their order, and returns their number. */
 static int64_t keep_frequent(attn__word *items, int64_t n, int64_t min_frequency, bool specials)
 {
     int64_t kept = 0;
@@ -75,8 +75,8 @@ static int64_t keep_frequent(attn__word *items, int64_t n, int64_t min_frequency
     return kept;
 }
 
-/* <unk> is always there and <pad> and <eos> are frequent in padded text, but a vocabulary without them could
- * encode nothing, so they are put in where sentences were so long or few that they were not. */
+/* <unk> is always in the table, and <pad> and <eos> are frequent in padded text. They may be missing if sentences are
+ * very long or few. A vocabulary needs them to encode, so they are added. */
 static attn_status finish_d2l(attn_vocab **vocab, attn__words *words, int64_t min_frequency)
 {
     attn_status status = count_special(words, ATTN_SPECIAL_UNK, min_frequency);
@@ -107,7 +107,7 @@ static attn_status finish(attn_vocab **vocab, attn__words *words, int64_t min_fr
     return status;
 }
 
-/* The sentences of one side, or of both, as texts to learn pieces from. */
+/* The sentences of one side, or of both sides, as texts for learning pieces. */
 static attn_status build_subwords(attn_vocab **vocab, const attn_pairs *pairs, attn_side side,
                                   const attn_vocab_options *o)
 {
