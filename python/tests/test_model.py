@@ -331,6 +331,11 @@ class Claims(unittest.TestCase):
             q, k = self.random.standard_normal((2, 1, 200, d))
             self.assertLess(abs(attn.attend(q, k, np.eye(200)[None], normalization="none").var() - 1), 0.2)
 
+    def test_first_weights_of_heads_have_the_deviation_of_xavier(self):
+        for init, variance in ("torch", 2 / (64 * 16 + 4 * 16)), ("xavier", 2 / (64 + 4 * 16)):
+            first = built("detr-multi-head-attention", {"M": 4, "d": 64, "d_head": 16, "init": init}).state_dict()["w_q"]
+            self.assertLess(abs(first.var() / variance - 1), 0.1)
+
     def test_listings_print_their_shapes(self):
         r, f4 = self.random.standard_normal, np.float32
         book = {"num_hiddens": 24, "ffn_num_hiddens": 48, "num_heads": 8, "num_blks": 1, "vocab_size": 200}
