@@ -41,7 +41,7 @@ known=${TMPDIR:-/tmp}/attn-known.$$
         printf '%s\n' "$name"
         "$ATTN_BUILD/attn" list "$name"
     done
-    for command in plot show list run generate complete convert translate contacts 'train classify' 'train images' 'train msa' \
+    for command in eval plot show list run generate complete convert translate contacts 'train classify' 'train images' 'train msa' \
         'train translate' 'train contacts'; do
         "$ATTN_BUILD/attn" help $command
     done
