@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * bench.h - what the benchmarks share: lists of thread counts, arrays for a plan, comparison with the reference.
- */
+ * bench.h - code that the benchmarks share: lists of thread counts, arrays for a plan, comparison with the
+ * reference. */
 #ifndef CLI_BENCH_H
 #define CLI_BENCH_H
 
@@ -9,39 +9,41 @@
 
 enum { BENCH_MOST_THREADS = 16 };
 
-double bench_median(double *values, int n); /* sorts them */
+double bench_median(double *values, int n); /* the median; sorts `times` */
 
-/* "1,2,4" of the option --threads into counts; "": 1 and the context's.  If the exit code is not CLI_OK, the error has
- * been printed. */
+/* Converts the option --threads, such as "1,2,4", into counts. "" means 1 and the context's count. If the exit code is
+ * not CLI_OK, the error has been printed. */
 int bench_thread_counts(const cli_call *cli, int counts[BENCH_MOST_THREADS], int *n);
 
 /* ------------------------------------------------------------------------------------ bench_arrays.c */
 
-/* Arrays as a plan requires them, inputs filled with numbers that depend on nothing but their place. */
+/* Allocates the arrays of a plan. Inputs get numbers that depend only on their index. */
 typedef struct bench_arrays {
     attn_arrays arrays;
     attn_span spans[ATTN_ARRAY_COUNT];
-    void *blocks[ATTN_ARRAY_COUNT]; /* NULL where the plan uses none */
+    void *blocks[ATTN_ARRAY_COUNT]; /* array by number; NULL if the plan does not use it */
 } bench_arrays;
 
-/* A number that depends on nothing but its place: splitmix64's last steps. */
+/* A number that depends only on its index: the last steps of splitmix64. */
 uint64_t bench_scatter(uint64_t array, uint64_t i);
-/* Large arrays on huge pages where the system leaves that to the program, as the library's own tensors are; to be freed. */
+/* Allocates a large array, on huge pages if the system lets the program choose, like the library's tensors. The caller
+ * frees it. */
 void *bench_take(size_t bytes);
-/* `rounded`: inputs are numbers of this type, whatever the plan's.  False: no memory. */
+/* `rounded`: inputs are rounded to this type, whatever the plan's type. False: no memory. */
 bool bench_arrays_create(bench_arrays *made, const attn_plan *plan, const attn_problem *problem, attn_dtype rounded);
 void bench_arrays_destroy(bench_arrays *made);
-/* The upper half of the number, to the nearest, halves to even. */
+/* Rounds to the upper half of the number, to the nearest, ties to even. */
 uint16_t bench_to_bf16(float x);
-/* Element i of a block of a real type. */
+/* Element i of an array of real numbers. */
 double bench_element(const void *block, attn_dtype dtype, int64_t i);
 
 /* ------------------------------------------------------------------------------------ bench_verify.c */
 
-/* The forward pass whose o and log-sum-exp the backward one reads; ATTN_OK at once for a forward problem. */
+/* Runs the forward pass whose o and log-sum-exp a backward problem reads. For a forward problem it does nothing and
+ * returns ATTN_OK. */
 attn_status bench_run_before(attn_context *context, const attn_problem *problem, const char *solver, bench_arrays *a);
-/* The largest difference between the outputs of an execution and those of the reference solver in float64, relative to
- * the largest element of the same output.  *bound: what rounding explains. */
+/* The largest difference between the outputs of an execution and the outputs of the reference solver in float64,
+ * relative to the largest element of each output. *bound gets the difference that rounding can cause. */
 attn_status bench_verify(attn_context *context, const attn_problem *problem, const bench_arrays *done, double *error,
                          double *bound);
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * Arrays for a plan, filled. */
+ * Allocates and fills the arrays of a plan. */
 #include "bench.h"
 
 #include <stddef.h>
@@ -9,7 +9,7 @@
 #include <sys/mman.h>
 #endif
 
-/* The address of array number `array` in its place. */
+/* The address of the field of array number `array`. */
 static void point(attn_arrays *a, int array, const void *data)
 {
     static const size_t fields[ATTN_ARRAY_TABLE] = {
@@ -37,7 +37,7 @@ uint16_t bench_to_bf16(float x)
 {
     uint32_t bits;
     memcpy(&bits, &x, sizeof bits);
-    if ((bits & 0x7fffffff) > 0x7f800000) /* NaN stays NaN */
+    if ((bits & 0x7fffffff) > 0x7f800000) /* a NaN must stay a NaN after rounding */
         return (uint16_t)(bits >> 16 | 0x40);
     return (uint16_t)((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
 }
@@ -79,7 +79,8 @@ static void fill_reals(void *block, attn_dtype dtype, attn_dtype rounded, int ar
     }
 }
 
-/* Sequences of any lengths from none to the longest, as far as the positions reach; in q and k by the same shares. */
+/* Fills offsets with random lengths from 0 to the longest sequence, within the packed positions. q and k use the same
+ * proportions. */
 static void fill_offsets(int32_t *offsets, int64_t sequences, int64_t longest, int64_t positions)
 {
     double mean = sequences ? (double)positions / (double)sequences : 0;
@@ -87,7 +88,7 @@ static void fill_offsets(int32_t *offsets, int64_t sequences, int64_t longest, i
     double sum = 0, even = 0;
     for (int64_t s = 0; s < sequences; s++) {
         uint64_t share = bench_scatter(ATTN_ARRAY_Q_OFFSETS, (uint64_t)(s / 2)) % 1000;
-        even = (double)share / 1000 * reach * (s % 2 ? -1 : 1); /* pairs that make up for each other */
+        even = (double)share / 1000 * reach * (s % 2 ? -1 : 1); /* pairs of lengths with a constant sum */
         sum += s == sequences - 1 && s % 2 == 0 ? mean : mean + even;
         offsets[s + 1] = (int32_t)(sum < (double)positions ? sum : (double)positions);
         if (offsets[s + 1] - offsets[s] > longest)
@@ -101,7 +102,7 @@ static void fill_index(int32_t *index, int64_t n, int64_t rows)
         index[i] = (int32_t)(bench_scatter(ATTN_ARRAY_BIAS_INDEX, (uint64_t)i) % (uint64_t)rows);
 }
 
-/* Lengths are half of the keys and more, as padded data has them; one key in eight is masked. */
+/* Lengths are between half and all of the keys, as in padded data. One key in eight is masked. */
 static void fill(void *block, const attn_span *span, attn_dtype rounded, int array, int64_t keys)
 {
     int64_t n = span->high - span->low;
@@ -117,7 +118,7 @@ static void fill(void *block, const attn_span *span, attn_dtype rounded, int arr
         fill_reals(block, span->dtype, rounded, array, n);
 }
 
-/* The side operands of a bf16 problem are f32 and stay so. */
+/* The bias and other side operands of a bf16 problem are f32 and are not rounded. */
 static attn_dtype rounding(attn_dtype rounded, int array)
 {
     bool typed = array <= ATTN_ARRAY_V || array == ATTN_ARRAY_O || array == ATTN_ARRAY_DOUT;
@@ -130,7 +131,7 @@ void *bench_take(size_t bytes)
     size_t align = bytes >= page ? page : 64;
     void *block = aligned_alloc(align, (bytes + align - 1) / align * align);
 #ifdef MADV_HUGEPAGE
-    if (block && align == page) /* advice: if it is refused, nothing is lost */
+    if (block && align == page) /* only advice to the system; a refusal does no harm */
         (void)madvise(block, bytes, MADV_HUGEPAGE);
 #endif
     return block;

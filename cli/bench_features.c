@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
- * What each feature costs.  The plain problem and the problem with each feature take turns, and the shortest time of each
- * counts. */
+ * Measures the cost of each feature. The plain problem and the problem with each feature run alternately, and the
+ * shortest time of each counts. */
 #include "bench_features.h"
 #include "bench.h"
 
@@ -9,12 +9,12 @@
 
 enum { NAME = 96, LEAST_TURNS = 3 };
 
-/* Work for each query or key, and work or memory for each of their pairs. */
+/* The kind of overhead: for each query or key, or for each pair of a query and a key. */
 static const double by_row = 1.3, by_pair = 1.6;
 
 typedef enum passes { BOTH, FORWARD_ONLY, BACKWARD_ONLY } passes;
 
-/* `text` is the feature in a problem's text; "packed" and "blocks" get a number that depends on the problem. */
+/* `text` is the feature in a problem's text. "packed" and "blocks" also get a number that depends on the problem. */
 static const struct feature {
     const char *name, *text;
     const double *limit;
@@ -50,7 +50,7 @@ static const char *const problems_all[] = {
 static const char *const problems_quick[] = {"b1h8q1k1024d64", "b1h8q16k512d64",  "b8h4q64k64d16",
                                              "b8h4q64k64d64",  "b1h4q256k256d64", NULL};
 
-/* One problem with one feature; plan NULL: no solver runs it, or the problem does not take the feature. */
+/* One problem with one feature. plan NULL: no solver runs it, or the problem does not support the feature. */
 typedef struct entrant {
     attn_plan *plan;
     bench_arrays arrays;
@@ -60,7 +60,7 @@ typedef struct entrant {
 typedef struct bench {
     const cli_call *cli;
     attn_json json;
-    double seconds; /* of each entrant */
+    double seconds; /* shortest time of each entrant */
     int measured, passed;
 } bench;
 
@@ -71,8 +71,8 @@ static bool applies(const struct feature *feature, attn_direction direction)
     return feature->passes == BOTH || (feature->passes == FORWARD_ONLY) == (direction == ATTN_DIRECTION_FORWARD);
 }
 
-/* The problem's text with the feature: all sequences are as long as the longest; a dim has four blocks or more, of 64 at
- * most. */
+/* Builds the problem's text with the feature. Packed sequences all have the longest length. A dim has at least four
+ * blocks, of at most 64. */
 static void name_with(char name[NAME], const attn_problem *plain, const char *problem, const struct feature *feature)
 {
     int64_t batch = plain->dims[0].n, queries = 1, keys = 1;
@@ -93,7 +93,7 @@ static void name_with(char name[NAME], const attn_problem *plain, const char *pr
              feature->text, number);
 }
 
-/* ATTN_OK also where the problem does not take the feature. */
+/* Returns ATTN_OK also if the problem does not support the feature. */
 static attn_status enter(const bench *b, entrant *e, const attn_problem *plain, const char *problem,
                          const struct feature *feature, int threads)
 {
@@ -113,7 +113,8 @@ static attn_status enter(const bench *b, entrant *e, const attn_problem *plain, 
     return status == ATTN_OK ? bench_run_before(context, &with, NULL, &e->arrays) : status;
 }
 
-/* Each turn runs an entrant more than once where that is short: its first run fetches what the others left in no cache. */
+/* A short entrant runs several times per turn: its first run loads data that the other entrants evicted from the
+ * caches. */
 static attn_status take_turns(const bench *b, entrant *entrants)
 {
     attn_status status = ATTN_OK;

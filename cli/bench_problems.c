@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * The problems that attn bench attend measures when it is given none. */
+ * The default problems of attn bench attend. */
 #include "bench_problems.h"
 
 #include "attn/attn.h"
@@ -7,14 +7,14 @@
 #include <stddef.h>
 
 const char *const bench_problems_all[] = {
-    /* One sentence, long; heads of 64 and 128. */
+    /* One long sentence, with heads of 64 and 128 channels. */
     "b1h8q1024k1024d64",
     "b1h8q2048k2048d64",
     "b1h8q4096k4096d64",
     "b1h8q1024k1024d128",
     "b1h8q2048k2048d128",
     "b1h8q4096k4096d128",
-    /* ViT; causal; one query; small ones of translators; grouped heads. */
+    /* ViT; causal; one query; small problems of translators; grouped heads. */
     "b8h12q197k197d64",
     "b1h8q2048k2048d64:causal",
     "b8h8q1k2048d64",
@@ -44,7 +44,7 @@ const char *const bench_problems_quick[] = {
     "window32x32w5h2d8",
     "tied8x32h4d16",
 #define ATTN_X(NAME, name) "b1h2q64k64d16:" #name,
-    ATTN_SCORES(ATTN_X) /* every kind of score, also one added later */
+    ATTN_SCORES(ATTN_X) /* every kind of score, including scores added later */
 #undef ATTN_X
     NULL,
 };

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * One product of matrices by the operations of a tape, and the list of those that are measured. */
+ * One matrix product by the operations of a tape, and the list of measured products. */
 #include "bench_product.h"
 
 #include "tensor/compute_in.h"
@@ -55,7 +55,7 @@ bool bench_product_parse(bench_product_shape *shape, const char *text)
     return text[shape->transpose_a || shape->transpose_b] == '\0';
 }
 
-/* Packed weights take the place of the tensor's own numbers, so that they are a copy. */
+/* Packed weights replace the numbers of their tensor, so this packs a copy. */
 static attn_status open_weights(bench_product *p, attn_context *context, const int64_t shape[2], float *b)
 {
     if (!p->shape.packed)

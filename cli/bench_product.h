@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: MIT
  *
- * bench_product.h - one product of matrices as a tape computes it, for `attn bench` and bench/peers/products.py, which
- * compiles bench_product.c into a shared library of its own. */
+ * bench_product.h - one matrix product computed by a tape, for `attn bench` and bench/peers/products.py. The script
+ * compiles bench_product.c into its own shared library. */
 #ifndef CLI_BENCH_PRODUCT_H
 #define CLI_BENCH_PRODUCT_H
 
 #include "attn/tensor.h"
 
-/* "m,n,k" and a letter or none: t multiplies by B transposed, as a linear layer does, p the same with B packed before,
- * a multiplies A transposed, as the gradient of the layer's weights does. */
+/* Parses "m,n,k" with an optional letter. t multiplies by B transposed, as in a linear layer. p is t with B packed
+ * before. a multiplies A transposed, as in the gradient of a layer's weights. */
 typedef struct bench_product_shape {
     int64_t m, n, k;
     bool transpose_a, transpose_b, packed;
@@ -19,16 +19,16 @@ typedef struct bench_product {
     attn_precision precision;
     attn_tape *tape;
     attn_tensor *a, *b;
-    attn_tensor *result; /* [m,n] of the last run, the tape's */
+    attn_tensor *result; /* [m,n] result of the last run; the tape owns it */
 } bench_product;
 
-/* False: `text` is no product, or has a size above BENCH_PRODUCT_MOST. */
+/* False: `text` is no product, or a size is above BENCH_PRODUCT_MOST. */
 enum { BENCH_PRODUCT_MOST = 1 << 20 };
 bool bench_product_parse(bench_product_shape *shape, const char *text);
-/* The i-th product of the list and the model that it is from; NULL past the end. */
+/* The i-th product of the list, and the model that it comes from; NULL past the end. */
 const char *bench_product_at(int i, const char **model);
-/* In the context's precision, of f32 matrices in the caller's memory, A [m,k] ([k,m] if transposed) and B [k,n] ([n,k]).
- */
+/* Computes the product of f32 matrices in the context's precision. A is [m,k] ([k,m] if transposed) and B is [k,n]
+ * ([n,k]); the caller owns both. */
 attn_status bench_product_open(bench_product *p, attn_context *context, const bench_product_shape *shape, float *a,
                                float *b);
 attn_status bench_product_run(bench_product *p);

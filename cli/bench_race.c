@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * Races between instruction sets, and between kinds of numbers. */
+ * Compares speeds of instruction sets, and of kinds of input numbers. */
 #include "bench_race.h"
 
 #include <math.h>
@@ -7,22 +7,22 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* TURNS: in which each runs at least once.  TRIES: so often an alarm must show, each time with other memory, before it
- * counts. */
+/* TURNS: number of turns, in each of which every competitor runs at least once. TRIES: an alarm counts only if it
+ * occurs in this many tries, each with newly allocated memory. */
 enum { TURNS = 4, TRIES = 5, MOST_TURNS = TURNS * TRIES };
 
-/* A row, with one number of threads: what is measured of it. */
+/* One row of the table with one number of threads: the measured values. */
 typedef struct measured {
     const bench_row *row;
     int threads;
     int turns;
-    double seconds[BENCH_MOST_KINDS][BENCH_MOST_SETS][MOST_TURNS]; /* the shortest of each turn, ... */
-    double best[BENCH_MOST_KINDS][BENCH_MOST_SETS];                /* ... and of all */
-    double error[BENCH_MOST_KINDS][BENCH_MOST_SETS];               /* the largest */
-    double *peak, flops;                                           /* peak: of the sets */
+    double seconds[BENCH_MOST_KINDS][BENCH_MOST_SETS][MOST_TURNS]; /* the shortest time of each turn */
+    double best[BENCH_MOST_KINDS][BENCH_MOST_SETS];                /* the shortest time of all turns */
+    double error[BENCH_MOST_KINDS][BENCH_MOST_SETS];               /* the largest error */
+    double *peak, flops;                                           /* peak rate of each set */
 } measured;
 
-/* One try at it. */
+/* The result of one try. */
 typedef struct field {
     attn_context *contexts[BENCH_MOST_SETS];
     void *states[BENCH_MOST_KINDS][BENCH_MOST_SETS];
@@ -30,9 +30,9 @@ typedef struct field {
 
 /* ------------------------------------------------------------------------------------------------ judging */
 
-/* A time over another, of kind and set each.  The machine may slow down for seconds, and one of the two may have had a
- * better time of it: the ratio of the shortest times counts only as far as turns, in which both ran within a moment,
- * confirm it by their median. */
+/* The ratio of two times, each given by a kind of number and a set. The machine may slow down for seconds, and then one
+ * of the two may have had an advantage. Within a turn both run within a moment. The ratio of the shortest times
+ * therefore counts only up to the median of the ratios of the turns. */
 static double over(const measured *m, int k1, int s1, int k2, int s2)
 {
     double turns[MOST_TURNS];
@@ -41,7 +41,8 @@ static double over(const measured *m, int k1, int s1, int k2, int s2)
     return fmin(m->best[k1][s1] / m->best[k2][s2], bench_median(turns, m->turns));
 }
 
-/* The time of set s over that of the set below it, on the numbers where it is largest; 0 for the last set. */
+/* The time of set s divided by the time of the next lower set, for the numbers with the largest ratio; 0 for the last
+ * set. */
 static double over_below(const bench_race *race, const measured *m, int s, int *kind)
 {
     double most = 0;
@@ -56,7 +57,7 @@ static double over_below(const bench_race *race, const measured *m, int s, int *
     return most;
 }
 
-/* The time of set s on the slowest numbers over that on the fastest. */
+/* The time of set s on its slowest numbers divided by its time on its fastest. */
 static double over_numbers(const measured *m, int s, int *slow, int *fast)
 {
     double most = 0;
@@ -175,7 +176,7 @@ static attn_status open_field(const bench_race *race, measured *m, field *f, int
             status = f->states[k][*s] ? work->open(f->states[k][*s], f->contexts[*s], m->row->subject, k)
                                       : ATTN_ERROR_MEMORY;
             if (status == ATTN_OK)
-                status = work->run(f->states[k][*s]); /* warm */
+                status = work->run(f->states[k][*s]); /* a warm-up run */
             if (status == ATTN_OK && work->error)
                 m->error[k][*s] = fmax(m->error[k][*s], work->error(f->states[k][*s]));
         }
@@ -199,7 +200,7 @@ static void close_field(const bench_race *race, const measured *m, field *f)
     }
 }
 
-/* The shortest run of some, while `seconds` last. */
+/* Runs repeatedly for `seconds` and returns the shortest time. */
 static attn_status take_turn(const bench_work *work, void *state, double seconds, double *shortest)
 {
     double begin = cli_seconds(), at = begin, next;
@@ -214,7 +215,7 @@ static attn_status take_turn(const bench_work *work, void *state, double seconds
     return status;
 }
 
-/* Every second turn has the reverse order: after a set with other registers the processor may be slower at first. */
+/* Every second turn runs in reverse order: after a set with other registers the processor may be slower at first. */
 static attn_status run_field(const bench_race *race, measured *m, field *f, int *s)
 {
     for (int turn = 0; turn < TURNS; turn++, m->turns++)
@@ -275,7 +276,7 @@ int bench_race_row(bench_race *race, const bench_row *row)
 
 /* --------------------------------------------------------------------------------------- begin and end */
 
-/* From the context's on; plain C only where there is nothing else. */
+/* All sets from the context's down. Plain C is included only if it is the only set. */
 static void find_sets(bench_race *race)
 {
     const char *first = attn_context_isa(race->cli->context);

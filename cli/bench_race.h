@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * bench_race.h - the same work on each instruction set of the machine and on several kinds of numbers: all take turns,
- * the shortest time of each counts, and a set that is slower than the one below it is an alarm, as are numbers on which
- * a set is slower than on others. */
+ * bench_race.h - the same work on each instruction set of the machine and on several kinds of input numbers. All of
+ * them run in turns, and the shortest time of each counts. An alarm is a set that is slower than the next lower set, or
+ * a set that is slower on some numbers than on others. */
 #ifndef CLI_BENCH_RACE_H
 #define CLI_BENCH_RACE_H
 
@@ -10,15 +10,15 @@
 
 enum { BENCH_MOST_SETS = 6, BENCH_MOST_KINDS = 5 };
 
-/* The competitors of a race.  Functions return the status of the context; `open` is given memory of `size` bytes,
- * zeroed, and `close` is called whatever it returned. */
+/* The functions of one work item. Each returns the status of the context. `open` gets `size` bytes of zeroed memory,
+ * and `close` is called whatever `open` returned. */
 typedef struct bench_work {
     size_t size;
     attn_status (*open)(void *state, attn_context *context, const void *subject, int kind);
     attn_status (*run)(void *state);
     void (*close)(void *state);
-    double (*flops)(const void *state); /* of a run */
-    double (*error)(const void *state); /* of the last run, as a share of what is allowed; NULL: not known */
+    double (*flops)(const void *state); /* multiplications and additions of a run */
+    double (*error)(const void *state); /* error of the last run, as a share of the allowed error; NULL: not known */
 } bench_work;
 
 typedef struct bench_row {
@@ -26,20 +26,22 @@ typedef struct bench_row {
     const bench_work *work;
     const void *subject;
     attn_precision precision;
-    const char *const *kinds; /* the kinds of numbers */
+    const char *const *kinds; /* names of the kinds of numbers */
     int nkinds;
 } bench_row;
 
 typedef struct bench_race {
     const cli_call *cli;
-    const char *sets[BENCH_MOST_SETS]; /* the best first */
+    const char *sets[BENCH_MOST_SETS]; /* the sets, best first */
     int nsets;
     int threads[BENCH_MOST_THREADS], nthreads;
-    double peak[BENCH_MOST_THREADS][BENCH_MOST_SETS]; /* the best so far: other processes can only make it too low */
-    const char *type;                                 /* NULL: rows of all types but fma; else of this one */
+    /* highest peak so far: other processes can only make a measured peak too low */
+    double peak[BENCH_MOST_THREADS][BENCH_MOST_SETS];
+    /* NULL: rows of all types except fma; else only rows of this type */
+    const char *type;
     double seconds;
-    double sets_limit, numbers_limit; /* ratios of times */
-    bool quick, rates;                /* rates: the table has GFLOP/s, else ms */
+    double sets_limit, numbers_limit; /* limits of the ratios of times */
+    bool quick, rates;                /* true: the table shows GFLOP/s, false: ms */
     int rows, alarms;
     attn_json json;
 } bench_race;
@@ -52,17 +54,18 @@ typedef struct bench_race {
         CLI_REAL("tolerance", "1.05", 0.01, 1e6,                                                                       \
                  "alarm from this ratio of times on; without it 1.2 between kinds of numbers, with --quick 1.5")
 
-/* Reads the options, finds the sets, begins the table.  An exit code. */
+/* Reads the options, finds the sets, begins the table. Returns an exit code. */
 int bench_race_begin(bench_race *race, const cli_call *cli, bool rates);
-/* Races a row with each number of threads, if its type was requested.  An exit code, CLI_OK with alarms too. */
+/* Races a row with each number of threads, if its type was requested. Returns an exit code, which is CLI_OK despite
+ * alarms. */
 int bench_race_row(bench_race *race, const bench_row *row);
-/* Ends what was begun with CLI_OK: `code`, or CLI_FAILED after alarms. */
+/* Ends the table of a race that began with CLI_OK. Returns `code`, or CLI_FAILED after alarms. */
 int bench_race_end(bench_race *race, int code);
 
 /* ---------------------------------------------------------------------------------- bench_race_products.c */
 
-/* The products of a list, NULL-terminated, in each precision.  NULL: all of bench_product.h, those by weights of linear
- * layers also with them packed before. */
+/* Races the products of a NULL-terminated list in each precision. NULL: all of bench_product.h; products by weights of
+ * linear layers also run with packed weights. */
 int bench_race_products(bench_race *race, const char *const *shapes);
 extern const char *const bench_products_quick[];
 

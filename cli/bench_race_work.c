@@ -13,7 +13,7 @@ typedef struct attention {
     const char *problem;
     attn_direction direction;
     void (*make_small)(bench_arrays *arrays,
-                       const attn_problem *problem); /* the weights, of numbers of the second kind */
+                       const attn_problem *problem); /* the weights for the second kind of numbers */
 } attention;
 
 typedef struct attention_state {
@@ -90,7 +90,8 @@ int bench_race_attention(bench_race *race)
 
 /* ------------------------------------------------------------------------------------- subnormal weights */
 
-/* Swin's mask of shifted windows: -100 for two tokens in different parts of a window, whose weight is then near 2^-144. */
+/* Swin's mask of shifted windows: -100 for two tokens in different parts of a window. Their weight is then near 2^-144,
+ * which is subnormal. */
 static void mask_parts(bench_arrays *arrays, const attn_problem *problem)
 {
     enum { TOKENS = 49, PART = 28 };
@@ -102,7 +103,7 @@ static void mask_parts(bench_arrays *arrays, const attn_problem *problem)
             bias[i] = -100;
 }
 
-/* Scores of standard deviation 40 in place of 1/3: weights of all sizes down to zero. */
+/* Scores of standard deviation 40 in place of 1/3, which give weights of all sizes down to zero. */
 static void spread_scores(bench_arrays *arrays, const attn_problem *problem)
 {
     const attn_span *span = &arrays->spans[ATTN_ARRAY_Q];
@@ -172,7 +173,7 @@ static double flops_of_vit(const void *user)
 
 static const bench_work vit_work = {sizeof(bench_vit), open_vit, run_vit, close_vit, flops_of_vit, NULL};
 
-/* Transformers of two blocks are representative of six. */
+/* Two blocks are representative of a Transformer with six. */
 int bench_race_training(bench_race *race)
 {
     bench_row row = {

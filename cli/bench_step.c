@@ -17,8 +17,8 @@ const bench_shape bench_shapes[] = {
 enum { PAD = 0, WARM_UP = 4, LEAST = 5, MOST = 10000 };
 static const double RATE = 1e-3, CLIP = 1;
 
-/* Multiplications and additions of a step: every matrix product of the forward pass and the two of attention, times 3.
- * Source and target have as many tokens. */
+/* Multiplications and additions of a step: every matrix product of the forward pass, including the two of attention,
+ * times 3. Source and target have the same number of tokens. */
 double bench_step_flops(const bench_shape *s)
 {
     double rows = (double)(s->batch * s->tokens), d = (double)s->hiddens, t = (double)s->tokens;
@@ -29,7 +29,7 @@ double bench_step_flops(const bench_shape *s)
     return 3 * 2 * rows * forward;
 }
 
-/* The high-water mark of resident memory, and forgetting it (where Linux lets us). */
+/* The maximum resident memory, and its reset (if Linux allows it). */
 static size_t process_peak(void)
 {
     struct rusage usage;
@@ -61,7 +61,7 @@ static int64_t draw(bench_trainer *r, int64_t least, int64_t end)
     return least + (int64_t)((r->random >> 33) % (uint64_t)(end - least));
 }
 
-/* Sentences of half the tokens and more, padded. */
+/* Fills random sentences with at least half of the tokens; the rest is padding. */
 static void fill_ids(bench_trainer *r, attn_tensor *ids, int32_t *lengths, int64_t vocab)
 {
     int32_t *at = attn_tensor_data(ids);

@@ -19,20 +19,20 @@ typedef struct bench_shape {
     double dropout;
 } bench_shape;
 
-extern const bench_shape bench_shapes[]; /* ends with a NULL name */
+extern const bench_shape bench_shapes[]; /* parameters by name; ends with a NULL name */
 
 typedef struct bench_step {
-    const bench_shape *shape; /* given */
+    const bench_shape *shape; /* settings of the measurement */
     int threads;
     attn_precision precision;
     double ms, fastest_ms, tokens_per_second, gflops, peak_gflops;
-    double allocations; /* of a step, after the warm-up */
+    double allocations; /* median time of a step, after the warm-up */
     int64_t steps, parameters;
     size_t context_peak, process_peak;
     double first_loss, last_loss;
 } bench_step;
 
-/* A model with its optimizer and a batch, whose steps can be run one by one. */
+/* A model with its optimizer and a batch; its steps can be run one by one. */
 typedef struct bench_trainer {
     const bench_shape *shape;
     attn_context *context;
@@ -43,13 +43,13 @@ typedef struct bench_trainer {
     uint64_t random, steps;
 } bench_trainer;
 
-/* `trainer` is zeroed before, and closed whatever is returned. */
+/* `trainer` must be zero before, and must be closed whatever is returned. */
 attn_status bench_trainer_open(bench_trainer *trainer, attn_context *context, const bench_shape *shape);
 attn_status bench_trainer_step(bench_trainer *trainer, double *loss);
-void bench_trainer_close(bench_trainer *trainer); /* the context stays */
+void bench_trainer_close(bench_trainer *trainer); /* does not destroy the context */
 double bench_step_flops(const bench_shape *shape);
 
-/* Fills `step`; an exit code, the error having been printed. */
+/* Fills `step`. Returns an exit code; the error has been printed. */
 int bench_step_measure(bench_step *step, double seconds);
 
 #endif

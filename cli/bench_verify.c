@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: MIT
- * Compares what a plan computed with the reference solver in float64. */
+ * Compares the results of a plan with the reference solver in float64. */
 #include "bench.h"
 
 #include <math.h>
 
-/* Relative to the largest element of an output; in f32 sums of a few thousand terms, in bf16 the storage's own 2^-9 (of
- * o twice in the backward pass: what it reads and what it writes). */
+/* Relative to the largest element of an output. In f32 it covers sums of a few thousand terms. In bf16 it covers the
+ * storage's own 2^-9 (twice for o in the backward pass: once when read and once when written). */
 static double bound_of(const attn_problem *problem)
 {
     switch (problem->dtype) {

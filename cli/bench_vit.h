@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * bench_vit.h - Vision Transformers on pictures of numbers, for `attn bench` and bench/vit_probe.c, which is compiled
+ * bench_vit.h - Vision Transformers on random pictures, for `attn bench` and bench/vit_probe.c. The latter is compiled
  * together with bench_vit.c. */
 #ifndef CLI_BENCH_VIT_H
 #define CLI_BENCH_VIT_H
@@ -9,7 +9,7 @@
 
 typedef enum bench_vit_pass {
     BENCH_VIT_FORWARD,
-    BENCH_VIT_INFER, /* the same with weights packed once (attn_model_pack_weights) */
+    BENCH_VIT_INFER, /* inference with weights packed once (attn_model_pack_weights) */
     BENCH_VIT_TRAIN  /* forward, cross-entropy and backward, without an optimizer */
 } bench_vit_pass;
 
@@ -19,7 +19,7 @@ typedef struct bench_vit_shape {
     bench_vit_pass pass;
 } bench_vit_shape;
 
-/* ViT-B/16 on 224 x 224 in 1,000 classes, and the one of Dive into Deep Learning; batch and pass are the caller's. */
+/* ViT-B/16 on 224 x 224 with 1,000 classes, and the ViT of Dive into Deep Learning. The caller sets batch and pass. */
 extern const bench_vit_shape bench_vit_base, bench_vit_d2l;
 
 typedef struct bench_vit {
@@ -30,11 +30,12 @@ typedef struct bench_vit {
     attn_tensor *x, *labels;
 } bench_vit;
 
-/* `v` is zeroed before, and closed whatever is returned. */
+/* `v` must be zero before, and must be closed whatever is returned. */
 attn_status bench_vit_open(bench_vit *v, attn_context *context, const bench_vit_shape *shape);
 attn_status bench_vit_run(bench_vit *v);
 void bench_vit_close(bench_vit *v);
-/* 2 for each weight and token, 4 for each channel and pair of tokens; in training three times as many. */
+/* Operations: 2 for each weight and token, and 4 for each channel and pair of tokens; three times as many in
+ * training. */
 double bench_vit_flops(const bench_vit_shape *shape);
 
 #endif

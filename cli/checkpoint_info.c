@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * attn info of a checkpoint: its tensors, whatever they belong to. */
+ * attn info of a checkpoint: its tensors, for any model. */
 #include "checkpoint_info.h"
 #include "foreign.h"
 #include "model_config.h"
@@ -14,7 +14,7 @@
 
 /* ----------------------------------------------------------------------------------------------- values */
 
-/* The root of the sum of squares, scaled by a power of two so that squares neither overflow nor vanish. */
+/* The square root of the sum of squares. Scaling by a power of two keeps the squares from overflow and underflow. */
 static double norm_of(const attn_tensor *t, double largest)
 {
     if (largest == 0 || !isfinite(largest))
@@ -37,7 +37,7 @@ cli_values cli_values_of(const attn_tensor *t)
         v.min = x < v.min ? x : v.min;
         v.max = x > v.max ? x : v.max;
     }
-    if (v.max < v.min) /* no number at all */
+    if (v.max < v.min) /* all elements are NaN or infinite */
         return (cli_values){.min = NAN, .max = NAN, .nans = v.nans};
     v.norm = norm_of(t, fmax(fabs(v.min), fabs(v.max)));
     return v;
@@ -64,7 +64,7 @@ static bool has_kind(const attn_named_list *parameters, const char *kind)
     return false;
 }
 
-/* How many tensors have names of an architecture's parameters, ignoring the numbers in them. */
+/* The number of tensors with names of an architecture's parameters, where numbers inside names are ignored. */
 static int64_t count_kinds(const cli_call *cli, const attn_checkpoint *weights, const attn_architecture *architecture)
 {
     attn_config *config = NULL;
@@ -79,13 +79,14 @@ static int64_t count_kinds(const cli_call *cli, const attn_checkpoint *weights, 
     for (int64_t i = 0; status == ATTN_OK && attn_checkpoint_at(weights, i, &e); i++)
         n += has_kind(attn_model_parameters(model), cli_name_kind(e.name, kind, sizeof kind));
     if (status != ATTN_OK)
-        cli_forgive(cli); /* no sample settings of it are known */
+        cli_forgive(cli); /* the architecture has no sample settings */
     attn_model_destroy(model);
     attn_config_destroy(config);
     return n;
 }
 
-/* Those of whose names more than half are there, by the file's own names and by the built-in names files'. */
+/* The architectures of which more than half of the parameter names are in the file, by the file's own names or by those
+ * of a built-in names file. */
 static attn_status print_fitting(const cli_call *cli, const attn_checkpoint *weights, int64_t tensors)
 {
     const char *builtin;

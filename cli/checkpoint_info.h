@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * checkpoint_info.h - what is in a checkpoint, whatever it belongs to. */
+ * checkpoint_info.h - the tensors of a checkpoint of any model. */
 #ifndef CLI_CHECKPOINT_INFO_H
 #define CLI_CHECKPOINT_INFO_H
 
@@ -8,12 +8,12 @@
 #include "attn/models.h"
 
 typedef struct cli_values {
-    double min, max, norm; /* of what is a number */
+    double min, max, norm; /* statistics of the finite elements */
     int64_t nans;
 } cli_values;
 cli_values cli_values_of(const attn_tensor *tensor);
 
-/* Prints it, or writes it as JSON; an exit code. */
+/* Prints the tensors, or writes them as JSON; returns an exit code. */
 int cli_checkpoint_info(const cli_call *cli, const char *path);
 
 #endif

@@ -4,7 +4,7 @@
 
 #include <time.h>
 
-/* A wait for a time to pass must end: if the system's clock has stopped or was set back, a reading counts as a
+/* A wait for a time to pass must end. If the system's clock has stopped or was set back, each reading advances by a
  * microsecond. */
 double cli_seconds(void)
 {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * attn bench products: how fast products of matrices run on each instruction set and on several kinds of numbers. */
+ * attn bench products: the speed of matrix products on each instruction set and on several kinds of input numbers. */
 #include "bench_product.h"
 #include "bench_race.h"
 #include "commands.h"

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * attn bench train: what a training step of a Transformer costs. */
+ * attn bench train: time and memory of a training step of a Transformer. */
 #include "bench.h"
 #include "bench_step.h"
 #include "commands.h"

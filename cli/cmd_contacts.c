@@ -51,8 +51,8 @@ typedef struct contacts {
     cli_family family;
     const char *query; /* all residues of the first sequence */
     int64_t n;
-    float *p;         /* [n,n], NAN for residues without a column */
-    float *distances; /* [n,n] or NULL */
+    float *p;         /* probabilities [n,n], NAN for residues without a column */
+    float *distances; /* distances [n,n] or NULL */
     cli_structure structure;
     double precision[3][3];
     int64_t counted[3][3];
@@ -67,7 +67,7 @@ static const int64_t divisors[] = {1, 2, 5};
 
 /* ------------------------------------------------------------------------------------------ the structure */
 
-/* The file given, or one of the alignment's name in its folder; false: there is none. */
+/* The structure file given, or the file with the alignment's name in its folder; false: there is none. */
 static bool find_structure(const contacts *c, char *path)
 {
     static const char *const endings[] = {".pdb", ".cif", ".ent", ".mmcif"};
@@ -88,7 +88,7 @@ static bool find_structure(const contacts *c, char *path)
     return false;
 }
 
-/* [columns, columns] to [residues, residues] of the query, NAN for those without a column. */
+/* Converts [columns, columns] to [residues, residues] of the query; NAN for residues without a column. */
 static float *by_residues(const contacts *c, const float *map)
 {
     const attn_alignment *a = c->family.all;
@@ -299,7 +299,7 @@ static int print_json(const contacts *c, char paths[3][4096])
     return cli_print_json(c->family.cli, &json);
 }
 
-/* Equal probabilities rank pairs by nothing. */
+/* Pairs with equal probabilities have no meaningful order. */
 static int check_signal(const contacts *c)
 {
     float least = 1, most = 0;
@@ -378,7 +378,7 @@ static int predict_one(void *user, int i)
 static int predict_all(cli_call *cli)
 {
     prediction p = {.cli = cli, .how = {.contacts = true}};
-    if (cli->nwords > 1 && cli_given(cli, "structure")) /* on all ranks alike */
+    if (cli->nwords > 1 && cli_given(cli, "structure")) /* every rank returns here */
         return cli_fail(CLI_BAD,
                         "--structure applies to one alignment; with several, put NAME.pdb in the folder of each");
     int code = cli_family_apart(cli);

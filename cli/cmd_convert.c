@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * attn convert: checkpoints from elsewhere in attn's own form. */
+ * attn convert: converts foreign checkpoints to attn's own format. */
 #include "commands.h"
 #include "foreign.h"
 
@@ -64,7 +64,7 @@ static const char *const examples[] = {
     NULL,
 };
 
-/* Prints what was skipped, a line each. */
+/* Prints the skipped tensors, one per line. */
 static void tell_notes(const cli_call *cli, const char *notes)
 {
     for (const char *line = notes; line && *line; line += strspn(line, "\n")) {
@@ -95,7 +95,7 @@ static bool read_three(const char *text, float *values)
     return sscanf(text, "%f,%f,%f%c", &values[0], &values[1], &values[2], &rest) == 3;
 }
 
-/* Which tensors a training's checkpoint was read without. */
+/* Prints which tensors of the checkpoint were not used. */
 static void tell_passed(const cli_call *cli)
 {
     attn_checkpoint *plain = NULL, *weights = NULL;
@@ -123,7 +123,7 @@ static int read_scale(const cli_call *cli, attn_pixel_scale *scale)
     for (int i = 0; i < 2; i++) {
         bool read = read_three(cli_text(cli, names[i]), into[i]);
         for (int c = 0; c < 3 && read; c++)
-            read = into[i][c] >= (float)i * 1e-6f && into[i][c] <= 1; /* nothing is divided by 0 */
+            read = into[i][c] >= (float)i * 1e-6f && into[i][c] <= 1; /* avoids a division by 0 */
         if (!read)
             return cli_fail(CLI_BAD, "--%s: \"%.60s\" is not three numbers of 0 to 1 with commas between", names[i],
                             cli_text(cli, names[i]));
@@ -131,7 +131,7 @@ static int read_scale(const cli_call *cli, attn_pixel_scale *scale)
     return CLI_OK;
 }
 
-/* "0.5", or "0.485, 0.456, 0.406" in brackets. */
+/* Parses "0.5", or "0.485, 0.456, 0.406" in brackets. */
 static const char *three_text(const attn_config *config, const char *name, char *text, size_t size)
 {
     double values[3];
@@ -148,7 +148,7 @@ static const char *three_text(const attn_config *config, const char *name, char 
     return text;
 }
 
-/* How many classes have no name in the checkpoint's files, where others have one. */
+/* The number of classes without a name in the checkpoint's files, if other classes have one. */
 static void tell_classes(const cli_call *cli, const attn_config *config)
 {
     const attn_config_value *names = attn_config_get(config, "class_names");
@@ -163,7 +163,7 @@ static void tell_classes(const cli_call *cli, const attn_config *config)
                  n - unnamed, n, unnamed);
 }
 
-/* How the classifier that was written prepares pictures, and what its classes are called. */
+/* Prints how the written classifier prepares pictures, and the names of its classes. */
 static void tell_classifier(const cli_call *cli)
 {
     char path[4096], mean[64], std[64];
@@ -235,7 +235,7 @@ static int convert_tensors(const cli_call *cli)
     return CLI_OK;
 }
 
-/* The type in which weights are stored; DEFAULT: as they are. */
+/* The type in which weights are stored; DEFAULT: unchanged. */
 static attn_precision stored_precision(const cli_call *cli)
 {
     attn_precision precision;
@@ -253,7 +253,7 @@ static int convert_known(const cli_call *cli)
                    ? CLI_OK
                    : cli_failed(cli, NULL);
     if (form == CLI_FORM_OWN && stored_precision(cli))
-        return CLI_OK; /* write_out stores it */
+        return CLI_OK; /* write_out stores the result */
     if (form == CLI_FORM_MARIANMT && stored_precision(cli))
         return cli_fail(CLI_BAD, translator_keeps);
     if (form == CLI_FORM_OWN || form == CLI_FORM_MARIANMT)
@@ -278,7 +278,7 @@ static int convert_known(const cli_call *cli)
     return kind == ATTN_CHECKPOINT_MSA ? convert_msa(cli) : convert_vit(cli);
 }
 
-/* Checked before anything is written: a directory that is there already stays as it is. */
+/* Checked before anything is written, so that an existing directory is not changed. */
 static int check_precision(const cli_call *cli, const cli_foreign *foreign)
 {
     attn_checkpoint_kind kind = ATTN_CHECKPOINT_OTHER;

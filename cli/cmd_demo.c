@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * attn demo: the whole way in a minute.  Trains on the phrasebook that the library carries, translates held-out
- * sentences, draws what was attended to, and prints what to try next.
- */
+ * attn demo: a complete example in a minute. Trains on the built-in phrasebook, translates held-out sentences, draws
+ * the attention, and prints commands to try next. */
 #include "commands.h"
 #include "training.h"
 #include "apps/translator/translator.h"
@@ -32,7 +31,7 @@ static const char *in_directory(char *path, const char *directory, const char *n
     return path;
 }
 
-/* Whether the translator in `directory`, if there is one, is a demo's and may be deleted. */
+/* Whether `directory` holds a translator that an earlier demo made, which may be deleted. */
 static bool is_ours(const cli_call *cli, const char *directory)
 {
     char path[4096];
@@ -65,7 +64,7 @@ static int clear_directory(const cli_call *cli, const char *directory)
 
 /* ---------------------------------------------------------------------------------------------- training */
 
-/* A model small enough for a minute and large enough for the phrasebook; found by trying. */
+/* A model small enough to train in a minute and large enough for the phrasebook; chosen by experiments. */
 static attn_status demo_settings(const cli_call *cli, attn_config **settings)
 {
     static const struct whole {
@@ -85,7 +84,7 @@ static attn_status demo_settings(const cli_call *cli, attn_config **settings)
         status = attn_config_set_real(*settings, "rate", 0.0015);
     if (status == ATTN_OK)
         status = attn_config_set_text(*settings, "schedule", "cosine");
-    if (status == ATTN_OK && attn_subwords_available()) /* else words will do */
+    if (status == ATTN_OK && attn_subwords_available()) /* without SentencePiece, use a vocabulary of words */
         status = attn_config_set_text(*settings, "vocabulary", "unigram");
     return status;
 }
@@ -116,13 +115,13 @@ typedef struct held_out {
     bool no_memory;
 } held_out;
 
-/* The words as a reader wants them. */
+/* The words joined as readable text. */
 static char *readable(const char *tokens)
 {
     size_t size = strlen(tokens) + 1;
     char *text = malloc(size);
     if (text)
-        attn_text_detokenize(tokens, false, text, size); /* a text of its own stays as it is */
+        attn_text_detokenize(tokens, false, text, size);
     return text;
 }
 
@@ -149,7 +148,7 @@ static void release(held_out *all)
     free(all->items);
 }
 
-/* Every so many of the held-out sentences, so that good and bad ones are shown as they come. */
+/* Takes held-out sentences at regular intervals, so that good and bad translations are shown alike. */
 static int shown_at(const held_out *all, int i)
 {
     return all->n <= SHOWN ? i : (int)((int64_t)i * all->n / SHOWN);
@@ -192,7 +191,7 @@ static void json_table(attn_json *json, const held_out *all)
 
 /* ---------------------------------------------------------------------------------------------- pictures */
 
-/* A sentence whose picture is worth looking at, held out if possible. */
+/* Chooses a sentence with an informative picture, held out if possible. */
 static const char *showcase(const held_out *all)
 {
     static const char *const preferred[] = {"looking for her key", "two coffees", "is looking for", "would like"};

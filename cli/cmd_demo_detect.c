@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * attn demo detect: a data set of drawn shapes, to train and judge detectors without a download. */
+ * attn demo detect: writes a data set of drawn shapes, for training and evaluating detectors without a download. */
 #include "commands.h"
 
 #include "apps/detector/boxes_files.h"

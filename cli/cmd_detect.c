@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * attn detect: objects in pictures. */
+ * attn detect: finds objects in pictures. */
 #include "commands.h"
 #include "failures.h"
 #include "foreign.h"
@@ -56,7 +56,7 @@ static const char *const examples[] = {
 
 /* ------------------------------------------------------------------------------------------- the pictures */
 
-/* Paths of pictures, those of folders among them. */
+/* Collects the paths of pictures, including pictures in folders. */
 typedef struct files {
     char **paths;
     int n;
@@ -112,11 +112,11 @@ typedef struct search {
     const cli_call *cli;
     attn__detector *detector;
     const files *files;
-    attn__found *found; /* [queries], of one picture */
+    attn__found *found; /* detections [queries] of one picture */
     int64_t queries;
-    attn_json *json;            /* NULL: for people */
-    const attn__box_set *known; /* of --data; NULL: not given */
-    attn__detection *results;   /* of --coco */
+    attn_json *json;            /* JSON output; NULL: text for people */
+    const attn__box_set *known; /* the data set of --data; NULL: not given */
+    attn__detection *results;   /* results for --coco */
     int64_t nresults;
 } search;
 
@@ -197,7 +197,7 @@ static int draw_one(const search *s, const char *path, const attn_image *image, 
     return status == ATTN_OK ? CLI_OK : cli_failed(cli, NULL);
 }
 
-/* The id that --data has for a picture of this name, or, without it, the number that the name is. */
+/* The id of a picture with this name in --data. Without --data, the name itself must be the number. */
 static bool image_id(const search *s, const char *path, int64_t *id)
 {
     const char *base = base_of(path);
@@ -260,7 +260,7 @@ static int detect_one(void *user, int i)
 
 /* ------------------------------------------------------------------------------------------------- all of them */
 
-/* By one process: what it writes is one array. */
+/* One process runs this, because the output is one array. */
 static int detect_here(search *s)
 {
     cli_failures failures = {.cli = s->cli, .things = "files"};

@@ -64,7 +64,7 @@ static void print_difference(comparison *c, const char *name, const char *what, 
     }
 }
 
-/* Both as 64-bit reals, or as the integers that they are. */
+/* Reads both tensors as 64-bit reals, or as integers if they are integers. */
 static void compare_numbers(comparison *c, const char *name, const attn_tensor *a, const attn_tensor *b)
 {
     double most = 0, difference = 0, norm = 0;
@@ -93,7 +93,7 @@ static void compare_numbers(comparison *c, const char *name, const attn_tensor *
         norm += x[i] == y[i] ? x[i] * x[i] : 0;
     if (!reals || nans)
         print_difference(c, name, nans ? "NaN on one side" : "other integers", (double)NAN, (double)NAN);
-    else if (most == 0) /* 0 and -0, or NaNs of other bits */
+    else if (most == 0) /* 0 and -0, or NaNs with different bits */
         c->same++;
     else
         print_difference(c, name, "numbers", most, norm > 0 ? sqrt(difference / norm) : INFINITY);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * attn embed: what a language model of alignments makes of residues and sequences, as arrays. */
+ * attn embed: writes the representations of residues and sequences by a language model of alignments as arrays. */
 #include "commands.h"
 #include "failures.h"
 #include "family.h"
@@ -31,7 +31,7 @@ static const char *const examples[] = {
     NULL,
 };
 
-/* Sums of the residues' vectors of one sequence over their number; zeros for one of gaps alone. */
+/* The mean of the residues' vectors of one sequence; zeros for a sequence of only gaps. */
 static void mean_of(const cli_family *f, const float *hidden, int64_t row, int64_t dim, float *to)
 {
     const int32_t *tokens = f->tokens + row * f->cols;
@@ -49,7 +49,7 @@ static void mean_of(const cli_family *f, const float *hidden, int64_t row, int64
         to[d] /= (float)counted;
 }
 
-/* The query's residues [N,D]: those without a column are NaN. */
+/* The vectors of the query's residues [N,D]; NaN for residues without a column. */
 static void fill_residues(const cli_family *f, const float *hidden, int64_t residues, int64_t dim, float *to)
 {
     for (int64_t i = 0; i < residues * dim; i++)
@@ -94,7 +94,7 @@ static attn_status write_names(const cli_family *f, const char *path)
         const char *name = attn_alignment_name(f->chosen, r);
         char *to = (char *)attn_tensor_data(text) + used;
         size_t length = strlen(name);
-        memcpy(to, name, length); /* NOLINT: a line's end follows, no 0 */
+        memcpy(to, name, length); /* NOLINT: a line's end follows the digits, not a 0 */
         to[length] = '\n';
         used += length + 1;
     }
@@ -104,7 +104,7 @@ static attn_status write_names(const cli_family *f, const char *path)
     return status;
 }
 
-/* `names`: the file with the sequences' names, or NULL. */
+/* `names`: the file for the sequences' names, or NULL. */
 static int print_result(const cli_family *f, const char *path, const char *names, const attn_tensor *array)
 {
     const int64_t *shape = attn_tensor_shape(array);

@@ -68,7 +68,7 @@ static const char *const examples[] = {
 
 typedef struct samples {
     int64_t wanted, printed;
-    attn_json *json; /* NULL: for people */
+    attn_json *json; /* JSON output; NULL: text for people */
 } samples;
 
 static void print_sample(void *user, const char *source, const char *reference, const char *prediction)
@@ -97,14 +97,14 @@ static attn_split part_of(const char *name)
     return values[i];
 }
 
-/* How the score was computed, as a sacreBLEU signature; the version is that of the program that counts. */
+/* Describes how the score was computed, as a sacreBLEU signature; the version is attn's own. */
 #define TEXT_OF(x)          #x
 #define VERSION_OF(a, b, c) TEXT_OF(a) "." TEXT_OF(b) "." TEXT_OF(c)
 #define ATTN_VERSION_TEXT   VERSION_OF(ATTN_VERSION_MAJOR, ATTN_VERSION_MINOR, ATTN_VERSION_PATCH)
 static const char bleu_signature[] = "case:mixed|eff:no|tok:13a|smooth:exp|version:attn-" ATTN_VERSION_TEXT;
 static const char chrf_signature[] = "case:mixed|eff:yes|nc:6|nw:0|space:no|version:attn-" ATTN_VERSION_TEXT;
 
-/* A signature begins with the number of references, which may vary from sentence to sentence. */
+/* A signature begins with the number of references, which may differ between sentences. */
 static const char *signed_with(const attn_translator_score *score, const char *signature, char text[128])
 {
     snprintf(text, 128, "nrefs:%s|%s", score->references == score->sentences ? "1" : "var", signature);

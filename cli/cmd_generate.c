@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * attn generate: new images, on a sheet. */
+ * attn generate: draws new images on one sheet. */
 #include "commands.h"
 #include "drawing.h"
 #include "foreign.h"

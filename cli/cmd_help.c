@@ -24,7 +24,7 @@ static const char *const examples[] = {
     NULL,
 };
 
-/* "train" and "bench" are the first words of several commands: all of them are explained. */
+/* "train" and "bench" are the first words of several commands; all of these are explained. */
 static bool explain_group(const char *first)
 {
     size_t length = strlen(first);

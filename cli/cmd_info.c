@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * attn info: what a model directory holds. */
+ * attn info: describes a model directory. */
 #include "checkpoint_info.h"
 #include "commands.h"
 #include "foreign.h"
@@ -34,7 +34,7 @@ static const char description[] =
 static const char *const examples[] = {"attn info out/demo", "attn info out/demo --json",
                                        "attn info model.safetensors --values", NULL};
 
-/* Adam: the parameter, its gradient and two moments. */
+/* Memory of Adam: the parameter, its gradient and two moments. */
 static const double TRAINING_COPIES = 4;
 
 static void print_config(const attn_config *config)
@@ -52,7 +52,7 @@ typedef struct subject {
     attn_classifier *classifier;
     attn_generator *generator;
     attn_msa *msa;
-    attn_model *bare; /* a model that belongs to none of these */
+    attn_model *bare; /* a model of none of these kinds */
     const attn_model *model;
 } subject;
 
@@ -149,7 +149,7 @@ static bool is_there(const char *directory, const char *name)
     return attn_file_exists(file);
 }
 
-/* Whether the directory has a model of attn's own without the vocabularies of a translator. */
+/* Whether the directory has one of attn's models without the vocabularies of a translator. */
 static bool is_bare(const cli_call *cli, const char *directory)
 {
     static const char *const vocabularies[] = {"source.vocab", "target.vocab", "source.spm", "target.spm",
@@ -189,7 +189,7 @@ static attn_status load(const cli_call *cli, subject *of)
     return status;
 }
 
-/* A directory of weights whose config.json is no model's that attn loads, or that has none. */
+/* A directory of weights without a config.json, or with the config.json of a model that attn does not load. */
 static bool is_foreign_directory(const cli_call *cli, const char *path)
 {
     static const char *const inside[] = {"model.safetensors", "model.safetensors.index.json",
@@ -198,14 +198,14 @@ static bool is_foreign_directory(const cli_call *cli, const char *path)
     bool weights = false;
     for (size_t i = 0; i < sizeof inside / sizeof *inside; i++)
         weights = weights || is_there(path, inside[i]);
-    if (is_there(path, "decoder.yml")) /* a translator as Marian leaves it */
+    if (is_there(path, "decoder.yml")) /* a translator in Marian's own form */
         return false;
     if (!is_there(path, "config.json"))
         return weights;
     return weights && cli_form_of(cli, path) == CLI_FORM_OTHER;
 }
 
-/* Weights that are no model of attn's own; a published MSA Transformer's are one. */
+/* Weights that are not one of attn's models; a published MSA Transformer counts as one. */
 static bool is_checkpoint(const cli_call *cli, const char *path)
 {
     attn_checkpoint_kind kind = ATTN_CHECKPOINT_OTHER;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * attn list: the architectures that models are built from. */
+ * attn list: the architectures. */
 #include "commands.h"
 #include "model_config.h"
 #include "parameters.h"
@@ -40,7 +40,8 @@ static const char *type_name(const attn_setting *key)
     return names[key->type];
 }
 
-/* A model with the settings given or sample ones.  CLI_OK with *model NULL: no model can be had with the latter. */
+/* Builds a model with the given settings or with sample ones. CLI_OK with *model NULL: the architecture has no sample
+ * settings. */
 static int build(const cli_call *cli, const attn_architecture *architecture, attn_model **model)
 {
     attn_config *config = NULL;
@@ -50,7 +51,8 @@ static int build(const cli_call *cli, const attn_architecture *architecture, att
     *model = NULL;
     if (status == ATTN_OK)
         status = attn_model_create(model, cli->context, architecture->name, config,
-                                   &(attn_model_options){.blank = true}); /* only names and shapes are looked at */
+                                   /* only names and shapes are used, so no random numbers are needed */
+                                   &(attn_model_options){.blank = true});
     attn_config_destroy(config);
     if (status == ATTN_ERROR_MEMORY || (status != ATTN_OK && given))
         return cli_failed(cli, NULL);
@@ -88,7 +90,7 @@ static void print_ports(const char *head, const attn_port *ports, int n)
     }
 }
 
-/* "dim 64, heads 4": the settings of the model whose parameters follow. */
+/* "dim 64, heads 4": the settings of the model whose parameters are listed. */
 static void print_parameters(const attn_model *model)
 {
     const attn_config *config = attn_model_config(model);
@@ -151,7 +153,7 @@ static void json_ports(attn_json *json, const char *name, const attn_port *ports
     attn_json_end(json);
 }
 
-/* `model` may be NULL: nothing about parameters then. */
+/* `model` may be NULL; the parameters are then left out. */
 static void json_architecture(attn_json *json, const attn_architecture *a, const attn_model *model)
 {
     attn_json_object(json, NULL);

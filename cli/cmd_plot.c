@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * attn plot: curves of columns of numbers. */
+ * attn plot: draws columns of numbers as curves. */
 #include "columns.h"
 #include "commands.h"
 #include "picture.h"
@@ -59,9 +59,9 @@ typedef struct plotting {
     const cli_call *cli;
     cli_columns *files; /* [nfiles] */
     int nfiles;
-    double *counts; /* 0, 1, 2, ...: x where no column is */
+    double *counts; /* 0, 1, 2, ...: the x values if there is no column for x */
     attn_curve *curves;
-    cli_columns **file_of; /* of each curve */
+    cli_columns **file_of; /* x and y values of each curve */
     int64_t *column_of;
     char (*names)[NAME];
     const char **panel_names;
@@ -81,7 +81,7 @@ static int refuse_column(const cli_columns *file, const char *option, const char
                     (int)(length < 80 ? length : 80), name, file->path, known);
 }
 
-/* Whether the column is one of numbers, which else is told. */
+/* Whether the column holds numbers; prints a message if not. */
 static int check_numbers(const cli_columns *file, const char *option, int64_t column)
 {
     const cli_column *c = &file->columns[column];
@@ -91,7 +91,8 @@ static int check_numbers(const cli_columns *file, const char *option, int64_t co
                     c->name, file->path, c->no_number, (long long)c->line);
 }
 
-/* The first and last column that a word of a list names in a file, without names also "6-9"; false: none. */
+/* Finds the first and last column that a word of a list names in a file. In a file without names the word may be a
+ * range "6-9". False: none. */
 static bool find_columns(const cli_columns *file, const char *word, size_t length, int64_t *first, int64_t *last)
 {
     char *end;
@@ -170,7 +171,7 @@ static int add_listed(plotting *p, cli_columns *file, int64_t x)
     return code;
 }
 
-/* The column of x; -1: the number of the row. */
+/* The index of the column of x; -1: x is the row number. */
 static int find_x(const plotting *p, const cli_columns *file, int64_t *x)
 {
     const char *name = cli_text(p->cli, "x");
@@ -181,7 +182,7 @@ static int find_x(const plotting *p, const cli_columns *file, int64_t *x)
     return *x < 0 ? refuse_column(file, "x", name, strlen(name)) : check_numbers(file, "x", *x);
 }
 
-/* Refuses a name that no file has. */
+/* Refuses a name that occurs in no file. */
 static int check_list(const plotting *p, const char *option)
 {
     const char *list = cli_text(p->cli, option);
@@ -199,7 +200,7 @@ static int check_list(const plotting *p, const char *option)
 
 /* --------------------------------------------------------------------------------------------------- names */
 
-/* Whether a column of this name is drawn from two files into one panel. */
+/* Whether a column of this name is drawn from two files into the same panel. */
 static bool is_repeated(const plotting *p, int64_t curve)
 {
     const char *name = p->file_of[curve]->columns[p->column_of[curve]].name;
@@ -224,7 +225,7 @@ static void name_curve(plotting *p, int64_t i)
     p->curves[i].name = p->names[i];
 }
 
-/* --names rename the different names in the order of the curves. */
+/* The words of --names replace the distinct names in the order of the curves. */
 static int rename_curves(plotting *p)
 {
     const char *list = cli_text(p->cli, "names");
@@ -267,7 +268,7 @@ static int read_size(const char *text, double *width, double *height)
 
 /* ------------------------------------------------------------------------------------------------- drawing */
 
-/* The name of the x axis: the column of all files, if they agree. */
+/* The title of the x axis: the column name, if all files have the same. */
 static const char *x_name(const plotting *p)
 {
     const char *given = or_null(cli_text(p->cli, "x_label")), *name = NULL;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * attn score: how a language model of alignments judges mutations. */
+ * attn score: scores mutations with a language model of alignments. */
 #include "commands.h"
 #include "family.h"
 #include "progress.h"
@@ -42,19 +42,19 @@ typedef struct scoring {
     attn_msa *msa;
     attn_msa_options how;
     const char *query;                 /* all residues of the first sequence */
-    int64_t n;                         /* how many */
-    int64_t *column;                   /* of each residue; -1: none */
-    float (*logp)[ATTN_RESIDUE_COUNT]; /* log-probabilities where a residue has been hidden */
+    int64_t n;                         /* number of residues */
+    int64_t *column;                   /* column of each residue; -1: none */
+    float (*logp)[ATTN_RESIDUE_COUNT]; /* log-probabilities at each position, with its residue masked */
     bool *known;
-    FILE *out; /* standard output, or `text` as it grows */
+    FILE *out; /* standard output, or `text`, to which results are appended */
     char *text;
     size_t size;
 } scoring;
 
-/* One part of a mutation. */
+/* One substitution of a mutation. */
 typedef struct change {
     char from, to;
-    int64_t residue; /* from 0 */
+    int64_t residue; /* position, from 0 */
 } change;
 
 static int read_change(const scoring *s, const char *whole, const char **at, change *c)
@@ -90,7 +90,7 @@ static int read_change(const scoring *s, const char *whole, const char **at, cha
     return CLI_OK;
 }
 
-/* Masks one residue of the query and keeps the model's prediction for its position. */
+/* Masks one residue of the query and stores the model's prediction for its position. */
 static int look(scoring *s, int64_t residue)
 {
     if (s->known[residue])
@@ -159,7 +159,7 @@ static int score_every(scoring *s)
     return CLI_OK;
 }
 
-/* The parts of one mutation are of different residues. */
+/* The substitutions of one mutation must be at different residues. */
 static int check_parts(const scoring *s, const char *whole)
 {
     const char *at = whole;
@@ -178,7 +178,7 @@ static int check_parts(const scoring *s, const char *whole)
     return code;
 }
 
-/* Mutations are read before the first run, so that a misspelt one costs no waiting. */
+/* All mutations are read before the first run, so that a spelling mistake is found at once. */
 static int check_all(const scoring *s)
 {
     const cli_call *cli = s->family.cli;
@@ -224,7 +224,8 @@ static int prepare(scoring *s)
     return CLI_OK;
 }
 
-/* Hours of scores shall not be lost to a folder that is not there: checked before, written afterwards. */
+/* A missing folder must not cost hours of computed scores: it is checked before, although the file is written
+ * afterwards. */
 static bool can_write(const char *path)
 {
     char folder[4096];
@@ -249,7 +250,7 @@ static int open_out(scoring *s)
     return s->out ? CLI_OK : cli_fail(CLI_FAILED, "out of memory");
 }
 
-/* The file appears whole or not at all; of standard output main() says whether it arrived. */
+/* The file is written as a whole or not at all. For standard output, main() checks that the output was written. */
 static int close_out(scoring *s, int code)
 {
     if (!s->out || s->out == stdout)

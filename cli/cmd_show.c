@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * attn show: a picture of what a model attends to. */
+ * attn show: draws the attention of a model. */
 #include "commands.h"
 #include "drawing.h"
 #include "family.h"
@@ -83,10 +83,10 @@ static const char *const examples[] = {
     NULL,
 };
 
-/* The subject of the picture. */
+/* The object that the picture shows. */
 enum { SENTENCE = 1, IMAGE = 2, ALIGNMENT = 4, ARRAY = 8, DRAWN = 16, OBJECTS = 32 };
 
-/* Refuses options that are not for what is shown. */
+/* Refuses options that do not apply to this kind of model. */
 static int show_as(cli_call *cli, unsigned shown, const char *what, int (*show)(cli_call *cli))
 {
     static const struct read {

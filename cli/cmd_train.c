@@ -30,7 +30,7 @@ static void note_translate(const cli_training *t)
                  cli_count(cli_training_size(t, "judged_pairs"), a));
 }
 
-/* `what` is printed before the size of the pictures, `then` after it. */
+/* `what` is printed before the size of the pictures, and `then` after the size. */
 static void note_pictures(const cli_training *t, const char *what, const char *then)
 {
     const cli_call *cli = t->cli;
@@ -79,12 +79,13 @@ static void note_detect(const cli_training *t)
     cli_note(t->cli, "short side of the pictures: %s; %lld queries", size, (long long)cli_training_size(t, "queries"));
 }
 
-/* Within two standard deviations of naming any class, nothing has been learned that shows. */
+/* An accuracy within two standard deviations of always naming one class shows no learning. */
 static void warn(const cli_training *training)
 {
     double found = training->last.metric, guessed = 1 / (double)cli_training_size(training, "classes");
     double chance = sqrt(guessed * (1 - guessed) / (double)cli_training_size(training, "valid_images"));
-    if (training->last.steps > 0 && found < guessed + 2 * chance) /* false of NaN: there was no validation */
+    /* false for NaN, which means there was no validation */
+    if (training->last.steps > 0 && found < guessed + 2 * chance)
         cli_note(
             training->cli,
             "warning: %.1f %% of %lld validation pictures are recognized, guessing finds %.1f %%: the classifier has learned "
@@ -95,15 +96,15 @@ static void warn(const cli_training *training)
 /* ------------------------------------------------------------------------------------------------- the kinds */
 
 typedef struct kind {
-    const char *name;       /* attn_trainer's */
-    const char *things;     /* in which speed is counted */
-    const char *measure;    /* metric of a validation in addition to the loss; NULL: none */
-    const char *metrics[2]; /* names of attn_progress.metric and metric2 in --json; NULL: not there */
-    const char *made;       /* for the last line */
+    const char *name;       /* the name of the attn_trainer */
+    const char *things;     /* the unit of speed */
+    const char *measure;    /* the metric of a validation in addition to the loss; NULL: none */
+    const char *metrics[2]; /* names of attn_progress.metric and metric2 in --json; NULL: left out */
+    const char *made;       /* printed in the last line */
     void (*note)(const cli_training *training);
-    void (*warn)(const cli_training *training); /* at the end; may be NULL */
-    const char *test;                           /* size of the part that attn eval measures by default */
-    const char *tries[3][2];                    /* commands to suggest, before and behind the directory */
+    void (*warn)(const cli_training *training); /* called at the end; may be NULL */
+    const char *test;                           /* size of the part that attn eval uses by default */
+    const char *tries[3][2];                    /* commands to suggest, the text before and after the directory */
     bool pairs;                                 /* the data are sentence pairs */
 } kind;
 
@@ -180,7 +181,7 @@ int cli_train(const cli_call *cli, attn_trainer_job *job, cli_training *training
     return cli_training_end(training, attn_train(cli->context, job), job->directory);
 }
 
-/* NaN, where there was no validation, becomes null. */
+/* NaN, which means there was no validation, becomes null. */
 static int print_json(const cli_call *cli, const cli_training *training, const char *directory)
 {
     const kind *k = kind_of(training->kind);
@@ -212,7 +213,7 @@ static int print_result(const cli_call *cli, const cli_training *training, const
     return CLI_OK;
 }
 
-/* Sentence pairs: a file or the phrasebook; lines that are no pair are counted in `bad`. */
+/* Reads sentence pairs from a file or the phrasebook; lines that are no pair are counted in `bad`. */
 static void take_pairs(attn_trainer_job *job, const char *data, cli_training *training, cli_failures *bad)
 {
     attn_pairs_source source = cli_source_of(data);

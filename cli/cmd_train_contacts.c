@@ -37,7 +37,7 @@ typedef struct fitting {
     cli_structure *structures;
 } fitting;
 
-/* A fit that does not find three times as many contacts as guessing, among those that it has seen, has found none. */
+/* A fit is accepted only if it finds three times as many contacts as guessing, on its own training data. */
 static const double WEAK = 3;
 
 static int measure(const fitting *f, int i, const char *path, const char *chain)
@@ -48,7 +48,7 @@ static int measure(const fitting *f, int i, const char *path, const char *chain)
     return code;
 }
 
-/* "alignment=structure:chain"; the alignment's name may hold no '='. */
+/* Parses "alignment=structure:chain"; the alignment's name may not contain '='. */
 static int read_example(const fitting *f, int i, const char *word)
 {
     char text[4096];
@@ -72,7 +72,7 @@ static int read_example(const fitting *f, int i, const char *word)
     return code;
 }
 
-/* A regression without maps, or without contacts to learn from, gives every pair the same probability. */
+/* A regression without maps, or without contacts in its training data, gives every pair the same probability. */
 static int refuse(const cli_call *cli, const attn_contacts_fit_result *fitted)
 {
     if (fitted->contacts == 0)
@@ -156,7 +156,7 @@ static int fit(const fitting *f, attn_msa *msa)
 static void release(fitting *f)
 {
     for (int i = 0; f->families && f->structures && i < f->n; i++) {
-        free((char *)(uintptr_t)f->families[i].path); /* a copy of this command's own */
+        free((char *)(uintptr_t)f->families[i].path); /* the command's own copy */
         cli_family_free(&f->families[i]);
         free(f->structures[i].distances);
     }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * attn translate: sentences from the command line or standard input, one translation a line. */
+ * attn translate: translates sentences from the command line or standard input, one translation per line. */
 #include "commands.h"
 #include "failures.h"
 #include "foreign.h"
@@ -11,7 +11,8 @@
 #include <string.h>
 #include <unistd.h>
 
-/* Lines that have arrived are read ahead, so that those of a batch are of like length; a terminal's arrive alone. */
+/* Lines that have already arrived are read ahead, so that a batch has sentences of similar length. Lines from a
+ * terminal arrive one by one. */
 enum { AHEAD = 1024, NAMED = 10 };
 
 static const cli_option options[] = {
@@ -76,7 +77,7 @@ static const char *const examples[] = {
     NULL,
 };
 
-/* A run of the command. */
+/* The state of a run. */
 typedef struct job {
     const cli_call *cli;
     attn_translator *translator;
@@ -85,8 +86,8 @@ typedef struct job {
     int32_t *suppressed;
     bool prefixed;
     cli_failures failures;
-    int64_t noted;   /* sentences with unknown words */
-    int64_t unnamed; /* unknown words that no note has named */
+    int64_t noted;   /* number of sentences with unknown words */
+    int64_t unnamed; /* unknown words for which no note was printed */
 } job;
 
 static int print_as_json(const job *j, const char *source, const attn_translation *line, const attn_translation *t,
@@ -142,7 +143,7 @@ static void note_rest(const job *j)
                  cli_count(j->noted - NAMED, sentences), cli_count(j->unnamed, words));
 }
 
-/* `line`: all translations of one sentence, which has this number, from 1. */
+/* Prints all translations of one sentence; `line` is the number of the sentence, from 1. */
 static int print_line(job *j, const char *source, const attn_translation *line, int64_t number)
 {
     int64_t most = j->how.nbest > 0 ? j->how.nbest : 1;
@@ -160,7 +161,7 @@ static int print_line(job *j, const char *source, const attn_translation *line, 
     return code;
 }
 
-/* An input without a translation leaves its line empty, so that the others stay where they belong. */
+/* An input without a translation gives an empty line, so that output lines match input lines. */
 static int leave_out(job *j, int code, int64_t number)
 {
     char name[32];
@@ -173,7 +174,8 @@ static int leave_out(job *j, int code, int64_t number)
 
 static int translate_whole(job *j, const char *const *texts, int n, int64_t first);
 
-/* One of them cannot be translated, such as a beginning that no translation can have: each by itself. */
+/* If one sentence cannot be translated (for example because its forced prefix is not possible), each sentence is
+ * translated alone. */
 static int translate_each(job *j, const char *const *texts, int n, int64_t first)
 {
     const char *const *prefixes = j->how.prefixes;
@@ -212,7 +214,7 @@ static int translate_whole(job *j, const char *const *texts, int n, int64_t firs
     return code;
 }
 
-/* Splits each text at its first tab: the sentence, and the forced prefix of its translation. */
+/* Splits each text at its first tab into the sentence and the forced prefix of its translation. */
 static int translate(job *j, const char *const *texts, int n, int64_t first)
 {
     char *copies[AHEAD] = {0};
@@ -289,7 +291,7 @@ static int translate_all(job *j)
     return code == CLI_OK ? cli_failures_end(&j->failures) : code;
 }
 
-/* The tokens of --suppress-tokens. */
+/* Parses the tokens of --suppress-tokens. */
 static int suppress(job *j)
 {
     const attn_vocab *vocab = attn_translator_vocab(j->translator, ATTN_SIDE_TARGET);

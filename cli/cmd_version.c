@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * attn version: of what program this is, how it was built, and on what machine it runs. */
+ * attn version: the version of the program, its build options, and the machine. */
 #include "commands.h"
 #include "build_info.h"
 #include "base/cpu.h"
@@ -25,7 +25,7 @@ static const pair settings[] = {BUILD_SETTINGS(ROW){NULL, NULL}};
 static const pair libraries[] = {BUILD_LIBRARIES(ROW){NULL, NULL}};
 #undef ROW
 
-/* Whether this program has kernels for an instruction set; the machine may lack it. */
+/* Whether the program contains kernels for an instruction set; the machine may lack the set. */
 static bool is_built(attn__isa isa)
 {
 #if defined(__x86_64__)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * attn weights: how much each sequence of an alignment counts, and how many there are in effect. */
+ * attn weights: the weight of each sequence of an alignment, and the effective number of sequences. */
 #include "commands.h"
 #include "failures.h"
 #include "family.h"
@@ -38,7 +38,7 @@ static const char *const examples[] = {
 
 typedef struct weighing {
     cli_family family;
-    double *identity, *position; /* [rows] */
+    double *identity, *position; /* weights [rows] */
     double effective;
     char path[4096];
 } weighing;
@@ -54,7 +54,7 @@ static attn_status write_table(const weighing *w)
     static const char head[] = "number\tname\tidentity_weight\tposition_weight\n";
     int64_t rows = attn_alignment_rows(w->family.all);
     size_t size = sizeof head, used;
-    attn_tensor *text; /* bytes from the context, which bounds and counts them */
+    attn_tensor *text; /* allocated by the context, which limits and counts memory */
     for (int64_t i = 0; i < rows; i++)
         size += name_length(w, i) + NUMBERS;
     attn_status status = attn_tensor_create(&text, w->family.cli->context, ATTN_U8, 1, (int64_t[]){(int64_t)size});

@@ -29,7 +29,7 @@ void cli_columns_free(cli_columns *c)
     *c = (cli_columns){0};
 }
 
-/* "out/en-fr/history.tsv" is called "en-fr", and "kernels.tsv" "kernels". */
+/* The name of a file of columns: "out/en-fr/history.tsv" gives "en-fr", and "kernels.tsv" gives "kernels". */
 static void name_file(cli_columns *c, bool training)
 {
     size_t end = strlen(c->path), begin;
@@ -59,7 +59,7 @@ static int no_memory(const cli_columns *c)
     return cli_fail(CLI_FAILED, "%s: out of memory", c->path);
 }
 
-/* "0", "1", ...: as NumPy counts them. */
+/* Names "0", "1", ..., as NumPy counts columns. */
 static bool number_columns(cli_columns *c)
 {
     c->numbers = calloc((size_t)c->n, DIGITS);
@@ -86,7 +86,7 @@ static bool is_number(const char *field, double *value)
     return end != field && *end == '\0';
 }
 
-/* The next line's end becomes 0; NULL behind the last.  Empty lines at the end are none. */
+/* Terminates the next line with 0 and returns it; NULL after the last. Empty lines at the end are ignored. */
 static char *next_line(char **text)
 {
     char *line = *text;
@@ -117,7 +117,7 @@ static int64_t count_fields(const char *line)
     return n;
 }
 
-/* Whether the first line is one of numbers, so that the columns have no names. */
+/* Whether the first line holds numbers, so that the columns have no names. */
 static bool begins_with_numbers(const char *text)
 {
     char *end;
@@ -189,7 +189,7 @@ static int read_table(cli_columns *c, const cli_call *cli)
 
 /* ------------------------------------------------------------------------------------------------- arrays */
 
-/* [rows] or [rows, columns]; axes of length 1 before these are passed over. */
+/* Reads an array [rows] or [rows, columns]; leading axes of length 1 are ignored. */
 static int fill_columns(cli_columns *c, const attn_tensor *t)
 {
     int rank = attn_tensor_rank(t), first = 0;

@@ -6,25 +6,25 @@
 #include "command.h"
 
 typedef struct cli_column {
-    const char *name;      /* "valid_loss"; of a file without names "0", "1" */
-    double *values;        /* [rows]; NaN where the field is empty */
-    const char *no_number; /* a field that is none, in line `line`; NULL: all are */
+    const char *name;      /* name such as "valid_loss"; "0", "1" in a file without names */
+    double *values;        /* values [rows]; NaN for an empty field */
+    const char *no_number; /* a field that is no number, in line `line`; NULL: all are numbers */
     int64_t line;
 } cli_column;
 
 typedef struct cli_columns {
     const char *path;
-    char label[128]; /* the file's name without its ending, or the training's */
+    char label[128]; /* the file's name without its ending, or the name of the training's directory */
     bool named;
     int64_t rows, n;
     cli_column *columns;
-    double *values; /* of all columns */
-    char *text;     /* that the names are in */
-    char *numbers;  /* names of columns without names */
+    double *values; /* number of rows of all columns */
+    char *text;     /* memory of the column names */
+    char *numbers;  /* memory of the generated column names */
 } cli_columns;
 
-/* Reads a file, or the history.tsv of a training's directory.  An exit code; errors have been printed, and what was read
- * is freed by cli_columns_free in either case. */
+/* Reads a file, or the history.tsv of a training's directory. Returns an exit code; errors have been printed. Call
+ * cli_columns_free in either case. */
 int cli_columns_read(cli_columns *columns, const cli_call *cli, const char *path);
 void cli_columns_free(cli_columns *columns);
 /* The index of a column, -1 if there is none. */

@@ -49,7 +49,8 @@ const cli_command *cli_command_find(const char *name)
     return NULL;
 }
 
-/* "train" alone, or with something that cannot be trained: lists what can.  False if `word` begins no command. */
+/* Handles "train" alone, or with something that cannot be trained, by listing the choices. False if `word` begins no
+ * command. */
 static bool is_family(const char *word, char *members, size_t size)
 {
     size_t length = strlen(word);

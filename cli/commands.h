@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * commands.h - every command, one a file. */
+ * commands.h - declarations of all commands, one per file. */
 #ifndef CLI_COMMANDS_H
 #define CLI_COMMANDS_H
 

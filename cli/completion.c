@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
- * Completion of command lines by bash, zsh and fish, from the tables: commands, options, the values of those that have
- * a list of them, architectures.  Options without a list complete to files, by the shell's default. */
+ * Completion of command lines by bash, zsh and fish, from the tables: commands, options, listed values of options, and
+ * architectures. Options without a list of values complete to files, the shell's default. */
 #include "command.h"
 
 #include "attn/models.h"
@@ -9,7 +9,7 @@
 
 /* ---------------------------------------------------------------------------------- what may follow */
 
-/* Words that may follow what has been typed so far: the first words of commands, or the second ones of `first`. */
+/* The words that may follow the words typed so far: the first words of commands, or the second words after `first`. */
 static void command_words(FILE *file, const char *first, const char *separator)
 {
     const char *last = "";
@@ -25,8 +25,8 @@ static void command_words(FILE *file, const char *first, const char *separator)
     }
 }
 
-/* The i-th word that begins several commands (train, bench), once each, in `out`; false past the last.  It may be a
- * command itself, which then takes options alone for its first words. */
+/* The i-th word that begins several commands (train, bench), once each, in `out`; false past the last. The word may
+ * also be a command itself; its first word is then an option. */
 static bool group_at(int i, char out[64])
 {
     const char *last = "";
@@ -50,7 +50,7 @@ static void architectures(FILE *file)
         fprintf(file, "%s%s", i ? " " : "", attn_architecture_at(i)->name);
 }
 
-/* The values of an option, spaces between; false, and nothing, if it has no list of them. */
+/* The values of an option, separated by spaces; false, and no text, if it has no list of values. */
 static bool option_choices(FILE *file, const cli_option *option)
 {
     const char *const *choices = option->key.choices;
@@ -63,15 +63,15 @@ static bool option_choices(FILE *file, const cli_option *option)
     return true;
 }
 
-/* The same of a command's words, which the first of its usage lines tells: "[ARCHITECTURE", "[COMMAND]", "[d2l|large]".
- */
+/* The values of a command's words, which its first usage line lists: "[ARCHITECTURE", "[COMMAND]", "[d2l|large]". */
 static bool word_choices(FILE *file, const cli_command *command)
 {
     const char *word = command->usage[0] + strspn(command->usage[0], "[");
     size_t length = strcspn(word, " ].");
     bool architecture = strncmp(word, "ARCHITECTURE", length) == 0 && length == 12;
     bool name = strncmp(word, "COMMAND", length) == 0 && length == 7;
-    bool listed = memchr(word, '|', length) != NULL && !memchr(word, '[', length); /* M,N,K[t|p] is no list */
+    /* M,N,K[t|p] is not a list of values */
+    bool listed = memchr(word, '|', length) != NULL && !memchr(word, '[', length);
     if (file && architecture)
         architectures(file);
     if (file && name)
@@ -89,7 +89,7 @@ static bool takes_file(const cli_option *option)
 
 /* ---------------------------------------------------------------------------------------------- bash */
 
-/* Values of options that have choices, one case each. */
+/* Writes one case for each option with a list of values. */
 static void bash_values(FILE *file, const cli_command *command)
 {
     cli_option option;
@@ -125,7 +125,7 @@ static void bash_words(FILE *file, const cli_command *command)
     fputs("' ;;\n", file);
 }
 
-/* Bash parts words at "=" as well: "--model=b" comes as three. */
+/* Bash splits words at "=" as well: "--model=b" arrives as three words. */
 static void bash(FILE *file)
 {
     char group[64];
@@ -170,7 +170,7 @@ static void bash(FILE *file)
 
 /* ----------------------------------------------------------------------------------------------- zsh */
 
-/* Inside single quotes, with a backslash before those of `marked`. */
+/* Writes text for single quotes, with a backslash before the characters of `marked`. */
 static void zsh_text(FILE *file, const char *text, const char *marked)
 {
     for (; *text; text++) {
@@ -221,7 +221,7 @@ static void zsh_command(FILE *file, const cli_command *command)
         fputs(" \\\n            '*:file:_files' ;;\n", file);
 }
 
-/* Words that may be first (group NULL) or second, with descriptions. */
+/* Words that may come first (group NULL) or second, with descriptions. */
 static void zsh_describe(FILE *file, const char *group)
 {
     size_t skip = group ? strlen(group) + 1 : 0;
@@ -264,7 +264,7 @@ static void zsh(FILE *file)
 
 /* ---------------------------------------------------------------------------------------------- fish */
 
-/* In single quotes, where only \ and ' mean something. */
+/* Writes text in single quotes, where only \ and ' are special. */
 static void fish_text(FILE *file, const char *text)
 {
     fputc('\'', file);

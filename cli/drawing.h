@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * drawing.h - what the commands that draw images share. */
+ * drawing.h - code that the commands that draw images share. */
 #ifndef CLI_DRAWING_H
 #define CLI_DRAWING_H
 
@@ -8,7 +8,7 @@
 #include "attn/generate.h"
 #include "apps/run/image_source.h"
 
-/* Options of both. */
+/* Options of both commands. */
 #define CLI_DRAWING_OPTIONS                                                                                            \
     CLI_REAL("temperature", "1", 1e-6, 1e6,                                                                            \
              "the logits are divided by this: below 1 images are more likely ones, above 1 more varied"),              \
@@ -18,21 +18,23 @@
 
 #define CLI_CLIP_OPTION CLI_INT("clip", 0, "1", 1, 1000000000, "which of the videos in a .npy, from 1")
 
-/* Reads a picture (a clip of one frame) or, for a generator of videos, the one that --clip chooses. To be freed on failure too; an exit code. */
+/* Reads a picture (a clip of one frame). For a generator of videos, reads the video that --clip chooses. Free it on
+ * failure too; returns an exit code. */
 int cli_drawing_read(const cli_call *cli, const attn_generator *generator, const char *path, attn__clip *clip);
 
-/* Times a drawing and shows how far it is, on a terminal. */
+/* Measures the time of a drawing and shows its progress on a terminal. */
 typedef struct cli_drawing {
     const cli_call *cli;
     bool terminal, drawn;
-    double start, last; /* seconds */
+    double start, last; /* seconds: the start, and the last update */
 } cli_drawing;
 
 attn_generator_options cli_drawing_begin(cli_drawing *drawing, const cli_call *cli, attn_generator *generator);
-double cli_drawing_end(cli_drawing *drawing); /* leaves the bar; seconds since the beginning */
-/* --zoom, or what makes an image of that height about 96 pixels high. */
+double cli_drawing_end(cli_drawing *drawing); /* ends the progress bar; returns seconds since the beginning */
+/* The value of --zoom; by default images of this height become about 96 pixels high. */
 int64_t cli_drawing_zoom(const cli_call *cli, int64_t height);
-/* Writes n videos of so many frames, or pictures (1): as a sheet (attn_image_sheet), the frames of a video in one row if `columns` is 0, or as .webp, an animation of sheets; an exit code. */
+/* Writes n videos of `frames` frames, or pictures (frames = 1). The output is a sheet (attn_image_sheet) with the
+ * frames of a video in one row if `columns` is 0, or an animation of sheets (.webp). Returns an exit code. */
 int cli_drawing_write(const cli_call *cli, const attn_image *images, int64_t n, int64_t frames, int64_t columns,
                       int64_t gap, int64_t zoom);
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * attn convert --dry-run: what of a checkpoint fits a model, and a names file to begin with. */
+ * attn convert --dry-run: prints which tensors of a checkpoint fit a model, and a draft of a names file. */
 #include "foreign.h"
 #include "io/names/names.h"
 
@@ -15,13 +15,13 @@ typedef struct dry_run {
     attn_model *model; /* NULL: no architecture was named */
     const attn_named_list *parameters;
     int64_t tensors;
-    int64_t *taken_by; /* by tensor: its parameter, or -1 */
-    bool *filled;      /* by parameter */
-    long offset;       /* layers here are counted from so much more than the model's */
+    int64_t *taken_by; /* for each tensor: its parameter, or -1 */
+    bool *filled;      /* for each parameter: whether a tensor fills it */
+    long offset;       /* the checkpoint's layer numbers minus the model's */
     int64_t fits, misshapen, missing, left;
 } dry_run;
 
-/* How a tensor of this shape could become one of that: NULL not at all. */
+/* Names the operation that turns a tensor of this shape into a parameter of that shape; NULL: none. */
 static const char *operation_for(const attn_checkpoint_entry *e, const attn_tensor *t)
 {
     int rank = attn_tensor_rank(t);
@@ -53,7 +53,7 @@ static bool first_number(const char *name, long *number)
     return *digit;
 }
 
-/* The tensor left over that a missing parameter is most likely to be: of a shape that can be brought to its own. */
+/* The most likely unused tensor for a missing parameter, among those whose shape can be converted. */
 static int64_t closest_tensor(const dry_run *d, int64_t parameter, const char **operation)
 {
     const attn_named *p = &d->parameters->items[parameter];
@@ -78,7 +78,8 @@ static int64_t closest_tensor(const dry_run *d, int64_t parameter, const char **
     return found;
 }
 
-/* Layers counted from 1 here and from 0 there, by the smallest numbers of what is left on both sides. */
+/* Finds an offset between layer numbers (counted from 1 and from 0), by the smallest unmatched numbers on both
+ * sides. */
 static long counted_from(const dry_run *d)
 {
     enum { NONE = 1 << 20 };
@@ -147,7 +148,8 @@ static void print_missing(dry_run *d)
 
 /* ------------------------------------------------------------------------------------------ proposing */
 
-/* A name as a pattern, or as a target: signs escaped, and its first number a group where `counted`. */
+/* Writes a name as a pattern or as a target. Special characters are escaped; with `counted` its first number becomes a
+ * group. */
 static void write_side(char *out, size_t size, const char *name, bool counted, const char *group, bool pattern)
 {
     size_t n = 0;
@@ -167,7 +169,7 @@ static void write_side(char *out, size_t size, const char *name, bool counted, c
     out[n] = '\0';
 }
 
-/* The rule that takes the tensor to the parameter, for all layers at once. */
+/* Writes the rule from the tensor to the parameter, for all layers at once. */
 static void write_rule(char *out, size_t size, const char *source, const char *target, const char *operation)
 {
     char left[300], right[300], group[16] = "\\1";
@@ -180,7 +182,7 @@ static void write_rule(char *out, size_t size, const char *source, const char *t
     snprintf(out, size, "%-44s %s%s%s", left, right, *operation ? "  " : "", operation);
 }
 
-/* Rules for what is missing, each once. */
+/* Writes the rules for missing parameters, without duplicates. */
 static void propose(const dry_run *d)
 {
     enum { MOST = 400, RULE = 700 };

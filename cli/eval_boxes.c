@@ -15,7 +15,7 @@ typedef struct evaluated {
     double seconds;
 } evaluated;
 
-/* In pycocotools' wording. */
+/* In the wording of pycocotools. */
 static void print_measures(const evaluated *e)
 {
     for (int i = 0; i < ATTN__AP_MEASURES; i++) {
@@ -70,7 +70,7 @@ static int print_json(const cli_call *cli, const evaluated *e, const int64_t *ob
     return cli_print_json(cli, &json);
 }
 
-/* Warns of things that are judged as they are, but may be mistakes. */
+/* Warns of data that is evaluated as it is but may be a mistake. */
 static void tell_odd(const evaluated *e)
 {
     int64_t outside = 0, flat = 0, nought = 0;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * How many bits a number of an image costs. */
+ * attn eval of a generator: bits per dimension. */
 #include "eval_images.h"
 #include "foreign.h"
 

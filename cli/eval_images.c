@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * How often a classifier is right: in all, by class, and what it takes what for. */
+ * attn eval of a classifier: accuracy over all images and by class, and the confusion matrix. */
 #include "eval_images.h"
 #include "training.h"
 #include "foreign.h"
@@ -10,7 +10,7 @@
 /* A table wider than this is not readable. */
 enum { SHOWN_CLASSES = 20 };
 
-/* Images of a class, and how many were taken for it. */
+/* The number of images of a class, and of images that are predicted as the class. */
 static void sums(const attn_classifier_score *s, int64_t c, int64_t *there, int64_t *said)
 {
     *there = *said = 0;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * eval_images.h - attn eval of what works on images: a classifier, a generator, detections. */
+ * eval_images.h - attn eval of image models: a classifier, a generator, detections. */
 #ifndef CLI_EVAL_IMAGES_H
 #define CLI_EVAL_IMAGES_H
 
@@ -9,10 +9,10 @@
 /* Measures the classifier in cli->words[0] on a part of `data`, prints, and returns an exit code. */
 int cli_eval_images(const cli_call *cli, const char *data, attn_split part, const char *part_name);
 
-/* The same for a generator: bits per dimension, and those of independent pixels. */
+/* Evaluates a generator in the same way: bits per dimension, and the bits of a model of independent pixels. */
 int cli_eval_generator(const cli_call *cli, const char *data, attn_split part, const char *part_name);
 
-/* COCO's evaluation of a file of results by the annotations of a file or folder. */
+/* COCO's evaluation of a file of results against the annotations of a file or folder. */
 int cli_eval_boxes(const cli_call *cli, const char *results, const char *annotations);
 
 #endif

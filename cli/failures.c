@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * Inputs of a batch that failed. */
+ * Collects the inputs of a batch that failed. */
 #include "failures.h"
 
 #include <string.h>
@@ -22,7 +22,7 @@ int cli_failures_note(cli_failures *failures, int code, const char *name)
     add_name(failures, name);
     if (code != CLI_BAD || cli_flag(failures->cli, "strict"))
         return code;
-    cli_forgive(failures->cli); /* the error is not that of the next input */
+    cli_forgive(failures->cli); /* the error must not appear as the error of the next input */
     return CLI_OK;
 }
 

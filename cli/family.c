@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * What the commands about alignments share. */
+ * Code that the commands about alignments share. */
 #include "family.h"
 
 #include <errno.h>
@@ -44,10 +44,10 @@ int cli_family_read_all(cli_family *family, const cli_call *cli, const char *pat
     return status == ATTN_OK ? CLI_OK : cli_failed(cli, NULL);
 }
 
-/* Every pair of sequences is compared; where that would keep a user waiting, `attn weights` is there. */
+/* Counting compares every pair of sequences. If that would take too long here, the user can run `attn weights`. */
 static attn_status count_effective(cli_family *family)
 {
-    const double most = 2e10; /* residues compared: about a second on one core */
+    const double most = 2e10; /* number of residue comparisons, about a second on one core */
     int64_t rows = attn_alignment_rows(family->all);
     if (0.5 * (double)rows * (double)rows * (double)attn_alignment_columns(family->all) > most)
         return ATTN_OK;
@@ -69,7 +69,7 @@ static attn_status choose(cli_family *family)
     return status == ATTN_OK ? attn_alignment_select(&family->chosen, family->all, &selection) : status;
 }
 
-/* Ten letters or more, and all of them bases: no protein is so poor in kinds of residue. */
+/* Ten letters or more, all of them nucleotide letters: no protein has so few kinds of residue. */
 static bool looks_like_bases(const char *query)
 {
     size_t letters = strlen(query), gaps = 0, bases = strspn(query, "ACGTUN-");
@@ -83,7 +83,7 @@ static int by_name(const void *a, const void *b)
     return strcmp(*(const char *const *)a, *(const char *const *)b);
 }
 
-/* Two rows of one name are allowed (parts of one protein may match twice), but a table cannot tell them apart. */
+/* Two rows may have the same name (parts of one protein may match twice), but a table cannot tell them apart. */
 static void warn_of_names(const cli_family *family)
 {
     int64_t rows = attn_alignment_rows(family->all), same = 0, nameless = 0;
@@ -108,7 +108,7 @@ static void warn_of_names(const cli_family *family)
     free(names);
 }
 
-/* Residues of the query that the format takes for insertions. */
+/* The number of query residues that the format treats as insertions. */
 static void warn_of_residues(const cli_family *family)
 {
     long long columns = 0, all = (long long)strlen(attn_alignment_query(family->all));
@@ -232,7 +232,7 @@ void cli_structure_json(attn_json *json, const cli_structure *structure)
 
 /* --------------------------------------------------------------------------------------------------- runs */
 
-/* "2G", "1.5g", "800M", "123456"; 0 if it is none. */
+/* Parses "2G", "1.5g", "800M", "123456"; 0 for other text. */
 static double bytes_of(const char *text)
 {
     char *end;

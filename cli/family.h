@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * family.h - what the commands about alignments share: the model, the alignment, how much memory. */
+ * family.h - code that the commands about alignments share: the model, the alignment, the memory limit. */
 #ifndef CLI_FAMILY_H
 #define CLI_FAMILY_H
 
@@ -10,12 +10,12 @@
 
 extern const char *const cli_family_selects[], *const cli_family_formats[];
 
-/* How an alignment's file is read. */
+/* Options for reading an alignment's file. */
 #define CLI_FAMILY_FORMAT_OPTIONS                                                                                      \
     CLI_CHOICE("format", cli_family_formats, "auto", "format of the alignment"),                                       \
         CLI_FLAG("query_columns", 0, "keep only the columns in which the query has a residue")
 
-/* Which part of an alignment is used. */
+/* Options for choosing sequences of an alignment. */
 /* clang-format off */
 #define CLI_FAMILY_CHOICE_OPTIONS(depth)                                                                               \
     CLI_INT("depth", 'd', depth, 1, 1024, "use at most this many sequences of an alignment"),                             \
@@ -27,7 +27,7 @@ extern const char *const cli_family_selects[], *const cli_family_formats[];
 
 #define CLI_FAMILY_NAMES_OPTION                                                                                        \
     CLI_TEXT("names", 0, "FILE", "", "a names file for a model of foreign names, or a built-in one: msa-esm")
-/* Options that the commands with a --model have. */
+/* Options of the commands with a --model. */
 /* clang-format off */
 #define CLI_FAMILY_OPTIONS                                                                                             \
     CLI_TEXT("model", 'm', "PATH", NULL, "a published checkpoint (.pt) or a directory that attn made"),                \
@@ -42,46 +42,46 @@ typedef struct cli_family {
     const cli_call *cli;
     const char *path;
     attn_alignment *all, *chosen;
-    int32_t *tokens; /* [rows, cols] of `chosen`, <cls> first */
+    int32_t *tokens; /* tokens [rows, cols] of `chosen`, <cls> first */
     int64_t rows, cols;
-    double effective; /* sequences of `all` at 80 % identity; 0: too many to count in passing */
+    double effective; /* number of effective sequences of `all` at 80 % identity; 0: too many sequences to count here */
 } cli_family;
 
-/* Loads --model.  Errors have been said; returns an exit code. */
+/* Loads --model. Errors have been printed; returns an exit code. */
 int cli_family_model(const cli_call *cli, attn_msa **msa);
-/* Reads an alignment, all of it, into family->all. */
+/* Reads a whole alignment into family->all. */
 int cli_family_read_all(cli_family *family, const cli_call *cli, const char *path);
 /* Reads an alignment and chooses among its sequences; prints notes for the user. */
 int cli_family_read(cli_family *family, const cli_call *cli, const char *path);
 void cli_family_free(cli_family *family);
 
-/* A structure of the query, as it fits the alignment's columns. */
+/* A structure of the query, mapped to the alignment's columns. */
 typedef struct cli_structure {
-    float *distances; /* [columns, columns], NAN where a place is not known; NULL: no structure */
-    int64_t resolved; /* residues with places */
+    float *distances; /* distances [columns, columns], NAN where a position is unknown; NULL: no structure */
+    int64_t resolved; /* number of residues with known positions */
     char chain[16];
     double identity, coverage;
 } cli_structure;
 
-/* Reads the structure (`chain` NULL: the chain that fits best) and prints which chain it is and how well it fits.  An
- * exit code. */
+/* Reads the structure (`chain` NULL: the chain that fits best), and prints the chain and the quality of the match.
+ * Returns an exit code. */
 int cli_family_measure(const cli_family *family, const char *path, const char *chain, attn_cbeta beta,
                        cli_structure *structure);
-/* chain, residues with places, identity and coverage, as members of an object. */
+/* Writes chain, residues with positions, identity and coverage as members of an object. */
 void cli_structure_json(attn_json *json, const cli_structure *structure);
 
-/* --memory into the options of a run.  Returns an exit code. */
+/* Parses --memory into the options of a run. Returns an exit code. */
 int cli_family_bounds(const cli_call *cli, attn_msa_options *options);
-/* The memory of a run: what the model plans, with the alignment; not less than reading the file has taken. */
+/* The memory of a run: the model's plan plus the alignment, and at least the memory that reading the file has taken. */
 double cli_family_memory(const cli_family *family, const attn_msa_cost *plan);
-/* Prints how much memory the run will take, then makes it. */
+/* Prints the memory that the run needs, then runs the model. */
 int cli_family_run(const cli_family *family, attn_msa *msa, const attn_msa_options *options, attn_msa_result *result);
 
 /* "dir/family.a3m.gz" gives "family", in `out` of 256 bytes; returns `out`. */
 const char *cli_family_stem(const char *path, char *out);
-/* DIRECTORY/STEM.ENDING in `out` of 4096 bytes; an exit code. */
+/* Writes DIRECTORY/STEM.ENDING to `out` of 4096 bytes; returns an exit code. */
 int cli_family_path(const cli_family *family, const char *directory, const char *ending, char *out);
-/* Refuses alignments of one stem, whose results would overwrite one another.  An exit code. */
+/* Refuses two alignments with the same stem, whose results would overwrite each other. Returns an exit code. */
 int cli_family_apart(const cli_call *cli);
 
 #endif

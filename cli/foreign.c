@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * Checkpoints of foreign names. */
+ * Options for checkpoints with foreign names. */
 #include "foreign.h"
 #include "model_config.h"
 
@@ -129,7 +129,7 @@ const char *cli_name_kind(const char *name, char *out, size_t size)
     return out;
 }
 
-/* The longest common row of letters, gaps allowed, of both lengths together. */
+/* The length of the longest common subsequence of two names, as a share of both lengths. */
 double cli_name_likeness(const char *a, const char *b)
 {
     enum { MOST = 255 };

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * Help for people at a terminal: the overview, and a page a command, all from the tables. */
+ * Help texts for a terminal, from the tables: the overview, and one page per command. */
 #include "command.h"
 
 #include <string.h>
@@ -28,7 +28,7 @@ const char *const cli_environment[] = {
 
 /* ------------------------------------------------------------------------------------------- wrapping */
 
-/* The next word of a paragraph; false at the paragraph's end, where *text is at its newline or end. */
+/* The next word of a paragraph; false at the paragraph's end, when *text points to its newline or end. */
 static bool next_word(const char **text, const char **word, size_t *length)
 {
     while (**text == ' ')
@@ -60,7 +60,7 @@ static void wrap_paragraph(FILE *file, const char **text, int indent, int column
 void cli_help_wrap(FILE *file, const char *text, int indent, int column)
 {
     while (*text) {
-        if (*text == ' ') { /* as it is */
+        if (*text == ' ') { /* a line that starts with a space is not wrapped */
             size_t length = strcspn(text, "\n");
             fprintf(file, "%.*s", (int)length, text);
             text += length;
@@ -79,7 +79,7 @@ void cli_help_wrap(FILE *file, const char *text, int indent, int column)
 
 /* ------------------------------------------------------------------------------------------- options */
 
-/* "least to most" where the table has a range that tells something. */
+/* "least to most", if the option has a finite range. */
 static void range_text(const attn_setting *key, char *out, size_t size)
 {
     out[0] = '\0';
@@ -104,7 +104,7 @@ static void print_option(FILE *file, const cli_option *option)
     snprintf(left + used, sizeof left - (size_t)used, "%s%s", value[0] ? " " : "", value);
     range_text(key, range, sizeof range);
     const char *otherwise = key->default_text ? key->default_text : "";
-    if (key->type == ATTN_CONFIG_TYPE_BOOL) /* a switch that is on needs a word about turning it off */
+    if (key->type == ATTN_CONFIG_TYPE_BOOL) /* a flag that is on by default needs a hint for turning it off */
         otherwise = strcmp(otherwise, "true") == 0 ? "on; =false turns it off" : "";
     snprintf(doc, sizeof doc, "%s%s%s%s%s%s%s", key->doc, range[0] || otherwise[0] ? " (" : "", range,
              range[0] && otherwise[0] ? "; " : "", otherwise[0] ? "default " : "", otherwise,
@@ -130,7 +130,7 @@ static void print_options(FILE *file, const cli_command *command)
     }
 }
 
-/* A name and what it means, one pair a line. */
+/* Prints pairs of a name and its meaning, one per line. */
 static void print_pairs(FILE *file, const char *head, const char *const *pairs, int indent)
 {
     fprintf(file, "\n%s\n", head);

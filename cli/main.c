@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * attn: finds the command that is meant, parses its options, runs it. */
+ * attn: finds the command, parses its options and runs it. */
 #include "command.h"
 
 #include <errno.h>
@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* The command that argv[1] (and argv[2]) name; *used how many words that took. */
+/* The command that argv[1] (and argv[2]) name; *used gets the number of words used. */
 static const cli_command *named(int argc, char **argv, int *used)
 {
     char both[128];
@@ -24,7 +24,7 @@ static const cli_command *named(int argc, char **argv, int *used)
     return cli_command_find(argv[1]);
 }
 
-/* CLI_OK, or the error is printed and *context is NULL. */
+/* Returns CLI_OK, or prints the error and leaves *context NULL. */
 static int make_context(attn_context **context, int threads, attn_precision precision)
 {
     attn_status status =
@@ -49,8 +49,7 @@ static int parse_and_run(cli_call *cli, int argc, char **argv)
     int code = cli_parse(cli, argc, argv);
     if (code != CLI_PARSED)
         return code;
-    attn_precision precision =
-        ATTN_PRECISION_DEFAULT; /* stays where the option is not given; cli_parse checks its values */
+    attn_precision precision = ATTN_PRECISION_DEFAULT; /* if not given; cli_parse has checked a given value */
     attn_precision_find(&precision, cli_text(cli, "precision"));
     code = make_context(&cli->context, (int)cli_int(cli, "threads"), precision);
     if (code != CLI_OK)
@@ -81,8 +80,9 @@ static int run(const cli_command *command, int argc, char **argv)
     return code;
 }
 
-/* A file opened while a standard descriptor is closed would get its number, and the output would be written into it.
- * The place is held by something that can be neither read nor written, so that using it is an error as before. */
+/* If a standard descriptor is closed, the next opened file would get its number, and output would be written into that
+ * file. Each closed descriptor is therefore opened for something that can be neither read nor written. Using it is
+ * still an error. */
 static void hold_descriptors(void)
 {
     for (int i = 0; i <= 2; i++) {
@@ -91,8 +91,8 @@ static void hold_descriptors(void)
     }
 }
 
-/* Buffered output may not have been written: a full disk is detected only here.  Closed, it is missed only by who
- * prints. */
+/* Buffered output may not have been written: a full disk is detected only here. A closed standard output is an error
+ * only for a command that prints. */
 static int close_output(int code)
 {
     bool failed = ferror(stdout) != 0;
@@ -126,9 +126,8 @@ static int dispatch(int argc, char **argv)
 
 int main(int argc, char **argv)
 {
-    setlocale(LC_NUMERIC, "C"); /* as at every start, unless a library has chosen otherwise before */
-    signal(SIGXFSZ,
-           SIG_IGN); /* a file that may not grow is an error of its write, with words and nothing left behind */
+    setlocale(LC_NUMERIC, "C"); /* the C standard's default, which a library may have changed */
+    signal(SIGXFSZ, SIG_IGN);   /* exceeding the file size limit becomes a write error with a message */
     hold_descriptors();
     return close_output(dispatch(argc, argv));
 }

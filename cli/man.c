@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: MIT
- * The manual pages, in roff's man macros, from the tables: attn(1), and attn-COMMAND(1) for each command, as git has
- * them; one page of all would be forty screens long. */
+ * The manual pages, in roff's man macros, from the tables: attn(1), and attn-COMMAND(1) for each command, as in git. A
+ * single page would be forty screens long. */
 #include "command.h"
 
 #include <ctype.h>
 #include <string.h>
 
-/* Text in which roff finds nothing to interpret; characters that it would print as others are named. */
+/* Writes text so that roff interprets nothing in it; characters that roff would change are written by name. */
 static void escape(FILE *file, const char *text, bool line_start)
 {
     static const struct {
@@ -33,7 +33,7 @@ static void line(FILE *file, const char *text)
     fputc('\n', file);
 }
 
-/* Lines that start with a space stay as they are; others fill paragraphs. */
+/* Lines that start with a space are not filled; all other lines are filled as paragraphs. */
 static void paragraphs(FILE *file, const char *text)
 {
     bool plain = false;
@@ -113,7 +113,7 @@ static void page_name(const cli_command *command, bool title, char out[64])
         *c = *c == ' ' ? '-' : title ? (char)toupper((unsigned char)*c) : *c;
 }
 
-/* The date stays empty: it would be the day of the build, and two builds are to give the same bytes. */
+/* The date is empty: the date of the build would make two builds differ. */
 static void begin(FILE *file, const cli_command *command, const char *summary)
 {
     char name[64], title[64];
@@ -140,7 +140,7 @@ static void see_also(FILE *file, const cli_command *command)
 {
     size_t group = command ? strcspn(command->name, " ") : 0;
     fputs(".SH SEE ALSO\n", file);
-    for (int i = 0; command && cli_commands[i]; i++) { /* its neighbours: attn train translate, attn train images */
+    for (int i = 0; command && cli_commands[i]; i++) { /* related commands: attn train translate, attn train images */
         const char *name = cli_commands[i]->name;
         bool near = command->name[group] && strncmp(name, command->name, group + 1) == 0;
         if (near && cli_commands[i] != command)

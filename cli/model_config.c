@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * The settings of a model: given, or sample ones. */
+ * The settings of a model: given ones, or sample values. */
 #include "model_config.h"
 
 #include <string.h>
@@ -13,7 +13,8 @@ attn_status cli_model_config_read(const cli_call *cli, attn_config **config)
     return attn_config_read(config, cli->context, text);
 }
 
-/* By the settings' usual names: sizes must divide each other, kernels are odd, and nothing may take long to build. */
+/* Sample values by the usual names of settings: sizes must divide each other, kernels are odd, and building must be
+ * fast. */
 static int64_t sample_number(const char *name)
 {
     if (strcmp(name, "heads") == 0 || strcmp(name, "num_heads") == 0 || strcmp(name, "M") == 0)
@@ -38,7 +39,7 @@ attn_status cli_model_config_sample(const cli_call *cli, const attn_architecture
     attn_status status = attn_config_create(config, cli->context);
     for (int i = 0; status == ATTN_OK && i < architecture->nkeys; i++) {
         const attn_setting *key = &architecture->keys[i];
-        /* Two vocabularies of their own, or one for both: none is required for itself. */
+        /* A model has two vocabularies or one for both; no single one of these settings is required. */
         bool needed = !key->default_text || strcmp(key->name, "vocab_size") == 0;
         if (needed)
             status = set_sample(*config, key);

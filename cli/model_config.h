@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * model_config.h - the settings of a model: as --config gives them, or sample ones to show what it is made of. */
+ * model_config.h - the settings of a model, from --config or as sample values for listing its parameters. */
 #ifndef CLI_MODEL_CONFIG_H
 #define CLI_MODEL_CONFIG_H
 
@@ -10,7 +10,7 @@
 /* The option "config": a JSON object, or the path of a file that holds one.  *config is NULL on failure. */
 attn_status cli_model_config_read(const cli_call *cli, attn_config **config);
 
-/* Values for the settings that have no default: 64, 4 heads, a kernel of 7, 2 layers, lists of 8 and 8. */
+/* Sample values for settings without a default: 64, 4 heads, a kernel of 7, 2 layers, lists of 8 and 8. */
 attn_status cli_model_config_sample(const cli_call *cli, const attn_architecture *architecture, attn_config **config);
 
 #endif

@@ -34,7 +34,7 @@ static bool in_common(const char *name)
     return false;
 }
 
-/* Settings that are common options as well (seed) are listed as those. */
+/* A setting that is also a common option (seed) is listed with the common options. */
 static bool setting_at(const cli_command *command, int i, cli_option *option, int *count)
 {
     int shown = 0;
@@ -52,7 +52,7 @@ static bool setting_at(const cli_command *command, int i, cli_option *option, in
     return false;
 }
 
-/* A command may have its own of a common option's name (bench: --threads LIST), which then stands for it. */
+/* A command's own option may have the name of a common option (bench: --threads LIST) and then replaces it. */
 static bool common_at(const cli_command *command, int i, cli_option *option)
 {
     for (int c = 0; c < COMMON; c++) {
@@ -181,7 +181,7 @@ static int parse_number(const cli_option *option, const char *name, const char *
     return CLI_PARSED;
 }
 
-/* "96", or "96x64": height and width. */
+/* Parses "96", or "96x64": height and width. */
 static int parse_sides(const cli_option *option, const char *name, const char *text, attn_config_value *value,
                        int64_t sides[2])
 {
@@ -210,7 +210,7 @@ static int parse_text(const cli_option *option, const char *name, const char *te
     char list[128];
     const char *const *choices = option->key.choices;
     *value = (attn_config_value){.type = ATTN_CONFIG_TYPE_TEXT, .text = text};
-    /* As of a variable of the shell that is not set: no file has that name, and a default would be a guess. */
+    /* An empty value, as from an unset shell variable: no file has this name, and a default would be a guess. */
     if (!text[0] && !choices)
         return cli_fail(CLI_BAD, "--%s is given an empty text", name);
     for (int i = 0; choices && choices[i]; i++) {
@@ -231,7 +231,7 @@ static int parse_flag(const char *name, const char *text, attn_config_value *val
     return CLI_PARSED;
 }
 
-/* Adds `text` to the list of values given before. */
+/* Appends `text` to the list of values given before. */
 static attn_status set_many(cli_call *cli, const char *key, const char *text)
 {
     enum { MOST = 64 };
@@ -270,7 +270,7 @@ static int set_option(cli_call *cli, const cli_option *option, const char *text)
 
 /* ------------------------------------------------------------------------------------------ the line */
 
-/* argv[*i] is "--name" or "--name=value"; takes the next word where it is the value. */
+/* Parses argv[*i] of the form "--name" or "--name=value"; uses the next word if that is the value. */
 static int parse_long(cli_call *cli, int argc, char **argv, int *i)
 {
     const char *typed = argv[*i] + 2, *equals = strchr(typed, '=');
@@ -287,7 +287,7 @@ static int parse_long(cli_call *cli, int argc, char **argv, int *i)
     return set_option(cli, &option, text);
 }
 
-/* argv[*i] is "-o", "-oVALUE" or several switches, "-qh". */
+/* Parses argv[*i] of the form "-o", "-oVALUE" or several flags, "-qh". */
 static int parse_short(cli_call *cli, int argc, char **argv, int *i)
 {
     for (const char *letter = argv[*i] + 1; *letter; letter++) {

@@ -6,14 +6,14 @@
 #include "command.h"
 
 typedef struct cli_totals {
-    int64_t tensors, trained, buffers; /* elements: of what is trained, of the rest */
+    int64_t tensors, trained, buffers; /* number of elements of trained parameters, and of the others */
     double bytes;
 } cli_totals;
 cli_totals cli_parameters_total(const attn_named_list *list);
 void cli_parameters_print(const attn_named_list *list);
-/* As an array under "parameters". */
+/* Writes the parameters as an array under "parameters". */
 void cli_parameters_json(attn_json *json, const attn_named_list *list);
-/* A value as in a config file, into `out`; returns `out`. */
+/* Writes a value in the form of a config file to `out`; returns `out`. */
 const char *cli_value_text(const attn_config_value *value, char *out, size_t size);
 
 #endif

@@ -10,7 +10,7 @@
 #include <sys/ioctl.h>
 #include <unistd.h>
 
-/* Rare enough that the cost of drawing is negligible next to the steps. */
+/* Long enough that drawing costs little compared to the training steps. */
 static const double EVERY_SECONDS = 0.1, SILENCE = 15;
 
 void cli_progress_begin(cli_progress *progress, bool quiet, const char *things, const char *measure)
@@ -27,7 +27,7 @@ static int columns(void)
     return 80;
 }
 
-/* "1:02:03", "2:03"; "" if it is not known. */
+/* Formats a duration: "1:02:03", "2:03"; "" if it is not known. */
 void cli_time_text(double seconds, char *out, size_t size)
 {
     out[0] = '\0';
@@ -87,7 +87,7 @@ static void draw(cli_progress *progress, const attn_progress *at)
             bar[i] = i < full ? '=' : i == full ? '>' : ' ';
         bar[width] = '\0';
         fprintf(stderr, "\r\033[K%s [%s] %3.0f%%  %s", head, bar, 100 * share, text);
-    } else { /* a narrow terminal: what fits on one line */
+    } else { /* on a narrow terminal only what fits on one line */
         char line[320];
         snprintf(line, sizeof line, "%s %.0f%% %s", head, 100 * share, text);
         fprintf(stderr, "\r\033[K%.*s", columns() - 1, line);
@@ -98,8 +98,8 @@ static void draw(cli_progress *progress, const attn_progress *at)
     progress->last = cli_seconds();
 }
 
-/* Without a terminal a line for each epoch, and one when nothing has been said for a while: sooner than the watch
- * (watch.c) would. */
+/* Without a terminal a line is printed for each epoch, and one after some time without output. That time is shorter
+ * than the watch's (watch.c). */
 static void print_line(cli_progress *progress, const attn_progress *at)
 {
     double now = cli_seconds();

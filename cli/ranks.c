@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * A command that several processes run together, as mpirun starts it: one of them speaks. */
+ * A command that mpirun runs in several processes: only one of them prints. */
 #include "command.h"
 
 #include "dist/join.h"
@@ -11,7 +11,7 @@ int cli_ranks_join(const cli_call *cli)
 {
     if (attn_ranks_join(cli->context) != ATTN_OK)
         return cli_failed(cli, NULL);
-    /* Rank 0 reports errors of the others, too. */
+    /* Rank 0 also prints the errors of other ranks. */
     bool silent = attn_ranks_rank(cli->context) > 0;
     if (silent)
         cli_watch_end();
@@ -25,7 +25,7 @@ static attn_status status_of(const cli_call *cli, int code)
     attn_status status = attn_context_status(cli->context);
     if (code == CLI_OK || (status != ATTN_OK && cli_exit_code(status) == code))
         return code == CLI_OK ? ATTN_OK : status;
-    /* Failures of the command's own: on the other ranks they become the same exit code again. */
+    /* Failures of the command itself; the other ranks return the same exit code. */
     return code == CLI_INTERRUPTED ? ATTN_ERROR_INTERRUPTED
            : code == CLI_BAD       ? ATTN_ERROR_ARGUMENT
                                    : ATTN_ERROR_INTERNAL;

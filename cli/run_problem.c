@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * attn run --problem: the arrays of one attention from tensors, by name, and back. */
+ * attn run --problem: converts named tensors to the arrays of one attention problem, and outputs back to tensors. */
 #include "run_problem.h"
 #include "bench.h"
 
@@ -10,7 +10,7 @@
 
 enum { NAME = 24 };
 
-/* Arrays by name, and where attn_dim has their strides. */
+/* The arrays by name, and the field of attn_dim with their strides. */
 static const struct array_of {
     const char *name;
     size_t strides;
@@ -20,7 +20,7 @@ static const struct array_of {
 #undef ARRAY
 };
 
-/* Numbers are contiguous, without strides. */
+/* Arrays without strides are contiguous. */
 static bool is_row(int array)
 {
     return arrays[array].strides == offsetof(attn_dim, n);
@@ -44,7 +44,7 @@ static const char *name_of(int array, char name[NAME])
     return name;
 }
 
-/* ATTN_ARRAY_COUNT: none has this name. */
+/* The number of the array with this name; ATTN_ARRAY_COUNT: none. */
 static int array_named(const char *text)
 {
     char name[NAME];
@@ -61,8 +61,8 @@ static int64_t stride_of(const attn_problem *problem, int array, int dim)
     return stride;
 }
 
-/* The length of an array along a dim.  Packed arrays hold the positions of all sequences, and the keys of a window all
- * positions of its axis, where the dim itself counts one sequence or the taps. */
+/* The length of an array along a dim. A packed array holds the positions of all sequences, while the dim counts one
+ * sequence. The keys of a window are all positions of its axis, while the dim counts the taps. */
 static int64_t length_of(const attn_problem *problem, int array, int dim)
 {
     const attn_packed *packed = &problem->packed;
@@ -77,8 +77,8 @@ static int64_t length_of(const attn_problem *problem, int array, int dim)
                                                  : problem->dims[dim].n;
 }
 
-/* Shapes of arrays that strides do not give: tables [distances,channels], blocks [query blocks,key blocks], and a bias
- * by distance or through an index, [heads,distances] or [heads,rows].  0: of another array. */
+/* Shapes of arrays that have no strides: tables [distances,channels], blocks [query blocks,key blocks], and a bias by
+ * distance or through an index, [heads,distances] or [heads,rows]. Returns 0 for other arrays. */
 static int shape_of_table(const attn_problem *problem, int array, int64_t size, int64_t shape[ATTN_MAX_DIMS])
 {
     bool by_row = (problem->flags & ATTN_WITH_BIAS_INDEX) != 0;
@@ -105,7 +105,7 @@ static int shape_of_table(const attn_problem *problem, int array, int64_t size, 
     return 1;
 }
 
-/* Whether dim `inner` counts the query heads that share a head of keys, and `outer` those heads. */
+/* Whether dim `inner` counts the query heads that share a head of keys, and dim `outer` counts the heads of keys. */
 static bool is_group(const attn_problem *problem, int array, int outer, int inner)
 {
     const attn_dim *a = &problem->dims[outer], *b = &problem->dims[inner];
@@ -113,8 +113,8 @@ static bool is_group(const attn_problem *problem, int array, int outer, int inne
            stride_of(problem, array, outer) == b->n * stride_of(problem, array, inner);
 }
 
-/* The dims that the array has, outermost first, those of query heads as one, if its numbers are contiguous with them;
- * else one dim of all its numbers. */
+/* The dims of the array, outermost first, if the array is contiguous in them; the two dims of query heads become one.
+ * Otherwise one dim with all its elements. */
 static int shape_of(const attn_problem *problem, int array, const attn_span *span, int64_t shape[ATTN_MAX_DIMS])
 {
     int64_t size = span->high - span->low, expected = 1;
@@ -126,7 +126,7 @@ static int shape_of(const attn_problem *problem, int array, const attn_span *spa
         int at = n;
         if (stride == 0)
             continue;
-        /* If strides are equal, all dims but one have length 1. */
+        /* If strides are equal, at most one of the dims has a length other than 1. */
         for (; at > 0 && (stride_of(problem, array, dims[at - 1]) < stride ||
                           (stride_of(problem, array, dims[at - 1]) == stride && problem->dims[dims[at - 1]].n == 1));
              at--)
@@ -180,7 +180,7 @@ static double number(const attn_tensor *x, int64_t i)
     }
 }
 
-/* Converts; false: a number that the array's type does not hold. */
+/* Converts the elements; false: the array's type cannot hold one of them. */
 static bool put(void *block, attn_dtype dtype, int64_t i, double x)
 {
     bool whole = x == floor(x);
@@ -225,7 +225,8 @@ static int take(const attn_problem *problem, bench_arrays *a, int array, const a
     return CLI_OK;
 }
 
-/* Whether an array comes from the caller: the forward pass's results, which the backward one reads, do not. */
+/* Whether the caller provides the array. Results of the forward pass that the backward pass reads are computed here
+ * instead. */
 static bool is_asked(const bench_arrays *a, int array)
 {
     return a->blocks[array] && !a->spans[array].output && array != ATTN_ARRAY_O && array != ATTN_ARRAY_LSE;
@@ -255,7 +256,7 @@ static int take_all(const attn_problem *problem, bench_arrays *a, const attn_nam
 
 /* ----------------------------------------------------------------------------------------------- outputs */
 
-/* bf16 becomes f32, which .npy supports. */
+/* bf16 outputs become f32, because .npy does not support bf16. */
 static int give(const cli_call *cli, const attn_problem *problem, const bench_arrays *a, attn_named *output)
 {
     int array = array_named(output->name);
@@ -281,7 +282,7 @@ static bool asks_for(const attn_named_list *outputs, const char *name)
     return i < outputs->n;
 }
 
-/* Gradients need the backward pass. */
+/* Gradients are computed only by the backward pass. */
 static attn_direction direction_of(const attn_named_list *outputs)
 {
     for (int64_t i = 0; i < outputs->n; i++) {

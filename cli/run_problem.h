@@ -5,8 +5,8 @@
 
 #include "command.h"
 
-/* Runs the problem that --problem describes on the inputs, by the names of attn_arrays.  Gives the outputs their tensors,
- * which the list owns from then on. */
+/* Runs the problem of --problem on the inputs, which have the names of attn_arrays. Stores the output tensors in the
+ * list, which then owns them. */
 int cli_run_problem(const cli_call *cli, const attn_named_list *inputs, attn_named_list *outputs);
 
 #endif

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * Sentences from the user. */
+ * Reads sentences from standard input. */
 #include "sentences.h"
 #include "data/sentences.h"
 
@@ -24,7 +24,7 @@ int cli_check_sentence(const cli_call *cli, const char *text, size_t length, con
 
 int cli_lines_begin(cli_lines *lines)
 {
-    /* A line of the longest kind with its newline always fits, and so does a 0 behind it. */
+    /* The buffer always has room for a line of maximum length with its newline, and for a final 0. */
     *lines = (cli_lines){.capacity = 2 * CLI_SENTENCE_BYTES};
     lines->buffer = malloc(lines->capacity + 1);
     return lines->buffer ? CLI_OK : cli_fail(CLI_FAILED, "out of memory");
@@ -35,7 +35,7 @@ void cli_lines_end(cli_lines *lines)
     free(lines->buffer);
 }
 
-/* Makes room and reads what there is, waiting for the first byte. */
+/* Makes room and reads available input; waits for the first byte. */
 static int fill(cli_lines *lines)
 {
     memmove(lines->buffer, lines->buffer + lines->begin, lines->end - lines->begin);
@@ -54,7 +54,7 @@ static int fill(cli_lines *lines)
     return CLI_OK;
 }
 
-/* Where the next line ends, or NULL if it has not wholly arrived. */
+/* The end of the next line, or NULL if the line has not arrived completely. */
 static char *line_end(const cli_lines *lines)
 {
     char *start = lines->buffer + lines->begin, *newline = memchr(start, '\n', lines->end - lines->begin);
@@ -64,7 +64,7 @@ static char *line_end(const cli_lines *lines)
     return last || too_long ? lines->buffer + lines->end : NULL;
 }
 
-/* The line that ends there has been dealt with.  One that is too long goes on behind what has arrived. */
+/* Marks the line that ends at `end` as processed. The rest of a line that is too long is still to come. */
 static void go_behind(cli_lines *lines, const char *end)
 {
     lines->number++;
@@ -72,7 +72,7 @@ static void go_behind(cli_lines *lines, const char *end)
     lines->begin = (size_t)(end - lines->buffer) + (end < lines->buffer + lines->end);
 }
 
-/* Passes over the rest of a line that was too long. */
+/* Skips the rest of a line that was too long. */
 static int leave_line(cli_lines *lines)
 {
     int code = CLI_OK;
@@ -104,7 +104,7 @@ int cli_lines_next(cli_lines *lines, const cli_call *cli, const char **texts, in
         good = good && attn_text_normalize(cli->context, start, length, ATTN_COMPAT_NONE, NULL, 0, &needed) == ATTN_OK;
         if (!good)
             attn_context_clear_error(cli->context);
-        if (!good && *n > 0) /* later lines are not looked at before these are done with */
+        if (!good && *n > 0) /* later lines are read only after these are processed */
             return CLI_OK;
         if (!good) {
             code = cli_check_sentence(cli, start, length, "standard input", lines->number + 1);

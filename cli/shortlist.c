@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * Translations that are made of a lexicon's tokens. */
+ * Options for translations restricted to the tokens of a lexicon. */
 #include "shortlist.h"
 #include "apps/translator/translator.h"
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * shortlist.h - the options of the choice among translations, and of those that are made of a lexicon's tokens. */
+ * shortlist.h - options for choosing among translations, and for restricting them to the tokens of a lexicon. */
 #ifndef CLI_SHORTLIST_H
 #define CLI_SHORTLIST_H
 
@@ -26,11 +26,11 @@
         CLI_INT("shortlist_best", 0, "100", 1, 1 << 30,                                                                \
                 "with --shortlist: how many tokens for each one of the sentence, the likeliest")
 
-/* How wide the beam is; a note says so where it is the model's own. */
+/* The width of the beam; prints a note if the model determines it. */
 int64_t cli_beam(const cli_call *cli, const attn_translator_search *own);
 
-/* Fills in what `how` has of it; *lexicon is to be destroyed before the translator (NULL: none).  Errors have been said;
- * returns an exit code. */
+/* Fills the fields of `how` from the options. Destroy *lexicon before the translator (NULL: none). Errors have been
+ * printed; returns an exit code. */
 int cli_shortlist(const cli_call *cli, const attn_translator *translator, attn_translator_options *how,
                   attn_lexicon **lexicon);
 

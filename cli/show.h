@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
- * show.h - attn show, a file for each kind of model.  Each draws the attention of model cli->words[0] on cli->words[1];
- * errors have been printed; returns an exit code. */
+ * show.h - attn show, with one file for each kind of model. Each function draws the attention of model cli->words[0] on
+ * cli->words[1]. Errors have been printed; returns an exit code. */
 #ifndef CLI_SHOW_H
 #define CLI_SHOW_H
 
@@ -11,8 +11,8 @@ int cli_show_image(cli_call *cli);
 int cli_show_generator(cli_call *cli);
 int cli_show_detector(cli_call *cli);
 int cli_show_family(cli_call *cli);
-/* Weights from a file, cli->words[0]; no model is needed. */
+/* Draws weights from the file cli->words[0]; no model is needed. */
 int cli_show_weights(cli_call *cli);
-bool cli_is_array(const char *path); /* its name ends in .npy */
+bool cli_is_array(const char *path); /* whether the name ends in .npy */
 
 #endif

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * attn show: what a language model of alignments attends to. */
+ * attn show: the attention of a language model of alignments. */
 #include "family.h"
 #include "picture.h"
 #include "show.h"
@@ -17,7 +17,7 @@ typedef struct showing {
     bool rows, columns;
     int64_t layers, heads, first, end; /* layers [first, end) are shown */
     attn_msa_result result;
-    float *means; /* [layers shown, heads, R, R]: column attention, mean over the columns */
+    float *means; /* column attention [layers shown, heads, R, R], averaged over the columns */
     char (*names)[SHORT_NAME];
     const char **labels;
     attn_panel *panels;
@@ -34,7 +34,7 @@ static bool read_kinds(showing *s, const char *list)
     return s->rows || s->columns;
 }
 
-/* Residues with their numbers and names of sequences, cut short, as labels: first L + 1 columns, then R rows. */
+/* Labels: residues with their numbers for the first L + 1 columns, then shortened names of sequences for R rows. */
 static void make_labels(showing *s)
 {
     int64_t columns = s->family.cols;
@@ -62,8 +62,8 @@ static void add_layer(showing *s, const char *kind, int64_t layer, int64_t side,
                             .panels = s->panels + s->used,
                             .row_name = "Queries",
                             .col_name = "Keys"};
-    /* A panel with a label at each of some hundred places would not fit a page, with one at every tenth it does; a page
-     * to explore has room for all. */
+    /* With hundreds of positions a panel with every label does not fit a page, but one with every tenth label does. An
+     * interactive page has room for all. */
     if (side > MOST_NAMED && !strstr(cli_text(s->family.cli, "out"), ".html")) {
         for (int64_t i = 0; i < side; i++) {
             int64_t number = i + (labels != s->labels); /* <cls> is column 0, the query row 1 */
@@ -79,7 +79,7 @@ static void add_layer(showing *s, const char *kind, int64_t layer, int64_t side,
     s->n++;
 }
 
-/* [H,C,R,R] of one layer to [H,R,R]. */
+/* Averages [H,C,R,R] of one layer over the columns to [H,R,R]. */
 static void mean_over_columns(const showing *s, const float *maps, float *to)
 {
     int64_t map = s->family.rows * s->family.rows;
@@ -95,7 +95,7 @@ static void mean_over_columns(const showing *s, const float *maps, float *to)
 
 static void add_all(showing *s)
 {
-    int64_t columns = s->family.cols, rows = s->family.rows, first = s->first; /* results hold what is shown */
+    int64_t columns = s->family.cols, rows = s->family.rows, first = s->first; /* results hold only the shown layers */
     for (int64_t layer = s->first; s->rows && layer < s->end; layer++)
         add_layer(s, "Row", layer, columns, s->labels,
                   (const float *)attn_tensor_data(s->result.row_maps) + (layer - first) * s->heads * columns * columns);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * attn show: what a classifier looks at, a detector, and a model that draws images. */
+ * attn show: the attention of a classifier, a detector, and a generator of images. */
 #include "drawing.h"
 #include "foreign.h"
 #include "show.h"
@@ -8,7 +8,7 @@
 #include "apps/detector/detector.h"
 #include "apps/generator/generator.h"
 
-/* "3,4", or nothing. */
+/* Parses "3,4", or an absent value. */
 static bool read_query(const char *text, attn_classifier_view *view)
 {
     int row = 0, col = 0, end = 0;
@@ -57,7 +57,7 @@ static int show(const cli_call *cli, attn_classifier *classifier, const attn_cla
     return code;
 }
 
-/* Reads --layer, --head and --query, and the kind of the file. */
+/* Reads --layer, --head and --query, and the output format. */
 static int read_view(const cli_call *cli, attn_classifier_view *view, attn_plot_format *format)
 {
     *view = (attn_classifier_view){.layer = cli_int(cli, "layer"), .head = cli_int(cli, "head")};

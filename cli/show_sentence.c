@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * attn show: what a translator attends to. */
+ * attn show: the attention of a translator. */
 #include "foreign.h"
 #include "sentences.h"
 #include "picture.h"
@@ -7,7 +7,7 @@
 
 #include <string.h>
 
-/* 0: a name that is none of them, which has been said. */
+/* Returns 0 for an unknown name, which has been reported. */
 static unsigned kinds_of(const char *list)
 {
     static const struct kind {

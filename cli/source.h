@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * source.h - the sentence pairs that a command works on: a file, or the phrasebook. */
+ * source.h - the sentence pairs of a command: a file, or the phrasebook. */
 #ifndef CLI_SOURCE_H
 #define CLI_SOURCE_H
 
@@ -9,10 +9,11 @@
 /* The data that --data names; path and text NULL: none. */
 attn_pairs_source cli_source_of(const char *data);
 
-/* Lines of the data that are no pairs are left out and counted in `failures`; with --strict the first ends the command. */
+/* Lines of the data that are no pairs are skipped and counted in `failures`; with --strict the first such line ends the
+ * command. */
 void cli_source_goes_on(attn_pairs_source *source, cli_failures *failures);
 
-/* training.json of the directory that the call names first, which says where the data is; NULL: there is none. */
+/* Reads training.json of the directory in the first word, which records the path of the data; NULL: there is none. */
 attn_config *cli_training_of(const cli_call *cli);
 
 #endif

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * Many files, one after the other or spread over the processes that mpirun started: what is printed looks the same. */
+ * Processes many files one by one, or spread over the processes that mpirun started. The printed output is the same. */
 #include "failures.h"
 
 #include "dist/join.h"
@@ -9,11 +9,11 @@
 #include <string.h>
 #include <unistd.h>
 
-/* Both streams of one thing's run, caught. */
+/* Captured output of both streams for one item. */
 enum { OUT, ERR, STREAMS };
 typedef struct caught {
     FILE *file[STREAMS];
-    int kept[STREAMS]; /* the stream's target before; -1: not caught */
+    int kept[STREAMS]; /* the original target of the stream; -1: not captured */
 } caught;
 
 static FILE *stream_of(int i)
@@ -21,7 +21,7 @@ static FILE *stream_of(int i)
     return i == OUT ? stdout : stderr;
 }
 
-/* False with errno: one of them is not. */
+/* Captures both streams. Returns false, with errno, if one cannot be captured. */
 static bool catch_begin(caught *c)
 {
     bool done = true;
@@ -46,7 +46,7 @@ static void release(caught *c)
     }
 }
 
-/* The exit code, the length of the first stream's text, then both texts.  NULL: there was no room for it. */
+/* The exit code, the length of the first stream's text, then both texts. NULL: no memory. */
 static char *catch_text(const caught *c, int code, size_t *size)
 {
     long length[STREAMS];
@@ -74,7 +74,7 @@ static char *catch_text(const caught *c, int code, size_t *size)
     return text;
 }
 
-/* Prints what catch_text made; returns its exit code. */
+/* Prints the text of catch_text; returns its exit code. */
 static int tell(const char *text, size_t size)
 {
     int code = CLI_FAILED;
@@ -88,7 +88,8 @@ static int tell(const char *text, size_t size)
     return code;
 }
 
-/* One thing with its words caught: *code is its own; the result is CLI_OK, or tells that they could not be. */
+/* Runs one item with its output captured. *code gets the item's exit code; the result is CLI_OK unless capturing
+ * failed. */
 static int run_caught(int (*one)(void *user, int i), void *user, int i, char **text, size_t *size, int *code)
 {
     caught c;
@@ -106,7 +107,7 @@ static int run_caught(int (*one)(void *user, int i), void *user, int i, char **t
     return *text ? CLI_OK : cli_fail(CLI_FAILED, "what was printed cannot be read back, or out of memory");
 }
 
-/* Every rank has done its own; in the order of the things, each one's output is sent to rank 0. */
+/* After every rank has run its own items, the output of each item is sent to rank 0 in the order of the items. */
 static int deliver(const cli_call *cli, int n, const char *const *names, char **texts, size_t *sizes)
 {
     cli_failures failures = {.cli = cli, .things = "files"};
@@ -118,7 +119,7 @@ static int deliver(const cli_call *cli, int n, const char *const *names, char **
         size_t size = mine ? sizes[i] : 0;
         if (attn_ranks_text(context, i % ranks, &text, &size) != ATTN_OK)
             return cli_failed(cli, NULL);
-        code = cli_failures_note(&failures, tell(text, size), names[i]); /* all but rank 0 are silent */
+        code = cli_failures_note(&failures, tell(text, size), names[i]); /* all ranks but rank 0 print nothing */
         if (!mine)
             attn_ranks_text_free(context, text);
     }

@@ -17,22 +17,24 @@ static void ask_to_stop(int number)
     stop_asked = 1;
 }
 
-/* The handler is removed after its first signal, so that a second one ends the program. */
+/* The handler is removed after its first signal, so a second signal ends the program. */
 static void watch_signals(bool among_ranks)
 {
-    /* mpirun may send its signal twice, the second while the first is obeyed; it kills soon enough by itself. */
+    /* mpirun may send its signal twice, the second while the first is being handled. If necessary, mpirun kills the
+     * program itself. */
     struct sigaction action = {.sa_handler = ask_to_stop, .sa_flags = among_ranks ? 0 : (int)SA_RESETHAND};
     sigemptyset(&action.sa_mask);
     stop_asked = 0;
     sigaction(SIGINT, &action, NULL);
     sigaction(SIGTERM, &action, NULL);
     struct sigaction hangup;
-    hangup_watched = sigaction(SIGHUP, NULL, &hangup) == 0 && hangup.sa_handler != SIG_IGN; /* nohup: it stays so */
+    /* under nohup the signal stays ignored */
+    hangup_watched = sigaction(SIGHUP, NULL, &hangup) == 0 && hangup.sa_handler != SIG_IGN;
     if (hangup_watched)
         sigaction(SIGHUP, &action, NULL);
 }
 
-/* mpirun sends SIGTERM to all when one process has ended: a process that waits for it must check. */
+/* When one process ends, mpirun sends SIGTERM to all others. A process that waits for another must check for it. */
 static bool is_stop_asked(void *user)
 {
     (void)user;
@@ -92,7 +94,8 @@ void cli_training_passed_over(const cli_call *cli, int64_t n, const char *first)
                  first ? first : "");
 }
 
-/* Prints the parameters that a fine-tuning did not take of its checkpoint, a line each, and how many it took. */
+/* Prints the parameters that a fine-tuning did not take from its checkpoint, one per line, and the number of those
+ * taken. */
 static void note_taken(const cli_call *cli, const char *table)
 {
     int taken = 0;
@@ -130,11 +133,11 @@ void cli_training_announce(cli_training *training, const attn_trainer_plan *plan
     else if (plan->first_epoch > 1)
         cli_note(training->cli, "going on in epoch %lld of %lld", (long long)plan->first_epoch,
                  (long long)plan->epochs);
-    if (plan->first_epoch <= plan->epochs) /* until the first step is done */
+    if (plan->first_epoch <= plan->epochs) /* 0 until the first step is done */
         cli_watch_work("steps", 0, (plan->epochs - plan->first_epoch + 1) * plan->steps_per_epoch);
 }
 
-/* A run that ends inside its warm-up never reaches the requested rate. */
+/* A run that ends inside its warm-up never reaches the requested learning rate. */
 static void warn_warmup(const cli_training *training, int64_t steps)
 {
     char warmup[32], all[32];
@@ -165,7 +168,7 @@ int cli_training_end(cli_training *training, attn_status status, const char *dir
 {
     forget_signals();
     cli_watch_work(NULL, 0, 0);
-    /* A stop requested after the last step has no effect: one rank would leave where the others agree. */
+    /* A stop requested after the last step has no effect: otherwise one rank would leave while the others continue. */
     attn_ranks_set_stop(training->cli->context, NULL, NULL);
     cli_progress_end(&training->progress);
     if (status == ATTN_OK && training->last.steps == 0 && training->first_epoch <= training->epochs)
@@ -203,7 +206,7 @@ int cli_training_run(cli_call *cli, int (*train)(cli_call *cli, const attn_confi
     return cli_ranks_leave(cli, code);
 }
 
-/* How long to continue, and how often to save, may be set anew. */
+/* The number of epochs and the interval of saving may be changed. */
 static bool may_change(const char *key)
 {
     static const char *const keys[] = {"epochs", "patience", "save_every"};
@@ -246,7 +249,7 @@ void cli_training_print(const cli_training *training)
         printf(" (validation loss %.3f, epoch %lld)", training->last.best_loss, (long long)training->best_epoch);
 }
 
-/* NaN, where there was no validation, becomes null. */
+/* NaN, which means there was no validation, becomes null. */
 void cli_training_json(attn_json *json, const cli_training *training)
 {
     const attn_progress *last = &training->last;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
- * Progress of long work: a thread prints it when the command has been silent.  It counts ticks and reads no clock, so
- * that a clock that stops or is set back changes nothing. */
+ * Prints the progress of long work from a thread, after some time without output. The thread counts ticks and reads no
+ * clock, so a clock that stops or is set back has no effect. */
 #include "command.h"
 #include "progress.h"
 
@@ -11,25 +11,22 @@
 #include <stdatomic.h>
 #include <unistd.h>
 
-enum {
-    TICK = 2,
-    SOON = 3,
-    SILENCE = 10
-}; /* seconds of a tick; ticks without a word, first where work is counted, then */
+/* Seconds of a tick; then the ticks without output before the first line of counted work, and before later lines. */
+enum { TICK = 2, SOON = 3, SILENCE = 10 };
 
 static struct {
-    int tick; /* milliseconds */
-    int out;  /* standard error as it was at the begin: what catches it later does not catch this */
+    int tick; /* milliseconds of a tick */
+    int out;  /* copy of the original standard error, not affected by later capturing */
     int stop[2];
     bool runs;
     pthread_t thread;
     attn_context *context;
     _Atomic(const char *) things;
     atomic_llong done, total;
-    atomic_int ticks, silent; /* since the work began, since something was printed */
+    atomic_int ticks, silent; /* ticks since the work began, and ticks since the last output */
     atomic_bool told, waits, own;
     void (*show)(void *user, int64_t done, int64_t total);
-    void *user; /* of show */
+    void *user; /* memory of `show` */
 } watch;
 
 static void say(void)
@@ -48,7 +45,7 @@ static void say(void)
                 ? snprintf(line, sizeof line, "attn: the first of %lld %s, %s so far\n", total, things, text)
                 : snprintf(line, sizeof line, "attn: still at work, %s so far\n", text);
     }
-    static const char clear[] = "\r\033[K"; /* a progress bar may be there */
+    static const char clear[] = "\r\033[K"; /* a progress bar may be on the line */
     if (isatty(watch.out))
         (void)!write(watch.out, clear, sizeof clear - 1);
     (void)!write(watch.out, line, (size_t)n);
@@ -72,7 +69,7 @@ static void *run(void *unused)
     return NULL;
 }
 
-/* Another thing, or the same from its begin again: time counts anew. */
+/* A new thing, or the same thing from the beginning: restarts the time. */
 static void note(const char *things, int64_t done, int64_t total)
 {
     if (things != atomic_load(&watch.things) || done < atomic_load(&watch.done)) {
@@ -81,7 +78,7 @@ static void note(const char *things, int64_t done, int64_t total)
     }
     atomic_store(&watch.things, things);
     atomic_store(&watch.done, done);
-    atomic_store(&watch.total, done < total ? total : 0); /* what is done is no work any more */
+    atomic_store(&watch.total, done < total ? total : 0); /* waiting for input is no work */
 }
 
 static bool library_works(void *user, const char *things, int64_t done, int64_t total)
@@ -118,7 +115,7 @@ void cli_watch_waits(bool for_user)
     atomic_store(&watch.ticks, 0);
 }
 
-/* Signals are for the command's own thread. */
+/* Signals must be delivered to the command's own thread. */
 static bool start(void)
 {
     sigset_t all, before;
@@ -129,7 +126,7 @@ static bool start(void)
     return started;
 }
 
-/* Without a thread, or a place to write, the command works as well, and prints less. */
+/* Without a thread, or a file for output, the command still works and prints less. */
 void cli_watch_begin(attn_context *context, int tick)
 {
     watch.tick = tick;
@@ -154,7 +151,7 @@ void cli_watch_end(void)
     if (!watch.runs)
         return;
     attn_context_set_progress(watch.context, NULL, NULL);
-    close(watch.stop[1]); /* the thread's poll ends */
+    close(watch.stop[1]); /* ends the poll of the thread */
     pthread_join(watch.thread, NULL);
     close(watch.stop[0]);
     close(watch.out);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
- * Additive attention (Bahdanau et al. 2014): score(q, k) = w . tanh(q + k).  The [Tq,Tk,D] array of tanh's inputs that
- * a tensor library would make never exists.  q and k are what the two linear layers of the original made. */
+ * Additive attention (Bahdanau et al. 2014): score(q, k) = w . tanh(q + k). The [Tq,Tk,D] array of tanh's inputs, which
+ * a tensor library would allocate, is never stored. q and k are the outputs of the paper's two linear layers. */
 #include "example.h"
 
 enum { TQ = 3, TK = 6, D = 16, DV = 4, CONTRACT_DIM = 4 };
@@ -25,7 +25,7 @@ int main(void)
     fill(q, COUNT(q), 1), fill(k, COUNT(k), 2), fill(v, COUNT(v), 3), fill(w, COUNT(w), 4);
     attn_context *context = begin();
 
-    /* The dims are those of any attention; the score is another, and has an operand of its own. */
+    /* The dims are the same as for dot-product attention. The score differs and has an operand of its own, w. */
     attn_problem problem;
     must(context,
          attn_problem_heads(

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  * Axial attention: along the rows or the columns of an image; the other axis is BATCH (Ho et al. 2019).
- * Nothing is transposed for a column: its pixels are a row apart, and that is a stride. */
+ * A column needs no transpose: its pixels are one row apart, which is a stride. */
 #include "example.h"
 
 enum { Y = 10, X = 6, C = 16, H = 2 };
@@ -38,7 +38,7 @@ int main(void)
     arrays.o = columns;
     run(context, &problem, &arrays);
 
-    /* A column of the image is a row of the image turned over. */
+    /* Check: a column of the image equals a row of the transposed image. */
     axis.shape[0] = X, axis.shape[1] = Y, axis.axis = 1;
     must(context, attn_problem_axis(&problem, &axis));
     run(context, &problem, &(attn_arrays){.q = turned[0], .k = turned[1], .v = turned[2], .o = turned_rows});

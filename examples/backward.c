@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT
  * Gradients of q, k, v and an additive bias, checked by difference quotients.
- * The forward run keeps o and the log-sum-exp, nothing else; the backward run computes the weights anew. */
+ * The forward run stores only o and the log-sum-exp; the backward run recomputes the weights. */
 #include "example.h"
 
 enum { H = 2, TQ = 5, TK = 7, D = 4, QUERIES = TQ * H * D, KEYS = TK * H * D };
-enum { HEAD_DIM = 1, QUERY_DIM = 2, KEY_DIM = 3 }; /* where attn_problem_heads puts them */
+enum { HEAD_DIM = 1, QUERY_DIM = 2, KEY_DIM = 3 }; /* the dim numbers that attn_problem_heads uses */
 
 static float q[QUERIES], k[KEYS], v[KEYS], bias[H * TQ * TK], o[QUERIES], lse[H * TQ];
 static float dout[QUERIES], dq[QUERIES], dk[KEYS], dv[KEYS], dbias[H * TQ * TK];
@@ -30,7 +30,7 @@ static double loss(attn_context *context, const attn_plan *forward)
     return sum;
 }
 
-/* The largest distance between a gradient and (loss(x + h) - loss(x - h)) / 2h over its elements. */
+/* The largest difference between a gradient and (loss(x + h) - loss(x - h)) / 2h over its elements. */
 static double check(attn_context *context, const attn_plan *forward, const char *name, float *x, const float *dx, int n)
 {
     const float h = 0.01f;

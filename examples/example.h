@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Code that the examples share: numbers to attend with, stopping with words when a call fails or a claim does not hold,
- * and printing a problem's table of dimensions, which is what these programs are about. */
+ * Code that the examples share: input numbers, ending with a message when a call or a check fails, and printing a
+ * problem's table of dimensions. */
 #ifndef EXAMPLE_H
 #define EXAMPLE_H
 
@@ -13,7 +13,7 @@
 
 #define COUNT(array) (sizeof(array) / sizeof *(array))
 
-/* Every function of the engine returns a status; the context says in words what was wrong. */
+/* Every function of the engine returns a status; the context holds the error message. */
 static inline void must(const attn_context *context, attn_status status)
 {
     if (status == ATTN_OK)
@@ -58,7 +58,7 @@ static inline double furthest(const float *a, const float *b, size_t n)
     return most;
 }
 
-/* Plans a problem and executes it once.  A program that runs it often keeps the plan. */
+/* Plans a problem and executes it once. A program that runs the problem often should keep the plan. */
 static inline void run(attn_context *context, const attn_problem *problem, const attn_arrays *arrays)
 {
     attn_plan *plan;
@@ -67,7 +67,7 @@ static inline void run(attn_context *context, const attn_problem *problem, const
     attn_plan_destroy(plan);
 }
 
-/* The table: a role, a length, and how far each operand moves, in elements, for a step along the dim. */
+/* Prints the table: a role, a length, and the stride of each operand, in elements, along the dim. */
 static inline void print_table(const char *title, const attn_problem *problem)
 {
     static const char *const roles[] = {"", "BATCH", "QUERY", "KEY", "CONTRACT", "VALUE"};

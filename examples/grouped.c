@@ -5,7 +5,7 @@
 
 #include <string.h>
 
-enum { B = 1, T = 16, H = 8, G = 2, D = 16 }; /* 8 heads of queries, 2 of keys and values */
+enum { B = 1, T = 16, H = 8, G = 2, D = 16 }; /* 8 heads of queries, 2 heads of keys and values */
 
 int main(void)
 {
@@ -20,7 +20,7 @@ int main(void)
     print_table("grouped: batch, kv head, group, query, key, channels", &problem);
     run(context, &problem, &(attn_arrays){.q = q, .k = k, .v = v, .o = o});
 
-    /* It replaces this: each head of keys and values written out four times. */
+    /* The same without sharing: each head of keys and values is copied four times. */
     for (int t = 0; t < B * T; t++)
         for (int h = 0; h < H; h++) {
             memcpy(all_k + (t * H + h) * D, k + (t * G + h / (H / G)) * D, D * sizeof *k);

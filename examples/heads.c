@@ -33,10 +33,10 @@ int main(void)
     attn_arrays arrays = {.q = q, .k = k, .v = v, .lens = lens, .o = o};
     must(context, attn_plan_execute(plan, &arrays, NULL));
 
-    /* The first token sees itself only, so its output is its own value. */
+    /* The first token attends only itself, so its output is its own value. */
     claim(furthest(o, v, ROW) == 0, "the first token of a causal sentence gets its own value");
 
-    /* The content of the padding does not matter: the same plan runs again with other arrays. */
+    /* The content of the padding does not matter. The same plan runs again with other arrays. */
     for (int t = lens[1]; t < T; t++)
         for (int c = 0; c < ROW; c++)
             k[(T + t) * ROW + c] = v[(T + t) * ROW + c] = NAN;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
- * A distribution over images (Ho et al. 2019, the axial transformer): what an image costs in bits, learning stripes in a
- * few steps, drawing one, and completing one of which the upper half is given.  The model is saved in a directory
- * (example-images here), from which a generator draws; `attn generate example-images` does too. */
+ * A distribution over images (the axial transformer, Ho et al. 2019): computes the bits of an image, learns stripes in
+ * a few steps, draws an image, and completes one from its upper half. The model is saved in a directory (example-images
+ * here), from which a generator draws; `attn generate example-images` does too. */
 #include "example.h"
 
 #include <attn/generate.h>
@@ -10,7 +10,7 @@
 
 enum { SIDE = 8, LEVELS = 4, BATCH = 4, STEPS = 50 };
 
-/* Diagonal stripes, each image shifted by a number of its own. */
+/* Diagonal stripes, each image with its own shift. */
 static void stripes(int32_t *x, int images, uint32_t seed)
 {
     for (int i = 0; i < images; i++) {
@@ -37,7 +37,7 @@ static attn_model *build(attn_context *context)
     return model;
 }
 
-/* Bits per number of the images: the mean of -log2 of the probability that the model gives each. */
+/* Bits per sample of the images: the mean of -log2 of the probability that the model gives each sample. */
 static attn_tensor *bits_of(attn_model *model, attn_tape *tape, attn_tensor *x)
 {
     attn_context *context = attn_model_context(model);
@@ -79,7 +79,7 @@ static double train(attn_model *model)
     return bits;
 }
 
-/* Grey samples of 8 bits: level 0 is 0, the last is 255. */
+/* Grey samples of 8 bits: level 0 becomes 0, the last level becomes 255. */
 static int level_of(const attn_image *image, int p)
 {
     return image->pixels[p] * LEVELS / 256;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  * Nadaraya-Watson regression: attention over the training points, whose score is a kernel of the distance.
- * Keys are where points were seen, values what was seen there, queries where values are estimated. */
+ * Keys are the positions of known points, values their values, and queries the positions where values are estimated. */
 #include "example.h"
 
 enum { POINTS = 50, ASKED = 11 };
@@ -27,7 +27,8 @@ static double expected(attn_score kernel, const float *x, const float *y, double
 
 int main(void)
 {
-    /* The Gaussian score is its kernel's logarithm and is used with softmax; the others are kernels themselves. */
+    /* The Gaussian score is the logarithm of its kernel and is used with softmax. The other scores are kernels
+     * themselves. */
     static const struct {
         const char *name;
         attn_score score;
@@ -43,13 +44,15 @@ int main(void)
         y[i] = (float)curve((double)x[i]) + 0.5f * noise[i];
     }
     for (int i = 0; i < ASKED; i++)
-        at[i] = 0.47f * (float)i + 0.015f; /* between points, and 1 away from none: a boxcar has an edge there */
+        at[i] = 0.47f * (float)i + 0.015f; /* midway between points, and at distance 1 from none of them, where a boxcar
+                                            * has an edge */
     attn_context *context = begin();
 
     attn_problem problem = {.ndims = 4, .width = 1};
     problem.dims[0] = (attn_dim){.role = ATTN_ROLE_QUERY, .n = ASKED, .q = 1, .o = 1};
     problem.dims[1] = (attn_dim){.role = ATTN_ROLE_KEY, .n = POINTS, .k = 1, .v = 1};
-    problem.dims[2] = (attn_dim){.role = ATTN_ROLE_CONTRACT, .n = 1, .q = 1, .k = 1}; /* points in a plane: 2 */
+    /* points in a plane: 2 coordinates */
+    problem.dims[2] = (attn_dim){.role = ATTN_ROLE_CONTRACT, .n = 1, .q = 1, .k = 1};
     problem.dims[3] = (attn_dim){.role = ATTN_ROLE_VALUE, .n = 1, .v = 1, .o = 1};
     print_table("regression", &problem);
 

@@ -4,7 +4,7 @@
 
 enum { B = 2, T = 20, H = 3, D = 8, PACKED = 3 * H * D };
 
-/* Element (b, t, h, d) of part 0 (q), 1 (k) or 2 (v) in the matrix that one linear layer made: [B,T,3,H,D]. */
+/* Element (b, t, h, d) of part 0 (q), 1 (k) or 2 (v) in the output matrix of one linear layer: [B,T,3,H,D]. */
 static size_t packed_at(int part, int b, int t, int h, int d)
 {
     return (size_t)(((b * T + t) * 3 + part) * H + h) * D + (size_t)d;
@@ -29,7 +29,7 @@ int main(void)
     print_table("inside a packed matrix [B,T,3,H,D]", &problem);
     run(context, &problem, &(attn_arrays){.q = qkv, .k = qkv + H * D, .v = qkv + 2 * H * D, .o = o});
 
-    /* The same with each head's tokens side by side, for which the numbers have to be moved by hand. */
+    /* Check: the same with each head's tokens contiguous, which needs a copy by hand. */
     for (int part = 0; part < 3; part++)
         for (int b = 0; b < B; b++)
             for (int t = 0; t < T; t++)

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
- * The usual problems, each with plain loops that define it: heads (grouped, causal, with lengths, inside a
- * packed matrix), one axis of an image, tied rows of an alignment. */
+ * Checks the usual problems against plain loops that define them: heads (grouped, causal, with lengths, inside a packed
+ * matrix), one axis of an image, tied rows of an alignment. */
 #include "example.h"
 
 enum { B = 2, H = 4, HK = 2, T = 9, D = 8, Y = 5, X = 6, R = 3 };
@@ -28,8 +28,8 @@ static double dot(const float *a, const float *b)
     return sum;
 }
 
-/* q, k and v are parts of one matrix [B,T,(H+HK+HK)*D], as one linear layer leaves them; o is [B,T,H,D].  Two heads of
- * q share each head of k and v; key j is seen by query i if j <= i and j < lens[b]. */
+/* q, k and v are parts of one matrix [B,T,(H+HK+HK)*D], the output of one linear layer; o is [B,T,H,D]. Two heads of q
+ * share each head of k and v. Query i attends key j if j <= i and j < lens[b]. */
 static void heads(attn_context *context)
 {
     enum { ROW = (H + 2 * HK) * D };
@@ -62,7 +62,7 @@ static void heads(attn_context *context)
     claim(furthest(o, expected, COUNT(o)) < 1e-5, "grouped, causal heads with lengths, in a packed matrix");
 }
 
-/* x [B,Y,X,H*D] attends along Y: each column of each image by itself. */
+/* x [B,Y,X,H*D] attends along Y: each column of each image separately. */
 static void axis(attn_context *context)
 {
     enum { ROW = X * H * D, N = B * Y * ROW };
@@ -86,7 +86,7 @@ static void axis(attn_context *context)
     claim(furthest(o, expected, N) < 1e-5, "one axis of an image");
 }
 
-/* q, k, v, o are [R,T,B,H,D]: the scores of all rows are summed, and every row is carried by the same weights. */
+/* q, k, v, o are [R,T,B,H,D]. The scores of all rows are summed, and the same weights apply to every row. */
 static void tied_rows(attn_context *context)
 {
     enum { COLUMN = B * H * D, ROW = T * COLUMN, N = R * ROW };

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
- * The non-local block (Wang et al. 2018): every pixel attends every second pixel of every second row, and the dot
- * products are divided by their number instead of a softmax. */
+ * The non-local block (Wang et al. 2018): every pixel attends every second pixel of every second row. The dot products
+ * are divided by their number; there is no softmax. */
 #include "example.h"
 
 enum { Y = 6, X = 8, C = 4, KEYS = (Y / 2) * (X / 2) };
@@ -11,8 +11,8 @@ int main(void)
     fill(theta, COUNT(theta), 1), fill(phi, COUNT(phi), 2), fill(g, COUNT(g), 3);
     attn_context *context = begin();
 
-    /* Two dims are queries and two are keys.  Sub-sampling is half the length at twice the stride; nothing is
-     * copied. */
+    /* Two dims are queries and two are keys. Sub-sampling means half the length and twice the stride, without a
+     * copy. */
     attn_problem problem = {.ndims = 6, .normalization = ATTN_NORMALIZATION_MEAN, .scale = 1};
     problem.dims[0] = (attn_dim){.role = ATTN_ROLE_QUERY, .n = Y, .q = X * C, .o = X * C};
     problem.dims[1] = (attn_dim){.role = ATTN_ROLE_QUERY, .n = X, .q = C, .o = C};

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: MIT
- * Relative positions, twice: a table of channels that queries are multiplied with (Shaw et al. 2018), and one number
- * a distance, added to the score (Raffel et al. 2019), which is a Toeplitz matrix and so a matter of strides. */
+ * Two kinds of relative positions. A table of channels is multiplied with the queries (Shaw et al. 2018). Or one number
+ * per distance is added to the score (Raffel et al. 2019): a Toeplitz matrix, which strides can express. */
 #include "example.h"
 
 enum { T = 12, D = 8, ROWS = 2 * T - 1, QUERY_DIM = 2, KEY_DIM = 3, CONTRACT_DIM = 4 };
 
 static float q[T * D], k[T * D], v[T * D], o[T * D], expected[T * D], matrix[T * T];
 
-/* The same by a bias that is written out, one number a pair. */
+/* The same by an explicit bias with one number per pair. */
 static void run_with_matrix(attn_context *context, attn_problem problem)
 {
     problem.dims[QUERY_DIM].bias = T, problem.dims[KEY_DIM].bias = 1;
@@ -23,8 +23,7 @@ int main(void)
     attn_problem plain, problem;
     must(context, attn_problem_heads(&plain, &(attn_heads){.batch = 1, .heads = 1, .queries = T, .keys = T, .dim = D}));
 
-    /* bias[i][j] = toeplitz[j - i + T - 1]: a step of the query moves back by one.  The pointer is that of i = j =
-     * 0. */
+    /* bias[i][j] = toeplitz[j - i + T - 1], so a step of the query has stride -1. The pointer is at i = j = 0. */
     problem = plain;
     problem.dims[QUERY_DIM].bias = -1, problem.dims[KEY_DIM].bias = 1;
     problem.flags = ATTN_WITH_BIAS;

@@ -11,7 +11,7 @@ static int at(int r, int c, int h, int d)
     return ((r * C + c) * H + h) * D + d;
 }
 
-/* The map by its formula: the softmax over j of the sum over rows and channels. */
+/* The map by its formula: the softmax over j of the scores summed over rows and channels. */
 static void expected_row(const float *q, const float *k, int h, int i, double *weights)
 {
     double sum = 0;

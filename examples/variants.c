@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: MIT
- * Features of newer models, each with plain loops that define it: packed sequences, a cap and sinks, a mask of
- * blocks, a bias through an index, keys in two parts. */
+ * Checks features of newer models against plain loops that define them: packed sequences, a softcap and sinks, a block
+ * mask, a bias through an index, keys in two parts. */
 #include "example.h"
 
 enum { H = 2, T = 10, D = 8, QUERY_DIM = 2, KEY_DIM = 3, N = T * H * D };
 
 static float q[N], k[N], v[N], o[N], expected[N];
 
-/* Scores of query i with all keys of head h; -INFINITY masks. */
+/* Scores of query i with all keys of head h; a masked key gets -INFINITY. */
 typedef void score_rule(int h, int i, double *score);
 
 static double dot(int h, int i, int j)
@@ -18,7 +18,7 @@ static double dot(int h, int i, int j)
     return sum / sqrt(D);
 }
 
-/* softmax(score) v; `sink` is a score more in the sum. */
+/* softmax(score) v; `sink` is one more score in the sum. */
 static void expect(score_rule *rule, const float *sink)
 {
     for (int h = 0; h < H; h++)
@@ -60,7 +60,7 @@ static void packed(attn_context *context)
     attn_problem problem;
     must(context, attn_problem_heads(&problem, &(attn_heads){.batch = 3,
                                                              .heads = H,
-                                                             .queries = 7, /* the longest */
+                                                             .queries = 7, /* length of the longest sequence */
                                                              .keys = 7,
                                                              .dim = D,
                                                              .packed = true,
@@ -85,7 +85,7 @@ static void cap_and_sinks(attn_context *context)
     attn_problem problem = heads(context);
     problem.softcap = 0.5;
     problem.flags = ATTN_WITH_SINKS;
-    problem.dims[1].sinks = 1; /* a number for each head */
+    problem.dims[1].sinks = 1; /* one sink for each head */
     run(context, &problem, &(attn_arrays){.q = q, .k = k, .v = v, .sinks = sinks, .o = o});
     expect(capped, sinks);
     claim(furthest(o, expected, N) < 1e-5, "capped scores and sinks");
@@ -107,7 +107,7 @@ static void block_mask(attn_context *context)
     attn_problem problem = heads(context);
     problem.flags = ATTN_WITH_BLOCKS;
     problem.blocks = (attn_blocks){.query_dim = QUERY_DIM, .key_dim = KEY_DIM, .queries = BLOCK, .keys = BLOCK};
-    problem.dims[QUERY_DIM].blocks = BLOCKS, problem.dims[KEY_DIM].blocks = 1; /* no stride: the same for all heads */
+    problem.dims[QUERY_DIM].blocks = BLOCKS, problem.dims[KEY_DIM].blocks = 1; /* stride 0: the same for all heads */
     run(context, &problem, &(attn_arrays){.q = q, .k = k, .v = v, .blocks = &there[0][0], .o = o});
     expect(blockwise, NULL);
     claim(furthest(o, expected, N) < 1e-5, "a mask of blocks");
@@ -117,7 +117,7 @@ static void block_mask(attn_context *context)
 
 enum { ROWS = 5, DISTANCES = 2 * T - 1 };
 static float table[ROWS * H];
-static int32_t bucket[DISTANCES]; /* of distance j - i, at j - i + T - 1 */
+static int32_t bucket[DISTANCES]; /* the row of distance j - i, at j - i + T - 1 */
 
 static void biased(int h, int i, double *score)
 {
@@ -125,7 +125,7 @@ static void biased(int h, int i, double *score)
         score[j] = dot(h, i, j) + (double)table[bucket[j - i + T - 1] * H + h];
 }
 
-/* Distances share the rows of a table, as in T5; backward, the table has a gradient. */
+/* Distances share rows of a table, as in T5. In the backward pass the table has a gradient. */
 static void buckets(attn_context *context)
 {
     static float lse[H * T], dout[N], dtable[ROWS * H], apart[ROWS * H];
@@ -135,8 +135,8 @@ static void buckets(attn_context *context)
     attn_problem problem = heads(context);
     problem.flags = ATTN_WITH_BIAS | ATTN_WITH_BIAS_INDEX | ATTN_WANT_LSE;
     problem.bias_index = (attn_bias_index){.rows = ROWS, .row_stride = H};
-    problem.dims[1].bias = 1;                                          /* from head to head in the table */
-    problem.dims[QUERY_DIM].bias = -1, problem.dims[KEY_DIM].bias = 1; /* in the index */
+    problem.dims[1].bias = 1;                                          /* stride from head to head in the table */
+    problem.dims[QUERY_DIM].bias = -1, problem.dims[KEY_DIM].bias = 1; /* strides in the index */
     attn_arrays arrays = {.q = q, .k = k, .v = v, .bias = table, .bias_index = bucket + T - 1, .o = o, .lse = lse};
     run(context, &problem, &arrays);
     expect(biased, NULL);
@@ -146,7 +146,7 @@ static void buckets(attn_context *context)
     problem.flags = ATTN_WITH_BIAS | ATTN_WITH_BIAS_INDEX | ATTN_WANT_DBIAS;
     arrays.dout = dout, arrays.dbias = dtable;
     run(context, &problem, &arrays);
-    for (int e = 0; e < ROWS * H; e++) { /* differences of sum(o * dout) */
+    for (int e = 0; e < ROWS * H; e++) { /* difference quotients of sum(o * dout) */
         const float step = 1.0f / 64, before = table[e];
         double value[2] = {0, 0};
         for (int side = 0; side < 2; side++) {

@@ -1,17 +1,17 @@
 /* SPDX-License-Identifier: MIT
- * The weights of a few rows of one head, without ever making the whole map; and the log-sum-exp of each row,
- * by which two halves of the keys are merged into the whole, as ring attention and paged caches do. */
+ * Computes the weights of a few rows of one head without the whole map. Then the log-sum-exp of each row is used to
+ * merge attention over two halves of the keys, as in ring attention and paged caches. */
 #include "example.h"
 
 enum { H = 4, T = 64, D = 16, ROW = H * D };
-enum { HEAD_DIM = 1, QUERY_DIM = 2, KEY_DIM = 3 }; /* where attn_problem_heads puts them */
+enum { HEAD_DIM = 1, QUERY_DIM = 2, KEY_DIM = 3 }; /* the dim numbers that attn_problem_heads uses */
 
 static float q[T * ROW], k[T * ROW], v[T * ROW], o[T * ROW], lse[H * T];
 
 static void show_picked(attn_context *context, attn_problem problem)
 {
     static const int64_t head[] = {2}, rows[] = {0, 63};
-    static float weights[1 * 2 * T]; /* as long as the picks */
+    static float weights[1 * 2 * T]; /* the length is the number of picks */
     problem.picks[problem.npicks++] = (attn_pick){.dim = HEAD_DIM, .n = 1, .index = head};
     problem.picks[problem.npicks++] = (attn_pick){.dim = QUERY_DIM, .n = 2, .index = rows};
     problem.dims[HEAD_DIM].weights = 2 * T, problem.dims[QUERY_DIM].weights = T, problem.dims[KEY_DIM].weights = 1;
@@ -39,7 +39,7 @@ int main(void)
     problem.flags = ATTN_WANT_LSE;
     show_picked(context, problem);
 
-    /* Each half of the keys alone, then o = sum exp(lse_half - lse) o_half. */
+    /* Attention over each half of the keys, then o = sum exp(lse_half - lse) o_half. */
     heads.keys = T / 2;
     must(context, attn_problem_heads(&problem, &heads));
     problem.flags = ATTN_WANT_LSE;

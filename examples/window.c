@@ -1,18 +1,18 @@
 /* SPDX-License-Identifier: MIT
- * A 3 x 3 window over an image, and what its three borders do: KEY dims are the taps, and the positions that they
- * fall on slide with the query.  Queries of zero attend every tap alike, so that the output is a plain mean. */
+ * A 3 x 3 window over an image, and its three kinds of border. KEY dims are the taps, whose positions move with the
+ * query. Queries of zero give every tap the same weight, so the output is a plain mean. */
 #include "example.h"
 
 enum { Y = 5, X = 6, D = 4, W = 3 };
 
-/* The mean of the taps' columns at pixel (0, x), by hand: 2 of 3 rows of taps are inside the image. */
+/* The mean over the taps' columns at pixel (0, x), by hand: 2 of 3 rows of taps are inside the image. */
 static double expected(attn_border border, int x)
 {
     double sum = 0, taps = 0;
     for (int t = x - 1; t <= x + 1; t++)
         if (t >= 0 && t < X)
             sum += t, taps += 1;
-    if (border == ATTN_BORDER_ZERO) /* 9 taps take part, those outside with a value of 0 */
+    if (border == ATTN_BORDER_ZERO) /* 9 taps are visible, with value 0 outside the image */
         return 2 * sum / 9;
     if (border == ATTN_BORDER_SHIFT) /* 9 taps, all inside */
         return x == 0 ? 1 : x == X - 1 ? X - 2 : x;
@@ -28,7 +28,7 @@ int main(void)
     static float q[Y * X * D], k[Y * X * D], v[Y * X * D], o[Y * X * D];
     fill(k, COUNT(k), 1);
     for (int i = 0; i < Y * X; i++)
-        v[i * D] = (float)(i % X); /* the pixel's column */
+        v[i * D] = (float)(i % X); /* column of the pixel */
     attn_context *context = begin();
 
     double most = 0;

@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: MIT
  * A 3 x 3 window over images with two relative tables, as in stand-alone self-attention (Ramachandran et al. 2019): the
- * first half of a head's channels meets a table of the rows' distance, the second half one of the columns'.  Forward
- * against plain loops; backward, gradients of the tables too, against difference quotients. */
+ * first half of a head's channels uses a table of row distances, the second half a table of column distances. Checks
+ * the forward pass against plain loops, and all gradients, including those of the tables, against difference
+ * quotients. */
 #include "example.h"
 
 enum { B = 2, Y = 4, X = 5, H = 2, D = 6, W = 3, HALF = D / 2, N = B * Y * X * H * D };
 
-/* The dims that attn_problem_window2d makes, in order. */
+/* The dims of attn_problem_window2d, in order. */
 enum { BATCH, HEAD, QUERY_Y, QUERY_X, KEY_Y, KEY_X, CHANNEL, VALUE };
 
 static float q[N], k[N], v[N], o[N], lse[B * H * Y * X], table_y[W * HALF], table_x[W * HALF];
@@ -22,7 +23,7 @@ static attn_problem describe(attn_context *context)
                                                                    .window_y = W,
                                                                    .window_x = W,
                                                                    .border = ATTN_BORDER_MASK}));
-    /* Row d of a table belongs to the distance d - 1; its channels begin..end are those of q that it meets. */
+    /* Row d of a table belongs to distance d - 1. Channels begin..end of q are multiplied with the table. */
     attn_relative relative = {.kind = ATTN_RELATIVE_QUERY, .offset = W / 2, .rows = W, .row_stride = HALF};
     relative.stride[CHANNEL] = 1;
     relative.query_dim = QUERY_Y, relative.key_dim = KEY_Y, relative.begin = 0, relative.end = HALF;
@@ -38,7 +39,7 @@ static size_t at(int b, int y, int x, int h)
     return (size_t)(((b * Y + y) * X + x) * H + h) * D;
 }
 
-/* One query's output; places outside of the image take no part. */
+/* The output of one query; positions outside the image are masked. */
 static void naive(float *to, int b, int y, int x, int h)
 {
     double weights[W * W], sum = 0;
@@ -63,7 +64,7 @@ static void naive(float *to, int b, int y, int x, int h)
     }
 }
 
-/* The loss is the sum of the outputs' squares over 2, so that its gradient in o is o. */
+/* The loss is half the sum of the squared outputs, so its gradient with respect to o is o. */
 static double loss(attn_context *context, const attn_problem *forward)
 {
     double sum = 0;
@@ -73,7 +74,7 @@ static double loss(attn_context *context, const attn_problem *forward)
     return sum;
 }
 
-/* How far a gradient is from the loss's difference quotient, at element i of x. */
+/* The difference between a gradient and the loss's difference quotient, at element i of x. */
 static double off(attn_context *context, const attn_problem *forward, float *x, const float *gradient, int i)
 {
     const float kept = x[i], step = 1.0f / 64;

@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
  * average_precision.h - average precision and recall of detections, as COCO's evaluation of boxes defines them
- * (pycocotools' COCOeval): intersection over union of 0.50 to 0.95 in steps of 0.05, 101 recalls, at most 100 detections
- * of a category in an image.
- */
+ * (pycocotools' COCOeval): intersection over union from 0.50 to 0.95 in steps of 0.05, 101 recalls, at most 100
+ * detections of a category in an image. */
 #ifndef ATTN_DATA_AVERAGE_PRECISION_H
 #define ATTN_DATA_AVERAGE_PRECISION_H
 

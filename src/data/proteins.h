@@ -171,12 +171,12 @@ typedef struct attn_structure_match {
 
 /* The residue of each column: to[c] is an index into the structure, or -1 (a gap of the query, not aligned,
  * or absent from the file). The query is locally aligned with each chain (Smith and Waterman 1981, with the affine gaps
- * of Gotoh 1982; BLOSUM62, 11 to open a gap and 1 a residue). Gaps cost less where the chain is broken. The chain with the highest score is used; of equal ones the chain with the most known
- * coordinates, then the first. The chain's
- * sequence is the file's SEQRES or entity sequence, so absent residues stay absent. Without such a sequence, the jump
- * in residue numbers at a break tells how many residues are absent. `query` has L characters with gaps. *match (may be
- * NULL) gets the quality of the match. ATTN_ERROR_FORMAT if the structure is of another protein: less than half of the
- * shorter sequence is aligned, less than half of the aligned part is identical, or more than 0.01 equally good
+ * of Gotoh 1982; BLOSUM62, 11 to open a gap and 1 a residue). Gaps cost less where the chain is broken. The chain with
+ * the highest score is used. Among equal scores the chain with the most known coordinates is used, then the first. The
+ * chain's sequence is the file's SEQRES or entity sequence, so absent residues stay absent. Without such a sequence,
+ * the jump in residue numbers at a break tells how many residues are absent. `query` has L characters with gaps. *match
+ * (may be NULL) gets the quality of the match. ATTN_ERROR_FORMAT if the structure is of another protein: less than half
+ * of the shorter sequence is aligned, less than half of the aligned part is identical, or more than 0.01 equally good
  * alignments are expected by chance; ATTN_ERROR_MEMORY. Time and memory: L times the length of the longest chain. */
 attn_status attn_structure_map(const attn_structure *structure, const char *query, int64_t columns, int64_t *to,
                                attn_structure_match *match);
