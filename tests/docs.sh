@@ -22,6 +22,8 @@ for page in $pages; do
         target=${link%%#*}
         headings "${target:+$dir/}${target:-$page}" | grep -qxF -e "${link#*#}" || { echo "$page links $link: no such heading"; bad=1; }
     done
+    awk -v page="$page" '/^```/ { code = !code } !code && /^\|/ && !/\| *$/ { print page ":" NR ": a row of a table does not end with |"; bad = 1 } END { exit bad }' \
+        "$page" || bad=1
     # "build/attn train translate --data x" -> the command and its options are known
     grep -oE '(build/|`)attn [a-z][^|#`<]*' "$page" | grep -vF '...' | sort -u > "${TMPDIR:-/tmp}/attn-docs.$$" || true
     while read -r _ first second rest; do
