@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * Checkpoints from elsewhere: what they are, and how they are written in this library's form. */
+ * Foreign checkpoints: recognizing their kind, and writing them in this library's format. */
 #include "apps/checkpoint/convert.h"
 
 #include "apps/classifier/classifier.h"
@@ -60,7 +60,7 @@ attn_status attn_model_save(const attn_model *model, const char *directory)
     attn_status status = attn_directory_create(attn_model_context(model), directory);
     if (status == ATTN_OK)
         status = attn__model_config_create(&config, model, NULL, NULL);
-    if (status == ATTN_OK) /* first: packed weights are refused, and then the directory stays as it was */
+    if (status == ATTN_OK) /* checked first: packed weights are refused, and the directory stays unchanged */
         status = save_weights(model, directory);
     if (status == ATTN_OK)
         status = attn__model_config_write(config, attn_model_context(model), directory);
@@ -68,7 +68,7 @@ attn_status attn_model_save(const attn_model *model, const char *directory)
     return status;
 }
 
-/* Names of the classes, one after the other in `text`: from id2label, or timm's label_names, else numbers. */
+/* Names of the classes, concatenated in `text`: from id2label, or timm's label_names, else numbers. */
 static attn_status write_classifier(const attn_model *model, const attn_config *labels, const attn__pixels *pixels,
                                     const char *directory)
 {
@@ -80,7 +80,7 @@ static attn_status write_classifier(const attn_model *model, const attn_config *
     char *text = names ? attn__alloc(context, attn__size_mul((size_t)n, MOST)) : NULL;
     const attn_config_value *named = attn_config_get(labels, "label_names");
     named = named && named->type == ATTN_CONFIG_TYPE_TEXTS ? named : NULL;
-    attn_config *settings = NULL; /* a training's that never was: how its images would have been divided */
+    attn_config *settings = NULL; /* defaults, in place of a training's settings */
     attn_status status = text ? attn_trainer_settings(&settings, context, "classify", NULL) : ATTN_ERROR_MEMORY;
     for (int64_t i = 0; status == ATTN_OK && i < n; i++) {
         char key[40], number[24];
@@ -181,7 +181,7 @@ bool attn_model_has_adapter(attn_context *context, const char *directory)
     return own && attn__adapter_is_in(&is, context, directory) == ATTN_OK && is;
 }
 
-/* An adapter there would be merged a second time. */
+/* An adapter in the target directory would be merged a second time. */
 static attn_status check_target(attn_context *context, const char *directory, const char *to)
 {
     bool adapted = false;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * A model's directory with the weights of its linear layers in fewer bytes. */
+ * Writes a model's directory with the weights of its linear layers as bf16 or int8. */
 #include "apps/checkpoint/model_config.h"
 #include "apps/checkpoint/model_directory.h"
 #include "apps/checkpoint/convert.h"
@@ -12,7 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* The tensors of a file in their new types; int8[i]: item i's bytes are integers. */
+/* The tensors of a file in their new types; int8[i]: item i holds integers. */
 typedef struct store {
     attn_context *context;
     attn_precision precision;
@@ -52,7 +52,8 @@ static attn_status add_rounded(store *s, const attn_named *named)
     return add(s, named->name, y, false);
 }
 
-/* As integers and scales; *stored: whether those give the same again, else nothing was added. */
+/* Adds a weight as integers and scales. *stored: whether these reproduce the weight exactly; if not, nothing was
+ * added. */
 static attn_status add_integers(store *s, const attn_named *named, bool *stored)
 {
     const attn_tensor *x = named->tensor;
@@ -76,7 +77,7 @@ static attn_status add_integers(store *s, const attn_named *named, bool *stored)
     return status == ATTN_OK ? add(s, name, scales, false) : status;
 }
 
-/* A matrix of real numbers of any type in f32, as models read it.  The caller destroys *wide. */
+/* Converts a matrix of real numbers of any type to f32, as models do when reading. The caller destroys *wide. */
 static attn_status widen(const store *s, const attn_named *named, attn_tensor **wide)
 {
     attn_status status = attn_tensor_create(wide, s->context, ATTN_F32, 2, named->tensor->shape);
@@ -86,7 +87,7 @@ static attn_status widen(const store *s, const attn_named *named, attn_tensor **
     return status == ATTN_OK ? attn_weights_assign(&made, &read, NULL, NULL) : status;
 }
 
-/* Weights without an int8 form stay as they are. */
+/* Weights without an exact int8 form are stored unchanged. */
 static attn_status add_linear(store *s, const attn_named *named)
 {
     attn_tensor *wide = NULL;
@@ -135,8 +136,8 @@ static attn_status copy_others(attn_context *context, const char *directory, con
     return same ? ATTN_OK : attn__model_files_copy(context, directory, to);
 }
 
-/* Some layers of these models would have other integers than stored ones: they run in place, they quantize some columns
- * of their weights at a time, or they run along another axis than the last, in bf16 under int8 too. */
+/* Some layers of these models would compute other integers than stored ones. They run in place, quantize only some
+ * columns of their weights at a time, or run along another axis than the last, in bf16 even under int8. */
 static bool can_be_int8(const attn_architecture *architecture)
 {
     static const char *const names[] = {"msa-transformer",       "axial-transformer-layer", "row-self-attention",

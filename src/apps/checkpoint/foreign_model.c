@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * Models in directories, and in checkpoints of foreign names. */
+ * Describes models in directories, and in checkpoints with foreign names. */
 #include "apps/checkpoint/foreign_model.h"
 
 #include "apps/checkpoint/detr_settings.h"
@@ -31,7 +31,7 @@ static attn_status check_architecture(attn__foreign *f, attn_context *context, c
     return name ? attn_config_set_text(f->config, "architecture", name) : ATTN_OK;
 }
 
-/* Another number of heads would fit the same shapes: a default would be a guess. */
+/* Another number of heads would fit the same shapes, so a default would be a guess. */
 static attn_status check_heads(const attn__foreign *foreign, attn_context *context)
 {
     const attn_architecture *a = attn__foreign_architecture(foreign);
@@ -49,7 +49,7 @@ static attn_status check_heads(const attn__foreign *foreign, attn_context *conte
                    : ATTN_OK;
 }
 
-/* Where settings and weights are: those of a directory in its usual files, those of a file in that. */
+/* The paths of settings and weights: the usual files of a directory, or the same file for both. */
 static attn_status find_files(attn__foreign *f, attn_context *context, const char *path, bool named)
 {
     size_t size = strlen(path) + 1;
@@ -63,7 +63,7 @@ static attn_status find_files(attn__foreign *f, attn_context *context, const cha
     return status == ATTN_OK && !named ? attn__model_weights_path(context, f->weights, path) : status;
 }
 
-/* Settings from the names file and, by its rules, from the shapes. */
+/* Adds the settings of the names file, and those that its rules derive from the shapes. */
 static attn_status measure(attn__foreign *f, attn_context *context, const char *names, const char *architecture)
 {
     attn_checkpoint *weights = NULL;

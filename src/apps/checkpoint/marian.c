@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * MarianMT as Hugging Face keeps it: its settings as those of the transformer, its parameters under the transformer's
- * names, its way of searching. */
+ * Loads Hugging Face's MarianMT: converts its settings and parameters to those of the architecture transformer, and
+ * reads its search settings. */
 #include "apps/checkpoint/marian.h"
 
 #include "apps/checkpoint/model_directory.h"
@@ -23,7 +23,7 @@ bool attn__marian_is(const attn_config *config)
 
 /* -------------------------------------------------------------------------------------------- settings */
 
-/* Keys of old files that say what this class of model always is. */
+/* Keys of old files with values that are fixed for this class of model. */
 static attn_status check_kind(const attn_translator *t, const char *path)
 {
     static const struct {
@@ -101,7 +101,7 @@ static attn_status model_config(const attn_translator *t, const char *path, attn
         status = attn_config_set_bool(to, "use_bias", true);
     if (status == ATTN_OK)
         status = attn_config_set_bool(to, "decoder_bias", true);
-    if (status == ATTN_OK && attn_config_get(t->config, "layer_norm_eps")) /* a key of attn's own: Marian's differs */
+    if (status == ATTN_OK && attn_config_get(t->config, "layer_norm_eps")) /* attn's own key: Marian's value differs */
         status = attn_config_set(to, "eps", attn_config_get(t->config, "layer_norm_eps"));
     return status == ATTN_OK ? attn_config_set_real(to, "dropout", attn_config_real(t->config, "dropout", 0.1))
                              : status;
@@ -136,7 +136,7 @@ static attn_status build_model(attn_translator *t, const char *path)
 
 /* ------------------------------------------------------------------------------------------ parameters */
 
-/* One table of embeddings, or two: which names file brings theirs to the transformer's. */
+/* Chooses the names file by whether both sides share one table of embeddings or have two. */
 static const char *names_of(const attn_config *model, bool native)
 {
     static const char *const names[2][2] = {{"marian-huggingface-two", "marian-huggingface"},
@@ -147,10 +147,10 @@ static const char *names_of(const attn_config *model, bool native)
 /* How a checkpoint stores tables that may be shared. */
 typedef struct loading {
     const attn_translator *t;
-    bool head_is_table; /* the output layer's table replaces the decoder's, which the model shares with it */
+    bool head_is_table; /* the output layer's tensor is the shared table, in place of the decoder's */
 } loading;
 
-/* The output layer's table under its second name, where it is the decoder's: nothing new. */
+/* The output layer's table may be stored under its own name although it equals the decoder's; the copy is ignored. */
 static bool is_parameter(void *user, const char *name, char *to, size_t size)
 {
     const loading *l = user;
@@ -178,7 +178,7 @@ static attn_status check_equal(const attn_translator *t, const attn_checkpoint *
     return status;
 }
 
-/* Whether there is a bias, and an output layer's table that is the decoder's. */
+/* Whether the checkpoint has a bias of the output layer, and a table of the output layer that equals the decoder's. */
 static attn_status look_through(attn_translator *t, const char *path, const attn_name_map *names, loading *l)
 {
     attn_checkpoint *weights;
@@ -200,7 +200,7 @@ static attn_status look_through(attn_translator *t, const char *path, const attn
     return status;
 }
 
-/* Positions are computed; a checkpoint that has them may have no others. */
+/* Positions are computed. If a checkpoint contains a table of positions, it must hold the same numbers. */
 static attn_status check_sines(const attn_translator *t, const attn_checkpoint *weights, int64_t i,
                                const attn_checkpoint_entry *entry)
 {
@@ -260,8 +260,8 @@ static attn_status load_parameters(attn_translator *t, const char *path, bool na
     return status;
 }
 
-/* An archive's tables got the row of <pad> as their last: in the longer ones it moves to where both vocabularies have
- * it, and the row there becomes the last, as its piece did. */
+/* An archive's tables got the row of <pad> appended. In the longer tables this row moves to the id of <pad> in both
+ * vocabularies. The row at this id becomes the last, in agreement with the vocabulary. */
 static attn_status place_pad(const attn_translator *t)
 {
     static const char *const tables[] = {"encoder.embedding.weight", "decoder.embedding.weight", "decoder.dense.weight",
@@ -329,7 +329,7 @@ attn_status attn__marian_load(attn_translator *t, const char *directory, const a
     if (status == ATTN_OK)
         status = read_vocabularies(t, directory, archive);
     if (status == ATTN_OK) {
-        attn__system_trim(); /* trees of JSON leave much, and none of it has room for weights */
+        attn__system_trim(); /* weights do not fit into the gaps that freed JSON leaves */
         status = build_model(t, config);
     }
     if (status != ATTN_OK)

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
- * A directory as Marian itself leaves it, and OPUS-MT's archives have it: the settings of decoder.yml and of the .npz,
- * converted to a MarianMT directory's config.json. */
+ * A directory in Marian's own form, as in OPUS-MT's archives: converts the settings of decoder.yml and of the .npz to a
+ * MarianMT directory's config.json. */
 #include "apps/checkpoint/marian.h"
 
 #include "apps/checkpoint/model_directory.h"
@@ -17,9 +17,9 @@ typedef struct reading {
     attn_context *context;
     attn__archive *archive;
     const char *directory;
-    const char *file; /* that is being read, for messages */
+    const char *file; /* the file being read, for messages */
     json_t *decoder, *model;
-    attn_config *config; /* their content */
+    attn_config *config; /* parsed content of the files */
 } reading;
 
 bool attn__archive_is(attn_context *context, const char *directory)
@@ -36,7 +36,7 @@ static attn_status refuse(const reading *r, const char *key, const char *what)
 
 /* ----------------------------------------------------------------------------------------------- values */
 
-/* Whether a value is what `text` says; a list is "[]" where it is empty. */
+/* Whether a value equals `text`; an empty list is "[]". */
 static bool is_value(const json_t *value, const char *text)
 {
     char number[32];
@@ -57,8 +57,8 @@ static bool is_value(const json_t *value, const char *text)
     }
 }
 
-/* A key whose other values make another model or another search than is read here.  Without the key the first one
- * holds. */
+/* A key whose value decides the kind of model or search. Only the listed values are supported; the first is the
+ * default. */
 typedef struct fixed {
     const char *key, *values[3];
 } fixed;
@@ -94,7 +94,7 @@ static bool is_on(const json_t *from, const char *key)
 
 /* --------------------------------------------------------------------------------------------- decoder.yml */
 
-/* The files are looked for in the directory itself, wherever Marian had them. */
+/* Each file is looked up in the directory itself, wherever Marian had it. */
 static attn_status find_file(const reading *r, const char *key, size_t i, char *path)
 {
     const char *name = json_string_value(json_array_get(json_object_get(r->decoder, key), i));
@@ -104,7 +104,8 @@ static attn_status find_file(const reading *r, const char *key, size_t i, char *
     return attn__path(r->context, path, r->directory, slash ? slash + 1 : name);
 }
 
-/* `shortlist`: a file, how many first tokens, how many for each token of the line (and what is pruned in training). */
+/* Reads `shortlist`: a file, the number of first tokens, and the number for each token of the line (and a pruning limit
+ * of training). */
 static attn_status find_shortlist(reading *r)
 {
     const json_t *list = json_object_get(r->decoder, "shortlist");
@@ -133,8 +134,8 @@ static attn_status find_files(reading *r)
     return status == ATTN_OK ? find_shortlist(r) : status;
 }
 
-/* `normalize`: the power of the length that a score is divided by; absent: none, and true is 1.  `max-length-factor`:
- * Marian's default is 3. */
+/* Reads `normalize`: the power of the length by which a score is divided; absent means no division, true means 1.
+ * `max-length-factor` has Marian's default, 3. */
 static attn_status set_search(reading *r)
 {
     static const fixed rules[] = {{"word-penalty", {"0", "false"}}, {"output-sampling", {"[]", "", "false"}}};
@@ -153,7 +154,7 @@ static attn_status set_search(reading *r)
         status = attn__fail(r->context, ATTN_ERROR_FORMAT, "%s: \"max-length-factor\" is no number above 0", r->file);
     if (status == ATTN_OK)
         status = attn_config_set_real(r->config, "max_length_factor", factor ? json_number_value(factor) : 3);
-    if (status == ATTN_OK) /* Marian's softmax has no <pad> in it */
+    if (status == ATTN_OK) /* Marian's softmax does not include <pad> */
         status = attn_config_set_bool(r->config, "renormalize_logits", true);
     r->archive->prefixed = is_on(r->decoder, "force-decode");
     return status;
@@ -172,7 +173,7 @@ static attn_status read_file(reading *r, const char *path)
 
 /* --------------------------------------------------------------------------------------- special:model.yml */
 
-/* The settings as text: bytes of the tensor, up to its final 0. */
+/* The settings as text: the bytes of the tensor up to the final 0. */
 static attn_status parse_settings(reading *r, const attn_checkpoint *weights, int64_t i, int64_t size)
 {
     attn_tensor *numbers;
@@ -262,7 +263,7 @@ static attn_status set_sizes(const reading *r)
     return status == ATTN_OK && decoder > 0 ? attn_config_set_int(r->config, "decoder_ffn_dim", decoder) : status;
 }
 
-/* <pad> never follows; nor does <unk>, unless decoder.yml allows it. */
+/* <pad> is never generated, nor is <unk> unless decoder.yml allows it. */
 static attn_status ban(const reading *r, int64_t pad)
 {
     const int64_t unknown = 1;
@@ -274,7 +275,7 @@ static attn_status ban(const reading *r, int64_t pad)
                : status;
 }
 
-/* One token more than Marian has: what decoding starts with, <pad>, whose embedding is zeros. */
+/* The vocabulary has one more token than Marian's: <pad>, with which decoding starts and whose embedding is zero. */
 static attn_status set_vocabularies(const reading *r, bool all)
 {
     static const char *const keys[] = {"vocab_size", "decoder_vocab_size"};
@@ -310,7 +311,7 @@ static attn_status set_activation(const reading *r)
     return refuse(r, "transformer-ffn-activation", "none of swish, relu, gelu");
 }
 
-/* Settings that are the same for all of these. */
+/* Settings that are equal for all these models. */
 static attn_status set_rest(const reading *r, bool all)
 {
     static const char *const flags[] = {"scale_embedding", "static_position_embeddings"};

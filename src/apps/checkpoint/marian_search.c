@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * The search settings of a MarianMT model's files: what Hugging Face transformers' generate() does by
- * generation_config.json, as options of the search. */
+ * Converts generation_config.json of a MarianMT model to search options, with the meaning of generate() in Hugging Face
+ * transformers. */
 #include "apps/checkpoint/marian.h"
 
 #include "apps/checkpoint/model_directory.h"
@@ -35,7 +35,8 @@ static attn_status ban(attn_translator *t, int64_t token, const char *key, const
     return ATTN_OK;
 }
 
-/* Lists of one token each, which is all that Marian's have.  A list of the end alone is passed over, as transformers does. */
+/* Lists of one token each, the only form in Marian's files. A list that bans only the end token is ignored, as in
+ * transformers. */
 static attn_status read_bad_words(attn_translator *t, const attn_config *how, const char *path)
 {
     const int32_t end = attn_vocab_special(t->target, ATTN_SPECIAL_EOS);
@@ -58,7 +59,7 @@ static attn_status read_bad_words(attn_translator *t, const attn_config *how, co
     return status;
 }
 
-/* Numbers below 0 name no token and suppress none. */
+/* Negative numbers are no tokens and suppress nothing. */
 static attn_status read_suppressed(attn_translator *t, const attn_config *how, const char *path)
 {
     static const char key[] = "suppress_tokens";
@@ -75,7 +76,7 @@ static attn_status read_suppressed(attn_translator *t, const attn_config *how, c
 
 /* --------------------------------------------------------------------------------------------- checks */
 
-/* Whether the value is the same as the default of a search. */
+/* Whether the value equals the default of a search. */
 static bool is_neutral(const attn_config_value *value, double neutral)
 {
     switch (value->type) {
@@ -94,7 +95,7 @@ static bool is_neutral(const attn_config_value *value, double neutral)
     }
 }
 
-/* Whether entry i is `key`, or a member of a list or an object of that name, and is not neutral. */
+/* Whether entry i is `key`, or a member of a list or object of that name, and has an effect. */
 static bool changes(const attn_config *how, int64_t i, const char *key, double neutral)
 {
     const char *name = attn_config_key(how, i);
@@ -103,7 +104,8 @@ static bool changes(const attn_config *how, int64_t i, const char *key, double n
            (name[n] == '.' || (!name[n] && !is_neutral(attn_config_get(how, name), neutral)));
 }
 
-/* Settings that change sentences in ways that are not done here must not be passed over.  NAN: only null is neutral. */
+/* Settings that would change translations but are not supported must not be ignored silently. NAN: only null has no
+ * effect. */
 static attn_status check_rest(const attn_translator *t, const attn_config *how, const char *path)
 {
     const double eos = attn_vocab_special(t->target, ATTN_SPECIAL_EOS);
@@ -142,7 +144,7 @@ static attn_status check_rest(const attn_translator *t, const attn_config *how, 
     return ATTN_OK;
 }
 
-/* Decoding starts with <pad> here, and in transformers with "bos_token_id" where "decoder_start_token_id" is missing. */
+/* Decoding starts with <pad> here. transformers uses "bos_token_id" if "decoder_start_token_id" is missing. */
 static attn_status check_start(const attn_translator *t, const attn_config *how, const char *path)
 {
     const int32_t start = attn_vocab_special(t->target, ATTN_SPECIAL_BOS);
@@ -157,7 +159,7 @@ static attn_status check_start(const attn_translator *t, const attn_config *how,
         path, bos, (int)start);
 }
 
-/* A numeric setting must be a number, and not below its minimum; null counts as absent. */
+/* A numeric setting must be a number not below its minimum; null counts as absent. */
 static attn_status check_numbers(const attn_translator *t, const attn_config *how, const char *path)
 {
     static const struct {
@@ -196,7 +198,7 @@ static attn_status read_flag(const attn_translator *t, const attn_config *how, c
 
 /* ------------------------------------------------------------------------------------------- settings */
 
-/* transformers counts the token that decoding starts with, but not in the "new" tokens. */
+/* transformers counts the start token in max_length, but not in max_new_tokens. */
 static attn_status set_lengths(attn_translator *t, const attn_config *how, const char *path)
 {
     double longest = number_of(how, "max_length", (double)t->max_tokens);
@@ -209,7 +211,8 @@ static attn_status set_lengths(attn_translator *t, const attn_config *how, const
     double shortest = number_of(how, "min_new_tokens", 0);
     shortest = shortest > 0 ? shortest + 1 : number_of(how, "min_length", 0);
     t->search.min_len = (int64_t)shortest;
-    t->search.length_factor = number_of(how, "max_length_factor", 0); /* a key of attn's own, from decoder.yml */
+    /* attn's own key, which stores a setting of decoder.yml */
+    t->search.length_factor = number_of(how, "max_length_factor", 0);
     return ATTN_OK;
 }
 
@@ -235,7 +238,8 @@ static attn_status set_search(attn_translator *t, const attn_config *how, const 
     t->search.length_penalty = number_of(how, "length_penalty", 1);
     t->search.repetition_penalty = number_of(how, "repetition_penalty", 1);
     t->search.no_repeat_ngram = (int64_t)number_of(how, "no_repeat_ngram_size", 0);
-    const attn_config_value *forced = attn_config_get(how, "forced_eos_token_id"); /* the end, or a list of it */
+    /* the end token, or a list with it */
+    const attn_config_value *forced = attn_config_get(how, "forced_eos_token_id");
     t->search.force_end = forced && (forced->type == ATTN_CONFIG_TYPE_INT || forced->n > 0);
     status = set_lengths(t, how, path);
     if (status == ATTN_OK)
@@ -243,7 +247,7 @@ static attn_status set_search(attn_translator *t, const attn_config *how, const 
     return status == ATTN_OK ? read_suppressed(t, how, path) : status;
 }
 
-/* From generation_config.json; a directory without one has it all in config.json. */
+/* Settings of generation_config.json; without that file, of config.json. */
 attn_status attn__marian_search(attn_translator *t, const char *directory)
 {
     char path[ATTN__PATH];

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT
- * What a MarianMT model's tokenizer has in addition to its vocabulary: tokens that were added to it, and how its texts are tidied. */
+ * Tokenizer settings of a MarianMT model in addition to its vocabulary: added tokens, and the cleanup of decoded
+ * text. */
 #include "apps/checkpoint/marian.h"
 
 #include "apps/checkpoint/model_directory.h"
@@ -13,7 +14,7 @@
 
 enum { MOST_BYTES = 64 << 20, MOST_VALUES = 1 << 20, DEPTH = 16 };
 
-/* NULL where there is no such file. */
+/* NULL if the file does not exist. */
 static attn_status read_json(json_t **root, attn_context *context, const char *directory, const char *name)
 {
     char path[ATTN__PATH];
@@ -47,7 +48,7 @@ void attn__marian_tokenizer_free(attn__marian_tokenizer *tokenizer)
 
 typedef struct adding {
     attn_context *context;
-    const char *path; /* of the vocabulary */
+    const char *path; /* number of tokens of the vocabulary */
     attn__marian_added *list;
     int64_t n;
 } adding;
@@ -93,7 +94,7 @@ static int by_id(const void *a, const void *b)
     return (x->id > y->id) - (x->id < y->id);
 }
 
-/* The specials are there without being added. */
+/* Special tokens exist already and need not be added. */
 static bool is_own(const char *text)
 {
     return text && (strcmp(text, "</s>") == 0 || strcmp(text, "<unk>") == 0 || strcmp(text, "<pad>") == 0);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
- * A MarianMT model's vocabulary: pieces as keys, ids as values, in JSON or YAML, or a piece a line; the ids of the .spm
- * that cuts texts mean nothing, unless that is the vocabulary itself. */
+ * A MarianMT model's vocabulary: pieces as keys and ids as values, in JSON or YAML, or one piece a line. The .spm that
+ * splits texts has other ids, which are ignored unless the .spm itself is the vocabulary. */
 #include "apps/checkpoint/marian.h"
 
 #include "apps/checkpoint/model_directory.h"
@@ -17,9 +17,9 @@ typedef struct reading {
     const char *path;
     attn_bytes bytes;
     json_t *root;
-    attn__subword *pieces; /* of a .spm, in place of `root` */
-    int64_t lines;         /* of a text, in place of both */
-    attn__word *words;     /* by id */
+    attn__subword *pieces; /* a parsed .spm, used instead of `root` */
+    int64_t lines;         /* lines of text, used instead of both */
+    attn__word *words;     /* pieces by id */
     int64_t n;
     const attn__marian_vocab_source *source;
     attn__marian_added *added;
@@ -86,7 +86,7 @@ static attn_status place_pieces(reading *r)
     return ATTN_OK;
 }
 
-/* A line's number, from 0, is its piece's id. */
+/* The id of a piece is its line number, from 0. */
 static attn_status place_lines(reading *r)
 {
     const char *line;
@@ -99,7 +99,7 @@ static attn_status place_lines(reading *r)
     return ATTN_OK;
 }
 
-/* Each word has an id of its own only if none is there twice. */
+/* No two words may be equal, so that each word has one id. */
 static attn_status check_twice(const reading *r, const attn_vocab *vocab)
 {
     for (int64_t i = 0; i < r->n; i++) {
@@ -109,7 +109,8 @@ static attn_status check_twice(const reading *r, const attn_vocab *vocab)
     return ATTN_OK;
 }
 
-/* As many ids as pieces and none twice: so each from 0 on has one.  There is room for <pad> behind them. */
+/* There are as many ids as pieces and no id twice, so each id from 0 on has a piece. There is room for <pad> after
+ * them. */
 static attn_status place_all(reading *r)
 {
     const char *piece;
@@ -161,7 +162,7 @@ static attn_status set_specials(const reading *r, attn_vocab *vocab, const attn_
     return ATTN_OK;
 }
 
-/* Marian has no token to begin with. */
+/* Marian has no begin token. */
 static attn_status add_pad(reading *r, const attn_config *config)
 {
     static const char pad[] = "<pad>";
@@ -177,7 +178,7 @@ static attn_status add_pad(reading *r, const attn_config *config)
     return ATTN_OK;
 }
 
-/* Ids go on behind the vocabulary's own; one that is among these must be the token there. */
+/* Added tokens have ids after the vocabulary's own. An id inside the vocabulary must belong to the same token there. */
 static attn_status add_tokens(reading *r)
 {
     attn_status status = attn__marian_added_tokens(&r->added, &r->nadded, r->context, r->path, r->source->tokenizer);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * A MarianMT model as Hugging Face keeps it: its parameters under their names there, and the other files. */
+ * Writes a MarianMT model in Hugging Face's form: its parameters with their names there, and the other files. */
 #include "apps/checkpoint/marian.h"
 
 #include "data/subword.h"
@@ -22,7 +22,7 @@ static attn_status copy_files(attn_context *context, const char *directory, cons
     return status;
 }
 
-/* Ends the object and writes it. */
+/* Closes the object and writes the file. */
 static attn_status write_json(attn_json *json, const char *directory, const char *name)
 {
     char path[ATTN__PATH];
@@ -37,7 +37,7 @@ static attn_status write_json(attn_json *json, const char *directory, const char
     return status;
 }
 
-/* The search settings, and the tokens that they need; transformers takes them from a file of their own. */
+/* Writes the search settings and the tokens that they need; transformers reads them from a separate file. */
 static bool is_of_search(const char *key, bool *both)
 {
     static const char *const keys[] = {"bad_words_ids",     "length_penalty", "max_length",
@@ -54,7 +54,7 @@ static bool is_of_search(const char *key, bool *both)
     return *both;
 }
 
-/* Keys of the form "key.0" are lists in a list. */
+/* Keys of the form "key.0" are lists inside a list. */
 static void write_lists(attn_json *json, const attn_config *config)
 {
     attn_json_array(json, "bad_words_ids");

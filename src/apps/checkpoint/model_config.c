@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * config.json of a model's directory, and the model that it describes. */
+ * Reads and writes config.json of a model's directory, and makes the model that config.json describes. */
 #include "apps/checkpoint/model_config.h"
 
 #include "apps/checkpoint/model_directory.h"
@@ -59,8 +59,9 @@ attn_config *attn__model_config_try(attn_context *context, const char *directory
         return NULL;
     bool read = attn__path(context, path, directory, "config.json") == ATTN_OK &&
                 attn_config_read(&config, context, path) == ATTN_OK;
-    if (!read && attn__call_status(context) != ATTN_ERROR_MEMORY) /* then its kind is unknown */
-        attn_context_clear_error(context);                        /* loading it reports the error */
+    /* config.json cannot be read, so the kind is unknown */
+    if (!read && attn__call_status(context) != ATTN_ERROR_MEMORY)
+        attn_context_clear_error(context); /* loading the model later reports the error */
     return read ? config : NULL;
 }
 

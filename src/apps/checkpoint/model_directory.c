@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT
- * Paths in a model's directory, and a lock that the system releases when its holder dies, on a file that stays. */
+ * Paths in a model's directory, and its lock. The lock file stays, but the system releases the lock when the process
+ * ends. */
 #include "apps/checkpoint/model_directory.h"
 
 #include "io/directory.h"
@@ -39,7 +40,7 @@ attn_status attn__file_copy(attn_context *context, const char *directory, const 
     return status;
 }
 
-/* Writers create `.NAME.PROCESS-NUMBER` next to NAME and rename it; only a killed one leaves it there. */
+/* Writers create `.NAME.PROCESS-NUMBER` next to NAME and rename it. Only a killed writer leaves the temporary file. */
 static bool is_leftover(const char *entry, const char *const *names)
 {
     for (int i = 0; names && names[i]; i++) {

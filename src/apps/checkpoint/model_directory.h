@@ -6,19 +6,19 @@
 #include "attn/attn.h"
 
 enum { ATTN__PATH = 4096 };
-/* directory/name, in a buffer of ATTN__PATH bytes.  ATTN_ERROR_ARGUMENT: too long. */
+/* directory/name, in a buffer of ATTN__PATH bytes. ATTN_ERROR_ARGUMENT: the path is too long. */
 attn_status attn__path(attn_context *context, char *path, const char *directory, const char *name);
 
-/* The file `name` from one directory to another; nothing where it is not there. */
+/* Copies the file `name` from one directory to another; does nothing if the file does not exist. */
 attn_status attn__file_copy(attn_context *context, const char *directory, const char *name, const char *to);
 
-/* Copies the files of a model except its weights to another directory, which is made: config.json and vocabularies.
- * ATTN_ERROR_IO; ATTN_ERROR_MEMORY. */
+/* Copies config.json and vocabularies of a model to another directory, which is created. ATTN_ERROR_IO;
+ * ATTN_ERROR_MEMORY. */
 attn_status attn__model_files_copy(attn_context *context, const char *directory, const char *to);
 
-/* Takes the directory for this process, until *lock is given to attn__directory_unlock or the process ends, however
- * it ends; then removes what a killed process may have left half written of the files that a training writes and of
- * `own_files` (NULL-terminated; NULL: none).  ATTN_ERROR_BUSY: another process has it; ATTN_ERROR_IO. */
+/* Locks the directory for this process, until *lock is given to attn__directory_unlock or the process ends in any way.
+ * Then removes temporary files that a killed process may have left of the training's files and of `own_files`
+ * (NULL-terminated; NULL: none). ATTN_ERROR_BUSY: another process holds the lock; ATTN_ERROR_IO. */
 attn_status attn__directory_lock(attn_context *context, const char *directory, const char *const *own_files, int *lock);
 void attn__directory_unlock(int lock); /* -1 is allowed */
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * A model with its weights, from wherever they are. */
+ * Loads a model with its weights from a directory or file. */
 #include "apps/checkpoint/foreign_model.h"
 #include "apps/checkpoint/convert.h"
 #include "base/context.h"
@@ -9,7 +9,7 @@
 
 #include <stdio.h>
 
-/* Models that cannot be loaded because the caller would have to give more information. */
+/* Models that need more information from the caller to be loaded. */
 static attn_status check_wish(attn_context *context, const char *path, const attn_model_load_options *o)
 {
     if (ATTN__CHECK_RESERVED(context, o, attn_model_load_options) != ATTN_OK)
@@ -37,11 +37,13 @@ static attn_status load(attn_model **model, attn_context *context, const char *p
         return attn__fail(context, ATTN_ERROR_ARGUMENT,
                           "%s: which architecture?  There is no setting \"architecture\" in %s", path,
                           o->config ? "the config" : from->settings);
-    if ((o->architecture || o->config) && !attn__foreign_architecture(from)) /* the caller named it, not a file */
+    /* the caller gave the architecture, no file did */
+    if ((o->architecture || o->config) && !attn__foreign_architecture(from))
         return attn__fail(context, ATTN_ERROR_NOT_FOUND, "there is no architecture \"%.80s\"",
                           attn_config_text(from->config, "architecture", ""));
     from->report = o->report;
-    snprintf(from->weights, sizeof from->weights, "%s", path); /* readers of weights choose the files of a directory */
+    /* readers of weights find the files of a directory themselves */
+    snprintf(from->weights, sizeof from->weights, "%s", path);
     return attn__foreign_model(model, context, from, &how);
 }
 

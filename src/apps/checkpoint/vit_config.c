@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * Files that accompany the weights of a Vision Transformer from elsewhere. */
+ * Configuration files that accompany the weights of a foreign Vision Transformer. */
 #include "apps/checkpoint/vit_config.h"
 
 #include "attn/io.h"
@@ -14,7 +14,7 @@
 
 /* ---------------------------------------------------------------------------------------------- reading */
 
-/* A file in the directory, or in that of the weights; empty if there is none. */
+/* Reads a file in the directory, or in the directory of the weights; empty if there is none. */
 static attn_status read_beside(const attn__vit_config *v, const char *name, char path[ATTN__PATH], attn_config **config)
 {
     const char *slash = strrchr(v->weights, '/');
@@ -42,7 +42,7 @@ void attn__vit_config_close(attn__vit_config *v)
     attn_config_destroy(v->saved);
 }
 
-/* The i-th number of a list of integers or of reals, or of one number for all. */
+/* The i-th number of a list of integers or reals, or the one number for all. */
 static double number_at(const attn_config *config, const char *key, int i, double fallback)
 {
     char name[64];
@@ -51,13 +51,13 @@ static double number_at(const attn_config *config, const char *key, int i, doubl
         return (double)list->integers[i < list->n ? i : list->n - 1];
     snprintf(name, sizeof name, "%s.%d", key, i);
     if (!attn_config_get(config, name))
-        snprintf(name, sizeof name, "%s.0", key); /* of grey pictures there is one */
+        snprintf(name, sizeof name, "%s.0", key); /* grey pictures have one value */
     return attn_config_real(config, name, attn_config_real(config, key, fallback));
 }
 
 /* ------------------------------------------------------------------------------------------------ heads */
 
-/* timm's plain models; their names are vit_SIZE_patch... or deit_SIZE_patch... */
+/* timm's plain models, whose names are vit_SIZE_patch... or deit_SIZE_patch... */
 static int64_t timm_heads(const char *name, int64_t width)
 {
     static const struct {
@@ -99,14 +99,14 @@ attn_status attn__vit_heads(const attn__vit_config *v, int64_t width, int64_t *h
 
 /* ----------------------------------------------------------------------------------------------- shapes */
 
-/* Properties that no tensor shows, and that a plain ViT of timm has in one form only. */
+/* Properties that no tensor shows, and that have one fixed value in a plain ViT of timm. */
 static const struct {
     const char *key, *plain, *what;
 } forms[] = {{"global_pool", "token", "only the class token is read by the classifier here"},
              {"act_layer", "gelu", "timm's Vision Transformers here have gelu"},
              {"norm_layer", "layernorm", "timm's Vision Transformers here have layernorm"}};
 
-/* Parts of architectures' names that stand for another form. */
+/* Parts of architecture names that mean another form of model. */
 static const char *const named_forms[][2] = {{"_quickgelu", "quickgelu"}, {"_gap_", "a mean over the patches"}};
 
 static attn_status check_form(const attn__vit_config *v, const char *path, const attn_config *config,
@@ -133,7 +133,7 @@ static attn_status check_architecture(const attn__vit_config *v, const char *pat
     return ATTN_OK;
 }
 
-/* ATTN_ERROR_UNSUPPORTED unless config.json and what a training saved both describe the form that is here. */
+/* ATTN_ERROR_UNSUPPORTED unless config.json and the training arguments both describe a plain ViT. */
 static attn_status timm_is_plain(const attn__vit_config *v)
 {
     const char *own = attn_config_text(v->config, "architecture", ""), *trained = saved_architecture(v);
@@ -151,7 +151,8 @@ static attn_status timm_is_plain(const attn__vit_config *v)
     return status == ATTN_OK ? check_architecture(v, v->weights, trained) : status;
 }
 
-/* Fewer names than classes leave some to their numbers; a name beyond them belongs to another model. */
+/* If there are fewer names than classes, the remaining classes get numbers. A name beyond the classes means that
+ * config.json belongs to another model. */
 static attn_status check_labels(const attn__vit_config *v, int64_t classes)
 {
     char key[40];
@@ -182,12 +183,12 @@ attn_status attn__vit_agrees(const attn__vit_config *v, const attn_config *model
     return v->hugging_face ? check_labels(v, attn_config_int(model, "num_classes", 0)) : timm_is_plain(v);
 }
 
-/* The key that has height and width, the first of them at *first. */
+/* The key that holds height and width; *first gets the index of the height. */
 static const char *sides_key(const attn__vit_config *v, int *first)
 {
     const char *key = v->hugging_face ? "image_size" : "model_args.img_size";
     bool timm = !v->hugging_face && !attn_config_get(v->config, key);
-    *first = timm ? 1 : 0; /* behind the channels */
+    *first = timm ? 1 : 0; /* timm's list begins with the channels */
     return timm ? "pretrained_cfg.input_size" : key;
 }
 
@@ -233,11 +234,11 @@ static attn_status check_pixels(const attn__vit_config *v, const attn__pixels *p
     return ATTN_OK;
 }
 
-/* preprocessor_config.json, with the defaults of transformers' ViTImageProcessor. */
+/* Reads preprocessor_config.json, with the defaults of transformers' ViTImageProcessor. */
 static void read_preparation(const attn_config *p, attn__pixels *pixels)
 {
     bool centred = attn_config_bool(p, "do_normalize", true);
-    /* A value of 0 to 255 is multiplied first; here it is divided by 255. */
+    /* The file's factor multiplies values of 0 to 255 first; here values are divided by 255. */
     double scale = 255;
     if (attn_config_bool(p, "do_rescale", true))
         scale *= attn_config_real(p, "rescale_factor", 1.0 / 255);
@@ -247,7 +248,7 @@ static void read_preparation(const attn_config *p, attn__pixels *pixels)
     }
 }
 
-/* By name, or by Pillow's number, as Hugging Face has it. */
+/* The filter by name, or by Pillow's number, as in Hugging Face's files. */
 static const char *filter_of(const attn__vit_config *v)
 {
     static const char *const numbered[] = {"nearest", "lanczos", "bilinear", "bicubic", "box", "hamming"};
@@ -257,7 +258,7 @@ static const char *filter_of(const attn__vit_config *v)
     return number >= 0 && number < 6 ? numbered[number] : "an unknown";
 }
 
-/* A length that stands alone, in a list, or under a name in an object. */
+/* A length given as a number, in a list, or under a name in an object. */
 static int64_t length_of(const attn_config *p, const char *key, const char *name, int i)
 {
     char inside[64];
@@ -272,8 +273,8 @@ static attn_status refuse_fitting(const attn__vit_config *v, const char *what)
                       v->weights, what);
 }
 
-/* Resizing and cutting by preprocessor_config.json, whose integer "size" is both sides but for CLIP's processor, for a
- * model of pictures of these sides. */
+/* Resizing and cropping by preprocessor_config.json for a model of this picture size. An integer "size" means both
+ * sides, except for CLIP's processor. */
 static attn_status read_fitting(const attn__vit_config *v, const int64_t sides[2], attn__image_fitting *f)
 {
     const attn_config *p = v->preparation;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * Checkpoints of Vision Transformers from elsewhere: settings from shapes and config.json, parameters by the table. */
+ * Loads foreign Vision Transformers: settings from shapes and config.json, parameters by a names file. */
 #include "apps/checkpoint/vit_config.h"
 
 #include "attn/io.h"
@@ -21,13 +21,13 @@ typedef struct checkpoint {
     attn__vit_config *beside;
     attn_named_list tensors;
     attn_name_map *names;
-    int64_t patch[2], grid[2]; /* pixels of a patch, patches that there are positions for: down, across */
+    int64_t patch[2], grid[2]; /* sides of a patch in pixels, and number of patches with positions: down, across */
     bool has_head;
 } checkpoint;
 
 /* ---------------------------------------------------------------------------------------------- finding */
 
-/* Chooses the built-in names file that matches the names of its tensors. */
+/* Chooses the built-in names file that matches the checkpoint's tensors. */
 static attn_status choose_names(checkpoint *c)
 {
     attn_checkpoint *weights;
@@ -71,14 +71,14 @@ static attn_tensor *tensor_for(const checkpoint *c, const char *own)
 
 /* --------------------------------------------------------------------------------------------- settings */
 
-/* Settings that must follow from shapes, and the tensors that have these. */
+/* Settings that follow from shapes, and the tensors with these shapes. */
 static const char *const needed[][2] = {{"num_hiddens", "patch_embedding.conv.weight"},
                                         {"in_channels", "patch_embedding.conv.weight"},
                                         {"patch_size", "patch_embedding.conv.weight"},
                                         {"mlp_num_hiddens", "blks.0.mlp.dense1.weight"},
                                         {NULL, NULL}};
 
-/* Settings from config.json, then those from the shapes; the defaults of transformers' ViTConfig for the rest. */
+/* Settings from config.json, then from the shapes; all others are the defaults of transformers' ViTConfig. */
 static attn_status measure(checkpoint *c, attn_config *config)
 {
     attn_checkpoint *weights;
@@ -110,7 +110,8 @@ static attn_status measure_patch(checkpoint *c)
     return ATTN_OK;
 }
 
-/* Positions for pictures or patches whose sides differ: no shape shows the rows and columns, but the settings do. */
+/* Positions for pictures or patches that are not square: no shape shows rows and columns separately, so the settings
+ * decide. */
 static bool is_oblong(checkpoint *c, int64_t patches)
 {
     int64_t sides[2] = {0, 0};
@@ -146,7 +147,7 @@ static attn_status measure_grid(checkpoint *c, attn_config *config)
     return ATTN_OK;
 }
 
-/* Height and width of the model's pictures: the caller's, or the checkpoint's. */
+/* Height and width of the model's pictures: the caller's, else the checkpoint's. */
 static attn_status choose_sides(const checkpoint *c, const attn_vit_options *o, int64_t sides[2])
 {
     bool asked = o->img_size[0] != 0, square = c->grid[0] == c->grid[1] && c->patch[0] == c->patch[1];
@@ -198,7 +199,7 @@ static attn_status misshapen(const checkpoint *c, const char *name)
                       name);
 }
 
-/* Bicubic, by PyTorch's interpolation. */
+/* Bicubic, as PyTorch's interpolate. */
 static attn_status interpolate(const checkpoint *c, const float *from, float *to, const int64_t grid[2], int64_t width)
 {
     attn_tape *tape = NULL;
@@ -214,8 +215,8 @@ static attn_status interpolate(const checkpoint *c, const float *from, float *to
     return map ? ATTN_OK : attn_context_status(c->context);
 }
 
-/* As Hugging Face does it, or as timm does, whose filter is another one and widens where the map shrinks; the class
- * token's position stays. */
+/* Interpolates positions as Hugging Face or as timm does. timm uses another filter, which widens when the map shrinks.
+ * The class token's position stays unchanged. */
 static attn_status resize_positions(const checkpoint *c, const attn_tensor *from, attn_tensor *to,
                                     const int64_t grid[2])
 {
@@ -229,7 +230,7 @@ static attn_status resize_positions(const checkpoint *c, const attn_tensor *from
                                    : attn__resize_map(c->context, data + width, c->grid, out + width, grid, width);
 }
 
-/* Exchanges the checkpoint's positions for those of the model's other size. */
+/* Replaces the checkpoint's positions by interpolated ones for the model's size. */
 static attn_status fit_positions(checkpoint *c, const attn_model *model)
 {
     const attn_tensor *own = attn_named_find(attn_model_parameters(model), "pos_embedding");
@@ -256,7 +257,7 @@ static attn_status fit_positions(checkpoint *c, const attn_model *model)
     return ATTN_OK;
 }
 
-/* All of a list but the classifier, or all of it. */
+/* All parameters, or all except the classifier. */
 static attn_status borrow(attn_named_list *to, const attn_named_list *from, bool head)
 {
     attn_status status = ATTN_OK;
@@ -266,7 +267,7 @@ static attn_status borrow(attn_named_list *to, const attn_named_list *from, bool
     return status;
 }
 
-/* A fresh head stays as it is. */
+/* A new head keeps its initial values. */
 static attn_status fill(checkpoint *c, attn_model *model)
 {
     attn_named_list to = {.context = c->context}, from = {.context = c->context};

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * Parameters of a checkpoint for a new model of other classes. */
+ * Copies a checkpoint's parameters to a new model with other classes. */
 #include "apps/checkpoint/warm_start.h"
 
 #include "base/context.h"
@@ -8,7 +8,7 @@
 
 #include <string.h>
 
-/* Whether only the number of outputs, the first axis, differs. */
+/* Whether two shapes differ only in the number of outputs, the first axis. */
 static bool is_head(const attn__warm_start *s, const attn_tensor *from, const attn_tensor *to)
 {
     int rank = attn_tensor_rank(to);

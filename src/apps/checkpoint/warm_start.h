@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * warm_start.h - a new model that begins with the parameters of a checkpoint, for other classes. */
+ * warm_start.h - a new model with other classes that starts from the parameters of a checkpoint. */
 #ifndef ATTN_APPS_WARM_START_H
 #define ATTN_APPS_WARM_START_H
 
@@ -8,15 +8,16 @@
 
 typedef struct attn__warm_start {
     attn_context *context;
-    const char *path;           /* of the weights */
-    const attn_name_map *names; /* by which they are read; NULL: under their own names */
-    int64_t outputs;   /* of the model's head, whose parameters begin anew where the checkpoint has another number */
-    const char *fresh; /* begins the names of parameters that begin anew in any case; NULL: none */
+    const char *path;           /* path of the weights */
+    const attn_name_map *names; /* names file for reading the weights; NULL: they have the model's own names */
+    /* prefix of the model's head, whose parameters are new if the checkpoint has another number of classes */
+    int64_t outputs;
+    const char *fresh; /* prefix of parameters that are always new; NULL: none */
 } attn__warm_start;
 
-/* Fills the parameters; all but those that begin anew must be there. */
+/* Fills the parameters; the checkpoint must have all except the new ones. */
 attn_status attn__warm_start_fill(const attn__warm_start *start, const attn_named_list *parameters);
-/* A line a parameter: its name, its shape, and where it comes from. */
+/* Writes one line per parameter: its name, its shape, and its source. */
 attn_status attn__warm_start_tell(const attn__warm_start *start, const attn_model *model, attn_bytes *table);
 
 #endif

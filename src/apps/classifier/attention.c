@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * The attention of a classifier.  The model runs once with its weights requested; its optional outputs show which kind
- * of attention its layers have.
- */
+ * The attention of a classifier. The model runs once with attention weights requested. The optional outputs show which
+ * kind of attention the layers have. */
 #include "apps/classifier/classifier.h"
 
 #include "base/context.h"
@@ -18,7 +17,7 @@ static int64_t root(int64_t n)
     return (int64_t)lround(sqrt((double)n));
 }
 
-/* weights [L,1,H,1+N,1+N], the class token first, then the patches row after row. */
+/* weights [L,1,H,1+N,1+N]: the class token first, then the patches row by row. */
 static attn_status add_tokens(attn__attention *a, const attn_classifier *c, const attn_tensor *weights)
 {
     int64_t heads = attn_tensor_length(weights, 2), t = attn_tensor_length(weights, 3), patch[2] = {1, 1};

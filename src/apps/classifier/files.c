@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * A classifier's directory: writing it, and loading it back. */
+ * Writes and loads a classifier's directory. */
 #include "apps/classifier/classifier.h"
 
 #include "apps/checkpoint/foreign_model.h"
@@ -10,7 +10,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Settings of the training that record how images were divided. */
+/* Settings of the training that determine how images were split. */
 static const char *const kept[] = {"model", "seed", "valid", "test", NULL};
 
 static const char *const filters[] = {
@@ -42,7 +42,7 @@ static attn_status set_inputs(attn_config *config, attn_image_shape shape, char 
     return status == ATTN_OK ? attn_config_set(config, "class_names", &names) : status;
 }
 
-/* Settings that are not the default. */
+/* Writes only settings that differ from the default. */
 static attn_status set_fitting(attn_config *config, const attn__image_fitting *fitting)
 {
     attn_status status = ATTN_OK;
@@ -78,7 +78,7 @@ attn_status attn__classifier_write(const attn_model *model, const attn_config *s
 
 /* ---------------------------------------------------------------------------------------------- loading */
 
-/* Keys that config.json must have in addition to the architecture's. */
+/* Keys that config.json must have in addition to the architecture's keys. */
 static const attn_setting input_keys[] = {
     {"model", ATTN_CONFIG_TYPE_TEXT, "vit", 0, 0, NULL, "the kind of model"},
     {"seed", ATTN_CONFIG_TYPE_INT, "1", 0, 9e15, NULL, "of the split"},
@@ -100,7 +100,7 @@ static const attn_setting input_keys[] = {
      "pixels from which the middle is cut out; 0: as many as the input has"},
 };
 
-/* A directory of another kind is reported as that, not as one that lacks keys. */
+/* For a directory of another kind the error says so, instead of naming a missing key. */
 static attn_status check_kind(const attn_classifier *c, const char *path)
 {
     static const struct {
@@ -177,8 +177,8 @@ static attn_status number_classes(attn_config *config, attn_context *context, in
     return status;
 }
 
-/* Settings that a checkpoint of foreign names, or a model that attn_model_save wrote, may omit: the model's own sizes,
- * numbers for the classes, and pixels from -1 to 1, as attn_vit_convert takes them. */
+/* Defaults of settings that may be missing, as in a foreign checkpoint or in the output of attn_model_save: the model's
+ * own sizes, numbers as class names, and pixels from -1 to 1, as in attn_vit_convert. */
 static attn_status complete_inputs(attn_classifier *c)
 {
     static const char *const half[] = {"mean.0", "mean.1", "mean.2", "std.0", "std.1", "std.2"};

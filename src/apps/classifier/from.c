@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
- * Fine-tuning a classifier: a model with the parameters of a checkpoint, one of attn's own or a Vision Transformer from
- * elsewhere, for other classes and pictures. */
+ * Fine-tuning a classifier for other classes and pictures: loads a model of attn or a foreign Vision Transformer as the
+ * start. */
 #include "apps/classifier/classifier.h"
 
 #include "apps/checkpoint/foreign_model.h"
@@ -42,7 +42,7 @@ static attn_status check_channels(const source *s, const attn_config *config)
 static attn_status check_size(const source *s, const attn_config *config)
 {
     int64_t sides[2] = {s->shape.height, s->shape.width};
-    (void)attn__config_sides(config, "img_size", sides); /* of any size where there is none */
+    (void)attn__config_sides(config, "img_size", sides); /* the size is free if the model has none */
     if (sides[0] != s->shape.height)
         return fail(s, "a height of", sides[0], s->shape.height);
     if (sides[1] != s->shape.width)
@@ -55,7 +55,7 @@ static bool counts_classes(const attn_setting *key)
     return strcmp(key->name, "num_classes") == 0 || strcmp(key->name, "classes") == 0;
 }
 
-/* The model that a config.json or a names file describes, for other classes. */
+/* Makes the model that a config.json or a names file describes, for other classes. */
 static attn_status build_own(const source *s, const attn_config *file, attn_model **model)
 {
     const attn_architecture *architecture = attn_architecture_find(attn_config_text(file, "architecture", ""));
@@ -77,7 +77,7 @@ static attn_status build_own(const source *s, const attn_config *file, attn_mode
     return status;
 }
 
-/* By a config.json's settings, or a names file's. */
+/* Uses the settings of a config.json or of a names file. */
 static attn_status load_by(const source *s, const attn_config *file, const attn_name_map *names, attn_model **model)
 {
     const attn__warm_start start = {.context = s->context, .path = s->path, .names = names, .outputs = s->classes};
@@ -94,7 +94,7 @@ static attn_status load_own(const source *s, attn_model **model)
     return status;
 }
 
-/* A model of any number of classes, whose first input is pictures. */
+/* A model with any number of classes, whose first input is pictures. */
 static bool classifies_pictures(const attn_architecture *a)
 {
     bool counts = false;
@@ -119,7 +119,7 @@ static attn_status load_foreign(const source *s, attn_model **model)
 
 /* ----------------------------------------------------------------------------------------------- table */
 
-/* A line a parameter: its name, its shape, and where it comes from. */
+/* Writes one line per parameter: its name, its shape, and its source. */
 static attn_status tell(const source *s, const attn_model *model, bool own, attn_bytes *table)
 {
     attn_checkpoint *plain = NULL;

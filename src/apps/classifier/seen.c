@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * What the pictures of a training looked like, so that a picture unlike all of them is noticed. */
+ * Statistics of the training pictures, for detecting a picture that differs from all of them. */
 #include "apps/classifier/classifier.h"
 
 #include "base/context.h"
@@ -9,7 +9,7 @@
 
 static const char *const names[ATTN__SEEN] = {"border", "brightness", "contrast"};
 
-/* Mean of the outermost pixels, mean and standard deviation of all; 0 black, 1 white. */
+/* Mean of the outermost pixels, then mean and standard deviation of all pixels; 0 black, 1 white. */
 static void measure(attn_image_shape shape, const unsigned char *pixels, double found[ATTN__SEEN])
 {
     double sum = 0, squares = 0, edge = 0;
@@ -59,7 +59,7 @@ attn_status attn__seen_write(attn_config *config, const attn__seen *seen)
     return status;
 }
 
-/* Classifiers made elsewhere, and older ones, have none. */
+/* Older classifiers, and those made elsewhere, have no record. */
 void attn__seen_read(attn__seen *seen, const attn_config *config)
 {
     seen->known = true;
@@ -73,10 +73,10 @@ void attn__seen_read(attn__seen *seen, const attn_config *config)
     }
 }
 
-/* The first statistic that is outside the range of the training; -1: none. */
+/* The first statistic outside the range of the training; -1: none. */
 static int outside(const attn__seen *seen, const double found[ATTN__SEEN])
 {
-    const double slack = 0.02; /* resizing smooths a little */
+    const double slack = 0.02; /* tolerance, because resizing smooths a little */
     for (int s = 0; s < ATTN__SEEN; s++) {
         if (found[s] < seen->min[s] - slack || found[s] > seen->max[s] + slack)
             return s;

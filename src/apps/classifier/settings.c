@@ -38,10 +38,10 @@ static const attn_setting keys[] = {
     ATTN__RUN_KEYS("images", "classes", "15", "128", "adamw", "0.001", "cosine", "200", "0.05", "0.1"),
 };
 
-/* For pictures of 28 x 28 on a small machine; docs/images.md has what they gave.  sasa costs some twelve times as much a
- * picture as the others, most of it at full resolution in its first two blocks: few epochs, but small batches, so that
- * there are steps enough.  Small models in few epochs gain less from moving pictures far than they lose: axial and sasa
- * move them by one pixel. */
+/* For pictures of 28 x 28 on a small machine; docs/images.md has the results. A picture costs about twelve times as
+ * much with sasa as with the other models, mostly at full resolution in the first two blocks. sasa therefore has few
+ * epochs, but small batches for enough steps. In few epochs, large shifts of the pictures harm small models more than
+ * they help: axial and sasa shift by one pixel. */
 static const attn__preset presets[] = {
     {{"sasa", NULL}, "width", "16"},          {{"sasa", NULL}, "depth", "26"},
     {{"sasa", NULL}, "rate", "0.002"},        {{"sasa", NULL}, "epochs", "3"},
@@ -77,7 +77,7 @@ const attn_trainer attn__classifier_trainer = {
 
 /* ----------------------------------------------------------------------------------------------- models */
 
-/* The architectures' keys for the settings; an architecture without such a key does not need it. */
+/* The architectures' keys for the settings; an architecture without the key does not need the setting. */
 static const struct name {
     const char *setting, *key;
 } names[] = {
@@ -105,7 +105,7 @@ bool attn__classifier_is_d2l(const attn_config *settings)
     return strcmp(attn_config_text(settings, "compat", "none"), "d2l") == 0;
 }
 
-/* An architecture without the key takes images of any size. */
+/* An architecture without this key accepts images of any size. */
 static attn_status set_image_size(attn_config *config, attn_context *context, const attn_architecture *a,
                                   attn_image_shape shape)
 {
@@ -126,11 +126,11 @@ static attn_status fill(attn_config *config, const attn_architecture *a, const a
         if (value && key_of(a, names[i].key))
             status = attn_config_set(config, names[i].key, value);
     }
-    /* The book's first weights are PyTorch's. */
+    /* Dive into Deep Learning uses PyTorch's initial weights. */
     if (status == ATTN_OK && attn__classifier_is_d2l(settings))
         status = attn_config_set_text(config, "init", "torch");
     int64_t heads = attn_config_int(settings, "heads", 0);
-    /* A stem that halves twice leaves too little of a small picture. */
+    /* A stem that halves the sides twice leaves too little of a small picture. */
     if (status == ATTN_OK && key_of(a, "stem") && shape.height <= 64)
         status = attn_config_set_text(config, "stem", "small");
     int64_t mlp = attn_config_int(settings, "mlp", 0), width = attn_config_int(settings, "width", 0);
@@ -147,7 +147,7 @@ static attn_status fill(attn_config *config, const attn_architecture *a, const a
     return status;
 }
 
-/* The architecture behind a kind of model. */
+/* The architecture of a kind of model. */
 static const char *architecture_of(const char *model)
 {
     static const char *const architectures[] = {"vit", "sasa-resnet", "non-local-net", "axial-classifier",

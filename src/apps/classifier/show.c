@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * A picture or a page of what a classifier attends to. */
+ * Draws a picture or an interactive page of a classifier's attention. */
 #include "apps/classifier/classifier.h"
 
 #include "base/context.h"
@@ -23,7 +23,7 @@ static const char *about(const attn__attention *a)
     }
 }
 
-/* Drawn as large as the picture is, up to a limit, in the proportions that the model sees. */
+/* The drawn size: as large as the picture up to a limit, with the proportions of the model's input. */
 static attn_status prepare(const attn_classifier *c, const attn_image *image, attn_image *fitted, attn_image *large)
 {
     attn_image_shape s = c->shape;

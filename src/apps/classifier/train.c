@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * Training a classifier: data to batches, and the callbacks of a run (run.h). */
+ * Training a classifier: makes batches from the data, and defines the callbacks of a run (run.h). */
 #include "apps/classifier/classifier.h"
 
 #include "apps/run/image_training.h"

@@ -44,7 +44,7 @@ attn_status attn__classifier_check(attn_context *context, double value)
 
 /* --------------------------------------------------------------------------------------------- measuring */
 
-/* log sum exp, and the largest. */
+/* log-sum-exp, and the index of the largest. */
 static double log_sum(const float *logits, int64_t n, int64_t *best)
 {
     double sum = 0;
@@ -187,7 +187,7 @@ static attn_status prepare(const attn_classifier *c, const attn_image *image, fl
     return status;
 }
 
-/* The likeliest ones, by one pass over the classes for each. */
+/* Finds the likeliest classes, with one pass over all classes for each. */
 static attn_status rank(attn_context *context, const float *logits, int64_t classes, int64_t top,
                         attn_prediction *guesses)
 {

@@ -15,7 +15,7 @@ attn_tensor *attn__generator_numbers(attn_tape *tape, const attn_image_batch *ba
 {
     int64_t dims[] = {batch->size, shape.frames * shape.channels, shape.height, shape.width};
     attn_tensor *x = attn_tape_tensor(tape, ATTN_I32, 4, dims, NULL);
-    /* Batches have samples / 255 in floats, which give the sample back exactly. */
+    /* Batches hold samples / 255 as floats, from which the sample is recovered exactly. */
     for (int64_t i = 0; x && i < attn_tensor_size(x); i++)
         ((int32_t *)attn_tensor_data(x))[i] = attn__level_of((unsigned char)lrintf(batch->x[i] * 255), levels);
     return x;
@@ -25,7 +25,7 @@ attn_status attn__generator_bits(attn_model *model, attn_tape *tape, attn_image_
                                  attn_image_shape shape, int64_t levels, double *bits)
 {
     attn_context *context = attn_model_context(model);
-    double sums[2] = {0, 0}; /* of losses, of images */
+    double sums[2] = {0, 0}; /* sum of losses, number of images */
     int64_t done = 0;
     attn_image_batch batch;
     attn_status status = ATTN_OK;
@@ -70,7 +70,7 @@ static attn_status measure_model(attn_generator *g, const attn_image_set *set, a
 
 /* -------------------------------------------------------------------------------------------- baseline */
 
-/* counts[number * levels + level] over a set. */
+/* Counts counts[number * levels + level] over a set. */
 static void count(const attn_image_set *set, int64_t dims, int64_t levels, int64_t *counts)
 {
     for (int64_t i = 0; i < attn_image_set_size(set); i++) {
@@ -80,7 +80,7 @@ static void count(const attn_image_set *set, int64_t dims, int64_t levels, int64
     }
 }
 
-/* -log2 of (count + 1) / (images + K), which is never infinite, averaged over all numbers of `set`. */
+/* The mean over all numbers of `set` of -log2 of (count + 1) / (images + K), which is never infinite. */
 static double independent_bits(const attn_image_set *set, int64_t dims, int64_t levels, const int64_t *counts,
                                int64_t learned)
 {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * Drawing images and completing half-given ones. */
+ * Draws images, and completes images whose first rows are given. */
 #include "apps/generator/generator.h"
 
 #include "base/context.h"
@@ -7,8 +7,8 @@
 
 #include <string.h>
 
-/* Images that are drawn together: enough to fill the vector units, and always the same groups, so that an image's noise
- * does not depend on how many others are requested. */
+/* The number of images drawn together: enough to fill the vector units. Groups are fixed, so an image's noise does not
+ * depend on the number of requested images. */
 enum { AT_ONCE = 16 };
 
 /* -------------------------------------------------------------------------------------- levels and samples */
@@ -18,7 +18,7 @@ static int64_t plane_of(const attn_generator *g)
     return g->shape.width * g->shape.height;
 }
 
-/* Numbers of a frame. */
+/* Number of samples in a frame. */
 static int64_t frame_of(const attn_generator *g)
 {
     return g->shape.channels * plane_of(g);
@@ -32,7 +32,7 @@ void attn__generator_put_rows(const attn_generator *g, const attn_image *image, 
     }
 }
 
-/* Rows [first, height) of x [C,Y,X] into an image. */
+/* Copies rows [first, height) of x [C,Y,X] to an image. */
 static void take_rows(const attn_generator *g, const int32_t *x, int64_t first, attn_image *image)
 {
     for (int64_t p = first * g->shape.width; p < plane_of(g); p++) {
@@ -43,7 +43,7 @@ static void take_rows(const attn_generator *g, const int32_t *x, int64_t first, 
 
 /* ---------------------------------------------------------------------------------------------- drawing */
 
-/* `before` of `all` rows were drawn by earlier groups. */
+/* `before` of `all` rows were drawn by earlier groups; for progress reports. */
 static attn_axial_transformer_options sampling(const attn_generator *g, const attn_generator_options *options,
                                                int64_t group, int64_t before, int64_t all)
 {
@@ -62,7 +62,7 @@ static attn_status numbers_of(attn_tensor **x, const attn_generator *g, attn_dty
                               (int64_t[]){n, g->shape.frames * g->shape.channels, g->shape.height, g->shape.width});
 }
 
-/* n images, of all frames each. */
+/* Draws n images with all their frames. */
 static attn_status draw_group(attn_generator *g, attn_image *images, int64_t n,
                               const attn_axial_transformer_options *options)
 {
@@ -116,7 +116,8 @@ attn_status attn__generator_fit(const attn_generator *g, const attn_image *image
     return status;
 }
 
-/* How much of images [frames] of the model's size stays: frames before `last`, and its first rows. */
+/* Which part of images [frames] of the model's size is given: all frames before `last`, and the first rows of
+ * `last`. */
 typedef struct given_part {
     int64_t last, rows;
 } given_part;
@@ -126,7 +127,7 @@ static int64_t rows_given(const attn_generator *g, given_part given, int64_t fra
     return frame < given.last ? g->shape.height : frame == given.last ? given.rows : 0;
 }
 
-/* Draws the rest of the images anew. */
+/* Draws the rest of the images. */
 static attn_status draw_rest(attn_generator *g, attn_image *images, given_part given,
                              const attn_generator_options *options)
 {

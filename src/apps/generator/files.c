@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * A generator's directory: writing it, and loading it back. */
+ * Writes and loads a generator's directory. */
 #include "apps/generator/generator.h"
 
 #include "apps/checkpoint/foreign_model.h"
@@ -9,7 +9,7 @@
 
 #include <string.h>
 
-/* Settings of the training that record how images were divided. */
+/* Settings of the training that determine how images were split. */
 static const char *const kept[] = {"seed", "valid", "test", NULL};
 
 /* ---------------------------------------------------------------------------------------------- writing */
@@ -27,7 +27,7 @@ attn_status attn__generator_write(const attn_model *model, const attn_config *se
 
 /* ---------------------------------------------------------------------------------------------- loading */
 
-/* Keys for images that config.json must have in addition to those that the architecture checks. */
+/* Image keys that config.json must have in addition to the keys that the architecture checks. */
 static const attn_setting input_keys[] = {
     {"seed", ATTN_CONFIG_TYPE_INT, "1", 0, 9e15, NULL, "of the split"},
     {"valid", ATTN_CONFIG_TYPE_REAL, "0.05", 0, 0.9, NULL, "share for validation"},

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * The table of a generator's settings, and the model that they describe. */
+ * The table of a generator's settings, and the model made from them. */
 #include "apps/generator/generator.h"
 
 #include "apps/run/run.h"
@@ -25,13 +25,13 @@ static const attn_setting keys[] = {
     ATTN__INT("outer_blocks", "4", 0, 64, "blocks over the rows above, rows and columns in turn"),
     ATTN__INT("inner_blocks", "4", 0, 64, "blocks over the pixels to the left"),
     ATTN__REAL("dropout", "0", 0, 0.95, "share of activations dropped in training"),
-    /* training; the loss is a number of bits: smoothed labels would make it that of another distribution */
+    /* training. The loss counts bits, so labels are not smoothed: the bits would be those of another distribution */
     ATTN__RUN_KEYS("images", "levels", "20", "32", "adam", "0.001", "cosine", "200", "0", "0"),
     ATTN__REAL("ema", "0.9995", 0, 0.9999999,
                "decay of the moving average of the weights, which is what is validated and kept; 0: none"),
 };
 
-/* The paper counts a row and a column as one block: 8 and 4 of these, and 4 of rows alone. */
+/* The paper counts a row and a column block as one block: it has 8 and 4 of these, and 4 of only rows. */
 static const attn__preset presets[] = {
     {{"paper", NULL}, "exterior_blocks", "16"},
     {{"paper", NULL}, "outer_blocks", "8"},

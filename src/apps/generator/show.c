@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * A picture or a page of what a generator attends to where it predicts one number. */
+ * Draws a picture or an interactive page of a generator's attention while it predicts one number. */
 #include "apps/generator/generator.h"
 
 #include "base/context.h"
@@ -21,7 +21,7 @@ static attn_status refuse(const attn__generator_look *s, const char *what, int64
                       (long long)asked, (long long)most);
 }
 
-/* n frames are given. */
+/* Reads a video with n given frames. */
 static attn_status resolve(attn__generator_look *s, int64_t n)
 {
     attn_image_shape shape = s->g->shape;
@@ -56,7 +56,7 @@ static attn_status plane_of(const attn_generator *g, attn_image *plane, const in
     return status;
 }
 
-/* The frames up to the chosen one as levels, those after it black, and the planes that are drawn. */
+/* Converts the frames up to the chosen one to levels, makes later frames black, and fills the drawn planes. */
 static attn_status put_frames(attn__generator_look *s, const attn_image *images, attn_tensor *x)
 {
     attn_image_shape shape = s->g->shape;
@@ -80,7 +80,7 @@ static attn_status put_frames(attn__generator_look *s, const attn_image *images,
 
 /* ------------------------------------------------------------------------------------------------- layers */
 
-/* Blocks `*from` to `*from + n`, of one stack. */
+/* Adds blocks `*from` to `*from + n` of one stack. */
 static attn_status add_stack(attn__generator_look *s, const attn_tensor *weights, int64_t *from, const char *stack)
 {
     char key[32];
@@ -198,7 +198,7 @@ static attn_status draw(const attn__generator_look *s, attn_plot_format format, 
         used = snprintf(channel, sizeof channel, ", frame %lld", (long long)f->frame);
     if (s->g->shape.channels > 1)
         snprintf(channel + used, sizeof channel - (size_t)used, ", channel %lld", (long long)f->channel);
-    if (format == ATTN_PLOT_HTML) /* it has all pixels of the plane */
+    if (format == ATTN_PLOT_HTML) /* this layer covers all pixels of the plane */
         snprintf(title, sizeof title, "Attention of each pixel%s", channel);
     else
         snprintf(title, sizeof title, "row %lld, column %lld%s: level %d has %.0f %%", (long long)f->row,

@@ -12,23 +12,23 @@
 #include "attn/msa.h"
 
 typedef struct attn_contact_example {
-    const attn_alignment *alignment; /* all its rows are used; R, L */
-    const float *distances;          /* [L,L] in angstrom, NaN where not known */
+    const attn_alignment *alignment; /* alignment, of which all rows are used; R, L */
+    const float *distances;          /* distances [L,L] in angstrom, NaN if unknown */
 } attn_contact_example;
 
 /* Zero means the default. */
 typedef struct attn_contacts_fit_options {
-    int64_t min_separation; /* pairs of the query's residues nearer in its sequence are left out; 0: 6 */
-    double cutoff;          /* of a contact; 0: 8 */
-    double c;               /* strength of the data against the penalty; 0: 0.15, as the authors took */
+    int64_t min_separation; /* minimum distance of a pair in the query's sequence; 0: 6 */
+    double cutoff;          /* maximum distance of a contact; 0: 8 */
+    double c;               /* weight of the data against the penalty; 0: 0.15, the authors' value */
     size_t memory;          /* as in attn_msa_options */
 } attn_contacts_fit_options;
 
 typedef struct attn_contacts_fit_result {
-    int64_t pairs, contacts; /* that were seen */
-    int64_t features, used;  /* used: whose weight is not 0 */
+    int64_t pairs, contacts; /* number of pairs in the examples */
+    int64_t features, used;  /* used: number of features with a nonzero weight */
     int64_t sweeps;
-    int64_t found; /* contacts among the `contacts` pairs that the fit finds likeliest, of those it was fitted to */
+    int64_t found; /* number of true contacts among the `contacts` likeliest pairs, on the training examples */
 } attn_contacts_fit_result;
 
 /* Fits the regression and sets it in the model (attn_msa_set_regression).  ATTN_ERROR_ARGUMENT: no pair, or no

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT
- * The contact regression, fitted to structures: features from the row attention maps, then a logistic regression. */
+ * Fits the contact regression to structures: computes features from the row attention maps, then a logistic
+ * regression. */
 #include "apps/msa/contacts.h"
 
 #include "attn/train.h"
@@ -18,7 +19,7 @@ typedef struct fitting {
     int64_t pairs, features, filled;
     float *x; /* [features, pairs] */
     uint8_t *labels;
-    double *rows; /* sums of one map, for its correction */
+    double *rows; /* sums of one map, for the average product correction */
 } fitting;
 
 static bool counts(const fitting *f, const attn_contact_example *e, int64_t i, int64_t j)
@@ -37,7 +38,7 @@ static int64_t count_pairs(const fitting *f, const attn_contact_example *e)
     return n;
 }
 
-/* Sums of the rows of M + M^T and of all of it, <cls> left out. */
+/* Sums of the rows of M + M^T and of the whole matrix, without <cls>. */
 static double sum_map(const fitting *f, const float *map, int64_t columns)
 {
     int64_t line = columns + 1;
@@ -51,8 +52,8 @@ static double sum_map(const fitting *f, const float *map, int64_t columns)
     return all;
 }
 
-/* One feature of all pairs: M + M^T less what its rows and columns have in common (the average product correction of
- * Dunn, Wahl and Gloor 2008, doi:10.1093/bioinformatics/btm604). */
+/* One feature of all pairs: M + M^T with the average product correction (Dunn, Wahl and Gloor 2008,
+ * doi:10.1093/bioinformatics/btm604). */
 static void fill_feature(const fitting *f, const attn_contact_example *e, const float *map, float *to)
 {
     int64_t columns = attn_alignment_columns(e->alignment), line = columns + 1;
@@ -118,14 +119,14 @@ typedef struct scored {
     uint8_t label;
 } scored;
 
-/* The best first; among equals contacts last, so that equal scores find none by luck. */
+/* The best first. Among equal scores contacts come last, so that ties do not count as found. */
 static int better(const void *left, const void *right)
 {
     const scored *a = left, *b = right;
     return a->score != b->score ? (a->score < b->score) - (a->score > b->score) : a->label - b->label;
 }
 
-/* Contacts among as many of the best pairs as there are contacts. */
+/* The number of contacts among the n best pairs, n being the number of contacts. */
 static attn_status count_found(const fitting *f, const double *w, attn_contacts_fit_result *fitted)
 {
     scored *pairs = attn__alloc_zero(f->context, attn__size_mul((size_t)f->pairs, sizeof *pairs));
@@ -171,7 +172,7 @@ static attn_status fit(fitting *f, const attn_contact_example *examples, int64_t
     f->labels = attn__alloc(f->context, (size_t)f->pairs);
     attn_status status = f->x && f->labels ? ATTN_OK : ATTN_ERROR_MEMORY;
     for (int64_t i = 0; i < n && status == ATTN_OK; i++) {
-        if (n > 1) /* for one alone the layers report finer progress */
+        if (n > 1) /* with one alignment, the layers report finer progress */
             status = attn__work_around(f->context, "alignments", i, n);
         if (status == ATTN_OK)
             status = add_example(f, &examples[i]);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * An MSA Transformer's life: made, loaded, kept in a directory. */
+ * Makes, loads and saves an MSA Transformer. */
 #include "apps/checkpoint/model_directory.h"
 #include "apps/checkpoint/model_config.h"
 #include "apps/msa/msa.h"
@@ -185,8 +185,8 @@ static bool regression_name(void *user, const char *name, char *to, size_t size)
            snprintf(to, size, "%s", name) < (int)size;
 }
 
-/* The regression's state by config.json.  A config.json that was written for any model, as by Python's save, has no
- * entry: then it is fitted if it is in the file. */
+/* Reads from config.json whether the regression is fitted. A config.json without the entry, such as one that Python's
+ * save wrote, means fitted if the file contains it. */
 static attn_status regression_of(attn_context *context, const attn_config *file, const char *weights, const char **kind)
 {
     attn_named_list found = {.context = context, .owns = true};

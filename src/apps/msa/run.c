@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * Running an MSA Transformer: memory planned first, then the model on a tape of its own. */
+ * Runs an MSA Transformer: first plans the memory, then runs the model on its own tape. */
 #include "apps/msa/msa.h"
 
 #include "base/context.h"
@@ -9,7 +9,7 @@
 #include <math.h>
 #include <string.h>
 
-/* A layer's place in [0, L], counted from behind if negative; -1 (noted) if there is none such. */
+/* A layer's index in [0, L]; negative numbers count from the end. -1 (error set) if there is no such layer. */
 static int64_t layer_at(const attn_msa *msa, const attn_msa_options *options, int64_t i)
 {
     int64_t layers = attn__msa_of(msa->model)->layers, layer = options->layers[i];
@@ -23,17 +23,19 @@ static int64_t layer_at(const attn_msa *msa, const attn_msa_options *options, in
 
 /* --------------------------------------------------------------------------------------------- planning */
 
-/* Numbers are counted as doubles: sizes come from a caller, and only too large ones lose digits. */
+/* Sizes are computed as doubles: they come from a caller, and a double only loses digits of sizes that are too large
+ * anyway. */
 typedef struct needs {
     double batch, rows, cols, tokens;
-    double at_once, hidden; /* tokens of the linear layers' parts, and of hidden channels */
+    double at_once, hidden; /* tokens in a part of the linear layers, and in a part of the hidden channels */
     double threads;
-    int64_t max_tokens; /* if nothing makes it less; 0: no bound */
-    double packed;      /* numbers that a packed weight takes the room of: more on AMX, as three parts */
+    int64_t max_tokens; /* the bound without a memory limit; 0: no bound */
+    /* number of floats in the space of one packed weight: more on AMX, where a weight has three parts */
+    double packed;
     const attn__msa *m;
     const attn_msa_options *o;
     bool bf16; /* projections have half the size */
-    bool int8; /* rows are quantized as they are, and sums are separate before they are added */
+    bool int8; /* rows are quantized separately, and sums are stored before they are added */
 } needs;
 
 static double results_of(const needs *n)
@@ -44,7 +46,7 @@ static double results_of(const needs *n)
            (n->o->column_maps ? maps * n->rows * n->rows : 0) + (double)n->o->nlayers * n->tokens * (double)n->m->dim;
 }
 
-/* The bound in tokens with which `heads` heads are computed together. */
+/* The bound in tokens with which `heads` heads are computed at once. */
 static int64_t tokens_for(const needs *n, int64_t heads)
 {
     return (int64_t)(n->tokens * (double)heads / (double)n->m->heads) + 1;
@@ -56,11 +58,11 @@ static double hidden_together(const needs *n, int64_t heads)
     return fmin(n->hidden, heads < n->m->heads ? fmin(bound, (double)tokens_for(n, heads)) : bound);
 }
 
-enum { SCRATCH = 1 << 20 }; /* numbers of a thread: rows of a product that are packed, tiles of attention */
+enum { SCRATCH = 1 << 20 }; /* floats of scratch per thread: packed rows of a product, tiles of attention */
 
-/* x, and if heads are computed in groups its normalized copy, since x changes between them; queries, keys, values and
- * context of the heads taken together, and their maps; or some tokens' hidden channels; and the weights of either that
- * are packed meanwhile. */
+/* x, and with groups of heads its normalized copy, since x changes between the groups. Then the larger of two parts:
+ * queries, keys, values, context and maps of the heads computed at once; or the hidden channels of some tokens. Each
+ * part includes its packed weights. */
 static double layer_of(const needs *n, int64_t heads)
 {
     double dim = (double)n->m->dim, share = (double)heads / (double)n->m->heads, number = n->bf16 ? 0.5 : 1;
@@ -73,7 +75,8 @@ static double layer_of(const needs *n, int64_t heads)
     double hidden = together * (2 * dim + wide) + quantized + 2 * n->packed * dim * wide;
     double projections = (n->int8 ? 3 : 2) * part + 3 * n->packed * share * dim * dim;
     double attention = (4 * share + rounded) * n->tokens * dim + maps + projections;
-    bool reused = largest <= n->tokens * dim; /* memory of the other's, which is kept in pieces as large as x */
+    /* reuses memory of the other part, which is allocated in blocks as large as x */
+    bool reused = largest <= n->tokens * dim;
     return n->tokens * dim * (1 + copy) + (reused ? fmax(attention, hidden) : attention + hidden) +
            n->threads * SCRATCH;
 }

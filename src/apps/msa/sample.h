@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * sample.h - parts of alignments with hidden residues, drawn at random. */
+ * sample.h - random parts of alignments with hidden residues. */
 #ifndef ATTN_APPS_MSA_SAMPLE_H
 #define ATTN_APPS_MSA_SAMPLE_H
 
@@ -7,27 +7,27 @@
 #include "attn/tensor.h"
 
 typedef struct attn__msa_sampling {
-    int64_t max_tokens; /* of one alignment: rows times (1 + columns) */
+    int64_t max_tokens; /* maximum tokens of one alignment: rows times (1 + columns) */
     int64_t max_columns;
-    double share; /* of the residues that are hidden */
+    double share; /* share of the residues that are hidden */
     uint64_t seed;
 } attn__msa_sampling;
 
-/* Which rows and columns of an alignment are taken. */
+/* The rows and columns taken from an alignment. */
 typedef struct attn__msa_part {
     const attn_alignment *alignment;
-    uint64_t stream; /* of what is drawn */
+    uint64_t stream; /* seed of the draws */
     int64_t rows, first_column, columns;
 } attn__msa_part;
 
 attn__msa_part attn__msa_part_of(const attn__msa_sampling *sampling, const attn_alignment *alignment, uint64_t stream);
 
 typedef struct attn__msa_batch {
-    attn_tensor *tokens, *labels; /* I32 [B,R,1+L], the tape's; labels -1 where nothing is masked */
-    int64_t hidden;               /* masked residues, which are predicted */
-    int64_t all_hidden;           /* in all the parts */
+    attn_tensor *tokens, *labels; /* I32 [B,R,1+L], owned by the tape; labels are -1 where nothing is masked */
+    int64_t hidden;               /* number of masked residues, which are predicted */
+    int64_t all_hidden;           /* number of masked residues in all parts */
 } attn__msa_batch;
-/* The batch of parts [first, first + taken) of n, side by side, padded to the largest of all.  False on failure. */
+/* The batch of parts [first, first + taken) of n, padded to the largest of all n parts. False on failure. */
 bool attn__msa_batch_on_tape(attn__msa_batch *batch, attn_tape *tape, const attn__msa_sampling *sampling,
                              const attn__msa_part *parts, int64_t n, int64_t first, int64_t taken);
 

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Training an MSA Transformer by masked language modelling: alignments, the model, the loss of a step.  Going on
- * later, files and stopping are the run's (run.h).
- */
+ * Training an MSA Transformer by masked language modelling: alignments, the model, the loss of a step. The run (run.h)
+ * handles files, stopping and resuming. */
 #include "io/directory.h"
 
 #include "apps/checkpoint/model_directory.h"
@@ -41,7 +40,7 @@ static const attn_setting keys[] = {
     ATTN__BOOL("tied", "true", "one map of row attention for all rows; false: each row has its own"),
     ATTN__TEXT("order", "row-column", orders, "which attention of a layer comes first"),
     ATTN__REAL("dropout", "0.1", 0, 0.95, "share of activations dropped in training"),
-    /* training; a hidden residue has one right answer: labels are not smoothed */
+    /* training. A hidden residue has one right answer, so labels are not smoothed */
     ATTN__RUN_KEYS("alignments", "residues", "20", "2", "adamw", "0.001", "cosine", "100", "0.01", "0"),
 };
 
@@ -57,12 +56,12 @@ static const attn_trainer msa_trainer = {
 typedef struct training {
     attn__run run;
     attn_entries names;
-    attn_alignment **alignments; /* those to train on, then those for validation */
+    attn_alignment **alignments; /* alignments for training, followed by those for validation */
     int64_t n, train, sequences;
     attn__msa_sampling sampling;
-    attn__msa_part *parts; /* of one step */
+    attn__msa_part *parts; /* number of alignments of one step */
     int64_t batch;
-    bool regression; /* the checkpoint that was begun with had one */
+    bool regression; /* the initial checkpoint has a contact regression */
 } training;
 
 /* ------------------------------------------------------------------------------------------------- data */
@@ -86,13 +85,13 @@ static attn_status read_one(training *t, const char *name)
     return status;
 }
 
-/* A file's place in the split depends on this: the seed and its name, so that another file more moves few. */
+/* The rank of a file in the split depends only on the seed and its name, so adding a file moves few others. */
 static uint64_t rank_of(const training *t, const char *name)
 {
     return attn__mix64(attn__hash_bytes((uint64_t)attn_config_int(t->run.settings, "seed", 1), name, strlen(name)));
 }
 
-/* Puts the names of those for validation, the lowest in rank, behind the others. */
+/* Moves the names with the lowest ranks, which are for validation, to the end. */
 static void order_names(training *t)
 {
     for (int64_t i = 1; i < t->names.n; i++) {
@@ -128,10 +127,10 @@ static attn_status read_all(training *t)
 
 /* ------------------------------------------------------------------------------------------------ model */
 
-/* A tied score is a sum over R rows over sqrt(R): what the rows have in common, positions and conserved residues above
- * all, counts sqrt(R) times over.  Queries and keys that begin at Xavier's width give maps of nearly one column each
- * before anything is learnt, and such maps hardly learn; a quarter of the score keeps the first ones flat.  (PyTorch's
- * own first values, which the published model's code takes, are a third of it.) */
+/* A tied score is a sum over R rows divided by sqrt(R). Features that all rows share, mostly positions and conserved
+ * residues, therefore count sqrt(R) times. With Xavier's initial width for queries and keys, each map would select
+ * nearly one column before any training, and these maps hardly learn. A quarter of the score keeps the initial maps
+ * flat. (PyTorch's default initial values, which the published model's code uses, give a third.) */
 static void soften_first_maps(const attn_model *model)
 {
     const attn_named_list *parameters = attn_model_parameters(model);
@@ -146,7 +145,7 @@ static void soften_first_maps(const attn_model *model)
     }
 }
 
-/* The model of a checkpoint, its dropout this training's; a contact regression is kept. */
+/* The model of a checkpoint with the dropout of this training; a contact regression is kept. */
 static attn_status model_from(training *t, const char *path)
 {
     attn_msa *msa = NULL;
@@ -187,7 +186,7 @@ static attn_status make_model(training *t)
     status = attn_architecture_select(attn_architecture_find("msa-transformer"), t->run.settings, config);
     if (status == ATTN_OK)
         status = attn_config_set_real(config, "activation_dropout", attn_config_real(t->run.settings, "dropout", 0));
-    if (status == ATTN_OK) /* there it bounds the memory of inference, not the size of a step */
+    if (status == ATTN_OK) /* for inference this bounds memory; it is not the size of a training step */
         status = attn_config_set_int(config, "max_tokens_per_msa", 16384);
     if (status == ATTN_OK)
         status = attn_model_create(&t->run.model, t->run.context, "msa-transformer", config, &options);
@@ -246,7 +245,9 @@ static attn_tensor *job_loss(void *user, attn_tape *tape, int64_t epoch, int64_t
     attn_tensor *logits;
     const attn_tensor *labels;
     int64_t begin, taken = attn__ranks_share(t->run.context, t->batch, &begin);
-    bool stands_in = taken == 0; /* more ranks than alignments: one that does not count keeps step with the others */
+    /* if there are more ranks than alignments, a rank runs a part that does not count, so that all ranks take the same
+     * steps */
+    bool stands_in = taken == 0;
     attn__run_share(&t->run, tape, (attn_shard){stands_in ? 0 : begin, taken, t->batch}, 0);
     attn_tensor *loss =
         batch_loss(t, tape, t->batch, stands_in ? 0 : begin, stands_in ? 1 : taken, counted, &logits, &labels);
@@ -254,7 +255,7 @@ static attn_tensor *job_loss(void *user, attn_tape *tape, int64_t epoch, int64_t
     return loss;
 }
 
-/* How many of the hidden residues the model finds. */
+/* Counts the hidden residues that the model predicts correctly. */
 static int64_t found(const attn_tensor *logits, const attn_tensor *labels)
 {
     int64_t classes = attn_tensor_length(logits, 3), right = 0;
@@ -269,11 +270,10 @@ static int64_t found(const attn_tensor *logits, const attn_tensor *labels)
     return right;
 }
 
-enum {
-    VALID_PARTS = 4
-}; /* of each alignment kept for validation: the same every time, in streams that no step reaches */
+/* Parts of each validation alignment: the same every time, from random streams that no training step uses. */
+enum { VALID_PARTS = 4 };
 
-/* Adds to the sums of losses, of hidden residues and of those found. */
+/* Adds to the sums: losses, hidden residues, and correct predictions. */
 static attn_status validate_part(training *t, attn_tape *tape, int64_t i, uint64_t part, double sums[3])
 {
     int64_t hidden;

@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * The files of a training run.  All that must fit together (parameters, moments, counters) is one file, which
- * is replaced as a whole; model.safetensors is written before it, so that whatever moment a run is killed at,
- * resuming repeats at most work whose results are already there.
- */
+ * The files of a training run. Data that must be consistent (parameters, moments, counters) is in one file,
+ * checkpoint.safetensors, which is replaced as a whole. model.safetensors is written before the checkpoint. If a run is
+ * killed at any moment, resuming at most repeats work whose results are already saved. */
 #include "apps/run/files.h"
 
 #include "apps/checkpoint/model_directory.h"
@@ -46,7 +45,7 @@ attn_status attn__run_check_directory(const attn__run *run)
     return ATTN_OK;
 }
 
-/* training.json: every setting, and which data they were used on. */
+/* Writes training.json: every setting, and the data that they were used with. */
 static attn_status write_settings(const attn__run *run)
 {
     char path[ATTN__PATH], hex[20];
@@ -54,13 +53,14 @@ static attn_status write_settings(const attn__run *run)
     attn_status status = attn_config_create(&all, run->context);
     if (status != ATTN_OK)
         return status;
-    for (int i = 0; status == ATTN_OK && i < run->kind->keys->n; i++) { /* in an order that resuming does not change */
+    /* sorted in an order that resuming does not change */
+    for (int i = 0; status == ATTN_OK && i < run->kind->keys->n; i++) {
         const char *key = run->kind->keys->keys[i].name;
         const attn_config_value *value = attn_config_get(run->settings, key);
         status = value ? attn_config_set(all, key, value) : ATTN_OK;
     }
     snprintf(hex, sizeof hex, "%016" PRIx64, run->fingerprint);
-    /* From the root, so that the data is found again from anywhere. */
+    /* An absolute path, so that the data is found from any working directory. */
     char *whole = run->data ? realpath(run->data, NULL) : NULL;
     if (status == ATTN_OK)
         status = attn_config_set_text(all, "data", whole ? whole : run->data ? run->data : run->no_path);
@@ -87,7 +87,7 @@ static attn_status append_history(attn__run *run, const char *line)
     return ATTN_OK;
 }
 
-/* The application's measurements come last, so that the columns before it are the same for all. */
+/* The application's metrics are the last columns, so that the other columns are the same for all kinds. */
 static attn_status begin_history(attn__run *run)
 {
     char head[160];
@@ -99,8 +99,8 @@ static attn_status begin_history(attn__run *run)
 
 static attn_status save_checkpoint(attn__run *run);
 
-/* The first checkpoint comes before the first model: a run killed at any moment from here on can be resumed, one
- * killed before begins anew. */
+/* The first checkpoint is written before the first model. A run killed later can be resumed; a run killed earlier
+ * starts anew. */
 attn_status attn__run_begin_directory(attn__run *run)
 {
     attn_status status = attn_directory_create(run->context, run->directory);
@@ -125,7 +125,7 @@ attn_status attn__run_begin_directory(attn__run *run)
 
 /* -------------------------------------------------------------------------------------------- resuming */
 
-/* A setting's name of today: files of trainings that began before it was renamed have the older one. */
+/* The present name of a setting. Files from before a setting was renamed have the older name. */
 static const char *name_of_today(const char *key)
 {
     static const char *const renamed[][2] = {{"optimiser", "optimizer"}};
@@ -136,7 +136,7 @@ static const char *name_of_today(const char *key)
     return key;
 }
 
-/* Copies a value under an older name to the current name, if that is absent. */
+/* Copies a value from an older name to the present name, unless the latter is set. */
 static attn_status add_names_of_today(attn_config *settings)
 {
     attn_status status = ATTN_OK;
@@ -160,7 +160,8 @@ static attn_status overlay_settings(const attn__run *run, attn_config *settings)
     return status;
 }
 
-/* A name that is no setting's may be a damaged one, whose value would be lost; or this attn is the older one. */
+/* An unknown name may be a damaged setting, whose value would be lost. Or the file comes from a newer version of
+ * attn. */
 static attn_status check_names(const attn__run *run, const char *path)
 {
     for (int64_t i = 0; i < attn_config_size(run->stored); i++) {
@@ -174,8 +175,8 @@ static attn_status check_names(const attn__run *run, const char *path)
     return ATTN_OK;
 }
 
-/* The settings among the keys of training.json, checked before and after the new ones come over them, so that what
- * is wrong is said of the file or of the caller. */
+/* Takes the settings from the keys of training.json. They are checked before and after the new ones override them, so
+ * that an error names either the file or the caller. */
 static attn_status select_settings(attn__run *run, const char *path)
 {
     attn_config *then;
@@ -225,7 +226,7 @@ attn_status attn__run_check_data(const attn__run *run)
 static attn_status add_all(const attn__run *run, attn_named_list *list, const char *prefix, const attn_named_list *from,
                            bool whole)
 {
-    int64_t parameters = attn_model_parameters(run->model)->n; /* `from` may hold them several times */
+    int64_t parameters = attn_model_parameters(run->model)->n; /* `from` may contain a tensor several times */
     attn_status status = ATTN_OK;
     for (int64_t i = 0; i < from->n && status == ATTN_OK; i++) {
         char name[512];
@@ -237,9 +238,9 @@ static attn_status add_all(const attn__run *run, attn_named_list *list, const ch
     return status;
 }
 
-/* Everything that a checkpoint holds, as one list of borrowed tensors: parameters as "p.NAME", their average as
- * "a.NAME", what it is the average of and the optimizer's under their own names.  `whole`: with what base.safetensors
- * holds, for the sum. */
+/* The contents of a checkpoint as one list of borrowed tensors: parameters as "p.NAME", their average as "a.NAME"; the
+ * epochs behind the average and the optimizer's state have their own names. `whole`: includes the tensors of
+ * base.safetensors, for the checksum. */
 static attn_status checkpoint_list(const attn__run *run, bool whole, attn_named_list *list)
 {
     *list = (attn_named_list){.context = run->context};
@@ -267,8 +268,8 @@ static attn_status restore_counters(attn__run *run, const attn_config *metadata,
     return status;
 }
 
-/* The run continues with the settings of the checkpoint.  A setting that it lacks was added to attn
- * since, and has its default. */
+/* The run continues with the settings of the checkpoint. A missing setting was added to attn later and gets its
+ * default. */
 static attn_status check_settings(const attn__run *run, const attn_config *then, const char *path)
 {
     for (int64_t i = 0; i < attn_config_size(then); i++) {
@@ -305,7 +306,7 @@ static attn_status compare_sum(const attn__run *run, const attn_config *metadata
                       path);
 }
 
-/* Checkpoints of earlier versions carry no settings: of those nothing is checked (docs/formats.md). */
+/* Checkpoints of earlier versions contain no settings, so their settings are not checked (docs/formats.md). */
 static attn_status check_whole(const attn__run *run, const attn_config *metadata, const char *path)
 {
     attn_config *then;
@@ -326,7 +327,7 @@ static attn_status check_whole(const attn__run *run, const attn_config *metadata
     return status;
 }
 
-/* The head and the lines of the epochs that the checkpoint has; later ones are made again. */
+/* Keeps the header and the lines of the epochs in the checkpoint; later epochs are run again. */
 static attn_status restore_history(attn__run *run)
 {
     char path[ATTN__PATH];
@@ -350,7 +351,7 @@ attn_status attn__run_restore(attn__run *run)
     char path[ATTN__PATH];
     attn_named_list list = {0};
     attn_config *metadata = NULL;
-    bool first = attn__ranks_first(run->context); /* of several processes one writes here, and holds the lock */
+    bool first = attn__ranks_first(run->context); /* of several processes only one writes here and holds the lock */
     attn_status status = path_in(run, path, "checkpoint.safetensors");
     if (status == ATTN_OK && first)
         status = attn__directory_lock(run->context, run->directory, run->kind->own_files, &run->lock);
@@ -367,7 +368,7 @@ attn_status attn__run_restore(attn__run *run)
     if (status == ATTN_OK)
         status = restore_history(run);
     if (status == ATTN_OK && first)
-        status = write_settings(run); /* with what the run was told anew */
+        status = write_settings(run); /* with the settings that were changed on resuming */
     attn_named_clear(&list);
     attn_config_destroy(metadata);
     return status;
@@ -385,7 +386,7 @@ void attn__run_note_epoch(attn__run *run, const attn_progress *p)
         n += snprintf(line + n, sizeof line - (size_t)n, "\t%.6f", run->measure_too);
     snprintf(line + n, sizeof line - (size_t)n, "\n");
     attn__text_points(line);
-    (void)append_history(run, line); /* saving, which comes next, looks at what became of it */
+    (void)append_history(run, line); /* the next save reports whether this failed */
 }
 
 static attn_status counters_as_text(const attn__run *run, attn_config *metadata)
@@ -451,20 +452,20 @@ static attn_status save_checkpoint(attn__run *run)
 attn_status attn__run_save(attn__run *run, bool improved)
 {
     char model[ATTN__PATH], history[ATTN__PATH];
-    /* A line of the history that found no memory must not be passed over: resuming counts lines as epochs. */
+    /* A lost line of the history (no memory) must be an error, because resuming counts lines as epochs. */
     attn_status status = attn__call_status(run->context);
     if (status == ATTN_OK)
         status = path_in(run, model, "model.safetensors");
     if (status == ATTN_OK)
         status = path_in(run, history, "history.tsv");
-    /* Until the first validation there is no best: the model is what there is. */
+    /* Before the first validation there is no best epoch: the present model is saved. */
     bool latest = strcmp(attn_config_text(run->settings, "keep", "best"), "last") == 0 || attn__run_epoch(run) == 0;
     const attn_named_list *kept = attn__run_average_kept(run);
     if (status == ATTN_OK && (improved || latest))
         status = run->lora         ? attn__run_lora_save(run, kept)
                  : run->kind->save ? run->kind->save(run, kept, model)
                                    : attn_safetensors_write(kept, model, NULL);
-    /* Before the checkpoint: resuming cuts lines that the checkpoint does not have, but cannot make up missing ones. */
+    /* Written before the checkpoint: resuming can cut extra lines but cannot recover missing ones. */
     if (status == ATTN_OK)
         status = attn_file_write(run->context, history, run->history.data, run->history.size);
     return status == ATTN_OK ? save_checkpoint(run) : status;

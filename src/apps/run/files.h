@@ -5,16 +5,16 @@
 
 #include "apps/run/run.h"
 
-/* A new run's directory must not hold a model already. */
+/* Refuses a new run whose directory already holds a model. */
 attn_status attn__run_check_directory(const attn__run *run);
-/* Makes the directory with all that does not change while training, and the first checkpoint. */
+/* Creates the directory with all files that do not change during training, and the first checkpoint. */
 attn_status attn__run_begin_directory(attn__run *run);
-/* A resumed run: its settings and where its data is, from training.json. */
+/* Reads the settings and the path of the data of a resumed run from training.json. */
 attn_status attn__run_read_settings(attn__run *run);
-/* Parameters, optimizer, counters and history from the checkpoint. */
+/* Reads parameters, optimizer, counters and history from the checkpoint. */
 attn_status attn__run_restore(attn__run *run);
 attn_status attn__run_save(attn__run *run, bool improved);
-/* Adds a line to the history in memory; saved with the next checkpoint. */
+/* Appends a line to the history in memory; it is saved with the next checkpoint. */
 void attn__run_note_epoch(attn__run *run, const attn_progress *progress);
 
 #endif

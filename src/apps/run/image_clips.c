@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * Videos: a folder of frames each, or all in one array. */
+ * Reads videos: one folder of frames per video, or one array with all videos. */
 #include "apps/run/image_source.h"
 
 #include "base/context.h"
@@ -44,7 +44,7 @@ static bool is_digit(char c)
     return c >= '0' && c <= '9';
 }
 
-/* frame2.png before frame10.png: runs of digits are compared as numbers. */
+/* Compares runs of digits as numbers: frame2.png comes before frame10.png. */
 static int in_order(const void *a, const void *b)
 {
     const char *x = *(char *const *)a, *y = *(char *const *)b;
@@ -128,7 +128,7 @@ static attn_status refuse_type(const attn__clip *clip, const char *name, const a
                       name, attn_dtype_name(attn_tensor_dtype(array)));
 }
 
-/* Number i as a sample of 8 bits. */
+/* Element i as a sample of 8 bits. */
 static attn_status read_sample(const attn__clip *clip, const char *name, const attn_tensor *array, int64_t i,
                                unsigned char *sample)
 {
@@ -211,7 +211,7 @@ attn_status attn__clip_read(attn__clip *clip, attn_context *context, const char 
     return status;
 }
 
-/* All videos in the colours of the wish. */
+/* Reads all videos and converts them to the requested channels. */
 static attn_status convert(attn__clip *clip, int64_t channels)
 {
     attn_status status = ATTN_OK;

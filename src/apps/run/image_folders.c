@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * Images in folders, one a class. */
+ * Reads images in folders, one folder per class. */
 #include "apps/run/image_source.h"
 
 #include "base/context.h"
@@ -22,24 +22,25 @@ bool attn__is_image_name(const char *name)
     return false;
 }
 
-/* By class and name, so that an image keeps its part wherever the folder is and whatever else is in it. */
+/* Depends only on class and name, so that an image stays in its part wherever the folder is and whatever other files it
+ * has. */
 static uint64_t key_of(const char *class_name, const char *name)
 {
     return attn__mix64(attn__hash_text(attn__hash_text(ATTN__HASH_BEGIN, class_name), name));
 }
 
-/* For messages: what is read. */
+/* The thing that is read, for messages. */
 #define KNOWN_FOLDERS "train/CLASS/ is read, beside it test/, val/, valid/ or validation/, or CLASS/ alone"
 
-/* One reading of a folder of class folders. */
+/* The state while reading a folder of class folders. */
 typedef struct walk {
     attn__image_source *source;
     const attn__image_wish *wish;
     attn_image_set **set;
-    char *first; /* the file that made the set */
+    char *first; /* the file that decided the shape of the set */
 } walk;
 
-/* Takes the name of a file or video that was added, if it is the first. */
+/* Stores the name of an added file or video if it is the first. */
 static void keep_first(walk *w, char *path, attn_status status)
 {
     if (status == ATTN_OK && !w->first)
@@ -73,7 +74,7 @@ static attn_status pass_over(attn__image_source *s, const char *folder, const ch
     return s->passed_first ? ATTN_OK : ATTN_ERROR_MEMORY;
 }
 
-/* The pictures of a folder as the frames of one video. */
+/* Adds the pictures of a folder as the frames of one video. */
 static attn_status add_video(walk *w, const char *folder, const char *name)
 {
     attn_context *context = w->source->context;
@@ -126,7 +127,7 @@ static bool has_images(const attn__names *names)
     return has;
 }
 
-/* The folders in a folder; where labels mean nothing, the folder itself if it has pictures and no folders. */
+/* Lists the folders in a folder. If labels are not used, the folder itself counts if it has pictures and no folders. */
 static attn_status classes_of(attn__names *classes, attn_context *context, const char *folder, bool unlabelled)
 {
     attn_status status = attn__names_read(classes, context, folder);
@@ -153,7 +154,7 @@ static attn_status classes_of(attn__names *classes, attn_context *context, const
     return status;
 }
 
-/* Which class is missing on one of the sides. */
+/* Reports which class is missing on one of the sides. */
 static attn_status compare_classes(attn__image_source *s, const attn__names *classes, const char *folder)
 {
     for (int64_t i = 0; i < s->nclasses || i < classes->n; i++) {
@@ -193,9 +194,10 @@ static attn_status read_part(attn__image_source *s, const char *folder, const at
 }
 
 static const char *const train_names[] = {"train", NULL};
-static const char *const held_names[] = {"test", "val", "valid", "validation", NULL}; /* the first one there is taken */
+/* the first folder that exists is used */
+static const char *const held_names[] = {"test", "val", "valid", "validation", NULL};
 
-/* Whether the folder `name` is meant by `wanted`.  In other letters it may be a class, which holds no folders. */
+/* Whether the folder `name` matches `wanted`. A name in other letter case may be a class, unless it holds folders. */
 static bool is_meant(const attn__image_source *s, const char *folder, const char *name, const char *wanted,
                      attn_status *status)
 {
@@ -209,7 +211,8 @@ static bool is_meant(const attn__image_source *s, const char *folder, const char
     return meant;
 }
 
-/* The first folder in `path` by any of the names, the caller's; NULL: there is none, or *status is no longer ATTN_OK. */
+/* The first folder in `path` with one of the names; the caller frees it. NULL: there is none, or *status is not
+ * ATTN_OK. */
 static char *find_folder(const attn__image_source *s, const char *path, const attn__names *names,
                          const char *const *wanted, attn_status *status)
 {
@@ -224,7 +227,7 @@ static char *find_folder(const attn__image_source *s, const char *path, const at
     return NULL;
 }
 
-/* Counts the folders next to train/ that are not read. */
+/* Counts folders next to train/ that are not read. */
 static attn_status count_unread(attn__image_source *s, const char *path, const attn__names *names, const char *train,
                                 const char *held)
 {
@@ -239,7 +242,8 @@ static attn_status count_unread(attn__image_source *s, const char *path, const a
     return status;
 }
 
-/* ATTN_ERROR_FORMAT where such a folder stands alone and holds folders itself: it is held apart, and no class. */
+/* ATTN_ERROR_FORMAT if there is a test folder without train/ that holds folders itself: it is a test part, not a
+ * class. */
 static attn_status refuse_alone(const attn__image_source *s, const char *path, const char *held)
 {
     attn__names inside = {0};
@@ -252,7 +256,7 @@ static attn_status refuse_alone(const attn__image_source *s, const char *path, c
     return status;
 }
 
-/* Class folders at once; or, where labels mean nothing, pictures. */
+/* Reads class folders, or pictures without classes if labels are not used. */
 static attn_status read_alone(attn__image_source *s, const char *path, const attn__names *names,
                               const attn__image_wish *wish, bool *found)
 {
@@ -267,7 +271,7 @@ static attn_status read_alone(attn__image_source *s, const char *path, const att
     return status == ATTN_OK && *found ? read_part(s, path, wish, &s->train) : status;
 }
 
-/* train/ and a held-out folder next to it, or all in one. */
+/* Reads train/ and a test folder next to it, or one folder with all images. */
 attn_status attn__read_folders(attn__image_source *s, const char *path, const attn__names *names,
                                const attn__image_wish *wish, bool *found)
 {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * Which kind of data a folder holds, and what is common to all kinds. */
+ * Finds the kind of data in a folder, and code that all kinds share. */
 #include "apps/run/image_source.h"
 
 #include "base/context.h"
@@ -27,7 +27,7 @@ static attn_status append_name(attn__names *names, attn_context *context, const 
     longer[names->n] = attn__strdup(context, name);
     if (!longer[names->n])
         return ATTN_ERROR_MEMORY;
-    names->n++; /* only now, so that the list never contains NULL */
+    names->n++; /* set only now, so that the list never contains NULL */
     return ATTN_OK;
 }
 
@@ -100,7 +100,7 @@ static attn_status refuse_shape(attn__image_source *source, const attn_image_sha
                       (long long)shape->height);
 }
 
-/* Adds a frame in the size of the wish to `pixels`, which the first one allocates for all. */
+/* Appends a frame of the requested size to `pixels`; the first frame allocates memory for all. */
 static attn_status put_frame(attn__image_source *source, const attn__image_wish *wish, const attn_image *image,
                              int64_t frame, attn_image *shape, unsigned char **pixels, int64_t frames)
 {
@@ -161,7 +161,7 @@ attn_status attn__image_source_add(attn__image_source *source, attn_image_set **
 
 /* -------------------------------------------------------------------------------------------- reading */
 
-/* Test images must be what the training's are, and of no class that training lacks. */
+/* Test images must have the form of the training images, and no class that training lacks. */
 static attn_status check_parts(const attn__image_source *s, const char *path)
 {
     if (!s->train || attn_image_set_size(s->train) == 0)
@@ -203,7 +203,7 @@ static attn_status check_classes(const attn__image_source *s, const attn__image_
     return ATTN_OK;
 }
 
-/* A folder of any of the kinds, of which videos have one. */
+/* Reads a folder of any kind; for videos only one kind exists. */
 static attn_status read_folder(attn__image_source *source, const char *path, const attn__image_wish *wish)
 {
     static attn_status (*const kinds[])(attn__image_source *, const char *, const attn__names *,

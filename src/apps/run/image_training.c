@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * The data of a training on images: read, divided, in batches. */
+ * The data of a training on images: reads it, splits it, and makes batches. */
 #include "apps/run/image_training.h"
 
 #include "base/context.h"

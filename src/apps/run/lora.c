@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * Low-rank adapters of a training run. */
+ * Trains low-rank adapters in a training run. */
 #include "apps/run/lora.h"
 
 #include "apps/checkpoint/model_directory.h"
@@ -17,16 +17,16 @@
 static const char prefix[] = "base_model.model.", weight[] = ".weight";
 
 typedef struct adapted {
-    int64_t parameter; /* its number among the model's */
+    int64_t parameter; /* index of the weight among the model's parameters */
     attn__low_rank low_rank;
-    attn_tensor *merged; /* of the weight's shape, NULL until it is needed */
+    attn_tensor *merged; /* the weight with its adapter merged, for exchange; NULL until it is needed */
 } adapted;
 
 struct attn__run_lora {
     adapted *items;
     int64_t n;
     bool *base;
-    int64_t nbase; /* of the model without adapters */
+    int64_t nbase; /* number of parameters of the model without adapters */
     bool folded;
 };
 
@@ -42,7 +42,7 @@ bool attn__run_lora_is_base(const attn__run *run, int64_t i)
 
 /* ------------------------------------------------------------------------------------------ what is frozen */
 
-/* Whether the table of what was taken says that this parameter was not. */
+/* Whether the table of taken parameters marks this parameter as new. */
 static bool began_anew(const attn__run *run, const char *name)
 {
     size_t size = strlen(name);
@@ -63,7 +63,7 @@ static void keep_whole(void *user, int64_t i)
     run->lora->base[i] = false;
 }
 
-/* Buffers, which change without being trained, are not the base's either. */
+/* Buffers change without being trained, so they are not part of the base either. */
 static attn_status choose_base(attn__run *run)
 {
     const char *whole = attn_config_text(run->settings, "lora_whole", "");
@@ -74,7 +74,7 @@ static attn_status choose_base(attn__run *run)
     return *whole ? attn__run_matching(run, "lora_whole", whole, strlen(whole), keep_whole, run) : ATTN_OK;
 }
 
-/* A resumed run: what its checkpoint lacks is the base's. */
+/* A resumed run: parameters that its checkpoint lacks are in the base. */
 static attn_status read_base(attn__run *run)
 {
     char path[ATTN__PATH], name[512];
@@ -100,7 +100,7 @@ static attn_status read_base(attn__run *run)
 
 /* ------------------------------------------------------------------------------------------------ factors */
 
-/* "blks.0.attention.W_q" of "blks.0.attention.W_q.weight"; 0: it is no weight. */
+/* The length of "blks.0.attention.W_q" in "blks.0.attention.W_q.weight"; 0: the name is no weight's. */
 static int module_length(const char *name)
 {
     size_t n = strlen(name), m = sizeof weight - 1;
@@ -113,7 +113,7 @@ static void add_adapted(void *user, int64_t i)
     run->lora->items[run->lora->n++] = (adapted){.parameter = i};
 }
 
-/* As peft begins: A as PyTorch begins a linear layer, B at zeros. */
+/* Initial values as in peft: A like PyTorch's linear layer, B zero. */
 static attn_status make_factors(const attn__run *run, adapted *item)
 {
     const attn_named *p = parameter_at(run, item->parameter);
@@ -213,7 +213,7 @@ static attn_status merge(const attn__run *run, adapted *item)
     return ATTN_OK;
 }
 
-/* Only their addresses change: ranks may share the parameters' memory. */
+/* Only the addresses change, because ranks may share the parameters' memory. */
 static void exchange(attn_tensor *a, attn_tensor *b)
 {
     attn__storage *storage = a->storage;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * Parts of a model that are frozen, or trained at rates of their own. */
+ * Freezes parts of a model, or gives them their own learning rates. */
 #include "apps/run/parts.h"
 
 #include "apps/checkpoint/model_directory.h"
@@ -13,13 +13,13 @@
 #include <math.h>
 #include <string.h>
 
-/* The length of the name that a pattern must match; 0: it is not matched. */
+/* The length of the name that a pattern must match; 0: the parameter is not matched. */
 static size_t whole_name(const char *name)
 {
     return strlen(name);
 }
 
-/* A module's: without ".weight". */
+/* the module's name: without ".weight" */
 static size_t module_name(const char *name)
 {
     static const char ending[] = ".weight";
@@ -97,7 +97,7 @@ static void set_rate(void *user, int64_t i)
     attn_optimizer_set_factor(attn_training_optimizer(r->run->training), i, r->factor);
 }
 
-/* "PATTERN=X PATTERN=X"; a later one wins. */
+/* Parses "PATTERN=X PATTERN=X"; a later pattern wins. */
 attn_status attn__run_set_rates(const attn__run *run)
 {
     const char *at = attn_config_text(run->settings, "rates", "");

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * A training run from its first step or from its checkpoint.  The order matters: settings before data, because they
- * control how it is read; the lock before anything is written; the first checkpoint before the first step.
- */
+ * A training run from its first step or from its checkpoint. The order matters. Settings come before data, because they
+ * control how the data is read. The lock comes before any file is written, and the first checkpoint before the first
+ * step. */
 #include "apps/run/run.h"
 
 #include "apps/checkpoint/model_directory.h"
@@ -95,8 +95,8 @@ static attn_status job_validate(void *user, attn_tape *tape, double *loss)
         status = run->kind->validate(run->self, tape, loss);
     (void)attn__run_lora_fold(run, false);
     attn__run_average_swap(run);
-    /* Every rank takes the same steps from the same sums: if one does not, its machine or its MPI is at fault, and the
-     * sooner that is seen the better. */
+    /* Every rank takes the same steps from the same sums. A difference means a fault of the machine or of MPI, which
+     * should be found early. */
     if (status == ATTN_OK && attn__ranks_many(run->context))
         status = attn__ranks_same(run->context, attn__run_sum_tensors(attn_model_parameters(run->model)),
                                   "has come to other parameters than rank 0");
@@ -120,10 +120,10 @@ static bool job_progress(void *user, const attn_progress *progress)
     attn__run *run = user;
     attn_progress told = *progress;
     if (progress->epoch_ends && run->no_validation)
-        attn__run_average_epoch(run); /* else done before it was validated */
+        attn__run_average_epoch(run); /* with a validation this is done before it */
     if (progress->epoch_ends)
         attn__run_note_epoch(run, progress);
-    else /* after every step, before anything is saved */
+    else /* called after every step, before anything is saved */
         attn__run_average_step(run, progress->all_steps);
     told.metric = run->measure;
     told.metric2 = run->measure_too;
@@ -146,8 +146,8 @@ int64_t attn__run_parameters(const attn__run *run)
     return count;
 }
 
-/* The value of ATTN_PRECISION is stored among the settings, so that a training continues as it began.  Directories from
- * before there was a choice are f32. */
+/* The value of ATTN_PRECISION is stored among the settings, so that a resumed training has the same precision.
+ * Directories from before this setting are f32. */
 static attn_status choose_precision(attn__run *run)
 {
     attn_precision precision;
@@ -161,7 +161,7 @@ static attn_status choose_precision(attn__run *run)
     return run->resume ? ATTN_OK : attn_config_set_text(run->settings, "precision", attn_precision_name(precision));
 }
 
-/* Whether a setting is the key of the model's own config, where the names differ. */
+/* Whether a setting is the key of the model's own config under another name. */
 static bool is_setting_of(const char *setting, const char *key)
 {
     static const char *const names[][2] = {
@@ -174,7 +174,7 @@ static bool is_setting_of(const char *setting, const char *key)
         if (strcmp(names[i][0], setting) == 0 && strcmp(names[i][1], key) == 0)
             return true;
     }
-    /* Dropout is how it is trained; channels are the pictures', and compared with them. */
+    /* Dropout belongs to the training. Channels belong to the pictures and are compared with them. */
     return strcmp(setting, key) == 0 && strcmp(key, "dropout") != 0 && strcmp(key, "channels") != 0;
 }
 
@@ -187,7 +187,7 @@ attn_status attn__run_refuse(const attn__run *run, const char *setting, const at
                       attn_config_text(run->settings, "from", ""), why);
 }
 
-/* With a checkpoint to begin with, what was given of the model must be the checkpoint's. */
+/* When a training starts from a checkpoint, settings of the model must have the checkpoint's values. */
 static attn_status check_given(const attn__run *run)
 {
     bool begins = !run->resume && run->given && attn_config_get(run->settings, "from");
@@ -195,7 +195,8 @@ static attn_status check_given(const attn__run *run)
     attn_status status = ATTN_OK;
     for (int64_t i = 0; begins && i < attn_config_size(run->given); i++) {
         const char *setting = attn_config_key(run->given, i);
-        bool open = strcmp(setting, "mlp") == 0 && attn_config_int(run->given, setting, 0) == 0; /* by the width */
+        /* decided by the width */
+        bool open = strcmp(setting, "mlp") == 0 && attn_config_int(run->given, setting, 0) == 0;
         for (int64_t j = 0; !open && status == ATTN_OK && j < attn_config_size(model); j++) {
             const char *key = attn_config_key(model, j);
             if (is_setting_of(setting, key))
@@ -206,8 +207,8 @@ static attn_status check_given(const attn__run *run)
     return status;
 }
 
-/* A warm-up by default is at most a tenth of the run: else the rate of a short one would never come to what it
- * should be.  The resulting value is in training.json. */
+/* The default warm-up is at most a tenth of the run; otherwise a short run would never reach its learning rate. The
+ * resulting value is in training.json. */
 static attn_status fit_warmup(attn__run *run)
 {
     attn_training_options options = attn__run_options(run->settings, run->kind->steps(run->self));
@@ -254,7 +255,7 @@ static attn_status prepare(attn__run *run)
     return status;
 }
 
-/* Ranks may read from disks of their own. */
+/* Ranks may read from their own disks. */
 static attn_status compare_ranks(const attn__run *run)
 {
     uint64_t settings;

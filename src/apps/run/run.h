@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * run.h - one training run in a directory, whatever is trained: its lock, its settings, its checkpoint, its history,
- * going on later, and stopping.  An application gives a kind (what to read, which model, the loss of a step); the
- * rest is the same for all, and is here.
+ * run.h - one training run of any kind in a directory: its lock, settings, checkpoint and history, stopping and
+ * resuming. An application defines a kind (the data, the model, the loss of a step); everything else is common to all
+ * kinds and is here.
  *
  * The directory holds, in addition to the application's own files,
  *     training.json           the settings, every one, and which data they were used on
@@ -10,8 +10,7 @@
  *                             state and the counters: all that must fit together is one file, which is replaced as a
  *                             whole; with a sum of it, the settings and the application's files, so that damage is seen
  *     history.tsv             a line an epoch
- *     model.safetensors       the parameters that are best so far, or the last
- */
+ *     model.safetensors       the parameters that are best so far, or the last */
 #ifndef ATTN_APPS_RUN_H
 #define ATTN_APPS_RUN_H
 
@@ -24,78 +23,81 @@
 #include "tensor/tape_state.h"
 #include "train/loop.h"
 
-/* Which part of the data: its training's held-out part, or all of it. */
+/* Which part of the data: the part held out by the training, or all of it. */
 typedef enum attn_split { ATTN_SPLIT_ALL = 0, ATTN_SPLIT_TRAIN, ATTN_SPLIT_VALID, ATTN_SPLIT_TEST } attn_split;
 
 typedef struct attn__run attn__run;
 
 typedef struct attn__run_kind {
     const attn_trainer *about;
-    size_t size;            /* of the application's struct, which begins with its attn__run */
-    const attn__keys *keys; /* the settings, ATTN__RUN_KEYS among them */
-    /* Names of training.json for data that came without a path, NULL-terminated, the first by default; NULL: there is no
-     * such data. */
+    size_t size;            /* size of the application's struct, whose first member is an attn__run */
+    const attn__keys *keys; /* the settings, including ATTN__RUN_KEYS */
+    /* Names in training.json for data without a path, NULL-terminated, the first by default. NULL: data always has a
+     * path. */
     const char *const *in_memory;
-    const char *measure;          /* what validate() puts into run->measure, as history.tsv calls it; NULL: nothing */
-    const char *measure_too;      /* likewise of run->measure_too */
+    const char *measure;          /* column name in history.tsv of run->measure, which validate() sets; NULL: none */
+    const char *measure_too;      /* column name of run->measure_too */
     const char *const *own_files; /* names of files that `write` may write; NULL-terminated; may be NULL */
-    /* Reads the data that run->data names and builds run->model, by run->settings; sets run->fingerprint, and
-     * then calls attn__run_check_data, which checks that a resumed run has the same data. */
+    /* Reads the data of run->data and builds run->model, by run->settings. Sets run->fingerprint, then calls
+     * attn__run_check_data, which checks that a resumed run has the same data. */
     attn_status (*prepare)(attn__run *run);
-    /* Writes what does not change in training: config.json and what belongs to it. */
+    /* Writes files that do not change during training: config.json and its companion files. */
     attn_status (*write)(const attn__run *run);
-    /* Writes parameters as model.safetensors; NULL: under their own names. */
+    /* Writes parameters as model.safetensors; NULL: with their own names. */
     attn_status (*save)(const attn__run *run, const attn_named_list *parameters, const char *path);
-    /* Once before the first step: fills plan->sizes (`sizes`) and plan->passed_first. */
+    /* Called once before the first step: fills plan->sizes (`sizes`) and plan->passed_first. */
     attn_status (*measure_data)(const attn__run *run, attn_config *sizes, attn_trainer_plan *plan);
     int64_t (*steps)(void *self);
     attn_tensor *(*loss)(void *self, attn_tape *tape, int64_t epoch, int64_t step, int64_t *counted);
-    /* The mean loss on data that is not trained on; not called where run->no_validation. */
+    /* The mean loss on the validation part; not called if run->no_validation. */
     attn_status (*validate)(void *self, attn_tape *tape, double *loss);
-    /* The measure by which the last validation is judged, more being better, or NaN: the loss is.  NULL: the loss. */
+    /* The metric for choosing the best epoch, larger is better; NaN: the loss decides. NULL: the loss decides
+     * always. */
     double (*judge)(const void *self);
-    void (*release)(void *self); /* all but the model */
+    void (*release)(void *self); /* frees everything except the model */
 } attn__run_kind;
 
 struct attn__run {
     attn_context *context;
     const attn__run_kind *kind;
     const attn_trainer_job *job;
-    void *self; /* the application's struct, which this is the first member of */
+    void *self; /* the application's struct, of which this struct is the first member */
     const char *directory;
-    const char *data;         /* path, or NULL; a resumed run without one gets that of training.json */
+    const char *data;         /* path, or NULL; a resumed run without a path gets the one in training.json */
     const attn_config *given; /* settings; may be NULL */
     bool resume;
     /* Set by prepare(). */
-    uint64_t fingerprint; /* of the data */
+    uint64_t fingerprint; /* checksum of the data */
     attn_model *model;
     bool no_validation;  /* there is nothing to validate on */
-    int64_t whole;       /* labels of the last step's whole batch; attn__run_share sets it */
-    double measure;      /* of the last validation: what kind->measure names */
-    double measure_too;  /* likewise */
-    const char *no_path; /* what training.json and messages call data without a path; NULL: there is no such data */
-    attn_bytes taken; /* where each parameter comes from, a line each, where a checkpoint was begun with; else empty */
-    /* The run's own. */
-    attn_config *settings; /* resolved */
+    int64_t whole;       /* number of labels in the last step's whole batch; attn__run_share sets it */
+    double measure;      /* metric of the last validation, which kind->measure names */
+    double measure_too;  /* metric that kind->measure_too names */
+    const char *no_path; /* name of data without a path in training.json and messages; NULL: the data has a path */
+    /* the source of each parameter, one per line, if the training started from a checkpoint; else empty */
+    attn_bytes taken;
+    /* Fields that only the run uses. */
+    attn_config *settings; /* settings with defaults filled in */
     attn_config *stored;   /* training.json of a resumed run */
     attn_training *training;
     int64_t epochs;
-    bool warmup_fitted; /* to a share of the run: no setting requested more */
-    int lock;           /* the directory's, once it is taken; else -1 */
-    attn__isa isa;      /* the context's, which a training in fma lowers for its time */
-    attn_bytes history; /* lines of history.tsv, one for each epoch done */
-    /* Average of the parameters, under their names: moving where the settings have "ema" > 0, of the last epochs where
-     * they have "average" > 1: what is validated and kept as the model; else empty.  In the checkpoint "a.NAME". */
+    bool warmup_fitted; /* the warm-up was reduced to a share of the run */
+    int lock;           /* lock of the directory, once it is locked; else -1 */
+    attn__isa isa;      /* the context's instruction set, which an fma training lowers while it runs */
+    attn_bytes history; /* lines of history.tsv, one for each finished epoch */
+    /* Average of the parameters, under their names: moving with "ema" > 0, over the last epochs with "average" > 1,
+     * else empty. It is validated and saved as the model. In the checkpoint it is "a.NAME". */
     attn_named_list average;
-    struct attn__run_lora *lora; /* NULL: every parameter is trained itself */
-    /* The parameters at the ends of "average" epochs, "s0.NAME" and so on, by the epoch modulo their number. */
+    struct attn__run_lora *lora; /* NULL: no adapters */
+    /* The parameters at the ends of "average" epochs, named "s0.NAME" and so on. The number is the epoch modulo
+     * "average". */
     attn_named_list snapshots;
 };
 
 extern const attn__run_kind attn__translator_training_kind, attn__classifier_training_kind,
     attn__generator_training_kind, attn__msa_training_kind, attn__detector_training_kind;
 
-/* Names and values of attn_trainer_plan.sizes, added to `sizes`. */
+/* Names and values of attn_trainer_plan.sizes, which are added to `sizes`. */
 typedef struct attn__run_size {
     const char *name;
     int64_t value;
@@ -105,18 +107,19 @@ attn_status attn__run_set_sizes(attn_config *sizes, const attn__run_size *list, 
 /* Trains from the first step or from the checkpoint to the last epoch; statuses of attn_train. */
 attn_status attn__run_train(attn_context *context, const attn__run_kind *kind, const attn_trainer_job *job);
 
-/* Inside `loss`, before the batch goes on the tape: which share of a batch it is, and how many labels the whole has. */
+/* Called inside `loss`, before the batch is put on the tape: which share of the batch this process has, and the number
+ * of labels of the whole batch. */
 void attn__run_share(attn__run *run, attn_tape *tape, attn_shard share, int64_t whole);
 
-/* ATTN_ERROR_ARGUMENT if run->fingerprint is not what a resumed run began with. */
+/* ATTN_ERROR_ARGUMENT if run->fingerprint differs from the fingerprint at the start of a resumed run. */
 attn_status attn__run_check_data(const attn__run *run);
-/* ATTN_ERROR_ARGUMENT if a setting was given that the checkpoint to begin with decides: another value than its, or any
- * where that is NULL.  `why` is what the checkpoint does instead. */
+/* ATTN_ERROR_ARGUMENT if a setting was given that the initial checkpoint decides, with another value than the
+ * checkpoint's (NULL: with any value). `why` explains what the checkpoint decides. */
 attn_status attn__run_refuse(const attn__run *run, const char *setting, const attn_config_value *its, const char *why);
-int64_t attn__run_epoch(const attn__run *run);      /* epochs done */
-int64_t attn__run_parameters(const attn__run *run); /* trained numbers of the model */
+int64_t attn__run_epoch(const attn__run *run);      /* number of finished epochs */
+int64_t attn__run_parameters(const attn__run *run); /* number of trained numbers of the model */
 
-/* Optimizer, schedule and length of a training, from settings that have the keys of ATTN__RUN_KEYS. */
+/* Optimizer, schedule and length of a training, from settings with the keys of ATTN__RUN_KEYS. */
 attn_training_options attn__run_options(const attn_config *settings, int64_t steps_per_epoch);
 
 /* ------------------------------------------------------------------------------------- tables of settings */
@@ -129,7 +132,7 @@ attn_training_options attn__run_options(const attn_config *settings, int64_t ste
     {                                                                                                                  \
         name, ATTN_CONFIG_TYPE_INT, otherwise, least, most, NULL, doc                                                  \
     }
-/* A number, or a list of numbers. */
+/* A setting that is a number, or a list of numbers. */
 #define ATTN__INTS(name, otherwise, least, most, doc)                                                                  \
     {                                                                                                                  \
         name, ATTN_CONFIG_TYPE_INTS, otherwise, least, most, NULL, doc                                                 \
@@ -146,14 +149,14 @@ attn_training_options attn__run_options(const attn_config *settings, int64_t ste
 extern const char *const attn__run_optimizers[], *const attn__run_schedules[], *const attn__run_keeps[],
                                                                                    *const attn__run_precisions[];
 
-/* The first settings of every table: the checkpoints that a training takes, and the uses of its random numbers. */
+/* The first settings of every table: the initial checkpoint, and the seed. */
 #define ATTN__RUN_BEGIN(checkpoints, random)                                                                           \
     ATTN__TEXT("from", "", NULL, "warm start from " checkpoints),                                                      \
         ATTN__TEXT("names", "", NULL,                                                                                  \
                    "a names file for a checkpoint of foreign names, or a built-in one; it says what the model is"),    \
         ATTN__INT("seed", "1", 0, 9e15, "of everything random: first weights, order, " random ", split")
 
-/* The data of a training on images. */
+/* Settings for the data of a training on images. */
 #define ATTN__RUN_IMAGES(most, flip, shift)                                                                            \
     ATTN__INTS("size", "0", 0, most, "height and width that images are brought to; 0: as they are"),                   \
         ATTN__INT("channels", "0", 0, 3, "1: grey, 3: colour; 0: as they are"),                                        \
@@ -162,8 +165,8 @@ extern const char *const attn__run_optimizers[], *const attn__run_schedules[], *
         ATTN__BOOL("flip", flip, "mirror every other image left to right"),                                            \
         ATTN__INT("shift", shift, 0, 64, "move images by up to this many pixels each way")
 
-/* The lines that every table of settings has: `things` are counted in a step, `labels` are what is predicted; the
- * others are the defaults. */
+/* The settings that every table has: a step counts `things`, and `labels` are predicted; the other arguments are
+ * defaults. */
 #define ATTN__RUN_KEYS(things, labels, epochs, batch, optimizer, rate, schedule, warmup, decay, smoothing)             \
     ATTN__INT("epochs", epochs, 0, 1e6, "passes over the data"),                                                       \
         ATTN__INT("batch", batch, 1, 65536, things " in a step"),                                                      \

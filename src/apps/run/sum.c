@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * A checkpoint that a disk or a copy has damaged still reads as numbers, and a training would go on from them to
- * another end without a word.  So it carries a sum of what it belongs to.  Each word is multiplied by an odd number,
- * which is one to one: no single damage, however placed, leaves the sum as it was.
- */
+ * A checkpoint damaged by a disk or a copy can still be read as numbers, and a training would silently continue from
+ * wrong values. A checkpoint therefore contains a checksum of all data of the run. Each word is multiplied by an odd
+ * number, which is a one-to-one map, so a change of any single word changes the checksum. */
 #include "apps/run/sum.h"
 
 #include "apps/checkpoint/model_directory.h"
@@ -54,7 +53,8 @@ attn_status attn__run_settings_text(const attn__run *run, bool fixed, attn_json 
 {
     attn_json_begin(json, run->context, false);
     attn_json_object(json, NULL);
-    for (int i = 0; i < run->kind->keys->n; i++) { /* in the table's order: some are only set while data is read */
+    /* in the table's order, because some settings are only set while data is read */
+    for (int i = 0; i < run->kind->keys->n; i++) {
         const char *key = run->kind->keys->keys[i].name;
         const attn_config_value *value = attn_config_get(run->settings, key);
         if (value && (!fixed || !is_open(key)))
@@ -87,7 +87,7 @@ static attn_status sum_file(const attn__run *run, const char *name, uint64_t *su
     return status;
 }
 
-/* An application writes those of its files that its settings require. */
+/* Which of its files an application writes depends on its settings. */
 static attn_status sum_own_file(const attn__run *run, const char *name, uint64_t *sum)
 {
     char path[ATTN__PATH];

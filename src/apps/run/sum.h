@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
- * sum.h - sums of bits over what makes a run: whether several ranks begin alike, and whether a directory still holds
- * what was written. */
+ * sum.h - checksums over the data of a run, to check that several ranks start equal and that a directory is
+ * undamaged. */
 #ifndef ATTN_APPS_RUN_SUM_H
 #define ATTN_APPS_RUN_SUM_H
 
@@ -9,18 +9,18 @@
 
 /* The checksum of every tensor of a list, in its order. */
 uint64_t attn__run_sum_tensors(const attn_named_list *list);
-/* The checksum of every setting.  ATTN_ERROR_MEMORY. */
+/* The checksum of all settings. ATTN_ERROR_MEMORY. */
 attn_status attn__run_sum_settings(const attn__run *run, uint64_t *sum);
-/* The settings as JSON; `fixed`: without those that a resumed run may be told anew.  The text lives until attn_json_free,
- * which the caller calls in any case.  ATTN_ERROR_MEMORY. */
+/* The settings as JSON. `fixed`: without settings that a resumed run may change. The caller frees the text with
+ * attn_json_free in any case. ATTN_ERROR_MEMORY. */
 attn_status attn__run_settings_text(const attn__run *run, bool fixed, attn_json *json, const char **text);
-/* Of all that a checkpoint must fit to: settings and counters as its metadata has them, config.json and the
- * application's own files as they are in the directory, the tensors.  ATTN_ERROR_NOT_FOUND, ATTN_ERROR_IO,
- * ATTN_ERROR_MEMORY: a file cannot be read. */
+/* The checksum of all data that belongs to a checkpoint: its metadata (settings and counters), config.json and the
+ * application's own files in the directory, and the tensors. ATTN_ERROR_NOT_FOUND, ATTN_ERROR_IO, ATTN_ERROR_MEMORY: a
+ * file cannot be read. */
 attn_status attn__run_sum(const attn__run *run, const attn_config *metadata, const attn_named_list *list,
                           uint64_t *sum);
 
-/* The settings that a resumed run may be told anew: how long to go on, and how often to save; NULL-terminated. */
+/* The settings that a resumed run may change: the length of the run, and how often it is saved; NULL-terminated. */
 extern const char *const attn__run_open_settings[];
 
 #endif

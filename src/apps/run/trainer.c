@@ -20,7 +20,7 @@ const attn_trainer *attn_trainer_at(int i)
     return i >= 0 && i < KINDS ? kinds[i]->about : NULL;
 }
 
-/* NULL: there is no such kind. */
+/* NULL: no such kind. */
 static const attn__run_kind *find(const char *name)
 {
     for (int i = 0; i < KINDS; i++) {
@@ -36,7 +36,7 @@ const attn_trainer *attn_trainer_find(const char *kind)
     return found ? found->about : NULL;
 }
 
-/* The kind, or NULL (noted). */
+/* The kind, or NULL (error set). */
 static const attn__run_kind *need(attn_context *context, const char *name)
 {
     const attn__run_kind *kind = name ? find(name) : NULL;

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Which word of a line each word of its translation attends to.  The translations are run once more as a whole, since
- * only the sum over a word's pieces shows which word it came from.
- */
+ * Finds the word of a line that each word of its translation attends to. The model runs again over the whole
+ * translation, because the weights must be summed over the pieces of each word. */
 #include "apps/translator/align.h"
 
 #include "base/context.h"
@@ -12,7 +11,7 @@
 
 /* ---------------------------------------------------------------------------------------- words of the target */
 
-/* Numbers of the words of a translation's tokens, -1 of those that do not show. */
+/* The word of each token of a translation; -1 for tokens that do not belong to a word. */
 static int64_t number_words(const attn_translator *t, const attn__aligned *a, int64_t *words)
 {
     attn__word_counter counter = {.subwords = attn_vocab_has_subwords(t->target)};
@@ -29,13 +28,13 @@ static int64_t number_words(const attn_translator *t, const attn__aligned *a, in
 
 /* ------------------------------------------------------------------------------------------- from weights */
 
-/* The weights of one sentence, [heads,rows,cols]. */
+/* The attention weights of one sentence, [heads,rows,cols]. */
 typedef struct maps {
     const float *data;
     int64_t heads, rows, cols;
 } maps;
 
-/* Adds the weights of query `row` to those of each word of the source. */
+/* Adds the weights of query `row` to the sums of the source words. */
 static void add_query(const maps *m, int64_t row, const attn__aligned *a, int32_t eos, double *sums)
 {
     for (int64_t h = 0; h < m->heads; h++) {
@@ -55,14 +54,14 @@ static int64_t greatest(const double *sums, int64_t n)
     return best;
 }
 
-/* Room for what a sentence needs: numbers of the target's words, sums of the source's, and the text. */
+/* Scratch memory for one sentence: word numbers of the target's tokens, sums of the source words, and the text. */
 typedef struct room {
     int64_t *words;
     double *sums;
     char *text;
 } room;
 
-enum { PAIR = 48 }; /* characters of one pair at most */
+enum { PAIR = 48 }; /* maximum number of characters of one pair */
 
 static void write_pairs(const attn_translator *t, const maps *m, attn__aligned *a, const room *r)
 {
@@ -133,7 +132,7 @@ static attn_status stack(const attn_translator *t, attn_tape *tape, const attn__
     return ATTN_OK;
 }
 
-/* The weights of the decoder's last layer. */
+/* Gets the cross-attention weights of the decoder's last layer. */
 static const attn_tensor *last_layer(const attn_named_list *weights)
 {
     const attn_tensor *found = NULL, *next;
@@ -179,7 +178,7 @@ static attn_status align_batch(const attn_translator *t, attn_tape *tape, attn__
     return status;
 }
 
-/* How many run at once: the weights of all layers are kept, and they grow with the square of the length. */
+/* The number of sentences per run: the weights of all layers are stored, and grow with the square of the length. */
 static int64_t how_many(const attn__aligned *a, int64_t n)
 {
     int64_t longest = 1, count = 0;

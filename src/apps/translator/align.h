@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * align.h - word alignments from what the decoder attends to. */
+ * align.h - word alignments from the decoder's attention weights. */
 #ifndef ATTN_APPS_TRANSLATOR_ALIGN_H
 #define ATTN_APPS_TRANSLATOR_ALIGN_H
 
@@ -8,16 +8,16 @@
 
 /* A line and one of its translations. */
 typedef struct attn__aligned {
-    const int32_t *source; /* [nsource], its end included */
+    const int32_t *source; /* [nsource], including the end token */
     int64_t nsource, ntokens;
-    const int64_t *words; /* [ntokens]: which word each token of the line belongs to */
-    const int32_t *said;  /* [nsaid], at least one; without its end */
+    const int64_t *words; /* [ntokens]: the word that each token of the line belongs to */
+    const int32_t *said;  /* tokens of the translation [nsaid], at least one, without the end token */
     int64_t nsaid;
-    attn_context *owner; /* of the text */
-    char **alignment;    /* gets the pairs as text; freed by attn__free */
+    attn_context *owner; /* number of words of the text */
+    char **alignment;    /* gets the pairs as text; free with attn__free */
 } attn__aligned;
 
-/* For each of n, on a tape that is reset first.  ATTN_ERROR_UNSUPPORTED: a model without such attention. */
+/* Aligns n lines, on a tape that is reset first. ATTN_ERROR_UNSUPPORTED: the decoder has no attention to the source. */
 attn_status attn__translator_align(const attn_translator *translator, attn_tape *tape, attn__aligned *aligned,
                                    int64_t n);
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * A translator's training data: read, divided, filtered, mixed with other data, in pieces or words, in batches. */
+ * A translator's training data: reading, splitting, filtering, mixing with other data, encoding, batches. */
 #include "apps/translator/training.h"
 
 #include "apps/checkpoint/model_directory.h"
@@ -41,7 +41,7 @@ static attn_status split_pairs(training *t)
     return status;
 }
 
-/* A resumed run reads the vocabularies that it wrote. */
+/* A resumed run reads the vocabularies from its directory. */
 static attn_status make_vocabularies(training *t)
 {
     attn_vocab_kind kind = attn__setting_vocabulary(t->run.settings);
@@ -88,7 +88,7 @@ static attn_status make_batches(training *t, const attn_pairs *pairs, bool shuff
     return status;
 }
 
-/* "FILE=SHARE": the path, which the caller frees by attn__free, and the share. */
+/* Parses "FILE=SHARE" into the path, which the caller frees with attn__free, and the share. */
 static attn_status parse_mix(const training *t, char **path, double *share)
 {
     const char *text = attn_config_text(t->run.settings, "mix", ""), *equals = strrchr(text, '=');
@@ -103,7 +103,7 @@ static attn_status parse_mix(const training *t, char **path, double *share)
     return *path ? ATTN_OK : ATTN_ERROR_MEMORY;
 }
 
-/* The other file, which a resumed run must find unchanged too, from wherever it goes on. */
+/* The file to mix in. A resumed run must find it unchanged, from any working directory. */
 static attn_status read_mixed(training *t, const attn_pairs_options *options)
 {
     char *path = NULL;
@@ -130,8 +130,8 @@ static attn_status read_mixed(training *t, const attn_pairs_options *options)
     return status;
 }
 
-/* Old data between the new, so that what was learned from it is not forgotten.  Both are divided by the same rule, so
- * that what the old training kept for testing stays untouched where the seed is its own. */
+/* Mixes old data into the new, so that a fine-tuned model does not forget it. Both are split by the same rule: the test
+ * part of the old training stays unused if the seed is the same. */
 static attn_status mix(training *t)
 {
     attn_pairs_split_options options = attn__setting_split(t->run.settings);
@@ -144,7 +144,7 @@ static attn_status mix(training *t)
     int64_t own = attn_pairs_size(t->train);
     if (status == ATTN_OK)
         status = attn_pairs_split(&other, NULL, NULL, t->mixed_all, &options);
-    double wanted = (double)own * share / (1 - share) + 0.5; /* may be more than there are */
+    double wanted = (double)own * share / (1 - share) + 0.5; /* may be more than available */
     if (status == ATTN_OK)
         status = attn_pairs_mix(&mixed, t->train, other, wanted < 1e15 ? (int64_t)wanted : INT64_MAX, options.seed);
     if (status == ATTN_OK) {
@@ -163,7 +163,7 @@ static attn_status read_pairs(training *t)
                                   .max_examples = attn_config_int(t->run.settings, "max_examples", 0),
                                   .keep_text = attn__setting_vocabulary(t->run.settings) != ATTN_VOCAB_WORDS};
     attn_pairs_destroy(t->all);
-    if (attn_config_get(t->run.settings, "guided_alignment")) /* whose lines are those of the data */
+    if (attn_config_get(t->run.settings, "guided_alignment")) /* one line for each line of the data */
         t->data.bad.tell = NULL;
     attn_status status = attn__pairs_read(&t->all, t->run.context, &t->data, &options, &t->run.fingerprint);
     return status == ATTN_OK ? read_mixed(t, &options) : status;
@@ -174,7 +174,7 @@ static void pass_over(void *user, int64_t line, const char *error)
     (void)user, (void)line, (void)error;
 }
 
-/* With few pairs, pieces are learned no better than words; the choice of "auto" is in training.json. */
+/* With few pairs, learning pieces is no better than words. training.json stores the choice that "auto" made. */
 static attn_status choose_vocabulary(training *t)
 {
     enum { ENOUGH = 4000 };
@@ -186,7 +186,7 @@ static attn_status choose_vocabulary(training *t)
     return status == ATTN_OK && many ? read_pairs(t) : status;
 }
 
-/* Defaults of a new Transformer that a vocabulary of pieces changes; training.json keeps it, so that a resumed run
+/* Defaults of a new Transformer that a vocabulary of pieces changes. training.json stores them, so that a resumed run
  * has the same model. */
 static attn_status choose_model(training *t)
 {
@@ -204,7 +204,8 @@ static attn_status choose_model(training *t)
     return status;
 }
 
-/* Sentences of the validation part that are translated after each epoch: spread over it, since files are often sorted. */
+/* Validation sentences that are translated after each epoch. They are spread over the part, since files are often
+ * sorted. */
 static attn_status choose_judged(training *t)
 {
     attn_config *settings = t->run.settings;
@@ -237,7 +238,7 @@ attn_status attn__training_data(attn__translator_training *t)
     if (status == ATTN_OK)
         status = attn__training_guided(t);
     if (status == ATTN_OK)
-        status = attn__run_check_data(&t->run); /* before anything about other data is found to be wrong */
+        status = attn__run_check_data(&t->run); /* checked before errors in other data are reported */
     if (status == ATTN_OK)
         status = split_pairs(t);
     if (status == ATTN_OK)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * Scoring a translator on a part of a file of pairs: loss, and both BLEUs of its translations. */
+ * Scores a translator on a part of its data: loss, and both BLEU scores of its translations. */
 #include "apps/translator/translator.h"
 
 #include "apps/translator/settings.h"
@@ -12,7 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* The part of the data as the training divided it. */
+/* The part of the data, divided as in the training. */
 static attn_status choose_part(const attn_translator *t, const attn_pairs *all, attn_split part, attn_pairs **chosen)
 {
     if (part == ATTN_SPLIT_ALL)
@@ -78,12 +78,12 @@ static attn_status measure_loss(attn_translator *t, const attn_pairs *pairs, dou
     return status;
 }
 
-/* Everything that is kept of a part while it is scored: n sentences, which have `pairs` references together. */
+/* Data of a part while it is scored: n distinct sentences with `pairs` references in all. */
 typedef struct results {
     int64_t n, pairs;
-    int64_t *order;                                    /* of the pairs: those of a sentence together */
-    int64_t *counts;                                   /* of each sentence's references */
-    const char **sources, **predictions, **references; /* references: detokenized, our own */
+    int64_t *order;                                    /* references of the pairs, grouped by sentence */
+    int64_t *counts;                                   /* number of references of each sentence */
+    const char **sources, **predictions, **references; /* reference texts: detokenized, and normalized for D2L's BLEU */
     attn_translation *translations;
 } results;
 
@@ -115,7 +115,7 @@ static void release(attn_context *context, results *r)
     attn__free(context, r->translations);
 }
 
-/* A pair's source and number, and the number of the first pair with that source. */
+/* A pair's source and index, and the index of the first pair with the same source. */
 typedef struct place {
     const char *source;
     int64_t pair, first;
@@ -135,7 +135,7 @@ static int by_first(const void *a, const void *b)
                                 : (x->pair > y->pair) - (x->pair < y->pair);
 }
 
-/* The pairs' sentences, each in the place of its first pair; with `join` those that are alike are one. */
+/* Collects the source sentences in the order of their first pairs; `join` merges equal ones. */
 static attn_status list_sentences(attn_context *context, const attn_pairs *pairs, bool join, results *r)
 {
     place *places = attn__alloc(context, attn__size_mul((size_t)r->pairs, sizeof *places));
@@ -160,7 +160,7 @@ static attn_status list_sentences(attn_context *context, const attn_pairs *pairs
     return ATTN_OK;
 }
 
-/* The book counts words in lower case; pieces come from texts that were kept as they are.  *bleu: that of the best
+/* D2L's BLEU counts lower case words, but a vocabulary of pieces keeps the original text. *bleu: the score of the best
  * reference so far. */
 static attn_status bleu_d2l(const attn_translator *t, const attn_translation *said, const char *target, double *bleu)
 {
@@ -180,7 +180,7 @@ static attn_status bleu_d2l(const attn_translator *t, const attn_translation *sa
     return status;
 }
 
-/* Tokens and words that were decoded and read, and the book's BLEU. */
+/* Counts decoded tokens and source words, and adds up D2L's BLEU. */
 static attn_status look(attn_translator *t, const attn_pairs *pairs, results *r, double *tokens, double *source_words,
                         double *bleu)
 {
@@ -216,7 +216,7 @@ static attn_status translate_all(attn_translator *t, const attn_pairs *pairs, co
     if (status != ATTN_OK)
         return status;
     attn_translator_options best = judging->search;
-    best.nbest = 1; /* there is room for one of each */
+    best.nbest = 1; /* there is room for one entry per sentence */
     best.prefixes = NULL;
     best.alignments = false;
     best.unscored = true;

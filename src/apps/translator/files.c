@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * A translator's directory: writing it, and loading it back with every part checked against the others. */
+ * Writes a translator's directory, and loads it with a check that its parts are consistent. */
 #include "apps/translator/translator.h"
 
 #include "apps/checkpoint/foreign_model.h"
@@ -37,7 +37,7 @@ attn_status attn__vocab_write(attn_context *context, attn_vocab *vocab, const ch
     return status;
 }
 
-/* Settings of the training that the translator needs ever after: how text is prepared and how pairs were divided. */
+/* Settings of the training that the translator needs later: how text is prepared and how pairs were split. */
 static const char *const kept[] = {"compat", "vocabulary",   "max_tokens", "space_before_marks", "seed", "valid",
                                    "test",   "max_examples", NULL};
 
@@ -95,13 +95,13 @@ attn_status attn__translator_model(attn_model **model, attn_context *context, co
         status = attn_config_set_int(config, "src_vocab_size", attn_vocab_size(source));
     if (status == ATTN_OK)
         status = attn_config_set_int(config, "tgt_vocab_size", attn_vocab_size(target));
-    /* Before the layers, norms leave the last layer's output as it is. */
+    /* In the pre-norm form nothing normalizes the last layer's output. */
     bool pre = strcmp(attn_config_text(settings, "norm", "post"), "pre") == 0;
     if (status == ATTN_OK && pre && !bahdanau)
         status = attn_config_set_bool(config, "encoder_norm", true);
     if (status == ATTN_OK && pre && !bahdanau)
         status = attn_config_set_bool(config, "decoder_norm", true);
-    /* The book's start of the weights, and its encoder that runs over padding, are the book's way only. */
+    /* D2L's initial weights, and its encoder without a padding mask, are only for D2L compatibility. */
     bool d2l = attn__setting_compat(settings) == ATTN_COMPAT_D2L;
     if (status == ATTN_OK && d2l)
         status = attn_config_set_text(config, "init", "torch");
@@ -137,7 +137,7 @@ static attn_status check_vocabularies(const attn_translator *t, const char *dire
     return ATTN_OK;
 }
 
-/* The kept settings as the table allows them: config.json may come from anywhere. */
+/* Checks the stored settings against the table, because config.json may be from any source. */
 static attn_status read_kept(attn_translator *t, const char *path)
 {
     attn_config *given, *resolved = NULL;
@@ -156,7 +156,7 @@ static attn_status read_kept(attn_translator *t, const char *path)
     return status;
 }
 
-/* A published model that was trained further: its training.json says how the data was split. */
+/* A published model that was trained further: its training.json tells how the data was split. */
 static attn_status read_split(attn_translator *t, const char *directory)
 {
     static const char *const keys[] = {"seed", "valid", "test", "max_examples"};
@@ -184,8 +184,9 @@ static attn_status load_vocabularies(attn_translator *t, const char *directory)
     return status == ATTN_OK ? check_vocabularies(t, directory) : status;
 }
 
-/* A line may be as long as the model has positions, and a recurrent one has no bound.  Translations that do not end by
- * themselves are bounded by their lines, and short ones by what the training took.  The book pads all to one length. */
+/* A line may be as long as the model has positions; a recurrent model has no limit. A translation without an end is
+ * limited by the length of its line; for a short line the limit is the training's maximum length. D2L pads all to one
+ * length. */
 static void set_lengths(attn_translator *t)
 {
     enum { UNBOUNDED = 1 << 16 };
@@ -198,7 +199,7 @@ static void set_lengths(attn_translator *t)
     t->search.least_limit = trained;
 }
 
-/* The files in the directory of one of attn's own, or of one whose weights a names file maps to attn's names. */
+/* The files in one of attn's own directories, or in a directory whose weights a names file maps to attn's names. */
 static attn_status load_own(attn_translator *t, const char *directory, const attn__foreign *from)
 {
     attn_status status = check_kind(t, from);
@@ -226,7 +227,7 @@ static attn_status load_parts(attn_translator *t, const char *directory, const c
     if (attn__archive_is(t->context, directory))
         return load_archive(t, directory, names);
     attn_config *file = attn__model_config_try(t->context, directory);
-    bool marian = file && attn__marian_is(file); /* which brings its own names to attn's */
+    bool marian = file && attn__marian_is(file); /* names file that maps the weights to attn's names */
     attn_config_destroy(file);
     if (attn__call_status(t->context) == ATTN_ERROR_MEMORY)
         return ATTN_ERROR_MEMORY;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * Fine-tuning a translator: one of attn's own or one in MarianMT's form, with its vocabularies and its model. */
+ * Fine-tuning a translator, one of attn's own or one in MarianMT's form: takes over its vocabularies and model. */
 #include "apps/translator/training.h"
 
 #include "apps/checkpoint/marian.h"
@@ -12,7 +12,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* The checkpoint determines the vocabulary. */
+/* The checkpoint decides the vocabulary. */
 static attn_status take_vocabulary(const attn__translator_training *t, const char *path)
 {
     static const char *const making[] = {"vocabulary_size", "joint_vocabulary", "min_frequency", "max_words"};
@@ -31,7 +31,7 @@ static attn_status take_vocabulary(const attn__translator_training *t, const cha
     return status == ATTN_OK ? attn_config_set_text(t->run.settings, "vocabulary", its) : status;
 }
 
-/* The kind of model is the checkpoint's, too. */
+/* The checkpoint also decides the kind of model. */
 static attn_status take_kind(const attn__translator_training *t)
 {
     bool transformer = strcmp(attn_model_architecture(t->from->model)->name, "transformer") == 0;
@@ -40,7 +40,7 @@ static attn_status take_kind(const attn__translator_training *t)
     return status == ATTN_OK ? attn_config_set(t->run.settings, "model", &its) : status;
 }
 
-/* The checkpoint's sizes are the training's: they override the settings. */
+/* The checkpoint's sizes override the settings. */
 static attn_status take_sizes(const attn__translator_training *t)
 {
     static const char *const keys[] = {"num_hiddens", "ffn_num_hiddens", "num_heads", "num_blks", NULL};
@@ -84,7 +84,8 @@ attn_status attn__training_from(attn__translator_training *t)
     attn_status status = attn_translator_load(
         &t->from, t->run.context, t->run.resume ? t->run.directory : path,
         t->run.resume ? NULL
-                      : attn_config_text(t->run.settings, "names", NULL)); /* the run's own directory has its names */
+                      : attn_config_text(t->run.settings, "names", NULL)); /* the run's own directory has the model's
+                                                                            * names */
     if (status == ATTN_OK && !t->run.resume)
         status = take_settings(t, path);
     if (status != ATTN_OK)
@@ -106,7 +107,7 @@ attn_status attn__training_from_model(attn__translator_training *t)
     if (status == ATTN_OK && !t->run.resume)
         status = attn__model_tell_taken(t->run.model, t->from->no_bias ? "decoder.dense.bias" : NULL, &t->run.taken);
     attn_config_destroy(over);
-    attn_model_destroy(t->from->model); /* the copy is what is trained */
+    attn_model_destroy(t->from->model); /* the copy is trained */
     t->from->model = NULL;
     return status;
 }

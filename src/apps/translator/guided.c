@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: MIT
  *
- * Guided alignment (Chen et al. 2016, arXiv:1607.01628): a translator's attention to the source learns from word
- * alignments too.  The cross-entropy of both counts as Marian's does: summed over the target tokens that have an
- * alignment and divided by all of the batch, so that the shares of several processes add up. */
+ * Guided alignment (Chen et al. 2016, arXiv:1607.01628): a translator's attention to the source also learns from word
+ * alignments. The cross-entropy between attention and alignment is added to the loss as in Marian: it is summed over
+ * aligned target tokens and divided by the number of all target tokens of the batch. Shares of several processes then
+ * add up. */
 #include "apps/translator/training.h"
 
 #include "apps/translator/settings.h"
@@ -17,7 +18,8 @@ typedef attn__translator_training training;
 
 static const double usual_weight = 0.1;
 
-/* Vocabularies of words have read the pairs prepared: words between spaces are found by reading again. */
+/* With a vocabulary of words the pairs were normalized. The words between spaces are found by reading the file
+ * again. */
 static attn_status link_pairs(training *t, const attn_bytes *file, const char *path)
 {
     attn_pairs *kept = NULL;
@@ -34,7 +36,7 @@ static attn_status link_pairs(training *t, const attn_bytes *file, const char *p
     return status;
 }
 
-/* In training.json the path is absolute, and the weight is there too. */
+/* training.json stores the absolute path, and the weight. */
 static attn_status keep_settings(training *t, const char *path)
 {
     attn_config *settings = t->run.settings;

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: MIT
  *
- * Minimum Bayes risk (Kumar and Byrne 2004; Eikema and Aziz 2020): of some translations the one that is most like all of them
- * on average.
+ * Minimum Bayes risk (Kumar and Byrne 2004; Eikema and Aziz 2020): chooses the translation that is most similar to all
+ * others on average.
  *
  *     argmax_i  sum_j w_j chrF(i, j)          w_j = sqrt(p_j)
  *
- * The square root of the probability because a beam holds the likeliest translations only: with p itself the first of
- * them outweighs the others. */
+ * The weight is the square root of the probability, because a beam holds only the likeliest translations: with p itself
+ * the first one outweighs all others. */
 #include "apps/translator/mbr.h"
 
 #include "base/context.h"
@@ -31,7 +31,7 @@ static void set_scores(attn_hypothesis *hypotheses, int64_t n, const double *chr
         hypotheses[i].score /= weights;
 }
 
-/* Equal ones stay in their order: an insertion sort. */
+/* Sorts by insertion; equal ones keep their order. */
 static void sort(attn_hypothesis *hypotheses, int64_t n)
 {
     for (int64_t i = 1; i < n; i++) {

@@ -5,8 +5,9 @@
 
 #include "apps/translator/translator.h"
 
-/* Sets the score of each of a sentence's n hypotheses to its expected chrF, sorts them by it, the highest first, and frees all but
- * the first `keep`.  Those without ids must be the last.  ATTN_ERROR_MEMORY, or what attn__translation_make returns. */
+/* Sets the score of each of a sentence's n hypotheses to its expected chrF, sorts them by falling score, and frees all
+ * except the first `keep`. Hypotheses without ids must be the last. ATTN_ERROR_MEMORY, or what attn__translation_make
+ * returns. */
 attn_status attn__translator_rank(const attn_translator *translator, attn_hypothesis *hypotheses, int64_t n,
                                   int64_t keep);
 

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * The phrasebook that the library carries: data/phrasebook.tsv, made into an array when the library is built
- * (cmake/embed.cmake). */
+ * The built-in phrasebook: data/phrasebook.tsv, which the build converts to an array (cmake/embed.cmake). */
 #include "attn/translate.h"
 #include "apps/translator/translator.h"
 

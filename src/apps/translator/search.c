@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * How a translator searches: the caller's options, and otherwise those of the model's own files. */
+ * Search options of a translator: the caller's, and by default those of the model's own files. */
 #include "apps/translator/lines.h"
 
 #include "base/context.h"
@@ -23,7 +23,7 @@ attn_translator_search attn_translator_own_search(const attn_translator *t)
                                     .shortlist = t->search.shortlist};
 }
 
-/* The caller's tokens and the model's. */
+/* The suppressed tokens of the caller and of the model. */
 static attn_status join_banned(const attn_translator *t, attn_translator_options *o)
 {
     const int64_t own = t->search.nbanned, n = own + (o->suppressed ? o->nsuppressed : 0);
@@ -39,7 +39,7 @@ static attn_status join_banned(const attn_translator *t, attn_translator_options
     return ATTN_OK;
 }
 
-/* A greatest length that the caller names takes the place of one that grows with the line. */
+/* A maximum length given by the caller replaces a maximum that grows with the line. */
 attn_status attn__search_resolve(const attn_translator *t, const attn_translator_options *options,
                                  attn_translator_options *o)
 {

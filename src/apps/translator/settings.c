@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * The table of a translator's settings.  Defaults are the Transformer's; presets change
- * them for the Bahdanau model and for Dive into Deep Learning's way.
- */
+ * The table of a translator's settings. Defaults are for the Transformer. Presets change them for the Bahdanau model
+ * and for compatibility with Dive into Deep Learning. */
 #include "apps/translator/settings.h"
 
 #include "apps/run/run.h"
@@ -80,7 +79,7 @@ static const attn_setting keys[] = {
               "tokens in a step, padding included, of the longer side, in place of --batch; 0: sentences are counted"),
     ATTN__RUN_KEYS("sentences", "words", "10", "64", "adam", "0.0007", "inverse-sqrt", "1000", "0", "0.1"),
 };
-/* Defaults that a model or a compat mode changes. */
+/* Defaults that depend on "model" or "compat". */
 static const attn__preset presets[] = {
     {{"bahdanau", NULL}, "dropout", "0.2"},   {{"bahdanau", NULL}, "rate", "0.001"},
     {{"bahdanau", NULL}, "warmup", "200"},    {{NULL, "d2l"}, "vocabulary", "word"},
@@ -122,7 +121,7 @@ attn_vocab_kind attn__setting_vocabulary(const attn_config *settings)
                                         : ATTN_VOCAB_WORDS;
 }
 
-/* A share of 0 means none here, and the default there. */
+/* A share of 0 means none here, but the default in the library's options. */
 static double share(const attn_config *settings, const char *key)
 {
     double value = attn_config_real(settings, key, 0);

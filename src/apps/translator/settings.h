@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * settings.h - a translator's resolved settings as the lower floors need them. */
+ * settings.h - converts a translator's settings to options of the data functions. */
 #ifndef ATTN_APPS_SETTINGS_H
 #define ATTN_APPS_SETTINGS_H
 
@@ -11,9 +11,9 @@ extern const attn__keys attn__translator_keys;
 extern const attn_trainer attn__translator_trainer;
 
 attn_compat attn__setting_compat(const attn_config *settings);
-/* ATTN_VOCAB_WORDS where it is "auto": directories from before there was a choice have words. */
+/* ATTN_VOCAB_WORDS if "auto" is still unresolved: older directories without this setting have words. */
 attn_vocab_kind attn__setting_vocabulary(const attn_config *settings);
-/* How the pairs are divided, in training and ever after. */
+/* How the pairs are split, in training and later. */
 attn_pairs_split_options attn__setting_split(const attn_config *settings);
 
 #endif

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * Which tokens a line's translation may be made of, by a lexicon, and lexicons for a translator. */
+ * Allowed tokens of a translation by a lexicon, and lexicons for a translator. */
 #include "apps/translator/lines.h"
 
 #include "base/context.h"
@@ -23,8 +23,8 @@ static void mark(unsigned char *marks, int32_t token)
         marks[token] = 1;
 }
 
-/* The most frequent tokens: vocabularies are sorted, pieces with the likeliest first; but what attn learns begins with
- * the specials and bytes, which are no frequent tokens. */
+/* The most frequent tokens are the first ones, since vocabularies are sorted, and pieces begin with the likeliest.
+ * Vocabularies of pieces made by attn begin with special tokens and bytes, which are skipped. */
 static void mark_first(const attn_vocab *vocab, int64_t first, unsigned char *marks)
 {
     int64_t size = attn_vocab_size(vocab);
@@ -85,7 +85,7 @@ attn_status attn_translator_lexicon(attn_lexicon **lexicon, const attn_translato
     return status;
 }
 
-/* The sources of the words of all pairs. */
+/* The source words of all pairs. */
 static attn_status align(const attn_translator *t, const attn__model1 *model, const attn_pairs_source *data,
                          attn_split part, const attn_pairs *all, attn_bytes *file)
 {

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * A picture of what a translator attends to.  The sentence is translated, then run once more as a whole to get
- * every weight; queries of the decoder are labelled by the word that they produce.
- */
+ * Draws a translator's attention. The sentence is translated, then the model runs again over the whole translation to
+ * get all weights. Queries of the decoder are labelled by the word that they produce. */
 #include "apps/translator/translator.h"
 
 #include "base/context.h"
@@ -15,10 +14,10 @@
 
 enum { LAYERS = 64, LABEL = 128 };
 
-/* Labels of tokens, or of words if a word's pieces share one. */
+/* Labels of tokens, or of words if the pieces of a word are joined. */
 typedef struct labels {
     int64_t tokens, n;
-    int64_t *of; /* [tokens]: the label of each, ascending */
+    int64_t *of; /* [tokens]: the label index of each token, ascending */
     char (*text)[LABEL];
     const char **pointer;
 } labels;
@@ -34,15 +33,16 @@ typedef struct layer_row {
 typedef struct picture {
     attn_translator *t;
     attn_tape *tape;
-    labels source, said, read; /* the source, the words produced, the words the decoder reads */
-    bool words;                /* pieces are joined */
+    /* labels of the source, of the words produced, and of the words that the decoder reads */
+    labels source, said, read;
+    bool words; /* the pieces of a word are joined */
     attn_colours colours;
     layer_row rows[LAYERS];
     attn_panel_row panel_rows[LAYERS];
     int64_t n;
 } picture;
 
-/* As much of a token as a label holds, cut between characters. */
+/* Copies as much of a token as a label holds, cut between characters. */
 static void put_label(char *label, const char *token, size_t length)
 {
     if (length >= LABEL) {
@@ -50,7 +50,7 @@ static void put_label(char *label, const char *token, size_t length)
         while (length > 0 && ((unsigned char)token[length] & 0xC0) == 0x80)
             length--;
     }
-    memcpy(label, token, length); /* NOLINT: the next line ends it */
+    memcpy(label, token, length); /* NOLINT: the next line terminates it */
     label[length] = '\0';
 }
 
@@ -78,7 +78,7 @@ static bool is_mark(const attn_vocab *vocab, int32_t id)
            id == attn_vocab_special(vocab, ATTN_SPECIAL_PAD);
 }
 
-/* A word's pieces, joined by spaces, as its label. */
+/* The label of a word from its pieces, which are separated by spaces. */
 static attn_status label_word(const attn_vocab *vocab, const char *pieces, char *label)
 {
     char *text = NULL;
@@ -89,7 +89,7 @@ static attn_status label_word(const attn_vocab *vocab, const char *pieces, char 
     return status;
 }
 
-/* One label for the pieces of a word, which is decoded once all of them are in `pieces`; marks have their own. */
+/* One label for the pieces of a word, made once all pieces are in `pieces`; special tokens have their own labels. */
 static attn_status join_labels(labels *l, const attn_vocab *vocab, const int32_t *ids, char *pieces)
 {
     attn__word_counter counter = {.subwords = true};
@@ -147,7 +147,7 @@ static void spell_token(void *user, const char *token, size_t length)
         put_label(s->labels->text[i], token, length);
 }
 
-/* The source's labels: a word that the vocabulary lacks is labelled as it was written. */
+/* The source's labels: an unknown word is labelled as it was written. */
 static attn_status label_source(picture *p, const char *text, int64_t n, const int32_t *ids)
 {
     const attn_vocab *vocab = p->t->source;
@@ -165,7 +165,7 @@ static void free_labels(attn_context *context, labels *l)
     attn__free(context, l->pointer);
 }
 
-/* The first token behind those that share the label of token i. */
+/* The first token after those that share the label of token i. */
 static int64_t end_of(const labels *l, int64_t i)
 {
     int64_t end = i + 1;
@@ -174,8 +174,8 @@ static int64_t end_of(const labels *l, int64_t i)
     return end;
 }
 
-/* Weights between tokens, as weights between labels: a query's mean over its tokens, a key's sum.  Masked keys of a
- * causal query become NaN. */
+/* Converts weights between tokens to weights between labels: the mean over the tokens of a query, the sum over the
+ * tokens of a key. Masked keys of a causal query become NaN. */
 static void join_weights(const float *weights, const labels *queries, const labels *keys, bool causal, float *map)
 {
     memset(map, 0, (size_t)(queries->n * keys->n) * sizeof *map);
@@ -201,7 +201,7 @@ static attn_status add_row(picture *p, const attn_tensor *weights, const char *k
     row->values = attn__alloc(context, attn__size_mul((size_t)(heads * size), sizeof(float)));
     row->heads = attn__alloc(context, attn__size_mul((size_t)heads, sizeof *row->heads));
     row->panels = attn__alloc_zero(context, attn__size_mul((size_t)heads, sizeof *row->panels));
-    p->n++; /* from here on it is freed with the rest */
+    p->n++; /* from now on `rows` owns it */
     if (!row->values || !row->heads || !row->panels)
         return ATTN_ERROR_MEMORY;
     const float *all = attn_tensor_data(weights);
@@ -290,7 +290,7 @@ static attn_status encode_ids(const attn_translator *t, const char *text, int32_
     return attn_vocab_encode(vocab, text, &encoding, *ids, t->max_tokens, n, NULL);
 }
 
-/* The translation's words as ids with <eos> last: what the decoder produced. */
+/* The translation's words as ids with <eos> last: the outputs of the decoder. */
 static attn_status said_ids(const attn_translator *t, const char *tokens, int32_t **ids, int64_t *n)
 {
     *ids = attn__alloc_zero(t->context, attn__size_mul((size_t)t->max_tokens + 2, sizeof **ids));
@@ -325,7 +325,7 @@ static attn_status build(picture *p, const char *text, const char *tokens, unsig
     int64_t n = 0, m = 0;
     attn_named_list weights = {.context = p->t->context};
     attn_status status = encode_ids(p->t, text, &source, &n);
-    if (status == ATTN_OK && (n == 0 || (n == 1 && is_mark(p->t->source, source[0])))) /* of blanks alone */
+    if (status == ATTN_OK && (n == 0 || (n == 1 && is_mark(p->t->source, source[0])))) /* a line of only blanks */
         status = refuse_empty(p->t);
     if (status == ATTN_OK)
         status = said_ids(p->t, tokens, &said, &m);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Training a translator: the run's callbacks: the model, the loss of a step, the loss and the scores in
- * validation.  Going on later, files and stopping are the run's (run.h). */
+ * Training a translator, the callbacks of a run: the model, the loss of a step, and the loss and scores of a
+ * validation. The run (run.h) handles files, stopping and resuming. */
 #include "apps/translator/training.h"
 
 #include "apps/checkpoint/marian.h"
@@ -65,7 +65,7 @@ attn_status attn__translator_loss(attn_model *model, attn_tape *tape, attn_batch
     attn_seq2seq_options options = {.see_future = see_future};
     attn_cross_entropy_options counted = {.use_ignore_index = true, .ignore_index = pad};
     attn_context *context = attn_model_context(model);
-    double sums[2] = {0, 0}; /* of losses, of tokens */
+    double sums[2] = {0, 0}; /* sum of losses, number of tokens */
     attn_batch batch;
     attn_status status = ATTN_OK;
     int64_t done = 0;
@@ -93,7 +93,7 @@ attn_status attn__translator_loss(attn_model *model, attn_tape *tape, attn_batch
     return status;
 }
 
-/* The scores of what the model makes of some sentences; every rank gets those of the first. */
+/* The scores of the model's translations of some sentences. Every rank gets the scores of rank 0. */
 static attn_status judge_translations(training *t)
 {
     attn_translator view = {.context = t->run.context,
@@ -135,7 +135,7 @@ static double job_judge(const void *self)
 
 /* ------------------------------------------------------------------------------------------------- run */
 
-/* The sentences that the library carries, and the caller's. */
+/* Reads the built-in phrasebook, or the caller's sentences. */
 static const char *const in_memory[] = {"phrasebook", "text", NULL};
 
 static attn_status run_prepare(attn__run *run)

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * Translating lines: the model translates them in batches of similar length, on several threads, and the results come
- * back in the order of the lines. */
+ * Translates lines in batches of similar length on several threads. Results are in the order of the lines. */
 #include "apps/translator/lines.h"
 #include "apps/translator/mbr.h"
 
@@ -36,7 +35,7 @@ static attn_status finish_empty(const attn_translator *t, bool aligned, attn_tra
     return result->tokens && result->text && (result->alignment || !aligned) ? ATTN_OK : ATTN_ERROR_MEMORY;
 }
 
-/* How many hypotheses of each sentence the search returns. */
+/* The number of hypotheses that the search returns for each sentence. */
 static int64_t searched(const attn_translator_options *options)
 {
     return options->mbr ? options->beam : options->nbest;
@@ -64,7 +63,7 @@ static attn_beam_search_options decoding_options(const attn_translator *t, const
     };
 }
 
-/* The batch's ids, padded to the longest (d2l's way: to what every sentence is padded to). */
+/* The batch's ids, padded to the longest (D2L compatibility: to a fixed length). */
 static attn_status stack(const attn_translator *t, attn_tape *tape, const attn__sentence *batch, int64_t n,
                          attn_tensor **source, attn_tensor **lens)
 {
@@ -85,18 +84,18 @@ static attn_status stack(const attn_translator *t, attn_tape *tape, const attn__
     return ATTN_OK;
 }
 
-/* State of a call: the sources, and the tape of the model, which keeps its weights packed meanwhile. */
+/* State of a call: the sources, and the tape of the model, which keeps packed weights during the call. */
 typedef struct tapes {
     attn_tape *sources, *model;
 } tapes;
 
-/* A batch and what its sentences begin with. */
+/* A batch and the forced prefixes of its sentences. */
 typedef struct batch_of {
-    const attn_translator *owner; /* the results are its: a thread's translator is another */
+    const attn_translator *owner; /* owner of the results: the caller's translator, not a thread's */
     const attn__sentence *sentences;
     int64_t n;
     const int32_t **prefix, **allowed;
-    int64_t *nprefix, *nallowed, *most, *numbers; /* numbers: as errors count, from 1 */
+    int64_t *nprefix, *nallowed, *most, *numbers; /* sentence numbers for errors, from 1 */
 } batch_of;
 
 /* Fills `hypotheses`. */
@@ -155,8 +154,8 @@ static attn_status align(const attn_translator *t, const tapes *on, const batch_
     return status;
 }
 
-/* Ranks the hypotheses of each of n sentences, keeps the first ones and moves them together: those of sentence i begin at
- * i * options->nbest. */
+/* Ranks the hypotheses of each of n sentences, keeps the first ones and makes them contiguous: those of sentence i
+ * begin at i * options->nbest. */
 static attn_status choose(const attn_translator *t, int64_t n, const attn_translator_options *options,
                           attn_hypothesis *hypotheses)
 {
@@ -206,17 +205,17 @@ static int longer_first(const void *a, const void *b)
 typedef struct batches {
     const attn_translator *t;
     const attn__sentence *sentences;
-    int64_t n, size; /* without the empty ones; of a batch */
+    int64_t n, size; /* number of non-empty sentences; number of sentences of a batch */
     const attn_translator_options *options;
     attn_translation *results;
-    attn_tape *weights; /* keeps them packed for all threads */
+    attn_tape *weights; /* keeps weights packed for all threads */
     struct worker *workers;
-    atomic_int_least64_t done; /* sentences */
-    atomic_bool failed;        /* a batch has: the others are not begun */
+    atomic_int_least64_t done; /* number of finished sentences */
+    atomic_bool failed;        /* a batch failed: the others are not started */
 } batches;
 
-/* A translator for another thread, as attn__model_view: `translator` shares what it points to with the one that it was made of,
- * and is not destroyed.  Not to be moved: it points to its own model. */
+/* Makes a translator for another thread with attn__model_view. `translator` shares all data with the original and is
+ * not destroyed. Do not move the struct: it points to its own model. */
 typedef struct view {
     attn_translator translator;
     attn_model model;
@@ -229,10 +228,10 @@ static void make_view(view *made, const attn_translator *of, attn_context *conte
     made->translator.model = &made->model;
 }
 
-/* A thread that translates whole batches: a translator in a context of its own with the same parameters. */
+/* A thread that translates whole batches with a translator in its own context and with the same parameters. */
 typedef struct worker {
-    attn_context *context;    /* NULL: the caller's */
-    const attn_translator *t; /* the caller's, or that of `own` */
+    attn_context *context;    /* NULL: the caller's context */
+    const attn_translator *t; /* the caller's translator, or the one of `own` */
     view own;
     tapes on;
     batch_of batch;
@@ -240,7 +239,7 @@ typedef struct worker {
     attn_status status;
 } worker;
 
-/* Plans must be those that the caller's context would make. */
+/* The threads must use the same plans as the caller's context. */
 static attn_status share_wisdom(const attn_context *from, attn_context *to)
 {
     size_t size = attn_wisdom_export(from, NULL, 0) + 1;
@@ -331,7 +330,7 @@ static void translate_item(void *user, int64_t item, int thread)
         atomic_store(&all->failed, true);
 }
 
-/* The first thread's error, in the words of its context; alone, they are the caller's context's already. */
+/* Copies the first thread's error from its context; with a single thread the caller's context has it already. */
 static attn_status first_error(const batches *all, int threads, bool alone)
 {
     for (int i = 0; i < threads; i++) {
@@ -345,7 +344,7 @@ static attn_status first_error(const batches *all, int threads, bool alone)
     return ATTN_OK;
 }
 
-/* A batch alone has all threads for itself. */
+/* A single batch uses all threads. */
 static void run_batches(batches *all, int64_t count, int threads, bool alone)
 {
     attn_status status = ATTN_OK;
@@ -359,7 +358,7 @@ static void run_batches(batches *all, int64_t count, int threads, bool alone)
         attn__parallel_items(threads, count, translate_item, all);
 }
 
-/* A tape that keeps weights packed. */
+/* A tape that keeps packed weights. */
 static attn_status pack_begin(attn_tape **weights, attn_context *context)
 {
     attn_status status = attn_tape_create(weights, context);
@@ -376,12 +375,12 @@ static void pack_end(attn_tape *weights)
 attn_status attn_translator_pack_weights(attn_translator *translator)
 {
     attn_status status = attn_model_pack_weights(translator->model);
-    attn__system_trim(); /* what the weights left, before translations take memory */
+    attn__system_trim(); /* returns the freed weights to the system before translations allocate */
     return status;
 }
 
-/* Batches on several threads where there are several.  They are the same for any number of threads, and so are the
- * bits. */
+/* Translates batches on several threads if there are several. The batches are the same for any number of threads, and
+ * so are the resulting bits. */
 static attn_status translate_batches(batches *all)
 {
     attn_context *context = all->t->context;
@@ -412,7 +411,7 @@ static attn_status translate_sorted(attn_translator *t, const attn__sentence *se
     attn_status status = ATTN_OK;
     while (all.n < n && sentences[all.n].n > 0)
         all.n++;
-    all.size = options->batch < all.n ? options->batch : all.n; /* the request may be far larger than memory */
+    all.size = options->batch < all.n ? options->batch : all.n; /* the requested number may be far larger than memory */
     if (all.n > 0)
         status = translate_batches(&all);
     for (int64_t i = all.n; status == ATTN_OK && i < n; i++)

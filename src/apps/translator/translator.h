@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * translator.h - what a translator is made of, and its directory. */
+ * translator.h - the struct of a translator, and its directory. */
 #ifndef ATTN_APPS_TRANSLATOR_H
 #define ATTN_APPS_TRANSLATOR_H
 
@@ -13,106 +13,106 @@ struct attn_translator {
     attn_model *model;
     attn_vocab *source, *target;
     attn_compat compat;
-    int64_t max_tokens; /* of a sentence, <eos> included */
-    int64_t max_output; /* of a translation, the same */
-    struct {            /* how it is searched if the caller sets no option; zero: attn's own way */
+    int64_t max_tokens; /* maximum length of a sentence, including <eos> */
+    int64_t max_output; /* maximum length of a translation, including <eos> */
+    struct {            /* default search options; zero: attn's own defaults */
         attn_length_rule rule;
         attn_stopping stopping;
         bool force_end, renormalize, sampled, prefixed;
         int64_t beam, no_repeat_ngram, min_len;
         double length_penalty, repetition_penalty;
-        double length_factor; /* most tokens of a translation for each one of its line */
-        int64_t least_limit;  /* but not less than so many */
+        double length_factor; /* maximum number of tokens of a translation for each token of its line */
+        int64_t least_limit;  /* minimum of that limit */
         int64_t nbanned;
         int32_t *banned;
-        char *shortlist; /* a lexicon's file */
+        char *shortlist; /* path of the lexicon */
         int64_t shortlist_first, shortlist_best;
     } search;
-    attn_config *config; /* config.json as it is */
-    bool no_bias;        /* the checkpoint had no bias of the output layer: it is zeros */
+    attn_config *config; /* config.json, unchanged */
+    bool no_bias;        /* the checkpoint has no bias of the output layer, so the bias is zero */
 };
 
-/* Its model, which it owns. */
+/* The model, which the translator owns. */
 attn_model *attn_translator_model(const attn_translator *translator);
 /* The vocabulary of one side, which the translator owns. */
 const attn_vocab *attn_translator_vocab(const attn_translator *translator, attn_side side);
 
-/* Search settings of a published model's files: the options that hold where those of a call are zero, and what is
- * the caller's to do.  `shortlist` belongs to the translator. */
+/* Default search settings from a published model's files, and hints for the caller. `shortlist` belongs to the
+ * translator. */
 typedef struct attn_translator_search {
     attn_translator_options options;
-    bool sampled;          /* the files request sampling, which is not done */
-    bool prefixed;         /* a tab and what its translation begins with follow each line (Marian's force-decode) */
-    const char *shortlist; /* the file of the model's lexicon; NULL: it has none */
+    bool sampled;          /* the files request sampling, which is not supported */
+    bool prefixed;         /* each input line is followed by a tab and a forced prefix (Marian's force-decode) */
+    const char *shortlist; /* the file of the model's lexicon; NULL: none */
 } attn_translator_search;
 attn_translator_search attn_translator_own_search(const attn_translator *translator);
 
 typedef struct attn_translator_score {
-    int64_t sentences, references; /* translated; and what they were compared with */
-    int64_t truncated;             /* sentences that were longer than the model takes, whose ends were left out */
+    int64_t sentences, references; /* number of translated sentences; number of references */
+    int64_t truncated;             /* number of sentences that were longer than the model's maximum and were cut */
     double loss;                   /* nats per target token */
-    double bleu_d2l;               /* mean over the sentences of attn_bleu_d2l with k = 2, of the best reference */
-    attn_bleu corpus;              /* sacreBLEU's, of detokenized text */
-    double chrf;                   /* chrF2, sacreBLEU's, of the same */
-    double tokens_per_second;      /* decoded */
-    double words_per_second;       /* of the source sentences, between spaces */
+    double bleu_d2l;               /* mean over the sentences of attn_bleu_d2l with k = 2, against the best reference */
+    attn_bleu corpus;              /* sacreBLEU's BLEU of detokenized text */
+    double chrf;                   /* sacreBLEU's chrF2 of detokenized text */
+    double tokens_per_second;      /* number of decoded tokens */
+    double words_per_second;       /* number of words of the source sentences, separated by spaces */
 } attn_translator_score;
 
-/* How a part is scored.  Zero means the default. */
+/* How a part is scored. Zero means the default. */
 typedef struct attn_translator_judging {
-    attn_translator_options search; /* its `nbest`, `prefixes` and `alignments` are ignored */
-    /* A source that is in several pairs is translated once and compared with all their
-     * targets; false: each pair is scored by itself. */
+    attn_translator_options search; /* `nbest`, `prefixes` and `alignments` are ignored */
+    /* true: a source that occurs in several pairs is translated once and compared with all their targets; false: each
+     * pair is scored separately */
     bool all_references;
-    /* Called for each sentence, with the first of its references.  May be NULL. */
+    /* Called for each sentence, with its first reference. May be NULL. */
     void (*sample)(void *user, const char *source, const char *reference, const char *prediction);
     void *user;
 } attn_translator_judging;
-/* Translates a part of the pairs and scores it.  `judging` may be NULL.  ATTN_ERROR_ARGUMENT: a part that has no pairs; ATTN_ERROR_NOT_FOUND, ATTN_ERROR_IO, ATTN_ERROR_FORMAT,
- * ATTN_ERROR_MEMORY. */
+/* Translates a part of the pairs and scores it. `judging` may be NULL. ATTN_ERROR_ARGUMENT: a part without pairs;
+ * ATTN_ERROR_NOT_FOUND, ATTN_ERROR_IO, ATTN_ERROR_FORMAT, ATTN_ERROR_MEMORY. */
 attn_status attn_translator_evaluate(attn_translator *translator, const attn_pairs_source *data, attn_split part,
                                      const attn_translator_judging *judging, attn_translator_score *score);
 
-/* Learns a lexicon of its vocabularies from a part of the pairs; *pairs (may be NULL) gets how many those
- * were.  The caller destroys it, before the translator.
- * options->alignments gets a line for each pair of the data, whichever part was learned from: the likeliest source word
- * of each target word, "0-0 1-2", source-target, words being separated by spaces, and nothing for a word that
- * comes from none (freed by attn_bytes_free).  ATTN_ERROR_ARGUMENT: a part that has no pairs; ATTN_ERROR_NOT_FOUND,
- * ATTN_ERROR_IO, ATTN_ERROR_FORMAT, ATTN_ERROR_MEMORY. */
+/* Learns a lexicon for the translator's vocabularies from a part of the pairs; *pairs (may be NULL) gets their number.
+ * The caller destroys the lexicon before the translator. options->alignments gets one line for each pair of the data,
+ * whatever part was learned from: the likeliest source word of each target word, "0-0 1-2", source-target. Words are
+ * separated by spaces. A word without a source word has no entry. Free the text with attn_bytes_free.
+ * ATTN_ERROR_ARGUMENT: a part that has no pairs; ATTN_ERROR_NOT_FOUND, ATTN_ERROR_IO, ATTN_ERROR_FORMAT,
+ * ATTN_ERROR_MEMORY. */
 attn_status attn_translator_learn_lexicon(attn_lexicon **lexicon, attn_translator *translator,
                                           const attn_pairs_source *data, attn_split part,
                                           const attn_lexicon_options *options, int64_t *pairs);
 
-/* The phrasebook that the library carries: English and French, 'source<TAB>target' lines (CC0). */
+/* The built-in phrasebook: English and French, 'source<TAB>target' lines (CC0). */
 const char *attn_phrasebook(size_t *size);
 
-/* config.json of a new model trained with `settings`, and both vocabularies. */
+/* Writes config.json of a new model trained with `settings`, and both vocabularies. */
 attn_status attn__translator_write(const attn_model *model, const attn_config *settings, attn_vocab *source,
                                    attn_vocab *target, const char *directory);
-/* source.vocab or target.vocab; of pieces source.spm or target.spm. */
+/* source.vocab or target.vocab; for pieces source.spm or target.spm. */
 attn_status attn__vocab_write(attn_context *context, attn_vocab *vocab, const char *directory, attn_side side);
 attn_status attn__vocab_read(attn_vocab **vocab, attn_context *context, const char *directory, attn_side side,
                              attn_vocab_kind kind);
-/* The model that `settings` describe, for these vocabularies, with fresh parameters. */
+/* A new model by `settings` for these vocabularies. */
 attn_status attn__translator_model(attn_model **model, attn_context *context, const attn_config *settings,
                                    const attn_vocab *source, const attn_vocab *target);
 
 attn_encode_options attn__encoding(const attn_translator *translator);
 /* NULL on error. */
 attn_tensor *attn__ids_on_tape(attn_tape *tape, int64_t rows, int64_t cols, const int32_t *ids);
-/* A line prepared as the training data was; freed by attn__free, on error too. */
+/* Normalizes a line like the training data; free with attn__free, on error too. */
 attn_status attn__normalized(const attn_translator *translator, const char *line, char **text);
-/* The words of a line as vocabularies of words have them; freed by attn__free, on error too. */
+/* Normalizes a line as for a vocabulary of words; free with attn__free, on error too. */
 attn_status attn__normalized_words(attn_context *context, const char *line, attn_compat compat, char **text);
-/* Text, tokens and score of a hypothesis; freed by attn_translations_free, on error too. */
+/* Fills text, tokens and score of a translation from a hypothesis; free with attn_translations_free, on error too. */
 attn_status attn__translation_make(const attn_translator *translator, const attn_hypothesis *hypothesis,
                                    attn_translation *result);
-/* The detokenized text of tokens; freed by attn__free. */
+/* The detokenized text of tokens; free with attn__free. */
 attn_status attn__detokenized(const attn_translator *translator, const char *tokens, char **text);
-/* The target side of a pair of the data, likewise. */
+/* The detokenized target side of a pair of the data; free with attn__free. */
 attn_status attn__reference(const attn_translator *translator, const char *target, char **text);
 
-/* Tells one file's contents from another's; not a defence against anyone. */
+/* A checksum that tells files apart; not secure against an attacker. */
 uint64_t attn__fingerprint(const char *text, size_t size);
 /* The name of the data in messages. */
 const char *attn__pairs_name(const attn_pairs_source *data);
@@ -123,13 +123,14 @@ attn_status attn__pairs_read(attn_pairs **pairs, attn_context *context, const at
 /* Mean loss per target token of `batches` (from their start), without dropout or smoothing. */
 attn_status attn__translator_loss(attn_model *model, attn_tape *tape, attn_batches *batches, int32_t pad,
                                   bool see_future, double *loss);
-/* How many pairs of the data a part is taken from: as many as the training read; 0, no limit, for all. */
+/* The number of pairs of the data that a part is taken from: the number that the training read, or 0 (no limit) for
+ * all. */
 int64_t attn__translator_most(const attn_translator *translator, attn_split part);
-/* A part of the pairs as the translator's training divided them.  Both are destroyed by the caller, the part
- * first, on error too; they begin as NULL.  ATTN_ERROR_ARGUMENT: a part that has no pairs; else as reading fails. */
+/* A part of the pairs, divided as in the training. The caller destroys both, the part first, on error too; initialize
+ * them with NULL. ATTN_ERROR_ARGUMENT: a part without pairs; otherwise the errors of reading. */
 attn_status attn__translator_part(const attn_translator *translator, const attn_pairs_source *data, attn_split part,
                                   attn_pairs **all, attn_pairs **chosen);
-/* Translates all pairs and fills in what translations are scored by: all but the loss. */
+/* Translates all pairs and fills all scores except the loss. */
 attn_status attn__translator_judge(attn_translator *translator, const attn_pairs *pairs, attn_translator_score *score);
 /* The three tensors of a batch on the tape; false if there is no memory. */
 typedef struct attn__batch_tensors {

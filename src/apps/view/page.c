@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * Attention over a picture, as a page to explore: layers that have the same queries and keys are one map. */
+ * Attention over a picture as an interactive page: layers with the same queries and keys form one map. */
 #include "apps/view/view.h"
 
 #include "base/context.h"
@@ -13,7 +13,7 @@ typedef struct gathering {
     attn__block_attention rolled;
     attn_explorer_map *maps;
     char (*names)[64];
-    const float **weights; /* a pointer for each head of each layer */
+    const float **weights; /* pointers to the weights of each head of each layer */
     int64_t n, used;
 } gathering;
 

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * Panels of one query's weights over a picture, each of a layer or a head.
- */
+ * Panels of one query's weights over a picture, one panel for each layer or head. */
 #include "apps/view/view.h"
 
 #include "base/context.h"
@@ -56,7 +55,7 @@ static attn_status refuse(const attn__attention *a, const char *what, int64_t as
                       (long long)asked, (long long)most);
 }
 
-/* The layer whose grid the query is counted in. */
+/* The layer whose grid defines the query's row and column. */
 static const attn__block_attention *asked(const attn__attention *a, const attn_classifier_view *v)
 {
     return &a->blocks[v->layer > 0 ? v->layer - 1 : 0];
@@ -83,7 +82,7 @@ attn_status attn__view_check(const attn__attention *a, const attn_classifier_vie
 
 /* ------------------------------------------------------------------------------------------------- panels */
 
-/* The query in a layer's grid, which may be coarser than that of the first one; (-1, -1): the token before the grid. */
+/* The query in a layer's grid, which may be coarser than the first layer's; (-1, -1): the token before the grid. */
 static void place_query(const drawing *d, const attn__block_attention *b, attn_overlay *panel)
 {
     const attn__block_attention *first = asked(d->attention, &d->view);
@@ -98,8 +97,8 @@ static void place_query(const drawing *d, const attn__block_attention *b, attn_o
     }
 }
 
-/* The cells of a finer grid that a key stands for.  Keys that are 2 x 2 of an odd number of queries leave the last
- * out. */
+/* Spreads a key's weight over the cells of a finer grid. If keys pool 2 x 2 of an odd number of queries, the last row
+ * or column has no key. */
 static void spread(const attn__block_attention *b, const attn_overlay *panel, float *map, int64_t row, int64_t col,
                    float weight)
 {
@@ -134,7 +133,7 @@ static attn_status draw_heads(drawing *d, const attn__block_attention *b, int64_
     return ATTN_OK;
 }
 
-/* A layer's heads, one panel each, or the requested one. */
+/* One panel for each head of a layer, or for the requested head. */
 static attn_status draw_layer(drawing *d, const attn__block_attention *b, int64_t layer)
 {
     attn_status status = ATTN_OK;
@@ -151,7 +150,7 @@ static attn_status draw_layer(drawing *d, const attn__block_attention *b, int64_
     return status;
 }
 
-/* One panel a layer: the mean of its heads, or the requested one. */
+/* One panel for each layer: the mean of its heads, or the requested head. */
 static attn_status draw_layers(drawing *d)
 {
     attn_status status = ATTN_OK;
@@ -180,7 +179,7 @@ static attn_status draw_rollout(drawing *d)
     return status == ATTN_OK ? draw_heads(d, &d->rolled, 0, 1, title) : status;
 }
 
-/* The picture alone comes first: on a dark one the weights hide what is below them. */
+/* The first panel is the picture alone, because the weights may hide dark parts of it. */
 static attn_status make_panels(drawing *d)
 {
     const attn__block_attention *b = asked(d->attention, &d->view);
