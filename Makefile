@@ -35,25 +35,24 @@ test: all
 	ctest --test-dir $(BUILD) --output-on-failure -j $(JOBS)
 
 # The instruction sets of this machine as the command in $(1) has them, the best first.
-SETS = env -u ATTN_ISA $(1)/attn version | sed -n 's/.*machine has: \(.*\))/\1/p' | tr -d ,
-ISA_TESTS = ^(attend|gemm|slices|tensor|nn|hostile|one_order)
+SETS = env -u ATTN_ISA $(1) version | sed -n 's/.*machine has: \(.*\))/\1/p' | tr -d ,
 # These depend on no instruction set, or try all of them in one run.
 ISA_WITHOUT = ^(gemm_(kernels|plan)|attend_(errors|plan|visible)|tensor_(errors|memory))
 
 # The tests of the engine and the tensors with each further instruction set of this machine: `test` takes the best.  A quarter of
 # the hostile numbers, and without vectors a third of the tables, which take several times as long there.
 test-isa: all
-	@for isa in $$($(call SETS,$(BUILD)) | cut -s -d' ' -f2-); do echo "ATTN_ISA=$$isa"; \
+	@for isa in $$($(call SETS,$(BUILD)/attn) | cut -s -d' ' -f2-); do echo "ATTN_ISA=$$isa"; \
 	    ATTN_ISA=$$isa ATTN_HOSTILE_PERCENT=25 ATTN_TEST_STEP=$$([ $$isa = scalar ] && echo 3 || echo 1) \
-	    ctest --test-dir $(BUILD) --output-on-failure -j $(JOBS) -R '$(ISA_TESTS)' -E '$(ISA_WITHOUT)' || exit 1; done
+	    ctest --test-dir $(BUILD) --output-on-failure -j $(JOBS) -L '^isa$$' -E '$(ISA_WITHOUT)' || exit 1; done
 
 # The same with AMX's tiles in memory (tests/support/amx_emulated.h), where there is all that AMX's kernels need but AMX.
 test-amx: all
-	@case "$$($(call SETS,$(BUILD)) | cut -d' ' -f1)" in \
+	@case "$$($(call SETS,$(BUILD)/attn) | cut -d' ' -f1)" in \
 	amx) echo "skipped: this machine has AMX" ;; \
-	avx512bf16) cmake --preset amx -DATTN_TESTS='$(ISA_TESTS)' && cmake --build build-amx -j $(JOBS) || exit 1; \
-	    if [ "$$($(call SETS,build-amx) | cut -d' ' -f1)" = amx ]; then \
-	    ATTN_ISA=amx ATTN_HOSTILE_PERCENT=25 ctest --test-dir build-amx --output-on-failure -j $(JOBS); \
+	avx512bf16) cmake --build $(BUILD) -j $(JOBS) --target emulated || exit 1; \
+	    if [ "$$($(call SETS,$(BUILD)/tests/emulated_attn) | cut -d' ' -f1)" = amx ]; then \
+	    ctest --test-dir $(BUILD) -C emulated -R '^emulated_' --output-on-failure -j $(JOBS); \
 	    else echo "skipped: this machine lacks AVX-512 VBMI or VNNI"; fi ;; \
 	avx512 | avx2 | neon | scalar) echo "skipped: this machine lacks AVX-512 with bf16" ;; \
 	*) echo "attn version names no instruction set"; exit 1 ;; \
@@ -61,7 +60,7 @@ test-amx: all
 
 # Programs of their own processes and scripts that build or install are for the plain build only; so are sizes of models,
 # windows and products, which are minutes of loops there whose memory other tests walk through too.
-ASAN_WITHOUT = ^(elsewhere|msa$$|attend_large|attend_window|one_order|models_sizes|bench_|cli_resume|engine_alone|install|phrasebook|spec_|floors|solver_table)
+ASAN_WITHOUT = ^(demo|elsewhere|msa$$|attend_large|attend_window|one_order|models_sizes|bench_|cli_resume|engine_alone|install|phrasebook|spec_|floors|solver_table)
 # Sizes, windows, tiles and huge numbers are minutes of loops on one thread; attend_random has every solver in threads.
 TSAN_TESTS = ^(attend|pool|concurrency|side_by_side|base|tensor|training|models|nn|gemm|flash|example_workspace)
 TSAN_WITHOUT = ^(models_sizes|gemm$$|gemm_(kernels|tile)|attend_(backward|block|f64_nan|features|huge|large|properties|tables_tiles|visible|wide|window))
@@ -136,6 +135,6 @@ api:
 	BUILD=$(BUILD) sh scripts/api
 
 clean:
-	rm -rf build build-amx build-asan build-tsan build-debug out
+	rm -rf build build-asan build-tsan build-debug out
 
 .PHONY: all run test test-isa test-amx asan tsan test-parity bench figures lint fuzz docs install package wheel wheels api clean

@@ -28,7 +28,7 @@ if(TARGET attn_mpi)
 endif()
 
 set(settings "")
-foreach(setting ATTN_WITH_PICTURES ATTN_WITH_SENTENCEPIECE ATTN_WITH_MPI ATTN_EMULATE_AMX ATTN_WERROR ATTN_SANITIZE)
+foreach(setting ATTN_WITH_PICTURES ATTN_WITH_SENTENCEPIECE ATTN_WITH_MPI ATTN_WERROR ATTN_SANITIZE)
   set(settings "${settings} \\\n    ROW(\"${setting}\", \"${${setting}}\")")
 endforeach()
 string(TOUPPER "${CMAKE_BUILD_TYPE}" type)

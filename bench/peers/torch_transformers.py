@@ -3,7 +3,7 @@
 "sdpa", in a forward pass, a training step and the next token after a cache of many.
 
     PYTHONPATH=python ATTN_LIBRARY=build/libattn.so \\
-        build/venv/bin/python bench/peers/torch_transformers.py [--json] [--type T]... [--tokens N] [--cached N] [NAME...]
+        build/venv/bin/python bench/peers/torch_transformers.py [--json] [--free] [--type T]... [--tokens N] [--cached N] [NAME...]
 
 The implementations take turns, and the fastest turn of each counts, in processor time of one thread.  A model without "sdpa"
 (softcap, sinks) has a dash there.  scripts/figures makes docs/pytorch.md's table of this.
@@ -40,12 +40,20 @@ MODELS = {
 IMPLEMENTATIONS = "attn", "eager", "sdpa"
 
 
-def made(name, dtype):
+def free(module, query, key, value, attention_mask=None, position_bias=None, **options):
+    """Almost no work in place of attention, with gradients for all operands: it bounds what faster attention gains."""
+    o = value.repeat_interleave(query.shape[1] // key.shape[1], 1)[:, :, :query.shape[2]]
+    o = o + 1e-3 * query[..., :o.shape[-1]] + 1e-3 * key.mean()
+    o = o if position_bias is None else o + position_bias[..., :1]
+    return o.transpose(1, 2).contiguous(), None
+
+
+def made(name, dtype, implementations=IMPLEMENTATIONS):
     """The model, and the implementations that it has."""
     kind, config, sizes, _ = MODELS[name]
     torch.manual_seed(0)
     model, has = kind(config(**sizes)).to(dtype).eval(), []
-    for implementation in IMPLEMENTATIONS:
+    for implementation in implementations:
         try:
             model.set_attn_implementation(implementation)
         except ValueError:
@@ -118,14 +126,17 @@ def main():
     parser.add_argument("--type", action="append", choices=("float32", "bfloat16", "float16"))
     parser.add_argument("--turns", type=int, default=7)
     parser.add_argument("--json", action="store_true", help="an array of objects instead of lines")
+    parser.add_argument("--free", action="store_true", help="also with attention that takes no time")
     options = parser.parse_args()
     attn.torch.register()
+    hf.AttentionInterface.register("free", free)
+    hf.AttentionMaskInterface.register("free", hf.AttentionMaskInterface()["attn"])
     torch.set_num_threads(1)
     rows = []
     for name in options.names:
         for dtype in options.type or ("float32", "bfloat16"):
-            model, has = made(name, getattr(torch, dtype))
-            for what in ("forward", "step", *(["one token"] if name != "Bert" else [])):
+            model, has = made(name, getattr(torch, dtype), (*IMPLEMENTATIONS, *(("free",) if options.free else ())))
+            for what in ("forward", "step", *(["one token"] if name != "Bert" and not options.free else [])):
                 tokens = options.cached if what == "one token" else options.tokens
                 turns = options.turns * (8 if what == "one token" else 1)
                 ms = fastest(model, has, *work_of(model, what, tokens, getattr(torch, dtype)), turns)

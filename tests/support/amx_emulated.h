@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
  * amx_emulated.h - AMX's tiles in memory, for the tests of its kernels on processors with AVX-512 that lack it
- * (ATTN_EMULATE_AMX).  Included before a source that uses the tile intrinsics.  The sums are those of the instructions:
+ * (ATTN_EMULATE_AMX, `make test-amx`).  Included before a source that uses the tile intrinsics.  The sums are those of the instructions:
  * bf16 pairs by fused multiply-adds, the even and the odd numbers apart, subnormal numbers as zero (Intel's manual,
  * TDPBF16PS); int8 exactly (TDPBSSD).  A tile that is used outside begin and end, or begun twice, or a configuration
  * other than eight tiles of 16 rows of 64 bytes, ends the program.  Not emulated: the system's permission to use tiles,
