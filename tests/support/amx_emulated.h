@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: MIT
  *
  * amx_emulated.h - AMX's tiles in memory, for the tests of its kernels on processors with AVX-512 that lack it
- * (ATTN_EMULATE_AMX, `make test-amx`).  Included before a source that uses the tile intrinsics.  The sums are those of the instructions:
- * bf16 pairs by fused multiply-adds, the even and the odd numbers apart, subnormal numbers as zero (Intel's manual,
- * TDPBF16PS); int8 exactly (TDPBSSD).  A tile that is used outside begin and end, or begun twice, or a configuration
- * other than eight tiles of 16 rows of 64 bytes, ends the program.  Not emulated: the system's permission to use tiles,
- * and what a compiler may move across a tile load, which is a call here.
+ * (ATTN_EMULATE_AMX, `make test-amx`).  Included before a source that uses the tile intrinsics.
+ *
+ * Sums are computed as the instructions do: bf16 pairs by fused multiply-adds, the even and the odd numbers apart,
+ * subnormal numbers as zero (Intel's manual, TDPBF16PS); int8 exactly (TDPBSSD).  The program ends if a tile is used
+ * outside begin and end, if begin is called twice, or if the configuration is not eight tiles of 16 rows of 64 bytes.
+ * Two things are not emulated: the system's permission to use tiles, and what a compiler may move across a tile load,
+ * which is a call here.
  */
 #ifndef ATTN_TESTS_AMX_EMULATED_H
 #define ATTN_TESTS_AMX_EMULATED_H
