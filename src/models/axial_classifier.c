@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * A classifier of axial attention: patches, a position for each row and each column, blocks that attend along the rows
- * and then along the columns, the mean over all patches, a head.  Where a Vision Transformer compares N^2 pairs of
- * patches this one compares N^1.5, and two blocks together still reach every patch.
- */
+ * A classifier with axial attention: patches, a position for each row and each column, blocks that attend along rows
+ * and then along columns, the mean over all patches, a head. A Vision Transformer compares N^2 pairs of patches; this
+ * model compares N^1.5. Two blocks together still reach every patch. */
 #include "models/vision_parts.h"
 
 #include "nn/axial.h"
@@ -37,7 +36,7 @@ typedef struct network {
     attn_nn_vit_block block[ATTN__MAX_BLOCKS][AXES];
     attn_nn_layer_norm norm;
     attn_nn_linear head;
-    int64_t size[2], grid[2]; /* pixels, patches */
+    int64_t size[2], grid[2]; /* sizes of the picture in pixels and in patches */
     int blocks;
 } network;
 
@@ -79,7 +78,7 @@ static void build(void *self, attn_nn_builder *builder, const attn_config *confi
     attn__nn_linear_named(&n->head, builder, "head.1", hidden, attn_config_int(config, "num_classes", 0), true);
 }
 
-/* x [B,Y,X,D]: each line along `axis` is a sequence of its own.  Columns are brought behind each other first. */
+/* x [B,Y,X,D]: each line along `axis` is one sequence. Columns are first copied to be contiguous. */
 static attn_tensor *attend(const network *n, int i, int axis, attn_tape *tape, attn_tensor *x, attn_tensor **map)
 {
     static const int swapped[] = {0, 2, 1, 3};

@@ -2,8 +2,8 @@
  *
  * The axial image transformer: attention along columns and rows, then convolutions, reversible or not.
  *
- * Two traps of the original are kept, since weights depend on them: the reversible and the plain network are different
- * functions (the first works on two copies of its input and averages them), and so are their parameters' names. */
+ * The reversible and the plain network of the original are different functions (the first works on two copies of its
+ * input and averages them) with different parameter names. Both are kept, since existing weights depend on them. */
 #include "models/axial_image.h"
 
 #include "base/context.h"
@@ -69,7 +69,7 @@ static void build_conv(attn__axial_image_conv *b, attn_nn_builder *builder, cons
     options.in_channels = wide;
     options.out_channels = dim;
     options.activation = ATTN_ACTIVATION_IDENTITY;
-    attn_nn_push(builder, "3"); /* 2 is the leaky ReLU */
+    attn_nn_push(builder, "3"); /* index 2 is the leaky ReLU */
     attn_nn_conv_init(&b->narrow, builder, &options);
     attn_nn_pop(builder);
 }
@@ -77,7 +77,7 @@ static void build_conv(attn__axial_image_conv *b, attn_nn_builder *builder, cons
 static void build_blocks(attn__axial_image *m, attn_nn_builder *builder, const attn_config *config)
 {
     static const char *const reversible[] = {"f.net", "g.net"}, *const plain[] = {"0", "1"};
-    for (int i = 0; i < 2 * m->depth; i++) { /* attention and convolutions take turns */
+    for (int i = 0; i < 2 * m->depth; i++) { /* attention and convolutions alternate */
         for (int half = 0; half < 2; half++) {
             attn_nn_pushf(builder, "layers.blocks.%d.%s", i, m->reversible ? reversible[half] : plain[half]);
             if (i % 2 == 0) {
@@ -136,7 +136,8 @@ static attn_reversible_block block_at(const attn__axial_image *m, int i)
     return (attn_reversible_block){{run_conv, &conv[0]}, {run_conv, &conv[1]}};
 }
 
-/* The network with its weights, [depth,b,heads,h,w,h+w]: reversible blocks too run one after the other, with their memory. */
+/* The network with its weights, [depth,b,heads,h,w,h+w]. Here even reversible blocks run one after the other and store
+ * their activations. */
 static attn_tensor *run_with_weights(const attn__axial_image *m, attn_tape *tape, attn_tensor *x, attn_tensor **weights)
 {
     attn_named_list list = {.context = attn_tape_context(tape)};

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * axial_image.h - the stack of the axial image transformer, which its classifier has too. */
+ * axial_image.h - the stack of the axial image transformer, which the image classifier shares. */
 #ifndef ATTN_MODELS_AXIAL_IMAGE_H
 #define ATTN_MODELS_AXIAL_IMAGE_H
 
@@ -31,11 +31,12 @@ typedef struct attn__axial_image {
     attn__axial_image_conv conv[ATTN__MAX_BLOCKS][2];
 } attn__axial_image;
 
-/* By the keys dim, depth, heads, dim_heads, reversible, dropout and resize.  shape: height and width of learned positions;
- * NULL: it has none. */
+/* Makes the stack from the keys dim, depth, heads, dim_heads, reversible, dropout and resize. shape: height and width
+ * of learned positions; NULL: no positions. */
 void attn__axial_image_build(attn__axial_image *stack, attn_nn_builder *builder, const attn_config *config,
                              const int64_t *shape);
-/* x [B,D,Y,X] -> the same.  weights not NULL: they are kept, [depth,B,H,Y,X,Y+X], in the memory of all layers. */
+/* x [B,D,Y,X] -> the same shape. weights not NULL: the weights are stored, [depth,B,H,Y,X,Y+X], which needs the
+ * activations of all layers. */
 attn_tensor *attn__axial_image_forward(const attn__axial_image *stack, attn_tape *tape, attn_tensor *x,
                                        attn_tensor **weights);
 

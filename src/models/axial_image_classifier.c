@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: MIT
  *
  * A classifier around the axial image transformer: patches, its stack with learned positions, the mean over all patches,
- * a linear head.  Reversible, a training step takes the same memory in any depth.
+ * a linear head. If the stack is reversible, the memory of a training step does not depend on the depth.
  *
- * The stack's parameters have the names that they have alone, so that weights of one load into the other. */
+ * The stack's parameters have the same names as without the classifier, so weights can be loaded from one into the
+ * other. */
 #include "base/context.h"
 #include "base/keys.h"
 #include "models/axial_image.h"
@@ -34,7 +35,7 @@ typedef struct classifier {
     attn_nn_conv patches;
     attn__axial_image stack;
     attn_nn_linear head;
-    int64_t size[2], grid[2]; /* pixels, patches */
+    int64_t size[2], grid[2]; /* sizes of the picture in pixels and in patches */
 } classifier;
 
 static void build(void *self, attn_nn_builder *builder, const attn_config *config)

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * axial_parts.h - what the axial architectures share. */
+ * axial_parts.h - code that the axial architectures share. */
 #ifndef ATTN_MODELS_AXIAL_PARTS_H
 #define ATTN_MODELS_AXIAL_PARTS_H
 

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * ResNets of position-sensitive axial attention, with the names of Axial-DeepLab ("hight_block" is one of them). */
+ * ResNets of position-sensitive axial attention, with the parameter names of Axial-DeepLab (including its spelling
+ * "hight_block"). */
 #include "models/vision_parts.h"
 
 #include "base/context.h"
@@ -38,7 +39,7 @@ typedef struct axial_block {
 } axial_block;
 
 typedef struct axial_resnet {
-    int64_t size; /* pixels of a side */
+    int64_t size; /* side of the picture in pixels */
     attn_nn_conv stem;
     attn_nn_batch_norm norm;
     int blocks[STAGES];
@@ -46,7 +47,7 @@ typedef struct axial_resnet {
     attn_nn_linear fc;
 } axial_resnet;
 
-/* The second norm starts at zero, so that a fresh block is its shortcut. */
+/* The second norm starts at zero, so that a new block returns its shortcut. */
 static void block_init(axial_block *b, attn_nn_builder *builder, int64_t in, int64_t planes, int64_t groups,
                        int64_t length, int64_t stride)
 {

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: MIT
  *
- * Drawing images from the axial transformer, semi-parallel: the encoder once a slice, the outer decoder once a row, the
- * inner decoder once a pixel.
+ * Draws images from the axial transformer semi-parallel: the encoder runs once a slice, the outer decoder once a row,
+ * the inner decoder once a pixel.
  *
- * Beyond the paper's sampler nothing is computed twice: a row that is drawn is computed by the outer decoder alone, its
- * masked columns finding the rows above in a cache of keys and values, and a pixel is computed by the inner decoder
- * alone in the same way.  An image of N pixels so costs about as much as one evaluation of the model on it, where the
- * slow sampler, one evaluation for each pixel, costs N of them. */
+ * Unlike the paper's sampler, nothing is computed twice. The outer decoder computes only the new row; its masked
+ * columns read the rows above from a KV cache. The inner decoder computes only the new pixel in the same way. An image
+ * of N pixels then costs about one evaluation of the model. A sampler that evaluates the whole model for each pixel
+ * costs N evaluations. */
 #include "models/axial_transformer.h"
 
 #include "base/context.h"
@@ -25,10 +25,10 @@ typedef struct sampler {
     attn_axial_transformer_options options;
     attn_tensor *x;
     int64_t batch, rows_done;
-    attn_nn_kv_cache outer[ATTN__MAX_BLOCKS], inner[ATTN__MAX_BLOCKS]; /* of masked blocks */
+    attn_nn_kv_cache outer[ATTN__MAX_BLOCKS], inner[ATTN__MAX_BLOCKS]; /* KV caches of the masked blocks */
 } sampler;
 
-/* A place in all images. */
+/* A position in all images. */
 typedef struct place {
     int64_t slice, y, x;
 } place;
@@ -43,7 +43,7 @@ static bool is_known(const sampler *s, int64_t index)
     return s->options.known && ((const uint8_t *)attn_tensor_data(s->options.known))[index] != 0;
 }
 
-/* Whether nothing is left to draw in rows [from, to) of a slice, of any image. */
+/* Whether rows [from, to) of a slice are already known in every image. */
 static bool rows_are_known(const sampler *s, int64_t slice, int64_t from, int64_t to)
 {
     bool known = s->options.known != NULL;
@@ -55,7 +55,7 @@ static bool rows_are_known(const sampler *s, int64_t slice, int64_t from, int64_
     return known;
 }
 
-/* -log(-log u) turns argmax into a draw from the softmax (the Gumbel-max trick). */
+/* Gumbel-max: with -log(-log u) added to the logits, argmax draws from the softmax. */
 static double noise_at(const sampler *s, int64_t index, attn__rng *rng, int64_t level)
 {
     if (s->options.noise) {
@@ -64,8 +64,8 @@ static double noise_at(const sampler *s, int64_t index, attn__rng *rng, int64_t 
     return -log(-log(attn__rng_uniform(rng)));
 }
 
-/* Draws number `index` from K logits that begin at element `first` of `logits`; false, with an error noted, if they are
- * no logarithms of probabilities. */
+/* Draws number `index` from the K logits at element `first` of `logits`. False, with an error set, if the logits do not
+ * give probabilities. */
 static bool draw(const sampler *s, const attn_tensor *logits, int64_t first, int64_t index)
 {
     attn__rng rng = {.seed = s->options.seed, .stream = (uint64_t)index};
@@ -90,8 +90,7 @@ static bool draw(const sampler *s, const attn_tensor *logits, int64_t first, int
     return true;
 }
 
-/* Draws the numbers of a place that are not known, of every image; those of image b have logits from element
- * first + b * step on. */
+/* Draws the unknown numbers of a position in every image; the logits of image b begin at element first + b * step. */
 static bool draw_place(const sampler *s, const attn_tensor *logits, int64_t first, int64_t step, place p)
 {
     bool done = logits != NULL;
@@ -101,7 +100,7 @@ static bool draw_place(const sampler *s, const attn_tensor *logits, int64_t firs
     return done;
 }
 
-/* Numbers of one place of every image, or (n > 1) of n places in a row from it: I32 [B,n]. */
+/* The numbers of n consecutive positions of every image: I32 [B,n]. */
 static attn_tensor *numbers(const sampler *s, place p, int64_t n)
 {
     attn_tensor *ids = attn_tape_tensor(s->tape, ATTN_I32, 2, (int64_t[]){s->batch, n}, NULL);
@@ -114,7 +113,8 @@ static attn_tensor *numbers(const sampler *s, place p, int64_t n)
 
 /* ----------------------------------------------------------------------------------------------- pixels */
 
-/* One pixel through the inner decoder: `input` [B,1,X,D] is what its row has from above and from earlier slices. */
+/* Computes one pixel with the inner decoder: `input` [B,1,X,D] holds the contributions to its row from above and from
+ * earlier slices. */
 static bool draw_pixel(sampler *s, attn_tensor *input, place p)
 {
     const attn__axial_transformer *m = s->m;
@@ -132,7 +132,8 @@ static bool draw_pixel(sampler *s, attn_tensor *input, place p)
 
 /* ------------------------------------------------------------------------------------------------- rows */
 
-/* A finished row through the outer decoder: what the row below it gets, [B,1,X,D].  base: its own part of the base. */
+/* Computes a finished row with the outer decoder; returns the input of the next row, [B,1,X,D]. base: the row's part of
+ * the base. */
 static attn_tensor *finish_row(sampler *s, attn_tensor *base, place row)
 {
     const attn__axial_transformer *m = s->m;
@@ -150,7 +151,7 @@ static attn_tensor *finish_row(sampler *s, attn_tensor *base, place row)
     return h;
 }
 
-/* Draws row y; returns what the row below gets.  `above`, what this row gets, is NULL for the first one. */
+/* Draws row y; returns the input of the next row. `above`, the input of this row, is NULL for the first row. */
 static attn_tensor *draw_row(sampler *s, attn_tensor *base, attn_tensor *above, place row)
 {
     const attn__axial_transformer *m = s->m;
@@ -160,7 +161,8 @@ static attn_tensor *draw_row(sampler *s, attn_tensor *base, attn_tensor *above, 
     for (int i = 0; i < m->ninner; i++) {
         s->inner[i].length = 0;
     }
-    bool known = rows_are_known(s, row.slice, row.y, row.y + 1); /* only what later rows need is left to compute */
+    /* the row is known, so only the input of later rows is computed */
+    bool known = rows_are_known(s, row.slice, row.y, row.y + 1);
     for (row.x = 0; row.x < m->width && done && !known; row.x++) {
         attn_scope_begin(s->tape);
         done = draw_pixel(s, input, row);
@@ -179,7 +181,7 @@ static bool report(sampler *s, int64_t rows)
 
 /* ----------------------------------------------------------------------------------------------- slices */
 
-/* I32 [B], all `slice`. */
+/* I32 [B], all equal to `slice`. */
 static attn_tensor *repeated(const sampler *s, int64_t slice)
 {
     attn_tensor *slices = attn_tape_tensor(s->tape, ATTN_I32, 1, &s->batch, NULL);
@@ -193,7 +195,7 @@ static bool draw_slice(sampler *s, int64_t slice)
 {
     const attn__axial_transformer *m = s->m;
     attn_tape_reset(s->tape, NULL);
-    (void)attn__model_begin(s->model, s->tape); /* until the next reset; nothing is recorded */
+    (void)attn__model_begin(s->model, s->tape); /* the tape keeps it until the next reset; nothing is recorded */
     attn_scope_begin(s->tape);
     attn_tensor *slices = repeated(s, slice);
     attn_tensor *base = slices ? attn__axial_transformer_base(m, s->tape, s->x, slices, NULL) : NULL;
@@ -211,7 +213,7 @@ static bool draw_slice(sampler *s, int64_t slice)
     return done;
 }
 
-/* The definition: every pixel from a whole evaluation. */
+/* The slow sampler by definition: evaluates the whole model for every pixel. */
 static bool draw_slice_slowly(sampler *s, int64_t slice)
 {
     const attn__axial_transformer *m = s->m;
@@ -269,7 +271,7 @@ static bool options_fit(const sampler *s)
     return true;
 }
 
-/* Unknown values are whatever the caller left there: they have no influence, but must be levels. */
+/* Unknown numbers may hold any value of the caller. They have no influence, but must be valid levels. */
 static void clear_unknown(const sampler *s)
 {
     int32_t *data = attn_tensor_data(s->x);
@@ -311,7 +313,7 @@ attn_status attn_axial_transformer_sample(attn_model *model, attn_tensor *x,
     if (!m || !attn__axial_transformer_takes(m, context, x, false)) {
         return attn_context_status(context);
     }
-    sampler *s = attn__alloc_zero(context, sizeof *s); /* caches of all blocks: too large for a stack */
+    sampler *s = attn__alloc_zero(context, sizeof *s); /* the caches of all blocks are too large for the stack */
     if (!s) {
         return ATTN_ERROR_MEMORY;
     }

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: MIT
  *
- * The axial transformer (Ho et al. 2019, arXiv:1912.12180), a distribution over images: each slice (a channel of a
- * frame) given the earlier ones, in it each row given those above, in it each pixel given those to the left.
+ * The axial transformer (Ho et al. 2019, arXiv:1912.12180), a distribution over images. Each slice (a channel of a
+ * frame) depends on earlier slices, each row on the rows above, and each pixel on the pixels to the left.
  *
- * Three stacks of blocks attend to three kinds of past: the exterior encoder the earlier slices, unmasked in both
- * directions; the outer decoder the rows above, its row attention unmasked, its column attention masked; the inner
- * decoder the pixels to the left.  A masked column may look at its own row, which row attention has filled from both
- * sides: the outer decoder's result is therefore shifted down by one row before the inner decoder sees it, and without
- * that the model would read what it has to predict. */
+ * Three stacks of blocks attend to three kinds of context. The exterior encoder attends to earlier slices, unmasked in
+ * both directions. The outer decoder attends to the rows above: its row attention is unmasked, its column attention
+ * masked. The inner decoder attends to the pixels to the left. Masked column attention includes the query's own row,
+ * which row attention has mixed from both sides. The outer decoder's result is therefore shifted down by one row before
+ * the inner decoder, so that the model does not read the pixels it predicts. */
 #include "models/axial_transformer.h"
 
 #include "base/context.h"
@@ -56,7 +56,7 @@ static void build_exterior(attn__axial_transformer *m, attn_nn_builder *builder,
     attn_nn_pop(builder);
 }
 
-/* Logits start at 0, up to `scale`: before training every level is as likely as any other, log2 K bits each. */
+/* Logits start at 0 up to `scale`: before training all levels are equally likely, at log2 K bits each. */
 static void build_head(attn__axial_transformer *m, attn_nn_builder *builder, double scale)
 {
     attn__nn_layer_norm_named(&m->norm, builder, "norm", m->dim, 0);
@@ -155,14 +155,14 @@ static int64_t active_count(const attn__axial_transformer *m, const attn_tensor 
     return attn_tensor_length(x, 0) * (slices ? 1 : m->slices);
 }
 
-/* The n-th active slice, counted over the whole batch. */
+/* The n-th active slice of the whole batch. */
 static int64_t active_slice(const attn__axial_transformer *m, const attn_tensor *slices, int64_t n)
 {
     return slices ? n * m->slices + ((const int32_t *)attn_tensor_data(slices))[n] : n;
 }
 
-/* The encoder's input for each active slice, [N,2S,Y,X]: the earlier slices in [0, 1], nothing of the active and the
- * later ones, and a plane of ones that marks the active one. */
+/* The encoder's input for each active slice, [N,2S,Y,X]: the earlier slices scaled to [0, 1], zeros for the active and
+ * later slices, and a plane of ones that marks the active slice. */
 static attn_tensor *encoder_input(const attn__axial_transformer *m, attn_tape *tape, const attn_tensor *x,
                                   const attn_tensor *slices)
 {
@@ -189,8 +189,8 @@ static attn_tensor *add_positions(const attn__grid_positions *p, attn_tape *tape
     return attn_add(tape, attn_add(tape, x, p->rows), p->columns);
 }
 
-/* A block, whose weights [N,H,Y,X,n] are added to `maps` (may be NULL) as those of each pixel over its column, then over its
- * row, [N,H,Y,X,Y+X]: zeros where it does not attend. */
+/* Runs a block. Its weights [N,H,Y,X,n] are appended to `maps` (may be NULL) as the weights of each pixel over its
+ * column, then over its row, [N,H,Y,X,Y+X]; positions that are not attended get zero. */
 static attn_tensor *run_block(const attn_nn_axial_block *block, attn_tape *tape, attn_tensor *x, int axis,
                               attn_causal causal, attn_named_list *maps)
 {
@@ -232,7 +232,7 @@ static attn_tensor *active_numbers(const attn__axial_transformer *m, attn_tape *
     return ids;
 }
 
-/* Moves x [N,Y,X,D] by one place along `axis`, zeros coming in. */
+/* Shifts x [N,Y,X,D] by one position along `axis` and fills with zeros. */
 static attn_tensor *shift(attn_tape *tape, attn_tensor *x, int axis)
 {
     if (!x) {
@@ -279,7 +279,7 @@ const attn__axial_transformer *attn__axial_transformer_of(const attn_model *mode
     return NULL;
 }
 
-/* NULL, noted, where the model or its inputs are of another kind. */
+/* Returns NULL, with an error set, if the model or its inputs do not fit. */
 static attn_tensor *checked_logits(attn_model *model, attn_tape *tape, const attn_tensor *x, const attn_tensor *slices,
                                    attn_tensor **ids, attn_named_list *maps)
 {

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * Beam search.  Of the 2 * width likeliest continuations of a sentence's hypotheses, those that end join the finished
- * ones if they are among the first `width`, and the first `width` others live on; so there are always enough that do
- * not end.  Width 1 is greedy search. */
+ * Beam search. Each step takes the 2 * width likeliest continuations of a sentence's hypotheses. Those that end join
+ * the finished ones if they are among the first `width`. The first `width` others stay live; at least that many do not
+ * end. Width 1 is greedy search. */
 #include "models/beam.h"
 
 #include "base/context.h"
@@ -12,7 +12,7 @@
 #include <math.h>
 #include <string.h>
 
-/* A continuation of row `row` by `token`. */
+/* A continuation of the hypothesis in row `row` by `token`. */
 typedef struct candidate {
     double log_prob;
     int64_t row;
@@ -30,7 +30,7 @@ static long long number(const attn__beam *beam, int64_t sentence)
     return (long long)(beam->numbers ? beam->numbers[sentence] : sentence + 1);
 }
 
-/* The most tokens of a sentence's hypotheses. */
+/* The maximum number of tokens of a sentence's hypotheses. */
 static int64_t limit(const attn__beam *beam, int64_t sentence)
 {
     const int64_t *own = beam->options.max_lens;
@@ -113,7 +113,7 @@ attn_status attn__beam_create(attn__beam *beam, attn_context *context, int64_t b
     }
     for (int64_t i = 0; i < hypotheses; i++) {
         beam->tokens[i] = options->bos;
-        beam->log_prob[i] = i % width == 0 ? 0 : -INFINITY; /* all start alike: one is enough */
+        beam->log_prob[i] = i % width == 0 ? 0 : -INFINITY; /* all hypotheses start equal, so only one is live */
         beam->live[i / width] = i / width;
     }
     return ATTN_OK;
@@ -137,7 +137,7 @@ attn_status attn__beam_limit(attn__beam *beam, const attn__shortlist *shortlist)
     return beam->picked ? ATTN_OK : ATTN_ERROR_MEMORY;
 }
 
-/* The logits of a longer row that the sentence may use. */
+/* Copies the logits that the sentence may use to contiguous scratch. */
 static attn__beam_row pick(const attn__beam *beam, int64_t sentence, attn__beam_row x)
 {
     int64_t first = beam->shortlist->first[sentence], n = beam->shortlist->first[sentence + 1] - first;
@@ -167,7 +167,7 @@ static attn__beam_row row_of(const attn__beam *beam, int64_t sentence, attn_tens
     return beam->shortlist ? pick(beam, sentence, x) : x;
 }
 
-/* Runs a kernel on n logits from `at` on; it writes two numbers. */
+/* Runs a kernel on n logits from `at` on; the kernel writes two numbers. */
 static void run_on_row(const attn_context *context, const attn__beam_row *x, int64_t at, int64_t n,
                        attn__elementwise_kernel kernel, double *first, double *second)
 {
@@ -190,7 +190,7 @@ static double log_sum_exp(const attn_context *context, const attn__beam_row *x)
     return lse;
 }
 
-/* Puts `c` into the list of the `n` likeliest, which is sorted; the earlier of equals stays first. */
+/* Inserts `c` into the sorted list of the `n` likeliest; among equal ones the earlier stays first. */
 static int64_t insert(candidate *list, int64_t n, int64_t room, candidate c)
 {
     if (n == room && !(c.log_prob > list[n - 1].log_prob)) {
@@ -214,8 +214,8 @@ static bool is_banned(const attn_beam_search_options *options, int32_t token)
     return false;
 }
 
-/* Adds the continuations of one hypothesis, `base` more likely than by their logits, to the list of the likeliest.
- * Most logits are too small: they are looked at in blocks, by the greatest of each.  *sum is that of the logits. */
+/* Adds the continuations of one hypothesis to the list of the likeliest; `base` is added to their logits. Most logits
+ * are too small: the list checks the maximum of each block first. *sum gets the sum of the exponentials. */
 static int64_t add_logits(const attn__beam *beam, const attn__beam_row *x, int64_t row, double base, candidate *list,
                           int64_t n, double *sum)
 {
@@ -241,7 +241,7 @@ static int64_t add_logits(const attn__beam *beam, const attn__beam_row *x, int64
     return n;
 }
 
-/* Greedy search without scores needs no probabilities as long as the logits of all steps are finite. */
+/* Greedy search without scores needs no probabilities while the logits of all steps are finite. */
 static int64_t add_row(const attn__beam *beam, const attn__beam_row *x, int64_t row, candidate *list, int64_t n)
 {
     double sum = 0;
@@ -268,7 +268,7 @@ static bool is_forced(const attn__beam *beam, int64_t sentence)
     return beam->options.prefix && beam->step < beam->options.nprefix[sentence];
 }
 
-/* The term to add to the logits of a row for the probabilities of its continuations; 0 where add_row needs none. */
+/* The term that turns the logits of a row into log-probabilities of its continuations; 0 if add_row needs none. */
 static double base_of(const attn__beam *beam, const attn__beam_row *x, int64_t row)
 {
     double most, sum = NAN;
@@ -279,7 +279,7 @@ static double base_of(const attn__beam *beam, const attn__beam_row *x, int64_t r
     return isfinite(sum) ? 0 : beam->log_prob[row] - log_sum_exp(beam->context, x);
 }
 
-/* The one continuation of a sentence whose beginning is given; the first hypothesis alone lives so far. */
+/* The only continuation of a sentence inside its forced prefix; only the first hypothesis is live there. */
 static int64_t follow_prefix(const attn__beam *beam, attn_tensor *logits, int64_t place, candidate *list)
 {
     int64_t sentence = beam->live[place], row = sentence * beam->width;
@@ -290,7 +290,8 @@ static int64_t follow_prefix(const attn__beam *beam, attn_tensor *logits, int64_
     return 1;
 }
 
-/* The likeliest continuations of the live hypotheses of the sentence at a place of the model's batch, best first. */
+/* The likeliest continuations of a sentence's live hypotheses, best first; `place` is its place in the model's
+ * batch. */
 static int64_t find_candidates(const attn__beam *beam, attn_tensor *logits, int64_t place, candidate *list)
 {
     int64_t sentence = beam->live[place], n = 0, room = 2 * beam->width;
@@ -302,7 +303,7 @@ static int64_t find_candidates(const attn__beam *beam, attn_tensor *logits, int6
             continue;
         }
         if (beam->options.force_end && beam->step + 1 >= limit(beam, sentence)) {
-            /* An end without a choice costs nothing: so transformers' scores have it. */
+            /* A forced end token adds no cost, as in the scores of transformers. */
             n = insert(list, n, room, (candidate){beam->log_prob[row], row, beam->options.eos});
             continue;
         }
@@ -312,7 +313,7 @@ static int64_t find_candidates(const attn__beam *beam, attn_tensor *logits, int6
     return n;
 }
 
-/* `length` counts the end token. */
+/* `length` includes the end token. */
 static double penalized(const attn__beam *beam, double log_prob, int64_t length)
 {
     if (beam->options.rule == ATTN_LENGTH_POWER) {
@@ -330,8 +331,8 @@ static void move_finished(attn__beam *beam, int64_t to, int64_t from)
            (size_t)beam->best_n[to] * sizeof *beam->ids);
 }
 
-/* Puts a hypothesis among the finished ones, if it is good enough; the earlier of equals stays first.  One that was cut
- * off keeps its last token. */
+/* Inserts a hypothesis into the finished ones if it is good enough; among equal ones the earlier stays first. A
+ * hypothesis that reached the maximum length keeps its last token. */
 static void finish(attn__beam *beam, int64_t sentence, const candidate *c)
 {
     double score = penalized(beam, c->log_prob, beam->step + 1);
@@ -356,7 +357,7 @@ static void finish(attn__beam *beam, int64_t sentence, const candidate *c)
     beam->kept[sentence] = n < beam->width ? n + 1 : n;
 }
 
-/* `shift`: from rows of the beam to those of the model. */
+/* `shift`: first row of the sentence in the model's batch minus its first row in the beam. */
 static void live_on(attn__beam *beam, int64_t row, int64_t shift, const candidate *c)
 {
     int32_t *ids = beam->ids + row * beam->max_len;
@@ -367,7 +368,7 @@ static void live_on(attn__beam *beam, int64_t row, int64_t shift, const candidat
     beam->tokens[row + shift] = c->token;
 }
 
-/* No live hypothesis can overtake the worst finished one of a full beam. */
+/* Whether no live hypothesis can overtake the worst finished one of a full beam. */
 static bool power_is_done(const attn__beam *beam, int64_t sentence)
 {
     if (beam->kept[sentence] < beam->width) {
@@ -379,8 +380,8 @@ static bool power_is_done(const attn__beam *beam, int64_t sentence)
     return beam->options.stopping == ATTN_STOP_FULL || !(best > beam->best_score[(sentence + 1) * beam->width - 1]);
 }
 
-/* No live hypothesis can overtake the requested finished ones: its probability only falls, and a penalty helps
- * most at the greatest length. */
+/* Whether no live hypothesis can overtake the requested finished ones. The probability of a live hypothesis only falls,
+ * and the length penalty helps most at the maximum length. */
 static bool is_done(const attn__beam *beam, int64_t sentence)
 {
     if (beam->options.rule == ATTN_LENGTH_POWER && beam->width > 1) {
@@ -422,11 +423,11 @@ static void advance_sentence(void *user, int64_t place, int thread)
         beam->tokens[first + alive + shift] = beam->options.eos;
     }
     for (int64_t i = 0; i < width && beam->done[sentence]; i++) {
-        beam->rows[first + i + shift] = first + i + shift; /* rows of the batch that are not used any more */
+        beam->rows[first + i + shift] = first + i + shift; /* number of rows of the batch that are not used any more */
     }
 }
 
-/* A sentence has reached its greatest length: its live hypotheses follow those that ended. */
+/* A sentence has reached its maximum length: its live hypotheses are added after the finished ones. */
 static void cut_off(attn__beam *beam, int64_t sentence)
 {
     int64_t first = sentence * beam->width;
@@ -471,7 +472,7 @@ bool attn__beam_leave(attn__beam *beam, int64_t *places, int64_t *n)
             places[(*n)++] = i;
         }
     }
-    /* Each time the caches are copied, at the cost of a small part of a step. */
+    /* Each compaction copies the caches, which costs a small part of a step. */
     if (*n == 0 || beam->nlive - *n < (beam->nlive + 7) / 8) {
         return false;
     }
@@ -484,7 +485,7 @@ bool attn__beam_leave(attn__beam *beam, int64_t *places, int64_t *n)
     return true;
 }
 
-/* The hypothesis in place `at` of those that ended or were cut off. */
+/* The hypothesis at place `at` of the finished or cut ones. */
 static attn_status take(const attn__beam *beam, bool finished, int64_t at, attn_hypothesis *result)
 {
     *result = (attn_hypothesis){

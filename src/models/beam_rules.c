@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: MIT
  *
- * Tokens that a search forbids or makes less likely because of a hypothesis' tokens so far, as Hugging Face
- * transformers does it.  Logits are changed in place: a forbidden token's becomes -inf. */
+ * Forbids tokens, or makes them less likely, because of a hypothesis' tokens so far, like Hugging Face transformers.
+ * Logits are changed in place: a forbidden token's becomes -inf. */
 #include "models/beam.h"
 
 #include <math.h>
 
-/* The index of a token's logit among those of a row, which ascend by token; -1: it is not among them. */
+/* The index of a token's logit in a row, where tokens ascend; -1: the row does not have the token. */
 int64_t attn__beam_place(const attn__beam_row *x, int32_t token)
 {
     int64_t low = 0, high = x->n;
@@ -45,13 +45,14 @@ void attn__beam_forbid_banned(const attn__beam *beam, const attn__beam_row *x)
     }
 }
 
-/* Token i of what a hypothesis has; the first one is what every sentence starts with. */
+/* Token i of a hypothesis; token 0 is the start token. */
 static int32_t token_at(const attn__beam *beam, const int32_t *ids, int64_t i)
 {
     return i == 0 ? beam->options.bos : ids[i - 1];
 }
 
-/* Keskar et al. 2019 (arXiv:1909.05858): each token that a hypothesis has is less likely to come again. */
+/* Repetition penalty (Keskar et al. 2019, arXiv:1909.05858): makes each token of a hypothesis less likely to be
+ * repeated. */
 static void penalize(const attn__beam *beam, const int32_t *ids, const attn__beam_row *x, double lse)
 {
     const double penalty = beam->options.repetition_penalty;
@@ -68,7 +69,7 @@ static void penalize(const attn__beam *beam, const int32_t *ids, const attn__bea
     }
 }
 
-/* Forbids the tokens that would end a sequence of `size` tokens which the hypothesis has already. */
+/* Forbids the tokens that would repeat a sequence of `size` tokens of the hypothesis. */
 static void forbid_repeated(const attn__beam *beam, const int32_t *ids, const attn__beam_row *x)
 {
     const int64_t size = beam->options.no_repeat_ngram, n = beam->step + 1;

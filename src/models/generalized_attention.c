@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * Generalized attention over images, its four factors switched on one by one. */
+ * Generalized attention over images; each of its four factors can be switched on. */
 #include "models/model_keys.h"
 
 #include "nn/spatial.h"
@@ -24,7 +24,7 @@ static const attn_port outputs[] = {
     ATTN__PORT_OPTIONAL("weights", "(b,M,h,w,h,w)", "attention weights; with key-only alone (b,M,1,1,h,w)"),
 };
 
-/* The bits of ATTN_FACTOR_ are in the order of the names, which were checked against `factors`. */
+/* The bits ATTN_FACTOR_ are in the order of the names. The table of keys has checked the names in `factors`. */
 static unsigned factors_of(const attn_config *config)
 {
     const attn_config_value *list = attn_config_get(config, "factors");

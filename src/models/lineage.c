@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * Which row computed each token of a hypothesis. */
+ * Tracks which row computed each token of a hypothesis. */
 #include "models/lineage.h"
 
 #include "base/context.h"
@@ -31,7 +31,7 @@ void attn__lineage_step(attn__lineage *l, int64_t t)
     }
 }
 
-/* Hypotheses that share a token share all before it, so that the last common one is searched from the end. */
+/* Hypotheses that share a token also share all tokens before it, so the last common token is searched from the end. */
 static int64_t in_common(const int32_t *a, const int32_t *b, int64_t t)
 {
     while (t > 0 && a[t - 1] != b[t - 1]) {

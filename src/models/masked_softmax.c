@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * The softmax that attention with valid lengths ends in, by itself. */
+ * The softmax of attention with valid lengths, as an architecture of its own. */
 #include "models/model_keys.h"
 
 static const attn_setting keys[] = {ATTN__KEY_FILL};

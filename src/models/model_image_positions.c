@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * DETR's positions of an image, as a map and as the sequence that attention's p_q and p_kv take. */
+ * DETR's positions of an image, as a map and as a sequence for p_q and p_kv of attention. */
 #include "models/model_keys.h"
 
 #include "nn/spatial.h"

@@ -54,10 +54,10 @@ enum { ATTN__MAX_BLOCKS = 64 };
 
 extern const char *const attn__init_choices[];
 
-/* The place of a key's value among its choices, which the table of keys has checked; without a value the first. */
+/* The index of a key's value among its choices, which the table of keys has checked; 0 without a value. */
 int attn__config_choice(const attn_config *config, const char *key, const char *const *choices);
 
-/* The fields that most descriptions of an architecture consist of. */
+/* The fields that most descriptions of an architecture have. */
 #define ATTN__PORTS(k, in, out)                                                                                        \
     .nkeys = ATTN__COUNT(k), .keys = (k), .ninputs = ATTN__COUNT(in), .inputs = (in), .noutputs = ATTN__COUNT(out),    \
     .outputs = (out)

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT
  *
- * Contacts from the maps of tied rows: a logistic regression over all heads of all layers, of maps made symmetric and
- * corrected for the average of their row and column (APC: Dunn et al. 2008, doi:10.1093/bioinformatics/btm604).
+ * Contacts from the maps of tied rows: a logistic regression over all heads of all layers. Each map is made symmetric
+ * and corrected for the average of its row and column (APC: Dunn et al. 2008, doi:10.1093/bioinformatics/btm604).
  *
- * The correction is not linear in a map, so each map is corrected by itself; the regression is, so that its sum is kept
- * instead of the maps: [C,C] numbers where the original stacks H*L*[C,C], and all column maps too. */
+ * The correction is not linear in a map, so each map is corrected separately. The regression is linear, so only its
+ * running sum is stored: [C,C] numbers, while the original stacks H*L*[C,C] and all column maps. */
 #include "models/msa_model.h"
 
 #include "base/context.h"
@@ -15,17 +15,17 @@
 #include <math.h>
 #include <string.h>
 
-/* One map of one alignment, and where its sums are. */
+/* One map of one alignment, and the address of its sums. */
 typedef struct feature {
     const void *map;        /* [cols,cols], the map with <cls> */
     void *sums;             /* [cols - 1,cols - 1] */
-    bool wide;              /* both are f64, not f32 */
-    int64_t cols, residues; /* of the map; of the alignment */
+    bool wide;              /* both arrays are f64, else f32 */
+    int64_t cols, residues; /* columns of the map; residues of the alignment */
     double weight, total;
-    double *row_sums; /* of S, [residues]; those of its columns are the same */
+    double *row_sums; /* row sums of S, [residues]; the column sums are equal */
 } feature;
 
-/* Rows that are computed together: reading along the map's columns then uses whole lines of the cache. */
+/* Number of rows computed together, so that reading columns of the map uses whole cache lines. */
 enum { TOGETHER = 16 };
 
 static inline double number_at(const void *data, bool wide, int64_t i)
@@ -33,8 +33,8 @@ static inline double number_at(const void *data, bool wide, int64_t i)
     return wide ? ((const double *)data)[i] : (double)((const float *)data)[i];
 }
 
-/* S = map + map^T without <cls>: the sum, not the mean, as the regression was fitted.  S[i + r,j] for r in [0, rows)
- * and j in [first, last). */
+/* S = map + map^T without <cls>. The regression was fitted to the sum, not the mean. S[i + r,j] for r in [0, rows) and
+ * j in [first, last). */
 static inline void symmetric(const feature *f, bool wide, int64_t i, int64_t rows, int64_t first, int64_t last,
                              double s[TOGETHER][TOGETHER])
 {
@@ -52,7 +52,7 @@ static int64_t rows_at(const feature *f, int64_t i, int64_t end)
     return most - i < TOGETHER ? most - i : TOGETHER;
 }
 
-/* Each row's sum is over its columns in their order. */
+/* Each row's sum runs over its columns in order. */
 static void sum_rows(void *user, int64_t begin, int64_t end)
 {
     const feature *f = user;
@@ -76,7 +76,7 @@ static void sum_rows(void *user, int64_t begin, int64_t end)
 static void add_block(const feature *f, int64_t i, int64_t rows, int64_t first, int64_t n, double s[TOGETHER][TOGETHER])
 {
     for (int64_t r = 0; r < rows; r++) {
-        double share = f->total != 0 ? f->row_sums[i + r] / f->total : 0; /* a map of zeros has no average */
+        double share = f->total != 0 ? f->row_sums[i + r] / f->total : 0; /* a map of zeros has no average to correct */
         for (int64_t j = 0; j < n; j++) {
             double corrected = s[j][r] - share * f->row_sums[first + j];
             int64_t to = (i + r) * (f->cols - 1) + first + j;
@@ -103,7 +103,7 @@ static void add_rows(void *user, int64_t begin, int64_t end)
     }
 }
 
-/* The original takes the padded size, so that padding changes its contacts. */
+/* The original uses the padded size, so that padding changes its contacts. */
 static int64_t residues(const attn__msa *msa, const attn__msa_tokens *tokens, int64_t b)
 {
     return (msa->compat ? tokens->cols : attn__msa_columns(tokens, b)) - 1;

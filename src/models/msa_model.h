@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * msa_model.h - the MSA Transformer's parts, and one run of it.
+ * msa_model.h - the MSA Transformer's parts, and the function that runs it once.
  *
  * Letters: B alignments, R rows, C columns (the first is <cls>), D channels, H heads, L layers, V tokens. */
 #ifndef ATTN_MODELS_MSA_MODEL_H
@@ -11,7 +11,7 @@
 /* Ids of the alphabet that every published checkpoint shares. */
 enum { ATTN__MSA_CLS = 0, ATTN__MSA_PAD = 1 };
 
-/* Keys of the layers alone and of the whole model. */
+/* Keys of the separate layers and of the whole model. */
 extern const char *const attn__msa_orders[];
 #define ATTN__MSA_KEY_TIED                                                                                             \
     ATTN__KEY_FLAG("tied", "true", "one map for all rows; false: each row has its own, with its own padding")
@@ -23,7 +23,7 @@ extern const char *const attn__msa_orders[];
 typedef struct attn__msa {
     int64_t layers, dim, heads, vocabulary, max_positions;
     bool untied, columns_first;
-    bool compat; /* ESM's results in padded batches */
+    bool compat; /* quirk: ESM's results in padded batches */
     double dropout;
     attn_nn_embedding embed_tokens, embed_positions;
     attn_tensor *msa_positions; /* [1,rows,1,D or 1], or NULL */
@@ -36,47 +36,48 @@ typedef struct attn__msa {
 /* The requested outputs of a run. */
 typedef struct attn__msa_wishes {
     bool logits, contacts, row_maps, column_maps;
-    int64_t map_layer;                 /* from 1: maps of this layer alone; 0: of all */
-    bool hidden[ATTN__MAX_BLOCKS + 1]; /* representations: 0 is the embedding, L the last one, normalized */
+    int64_t map_layer;                 /* from 1: only the maps of this layer; 0: all layers */
+    bool hidden[ATTN__MAX_BLOCKS + 1]; /* representations: layer 0 is the embedding, layer L the last, normalized */
     int64_t max_tokens;                /* as in attn_nn_msa_layer_run */
 } attn__msa_wishes;
 
-/* The tape's tensors; NULL where not requested. */
+/* The results; the tape owns the tensors. NULL where not requested. */
 typedef struct attn__msa_results {
-    attn_tensor *logits;                       /* [B,R,C,V] */
-    attn_tensor *contacts;                     /* [B,C-1,C-1], probabilities */
-    attn_tensor *row_maps;                     /* [B,L,H,C,C], untied [B,L,H,R,C,C]; of one layer alone L is 1 */
-    attn_tensor *column_maps;                  /* [B,L,H,C,R,R]; the same */
+    attn_tensor *logits;   /* [B,R,C,V] */
+    attn_tensor *contacts; /* [B,C-1,C-1] probabilities */
+    /* row maps [B,L,H,C,C], untied [B,L,H,R,C,C]; L is 1 if only one layer is requested */
+    attn_tensor *row_maps;
+    attn_tensor *column_maps;                  /* column maps [B,L,H,C,R,R]; L likewise */
     attn_tensor *hidden[ATTN__MAX_BLOCKS + 1]; /* [B,R,C,D] */
 } attn__msa_results;
 
-/* tokens I32 [B,R,C].  False (noted) on failure. */
+/* Runs the model on tokens I32 [B,R,C]. False (error set) on failure. */
 bool attn__msa_run(const attn__msa *msa, attn_tape *tape, const attn_tensor *tokens, const attn__msa_wishes *wishes,
                    attn__msa_results *results);
-/* The struct of a model of this architecture, or NULL. */
+/* The struct of an MSA Transformer, or NULL for another model. */
 const attn__msa *attn__msa_of(const attn_model *model);
 
 /* -------------------------------------------------------------------------------------------- its stages */
 
-/* Tokens, checked, and what follows from them. */
+/* Checked tokens, and data computed from them. */
 typedef struct attn__msa_tokens {
     const attn_tensor *ids; /* I32 [B,R,C] */
-    attn_tensor *keep;      /* U8 [B,R,C], zero for padding; NULL: there is none */
+    attn_tensor *keep;      /* U8 [B,R,C], zero for padding; NULL: no padding */
     int64_t batch, rows, cols;
 } attn__msa_tokens;
 bool attn__msa_tokens_check(const attn__msa *msa, attn_tape *tape, const attn_tensor *ids, attn__msa_tokens *tokens);
-/* Whether there are positions for so many rows and columns; notes ATTN_ERROR_SHAPE where not. */
+/* Whether there are positions for this number of rows and columns; if not, sets ATTN_ERROR_SHAPE. */
 bool attn__msa_sizes_fit(const attn__msa *msa, attn_context *context, int64_t batch, int64_t rows, int64_t cols);
-/* Columns of alignment b without its padding. */
+/* The number of columns of alignment b without padding. */
 int64_t attn__msa_columns(const attn__msa_tokens *tokens, int64_t b);
-/* Embedded, normalized, zero where there is padding: [R,C,B,D]. */
+/* The embedding, normalized and zero for padding: [R,C,B,D]. */
 attn_tensor *attn__msa_embed(const attn__msa *msa, attn_tape *tape, const attn__msa_tokens *tokens);
 
-/* Adds the features of these row maps [n,B,C,C], heads [first, first + n) of a layer, to the regression's sums
- * [B,C-1,C-1].  False (noted) without memory. */
+/* Adds the features of row maps [n,B,C,C], heads [first, first + n) of a layer, to the regression's sums [B,C-1,C-1].
+ * False (error set) without memory. */
 bool attn__msa_add_contacts(const attn__msa *msa, attn_tape *tape, const attn__msa_tokens *tokens, int64_t layer,
                             int64_t first, const attn_tensor *maps, attn_tensor *sums);
-/* Sums to probabilities, in place; zero outside an alignment's own columns. */
+/* Converts sums to probabilities in place; zero outside an alignment's own columns. */
 void attn__msa_finish_contacts(const attn__msa *msa, const attn__msa_tokens *tokens, attn_tensor *sums);
 
 #endif

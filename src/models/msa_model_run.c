@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * One run of the MSA Transformer: embedding, layers, heads; maps are taken from each layer as soon as they are
- * there. */
+ * One run of the MSA Transformer: embedding, layers, heads. The maps of each layer are processed as soon as they are
+ * computed. */
 #include "models/msa_model.h"
 
 #include "base/context.h"
@@ -18,13 +18,13 @@ typedef struct run {
     attn__msa_results *results;
     attn__msa_tokens tokens;
     int64_t layer;
-    int64_t last; /* stages of a run: a layer has THIRDS of them, which end at row maps, column maps, result */
+    int64_t last; /* number of stages of a layer, which end at row maps, column maps and result */
     bool failed;
 } run;
 
 enum { THIRDS = 3 };
 
-/* The stage of a layer at which its row maps or column maps are known. */
+/* The stage of a layer at which its row maps or column maps are computed. */
 static int64_t stage_of(const run *r, bool columns)
 {
     return columns == r->msa->columns_first ? 1 : 2;
@@ -32,7 +32,7 @@ static int64_t stage_of(const run *r, bool columns)
 
 /* --------------------------------------------------------------------------------------------------- maps */
 
-/* Whether this layer's maps are among those that are kept. */
+/* Whether this layer's maps are stored. */
 static bool keeps_maps(const run *r)
 {
     return r->wishes->map_layer == 0 || r->wishes->map_layer == r->layer + 1;
@@ -43,7 +43,8 @@ static int64_t layers_kept(const run *r)
     return r->wishes->map_layer ? 1 : r->msa->layers;
 }
 
-/* maps [n,...] of `each` elements a head and alignment, [n,B,...], [n,C,B,...] or untied [n,R,B,...], to all [B,L,H,...]. */
+/* Copies maps [n,...] with `each` elements per head and alignment, [n,B,...], [n,C,B,...] or untied [n,R,B,...], to all
+ * [B,L,H,...]. */
 static void put_maps(const run *r, attn_tensor *all, int64_t first, const attn_tensor *maps, bool columns)
 {
     const attn__msa *msa = r->msa;
@@ -145,7 +146,7 @@ static attn_tensor *layer_in_place(run *r, attn_tensor *x)
     return attn_nn_msa_layer_apply(&r->msa->layer[r->layer], r->tape, x, &how) ? x : NULL;
 }
 
-/* x [R,C,B,D] as a representation [B,R,C,D]; in any case a copy, since x goes on changing. */
+/* x [R,C,B,D] as a representation [B,R,C,D]. Always a copy, because x changes later. */
 static bool note_hidden(run *r, int64_t i, attn_tensor *x)
 {
     if (r->wishes->hidden[i]) {
@@ -155,8 +156,8 @@ static bool note_hidden(run *r, int64_t i, attn_tensor *x)
     return true;
 }
 
-/* Stages after the last requested output are not computed: contacts need the last layer's row maps, and not its result,
- * which is a fourteenth of the work. */
+/* Stages after the last requested output are skipped. Contacts need the last layer's row maps but not its result, which
+ * is a fourteenth of the work. */
 static int64_t last_stage(const run *r)
 {
     const attn__msa_wishes *w = r->wishes;
@@ -192,7 +193,7 @@ static attn_tensor *run_layers(run *r, attn_tensor *x)
 
 /* --------------------------------------------------------------------------------------------------- head */
 
-/* Weights are tied: the last product is with the embedding of the tokens. */
+/* Tied weights: the last product uses the embedding of the tokens. */
 static attn_tensor *head(const attn__msa *msa, attn_tape *tape, attn_tensor *x)
 {
     attn_tensor *h = attn_linear(tape, x, msa->dense.weight, msa->dense.bias, ATTN_ACTIVATION_GELU_ERF);
@@ -200,7 +201,7 @@ static attn_tensor *head(const attn__msa *msa, attn_tape *tape, attn_tensor *x)
     return attn_linear(tape, h, msa->embed_tokens.weight, msa->head_bias, ATTN_ACTIVATION_IDENTITY);
 }
 
-/* Row by row where nothing is recorded: hidden channels take as much memory as x. */
+/* Row by row if nothing is recorded, because the hidden channels take as much memory as x. */
 static attn_tensor *head_in_parts(const run *r, attn_tensor *x)
 {
     int64_t rows = attn_tensor_length(x, 0),

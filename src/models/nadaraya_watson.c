@@ -41,9 +41,9 @@ static const attn_port outputs[] = {
 typedef struct regression {
     int kernel, empty;
     bool classify;
-    int64_t classes;      /* 0: as many as there are */
-    double sigma;         /* 1 if there is one for each coordinate */
-    attn_tensor *inverse; /* [d], of these; else NULL */
+    int64_t classes;      /* number of classes; 0: determined from the labels */
+    double sigma;         /* width of the kernel; 1 if each coordinate has its own width */
+    attn_tensor *inverse; /* [d] inverse widths if each coordinate has its own; else NULL */
 } regression;
 
 static void build(void *self, attn_nn_builder *builder, const attn_config *config)
@@ -63,7 +63,7 @@ static void build(void *self, attn_nn_builder *builder, const attn_config *confi
                                        .inverse = inverse};
 }
 
-/* Columns of a vector or matrix; -1, with an error noted, if it is neither. */
+/* Columns of a vector or matrix; -1, with an error set, for another shape. */
 static int64_t columns(const attn__call *call, const attn_tensor *x, const char *name)
 {
     int rank = x ? attn_tensor_rank(x) : 0;
@@ -75,7 +75,7 @@ static int64_t columns(const attn__call *call, const attn_tensor *x, const char 
     return !x ? -1 : rank == 1 ? 1 : attn_tensor_length(x, 1);
 }
 
-/* Softmax of the Gaussian's logarithm; the other kernels are divided by their sum. */
+/* The Gaussian uses softmax of its logarithm; the other kernels are divided by their sum. */
 static void describe(attn_problem *p, const regression *r, int64_t train, int64_t val, int64_t d, int64_t c)
 {
     *p = (attn_problem){.ndims = 4,
@@ -88,7 +88,8 @@ static void describe(attn_problem *p, const regression *r, int64_t train, int64_
     p->dims[3] = (attn_dim){.role = ATTN_ROLE_VALUE, .n = c, .v = 1, .o = 1};
 }
 
-/* Labels [n,c] and a 1 behind each, whose estimate is the sum of a query's weights: 1, or 0 without a point in reach. */
+/* Labels [n,c] with an appended 1. The estimate of the 1 is the sum of a query's weights: 1, or 0 if no point is within
+ * reach. */
 static attn_tensor *with_ones(attn_tape *tape, attn_tensor *y, int64_t c)
 {
     int64_t n = attn_tensor_length(y, 0);
@@ -104,8 +105,8 @@ static void set_nan(attn_tensor *y, int64_t begin, int64_t end)
     }
 }
 
-/* Finds queries that no training point reaches; their estimate y [m,c] is zero so far.  `all` [m,c+1] has the sum of the
- * weights behind it; where a coordinate is NaN it is too, and so is the estimate. */
+/* Finds queries that no training point reaches; their estimate y [m,c] is still zero. The last column of `all` [m,c+1]
+ * is the sum of the weights. If a coordinate is NaN, the sum and the estimate are NaN. */
 static attn_tensor *treat_empty(const attn__call *call, const regression *r, attn_tensor *y, const attn_tensor *all)
 {
     int64_t c = y ? attn_tensor_length(y, 1) : 0;
@@ -127,8 +128,8 @@ static attn_tensor *treat_empty(const attn__call *call, const regression *r, att
     return y;
 }
 
-/* Classes are values like any: one channel for each, 1 at the point's own, so that a query gets the share of weight
- * that each class has.  The labels themselves get no gradient. */
+/* Classes are treated as values: one channel per class, which is 1 for the point's own class. A query then gets each
+ * class's share of the weight. The labels get no gradient. */
 static attn_tensor *one_hot(const attn__call *call, const regression *r, const attn_tensor *labels)
 {
     attn_context *context = attn_tape_context(call->tape);
@@ -154,7 +155,7 @@ static attn_tensor *one_hot(const attn__call *call, const regression *r, const a
     return hot;
 }
 
-/* Coordinates in units of their own widths. */
+/* Divides each coordinate by its own width. */
 static attn_tensor *in_widths(attn_tape *tape, const regression *r, attn_tensor *x)
 {
     return r->inverse ? attn_mul(tape, x, r->inverse) : x;

@@ -30,7 +30,7 @@ typedef struct network {
     attn_nn_batch_norm norm[STAGES];
     attn_nn_non_local block[STAGES - 1];
     attn_nn_linear fc[2];
-    int64_t size; /* pixels of a side */
+    int64_t size; /* side of the picture in pixels */
     double dropout;
 } network;
 
@@ -68,7 +68,7 @@ static void build(void *self, attn_nn_builder *builder, const attn_config *confi
         attn_nn_pop(builder);
     }
     attn__nn_linear_named(&n->fc[0], builder, "fc.0", in * side * side, HIDDEN, true);
-    attn_nn_push(builder, "fc.3"); /* behind ReLU and dropout */
+    attn_nn_push(builder, "fc.3"); /* input channels after ReLU and dropout */
     attn_nn_linear_init(&n->fc[1], builder, HIDDEN, attn_config_int(config, "num_classes", 10), true);
     attn_nn_pop(builder);
 }

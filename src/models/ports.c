@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * Named inputs and outputs: checked against the architecture's ports, converted to its types. */
+ * Checks named inputs and outputs against the architecture's ports, and converts them to its types. */
 #include "models/kind.h"
 
 #include "base/context.h"
@@ -21,7 +21,7 @@ static const attn_port *find_port(const attn_port *ports, int n, const char *nam
     return NULL;
 }
 
-/* The i-th number of a tensor as a double (exact for what an id may be). */
+/* The i-th element of a tensor as a double, which is exact for any valid id. */
 static double number_at(const attn_tensor *x, int64_t i)
 {
     const void *data = attn_tensor_data(x);
@@ -42,7 +42,7 @@ static double number_at(const attn_tensor *x, int64_t i)
     }
 }
 
-/* Files often hold ids as 64-bit integers or as reals: whole numbers of any type are taken. */
+/* Files often hold ids as 64-bit integers or as reals: whole numbers of any type are accepted. */
 static attn_tensor *as_integers(const attn__call *call, const char *name, attn_tensor *x)
 {
     attn_context *context = attn_tape_context(call->tape);
@@ -110,7 +110,7 @@ void attn__call_output(const attn__call *call, const char *name, attn_tensor *te
     if (item) {
         item->tensor = tensor;
     } else {
-        (void)attn_named_add(call->outputs, name, tensor); /* a failure is noted in the context */
+        (void)attn_named_add(call->outputs, name, tensor); /* a failure sets the error in the context */
     }
 }
 
@@ -143,7 +143,7 @@ void attn__weights_add(attn_named_list *list, const char *part, int index, attn_
 
 attn_tensor *attn__stack(attn_tape *tape, const attn_named_list *list, const char *part)
 {
-    enum { MOST = 3 * 64 }; /* stacks of blocks */
+    enum { MOST = 3 * 64 }; /* several stacks of blocks */
     attn_tensor *all[MOST];
     int n = 0;
     size_t length = strlen(part);
@@ -158,7 +158,7 @@ attn_tensor *attn__stack(attn_tape *tape, const attn_named_list *list, const cha
     return n > 0 ? attn_concat(tape, all, n, 0) : NULL;
 }
 
-/* "a has no input "b"; it has x, kv" */
+/* Formats "a has no input "b"; it has x, kv". */
 static attn_status fail_port(const attn__call *call, const char *kind, const char *name, const attn_port *ports, int n)
 {
     char known[256] = "";
@@ -190,7 +190,7 @@ static attn_status check_ports(const attn__call *call)
     return ATTN_OK;
 }
 
-/* An input that is NULL is the result of an operation that failed: its error stays the one that is told. */
+/* A NULL input comes from an operation that failed; the error of that operation is kept. */
 static bool holds_failed(const attn_named_list *inputs)
 {
     for (int64_t i = 0; i < inputs->n; i++) {

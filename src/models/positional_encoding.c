@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * Positions as sines and cosines, by themselves. */
+ * Positions as sines and cosines, as an architecture of its own. */
 #include "models/model_keys.h"
 
 static const attn_setting keys[] = {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * The one list of architectures.  A new one is a file that defines its attn__kind, and a line here. */
+ * The list of architectures. A new architecture is a file that defines its attn__kind, and a line here. */
 #include "models/kind.h"
 
 #include "base/keys.h"

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * resnet_parts.h - residual networks of convolutions, as classifiers of images and as what detectors see by. */
+ * resnet_parts.h - residual networks of convolutions, as image classifiers and as backbones of detectors. */
 #ifndef ATTN_MODELS_RESNET_PARTS_H
 #define ATTN_MODELS_RESNET_PARTS_H
 
@@ -9,7 +9,7 @@
 
 enum { ATTN__RESNET_STAGES = 6, ATTN__RESNET_BLOCKS = 64 };
 
-/* Two convolutions of 3 x 3, or three of 1 x 1, 3 x 3 and 1 x 1. */
+/* A block: two convolutions of 3 x 3, or three of 1 x 1, 3 x 3 and 1 x 1. */
 typedef struct attn__resnet_block {
     attn_nn_conv conv[3], shortcut;
     attn_nn_map_norm norm[3], shortcut_norm;
@@ -20,10 +20,10 @@ typedef struct attn__resnet_block {
 typedef struct attn__resnet {
     attn_nn_conv stem;
     attn_nn_map_norm stem_norm;
-    attn__resnet_block block[ATTN__RESNET_BLOCKS]; /* of all stages */
+    attn__resnet_block block[ATTN__RESNET_BLOCKS]; /* blocks of all stages */
     int blocks;
     bool pool;
-    int64_t channels; /* of the result */
+    int64_t channels; /* channels of the result */
 } attn__resnet;
 
 extern const char *const attn__resnet_names[], *const attn__resnet_stems[], *const attn__resnet_norms[];
@@ -72,8 +72,8 @@ extern const char *const attn__resnet_names[], *const attn__resnet_stems[], *con
         "in_channels", ATTN_CONFIG_TYPE_INT, "3", 1, 1 << 16, NULL, "channels of an image"                             \
     }
 
-/* Registers the parameters in the builder's present place.  The stem and stages before frozen_stages are not trained:
- * `frozen` of them, where the key is left out. */
+/* Registers the parameters at the builder's present position. The stem and the stages before frozen_stages are not
+ * trained; `frozen` is used if the key is missing. */
 void attn__resnet_build(attn__resnet *resnet, attn_nn_builder *builder, const attn_config *config, int frozen);
 /* x [B,in_channels,Y,X] -> [B,channels,Y',X'] */
 attn_tensor *attn__resnet_forward(const attn__resnet *resnet, attn_tape *tape, attn_tensor *x);

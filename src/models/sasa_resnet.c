@@ -2,9 +2,9 @@
  *
  * ResNets whose 3 x 3 convolutions are windows of self-attention (Ramachandran et al. 2019): 26, 38 and 50 layers.
  *
- * Names are those of the well-known PyTorch model (init, layerI.J.conv1..3, shortcut, dense); inside conv2.0 they are
- * this library's, since that model's attention is another function (a softmax for each channel) whose weights would
- * mean nothing here. */
+ * Names are those of the well-known PyTorch model (init, layerI.J.conv1..3, shortcut, dense); inside conv2.0 the names
+ * are this library's. The attention of that model is another function (a softmax for each channel), so its weights
+ * could not be used. */
 #include "models/vision_parts.h"
 
 #include "base/context.h"
@@ -35,7 +35,7 @@ static const attn_setting keys[] = {
     ATTN__KEY_INIT,
 };
 static const attn_port inputs[] = {ATTN__PORT("x", "(b,in_channels,h,w)", "images of any size")};
-/* The first block of a stage attends before it halves: it belongs to the grid of the stage before. */
+/* The first block of a stage attends before it halves the image, so its grid is that of the previous stage. */
 static const attn_port outputs[] = {
     ATTN__PORT("logits", "(b,num_classes)", "one score a class"),
     ATTN__PORT_OPTIONAL("windows_1", "(n,b,num_heads,y,x,kernel_size,kernel_size)",
@@ -72,8 +72,9 @@ static int depth_of(int64_t layers)
     return i;
 }
 
-/* Relative positions span all channels (the first heads see rows, the last ones columns): with tables of that width
- * the models have the 10.3, 14.1 and 18.0 million parameters of the paper.  Scores are not scaled, as in its eq. 2. */
+/* Relative positions span all channels: the first heads use row positions only, the last heads column positions only.
+ * With tables of this width the models have the paper's 10.3, 14.1 and 18.0 million parameters. Scores are not scaled,
+ * as in the paper's eq. 2. */
 static void attention_init(attn_nn_image_attention *attention, attn_nn_builder *builder, const attn_config *config,
                            int64_t width)
 {
@@ -166,8 +167,8 @@ static attn_tensor *normed(const attn_nn_conv *conv, const attn_nn_batch_norm *n
     return attn_nn_batch_norm_forward(norm, tape, attn_nn_conv_forward(conv, tape, x));
 }
 
-/* Attention is at the full resolution; halving it is the mean of 2 x 2 behind it.  An odd side loses its last row,
- * which the shortcut's convolution of stride 2 would keep: its result is cut to the same. */
+/* Attention runs at full resolution; the mean of 2 x 2 then halves its result. An odd side loses its last row. The
+ * shortcut's convolution of stride 2 would keep that row, so its result is cropped to the same size. */
 static attn_tensor *block_forward(const bottleneck *b, attn_tape *tape, attn_tensor *x, attn_tensor **map)
 {
     attn_tensor *y = attn_activate(tape, normed(&b->conv1, &b->norm1, tape, x), ATTN_ACTIVATION_RELU);
@@ -187,7 +188,7 @@ static attn_tensor *block_forward(const bottleneck *b, attn_tape *tape, attn_ten
     return attn_activate(tape, attn_add(tape, y, x), ATTN_ACTIVATION_RELU);
 }
 
-/* Either stem ends at a quarter of the sides.  That of attention has no ReLU: norm, and the largest of each block. */
+/* Both stems end at a quarter of the sides. The attention stem has no ReLU: a norm, then the maximum of each block. */
 static attn_tensor *stem_forward(const resnet *r, attn_tape *tape, attn_tensor *x)
 {
     if (r->stem_kind == STEM_ATTENTION) {
@@ -206,7 +207,7 @@ static attn_tensor *stem_forward(const resnet *r, attn_tape *tape, attn_tensor *
                : x;
 }
 
-/* Weights of no block at all: a requested output always exists. */
+/* Weights for a model without blocks: a requested output must always exist. */
 static attn_tensor *no_windows(const resnet *r, attn_tape *tape, const attn_tensor *x)
 {
     const attn_nn_image_attention_options *o = &r->block[0][0].attention.options;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * Sequence-to-sequence models, whichever they are: the whole sequence at once, and the state of decoding. */
+ * Code for all sequence-to-sequence models: running a whole sequence at once, and the state of decoding. */
 #include "models/seq2seq.h"
 
 #include "base/context.h"
@@ -118,7 +118,7 @@ attn_tensor *attn_seq2seq_forward(attn_model *model, attn_tape *tape, const attn
     uint64_t failures = model->context->failures;
     attn_tensor *logits = s->forward(model->self, tape, src, src_lens, tgt_in, &o);
     attn__model_end(tape);
-    /* Maps were requested, but there was no memory: a picture without them would look like an answer. */
+    /* If there is no memory for requested maps, the run must fail: missing maps could be mistaken for a result. */
     return o.weights && model->context->failures != failures ? NULL : logits;
 }
 

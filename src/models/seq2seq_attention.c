@@ -2,7 +2,7 @@
  *
  * Gated recurrent encoder and decoder with additive attention (Bahdanau et al. 2014, arXiv:1409.0473).
  *
- * The encoder's states stay as its recurrence leaves them, [Ts,B,H]; attention reads them there by its strides. */
+ * The encoder's states keep the layout of the recurrence, [Ts,B,H]; attention reads them by strides. */
 #include "models/seq2seq.h"
 #include "models/shortlist.h"
 #include "base/context.h"
@@ -50,7 +50,7 @@ static void build(void *self, attn_nn_builder *builder, const attn_config *confi
     attn_nn_pop(builder);
 }
 
-/* The decoder's inputs: the encoder's states, the same projected to keys, and the source lengths. */
+/* The decoder's inputs: the encoder's states, these states projected to keys, and the source lengths. */
 typedef struct memory {
     attn_tensor *values, *keys; /* [Ts,B,H] */
     const attn_tensor *lens;
@@ -69,7 +69,7 @@ static attn_tensor *time_major(attn_tape *tape, const attn_tensor *ids)
     return turned;
 }
 
-/* `hidden` gets the state in which each layer ends. */
+/* `hidden` gets the final state of each layer. */
 static memory encode(const bahdanau *m, attn_tape *tape, const attn_tensor *src, const attn_tensor *lens,
                      attn_tensor **hidden)
 {
@@ -78,7 +78,7 @@ static memory encode(const bahdanau *m, attn_tape *tape, const attn_tensor *src,
     return (memory){.values = states, .keys = attn_nn_linear_forward(&m->attention.w_k, tape, states), .lens = lens};
 }
 
-/* One token: embedded x [1,rows,E] -> the top layer's new state [1,rows,H]; hidden goes on. */
+/* One step: embedded token x [1,rows,E] -> the top layer's new state [1,rows,H]; `hidden` is updated. */
 static attn_tensor *decode_step(const bahdanau *m, attn_tape *tape, const memory *source, attn_tensor *x,
                                 attn_tensor **hidden, attn_tensor **weights, bool guided)
 {
@@ -94,7 +94,7 @@ static attn_tensor *decode_step(const bahdanau *m, attn_tape *tape, const memory
     return attn_nn_gru_forward(&m->decoder, tape, attn_concat(tape, both, 2, 2), hidden, NULL);
 }
 
-/* Room for the tensors of every step. */
+/* Memory for the tensors of every step. */
 typedef struct steps {
     int64_t n;
     attn_tensor **state, **weights;
@@ -125,7 +125,7 @@ static attn_tensor *decode(const bahdanau *m, attn_tape *tape, const memory *sou
     if (x && n == 0) {
         attn__fail(attn_tape_context(tape), ATTN_ERROR_SHAPE, "seq2seq-attention: at least one target token wanted");
     }
-    /* The tape's memory, because it is there again at the next step of training. */
+    /* Memory of the tape, because the next training step can reuse it. */
     attn_tensor *room = n > 0 ? attn_tape_tensor(tape, ATTN_I64, 1, (int64_t[]){2 * n}, NULL) : NULL;
     if (!room) {
         return NULL;
@@ -153,7 +153,7 @@ static attn_tensor *forward(const void *self, attn_tape *tape, const attn_tensor
 /* ---------------------------------------------------------------------------------------- step by step */
 
 typedef struct state {
-    attn_tensor *values, *keys;                  /* copies of the encoder's */
+    attn_tensor *values, *keys;                  /* copies of the encoder's states and keys */
     attn_tensor *hidden[ATTN_NN_MAX_GRU_LAYERS]; /* [rows,H] */
     attn_tensor *spare;
 } state;
@@ -163,7 +163,7 @@ static const bahdanau *self_of(const attn_decoding *decoding)
     return decoding->model->self;
 }
 
-/* Rows of `from` by index into `to`; `rows` NULL: each row of `from` `width` times. */
+/* Copies rows of `from` by index into `to`; `rows` NULL: repeats each row of `from` `width` times. */
 static void copy_rows(attn_tensor *to, const attn_tensor *from, const int64_t *rows, int64_t width)
 {
     size_t bytes = (size_t)attn_tensor_length(to, 1) * attn_dtype_size(attn_tensor_dtype(to));

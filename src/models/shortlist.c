@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * Translations made of some tokens only. */
+ * Translations restricted to a list of tokens. */
 #include "models/shortlist.h"
 
 #include "base/context.h"
@@ -48,7 +48,7 @@ static attn_status check(attn_context *context, int64_t batch, int64_t vocabular
     return ATTN_OK;
 }
 
-/* `place` [vocabulary], zeros: gets the index of each token in the list. */
+/* `place` [vocabulary], zero before: gets the index of each token in the list. */
 static attn_status collect(attn__shortlist *list, int64_t batch, const attn_beam_search_options *o, int32_t *place)
 {
     int64_t all = 0;
@@ -108,7 +108,7 @@ void attn__shortlist_destroy(attn__shortlist *list, attn_tape *tape)
     *list = (attn__shortlist){0};
 }
 
-/* Those rows of x ([vocabulary,...]) that the list names. */
+/* The rows of x ([vocabulary,...]) for the tokens of the list. */
 static attn_tensor *copy_rows(const attn__shortlist *list, const attn_tensor *x)
 {
     attn_tensor *y = NULL;

@@ -53,10 +53,11 @@ static attn_tensor *forward(const void *self, attn_tape *tape, const attn_tensor
 /* ---------------------------------------------------------------------------------------- step by step */
 
 typedef struct state {
-    attn_nn_kv_cache own[ATTN__MAX_BLOCKS];   /* [rows,room,D]: grows by a token a step */
-    attn_nn_kv_cache cross[ATTN__MAX_BLOCKS]; /* [B,Ts,D]: projected once */
-    attn_nn_kv_cache spare;                   /* k alone, for what moves in `own` */
-    attn__lineage lineage;                    /* of rows of `own`, where a sentence has several */
+    attn_nn_kv_cache own[ATTN__MAX_BLOCKS];   /* self-attention caches [rows,room,D], which grow by a token a step */
+    attn_nn_kv_cache cross[ATTN__MAX_BLOCKS]; /* cross-attention caches [B,Ts,D], projected once */
+    attn_nn_kv_cache spare;                   /* scratch (only k) for rows that move in `own` */
+    /* tracks which rows of `own` share tokens, if a sentence has several rows */
+    attn__lineage lineage;
 } state;
 
 static const transformer *self_of(const attn_decoding *decoding)
@@ -64,13 +65,13 @@ static const transformer *self_of(const attn_decoding *decoding)
     return decoding->model->self;
 }
 
-/* Most translations are far shorter than the longest that the model can give. */
+/* Initial room: most translations are far shorter than the model's maximum. */
 enum { FIRST_ROOM = 32 };
-/* Tokens of all rows that move together when hypotheses change places. */
+/* Number of tokens of all rows that move together when hypotheses are reordered. */
 enum { REORDER_TOKENS = 8 };
 
-/* The type of the self-attention's caches: bf16 where attention would round keys and values anyway, and where `decode`,
- * which reads bf16 keys with f32 queries, is the best solver for one query. */
+/* The type of the self-attention caches. It is bf16 if attention would round keys and values anyway and the solver
+ * `decode`, which reads bf16 keys with f32 queries, is the best for one query. */
 static attn_dtype own_dtype(const attn_decoding *decoding, const attn_tape *tape)
 {
     enum { NARROW = 16 };
@@ -107,12 +108,12 @@ static attn_status begin(attn_decoding *decoding, attn_tape *tape, const attn_te
     return status;
 }
 
-/* The own caches with other rows (NULL: the same) or other room. */
+/* Replaces the self-attention caches by caches with other rows (NULL: the same) or other room. */
 static attn_status select_own(attn_decoding *decoding, const int64_t *rows, int64_t n, int64_t room)
 {
     state *s = decoding->state;
     attn_status status = ATTN_OK;
-    attn_nn_kv_cache_free(&s->spare); /* it has as many rows */
+    attn_nn_kv_cache_free(&s->spare); /* it has the same number of rows */
     for (int i = 0; status == ATTN_OK && i < self_of(decoding)->decoder.blocks; i++) {
         status = attn_nn_kv_cache_select(&s->own[i], decoding->model->context, rows, n, room);
     }
@@ -153,7 +154,7 @@ static attn_tensor *step(attn_decoding *decoding, attn_tape *tape, const attn_te
     return attn_reshape(tape, x, 2, (int64_t[]){rows, -1});
 }
 
-/* Only the own keys and values differ between hypotheses; the encoder's are shared by all of a sentence. */
+/* Only the self-attention keys and values differ between hypotheses of a sentence; the encoder's are shared. */
 static attn_status reorder(attn_decoding *decoding, const int64_t *rows)
 {
     state *s = decoding->state;

@@ -47,10 +47,10 @@ attn_tensor *attn__transformer_encode_segments(const attn__transformer_encoder *
 
 /* ------------------------------------------------------------------------------------------ by itself */
 
-/* Devlin et al. 2019 (arXiv:1810.04805) put heads behind it: for whole sequences and for hidden tokens. */
+/* Devlin et al. 2019 (arXiv:1810.04805) add heads after the encoder: for whole sequences and for masked tokens. */
 typedef struct encoder_model {
     attn__transformer_encoder encoder;
-    attn_nn_linear pooler, classifier, dense; /* where they have weights */
+    attn_nn_linear pooler, classifier, dense; /* a layer without weights is skipped */
     attn_nn_layer_norm norm;
     attn_tensor *bias;
     attn_activation activation;
@@ -110,7 +110,7 @@ static void build(void *self, attn_nn_builder *builder, const attn_config *confi
     }
 }
 
-/* [B,D]: the first token's. */
+/* [B,D]: the output of the first token. */
 static attn_tensor *pool(const encoder_model *m, attn_tape *tape, attn_tensor *out)
 {
     if (!out) {

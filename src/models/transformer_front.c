@@ -78,7 +78,7 @@ static bool segments_fit(attn_tape *tape, const attn_tensor *x, const attn_tenso
     return false;
 }
 
-/* Without ids every token is of the first segment. */
+/* Without ids every token belongs to the first segment. */
 static attn_tensor *add_segments(const attn_nn_embedding *layer, attn_tape *tape, attn_tensor *x,
                                  const attn_tensor *segments)
 {

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: MIT
  *
- * transformer_parts.h - the encoder and the decoder that stand alone as architectures and together make the
+ * transformer_parts.h - the encoder and the decoder: each is an architecture, and together they form the
  * Transformer. */
 #ifndef ATTN_MODELS_TRANSFORMER_PARTS_H
 #define ATTN_MODELS_TRANSFORMER_PARTS_H
 
 #include "models/model_keys.h"
 
-/* The keys both halves take, apart from their vocabularies' names. */
+/* The keys that both halves have, except the names of their vocabularies. */
 #define ATTN__KEYS_TRANSFORMER                                                                                         \
     ATTN__KEY_COUNT("num_hiddens", "256", "channels; num_heads divides it"),                                           \
         ATTN__KEY_COUNT("ffn_num_hiddens", "64", "channels inside the feed-forward network"),                          \
@@ -52,15 +52,16 @@ extern const char *const attn__norm_choices[], *const attn__activation_choices[]
                                                                                       *const attn__scale_choices[],
                                                                                           *const attn__tie_choices[];
 
-/* Which half of the Transformer: its keys "enc_num_heads" or "dec_num_heads", and so on, come before "num_heads". */
+/* Which half of the Transformer. Keys with its prefix ("enc_num_heads" or "dec_num_heads") override keys without
+ * ("num_heads"). */
 typedef enum attn__half { ATTN__ENCODER, ATTN__DECODER } attn__half;
 
-/* The input of both: embeddings times sqrt(D), plus positions. */
+/* The input of both halves: embeddings times sqrt(D), plus positions. */
 typedef struct attn__transformer_front {
     attn_nn_embedding embedding;
     attn_nn_positional positions;
-    attn_nn_embedding segments; /* where it has a weight: added too */
-    attn_nn_layer_norm norm;    /* where it has a weight */
+    attn_nn_embedding segments; /* embedding of segments, added if it has a weight */
+    attn_nn_layer_norm norm;    /* norm of the input, applied if it has a weight */
 } attn__transformer_front;
 
 typedef struct attn__transformer_encoder {
@@ -68,7 +69,7 @@ typedef struct attn__transformer_encoder {
     int blocks;
     double fill;
     attn_nn_encoder_block block[ATTN__MAX_BLOCKS];
-    attn_nn_layer_norm norm; /* of the last block's output, where it has a weight */
+    attn_nn_layer_norm norm; /* norm of the last block's output, if it has a weight */
 } attn__transformer_encoder;
 
 typedef struct attn__transformer_decoder {
@@ -80,28 +81,28 @@ typedef struct attn__transformer_decoder {
     attn_nn_linear dense;
 } attn__transformer_decoder;
 
-/* `shared` (may be NULL): a table of embeddings to use instead of an own one. */
+/* `shared` (may be NULL): an existing table of embeddings to use. */
 void attn__transformer_front_build(attn__transformer_front *front, attn_nn_builder *builder, const attn_config *config,
                                    int64_t vocabulary, attn_tensor *shared);
 /* tokens [B,T] at positions first, first+1, ... -> [B,T,D] */
 attn_tensor *attn__transformer_front_forward(const attn__transformer_front *front, attn_tape *tape,
                                              const attn_tensor *tokens, int64_t first);
-/* The same, with the segment of each token, I32 [B,T] (NULL: all are the first). */
+/* The same with the segment of each token, I32 [B,T] (NULL: all in the first segment). */
 attn_tensor *attn__transformer_front_segments(const attn__transformer_front *front, attn_tape *tape,
                                               const attn_tensor *tokens, const attn_tensor *segments, int64_t first);
 attn_nn_block_options attn__transformer_block_options(const attn_config *config, attn__half half, bool bias);
-/* The norm, if it has parameters at all; else x. */
+/* Applies the norm if it has parameters; else returns x. */
 attn_tensor *attn__transformer_norm(const attn_nn_layer_norm *norm, attn_tape *tape, attn_tensor *x);
 void attn__transformer_norm_build(attn_nn_layer_norm *norm, attn_nn_builder *builder, const attn_config *config,
                                   const char *key, const char *name);
-/* The key of a half ("enc_KEY", "dec_KEY") or, where it is not set, KEY. */
+/* The value of the half's key ("enc_KEY", "dec_KEY"), or of KEY if that is not set. */
 int64_t attn__transformer_size(const attn_config *config, attn__half half, const char *key);
 
-/* Register the parameters in the builder's present place; `bias` is that of the attention's projections. */
+/* Registers the parameters at the builder's present position; `bias` is for the attention's projections. */
 void attn__transformer_encoder_build(attn__transformer_encoder *encoder, attn_nn_builder *builder,
                                      const attn_config *config, int64_t vocabulary, bool bias);
-/* `shared` (may be NULL) is the encoder's table of embeddings, for the decoder too; the output layer has the decoder's
- * where `tied`. */
+/* `shared` (may be NULL) is the encoder's table of embeddings, which the decoder then uses. With `tied` the output
+ * layer uses the decoder's table. */
 typedef struct attn__decoder_options {
     int64_t vocabulary;
     bool bias, tied, output_bias;

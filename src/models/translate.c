@@ -10,7 +10,8 @@
 
 #include <string.h>
 
-/* The model's rows follow the hypotheses; finished sentences leave its batch.  `places`: room for a number a sentence. */
+/* Updates the model's rows by the hypotheses, and removes finished sentences from its batch. `places` has room for one
+ * number per sentence. */
 static attn_status follow(attn_decoding *decoding, attn__beam *beam, int64_t *places)
 {
     int64_t n;
@@ -63,7 +64,7 @@ static attn_status translate(attn_model *model, attn_tape *tape, const attn_tens
     }
     status = attn_decoding_create(&decoding, model, tape, src, src_lens, &o);
     attn_tape_reset(tape, &(attn_tape_options){0});
-    attn__pool_trim(tape->pool); /* the encoder needs far more than a step */
+    attn__pool_trim(tape->pool); /* the encoder needs far more memory than a step */
     if (status == ATTN_OK) {
         status = attn__beam_create(&beam, model->context, attn_tensor_length(src, 0), vocabulary, options, numbers);
     }

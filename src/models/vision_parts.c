@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * Sizes of images and patches in settings, and checks by networks that are made for images of one size. */
+ * Image and patch sizes in settings, and checks of networks for a fixed image size. */
 #include "models/vision_parts.h"
 
 #include "base/context.h"

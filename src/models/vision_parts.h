@@ -1,23 +1,24 @@
 /* SPDX-License-Identifier: MIT
  *
- * vision_parts.h - what several architectures over images share. */
+ * vision_parts.h - code that several image architectures share. */
 #ifndef ATTN_MODELS_VISION_PARTS_H
 #define ATTN_MODELS_VISION_PARTS_H
 
 #include "nn/spatial.h"
 #include "models/model_keys.h"
 
-/* Pixels of an image and of a patch by the keys img_size and patch_size, each an integer or [height, width], and how many
- * patches there are down and across.  False, noted: another list, or a patch larger than the image. */
+/* Reads the sizes of an image and of a patch in pixels from the keys img_size and patch_size, each an integer or
+ * [height, width], and the number of patches down and across. False (error set): another list, or a patch larger than
+ * the image. */
 bool attn__patches_fit(int64_t size[2], int64_t patch[2], int64_t grid[2], attn_nn_builder *builder,
                        const attn_config *config, const char *what);
 
-/* Whether x is there and, if it has four axes, shows height x width pixels; else notes ATTN_ERROR_SHAPE, with `remedy`
- * behind it.  Images of another size have other places and numbers of features, even where there are as many. */
+/* Whether x is not NULL and, if it has four axes, has height x width pixels; otherwise sets ATTN_ERROR_SHAPE, with
+ * `remedy` in the message. Images of another size have other positions and features, even if their number is equal. */
 bool attn__images_fit(attn_tape *tape, const char *what, const attn_tensor *x, int64_t height, int64_t width,
                       const char *remedy);
 
-/* The key "mode" of non-local blocks: its values, and which one a config has. */
+/* The key "mode" of non-local blocks: its values, and the value of a config. */
 extern const char *const attn__pairwise_modes[];
 attn_nn_pairwise attn__pairwise_of(const attn_config *config);
 

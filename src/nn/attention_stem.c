@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * The first layer of a network that is attention throughout (Ramachandran et al. 2019, section 3.2).  Single pixels of
- * a picture carry too little information for attention to find edges; so the values depend on a pixel's position in its
- * block, as a convolution's weights do, by a mixture of few matrices. */
+ * The first layer of a network that is attention throughout (Ramachandran et al. 2019, section 3.2). Single pixels
+ * carry too little information for attention to find edges. The values therefore depend on a pixel's position in its
+ * block, like a convolution's weights, through a mixture of a few matrices. */
 #include "nn/check.h"
 
 #include "nn/spatial.h"
@@ -15,7 +15,7 @@
 void attn_nn_attention_stem_init(attn_nn_attention_stem *layer, attn_nn_builder *builder, int64_t in, int64_t out)
 {
     const int64_t side = ATTN_NN_STEM_SIDE, mixed = ATTN_NN_STEM_MIXED;
-    /* Positions times mixing vectors are scores of a softmax: numbers of about 1, so that all matrices take part. */
+    /* Positions times mixing vectors are the scores of a softmax. Numbers near 1 let all matrices contribute. */
     attn_nn_initializer place = {.start = ATTN_INIT_NORMAL},
                         mix = {.start = ATTN_INIT_NORMAL, .scale = 1 / sqrt((double)out)};
     layer->rows = attn_nn_parameter(builder, "emb_a", 2, (int64_t[]){out, side}, place);
@@ -46,7 +46,7 @@ static attn_tensor *mixture(const attn_nn_attention_stem *layer, attn_tape *tape
     return p ? attn_reshape(tape, p, 2, (int64_t[]){side * side, mixed}) : NULL;
 }
 
-/* x [n,16,in] by a kernel of one pixel */
+/* Applies a 1 x 1 kernel to x [n,16,in]. */
 static attn_tensor *project(const attn_nn_conv *conv, attn_tape *tape, attn_tensor *x)
 {
     if (!conv->weight) {
@@ -66,8 +66,8 @@ static attn_tensor *mixed_values(const attn_nn_attention_stem *layer, attn_tape 
     return sum;
 }
 
-/* x [B,in,Y,X] -> [n,16,in], block by block; what is no whole block at the lower and right border is left out, as
- * pooling does. */
+/* x [B,in,Y,X] -> [n,16,in], block by block. Incomplete blocks at the lower and right border are left out, as in
+ * pooling. */
 static attn_tensor *blocks_of(attn_tape *tape, attn_tensor *x)
 {
     const int64_t side = ATTN_NN_STEM_SIDE, *shape = attn_tensor_shape(x);
@@ -95,7 +95,7 @@ attn_tensor *attn_nn_attention_stem_forward(const attn_nn_attention_stem *layer,
     attn_tensor *blocks = blocks_of(tape, x);
     attn_tensor *q = project(&layer->query, tape, blocks), *k = project(&layer->key, tape, blocks);
     attn_tensor *v = mixed_values(layer, tape, blocks);
-    /* Sixteen keys: a block's scores are fewer numbers than its channels, there is nothing to save by tiles. */
+    /* Sixteen keys: a block has fewer scores than channels, so tiling saves nothing. */
     attn_tensor *p = attn_softmax(tape, attn_matmul(tape, q, k, false, true), NULL, 0);
     attn_tensor *y = attn_matmul(tape, p, v, false, false);
     if (!y) {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * Blocks of the axial transformer, whole or one position at a time. */
+ * Blocks of the axial transformer, for whole arrays or one position at a time. */
 #include "nn/axial.h"
 
 #include "base/context.h"
@@ -11,7 +11,7 @@
 
 #include <string.h>
 
-/* Makes a parameter start smaller than its layer lets it. */
+/* Scales the initial values of a parameter down. */
 static void shrink(attn_tensor *x, double factor)
 {
     for (int64_t i = 0; x && attn_tensor_data(x) && i < attn_tensor_size(x); i++) {
@@ -85,7 +85,7 @@ static attn_tensor *feed_forward(const attn_nn_axial_block *block, attn_tape *ta
 attn_tensor *attn_nn_axial_block_forward(const attn_nn_axial_block *block, attn_tape *tape, attn_tensor *x, int axis,
                                          attn_causal causal, attn_tensor **weights)
 {
-    if (!weights) { /* a scope would free them */
+    if (!weights) { /* a scope would free the weights */
         attn_scope_begin(tape);
     }
     attn_tensor *h = attn_nn_layer_norm_forward(&block->ln1, tape, x);

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: MIT
  *
  * The axial layer of the MSA Transformer: row attention, column attention, feed-forward, each on normalized input and
- * added to what came in.
+ * added to its input.
  *
- * Without gradients it runs in place.  The originals save memory by cutting an alignment into chunks of rows, which for
- * tied rows means partial scores that are summed, with masks added to each (and rounding with them).  Here heads are
- * divided instead: a head's scores are always whole sums over all rows, masked once; only the sum over heads in the
- * output's projection, which is linear, is taken in parts. */
+ * Without gradients it runs in place. The original saves memory by cutting an alignment into chunks of rows. For tied
+ * rows this gives partial scores, and the mask and its rounding are added once per chunk. Here heads are divided
+ * instead. A head's scores are always sums over all rows, masked once. Only the output projection's sum over heads,
+ * which is linear, is computed in parts. */
 #include "nn/msa_attention.h"
 
 #include "base/context.h"
@@ -60,7 +60,7 @@ void attn_nn_msa_layer_init(attn_nn_msa_layer *layer, attn_nn_builder *builder,
 
 /* --------------------------------------------------------------------------------------------- on the tape */
 
-/* Each block is a scope, so that what its backward pass does not need is freed at its end. */
+/* Each block is a scope, so data that its backward pass does not need is freed at the block's end. */
 static attn_tensor *residual(const attn_nn_msa_layer *layer, attn_tape *tape, attn_tensor *x, attn_tensor *y)
 {
     return attn_add(tape, x, attn_dropout(tape, y, layer->dropout));
@@ -110,7 +110,7 @@ typedef struct attention_part {
     attn_nn_take_maps take;
 } attention_part;
 
-/* The maps of these heads and nothing else. */
+/* Computes only the maps of these heads. */
 static bool take_maps(const attention_part *p, attn_tape *tape, const attn__token_source *h,
                       const attn__head_range *range, const attn_nn_msa_layer_run *run)
 {
@@ -120,8 +120,8 @@ static bool take_maps(const attention_part *p, attn_tape *tape, const attn__toke
     return maps != NULL;
 }
 
-/* x += context o of heads times their columns of the output's weights, from `column` on; its bias comes with the first
- * ones. */
+/* x += context o of some heads times their columns of the output's weights, from `column` on; the first part also adds
+ * the bias. */
 static bool add_context(const attn_nn_linear *out, attn_tape *tape, attn_tensor *x, const attn_tensor *o,
                         int64_t column, const attn__packed *packed)
 {
@@ -134,7 +134,7 @@ static bool add_context(const attn_nn_linear *out, attn_tape *tape, attn_tensor 
                                                             .y = x});
 }
 
-/* The same in int8 for some tokens at a time, since operands and sums take memory. */
+/* The same in int8, for some tokens at a time, since operands and sums take memory. */
 static bool add_quantized(const attn_nn_linear *out, attn_tape *tape, attn_tensor *x, attn_tensor *o, int64_t column)
 {
     int64_t tokens = tokens_of(x), dim = attn_tensor_length(x, -1), wide = attn_tensor_length(o, -1);
@@ -221,7 +221,7 @@ bool attn_nn_msa_layer_apply(const attn_nn_msa_layer *layer, attn_tape *tape, at
 
 /* ------------------------------------------------------------------------------------------------- either way */
 
-/* Maps of some heads are written to their place in those of all heads: heads are the first axis. */
+/* Maps of some heads are written to their part of all maps: heads are the first axis. */
 typedef struct gathered {
     attn_tensor *rows, *columns;
 } gathered;

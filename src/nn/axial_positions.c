@@ -10,7 +10,7 @@
 #include <inttypes.h>
 #include <stdio.h>
 
-/* The i-th axis of x that is neither batch nor channels. */
+/* The i-th axis of x other than batch and channels. */
 static int axis_of(const attn_nn_axial_positions *layer, int i)
 {
     return i + 1 < layer->channel ? i + 1 : i + 2;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * block.h - the named parts that encoder and decoder blocks are put together from. */
+ * block.h - the named parts of encoder and decoder blocks. */
 #ifndef ATTN_NN_BLOCK_H
 #define ATTN_NN_BLOCK_H
 
@@ -10,10 +10,10 @@ void attn__nn_attention_part(attn_nn_multi_head *layer, attn_nn_builder *builder
                              const attn_nn_block_options *options);
 void attn__nn_norm_part(attn_nn_add_norm *layer, attn_nn_builder *builder, const char *name,
                         const attn_nn_block_options *options);
-/* A layer's input, and x plus the layer's output: the norm is at one of the two. */
+/* A layer's input, and x plus the layer's output; the norm is applied in one of the two. */
 attn_tensor *attn__nn_before(const attn_nn_add_norm *layer, attn_tape *tape, attn_tensor *x);
 attn_tensor *attn__nn_behind(const attn_nn_add_norm *layer, attn_tape *tape, attn_tensor *x, attn_tensor *y);
-/* x with its positions (NULL: none), of which queries and keys are made. */
+/* x plus its positions (NULL: none), the input of queries and keys. */
 attn_tensor *attn__nn_placed(attn_tape *tape, attn_tensor *x, attn_tensor *positions);
 /* activation(dense1(x)) */
 attn_tensor *attn__nn_ffn_hidden(const attn_nn_ffn *layer, attn_tape *tape, attn_tensor *x);

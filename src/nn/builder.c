@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * Names and first values of parameters. */
+ * Names and initial values of parameters. */
 #include "nn/linear_weight.h"
 
 #include "base/context.h"
@@ -17,7 +17,7 @@ void attn_nn_pushf(attn_nn_builder *builder, const char *format, ...)
     char name[ATTN_NN_MAX_NAME];
     va_list arguments;
     va_start(arguments, format);
-    vsnprintf(name, sizeof name, format, arguments); /* what is cut off was too long for the prefix too */
+    vsnprintf(name, sizeof name, format, arguments); /* a name cut here would be too long for the prefix too */
     va_end(arguments);
     attn_nn_push(builder, name);
 }
@@ -30,7 +30,7 @@ void attn_nn_push(attn_nn_builder *builder, const char *name)
     if (deep || n > sizeof builder->prefix || used + n + 2 > sizeof builder->prefix) {
         attn__fail(builder->context, ATTN_ERROR_ARGUMENT, "parameter name %s%.200s is too %s", builder->prefix, name,
                    deep ? "deep" : "long");
-        builder->depth++; /* so that pops still match */
+        builder->depth++; /* so that later pops still match */
         return;
     }
     builder->ends[builder->depth++] = (int)used;
@@ -54,7 +54,7 @@ static double product(const int64_t *shape, int begin, int end)
     return n;
 }
 
-/* The half width of a uniform distribution, or the standard deviation of a normal one. */
+/* The bound of a uniform distribution, or the standard deviation of a normal one. */
 static double spread_of(const attn_nn_initializer *fill, int rank, const int64_t *shape)
 {
     double in = fill->fan_in > 0 ? (double)fill->fan_in : product(shape, 1, rank);
@@ -88,7 +88,7 @@ static double draw(attn__rng *rng, attn_nn_initializer_kind start, double spread
 
 static void fill_tensor(attn_tensor *tensor, const char *name, uint64_t seed, const attn_nn_initializer *fill)
 {
-    attn__rng rng = {.seed = seed, .stream = attn__hash_text(ATTN__HASH_BEGIN, name)}; /* one for each name */
+    attn__rng rng = {.seed = seed, .stream = attn__hash_text(ATTN__HASH_BEGIN, name)}; /* one generator for each name */
     double spread = spread_of(fill, attn_tensor_rank(tensor), attn_tensor_shape(tensor));
     int64_t n = attn_tensor_size(tensor);
     if (fill->start == ATTN_INIT_ZEROS) {
@@ -107,7 +107,7 @@ static void fill_tensor(attn_tensor *tensor, const char *name, uint64_t seed, co
     }
 }
 
-/* Counts a tensor before its memory is taken. */
+/* Checks a tensor's size against the limit before it is allocated. */
 static bool within_limit(attn_nn_builder *builder, const char *name, int rank, const int64_t *shape)
 {
     size_t bytes = attn_dtype_size(builder->dtype);
@@ -131,7 +131,7 @@ static attn_tensor *add_tensor(attn_nn_builder *builder, attn_named_list *list, 
     char full[2 * ATTN_NN_MAX_NAME];
     attn_tensor *tensor = NULL;
     if (attn_context_status(builder->context) != ATTN_OK) {
-        return NULL; /* what is wrong is known already */
+        return NULL; /* the error is set already */
     }
     if (attn__check_choice(builder->context, "attn_nn_initializer.start", (int)fill->start, ATTN_INIT_POSITIVE) ||
         attn__check_choice(builder->context, "attn_nn_builder.policy", (int)builder->policy, ATTN_POLICY_TORCH)) {

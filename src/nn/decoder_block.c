@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * A block of the Transformer's decoder, over a whole sequence or one token at a time. */
+ * A block of the Transformer's decoder, for a whole sequence or one token at a time. */
 #include "nn/block.h"
 #include "nn/guided.h"
 
@@ -21,7 +21,7 @@ static attn_tensor *feed_forward(const attn_nn_decoder_block *block, attn_tape *
     return attn__nn_behind(&block->addnorm3, tape, z, attn_nn_ffn_forward(&block->ffn, tape, read));
 }
 
-/* x with what the attention to itself gave. */
+/* Adds the result of self-attention to x. */
 static attn_tensor *attend_self(const attn_nn_decoder_block *block, attn_tape *tape, attn_tensor *x,
                                 attn_tensor *positions, const attn_nn_mask *mask, attn_tensor **weights)
 {
@@ -62,7 +62,7 @@ attn_tensor *attn_nn_decoder_block_step(const attn_nn_decoder_block *block, attn
     if (!read || attn_nn_multi_head_append(&block->attention1, tape, read, self) != ATTN_OK) {
         return NULL;
     }
-    /* No mask is needed: the cache holds this token and what came before it. */
+    /* No mask is needed: the cache holds only this token and earlier ones. */
     attn_tensor *own = attn_nn_multi_head_cached(&block->attention1, tape, read, self, NULL);
     attn_tensor *y = attn__nn_behind(&block->addnorm1, tape, x, own);
     int64_t sentences = attn_tensor_length(cross->k, 0), rows = attn_tensor_length(x, 0),

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * A row of a table for each id. */
+ * Embedding: a row of a table for each id. */
 #include "nn/layers.h"
 
 #include "tensor/tensor.h"
@@ -10,7 +10,7 @@ void attn_nn_embedding_init(attn_nn_embedding *layer, attn_nn_builder *builder, 
 {
     attn_nn_initializer fill = {.start = ATTN_INIT_NORMAL};
     *layer = (attn_nn_embedding){.scale = scale > 0 ? scale : 1};
-    /* The next layer's input then has variance 1, as large as a positional encoding and no larger. */
+    /* The next layer's input then has variance 1, like the positional encoding. */
     if (builder->policy == ATTN_POLICY_XAVIER) {
         fill.scale = 1 / layer->scale;
     }

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: MIT
  *
- * Generalized attention: content and relative positions, each with a query or with a vector learned in its place.
+ * Generalized attention: scores from content and from relative positions, each with the query or with a learned vector
+ * in its place.
  *
- * The relative terms are tables of the engine, one for columns and one for rows.  Where the query of the content and
- * that of the positions differ (q + u and q + v), they are concatenated along the contraction, with keys of zero
- * against the second half, which the tables serve alone. */
+ * The relative terms are tables of the engine, one for columns and one for rows. The queries for content and for
+ * positions can differ (q + u and q + v). They are then concatenated along the contraction. The keys are zero for the
+ * second half, which only the tables use. */
 #include "nn/check.h"
 
 #include "nn/spatial.h"
@@ -23,7 +24,7 @@ enum {
 static void parameters_init(attn_nn_generalized_attention *layer, attn_nn_builder *builder, int64_t dim)
 {
     int64_t all = layer->heads * layer->dim_head;
-    /* mmcv's start of u and v. */
+    /* mmcv's initial values of u and v. */
     attn_nn_initializer stand_in = {.start = ATTN_INIT_UNIFORM, .scale = 1 / sqrt(2 * (double)layer->dim_head)};
     if (layer->factors & WITH_QUERY) {
         attn__nn_pointwise_named(&layer->query, builder, "query_conv", dim, all, false);
@@ -70,8 +71,8 @@ void attn_nn_generalized_attention_init(attn_nn_generalized_attention *layer, at
 
 /* -------------------------------------------------------------------------------------------- positions */
 
-/* Row r is of the distance key - query = r - (n - 1); the formula's is the other way round.  Wavelengths reach 1000, as
- * in mmcv, not to 10000. */
+/* Row r is for distance key - query = r - (n - 1); the formula has the opposite sign. Wavelengths reach 1000, as in
+ * mmcv, not 10000. */
 static attn_tensor *distance_sines(const attn_nn_generalized_attention *layer, attn_tape *tape, attn_dtype dtype,
                                    int64_t n)
 {
@@ -97,7 +98,7 @@ static attn_tensor *table_of(const attn_nn_generalized_attention *layer, attn_ta
 
 /* -------------------------------------------------------------------------------------------- operands */
 
-/* The queries: [B,H,Dh,N], or, without the image's own query, [1,H,Dh,1] for everyone. */
+/* The queries: [B,H,Dh,N], or [1,H,Dh,1], shared by all, without the image's own query. */
 static attn_tensor *asking(const attn_nn_generalized_attention *layer, attn_tape *tape, attn_tensor *q,
                            attn_tensor *stand_in)
 {
@@ -111,10 +112,10 @@ static attn_tensor *asking(const attn_nn_generalized_attention *layer, attn_tape
 
 typedef struct operands {
     attn_tensor *q, *k, *v;
-    bool split; /* content and positions have queries of their own, in two halves */
+    bool split; /* content and positions have different queries, in two halves */
 } operands;
 
-/* x with zeros behind each head's channels: [B,H,2*Dh,N]. */
+/* Appends zeros to each head's channels of x: [B,H,2*Dh,N]. */
 static attn_tensor *beside_zeros(attn_tape *tape, attn_tensor *x)
 {
     attn_tensor *zeros =
@@ -122,7 +123,7 @@ static attn_tensor *beside_zeros(attn_tape *tape, attn_tensor *x)
     return attn_concat(tape, (attn_tensor *[]){x, zeros}, 2, 2);
 }
 
-/* x for every query of `like`. */
+/* Broadcasts x to every query of `like`. */
 static attn_tensor *spread(attn_tape *tape, attn_tensor *x, const attn_tensor *like)
 {
     return attn_add(
@@ -130,7 +131,7 @@ static attn_tensor *spread(attn_tape *tape, attn_tensor *x, const attn_tensor *l
         x);
 }
 
-/* Two queries side by side; one that is the same for all is spread first. */
+/* Concatenates two queries; a query that is shared by all positions is broadcast first. */
 static attn_tensor *both_queries(const attn_nn_generalized_attention *layer, attn_tape *tape, attn_tensor *content,
                                  attn_tensor *place)
 {
@@ -163,7 +164,7 @@ static bool operands_make(const attn_nn_generalized_attention *layer, attn_tape 
     *a = (operands){.q = content ? content : place, .v = heads_of(layer, tape, &layer->value, x)};
     if (f & CONTENT) {
         a->k = heads_of(layer, tape, &layer->key, x);
-    } else { /* the score is the tables' alone: one zero, read with strides of 0 */
+    } else { /* only the tables contribute to the score: the keys are one zero, read with strides of 0 */
         a->k = attn_tape_tensor(tape, attn_tensor_dtype(x), 1, (int64_t[]){1}, NULL);
     }
     if (content && place && content != place) {
@@ -178,7 +179,7 @@ static bool operands_make(const attn_nn_generalized_attention *layer, attn_tape 
 
 enum { BATCH, HEAD, QUERY_Y, QUERY_X, KEY_Y, KEY_X, CHANNEL, VALUE, DIMS };
 
-/* `alone`: nothing depends on the query's place, so that one query speaks for all. */
+/* `alone`: the result does not depend on the query's position, so one query is computed for all. */
 static void describe(attn_problem *p, const attn_nn_generalized_attention *layer, const operands *a,
                      const int64_t shape[4], bool alone)
 {
@@ -211,7 +212,8 @@ static void describe(attn_problem *p, const attn_nn_generalized_attention *layer
     }
 }
 
-/* An axis of length 1 has one distance, which adds the same to all scores of a query: softmax does not see it. */
+/* An axis of length 1 has one distance, which adds the same number to all scores of a query and so does not change the
+ * softmax. */
 static bool add_tables(attn_attention *a, const attn_nn_generalized_attention *layer, attn_tape *tape,
                        const operands *o, const int64_t shape[4])
 {
@@ -270,13 +272,13 @@ attn_tensor *attn_nn_generalized_attention_forward(const attn_nn_generalized_att
     if (!attn__nn_has_rank(tape, x, 4, "generalized attention: x") || !operands_make(layer, tape, x, &o)) {
         return NULL;
     }
-    /* With the keys' content alone the result is one vector an image, and all that follows is as cheap. */
+    /* With only the keys' content the result is one vector per image, and later steps are equally cheap. */
     attn_tensor *y = attn_nn_conv_forward(&layer->proj, tape, attend(layer, tape, x, &o, weights));
     if (!y) {
         return NULL;
     }
-    /* gamma once for each channel: its gradient, a sum of products of any sign, is then taken in two steps, which
-     * rounds less than one over all of them. */
+    /* gamma is applied per channel: its gradient, a sum of products of any sign, is then computed in two steps, with
+     * less rounding than one sum over all of them. */
     attn_tensor *zeros =
         attn_tape_tensor(tape, attn_tensor_dtype(y), 3, (int64_t[]){attn_tensor_length(y, 1), 1, 1}, NULL);
     return attn_add(tape, x, attn_mul(tape, y, attn_add(tape, zeros, layer->gamma)));

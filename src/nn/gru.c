@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * Layers of gated recurrent units on top of each other (Cho et al. 2014, arXiv:1406.1078). */
+ * Stacked layers of gated recurrent units (Cho et al. 2014, arXiv:1406.1078). */
 #include "nn/check.h"
 
 #include "base/context.h"
@@ -40,7 +40,7 @@ void attn_nn_gru_init(attn_nn_gru *layer, attn_nn_builder *builder, int64_t in, 
     }
 }
 
-/* Where each sequence of a batch ends, as rows of the states seen as [T*B,H]. */
+/* The row at which each sequence of a batch ends, for the states as [T*B,H]. */
 static attn_tensor *last_rows(attn_tape *tape, const attn_tensor *lens, int64_t steps, int64_t batch)
 {
     attn_tensor *rows = attn_tape_tensor(tape, ATTN_I32, 1, &batch, NULL);
@@ -61,7 +61,7 @@ static attn_tensor *last_rows(attn_tape *tape, const attn_tensor *lens, int64_t 
     return rows;
 }
 
-/* The state [B,H] in which a layer ends; all states are [T,B,H]. */
+/* The final state [B,H] of a layer; all states are [T,B,H]. */
 static attn_tensor *last_state(attn_tape *tape, attn_tensor *states, attn_tensor *rows)
 {
     if (!states) {
@@ -94,7 +94,7 @@ attn_tensor *attn_nn_gru_forward(const attn_nn_gru *layer, attn_tape *tape, attn
         return NULL;
     }
     for (int l = 0; l < layer->layers; l++) {
-        tape->examples = 1; /* time comes first */
+        tape->examples = 1; /* axes are time, batch, channels */
         x = l > 0 ? attn_dropout(tape, x, layer->dropout) : x;
         tape->examples = 0;
         x = attn_gru(tape, x, state ? state[l] : NULL, layer->weight_ih[l], layer->weight_hh[l], layer->bias_ih[l],

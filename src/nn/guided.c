@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: MIT
  *
- * Attention weights that have gradients. */
+ * Attention weights with gradients. */
 #include "nn/guided.h"
 
 #include <string.h>
 
-/* [n,n], ones on the diagonal. */
+/* The identity matrix [n,n]. */
 static attn_tensor *unit_vectors(attn_tape *tape, attn_dtype dtype, int64_t n)
 {
     attn_tensor *units = attn_tape_tensor(tape, dtype, 2, (int64_t[]){n, n}, NULL);

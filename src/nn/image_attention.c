@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * Stand-alone self-attention over images, global or in windows.  Channels stay in front of space: the engine finds
- * heads, queries and taps by their strides, and relative positions are its tables, so that neither memory blocks nor
- * an array of scores are built. */
+ * Stand-alone self-attention over images, global or in windows. Channels stay before the spatial axes: the engine finds
+ * heads, queries and taps by strides, and relative positions are its tables. Neither memory blocks nor an array of
+ * scores are stored. */
 #include "nn/check.h"
 
 #include "nn/spatial.h"
@@ -19,7 +19,7 @@ static int64_t channels(const options_of *o)
     return o->heads * o->mid;
 }
 
-/* Rows of a table: as many as there are distances between a query and its keys. */
+/* Rows of a table: one for each possible distance between a query and its keys. */
 static int64_t table_rows(const options_of *o)
 {
     int64_t reach = o->window ? o->window : o->max_positions;
@@ -86,7 +86,7 @@ void attn_nn_image_attention_init(attn_nn_image_attention *layer, attn_nn_builde
 
 /* -------------------------------------------------------------------------------------------- the problem */
 
-/* The layout of heads and their channels in the channels. */
+/* The strides of heads and of their channels inside all channels. */
 typedef struct head_layout {
     int64_t heads, dim, head_step, dim_step;
 } head_layout;
@@ -159,7 +159,7 @@ static void describe(attn_problem *p, const options_of *o, const sizes *s)
     }
 }
 
-/* One table a head's channels: of the halves one each serves. */
+/* Tables of one head's channels: each of the two tables serves one half. */
 static void describe_halves(attn_problem *p, const options_of *o)
 {
     for (int axis = 0; axis < 2; axis++) {
@@ -175,7 +175,7 @@ static void describe_halves(attn_problem *p, const options_of *o)
     }
 }
 
-/* Tables as wide as all channels, one zero in its second half, the other in its first. */
+/* Tables as wide as all channels: one is zero in its second half, the other in its first. */
 static void describe_whole(attn_problem *p, const options_of *o)
 {
     head_layout l = layout_of(o);
@@ -231,9 +231,9 @@ static attn_tensor *without_bias(const attn_nn_conv *conv, attn_tape *tape, attn
     return attn_convolve(tape, x, conv->weight, NULL, &conv->geometry);
 }
 
-/* Weights sum to 1, so that the values' bias b can be added behind them: wout(o + b) = W o + (W b + c).  That is how
- * pixels of a zero border, whose keys and values are the biases alone, come out right though the engine's border has
- * keys and values of zero.  (The keys' bias adds the same to all scores of a query and is lost in the softmax.) */
+/* Weights sum to 1, so the values' bias b can be added afterwards: wout(o + b) = W o + (W b + c). This makes a zero
+ * border right: pixels there have the biases as keys and values, while the engine's border has zeros. (The keys' bias
+ * adds the same number to all scores of a query, which softmax ignores.) */
 static attn_tensor *project(const attn_nn_image_attention *layer, attn_tape *tape, attn_tensor *o)
 {
     int64_t all = channels(&layer->options);

@@ -27,7 +27,8 @@ attn_status attn_nn_kv_cache_init(attn_nn_kv_cache *cache, attn_context *context
     return status;
 }
 
-/* Gives the pages back first: the allocator may keep freed memory, and a larger cache does not fit into it. */
+/* Returns freed pages to the system first: the allocator may keep freed memory, and the larger cache does not fit into
+ * it. */
 static void destroy(attn_tensor *x)
 {
     if (x && x->storage && atomic_load(&x->storage->refs) == 1) {
@@ -49,7 +50,7 @@ static size_t token_bytes(const attn_tensor *x)
     return (size_t)attn_tensor_length(x, 2) * attn_dtype_size(attn_tensor_dtype(x));
 }
 
-/* Rows of the cache are as long as its capacity, so that each new token is one short copy a row. */
+/* Rows of the cache have the length of its capacity, so that each new token needs one short copy per row. */
 static void copy_behind(attn_tensor *to, int64_t length, const attn_tensor *from)
 {
     size_t token = token_bytes(to);
@@ -61,7 +62,7 @@ static void copy_behind(attn_tensor *to, int64_t length, const attn_tensor *from
     }
 }
 
-/* The same, from f32 to a cache of bf16. */
+/* The same, from f32 to a bf16 cache. */
 static void round_behind(attn_tensor *to, int64_t length, const attn_tensor *from)
 {
     int64_t dim = attn_tensor_length(to, 2), room = dim * attn_tensor_length(to, 1);
@@ -73,7 +74,7 @@ static void round_behind(attn_tensor *to, int64_t length, const attn_tensor *fro
     }
 }
 
-/* Keys and values that attention would round to bf16 at each step are rounded once, before they are stored. */
+/* Attention would round keys and values to bf16 at each step, so they are rounded once, before they are stored. */
 static void round_once(const attn_tape *tape, attn_tensor *x)
 {
     if (attn__rounds(tape) && x->dtype == ATTN_F32)
@@ -128,7 +129,7 @@ attn_status attn_nn_multi_head_append(const attn_nn_multi_head *layer, attn_tape
     return ATTN_OK;
 }
 
-/* `rows` NULL: row i is the old row i.  `to` may be `from` if rows only move to lower places. */
+/* `rows` NULL: row i is the old row i. `to` may equal `from` if rows only move to lower indices. */
 static void copy_rows(attn_tensor *to, const attn_tensor *from, const int64_t *rows, int64_t n, int64_t length)
 {
     size_t token = token_bytes(to), used = token * (size_t)length;
@@ -140,7 +141,7 @@ static void copy_rows(attn_tensor *to, const attn_tensor *from, const int64_t *r
     }
 }
 
-/* Whether the rows are in ascending order, so that copying them one by one in place overwrites none that is needed. */
+/* Whether the rows are ascending, so that copying them in place one by one overwrites no row that is still needed. */
 static bool moves_forward(const int64_t *rows, int64_t n)
 {
     bool forward = true;
@@ -195,7 +196,7 @@ attn_status attn_nn_kv_cache_select(attn_nn_kv_cache *cache, attn_context *conte
     return ATTN_OK;
 }
 
-/* Some tokens of a row, to or from the row of `spare` that belongs to it. */
+/* Copies some tokens of a row to or from its row of `spare`. */
 static void move_tokens(attn_tensor *x, attn_tensor *spare, int64_t row, int64_t at, int64_t n, int64_t place,
                         bool back)
 {
@@ -205,8 +206,8 @@ static void move_tokens(attn_tensor *x, attn_tensor *spare, int64_t row, int64_t
     memcpy(back ? in : out, back ? out : in, token * (size_t)n);
 }
 
-/* For each row that continues another one, copies the tokens behind those that both share, as many at a time as `spare`
- * holds: all rows to `spare`, then back. */
+/* For each row that continues another row, copies the tokens after their common ones. Copies as many tokens at a time
+ * as `spare` holds: first all rows to `spare`, then back. */
 static void move_rows(attn_tensor *x, attn_tensor *spare, const int64_t *rows, const int64_t *shared, int64_t length)
 {
     int64_t room = attn_tensor_length(spare, 1), n = attn_tensor_length(x, 0);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * Layer normalization (Ba et al. 2016, arXiv:1607.06450), alone and behind a residual connection. */
+ * Layer normalization (Ba et al. 2016, arXiv:1607.06450), alone and after a residual connection. */
 #include "nn/layers.h"
 
 #include "nn/named.h"

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * Convolutions with a norm behind them: as one where the norm is a fixed affine function. */
+ * Convolutions followed by a norm. A norm that is a fixed affine function is merged into the convolution. */
 #include "nn/spatial.h"
 
 #include "base/context.h"
@@ -51,7 +51,7 @@ void attn_nn_map_norm_init(attn_nn_map_norm *layer, attn_nn_builder *builder, at
     }
 }
 
-/* The convolution with weight/sqrt(var + eps) as its channels' scales, and a bias. */
+/* The convolution with weight/sqrt(var + eps) as scales of its channels, and a bias. */
 static attn_tensor *folded(const attn_nn_conv *conv, const attn_nn_batch_norm *norm, attn_tape *tape, attn_tensor *x,
                            attn_tensor *addend, attn_activation activation)
 {
@@ -81,7 +81,7 @@ static attn_tensor *filled(attn_tape *tape, attn_dtype dtype, int64_t n, double 
     return x;
 }
 
-/* Each group of an image's channels is a row of a layer norm. */
+/* Each group of an image's channels is one row of a layer norm. */
 static attn_tensor *group_norm(const attn_nn_map_norm *layer, attn_tape *tape, attn_tensor *x)
 {
     if (!x || !layer->batch.weight || !layer->batch.bias) {

@@ -37,7 +37,7 @@ void attn_nn_msa_attention_init(attn_nn_msa_attention *layer, attn_nn_builder *b
 
 /* The lengths of x [R,C,B,D]. */
 typedef struct sizes {
-    int64_t rows, cols, batch, heads, dim; /* dim: of a head */
+    int64_t rows, cols, batch, heads, dim; /* dim: channels of a head */
 } sizes;
 
 static bool measure(sizes *s, attn_tape *tape, const attn_tensor *x, const attn_tensor *keep, int64_t heads)
@@ -57,7 +57,7 @@ static bool measure(sizes *s, attn_tape *tape, const attn_tensor *x, const attn_
     return true;
 }
 
-/* Rows of an alignment [R,C] that are not all padding. */
+/* The number of rows of an alignment [R,C] that are not all padding. */
 static int64_t depth_of(const sizes *s, const uint8_t *kept)
 {
     int64_t depth = 0;
@@ -71,8 +71,8 @@ static int64_t depth_of(const sizes *s, const uint8_t *kept)
     return depth;
 }
 
-/* A factor for q [R,C,B,D]: zero for the queries [R,C,B] that are padding, since the sum over rows must not see them;
- * else 1, or what turns the batch's 1/sqrt(R) into the alignment's own. */
+/* A factor for q [R,C,B,D]. It is zero for padded queries [R,C,B], which must not enter the sum over rows. Otherwise it
+ * is 1, or it turns the batch's 1/sqrt(R) into the alignment's own. */
 static attn_tensor *query_factor(attn_tape *tape, const sizes *s, const attn_tensor *keep, bool own_depth,
                                  attn_dtype dtype)
 {
@@ -103,12 +103,11 @@ static bool describe_rows(attn_problem *p, attn_tape *tape, const sizes *s, bool
     return true;
 }
 
-/* Heads, columns and batch are batch dims; rows attend to rows.  Untied rows are the same with rows and columns
- * exchanged. */
+/* Heads, columns and batch are batch dims, and rows attend to rows. Untied row attention exchanges rows and columns. */
 static void describe_lines(attn_problem *p, const sizes *s, bool columns, bool masked)
 {
     int64_t token = s->heads * s->dim,
-            steps[] = {s->batch * token, s->cols * s->batch * token}; /* to the next column, row */
+            steps[] = {s->batch * token, s->cols * s->batch * token}; /* strides to the next column and row */
     int64_t along = steps[columns], other = steps[!columns], n = columns ? s->rows : s->cols;
     int64_t lines = columns ? s->cols : s->rows, map = n * n;
     const attn_dim dims[] = {
@@ -158,7 +157,7 @@ static void describe_lines(attn_problem *p, const sizes *s, bool columns, bool m
     }
 }
 
-/* Maps are in f32, or f64, and so is attention that makes them: its share of the work is small. */
+/* Maps are f32 or f64, so attention that returns maps is too; its share of the work is small. */
 static attn_dtype number_of(const attn__token_source *source, bool maps)
 {
     return source->bf16 ? maps ? ATTN_F32 : ATTN_BF16 : attn_tensor_dtype(source->x);
@@ -169,13 +168,13 @@ static bool keeps_gradients(const attn_tape *tape)
     return attn_tape_mode(tape).record || attn_tape_mode(tape).train;
 }
 
-/* Projections of the tokens for these heads: up to q, k and v. */
+/* Projects the tokens for these heads: q, k and v. */
 typedef struct projection {
     const attn_nn_linear *linear;
     attn_tensor **y;
 } projection;
 
-/* Through the tape if gradients may be needed. */
+/* Uses the tape's operations if gradients may be needed. */
 static bool project(attn_tape *tape, const attn__token_source *source, const sizes *s, const attn__head_range *range,
                     attn_dtype dtype, int n, const projection *wanted)
 {
@@ -198,7 +197,7 @@ static attn_tensor *ones(attn_tape *tape, attn_dtype dtype, int rank, const int6
     return attn_affine(tape, attn_tape_tensor(tape, dtype, rank, shape, NULL), 1, 1);
 }
 
-/* One row attends to itself alone, padded or not: no projection of queries and keys, no dropout. */
+/* A single row attends only itself, padded or not: no projections of queries and keys, no dropout. */
 static attn_tensor *single_row(const attn_nn_msa_attention *layer, attn_tape *tape, const attn__token_source *source,
                                const sizes *s, const attn__head_range *range, attn_tensor **weights)
 {
@@ -208,8 +207,8 @@ static attn_tensor *single_row(const attn_nn_msa_attention *layer, attn_tape *ta
     return project(tape, source, s, range, number_of(source, false), 1, &(projection){&layer->v, &v}) ? v : NULL;
 }
 
-/* The maps as attention to values that are the identity of `side` keys: scores and maps are then products of matrices,
- * where the engine's own weights are one sum after the other. */
+/* Computes the maps as attention to values that are the identity of `side` keys. Scores and maps are then matrix
+ * products, while the engine's own weights output is computed sum by sum. */
 static attn_tensor *maps_of(attn_tape *tape, const attn_attention *a, int64_t side)
 {
     attn_attention maps = *a;
@@ -235,7 +234,7 @@ static attn_tensor *maps_of(attn_tape *tape, const attn_attention *a, int64_t si
     return attn_attend(tape, &maps);
 }
 
-/* Describes the attention: queries and keys of the heads, values if requested, and the problem. */
+/* Fills the attention: queries and keys of the heads, values if requested, and the problem. */
 static bool ask(attn_attention *a, const attn_nn_msa_attention *layer, attn_tape *tape,
                 const attn__token_source *source, const attn_tensor *keep, bool columns, const sizes *s,
                 const attn__head_range *range, bool maps, bool values)
@@ -304,7 +303,7 @@ attn_tensor *attn__msa_heads(const attn_nn_msa_attention *layer, attn_tape *tape
     if (weights && !keeps_gradients(tape)) {
         *weights = maps_of(tape, &a, columns ? s.rows : s.cols);
         a.weights = NULL;
-        if (!*weights) /* contacts made without them would look like an answer */
+        if (!*weights) /* contacts made without these maps could be mistaken for a result */
             return NULL;
     }
     return attn_attend(tape, &a);

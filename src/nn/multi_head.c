@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * Multi-head attention.  The projections leave the heads inside the channels; the engine finds them there by
- * its strides. */
+ * Multi-head attention. The projections leave the heads inside the channels, where the engine finds them by strides. */
 #include "nn/check.h"
 #include "nn/guided.h"
 
@@ -56,7 +55,7 @@ void attn_nn_multi_head_init(attn_nn_multi_head *layer, attn_nn_builder *builder
     score_init(layer, builder);
 }
 
-/* x [B,T,D] by a weight [D/H,D/H] that all heads share. */
+/* Multiplies x [B,T,D] by a weight [D/H,D/H] that all heads share. */
 static attn_tensor *project_heads(const attn_nn_multi_head *layer, attn_tape *tape, attn_tensor *x,
                                   const attn_nn_linear *linear)
 {
@@ -66,7 +65,7 @@ static attn_tensor *project_heads(const attn_nn_multi_head *layer, attn_tape *ta
     return attn_reshape(tape, y, 3, shape);
 }
 
-/* Another score than the dot product is one between projected heads. */
+/* A score other than the dot product applies to the projected heads. */
 static void set_score(const attn_nn_multi_head *layer, attn_tape *tape, attn_attention *a)
 {
     if (layer->score == ATTN_NN_SCORE_BILINEAR) {
@@ -111,7 +110,7 @@ static bool describe(const attn_nn_multi_head *layer, attn_tape *tape, attn_tens
         attn__fail(attn_tape_context(tape), ATTN_ERROR_SHAPE, "multi-head attention: sizes out of range");
         return false;
     }
-    /* A cache has room for more keys than there are: only the step between its rows shows that. */
+    /* A cache has room for more keys than are valid; only the stride between its rows depends on the room. */
     a->problem.dims[0].k = a->problem.dims[0].v = capacity * layer->hidden;
     a->problem.dtype = attn_tensor_dtype(q);
     a->problem.mask_fill = mask ? mask->fill : 0;
@@ -124,7 +123,7 @@ static attn_tensor *project_out(const attn_nn_multi_head *layer, attn_tape *tape
     return layer->plain ? y : attn_nn_linear_forward(&layer->w_o, tape, y);
 }
 
-/* The same, and the last projection. */
+/* The same, followed by the output projection. */
 static attn_tensor *attend(const attn_nn_multi_head *layer, attn_tape *tape, attn_tensor *q, attn_tensor *k,
                            attn_tensor *v, int64_t keys, const attn_nn_mask *mask, attn_tensor **weights)
 {

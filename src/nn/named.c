@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * Layers in a place of their own. */
+ * Layers under a name of their own. */
 #include "nn/named.h"
 
 void attn__nn_linear_named(attn_nn_linear *layer, attn_nn_builder *builder, const char *name, int64_t in, int64_t out,

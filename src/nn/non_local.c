@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Non-local blocks.  The convolutions leave channels in front of space, [B,C,N]; the engine's strides take that as it
- * is, for keys, values and result. */
+ * Non-local blocks. The convolutions leave channels before the spatial axes, [B,C,N]; the engine reads and writes this
+ * layout by strides. */
 #include "nn/spatial.h"
 #include "base/context.h"
 #include "nn/named.h"
@@ -14,7 +14,7 @@ static void conv_init(attn_nn_conv *conv, attn_nn_builder *builder, const char *
                             .spatial = spatial, .in_channels = in, .out_channels = out, .bias = true, .zero = zero});
 }
 
-/* W, alone or in front of a norm; whichever is last starts at zero. */
+/* W, alone or before a norm; the last of the two starts at zero. */
 static void out_init(attn_nn_non_local *layer, attn_nn_builder *builder, int64_t in)
 {
     conv_init(&layer->w, builder, layer->batch_norm ? "W.0" : "W", layer->spatial, layer->inter, in,
@@ -39,14 +39,14 @@ void attn_nn_non_local_init(attn_nn_non_local *layer, attn_nn_builder *builder, 
     if (pairwise == ATTN_PAIRWISE_CONCAT) {
         attn_nn_initializer fill = {.start = builder->policy == ATTN_POLICY_TORCH ? ATTN_INIT_KAIMING_UNIFORM
                                                                                   : ATTN_INIT_XAVIER_UNIFORM};
-        /* The original's is a 2-D convolution whatever the block's dimension: it runs over pairs. */
+        /* The original uses a 2-D convolution over pairs, whatever the block's dimension. */
         attn_nn_push(builder, "concat_project.0");
         layer->concat = attn_nn_parameter(builder, "weight", 4, (int64_t[]){1, 2 * inter, 1, 1}, fill);
         attn_nn_pop(builder);
     }
 }
 
-/* Every second position of every axis, the largest of the neighbours; the frames of a video stay. */
+/* Max pooling with stride 2 along every axis; the frames of a video are not pooled. */
 static attn_tensor *pooled(const attn_nn_non_local *layer, attn_tape *tape, attn_tensor *x)
 {
     int64_t kernel[3] = {layer->spatial == 3 ? 1 : 2, 2, 2};
@@ -86,8 +86,8 @@ static void describe(attn_problem *p, const attn_nn_non_local *layer, int64_t ba
     p->dims[4] = (attn_dim){.role = ATTN_ROLE_VALUE, .n = ci, .v = nk, .o = n};
 }
 
-/* theta's half of the concatenation's vector, then phi's: w . [theta, phi] = w1 . theta + w2 . phi, and the pairs'
- * [N,Nk,2C] array of the original is never there. */
+/* theta's half of the concatenation's vector, then phi's: w . [theta, phi] = w1 . theta + w2 . phi. The original's
+ * array of pairs [N,Nk,2C] is never stored. */
 static void set_vectors(const attn_nn_non_local *layer, attn_tape *tape, attn_attention *a)
 {
     attn_tensor *all = attn_reshape(tape, layer->concat, 1, (int64_t[]){-1});

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * Position-sensitive axial attention.  Scores are three parts, content with content, query with position, key with
- * position, each with a batch norm of its own; in training these norms take statistics over all scores, so that the
- * scores are there as an array.  A line is at most a quarter of a picture's side, which keeps that array small. */
+ * Position-sensitive axial attention. Scores have three parts, content with content, query with position, and key with
+ * position, each with its own batch norm. In training these norms take statistics over all scores, so the scores are
+ * stored as an array. A line is at most a quarter of a picture's side, which keeps the array small. */
 #include "nn/check.h"
 
 #include "nn/spatial.h"
@@ -13,8 +13,8 @@
 
 #include <math.h>
 
-/* The original saves which column of the table each pair reads, [query, key] by its code though its names say the other
- * way round: query - key + length - 1. */
+/* The original saves the table's column of each pair: query - key + length - 1. Its code indexes [query, key], although
+ * its names suggest the reverse. */
 static void index_init(attn_nn_builder *builder, int64_t length)
 {
     int64_t n = length * length;
@@ -64,7 +64,7 @@ static attn_tensor *pairs(const attn_nn_position_sensitive_attention *layer, att
     return index && rows ? attn_index_select(tape, rows, index) : NULL;
 }
 
-/* x [BG,c,L] against e [L,M,c], one matrix for each of the L positions: [L,BG,M]. */
+/* Multiplies x [BG,c,L] by e [L,M,c], one matrix for each of the L positions: [L,BG,M]. */
 static attn_tensor *each_position(attn_tape *tape, attn_tensor *x, attn_tensor *e)
 {
     return attn_matmul(tape, attn_permute(tape, x, (int[]){2, 0, 1}), e, false, true);
@@ -77,7 +77,7 @@ static attn_tensor *similarity(const attn_nn_position_sensitive_attention *layer
     int64_t n = layer->length, g = layer->groups, four[4] = {-1, g, n, n}, three[3] = {-1, n, n};
     attn_tensor *qk = attn_matmul(tape, q, k, true, false);
     attn_tensor *qr = attn_permute(tape, each_position(tape, q, q_pairs), (int[]){1, 0, 2});
-    /* A key reads the table like a query: its own position first, the query's second. */
+    /* A key reads the table like a query: its own position comes first, the query's second. */
     attn_tensor *kr = attn_permute(tape, each_position(tape, k, k_pairs), (int[]){1, 2, 0});
     if (!qk || !qr || !kr) {
         return NULL;
@@ -117,7 +117,7 @@ static attn_tensor *along_lines(const attn_nn_position_sensitive_attention *laye
     if (!sv || !sve) {
         return NULL;
     }
-    /* Channel 2c of the norm is the values' part of channel c, 2c + 1 the positions'. */
+    /* Channel 2c of the norm is the values' part of channel c; channel 2c + 1 is the positions' part. */
     int64_t apart[4] = {batch, out, 1, n}, pair[4] = {batch, out, 2, n}, flat[3] = {batch, 2 * out, n};
     attn_tensor *both[2] = {attn_reshape(tape, sv, 4, apart), attn_reshape(tape, sve, 4, apart)};
     attn_tensor *y = attn_reshape(tape, attn_concat(tape, both, 2, 2), 3, flat);

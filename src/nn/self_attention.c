@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Self-attention over a sequence, or along one axis of an array.  Keys and values are adjacent in one packed
- * projection, where the engine finds them by strides and an offset. */
+ * Self-attention over a sequence, or along one axis of an array. One packed projection holds keys and values; the
+ * engine reads them by strides and an offset. */
 #include "nn/axis_weights.h"
 #include "nn/check.h"
 #include "nn/linear_weight.h"
@@ -28,7 +28,7 @@ void attn_nn_self_attention_init(attn_nn_self_attention *layer, attn_nn_builder 
     attn__nn_linear_named(&layer->to_q, builder, "to_q", dim, hidden, false);
     attn__nn_linear_named(&layer->to_kv, builder, "to_kv", dim, 2 * hidden, false);
     attn__nn_linear_named(&layer->to_out, builder, "to_out", hidden, dim, true);
-    attn__nn_linear_in_parts(&layer->to_q); /* channels may be another axis than the last */
+    attn__nn_linear_in_parts(&layer->to_q); /* channels may be at an axis other than the last */
     attn__nn_linear_in_parts(&layer->to_kv);
     attn__nn_linear_in_parts(&layer->to_out);
 }
@@ -66,8 +66,8 @@ attn_tensor *attn_nn_self_attention_forward(const attn_nn_self_attention *layer,
     return attn_nn_linear_forward(&layer->to_out, tape, attn_attend(tape, &a));
 }
 
-/* Keys and values are in one array with twice the channels, so all strides of axes before the channels are doubled.
- * `block` is how many channels there are; strides of one head's are smaller, and that of a single head is not used. */
+/* Keys and values are in one array with twice the channels, so the strides of all axes before the channels are doubled.
+ * `block` is the number of channels. Strides inside a head are smaller, and a single head's stride is not used. */
 static void widen(attn_problem *problem, int64_t block)
 {
     for (int i = 0; i < problem->ndims; i++) {
@@ -81,7 +81,7 @@ static void widen(attn_problem *problem, int64_t block)
     }
 }
 
-/* Where an axis of x is once the channels are last; -1, which no problem has: nowhere. */
+/* The index of an axis of x after the channels are moved to the end; -1, which matches no axis: none. */
 static int axis_before_channels(int axis, int channel_axis)
 {
     if (channel_axis < 0 || axis == channel_axis) {
@@ -90,7 +90,7 @@ static int axis_before_channels(int axis, int channel_axis)
     return axis > channel_axis ? axis - 1 : axis;
 }
 
-/* Between its projections the channels are last, so that those of a head are adjacent. */
+/* Between the projections the channels are last, so that the channels of a head are contiguous. */
 attn_tensor *attn_nn_self_attention_axis(const attn_nn_self_attention *layer, attn_tape *tape, attn_tensor *x, int axis,
                                          int channel_axis, attn_tensor **weights)
 {
