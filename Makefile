@@ -63,7 +63,7 @@ test-amx: all
 ASAN_WITHOUT = ^(demo|elsewhere|msa$$|attend_large|attend_window|one_order|models_sizes|bench_|cli_resume|engine_alone|install|phrasebook|spec_|floors|solver_table)
 # Sizes, windows, tiles and huge numbers are minutes of loops on one thread; attend_random has every solver in threads.
 TSAN_TESTS = ^(attend|pool|concurrency|side_by_side|base|tensor|training|models|nn|gemm|flash|example_workspace)
-TSAN_WITHOUT = ^(models_sizes|gemm$$|gemm_(kernels|tile)|attend_(backward|block|f64_nan|features|huge|large|properties|tables_tiles|visible|wide|window))
+TSAN_WITHOUT = ^(models_sizes|gemm$$|gemm_(kernels|tile)|attend_(backward|block|decode|f64|f64_nan|f64_packed|features|huge|large|properties|tables_tiles|visible|wide|window))
 
 asan: build/.deps
 	cmake --preset asan -DATTN_TESTS_WITHOUT='$(ASAN_WITHOUT)'
