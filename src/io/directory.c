@@ -23,7 +23,7 @@ static int compare(const void *left, const void *right)
     return strcmp(*(char *const *)left, *(char *const *)right);
 }
 
-/* Is the entry of the requested kind?  One that cannot be looked at is of none. */
+/* Whether the entry is of the requested kind. An entry that cannot be examined is of neither kind. */
 static bool is_kind(attn_context *context, const char *path, const char *name, bool directories, attn_status *status)
 {
     size_t length = strlen(path) + strlen(name) + 2;
@@ -33,7 +33,7 @@ static bool is_kind(attn_context *context, const char *path, const char *name, b
         *status = ATTN_ERROR_MEMORY;
         return false;
     }
-    strcpy(whole, path); /* NOLINT: the room was counted */
+    strcpy(whole, path); /* NOLINT: the size was counted before */
     strcat(whole, "/");  /* NOLINT */
     strcat(whole, name); /* NOLINT */
     bool known = stat(whole, &about) == 0;

@@ -9,29 +9,29 @@
 
 bool attn__is_directory(const char *path);
 
-/* Opens a regular file for reading; *size is its length.  A pipe, a device or a directory is refused in words and never
- * waited for.  Every reader opens its files here.  ATTN_ERROR_NOT_FOUND, ATTN_ERROR_IO. */
+/* Opens a regular file for reading; *size is its length. A pipe, a device or a directory is refused with a message and
+ * without waiting. Every reader opens files with this function. ATTN_ERROR_NOT_FOUND, ATTN_ERROR_IO. */
 attn_status attn__file_open(attn_context *context, const char *path, int *descriptor, size_t *size);
 
-/* A file mapped for reading; `name` is the path given, which must outlive the mapping.  An empty file gives an
- * input of size 0. */
+/* A file mapped for reading. `name` is the given path, which must outlive the mapping. An empty file gives an input of
+ * size 0. */
 attn_status attn__file_map(attn__input *input, attn_context *context, const char *path);
 void attn__file_unmap(attn__input *input);
 
-/* A file that appears under its name only when it is complete; a device, a pipe, or a link to standard output or standard
- * error is written to directly. */
+/* A file that gets its name only when it is complete. A device, a pipe, or a link to standard output or standard error
+ * is written to directly. */
 typedef struct attn__output {
     attn_context *context;
     const char *path;
     char *temporary;
     int descriptor;
-    bool in_place;      /* not a plain file: there is no temporary one */
+    bool in_place;      /* not a regular file: there is no temporary file */
     attn_status status; /* errors stick */
 } attn__output;
 
 attn_status attn__output_begin(attn__output *output, attn_context *context, const char *path);
 void attn__output_write(attn__output *output, const void *data, size_t size);
-/* Flushes to the disk and renames, or removes the temporary file if anything failed. */
+/* Flushes to the disk and renames the file, or removes the temporary file if anything failed. */
 attn_status attn__output_end(attn__output *output);
 
 #endif

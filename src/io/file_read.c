@@ -10,11 +10,11 @@
 #include <unistd.h>
 #include <zlib.h>
 
-/* Bytes held while their number is not known, as in compressed data. */
+/* A buffer whose final size is not known, as for compressed data. */
 typedef struct sink {
     attn_context *context;
     const char *name;
-    size_t limit, hint; /* hint: of the size, for the first allocation; 0: none */
+    size_t limit, hint; /* hint: expected size, for the first allocation; 0: unknown */
     size_t capacity;
     attn_bytes *bytes;
 } sink;
@@ -33,7 +33,7 @@ static attn_status sink_grow(sink *s)
         return fail_limit(s);
     size_t capacity = s->capacity ? attn__size_mul(s->capacity, 2) : attn__size_add(s->hint, 65536);
     if (capacity > attn__size_add(s->limit, 2))
-        capacity = attn__size_add(s->limit, 2); /* one byte more than allowed, to detect that there is more */
+        capacity = attn__size_add(s->limit, 2); /* one byte more than allowed, to detect a file that is too large */
     char *fresh = attn__realloc(s->context, s->bytes->data, capacity);
     if (!fresh)
         return ATTN_ERROR_MEMORY;
@@ -67,13 +67,13 @@ static attn_status read_raw(sink *s)
     attn_status status = attn__file_open(s->context, s->name, &descriptor, &size);
     if (status != ATTN_OK)
         return status;
-    s->hint = size; /* files under /proc tell a size of 0 */
+    s->hint = size; /* files under /proc report a size of 0 */
     status = size > s->limit ? fail_limit(s) : read_descriptor(s, descriptor);
     close(descriptor);
     return status;
 }
 
-/* Decompresses members one after the other, as gzip files may be joined. */
+/* Decompresses all members of the file, as gzip files may be concatenated. */
 static attn_status inflate_all(z_stream *z, sink *s, const attn_bytes *packed)
 {
     z->next_in = (Bytef *)packed->data;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * Files replaced as a whole, and directories. */
+ * Replaces files as a whole, and makes directories. */
 #include "io/file.h"
 #include "io/directory.h"
 
@@ -16,15 +16,15 @@ static void output_fail(attn__output *output, const char *what)
         attn__fail(output->context, ATTN_ERROR_IO, "%s: cannot be %s: %s", output->path, what, strerror(errno));
 }
 
-/* The length of the path up to and with its last slash; 0 if there is none. */
+/* The length of the path up to and including its last slash; 0 if there is none. */
 static size_t folder_length(const char *path)
 {
     const char *slash = strrchr(path, '/');
     return slash ? (size_t)(slash - path) + 1 : 0;
 }
 
-/* /dev/stdout and the like: links to what this process writes to already, which may be a plain file.  The descriptor;
- * negative: it is none of them. */
+/* /dev/stdout and similar links lead to a file that this process already writes to, which may be a regular file.
+ * Returns the descriptor; negative: the path is no such link. */
 static int standard_behind(const char *path, const struct stat *about)
 {
     struct stat link, open;
@@ -37,8 +37,8 @@ static int standard_behind(const char *path, const struct stat *about)
     return -1;
 }
 
-/* A device or a pipe is written to as it is: renaming a file over /dev/null would take it away from everybody.
- * A folder is opened too, which fails with the right words. */
+/* A device or a pipe is written to directly: renaming a file over /dev/null would remove the device for everybody. A
+ * folder is opened too, which fails with the right message. */
 static bool open_in_place(attn__output *output)
 {
     struct stat about;
@@ -47,16 +47,16 @@ static bool open_in_place(attn__output *output)
     int standard = standard_behind(output->path, &about);
     if (S_ISREG(about.st_mode) && standard < 0)
         return false;
-    output->in_place = true;
+    output->in_place = true; /* a copy of the descriptor continues after existing output */
     output->descriptor = standard < 0 ? open(output->path, O_WRONLY | O_CLOEXEC | O_NOCTTY)
-                                      : fcntl(standard, F_DUPFD_CLOEXEC, STDERR_FILENO + 1); /* behind what it has */
+                                      : fcntl(standard, F_DUPFD_CLOEXEC, STDERR_FILENO + 1);
     if (output->descriptor < 0)
         output_fail(output, "written");
     return true;
 }
 
-/* Opens a new, exclusive file in the path's directory; a leading dot keeps it out of listings and globs.  Names
- * left by a killed process of the same number are stepped over. */
+/* Opens a new, exclusive file in the path's directory; a leading dot hides it from listings and globs. Names left by a
+ * killed process with the same number are skipped. */
 static void open_temporary(attn__output *output, size_t size)
 {
     size_t folder = folder_length(output->path);
@@ -95,7 +95,7 @@ void attn__output_write(attn__output *output, const void *data, size_t size)
     }
 }
 
-/* A file that is replaced hands its mode on. */
+/* The new file gets the mode of the file that it replaces. */
 static void keep_mode(attn__output *output)
 {
     struct stat about;
@@ -103,8 +103,8 @@ static void keep_mode(attn__output *output)
         output_fail(output, "given its mode");
 }
 
-/* After a crash the new name may be lost where the folder was not flushed; some file systems cannot, so a
- * failure is no error. */
+/* If the folder was not flushed, a crash may lose the new name. Some file systems cannot flush folders, so a failure is
+ * no error. */
 static void flush_folder(attn__output *output)
 {
     size_t folder = folder_length(output->path);
@@ -132,7 +132,7 @@ attn_status attn__output_end(attn__output *output)
     if (output->descriptor >= 0) {
         if (output->status == ATTN_OK && !output->in_place)
             keep_mode(output);
-        /* EINVAL: a pipe or a device, which has nothing to flush. */
+        /* EINVAL: a pipe or a device, which need not be flushed. */
         if (output->status == ATTN_OK && fsync(output->descriptor) != 0 && errno != EINVAL)
             output_fail(output, "flushed to the disk");
         if (close(output->descriptor) != 0 && output->status == ATTN_OK)
@@ -155,7 +155,7 @@ attn_status attn_file_write(attn_context *context, const char *path, const void 
     return attn__output_end(&output);
 }
 
-/* If stat fails, the path may exist: opening it reports the reason. */
+/* If stat fails, the path may still exist; opening it then reports the reason. */
 bool attn_file_exists(const char *path)
 {
     struct stat about;
@@ -181,7 +181,7 @@ attn_status attn_directory_create(attn_context *context, const char *path)
             continue;
         char after = p[1];
         p[1] = '\0';
-        int reason = mkdir(partial, 0777) == 0 ? 0 : errno; /* the check whether it exists sets errno again */
+        int reason = mkdir(partial, 0777) == 0 ? 0 : errno; /* the existence check overwrites errno */
         if (reason && !attn__is_directory(partial))
             status = attn__fail(context, ATTN_ERROR_IO, "%s: directory cannot be made: %s", partial, strerror(reason));
         p[1] = after;

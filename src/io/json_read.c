@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * JSON text into a config. */
+ * Converts JSON text to a config. */
 #include "io/json.h"
 #include "base/downloaded.h"
 
@@ -22,8 +22,8 @@ static attn_status fail_at(const attn__input *text, place at, size_t offset, con
     return attn__fail(text->context, ATTN_ERROR_FORMAT, "%s:%d:%d: %s", text->name, at.line, at.column, what);
 }
 
-/* Scans the text once, without strings, so that the parser, which recurses and takes some hundred bytes for
- * each value, is given nothing too deep or too rich. */
+/* Scans the text once, skipping strings. The parser recurses and uses hundreds of bytes per value, so texts that are
+ * too deep or have too many values are refused before parsing. */
 static attn_status check_bounds(const attn__input *text, int depth, size_t values, size_t offset)
 {
     place at = {1, 0};
@@ -146,11 +146,11 @@ static attn_status set_scalar(const attn__input *text, const json_t *json, const
 
 /* --------------------------------------------------------------------------------------------- walking */
 
-/* An object or a list that is being walked, and where its members' names begin in the key. */
+/* An object or a list that is being walked, and the offset of its members' names in the key. */
 typedef struct frame {
     json_t *json;
-    void *member; /* of an object, the next one */
-    size_t index; /* of a list */
+    void *member; /* of an object: the next member */
+    size_t index; /* of a list: the next index */
     size_t prefix;
 } frame;
 
@@ -165,7 +165,7 @@ static attn_status fail_key(const attn__input *text, const char *key, const char
     return attn__fail(text->context, ATTN_ERROR_FORMAT, "%s: key \"%.100s\": %s", text->name, key, what);
 }
 
-/* The next member, with its name written behind the prefix; NULL behind the last. */
+/* The next member, with its name appended to the prefix; NULL after the last. */
 static attn_status next_member(const attn__input *text, frame *f, char *key, json_t **value)
 {
     char number[24];
@@ -185,7 +185,7 @@ static attn_status next_member(const attn__input *text, frame *f, char *key, jso
     return ATTN_OK;
 }
 
-/* A config has lists of integers and of texts; of any other list each member has a key of its own. */
+/* A config has lists of integers and of texts. Elements of any other list get separate keys. */
 static bool has_members(const json_t *value)
 {
     return json_is_object(value) ||
@@ -203,7 +203,7 @@ attn_status attn__json_to_config(const attn__input *text, const json_t *object, 
         if (status == ATTN_OK && !value) {
             depth--;
         } else if (status == ATTN_OK && !has_members(value)) {
-            /* A key with a dot may spell what an object inside spells too. */
+            /* A key that contains a dot may equal the joined key of a nested member. */
             status = attn_config_get(config, key) ? fail_key(text, key, "given twice")
                                                   : set_scalar(text, value, key, config);
         } else if (status == ATTN_OK && ++depth == MAX_DEPTH) {
@@ -227,8 +227,8 @@ static bool fits_64_bits(const char *digits, size_t n)
     return n < sizeof most - 1 || (n == sizeof most - 1 && memcmp(digits, most, n) <= 0);
 }
 
-/* Copies the text with "e0" behind each integer beyond 64 bits, which jansson would refuse: the largest length in files
- * of Hugging Face's tokenizers is one.  Room for an eighth more is needed. */
+/* Copies the text with "e0" appended to each integer beyond 64 bits, which jansson would refuse. Files of Hugging
+ * Face's tokenizers have such an integer as maximum length. The copy may need an eighth more space. */
 static size_t widen(const attn__input *text, char *out)
 {
     const char *at = (const char *)text->data, *end = at + text->size;

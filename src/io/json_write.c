@@ -40,7 +40,7 @@ static void new_line(attn_json *json)
 
 /* ---------------------------------------------------------------------------------------------- values */
 
-/* The escape of a control character, which a terminal would obey, of the quote and of the backslash. */
+/* The escape of a control character (which could control a terminal), of the quote or of the backslash. */
 static void put_escape(attn_json *json, unsigned char c)
 {
     static const char letters[] = "\"\"\\\\\bb\ff\nn\rr\tt";
@@ -87,8 +87,8 @@ static void put_int(attn_json *json, int64_t value)
     put_text(json, text);
 }
 
-/* The fewest digits that read back as the same number, always with a point or an exponent, so that it stays
- * a real. */
+/* Writes the fewest digits that read back as the same number, always with a point or an exponent, so that it stays a
+ * real. */
 static void put_real(attn_json *json, double value)
 {
     if (!isfinite(value)) {
@@ -109,7 +109,7 @@ static void put_real(attn_json *json, double value)
 
 /* ------------------------------------------------------------------------------------------- structure */
 
-/* The text before a value: the comma, the line, the key. */
+/* Writes the text before a value: the comma, the line, the key. */
 static void begin_value(attn_json *json, const char *key)
 {
     bool in_object = json->depth > 0 && json->closing[json->depth - 1] == '}';

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * json_writer.h - JSON, written.
- */
+ * json_writer.h - writes JSON. */
 #ifndef ATTN_IO_JSON_WRITER_H
 #define ATTN_IO_JSON_WRITER_H
 
@@ -23,7 +22,7 @@
 enum { ATTN_JSON_DEPTH = 32 };
 typedef struct attn_json {
     attn_context *context;
-    attn_bytes out; /* this and the rest are the writer's own */
+    attn_bytes out; /* the fields from here on are private to the writer */
     bool pretty;
     int depth;
     char closing[ATTN_JSON_DEPTH];
@@ -33,16 +32,16 @@ typedef struct attn_json {
 void attn_json_begin(attn_json *json, attn_context *context, bool pretty);
 void attn_json_object(attn_json *json, const char *key);
 void attn_json_array(attn_json *json, const char *key);
-void attn_json_end(attn_json *json);                                      /* the object or array begun last */
-void attn_json_text(attn_json *json, const char *key, const char *value); /* NULL gives null */
+void attn_json_end(attn_json *json);                                      /* the innermost open object or array */
+void attn_json_text(attn_json *json, const char *key, const char *value); /* NULL writes null */
 void attn_json_int(attn_json *json, const char *key, int64_t value);
 void attn_json_real(attn_json *json, const char *key, double value);
 void attn_json_bool(attn_json *json, const char *key, bool value);
 void attn_json_null(attn_json *json, const char *key);
 void attn_json_value(attn_json *json, const char *key, const attn_config_value *value);
-void attn_json_config(attn_json *json, const char *key, const attn_config *config); /* as an object */
-/* The text, ended by a newline and a 0 byte; lives until attn_json_free.  ATTN_ERROR_MEMORY; ATTN_ERROR_ARGUMENT: begun
- * and ended things do not match, or a key where there must be none, or none where there must be one. */
+void attn_json_config(attn_json *json, const char *key, const attn_config *config); /* writes a config as an object */
+/* The text, with a final newline and 0 byte; valid until attn_json_free. ATTN_ERROR_MEMORY; ATTN_ERROR_ARGUMENT: begin
+ * and end calls do not match, or a key is missing or not allowed. */
 attn_status attn_json_finish(attn_json *json, const char **text);
 void attn_json_free(attn_json *json);
 

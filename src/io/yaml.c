@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * YAML by libyaml's events: mappings, sequences and scalars, which is all that settings need. */
+ * Reads YAML by libyaml's events: mappings, sequences and scalars, which are enough for settings. */
 #include "io/yaml.h"
 
 #ifdef ATTN_HAVE_YAML
@@ -19,8 +19,8 @@ typedef struct reading {
     yaml_event_t event;
     int depth, most_depth;
     size_t values, most_values;
-    json_t *open[MOST_DEPTH]; /* the mappings and sequences around; each but the first belongs to the one before */
-    char *key[MOST_DEPTH];    /* of a mapping: the key whose value comes next; NULL: a key comes next */
+    json_t *open[MOST_DEPTH]; /* the open mappings and sequences; each except the first is inside the previous one */
+    char *key[MOST_DEPTH];    /* in a mapping: the key of the next value; NULL: a key comes next */
 } reading;
 
 static attn_status fail_at(const reading *r, const yaml_mark_t *at, const char *what)
@@ -46,8 +46,8 @@ static attn_status next(reading *r)
 
 /* ------------------------------------------------------------------------------------------ characters */
 
-/* yaml-cpp, by which Marian writes vocabularies, leaves characters as they are that libyaml takes for line ends or refuses.
- * libyaml gets private characters in their place, the last ones that there are, and scalars get them back. */
+/* yaml-cpp, which Marian uses for vocabularies, does not escape characters that libyaml treats as line ends or refuses.
+ * They are replaced by the last private-use characters for libyaml, and restored in scalars. */
 enum { STAND_IN = 0x10fe00, OTHERS = STAND_IN + 0xf0, LAST = OTHERS + 5 };
 static const uint32_t others[LAST - OTHERS] = {0x2028, 0x2029, 0xfeff, 0xfffe, 0xffff};
 
@@ -68,7 +68,7 @@ static uint32_t stood_for(uint32_t character)
                                                      : character - STAND_IN;
 }
 
-/* `out` has room for four bytes for each one, or is the text itself where no character becomes longer. */
+/* `out` has four bytes for each replaced character, or is the text itself if no character becomes longer. */
 static size_t replace_all(const char *text, size_t size, uint32_t (*replace)(uint32_t character), char *out)
 {
     size_t n = 0;
@@ -87,7 +87,7 @@ static size_t replace_all(const char *text, size_t size, uint32_t (*replace)(uin
     return n;
 }
 
-/* *out is freed by the caller.  A byte order mark at the beginning stays what it is. */
+/* The caller frees *out. A byte order mark at the beginning is unchanged. */
 static attn_status stand_in_all(const attn__input *text, char **out, size_t *size)
 {
     const char *from = (const char *)text->data;
@@ -116,7 +116,7 @@ static bool is_one_of(const char *text, const char *const *words)
     return false;
 }
 
-/* A number of YAML's core schema, decimal; NULL: something else. */
+/* A decimal number of YAML's core schema; NULL: another scalar. */
 static json_t *number_of(const char *text)
 {
     char *end;
@@ -127,7 +127,7 @@ static json_t *number_of(const char *text)
     if (!*end && errno == 0)
         return json_integer(whole);
     double real = attn__real_of_text(text, &end);
-    return *end ? NULL : json_real(real); /* NULL, too, for what is no finite number */
+    return *end ? NULL : json_real(real); /* also NULL for a number that is not finite */
 }
 
 static json_t *scalar_of(const yaml_event_t *event)
@@ -148,7 +148,7 @@ static json_t *scalar_of(const yaml_event_t *event)
 
 /* --------------------------------------------------------------------------------------------- the tree */
 
-/* Puts a value where it belongs; takes it over, on failure too. */
+/* Adds a value to its container; takes ownership, on failure too. */
 static attn_status place(reading *r, json_t *value)
 {
     int in = r->depth - 1;

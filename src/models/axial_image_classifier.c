@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * A classifier around the axial image transformer: patches, its stack with learned positions, the mean over all patches,
- * a linear head. If the stack is reversible, the memory of a training step does not depend on the depth.
+ * A classifier around the axial image transformer: patches, the stack with learned positions, the mean over all
+ * patches, a linear head. If the stack is reversible, the memory of a training step does not depend on the depth.
  *
  * The stack's parameters have the same names as without the classifier, so weights can be loaded from one into the
  * other. */

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * A picture with labelled boxes in it. */
+ * Draws a picture with labelled boxes. */
 #include "plot/boxes.h"
 
 #include "base/context.h"
@@ -10,10 +10,11 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Bounds of the longer side in points, of which PNG has two pixels each: labels need a place on small pictures. */
+/* Bounds of the longer side in points; a PNG has two pixels per point. Small pictures are enlarged to make room for
+ * labels. */
 static const double LEAST = 240, MOST = 800;
 static const double LINE = 1.6, TEXT = 8, PAD = 2;
-enum { LARGEST = 32767 }; /* cairo's pictures */
+enum { LARGEST = 32767 }; /* maximum side of a picture in cairo */
 
 typedef struct page {
     const attn__drawn_boxes *boxes;
@@ -21,7 +22,7 @@ typedef struct page {
     double scale, width, height;
 } page;
 
-/* Told apart on most pictures; under each of them white text can be read. */
+/* Colours that differ from each other and from most pictures, and dark enough for white text. */
 static const attn__colour colours[] = {
     {0.84, 0.15, 0.16}, {0.12, 0.40, 0.75}, {0.13, 0.53, 0.20}, {0.55, 0.25, 0.70}, {0.80, 0.38, 0.00},
     {0.00, 0.50, 0.52}, {0.78, 0.12, 0.50}, {0.42, 0.32, 0.16}, {0.25, 0.25, 0.62}, {0.40, 0.45, 0.00},
@@ -64,7 +65,7 @@ static double within(double value, double most)
     return fmin(fmax(value, 0), most);
 }
 
-/* Above the box, or in it where there is no room. */
+/* The label is above the box, or inside if there is no room above. */
 static void draw_label(cairo_t *cr, const page *p, const attn__drawn_box *box, double left, double top)
 {
     char text[160];
@@ -89,7 +90,7 @@ static void draw_box(cairo_t *cr, const page *p, const attn__drawn_box *box)
 {
     double left = within(box->left * p->scale, p->width), right = within(box->right * p->scale, p->width);
     double top = within(box->top * p->scale, p->height), bottom = within(box->bottom * p->scale, p->height);
-    for (int i = 0; i < 2; i++) { /* a light rim shows it on what has its own colour */
+    for (int i = 0; i < 2; i++) { /* a light rim keeps the line visible on its own colour */
         cairo_set_line_width(cr, i ? LINE : LINE + 1.2);
         if (i)
             attn__set_colour(cr, colour_of(box));

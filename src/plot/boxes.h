@@ -1,23 +1,23 @@
 /* SPDX-License-Identifier: MIT
- * boxes.h - a picture with labelled boxes in it. */
+ * boxes.h - draws a picture with labelled boxes. */
 #ifndef ATTN_PLOT_BOXES_H
 #define ATTN_PLOT_BOXES_H
 
 #include "attn/plot.h"
 
 typedef struct attn__drawn_box {
-    double left, top, right, bottom; /* in pixels of the picture; what is outside is not drawn */
-    const char *label;               /* NULL: none */
-    double score;                    /* printed behind the label; NaN: not */
-    int64_t kind;                    /* boxes of one kind have one colour */
+    double left, top, right, bottom; /* in pixels of the picture; parts outside are not drawn */
+    const char *label;               /* label; NULL: none */
+    double score;                    /* score, printed after the label; NaN: none */
+    int64_t kind;                    /* boxes of the same kind have the same colour */
 } attn__drawn_box;
 
 typedef struct attn__drawn_boxes {
     int64_t width, height;
-    int channels;                /* 1 or 3 */
-    const unsigned char *pixels; /* [height][width][channels] */
+    int channels;                /* number of channels, 1 or 3 */
+    const unsigned char *pixels; /* pixels [height][width][channels] */
     int64_t n;
-    const attn__drawn_box *items; /* the first is on top of the others */
+    const attn__drawn_box *items; /* the first box is drawn on top */
 } attn__drawn_boxes;
 
 /* ATTN_ERROR_ARGUMENT: no picture, text that is not UTF-8; ATTN_ERROR_UNSUPPORTED: ATTN_PLOT_HTML, or a build without

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * canvas.h - a cairo surface of any of the formats, rendered into memory, and the few things drawn on it.
- * Lengths are in points.
- */
+ * canvas.h - a cairo surface of any format, rendered into memory, and basic drawing functions. Lengths are in
+ * points. */
 #ifndef ATTN_PLOT_CANVAS_H
 #define ATTN_PLOT_CANVAS_H
 
@@ -14,29 +13,29 @@ typedef struct attn__colour {
     double r, g, b;
 } attn__colour;
 
-/* 0 to 1, light to dark (DIVERGING: dark, light, dark); steps of equal size look alike. */
+/* Maps 0 to 1 to colours from light to dark (DIVERGING: dark, light, dark); steps of equal size look equally large. */
 attn__colour attn__colour_of(attn_colours map, double share);
 extern const attn__colour attn__ink, attn__grey, attn__absent;
 
-/* Draws through draw(user, cr) on a white page of this size and gives the finished picture. */
+/* Calls draw(user, cr) on a white page of this size and returns the finished picture. */
 attn_status attn__canvas_render(attn_bytes *picture, attn_context *context, attn_plot_format format, double width,
                                 double height, void (*draw)(void *user, cairo_t *cr), void *user);
 
-/* A cairo context for measuring text only; destroy with cairo_destroy. */
+/* A cairo context only for measuring text; destroy it with cairo_destroy. */
 cairo_t *attn__measuring(void);
 
 typedef enum attn__anchor { ATTN_LEFT = 0, ATTN_CENTRE, ATTN_RIGHT } attn__anchor;
-/* Text is in DejaVu Sans.  A character that it lacks comes from another font of the machine, and where no font has it,
- * its code point stands for it (U+65E5). */
+/* Text is in DejaVu Sans. A character missing in that font is drawn in another font of the machine. If no font has it,
+ * its code point is printed instead (U+65E5). */
 void attn__font(cairo_t *cr, double size, bool bold);
 double attn__text_width(cairo_t *cr, const char *text);
-/* The baseline starts, is centred, or ends at (x, y), turned by `angle` about that point. */
+/* The baseline of the text starts, is centred, or ends at (x, y). The text is rotated by `angle` about that point. */
 void attn__text(cairo_t *cr, double x, double y, const char *text, attn__anchor anchor, double angle);
 void attn__set_colour(cairo_t *cr, attn__colour colour);
 
 /* Round numbers (1, 2 or 5 times a power of ten apart) that cover [low, high]; at most 12, returns how many. */
 int attn__ticks(double low, double high, double ticks[12]);
-/* With as few digits as the step between ticks allows; with an exponent where there would be many. */
+/* Formats a number with as few digits as the step between ticks allows; with an exponent if there would be many. */
 void attn__tick_text(double value, double step, char *text, size_t size);
 
 #endif

@@ -34,7 +34,7 @@ static int compare(const void *left, const void *other)
     return a->i != b->i ? (a->i > b->i) - (a->i < b->i) : (a->j > b->j) - (a->j < b->j);
 }
 
-/* All pairs far enough apart, the best first; the page keeps as many as are drawn. */
+/* All pairs at sufficient distance in the sequence, best first; the map draws only the first ones. */
 static void rank(page *p)
 {
     const attn_contact_map *m = p->map;
@@ -75,7 +75,7 @@ static void draw_cells(const page *p, cairo_t *cr)
     }
 }
 
-/* A dot if the pair touches or the distance is unknown, a cross if it does not. */
+/* A dot if the contact is true or the distance is unknown, a cross if it is false. */
 static void draw_pair(const page *p, cairo_t *cr, const pair *best)
 {
     const attn_contact_map *m = p->map;
@@ -106,7 +106,7 @@ static void draw_frame(cairo_t *cr)
     cairo_stroke(cr);
 }
 
-/* Residues are counted from 1, as biologists do. */
+/* Residues are counted from 1, the convention of biology. */
 static void draw_axes(const page *p, cairo_t *cr)
 {
     double ticks[12];

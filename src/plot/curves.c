@@ -12,12 +12,12 @@ static const double WIDTH = 480, HEIGHT = 300, PANEL = 210, PANEL_HEIGHT = 250, 
                     MARK = 18, TITLE = 12, LINE = 14;
 enum { MOST_COLOURS = 8, MOST_CURVES = 256, MOST_PANELS = 32, TICKS = 12 };
 
-/* Told apart by lightness as well as by hue, for readers who do not see all hues. */
+/* Colours that differ in lightness as well as in hue, for colour-blind readers. */
 static const attn__colour hues[MOST_COLOURS] = {{0.11, 0.30, 0.55}, {0.85, 0.37, 0.13}, {0.20, 0.55, 0.35},
                                                 {0.55, 0.20, 0.45}, {0.60, 0.60, 0.10}, {0.10, 0.65, 0.70},
                                                 {0.40, 0.25, 0.15}, {0.35, 0.35, 0.38}};
 
-/* One axis: its range, as logarithms if it is logarithmic, and where it is on the page. */
+/* One axis: its range, as logarithms if it is logarithmic, and its position on the page. */
 typedef struct axis {
     double low, high, from, to;
     bool log;
@@ -27,12 +27,12 @@ typedef struct axis {
 
 typedef struct frame {
     const attn_curves *curves;
-    axis x, y; /* x of the first panel */
+    axis x, y; /* left end of the first panel */
     int64_t panels;
-    double step; /* from a panel to the next */
+    double step; /* distance between panels */
     double width, height, left, top;
     int hue_of[MOST_CURVES], nhues;
-    double legend_x[MOST_COLOURS], legend_y[MOST_COLOURS]; /* of the names in the legend */
+    double legend_x[MOST_COLOURS], legend_y[MOST_COLOURS]; /* width of the names in the legend */
 } frame;
 
 /* ---------------------------------------------------------------------------------------------- checking */
@@ -50,7 +50,7 @@ static bool is_drawn(const attn_curve *curve, int64_t i)
     return isfinite(curve->x[i]) && isfinite(curve->y[i]);
 }
 
-/* *points: how many are drawn. */
+/* *points gets the number of points drawn. */
 static attn_status check_curve(attn_context *context, const frame *f, const attn_curve *curve, int64_t *points)
 {
     attn_status known = attn__check_choice(context, "the style of a curve", (int)curve->style, ATTN_CURVE_DOTS);
@@ -98,7 +98,7 @@ static attn_status check(attn_context *context, const frame *f)
     return status;
 }
 
-/* Curves of one name have one colour; those without a name have one each. */
+/* Curves with the same name have the same colour; each curve without a name has its own. */
 static attn_status find_hues(attn_context *context, frame *f)
 {
     const attn_curve *curves = f->curves->curves;
@@ -130,7 +130,7 @@ static void widen(axis *a, double value)
     a->high = fmax(a->high, on_axis(a, value));
 }
 
-/* A range of no length gets one, which can be divided by. */
+/* An empty range is widened, so that it can be a divisor. */
 static void finish_range(axis *a, double margin)
 {
     if (!(a->high > a->low))
@@ -152,7 +152,7 @@ static void find_range(frame *f)
                 widen(&f->x, curve->x[i]), widen(&f->y, curve->y[i]);
         }
     }
-    /* A loss is read from zero, unless that would flatten it. */
+    /* The axis of a loss starts at zero, unless that would flatten the curve. */
     bool from_zero = !f->y.log && f->y.low >= 0 && f->y.low < 0.5 * f->y.high;
     finish_range(&f->x, dots ? 0.02 : 0);
     finish_range(&f->y, 0.03);
@@ -160,7 +160,7 @@ static void find_range(frame *f)
         f->y.low = 0;
 }
 
-/* These multiples of every power of ten, or of every second or later one, if they are in the range. */
+/* These multiples of every power of ten, or of every second or later power, if they are in the range. */
 static void find_multiples(axis *a, const int *multiples, int n, double every)
 {
     a->nticks = 0;
@@ -173,7 +173,8 @@ static void find_multiples(axis *a, const int *multiples, int n, double every)
     }
 }
 
-/* On a logarithmic axis powers of ten, over few of them 1, 2 and 5 times them, and within one round numbers. */
+/* Ticks of a logarithmic axis: powers of ten; over few powers also their multiples by 2 and 5; within one power round
+ * numbers. */
 static void find_ticks(axis *a)
 {
     static const int multiples[] = {1, 2, 5};
@@ -203,7 +204,7 @@ static double widest_tick(const axis *a, cairo_t *cr)
     return most;
 }
 
-/* The first curve with this colour, if it has a name: the legend shows it. */
+/* The first curve with this colour, if it has a name; the legend shows that name. */
 static const attn_curve *named(const frame *f, int hue)
 {
     for (int64_t c = 0; c < f->curves->n; c++) {
@@ -213,7 +214,7 @@ static const attn_curve *named(const frame *f, int hue)
     return NULL;
 }
 
-/* Places the legend in lines of the page's width; returns where it ends. */
+/* Places the legend in lines of the page's width; returns the position of its end. */
 static double place_legend(frame *f, double y, cairo_t *cr)
 {
     double x = f->left;
@@ -276,7 +277,7 @@ static void draw_x_axis(const frame *f, cairo_t *cr)
         tick_text(&f->x, i, text);
         double half = attn__text_width(cr, text) / 2;
         if (x - half < last + 3)
-            continue; /* no room for its number */
+            continue; /* no room for the number of this tick */
         attn__text(cr, x, f->y.from + TEXT + 4, text, ATTN_CENTRE, 0);
         last = x + half;
     }
@@ -305,7 +306,7 @@ static void set_style(const attn_curve *curve, int hue, cairo_t *cr)
 {
     static const double dashes[] = {5, 4};
     attn__colour c = hues[hue];
-    cairo_new_path(cr); /* text leaves a point behind */
+    cairo_new_path(cr); /* the text has moved cairo's current point */
     cairo_set_source_rgba(cr, c.r, c.g, c.b, curve->style == ATTN_CURVE_DOTS ? 0.6 : 1);
     cairo_set_line_width(cr, 1.6);
     cairo_set_line_join(cr, CAIRO_LINE_JOIN_ROUND);
@@ -313,7 +314,7 @@ static void set_style(const attn_curve *curve, int hue, cairo_t *cr)
     cairo_set_dash(cr, dashes, curve->style == ATTN_CURVE_DASHES ? 2 : 0, 0);
 }
 
-/* A point between two gaps is a line from itself to itself, which a round end makes visible. */
+/* A point between two gaps is a line of length 0, which a round line cap makes visible. */
 static void draw_curve(const frame *f, const attn_curve *curve, int hue, cairo_t *cr)
 {
     bool goes_on = false;

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: MIT
  *
- * The explorer: one HTML page that needs no network.  The page itself is explorer.html; what is written here is its
- * data, put where that file says so:
+ * The explorer: one HTML page that needs no network. The page is explorer.html. This file writes the page's data at the
+ * place marked in explorer.html:
  *
  *     a JSON object of names, labels and sizes
  *     for each map and layer, all heads' weights: one byte a weight, round(255 w / peak of the head), deflated and in
  *     base64, which the page opens when the layer is looked at
- *     the picture, where there is one */
+ *     the picture, if there is one */
 #include "attn/plot.h"
 
 #include "base/utf8.h"
@@ -53,7 +53,7 @@ static attn_status check_map(attn_context *context, const attn_explorer_map *m)
     return status == ATTN_OK ? check_labels(context, m->keys, m->cols) : status;
 }
 
-/* A byte of the page holds a share of the largest weight. */
+/* A byte of the page is a weight as a share of the head's largest weight. */
 static attn_status check_weights(attn_context *context, const attn_explorer_map *m)
 {
     for (int64_t i = 0; i < m->layers * m->heads; i++) {
@@ -68,7 +68,7 @@ static attn_status check_weights(attn_context *context, const attn_explorer_map 
     return ATTN_OK;
 }
 
-/* The grids of queries and of keys over the picture. */
+/* The grids of queries and keys over the picture. */
 typedef struct grids {
     int64_t query_rows, query_cols, key_rows, key_cols;
 } grids;
@@ -82,7 +82,8 @@ static grids grids_of(const attn_explorer *e, const attn_explorer_map *m)
     return g;
 }
 
-/* Maps that are not of places (rows < a grid's cells, WINDOW or CROSS with other keys) cannot be laid over a picture. */
+/* A map that does not match the grids (fewer rows than grid cells, or WINDOW or CROSS with other keys) cannot be drawn
+ * over a picture. */
 static attn_status check_grid(attn_context *context, const attn_explorer *e, const attn_explorer_map *m)
 {
     grids g = grids_of(e, m);
@@ -140,7 +141,7 @@ static double peak_of(const float *weights, int64_t n)
 {
     double peak = 0;
     for (int64_t i = 0; i < n; i++)
-        peak = fmax(peak, (double)weights[i]); /* passes over NaN: what may not be seen */
+        peak = fmax(peak, (double)weights[i]); /* skips NaN, which marks masked keys */
     return peak;
 }
 
@@ -154,7 +155,7 @@ static void put_peaks(attn__sink *sink, const attn_explorer_map *m)
     attn__sink_text(sink, "]]");
 }
 
-/* The position of the map on the picture. */
+/* The map's position on the picture. */
 static void put_places(attn__sink *sink, const attn_explorer *e, const attn_explorer_map *m)
 {
     static const char *const names[] = {"places", "window", "cross"};

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * Text on a canvas, in whatever fonts have its characters. */
+ * Text on a canvas, with a fallback to other fonts for missing characters. */
 #include "plot/canvas.h"
 
 #include "base/utf8.h"
@@ -25,8 +25,8 @@ void attn__font(cairo_t *cr, double size, bool bold)
     cairo_set_font_size(cr, size);
 }
 
-/* Whether the chosen font has all characters of a text.  Text that is not UTF-8 counts as available: drawing it fails.
- * U+FFFE and other noncharacters, which cairo refuses too, no font has. */
+/* Whether the chosen font has all characters of a text. Text that is not UTF-8 counts as available, and drawing it
+ * fails. No font has U+FFFE and other noncharacters, which cairo refuses too. */
 static bool has_all(cairo_t *cr, const char *text, size_t length)
 {
     cairo_glyph_t *glyphs = NULL;
@@ -41,7 +41,7 @@ static bool has_all(cairo_t *cr, const char *text, size_t length)
     return all;
 }
 
-/* Bytes of the first character of a text that cairo took for UTF-8, and its code point. */
+/* Bytes and code point of the first character of a text that cairo accepted as UTF-8. */
 static size_t first_character(const char *text, unsigned *code)
 {
     unsigned char lead = (unsigned char)text[0];
@@ -90,12 +90,12 @@ static double advance_of(cairo_t *cr, const char *text, bool draw)
     return extents.x_advance;
 }
 
-/* One character that the usual font lacks; the usual font is chosen again afterwards. */
+/* Draws one character that the default font lacks; afterwards the default font is chosen again. */
 static double put_rare(cairo_t *cr, const char *text, size_t length, unsigned code, cairo_font_face_t *usual, bool draw)
 {
     char shown[16];
     cairo_font_weight_t weight = cairo_toy_font_face_get_weight(usual);
-    memcpy(shown, text, length); /* NOLINT: at most 4 bytes, ended by the next line */
+    memcpy(shown, text, length); /* NOLINT: at most 4 bytes, terminated by the next line */
     shown[length] = '\0';
     if (!choose_family(cr, code, weight) || !has_all(cr, shown, length)) {
         cairo_set_font_face(cr, usual);

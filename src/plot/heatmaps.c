@@ -1,14 +1,13 @@
 /* SPDX-License-Identifier: MIT
  *
- * Heatmaps on a grid.  First everything is measured (labels decide the margins), then drawn:
+ * Heatmaps on a grid. All sizes are computed first (labels decide the margins), then everything is drawn:
  *
  *     title
  *     row title
  *     | queries' labels | panel | gap | panel | ...    | scale
  *     |                 | keys' labels, turned upright |
  *
- * A tall page is folded into columns of rows.
- */
+ * A tall page is folded into columns of rows. */
 #include "attn/plot.h"
 
 #include "base/context.h"
@@ -19,17 +18,18 @@
 #include <string.h>
 
 static const double MARGIN = 14, GAP = 12, LABEL = 8.5, NAME = 9, TITLE = 10, HEAD = 13, SCALE_WIDTH = 12, FOLD = 26,
-                    TALLEST = 1.25; /* between columns; height over width of a page that is not folded */
+                    /* gap between columns; maximum ratio of height to width of a page with one column */
+    TALLEST = 1.25;
 enum { LONGEST_LABEL = 96 };
 
-/* One panel row as laid out. */
+/* The layout of one row of panels. */
 typedef struct laid_row {
-    double cell;          /* side of one weight */
+    double cell;          /* side of one weight's cell */
     double left;          /* width of the queries' labels and name */
     double below;         /* height of the keys' labels and name */
-    double width, height; /* of one panel's map */
-    int64_t lines;        /* the row's panels wrap into so many */
-    double x, y;          /* where the row begins */
+    double width, height; /* size of one panel's map */
+    int64_t lines;        /* number of lines into which the row's panels wrap */
+    double x, y;          /* position of the row */
 } laid_row;
 
 typedef struct layout {
@@ -37,7 +37,7 @@ typedef struct layout {
     laid_row *rows;
     int64_t per_line;
     double low, high;
-    double width, height; /* of the page */
+    double width, height; /* width and height of the page */
     double scale_x;
 } layout;
 
@@ -49,8 +49,8 @@ static double widest(cairo_t *cr, const char *const *labels, int64_t n)
     return fmin(most, LONGEST_LABEL);
 }
 
-/* Cells from one label to the next; 0 where there are less than two.  Empty ones are none: an axis of some hundred
- * places may have every tenth named. */
+/* The number of cells between labels; 0 if there are fewer than two labels. Empty labels do not count: an axis with
+ * hundreds of positions may label every tenth. */
 static int64_t label_spacing(const char *const *labels, int64_t n)
 {
     int64_t least = 0, last = -1;
@@ -64,7 +64,7 @@ static int64_t label_spacing(const char *const *labels, int64_t n)
     return least;
 }
 
-/* A panel is kept at a handy size, unless its labels need more: a line of text from each to the next. */
+/* A panel gets a convenient size, unless its labels need more: one line of text between labels. */
 static double cell_size(const attn_panel_row *row, int64_t rows, int64_t cols)
 {
     double cell = fmin(18, 320 / (double)(rows > cols ? rows : cols));
@@ -113,8 +113,8 @@ static double row_width(const layout *l, int64_t i, cairo_t *cr)
     return row->title ? fmax(width, attn__text_width(cr, row->title)) : width;
 }
 
-/* Puts the rows one below the other, and goes on in the next column where one would be higher than `most`.  Returns
- * the number of columns; *bottom gets the lowest row's end. */
+/* Stacks the rows, and starts a new column when one would be higher than `most`. Returns the number of columns; *bottom
+ * gets the end of the lowest row. */
 static int64_t place_rows(layout *l, double top, double most, double column_width, double *bottom)
 {
     int64_t columns = 1;
@@ -134,8 +134,8 @@ static int64_t place_rows(layout *l, double top, double most, double column_widt
     return columns;
 }
 
-/* Places the rows in at most `n` columns of the least height: rows differ in height, so that a plain share of all
- * heights may leave the last of them for a column more. */
+/* Places the rows in at most `n` columns of minimum height. Rows differ in height, so an equal share of the total
+ * height may need one column more. */
 static int64_t place_low(layout *l, double top, int64_t n, double width, double *bottom)
 {
     double low = 0, high = 0;
@@ -144,7 +144,7 @@ static int64_t place_low(layout *l, double top, int64_t n, double width, double 
         high += row_height(l, i);
     }
     low = fmax(low, high / (double)n);
-    while (high - low > 0.5) { /* of a pixel */
+    while (high - low > 0.5) { /* accuracy of a pixel */
         double middle = (low + high) / 2;
         if (place_rows(l, top, middle, width, bottom) <= n)
             high = middle;
@@ -154,7 +154,7 @@ static int64_t place_low(layout *l, double top, int64_t n, double width, double 
     return place_rows(l, top, high, width, bottom);
 }
 
-/* As few columns as leave the page no taller than TALLEST of its width. */
+/* The smallest number of columns for which the page is at most TALLEST times as high as wide. */
 static int64_t fold(layout *l, double top, double width, double *bottom)
 {
     int64_t columns = 1;
@@ -188,14 +188,15 @@ static void measure(layout *l, cairo_t *cr)
 
 static void draw_cells(const layout *l, const attn_panel *panel, double cell, double x, double y, cairo_t *cr)
 {
-    cairo_set_antialias(cr, CAIRO_ANTIALIAS_NONE); /* no seams between neighbours */
+    cairo_set_antialias(cr, CAIRO_ANTIALIAS_NONE); /* no antialiasing, to avoid seams between neighbours */
     for (int64_t r = 0; r < panel->rows; r++) {
         for (int64_t c = 0; c < panel->cols; c++) {
             double value = (double)panel->values[r * panel->cols + c];
             attn__set_colour(cr, !isfinite(value)
                                      ? attn__absent
                                      : attn__colour_of(l->maps->colours, (value - l->low) / (l->high - l->low)));
-            /* A hair wider than the cell: where a viewer smooths edges, neighbours still have no white line between them. */
+            /* A little wider than the cell: a viewer that smooths edges would otherwise show white lines between
+             * neighbours. */
             cairo_rectangle(cr, x + (double)c * cell, y + (double)r * cell, cell + 0.15, cell + 0.15);
             cairo_fill(cr);
         }
@@ -217,7 +218,7 @@ static void draw_label(cairo_t *cr, double x, double y, const char *text, double
         do {
             while (length > 0 && ((unsigned char)text[length] & 0xC0) == 0x80)
                 length--;
-            memcpy(cut, text, length); /* NOLINT: the next line ends it */
+            memcpy(cut, text, length); /* NOLINT: the next line terminates it */
             memcpy(cut + length, "\xE2\x80\xA6", 4);
         } while (attn__text_width(cr, cut) > LONGEST_LABEL && length-- > 1);
         text = cut;
@@ -318,7 +319,7 @@ static void draw_page(void *user, cairo_t *cr)
     draw_scale(l, l->rows[0].y + row_title_height(&l->maps->rows[0]) + TITLE + 4, cr);
 }
 
-/* The scale: as given, or from the values. */
+/* The colour scale: the given one, or one from the values. */
 static void find_scale(layout *l)
 {
     const attn_heatmaps *maps = l->maps;

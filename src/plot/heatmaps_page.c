@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * Heatmaps as a page to explore: rows of panels with the same labels are the layers of one map. */
+ * Heatmaps as an interactive page: rows of panels with the same labels are the layers of one map. */
 #include "plot/heatmaps.h"
 
 #include "base/context.h"
@@ -37,7 +37,7 @@ attn_status attn__heatmaps_check(attn_context *context, const attn_heatmaps *map
 
 typedef struct gathered {
     attn_explorer_map *maps;
-    const float **weights; /* of all panels, row after row */
+    const float **weights; /* values of all panels, row by row */
     char (*names)[NAME];
     int64_t n, used;
 } gathered;
@@ -63,14 +63,14 @@ static void name_of(char *name, const char *title)
     snprintf(name, NAME, "%.*s", layer ? (int)(layer - title) : NAME - 1, title ? title : "Attention");
 }
 
-/* The number behind ", layer"; 0 if there is none. */
+/* The number after ", layer"; 0 if there is none. */
 static int64_t layer_of(const char *title)
 {
     const char *layer = title ? strstr(title, ", layer ") : NULL;
     return layer ? strtoll(layer + strlen(", layer "), NULL, 10) : 0;
 }
 
-/* "Weights 1" of several layers is "Weights". */
+/* The title "Weights 1" of several layers becomes "Weights". */
 static void drop_number(char *name)
 {
     size_t n = strlen(name), digits = n;
@@ -80,7 +80,7 @@ static void drop_number(char *name)
         name[digits - 1] = '\0';
 }
 
-/* A map of so many heads, of which `first` is one. */
+/* Adds a map of `heads` heads, the first of which is `first`. */
 static void begin_map(gathered *g, const attn_panel_row *row, const attn_panel *first, int64_t heads)
 {
     name_of(g->names[g->n], row->title);
@@ -95,7 +95,7 @@ static void begin_map(gathered *g, const attn_panel_row *row, const attn_panel *
     g->n++;
 }
 
-/* Panels of different sizes side by side are maps of their own. */
+/* Panels with different sizes become separate maps. */
 static void add_row(gathered *g, const attn_panel_row *row)
 {
     const attn_explorer_map first = {.rows = row->panels[0].rows, .cols = row->panels[0].cols};

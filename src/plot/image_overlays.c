@@ -18,7 +18,7 @@ typedef struct layout {
     double panel_height, width, height;
 } layout;
 
-/* Grey, so that the colours of the map are the only ones; under a map neither black nor white, so that it is seen. */
+/* Grey, so that only the map has colours. The grey is neither black nor white, so that the map stays visible. */
 static void set_grey(cairo_t *cr, const attn_overlay *o, int64_t x, int64_t y)
 {
     const unsigned char *p = o->pixels + (y * o->width + x) * o->channels;
@@ -30,8 +30,8 @@ static void set_grey(cairo_t *cr, const attn_overlay *o, int64_t x, int64_t y)
     cairo_set_source_rgb(cr, grey, grey, grey);
 }
 
-/* One red, the more opaque the larger the weight: it grows brighter on black and darker on white, whereas a scale from
- * light to dark ends in what cannot be told from a black picture.  Parts without weight leave the picture unchanged. */
+/* One red whose opacity grows with the weight. It looks brighter on black and darker on white. A scale from light to
+ * dark would be invisible on one of the two. Parts without weight leave the picture unchanged. */
 static void set_colour(cairo_t *cr, double share)
 {
     cairo_set_source_rgba(cr, 0.93, 0.10, 0.14, 0.85 * pow(fmax(share, 0), 0.8));
@@ -57,7 +57,7 @@ static void fill_cells(cairo_t *cr, const attn_overlay *o, double width, double 
     }
 }
 
-/* White outside blue: seen on black, on white and on the colours of the map. */
+/* A blue frame with a white rim: visible on black, on white and on the colours of the map. */
 static void mark_query(cairo_t *cr, const attn_overlay *o, double width, double height)
 {
     double w = width / (double)(o->query_cols > 0 ? o->query_cols : o->cols);
@@ -73,7 +73,7 @@ static void mark_query(cairo_t *cr, const attn_overlay *o, double width, double 
     }
 }
 
-/* The value of the strongest colour of this panel. */
+/* The value of this panel's strongest colour. */
 static void tell_largest(cairo_t *cr, const attn_overlay *o)
 {
     char text[32];
@@ -108,7 +108,7 @@ static void draw_overlay(cairo_t *cr, const attn_overlay *o)
     cairo_set_antialias(cr, CAIRO_ANTIALIAS_DEFAULT);
 }
 
-/* The colours over mid-grey, with the transparency of the picture's overlay. */
+/* The colour scale over mid-grey, with the opacity of the overlay. */
 static void draw_legend(cairo_t *cr, double top)
 {
     const double width = 100, height = 8;

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * no_pictures.c - stubs of the drawing functions, for builds without cairo (-DATTN_WITH_PICTURES=OFF).  Pages are
- * text, and work as ever.
- */
+ * no_pictures.c - stubs of the drawing functions, for builds without cairo (-DATTN_WITH_PICTURES=OFF). HTML pages are
+ * text and need no cairo. */
 #include "attn/plot.h"
 
 #include "base/context.h"

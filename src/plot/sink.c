@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * Growing pictures, and text in the forms that a page needs. */
+ * A growing output buffer, and the text formats of a page. */
 #include "plot/sink.h"
 
 #include "base/real.h"
@@ -42,7 +42,7 @@ void attn__sink_number(attn__sink *sink, double value)
     attn__sink_text(sink, text);
 }
 
-/* '<' could end the script that holds the text, so it is escaped with the control characters. */
+/* '<' could end the script element around the text, so it is escaped like control characters. */
 void attn__sink_json(attn__sink *sink, const char *text)
 {
     if (!text) {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * sink.h - bytes written one after the other into a picture that grows. */
+ * sink.h - appends bytes to a growing picture. */
 #ifndef ATTN_PLOT_SINK_H
 #define ATTN_PLOT_SINK_H
 
@@ -15,11 +15,11 @@ typedef struct attn__sink {
 
 void attn__sink_put(attn__sink *sink, const void *data, size_t size);
 void attn__sink_text(attn__sink *sink, const char *text);
-/* A number as JSON has it. */
+/* Writes a number in JSON. */
 void attn__sink_number(attn__sink *sink, double value);
-/* A text in quotes, safe inside an HTML script; NULL is null. */
+/* Writes a quoted text that is safe inside an HTML script; NULL becomes null. */
 void attn__sink_json(attn__sink *sink, const char *text);
-/* Bytes in base64 (RFC 4648). */
+/* Writes bytes in base64 (RFC 4648). */
 void attn__sink_base64(attn__sink *sink, const void *data, size_t size);
 
 #endif

@@ -7,17 +7,18 @@
 #include <math.h>
 #include <string.h>
 
-/* Sums and differences of so many costs stay finite. */
+/* Sums and differences of many costs up to this bound stay finite. */
 static const double largest = 1e150;
 
-/* Columns count from 1; column 0 holds the row that is being assigned. */
+/* Columns count from 1; entry 0 holds the row that is being assigned. */
 typedef struct search {
     const double *cost;
     int64_t columns;
-    double *row_potential, *column_potential; /* reduced cost: cost - row's - column's, never below 0 */
-    double *distance;                         /* of the shortest path to a column that is not reached yet */
-    int64_t *row_of;                          /* from 1; 0: the column is free */
-    int64_t *before;                          /* column from which the path comes */
+    /* reduced cost, never negative: the cost minus the potentials of row and column */
+    double *row_potential, *column_potential;
+    double *distance; /* length of the shortest path to an unreached column */
+    int64_t *row_of;  /* row of each column, from 1; 0: the column is free */
+    int64_t *before;  /* previous column on the shortest path */
     bool *reached;
 } search;
 
@@ -35,7 +36,7 @@ static attn_status check(attn_context *context, const double *cost, int64_t rows
     return ATTN_OK;
 }
 
-/* Distances by way of column `from`; returns the nearest column that is not reached, at *least. */
+/* Updates distances by way of column `from`. Returns the nearest unreached column, with its distance in *least. */
 static int64_t relax(search *s, int64_t from, double *least)
 {
     int64_t row = s->row_of[from], nearest = 0;

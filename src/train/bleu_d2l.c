@@ -6,7 +6,7 @@
 #include <math.h>
 #include <string.h>
 
-/* Words are what single spaces separate, so "" is one empty word: the length of an empty line is 1. */
+/* Words are separated by single spaces, so "" is one empty word: the length of an empty line is 1. */
 static int64_t word_count(const char *line)
 {
     int64_t words = 1;
@@ -15,7 +15,7 @@ static int64_t word_count(const char *line)
     return words;
 }
 
-/* The stretch of `n` words that starts at `line`, in bytes. */
+/* The number of bytes of the `n` words that start at `line`. */
 static size_t gram_length(const char *line, int n)
 {
     const char *end = line;
@@ -33,7 +33,7 @@ static const char *next_word(const char *line)
     return *line ? line + 1 : NULL;
 }
 
-/* How often the n words that start at `gram` occur among the first `starts` starting words of `line`. */
+/* The number of occurrences of the n words at `gram` among the first `starts` start positions of `line`. */
 static int64_t occurrences(const char *line, int64_t starts, const char *gram, size_t length, int n)
 {
     int64_t count = 0;
@@ -42,7 +42,8 @@ static int64_t occurrences(const char *line, int64_t starts, const char *gram, s
     return count;
 }
 
-/* Each n-gram of the prediction counts at most as often as the label has it.  Quadratic, for sentences. */
+/* Each n-gram of the prediction counts at most as often as it occurs in the label. Quadratic time, only for
+ * sentences. */
 static int64_t clipped_matches(const char *prediction, int64_t pred_grams, const char *label, int64_t label_grams,
                                int n)
 {

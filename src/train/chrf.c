@@ -10,7 +10,7 @@
 
 enum { ORDERS = 6 };
 
-/* Bytes of the character at `s`, which is not at the end; what is not UTF-8 counts byte by byte. */
+/* Bytes of the character at `s`, which is not at the end; invalid UTF-8 counts byte by byte. */
 static size_t character_at(const char *s)
 {
     unsigned char c = (unsigned char)*s;
@@ -21,7 +21,7 @@ static size_t character_at(const char *s)
     return n;
 }
 
-/* The characters of a line as its "words", white space left out. */
+/* The characters of a line as its "words", without white space. */
 static attn_status split(attn__tokens *words, attn_context *context, const char *line)
 {
     size_t length = strlen(line), at = 0;
@@ -45,7 +45,7 @@ static attn_status split(attn__tokens *words, attn_context *context, const char 
     return ATTN_OK;
 }
 
-/* Precision and recall are means over the orders that both sides have n-grams of; recall counts twice as much. */
+/* Precision and recall are means over the orders for which both sides have n-grams; recall has twice the weight. */
 static double score(const attn__ngrams orders[ORDERS])
 {
     const double beta2 = 4;
@@ -65,7 +65,7 @@ static double score(const attn__ngrams orders[ORDERS])
     return 100 * (1 + beta2) * precision * recall / (beta2 * precision + recall);
 }
 
-/* Of one prediction and one reference. */
+/* N-gram counts of one prediction and one reference. */
 static attn_status compare(attn_context *context, const attn__tokens *predicted, const char *reference,
                            attn__ngrams own[ORDERS])
 {
@@ -76,13 +76,13 @@ static attn_status compare(attn_context *context, const attn__tokens *predicted,
     memset(own, 0, ORDERS * sizeof *own);
     status = attn__ngrams_add(context, predicted, &wanted, 1, own, ORDERS);
     attn__tokens_free(&wanted, context);
-    /* As there: a prediction's n-grams count where its reference has some of that order. */
+    /* As in sacreBLEU, a prediction's n-grams count only if its reference has some of that order. */
     for (int n = 0; n < ORDERS; n++)
         own[n].predicted = own[n].wanted > 0 ? own[n].predicted : 0;
     return status;
 }
 
-/* As there: the reference counts with which the sentence alone has the highest score, the first of them. */
+/* As in sacreBLEU, the reference with the highest sentence score counts; the first one wins ties. */
 static attn_status add(attn_context *context, const char *prediction, const char *const *references, int64_t count,
                        attn__ngrams *orders)
 {
@@ -125,7 +125,7 @@ attn_status attn_chrf_corpus(double *chrf, attn_context *context, const char *co
     return status;
 }
 
-/* chrf[i * n + j] from the n-grams that texts share. */
+/* Computes chrf[i * n + j] from the n-grams that texts share. */
 static void score_pairs(int64_t n, const int64_t *counts, const int64_t *shared, double *chrf)
 {
     for (int64_t i = 0; i < n; i++)

@@ -11,21 +11,21 @@
 #include <math.h>
 #include <string.h>
 
-/* One call's arrays.  `blocks`: indices of the leading axes, which have one assignment each. */
+/* One call's arrays. `blocks`: number of combinations of the leading indices; each has its own assignment. */
 typedef struct set_loss {
     attn_context *context;
     attn_tape *tape;
     attn_tensor *logits, *boxes;
     const attn__targets *targets;
     attn__detection_loss_options options;
-    int64_t blocks, queries, outputs, objects; /* outputs: classes and "no object" */
+    int64_t blocks, queries, outputs, objects; /* number of class outputs, including "no object" */
     int64_t *query;                            /* [blocks][objects] */
     double *cost;                              /* [objects of one image][queries] */
 } set_loss;
 
 /* ------------------------------------------------------------------------------------------ assignment */
 
-/* The probability of a class by the logits of one query, from `row` on. */
+/* The probability of a class from the logits of one query, at element `row`. */
 static double probability(const attn_tensor *logits, int64_t row, int64_t outputs, int32_t class)
 {
     double largest = -INFINITY, sum = 0;
@@ -36,7 +36,7 @@ static double probability(const attn_tensor *logits, int64_t row, int64_t output
     return exp(attn__number(logits, row + class) - largest) / sum;
 }
 
-/* `at`: the query among all of them; `object` among all objects. */
+/* `at`: index of the query among all queries; `object`: index among all objects. */
 static double cost_of(const set_loss *s, int64_t at, int64_t object)
 {
     const double *target = s->targets->boxes + 4 * object;
@@ -80,7 +80,7 @@ static attn_status assign(set_loss *s)
 
 /* ----------------------------------------------------------------------------------------------- terms */
 
-/* Row of the query of object i, counted over blocks, among all queries of all blocks. */
+/* The row, among all queries of all blocks, of the query assigned to object i, where i counts over blocks. */
 static int64_t row_of(const set_loss *s, int64_t i)
 {
     int64_t block = i / s->objects, object = i % s->objects, image = 0;
@@ -89,7 +89,8 @@ static int64_t row_of(const set_loss *s, int64_t i)
     return (block * s->targets->images + image) * s->queries + s->query[i];
 }
 
-/* The mean of -log p weighted by class is a sum of two cross-entropies: of the objects, and of the queries without. */
+/* The class-weighted mean of -log p is the sum of two cross-entropies: over the objects' queries, and over all other
+ * queries. */
 static attn_tensor *class_term(const set_loss *s)
 {
     enum { LEFT_OUT = -1 };

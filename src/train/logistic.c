@@ -2,9 +2,9 @@
  *
  * L1-regularized logistic regression by coordinate descent with Newton directions (Yuan, Ho and Lin 2010).
  *
- * The objective is |w|_1 + C sum_i log(1 + exp(-s_i z_i)) with z = x w.  A coordinate's step minimizes its quadratic
- * model plus the exact |w_j + d|, and is halved until the objective falls far enough; z is kept up to date, so that a
- * coordinate costs one pass over its feature.  The intercept is a last feature of ones. */
+ * The objective is |w|_1 + C sum_i log(1 + exp(-s_i z_i)) with z = x w. A coordinate's step minimizes the quadratic
+ * model of the loss plus the exact |w_j + d|. The step is halved until the objective falls enough. z is updated after
+ * each step, so a coordinate costs one pass over its feature. The intercept is a last feature of ones. */
 #include "attn/train.h"
 
 #include "base/context.h"
@@ -13,16 +13,16 @@
 #include <math.h>
 #include <string.h>
 
-static const double SUFFICIENT = 0.01, SHORTER = 0.5; /* of the line search, as the paper has them */
-/* A promise below this part of the loss's size is lost in the rounding of its sum; so near the minimum a full Newton
- * step is right, and no search is made. */
+static const double SUFFICIENT = 0.01, SHORTER = 0.5; /* constants of the line search, from the paper */
+/* An expected decrease below this part of the loss is lost in the rounding of the loss's sum. Near the minimum a full
+ * Newton step is right, so the line search is skipped. */
 static const double ROUNDING = 1e-11;
 
 typedef struct fit {
     attn_context *context;
     const attn_logistic *p;
     double c;
-    double *z, *step; /* [rows]: scores, and what a full step of the coordinate adds to them */
+    double *z, *step; /* [rows]: scores, and their change by a full step of the coordinate */
     double *chance;   /* [rows]: sigmoid(z) */
 } fit;
 
@@ -42,7 +42,7 @@ static double feature(const fit *f, int64_t j, int64_t i)
     return j < f->p->features ? (double)f->p->x[j * f->p->rows + i] : 1;
 }
 
-/* First and second derivative of the loss along coordinate j. */
+/* First and second derivatives of the loss along coordinate j. */
 static void derivatives(const fit *f, int64_t j, double *first, double *second)
 {
     double g = 0, h = 0;
@@ -52,7 +52,7 @@ static void derivatives(const fit *f, int64_t j, double *first, double *second)
         h += x * x * chance * (1 - chance);
     }
     *first = f->c * g;
-    *second = f->c * h + 1e-12; /* a feature of zeros */
+    *second = f->c * h + 1e-12; /* a feature that is zero in all rows */
 }
 
 /* The minimizer of g d + h d^2 / 2 + |w + d|. */
@@ -65,7 +65,7 @@ static double newton_step(double g, double h, double w)
     return -w;
 }
 
-/* How far the coordinate is from fulfilling its optimality condition. */
+/* The violation of the coordinate's optimality condition. */
 static double violation(double g, double w)
 {
     if (w > 0)
@@ -75,7 +75,7 @@ static double violation(double g, double w)
     return fmax(0, fabs(g) - 1);
 }
 
-/* The change of the objective by a share of the step. */
+/* The change of the objective when a fraction of the step is taken. */
 static double change(const fit *f, double share, double w, double d)
 {
     double loss = 0;
@@ -94,7 +94,7 @@ static void move(fit *f, double share)
     }
 }
 
-/* Improves one coordinate; returns its violation before. */
+/* Improves one coordinate; returns its previous violation. */
 static double improve(fit *f, int64_t j, double *w)
 {
     double g, h;
@@ -127,14 +127,15 @@ static void begin(fit *f, const double *w, double b)
     }
 }
 
-/* Sweeps shrink the violation by about the same factor each: how much of the way, by its logarithm, in hundredths. */
+/* Progress in hundredths. Each sweep reduces the violation by about the same factor, so progress is measured by its
+ * logarithm. */
 static int64_t way(double first, double worst, double tolerance)
 {
     double share = worst > 0 && first > worst ? log(first / worst) / log(1 / tolerance) : 0;
     return (int64_t)(100 * fmin(share, 1));
 }
 
-/* *sweep: how many sweeps it took. */
+/* *sweep gets the number of sweeps. */
 static attn_status solve(fit *f, double *w, double *b, int64_t *sweep)
 {
     double tolerance = f->p->tolerance > 0 ? f->p->tolerance : 1e-4, first = 0;

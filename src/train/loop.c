@@ -1,9 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * The training loop: epochs of steps, validation, early stopping, saving, progress, and going on later with
- * the same bits.  Its state between two steps is `counters`; the optimizer's tensors and the
- * parameters are saved by the job.
- */
+ * The training loop: epochs of steps, validation, early stopping, saving, progress, and resuming with the same bits.
+ * The state between two steps is `counters`; the job saves the optimizer's tensors and the parameters. */
 #include "attn/train.h"
 
 #include "base/clock.h"
@@ -21,10 +19,10 @@
 typedef struct counters {
     int64_t epoch, step; /* the next step to take */
     int64_t all_steps;
-    double loss_sum, loss_tokens; /* of this epoch so far */
+    double loss_sum, loss_tokens; /* sums of this epoch so far */
     double best, last_valid;      /* losses; NaN at first */
-    double best_score;            /* what the best one was judged by, if not its loss */
-    int64_t stale;                /* epochs since the best one */
+    double best_score;            /* metric of the best validation, if its loss does not decide */
+    int64_t stale;                /* number of epochs since the best one */
 } counters;
 
 struct attn_training {
@@ -34,11 +32,11 @@ struct attn_training {
     const attn_named_list *parameters;
     counters at;
     /* Counts of this run only. */
-    double seconds, looked; /* that passed, up to the time when last looked */
+    double seconds, looked; /* seconds that passed, up to the last reading of the clock */
     double tokens;
     int64_t steps_here;
-    attn__all_reduce *all_reduce; /* with the other ranks; NULL: this process trains alone */
-    bool unfinished;              /* a step or a validation was begun */
+    attn__all_reduce *all_reduce; /* group of ranks; NULL: this process trains alone */
+    bool unfinished;              /* a step or a validation is in progress */
 };
 
 attn_status attn_training_create(attn_training **training, attn_context *context, const attn_named_list *parameters,
@@ -91,7 +89,7 @@ int64_t attn_training_epoch(const attn_training *training)
 
 /* ----------------------------------------------------------------------------------------- checkpoints */
 
-/* The one list of what a checkpoint holds, so that storing and restoring cannot drift apart. */
+/* The list of a checkpoint's counters, used for both storing and restoring. */
 /* clang-format off */
 #define COUNTERS(INT, REAL)                                                                                            \
     INT("epoch", at.epoch) INT("step", at.step) INT("all_steps", at.all_steps) INT("stale", at.stale)                  \
@@ -119,7 +117,7 @@ attn_status attn_training_restore(attn_training *training, const attn_config *co
     attn__call_begin(training->context);
     const attn_config_value *steps = attn_config_get(config, "optimizer_steps");
     if (!steps)
-        steps = attn_config_get(config, "optimiser_steps"); /* as it was called until 1.0 */
+        steps = attn_config_get(config, "optimiser_steps"); /* its name before version 1.0 */
     if (!steps || steps->type != ATTN_CONFIG_TYPE_INT || steps->integer < 0)
         return attn__fail(training->context, ATTN_ERROR_FORMAT,
                           "checkpoint: \"optimizer_steps\" is missing or no count");
@@ -137,7 +135,7 @@ attn_status attn_training_restore(attn_training *training, const attn_config *co
 
 /* ------------------------------------------------------------------------------------------------ steps */
 
-/* False if the caller wants to stop. */
+/* False if the caller requests to stop. */
 static bool report(attn_training *training, const attn_job *job, attn_progress *p)
 {
     if (!job->progress)
@@ -148,7 +146,7 @@ static bool report(attn_training *training, const attn_job *job, attn_progress *
     p->loss = at->loss_tokens > 0 ? at->loss_sum / at->loss_tokens : NAN;
     p->valid_loss = at->last_valid;
     p->best_loss = at->best;
-    p->metric = p->metric2 = NAN; /* the job's to fill in */
+    p->metric = p->metric2 = NAN; /* filled by the job */
     training->seconds += attn__seconds_since(training->looked);
     training->looked = attn__now();
     p->seconds = training->seconds;
@@ -159,20 +157,20 @@ static bool report(attn_training *training, const attn_job *job, attn_progress *
     return job->progress(job->user, p);
 }
 
-/* Each step's dropout has a seed of its own, which depends on nothing but the run's seed and the step. */
+/* Each step's dropout has its own seed, which depends only on the run's seed and the step. */
 static uint64_t step_seed(const attn_training *training)
 {
     return attn__mix64(training->options.seed ^ attn__mix64((uint64_t)training->at.all_steps));
 }
 
-/* Losses that one step follows. */
+/* Number of losses of one optimizer step. */
 static int64_t parts_of(const attn_training *training)
 {
     return training->options.accumulate > 1 ? training->options.accumulate : 1;
 }
 
-/* The gradient of one loss times `share`, added to those before it; with other ranks it leaves this one with the last
- * of a step's losses. */
+/* Adds the gradient of one loss times `share` to the gradients. With other ranks, the gradients are sent during the
+ * last loss of a step. */
 static attn_status add_gradient(attn_training *training, const attn_job *job, attn_tape *tape, attn_tensor *loss,
                                 double share, bool last, double totals[2])
 {
@@ -184,7 +182,7 @@ static attn_status add_gradient(attn_training *training, const attn_job *job, at
                 : attn__all_reduce_keep(training->all_reduce, tape, loss, share);
 }
 
-/* One of the losses of a step, on a tape of its own. */
+/* Computes one of the losses of a step on its own tape. */
 static attn_status part_gradients(attn_training *training, const attn_job *job, attn_tape *tape, int64_t part,
                                   int64_t parts, double totals[2])
 {
@@ -199,7 +197,7 @@ static attn_status part_gradients(attn_training *training, const attn_job *job, 
     if (!loss)
         return attn_context_status(training->context);
     double share = 1 / (double)parts;
-    if (counted > 0) /* else a placeholder batch: its loss has no targets */
+    if (counted > 0) /* without labels it is a placeholder batch, whose loss has no targets */
         totals[0] += attn__number(loss, 0) * (double)counted;
     totals[1] += (double)counted;
     if (training->all_reduce && job->whole) {
@@ -209,8 +207,8 @@ static attn_status part_gradients(attn_training *training, const attn_job *job, 
     return add_gradient(training, job, tape, loss, share, part == parts - 1, totals);
 }
 
-/* Gradients of the mean of the step's losses, of which each is the mean of its labels: totals has the sum over all labels
- * and their number; of all ranks' together, where there are others. */
+/* Computes gradients of the mean of the step's losses, each of which is the mean over its labels. totals gets the sum
+ * over all labels and their number, over all ranks if there are several. */
 static attn_status gradients(attn_training *training, const attn_job *job, attn_tape *tape, double *sum, double *tokens)
 {
     int64_t most = parts_of(training), left = job->steps(job->user) - training->at.step * most;
@@ -220,7 +218,7 @@ static attn_status gradients(attn_training *training, const attn_job *job, attn_
     for (int64_t part = 0; part < parts && status == ATTN_OK; part++)
         status = part_gradients(training, job, tape, part, parts, totals);
     for (int64_t i = 0; i < training->parameters->n && status != ATTN_OK && parts > 1; i++)
-        attn_tensor_drop_grad(training->parameters->items[i].tensor); /* those of parts that were done */
+        attn_tensor_drop_grad(training->parameters->items[i].tensor); /* totals of the finished losses */
     *sum = totals[0];
     *tokens = totals[1];
     return status;
@@ -242,7 +240,7 @@ static attn_status one_step(attn_training *training, const attn_job *job, attn_t
     if (status != ATTN_OK)
         return status;
     if (!isfinite(value) || !isfinite(p->grad_norm)) {
-        attn__ranks_all_know(training->context); /* sums are the same on all of them */
+        attn__ranks_all_know(training->context); /* sums are equal on all ranks */
         return attn__fail(training->context, ATTN_ERROR_ARGUMENT,
                           "training diverged at epoch %lld, step %lld: loss %g, gradient norm %g; try a smaller rate",
                           (long long)at->epoch + 1, (long long)at->step + 1, value, p->grad_norm);
@@ -256,10 +254,10 @@ static attn_status one_step(attn_training *training, const attn_job *job, attn_t
     return ATTN_OK;
 }
 
-/* The abort of a training among ranks: the others are notified, unless they already are, before memory is freed that
- * their sums may still write to.  Changes of an unfinished step or validation are undone. If it was aborted because of
- * a signal, or of a process that ended, the state of the last whole step is saved. If no step was unfinished, nothing
- * is saved: then saving failed, or was done. */
+/* Aborts a training among ranks. The other ranks are notified, unless they are already, before memory is freed that
+ * their sums may still write to. Changes of an unfinished step or validation are undone. If the cause is a signal or a
+ * process that ended, the state of the last complete step is saved. If no step was in progress, nothing is saved:
+ * saving has failed or is done. */
 static attn_status leave(attn_training *training, const attn_job *job, attn_tape *tape, attn_status status)
 {
     char why[512];
@@ -270,7 +268,7 @@ static attn_status leave(attn_training *training, const attn_job *job, attn_tape
     if (status != ATTN_ERROR_INTERRUPTED && status != ATTN_ERROR_IO)
         return status;
     snprintf(why, sizeof why, "%s", attn_context_error(training->context));
-    attn_context_clear_error(training->context); /* a failure of saving is an error of its own */
+    attn_context_clear_error(training->context); /* a failure to save has its own error */
     attn_status saved = job->save(job->user, false);
     if (saved != ATTN_OK || status == ATTN_ERROR_INTERRUPTED)
         return saved != ATTN_OK ? saved : status;
@@ -302,7 +300,7 @@ static attn_status run_steps(attn_training *training, const attn_job *job, attn_
     return ATTN_OK;
 }
 
-/* Whether the last validation is the best yet, which is noted then. */
+/* Whether the last validation is the best so far; if so, it is recorded. */
 static bool improved(counters *at, double score)
 {
     bool better =
@@ -315,11 +313,11 @@ static bool improved(counters *at, double score)
     return better;
 }
 
-/* Validates, counts the epoch as done, saves. */
+/* Validates, counts the epoch as finished, and saves. */
 static attn_status end_epoch(attn_training *training, const attn_job *job, attn_tape *tape, attn_progress *p)
 {
     counters *at = &training->at;
-    /* A run that was stopped after the epoch's last step comes here without a step of its own. */
+    /* A run that was stopped after the epoch's last step resumes here without a step. */
     p->epoch = at->epoch + 1;
     p->step = at->step;
     p->rate = attn_schedule_rate(&training->options.schedule, at->all_steps);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * loop.h - the training loop: epochs of steps, validation, early stopping, saving.  It calls back for the loss of a step.
- */
+ * loop.h - the training loop: epochs of steps, validation, early stopping, saving. A callback computes the loss of a
+ * step. */
 #ifndef ATTN_TRAIN_LOOP_H
 #define ATTN_TRAIN_LOOP_H
 
@@ -10,23 +10,24 @@
 /* Callbacks of the loop.  Every function gets `user`. */
 typedef struct attn_job {
     void *user;
-    /* Steps of one epoch (the same each epoch). */
+    /* Number of steps of an epoch (equal for all epochs). */
     int64_t (*steps)(void *user);
     /* The loss of step `step` (from 0) of `epoch` (from 0), one element, recorded on `tape`; NULL on error.
-     * *tokens gets how many labels it is the mean of.  Must depend on (epoch, step) only, so that a resumed run
-     * computes the same as an uninterrupted one; and on the rank, where the batch is divided (see `whole`). */
+     * *tokens gets the number of labels that the mean is over. The result must depend only on (epoch, step), so that a
+     * resumed run computes the same as an uninterrupted one. If the batch is sharded (see `whole`), it also depends on
+     * the rank. */
     attn_tensor *(*loss)(void *user, attn_tape *tape, int64_t epoch, int64_t step, int64_t *tokens);
-    /* Mean loss on data that is not trained on; NULL: none, and no early stopping. */
+    /* Mean loss on the validation data; NULL: no validation and no early stopping. */
     attn_status (*validate)(void *user, attn_tape *tape, double *loss);
-    /* Metric of the last validation that replaces its loss, higher being better; NaN: by the loss.  May be NULL. */
+    /* Metric of the last validation that replaces its loss, larger is better; NaN: the loss decides. May be NULL. */
     double (*judge)(void *user);
-    /* Called at each epoch's end, and when the run stops early: parameters are best so far if `improved`. */
+    /* Called at each epoch's end, and when the run stops early. `improved`: the parameters are the best so far. */
     attn_status (*save)(void *user, bool improved);
-    /* May be NULL.  Returning false stops the run after saving. */
+    /* May be NULL. If it returns false, the run saves and stops. */
     bool (*progress)(void *user, const attn_progress *progress);
-    /* Labels in the whole batch of the step for which `loss` was last called, of which this process has *tokens and the
-     * other ranks of the context (ranks.h) the rest: gradients and losses are then added up over them, and the step is
-     * that of the whole batch.  NULL: the batch is not divided. */
+    /* Number of labels in the whole batch of the step for which `loss` was last called. This process has *tokens of
+     * them, the other ranks of the context (ranks.h) have the others. Gradients and losses are then summed over the
+     * ranks, and the step is that of the whole batch. NULL: the batch is not sharded. */
     int64_t (*whole)(void *user);
 } attn_job;
 
@@ -35,30 +36,32 @@ typedef struct attn_training_options {
     attn_schedule schedule;
     attn_optimizer_options optimizer;
     uint64_t seed;
-    int64_t patience;   /* validations without improvement before stopping; 0: never */
-    int64_t save_every; /* steps between saves inside an epoch; 0: only at epochs' ends */
-    int64_t accumulate; /* gradient accumulation: losses of the job per optimizer step, which uses their mean gradient
-                         * (the last step of an epoch may have fewer); 0: 1.  Not where ranks divide a batch. */
+    int64_t patience;   /* number of validations without improvement before stopping; 0: never */
+    int64_t save_every; /* number of steps between saves inside an epoch; 0: save only at the ends of epochs */
+    /* gradient accumulation: number of losses per optimizer step, which uses their mean gradient (the last step of an
+     * epoch may have fewer); 0: 1. Not if ranks shard a batch. */
+    int64_t accumulate;
 } attn_training_options;
 
-/* State of a run: the optimizer and the counters.  All of it can be saved and restored. */
+/* State of a run: the optimizer and the counters, which can be saved and restored. */
 typedef struct attn_training attn_training;
 
-/* A run at its beginning, with an optimizer of its own for `parameters`, which must outlive it; the caller destroys
- * it.  ATTN_ERROR_ARGUMENT: options out of range; ATTN_ERROR_UNSUPPORTED: a parameter to be trained that is not f32;
+/* A new run with its own optimizer for `parameters`, which must outlive it; the caller destroys the run.
+ * ATTN_ERROR_ARGUMENT: options out of range; ATTN_ERROR_UNSUPPORTED: a trained parameter that is not f32;
  * ATTN_ERROR_MEMORY. */
 attn_status attn_training_create(attn_training **training, attn_context *context, const attn_named_list *parameters,
                                  const attn_training_options *options);
 void attn_training_destroy(attn_training *training); /* NULL is allowed */
-/* Its optimizer, which it owns.  const is shallow, here and in attn_tensor_data and attn_model_parameters: what they
- * give may be changed through a const handle. */
+/* The optimizer, which the run owns. const is shallow, here and in attn_tensor_data and attn_model_parameters: the
+ * returned object may be changed. */
 attn_optimizer *attn_training_optimizer(const attn_training *training);
-int64_t attn_training_epoch(const attn_training *training); /* epochs done */
-/* The counters and sums of a run, as a config (for a checkpoint), and back.  ATTN_ERROR_FORMAT: a key is missing. */
+int64_t attn_training_epoch(const attn_training *training); /* number of finished epochs */
+/* Converts the counters and sums of a run to a config (for a checkpoint), and back. ATTN_ERROR_FORMAT: a key is
+ * missing. */
 attn_status attn_training_store(const attn_training *training, attn_config *config);
 attn_status attn_training_restore(attn_training *training, const attn_config *config);
-/* Runs from where `training` is to the last epoch.  ATTN_ERROR_INTERRUPTED if progress() requested to stop; what the
- * job's functions return otherwise. */
+/* Runs from the present state of `training` to the last epoch. ATTN_ERROR_INTERRUPTED if progress() requested to stop;
+ * otherwise the status of the job's functions. */
 attn_status attn_training_run(attn_training *training, const attn_job *job);
 
 #endif

@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* An n-gram: the number of its first n - 1 words, its last word, where it starts, and in which text: 0 is the
+/* An n-gram: the number of its first n - 1 words, its last word, its start, and the index of its text; 0 is the
  * prediction. */
 typedef struct gram {
     int64_t head;
@@ -37,8 +37,9 @@ static int64_t list_grams(gram *grams, const attn__tokens *words, int64_t text, 
     return count > 0 ? count : 0;
 }
 
-/* Sorts the n-grams of all texts, numbers equal ones alike for the next order, and returns how many of the prediction
- * are found in a reference, each as often as it is in the one that has most of it. */
+/* Sorts the n-grams of all texts and gives equal ones the same number for the next order. Returns the number of the
+ * prediction's n-grams that occur in a reference; each counts at most as often as in the reference that has most of
+ * it. */
 static int64_t match_grams(gram *grams, int64_t n, int64_t *heads)
 {
     int64_t matches = 0, next;
@@ -80,14 +81,14 @@ attn_status attn__ngrams_add(attn_context *context, const attn__tokens *predicti
     return status;
 }
 
-/* Sorts the n-grams of all texts, numbers equal ones alike for the next order, and adds up what pairs of texts share.
- * own[t]: room for how often one n-gram is in text t. */
+/* Sorts the n-grams of all texts, gives equal ones the same number for the next order, and sums what pairs of texts
+ * share. own[t]: scratch for the count of one n-gram in text t. */
 static void share_grams(gram *grams, int64_t all, int64_t *heads, int64_t n, int64_t *own, int64_t *shared)
 {
     int64_t next;
     qsort(grams, (size_t)all, sizeof *grams, by_words_and_text);
     for (int64_t at = 0; at < all; at = next) {
-        int64_t texts = 0; /* grams[at + k].text for k < texts: those that have it */
+        int64_t texts = 0; /* grams[at + k].text for k < texts: the texts that contain it */
         for (next = at; next < all && by_words(grams + at, grams + next) == 0; next++) {
             heads[grams[next].start] = at;
             if (next == at || grams[next].text != grams[at + texts - 1].text) {

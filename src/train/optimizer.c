@@ -13,12 +13,12 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { GRAIN = 4 }; /* blocks of ATTN__ELEMENTWISE_BLOCK elements worth a thread of their own */
+enum { GRAIN = 4 }; /* minimum number of blocks of ATTN__ELEMENTWISE_BLOCK elements for a thread of its own */
 
-/* Of each parameter of the list. */
+/* Data of each parameter in the list. */
 typedef struct parameter_part {
-    double factor;   /* of the rate */
-    int64_t moments; /* where its own begin in the state; -1: it needed no gradient when the optimizer was made */
+    double factor;   /* factor of the learning rate */
+    int64_t moments; /* offset of its moments in the state; -1: it needed no gradient when the optimizer was made */
 } parameter_part;
 
 struct attn_optimizer {
@@ -28,8 +28,8 @@ struct attn_optimizer {
     attn_optimizer_options options;
     int64_t steps;
     parameter_part *each;
-    bool rated;            /* a factor is not 1 */
-    attn_named_list state; /* m.NAME (and v.NAME after it), in the parameters' order, trainable ones only */
+    bool rated;            /* some factor is not 1 */
+    attn_named_list state; /* tensors m.NAME (and v.NAME after it), in the parameters' order, only for trained ones */
 };
 
 static double or_default(double value, double otherwise)
@@ -58,7 +58,7 @@ static int64_t block_count(int64_t elements)
     return (elements + ATTN__ELEMENTWISE_BLOCK - 1) / ATTN__ELEMENTWISE_BLOCK;
 }
 
-/* A parameter may be frozen later, but the others' moments stay where they are. */
+/* A parameter may be frozen later; the moments of the others keep their places. */
 static bool trained(const attn_optimizer *optimizer, int64_t i)
 {
     return optimizer->each[i].moments >= 0 && attn_tensor_requires_grad(optimizer->parameters->items[i].tensor);
@@ -168,7 +168,7 @@ const attn_named_list *attn_optimizer_state(const attn_optimizer *optimizer)
 
 /* ------------------------------------------------------------------------------------------------ norm */
 
-/* Sums of squares of fixed blocks, so that the total does not depend on the number of threads. */
+/* Sums of squares over fixed blocks, so that the total does not depend on the number of threads. */
 typedef struct norm_job {
     attn__elementwise_fn squares;
     attn__elementwise_args args;
@@ -212,9 +212,9 @@ static double global_norm(const attn_optimizer *optimizer)
 typedef struct step_job {
     const attn_optimizer_options *o;
     attn__elementwise_fn adam;
-    attn__elementwise_args args; /* of Adam; its scalars hold for all parameters */
+    attn__elementwise_args args; /* kernel arguments of Adam; the scalars apply to all parameters */
     attn__all_reduce_piece at;
-    float clip, rate; /* of SGD */
+    float clip, rate; /* kernel arguments of SGD */
 } step_job;
 
 static int64_t end_of(const step_job *job, int64_t block)
@@ -241,7 +241,7 @@ static void sgd_blocks(void *user, int64_t begin, int64_t end)
     }
 }
 
-/* Moment `which` of trained parameter i; NULL: there is none. */
+/* Moment number `which` of trained parameter i; NULL: there is none. */
 static float *moment(const attn_optimizer *optimizer, int64_t i, int which)
 {
     int kept = optimizer->options.kind == ATTN_OPTIMIZER_SGD ? (optimizer->options.momentum > 0) : 2;
@@ -294,7 +294,7 @@ static void update(attn_optimizer *optimizer, double rate, double clip)
     }
 }
 
-/* The factor for gradients of this norm. */
+/* The clipping factor for gradients with this norm. */
 static double clipping(const attn_optimizer *optimizer, double length)
 {
     double most = optimizer->options.clip_norm;
@@ -309,7 +309,7 @@ static void drop_gradients(const attn_optimizer *optimizer)
 
 attn_status attn_optimizer_step(attn_optimizer *optimizer, double rate, double *norm)
 {
-    /* Even without clipping: a gradient that is not finite must not reach the parameters. */
+    /* Checked even without clipping: a gradient that is not finite must not change the parameters. */
     double length = global_norm(optimizer);
     if (isfinite(length)) {
         optimizer->steps++;

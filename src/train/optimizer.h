@@ -1,20 +1,19 @@
 /* SPDX-License-Identifier: MIT
  *
- * optimizer.h - a step that ranks with shared memory take together.
- */
+ * optimizer.h - an optimizer step that ranks with shared memory compute together. */
 #ifndef ATTN_TRAIN_OPTIMIZER_H
 #define ATTN_TRAIN_OPTIMIZER_H
 
 #include "attn/train.h"
 #include "tensor/all_reduce.h"
 
-/* attn_optimizer_step where attn__all_reduce_is_shared() holds: this rank's part of it, and the others' when they are
- * there.  Any error: parameters and state are what they were. */
+/* attn_optimizer_step if attn__all_reduce_is_shared(): computes this rank's part and waits for the others' parts. On
+ * any error parameters and state are unchanged. */
 attn_status attn__optimizer_step_shared(attn_optimizer *optimizer, attn__all_reduce *all_reduce, double rate,
                                         double *norm);
 
-/* The parameter that comes i-th in the list is trained at `factor` times the rate of each step; 1 at first.  Not where
- * ranks take a step together. */
+/* Parameter number i in the list is trained at `factor` times the learning rate of each step; initially 1. Not if ranks
+ * compute a step together. */
 void attn_optimizer_set_factor(attn_optimizer *optimizer, int64_t i, double factor);
 
 #endif

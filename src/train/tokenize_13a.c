@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * The rules are those of mteval-v13a: each is one pass over the text that puts spaces around something.  A
- * pass consumes two characters where its rule looks at two, so that passes over "a.." act like the original.
- */
+ * The rules of mteval-v13a: each rule is one pass over the text that inserts spaces. A rule that matches two characters
+ * consumes both, so that "a.." gives the same result as the original. */
 #include "train/tokenize_13a.h"
 
 #include "base/context.h"
@@ -19,13 +18,13 @@ static bool stop(char c)
     return c == '.' || c == ',';
 }
 
-/* All ASCII punctuation but the apostrophe, comma, dash and period. */
+/* All ASCII punctuation except the apostrophe, comma, dash and period. */
 static bool symbol(char c)
 {
     return c != '\0' && strchr("{|}~[\\]^_` !\"#$%&()*+:;<=>?@/", c) != NULL;
 }
 
-/* Each pass reads `in` and writes `out`, which is large enough; returns out's length. */
+/* Each pass reads `in` and writes `out`, which is large enough; returns the length of the output. */
 typedef size_t pass(const char *in, size_t n, char *out);
 
 static size_t symbols_apart(const char *in, size_t n, char *out)
@@ -84,7 +83,7 @@ static size_t dashes_after_digits_apart(const char *in, size_t n, char *out)
     return o;
 }
 
-/* In place: entities that stand for one ASCII character, the mark of skipped segments, a hyphen at a line's end. */
+/* Works in place on entities for one ASCII character, the mark of skipped segments, and a hyphen at a line's end. */
 static size_t resolve_entities(char *text, size_t n)
 {
     static const struct {
@@ -120,7 +119,7 @@ size_t attn__space_at(const char *s)
     return (c == 0xE2 && d == 0x81 && e == 0x9F) || (c == 0xE3 && d == 0x80 && e == 0x80) ? 3 : 0;
 }
 
-/* Without the white space at the end. */
+/* The length without white space at the end. */
 static size_t trimmed(const char *line)
 {
     size_t n = 0;
@@ -151,7 +150,7 @@ attn_status attn__tokenize_13a(attn__tokens *words, attn_context *context, const
     static pass *const passes[] = {symbols_apart, stops_after_nondigits_apart, stops_before_nondigits_apart,
                                    dashes_after_digits_apart};
     size_t n = trimmed(line);
-    /* Spaces are put around characters of the line only, at most twice around each. */
+    /* Spaces are only inserted around characters of the line, at most twice around each. */
     size_t room = attn__size_add(attn__size_mul(n, 5), 16);
     *words = (attn__tokens){0};
     words->buffer = attn__alloc(context, room);

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * tokenize_13a.h - the tokenizer of mteval-v13a, with which corpus BLEU is counted.
- */
+ * tokenize_13a.h - the tokenizer of mteval-v13a, which corpus BLEU uses. */
 #ifndef ATTN_TRAIN_TOKENIZE_13A_H
 #define ATTN_TRAIN_TOKENIZE_13A_H
 
@@ -9,14 +8,14 @@
 
 typedef struct attn__tokens {
     int64_t n;
-    char *buffer;      /* the words, each ended by 0 */
-    const char **word; /* n pointers into it */
+    char *buffer;      /* the words, each terminated by 0 */
+    const char **word; /* n pointers into `buffer` */
 } attn__tokens;
 
-/* Splits UTF-8 text into words: entities resolved, ASCII punctuation apart, periods and commas apart unless
- * between digits, a dash apart after a digit.  Free with attn__tokens_free.  ATTN_ERROR_MEMORY. */
+/* Splits UTF-8 text into words. Entities are decoded, ASCII punctuation is split off, and so are periods and commas
+ * unless they are between digits, and a dash after a digit. Free with attn__tokens_free. ATTN_ERROR_MEMORY. */
 attn_status attn__tokenize_13a(attn__tokens *words, attn_context *context, const char *line);
-/* Bytes of the white space (any of Unicode's) at `s`, 0 if there is none. */
+/* Bytes of the white space (any of Unicode's) at `s`; 0 if `s` is no white space. */
 size_t attn__space_at(const char *s);
 void attn__tokens_free(attn__tokens *words, attn_context *context);
 

@@ -8,8 +8,8 @@
 enum { FILE_HEADER = 14, LEAST_HEADER = 40, BIT_FIELDS = 3, ALPHA_FIELDS = 6 };
 
 typedef struct header {
-    size_t pixels, palette; /* where they begin */
-    uint32_t colours;       /* of the palette */
+    size_t pixels, palette; /* offset of the pixels */
+    uint32_t colours;       /* number of entries of the palette */
     int64_t width, height;
     bool down, alpha; /* the first row is the top one; the fourth byte is alpha */
     int bits;
@@ -25,7 +25,7 @@ static attn_status refuse(const attn__input *input, size_t offset, const char *w
     return attn__input_fail(input, ATTN_ERROR_UNSUPPORTED, offset, "bmp: %s %lld is not read", what, found);
 }
 
-/* Masks of the positions of red, green, blue and alpha are read if they are the usual ones. */
+/* The masks of red, green, blue and alpha are accepted only if they are the usual ones. */
 static attn_status read_masks(const attn__input *input, size_t size, header *h)
 {
     const uint8_t *p = input->data + FILE_HEADER + LEAST_HEADER;
@@ -62,7 +62,7 @@ static attn_status read_header(const attn__input *input, header *h)
     return method == 0 ? ATTN_OK : refuse(input, 30, "compression", method);
 }
 
-/* Rows are filled up to 4 bytes. */
+/* Rows are padded to a multiple of 4 bytes. */
 static size_t row_bytes(const header *h)
 {
     return ((size_t)h->width * (size_t)h->bits + 31) / 32 * 4;

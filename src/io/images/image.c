@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * Images from files of any of the kinds that are read, in the requested channels. */
+ * Reads images from files of any supported format, with the requested channels. */
 #include "io/images/image.h"
 #include "base/downloaded.h"
 
@@ -59,13 +59,13 @@ attn_status attn__raster_begin(attn__raster *raster, const attn__input *input, u
 
 /* ------------------------------------------------------------------------------------------- channels */
 
-/* Laid over white. */
+/* Blends with white. */
 static unsigned char over_white(unsigned value, unsigned alpha)
 {
     return (unsigned char)((value * alpha + 255 * (255 - alpha) + 127) / 255);
 }
 
-/* Weights of Pillow and of most libraries that models were trained with; they sum to 65536. */
+/* Weights of Pillow, which most training libraries use; they sum to 65536. */
 static unsigned char luma(unsigned red, unsigned green, unsigned blue)
 {
     return (unsigned char)((19595 * red + 38470 * green + 7471 * blue + 32768) >> 16);
@@ -101,7 +101,7 @@ attn_status attn_image_convert(attn_image *to, attn_context *context, const attn
     return convert(to, context, &raster, channels);
 }
 
-/* The raster becomes the image, without a copy if the channels are the requested ones. */
+/* Converts the raster to the image; no copy if the channels are the requested ones. */
 static attn_status deliver(attn_image *image, attn_context *context, attn__raster *raster, int channels)
 {
     int wanted = channels ? channels : raster->channels > 2 ? 3 : 1;
@@ -166,7 +166,7 @@ attn_status attn_image_read(attn_image *image, attn_context *context, const char
     return status;
 }
 
-/* Channel planes, as convolutions and patch embeddings take them. */
+/* Converts to channel planes, the input of convolutions and patch embeddings. */
 void attn_image_planes(const attn_image *image, const float *mean, const float *std, float *out)
 {
     size_t pixels = (size_t)(image->width * image->height), channels = (size_t)image->channels;

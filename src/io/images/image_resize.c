@@ -1,23 +1,22 @@
 /* SPDX-License-Identifier: MIT
  *
- * Resizing by a separable filter whose width grows with the reduction.  The arithmetic is what most vision models
- * were trained behind (8-bit in between, weights in 22 fractional bits), so that a model gets the same pixels as in its
- * training.
- */
+ * Resizing by a separable filter whose width grows with the reduction. The arithmetic (8-bit intermediate results,
+ * weights with 22 fractional bits) is the same as in the training of most vision models, so that a model gets the same
+ * pixels. */
 #include "io/images/image.h"
 
 #include <math.h>
 #include <string.h>
 
-/* 32 bits less 8 of a sample and 2 for weights that reach beyond 0 and 1. */
+/* 32 bits minus 8 of a sample and 2 for weights outside 0 to 1. */
 enum { FRACTION = 22 };
 
-/* For each place of the result: which places it comes from, and how much of each. */
+/* For each position of the result: the source positions and their weights. */
 typedef struct taps {
-    int64_t n, most; /* places; weights kept for each */
+    int64_t n, most; /* number of positions; maximum number of weights of each */
     int64_t *first, *count;
-    double *shares;   /* [n][most]: of 1 */
-    int32_t *weights; /* the same of 1 << FRACTION */
+    double *shares;   /* [n][most]: weights with sum 1 */
+    int32_t *weights; /* the same weights as integers with sum 1 << FRACTION */
 } taps;
 
 static double triangle(double x)
@@ -36,7 +35,7 @@ static double cubic(double x)
     return x < 2 ? (((x - 5) * x + 8) * x - 4) * a : 0;
 }
 
-/* The weights of one place, normalized so that a flat picture stays what it is, also at its border. */
+/* The weights of one position, normalized so that a constant picture stays constant, even at its border. */
 static void weigh(const taps *t, int64_t i, double centre, double widening, double (*filter)(double))
 {
     double *shares = t->shares + i * t->most, sum = 0;
@@ -87,7 +86,7 @@ static unsigned char rounded(int64_t sum)
     return (unsigned char)(sum < 0 ? 0 : sum > 255 ? 255 : sum);
 }
 
-/* n samples that are `step` apart -> t->n samples that are `step` apart. */
+/* Resamples n samples with stride `step` to t->n samples with stride `step`. */
 static void filter_line(const taps *t, const unsigned char *from, unsigned char *to, size_t step)
 {
     for (int64_t i = 0; i < t->n; i++) {
@@ -148,7 +147,7 @@ attn_status attn_image_resize(attn_image *to, attn_context *context, const attn_
     return status;
 }
 
-/* n lines of `size` numbers each -> t->n lines; lines are `step` numbers apart. */
+/* Resamples n lines of `size` numbers each to t->n lines; lines have stride `step`. */
 static void filter_numbers(const taps *t, const float *from, float *to, int64_t step, int64_t size)
 {
     for (int64_t i = 0; i < t->n; i++) {
@@ -208,7 +207,7 @@ attn_status attn__image_fit(attn_image *to, attn_context *context, const attn_im
         return attn__fail(context, ATTN_ERROR_ARGUMENT,
                           "a picture of %lld x %lld pixels cannot be fitted to %lld x %lld", (long long)from->width,
                           (long long)from->height, (long long)width, (long long)height);
-    /* Which side is filled exactly; the other one is at least as long as it must be. */
+    /* Which side is filled exactly; the other side is at least as long as required. */
     bool by_width = wide * from->height >= high * from->width;
     int64_t w = by_width || fitting->squash ? wide : from->width * high / from->height;
     int64_t h = by_width && !fitting->squash ? from->height * wide / from->width : high;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * Many images as one. */
+ * Arranges many images as one. */
 #include "io/images/image.h"
 
 #include <math.h>

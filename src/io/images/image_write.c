@@ -26,7 +26,7 @@ static void on_error(png_structp png, png_const_charp message)
     longjmp(w->jump, 1);
 }
 
-/* libpng would print it. */
+/* libpng would print the message */
 static void on_warning(png_structp png, png_const_charp message)
 {
     (void)png;
@@ -50,7 +50,7 @@ static void on_free(png_structp png, png_voidp memory)
     attn__free(png_get_mem_ptr(png), memory);
 }
 
-/* The only function that a jump comes back to; the context has the error. */
+/* The only function that a longjmp returns to; the context has the error. */
 static bool guarded(writer *w)
 {
     const attn_image *image = w->image;

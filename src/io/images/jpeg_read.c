@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * JPEG through libjpeg-turbo.  Its errors come by longjmp, as libpng's do (png_read.c).  Damage that libjpeg only warns
- * about and fills with grey, such as a file that is cut off, is an error here: a picture half grey would be trained on.
- */
+ * JPEG through libjpeg-turbo. Its errors come by longjmp, as libpng's do (png_read.c). libjpeg only warns of damage
+ * such as a truncated file, and fills the rest with grey. Here damage is an error, so that no half-grey picture is used
+ * for training. */
 #include "io/images/image.h"
 
 #include <setjmp.h>
@@ -13,7 +13,8 @@
 #include <jerror.h>
 #include <jpeglib.h>
 
-/* A small progressive file may require so many passes over a large picture that reading it takes hours. */
+/* A small progressive file may require many passes over a large picture, which would take hours; their number is
+ * limited. */
 enum { MOST_SCANS = 200 };
 
 typedef struct reader {
@@ -23,7 +24,7 @@ typedef struct reader {
     struct jpeg_decompress_struct jpeg;
     struct jpeg_error_mgr errors;
     struct jpeg_progress_mgr progress;
-    unsigned char *line; /* of CMYK */
+    unsigned char *line; /* one row of CMYK */
     int orientation;
     attn_status status;
     jmp_buf jump;
@@ -59,8 +60,9 @@ static void on_error(j_common_ptr jpeg)
     refuse(reader_of(jpeg), jpeg->err->msg_code == JERR_OUT_OF_MEMORY ? ATTN_ERROR_MEMORY : ATTN_ERROR_FORMAT, message);
 }
 
-/* Level -1 is a warning.  These cost no pixel: bytes between markers, versions of the JFIF and Adobe markers, and a scan
- * of a picture that is not progressive whose three bytes for progressive ones are 0, as some phones write it. */
+/* Level -1 is a warning. Some warnings do not affect pixels and are ignored: bytes between markers, versions of the
+ * JFIF and Adobe markers, and progressive parameters of 0 in a scan of a sequential picture, which some phones
+ * write. */
 static void on_message(j_common_ptr jpeg, int level)
 {
     int code = jpeg->err->msg_code;
@@ -83,7 +85,7 @@ static void on_progress(j_common_ptr jpeg)
 
 static int orientation(const reader *r)
 {
-    static const char head[6] = "Exif\0"; /* and a second zero */
+    static const char head[6] = "Exif\0"; /* its length includes a second zero */
     for (jpeg_saved_marker_ptr m = r->jpeg.marker_list; m; m = m->next) {
         if (m->data_length > sizeof head && memcmp(m->data, head, sizeof head) == 0)
             return attn__exif_orientation(m->data, m->data_length);
@@ -93,10 +95,10 @@ static int orientation(const reader *r)
 
 static void read_header(reader *r)
 {
-    jpeg_save_markers(&r->jpeg, JPEG_APP0 + 1, 0xffff); /* EXIF */
+    jpeg_save_markers(&r->jpeg, JPEG_APP0 + 1, 0xffff); /* the APP1 marker holds EXIF */
     jpeg_mem_src(&r->jpeg, r->input->data, r->input->size);
     (void)jpeg_read_header(&r->jpeg, TRUE);
-    r->orientation = orientation(r); /* the markers are freed when reading ends */
+    r->orientation = orientation(r); /* finishing frees the markers */
     r->status = attn__raster_check(r->input, r->jpeg.image_width, r->jpeg.image_height, r->limit);
     if (r->status != ATTN_OK)
         longjmp(r->jump, 1);
@@ -107,7 +109,7 @@ static void read_header(reader *r)
     (void)jpeg_start_decompress(&r->jpeg);
 }
 
-/* Ink as light.  Adobe's programs write the complement of the standard's values, and a marker of theirs. */
+/* Converts ink to light. Adobe's programs write inverted values and mark the file with their own marker. */
 static void light_of_ink(const unsigned char *cmyk, unsigned char *rgb, int64_t width, bool inverted)
 {
     for (int64_t x = 0; x < width; x++, cmyk += 4, rgb += 3) {
@@ -139,7 +141,7 @@ static void read_pixels(reader *r)
     (void)jpeg_finish_decompress(&r->jpeg);
 }
 
-/* The only function that a jump comes back to. */
+/* The only function that a longjmp returns to. */
 static attn_status guarded(reader *r)
 {
     if (setjmp(r->jump))

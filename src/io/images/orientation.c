@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: MIT
- * How a camera was held: the orientation in an EXIF block (TIFF 6.0's structure, EXIF 2.3's tag), and turning pixels. */
+ * The camera's orientation in an EXIF block (TIFF 6.0's structure, EXIF 2.3's tag), and rotating pixels by it. */
 #include "io/images/image.h"
 
 #include <string.h>
 
 enum { TAG_ORIENTATION = 0x0112, ENTRY = 12 };
 
-/* Bytes of a number of TIFF's types BYTE, SHORT and LONG; EXIF requires SHORT, but some programs write LONG. */
+/* Bytes of TIFF's types BYTE, SHORT and LONG; EXIF requires SHORT, but some programs write LONG. */
 static int bytes_of(uint32_t type)
 {
     return type == 1 ? 1 : type == 3 ? 2 : type == 4 ? 4 : 0;
@@ -22,7 +22,7 @@ static uint32_t number(const uint8_t *p, int bytes, bool big)
 
 int attn__exif_orientation(const uint8_t *data, size_t size)
 {
-    static const uint8_t head[6] = "Exif\0"; /* and a second zero */
+    static const uint8_t head[6] = "Exif\0"; /* its length includes a second zero */
     if (size > sizeof head && memcmp(data, head, sizeof head) == 0) {
         data += sizeof head;
         size -= sizeof head;
@@ -44,12 +44,12 @@ int attn__exif_orientation(const uint8_t *data, size_t size)
     return 1;
 }
 
-/* The eight orientations are: transposed or not, then mirrored in rows, in columns, in both or not.  The source, in a
- * picture of height x width, of the pixel at (y, x). */
+/* The eight orientations: transposed or not, then mirrored in rows, in columns, in both or in neither. Returns the
+ * source of the pixel at (y, x) in a picture of height x width. */
 static size_t source(const attn__raster *from, int orientation, int64_t y, int64_t x)
 {
     static const struct way {
-        bool transposed, rows, columns; /* mirrored: of the picture as it is stored */
+        bool transposed, rows, columns; /* mirrored: along the axes of the stored picture */
     } ways[9] = {{0}, {0, 0, 0}, {0, 0, 1}, {0, 1, 1}, {0, 1, 0}, {1, 0, 0}, {1, 1, 0}, {1, 1, 1}, {1, 0, 1}};
     struct way way = ways[orientation];
     int64_t row = way.transposed ? x : y, column = way.transposed ? y : x;

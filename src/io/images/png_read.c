@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * PNG through libpng.  Its errors come by longjmp: everything that must be released afterwards lives in one struct
- * outside the function that calls setjmp, so that no local variable is read after a jump.
- */
+ * PNG through libpng, which reports errors by longjmp. All resources to release are in one struct outside the function
+ * that calls setjmp, so no local variable is read after a jump. */
 #include "io/images/image.h"
 
 #include <png.h>
@@ -32,7 +31,7 @@ bool attn__png_matches(const attn__input *input)
 static void on_error(png_structp png, png_const_charp message)
 {
     reader *r = png_get_error_ptr(png);
-    /* The allocator reports errors of memory itself. */
+    /* The allocator itself reports errors of memory. */
     r->status =
         attn_context_status(r->input->context) == ATTN_ERROR_MEMORY
             ? ATTN_ERROR_MEMORY
@@ -40,7 +39,7 @@ static void on_error(png_structp png, png_const_charp message)
     longjmp(r->jump, 1);
 }
 
-/* Ancillary chunks that are damaged are passed over: they change no pixel. */
+/* Damaged ancillary chunks are ignored: they do not affect pixels. */
 static void on_warning(png_structp png, png_const_charp message)
 {
     (void)png;
@@ -56,9 +55,8 @@ static void on_read(png_structp png, png_bytep to, size_t size)
     r->at += size;
 }
 
-/* A chunk is given room for the length that it claims before a byte of it is read, regardless of
- * png_set_chunk_malloc_max; rows of the widest image take 8 MiB.  Without memory libpng ends with an error of its
- * own. */
+/* Memory for a chunk is allocated by its declared length before it is read, despite png_set_chunk_malloc_max; rows of
+ * the widest image take 8 MiB. Without memory libpng ends with its own error. */
 static png_voidp on_alloc(png_structp png, png_alloc_size_t size)
 {
     enum { MOST = 32 << 20 };
@@ -78,7 +76,7 @@ static void fail(reader *r, attn_status status)
     longjmp(r->jump, 1);
 }
 
-/* Deflate cannot do better than 1032 to 1: a header that promises more is false, and gets no memory. */
+/* Deflate compresses at most 1032 to 1: a header that promises more is false and gets no memory. */
 static void check_promise(reader *r, uint64_t width, uint64_t height)
 {
     uint64_t bits = (uint64_t)png_get_bit_depth(r->png, r->info) * png_get_channels(r->png, r->info);
@@ -97,8 +95,8 @@ static void read_header(reader *r)
     if (status != ATTN_OK)
         fail(r, status);
     check_promise(r, width, height);
-    png_set_expand(r->png);   /* palettes, 1 to 4 bits, a transparent colour */
-    png_set_scale_16(r->png); /* rounded; png_set_strip_16 would cut */
+    png_set_expand(r->png);   /* expands palettes, 1 to 4 bits, and a transparent colour */
+    png_set_scale_16(r->png); /* rounds; png_set_strip_16 would truncate */
     png_set_interlace_handling(r->png);
     png_read_update_info(r->png, r->info);
     status = attn__raster_begin(r->raster, r->input, width, height, png_get_channels(r->png, r->info), r->limit);
@@ -115,7 +113,7 @@ static void read_pixels(reader *r)
     for (int64_t y = 0; y < r->raster->height; y++)
         r->rows[y] = r->raster->pixels + (size_t)y * stride;
     png_read_image(r->png, r->rows);
-    png_read_end(r->png, r->info); /* chunks behind the pixels too */
+    png_read_end(r->png, r->info); /* also reads chunks after the pixels */
 }
 
 /* ------------------------------------------------------------------------------------------- orientation */
@@ -128,8 +126,8 @@ static int hex(char c)
                                   : -1;
 }
 
-/* ImageMagick's text "Raw profile type exif": a name and a number of bytes on lines of their own, then the bytes in
- * hexadecimal digits.  The first ones hold the orientation. */
+/* ImageMagick's text "Raw profile type exif": a name and a number of bytes on separate lines, then the bytes in
+ * hexadecimal digits. Only the first bytes are needed for the orientation. */
 static int orientation_of_text(const char *text)
 {
     uint8_t bytes[1024];
@@ -163,7 +161,7 @@ static int orientation(const reader *r)
     return 1;
 }
 
-/* The only function that a jump comes back to. */
+/* The only function that a longjmp returns to. */
 static attn_status guarded(reader *r)
 {
     if (setjmp(r->jump))

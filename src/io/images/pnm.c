@@ -9,7 +9,7 @@
 typedef struct reader {
     const attn__input *input;
     size_t at;
-    uint32_t most; /* what white is */
+    uint32_t most; /* sample value of white */
 } reader;
 
 static bool is_space(uint8_t c)
@@ -17,7 +17,7 @@ static bool is_space(uint8_t c)
     return c == ' ' || (c >= '\t' && c <= '\r');
 }
 
-/* PGM and PPM, as text and as bytes. */
+/* The formats PGM and PPM, as text and as bytes. */
 static bool is_kind(uint8_t c)
 {
     return c == '2' || c == '3' || c == '5' || c == '6';
@@ -108,9 +108,9 @@ attn_status attn__pnm_read(attn__raster *raster, const attn__input *input, int64
         status = attn__raster_check(input, width, height, limit);
     if (status != ATTN_OK)
         return status;
-    r.at += !text; /* exactly one white space before the bytes */
+    r.at += !text; /* exactly one white space precedes the bytes */
     size_t n = (size_t)width * height * (size_t)channels;
-    /* As text a sample takes a digit and, but for the last, a space. */
+    /* In text form each sample takes at least a digit and, except the last, a space. */
     size_t least = text ? 2 * n - 1 : n * (r.most > 255 ? 2 : 1);
     if (r.at > input->size || input->size - r.at < least)
         return attn__input_fail(input, ATTN_ERROR_FORMAT, input->size, "pnm: the file is cut off");

@@ -14,7 +14,7 @@ bool attn__webp_matches(const attn__input *input)
 
 #ifdef ATTN_HAVE_WEBP
 
-/* Chunks are a name, a length and as many bytes, filled up to an even number. */
+/* Each chunk has a name, a length, and that number of bytes, padded to an even number. */
 static int orientation_of(const attn__input *input)
 {
     size_t at = 12;

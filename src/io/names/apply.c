@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * Names files: the tensors of a checkpoint under a model's own names. */
+ * Names files: maps the tensors of a checkpoint to a model's own names. */
 #include "io/names/names.h"
 
 #include <inttypes.h>
@@ -12,7 +12,7 @@ typedef struct made {
     char *target;
     attn__array array;
     const attn__rule *rule;
-    const attn__operation *join; /* or add or same; NULL: it is the whole target */
+    const attn__operation *join; /* the operation join, add or same; NULL: it is the whole target */
 } made;
 
 typedef struct work {
@@ -20,13 +20,13 @@ typedef struct work {
     attn__findings *findings;
     made *items;
     int64_t n;
-    int64_t steps;       /* of patterns, yet to be spent */
-    bool keep;           /* what no rule takes */
-    const char *average; /* begins the names of those that are used; NULL: all are */
-    int64_t passed;      /* how many tensors of a training's own were skipped */
+    int64_t steps;       /* steps of pattern matching that remain */
+    bool keep;           /* keep tensors without a rule */
+    const char *average; /* prefix of the tensors that are used; NULL: all are */
+    int64_t passed;      /* number of skipped tensors that belong to a training */
 } work;
 
-/* Patterns are linear, but a million names and 4096 rules are too many of them: some minutes' worth. */
+/* Patterns take linear time, but a million names times 4096 rules would take minutes. */
 static const int64_t STEPS = (int64_t)1 << 34;
 
 static attn_status fail(const work *w, int line, const char *format, const char *name)
@@ -62,7 +62,7 @@ static attn_status use_rule(work *w, const attn__rule *rule, const attn__array *
     return status == ATTN_OK ? add_made(w, &item) : status;
 }
 
-/* By every rule that matches the name; *taken: one of them has a target. */
+/* Applies every rule that matches the name; *taken: one of them has a target. */
 static attn_status use_rules(work *w, const attn__array *array, const char *name, bool *known, bool *taken)
 {
     const attn_name_map *names = w->names;
@@ -83,7 +83,7 @@ static attn_status use_rules(work *w, const attn__array *array, const char *name
     return status;
 }
 
-/* Where trainings keep a moving average of the weights: timm (--model-ema), torchvision's references. */
+/* Prefixes of trainings that save a moving average of the weights: timm (--model-ema), torchvision's references. */
 static const char *const averages[] = {"state_dict_ema.", "model_ema."};
 
 static bool begins(const char *name, const char *prefix)
@@ -91,10 +91,10 @@ static bool begins(const char *name, const char *prefix)
     return strncmp(name, prefix, strlen(prefix)) == 0;
 }
 
-/* The average replaces the weights if there is one, as when timm loads such a checkpoint. */
+/* If there is an average, it replaces the weights, as when timm loads such a checkpoint. */
 static void choose_average(work *w)
 {
-    enum { MOST = 64 }; /* names that are tried: the first ones tell */
+    enum { MOST = 64 }; /* only the first names are tried, which is enough to decide */
     const attn__arrays *arrays = &w->findings->arrays;
     for (size_t i = 0; i < sizeof averages / sizeof *averages && !w->average; i++)
         for (int64_t k = 0, tried = 0; k < arrays->n && tried < MOST && !w->average; k++) {
@@ -107,7 +107,7 @@ static void choose_average(work *w)
         }
 }
 
-/* Whether a tensor is a training's own, or a weight whose average is used. */
+/* Whether a tensor belongs to a training, or is a weight whose average is used instead. */
 static bool stands_beside(const work *w, const char *name)
 {
     static const char *const parts[] = {"optimizer.",  "optimizers.",   "optimizer_states.", "scaler.",
@@ -197,7 +197,7 @@ static attn_status check_slices(const work *w, const made *first, int64_t n)
     return n == join->b ? ATTN_OK : fail(w, first->rule->line, "\"%.200s\" has a slice missing", first->target);
 }
 
-/* The slice's numbers in rows, as reals of the target's type. */
+/* The slice's numbers, row-major, as reals of the target's type. */
 static attn_status make_dense(const work *w, const attn__array *slice, attn__array *dense)
 {
     attn_dtype dtype = dense->element == ATTN__F64 ? ATTN_F64 : ATTN_F32;
@@ -206,7 +206,7 @@ static attn_status make_dense(const work *w, const attn__array *slice, attn__arr
                              : status;
 }
 
-/* Copies each slice, row-major, into its place: rows of everything from the axis on. */
+/* Copies each row-major slice to its part of the target, in rows of all axes from the joined axis on. */
 static attn_status copy_slices(const work *w, const made *first, int64_t n, attn__array *whole)
 {
     const int axis = first->join->axis;
@@ -231,7 +231,7 @@ static attn_status copy_slices(const work *w, const made *first, int64_t n, attn
     return ATTN_OK;
 }
 
-/* In the order of the indices, in the target's type. */
+/* Sums in the order of the indices, in the target's type. */
 static attn_status add_slices(const work *w, const made *first, int64_t n, attn__array *whole)
 {
     int64_t count = attn__array_count(whole);
@@ -291,7 +291,7 @@ static attn__array row_of(const attn__array *array, int64_t i)
     return row;
 }
 
-/* Whether both hold the same numbers, NaN among them; they are compared row by row. */
+/* Whether both hold the same numbers, including NaN; they are compared row by row. */
 static attn_status are_same(const work *w, const attn__array *a, const attn__array *b, bool *same)
 {
     attn_context *context = w->names->context;
@@ -313,7 +313,7 @@ static attn_status are_same(const work *w, const attn__array *a, const attn__arr
     return status;
 }
 
-/* Tensors that are kept under several names must not contradict each other. */
+/* Tensors that are stored under several names must be equal. */
 static attn_status check_same(const work *w, const made *first, int64_t n)
 {
     bool same = true;
@@ -333,7 +333,7 @@ static attn_status check_same(const work *w, const made *first, int64_t n)
     return status;
 }
 
-/* The made ones, sorted by target, into `arrays`. */
+/* Moves the made tensors, sorted by target, to `arrays`. */
 static attn_status collect(work *w, attn__arrays *arrays)
 {
     attn_status status = ATTN_OK;
@@ -360,7 +360,7 @@ static attn_status collect(work *w, attn__arrays *arrays)
 
 /* ------------------------------------------------------------------------------------------------ whole */
 
-/* Origins outlive the arrays that they were the names of. */
+/* The original names must outlive the arrays that had them. */
 static attn_status keep_name(work *w, attn__array *array)
 {
     size_t size = strlen(array->name) + 1;

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: MIT
- * Names files: what is done to a tensor on its way.  Most operations only look at it in another way. */
+ * Names files: the operations on a tensor. Most of them only change shape and strides. */
 #include "io/names/names.h"
 
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 
-/* The size of the arrays that rules make is bounded by the file's size, as is the growth of its tensors. */
+/* The size of arrays that rules make is bounded by the file's size. */
 attn_status attn__findings_reals(attn__findings *findings, attn__array *array)
 {
     size_t bound = attn__size_add(attn__size_mul(findings->arrays.backing, 16), (size_t)256 << 20);
@@ -33,7 +33,7 @@ static attn_status fail(attn__findings *findings, const attn__rule *rule, const 
                       shape, rule->line, what);
 }
 
-/* The same numbers in memory of their own, row-major. */
+/* Copies the numbers to new memory, row-major. */
 static attn_status make_own(attn__findings *findings, const attn__rule *rule, attn__array *array)
 {
     attn__array from = *array;
@@ -186,12 +186,12 @@ attn_status attn__rule_operate(const attn__rule *rule, attn__findings *findings,
         case ATTN__ZERO_ROW:
             status = append_zero_row(findings, rule, array);
             break;
-        case ATTN__JOIN: /* when all are there */
+        case ATTN__JOIN: /* done when all slices are present */
         case ATTN__ADD:
             status = attn__array_is_real(array) ? ATTN_OK
                                                 : fail(findings, rule, array, "only real numbers are joined or added");
             break;
-        case ATTN__SAME: /* looked at when all are there */
+        case ATTN__SAME: /* checked when all sources are present */
             break;
         }
     }

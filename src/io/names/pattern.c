@@ -1,16 +1,17 @@
 /* SPDX-License-Identifier: MIT
- * Regular expressions: compiled to a small program, run for all ways at once. */
+ * Regular expressions, compiled to a small program that follows all alternatives at once. */
 #include "io/names/pattern.h"
 
 #include <string.h>
 
 typedef enum kind { SET, SPLIT, JUMP, GROUP, END } kind;
 
-/* SPLIT prefers `a`; both are relative.  GROUP notes the place as the begin (even) or end (odd) of group a / 2. */
+/* SPLIT prefers `a`; both are relative jumps. GROUP stores the position as the begin (even a) or end (odd a) of group a
+ * / 2. */
 typedef struct instruction {
     kind kind;
     int a, b;
-    uint64_t set[4]; /* of bytes */
+    uint64_t set[4]; /* a set of bytes */
 } instruction;
 
 enum { CODE_MOST = 3 * ATTN__PATTERN_MOST + 4, DEPTH_MOST = 32 };
@@ -24,7 +25,7 @@ struct attn__pattern {
 
 typedef struct compiler {
     const char *at, *end;
-    instruction *code; /* CODE_MOST of them */
+    instruction *code; /* CODE_MOST instructions */
     int n, groups, depth;
     const char *wrong;
 } compiler;
@@ -35,7 +36,7 @@ static void fail(compiler *c, const char *wrong)
         c->wrong = wrong;
 }
 
-/* Makes room for one at `place`, and moves the items from there on. */
+/* Inserts an instruction at `place` and moves the later ones. */
 static instruction *insert(compiler *c, int place, kind what)
 {
     static instruction spare;
@@ -65,7 +66,7 @@ static bool is_letter_or_digit(char c)
     return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9');
 }
 
-/* Parses the character after a backslash; false: a class of signs, already added. */
+/* Parses the character after a backslash; false: a class of characters, already added. */
 static bool take_escape(compiler *c, instruction *i, char *byte)
 {
     *byte = c->at < c->end ? *c->at++ : '\0';
@@ -78,7 +79,7 @@ static bool take_escape(compiler *c, instruction *i, char *byte)
     return true;
 }
 
-/* One sign of [ ]; false: it was \d. */
+/* One character inside [ ]; false: it was \d. */
 static bool take_member(compiler *c, instruction *i, char *byte)
 {
     *byte = *c->at++;
@@ -242,17 +243,18 @@ typedef struct way {
 typedef struct ways {
     way list[CODE_MOST];
     int n;
-    uint16_t seen[CODE_MOST]; /* place + 1 where an instruction was last reached */
+    uint16_t seen[CODE_MOST]; /* position + 1 at which an instruction was last reached */
 } ways;
 
 typedef struct search {
     const attn__pattern *pattern;
     ways *next;
     size_t place;
-    attn__span groups[ATTN__GROUPS]; /* of the way that is being followed */
+    attn__span groups[ATTN__GROUPS]; /* groups of the alternative that is being followed */
 } search;
 
-/* Follows what takes no sign; each instruction is reached once a place, by the way that is preferred. */
+/* Follows the instructions that consume no character. Each instruction is reached once per position, by the preferred
+ * alternative. */
 static void follow(search *s, int at)
 {
     ways *to = s->next;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * Names files: the text and its rules. */
+ * Names files: parses the text into rules. */
 #include "io/names/names.h"
 
 #include "base/real.h"
@@ -13,7 +13,7 @@
 
 enum { SIZE_MOST = 1 << 20, RULES_MOST = 4096, WORDS_MOST = 32 };
 
-/* One line as words; a # that begins a word begins a comment. */
+/* One line, split into words; a # that begins a word begins a comment. */
 typedef struct line {
     attn_name_map *names;
     int number, n;
@@ -52,7 +52,7 @@ static bool read_whole(const char *text, const char *ends, int64_t *value, const
     return end != text && !errno && number > -(1LL << 40) && number < 1LL << 40 && (strchr(ends, *end) || !*end);
 }
 
-/* "i/n [axis]" */
+/* Parses "i/n [axis]". */
 static attn_status read_index(const line *l, int *at, attn__operation *o)
 {
     const char *word = *at < l->n ? l->words[(*at)++] : "", *rest;
@@ -163,7 +163,7 @@ static attn_status compile(const line *l, const char *text, attn__pattern **patt
     return status == ATTN_ERROR_FORMAT ? fail(l, wrong, text) : status;
 }
 
-/* "\1", or "{\1-1}" and the like, of a target: its group, and what is added to it; 0: neither. */
+/* Parses "\1", or "{\1-1}" and the like, in a target: its group, and the number added to it; 0: neither. */
 static size_t reference(const char *at, int *group, int *add)
 {
     bool counted = at[0] == '{';
@@ -198,7 +198,7 @@ static attn_status check_target(const line *l, const attn__rule *rule)
     return strlen(rule->target) <= ATTN__PATTERN_MOST ? ATTN_OK : fail(l, "a target of more than 256 bytes", "");
 }
 
-/* The targets that a rule can make, as a pattern: anything, or a number, in place of a group. */
+/* The targets that a rule can make, as a pattern, in which each group is any text or a number. */
 static attn_status compile_fallback(const line *l, attn__rule *rule)
 {
     char text[2 * ATTN__PATTERN_MOST + 8];
@@ -329,7 +329,7 @@ static attn_status take_line(line *l)
     return names->architecture ? ATTN_OK : ATTN_ERROR_MEMORY;
 }
 
-/* The first line that is no comment says what the file is. */
+/* The first line that is no comment names the format. */
 static attn_status take_lines(attn_name_map *names, char *text)
 {
     line l = {.names = names};

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * Low-rank adapters: merged with the weights that they are for as those are read. */
+ * Low-rank adapters: merged into their weights while these are read. */
 #include "io/tensors/adapter.h"
 
 #include "io/file.h"
@@ -38,8 +38,7 @@ attn_status attn__adapter_is_in(bool *is, attn_context *context, const char *dir
     return status;
 }
 
-/* peft begins the pairs in ways that leave the base as it is, and in ways that change the base, which is not done
- * here. */
+/* Initializations of peft that leave the base unchanged are supported; those that change the base are not. */
 static bool keeps_base(const attn_config *config)
 {
     static const char *const known[] = {"gaussian", "eva", "orthogonal", NULL};
@@ -52,7 +51,7 @@ static bool keeps_base(const attn_config *config)
     return false;
 }
 
-/* Whether Python takes it for true: there a 1 or a text is as good as true. */
+/* Whether Python treats the value as true: a nonzero number or a non-empty text counts too. */
 static bool is_true(const attn_config_value *value)
 {
     switch (value->type) {
@@ -77,8 +76,7 @@ static bool is_set(const attn_config *config, const char *key)
     return value && is_true(value);
 }
 
-/* Keys that leave what is merged as it is, or are heeded elsewhere here: the settings of a beginning, what was
- * trained, by whom. */
+/* Keys that do not affect the merged weights, or that are used elsewhere: initialization, training, authors. */
 static bool is_harmless(const char *key)
 {
     static const char *const harmless[] = {"auto_mapping",
@@ -113,7 +111,7 @@ static bool is_harmless(const char *key)
     return false;
 }
 
-/* Every variant of peft's has a key of its own: one that is not known here must not be passed over. */
+/* Each variant of peft has its own key, so an unknown key with an effect must be refused. */
 static attn_status check_keys(const attn__adapter *adapter, const char *path)
 {
     const attn_config *config = adapter->config;
@@ -179,9 +177,9 @@ const char *attn__adapter_base(const attn__adapter *adapter)
 typedef struct merging {
     const attn__adapter *adapter;
     attn__findings *base;
-    attn__arrays own;          /* the adapter's */
-    const attn__array **names; /* of the base, sorted */
-    const attn__array **pairs; /* the adapter's, sorted */
+    attn__arrays own;          /* arrays of the adapter */
+    const attn__array **names; /* arrays of the base, sorted */
+    const attn__array **pairs; /* arrays of the adapter, sorted */
     int64_t nbase;
 } merging;
 
@@ -204,7 +202,7 @@ static bool ends_with(const char *name, const char *ending)
     return n > m && strcmp(name + n - m, ending) == 0;
 }
 
-/* Row-major f32, in the findings. */
+/* Copies to row-major f32, in the findings. */
 static attn_status as_f32(const merging *m, const attn__array *from, attn__array *to)
 {
     *to = *from;
@@ -272,7 +270,7 @@ static attn_status merge_pair(const merging *m, const attn__array *a, const char
     return ATTN_OK;
 }
 
-/* Checks the name; *name is the part after peft's own prefix. */
+/* Checks the name; *name is the part after peft's prefix. */
 static attn_status check_name(const merging *m, const attn__array *own, const char **name)
 {
     *name = own->name + sizeof prefix - 1;
@@ -283,7 +281,7 @@ static attn_status check_name(const merging *m, const attn__array *own, const ch
     return ATTN_OK;
 }
 
-/* Pairs, and tensors in place of the base's. */
+/* Merges pairs of factors, and replaces tensors of the base. */
 static attn_status use(const merging *m, const attn__array *own)
 {
     char other[1100];
@@ -308,7 +306,7 @@ static attn_status use(const merging *m, const attn__array *own)
     return ATTN_OK;
 }
 
-/* Tensors that the base lacks come last: they move the arrays that the sorted names point to. */
+/* Tensors that the base lacks are added last, because adding moves the arrays that the sorted names point to. */
 static attn_status add_new(const merging *m)
 {
     attn_context *context = m->adapter->context;

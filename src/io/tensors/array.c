@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * Arrays of a file into new tensors. */
+ * Converts the arrays of a file to new tensors. */
 #include "io/tensors/array.h"
 
 #include <inttypes.h>
@@ -55,7 +55,7 @@ int64_t attn__array_count(const attn__array *array)
 
 size_t attn__array_set_rows(attn__array *array)
 {
-    size_t count = 1, reach = 1; /* reach: as if no axis were empty, so that no stride overflows */
+    size_t count = 1, reach = 1; /* reach: computed as if no axis were empty, so that no stride overflows */
     for (int i = array->rank - 1; i >= 0; i--) {
         if (array->shape[i] < 0)
             return SIZE_MAX;
@@ -109,8 +109,8 @@ attn_status attn__array_to_tensor(attn_tensor **tensor, const attn__arrays *arra
     return status;
 }
 
-/* Strides of 0 and shared storages let a small file name huge tensors.  Honest files grow by their types
- * (U8 stays, BF16 to F64 is 4 times) and a little sharing; 16 times and a quarter of a GiB leaves room. */
+/* Strides of 0 and shared storages let a small file describe huge tensors. Honest files grow by their types (U8 stays,
+ * BF16 to F64 is 4 times) and by some sharing; the limit is 16 times the file's size plus a quarter of a GiB. */
 attn_status attn__arrays_check_total(const attn__arrays *arrays, const attn_weights_options *options)
 {
     size_t limit = options && options->limit ? options->limit : (size_t)64 << 30;
@@ -130,7 +130,7 @@ attn_status attn__arrays_check_total(const attn__arrays *arrays, const attn_weig
     return ATTN_OK;
 }
 
-/* Takes back the tensors added after the first `n`. */
+/* Removes the tensors added after the first `n`. */
 static void shorten(attn_named_list *list, int64_t n)
 {
     for (int64_t i = n; i < list->n; i++) {
@@ -158,7 +158,7 @@ attn_status attn__arrays_to_list(const attn__arrays *arrays, attn_named_list *li
     return status;
 }
 
-/* Names made of keys with dots can meet. */
+/* Keys that contain dots can give equal names. */
 attn_status attn__arrays_check_names(const attn__arrays *arrays)
 {
     const attn__array **sorted = attn__arrays_sorted(arrays);

@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: MIT
  *
- * array.h - arrays as they are stored in a file: a view with strides, not yet a tensor.
+ * array.h - an array stored in a file: a view with strides, not yet a tensor.
  *
- * Readers of weights only find the arrays; making tensors of them, or filling those of a model, is the same
- * for every format and happens here, straight from the file's bytes.
- */
+ * Readers of weights only find the arrays. Converting them to tensors, or filling the tensors of a model, is common to
+ * all formats and happens here, directly from the file's bytes. */
 #ifndef ATTN_IO_ARRAY_H
 #define ATTN_IO_ARRAY_H
 
@@ -29,76 +28,76 @@ typedef enum attn__element {
 size_t attn__element_size(attn__element element);
 
 typedef struct attn__array {
-    char *name; /* owned */
+    char *name; /* owned name */
     attn__element element;
-    bool swapped; /* big endian */
+    bool swapped; /* bytes are big endian */
     int rank;
     int64_t shape[ATTN_MAX_RANK];
-    int64_t stride[ATTN_MAX_RANK]; /* in elements */
+    int64_t stride[ATTN_MAX_RANK]; /* strides in elements */
     const uint8_t *data;
-    const char *origin; /* its name in the file, where a rule gave it another; NULL: none did */
-    /* I8 that stands for reals (io/tensors/quantized.h): row i of the rows of `row` elements at `whole`, into which `data`
-     * points, is to be multiplied by the i-th of the F32 scales.  NULL: it stands for itself. */
+    const char *origin; /* the name in the file, if a rule renamed the array; NULL: not renamed */
+    /* Scales of int8 weights (io/tensors/quantized.h): row i of the rows of `row` elements at `whole`, into which
+     * `data` points, is multiplied by F32 scale i. NULL: the array has no scales. */
     const uint8_t *scales, *whole;
     int64_t row;
-    size_t stored; /* bytes in the file of one with scales, theirs among them; else 0 */
+    size_t stored; /* bytes in the file of an array with scales, including the scales; else 0 */
 } attn__array;
 
 typedef struct attn__arrays {
     attn_context *context;
-    const char *file; /* its name, for messages */
+    const char *file; /* name of the file, for messages */
     attn__array *items;
     int64_t n;
-    size_t backing; /* bytes of the file, decompressed: bounds what its arrays may grow to */
-    /* Called with the bytes of an array that has been copied, which are not needed in memory any more; or NULL. */
+    size_t backing; /* bytes of the file after decompression, which limit the size of its tensors */
+    /* Called with the bytes of an array after it has been copied, which may leave memory; or NULL. */
     void (*copied)(const void *user, const uint8_t *data, size_t size);
     const void *user;
 } attn__arrays;
 
-/* Takes over `array->name`, also on failure. */
+/* Takes ownership of `array->name`, also on failure. */
 attn_status attn__arrays_add(attn__arrays *arrays, const attn__array *array);
 void attn__arrays_clear(attn__arrays *arrays);
-/* Pointers to the arrays by name, so that models of many parameters are matched quickly; to be freed. */
+/* Pointers to the arrays sorted by name, so that models with many parameters are matched quickly; the caller frees
+ * them. */
 const attn__array **attn__arrays_sorted(const attn__arrays *arrays);
-int attn__array_by_name(const void *a, const void *b); /* of two such pointers */
-/* ATTN_ERROR_FORMAT: two arrays of one name, of which readers by name would see only one. */
+int attn__array_by_name(const void *a, const void *b); /* compares two such pointers */
+/* ATTN_ERROR_FORMAT: two arrays with the same name, of which readers by name would get only one. */
 attn_status attn__arrays_check_names(const attn__arrays *arrays);
 
-/* Whether it stands for real numbers. */
+/* Whether the array holds real numbers. */
 static inline bool attn__array_is_real(const attn__array *array)
 {
     return array->element <= ATTN__BF16 || array->scales;
 }
-int64_t attn__array_count(const attn__array *array); /* of elements; checked to fit when it was made */
-/* Fills strides for rows one after the other; the bytes of the array, SIZE_MAX on overflow or a negative
- * length. */
+int64_t attn__array_count(const attn__array *array); /* number of elements, which was checked for overflow before */
+/* Fills row-major strides. Returns the bytes of the array; SIZE_MAX on overflow or a negative length. */
 size_t attn__array_set_rows(attn__array *array);
 /* The type of the tensor that an array becomes. */
 attn_dtype attn__array_dtype(const attn__array *array, const attn_weights_options *options);
 /* "[2,3]" */
 void attn__array_shape_text(char text[128], int rank, const int64_t *shape);
 
-/* Whether an array of this shape fills the tensor: the same shape, or for a convolution of one pixel, [out,in,1,...], that
- * of a linear layer's weight, [out,in]. */
+/* Whether an array of this shape fits the tensor: the same shape, or [out,in,1,...] of a 1 x 1 convolution for [out,in]
+ * of a linear layer. */
 bool attn__array_fits(int rank, const int64_t *shape, const attn_tensor *tensor);
 
-/* The array of a .npy file, without a name. */
+/* The array of a .npy file; it has no name. */
 attn_status attn__npy_find(attn__array *array, const attn__input *input);
 
 bool attn__array_converts(const attn__array *array, attn_dtype dtype);
-/* Writes the elements, row-major, as `dtype`.  ATTN_ERROR_UNSUPPORTED: reals as integers; ATTN_ERROR_FORMAT: an integer
- * that does not fit.  The error names file and array. */
+/* Writes the elements, row-major, converted to `dtype`. ATTN_ERROR_UNSUPPORTED: reals to integers; ATTN_ERROR_FORMAT:
+ * an integer that does not fit. The error names file and array. */
 attn_status attn__array_copy(const attn__arrays *arrays, const attn__array *array, attn_dtype dtype, void *out);
 /* A new tensor from one array. */
 attn_status attn__array_to_tensor(attn_tensor **tensor, const attn__arrays *arrays, const attn__array *array,
                                   attn_dtype dtype);
 
-/* ATTN_ERROR_FORMAT: as tensors they would take more memory than the file's size allows, or than the options'. */
+/* ATTN_ERROR_FORMAT: the tensors would take more memory than the limit by the file's size or the options' limit. */
 attn_status attn__arrays_check_total(const attn__arrays *arrays, const attn_weights_options *options);
-/* All arrays as new tensors at the end of `list`; on failure the list is as before. */
+/* Appends all arrays as new tensors to `list`; on failure the list is unchanged. */
 attn_status attn__arrays_to_list(const attn__arrays *arrays, attn_named_list *list,
                                  const attn_weights_options *options);
-/* All arrays into the tensors of `parameters`; see attn_weights_load. */
+/* Copies all arrays to the tensors of `parameters`; see attn_weights_load. */
 attn_status attn__arrays_into(const attn__arrays *arrays, attn_named_list *parameters,
                               const attn_weights_options *options, attn_bytes *report);
 

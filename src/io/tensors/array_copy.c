@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * Elements of a file as elements of a tensor. */
+ * Converts elements of a file to elements of a tensor. */
 #include "io/tensors/array.h"
 
 #include "base/bf16.h"
@@ -70,7 +70,7 @@ static bool integer_of(attn__element element, uint64_t bits, int64_t *value)
 {
     switch (element) {
     case ATTN__I8:
-        *value = (int8_t)bits; /* NOLINT: a number, no character */
+        *value = (int8_t)bits; /* NOLINT: a number, not a character */
         return true;
     case ATTN__I16:
         *value = (int16_t)bits;
@@ -118,8 +118,8 @@ typedef struct copy {
     const attn__arrays *arrays;
     const attn__array *array;
     attn_dtype dtype;
-    size_t element; /* bytes of one */
-    bool same;      /* the bits stay as they are */
+    size_t element; /* bytes of one element */
+    bool same;      /* the bits are copied unchanged */
     uint8_t *out;
     int64_t done;
 } copy;
@@ -131,7 +131,7 @@ static attn_status fail_fit(const copy *c)
                       c->done, attn_dtype_name(c->dtype));
 }
 
-/* `n` elements, `stride` apart, of equal type. */
+/* `n` elements of equal type with stride `stride`. */
 static void copy_bits(copy *c, const uint8_t *from, int64_t stride, int64_t n)
 {
     uint8_t *out = c->out + (size_t)c->done * c->element;
@@ -158,7 +158,7 @@ static void copy_reals(copy *c, const uint8_t *from, int64_t stride, int64_t n)
     }
 }
 
-/* Most weights of few bytes are of this kind. */
+/* A fast path for the most frequent case of weights with few bytes. */
 static void copy_bf16(copy *c, const uint8_t *from, int64_t stride, int64_t n)
 {
     float *out = (float *)(void *)c->out + c->done;
@@ -181,7 +181,7 @@ static void copy_scaled(copy *c, const uint8_t *from, int64_t stride, int64_t n)
             end = begin + array->row;
             scale = (float)from_f32_bits(attn__read_u32(array->scales + 4 * (at / array->row)));
         }
-        int value = (int8_t)array->whole[at]; /* NOLINT: a number, no character */
+        int value = (int8_t)array->whole[at]; /* NOLINT: a number, not a character */
         if (c->dtype == ATTN_F32)
             ((float *)(void *)c->out)[c->done + i] = (float)value * scale;
         else
@@ -221,7 +221,7 @@ static attn_status copy_row(copy *c, const uint8_t *from, int64_t stride, int64_
 
 /* ------------------------------------------------------------------------------------------------ walk */
 
-/* Axes that follow each other in memory become one; empty rank becomes one element. */
+/* Merges axes that are contiguous in memory; an array without axes becomes one element. */
 static int merge_axes(const attn__array *array, int64_t *shape, int64_t *stride)
 {
     int rank = 1;
@@ -243,7 +243,7 @@ static int merge_axes(const attn__array *array, int64_t *shape, int64_t *stride)
     return rank;
 }
 
-/* One run, a long one piece by piece: of what is copied no more than a piece stays in memory. */
+/* Copies one run; a long run is copied in pieces, of which only one stays in memory. */
 static attn_status copy_run(copy *c, const uint8_t *from, int64_t stride, int64_t n)
 {
     enum { PIECE = 1 << 18 };
@@ -258,7 +258,7 @@ static attn_status copy_run(copy *c, const uint8_t *from, int64_t stride, int64_
     return status;
 }
 
-/* Runs along the last merged axis, the others counted like an odometer. */
+/* Copies runs along the last merged axis; the other axes count like an odometer. */
 static attn_status walk(copy *c)
 {
     int64_t shape[ATTN_MAX_RANK + 1], stride[ATTN_MAX_RANK + 1], index[ATTN_MAX_RANK + 1] = {0};
@@ -285,11 +285,11 @@ static bool same_type(attn__element element, attn_dtype dtype)
         [ATTN__F32] = ATTN_F32, [ATTN__F64] = ATTN_F64, [ATTN__F16] = ATTN_F16, [ATTN__BF16] = ATTN_BF16,
         [ATTN__I32] = ATTN_I32, [ATTN__I64] = ATTN_I64, [ATTN__U8] = ATTN_U8,
     };
-    /* Truth values are made 0 or 1, and types that tensors lack convert. */
+    /* Booleans become 0 or 1, and types that tensors lack are converted. */
     return same[element] == dtype && (dtype != ATTN_F32 || element == ATTN__F32);
 }
 
-/* The bytes between the array's first element and its last. */
+/* The bytes from the array's first element to its last. */
 static size_t extent(const attn__array *array)
 {
     int64_t last = 0;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * Arrays of a file into the tensors of a model. */
+ * Copies the arrays of a file to the tensors of a model. */
 #include "io/names/names.h"
 
 #include "tensor/packed_weights.h"
@@ -9,12 +9,12 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Counts and reports what does not fit: every case in the report, the first in the error. */
+/* Counts and reports mismatches: every one in the report, the first in the error. */
 typedef struct complaints {
     const attn__arrays *arrays;
     int64_t missing, extra, misshapen;
     attn_bytes report;
-    attn_status status; /* of writing the report */
+    attn_status status; /* status of writing the report */
 } complaints;
 
 static void complain(complaints *c, int64_t *count, const char *kind, const char *name, const char *detail)
@@ -49,9 +49,9 @@ static void complain_shape(complaints *c, const attn__array *array, const attn_t
     complain(c, &c->misshapen, "misshapen", array->name, detail);
 }
 
-/* Whether an array that no parameter uses shares memory with one that is taken: PyTorch saves a tied parameter (the
- * output layer that is the embedding, "lm_head.weight") under each of its names, here it has one.  Equal numbers in
- * another place are no such thing: two fresh biases are equal too. */
+/* Whether an unused array shares memory with a used one. PyTorch saves a tied parameter (the output layer that is the
+ * embedding, "lm_head.weight") under each of its names, but here the parameter has one name. Equal numbers at another
+ * address do not count: two new biases are equal too. */
 static bool is_tied(const attn__array *array, const attn__array **matched, int64_t n)
 {
     size_t axes = (size_t)array->rank * sizeof(int64_t);
@@ -65,7 +65,7 @@ static bool is_tied(const attn__array *array, const attn__array **matched, int64
     return false;
 }
 
-/* A names file may say that a parameter is zeros where the file has none. */
+/* A names file may allow a parameter to be zero if the file lacks it. */
 static bool stays_zero(const attn_weights_options *options, const char *name)
 {
     return options->names && attn__names_default(options->names, name);
@@ -113,7 +113,8 @@ static attn_status fail_complaints(const complaints *c)
                       (int)(c->report.size ? strcspn(c->report.data, "\n") : 0), c->report.size ? c->report.data : "");
 }
 
-/* A weight that is packed as it comes has no memory before and after: of all that wait there is one at a time. */
+/* A weight that is packed during loading has f32 memory only while it is read, so at most one such weight is in f32 at
+ * a time. */
 static attn_status fill(const attn__arrays *arrays, const attn__array *array, attn_tensor *tensor)
 {
     attn_status status = attn__weight_fill(tensor);
@@ -124,8 +125,8 @@ static attn_status fill(const attn__arrays *arrays, const attn__array *array, at
     return status == ATTN_OK ? attn__weight_filled(tensor) : status;
 }
 
-/* Everything is checked first, so that a model is filled wholly or not at all; only an integer that does not
- * fit its parameter's type is met later. */
+/* Everything is checked first, so that a model is filled completely or not at all. Only an integer that does not fit
+ * its parameter's type is found later. */
 static attn_status load(complaints *c, attn_named_list *parameters, const attn_weights_options *options)
 {
     const attn__arrays *arrays = c->arrays;

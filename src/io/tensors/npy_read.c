@@ -8,7 +8,7 @@
 
 typedef struct reader {
     const attn__input *input;
-    const char *at, *end; /* of the header's text */
+    const char *at, *end; /* the unread text of the header */
     attn__array array;
     bool fortran;
     bool has_type, has_order, has_shape;
@@ -27,7 +27,7 @@ static void skip_blanks(reader *r)
         r->at++;
 }
 
-/* Takes `c` if it comes next. */
+/* Consumes `c` if it is the next character. */
 static bool take(reader *r, char c)
 {
     skip_blanks(r);
@@ -37,7 +37,7 @@ static bool take(reader *r, char c)
     return true;
 }
 
-/* A quoted text without escapes, which NumPy never writes here. */
+/* A quoted text without escapes, which NumPy never writes in headers. */
 static attn_status take_text(reader *r, char text[32])
 {
     skip_blanks(r);
@@ -107,7 +107,7 @@ static attn_status take_length(reader *r, int64_t *length)
         *length = *length * 10 + (*r->at - '0');
     }
     if (r->at < r->end && *r->at == 'L')
-        r->at++; /* Python 2 */
+        r->at++; /* a suffix of Python 2 */
     return r->at > begin ? ATTN_OK : fail(r, ATTN_ERROR_FORMAT, "header: a length must stand here");
 }
 
@@ -189,7 +189,7 @@ static attn_status open_header(reader *r)
     return ATTN_OK;
 }
 
-/* Columns one after the other are rows with their strides turned round. */
+/* Fortran order is row-major with reversed strides. */
 static void set_columns(attn__array *array)
 {
     int64_t step = 1;

@@ -18,7 +18,7 @@ static const char *type_name(attn_dtype dtype)
     return names[dtype];
 }
 
-/* The header of version 1, so long that the elements begin at a multiple of 64; returns its bytes. */
+/* Writes the header of version 1, padded so that the elements begin at a multiple of 64; returns its size. */
 static size_t make_header(const attn_tensor *tensor, char *header, size_t size)
 {
     enum { BEFORE = 10, ALIGN = 64 };

@@ -21,7 +21,7 @@ bool attn__npz_matches(const attn__zip *zip)
     return false;
 }
 
-/* The name is the entry's without ".npy". */
+/* The array's name is the entry's name without ".npy". */
 static attn_status add_array(attn__findings *findings, const attn__zip *zip, const attn__zip_entry *entry)
 {
     enum { MAX_NAME = 1024 };

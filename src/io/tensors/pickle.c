@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT
- * The pickle machine. */
+ * The pickle machine, which builds an inert tree. */
 #include "io/tensors/pickle.h"
 
 #include <string.h>
 
-/* Nodes take about a hundred bytes; a checkpoint of a thousand tensors has some twenty thousand. */
+/* A node takes about a hundred bytes; a checkpoint of a thousand tensors has about twenty thousand nodes. */
 enum { MAX_NODES = 1 << 22, MAX_CELLS = 1 << 23 };
 
 typedef struct list {
@@ -15,7 +15,7 @@ typedef struct list {
 typedef struct machine {
     const attn__input *input;
     attn__pickle *pickle;
-    size_t opcode, at; /* of the running opcode, and of what comes after what was read of it */
+    size_t opcode, at; /* offset of the running opcode, and of the next unread byte */
     list stack, marks, memo;
     bool stopped;
 } machine;
@@ -25,7 +25,7 @@ typedef struct argument {
     uint64_t number;
     const char *text;
     size_t size;
-    const char *name; /* of GLOBAL, the second line */
+    const char *name; /* for GLOBAL: the second line */
     size_t name_size;
 } argument;
 
@@ -36,7 +36,7 @@ static attn_status fail(const machine *m, const char *what)
 
 /* ------------------------------------------------------------------------------------------ containers */
 
-/* Doubles, so that pushing costs a constant on average. */
+/* Doubles the capacity, so that pushing takes constant time on average. */
 static attn_status reserve(const machine *m, list *l, size_t n)
 {
     if (n <= l->capacity)
@@ -65,7 +65,7 @@ static attn_status push(machine *m, uint32_t node)
     return list_push(m, &m->stack, node);
 }
 
-/* Items above the last mark belong to it: nothing below may be taken. */
+/* Items above the last mark belong to it; an operation must not take items below it. */
 static size_t floor_of(const machine *m)
 {
     return m->marks.n ? m->marks.items[m->marks.n - 1] : 0;
@@ -86,7 +86,7 @@ static attn_status top(machine *m, uint32_t *node)
     return status;
 }
 
-/* Removes the last mark; *begin is where its objects begin on the stack. */
+/* Removes the last mark; *begin gets the stack index of its first item. */
 static attn_status pop_mark(machine *m, size_t *begin)
 {
     if (m->marks.n == 0)
@@ -125,7 +125,7 @@ static attn_status append(machine *m, uint32_t container, uint32_t node)
     if (!cells)
         return ATTN_ERROR_MEMORY;
     p->cells = cells;
-    p->cells[0] = (attn__cell){0}; /* behind the last cell: no object */
+    p->cells[0] = (attn__cell){0}; /* number 0 ends a list: no object */
     uint32_t cell = p->n_cells++;
     p->cells[cell] = (attn__cell){node, 0};
     attn__pickle_node *c = &p->nodes[container];
@@ -138,7 +138,7 @@ static attn_status append(machine *m, uint32_t container, uint32_t node)
     return ATTN_OK;
 }
 
-/* All from `begin` of the stack on into a container. */
+/* Moves all stack items from `begin` on to a container. */
 static attn_status append_from(machine *m, uint32_t container, size_t begin)
 {
     attn_status status = ATTN_OK;
@@ -157,7 +157,7 @@ static attn_status run_nothing(machine *m, const argument *a)
     return ATTN_OK;
 }
 
-/* The object on top is the pickle's. */
+/* The item on top of the stack is the result of the pickle. */
 static attn_status run_stop(machine *m, const argument *a)
 {
     (void)a;
@@ -231,7 +231,7 @@ static attn_status run_long(machine *m, const argument *a)
     return push_node(m, &(attn__pickle_node){.type = ATTN__NODE_INT, .integer = (int64_t)value});
 }
 
-/* Big endian, unlike every other number. */
+/* Big endian, unlike all other numbers. */
 static attn_status run_real(machine *m, const argument *a)
 {
     uint64_t bits = __builtin_bswap64(a->number);
@@ -274,7 +274,7 @@ static attn_status run_empty_set(machine *m, const argument *a)
     return push_node(m, &(attn__pickle_node){.type = ATTN__NODE_SET});
 }
 
-/* A new container of the items from `begin` of the stack on. */
+/* Makes a container of the stack items from `begin` on. */
 static attn_status push_group(machine *m, attn__node_type type, size_t begin)
 {
     uint32_t number = 0;
@@ -342,7 +342,7 @@ static attn_status run_tuple3(machine *m, const argument *a)
     return tuple_of(m, 3);
 }
 
-/* Items from `begin` on into the object below them: a container, or whatever a call would have made. */
+/* Adds items from `begin` on to the object below them: a container, or the unknown result of a call. */
 static attn_status extend(machine *m, size_t begin, size_t each)
 {
     if (begin <= floor_of(m))
@@ -419,7 +419,7 @@ static attn_status run_stack_global(machine *m, const argument *a)
     return push_node(m, &node);
 }
 
-/* REDUCE and NEWOBJ: noted as a call. */
+/* REDUCE and NEWOBJ: recorded as a call. */
 static attn_status run_call(machine *m, const argument *a)
 {
     (void)a;
@@ -430,7 +430,7 @@ static attn_status run_call(machine *m, const argument *a)
     return status == ATTN_OK ? push_node(m, &node) : status;
 }
 
-/* NEWOBJ_EX: the keyword arguments above are left out. */
+/* NEWOBJ_EX: its keyword arguments are ignored. */
 static attn_status run_call_keywords(machine *m, const argument *a)
 {
     uint32_t keywords = 0;
@@ -438,7 +438,7 @@ static attn_status run_call_keywords(machine *m, const argument *a)
     return status == ATTN_OK ? run_call(m, a) : status;
 }
 
-/* The state is only noted: the object stays as it is, whatever its class would do with it. */
+/* The state is only recorded: the object is unchanged, whatever its class would do with the state. */
 static attn_status run_build(machine *m, const argument *a)
 {
     (void)a;
@@ -472,7 +472,7 @@ static attn_status put(machine *m, uint64_t index)
     attn_status status = top(m, &node);
     if (status != ATTN_OK)
         return status;
-    /* Writers count from 0 up, at least two bytes for each, so a larger index is no writer's. */
+    /* Writers count memo indices up from 0 with at least two bytes each, so a larger index is invalid. */
     if (index >= m->input->size)
         return fail(m, "keeps an object under too large a number");
     status = reserve(m, &m->memo, (size_t)index + 1);
@@ -489,7 +489,7 @@ static attn_status run_put(machine *m, const argument *a)
     return put(m, a->number);
 }
 
-/* Protocol 4: kept under the next free number. */
+/* Protocol 4: stores under the next free index. */
 static attn_status run_memoize(machine *m, const argument *a)
 {
     (void)a;
@@ -500,14 +500,14 @@ static attn_status run_memoize(machine *m, const argument *a)
 
 typedef enum format {
     NO_ARGUMENT,
-    BYTES1, /* an unsigned number of so many bytes */
+    BYTES1, /* an unsigned number with this many bytes */
     BYTES2,
     BYTES4,
     BYTES8,
-    TEXT1, /* a text after its length in so many bytes */
+    TEXT1, /* a text after its length, which has this many bytes */
     TEXT4,
     TEXT8,
-    LINES /* two lines */
+    LINES /* an argument of two lines */
 } format;
 
 typedef struct operation {
@@ -622,7 +622,7 @@ static attn_status take_argument(machine *m, format kind, argument *a)
     return status == ATTN_OK ? take_line(m, &a->name, &a->name_size) : status;
 }
 
-/* Runs one opcode; those that no writer of weights uses are unknown here, among them all that would import. */
+/* Runs one opcode. Opcodes that no writer of weights uses are unknown here, including all that would import. */
 static attn_status step(machine *m)
 {
     m->opcode = m->at;
@@ -641,7 +641,7 @@ attn_status attn__pickle_read(attn__pickle *pickle, const attn__input *input, si
 {
     *pickle = (attn__pickle){.context = input->context, .n_cells = 1}; /* number 0 means none */
     machine m = {.input = input, .pickle = pickle, .at = *offset};
-    /* Number 0 is taken, so that it can mean none. */
+    /* Number 0 is reserved, so that it can mean none. */
     uint32_t none;
     attn_status status = new_node(&m, &(attn__pickle_node){.type = ATTN__NODE_NONE}, &none);
     while (status == ATTN_OK && !m.stopped)

@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: MIT
  *
- * pickle.h - Python's pickles as data: an inert tree, in which calls are only noted, never made.
+ * pickle.h - reads Python's pickles as an inert tree, in which calls are only recorded, never made.
  *
  * Protocols 2 to 5 (Python's pickletools describes the opcodes).  The machine's memory grows at most linearly with the
- * pickle, and objects may be shared or contain themselves: code that walks the tree bounds the walk.
- */
+ * pickle, and objects may be shared or contain themselves: code that walks the tree bounds the walk. */
 #ifndef ATTN_IO_PICKLE_H
 #define ATTN_IO_PICKLE_H
 
@@ -14,7 +13,7 @@ typedef enum attn__node_type {
     ATTN__NODE_NONE,
     ATTN__NODE_BOOL,
     ATTN__NODE_INT,
-    ATTN__NODE_LONG, /* an integer of more than 8 bytes: text and size are its bytes */
+    ATTN__NODE_LONG, /* an integer of more than 8 bytes, stored in text and size */
     ATTN__NODE_REAL,
     ATTN__NODE_TEXT,
     ATTN__NODE_BYTES,
@@ -23,18 +22,18 @@ typedef enum attn__node_type {
     ATTN__NODE_SET,
     ATTN__NODE_DICT,
     ATTN__NODE_GLOBAL,     /* text "module", name "qualified name" */
-    ATTN__NODE_CALL,       /* function(arguments), with the items and state given to the result */
+    ATTN__NODE_CALL,       /* function(arguments), and the items and state given to its result */
     ATTN__NODE_PERSISTENT, /* arguments: the persistent id */
 } attn__node_type;
 
-/* Nodes and cells are numbered; 0 is none. */
+/* Nodes and cells are numbered from 1; 0 means none. */
 typedef struct attn__pickle_node {
     attn__node_type type;
-    uint32_t first, last, count;         /* cells of a container; a dict's alternate key and value */
-    uint32_t function, arguments, state; /* nodes */
-    int64_t integer;                     /* of BOOL and INT */
+    uint32_t first, last, count;         /* cells of a container; in a dict keys and values alternate */
+    uint32_t function, arguments, state; /* numbers of nodes */
+    int64_t integer;                     /* value of BOOL and INT */
     double real;
-    const char *text; /* in the pickle */
+    const char *text; /* offset in the pickle */
     size_t size;
     const char *name;
     size_t name_size;
@@ -53,7 +52,7 @@ typedef struct attn__pickle {
     uint32_t root;
 } attn__pickle;
 
-/* Reads one pickle from *offset of the input on; *offset moves behind it.  The tree points into the input. */
+/* Reads one pickle from *offset of the input on, and moves *offset past it. The tree points into the input. */
 attn_status attn__pickle_read(attn__pickle *pickle, const attn__input *input, size_t *offset);
 void attn__pickle_clear(attn__pickle *pickle);
 

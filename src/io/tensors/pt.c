@@ -11,9 +11,9 @@ typedef struct archive {
     attn__findings *findings;
     const attn__input *input;
     const attn__zip *zip;
-    const char *stem; /* with its slash */
+    const char *stem; /* prefix of the entries, including its slash */
     size_t stem_size;
-    const uint8_t **seen; /* by entry: its bytes once read */
+    const uint8_t **seen; /* by entry: its bytes after the first use */
 } archive;
 
 static attn_status read_entry(archive *a, const attn__zip_entry *entry, const uint8_t **bytes)
@@ -24,7 +24,7 @@ static attn_status read_entry(archive *a, const attn__zip_entry *entry, const ui
     return status;
 }
 
-/* The pickle's number of elements must fit the entry; each entry's checksum is taken once, when first used. */
+/* The pickle's number of elements must match the entry. Each entry's checksum is verified once, at its first use. */
 static attn_status find_storage(void *user, const char *key, size_t key_size, uint64_t numel, size_t element,
                                 attn__storage_bytes *bytes)
 {
@@ -42,7 +42,7 @@ static attn_status find_storage(void *user, const char *key, size_t key_size, ui
     return read_entry(a, entry, &bytes->data);
 }
 
-/* The entry STEM/data.pkl, STEM without a slash. */
+/* Finds the entry STEM/data.pkl; STEM has no slash. */
 static const attn__zip_entry *find_pickle(archive *a)
 {
     static const char name[] = "/data.pkl";
@@ -64,7 +64,7 @@ static attn_status read_byte_order(archive *a, bool *swapped)
     const attn__zip_entry *entry = attn__zip_find(a->zip, a->stem, a->stem_size, "byteorder", 9);
     static const uint8_t nothing[8];
     const uint8_t *text = nothing;
-    *swapped = false; /* older files say nothing and are little endian */
+    *swapped = false; /* older files lack the entry and are little endian */
     if (!entry)
         return ATTN_OK;
     attn_status status = read_entry(a, entry, &text);
@@ -75,7 +75,7 @@ static attn_status read_byte_order(archive *a, bool *swapped)
     return status;
 }
 
-/* Messages about the pickle name it within the file, since offsets count from its own beginning. */
+/* Messages about the pickle name it within the file, because offsets count from the pickle's beginning. */
 static attn_status walk_pickle(archive *a, const attn__zip_entry *entry)
 {
     const uint8_t *text;

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * pt.h - PyTorch's files: the pickled tree, and where its storages are.
- */
+ * pt.h - PyTorch's files: the pickled tree, and its storages. */
 #ifndef ATTN_IO_PT_H
 #define ATTN_IO_PT_H
 
@@ -14,23 +13,23 @@ typedef struct attn__storage_bytes {
     size_t size;
 } attn__storage_bytes;
 
-/* Finds the storage of this key, `numel` elements of `element` bytes by the pickle. */
+/* Finds the storage of this key, with `numel` elements of `element` bytes according to the pickle. */
 typedef attn_status (*attn__storage_find)(void *user, const char *key, size_t key_size, uint64_t numel, size_t element,
                                           attn__storage_bytes *bytes);
 
 typedef struct attn__pt {
     attn__findings *findings;
-    const attn__input *input; /* the pickle, for messages */
+    const attn__input *input; /* name of the pickle, for messages */
     const attn__pickle *pickle;
-    bool swapped; /* big endian */
+    bool swapped; /* storages are big endian */
     attn__storage_find find;
     void *user;
 } attn__pt;
 
-/* Walks the tree: tensors become arrays, plain values metadata, names joined by dots. */
+/* Walks the tree: tensors become arrays, plain values become metadata, and names are joined by dots. */
 attn_status attn__pt_walk(const attn__pt *pt);
 
-/* Finds the arrays of a file in the older form. */
+/* Finds the arrays of a file in the format before 1.6. */
 bool attn__pt_legacy_matches(const attn__input *input);
 attn_status attn__pt_legacy_find(attn__findings *findings, const attn__input *input);
 

@@ -10,8 +10,8 @@
 /* LONG1 of 10 bytes: 0x1950a86a20f9469cfc6c, STOP. */
 static const uint8_t magic[] = {0x8a, 10, 0x6c, 0xfc, 0x9c, 0x46, 0xf9, 0x20, 0x6a, 0xa8, 0x50, 0x19, '.'};
 
-/* The bytes of the first pickle, which holds the magic number behind the protocol, and from 4 on behind a frame's
- * length; 0: it is no such pickle. */
+/* The number of bytes of the first pickle, which holds the magic number; 0: it is none. The magic number follows the
+ * protocol, and from protocol 4 on also a frame's length. */
 static size_t magic_size(const attn__input *input)
 {
     enum { PROTOCOL = 2, FRAME = 9 };
@@ -26,19 +26,19 @@ bool attn__pt_legacy_matches(const attn__input *input)
     return magic_size(input) > 0;
 }
 
-/* Only the persistent ids of the tree, which comes first, hold the size of a storage's elements: all of them are read,
- * also those in unknown objects, since the next storage begins where one ends. */
+/* Only persistent ids in the tree, which comes first, give the size of a storage's elements. All ids are read, even in
+ * unknown objects, since the next storage begins where the previous one ends. */
 typedef struct storage {
     const char *key;
     size_t key_size;
-    size_t element; /* bytes of one; 0: not known yet */
+    size_t element; /* bytes of an element; 0: not known yet */
     size_t place, size;
 } storage;
 
 typedef struct reader {
     const attn__input *input;
-    storage *storages; /* in the file's order */
-    storage **sorted;  /* by key */
+    storage *storages; /* in the order of the file */
+    storage **sorted;  /* sorted by key */
     uint32_t n;
 } reader;
 
@@ -94,7 +94,7 @@ static attn_status read_keys(reader *r, const attn__pickle *keys)
     return ATTN_OK;
 }
 
-/* ('storage', class, key, ...): notes what an element of it takes. */
+/* ('storage', class, key, ...): stores the bytes of an element. */
 static attn_status note_unit(reader *r, const attn__pickle *object, const attn__pickle_node *id)
 {
     const attn__pickle_node *kind = attn__pickle_item(object, id, 0), *class = attn__pickle_item(object, id, 1);
@@ -151,7 +151,7 @@ static attn_status walk(reader *r, attn__findings *findings, const attn__pickle 
     return status == ATTN_OK ? attn__pt_walk(&pt) : status;
 }
 
-/* Skips protocol and system (little endian wherever PyTorch runs). */
+/* Skips protocol and system (PyTorch writes them little endian on all its platforms). */
 static attn_status skip_pickles(const attn__input *input, size_t *offset)
 {
     attn_status status = ATTN_OK;

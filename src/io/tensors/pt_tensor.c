@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * Calls of a PyTorch pickle, recognized by name. */
+ * Known calls of a PyTorch pickle, recognized by name. */
 #include "io/tensors/pt_tensor.h"
 
 #include <inttypes.h>
@@ -14,11 +14,11 @@ static attn_status fail(const attn__pt *pt, const char *name, const char *what)
 
 typedef enum meaning {
     UNKNOWN,
-    DICT,   /* an empty dict that items are then given to */
-    STATE,  /* an object that is its attributes */
-    TENSOR, /* rebuilt from a storage */
-    FIRST,  /* its first argument */
-    TYPED   /* the third argument given to the function that is the first: a tensor with attributes */
+    DICT,   /* an empty dict, to which items are then added */
+    STATE,  /* an object represented by its attributes */
+    TENSOR, /* a tensor rebuilt from a storage */
+    FIRST,  /* equal to its first argument */
+    TYPED   /* a call of its first argument with its third argument: a tensor with attributes */
 } meaning;
 
 static meaning meaning_of(const attn__pickle_node *function)
@@ -48,7 +48,7 @@ static meaning meaning_of(const attn__pickle_node *function)
 
 const attn__pickle_node *attn__pt_resolve(const attn__pt *pt, const attn__pickle_node *node, bool *tensor)
 {
-    enum { MOST = 8 }; /* parameters of parameters are no writer's */
+    enum { MOST = 8 }; /* no writer nests parameters this deep */
     *tensor = false;
     for (int i = 0; i < MOST && node; i++) {
         if (node->type == ATTN__NODE_PERSISTENT || node->type == ATTN__NODE_GLOBAL)
@@ -102,7 +102,7 @@ static bool storage_element(const attn__pickle_node *class, attn__element *eleme
     return false;
 }
 
-/* Types named by themselves, for storages that are only bytes. */
+/* Types named by the call itself, for storages that are only bytes. */
 static bool dtype_element(const attn__pickle_node *dtype, attn__element *element)
 {
     static const struct {
@@ -141,7 +141,7 @@ size_t attn__pt_storage_unit(const attn__pickle_node *class)
     return attn__node_is_global(class, "torch.storage", "UntypedStorage") ? 1 : 0;
 }
 
-/* A view: its own key, where in the storage it begins, and its elements. */
+/* A view: its own key, its offset in the storage, and its number of elements. */
 static attn_status take_view(const attn__pt *pt, const attn__pickle_node *view, const char *name, size_t unit,
                              attn__storage_bytes *bytes)
 {
@@ -207,8 +207,8 @@ static attn_status read_lengths(const attn__pt *pt, const attn__pickle_node *tup
     return ATTN_OK;
 }
 
-/* The last element reached must be in the storage, and an element that is read often must not make much of
- * little: what an array holds is bounded here by what memory can address, and later by the file's size. */
+/* The last element reached must be in the storage. An element that is read repeatedly could make a small file huge: the
+ * size of an array is limited here by the address space, and later by the file's size. */
 static attn_status check_reach(const attn__pt *pt, const attn__array *array, int64_t offset, size_t size,
                                const char *name)
 {
@@ -230,8 +230,8 @@ static attn_status check_reach(const attn__pt *pt, const attn__array *array, int
     return ATTN_OK;
 }
 
-/* Whether the elements are the negatives of what the storage holds, as those of x.conj().imag: the metadata, the last
- * argument, state it. */
+/* Whether the elements are the negated contents of the storage, as for x.conj().imag. The metadata, the last argument,
+ * tell this. */
 static bool is_negated(const attn__pickle *p, const attn__pickle_node *arguments)
 {
     const attn__pickle_node *metadata = attn__pickle_item(p, arguments, arguments->count - 1);

@@ -1,20 +1,19 @@
 /* SPDX-License-Identifier: MIT
  *
- * pt_tensor.h - what the calls of a PyTorch pickle would have made.
- */
+ * pt_tensor.h - the objects that the calls of a PyTorch pickle would make. */
 #ifndef ATTN_IO_PT_TENSOR_H
 #define ATTN_IO_PT_TENSOR_H
 
 #include "io/tensors/pt.h"
 
-/* The content of a node after resolving known calls: the node of a dict, list, tuple or plain value; the
- * arguments of the call that rebuilds a tensor, with *tensor set; NULL for what is not known. */
+/* The content of a node after resolving known calls: the node of a dict, list, tuple or plain value; or the arguments
+ * of the call that rebuilds a tensor, with *tensor set; NULL for unknown objects. */
 const attn__pickle_node *attn__pt_resolve(const attn__pt *pt, const attn__pickle_node *node, bool *tensor);
-/* The array that the arguments of a tensor's call describe; array->name is left alone. */
+/* The array that the arguments of a tensor's call describe; array->name is not set. */
 attn_status attn__pt_tensor(const attn__pt *pt, const attn__pickle_node *arguments, const char *name,
                             attn__array *array);
 
-/* The bytes that an element of this class of storage takes; 0: the class is not known. */
+/* The bytes of an element in this class of storage; 0: unknown class. */
 size_t attn__pt_storage_unit(const attn__pickle_node *class);
 
 #endif

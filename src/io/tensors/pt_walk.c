@@ -1,20 +1,20 @@
 /* SPDX-License-Identifier: MIT
- * The tree of a PyTorch file as named arrays and plain data. */
+ * Converts the tree of a PyTorch file to named arrays and plain data. */
 #include "io/tensors/pt_tensor.h"
 
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 
-/* Trees can share and contain themselves: the depth bounds cycles, the number of visits bounds sharing.  The number of
- * plain values that are kept is bounded too: a config searches its keys linearly. */
+/* Trees can share objects and contain themselves: the depth limit ends cycles, and the limit of visits bounds sharing.
+ * The number of stored plain values is limited too, because a config searches its keys linearly. */
 enum { MAX_DEPTH = 64, MAX_NAME = 1024, MAX_VISITS = 1 << 20, MAX_SCANNED = 1 << 24, MAX_KEPT = 1 << 12 };
 
 typedef struct frame {
     const attn__pickle_node *container;
-    uint32_t cell;  /* the next one to visit */
-    uint32_t index; /* of it in a list */
-    size_t prefix;  /* where the members' names begin */
+    uint32_t cell;  /* the next cell to visit */
+    uint32_t index; /* index of that cell in a list */
+    size_t prefix;  /* length of the name before the members' names */
     bool pairs;     /* a list of [key, value] */
 } frame;
 
@@ -22,10 +22,10 @@ typedef struct walk {
     const attn__pt *pt;
     char name[MAX_NAME];
     frame stack[MAX_DEPTH];
-    int depth;           /* frames in use */
-    int visits, scanned; /* nodes; members of lists that were looked through */
-    bool full;           /* no more plain data is kept, which has been reported */
-    char module[128];    /* the class of the first whole module that was passed over; "": none was */
+    int depth;           /* number of used frames */
+    int visits, scanned; /* visited nodes; visited members of lists */
+    bool full;           /* the limit of plain values was reached, which has been reported */
+    char module[128];    /* the class of the first skipped module; "": none */
 } walk;
 
 static attn_status fail(const walk *w, const char *what)
@@ -50,7 +50,7 @@ static attn_status enter(walk *w, const attn__pickle_node *container, bool pairs
     return ATTN_OK;
 }
 
-/* A dict that a call made has items of its own, or, as Python 2 wrote it, a list of pairs as its argument. */
+/* A dict made by a call has its own items or, as Python 2 wrote it, a list of pairs as argument. */
 static attn_status enter_dict(walk *w, const attn__pickle_node *dict)
 {
     const attn__pickle *p = w->pt->pickle;
@@ -62,7 +62,7 @@ static attn_status enter_dict(walk *w, const attn__pickle_node *dict)
     return status == ATTN_OK && (pairs || (given && given->type == ATTN__NODE_DICT)) ? enter(w, given, pairs) : status;
 }
 
-/* Writes the name of the member behind its container's; false if the key is neither text nor integer. */
+/* Appends the member's name to its container's name; false if the key is neither text nor integer. */
 static bool name_member(walk *w, const frame *f, const attn__pickle_node *key)
 {
     char *out = w->name + f->prefix;
@@ -91,7 +91,7 @@ static attn_status add_tensor(walk *w, const attn__pickle_node *arguments)
     return array.name ? attn__arrays_add(&w->pt->findings->arrays, &array) : ATTN_ERROR_MEMORY;
 }
 
-/* Whether one more value of plain data is kept. */
+/* Whether one more plain value may be stored. */
 static bool is_kept(walk *w)
 {
     const attn_config *metadata = w->pt->findings->metadata;
@@ -152,7 +152,7 @@ static bool all_of(walk *w, const attn__pickle_node *list, attn__node_type type)
     return !cell;
 }
 
-/* A list of integers alone is one value: a shape, not so many keys. */
+/* A list of only integers is stored as one value (a shape), not as separate keys. */
 static attn_status add_integers(walk *w, const attn__pickle_node *list)
 {
     const attn__pickle *p = w->pt->pickle;
@@ -170,8 +170,8 @@ static attn_status add_integers(walk *w, const attn__pickle_node *list)
     return status;
 }
 
-/* torch.nn.Module keeps its parts in a dict of this name, among its first attributes; TorchScript makes up a class for
- * each program. */
+/* torch.nn.Module stores its parts in a dict of this name, among its first attributes. TorchScript makes up a class
+ * name for each program. */
 static bool is_module(const attn__pickle *p, const attn__pickle_node *object, const attn__pickle_node *class)
 {
     static const char script[] = "__torch__";
@@ -184,7 +184,7 @@ static bool is_module(const attn__pickle *p, const attn__pickle_node *object, co
     return false;
 }
 
-/* The class of an object; before PyTorch 1.6 that of a module has an id, with its source behind it. */
+/* The class of an object. Before PyTorch 1.6 the class of a module is a persistent id together with its source. */
 static const attn__pickle_node *class_of(const attn__pickle *p, const attn__pickle_node *object)
 {
     const attn__pickle_node *class = object->type == ATTN__NODE_CALL ? &p->nodes[object->function] : object;
@@ -209,7 +209,7 @@ static attn_status pass_over(walk *w, const attn__pickle_node *node)
                                w->pt->input->name, w->name, *name ? ", " : "", name);
 }
 
-/* A whole module was saved, and nothing else: there are tensors in it, but only its code can find them. */
+/* Only a whole module was saved: the file contains tensors, but only the module's code can find them. */
 static attn_status check_modules(const walk *w)
 {
     bool script = strncmp(w->module, "__torch__", 9) == 0;
@@ -247,7 +247,7 @@ static attn_status visit_next(walk *w, frame *f)
     const attn__pickle_node *key = NULL, *member = &p->nodes[cell->node];
     if (is_dict(f->container)) {
         key = member;
-        cell = &p->cells[cell->next]; /* dicts have an even number of cells */
+        cell = &p->cells[cell->next]; /* a dict has an even number of cells */
         member = &p->nodes[cell->node];
     } else if (f->pairs) {
         key = attn__pickle_item(p, member, 0);

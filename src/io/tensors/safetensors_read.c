@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * safetensors: u64 length of a JSON header, the header, the tensors' bytes one after the other. */
+ * Reads safetensors: the u64 length of a JSON header, the header, then the tensors' bytes. */
 #include "io/json.h"
 #include "io/tensors/quantized.h"
 
@@ -21,8 +21,8 @@ static const struct {
 typedef struct reader {
     attn__findings *findings;
     const attn__input *input;
-    size_t begin; /* of the tensors' bytes */
-    size_t next;  /* byte that the next tensor must begin at, from `begin` */
+    size_t begin; /* number of bytes of all tensors */
+    size_t next;  /* offset, from `begin`, at which the next tensor must start */
 } reader;
 
 static attn_status fail(const reader *r, attn_status status, const char *tensor, const char *what)
@@ -63,7 +63,7 @@ static attn_status read_shape(const reader *r, const char *tensor, const json_t 
     return *size == SIZE_MAX ? fail(r, ATTN_ERROR_FORMAT, tensor, "its size overflows") : ATTN_OK;
 }
 
-/* Finds the bytes, and checks that they are as many as type and shape need. */
+/* Finds the bytes, and checks that their number matches type and shape. */
 static attn_status read_offsets(reader *r, const char *tensor, const json_t *info, size_t size, attn__array *array)
 {
     const json_t *offsets = json_object_get(info, "data_offsets");
@@ -85,7 +85,7 @@ static attn_status read_offsets(reader *r, const char *tensor, const json_t *inf
     return ATTN_OK;
 }
 
-/* Three members and no more, as the format's own reader wants it. */
+/* An entry must have exactly three members, as the format's own reader requires. */
 static attn_status read_tensor(reader *r, const char *name, const json_t *info)
 {
     attn__array array = {0};
@@ -103,7 +103,7 @@ static attn_status read_tensor(reader *r, const char *name, const json_t *info)
     return array.name ? attn__arrays_add(&r->findings->arrays, &array) : ATTN_ERROR_MEMORY;
 }
 
-/* Texts only; checked even if the caller does not need them. */
+/* Metadata must be texts; checked even if the caller does not need them. */
 static attn_status read_metadata(reader *r, const json_t *metadata)
 {
     const char *key;
@@ -148,7 +148,7 @@ static attn_status read_header(reader *r, size_t size)
     return status;
 }
 
-/* Without holes or overlaps: sorted by their place, each tensor begins where the one before ended. */
+/* There may be no holes or overlaps: sorted by offset, each tensor begins where the previous one ends. */
 static int by_place(const void *a, const void *b)
 {
     const attn__array *x = a, *y = b;

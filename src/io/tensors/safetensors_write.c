@@ -26,7 +26,7 @@ static size_t tensor_bytes(const attn_tensor *tensor)
     return (size_t)attn_tensor_size(tensor) * attn_dtype_size(attn_tensor_dtype(tensor));
 }
 
-/* The format's metadata are texts only: other values become theirs in JSON. */
+/* The format allows only texts as metadata: other values are written as JSON. */
 static void write_as_text(attn_json *json, const char *key, const attn_config_value *value)
 {
     attn_json inner;
@@ -34,7 +34,7 @@ static void write_as_text(attn_json *json, const char *key, const attn_config_va
     attn_json_begin(&inner, json->context, false);
     attn_json_value(&inner, NULL, value);
     if (attn_json_finish(&inner, &text) == ATTN_OK) {
-        inner.out.data[inner.out.size - 1] = '\0'; /* not the newline */
+        inner.out.data[inner.out.size - 1] = '\0'; /* without the newline */
         attn_json_text(json, key, text);
     } else {
         json->status = inner.status;
@@ -76,7 +76,8 @@ static int by_text(const void *a, const void *b)
     return strcmp(*(const char *const *)a, *(const char *const *)b);
 }
 
-/* Each name once (sorted neighbours are quick for thousands of names), and data behind it. */
+/* Checks that each name occurs once (comparing sorted neighbours is fast for thousands of names) and that each tensor
+ * has data. */
 static attn_status check_tensors(const attn_named_list *list)
 {
     const char **names = attn__alloc(list->context, attn__size_mul((size_t)list->n, sizeof *names));
@@ -99,7 +100,7 @@ static attn_status check_tensors(const attn_named_list *list)
     return status;
 }
 
-/* Spaces behind the header bring the data to a multiple of 64, so that a mapped file can be used in place. */
+/* Spaces after the header align the data to 64 bytes, so that a mapped file can be used in place. */
 static attn_status write_file(const attn_named_list *list, const char *path, const char *header, size_t size)
 {
     attn__output output;

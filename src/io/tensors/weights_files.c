@@ -11,7 +11,7 @@
 
 /* ------------------------------------------------------------------------------------------------ paths */
 
-/* The directory of `path` with its slash, then `name`. */
+/* The directory of `path` with its slash, followed by `name`. */
 static char *path_with(attn_context *context, const char *directory, size_t length, const char *name)
 {
     char *path = attn__alloc(context, attn__size_add(length, strlen(name) + 1));
@@ -25,7 +25,7 @@ static char *path_with(attn_context *context, const char *directory, size_t leng
 static const char *const usual[] = {"/model.safetensors", "/model.safetensors.index.json", "/pytorch_model.bin",
                                     "/pytorch_model.bin.index.json", "/model.npz"};
 
-/* The usual one of a directory; none: the path stays NULL. */
+/* The standard file of a directory; if there is none, the path stays NULL. */
 static attn_status choose_in(attn__weights_files *files, const char *directory)
 {
     for (size_t i = 0; i < sizeof usual / sizeof *usual; i++) {
@@ -40,7 +40,7 @@ static attn_status choose_in(attn__weights_files *files, const char *directory)
 
 static attn_status choose(attn__weights_files *files, const char *path);
 
-/* The base that an adapter names: a path from its own directory, or from here. */
+/* The path of the base model in an adapter, relative to the adapter's directory or to the working directory. */
 static attn_status choose_base(attn__weights_files *files, const char *directory)
 {
     const char *base = attn__adapter_base(&files->adapter);
@@ -121,7 +121,7 @@ void attn__weights_files_close(attn__weights_files *files)
 /* ------------------------------------------------------------------------------------------------ index */
 
 typedef struct place {
-    const char *tensor, *file; /* in the tree of the index */
+    const char *tensor, *file; /* names in the tree of the index */
 } place;
 
 typedef struct index_reader {
@@ -145,7 +145,7 @@ static attn_status fail(const index_reader *r, const char *format, const char *n
     return attn__fail(r->files->context, ATTN_ERROR_FORMAT, "%s: %s", r->files->path, what);
 }
 
-/* Parts must be in the directory of their index. */
+/* Parts must be in the same directory as their index. */
 static bool is_plain_name(const char *name)
 {
     return *name && *name != '.' && !strchr(name, '/') && !strchr(name, '\\');
@@ -173,7 +173,7 @@ static attn_status read_places(index_reader *r, const json_t *map)
 
 /* ------------------------------------------------------------------------------------------------ parts */
 
-/* The names in the part and those that the index places in it, both sorted, must be equal. */
+/* The names in the part, and the names that the index assigns to it, must be equal; both lists are sorted. */
 static attn_status compare_names(const index_reader *r, const attn__arrays *arrays, const place *places, int64_t n)
 {
     const attn__array **sorted = attn__arrays_sorted(arrays);
@@ -196,7 +196,7 @@ static attn_status compare_names(const index_reader *r, const attn__arrays *arra
     return status;
 }
 
-/* Moves everything that a part gave into what was found before; names that could not be moved stay with the part. */
+/* Appends the findings of a part to the earlier ones; names that could not be moved stay with the part. */
 static attn_status take(attn__findings *to, attn__findings *from)
 {
     attn_status status = ATTN_OK;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * A checkpoint to look into: what is in it, and its tensors one at a time. */
+ * An open checkpoint: lists its tensors, and reads them one at a time. */
 #include "io/names/names.h"
 #include "io/tensors/weights_files.h"
 

@@ -8,11 +8,11 @@
 #include "io/input.h"
 
 typedef struct attn__zip_entry {
-    const char *name; /* in the archive, not ended by 0 */
+    const char *name; /* name in the archive, not terminated by 0 */
     size_t name_size;
     unsigned method;
     uint32_t crc;
-    size_t packed, size; /* bytes in the archive and decompressed */
+    size_t packed, size; /* size in the archive, and decompressed */
     size_t header;       /* offset of the local header */
     size_t data;         /* offset of the packed bytes */
 } attn__zip_entry;
@@ -21,18 +21,18 @@ typedef struct attn__zip {
     const attn__input *input;
     attn__zip_entry *entries; /* sorted by name */
     size_t n;
-    bool summed; /* false: every checksum is 0, as PyTorch writes them with set_crc32_options(False) */
+    bool summed; /* false: all checksums are 0, as PyTorch writes them with set_crc32_options(False) */
 } attn__zip;
 
 bool attn__zip_matches(const attn__input *input);
-/* Reads the directory and checks it: entries inside the file, none over another, none encrypted. */
+/* Reads the directory and checks it: entries are inside the file, do not overlap, and are not encrypted. */
 attn_status attn__zip_open(attn__zip *zip, const attn__input *input);
 void attn__zip_close(attn__zip *zip);
 /* The entry `prefix` + `name`; NULL if there is none. */
 const attn__zip_entry *attn__zip_find(const attn__zip *zip, const char *prefix, size_t prefix_size, const char *name,
                                       size_t name_size);
-/* Decompresses or copies an entry to `out` (entry->size bytes) and checks its CRC where the archive has any; a stored
- * one may be only checked, with `out` NULL. */
+/* Decompresses or copies an entry to `out` (entry->size bytes) and checks its CRC if the archive has checksums. For a
+ * stored entry `out` may be NULL; then it is only checked. */
 attn_status attn__zip_read(const attn__zip *zip, const attn__zip_entry *entry, uint8_t *out);
 
 #endif
