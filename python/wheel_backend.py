@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: MIT
 """Builds the wheel: the package's files and the shared library (PEP 517).
 
-The library is the one that ATTN_LIBRARY names, or is built from the tree above by CMake.  Only the standard library
-is used, so that building needs no build tool from a package index.
+The shared library is the file named by ATTN_LIBRARY, or is built by CMake from the parent directory. Only Python's
+standard library is used, so building needs no package from an index.
 """
 import base64
 import hashlib
@@ -20,7 +20,7 @@ LIBRARY = "libattn.dylib" if sysconfig.get_platform().startswith("macosx") else 
 
 
 def _setting(name):
-    """A setting of pyproject.toml; tomllib comes with Python 3.11 only, and these lines are simple."""
+    """Reads a setting of pyproject.toml. tomllib needs Python 3.11, and the file's lines are simple."""
     with open(os.path.join(HERE, "pyproject.toml"), encoding="utf-8") as file:
         return re.search(rf'^{name} = "([^"]*)"', file.read(), re.MULTILINE).group(1)
 
@@ -54,7 +54,7 @@ def _library(scratch):
 
 
 class _Wheel:
-    """A zip that notes what it holds for its RECORD."""
+    """A zip file that records its contents for RECORD."""
 
     def __init__(self, path):
         self.zip = zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED)
@@ -63,7 +63,7 @@ class _Wheel:
     def add(self, name, data):
         digest = base64.urlsafe_b64encode(hashlib.sha256(data).digest()).rstrip(b"=").decode()
         self.record.append(f"{name},sha256={digest},{len(data)}")
-        # One date for all, so that equal sources give equal wheels.
+        # All entries have the same date, so that equal sources give equal wheels.
         entry = zipfile.ZipInfo(name, (2020, 1, 1, 0, 0, 0))
         entry.external_attr = 0o644 << 16
         entry.compress_type = zipfile.ZIP_DEFLATED

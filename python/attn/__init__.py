@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Attention from the C library attn: the engine, every layer and model, on NumPy arrays.
+"""Attention on NumPy arrays by the C library attn: the engine, every layer and model.
 
     o = attn.attend(q, k, v, causal=True)                        # q, k, v [B,T,H,D], any strides
     layer = attn.build("multi-head-attention", {"num_hiddens": 64, "num_heads": 4})

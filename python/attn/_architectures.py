@@ -11,12 +11,12 @@ from ._library import lib
 
 _TYPES = {c.TYPE_NULL: "none", c.TYPE_BOOL: "bool", c.TYPE_INT: "int", c.TYPE_REAL: "float", c.TYPE_TEXT: "str",
           c.TYPE_INTS: "list of int", c.TYPE_TEXTS: "list of str", c.TYPE_REALS: "list of float"}
-_SINGLE = {c.TYPE_INTS: "int or ", c.TYPE_REALS: "float or "}  # with a range one number will do
+_SINGLE = {c.TYPE_INTS: "int or ", c.TYPE_REALS: "float or "}  # a list key with a range also accepts one number
 
 
 @dataclass(frozen=True)
 class Setting:
-    """A config key.  `default` is its text; None means that the key is required, "" that none is needed."""
+    """A config key. `default` is text; None: the key is required; "": the key is optional and has no default."""
 
     name: str
     type: str
@@ -72,7 +72,7 @@ def _port(port: c.Port) -> Port:
 
 
 def of(pointer: Any) -> Architecture:
-    """The architecture that the library's struct describes."""
+    """Converts the library's struct to an `Architecture`."""
     a = pointer.contents
     return Architecture(_text(a.name), _text(a.summary), _text(a.source),
                         tuple(_key(a.keys[i]) for i in range(a.nkeys)),

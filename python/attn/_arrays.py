@@ -20,7 +20,7 @@ _CODES = {np.dtype(name): code for code, name in _DTYPES.items()}
 
 
 def as_array(x: Any, name: str = "an array") -> Array:
-    """`x` as an array, without a copy where it is one or speaks DLPack (PyTorch's CPU tensors do)."""
+    """`x` as an array; no copy if it is an array or supports DLPack (as PyTorch's CPU tensors do)."""
     if isinstance(x, np.ma.MaskedArray):
         raise ArgumentError(f"{name} is a masked array, and its mask would be lost: give its data, and mask= where a "
                             "mask is meant")
@@ -44,13 +44,13 @@ def _of_dlpack(x: Any, name: str) -> Array:
     if getattr(x, "requires_grad", False):
         raise ArgumentError(f"{name} is a tensor that needs a gradient, and this call is no part of its graph: give "
                             f"{name}.detach(), and take gradients with attend_backward or Model.backward")
-    if hasattr(x, "resolve_neg"):  # DLPack has no word for a sign that PyTorch turns round lazily
+    if hasattr(x, "resolve_neg"):  # DLPack cannot express a negation that PyTorch has not yet carried out
         x = x.resolve_neg()
     try:
         if "bfloat16" in str(getattr(x, "dtype", "")):
             return _of_bfloat16(x, name)
         array = np.from_dlpack(x)
-        if array.size and array.flags.owndata:  # NumPy made memory, where DLPack's address is null
+        if array.size and array.flags.owndata:  # NumPy allocated memory because DLPack's address is null
             raise BufferError("it has no memory")
         return array
     except (BufferError, RuntimeError, TypeError, ValueError) as error:
@@ -63,10 +63,10 @@ def _of_dlpack(x: Any, name: str) -> Array:
 
 
 def _of_bfloat16(x: Any, name: str) -> Array:
-    """A bfloat16 tensor of PyTorch, JAX or others: NumPy's own DLPack has no such type."""
+    """A bfloat16 tensor of PyTorch, JAX or others; NumPy's own DLPack reader lacks bfloat16."""
     bits = np.asarray(Bfloat16(x.__dlpack__()))
     try:
-        bfloat16 = importlib.import_module("ml_dtypes").bfloat16  # where it is missing, mypy reports nothing
+        bfloat16 = importlib.import_module("ml_dtypes").bfloat16  # mypy reports nothing if ml_dtypes is missing
     except ImportError:
         raise ArgumentError(f"{name} is a bfloat16 tensor: NumPy gets that type from the package ml_dtypes, which is "
                           f"not installed (pip install ml_dtypes); or give {name} in float32") from None
@@ -74,7 +74,8 @@ def _of_bfloat16(x: Any, name: str) -> Array:
 
 
 def fits(x: Array, name: str) -> Array:
-    """`x` in a type that models take: other integers as the smallest type that holds them, numbers of 16 bits as float32."""
+    """`x` in a type that models accept: other integers become the smallest type that holds them, 16-bit reals
+    float32."""
     if x.dtype.name in ("float16", "bfloat16"):
         return x.astype(np.float32)
     if x.dtype in _CODES:
@@ -87,7 +88,7 @@ def fits(x: Array, name: str) -> Array:
 
 
 def dense(x: Any, name: str = "an array") -> Array:
-    """`x` C-contiguous and in a type that the library has; itself if it is so already."""
+    """`x` C-contiguous and in a type of the library; `x` itself if nothing needs to change."""
     return np.require(fits(as_array(x, name), name), requirements=["C_CONTIGUOUS", "ALIGNED"])
 
 
@@ -103,19 +104,19 @@ def wrap(context: Context, array: Array) -> ctypes.c_void_p:
 
 
 def share(context: Context, tensor: int) -> Array:
-    """An array over a tensor's memory, which lives as long as the array."""
+    """An array over a tensor's memory; the tensor lives as long as the array."""
     shared = ctypes.c_void_p()
     context.check(lib.tensor_share(ctypes.byref(shared), tensor))
     return np.asarray(_Memory(context, shared.value or 0))
 
 
 def view(context: Context, tensor: int, owner: Any) -> Array:
-    """An array over a tensor's memory that keeps `owner`, whose tensor it is, alive."""
+    """An array over a tensor's memory that keeps `owner`, the owner of the tensor, alive."""
     return np.asarray(_Memory(context, tensor, owner))
 
 
 class _Memory:
-    """The interface that NumPy needs for memory: the array interface, and an owner to keep alive."""
+    """NumPy's array interface over memory, with an owner to keep alive."""
 
     def __init__(self, context: Context, tensor: int, owner: Optional[Any] = None) -> None:
         self._context, self._tensor, self._owner = context, tensor, owner
@@ -130,7 +131,7 @@ class _Memory:
         }
 
     def __del__(self) -> None:
-        # A view of the owner's tensor releases the owner only.
+        # The tensor belongs to the owner, so only the owner is released.
         if self._owner is None and lib is not None:
             self._context.let_go(self._tensor, id(self))
 

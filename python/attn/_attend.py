@@ -29,7 +29,7 @@ Window = Union[int, Sequence[Optional[int]]]
 
 
 class _Plan:
-    """A plan of the library, for as long as somebody keeps it."""
+    """A plan of the library, destroyed with this object."""
 
     def __init__(self, context: Context, problem: c.Problem) -> None:
         self.context, self.pointer = context, ctypes.c_void_p()
@@ -49,9 +49,9 @@ class _Plan:
 
 
 class _Planner:
-    """A thread's context and the plans that it made last.
+    """A thread's context and its latest plans.
 
-    Planning is cheap compared to an execution, except one of a few tokens; and equal problems come again.
+    Planning is cheap compared to an execution, except for a few tokens. Equal problems are frequent.
     """
 
     def __init__(self, threads: int) -> None:
@@ -83,8 +83,8 @@ def _address_said(x: Array) -> int:
 
 
 def _address_read(x: Array) -> int:
-    """From the array's own struct, whose first field behind Python's is the address (NumPy's C interface,
-    PyArrayObject_fields), in a tenth of the time."""
+    """Reads the address from the array's struct, where it follows Python's own fields (NumPy's C interface,
+    PyArrayObject_fields). This takes a tenth of the time."""
     return _pointer_at(id(x) + _HEAD).value or 0
 
 
@@ -97,19 +97,19 @@ _CONSTANTS = (type(None), bool, int, float, str, np.generic)
 
 
 def _is_constant(option: Any) -> bool:
-    """Whether it cannot change after the call, as the number in a tensor can."""
+    """Whether the value cannot change after the call; the number in a tensor can."""
     return isinstance(option, _CONSTANTS) or (isinstance(option, tuple) and all(map(_is_constant, option)))
 
 
 class _Seen:
-    """Calls whose arrays are all read in place, keyed by all that decides their plan: the next equal call needs no
-    checks, and runs in the time that a few tokens take."""
+    """Calls whose arrays are all read in place, keyed by everything that decides their plan. An equal call needs no
+    checks, which matters for a few tokens."""
 
     def __init__(self) -> None:
         self._calls: OrderedDict[Any, tuple[_Plan, list[tuple[str, tuple[int, ...], Any]]]] = OrderedDict()
 
     def key(self, arrays: dict[str, Any], said: tuple[Any, ...]) -> Any:
-        """`said`: the options, which also tell calls apart whose arrays have other names."""
+        """`said`: the options; they also distinguish calls whose arrays have other names."""
         found: list[Any] = [said]
         for x in arrays.values():
             if type(x) is not np.ndarray:
@@ -118,10 +118,10 @@ class _Seen:
         return tuple(found)
 
     def again(self, key: Any, given: dict[str, Any]) -> Optional[list[Array]]:
-        """The results of a call that was seen before; None for others."""
+        """The results of a call that is in the cache; None for others."""
         try:
             seen = self._calls.get(key)
-        except TypeError:  # an option that has no hash
+        except TypeError:  # an option that cannot be hashed
             return None
         if seen is None:
             return None
@@ -141,7 +141,7 @@ class _Seen:
         return results
 
     def note(self, key: Any, call: "_Call", plan: _Plan, given: dict[str, Any], results: dict[str, Array]) -> None:
-        """Keeps a call if its options are constants and no array had to be copied."""
+        """Adds a call to the cache if its options are constants and no array had to be copied."""
         if not _is_constant(key[0]):
             return
         if any(getattr(call.arrays, name) != _address(x) for name, x in given.items()):
@@ -155,7 +155,7 @@ class _Seen:
 
 
 class _Thread(threading.local):
-    """The state of each thread: two threads never share a context, so that their calls run side by side."""
+    """The state of each thread. Threads do not share a context, so their calls run in parallel."""
 
     def __init__(self) -> None:
         self.planners: dict[int, _Planner] = {}
@@ -175,7 +175,7 @@ def _planner(threads: int) -> _Planner:
 
 
 def _four_axes(x: Array, name: str, layout: str) -> Array:
-    """[B,T,H,D] whatever the layout, and axes of length 1 where there is no batch or head: a view."""
+    """A view as [B,T,H,D] for any layout; a missing batch or head axis gets length 1."""
     if x.ndim == 4:
         return x if layout == "bthd" else x.transpose(0, 2, 1, 3)
     if x.ndim == 3:
@@ -187,7 +187,7 @@ def _four_axes(x: Array, name: str, layout: str) -> Array:
 
 
 def _operand(x: Any, name: str, dtype: Optional[np.dtype[Any]] = None) -> Array:
-    """An array that the engine can read in place: whole steps between elements, the machine's byte order."""
+    """An array that the engine can read in place: strides are whole elements, and the byte order is the machine's."""
     array = as_array(x, name)
     if dtype is None and array.dtype.name not in _DTYPES:
         raise ArgumentError(f"{name} is of {array.dtype}; float32, float64 and bfloat16 are taken")
@@ -200,7 +200,7 @@ def _operand(x: Any, name: str, dtype: Optional[np.dtype[Any]] = None) -> Array:
 
 
 def _steps(x: Array) -> tuple[int, ...]:
-    """Strides in elements; 0 along axes of length 1, whose strides NumPy leaves to chance."""
+    """Strides in elements; 0 along axes of length 1, for which NumPy's strides are arbitrary."""
     return tuple(0 if n == 1 else stride // x.itemsize for n, stride in zip(x.shape, x.strides))
 
 
@@ -215,8 +215,8 @@ def _two(pair: Any, name: str, wanted: str) -> tuple[Any, Any]:
 
 
 class _Call:
-    """One problem: its operands as [B,T,H,D] views, and the dims b, g (heads of k and v), r (query heads to each), q,
-    k, c, v that describe it."""
+    """One problem: its operands as [B,T,H,D] views, and its dims b, g (heads of k and v), r (query heads for each), q,
+    k, c, v."""
 
     def __init__(self, q: Any, k: Any, v: Any, layout: str, direction: int) -> None:
         if layout not in ("bthd", "bhtd"):
@@ -232,9 +232,9 @@ class _Call:
         self.q, self.k, self.v = (_four_axes(x, name, layout) for name, x in self.given.items())
         self._check_sizes()
         self.sums = np.dtype(np.float64 if self.dtype == np.float64 else np.float32)  # of lse, weights and bias
-        self.table: Any = None  # of a relative bias
+        self.table: Any = None  # the index of a relative bias
         self.arrays = c.Arrays()
-        self.kept: list[Array] = []  # what `arrays` points into
+        self.kept: list[Array] = []  # keeps the memory behind `arrays` alive
         self.problem = c.Problem(ndims=7, dtype=_DTYPES[self.dtype.name], direction=direction, own_grad_strides=True,
                                  lens_dim=4)
         for i, (role, n) in enumerate(((c.BATCH, self.batch), (c.BATCH, self.kv_heads), (c.BATCH, self.group),
@@ -257,7 +257,7 @@ class _Call:
             raise ShapeError(f"the heads of k and v do not divide those of q: {shapes}")
         self.group = self.heads // self.kv_heads if self.kv_heads else 1
 
-    # The place of a stride of NumPy in the table of dims.
+    # The field of the table of dims for each of NumPy's strides.
 
     def _place(self, name: str, steps: Sequence[int]) -> None:
         for i, step in enumerate(steps):
@@ -295,10 +295,10 @@ class _Call:
         self._place(name, [b, h * self.group, h, q, 0, 0, 0])
         self._point(name, x)
 
-    # ---- what else a problem may have
+    # ---- masks, bias, lengths and windows
 
     def pairs(self, x: Array, name: str) -> Array:
-        """Broadcast to [B,H,Tq,Tk], as a view."""
+        """A view broadcast to [B,H,Tq,Tk]."""
         wanted = (self.batch, self.heads, self.queries, self.keys)
         try:
             return np.broadcast_to(x, wanted)
@@ -330,7 +330,7 @@ class _Call:
         self.problem.flags |= c.WITH_LENS
 
     def _sides(self, window: Window) -> tuple[Optional[int], Optional[int]]:
-        """Left and right; what reaches beyond all keys is brought down to what fits the library's integers."""
+        """Left and right; numbers beyond all keys are reduced so that they fit the library's integers."""
         pair = (window, window) if isinstance(window, (int, np.integer)) else window
         try:
             left, right = pair
@@ -355,7 +355,7 @@ class _Call:
             right = 0
         if left is None and right is None:
             return
-        aligned = causal == "bottom-right" and not self.problem.packed.align_ends  # else each sequence is, by the engine
+        aligned = causal == "bottom-right" and not self.problem.packed.align_ends  # else the engine aligns sequences
         shift = self.keys - self.queries if aligned else 0
         self.problem.nbands = 1
         self.problem.bands[0] = c.Band(3, 4, _SMALLEST if left is None else shift - left,
@@ -383,7 +383,7 @@ class _Call:
         self.problem.scale = 0.0 if scale is None else float(scale)
         self.problem.mask_fill, self.problem.dropout, self.problem.seed = mask_fill, dropout, int(seed) % 2**64
 
-    # ---- what newer models have
+    # ---- features of newer models
 
     def more(self, softcap: Any, sinks: Any, relative_bias: Any, block_mask: Any) -> None:
         if softcap is not None:
@@ -407,7 +407,8 @@ class _Call:
         self.problem.normalization = _NORMALIZATIONS[normalization]
 
     def packed(self, offsets: Any, causal: Any, others: dict[str, Any]) -> None:
-        """Sequences end to end along the axes of positions; dim 0 counts them, and dims 3 and 4 are as the longest."""
+        """Sequences end to end along the axes of positions. Dim 0 counts them; dims 3 and 4 have the maximum
+        lengths."""
         for name, value in others.items():
             if value is not None:
                 raise ArgumentError(f"offsets and {name} exclude each other")
@@ -443,7 +444,7 @@ class _Call:
         self.problem.flags |= c.WITH_SINKS
 
     def relative(self, table: Any, index: Any) -> None:
-        """A bias read through an index: along the queries and keys its strides are steps in the index."""
+        """A bias read through an index: along queries and keys its strides refer to the index."""
         if self.problem.flags & c.WITH_BIAS:
             raise ArgumentError("bias and relative_bias exclude each other")
         self.table = np.ascontiguousarray(_operand(table, "the table of relative_bias", self.sums))
@@ -455,7 +456,7 @@ class _Call:
             raise ShapeError(f"the index of relative_bias is {rows.dtype} {rows.shape}; integers [{distances}] by distance or "
                              f"[{self.queries},{self.keys}] are wanted")
         by_distance = rows.ndim == 1
-        rows = np.ascontiguousarray(np.clip(rows, -1, 2**31 - 1).astype(np.int32))  # what is no row stays none
+        rows = np.ascontiguousarray(np.clip(rows, -1, 2**31 - 1).astype(np.int32))  # invalid entries stay so
         self.place_heads("bias", 1)
         self.problem.dims[3].bias, self.problem.dims[4].bias = (-1, 1) if by_distance else (self.keys, 1)
         self.problem.bias_index = c.BiasIndex(len(self.table), self.heads)
@@ -484,7 +485,7 @@ class _Call:
     # ---- results
 
     def make(self, like: Array, channels: Optional[int] = None) -> Array:
-        """A fresh array [B,T,H,channels] whose memory has the caller's layout."""
+        """A new array [B,T,H,channels] whose memory has the caller's layout."""
         b, t, h, d = like.shape
         d = d if channels is None else channels
         if self.layout == "bhtd":
@@ -492,13 +493,13 @@ class _Call:
         return np.empty((b, t, h, d), self.dtype)
 
     def outer(self, x: Array) -> Array:
-        """[B,T,H,D] with the axes of the caller's operands."""
+        """[B,T,H,D] converted to the axes of the caller's operands."""
         if self.given_q.ndim == 4:
             return x if self.layout == "bthd" else x.transpose(0, 2, 1, 3)
         return x[:, :, 0] if self.given_q.ndim == 3 else x[0, :, 0]
 
     def outer_rows(self, x: Array) -> Array:
-        """[B,H,Tq] or [B,H,Tq,Tk] without the axes that the caller's operands have not."""
+        """[B,H,Tq] or [B,H,Tq,Tk] without the axes that the caller's operands lack."""
         rows: Array = x if self.given_q.ndim == 4 else x[:, 0] if self.given_q.ndim == 3 else x[0, 0]
         return rows
 
@@ -559,36 +560,36 @@ def attend(q: Any, k: Any, v: Any, *, layout: str = "bthd", causal: Union[bool, 
            sinks: Any = None, relative_bias: Any = None, block_mask: Any = None, offsets: Any = None,
            normalization: Normalization = "softmax", top_k: int = 0, return_lse: bool = False,
            return_weights: bool = False, threads: int = 0) -> Union[Array, tuple[Array, ...]]:
-    """softmax(scale q k^T + bias) v, or with another normalization, in memory that does not grow with the number of keys.
+    """softmax(scale q k^T + bias) v, or another normalization, in memory independent of the number of keys.
 
     q [B,Tq,H,D], k [B,Tk,Hkv,D], v [B,Tk,Hkv,Dv] with layout="bthd"; [B,H,T,D] with "bhtd"; or [B,T,D], or [T,D],
-    with one head.  PyTorch's scaled_dot_product_attention has "bhtd": give it for its arrays, since no shape tells
-    which of the two an array has, and tokens taken for heads give other numbers without an error.  Hkv divides H
-    (grouped queries).  float32, float64 or bfloat16, NumPy's or anything that speaks DLPack; any strides, also negative and 0,
-    are read in place.  float64 takes several times as long as float32.  A large call that no fast solver takes warns
-    of it.
+    with one head. PyTorch's scaled_dot_product_attention uses "bhtd". Set the layout explicitly for its arrays: the two
+    layouts cannot be told apart by shape, and a wrong one gives wrong numbers without an error. Hkv divides H
+    (grouped queries). Arrays are float32, float64 or bfloat16, from NumPy or any DLPack source. Any strides, also
+    negative and 0, are read in place. float64 takes several times as long as float32. A large call that no fast solver
+    supports gives a warning.
 
-    causal:      True or "top-left": key j for query i if j <= i; "bottom-right": the last query sees the last key.
+    causal:      True or "top-left": key j for query i if j <= i; "bottom-right": the last query attends the last key.
     mask:        bool, broadcast to [B,H,Tq,Tk]; True where a query attends a key.
     bias:        real, broadcast to [B,H,Tq,Tk]; added to the scaled scores.
     scale:       default 1/sqrt(D).
     key_lengths:  integers [B] or [B,Tq]: keys at or past the length are masked.
     window:      (left, right) or one number for both: keys from i - left to i + right; None: no limit.  With
                  causal="bottom-right" the window moves along.
-    mask_fill:   0: a masked key takes no part, a query without keys gives zeros; else the score of masked keys.
-    dropout:     of the weights, by (seed, position).
+    mask_fill:   0: masked keys are left out, and a query without keys gives zeros; else the score of masked keys.
+    dropout:     drop probability of the weights; the dropped positions depend only on (seed, position).
     softcap:     scaled scores x become softcap * tanh(x / softcap), before the bias.
-    sinks:       real [H]: a logit of each head that takes part in the sum only.
-    relative_bias: (table, index) in place of a bias: table [rows,H] real, index integers [Tq + Tk - 1] by distance, where
-                 j - i + Tq - 1 says the row for query i and key j, or [Tq,Tk] by pairs.
-    block_mask:  (blocks, (queries, keys)): blocks is bool, broadcast to [B,H,blocks of queries,blocks of keys]; work is in
-                 proportion to those that are there.
-    offsets:     (of the queries, of the keys): packed sequences.  B is 1, and sequence s has the positions from
-                 offsets[s] to offsets[s + 1]; causal and window count in each sequence.  Without mask, bias,
+    sinks:       real [H]: one logit per head that only enters the softmax's sum.
+    relative_bias: (table, index) in place of a bias: table [rows,H] real, index integers [Tq + Tk - 1] by distance,
+                 with the row for query i and key j at j - i + Tq - 1, or [Tq,Tk] by pairs.
+    block_mask:  (blocks, (queries, keys)): blocks is bool, broadcast to [B,H,blocks of queries,blocks of keys]; the
+                 work is proportional to the visible blocks.
+    offsets:     (of the queries, of the keys): packed sequences. B is 1, and sequence s has the positions from
+                 offsets[s] to offsets[s + 1]; causal and window apply within each sequence. Without mask, bias,
                  relative_bias, key_lengths, block_mask and return_weights.
-    normalization: how scores become weights.  "softmax"; "hardmax": a query's first largest score has the weight 1, the
+    normalization: how scores become weights. "softmax"; "hardmax": a query's first largest score has weight 1, all
                  others 0, and only v has a gradient; "none": the weights are the scores, which should not be negative.
-    top_k:       0: all keys; else a query's softmax is over its top_k largest scores, ties by the lower key, and its
+    top_k:       0: all keys; else a query's softmax is over its top_k largest scores (ties by the lower key), and all
                  other keys are masked.
     threads:     as in attn.build.
 
@@ -637,12 +638,12 @@ def attend_backward(dout: Any, q: Any, k: Any, v: Any, o: Any, lse: Any, *, layo
                     threads: int = 0) -> dict[str, Array]:
     """The gradients of `attend` for dout, the gradient of o.
 
-    q, k, v and the options as `attend` had them; o and lse as it returned them (return_lse=True).  Returns the
-    gradients in `wrt` by name, each in its operand's shape; "bias" only where there is a bias, summed over the axes
-    along which it was broadcast, or the table of a relative_bias; "sinks" only where there are sinks.  dlse, in the
-    shape of lse, is the gradient of lse where the caller's loss depends on it; rows without keys ignore it.
+    q, k, v and the options must be those of the call of `attend`; o and lse are its results (return_lse=True). Returns
+    the gradients in `wrt` by name, each in its operand's shape. "bias" requires a bias and is summed over its broadcast
+    axes, or it is the table's gradient of a relative_bias. "sinks" requires sinks. dlse, in the shape of lse, is the
+    gradient of lse if the loss depends on lse; rows without keys ignore it.
     """
-    wrt = tuple(dict.fromkeys(wrt))  # read once: it may be an iterator, and name an operand twice
+    wrt = tuple(dict.fromkeys(wrt))  # read once: `wrt` may be an iterator, and may name an operand twice
     key, given = None, {"q": q, "k": k, "v": v, "o": o, "dout": dout, "lse": lse}
     if mask is bias is key_lengths is softcap is sinks is relative_bias is block_mask is offsets is dlse is None:
         said = ("backward", layout, causal, scale, window, mask_fill, dropout, seed, normalization, top_k, threads, wrt)
@@ -690,7 +691,7 @@ def _rows(call: _Call, given: Any, name: str) -> Array:
 
 
 def _want(call: _Call, name: str) -> Array:
-    """Gives the problem an array for the gradient of an operand; returns it in the operand's shape."""
+    """Adds an array for the gradient of an operand to the problem; returns the array in the operand's shape."""
     if name == "sinks" or (name == "bias" and call.table is not None):
         given = call.given_sinks if name == "sinks" else call.table
         found = np.empty(given.shape, call.sums)
@@ -700,7 +701,7 @@ def _want(call: _Call, name: str) -> Array:
         call.problem.flags |= c.WANT_DSINKS if name == "sinks" else c.WANT_DBIAS
         return found
     if name == "bias":
-        # Broadcast axes have stride 0 in the gradient too: the engine sums over them.
+        # Broadcast axes have stride 0 in the gradient too, so the engine sums over them.
         grad = np.empty(call.given_bias.shape, call.sums)
         call.place_pairs("dbias", np.lib.stride_tricks.as_strided(grad, *_broadcast(call, grad)))
         call.problem.flags |= c.WANT_DBIAS
@@ -713,6 +714,6 @@ def _want(call: _Call, name: str) -> Array:
 
 
 def _broadcast(call: _Call, x: Array) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """Shape and strides of x broadcast to [B,H,Tq,Tk]; np.broadcast_to gives what must not be written to."""
+    """Shape and strides of x broadcast to [B,H,Tq,Tk]; the result of np.broadcast_to would be read-only."""
     view = np.broadcast_to(x, (call.batch, call.heads, call.queries, call.keys))
     return view.shape, view.strides

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""bfloat16 through DLPack, which NumPy's own reader does not support; the structs are those of DLPack's
+"""Reads bfloat16 through DLPack, which NumPy's own reader does not support. The structs follow DLPack's
 specification."""
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class _Capsule:
 
 
 class Bfloat16:
-    """The 16 bits of each element, as NumPy's array interface; keeps the capsule, which keeps the memory."""
+    """The 16 bits of each element, as NumPy's array interface. Keeps the capsule, and thus the memory, alive."""
 
     def __init__(self, capsule: Any) -> None:
         self._capsule = capsule

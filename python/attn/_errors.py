@@ -4,12 +4,12 @@ from __future__ import annotations
 
 
 class Error(Exception):
-    """An error of the library; the text is the library's own message."""
+    """An error of the library, with the library's message."""
 
     status: int = -1
 
 
-# Each is also the built-in exception that Python programs expect in its place.
+# Each class also inherits the built-in exception that Python programs expect.
 class ArgumentError(Error, ValueError):
     """An argument, a config key or a value that is not allowed."""
 
@@ -17,25 +17,25 @@ class ArgumentError(Error, ValueError):
 
 
 class ShapeError(Error, ValueError):
-    """Shapes that do not fit each other; parameters that are missing, extra or misshapen."""
+    """Shapes that do not fit each other; parameters that are missing, extra or of another shape."""
 
     status = 2
 
 
 class OutOfMemoryError(Error, MemoryError):
-    """The allocator gave nothing, or a size overflows."""
+    """The allocator returned no memory, or a size overflows."""
 
     status = 3
 
 
 class UnsupportedError(Error, NotImplementedError):
-    """Well formed, but of a kind that the library does not run or read."""
+    """Valid input with a feature that the library does not support."""
 
     status = 4
 
 
 class BusyError(Error, RuntimeError):
-    """In use by another thread or process."""
+    """The object is in use by another thread or process."""
 
     status = 5
 
@@ -59,13 +59,13 @@ class NotFoundError(FileError, FileNotFoundError, LookupError):
 
 
 class InterruptError(Error):
-    """Stopped by a progress function."""
+    """A progress function stopped the call."""
 
     status = 9
 
 
 class InternalError(Error, RuntimeError):
-    """A fault of the library."""
+    """An error inside the library."""
 
     status = 10
 

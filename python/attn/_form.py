@@ -1,13 +1,14 @@
 # SPDX-License-Identifier: MIT
-"""Forms: how the axes of tensors become the engine's table of dimensions.
+"""Forms: descriptions from which the engine's table of dimensions is made.
 
 A form names the axes of q, k, v, o, bias and mask by letters, as einsum does:
 
     "AHqc,AHkc,AHkv->AHqv;AqHv;1Hqk;"
 
 Upper case letters are BATCH dims; q r s x y z QUERY, k l m KEY, c d CONTRACT, v w VALUE.  Letters in parentheses share an axis,
-the last one innermost.  An axis of length 1 broadcasts, and so does a letter that a tensor lacks.  After o come its letters in the
-order of memory, the axes of the bias and those of the mask; "1" is an axis of length 1.
+the last one innermost. An axis of length 1 broadcasts, and so does a letter that a tensor lacks. Three more lists
+follow o: its letters in the order of memory, the axes of the bias, and the axes of the mask. "1" is an axis of length
+1.
 """
 from __future__ import annotations
 
@@ -83,7 +84,7 @@ def _product(sizes: dict[str, Any], letters: Sequence[str]) -> Any:
 
 
 def sizes_of(form: Form, shapes: Sequence[tuple[str, Axes, Sequence[Any]]], taps: dict[str, int]) -> dict[str, Any]:
-    """The length of each letter, from the operands' shapes; `taps` has those of keys under a window."""
+    """The length of each letter, from the operands' shapes; `taps` has the lengths of keys with a window."""
     sizes: dict[str, Any] = {}
     shared = []
     for name, axes, shape in shapes:
@@ -120,12 +121,12 @@ def _learn(sizes: dict[str, Any], name: str, letter: str, n: Any, shapes: Any) -
 
 
 def taps_of(relations: Sequence[int]) -> dict[str, int]:
-    """The taps of each key letter that a window has."""
+    """The number of taps of each key letter with a window."""
     return {chr(key): rest[0] for kind, _, key, *rest in records(relations) if kind == WINDOW}
 
 
 def records(relations: Sequence[int]) -> list[Sequence[int]]:
-    """The relations of a list of numbers, one after the other in it:
+    """Parses a list of numbers that holds these relations one after the other:
 
     (BAND, query letter, key letter, lo, hi)
     (WINDOW, query letter, key letter, taps, step, dilation, offset, border)
@@ -176,7 +177,7 @@ _Numbers = ctypes.c_int64 * (_DIM * c.MAX_DIMS)
 
 @functools.lru_cache(maxsize=256)
 def _blank(letters: tuple[str, ...]) -> tuple[bytes, dict[str, int]]:
-    """A table of these dims without lengths and strides, and where the numbers of each begin."""
+    """A table of these dims without lengths and strides, and the offsets of each dim's numbers."""
     table = c.Problem(ndims=len(letters), own_grad_strides=True)
     for i, letter in enumerate(letters):
         table.dims[i].role = ROLES.get(letter, c.BATCH)
@@ -190,7 +191,7 @@ def fill(problem: Problem, form: Form, lengths: dict[str, int], tensors: dict[st
     table = c.Problem.from_buffer_copy(blank)
     table.dtype, table.direction, table.scale, table.dropout = dtype, direction, problem.scale, problem.dropout
     table.score, table.softcap = problem.score, problem.softcap
-    numbers = _Numbers.from_buffer(table, c.Problem.dims.offset)  # a ctypes array takes numbers faster than members do
+    numbers = _Numbers.from_buffer(table, c.Problem.dims.offset)  # faster than setting members
     for letter, at in first.items():
         numbers[at + _MEMBER["n"]] = lengths[letter]
     for name, (axes, shape, strides) in tensors.items():

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""The shared library: where it is, its structs and its functions.
+"""The shared library: its path, structs and functions.
 
 The structs repeat include/attn/*.h; tests/test_library.py compares every offset with that of a C compiler.
 ctypes releases the interpreter's lock during each call.
@@ -303,7 +303,7 @@ def _find() -> str:
 class _Library:
     """attn_NAME as lib.NAME."""
 
-    def __getattr__(self, name: str) -> Any:  # what __init__ sets is found without it; for tools that read types
+    def __getattr__(self, name: str) -> Any:  # not called for attributes that __init__ sets; declared for type checkers
         raise AttributeError(name)
 
     def __init__(self) -> None:
@@ -322,7 +322,7 @@ lib = _Library()
 
 
 def text(value: object, what: str) -> bytes:
-    """A text for the library, whole: a zero byte would end it there."""
+    """Encodes a text for the library; refuses a zero byte, which would terminate the text."""
     if not isinstance(value, str):
         raise ArgumentError(f"{what} is a text, not {value!r}")
     try:
@@ -337,10 +337,9 @@ def text(value: object, what: str) -> bytes:
 class Context:
     """A context of the library: its memory, threads and last error.  One thread at a time may use it: under `lock`.
 
-    Users of it hold it (`hold`, `drop`), and the last one closes it: Python's collector of cycles calls finalizers
-    in any order, so that an owner may be destroyed before what it owns.  Arrays over the library's memory may die in
-    any thread and while the context is in use; the tensors that they release wait in a queue for whoever has the lock
-    next. """
+    Users count references (`hold`, `drop`), and the last one closes the context. This is necessary because Python's
+    cycle collector calls finalizers in any order, even the owner's first. Arrays over the library's memory may be freed
+    in any thread and while the context is in use. Their tensors wait in a queue for the next holder of the lock. """
 
     def __init__(self, threads: int = 0, precision: int = 0) -> None:
         if not 0 <= operator.index(threads) <= MAX_THREADS:
@@ -356,7 +355,7 @@ class Context:
                                    f"{lib.status_text(status).decode()}")
 
     def check(self, status: int, more: str = "") -> None:
-        """Raises the error, and makes the context usable again.  `more` follows the library's message."""
+        """Raises the error, and clears it in the context. `more` is appended to the library's message."""
         if status == 0:
             return
         text = lib.context_error(self.pointer).decode("utf-8", "replace") or lib.status_text(status).decode()
@@ -364,7 +363,7 @@ class Context:
         raise error_of(status, f"{text}\n{more}" if more else text)
 
     def memory(self) -> tuple[int, int]:
-        """Bytes held now, and the most ever held."""
+        """Bytes held now, and the maximum ever held."""
         held, peak = c.c_size_t(), c.c_size_t()
         lib.context_memory(self.pointer, c.byref(held), c.byref(peak), None)
         return held.value, peak.value
@@ -384,7 +383,7 @@ class Context:
                 lib.context_destroy(self.pointer)
 
     def let_go(self, tensor: int, user: object) -> None:
-        """Destroys a user's tensor, now or soon; then another tensor may have its address."""
+        """Destroys a user's tensor, now or later; afterwards another tensor may get its address."""
         self._gone.append(tensor)
         if self.lock.acquire(blocking=False):
             try:
@@ -394,6 +393,6 @@ class Context:
         self.drop(user)
 
     def sweep(self) -> None:
-        """Destroys the tensors that arrays have released; the lock is held."""
+        """Destroys the tensors that arrays have released; call it with the lock held."""
         while self._gone:
             lib.tensor_destroy(self._gone.popleft())

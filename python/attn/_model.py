@@ -20,7 +20,7 @@ from ._arrays import Array, NamedList, as_array, dense, share, view, wrap
 from ._errors import ArgumentError, NotFoundError, ShapeError
 from ._library import Context, lib
 
-Outputs = Any  # an array, or a tuple of them: `outputs` and the architecture say which
+Outputs = Any  # an array, or a tuple of arrays, depending on `outputs` and the architecture
 Config = Optional[Mapping[str, Any]]
 Path = Union[str, "os.PathLike[str]"]
 
@@ -36,7 +36,7 @@ def _path(path: Path) -> bytes:
 
 
 def _encode(value: Any) -> Any:
-    """NumPy's numbers and tuples for JSON."""
+    """Converts NumPy's numbers and tuples for JSON."""
     if isinstance(value, np.generic):
         return value.item()
     if isinstance(value, np.ndarray):
@@ -60,7 +60,7 @@ def _python_value(value: c.ConfigValue) -> Any:
 
 
 class _Config:
-    """The library's config for the time of a `with`; from a dict, or a file."""
+    """The library's config inside a `with`, made from a dict or a file."""
 
     def __init__(self, context: Context, config: Config = None, path: Optional[Path] = None) -> None:
         self._context, self.pointer = context, ctypes.c_void_p()
@@ -91,7 +91,7 @@ class _Config:
 
 
 def _precision(name: Optional[str]) -> int:
-    """For the context as well as for its model: with "fma" the whole context is without AMX."""
+    """The precision of both context and model: with "fma" the whole context must not use AMX."""
     chosen = ctypes.c_int(0)
     if name is not None and not lib.precision_find(ctypes.byref(chosen), c.text(name, "precision")):
         raise ArgumentError(f"precision is \"f32\", \"fma\", \"bf16\" or \"int8\", not {name!r}")
@@ -99,7 +99,7 @@ def _precision(name: Optional[str]) -> int:
 
 
 def _check_with(context: Context, status: int, report: c.Bytes) -> None:
-    """Raises with what a reader of weights reports."""
+    """Raises an error with the report of a reader of weights."""
     text = ctypes.string_at(report.data, report.size).decode("utf-8", "replace") if report.data else ""
     lib.bytes_free(context.pointer, ctypes.byref(report))
     context.check(status, text.rstrip())
@@ -108,17 +108,18 @@ def _check_with(context: Context, status: int, report: c.Bytes) -> None:
 class Model:
     """A layer or model of the library; made by `attn.build` and `attn.load`.
 
-    Calling it runs it.  Arrays that come out look into the library's memory: nothing is copied, and they stay valid
-    and unchanged whatever the model does later.  Several threads may use one model: their calls take turns (a
-    `backward` belongs to the latest call of any thread).  Different models run side by side.
+    Calling the model runs it. Results are arrays over the library's memory, without a copy; they stay valid and
+    unchanged whatever the model does later. Several threads may use one model: their calls run one at a time (a
+    `backward` belongs to the latest call of any thread). Different models run in parallel.
     """
 
     def __init__(self, context: Context, dtype: Any, make: Callable[[Any, int], int], seed: int = 0) -> None:
-        """`make(address, dtype)` fills in the library's model and returns its status."""
+        """`make(address, dtype)` stores the library's model and returns a status."""
         self._context, self._model, self._tape = context, ctypes.c_void_p(), ctypes.c_void_p()
         self._training, self._recording, self._calls, self._seed = False, True, 0, seed
         self._paused = threading.local()  # whether a thread is in no_grad
-        # Of the latest call: (tensor, array) of each input, which the backward pass reads, and the outputs' tensors.
+        # Data of the latest call: (tensor, array) of each input, which the backward pass reads, and the outputs'
+        # tensors.
         self._inputs: dict[str, tuple[ctypes.c_void_p, Array]] = {}
         self._outputs: dict[str, int] = {}
         context.hold(id(self))
@@ -143,7 +144,7 @@ class Model:
 
     @property
     def precision(self) -> str:
-        """In which numbers products are computed: "f32", "fma", "bf16", "int8"; "default" for float64."""
+        """The precision of products: "f32", "fma", "bf16", "int8"; "default" for float64."""
         if self._dtype == np.float64:
             return "default"
         name: bytes = lib.precision_name(lib.context_precision(self._context.pointer))
@@ -169,14 +170,14 @@ class Model:
 
     @property
     def config(self) -> dict[str, Any]:
-        """Every config key, defaults filled in."""
+        """Every config key, with defaults filled in."""
         config = lib.model_config(self._model)
         keys = (lib.config_key(config, i) for i in range(lib.config_size(config)))
         return {key.decode(): _python_value(lib.config_get(config, key).contents) for key in keys}
 
     @property
     def dtype(self) -> np.dtype[Any]:
-        """float32 or float64: of parameters, activations and outputs."""
+        """The type of parameters, activations and outputs: float32 or float64."""
         return self._dtype
 
     @property
@@ -184,7 +185,7 @@ class Model:
         return self._training
 
     def memory(self) -> tuple[int, int]:
-        """Bytes that the library holds for this model now, and the most so far."""
+        """Bytes that the library holds for this model now, and the maximum so far."""
         return self._context.memory()
 
     # ------------------------------------------------------------------------------------------ parameters
@@ -202,17 +203,18 @@ class Model:
         return f"the weights are packed for inference in {self.precision}; attn.load(..., gradients=True) keeps them in f32"
 
     def state_dict(self) -> dict[str, Array]:
-        """Parameters and buffers by their originals' names, as views: writing to one changes the model."""
+        """Parameters and buffers as views, with the names of the original models: writing to a view changes the
+        model."""
         return {name: self._view(name, tensor) for name, tensor in self._parameters()}
 
     def parameters(self) -> dict[str, Array]:
-        """Those of `state_dict` that are trained."""
+        """The trained parameters of `state_dict`."""
         return {name: self._view(name, tensor) for name, tensor in self._parameters()
                 if lib.tensor_requires_grad(tensor)}
 
     def load_state_dict(self, state: Mapping[str, Any], strict: bool = True) -> None:
-        """Copies arrays into the parameters.  Missing, extra or misshapen parameters raise ShapeError, which lists all
-        of them, and nothing is changed; strict=False lets missing and extra ones pass."""
+        """Copies arrays into the parameters. If parameters are missing, extra or of another shape, raises ShapeError,
+        which lists all of them, and changes nothing. strict=False accepts missing and extra ones."""
         arrays = {name: dense(x, name) for name, x in state.items()}
         report = c.Bytes()
         options = c.WeightsOptions(allow_missing=not strict, allow_extra=not strict)
@@ -225,7 +227,7 @@ class Model:
             _check_with(self._context, status, report)
 
     def _pack(self) -> None:
-        """In bf16 and int8 the model only infers from here on."""
+        """In bf16 and int8 the model can only infer afterwards."""
         self._packed = self.precision in ("bf16", "int8")
         if self._packed:
             self._recording = False
@@ -240,14 +242,14 @@ class Model:
             _check_with(self._context, status, report)
 
     def grads(self) -> dict[str, Array]:
-        """The gradients of the trained parameters, added up since `zero_grad`; without those that have none yet.
-        The arrays stay as they are: a later backward pass adds to a copy."""
+        """The gradients of the trained parameters, summed since `zero_grad`; parameters without a gradient are left
+        out. The arrays never change: a later backward pass adds to a copy."""
         with self._context.lock:
             found = ((name, lib.tensor_grad(tensor)) for name, tensor in self._parameters())
             return {name: share(self._context, grad) for name, grad in found if grad}
 
     def zero_grad(self) -> None:
-        """Forgets the parameters' gradients."""
+        """Discards the parameters' gradients."""
         with self._context.lock:
             for _, tensor in self._parameters():
                 lib.tensor_drop_grad(tensor)
@@ -260,7 +262,8 @@ class Model:
     # -------------------------------------------------------------------------------------------- the mode
 
     def train(self, mode: bool = True) -> "Model":
-        """Dropout and batch statistics on (True) or off; a fresh model is not in training.  Returns the model."""
+        """Turns dropout and batch statistics on (True) or off; a new model is not in training mode. Returns the
+        model."""
         self._training = bool(mode)
         return self
 
@@ -270,7 +273,7 @@ class Model:
 
     @contextlib.contextmanager
     def no_grad(self) -> Iterator["Model"]:
-        """This thread's calls inside keep nothing for `backward`, which saves memory."""
+        """Inside this `with`, the thread's calls keep no data for `backward`, which saves memory."""
         before, self._paused.now = self._is_paused(), True
         try:
             yield self
@@ -288,10 +291,10 @@ class Model:
     def __call__(self, *inputs: Any, outputs: Optional[Sequence[str]] = None, **named: Any) -> Outputs:
         """Runs the model.
 
-        Inputs are in the order of `architecture.inputs`, or by name; None leaves an optional one out.  C-contiguous
-        arrays of the model's type, and int32 for ids and lengths, are used in place: leave them and the results
-        unchanged until `backward` is done.  `outputs` names what to return, optional ones (attention weights) too; the default is
-        every output that is not optional.  One name gives an array, several a tuple in that order.
+        Inputs are in the order of `architecture.inputs`, or by name; None omits an optional input. C-contiguous arrays
+        of the model's type, and int32 ids and lengths, are used in place: do not change them or the results until
+        `backward` is done. `outputs` names the outputs to return, including optional ones (attention weights); the
+        default is every output that is not optional. One name gives an array, several a tuple in that order.
         """
         wanted = self._wanted(outputs)
         given = {name: dense(x, name) for name, x in self._by_name(inputs, named).items()}
@@ -336,8 +339,8 @@ class Model:
         return {name: x for name, x in given.items() if x is not None}
 
     def _run(self, given: Mapping[str, Array], wanted: Sequence[str]) -> None:
-        # Dropout draws from (seed, call): equal calls of equal models drop the same, and the factor, 2^64 over the
-        # golden ratio, keeps the calls of models with neighbouring seeds apart.
+        # Dropout depends on (seed, call), so equal calls of equal models drop the same positions. The factor, 2^64 over
+        # the golden ratio, separates the calls of models with adjacent seeds.
         seed = (self._seed * 0x9E3779B97F4A7C15 + self._calls) % 2**64
         mode = c.TapeOptions(record=self._records(), train=self._training, seed=seed)
         lib.tape_reset(self._tape, ctypes.byref(mode))
@@ -358,12 +361,12 @@ class Model:
                 self._outputs[name] = made
 
     def _is_real(self, name: str, array: Array) -> bool:
-        """Whether an input has a gradient: ids and lengths have none, whatever type they come in."""
+        """Whether an input has a gradient; ids and lengths of any type have none."""
         return array.dtype.kind == "f" and not any(port.name == name and port.integer
                                                    for port in self.architecture.inputs)
 
     def _forget(self) -> None:
-        """Frees what the latest call holds; the lock is held."""
+        """Frees the data of the latest call; call it with the lock held."""
         lib.tape_reset(self._tape, None) if self._tape else None
         for tensor, _ in self._inputs.values():
             lib.tensor_destroy(tensor)
@@ -373,10 +376,10 @@ class Model:
     # ------------------------------------------------------------------------------------------- backward
 
     def backward(self, grad: Any = None) -> dict[str, Array]:
-        """The gradients of the latest call's real inputs, by name; those of the parameters are added to `grads`.
+        """The gradients of the latest call's real inputs, by name. The parameters' gradients are added to `grads`.
 
-        `grad` is the gradient of the first output that was returned, in its shape (None: 1, for an output of one
-        element), or a dict of gradients by output name.  Can be done once after each call.
+        `grad` is the gradient of the first returned output, in its shape (None: 1, for an output of one element), or a
+        dict of gradients by output name. Call this at most once after each call of the model.
         """
         with self._context.lock:
             if self.precision == "int8":
@@ -432,16 +435,17 @@ class Model:
 
 def build(architecture: str, config: Config = None, weights: Optional[Union[Path, Mapping[str, Any]]] = None,
           *, seed: int = 0, dtype: Any = np.float32, threads: int = 0, precision: Optional[str] = None) -> Model:
-    """A model of `architecture` (see `attn.architectures()`) with the settings in `config`.
+    """Makes a model of `architecture` (see `attn.architectures()`) with the settings in `config`.
 
     weights: a .safetensors or .pt file, or a dict of arrays, for the parameters; None: fresh ones from `seed`.
     dtype:   float32, or float64 for checking.
     threads: of the library; 0: ATTN_THREADS, else OMP_NUM_THREADS, else the usable cores.
-    precision: of the products of matrices: "f32"; "fma", f32 by multiply-adds alone; "bf16"; "int8", in linear layers and
-             without gradients.  None: ATTN_PRECISION, else f32.  Parameters, sums and norms are f32 in all of them.
+    precision: precision of matrix products: "f32"; "fma", f32 by multiply-adds only; "bf16"; "int8", in linear layers
+             and without gradients. None: ATTN_PRECISION, else f32. Parameters, sums and norms are f32 in every
+             precision.
     Raises NotFoundError (no such architecture), ArgumentError (config), ShapeError (weights that do not fit).
     """
-    chosen, first = _precision(precision), operator.index(seed)  # a number of NumPy's would overflow below
+    chosen, first = _precision(precision), operator.index(seed)  # a NumPy integer would overflow below
     context = Context(threads, chosen)
     with _Config(context, config) as own:
         name = c.text(architecture, "architecture")
@@ -471,18 +475,19 @@ def _known(config: Mapping[str, Any], architecture: Architecture) -> None:
 def load(path: Path, config: Optional[Union[Path, Mapping[str, Any]]] = None, architecture: Optional[str] = None,
          dtype: Any = np.float32, threads: int = 0, names: Optional[Path] = None,
          precision: Optional[str] = None, gradients: bool = False) -> Model:
-    """A model with its weights, from a directory that holds config.json and model.safetensors (as `Model.save` and
-    `attn train` write it), or from a file of weights of any kind that attn reads and a `config`: a dict, or the path of
-    a JSON file.
+    """Loads a model with its weights from a directory with config.json and model.safetensors (the output of
+    `Model.save` and `attn train`). Or loads a file of weights in any format that attn reads, with a `config`: a dict,
+    or the path of a JSON file.
 
-    The architecture is the argument's, or the config's key "architecture", or what a names file says.  Keys that the
-    architecture does not have are passed over where the config is a file.  `names` is a names file for weights of foreign
-    names, or one that attn carries ("vit-timm"); what it says of the model holds where the config says nothing.
+    The architecture is the argument, or the config's key "architecture", or the architecture of a names file. If the
+    config is a file, keys that the architecture does not have are ignored. `names` is a names file for weights with
+    foreign names, or the name of a built-in one ("vit-timm"). Its settings are the defaults for keys that the config
+    lacks.
 
-    In the precisions "bf16" and "int8" the model only infers: the weights of its linear layers are packed for products as
-    they are read, and take 2 bytes or 1 each; `backward`, `save` and `state_dict` raise.  gradients=True keeps the weights
-    in f32 in memory, for all of these; but int8 has no gradients.  Raises as `build`, and FileError, FormatError,
-    NotFoundError.
+    In the precisions "bf16" and "int8" the model can only infer: the weights of its linear layers are packed for
+    products while they are read, and take 2 bytes or 1 byte each; `backward`, `save` and `state_dict` raise an error.
+    gradients=True keeps the weights in f32, so that these work, although int8 has no gradients. Raises as `build`, and
+    FileError, FormatError, NotFoundError.
     """
     folder = os.fspath(path)
     _path(folder)

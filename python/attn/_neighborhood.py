@@ -15,7 +15,7 @@ from ._neighbors import Sizes
 
 
 class _Call:
-    """Operands [B,...,H,D] of one type, and the parts that are problems."""
+    """Operands [B,...,H,D] of one type, and the problems that they are divided into."""
 
     def __init__(self, q: Any, k: Any, v: Any, kernel_size: Sizes, stride: Sizes, dilation: Sizes,
                  is_causal: Union[bool, Sequence[bool]], scale: Optional[float], threads: int) -> None:
@@ -32,7 +32,8 @@ class _Call:
         self.sums = np.dtype(np.float64 if self.dtype == np.float64 else np.float32)
 
     def run(self, part: _neighbors.Part, arrays: dict[str, Array], direction: int, flags: int) -> None:
-        """`arrays`: views in the form's axes, by the names of attn_dim's members; lse as q without channels."""
+        """`arrays`: views in the form's axes, by the names of attn_dim's members; lse has the axes of q without
+        channels."""
         problem = _form.Problem(part.form_of(), self.scale, 0.0, part.relations)
         form = _form.parse(part.form_of())
         bias = part.bias(lambda lists: np.array(lists, self.sums))
@@ -69,13 +70,15 @@ def neighborhood_attention(q: Any, k: Any, v: Any, kernel_size: Sizes, *, stride
 def neighborhood_attention(q: Any, k: Any, v: Any, kernel_size: Sizes, *, stride: Sizes = 1, dilation: Sizes = 1,
                            is_causal: Union[bool, Sequence[bool]] = False, scale: Optional[float] = None,
                            return_lse: bool = False, threads: int = 0) -> Union[Array, tuple[Array, Array]]:
-    """Each position attends to those of the window around it, which is moved inwards at the borders: NATTEN's na1d, na2d and na3d.
+    """Each position attends to the window around it, which is shifted inwards at the borders: NATTEN's na1d, na2d and
+    na3d.
 
     q, k and v are [B,X,H,D], [B,Y,X,H,D] or [B,Z,Y,X,H,D], float32, float64 or bfloat16, with any strides; v may have other
-    channels.  kernel_size, stride, dilation and is_causal: one for all axes or one for each.  An axis has at least
-    kernel_size * dilation positions.  stride, at most kernel_size: so many queries in a row (of one residue modulo the dilation)
-    share the window of the one in their middle, the later one of two; of the last one where the axis is causal.  A causal axis'
-    window ends at the position itself and is cut at the beginning.  scale: default 1/sqrt(D).  threads: as in attn.build.
+    channels. kernel_size, stride, dilation and is_causal: one value for all axes or one for each. An axis has at least
+    kernel_size * dilation positions. stride is at most kernel_size: that many consecutive queries (of one residue
+    modulo the dilation) share the window of the query in their middle (the later of two). On a causal axis they share
+    the window of the last one. The window of a causal axis ends at the position itself and is cut at the beginning.
+    scale: default 1/sqrt(D). threads: as in attn.build.
 
     Returns o [B,...,H,Dv], and the log-sum-exp [B,...,H] if requested.  Raises ShapeError, ArgumentError.
     """
@@ -90,8 +93,8 @@ def neighborhood_attention(q: Any, k: Any, v: Any, kernel_size: Sizes, *, stride
 def neighborhood_attention_backward(dout: Any, q: Any, k: Any, v: Any, o: Any, lse: Any, kernel_size: Sizes, *, stride: Sizes = 1,
                                     dilation: Sizes = 1, is_causal: Union[bool, Sequence[bool]] = False,
                                     scale: Optional[float] = None, threads: int = 0) -> dict[str, Array]:
-    """The gradients of `neighborhood_attention` for dout, the gradient of o: {"q", "k", "v"}.  q, k, v and the options as it
-    had them; o and lse as it returned them (return_lse=True)."""
+    """The gradients {"q", "k", "v"} of `neighborhood_attention` for dout, the gradient of o. q, k, v and the options
+    must be those of the forward call; o and lse are its results (return_lse=True)."""
     call = _Call(q, k, v, kernel_size, stride, dilation, is_causal, scale, threads)
     given: dict[str, Array] = {}
     like_o = (*call.q.shape[:-1], call.v.shape[-1])
@@ -101,7 +104,7 @@ def neighborhood_attention_backward(dout: Any, q: Any, k: Any, v: Any, o: Any, l
             raise ShapeError(f"{name} has the shape {given[name].shape}; {shape} is wanted")
     whole = len(call.parts) == 1
     grads = {"q": np.empty(call.q.shape, call.dtype)}
-    # If several parts share keys, their gradients are summed, in the type of sums.
+    # If several parts share keys, their gradients are summed in the accumulation type.
     grads.update((name, np.empty(x.shape, call.dtype) if whole else np.zeros(x.shape, call.sums))
                  for name, x in (("k", call.k), ("v", call.v)))
     for part in call.parts:

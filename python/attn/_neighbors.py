@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: MIT
-"""Neighbourhoods as the engine's windows: what NATTEN's arguments mean (Hassani et al. 2022, arXiv:2204.07143), for any kind of
-array.
+"""Neighbourhoods as the engine's windows: the meaning of NATTEN's arguments (Hassani et al. 2022, arXiv:2204.07143),
+for any kind of array.
 
-Along an axis of n positions, those with the same residue modulo the dilation form an axis of their own.  There query i shares
-the window of a leader with the others of its `stride`: the query in their middle (the later one of two), or the last one where
-the axis is causal; the leader of what is left at the end is at most the last position.  The window has kernel_size keys around
-its leader and is moved inwards at the ends; that of a causal axis ends at the leader, is cut at the beginning, and each query
-sees it up to itself.
+Along an axis of n positions, those with the same residue modulo the dilation form an axis of their own. On this axis
+`stride` consecutive queries share the window of a leader. The leader is the query in their middle (the later of two),
+or the last one if the axis is causal. In an incomplete group at the end, the leader is at most the last position. The
+window has kernel_size keys around its leader and is shifted inwards at the ends. On a causal axis the window ends at
+the leader and is cut at the beginning, and each query attends it only up to itself.
 """
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from . import _form
 from ._errors import ArgumentError, ShapeError
 
 Sizes = Union[int, Sequence[int]]
-_CUT, _SHIFT = 0, 2  # borders: a window loses what is outside, or is moved inwards until it fits
+_CUT, _SHIFT = 0, 2  # borders: taps outside are masked, or the window is shifted inwards until it fits
 
 
 class _Along(NamedTuple):
@@ -35,7 +35,7 @@ class _Along(NamedTuple):
 
 
 class Part:
-    """A call of the engine: all of it, or a part that is one problem."""
+    """One call of the engine: the whole problem, or a part of it."""
 
     def __init__(self, along: Sequence[_Along]) -> None:
         self.along = along
@@ -50,7 +50,7 @@ class Part:
         return f"{self._operands}{bias or self._pairs};{'A' + self._keys if masked else ''}"
 
     def queries(self) -> tuple[slice, ...]:
-        """The positions of its queries in an array [B,positions,...]."""
+        """Selects the positions of the part's queries in an array [B,positions,...]."""
         return (slice(None), *(one.taken[0] for one in self.along))
 
     def keys(self) -> tuple[slice, ...]:
@@ -64,11 +64,12 @@ class Part:
         return self.parted_keys(x if self.whole else x[self.keys()])
 
     def parted_keys(self, x: Any) -> Any:
-        """As `of_keys`, of an array that has this part's keys only."""
+        """As `of_keys`, for an array that has only this part's keys."""
         return _parted(x, [one.key_parts for one in self.along])
 
     def bias(self, make: Callable[[list[list[float]]], Any]) -> Any:
-        """The bias that cuts a shared window behind each of its causal queries, or None; `make` turns lists into an array."""
+        """The bias that masks the keys of a shared window after each causal query, or None; `make` converts lists to an
+        array."""
         bias: Any = None
         for one in self.along:
             if one.ends is not None:
@@ -79,7 +80,7 @@ class Part:
 
 
 def _parted(x: Any, each: Sequence[tuple[int, ...]]) -> Any:
-    """A view in which axis 1 + i has become axes of the lengths each[i], the first of which follows from the others."""
+    """A view in which axis 1 + i is split into axes of the lengths each[i], the first of which is inferred."""
     if not any(each):
         return x
     shape = [x.shape[0]]
@@ -90,7 +91,7 @@ def _parted(x: Any, each: Sequence[tuple[int, ...]]) -> Any:
 
 def parts(query: Sequence[int], key: Sequence[int], value: Sequence[int], kernel_size: Sizes, stride: Sizes, dilation: Sizes,
           is_causal: Union[bool, Sequence[bool]]) -> list[Part]:
-    """The calls of the engine that together are neighbourhood attention of arrays [B,...,H,D] of these shapes."""
+    """The calls of the engine that together compute neighbourhood attention of arrays [B,...,H,D] with these shapes."""
     axes = len(query) - 3
     if not 1 <= axes <= 3:
         raise ShapeError(f"query has the shape {tuple(query)}; [B,X,H,D] with one to three axes X is wanted")
@@ -111,7 +112,7 @@ def parts(query: Sequence[int], key: Sequence[int], value: Sequence[int], kernel
 
 
 def per_axis(given: Any, axes: int, name: str, least: int = 1) -> tuple[int, ...]:
-    """`given`, one number or one for each axis, as one for each axis."""
+    """Expands `given`, one number or one for each axis, to one for each axis."""
     try:
         found = (operator.index(given),) * axes if not isinstance(given, (tuple, list)) else tuple(
             operator.index(n) for n in given)
@@ -123,8 +124,8 @@ def per_axis(given: Any, axes: int, name: str, least: int = 1) -> tuple[int, ...
 
 
 def _axis(i: int, n: int, taps: int, stride: int, dilation: int, causal: bool) -> list[_Along]:
-    """The axis as a whole where stride * dilation divides it; else residue by residue, and what the stride leaves at the end
-    apart."""
+    """The whole axis if stride * dilation divides it; else each residue separately, with the rest at the end as its own
+    part."""
     whole = slice(None)
     if stride == 1 or n % (stride * dilation) == 0:
         return [_along(i, taps, stride, dilation, causal, (whole, whole))]
@@ -146,8 +147,8 @@ def _axis(i: int, n: int, taps: int, stride: int, dilation: int, causal: bool) -
 
 def _along(i: int, taps: int, stride: int, dilation: int, causal: bool, taken: tuple[slice, slice],
            first: Optional[int] = None) -> _Along:
-    """Queries that share a window are a dim of their own; with a dilation the residues then are a batch axis.  `first`:
-    where the first window begins; None: its leader decides."""
+    """Queries that share a window form a dim of their own; with a dilation the residues are a batch axis. `first`:
+    begin of the first window; None: determined by its leader."""
     q, x, k, residue = "qrs"[i], "xyz"[i], "klm"[i], "CDE"[i]
     apart = stride > 1 and dilation > 1
     step = 1 if apart else dilation

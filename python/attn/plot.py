@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: MIT
-"""Pictures of arrays: curves, heatmaps, and a page to explore attention weights.
+"""Pictures of arrays: curves, heatmaps, and an interactive page of attention weights.
 
     attn.plot.curves({"estimate": (x, y_hat), "points": (x_train, y_train)}, "fit.png", styles={"points": "dots"})
     attn.plot.heatmaps(weights, "weights.svg", labels=tokens, colours="reds")      # [..., heads, queries, keys]
     attn.plot.explore(weights, tokens, "page.html")                                # [layers, heads, queries, keys]
 
-Each returns a Picture, which a notebook shows, and writes it where a path is given: .png, .svg, .pdf, .html.
+Each function returns a Picture, which a notebook shows. If a path is given (.png, .svg, .pdf, .html), the picture is
+also written to it.
 """
 from __future__ import annotations
 
@@ -111,7 +112,7 @@ def _numbers(x: Any, what: str) -> Array:
 
 
 def _points(name: str, value: Any) -> Tuple[Array, Array]:
-    """x and y of a curve that is given as y, or as (x, y)."""
+    """x and y of a curve given as y or as (x, y)."""
     pair = value if isinstance(value, tuple) and len(value) == 2 else (None, value)
     y = _numbers(pair[1], f"curve {name!r}")
     x = np.arange(y.size, dtype=np.float64) if pair[0] is None else _numbers(pair[0], f"x of curve {name!r}")
@@ -130,7 +131,7 @@ def _columns(data: Any) -> Mapping[str, Any]:
 
 
 def _table(path: str) -> Tuple[Dict[str, Any], str]:
-    """The curves of a table with names in its first line, over its first column, and that column's name."""
+    """The curves of a table with names in its first line, over its first column; and the name of the first column."""
     with open(path, encoding="utf-8") as file:
         rows = [line.rstrip("\r\n").split("\t") for line in file if line.strip()]
     if len(rows) < 2:
@@ -143,7 +144,7 @@ def _table(path: str) -> Tuple[Dict[str, Any], str]:
         try:
             found[name] = np.array([float(field or "nan") for field in fields])
         except ValueError:
-            continue  # a column of words
+            continue  # a column that holds words
     x, *others = list(found) or [""]
     if not others:
         raise ArgumentError(f"{path}: two columns of numbers are wanted")
@@ -163,10 +164,10 @@ def curves(data: Any, path: Optional[Path] = None, *, styles: Optional[Mapping[s
            format: Optional[str] = None) -> Picture:
     """Draws curves by name: {name: y}, {name: (x, y)}, or an array whose columns they are.
 
-    A path is that of a .npy file, of a table (.tsv) whose first column is x, or of a training's directory, whose losses are
-    drawn.
-    {panel: {name: ...}} are panels side by side with the same axes; a name has one colour in all of them.  styles says which
-    names are "dashes" or "dots" in place of lines.  A point that is not finite is left out.  size: points, (width, height).
+    A path names a .npy file, a table (.tsv) whose first column is x, or a training's directory, whose losses are drawn.
+    {panel: {name: ...}} gives panels side by side with the same axes; a name has the same colour in all panels. styles
+    maps names to "dashes" or "dots" in place of lines. A point that is not finite is left out. size: points, (width,
+    height).
     """
     if isinstance(data, (str, os.PathLike)):
         data, found = _file(os.fspath(data))
@@ -211,11 +212,13 @@ def heatmaps(weights: Any, path: Optional[Path] = None, *, labels: Labels = None
              titles: Labels = None, row_titles: Labels = None, x_label: str = "Keys", y_label: str = "Queries",
              title: Optional[str] = None, colours: str = "heat", scale: Optional[Tuple[float, float]] = None,
              per_line: int = 0, format: Optional[str] = None) -> Picture:
-    """Draws weights [..., panels, rows, columns] as coloured squares: a row of panels for each index before.
+    """Draws weights [..., panels, rows, columns] as coloured squares: one row of panels for each index of the leading
+    axes.
 
-    labels name the rows, and the columns too if there are as many and key_labels are not given.  titles are those of
-    the panels, row_titles those of the rows of them.  scale: the numbers at the ends of the colours; by default from 0, or the least,
-    to the largest.  A number that is not finite is drawn grey.  path or format ".html" gives the page of explore().
+    labels name the rows, and also the columns if their number is equal and key_labels are not given. titles belong to
+    the panels, row_titles to the rows of panels. scale: the numbers at the ends of the colour scale, by default from 0
+    or the smallest to the largest. A number that is not finite is drawn grey. path or format ".html" gives the page of
+    explore().
     """
     maps = _maps(weights, "weights")
     groups, heads, rows, cols = maps.shape
@@ -257,10 +260,11 @@ def _explorer_map(name: str, value: Any, tokens: Labels, keys: Labels, kept: Lis
 def explore(weights: Any, tokens: Labels = None, path: Optional[Path] = None, *, keys: Labels = None,
             title: str = "Attention", about: Optional[str] = None, colours: str = "heat",
             format: str = "html") -> Picture:
-    """The page to explore of weights [layers, heads, queries, keys], [heads, queries, keys] or [queries, keys], from 0 up.
+    """Makes an interactive page of weights [layers, heads, queries, keys], [heads, queries, keys] or [queries, keys],
+    at least 0.
 
-    tokens name the queries, and the keys if there are as many and keys are not given.  {name: weights} has several
-    attentions in one page, {name: (weights, tokens, keys)} with labels of their own.  NaN is a key that a query may not see.
+    tokens name the queries, and also the keys if their number is equal and keys are not given. {name: weights} puts
+    several attentions on one page; {name: (weights, tokens, keys)} gives each its own labels. NaN marks a masked key.
     """
     if format != "html" or (path is not None and not os.fspath(path).lower().endswith(".html")):
         raise ArgumentError("explore makes a page: its path ends in .html, and its format is html")

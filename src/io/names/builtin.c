@@ -98,7 +98,8 @@ attn_status attn_name_map_detect(const char **name, const attn_checkpoint *weigh
     *name = NULL;
     while (attn_checkpoint_at(weights, all, &entry))
         all++;
-    /* Whole names are tried first, because a part of a name may be a tensor of another family. Names after a prefix are tried only if no family matches half of the whole names: a few names fit another family by chance. */
+    /* Whole names are tried first, because a part of a name may be a tensor of another family. Names after a prefix are
+     * tried only if no family matches half of the whole names: a few names fit another family by chance. */
     for (int i = 0; i < 2 * COUNT && status == ATTN_OK && !(i == COUNT && *name && 2 * of_best >= all); i++) {
         int64_t n, places;
         status = count_known(weights, builtin[i % COUNT].name, i >= COUNT, &n, &places);
