@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * DETR: a residual network, the Transformer's blocks over its places and over learned queries, and for each query a class
- * and a box. */
+ * DETR: a residual network, Transformer blocks over the cells of its feature map and over learned queries, and a class
+ * and a box for each query. */
 #include "models/resnet_parts.h"
 
 #include "base/context.h"
@@ -55,7 +55,7 @@ static const attn_port outputs[] = {
 typedef struct detr {
     attn__resnet backbone;
     attn_nn_linear input_proj, class_embed, bbox_embed[BOX_LAYERS];
-    attn_nn_learned_positions learned; /* where they have weights */
+    attn_nn_learned_positions learned; /* learned positions, if they have weights */
     attn_tensor *query_embed;
     attn_nn_encoder_block encoder[ATTN__MAX_BLOCKS];
     attn_nn_decoder_block decoder[ATTN__MAX_BLOCKS];
@@ -138,14 +138,14 @@ static void build(void *self, attn_nn_builder *builder, const attn_config *confi
 
 /* ------------------------------------------------------------------------------------------ what is seen */
 
-/* The places that the backbone gives: their tokens and positions, and which are no padding. */
+/* The cells of the backbone's feature map: tokens, positions, and which cells are padding. */
 typedef struct scene {
     int64_t batch, rows, cols;
-    attn_tensor *tokens, *positions; /* [B,T,D]; positions [1,T,D] or [B,T,D] */
-    attn_tensor *padding, *keys;     /* U8 [B,Y,X] and [B,T], or NULL: nothing is padding */
+    attn_tensor *tokens, *positions; /* tokens [B,T,D]; positions [1,T,D] or [B,T,D] */
+    attn_tensor *padding, *keys;     /* U8 [B,Y,X] and [B,T], or NULL: no padding */
 } scene;
 
-/* The pixel that stands for place i of n, as PyTorch's "nearest" has it, the scale in single precision. */
+/* The source pixel of position i of n, as in PyTorch's "nearest" with the scale in single precision. */
 static int64_t nearest(int64_t i, int64_t n, int64_t pixels)
 {
     float scale = (float)pixels / (float)n;
@@ -153,7 +153,7 @@ static int64_t nearest(int64_t i, int64_t n, int64_t pixels)
     return at < pixels ? at : pixels - 1;
 }
 
-/* False: the mask does not fit x, or memory is missing; the context or the tape has the error. */
+/* False: the mask does not fit x, or there is no memory; the context or the tape has the error. */
 static bool read_mask(scene *s, attn_tape *tape, const attn_tensor *x, const attn_tensor *mask)
 {
     const int64_t *n = attn_tensor_shape(x), places[2] = {s->batch, s->rows * s->cols};
@@ -219,14 +219,14 @@ static bool see(const detr *m, attn_tape *tape, attn_tensor *x, const attn_tenso
 
 /* ---------------------------------------------------------------------------------------------- forward */
 
-/* Weights that the caller wants, by block. */
+/* The requested weights, by block. */
 typedef struct weights {
     attn_named_list maps;
-    const attn_tensor *points, *queries; /* I32 [n], [m]; NULL: all */
+    const attn_tensor *points, *queries; /* indices I32 [n], [m]; NULL: all */
     bool encoder, decoder, cross;
 } weights;
 
-/* The rows of [B,H,T,S] that `rows` names; out of range: noted. */
+/* The rows of [B,H,T,S] that `rows` lists; an index out of range sets an error. */
 static attn_tensor *rows_of(attn_tape *tape, attn_tensor *map, const attn_tensor *rows)
 {
     if (!map || !rows) {
@@ -250,7 +250,7 @@ static attn_tensor *encode(const detr *m, attn_tape *tape, const scene *s, weigh
     return m->encoder_norm.weight ? attn_nn_layer_norm_forward(&m->encoder_norm, tape, x) : x;
 }
 
-/* The outputs of the decoder's blocks after the norm, [L,B,Q,D]; of the last block alone, unless all are requested. */
+/* The outputs of the decoder's blocks after the norm, [L,B,Q,D]; only the last block's unless all are requested. */
 static attn_tensor *decode(const detr *m, attn_tape *tape, const scene *s, attn_tensor *encoded, bool all, weights *w)
 {
     const attn_nn_mask cross = {.keys = s->keys};
@@ -285,7 +285,7 @@ static attn_tensor *boxes_of(const detr *m, attn_tape *tape, attn_tensor *x)
     return x;
 }
 
-/* y [L,B,Q,.]: its last block is one output, the other blocks are another, if it is requested. */
+/* Splits y [L,B,Q,.]: the last block is one output, and the other blocks are a second output if requested. */
 static void give(const attn__call *call, const char *name, const char *aux, attn_tensor *y)
 {
     attn_tensor *slot;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * What is done to a picture and its boxes in training. */
+ * Augments a picture and its boxes for training. */
 #include "apps/detector/augment.h"
 
 #include "base/context.h"
@@ -14,14 +14,14 @@ attn__augmentation attn__augment_none(const attn__picture_view *view, int64_t wi
     return a;
 }
 
-/* `of` 800 of the short side. */
+/* `of` 800ths of the view's short side. */
 static int64_t share(int64_t size, int64_t of)
 {
     int64_t n = (size * of + 400) / 800;
     return n < 1 ? 1 : n;
 }
 
-/* From `least` to `most`, or to `side` where that is less. */
+/* A random number from `least` to `most`, or to `side` if that is smaller. */
 static int64_t draw_side(attn__rng *rng, int64_t least, int64_t most, int64_t side)
 {
     most = most < side ? most : side;
@@ -56,7 +56,7 @@ attn__augmentation attn__augment_draw(const attn__picture_view *view, bool flip,
     return a;
 }
 
-/* One axis: what is left of [low, high) of `length`, in the cut, relative to it. */
+/* Clips [low, high) of one axis of `length` to the crop, relative to the crop. */
 static bool cut_span(double *low, double *high, double length, double resized, double begin, double cut)
 {
     *low = fmin(fmax(*low * resized / length - begin, 0), cut) / cut;
@@ -96,7 +96,7 @@ static attn_status cut(const attn__augmentation *a, attn_context *context, const
 attn_status attn__augment_image(const attn__augmentation *a, attn_context *context, const attn_image *image,
                                 attn_image *to)
 {
-    enum { MIRRORED = 2 }; /* EXIF's number */
+    enum { MIRRORED = 2 }; /* number of the orientation in EXIF */
     attn_image part = {0};
     attn__raster mirrored = {0};
     *to = (attn_image){0};

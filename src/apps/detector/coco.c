@@ -11,7 +11,7 @@
 
 /* ---------------------------------------------------------------------------------------------- members */
 
-/* The element that is read, for messages. */
+/* The element being read, for messages. */
 typedef struct place {
     const attn__input *text;
     const char *list;
@@ -103,7 +103,7 @@ typedef struct reader {
     bool given[LISTS];
 } reader;
 
-/* A side may be missing: then it is 0. */
+/* A missing side is treated as 0. */
 static attn_status get_side(const place *at, const char *key, int64_t *side)
 {
     *side = 0;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * What a detector finds in a picture. */
+ * Detects objects in a picture. */
 #include "apps/detector/detector.h"
 
 #include "base/context.h"
@@ -13,7 +13,7 @@ int64_t attn__detector_queries(const attn__detector *d)
     return attn_config_int(attn_model_config(d->model), "num_queries", 0);
 }
 
-/* Calls the model with `x` and `mask`; outputs that are NULL there are not requested. */
+/* Runs the model on `x` and `mask`; outputs that are NULL are not requested. */
 attn_status attn__detector_run(attn_model *model, attn_tape *tape, attn_tensor *x, attn_tensor *mask, bool aux,
                                attn__set_outputs *outputs)
 {
@@ -38,7 +38,7 @@ attn_status attn__detector_run(attn_model *model, attn_tape *tape, attn_tensor *
     return status;
 }
 
-/* The likeliest class that is not the last one, "no object", and its probability among all. */
+/* The likeliest class other than the last one, "no object", and its probability among all classes. */
 static attn__found best_class(const float *logits, int64_t outputs)
 {
     attn__found found = {0};
@@ -53,7 +53,7 @@ static attn__found best_class(const float *logits, int64_t outputs)
     return found;
 }
 
-/* Stable: an insertion sort of few. */
+/* A stable insertion sort, for few elements. */
 static void sort(attn__found *found, int64_t n)
 {
     for (int64_t i = 1; i < n; i++) {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * Fine-tuning a detector: the parameters of a checkpoint, with a head of its own for other classes. */
+ * Fine-tuning a detector: starts from the parameters of a checkpoint, with a new head for other classes. */
 #include "apps/detector/training.h"
 
 #include "apps/checkpoint/warm_start.h"
@@ -22,7 +22,7 @@ static attn_status list_categories(attn__classes *own, attn_context *context, co
     return ids && names ? ATTN_OK : ATTN_ERROR_MEMORY;
 }
 
-/* Whether `all` has each of `some`, by id and name. */
+/* Whether `all` contains each class of `some`, by id and name. */
 static bool has_all(const attn__classes *all, const attn__classes *some)
 {
     for (int64_t i = 0; i < some->n; i++) {

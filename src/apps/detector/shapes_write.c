@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * The drawn data set as files. */
+ * Writes the data set of drawn shapes. */
 #include "apps/detector/boxes_files.h"
 #include "apps/run/image_source.h"
 #include "data/shapes.h"

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * A picture of what a detector attends to: the decoder's queries for the boxes that are found, the encoder's places. */
+ * Draws a detector's attention: the decoder's queries of the detected boxes, or the encoder's cells. */
 #include "apps/detector/detector.h"
 
 #include "apps/view/view.h"
@@ -8,7 +8,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Pixels of the long side as it is drawn, and panels at most. */
+/* Pixels of the drawn picture's long side, and the maximum number of panels. */
 enum { SIDE = 168, MOST = 40 };
 
 typedef struct drawing {
@@ -16,16 +16,16 @@ typedef struct drawing {
     const attn__detector_view *view;
     attn__attention attention;
     attn__found *found;
-    int64_t rows, cols; /* of the grid of places */
-    attn_image small;   /* the picture as it is drawn */
+    int64_t rows, cols; /* rows and columns of the feature map */
+    attn_image small;   /* the picture as drawn */
     attn_image framed[MOST];
     attn_overlay panels[MOST];
     char titles[MOST][128];
-    float *maps; /* [panels][rows * cols] */
+    float *maps; /* weights [panels][rows * cols] */
     int64_t n;
 } drawing;
 
-/* Each halving rounds up, so a stride of 2^k leaves ceil(side / 2^k); which one is told by the number of places. */
+/* Each halving rounds up, so a stride of 2^k leaves ceil(side / 2^k). The number of cells tells which k. */
 static attn_status find_grid(drawing *w, int64_t places, const attn_image *prepared)
 {
     for (int64_t stride = 1; stride <= 64; stride *= 2) {
@@ -97,7 +97,7 @@ static attn_status choose(const drawing *w, int64_t blocks, int64_t heads, int64
     return ATTN_OK;
 }
 
-/* A white rectangle with dark rims, so that it is seen on any ground. */
+/* A white rectangle with dark rims, which is visible on any background. */
 static void frame(attn_image *image, const attn__found *f, double scale)
 {
     const double at[] = {f->left * scale, f->top * scale, f->right * scale, f->bottom * scale};

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * Preparing pictures for a detector: their size, and batches of unlike sizes. */
+ * Prepares pictures for a detector: resizing, and batches of different sizes. */
 #include "apps/detector/detector.h"
 
 #include "base/context.h"
@@ -17,7 +17,7 @@ void attn__view_size(const attn__picture_view *view, int64_t width, int64_t heig
     int64_t size = view->size > 0 ? view->size : width < height ? width : height;
     double shorter = (double)(width < height ? width : height), longer = (double)(width < height ? height : width);
     if (view->longest > 0 && longer / shorter * (double)size > (double)view->longest)
-        size = (int64_t)rint((double)view->longest * shorter / longer); /* half to even, as Python rounds */
+        size = (int64_t)rint((double)view->longest * shorter / longer); /* ties to even, like Python's round */
     size = size < 1 ? 1 : size;
     if ((width <= height && width == size) || (height <= width && height == size)) {
         *to_width = width;
@@ -43,7 +43,7 @@ attn_status attn__view_prepare(const attn__picture_view *view, attn_context *con
     return status;
 }
 
-/* One picture's planes into those of a batch, whose rows are `cols` wide. */
+/* Copies one picture's planes into those of a batch, whose rows have `cols` columns. */
 static void place(const attn__picture_view *view, const attn_image *image, float *to, int64_t rows, int64_t cols)
 {
     for (int c = 0; c < 3; c++) {

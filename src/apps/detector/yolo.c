@@ -18,7 +18,7 @@ enum { MOST_CLASSES = 100000, MOST_BYTES = 64 << 20, MOST_LINE = 1024 };
 
 /* ----------------------------------------------------------------------------------------------- a line */
 
-/* A class and four numbers. */
+/* Parses a class and four numbers. */
 static bool parse_line(const char *line, double numbers[5])
 {
     char *end = NULL;
@@ -79,7 +79,7 @@ attn_status attn__yolo_parse(attn__box_set *set, const attn__input *text, int64_
 
 typedef struct folders {
     attn_context *context;
-    char *images, *labels, *base; /* base: above both */
+    char *images, *labels, *base; /* base: the folder that contains both */
 } folders;
 
 static void folders_free(folders *f)
@@ -89,7 +89,7 @@ static void folders_free(folders *f)
     attn__free(f->context, f->base);
 }
 
-/* The last component "images" of a path; NULL: it has none. */
+/* The last component "images" of a path; NULL: there is none. */
 static const char *find_images(const char *path)
 {
     static const char word[] = "images";
@@ -188,7 +188,7 @@ static attn_status read_text_names(attn__box_set *set, const char *path)
     return status;
 }
 
-/* The classes that occur, by their numbers. */
+/* The classes that occur in the labels, by number. */
 static attn_status number_classes(attn__box_set *set)
 {
     int64_t n = 0;
