@@ -135,7 +135,7 @@ static double error_of(const state *st, int64_t i, int64_t j)
     double bound = (depth + 1) * 0x1p-24 * both; /* plus the rounding of the result */
     if (st->subject->precision == ATTN_PRECISION_BF16)
         bound += (0x1p-7 + 0x1p-16) * both; /* each operand may be off by up to 2^-8 of itself */
-    /* by half a step, where 127 steps are the largest number of the row */
+    /* by half a step; 127 steps are the largest number of the row */
     if (st->subject->precision == ATTN_PRECISION_INT8) {
         double step_a = most_a / 127, step_b = most_b / 127;
         bound += (step_a * sum_b + step_b * sum_a) / 2 + depth * step_a * step_b / 4;

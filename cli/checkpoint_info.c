@@ -85,8 +85,8 @@ static int64_t count_kinds(const cli_call *cli, const attn_checkpoint *weights, 
     return n;
 }
 
-/* The architectures of which more than half of the parameter names are in the file, by the file's own names or by those
- * of a built-in names file. */
+/* The architectures of which more than half of the parameter names are in the file. Names are the file's own, or the
+ * results of a built-in names file. */
 static attn_status print_fitting(const cli_call *cli, const attn_checkpoint *weights, int64_t tensors)
 {
     const char *builtin;

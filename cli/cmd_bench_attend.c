@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * attn bench attend: how fast attention problems run, as a fraction of what the machine can do. */
+ * attn bench attend: the speed of attention problems, as a fraction of the machine's peak. */
 #include "bench.h"
 #include "bench_features.h"
 #include "bench_problems.h"

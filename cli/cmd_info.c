@@ -52,7 +52,7 @@ typedef struct subject {
     attn_classifier *classifier;
     attn_generator *generator;
     attn_msa *msa;
-    attn_model *bare; /* a model of none of these kinds */
+    attn_model *bare; /* a model of another kind */
     const attn_model *model;
 } subject;
 

@@ -192,7 +192,7 @@ static int translate_each(job *j, const char *const *texts, int n, int64_t first
 static int translate_whole(job *j, const char *const *texts, int n, int64_t first)
 {
     int64_t each = j->how.nbest > 0 ? j->how.nbest : 1;
-    char place[48]; /* the library counts the lines that it is given */
+    char place[48]; /* the library numbers the lines of one call */
     snprintf(place, sizeof place, "from sentence %lld on", (long long)first);
     attn_status status = attn_translator_translate(j->translator, texts, n, &j->how, j->results);
     if (status == ATTN_ERROR_ARGUMENT && n > 1) {

@@ -186,7 +186,7 @@ typedef enum attn_role {
 typedef enum attn_dtype {
     ATTN_F32 = 0,
     ATTN_BF16, /* storage only; sums are kept in f32 */
-    ATTN_F64,  /* by blocks if the block solver accepts the problem, else by the reference solver */
+    ATTN_F64,  /* the block solver if it accepts the problem, else the reference solver */
     ATTN_F16,  /* a type of files only */
     ATTN_I32,
     ATTN_I64,
@@ -240,7 +240,7 @@ typedef struct attn_dim {
     int64_t lse;     /* BATCH QUERY; the log-sum-exp, one number a row */
     int64_t weights; /* BATCH QUERY KEY */
     int64_t w;       /* BATCH CONTRACT; the vectors w and w2 of additive and concatenation scores */
-    int64_t sinks;   /* BATCH QUERY; the gradient has the same strides */
+    int64_t sinks;   /* BATCH QUERY; strides of sinks and of their gradient */
     int64_t blocks;  /* BATCH QUERY KEY; from block to block along the two dims of attn_problem.blocks */
     /* Strides of the gradients. Used only with attn_problem.own_grad_strides; otherwise dq has the strides of q, and so
      * on. */
@@ -320,8 +320,8 @@ typedef struct attn_pick {
 typedef struct attn_packed {
     int batch_dim, query_dim, key_dim;
     int64_t queries, keys; /* number of packed positions in all; no offset may be larger */
-    /* bands use i + keys - queries of the sequence in place of i, so that the last query is aligned with the last key:
-     * hi = 0 is then causal bottom-right */
+    /* bands use i + keys - queries in place of i, so that a sequence's last query is aligned with its last key: hi = 0
+     * is then causal bottom-right */
     bool align_ends;
 } attn_packed;
 

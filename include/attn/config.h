@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * config.h - typed settings by name: what a config.json holds, what an architecture is built from.
+ * config.h - typed settings by name: the contents of a config.json, from which an architecture is built.
  *
  * A config keeps its keys in the order in which they were set. Any number of threads may read a config at once. While
  * one thread changes a config, no other thread may use it. */
@@ -62,10 +62,10 @@ ATTN_API double attn_config_real(const attn_config *config, const char *key, dou
 ATTN_API bool attn_config_bool(const attn_config *config, const char *key, bool fallback);
 ATTN_API const char *attn_config_text(const attn_config *config, const char *key, const char *fallback);
 
-/* The type and range of one key of a config. Tables of these describe the settings of an architecture or a training.
- * `type` is BOOL, INT, REAL (an INT is accepted too), TEXT, INTS, TEXTS or REALS. INTS and REALS with a range also
- * accept a single number, which stays a single number. REALS also accept a list of integers, and the members NAME.0,
- * NAME.1, ... that a list of numbers in a config.json becomes. */
+/* Describes one key of a config: its type and range. A table of these describes the settings of an architecture or a
+ * training. `type` is BOOL, INT, REAL (an INT is accepted too), TEXT, INTS, TEXTS or REALS. INTS and REALS with a range
+ * also accept a single number. REALS also accept a list of integers, and keys NAME.0, NAME.1, ..., the form of a list
+ * of numbers from a config.json. */
 typedef struct attn_setting {
     const char *name;
     attn_config_type type;
@@ -73,8 +73,8 @@ typedef struct attn_setting {
      * required */
     const char *default_text;
     double min, max; /* range of numbers and of the numbers in lists, if min < max; else any */
-    /* allowed texts, NULL-terminated; NULL: any. For an INT with only some allowed values: these, as decimals; the
-     * number may then also be given as text */
+    /* allowed texts, NULL-terminated; NULL: any. For an INT: its allowed values as decimals; the value may then also be
+     * given as text */
     const char *const *choices;
     const char *doc;
 } attn_setting;

@@ -91,10 +91,10 @@ typedef struct attn_weights_options {
     int64_t reserved[4];
 } attn_weights_options;
 
-/* A path of weights is one of three. It is a file. Or it is Hugging Face's NAME.index.json, which names the files of
- * the parts in its folder; each part must hold exactly the tensors that the index assigns to it. Or it is a directory
- * with model.safetensors, pytorch_model.bin, the index of either, or model.npz; the first of these that exists is
- * used. */
+/* A path of weights names a file, an index or a directory. An index is Hugging Face's NAME.index.json, which names the
+ * files of the parts in its folder; each part must hold exactly the tensors that the index assigns to it. In a
+ * directory the first existing file is used: model.safetensors, pytorch_model.bin, the index of either, or
+ * model.npz. */
 
 /* Adds the tensors of a file to `list` in the file's order. The list's context is used, and the list owns the tensors
  * if it owns tensors. The format is recognized by the contents: safetensors, PyTorch's .pt or NumPy's .npz. `options`,

@@ -25,7 +25,7 @@ extern "C" {
 /* A named input or output. */
 typedef struct attn_port {
     const char *name;
-    const char *shape; /* for people: "(b,q,d)" */
+    const char *shape; /* shape for people: "(b,q,d)" */
     bool integer;      /* ids and lengths: I32, or any type whose values are whole and fit */
     bool optional;     /* an optional input, or an output that is made only on request */
     const char *doc;
@@ -170,9 +170,9 @@ typedef struct attn_beam_search_options {
      * hypotheses; or when no open hypothesis could be above the finished ones at any length */
     attn_stopping stopping;
     bool force_end;  /* only the end token may be the last of max_len tokens; it adds no cost at that place */
-    int64_t nbanned; /* tokens that are never chosen; the other tokens' probabilities are not renormalized... */
+    int64_t nbanned; /* tokens that are never chosen; see `renormalize` for the other tokens' probabilities */
     const int32_t *banned;
-    bool renormalize;        /* ...or they are: the softmax is over the other tokens */
+    bool renormalize;        /* true: the softmax is renormalized over the tokens that are not banned */
     int64_t no_repeat_ngram; /* no sequence of this many tokens occurs twice, `bos` included; 0: no such rule */
     /* For tokens that a hypothesis already has, a negative log-probability (without a beam: logit) is multiplied by
      * this number, a positive one divided (arXiv:1909.05858). 0, 1: no penalty. */

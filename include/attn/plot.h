@@ -29,9 +29,9 @@ ATTN_API attn_status attn_plot_format_from_path(attn_plot_format *format, attn_c
 /* Colours of the values of a heatmap. All except HEAT are computed in Oklab (Ottosson 2020), where steps of equal size
  * look equally large. */
 typedef enum attn_colours {
-    ATTN_COLOURS_HEAT = 0, /* from cream over orange to dark red */
-    ATTN_COLOURS_BLUES,    /* from white to dark blue */
-    ATTN_COLOURS_REDS,     /* from white to dark red */
+    ATTN_COLOURS_HEAT = 0, /* colours from cream over orange to dark red */
+    ATTN_COLOURS_BLUES,    /* colours from white to dark blue */
+    ATTN_COLOURS_REDS,     /* colours from white to dark red */
     ATTN_COLOURS_DIVERGING /* blue below 0, white at 0, red above 0 */
 } attn_colours;
 

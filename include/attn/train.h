@@ -19,7 +19,7 @@ extern "C" {
 typedef enum attn_optimizer_kind {
     ATTN_OPTIMIZER_ADAM = 0, /* Kingma and Ba 2014, arXiv:1412.6980; weight decay is added to the gradient */
     ATTN_OPTIMIZER_ADAMW, /* Loshchilov and Hutter 2017, arXiv:1711.05101; weight decay shrinks the parameter itself */
-    ATTN_OPTIMIZER_SGD    /* with momentum: m = momentum m + g; p -= rate m */
+    ATTN_OPTIMIZER_SGD    /* SGD with momentum: m = momentum m + g; p -= rate m */
 } attn_optimizer_kind;
 
 typedef struct attn_optimizer_options {

@@ -76,7 +76,7 @@ typedef struct reading {
     attn__records *records;
     int64_t line, most;
     int64_t at;         /* index of the next expected sequence of the block */
-    bool first, inside; /* in the first block; after a sequence of this block */
+    bool first, inside; /* first block of the file; a sequence of this block was read */
 } reading;
 
 /* Every known writer keeps the same order in all blocks, so the next sequence is nearly always the one sought. */

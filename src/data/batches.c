@@ -193,7 +193,7 @@ static attn_status prepare(attn_batches *b)
     attn_status status = allocate_order(b);
     if (status != ATTN_OK)
         return status;
-    order_epoch(b); /* by which batches of so many tokens are cut */
+    order_epoch(b); /* the order in which batches of tokens are cut */
     cut(b);
     order_epoch(b);
     return allocate(b);

@@ -12,7 +12,7 @@ typedef struct found {
     const attn__added_token *added;
 } found;
 
-/* The longest such token that `text` begins with. */
+/* The longest special or added token that `text` begins with. */
 static found token_at(const attn_vocab *vocab, const char *text)
 {
     static const char *const names[] = {"</s>", "<unk>", "<pad>"};

@@ -33,7 +33,7 @@
  *              "name sequence"; columns as in FASTA.
  * NUL bytes at the end of the text, as in ffindex databases, are ignored. */
 typedef enum attn_alignment_format {
-    ATTN_ALIGNMENT_ANY = 0, /* by the content; if several formats fit, by .a3m or .a2m in the name */
+    ATTN_ALIGNMENT_ANY = 0, /* recognized by the content; if several formats fit, by .a3m or .a2m in the name */
     ATTN_ALIGNMENT_A3M,
     ATTN_ALIGNMENT_FASTA,
     ATTN_ALIGNMENT_A2M,

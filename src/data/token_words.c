@@ -74,7 +74,7 @@ static attn_status count_seen(const attn_vocab *vocab, const char *text, int64_t
     return status;
 }
 
-/* Maps words by the vocabulary's rules, `seen` of them, to the space-separated words. Each of these is split alone. */
+/* Maps the `seen` words of the vocabulary's rules to the space-separated words, each of which is split separately. */
 static attn_status join_words(attn__token_words *tokens, const attn_vocab *vocab, char *text, int64_t seen)
 {
     int64_t *origin = attn__alloc(tokens->context, attn__size_mul((size_t)seen, sizeof *origin)), at = 0, number = 0;

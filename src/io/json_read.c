@@ -149,8 +149,8 @@ static attn_status set_scalar(const attn__input *text, const json_t *json, const
 /* An object or a list that is being walked, and the offset of its members' names in the key. */
 typedef struct frame {
     json_t *json;
-    void *member; /* of an object: the next member */
-    size_t index; /* of a list: the next index */
+    void *member; /* the next member of an object */
+    size_t index; /* the next index of a list */
     size_t prefix;
 } frame;
 

@@ -168,7 +168,7 @@ attn_nn_positions_fit attn__positions_fit(const attn_config *config)
     while (attn__resize_choices[i] && strcmp(fit, attn__resize_choices[i]) != 0) {
         i++;
     }
-    return (attn_nn_positions_fit)i; /* in the order of the setting's choices */
+    return (attn_nn_positions_fit)i; /* the enum has the order of the setting's choices */
 }
 
 static void positions_build(void *self, attn_nn_builder *builder, const attn_config *config)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * A small network for small pictures: three stages of convolution, norm, ReLU and pooling, a non-local block behind
- * each of the first two, and a head of two layers. */
+ * A small network for small pictures: three stages of convolution, norm, ReLU and pooling, a non-local block after each
+ * of the first two, and a head of two layers. */
 #include "models/vision_parts.h"
 
 #include "nn/named.h"

@@ -68,7 +68,7 @@ typedef struct attn_nn_axial_block_options {
 } attn_nn_axial_block_options;
 void attn_nn_axial_block_init(attn_nn_axial_block *block, attn_nn_builder *builder,
                               const attn_nn_axial_block_options *options);
-/* x [...,D] -> the same; weights as above. */
+/* x [...,D] -> the same shape; weights as in attn_nn_self_attention_axis. */
 attn_tensor *attn_nn_axial_block_forward(const attn_nn_axial_block *block, attn_tape *tape, attn_tensor *x, int axis,
                                          attn_causal causal, attn_tensor **weights);
 /* Computes the next position of each row of a masked axis: x [rows,1,D]; `cache` [rows] gets its keys and values. */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * A block of the Transformer's encoder, norms behind the residual connections or before the layers. */
+ * A block of the Transformer's encoder, with norms after the residual connections or before the layers. */
 #include "nn/block.h"
 #include "nn/check.h"
 

@@ -10,7 +10,8 @@
 /* The weights of an attention with one key dim, one value dim and `weights_shape` set. NULL on error. */
 attn_tensor *attn__nn_weigh(attn_tape *tape, const attn_attention *attention);
 
-/* As the public functions of these names without `guided`, except that a gradient flows through the weights. */
+/* These functions equal the public ones without `guided` in their names, except that a gradient flows through the
+ * weights. */
 attn_tensor *attn__nn_multi_head_guided(const attn_nn_multi_head *layer, attn_tape *tape, attn_tensor *queries,
                                         attn_tensor *keys, attn_tensor *values, const attn_nn_mask *mask,
                                         attn_tensor **weights);

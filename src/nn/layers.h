@@ -28,8 +28,8 @@
 
 /* --------------------------------------------------------------------------------------------- building */
 
-/* Initial values of a parameter. Fans are taken from the shape as PyTorch does (in: product of all but the first
- * length, out: the first times those after the second), unless given. */
+/* Initial values of a parameter. Unless given, fans are computed from the shape as in PyTorch (in: the product of all
+ * lengths except the first; out: the first length times all lengths after the second). */
 typedef enum attn_nn_initializer_kind {
     ATTN_INIT_ZEROS = 0,
     ATTN_INIT_ONES,
@@ -343,8 +343,8 @@ typedef struct attn_nn_block_options {
     double ffn_dropout; /* activation of the feed-forward network */
 } attn_nn_block_options;
 
-/* addnorm2(y, ffn(y)) with y = addnorm1(x, attention(x, x, x)); with pre_norm y + ffn(norm2(y)) with y = x +
- * attention(norm1(x)), under the same names. */
+/* addnorm2(y, ffn(y)) with y = addnorm1(x, attention(x, x, x)). With pre_norm: y + ffn(norm2(y)) with y = x +
+ * attention(norm1(x)), under the same parameter names. */
 typedef struct attn_nn_encoder_block {
     attn_nn_multi_head attention;
     attn_nn_add_norm addnorm1, addnorm2;

@@ -24,8 +24,8 @@ typedef struct attn__token_linear {
 
 /* Number of tokens projected together: they fit the last-level cache, and packing pays. */
 int64_t attn__tokens_at_once(const attn_context *context, bool bf16);
-/* How many of `tokens` with `dim` channels have their `wide` hidden channels in memory at once. The memory is at most
- * that of all tokens, or that of a minimum number. */
+/* The number of tokens, of `tokens` with `dim` channels, whose `wide` hidden channels are in memory at once. They take
+ * at most as much memory as all tokens, unless a minimum number of tokens needs more. */
 int64_t attn__tokens_hidden(const attn_context *context, bool bf16, int64_t tokens, int64_t dim, int64_t wide);
 /* Maximum number of f32 that fit into the memory of a packed weight. */
 double attn__tokens_packed(const attn_context *context, bool bf16);

@@ -90,7 +90,7 @@ static void draw_box(cairo_t *cr, const page *p, const attn__drawn_box *box)
 {
     double left = within(box->left * p->scale, p->width), right = within(box->right * p->scale, p->width);
     double top = within(box->top * p->scale, p->height), bottom = within(box->bottom * p->scale, p->height);
-    for (int i = 0; i < 2; i++) { /* a light rim keeps the line visible on its own colour */
+    for (int i = 0; i < 2; i++) { /* a light rim keeps the line visible on a background of the same colour */
         cairo_set_line_width(cr, i ? LINE : LINE + 1.2);
         if (i)
             attn__set_colour(cr, colour_of(box));

@@ -33,7 +33,7 @@ double attn__text_width(cairo_t *cr, const char *text);
 void attn__text(cairo_t *cr, double x, double y, const char *text, attn__anchor anchor, double angle);
 void attn__set_colour(cairo_t *cr, attn__colour colour);
 
-/* Round numbers (1, 2 or 5 times a power of ten apart) that cover [low, high]; at most 12, returns how many. */
+/* Round numbers (1, 2 or 5 times a power of ten apart) that cover [low, high]; at most 12. Returns their number. */
 int attn__ticks(double low, double high, double ticks[12]);
 /* Formats a number with as few digits as the step between ticks allows; with an exponent if there would be many. */
 void attn__tick_text(double value, double step, char *text, size_t size);

@@ -160,7 +160,7 @@ static void find_range(frame *f)
         f->y.low = 0;
 }
 
-/* These multiples of every power of ten, or of every second or later power, if they are in the range. */
+/* Multiples of every power of ten, or of every second or later power, if they are in the range. */
 static void find_multiples(axis *a, const int *multiples, int n, double every)
 {
     a->nticks = 0;

@@ -208,7 +208,7 @@ static void draw_cells(const layout *l, const attn_panel *panel, double cell, do
     cairo_stroke(cr);
 }
 
-/* The label, cut at a whole character and ended by an ellipsis if it is too long. */
+/* Prints the label; a label that is too long is cut at a whole character and ends in an ellipsis. */
 static void draw_label(cairo_t *cr, double x, double y, const char *text, double angle)
 {
     char cut[256];

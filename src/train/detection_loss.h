@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * detection_loss.h - the loss of a set of boxes (DETR: Carion et al. 2020, arXiv:2005.12872, as its authors' code has it).
+ * detection_loss.h - the loss of a set of boxes (DETR: Carion et al. 2020, arXiv:2005.12872, as in its authors' code).
  *
  * In each image each object is assigned one query, so that the sum of
  *     -p(class) + l1 * |box - object's| - giou * GIoU

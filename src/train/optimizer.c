@@ -13,7 +13,7 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { GRAIN = 4 }; /* minimum number of blocks of ATTN__ELEMENTWISE_BLOCK elements for a thread of its own */
+enum { GRAIN = 4 }; /* minimum number of blocks (ATTN__ELEMENTWISE_BLOCK elements each) per thread */
 
 /* Data of each parameter in the list. */
 typedef struct parameter_part {

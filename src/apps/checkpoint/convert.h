@@ -16,7 +16,7 @@
 
 typedef enum attn_checkpoint_kind {
     ATTN_CHECKPOINT_OTHER = 0, /* tensors whose names match no known model */
-    ATTN_CHECKPOINT_MSA,       /* of facebookresearch/esm; the file contains its arguments */
+    ATTN_CHECKPOINT_MSA,       /* a checkpoint of facebookresearch/esm, which contains its arguments */
     ATTN_CHECKPOINT_VIT,       /* a Vision Transformer of Hugging Face or timm */
     ATTN_CHECKPOINT_MARIAN     /* a translator's directory in Marian's own form: decoder.yml, an .npz, vocabularies */
 } attn_checkpoint_kind;
@@ -37,9 +37,9 @@ attn_status attn_weights_convert(attn_context *context, const char *path, const 
 /* Whether a directory holds attn's config.json and a low-rank adapter (adapter_config.json, adapter_model.safetensors).
  * Readers of weights merge the adapter while reading. */
 bool attn_model_has_adapter(attn_context *context, const char *directory);
-/* Merges the adapter of such a directory and writes the model to another directory: config.json, vocabularies and
- * model.safetensors. ATTN_ERROR_ARGUMENT: the same directory, or a directory with an adapter; the statuses of
- * attn_weights_read. */
+/* Merges the adapter of a directory into its model, and writes the model to another directory: config.json,
+ * vocabularies and model.safetensors. ATTN_ERROR_ARGUMENT: the same directory, or a directory with an adapter; the
+ * statuses of attn_weights_read. */
 attn_status attn_model_merge_adapter(attn_context *context, const char *directory, const char *to);
 
 /* Writes the model of one of attn's directories to another directory, or to the same, with the weights of its linear

@@ -64,7 +64,7 @@ attn_status attn_generator_render_attention(attn_generator *generator, const att
 /* The drawing before it is rendered; free it on failure too. */
 typedef struct attn__generator_look {
     attn_generator *g;
-    attn_generator_view view; /* with defaults filled in: only layer and head may still be 0 */
+    attn_generator_view view; /* the view with defaults filled in: only layer and head may still be 0 */
     int64_t slice;
     attn_image plane, before; /* plane of the number, and the plane before it */
     attn__attention attention;

@@ -21,7 +21,7 @@ typedef struct attn_contacts_fit_options {
     int64_t min_separation; /* minimum distance of a pair in the query's sequence; 0: 6 */
     double cutoff;          /* maximum distance of a contact; 0: 8 */
     double c;               /* weight of the data against the penalty; 0: 0.15, the authors' value */
-    size_t memory;          /* as in attn_msa_options */
+    size_t memory;          /* the field of attn_msa_options */
 } attn_contacts_fit_options;
 
 typedef struct attn_contacts_fit_result {

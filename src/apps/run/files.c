@@ -351,7 +351,8 @@ attn_status attn__run_restore(attn__run *run)
     char path[ATTN__PATH];
     attn_named_list list = {0};
     attn_config *metadata = NULL;
-    bool first = attn__ranks_first(run->context); /* of several processes only one writes here and holds the lock */
+    /* if there are several processes, only this one writes and holds the lock */
+    bool first = attn__ranks_first(run->context);
     attn_status status = path_in(run, path, "checkpoint.safetensors");
     if (status == ATTN_OK && first)
         status = attn__directory_lock(run->context, run->directory, run->kind->own_files, &run->lock);
@@ -368,7 +369,7 @@ attn_status attn__run_restore(attn__run *run)
     if (status == ATTN_OK)
         status = restore_history(run);
     if (status == ATTN_OK && first)
-        status = write_settings(run); /* with the settings that were changed on resuming */
+        status = write_settings(run); /* saves the settings that were changed on resuming */
     attn_named_clear(&list);
     attn_config_destroy(metadata);
     return status;

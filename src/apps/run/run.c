@@ -120,7 +120,7 @@ static bool job_progress(void *user, const attn_progress *progress)
     attn__run *run = user;
     attn_progress told = *progress;
     if (progress->epoch_ends && run->no_validation)
-        attn__run_average_epoch(run); /* with a validation this is done before it */
+        attn__run_average_epoch(run); /* with a validation, the average was updated before it */
     if (progress->epoch_ends)
         attn__run_note_epoch(run, progress);
     else /* called after every step, before anything is saved */

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * image.h - the decoders behind attn_image_parse. */
+ * image.h - the image decoders of attn_image_parse, and image operations. */
 #ifndef ATTN_IO_IMAGE_H
 #define ATTN_IO_IMAGE_H
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * Low-rank adapters: merged into their weights while these are read. */
+ * Merges low-rank adapters into the weights while the weights are read. */
 #include "io/tensors/adapter.h"
 
 #include "io/file.h"

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * formats.h - the readers of single formats, behind attn_weights_parse and attn_npy_read.
- */
+ * formats.h - the readers of single formats, which attn_weights_parse and attn_npy_read call. */
 #ifndef ATTN_IO_FORMATS_H
 #define ATTN_IO_FORMATS_H
 

@@ -25,7 +25,7 @@ typedef struct argument {
     uint64_t number;
     const char *text;
     size_t size;
-    const char *name; /* for GLOBAL: the second line */
+    const char *name; /* the second line of GLOBAL */
     size_t name_size;
 } argument;
 

@@ -13,7 +13,7 @@ typedef struct archive {
     const attn__zip *zip;
     const char *stem; /* prefix of the entries, including its slash */
     size_t stem_size;
-    const uint8_t **seen; /* by entry: its bytes after the first use */
+    const uint8_t **seen; /* bytes of each entry after its first use */
 } archive;
 
 static attn_status read_entry(archive *a, const attn__zip_entry *entry, const uint8_t **bytes)

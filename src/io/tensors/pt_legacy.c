@@ -37,8 +37,8 @@ typedef struct storage {
 
 typedef struct reader {
     const attn__input *input;
-    storage *storages; /* in the order of the file */
-    storage **sorted;  /* sorted by key */
+    storage *storages; /* the storages in the order of the file */
+    storage **sorted;  /* the storages sorted by key */
     uint32_t n;
 } reader;
 
