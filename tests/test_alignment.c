@@ -293,6 +293,21 @@ static void diverse_rows_are_the_notebooks(void **state)
     attn_alignment_destroy(all);
 }
 
+/* Of two rows with equal mean distances to the first two, the first is taken, whatever the single distances are. */
+static void the_first_of_tied_rows_is_taken(void **state)
+{
+    static const char *const texts[] = {">0\nAAAA\n>1\nCCCC\n>2\nCCCA\n>3\nCAAA\n",
+                                        ">0\nAAAA\n>1\nCCCC\n>2\nCAAA\n>3\nCCCA\n"};
+    attn_context *c = *state;
+    for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
+        attn_alignment *all = parse(c, texts[i], "x.fasta", NONE), *chosen = NULL;
+        assert_ok(c, attn_alignment_select(&chosen, all, &(attn_selection){.depth = 3}));
+        assert_string_equal(attn_alignment_name(chosen, 2), "2");
+        attn_alignment_destroy(chosen);
+        attn_alignment_destroy(all);
+    }
+}
+
 typedef struct listener {
     int64_t calls, most;
 } listener;
@@ -597,6 +612,7 @@ RUN_TESTS(TEST(a3m_drops_insertions_and_extra_records), TEST(fasta_keeps_every_c
           TEST(a2m_keeps_the_querys_columns), TEST(stockholm_blocks_are_joined), TEST(clustal_blocks_are_joined),
           TEST(lines_of_spaces_are_empty), TEST(headers_of_clustal_are_recognized), TEST_WITH_CONTEXT(pir_is_read),
           TEST(comments_are_no_sequences), TEST(errors_say_where), TEST_WITH_CONTEXT(diverse_rows_are_the_notebooks),
+          TEST_WITH_CONTEXT(the_first_of_tied_rows_is_taken),
           TEST_WITH_CONTEXT(diverse_rows_take_little_memory_and_report_progress),
           TEST_WITH_CONTEXT(other_choices_keep_the_query_and_the_order), TEST_WITH_CONTEXT(weights_count_like_rows),
           TEST_WITH_CONTEXT(inexact_shares_count_whole_columns), TEST_WITH_CONTEXT(weights_are_those_of_plain_loops),

@@ -384,6 +384,31 @@ static void missing_arrays_are_named_and_nothing_is_written(void **state)
     attn_plan_destroy(plan);
 }
 
+/* An array without elements may be missing, whichever of its axes is empty. */
+static void arrays_without_elements_may_be_missing(void **state)
+{
+    (void)state;
+    float in[400] = {0}, out[400] = {0};
+    static const char *const names[] = {"'q'", "'k'", "'v'", "'o'"};
+    static const char missing_may_be[6][5] = {"qkvo", "qkvo", "qo", "kv", "qk", "vo"};
+    for (int dim = 0; dim < 6; dim++) {
+        attn_problem p = sound();
+        p.dims[dim].n = 0;
+        attn_plan *plan;
+        attn_context_clear_error(context);
+        assert_int_equal(attn_plan_create(&plan, context, &p, NULL), ATTN_OK);
+        for (int i = 0; i < 4; i++) {
+            bool may = strchr(missing_may_be[dim], names[i][1]) != NULL;
+            attn_arrays arrays = {
+                .q = i == 0 ? NULL : in, .k = i == 1 ? NULL : in, .v = i == 2 ? NULL : in, .o = i == 3 ? NULL : out};
+            attn_context_clear_error(context);
+            assert_int_equal(attn_plan_execute(plan, &arrays, NULL), may ? ATTN_OK : ATTN_ERROR_ARGUMENT);
+            assert_true(may || strstr(attn_context_error(context), names[i]));
+        }
+        attn_plan_destroy(plan);
+    }
+}
+
 static void usual_problems_check_their_numbers(void **state)
 {
     (void)state;
@@ -472,6 +497,7 @@ int main(void)
         cmocka_unit_test(additive_scores_need_strides_of_w),
         cmocka_unit_test(shared_arrays_and_unaligned_workspaces_are_refused),
         cmocka_unit_test(missing_arrays_are_named_and_nothing_is_written),
+        cmocka_unit_test(arrays_without_elements_may_be_missing),
         cmocka_unit_test(usual_problems_check_their_numbers),
         cmocka_unit_test(malformed_wisdom_names_its_line),
         cmocka_unit_test(every_allocation_may_fail),

@@ -165,6 +165,9 @@ static const shape shapes[] = {
     {2, {23, 41}, {7, 9}, 4, 9, 1, 1, ATTN_BORDER_SHIFT, true, false, ATTN_F32, false, true, true},
     {2, {34, 27}, {5, 5}, 12, 8, 1, 1, ATTN_BORDER_MASK, true, false, ATTN_F32, false, true, false},
     {1, {211}, {9}, 8, 5, 1, 2, ATTN_BORDER_SHIFT, true, false, ATTN_F32, false, true, true},
+    /* neighbouring heads together, each with state of its own */
+    {3, {16, 17, 18}, {3, 2, 3}, 3, 6, 1, 1, ATTN_BORDER_MASK, true, true, ATTN_F32, false, false, true},
+    {3, {17, 16, 18}, {2, 3, 3}, 2, 6, 1, 1, ATTN_BORDER_SHIFT, true, true, ATTN_F32, false, true, false},
     {3, {6, 11, 35}, {3, 5, 3}, 1, 9, 1, 1, ATTN_BORDER_MASK, true, false, ATTN_F32, false, false, false},
     {3, {7, 6, 34}, {3, 3, 3}, 2, 6, 1, 2, ATTN_BORDER_SHIFT, true, true, ATTN_F32, false, false, false},
 };

@@ -102,6 +102,31 @@ static void boxes_go_with_the_pixels(void **state)
     attn_image_free(context, &image);
 }
 
+/* DETR's training: pictures of 480 to 800 by 32; half of them cut from one of 400, 500 or 600, by 384 to 600. */
+static void drawn_sizes_are_those_of_detr(void **state)
+{
+    const attn__picture_view view = {.size = 800};
+    int firsts[3] = {0}, lasts[11] = {0};
+    (void)state;
+    for (uint64_t seed = 0; seed < 400; seed++) {
+        attn__rng rng = {.seed = seed};
+        attn__augmentation a = attn__augment_draw(&view, false, true, 900, 900, &rng);
+        int64_t last = a.width < a.height ? a.width : a.height;
+        assert_true(!a.flip && last >= 480 && last <= 800 && last % 32 == 0);
+        lasts[(last - 480) / 32]++;
+        if (!a.crop)
+            continue;
+        assert_true(a.first_width == 400 || a.first_width == 500 || a.first_width == 600);
+        assert_true(a.cut_width >= 384 && a.cut_width <= a.first_width && a.x + a.cut_width <= a.first_width);
+        assert_true(a.cut_height >= 384 && a.cut_height <= a.first_height && a.y + a.cut_height <= a.first_height);
+        firsts[(a.first_width - 400) / 100]++;
+    }
+    for (int i = 0; i < 3; i++)
+        assert_true(firsts[i] > 40);
+    for (int i = 0; i < 11; i++)
+        assert_true(lasts[i] > 15);
+}
+
 static void without_augmentation_boxes_are_clipped(void **state)
 {
     const attn__augmentation none = attn__augment_none(&attn__detr_view, 100, 50);
@@ -267,6 +292,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(sizes_are_detrs),
         TEST_WITH_CONTEXT(boxes_go_with_the_pixels),
+        cmocka_unit_test(drawn_sizes_are_those_of_detr),
         cmocka_unit_test(without_augmentation_boxes_are_clipped),
         TEST_WITH_TAPE(unlike_pictures_make_a_batch_with_a_mask),
         TEST_WITH_TAPE(outputs_are_boxes_by_falling_score),

@@ -198,12 +198,12 @@ static void hostile_pickles_are_refused(void **state)
         CASE("\x80\x02}q\x00X\x01\x00\x00\x00"
              "ah\x00s.",
              "contains itself"),
-        CASE("\x80\x02\xff.", "unknown opcode 0xff"),
+        CASE("\x80\x02\xff.", "f: byte 27: pickle: unknown opcode 0xff"),
         CASE("\x80\x02"
              "0.",
-             "empty stack"),
-        CASE("\x80\x02(.", "stops within a mark"),
-        CASE("\x80\x02h\x05.", "not kept"),
+             "f: byte 27: pickle: takes from an empty stack"),
+        CASE("\x80\x02(.", "f: byte 28: pickle: stops within a mark"),
+        CASE("\x80\x02h\x05.", "f: byte 27: pickle: looks up an object that was not kept"),
         CASE("\x80\x02Nr\xff\xff\xff\x7f.", "too large a number"),
         CASE("\x80\x02X\xff\xff\xff\xff"
              "a.",

@@ -5,6 +5,7 @@
 #include "support/faults.h"
 
 #include "data/proteins.h"
+#include "data/structure.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -383,6 +384,16 @@ static attn_status map_text(attn_context *c, const char *text, const char *chain
     return status;
 }
 
+/* The number of positions of the first chain, with those of absent residues. */
+static int64_t positions_in(attn_context *c, const char *text)
+{
+    attn_structure *s = NULL;
+    assert_ok(c, attn_structure_parse(&s, c, text, strlen(text), "f", NULL));
+    int64_t n = s->chains[0].length;
+    attn_structure_destroy(s);
+    return n;
+}
+
 /* Every letter has the place that it was written with, or none; at the ends a few may be left out where only the
  * letters determine their place. */
 static void check_places(const char *query, const double *x, int begin, int end, int spared)
@@ -413,6 +424,7 @@ static void absent_residues_stay_absent(void **state)
         draw_protein(&seed, n, letters);
         text[0] = 0;
         write_chain(text, how, 'A', letters, begin, end);
+        assert_int_equal(positions_in(c, text), how == BY_BREAKS ? n - length : n);
         assert_int_equal(map_text(c, text, NULL, letters, to, x, &match, taken), ATTN_OK);
         check_places(letters, x, begin, end, 0);
         bool known = how == BY_SEQRES || how == BY_ENTITY;

@@ -4,6 +4,7 @@
 #include "support/faults.h"
 
 #include "attn/tensor.h"
+#include "tensor/operand_layout.h"
 #include "tensor/parts.h"
 #include "tensor/tensor.h"
 
@@ -272,6 +273,33 @@ static void every_allocation_may_fail(void **state)
     assert_in_range(faults_try_all(two_steps, NULL), 50, 2000);
 }
 
+/* ---------------------------------------------------------------------------------------------- bounds */
+
+static void bounds_reach_both_ways_and_do_not_overflow(void **state)
+{
+    static const struct {
+        attn__operand_dim extents[2];
+        bool any;
+        int64_t lowest, highest;
+    } cases[] = {
+        {{{3, 5}, {4, 1}}, true, 0, 13},
+        {{{3, -5}, {4, 1}}, true, -10, 3},
+        {{{3, -5}, {4, -1}}, true, -13, 0},
+        {{{3, 5}, {0, 1}}, false, 0, 0},
+        {{{8, INT64_MAX / 2}, {4, 1}}, true, 0, INT64_MAX / ATTN_MAX_DIMS + 3},
+        {{{8, INT64_MIN / 2}, {4, 1}}, true, INT64_MIN / ATTN_MAX_DIMS, 3},
+        {{{2, INT64_MAX}, {2, 1}}, true, INT64_MIN, INT64_MAX},
+        {{{2, INT64_MIN}, {2, -1}}, true, INT64_MIN, INT64_MAX},
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        int64_t lowest, highest;
+        assert_int_equal(attn__operand_bounds(2, cases[i].extents, &lowest, &highest), cases[i].any);
+        if (cases[i].any)
+            assert_true(lowest == cases[i].lowest && highest == cases[i].highest);
+    }
+}
+
 /* ---------------------------------------------------------------------------------------------- scopes */
 
 static void scopes_free_in_inference(void **state)
@@ -406,7 +434,7 @@ static void lists_of_names(void **state)
 RUN_TESTS(TEST(shapes_that_do_not_fit_are_named), TEST(first_failure_on_a_tape_is_kept),
           TEST(attention_stays_within_its_tensors), TEST(a_tensor_is_not_used_again_behind_its_pass),
           TEST(integers_are_cast_from_what_they_hold), TEST(backward_needs_something_recorded),
-          TEST(equal_steps_allocate_nothing), TEST(equal_seeds_and_threads_give_equal_bits),
-          TEST(every_allocation_may_fail), TEST(scopes_free_in_inference),
-          TEST(scopes_free_what_is_not_needed_while_recording), TEST(gradients_return_their_memory_or_outlive_the_tape),
-          TEST(lists_of_names))
+          TEST(bounds_reach_both_ways_and_do_not_overflow), TEST(equal_steps_allocate_nothing),
+          TEST(equal_seeds_and_threads_give_equal_bits), TEST(every_allocation_may_fail),
+          TEST(scopes_free_in_inference), TEST(scopes_free_what_is_not_needed_while_recording),
+          TEST(gradients_return_their_memory_or_outlive_the_tape), TEST(lists_of_names))

@@ -135,6 +135,28 @@ static void results_survive_a_trimmed_pool(void **state)
 }
 
 /* The result stays readable although the tape was used again, and destroyed. */
+/* Blocks of growing sizes, one at a time: idle chunks are given back before more than the slack is held. */
+static void growing_blocks_leave_few_idle_ones(void **state)
+{
+    enum { STEP = 1 << 20, STEPS = 16 };
+    attn_context *c = *state;
+    size_t before, held;
+    attn_context_memory(c, &before, NULL, NULL);
+    attn__pool *pool = attn__pool_create(c);
+    assert_non_null(pool);
+    for (size_t i = 1; i <= STEPS; i++) {
+        attn__storage *block = attn__storage_create(c, pool, i * STEP);
+        assert_non_null(block);
+        attn_context_memory(c, &held, NULL, NULL);
+        assert_true(held - before >= i * STEP &&
+                    held - before <= (size_t)(ATTN__POOL_SLACK * (double)(i * STEP)) + STEP);
+        attn__storage_unref(block);
+    }
+    attn__pool_destroy(pool);
+    attn_context_memory(c, &held, NULL, NULL);
+    assert_int_equal(held, before);
+}
+
 static void a_shared_result_outlives_its_tape(void **state)
 {
     world w = make_world();
@@ -263,4 +285,5 @@ static void threads_without_work_take_no_memory(void **state)
 RUN_TESTS(TEST(given_memory_is_used_as_it_is), TEST(wrong_memory_is_refused), TEST(logits_that_view_a_leaf_stay),
           TEST(a_shared_result_outlives_its_tape), TEST(several_results_give_one_gradient),
           TEST(every_allocation_may_fail), TEST(results_survive_a_trimmed_pool),
-          TEST_WITH_CONTEXT(gradients_of_leaves_are_cleared_one_by_one), TEST(threads_without_work_take_no_memory))
+          TEST_WITH_CONTEXT(gradients_of_leaves_are_cleared_one_by_one), TEST(threads_without_work_take_no_memory),
+          TEST_WITH_CONTEXT(growing_blocks_leave_few_idle_ones))

@@ -151,5 +151,50 @@ static void a_long_epoch_is_told_without_a_terminal(void **state)
     assert_true(told);
 }
 
+/* On a terminal the bar is drawn at first, after some time, and whenever an epoch ends. */
+static void every_end_of_an_epoch_is_drawn(void **state)
+{
+    static const struct {
+        int64_t all_steps;
+        bool ends;
+        double waited;
+        const char *drawn; /* NULL: nothing */
+    } shows[] = {{1, false, 0, "epoch 1/4 [>                                    ]   2%  loss 3.000, 7 tokens/s"},
+                 {2, false, -1000, NULL},
+                 {10, true, 0, "epoch 1/4 [=========>                           ]  25%"},
+                 {11, false, -1000, NULL},
+                 {20, false, 2000, "epoch 1/4 [==================>                  ]  50%"},
+                 {40, true, 0, "epoch 1/4 [=====================================] 100%  loss 3.000, 7 tokens/s\n"}};
+    int kept;
+    cli_progress progress;
+    FILE *said = listen(&kept);
+    cli_progress_begin(&progress, false, "tokens", NULL);
+    progress.terminal = true;
+    bool as_expected = true;
+    for (size_t i = 0; i < sizeof shows / sizeof *shows; i++) {
+        long before = fseek(said, 0, SEEK_END) == 0 ? ftell(said) : -1;
+        progress.last -= progress.last < 0 ? 0 : shows[i].waited;
+        cli_progress_show(&progress, &(attn_progress){.epoch = 1,
+                                                      .epochs = 4,
+                                                      .steps = 10,
+                                                      .all_steps = shows[i].all_steps,
+                                                      .epoch_ends = shows[i].ends,
+                                                      .loss = 3,
+                                                      .valid_loss = NAN,
+                                                      .metric = NAN,
+                                                      .seconds_left = NAN,
+                                                      .tokens_per_second = 7});
+        if (i == sizeof shows / sizeof *shows - 1)
+            cli_progress_end(&progress);
+        long after = fseek(said, 0, SEEK_END) == 0 ? ftell(said) : -1;
+        as_expected &= shows[i].drawn ? comes(said, shows[i].drawn) : after == before;
+    }
+    dup2(kept, STDERR_FILENO);
+    fclose(said);
+    close(kept);
+    assert_true(as_expected);
+}
+
 RUN_TESTS(TEST_WITH_CONTEXT(long_work_says_how_far_it_is), TEST_WITH_CONTEXT(the_first_step_is_told),
-          TEST_WITH_CONTEXT(waiting_for_input_is_no_work), TEST(a_long_epoch_is_told_without_a_terminal))
+          TEST_WITH_CONTEXT(waiting_for_input_is_no_work), TEST(a_long_epoch_is_told_without_a_terminal),
+          TEST(every_end_of_an_epoch_is_drawn))
