@@ -3,6 +3,7 @@
  * attn demo: a complete example in a minute. Trains on the built-in phrasebook, translates held-out sentences, draws
  * the attention, and prints commands to try next. */
 #include "commands.h"
+#include "sentences.h"
 #include "training.h"
 #include "apps/translator/translator.h"
 #include "train/bleu.h"
@@ -180,9 +181,7 @@ static void json_table(attn_json *json, const held_out *all)
     for (int i = 0; i < SHOWN && i < all->n; i++) {
         const sentence *s = &all->items[shown_at(all, i)];
         attn_json_object(json, NULL);
-        attn_json_text(json, "source", s->source);
-        attn_json_text(json, "reference", s->reference);
-        attn_json_text(json, "prediction", s->prediction);
+        cli_json_sample(json, s->source, s->reference, s->prediction);
         attn_json_real(json, "bleu_d2l", s->bleu);
         attn_json_end(json);
     }

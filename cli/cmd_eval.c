@@ -5,6 +5,7 @@
 #include "eval_images.h"
 #include "failures.h"
 #include "foreign.h"
+#include "sentences.h"
 #include "shortlist.h"
 #include "source.h"
 #include "apps/translator/translator.h"
@@ -82,9 +83,7 @@ static void print_sample(void *user, const char *source, const char *reference, 
         return;
     }
     attn_json_object(s->json, NULL);
-    attn_json_text(s->json, "source", source);
-    attn_json_text(s->json, "reference", reference);
-    attn_json_text(s->json, "prediction", prediction);
+    cli_json_sample(s->json, source, reference, prediction);
     attn_json_end(s->json);
 }
 

@@ -119,3 +119,10 @@ int cli_lines_next(cli_lines *lines, const cli_call *cli, const char **texts, in
     }
     return CLI_OK;
 }
+
+void cli_json_sample(attn_json *json, const char *source, const char *reference, const char *prediction)
+{
+    attn_json_text(json, "source", source);
+    attn_json_text(json, "reference", reference);
+    attn_json_text(json, "prediction", prediction);
+}

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * sentences.h - sentences from the user: checked, and read from standard input as they arrive. */
+ * sentences.h - sentences from the user: checked, and read from standard input as they arrive; samples as JSON. */
 #ifndef CLI_SENTENCES_H
 #define CLI_SENTENCES_H
 
@@ -24,5 +24,8 @@ void cli_lines_end(cli_lines *lines);
  * 0 at the end. The lines are valid until the next call. Errors have been printed. A bad line is reported after the
  * good lines before it were returned, and is skipped. Returns an exit code. */
 int cli_lines_next(cli_lines *lines, const cli_call *cli, const char **texts, int most, int *n);
+
+/* A sentence, its reference and its translation as texts of the open JSON object. */
+void cli_json_sample(attn_json *json, const char *source, const char *reference, const char *prediction);
 
 #endif

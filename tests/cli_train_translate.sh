@@ -38,9 +38,14 @@ warmup=$(sed -n 's/.*"warmup": *\([0-9]*\).*/\1/p' base/training.json)
 "$attn" diff base plain > differences && fail "an average of epochs is the last of them"
 # before there are as many epochs as are averaged, the average is that of those that there are
 for n in 1 5; do # shellcheck disable=SC2086
-    "$attn" train translate --data told.tsv --out "of$n" $small --batch-tokens 300 --epochs 1 --average $n > out.txt
+    "$attn" train translate --data told.tsv --out "of$n" $small --batch-tokens 300 --epochs 1 --average $n --valid 0.2 \
+        --valid-sentences 1000 > out.txt
 done
 cmp -s of1/model.safetensors of5/model.safetensors || fail "the average of one epoch of five is not that epoch"
+# the scores of validation are those of eval
+"$attn" eval of1 --part valid --json | sed -n 's/.*"\(bleu\|chrf\)": \([0-9.e-]*\),*$/\2/p' > scores.txt
+tail -1 of1/history.tsv | cut -f 5,6 | tr '\t' '\n' | paste - scores.txt > both.txt
+awk '{ d = $1 - $2; n += (d < 0 ? -d : d) < 1e-5 } END { exit n != 2 }' both.txt || fail "BLEU and chrF of validation: $(cat both.txt)"
 expect 0 'nrefs:1|case:mixed|eff:yes|nc:6|nw:0|space:no' "$attn" eval base
 grep -q 'BLEU .*corpus' out.txt || fail "eval prints no BLEU"
 # A sentence of several pairs is translated once, whatever is between them.

@@ -192,7 +192,10 @@ for part in train valid all; do
     expect 0 "part  *$part" "$attn" eval model --part $part --data phrasebook
 done
 printf 'Is the door open?\tLa porte est-elle ouverte ?\nA zyzzyva.\tUn zyzzyva.\n' > own.tsv
-expect 0 '"sentences": 2' "$attn" eval model --data own.tsv --part all --json
+expect 0 '"sentences": 2' "$attn" eval model --data own.tsv --part all --json --samples 2
+said=$("$attn" translate model 'Is the door open?' --json -q | sed -n 's/.*"translation":"\(.*\)","tokens".*/\1/p')
+same "the first sample" "is the door open ?|la porte est-elle ouverte ?|$said" \
+    "$(sed -n 's/^ *"\(source\|reference\|prediction\)": "\(.*\)",*$/\2/p' out.txt | head -3 | paste -s -d '|')"
 
 # ---- show: of the kind that the file's name selects
 for kind in png svg pdf; do
@@ -345,6 +348,13 @@ same "translations before the bad line" 1 "$(wc -l < out.txt)"
 expect 0 'attention.html' "$attn" show model 'The zyzzyva is here.' -o attention.html
 grep -q '"zyzzyva"' attention.html || fail "an unknown word is not labelled by itself"
 same "labels <unk> of the source" 0 "$(grep -o '"queries":\["the"[^]]*<unk>' attention.html | wc -l)"
+
+# Another word of the source has other weights.
+for word in door window; do
+    "$attn" show model "Is the $word open?" -o "$word.html" --kinds encoder > said.txt 2>&1 || fail "show $word: $(cat said.txt)"
+    grep -o '"peaks":.*\]\]' "$word.html" > "$word.peaks" || fail "$word.html holds no weights"
+done
+cmp -s door.peaks window.peaks && fail "show does not tell two words of the source apart"
 
 # ---- info, list, run
 expect 0 'encoder.embedding.weight .* x 32' "$attn" info model

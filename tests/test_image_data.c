@@ -3,13 +3,17 @@
  * index) and on nothing else. */
 #include "support/fixture.h"
 #include "support/faults.h"
+#include "support/scratch.h"
 
+#include "apps/run/image_source.h"
 #include "data/images.h"
 
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 enum { SIDE = 6, PIXELS = SIDE * SIDE, N = 40 };
 
@@ -247,6 +251,43 @@ static void every_allocation_may_fail(void **state)
     assert_true(faults_try_all(all_of_it, NULL) > 5);
 }
 
+/* Three pictures of two classes, or an error. */
+static attn_status read_folders(attn_context *c, void *folder)
+{
+    attn__image_source source;
+    attn_status status = attn__image_source_read(&source, c, folder, &(attn__image_wish){0});
+    if (status != ATTN_OK)
+        return status;
+    bool whole = source.nclasses == 2 && strcmp(source.classes[0], "one") == 0 &&
+                 strcmp(source.classes[1], "two") == 0 && attn_image_set_size(source.train) == 3 && !source.test &&
+                 attn_image_set_label(source.train, 0) == 0 && attn_image_set_label(source.train, 2) == 1;
+    attn__image_source_free(&source);
+    return whole ? ATTN_OK : ATTN_ERROR_FORMAT;
+}
+
+static void folders_are_read_whole_or_not_at_all(void **state)
+{
+    static const char *const folders[] = {"one", "two"}, *const files[] = {"one/0.pgm", "one/1.pgm", "two/0.pgm"};
+    static const unsigned char pixels[] = {1, 2, 3, 4, 5, 6};
+    attn_context *c = *state;
+    char folder[64], path[2][128], file[128];
+    scratch_open(folder);
+    for (int i = 0; i < 2; i++) {
+        snprintf(path[i], sizeof path[i], "%s/%s", folder, folders[i]);
+        assert_int_equal(mkdir(path[i], 0700), 0);
+    }
+    for (int i = 0; i < 3; i++) {
+        snprintf(file, sizeof file, "%s/%s", folder, files[i]);
+        attn_image image = {3, 2, 1, (unsigned char *)pixels};
+        assert_ok(c, attn_image_write(c, &image, file));
+    }
+    long allocations = faults_try_all(read_folders, folder);
+    int removed = scratch_close(path[0]) + scratch_close(path[1]);
+    scratch_close(folder);
+    assert_true(allocations > 10 && removed == 3);
+}
+
 RUN_TESTS(TEST_WITH_CONTEXT(idx_files_are_read), TEST_WITH_CONTEXT(cifar_records_are_read),
           TEST_WITH_CONTEXT(parts_divide_and_stay), TEST_WITH_CONTEXT(statistics_are_mean_and_deviation),
-          TEST_WITH_CONTEXT(augmentation_depends_on_seed_epoch_and_index), TEST(every_allocation_may_fail))
+          TEST_WITH_CONTEXT(augmentation_depends_on_seed_epoch_and_index), TEST(every_allocation_may_fail),
+          TEST_WITH_CONTEXT(folders_are_read_whole_or_not_at_all))

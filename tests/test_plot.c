@@ -378,7 +378,8 @@ static void curves_render(void **state)
             assert_true(count(&picture, "dasharray") == 2); /* a curve and its mark in the legend */
             size_of(&picture, &width, &height);
             assert_true(width > 2 * 200 && height == 250);
-            assert_int_equal(count(&picture, "\" y=\"18\"/>"), strlen(curves.title)); /* a glyph each, where it belongs */
+            assert_int_equal(count(&picture, "\" y=\"18\"/>"),
+                             strlen(curves.title)); /* a glyph each, where it belongs */
             assert_int_equal(count(&picture, "\" y=\"240\"/>"), strlen(curves.x_name));
             assert_int_equal(count(&picture, "\" x=\"14\" y="), strlen(curves.y_name));
         }

@@ -399,7 +399,32 @@ static void settings_of_the_originals(void **state)
     }
 }
 
+/* A translator's training returns what it took. */
+static void the_data_of_a_training_is_released(void **state)
+{
+    static const char text[] = "Go.\tVa !\nStop.\tStop !\nCome.\tViens !\nRun.\tCours !\nWait.\tAttends !\n",
+                      given[] = "{\"vocabulary\": \"word\", \"min_frequency\": 1, \"num_hiddens\": 8, "
+                                "\"ffn_num_hiddens\": 8, \"num_heads\": 2, \"num_blks\": 1, \"epochs\": 1, "
+                                "\"valid\": 0.4, \"test\": 0.2}";
+    attn_context *context = *state;
+    attn_config *settings;
+    char directory[64];
+    size_t before, after;
+    scratch_open(directory);
+    attn_context_memory(context, &before, NULL, NULL);
+    assert_int_equal(attn_config_parse(&settings, context, given, strlen(given), "given"), ATTN_OK);
+    assert_ok(context, attn_train(context, &(attn_trainer_job){.kind = "translate",
+                                                               .text = text,
+                                                               .text_size = sizeof text - 1,
+                                                               .directory = directory,
+                                                               .settings = settings}));
+    attn_config_destroy(settings);
+    attn_context_memory(context, &after, NULL, NULL);
+    assert_true(scratch_close(directory) > 3);
+    assert_int_equal(after, before);
+}
+
 RUN_TESTS(TEST_WITH_CONTEXT(settings_of_the_originals), TEST(a_setting_that_was_added_since),
           TEST(a_setting_that_was_changed), TEST(a_checkpoint_without_settings), TEST(a_decimal_comma),
           TEST(stopped_in_the_first_epoch), TEST(memory_fails), TEST(the_average_is_that_of_the_last_epochs),
-          TEST(the_moving_average_follows_every_step))
+          TEST(the_moving_average_follows_every_step), TEST_WITH_CONTEXT(the_data_of_a_training_is_released))
