@@ -83,6 +83,7 @@ test-parity: all
 	build/venv/bin/python tests/parity/finetune.py build/attn
 	build/venv/bin/python tests/parity/finetune_msa.py build/attn
 	build/venv/bin/python tests/parity/detect.py build/attn
+	build/venv/bin/python tests/parity/detr.py build/attn build/tests/parity_tool build/detr
 	build/venv/bin/python tests/parity/lora.py build/attn
 	build/venv/bin/python tests/parity/family.py build/attn
 	build/venv/bin/python tests/parity/transformers_models.py

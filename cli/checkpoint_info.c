@@ -5,6 +5,7 @@
 #include "model_config.h"
 #include "number.h"
 #include "parameters.h"
+#include "apps/checkpoint/detr_settings.h"
 #include "io/names/names.h"
 #include "models/kind.h"
 
@@ -89,10 +90,14 @@ static int64_t count_kinds(const cli_call *cli, const attn_checkpoint *weights, 
  * results of a built-in names file. */
 static attn_status print_fitting(const cli_call *cli, const attn_checkpoint *weights, int64_t tensors)
 {
-    const char *builtin;
+    const char *builtin, *tensor, *other = attn__detr_other(weights, &tensor);
     int64_t known;
     bool any = false;
     attn_status status = attn_name_map_detect(&builtin, weights, &known);
+    if (other) {
+        printf("\nThis is %s, which attn has not.\n", other);
+        return status;
+    }
     puts("\nWould fit by its names");
     for (int i = 0; status == ATTN_OK && i < attn_architecture_count(); i++) {
         const attn_architecture *architecture = attn_architecture_at(i);

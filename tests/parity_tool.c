@@ -2,7 +2,8 @@
  *
  * parity_tool DIR - adds the library's results to a parity case (tests/parity/README.md): logits, loss and the
  * gradient of every parameter; or, where the case has inputs.safetensors (tests/parity/layers.py), every output of
- * the architecture and the gradients of its inputs and parameters.
+ * the architecture and the gradients of its inputs and parameters; or, where the case has targets.safetensors too
+ * (tests/parity/detr.py), a detector's terms of the loss and its gradients.
  * parity_tool --tokens DIR - prints the ids of each line of standard input in the source vocabulary of the translator in
  * that directory.
  * Exit code 1, and the reason on standard error, if it cannot. */
@@ -13,6 +14,7 @@
 #include "io/directory.h"
 #include "models/kind.h"
 #include "tensor/parts.h"
+#include "train/detection_loss.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -112,15 +114,101 @@ static attn_status run_translator(parity_case *c)
 
 /* ---------------------------------------------------------------------------------- any architecture */
 
-/* All outputs of the model, and the gradients that dout.npy, the gradient of the first one, leads to. */
+/* Adds the loss of the outputs `logits` and `boxes` to *loss, and its terms, named `prefix` and what they are, to `terms`. */
+static attn_status add_loss(parity_case *c, attn_tensor *logits, attn_tensor *boxes, const attn__targets *targets,
+                            const int64_t *query, attn_tensor **loss, const char *prefix, attn_named_list *terms)
+{
+    const attn__detection_loss_options options = {.query = query};
+    attn__detection_terms parts;
+    attn_tensor *own = attn__detection_loss(c->tape, logits, boxes, targets, &options, &parts);
+    if (!own)
+        return attn_context_status(c->context);
+    const struct {
+        const char *name;
+        attn_tensor *term;
+    } list[] = {{"classes", parts.classes}, {"l1", parts.l1}, {"giou", parts.giou}};
+    attn_status status = ATTN_OK;
+    for (size_t i = 0; status == ATTN_OK && i < sizeof list / sizeof *list; i++) {
+        char name[32];
+        snprintf(name, sizeof name, "%s%s", prefix, list[i].name);
+        status = attn_named_add(terms, name, list[i].term);
+    }
+    *loss = *loss ? attn_add(c->tape, *loss, own) : own;
+    return status;
+}
+
+enum { MOST_OBJECTS = 256 };
+
+/* targets.safetensors: begin [images + 1], classes [n], boxes [n,4], and query, the assignment of all blocks, the last one
+ * at the end. */
+static attn_status run_detector(parity_case *c, const attn_named_list *given, const attn_named_list *outputs)
+{
+    int64_t begin[MOST_OBJECTS + 1], query[MOST_OBJECTS];
+    int32_t classes[MOST_OBJECTS];
+    const attn_tensor *b = attn_named_find(given, "begin"), *q = attn_named_find(given, "query"),
+                      *k = attn_named_find(given, "classes");
+    for (int64_t i = 0; i < attn_tensor_size(b); i++)
+        begin[i] = (int64_t)((const double *)attn_tensor_data(b))[i];
+    for (int64_t i = 0; i < attn_tensor_size(q); i++)
+        query[i] = (int64_t)((const double *)attn_tensor_data(q))[i];
+    for (int64_t i = 0; i < attn_tensor_size(k); i++)
+        classes[i] = (int32_t)((const double *)attn_tensor_data(k))[i];
+    const attn__targets targets = {attn_tensor_size(b) - 1, begin, classes,
+                                   attn_tensor_data(attn_named_find(given, "boxes"))};
+    char path[1024];
+    attn_named_list terms = {.context = c->context};
+    attn_tensor *loss = NULL;
+    attn_status status = add_loss(c, attn_named_find(outputs, "aux_logits"), attn_named_find(outputs, "aux_boxes"),
+                                  &targets, query, &loss, "aux_", &terms);
+    if (status == ATTN_OK)
+        status = add_loss(c, attn_named_find(outputs, "pred_logits"), attn_named_find(outputs, "pred_boxes"), &targets,
+                          query + attn_tensor_size(q) - attn_tensor_size(k), &loss, "", &terms);
+    if (status == ATTN_OK)
+        status = attn_safetensors_write(&terms, path_of(c, "out_terms.safetensors", path), NULL);
+    if (status == ATTN_OK)
+        status = attn_backward(c->tape, loss);
+    attn_named_clear(&terms);
+    return status;
+}
+
+/* The terms of the loss for targets.safetensors, and its gradients. */
+static attn_status run_targets(parity_case *c, const attn_named_list *outputs)
+{
+    char path[1024];
+    attn_named_list given = {.context = c->context, .owns = true};
+    attn_status status = attn_weights_read(&given, path_of(c, "targets.safetensors", path),
+                                           &(attn_weights_options){.reals = ATTN_F64}, NULL, NULL);
+    const attn_tensor *query = attn_named_find(&given, "query"), *begin = attn_named_find(&given, "begin");
+    if (status == ATTN_OK && (attn_tensor_size(query) > MOST_OBJECTS || attn_tensor_size(begin) > MOST_OBJECTS))
+        status = ATTN_ERROR_ARGUMENT;
+    if (status == ATTN_OK)
+        status = run_detector(c, &given, outputs);
+    attn_named_clear(&given);
+    return status;
+}
+
+/* The gradients that dout.npy, the gradient of the first output, leads to. */
+static attn_status run_backward(parity_case *c, const attn_named_list *outputs)
+{
+    char path[1024];
+    attn_tensor *dout = NULL;
+    attn_status status = attn_npy_read(&dout, c->context, path_of(c, "dout.npy", path));
+    if (status == ATTN_OK && attn_tensor_requires_grad(outputs->items[0].tensor)) /* a table hangs on nothing */
+        status = attn_backward_from(c->tape, outputs->items[0].tensor, dout);
+    attn_tensor_destroy(dout);
+    return status;
+}
+
+/* All outputs of the model, and the gradients of its loss or of its first output. */
 static attn_status run_outputs(parity_case *c, const attn_named_list *inputs, attn_named_list *outputs)
 {
     char path[1024];
     const attn_architecture *a = attn_model_architecture(c->model);
-    attn_tensor *dout = NULL;
+    bool detects = attn_file_exists(path_of(c, "targets.safetensors", path));
     attn_status status = ATTN_OK;
     for (int i = 0; status == ATTN_OK && i < a->noutputs; i++) {
-        bool of_a_head = a->outputs[i].optional && strstr(a->outputs[i].name, "logits"); /* which no case has */
+        bool of_a_head =
+            a->outputs[i].optional && strstr(a->outputs[i].name, "logits") && !detects; /* which no case has */
         of_a_head |= strcmp(a->outputs[i].name, "contacts") == 0 && !attn_config_bool(c->config, "tied", true);
         status = of_a_head ? ATTN_OK : attn_named_add(outputs, a->outputs[i].name, NULL);
     }
@@ -133,12 +221,9 @@ static attn_status run_outputs(parity_case *c, const attn_named_list *inputs, at
         status = attn_model_forward(c->model, c->tape, inputs, outputs);
     if (status == ATTN_OK)
         status = attn_safetensors_write(outputs, path_of(c, "out_outputs.safetensors", path), NULL);
-    if (status == ATTN_OK)
-        status = attn_npy_read(&dout, c->context, path_of(c, "dout.npy", path));
-    if (status == ATTN_OK && attn_tensor_requires_grad(outputs->items[0].tensor)) /* a table hangs on nothing */
-        status = attn_backward_from(c->tape, outputs->items[0].tensor, dout);
-    attn_tensor_destroy(dout);
-    return status;
+    if (status != ATTN_OK)
+        return status;
+    return detects ? run_targets(c, outputs) : run_backward(c, outputs);
 }
 
 static attn_status run_layer(parity_case *c)

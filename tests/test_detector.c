@@ -249,6 +249,34 @@ static attn_status detect_with(attn_context *context, void *user)
     return status;
 }
 
+/* Networks that share names with DETR, and names of another family. */
+static void others_are_refused_as_what_they_are(void **state)
+{
+    attn_context *context = *state;
+    static const char *const cases[][2] = {
+        {"detr.mask_head.lay1.weight", "this is DETR for panoptic segmentation"},
+        {"linear_class.weight", "notebook"},
+        {"transformer.encoder.layers.0.linear1.weight",
+         "are not named as those of a DETR but as by the names file torch-"},
+        {"a.weight", "are not named as those of a DETR; --names"},
+    };
+    char path[128];
+    scratch_open(folder);
+    snprintf(path, sizeof path, "%s/w.safetensors", folder);
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        attn__detector *detector;
+        attn_tensor *x;
+        attn_named_list list = {.context = context, .owns = true};
+        assert_ok(context, attn_tensor_create(&x, context, ATTN_F32, 1, (int64_t[]){2}));
+        assert_ok(context, attn_named_add(&list, cases[i][0], x));
+        assert_ok(context, attn_safetensors_write(&list, path, NULL));
+        attn_named_clear(&list);
+        assert_refused(context, attn__detector_load(&detector, context, path, NULL, NULL), ATTN_ERROR_UNSUPPORTED,
+                       cases[i][1]);
+    }
+    assert_int_equal(scratch_close(folder), 1);
+}
+
 static attn_status batch_with(attn_context *context, void *user)
 {
     static const int64_t ids[] = {5, 8};
@@ -296,6 +324,7 @@ int main(void)
         cmocka_unit_test(without_augmentation_boxes_are_clipped),
         TEST_WITH_TAPE(unlike_pictures_make_a_batch_with_a_mask),
         TEST_WITH_TAPE(outputs_are_boxes_by_falling_score),
+        TEST_WITH_CONTEXT(others_are_refused_as_what_they_are),
         TEST_WITH_CONTEXT(every_allocation_may_fail),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

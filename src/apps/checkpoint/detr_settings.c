@@ -15,7 +15,7 @@ static const struct {
     {"linear_class.weight", "the small DETR of its authors' notebook (conv, linear_class, query_pos)"},
 };
 
-static attn_status check_network(attn_context *context, const attn_checkpoint *weights, const char *path)
+const char *attn__detr_other(const attn_checkpoint *weights, const char **tensor)
 {
     attn_checkpoint_entry entry;
     for (int64_t i = 0; attn_checkpoint_at(weights, i, &entry); i++) {
@@ -23,13 +23,22 @@ static attn_status check_network(attn_context *context, const attn_checkpoint *w
         for (size_t k = 0; k < sizeof others / sizeof *others; k++) {
             size_t n = strlen(others[k].tensor);
             bool whole = length == n || (length > n && entry.name[length - n - 1] == '.');
-            if (whole && strcmp(entry.name + length - n, others[k].tensor) == 0)
-                return attn__fail(context, ATTN_ERROR_UNSUPPORTED,
-                                  "%s: the tensor %.80s is of %s; here is DETR for detection", path, entry.name,
-                                  others[k].what);
+            if (whole && strcmp(entry.name + length - n, others[k].tensor) == 0) {
+                *tensor = others[k].tensor;
+                return others[k].what;
+            }
         }
     }
-    return ATTN_OK;
+    return NULL;
+}
+
+attn_status attn__detr_check(attn_context *context, const attn_checkpoint *weights, const char *path)
+{
+    const char *tensor, *what = attn__detr_other(weights, &tensor);
+    return what ? attn__fail(context, ATTN_ERROR_UNSUPPORTED,
+                             "%s: this is %s: it has the tensor %s; attn has DETR for detection alone", path, what,
+                             tensor)
+                : ATTN_OK;
 }
 
 /* Sets `to` to the value of `from`, unless it is set or `from` is missing or of another type. */
@@ -105,7 +114,7 @@ attn_status attn__detr_settings(attn_config **config, attn_context *context, con
     if (status == ATTN_OK)
         status = attn_checkpoint_open(&checkpoint, context, weights, NULL, saved);
     if (status == ATTN_OK)
-        status = check_network(context, checkpoint, weights);
+        status = attn__detr_check(context, checkpoint, weights);
     if (status == ATTN_OK && strcmp(attn_config_text(*config, "model_type", ""), "detr") == 0)
         status = exchange(config, context, settings);
     if (status == ATTN_OK)

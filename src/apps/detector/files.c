@@ -2,6 +2,7 @@
  * A detector's directory, and checkpoints of detectors from elsewhere. */
 #include "apps/detector/detector.h"
 
+#include "apps/checkpoint/detr_settings.h"
 #include "apps/checkpoint/foreign_model.h"
 #include "apps/checkpoint/model_config.h"
 #include "base/context.h"
@@ -199,11 +200,14 @@ static attn_status detect_names(attn_context *context, const char *path, const c
     attn_checkpoint *plain = NULL;
     attn_status status = attn_checkpoint_open(&plain, context, path, NULL, NULL);
     if (status == ATTN_OK)
+        status = attn__detr_check(context, plain, path);
+    if (status == ATTN_OK)
         status = attn_name_map_detect(names, plain, NULL);
     attn_checkpoint_close(plain);
-    if (status == ATTN_OK && !*names)
+    if (status == ATTN_OK && (!*names || strncmp(*names, "detr-", strlen("detr-")) != 0))
         status = attn__fail(context, ATTN_ERROR_UNSUPPORTED,
-                            "%s: its tensors are none of a detector that is known; --names brings others", path);
+                            "%s: its tensors are not named as those of a DETR%s%s; --names FILE brings other names",
+                            path, *names ? " but as by the names file " : "", *names ? *names : "");
     return status;
 }
 
