@@ -77,6 +77,11 @@ static void note_detect(const cli_training *t)
     if (cli_training_size(t, "size") > 0)
         snprintf(size, sizeof size, "%lld pixels", (long long)cli_training_size(t, "size"));
     cli_note(t->cli, "short side of the pictures: %s; %lld queries", size, (long long)cli_training_size(t, "queries"));
+    int64_t left_out = cli_training_size(t, "left_out");
+    if (left_out > 0)
+        cli_note(t->cli,
+                 "%s object%s left out: crowds, boxes without area in the picture, classes that the model lacks",
+                 cli_count(left_out, a), left_out == 1 ? " is" : "s are");
 }
 
 /* An accuracy within two standard deviations of always naming one class shows no learning. */

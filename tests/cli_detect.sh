@@ -119,4 +119,31 @@ expect 2 'needs --model' "$attn" detect street.pgm
 expect 2 'no weights in this directory' "$attn" detect street.pgm --model data
 head -c 100 data/images/000001.pgm > broken.pgm
 expect 2 'broken.pgm' "$attn" detect broken.pgm --model whole
+printf 'P2 1 1 255 7\n' > one.pgm
+awk 'BEGIN { printf "P2 20000 10 255\n"; for (i = 0; i < 200000; i++) printf "7 " }' > long.pgm
+"$attn" detect one.pgm long.pgm --model whole --threshold 0 --size 16 > out.txt 2> err.txt || fail "1 x 1 and 20,000 x 10: $(cat err.txt)"
+same "boxes of 1 x 1 and 20,000 x 10" 12 "$(wc -l < out.txt)"
+
+# ---- annotations that are no data: training and evaluation name what is wrong
+# hostile SED TRAINED JUDGED: of the annotations changed by SED a training says TRAINED, the evaluation of results JUDGED.
+hostile() {
+    sed "$1" data/annotations.json > data/hostile.json
+    # shellcheck disable=SC2086
+    "$attn" train detect --data data/hostile.json $settings --epochs 1 --out hostile > out.txt 2> err.txt
+    grep -q "$2" err.txt || fail "training on $1: $(cat err.txt)"
+    rm -rf hostile
+    "$attn" eval --coco results.json --data data/hostile.json > out.txt 2> err.txt
+    cat err.txt >> out.txt
+    grep -q "$3" out.txt || fail "evaluating $1: $(cat err.txt)"
+}
+box='1,/"bbox":\[/s/"bbox":\[/"bbox":'
+hostile "$box[-99,-99,9,9],\"z\":[/" '1 object is left out' '1 boxes of the annotations reach beyond'
+hostile "$box[-99,-99,900,900],\"z\":[/" '2 classes' '1 boxes of the annotations reach beyond'
+hostile "$box[3,3,0,-4],\"z\":[/" '1 object is left out' '1 boxes of the annotations have no area'
+hostile '1,/category_id/s/"category_id":[0-9]*/"category_id":99/' 'no category with the id 99' 'no category with the id 99'
+hostile '1,/image_id/s/"image_id":[0-9]*/"image_id":99/' 'no image with the id 99' 'no image with the id 99'
+hostile '1,/"id"/s/"id":1,/"id":"1",/' 'images\[0\]: id must be an integer' 'images\[0\]: id must be an integer'
+hostile 's/{"id":2,"file/{"id":1,"file/' 'two images have the id 1' 'two images have the id 1'
+hostile 's/"bbox"/"segmentation":{"counts":[1,[2]],"size":[4,"a"]},"bbox"/' '2 classes' 'Average Precision'
+hostile 's/"bbox"/"segmentation":[[1,2,3],[4,5.5]],"bbox"/' '2 classes' 'Average Precision'
 exit $failed

@@ -129,6 +129,9 @@ proteins="--data families --layers 2 --embed-dim 16 --ffn-embed-dim 32 --attenti
 pictures="--data data --patch 4 --width 16 --depth 1 --heads 2 --batch 13 --epochs 2 --dropout 0.1 --threads 1 --quiet"
 drawn="--data data/lying --levels 2 --dim 24 --heads 2 --exterior-blocks 0 --outer-blocks 2 --inner-blocks 2 --batch 7
        --epochs 2 --warmup 5 --rate 0.004 --ema 0.9 --threads 1 --quiet"
+boxes="--data shapes/train --valid-data shapes/valid --stem small --width 4 --norm group --hidden 16 --heads 2 --encoder-depth 1
+       --decoder-depth 2 --mlp 16 --queries 8 --batch 4 --epochs 2 --dropout 0.1 --schedule step --rate-drop 1 --threads 1 --quiet"
+"$attn" demo detect shapes -n 10 --valid 5 > /dev/null || fail "drawing shapes"
 for n in 1 3; do
     # shellcheck disable=SC2086
     ranks $n train msa $proteins --out "msa$n" > /dev/null 2> err.txt || fail "msa: $(cat err.txt)"
@@ -142,7 +145,10 @@ for n in 1 3; do
         --accumulate 2 --out "lora$n" > /dev/null 2> err.txt || fail "adapters: $(cat err.txt)"
     # shellcheck disable=SC2086
     ranks $n train images $drawn --out "drawn$n" > /dev/null 2> err.txt || fail "images: $(cat err.txt)"
+    # shellcheck disable=SC2086
+    ranks $n train detect $boxes --out "boxes$n" > /dev/null 2> err.txt || fail "detect: $(cat err.txt)"
 done
+same_losses boxes1 boxes3
 same_losses msa1 msa3
 same_losses vit1 vit3
 near vit1 vit3 5e-5 model.safetensors

@@ -181,6 +181,10 @@ static void schedules_rise_and_fall(void **state)
     s = (attn_schedule){.kind = ATTN_SCHEDULE_COSINE, .peak = 2, .warmup = 10, .total = 10, .floor = 0.1};
     CLOSE(attn_schedule_rate(&s, 10), 2, 0); /* the warm-up ends at the peak, whatever the total */
     CLOSE(attn_schedule_rate(&s, 11), 0.2, 1e-12);
+    s = (attn_schedule){.kind = ATTN_SCHEDULE_STEP, .peak = 2, .warmup = 4, .total = 100, .floor = 0.1};
+    CLOSE(attn_schedule_rate(&s, 2), 1, 0);
+    CLOSE(attn_schedule_rate(&s, 100), 2, 0);
+    CLOSE(attn_schedule_rate(&s, 101), 0.2, 1e-12);
     s = (attn_schedule){.peak = 3};
     CLOSE(attn_schedule_rate(&s, 1), 3, 0);
 }

@@ -57,7 +57,9 @@ typedef enum attn_schedule_kind {
      * arXiv:1608.03983 */
     ATTN_SCHEDULE_COSINE,
     /* peak * sqrt(warmup / step) after the warm-up; Vaswani et al. 2017, arXiv:1706.03762 */
-    ATTN_SCHEDULE_INVERSE_SQUARE_ROOT
+    ATTN_SCHEDULE_INVERSE_SQUARE_ROOT,
+    /* the peak up to step `total`, then `floor` of the peak */
+    ATTN_SCHEDULE_STEP
 } attn_schedule_kind;
 
 typedef struct attn_schedule {

@@ -50,7 +50,7 @@ attn_status attn_training_create(attn_training **training, attn_context *context
                           "the rate must be positive",
                           (long long)options->epochs, options->schedule.peak);
     attn_status status = attn__check_choice(context, "the kind of schedule", (int)options->schedule.kind,
-                                            ATTN_SCHEDULE_INVERSE_SQUARE_ROOT);
+                                            ATTN_SCHEDULE_STEP);
     if (status != ATTN_OK)
         return status;
     attn_training *made = attn__alloc_zero(context, sizeof *made);

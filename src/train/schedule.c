@@ -18,6 +18,8 @@ double attn_schedule_rate(const attn_schedule *schedule, int64_t step)
     }
     case ATTN_SCHEDULE_INVERSE_SQUARE_ROOT:
         return schedule->peak * sqrt(fmax(warmup, 1) / fmax(now, 1));
+    case ATTN_SCHEDULE_STEP:
+        return schedule->peak * (step > schedule->total ? schedule->floor : 1);
     case ATTN_SCHEDULE_CONSTANT:
         break;
     }

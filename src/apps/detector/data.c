@@ -309,10 +309,19 @@ static attn_status complete_size(const attn__boxed_data *data, attn__boxed_image
     return status;
 }
 
-static attn_status check_image(const attn__boxed_data *data, const attn__boxed_part *part, int64_t index)
+/* How many objects of a picture are learned; the others are counted. */
+static int64_t count_objects(attn__boxed_data *data, const attn__boxed_part *part, int64_t index)
+{
+    const attn__boxed_image *image = &part->set->images[index];
+    const attn__augmentation none = attn__augment_none(&data->view, image->width, image->height);
+    int64_t n = objects_of(data, part->set, index, &none, NULL, NULL);
+    data->left_out += image->objects - n;
+    return n;
+}
+
+static attn_status check_image(attn__boxed_data *data, const attn__boxed_part *part, int64_t index)
 {
     attn__boxed_image *image = &part->set->images[index];
-    const attn__augmentation none = {0};
     char *path = path_of(data, part, index);
     attn_status status = path ? ATTN_OK : attn_context_status(data->context);
     if (status == ATTN_OK && !attn_file_exists(path))
@@ -320,7 +329,7 @@ static attn_status check_image(const attn__boxed_data *data, const attn__boxed_p
                             "%s: there is no such file; the setting images names the folder", path);
     if (status == ATTN_OK)
         status = complete_size(data, image, path);
-    int64_t n = status == ATTN_OK ? objects_of(data, part->set, index, &none, NULL, NULL) : 0;
+    int64_t n = status == ATTN_OK ? count_objects(data, part, index) : 0;
     if (status == ATTN_OK && n > data->queries)
         status = attn__fail(data->context, ATTN_ERROR_ARGUMENT,
                             "%s: %lld objects, but the model has %lld queries, each for one object", image->file,

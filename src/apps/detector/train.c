@@ -6,8 +6,10 @@
 #include "apps/run/run.h"
 #include "base/context.h"
 #include "data/average_precision.h"
+#include "dist/ranks.h"
 
 #include <math.h>
+#include <string.h>
 
 typedef struct training {
     attn__run run;
@@ -61,69 +63,105 @@ static attn_tensor *job_loss(void *user, attn_tape *tape, int64_t epoch, int64_t
 
 /* ---------------------------------------------------------------------------------------------- validation */
 
-/* Detections in the validation part. */
+/* What is found in the validation part.  Each rank fills the places of its pictures, and the sum over all ranks has them
+ * all: the result does not depend on the number of ranks. */
+enum {
+    NUMBERS = 6
+}; /* of a detection: the box, the score, and the category's index plus 1 (0: no category of the data) */
 typedef struct results {
     attn__found *found; /* [queries], of one picture */
-    attn__detection *all;
-    int64_t n;
+    double *numbers;    /* [pictures,queries,NUMBERS], then the sum of the losses of each step's pictures */
+    double *losses;
+    int64_t n, steps; /* detections, and steps */
 } results;
 
 static attn_status keep(const training *t, const attn__set_outputs *out, const attn__boxed_batch *batch, results *r)
 {
     const attn__box_set *set = t->data.valid.set;
+    double *to = r->numbers + (batch->images - t->data.valid.order) * t->data.queries * NUMBERS;
     attn_status status = ATTN_OK;
     for (int64_t i = 0; i < batch->targets.images && status == ATTN_OK; i++) {
         const attn__boxed_image *image = &set->images[batch->images[i]];
         status = attn__found_of(t->run.context, out->logits, out->boxes, i, image->width, image->height, r->found);
-        for (int64_t q = 0; q < t->data.queries && status == ATTN_OK; q++) {
+        for (int64_t q = 0; q < t->data.queries && status == ATTN_OK; q++, to += NUMBERS) {
             const attn__found *f = &r->found[q];
             int64_t category = attn__box_set_category(set, t->start.classes.ids[f->class]);
-            if (category >= 0)
-                r->all[r->n++] = (attn__detection){.box = {f->left, f->top, f->right - f->left, f->bottom - f->top},
-                                                   .score = f->score,
-                                                   .image = batch->images[i],
-                                                   .category = category};
+            const double of[NUMBERS] = {
+                f->left, f->top, f->right - f->left, f->bottom - f->top, f->score, (double)(category + 1)};
+            memcpy(to, of, sizeof of);
         }
     }
     return status;
 }
 
-static attn_status validate_batch(training *t, attn_tape *tape, int64_t step, double *sum, results *r)
+static attn_status validate_batch(training *t, attn_tape *tape, int64_t step, results *r)
 {
     attn__boxed_batch batch;
     attn__set_outputs out;
     attn_tape_reset(tape, NULL);
-    attn_status status = attn__boxed_data_valid(&t->data, tape, step, &batch);
+    attn_status status = attn__ranks_poll(t->run.context);
+    if (status == ATTN_OK)
+        status = attn__boxed_data_valid(&t->data, tape, step, &batch);
     if (status == ATTN_OK)
         status = attn__detector_run(t->run.model, tape, batch.x, batch.mask, t->aux, &out);
     attn_tensor *loss = status == ATTN_OK ? loss_of(t, tape, &out, &batch) : NULL;
     if (!loss)
         return status == ATTN_OK ? attn_context_status(t->run.context) : status;
-    *sum += (double)*(const float *)attn_tensor_data(loss) * (double)batch.share.whole;
+    r->losses[step] = (double)*(const float *)attn_tensor_data(loss) * (double)batch.share.whole;
     return keep(t, &out, &batch, r);
+}
+
+static attn_status measure(training *t, const results *r)
+{
+    double measures[ATTN__AP_MEASURES];
+    int64_t n = 0;
+    attn__detection *all = attn__alloc(t->run.context, attn__size_mul((size_t)r->n, sizeof *all));
+    if (!all)
+        return ATTN_ERROR_MEMORY;
+    for (int64_t i = 0; i < r->n; i++) {
+        const double *v = r->numbers + i * NUMBERS;
+        if (v[5] > 0)
+            all[n++] = (attn__detection){.box = {v[0], v[1], v[2], v[3]},
+                                         .score = v[4],
+                                         .image = t->data.valid.order[i / t->data.queries],
+                                         .category = (int64_t)v[5] - 1};
+    }
+    attn_status status = attn__average_precision(t->run.context, t->data.valid.set, all, n, measures, NULL);
+    t->run.measure = status == ATTN_OK ? measures[ATTN__AP] : NAN;
+    t->run.measure_too = status == ATTN_OK ? measures[ATTN__AP50] : NAN;
+    attn__free(t->run.context, all);
+    return status;
+}
+
+static attn_status validate(training *t, attn_tape *tape, results *r)
+{
+    int64_t first, own = attn__ranks_share(t->run.context, r->steps, &first), n = r->n * NUMBERS + r->steps;
+    double sum = 0;
+    attn_status status = ATTN_OK;
+    for (int64_t step = first; step < first + own && status == ATTN_OK; step++)
+        status = validate_batch(t, tape, step, r);
+    if (status == ATTN_OK)
+        status = attn__ranks_sum(t->run.context, r->numbers, n, ATTN__SUM_F64);
+    for (int64_t step = 0; step < r->steps; step++)
+        sum += r->losses[step];
+    t->valid_loss = sum / (double)t->data.valid.n;
+    return status == ATTN_OK ? measure(t, r) : status;
 }
 
 static attn_status job_validate(void *user, attn_tape *tape, double *loss)
 {
     training *t = user;
     attn_context *context = t->run.context;
-    int64_t steps = attn__boxed_data_steps(&t->data.valid, t->data.batch);
     size_t queries = (size_t)t->data.queries;
-    double sum = 0, measures[ATTN__AP_MEASURES];
-    results r = {.found = attn__alloc(context, attn__size_mul(queries, sizeof *r.found))};
-    r.all = attn__alloc(context, attn__size_mul(attn__size_mul(queries, (size_t)t->data.valid.n), sizeof *r.all));
-    attn_status status = r.found && r.all ? ATTN_OK : ATTN_ERROR_MEMORY;
-    for (int64_t step = 0; step < steps && status == ATTN_OK; step++)
-        status = validate_batch(t, tape, step, &sum, &r);
-    if (status == ATTN_OK)
-        status = attn__average_precision(context, t->data.valid.set, r.all, r.n, measures, NULL);
-    if (status == ATTN_OK) {
-        t->run.measure = measures[ATTN__AP];
-        t->run.measure_too = measures[ATTN__AP50];
-        *loss = t->valid_loss = sum / (double)t->data.valid.n;
-    }
+    results r = {.n = t->data.valid.n * t->data.queries,
+                 .steps = attn__boxed_data_steps(&t->data.valid, t->data.batch),
+                 .found = attn__alloc(context, attn__size_mul(queries, sizeof *r.found))};
+    r.numbers = attn__alloc_zero(context, attn__size_mul((size_t)(r.n * NUMBERS + r.steps), sizeof *r.numbers));
+    r.losses = r.numbers ? r.numbers + r.n * NUMBERS : NULL;
+    attn_status status = r.found && r.numbers ? validate(t, tape, &r) : ATTN_ERROR_MEMORY;
+    *loss = t->valid_loss;
     attn__free(context, r.found);
-    attn__free(context, r.all);
+    attn__ranks_free(context, r.numbers);
     return status;
 }
 
@@ -207,6 +245,7 @@ static attn_status run_measure_data(const attn__run *run, attn_config *sizes, at
     const attn__run_size list[] = {
         {"train_images", t->data.train.n}, {"valid_images", t->data.valid.n}, {"objects", t->data.set->nobjects},
         {"classes", t->start.classes.n},   {"queries", t->data.queries},      {"size", t->data.view.size},
+        {"left_out", t->data.left_out},
     };
     return attn__run_set_sizes(sizes, list, sizeof list / sizeof *list);
 }

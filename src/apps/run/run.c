@@ -23,7 +23,7 @@
 /* -------------------------------------------------------------------------------------------- settings */
 
 const char *const attn__run_optimizers[] = {"adam", "adamw", "sgd", NULL};
-const char *const attn__run_schedules[] = {"constant", "cosine", "inverse-sqrt", NULL};
+const char *const attn__run_schedules[] = {"constant", "cosine", "inverse-sqrt", "step", NULL};
 const char *const attn__run_precisions[] = {"default", "f32", "fma", "bf16", NULL};
 const char *const attn__run_keeps[] = {"best", "last", NULL};
 
@@ -35,23 +35,32 @@ static int choice(const char *const *choices, const char *value)
     return i;
 }
 
+/* Steps of the optimizer in a pass over the data. */
+static int64_t epoch_steps(const attn_config *s, int64_t batches)
+{
+    int64_t parts = attn_config_int(s, "accumulate", 1);
+    return (batches + parts - 1) / parts;
+}
+
 attn_training_options attn__run_options(const attn_config *s, int64_t steps_per_epoch)
 {
     static const attn_optimizer_kind kinds[] = {ATTN_OPTIMIZER_ADAM, ATTN_OPTIMIZER_ADAMW, ATTN_OPTIMIZER_SGD};
     static const attn_schedule_kind falls[] = {ATTN_SCHEDULE_CONSTANT, ATTN_SCHEDULE_COSINE,
-                                               ATTN_SCHEDULE_INVERSE_SQUARE_ROOT};
-    int64_t epochs = attn_config_int(s, "epochs", 0), parts = attn_config_int(s, "accumulate", 1);
+                                               ATTN_SCHEDULE_INVERSE_SQUARE_ROOT, ATTN_SCHEDULE_STEP};
+    int64_t epochs = attn_config_int(s, "epochs", 0), drop = attn_config_int(s, "rate_drop", 0);
+    attn_schedule_kind kind = falls[choice(attn__run_schedules, attn_config_text(s, "schedule", ""))];
+    drop = drop > 0 ? drop : (2 * epochs + 2) / 3;
     return (attn_training_options){
         .epochs = epochs,
         .seed = (uint64_t)attn_config_int(s, "seed", 1),
         .patience = attn_config_int(s, "patience", 0),
         .save_every = attn_config_int(s, "save_every", 0),
-        .accumulate = parts,
-        .schedule = {.kind = falls[choice(attn__run_schedules, attn_config_text(s, "schedule", ""))],
+        .accumulate = attn_config_int(s, "accumulate", 1),
+        .schedule = {.kind = kind,
                      .peak = attn_config_real(s, "rate", 0),
                      .warmup = attn_config_int(s, "warmup", 0),
-                     .total = epochs * ((steps_per_epoch + parts - 1) / parts),
-                     .floor = 0.01},
+                     .total = (kind == ATTN_SCHEDULE_STEP ? drop : epochs) * epoch_steps(s, steps_per_epoch),
+                     .floor = kind == ATTN_SCHEDULE_STEP ? 0.1 : 0.01},
         .optimizer = {.kind = kinds[choice(attn__run_optimizers, attn_config_text(s, "optimizer", ""))],
                       .momentum = attn_config_real(s, "momentum", 0),
                       .weight_decay = attn_config_real(s, "weight_decay", 0),
@@ -211,10 +220,10 @@ static attn_status check_given(const attn__run *run)
  * resulting value is in training.json. */
 static attn_status fit_warmup(attn__run *run)
 {
-    attn_training_options options = attn__run_options(run->settings, run->kind->steps(run->self));
+    const attn_config *s = run->settings;
     bool asked = run->given && attn_config_get(run->given, "warmup");
-    int64_t most = (options.schedule.total + 9) / 10;
-    if (asked || run->resume || most == 0 || options.schedule.warmup <= most)
+    int64_t all = attn_config_int(s, "epochs", 0) * epoch_steps(s, run->kind->steps(run->self)), most = (all + 9) / 10;
+    if (asked || run->resume || most == 0 || attn_config_int(s, "warmup", 0) <= most)
         return ATTN_OK;
     run->warmup_fitted = true;
     return attn_config_set_int(run->settings, "warmup", most);

@@ -175,6 +175,8 @@ extern const char *const attn__run_optimizers[], *const attn__run_schedules[], *
         ATTN__TEXT("optimizer", optimizer, attn__run_optimizers, "adam, adamw or sgd with momentum"),                  \
         ATTN__REAL("rate", rate, 1e-12, 100, "highest learning rate"),                                                 \
         ATTN__TEXT("schedule", schedule, attn__run_schedules, "how the rate falls after the warm-up"),                 \
+        ATTN__INT("rate_drop", "0", 0, 1e6,                                                                            \
+                  "epochs before the rate falls to a tenth, with the schedule step; 0: two thirds of all"),            \
         ATTN__INT("warmup", warmup, 0, 1e9,                                                                            \
                   "steps in which the rate rises from 0; the default is at most a tenth of the run"),                  \
         ATTN__REAL("weight_decay", decay, 0, 10, "pull of the weights towards 0"),                                     \
