@@ -49,8 +49,8 @@ attn_status attn_training_create(attn_training **training, attn_context *context
                           "training: %lld epochs at rate %g; epochs must not be negative and "
                           "the rate must be positive",
                           (long long)options->epochs, options->schedule.peak);
-    attn_status status = attn__check_choice(context, "the kind of schedule", (int)options->schedule.kind,
-                                            ATTN_SCHEDULE_STEP);
+    attn_status status =
+        attn__check_choice(context, "the kind of schedule", (int)options->schedule.kind, ATTN_SCHEDULE_STEP);
     if (status != ATTN_OK)
         return status;
     attn_training *made = attn__alloc_zero(context, sizeof *made);

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""DETR of its authors, beside attn: python detr.py ATTN PARITY_TOOL DETR
+"""Runs the code of DETR's authors and attn on the same weights: python detr.py ATTN PARITY_TOOL DETR
 
 DETR is a checkout of facebookresearch/detr, whose code runs on random weights in float64.  ResNet-18 to 101, DC5, learned
 positions and pre-norm, on a padded batch: logits, boxes, the other blocks' outputs, all attention weights.  Each term of

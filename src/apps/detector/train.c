@@ -63,11 +63,10 @@ static attn_tensor *job_loss(void *user, attn_tape *tape, int64_t epoch, int64_t
 
 /* ---------------------------------------------------------------------------------------------- validation */
 
-/* What is found in the validation part.  Each rank fills the places of its pictures, and the sum over all ranks has them
- * all: the result does not depend on the number of ranks. */
-enum {
-    NUMBERS = 6
-}; /* of a detection: the box, the score, and the category's index plus 1 (0: no category of the data) */
+/* Numbers of a detection: the box, the score, and the category's index plus 1 (0: the data lack the category). */
+enum { NUMBERS = 6 };
+/* Detections and losses of the validation part.  Each rank fills the places of its pictures, and the sum over all ranks
+ * fills all of them, so that the result is the same for any number of ranks. */
 typedef struct results {
     attn__found *found; /* [queries], of one picture */
     double *numbers;    /* [pictures,queries,NUMBERS], then the sum of the losses of each step's pictures */
