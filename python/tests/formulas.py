@@ -4,7 +4,7 @@ import numpy as np
 
 
 def softmax(scores, keep=None):
-    """Over the last axis; a row where nothing is kept gives zeros."""
+    """Softmax over the last axis; a row without visible keys gives zeros."""
     scores = scores if keep is None else np.where(keep, scores, -np.inf)
     top = scores.max(-1, keepdims=True, initial=-np.inf)
     e = np.exp(scores - np.where(np.isfinite(top), top, 0))
@@ -26,7 +26,7 @@ def attention(q, k, v, keep=None, bias=0.0, scale=None):
 
 
 def within(lens, queries, keys):
-    """bool [B,1,Tq,Tk] from lengths [B] or [B,Tq]."""
+    """The mask bool [B,1,Tq,Tk] of lengths [B] or [B,Tq]."""
     lens = np.asarray(lens)
     lens = np.broadcast_to(lens[:, None] if lens.ndim == 1 else lens, (len(lens), queries))
     return (np.arange(keys) < lens[..., None])[:, None]
@@ -42,7 +42,7 @@ def layer_norm(x, g, b, eps=1e-5):
 
 
 def differences(function, x, step=1e-5):
-    """d function(x) / dx by central differences; `function` gives one number."""
+    """d function(x) / dx by central differences; `function` returns one number."""
     x = np.array(x, np.float64)
     grad = np.empty_like(x)
     for at in np.ndindex(*x.shape):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Layers in NumPy, by their originals' formulas: architecture -> (config, inputs, formula).
+"""Layers in NumPy by the formulas of their papers: architecture -> (config, inputs, formula).
 
 A formula takes the parameters and the inputs as dicts and returns the outputs by name, the first one differentiable.
 """
@@ -42,7 +42,7 @@ def self_attention(w, x):
 
 
 def row_attention(w, x):
-    """[rows,cols,batch,channels]: one map for all rows, scaled by the root of their number too."""
+    """[rows,cols,batch,channels]: all rows share one map, whose scale includes the root of the number of rows."""
     heads, a = 2, x["x"]
     q, k, v = (split(a @ w[f"{p}_proj.weight"].T + w[f"{p}_proj.bias"], heads) for p in "qkv")
     scale = q.shape[-1] ** -0.5 * len(a) ** -0.5

@@ -15,7 +15,7 @@ def arrays(rng, b=2, t=5, s=7, h=4, g=2, d=8, dv=3, dtype=np.float32):
 
 
 def cases(rng, t, s):
-    """Options of attend with what they mean in the formula: (options, keep [..,T,S] or None, bias, scale)."""
+    """Options of attend with their equivalents in the formula: (options, keep [..,T,S] or None, bias, scale)."""
     i, j = np.arange(t)[:, None], np.arange(s)
     mask = rng.integers(0, 2, (2, 1, t, s)).astype(bool)
     mask[0, 0, 1] = False  # a query without keys
@@ -67,7 +67,7 @@ class Forward(unittest.TestCase):
                 got = []
                 for number in (0, np.nan, np.inf):
                     v[hidden] = number
-                    if "mask" in options:  # a NaN less infinity is a NaN
+                    if "mask" in options:  # NaN minus infinity is NaN
                         k[hidden] = number
                     o, lse = attn.attend(q, k, v, return_lse=True, **options)
                     got.append((o, lse, *attn.attend_backward(dout, q, k, v, o, lse, wrt="qkv", **options).values()))
@@ -140,7 +140,7 @@ class Forward(unittest.TestCase):
 
 
 class Again(unittest.TestCase):
-    """The second call of a kind takes a shortcut, which must detect everything that differs from the first."""
+    """A repeated call uses a cache, which must detect every difference from the first call."""
 
     def test_new_numbers_and_equal_options(self):
         rng = np.random.default_rng(11)
@@ -173,7 +173,7 @@ class Again(unittest.TestCase):
 
     def test_options_that_change_between_calls(self):
         class Number:
-            """As a tensor of no axes is: equal to itself whatever its number."""
+            """Like a tensor without axes: equal to itself whatever its value."""
             shape = ()
 
             def __init__(self, value):
@@ -194,12 +194,12 @@ class Again(unittest.TestCase):
         rng = np.random.default_rng(12)
         for layout in ("bthd", "bhtd"):
             for wrt in (("q", "k", "v"), ["v", "q"], ("k",)):
-                for _ in range(3):  # the first is planned, the others are not
+                for _ in range(3):  # only the first call is planned
                     q, k, v = arrays(rng, t=4, s=4, h=4, g=4)
                     o, lse = attn.attend(q, k, v, layout=layout, return_lse=True)
                     dout = rng.standard_normal(o.shape).astype(np.float32)
                     grads = attn.attend_backward(dout, q, k, v, o, lse, layout=layout, wrt=wrt)
-                    # Weights and a dlse of zeros are never recorded.
+                    # Calls with weights or a zero dlse are never cached.
                     want, want_lse, _ = attn.attend(q, k, v, layout=layout, return_lse=True, return_weights=True)
                     every = attn.attend_backward(dout, q, k, v, o, lse, layout=layout, dlse=np.zeros_like(lse))
                     np.testing.assert_array_equal(o, want)
@@ -303,10 +303,10 @@ class Backward(unittest.TestCase):
 
 
 class NoCopies(unittest.TestCase):
-    """NumPy counts every array that it makes: apart from the result nothing as large as an operand may appear."""
+    """NumPy counts every array that it makes: no array except the result may be as large as an operand."""
 
     def peak(self, call):
-        call()  # plans, and what Python keeps
+        call()  # plans, and memory of Python
         tracemalloc.start()
         try:
             result = call()
@@ -317,7 +317,7 @@ class NoCopies(unittest.TestCase):
     def test_views_are_read_where_they_lie(self):
         rng = np.random.default_rng(9)
         t, h, d = 300, 4, 32
-        packed = rng.standard_normal((2, t, 3, h, d)).astype(np.float32)  # q, k, v inside one matrix
+        packed = rng.standard_normal((2, t, 3, h, d)).astype(np.float32)  # q, k and v are parts of one matrix
         image = rng.standard_normal((h, d, 2, t)).astype(np.float32)  # channels first
         views = {
             "packed": [packed[:, :, i] for i in range(3)],
@@ -364,7 +364,7 @@ class NoCopies(unittest.TestCase):
         self.assertEqual(call.arrays.q, q.__array_interface__["data"][0])
         self.assertEqual(call.arrays.k, k.__array_interface__["data"][0])
         dims = call.problem.dims
-        # batch, head of k, head of q to it (one), query, key, channel, channel of v: in elements
+        # batch, head of k, head of q for it (one), query, key, channel, channel of v: in elements
         self.assertEqual([dims[i].q for i in range(7)], [72, 4, 4, -24, 0, 1, 0])
         self.assertEqual([dims[i].k for i in range(7)], [72, 4, 0, 0, 12, -1, 0])
         self.assertEqual(attn.attend(q, k[:, :5], v).shape, q.shape)
@@ -383,7 +383,7 @@ class NoCopies(unittest.TestCase):
 
     def test_dlpack(self):
         class Other:
-            """An array of somebody else's that speaks DLPack only."""
+            """A foreign array whose only interface is DLPack."""
 
             def __init__(self, array):
                 self.array = array
@@ -423,7 +423,7 @@ class Newer(unittest.TestCase):
             scores = np.where(whole.repeat(bq, 2).repeat(bk, 3)[:, :, :t, :s], scores, -np.inf)
         scores = np.where(j <= i, scores, -np.inf) if causal else scores
         if top_k or normalization == "hardmax":
-            order = np.argsort(np.argsort(-scores, -1, "stable"), -1, "stable")  # how many keys precede each one
+            order = np.argsort(np.argsort(-scores, -1, "stable"), -1, "stable")  # number of keys before each sequence
             scores = np.where(order < (top_k or 1), scores, -np.inf)
         if normalization == "none":
             return np.einsum("bhij,bjhd->bihd", np.where(np.isfinite(scores), scores, 0), v.repeat(group, 2))
@@ -495,7 +495,7 @@ class Newer(unittest.TestCase):
 
     def test_packed_sequences_are_each_as_alone(self):
         rng = np.random.default_rng(31)
-        at_q, at_k = np.array([0, 3, 3, 8, 10]), np.array([0, 4, 7, 14, 14])  # one without queries, one without keys
+        at_q, at_k = np.array([0, 3, 3, 8, 10]), np.array([0, 4, 7, 14, 14])  # one has no queries, one no keys
         q, k, v = arrays(rng, b=1, t=10, s=14)
         dlse = rng.standard_normal((1, 4, 10)).astype(np.float32)
         for options in ({}, {"causal": True}, {"causal": "bottom-right"}, {"window": (2, 1)},

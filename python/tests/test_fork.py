@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Processes made by fork after the library has used threads, as multiprocessing makes them."""
+"""Processes that fork makes after the library has used threads, as in multiprocessing."""
 import multiprocessing
 import unittest
 

@@ -58,7 +58,7 @@ class Headers(unittest.TestCase):
 
 
 def kind_of(declaration):
-    """How a C type is passed: "pointer", or the size and kind of a number."""
+    """How C passes a type: "pointer", or the size and kind of a number."""
     if "*" in declaration or "[" in declaration:
         return "pointer"
     words = declaration.replace("const ", "").split()

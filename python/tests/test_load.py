@@ -57,7 +57,7 @@ class Files(unittest.TestCase):
             attn.load(weights, names=self.path("none.names"))
 
     def test_a_tied_parameter_may_come_under_both_names(self):
-        """As PyTorch's state dict of the MSA Transformer has it: lm_head.weight is embed_tokens.weight."""
+        """As in PyTorch's state dict of the MSA Transformer, lm_head.weight is embed_tokens.weight."""
         config = {"layers": 1, "embed_dim": 4, "ffn_embed_dim": 6, "attention_heads": 2}
         state = attn.build("msa-transformer", config, seed=3).state_dict()
         state["lm_head.weight"] = state["embed_tokens.weight"]
@@ -79,7 +79,7 @@ class Files(unittest.TestCase):
             attn.load(self.path("model.safetensors"), {**config, "epochs": 3})
 
     def test_weights_written_by_pytorch(self):
-        """The fixture's numbers are known: see tests/data/pt/make.py."""
+        """tests/data/pt/make.py defines the fixture's numbers."""
         config, _, formula = LAYERS["self-attention"]
         model = attn.load(os.path.join(DATA, "self_attention.pt"), {"dim": 6, "heads": 2},
                           architecture="self-attention")

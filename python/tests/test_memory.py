@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Ownership of memory: inputs and outputs without copies, arrays that outlive models, nothing left behind, threads."""
+"""Ownership of memory: inputs and outputs without copies, arrays that outlive models, no leaks, threads."""
 import gc
 import os
 import threading
@@ -26,7 +26,7 @@ class Sharing(unittest.TestCase):
         with model.no_grad():
             before = model.memory()[0]
             y = model(x)
-            self.assertLess(model.memory()[1] - before, 1.3 * y.nbytes)  # the result, and no copy of the input
+            self.assertLess(model.memory()[1] - before, 1.3 * y.nbytes)  # only the result, without a copy of the input
         tensor = y.base
         while isinstance(tensor, np.ndarray):
             tensor = tensor.base
@@ -54,7 +54,7 @@ class Sharing(unittest.TestCase):
         for x, y, was, grad, grad_was in kept:
             np.testing.assert_array_equal(y, was)
             np.testing.assert_array_equal(grad, grad_was)
-            y += 1  # and they are the caller's to write to
+            y += 1  # the caller may write to them
 
     def test_results_give_their_memory_back(self):
         model = attn.build("masked-softmax", {})
@@ -109,7 +109,7 @@ class Leaks(unittest.TestCase):
         context = model._context
         old, new = model(np.ones((2, 8, 16), np.float32)), []
 
-        class Busy:  # another thread has the lock: it destroys the tensor, and a result of its own gets the address
+        class Busy:  # another thread has the lock: it destroys the tensor, and its own result gets the same address
             def acquire(self, blocking):
                 context.lock = lock
                 new.append(attn._arrays._Memory(context, context._gone.popleft()))
@@ -181,7 +181,7 @@ class Threads(unittest.TestCase):
                 thread.join()
         finally:
             outside.set()
-        model.backward(np.ones_like(model(x)))  # the two left in the order in which they entered
+        model.backward(np.ones_like(model(x)))  # the two left in the order of their entry
 
     def test_models_and_the_engine_side_by_side(self):
         x = np.random.default_rng(1).standard_normal((2, 40, 2, 16)).astype(np.float32)

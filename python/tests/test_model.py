@@ -24,7 +24,7 @@ class Formulas(unittest.TestCase):
                         self.assertLess(distance(g, w), tolerance)
 
     def test_gradients(self):
-        """Against differences of the formula, not of the model."""
+        """Compares gradients with difference quotients of the formula, not of the model."""
         for name, (config, inputs, formula) in LAYERS.items():
             model = attn.build(name, config, seed=4, dtype=np.float64)
             state = {k: v.copy() for k, v in model.state_dict().items()}
@@ -114,7 +114,7 @@ class Calls(unittest.TestCase):
         once = step()
         before = once.copy()
         twice = step()
-        np.testing.assert_array_equal(once, before)  # an array that was given out stays
+        np.testing.assert_array_equal(once, before)  # a returned array does not change
         np.testing.assert_allclose(twice, 2 * before, rtol=1e-6)
         self.model.zero_grad()
         self.assertEqual(self.model.grads(), {})
@@ -123,7 +123,7 @@ class Calls(unittest.TestCase):
     def test_an_input_that_takes_no_part_has_a_gradient_of_zeros(self):
         model = attn.build("dot-product-attention", {})
         q = self.x[:, :1]
-        out = model(q, q[:, :1], q[:, :1])  # one key: its weight is 1 whatever the query
+        out = model(q, q[:, :1], q[:, :1])  # a single key has weight 1 for any query
         self.assertEqual(np.abs(model.backward(np.ones_like(out))["queries"]).max(), 0)
 
     def test_lengths_given_as_reals_have_no_gradient(self):

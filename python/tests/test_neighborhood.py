@@ -9,7 +9,7 @@ import attn
 
 
 def along(n, taps, stride, dilation, causal):
-    """bool [n,n]: which positions of an axis attend which."""
+    """bool [n,n]: which positions of an axis attend to which others."""
     mask = np.zeros((n, n), bool)
     for i in range(n):
         length = -(-(n - i % dilation) // dilation)  # of the axis of i's residue
@@ -43,7 +43,7 @@ class Neighborhoods(unittest.TestCase):
     def check(self, sizes, taps, stride, dilation, causal, dtype=np.float64, tolerance=1e-11, scale=None, turned=False):
         rng = np.random.default_rng(1)
         q, k, v, dout = (rng.standard_normal((2, *sizes, 3, d)).astype(dtype) for d in (4, 4, 5, 5))
-        if turned:  # heads precede positions in memory, and one axis backwards
+        if turned:  # heads precede positions in memory, and one axis is reversed
             q, k, v, dout = (np.ascontiguousarray(x[:, ::-1].swapaxes(1, -2)).swapaxes(1, -2)[:, ::-1] for x in (q, k, v, dout))
         options = {"stride": stride, "dilation": dilation, "is_causal": causal, "scale": scale}
         o, lse = attn.neighborhood_attention(q, k, v, taps, return_lse=True, **options)

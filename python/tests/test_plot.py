@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""attn.plot: each format, what the page holds of given arrays, and what is refused."""
+"""attn.plot: each format, the data in the page, and refused input."""
 import base64
 import json
 import os
@@ -25,12 +25,12 @@ def pictures():
 
 
 def png(draw, *given, **options):
-    """The dots, which are the same for the same drawing; an SVG counts its surfaces."""
+    """The pixels, which are equal for equal drawings; an SVG contains a counter of surfaces."""
     return draw(*given, format="png", **options).data
 
 
 def page_of(picture):
-    """The object and the weights of each (map, layer) in a page, [heads, rows, cols]."""
+    """The JSON object, and the weights of each (map, layer) in a page, [heads, rows, cols]."""
     text = picture.data.decode()
     page = json.loads(re.search(r'id="attn-page">(.*?)</script>', text, re.S).group(1))
     found = {}
@@ -57,7 +57,7 @@ class Drawings(unittest.TestCase):
 
     def test_curves(self):
         lines = lambda p: len(re.findall(rb'stroke-width[:=]"?1.6', p.data))
-        self.assertEqual(lines(attn.plot.curves(X)), 1)  # no name, no entry in the legend
+        self.assertEqual(lines(attn.plot.curves(X)), 1)  # a curve without a name has no entry in the legend
         self.assertEqual(lines(attn.plot.curves(np.stack([X, X], 1))), 4)
         styles = {"b": "dashes", "c": "dots"}
         self.assertEqual(lines(attn.plot.curves({"a": X, "b": (X, X ** 2), "c": (X[:3], X[:3])}, styles=styles)), 4)

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: MIT
-"""Calls that would be silently wrong are refused with a message: copies of models, numbers that would wrap, masks that
-would be lost."""
+"""Calls that would be silently wrong are refused with a message: copies of models, integers that would overflow, masks
+that would be ignored."""
 import copy
 import os
 import pickle
@@ -19,7 +19,7 @@ class Copies(unittest.TestCase):
         for way in (copy.copy, copy.deepcopy, pickle.dumps):
             with self.assertRaisesRegex(TypeError, "save.directory"):
                 way(model)
-        self.assertEqual(model(X[:, :, 0]).shape, (2, 3, 4))  # the library's memory is still the model's
+        self.assertEqual(model(X[:, :, 0]).shape, (2, 3, 4))  # the model still owns the library's memory
 
 
 class Numbers(unittest.TestCase):
@@ -198,7 +198,7 @@ class Arrays(unittest.TestCase):
         np.testing.assert_array_equal(layer(negated[:, :, 0]), layer(q[:, :, 0]))
         brain = q.bfloat16()
         freed = q.clone()
-        freed.untyped_storage().resize_(0)  # as modules that keep their parameters elsewhere do
+        freed.untyped_storage().resize_(0)  # like modules that store their parameters elsewhere
         for tensor in (freed, torch._efficientzerotensor(q.shape)):
             with self.assertRaisesRegex(attn.ArgumentError, "it has no memory"):
                 attn.attend(tensor, tensor, tensor)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""attn run and attn list: .npy files in and out against NumPy formulas; what they say of bad input."""
+"""attn run and attn list: .npy files in and out against NumPy formulas; messages about bad input."""
 import json
 import os
 import subprocess
@@ -38,7 +38,7 @@ class Run(unittest.TestCase):
         return self.call("run", "--arch", name, "--config", json.dumps(config), *arguments, *more)
 
     def test_layers_on_files(self):
-        """Every output that a layer has, attention weights too, with weights from safetensors."""
+        """Every output of a layer, including attention weights, with parameters from safetensors."""
         for name, (config, inputs, formula) in LAYERS.items():
             model = attn.build(name, config, seed=6)
             model.save(os.path.join(self.folder, name))
@@ -54,7 +54,8 @@ class Run(unittest.TestCase):
                     self.assertIn(" x ".join(map(str, array.shape)), done.stdout)
 
     def peak(self, *arguments):
-        """The most memory of a command, in bytes.  A small process starts it: what starts one counts as its memory."""
+        """The maximum memory of a command, in bytes. A small process starts it, because memory of the parent counts
+        too."""
         start = ("import os, sys; pid = os.posix_spawn(sys.argv[1], sys.argv[1:], os.environ); "
                  "_, status, used = os.wait4(pid, 0); print('peak', used.ru_maxrss); sys.exit(status != 0)")
         done = subprocess.run([sys.executable, "-S", "-c", start, os.path.abspath(COMMAND), *arguments], cwd=self.folder,
@@ -63,7 +64,7 @@ class Run(unittest.TestCase):
         return int(done.stdout.split()[-1]) * (1 if sys.platform == "darwin" else 1024)
 
     def test_few_bytes_in_memory(self):
-        """In bf16 and int8 the f32 form of weights is never there as a whole, whatever type the file has."""
+        """In bf16 and int8 the f32 form of all weights is never in memory at once, for any type in the file."""
         config = {"img_size": 8, "patch_size": 4, "num_hiddens": 512, "mlp_num_hiddens": 2048, "num_heads": 8,
                   "num_blks": 6, "num_classes": 10}
         model = attn.build("vit", config, seed=2)
@@ -80,7 +81,7 @@ class Run(unittest.TestCase):
                     "--input", "x=x.npy", "--output", "logits=logits.npy", "--threads", "1", "--precision", precision)
                 results[precision, file] = self.load("logits")
             np.testing.assert_array_equal(results[precision, "f32"], results[precision, precision])
-        most = {"f32": 2, "bf16": 0.75, "int8": 0.5}  # of the weights in f32; the rest is what the command needs itself
+        most = {"f32": 2, "bf16": 0.75, "int8": 0.5}  # bytes of the weights in f32; the command itself needs the rest
         for of, peak in peaks.items():
             self.assertLess(peak, peaks["f32", "f32"] + (most[of[0]] - 1) * weights, of)
 

@@ -31,7 +31,7 @@ TOLERANCE = {torch.float32: 1e-5, torch.float64: 1e-12, torch.bfloat16: 2e-2, to
 
 
 def strided(draw, x):
-    """The same numbers with gaps between them, or negated lazily."""
+    """The same numbers with gaps between them, or lazily negated."""
     if not x.dim():
         return x
     way = draw.randrange(5)
@@ -111,13 +111,13 @@ class Random(unittest.TestCase):
         for seed in range(CALLS):
             q, k, v, options = draw_call(seed)
             got, wanted = run(sdpa, q, k, v, options, seed), exact(q, k, v, options, seed)
-            largest = max(float(w.abs().max()) for w in wanted)  # a gradient may be zero by mathematics
+            largest = max(float(w.abs().max()) for w in wanted)  # a gradient may be exactly zero
             for name, g, w in zip(("o", "dq", "dk", "dv", "dmask"), got, wanted):
                 with self.subTest(seed=seed, what=name, dtype=q.dtype, q=q.shape, k=k.shape, options=options):
                     self.assertEqual(g.shape, w.shape)
                     self.assertTrue(torch.isfinite(g).all())
                     peak = float(w.abs().max())
-                    # Gradients are differences of rounded terms, which may be much larger than themselves.
+                    # Gradients are differences of rounded terms, which may be much larger than the gradients.
                     tolerance = max(TOLERANCE[q.dtype], TOLERANCE[g.dtype])
                     half = q.dtype in (torch.bfloat16, torch.float16)
                     bound = tolerance * (largest if half else peak + largest / 10)
@@ -144,7 +144,7 @@ class Corners(unittest.TestCase):
         self.assertTrue(torch.equal(sdpa(q, q, q, dropout_p=0.25), first))
         self.assertFalse(torch.equal(sdpa(q, q, q, dropout_p=0.25), first))
         self.assertEqual(float(sdpa(q, q, q, dropout_p=1.0).detach().abs().max()), 0)
-        even = torch.zeros(1, 1, 4096, 8)  # equal weights: the sum of what is kept is 1 on the average
+        even = torch.zeros(1, 1, 4096, 8)  # equal weights: the sum of the kept weights is 1 on average
         kept = sdpa(even, even, torch.ones(1, 1, 4096, 1), dropout_p=0.25)
         self.assertLess(abs(float(kept.mean()) - 1), 2e-3)
         self.assertGreater(float(kept.std()), 0)
@@ -162,7 +162,8 @@ class Corners(unittest.TestCase):
                 sdpa(*wrong)
 
     def test_scale_as_tensor(self):
-        """Its number now, not that of an earlier call, also under enable(), which leaves a scale that is not finite to PyTorch."""
+        """The present value of a scale counts, not that of an earlier call; also under enable(), which leaves a scale
+        that is not finite to PyTorch."""
         q, scale = torch.randn(2, 3, 20, 16), torch.tensor(0.5)
         for number in (0.5, 3.0):
             self.assertTrue(torch.equal(sdpa(q, q, q, scale=scale.fill_(number)), sdpa(q, q, q, scale=number)))
@@ -175,7 +176,7 @@ class Corners(unittest.TestCase):
         self.assertEqual(attn.torch.calls(), before)
 
     def test_new_scales_for_known_shapes(self):
-        """A plan for another scale is made from the one that is there, forward and backward; also the default and 0."""
+        """A plan for another scale is made from an existing plan, forward and backward; also for the default and 0."""
         q = torch.randn(1, 2, 6, 8, requires_grad=True)
         for scale in (0.3, None, 0.5, 0.0, 0.3, -0.25):
             got = torch.autograd.grad(sdpa(q, q, q, is_causal=True, scale=scale).sin().sum(), q)[0]
@@ -187,7 +188,8 @@ class Corners(unittest.TestCase):
             sdpa(q, q, q, is_causal=True, scale=float("nan"))
 
     def test_causal_bias(self):
-        """As the relation that it stands for, not as its memory; other subclasses with rules of their own are refused."""
+        """A causal bias is used as its relation, not as its memory; other subclasses with their own rules are
+        refused."""
         class Own(torch.Tensor):
             @classmethod
             def __torch_function__(cls, function, types, args=(), kwargs=None):
@@ -221,12 +223,12 @@ class Corners(unittest.TestCase):
                 call()
 
     def test_interrupted_calls(self):
-        """A signal handler that attends with the same shapes, or makes so many plans that those of the call are
+        """A signal handler attends with the same shapes, or makes so many plans that the plans of the call are
         evicted."""
         from attn.torch import _engine, _sdpa
 
         def interrupted(call, handler, code, at):
-            """The result, and whether the handler ran: at that instruction of the code."""
+            """The result, and whether the handler ran at that instruction of the code."""
             instructions = itertools.count()
 
             def trace(frame, event, argument):
@@ -287,8 +289,8 @@ class Corners(unittest.TestCase):
                     torch.testing.assert_close(compiled(q, scale), sdpa(q, q, q, scale=scale))
 
     def test_kept_log_sum_exps(self):
-        """Gradients of calls that a plan is kept for, through the operator (create_graph), twice, with a bias, a mask or
-        nothing, without queries, and after the plan is destroyed."""
+        """Gradients of calls with a cached plan: through the operator (create_graph), twice, with a bias, a mask or
+        neither, without queries, and after the plan is destroyed."""
         from attn.torch import _engine
         for queries, kind in ((5, None), (5, torch.float64), (5, torch.bool), (0, None)):
             q, k, v = (torch.randn(2, 3, n, 8, dtype=torch.float64, requires_grad=True) for n in (queries, 6, 6))
@@ -305,7 +307,7 @@ class Corners(unittest.TestCase):
                     self.assertLess(float((g.detach() - w).abs().max()) if g.numel() else 0.0, 1e-12)
 
     def test_saved_tensors_with_other_strides(self):
-        """Hooks may give back the same numbers elsewhere in memory."""
+        """Hooks may return the same numbers in other memory."""
         for mask in ((), (torch.randn(6, 6),)):
             x = torch.randn(2, 3, 6, 8, requires_grad=True)
             for changed in (torch.clone, lambda t: t.mT.contiguous().mT):
@@ -315,9 +317,9 @@ class Corners(unittest.TestCase):
                                            torch.autograd.grad(sdpa(x, x, x, *mask).sin().sum(), x))
 
     def test_types_are_those_of_pytorch(self):
-        """A call that PyTorch refuses for a type is refused alike, under enable() in PyTorch's words."""
+        """A call that PyTorch refuses because of a type is also refused here; under enable() with PyTorch's message."""
         q = torch.randn(1, 2, 8, 16)
-        sdpa(q, q, q, is_causal=True), sdpa(q, q, q, enable_gqa=True)  # an int must not find the plans that bools made
+        sdpa(q, q, q, is_causal=True), sdpa(q, q, q, enable_gqa=True)  # ints must not match plans for bools
         for args, more in (((q, q, None), {}), ((q, q, q, 3), {}), (([1], q, q), {}), ((q, q, q), {"is_causal": 1}),
                            ((q, q, q), {"enable_gqa": 1}), ((q, q, q), {"scale": "x"}), ((q, q, q), {"dropout_p": "x"}),
                            ((q, q, q), {"dropout_p": None}), ((q, q, q), {"scale": 1j})):
@@ -328,7 +330,7 @@ class Corners(unittest.TestCase):
                     torch.nn.functional.scaled_dot_product_attention(*args, **more)
                 with attn.torch.enable(), self.assertRaises(TypeError) as enabled:
                     torch.nn.functional.scaled_dot_product_attention(*args, **more)
-                place = r" \(position \d\)"  # the message for what was not given by name
+                place = r" \(position \d\)"  # the message for an argument that was not given by name
                 self.assertEqual(*(re.sub(place, "", str(x.exception)) for x in (enabled, theirs)))
 
     def test_numbers_of_numpy(self):
@@ -429,7 +431,7 @@ class Operator(unittest.TestCase):
 
 class Enable(unittest.TestCase):
     def test_leaves_what_attn_does_not_have(self):
-        """Forward mode, nested tensors, and shapes that PyTorch refuses in its own words."""
+        """Forward mode, nested tensors, and shapes that PyTorch refuses with its own message."""
         q, k, v = torch.randn(1, 1, 2, 4), torch.randn(1, 1, 3, 4), torch.randn(1, 1, 3, 2)
         F = torch.nn.functional
         nested = [torch.nested.nested_tensor([torch.randn(4, 5, 16), torch.randn(4, 6, 16)]) for _ in range(3)]
@@ -465,7 +467,7 @@ class Enable(unittest.TestCase):
             self.assertEqual(attn.torch.calls() - before, 1)
 
     def test_leaves_the_formula_where_it_is_asked_for(self):
-        """As for second derivatives, which attn's error says."""
+        """Second derivatives are refused, as attn's error says."""
         q = torch.randn(1, 2, 5, 8, requires_grad=True)
         with attn.torch.enable(always=True), sdpa_kernel(SDPBackend.MATH):
             o = torch.nn.functional.scaled_dot_product_attention(q, q, q)
@@ -502,14 +504,14 @@ class Enable(unittest.TestCase):
         attn.torch.enable()
         attn.torch.disable()
         self.assertIs(torch.nn.functional.scaled_dot_product_attention, theirs)
-        with attn.torch.enable(always=True), attn.torch.enable():  # the wider one holds
+        with attn.torch.enable(always=True), attn.torch.enable():  # the wider limit applies
             attn.torch.disable()
         self.assertIs(torch.nn.functional.scaled_dot_product_attention, theirs)
-        with self.assertRaises(RuntimeError), attn.torch.enable():  # PyTorch's own words
+        with self.assertRaises(RuntimeError), attn.torch.enable():  # PyTorch's own message
             torch.nn.functional.scaled_dot_product_attention(q, q[..., :4], q)
 
     def test_leaves_what_pytorch_computes_faster(self):
-        """A plan that always=True has made does not change what enable() takes, and the other way round."""
+        """A plan made with always=True does not change which calls enable() accepts, and vice versa."""
         from attn.torch import _wins
         q, before = torch.randn(1, 2, 300, 128), _wins._MEASURED
         leaf, mask = q.clone().requires_grad_(), torch.randn(300, 300)
@@ -519,7 +521,7 @@ class Enable(unittest.TestCase):
                 _wins._MEASURED = measured
                 for always in (False, True, False):
                     found = []
-                    # Another length for each instruction set: what was decided is remembered.
+                    # A different length for each instruction set, because decisions are cached.
                     for x, options in ((q, {}), (leaf, {}), (leaf, {"is_causal": True}), (leaf, {"attn_mask": mask})):
                         x = x if measured else x[:, :, :299]
                         options = {name: given if measured or given is True else given[:299, :299]
@@ -556,7 +558,7 @@ class Enable(unittest.TestCase):
         self.assertEqual(counts, [1, 0, 1])
 
     def test_fused_passes_are_each_others(self):
-        """A forward pass of either with a backward pass of the other, with rows without keys; the lengths of o and lse."""
+        """A forward pass of one with a backward pass of the other, with rows without keys; the lengths of o and lse."""
         fused, back = (getattr(torch.ops.aten, f"_scaled_dot_product_flash_attention_for_cpu{name}") for name in ("", "_backward"))
         q, k, v = (torch.randn(2, 3, n, 8) for n in (5, 7, 7))
         mask = torch.randn(5, 7).masked_fill(torch.rand(5, 7) < 0.3, -float("inf"))
@@ -634,7 +636,7 @@ class Enable(unittest.TestCase):
             self.assertEqual(attn.torch.calls() - before, 1)
 
     def test_scripted_modules(self):
-        """TorchScript calls the operator, which attn takes."""
+        """TorchScript calls PyTorch's operator, which attn replaces."""
         x, modules = torch.randn(2, 6, 16), [torch.nn.Transformer(16, 2, 1, 1, 32, 0.0, batch_first=True)]
         with contextlib.suppress(ImportError):
             import torchvision
@@ -653,7 +655,7 @@ class Enable(unittest.TestCase):
                 self.assertGreater(attn.torch.calls(), before)
 
     def test_leaves_functions_alone(self):
-        """The function keeps its identity and name; what other packages put in its place stays, whenever they do so."""
+        """The function keeps its identity and name. A replacement by another package stays, whenever it was made."""
         F = torch.nn.functional
         theirs, found = F.scaled_dot_product_attention, []
 
@@ -680,7 +682,7 @@ class Enable(unittest.TestCase):
             F.scaled_dot_product_attention = theirs
 
     def test_few_queries_for_many_keys(self):
-        """With AVX-512 PyTorch multiplies them faster."""
+        """With AVX-512 PyTorch is faster for these products."""
         from attn.torch import _wins
         measured, wide = _wins._MEASURED, _wins._WIDE
         try:

@@ -12,7 +12,7 @@ except ImportError:
 
 import attn.torch
 
-# A few roundings of the type, relative to the norm.
+# The error of a few roundings of the type, relative to the norm.
 TOLERANCES = {torch.bfloat16: 2.0**-7, torch.float16: 2.0**-10}
 
 
@@ -67,7 +67,7 @@ class Halves(unittest.TestCase):
             self.assertLess(distance, TOLERANCES[dtype])
 
     def test_every_function(self):
-        """In the type itself, and by autocast from float32.  A gradient has its tensor's type."""
+        """Calls in the type itself, and by autocast from float32. A gradient has its tensor's type."""
         for name, function, shapes in functions():
             for dtype in TOLERANCES:
                 tensors = [torch.randn(shape).to(dtype) for shape in shapes]
@@ -97,7 +97,7 @@ class Halves(unittest.TestCase):
                     yield dtype, (q, k, v), mask, grouped
 
     def test_enable(self):
-        """Results and gradients as near to float64 as PyTorch's, and of the same types."""
+        """Results and gradients are as close to float64 as PyTorch's, and have the same types."""
         for dtype, tensors, mask, grouped in self.calls_of_enable():
             learned = mask is not None and mask.dtype != torch.bool
             given = [*tensors, mask] if learned else list(tensors)
@@ -116,7 +116,7 @@ class Halves(unittest.TestCase):
                 self.near(found, wanted, dtype)
 
     def test_enable_under_autocast(self):
-        """Types of results and gradients, and the masks that are taken, are PyTorch's."""
+        """Types of results and gradients, and the accepted masks, are the same as in PyTorch."""
         for dtype in TOLERANCES:
             for kind in (torch.float32, *TOLERANCES):
                 for of_mask in (None, torch.bool, torch.float32, *TOLERANCES):
@@ -144,7 +144,7 @@ class Halves(unittest.TestCase):
                             self.near(results, wanted, torch.bfloat16)
 
     def test_types_that_differ(self):
-        """PyTorch refuses them, in its own words; attn.torch's function in its words."""
+        """PyTorch and attn.torch refuse these calls, each with its own message."""
         q, k = torch.randn(1, 2, 5, 8), torch.randn(1, 2, 5, 8).bfloat16()
         for mask in (None, torch.zeros(5, 5, dtype=torch.float16)):
             with self.assertRaises(RuntimeError), attn.torch.enable(always=True):
@@ -153,7 +153,7 @@ class Halves(unittest.TestCase):
             attn.torch.scaled_dot_product_attention(q, k, k)
 
     def test_fused_passes_are_each_others(self):
-        """A forward pass of either with a backward pass of the other."""
+        """A forward pass of one with a backward pass of the other."""
         name = "_scaled_dot_product_flash_attention_for_cpu"
         fused, back = (getattr(torch.ops.aten, name + end) for end in ("", "_backward"))
         for dtype in TOLERANCES:

@@ -29,8 +29,8 @@ import attn  # noqa: E402
 import attn.torch  # noqa: E402
 
 SEEDS = range(8 if os.environ.get("ATTN_LONG") else 1)
-# Deep networks of small batches, whose norms multiply a last digit in every block.
-# Compared with the originals by scripts of their own in tests/parity.
+# Deep networks with small batches, whose norms amplify rounding in every block.
+# Separate scripts in tests/parity compare these with the originals.
 MODELS = ("seq2seq-attention", "detr", "resnet")
 LOOSE = {"axial-resnet": 1e-6, "sasa-resnet": 1e-6, "non-local-net": 1e-6}
 
@@ -77,7 +77,7 @@ class Architectures(unittest.TestCase):
                 for (key, wanted), got in zip(outputs.items(), found):
                     self.close(got.detach(), wanted, bound, layer=name, seed=seed, output=key)
                 if not found[0].requires_grad:
-                    continue  # positions, and what has neither parameters nor inputs of numbers
+                    continue  # positions, and layers with neither parameters nor real inputs
                 found[0].backward(torch.from_numpy(dout))
                 parameters = dict(layer.named_parameters())
                 peak = max((float(np.abs(g).max()) for g in (*of_weights.values(), *of_inputs.values()) if g.size), default=0)
@@ -94,7 +94,7 @@ class Architectures(unittest.TestCase):
                                          (name, seed, "gradient of", key))
 
     def test_saved_and_trained(self):
-        """The state is loaded into another layer and gives the same bits in eval(); an optimizer changes the
+        """The state, loaded into another layer, gives the same bits in eval(); an optimizer's step changes the
         results."""
         for name in layers.LAYERS:
             config, _, weights, inputs, _, _ = draw(name, 0)
@@ -124,7 +124,7 @@ class Architectures(unittest.TestCase):
                 self.assertTrue(any(not torch.equal(a, b) for a, b in zip(before, moved)))
 
     def test_results_may_be_changed_in_place(self):
-        """As a residual connection `y += x` does: the gradients are those of `y = y + x`."""
+        """With a residual connection `y += x` the gradients equal those of `y = y + x`."""
         for name in layers.LAYERS:
             config, _, weights, inputs, _, _ = draw(name, 0)
             layer = attn.torch.Layer(name, config, dtype=torch.float64).eval()
@@ -152,7 +152,7 @@ class Architectures(unittest.TestCase):
         self.assertTrue(torch.equal(found, wanted))
 
     def test_compiled_around(self):
-        """torch.compile leaves a Layer as it is, without a word."""
+        """torch.compile leaves a Layer unchanged, without a warning."""
         model = torch.nn.Sequential(torch.nn.Linear(4, 4), attn.torch.Layer("detr-ffn", {"d": 4}), torch.nn.Tanh()).eval()
         x, words = torch.randn(2, 3, 4), io.StringIO()
         with contextlib.redirect_stderr(words):
@@ -161,7 +161,7 @@ class Architectures(unittest.TestCase):
         self.assertEqual(words.getvalue(), "")
 
     def test_gradients_that_are_recorded(self):
-        """create_graph gives the gradients; only their own derivative is refused."""
+        """create_graph returns the gradients; only their derivative is refused."""
         layer = attn.torch.Layer("detr-ffn", {"d": 4}).eval()
         x = torch.randn(2, 3, 4, requires_grad=True)
         wanted, = torch.autograd.grad(layer(x).sin().sum(), x)
@@ -172,7 +172,7 @@ class Architectures(unittest.TestCase):
                 second.backward()
 
     def test_refusals(self):
-        """In words: a second way back in train(), what has no rule here, and copies."""
+        """Refused with a message: a second backward pass in train(), transforms without a rule, and copies."""
         layer = attn.torch.Layer("detr-ffn", {"d": 4})
         x = torch.randn(2, 3, 4, requires_grad=True)
         loss = layer(x).sum()
@@ -193,7 +193,7 @@ class Architectures(unittest.TestCase):
                 call(layer)
 
     def test_seq2seq(self):
-        """Its formula takes whole batches: tests/parity's models."""
+        """The formula of tests/parity's models takes whole batches."""
         rng = np.random.default_rng(3)
         config = make_case.seq2seq_config(rng)
         exact = models.build(config, torch.float64)

@@ -31,7 +31,7 @@ def llama(**options):
 
 
 def functions():
-    """The functions of attention and of masks, as transformers has them."""
+    """The attention and mask functions that transformers calls."""
     return transformers.AttentionInterface()["attn"], transformers.AttentionMaskInterface()["attn"]
 
 
@@ -67,7 +67,7 @@ class Models(Registered):
 
 
     def test_models_without_the_interface(self):
-        """Their own attention gets the masks of eager attention."""
+        """The models' own attention gets the masks of eager attention."""
         padding = torch.ones(2, 9, dtype=torch.long)
         padding[1, :3] = 0
         results = []
@@ -100,7 +100,7 @@ class Models(Registered):
 
 
 class Masks(Registered):
-    """The engine's forms of masks against the masks of all pairs."""
+    """Compares the engine's forms of masks with masks of all pairs."""
 
     def patterns(self):
         theirs, zeros = masking_utils, torch.zeros(2, dtype=torch.int64)
@@ -247,7 +247,7 @@ class Combinations(Registered):
         self.assertEqual(attn.torch.calls(verbose=True).count("\n"), before)
 
     def test_one_bias_for_several_layers(self):
-        """The copy that layers share follows changes of the tensor, and has the sum of their gradients."""
+        """The copy that layers share follows changes of the tensor, and gets the sum of the layers' gradients."""
         leaf = torch.randn(1, 6, 7, 4, dtype=torch.bfloat16, requires_grad=True)
         q, k = torch.randn(2, 4, 6, 8).bfloat16(), torch.randn(2, 2, 7, 8).bfloat16()
 
@@ -269,7 +269,7 @@ class Combinations(Registered):
             self.assertFalse(torch.equal(before, after))
 
     def test_dropout(self):
-        """The mean over many draws is the result without; the seed is PyTorch's."""
+        """The mean over many dropout draws equals the result without dropout; the seed is PyTorch's."""
         q, k, v = (torch.randn(1, 2, 6, 8) for _ in range(3))
         function = masking_utils.sliding_window_causal_mask_function(3)
         given = self.mask(1, 6, 6, mask_function=function)
@@ -287,7 +287,7 @@ class Combinations(Registered):
 
 
 class Uses(Registered):
-    """Ways to use a model that change nothing."""
+    """Ways to use a model that must not change results."""
 
     def setUp(self):
         super().setUp()
@@ -372,7 +372,7 @@ class Uses(Registered):
                 self.near(exported.module()(given), self.model(inputs_embeds=given, use_cache=False).logits)
 
     def test_recorded_weights(self):
-        """Those of the eager function, of all pairs, whatever form the masks have."""
+        """Weights equal those of the eager function, of all pairs, for every form of mask."""
         padding = torch.ones_like(self.ids)
         padding[1, :4] = 0
         kinds = ({}, {"attention_mask": padding},

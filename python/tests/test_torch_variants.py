@@ -65,7 +65,7 @@ class Formula(unittest.TestCase):
             attn.torch.scaled_dot_product_attention(heads, heads, heads, torch.zeros(8, 8, dtype=torch.float64, device="meta"))
 
     def test_strided_neighborhood(self):
-        """With and without dilation and causality, against a mask pair by pair."""
+        """Compared with an explicit mask of pairs, with and without dilation and causality."""
         def rows(size, taps, stride, step, causal):
             mask = torch.zeros(size, size)
             for i in range(size):
@@ -107,7 +107,7 @@ class Formula(unittest.TestCase):
             self.assertTrue(torch.allclose(x, attn.torch.na1d(q, k, q, 3, stride=2), atol=1e-5))
 
     def test_shifted_windows_after_inference(self):
-        """A call in inference mode leaves nothing behind that a later gradient would need."""
+        """A call in inference mode stores nothing that a later gradient would use."""
         x, table = torch.randn(1, 8, 8, 2, 4), torch.randn(49, 2, requires_grad=True)
         with torch.inference_mode():
             attn.torch.shifted_window_attention(x, x, x, 4, 2, table)
@@ -115,7 +115,8 @@ class Formula(unittest.TestCase):
         self.assertTrue(torch.isfinite(table.grad).all())
 
     def test_shifted_windows_backward_watched(self):
-        """Gradients that are negated lazily, traced alone, or batched; a map over the keys alone; a picture without rows."""
+        """Gradients that are lazily negated, traced alone, or batched; a vmap over only the keys; a picture without
+        rows."""
         from torch.fx.experimental.proxy_tensor import make_fx
         q, k, v = (random(1, 4, 6, 2, 4).requires_grad_() for _ in range(3))
         table = random(9, 2).requires_grad_()
@@ -142,7 +143,8 @@ class Formula(unittest.TestCase):
             self.assertEqual(attn.torch.shifted_window_attention(x, x, x, 3, 1).shape, x.shape)
 
     def test_shifted_windows(self):
-        """Against Swin's own way: the picture rolled, cut into windows, the table and the mask of the seam added."""
+        """Compared with Swin's own method: the picture is rolled and cut into windows, and the table and the mask of
+        the seam are added."""
         for sizes, windows, shift in (((6,), 3, 1), ((6, 8), (3, 4), (1, 3)), ((6, 8), (3, 4), 0), ((4, 4), 4, 2),
                                       ((4, 6, 2), 2, (1, 0, 1))):
             windows_of = (windows,) * len(sizes) if isinstance(windows, int) else windows
@@ -286,7 +288,7 @@ class Formula(unittest.TestCase):
                                            ((3, 4, 5), (3, 2, 3), (1, 2, 1), (False, False, False))):
             rpb = random(2, *(2 * n - 1 for n in taps))
             mask = torch.rand(2, *sizes) < 0.6
-            mask[0, :3] = False  # some queries have no keys
+            mask[0, :3] = False  # some queries have no visible keys
             tensors = [random(2, *sizes, 2, 3) for _ in range(3)]
             for given, seen in ((rpb, None), (None, mask), (rpb, mask), (rpb, mask[:1])):
                 def function(q, k, v, rpb=None):
@@ -300,11 +302,11 @@ class Formula(unittest.TestCase):
                     self.compare(function, formula, *tensors, *([] if given is None else [given]))
         q, mask = random(1, 7, 2, 3), torch.rand(1, 7) < 0.5  # a stride in several parts
         found = attn.torch.na1d(q, q, q, 3, stride=2, key_mask=mask)
-        hidden = torch.where(mask[..., None, None], q, 1e3)  # whatever hidden keys hold
+        hidden = torch.where(mask[..., None, None], q, 1e3)  # masked keys may hold any value
         self.assertTrue(torch.equal(found, attn.torch.na1d(q, hidden, hidden, 3, stride=2, key_mask=mask)))
 
     def test_neighborhood_with_bias_after_inference(self):
-        """The index that is kept serves gradients, graphs and other devices."""
+        """The cached index serves gradients, graphs and other devices."""
         q, rpb = torch.randn(1, 8, 5, 2, 4), torch.randn(2, 5, 5, requires_grad=True)
 
         def work(q, rpb):
@@ -397,7 +399,7 @@ class Formula(unittest.TestCase):
         self.assertTrue(torch.equal(same[0], same[1]) and torch.equal(same[0], same[2]))
 
     def test_packed_expanded(self):
-        """Tensors without a place in memory for each position: operands, and the gradient that sum() hands back."""
+        """Tensors with broadcast memory: operands, and the gradient that sum() returns."""
         ends = torch.tensor([0, 4, 10], dtype=torch.int32)
         for dtype in (torch.float32, torch.float64, torch.bfloat16, torch.float16):
             one = torch.randn(1, 2, 8).to(dtype)
@@ -409,7 +411,7 @@ class Formula(unittest.TestCase):
             self.assertLess(max(x.abs().max().item() for x in grads[:2]), 1e-2)
 
     def test_packed_log_sum_exp(self):
-        """[H, tokens], with a gradient; what no sequence has is minus infinity."""
+        """[H, tokens], with a gradient; positions outside all sequences are minus infinity."""
         ends = torch.tensor([0, 3, 7], dtype=torch.int32)
 
         def formula(q, k):
@@ -440,7 +442,7 @@ class Formula(unittest.TestCase):
                         scale=1.0), random(2, 4, queries, 8), random(2, 2, keys, 8), random(2, 2, keys, 8), random(12, 4))
 
     def test_t5_buckets(self):
-        """Against the buckets of single distances, from the formula of the paper's code in exact numbers."""
+        """Compared with the bucket of each distance by the formula of the paper's code, in exact arithmetic."""
         found = attn.torch.t5_buckets(300, 300).tolist()
         for distance in (*range(8), 8, 15, 16, 40, 90, 127, 128, 299):
             bucket = distance if distance < 8 else min(15, 8 + int(8 * math.log(distance / 8) / math.log(16) + 1e-6))
@@ -461,7 +463,7 @@ class Formula(unittest.TestCase):
             q, q, q, relative_bias=(table, index)), (q.double().requires_grad_(), table.double().requires_grad_())))
 
     def test_long_relative_bias(self):
-        """At T5's lengths: another order of sums than the formula's is the only difference, and workspaces stay small."""
+        """At T5's lengths results differ from the formula only by the order of sums, and workspaces stay small."""
         n, table = 2048, random(32, 1)
         index = attn.torch.t5_buckets(n, n)
         pairs = index[torch.arange(n) - torch.arange(n)[:, None] + n - 1].long()
@@ -616,7 +618,7 @@ class Layers(unittest.TestCase):
             self.assertLess(float((w - a - b).abs().max()), 1e-4)
 
     def test_replaced_parameters(self):
-        """Other tensors in the parameters' places count, and the module's own come back."""
+        """Tensors that replace the parameters are used, and afterwards the module's own are restored."""
         layer, x = self.make().eval(), random(2, 5, 16)
         before = layer(x, x, x).detach()
         other = {name: torch.randn_like(value).requires_grad_() for name, value in layer.state_dict().items()}
@@ -659,7 +661,7 @@ class Layers(unittest.TestCase):
         first = layer(x, x, x)
         layer.eval()(x, x, x)
         with self.assertRaisesRegex(attn.UnsupportedError, "called again"):
-            first.sum().backward()  # dropped weights of a call that eval() has overtaken
+            first.sum().backward()  # dropped weights of a call before eval()
         layer, x = self.make().train(), random(2, 5, 16)
         first, _ = layer(x, x, x), layer(x, x, x)
         with self.assertRaisesRegex(attn.UnsupportedError, "called again"):
@@ -667,7 +669,7 @@ class Layers(unittest.TestCase):
 
 
 def functions(draw=random):
-    """All of attn.torch's as functions of one tensor [1,8,2,4]."""
+    """All functions of attn.torch as functions of one tensor [1,8,2,4]."""
     at = attn.torch
     ends, table = torch.tensor([0, 3, 8], dtype=torch.int32), draw(15, 2, dtype=torch.float64)
     sinks, index = draw(2, dtype=torch.float64), torch.arange(15, dtype=torch.int32)
@@ -687,7 +689,7 @@ def functions(draw=random):
 
 class Functions(unittest.TestCase):
     def test_transforms(self):
-        """vmap, grad and functionalize of torch.func, one in another."""
+        """vmap, grad and functionalize of torch.func, nested."""
         vmap, grad, functionalize = torch.func.vmap, torch.func.grad, torch.func.functionalize
         batch = random(3, 1, 8, 2, 4, dtype=torch.float64)
         for name, call in functions().items():
@@ -726,7 +728,7 @@ class Functions(unittest.TestCase):
                 self.assertEqual(torch.equal(found[0], found[1]), randomness == "same")
 
     def test_autocast(self):
-        """Operands come in the types that layers before give them, as scaled_dot_product_attention takes them."""
+        """Operands have the output types of earlier layers, like operands of scaled_dot_product_attention."""
         x = random(1, 8, 2, 4)
         for name, call in functions().items():
             with self.subTest(name), torch.autocast("cpu", dtype=torch.bfloat16):
@@ -739,7 +741,7 @@ class Functions(unittest.TestCase):
                 self.assertEqual(call().dtype, torch.bfloat16)
 
     def test_wrong_types(self):
-        """Errors name them, with what is expected."""
+        """Errors name the arguments and the expected values."""
         at, q, p, ends = attn.torch, random(1, 8, 2, 4), random(6, 2, 4), torch.tensor([0, 6], dtype=torch.int32)
         for window in ((3.0, 0), 3, ("a", 0), (1, 2, 3), (float("nan"), 0)):
             with self.assertRaisesRegex(attn.ArgumentError, "two whole numbers"):

@@ -92,7 +92,7 @@ class Returned(Weights):
             torch.func.vmap(lambda x: sdpa(x, x, x, return_weights=True)[1])(q)
 
     def test_compiled(self):
-        """The graph is broken at the call."""
+        """The compiled graph breaks at the call."""
         q = torch.randn(1, 2, 3, 4)
         compiled = torch.compile(lambda x: sdpa(x * 2, x, x, return_weights=True)[1] + 1, backend="aot_eager")
         self.near(compiled(q), formula(q.double() * 2, q.double()) + 1, 1e-5)
@@ -128,7 +128,7 @@ class Recorded(Weights):
         self.assertEqual(len(weights), 5)  # nothing is recorded after the block
 
     def test_calls_that_are_pytorchs(self):
-        """Under enable, calls that PyTorch computes are recorded too; without it they are not."""
+        """Under enable, calls that PyTorch computes are recorded too; without enable they are not."""
         q = torch.randn(1, 2, 5, 4)
         with attn.torch.record_weights() as weights:
             theirs(q, q, q)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Types: mypy --strict accepts the package, and a program that uses all of it, where mypy is installed."""
+"""If mypy is installed, mypy --strict must accept the package and a program that uses all of it."""
 import importlib.util
 import os
 import subprocess
@@ -11,7 +11,7 @@ import attn
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 PACKAGE = os.path.dirname(os.path.abspath(attn.__file__))
-# attn.torch is checked where its own types are installed.
+# attn.torch is checked if PyTorch's types are installed.
 FOLDERS = ("", "torch") if importlib.util.find_spec("torch") else ("",)
 FILES = [os.path.join(folder, name) for folder in FOLDERS for name in sorted(os.listdir(os.path.join(PACKAGE, folder)))
          if name.endswith(".py")]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""A user's program that calls every public function: tests/test_types.py has mypy --strict read it."""
+"""A user's program that calls every public function; tests/test_types.py checks it with mypy --strict."""
 from __future__ import annotations
 
 from typing import Any, Dict, Tuple
