@@ -11,7 +11,7 @@ typedef struct attn__arena {
     size_t used;
 } attn__arena;
 
-/* `count` elements at the next multiple of 64 bytes. */
+/* Allocates `count` elements at the next multiple of 64 bytes. */
 static inline void *attn__arena_take(attn__arena *arena, int64_t count, size_t size)
 {
     void *at = arena->base ? arena->base + arena->used : NULL;

@@ -16,7 +16,7 @@ static inline float attn__from_bf16(uint16_t x)
     return wide;
 }
 
-/* To the nearest, ties to even; a NaN stays one. */
+/* Rounds to the nearest number, ties to even. A NaN remains a NaN. */
 static inline uint16_t attn__to_bf16(float x)
 {
     uint32_t bits;

@@ -60,7 +60,7 @@ static void ask_processor(level levels[LEVELS])
 }
 #endif
 
-/* The first line of a file that describes a cache of the first processor; "" if there is none. */
+/* Reads the first line of a file that describes a cache of the first processor; "" if the file does not exist. */
 static void read_line(int index, const char *name, char line[64])
 {
     char path[128];
@@ -105,7 +105,7 @@ static void ask_system(level levels[LEVELS])
     }
 }
 
-/* The threads of a core share its L1; what more threads share is divided by the number of cores. */
+/* Threads of one core share its L1. If more threads share a cache, its size is divided by the number of cores. */
 static int64_t bytes_of_core(const level levels[LEVELS], int at)
 {
     int64_t of_core = attn__max(levels[1].threads, 1);

@@ -7,13 +7,13 @@
 
 #include <stdint.h>
 
-/* Bytes that one core may count on: a cache that several cores share is divided by their number. */
+/* Cache bytes available to one core: a cache that several cores share is divided by their number. */
 typedef struct attn__caches {
     int64_t l1, l2, l3; /* l3 0: there is none */
 } attn__caches;
 
-/* Queries the processor once (CPUID, sysctl), else the system (sysfs).  A size that neither tells comes from a table of
- * the smallest caches that processors of the instruction set have.  Thread-safe. */
+/* Queries the processor once (CPUID, sysctl), then the system (sysfs). If neither reports a size, the size comes
+ * from a table of the smallest caches of processors with this instruction set. Thread-safe. */
 const attn__caches *attn__caches_here(void);
 
 #endif

@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* The first line of DIR/NAME; false if there is none. */
+/* Reads the first line of DIR/NAME; false if the file has none. */
 static bool first_line(const char *dir, const char *name, char line[64])
 {
     char path[PATH_MAX];
@@ -47,14 +47,14 @@ static int quota_of_v1(const char *dir)
     return cores_of(strtoll(quota, NULL, 10), strtoll(period, NULL, 10));
 }
 
-/* The smaller limit, where 0 is none. */
+/* The smaller of two limits, where 0 means no limit. */
 static int least_limit(int a, int b)
 {
     return a == 0 || (b != 0 && b < a) ? b : a;
 }
 
-/* From the group up to the root of the hierarchy.  In a container its own group is that root, while the path may be the
- * host's: what does not exist limits nothing. */
+/* Reads limits from the group up to the root of the hierarchy. A container mounts its own group as the root, but the
+ * path may be the host's. Directories that do not exist are skipped. */
 static int quota_up(const char *mount, const char *group, int (*quota_of)(const char *dir))
 {
     char dir[PATH_MAX];
@@ -118,7 +118,7 @@ int attn__cgroup_cores(const char *root)
     return cores;
 }
 
-/* How many processes the launcher started on this machine; 1: none did, or the number is not available. */
+/* How many processes the launcher started on this machine; 1 if there is no launcher or the number is unknown. */
 static int launched_here(void)
 {
     static const char *const counts[] = {"OMPI_COMM_WORLD_LOCAL_SIZE", "MPI_LOCALNRANKS"};
@@ -134,7 +134,7 @@ static int launched_here(void)
 int attn__process_cores(int usable, int quota)
 {
     int here = launched_here();
-    /* Bound processes have different cores, each fewer than there are; a quota is one for all of them. */
+    /* Processes bound to cores have different cores, each fewer than the machine has. All processes share one quota. */
     int cores = usable == attn__online_cores() ? usable / here : usable;
     if (quota > 0)
         cores = (int)attn__min(cores, quota / here);

@@ -13,7 +13,7 @@ static inline double attn__now(void)
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
-/* Not negative, whatever a virtual machine's clock has done meanwhile. */
+/* The time since `begin` is never negative, even if the clock of a virtual machine jumped back. */
 static inline double attn__seconds_since(double begin)
 {
     double passed = attn__now() - begin;

@@ -55,7 +55,7 @@ static void *copy_numbers(attn_context *context, const void *from, int64_t n)
     return numbers;
 }
 
-/* Only what the type uses is copied.  False, with nothing held, without memory. */
+/* Copies only the fields that the type uses. False if memory runs out; then nothing is held. */
 static bool copy_value(attn_context *context, attn_config_value *to, const attn_config_value *from)
 {
     *to =

@@ -96,8 +96,8 @@ static bool has_avx512bf16(const features *f)
     return has_avx512(f) && bits(f->leaf7_1_a, AVX512BF16);
 }
 
-/* AMX has 8 KiB of state, which Linux saves only for processes that requested it.  AMX's kernels use VBMI and VNNI,
- * too, which every processor with AMX has. */
+/* AMX has 8 KiB of state, which Linux saves only for processes that requested it. The AMX kernels also use VBMI and
+ * VNNI, which every processor with AMX has. */
 static bool has_amx(const features *f)
 {
     enum { VBMI = 1 << 1, VNNI = 1 << 11, BF16 = 1 << 22, TILES = 1 << 24, INT8 = 1 << 25 };

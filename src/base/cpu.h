@@ -7,7 +7,7 @@
 
 #include <stdbool.h>
 
-/* Best last, so that a larger value may use the kernels of a smaller one of the same machine. */
+/* Instruction sets in ascending order: a larger value may use the kernels of a smaller one of the same machine. */
 typedef enum attn__isa {
     ATTN_ISA_SCALAR = 0,
     ATTN_ISA_NEON,
@@ -27,7 +27,7 @@ typedef enum attn__isa {
 #define ATTN__COMPILES_AMX 0
 #endif
 
-/* So for AVX-VNNI: gcc from 11, clang from 12 on. */
+/* Whether this compiler has AVX-VNNI intrinsics: gcc from 11, clang from 12 on. */
 #if defined(__x86_64__) && defined(__clang__)
 #define ATTN__COMPILES_AVX_VNNI (__clang_major__ >= 12)
 #else
@@ -43,7 +43,7 @@ typedef enum attn__isa {
 #define ATTN__COMPILES_NEON_MATRIX 0
 #endif
 
-/* Features in addition to the instruction set, which single kernels use. */
+/* Features in addition to the instruction set, used by single kernels. */
 typedef enum attn__cpu_extra {
     ATTN__CPU_ANY = 0,     /* nothing */
     ATTN__CPU_AVX_VNNI,    /* dot products of bytes, in AVX2's registers */
@@ -59,7 +59,8 @@ const char *attn__isa_text(attn__isa isa);
 /* False if no instruction set has this name. */
 bool attn__isa_parse(const char *name, attn__isa *isa);
 bool attn__isa_runs_here(attn__isa isa);
-/* For AMX the set below it, which has all but AMX: there all of f32 is multiply-adds.  Others as they are. */
+/* The set for f32 kernels: for AMX the set below it, which has the same multiply-adds. Other sets are returned
+ * unchanged. */
 attn__isa attn__isa_without_amx(attn__isa isa);
 attn__isa attn__isa_best(void);
 /* Queries the machine once. */

@@ -7,7 +7,7 @@
 #include <string.h>
 #include <strings.h>
 
-/* Whether the text `data`, cut off somewhere, begins with `start` in any letter case. */
+/* Whether the text `data`, which may be cut off, begins with `start` in upper or lower case. */
 static bool text_begins(const char *data, const char *start)
 {
     return strncasecmp(data, start, strlen(start)) == 0;

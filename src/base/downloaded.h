@@ -5,7 +5,7 @@
 
 #include "attn/attn.h"
 
-/* ATTN_ERROR_FORMAT: the bytes are a Git LFS pointer, or a web page, in place of the file `name`. */
+/* ATTN_ERROR_FORMAT if the bytes are a Git LFS pointer or a web page instead of the file `name`. */
 attn_status attn__check_downloaded(attn_context *context, const char *name, const void *data, size_t whole);
 
 #endif

@@ -12,7 +12,7 @@
 #define ATTN__HASH_BEGIN UINT64_C(0xcbf29ce484222325)
 #define ATTN__HASH_PRIME UINT64_C(0x100000001b3)
 
-/* `hash` continued by `size` bytes. */
+/* Updates `hash` with `size` bytes and returns the new hash. */
 static inline uint64_t attn__hash_bytes(uint64_t hash, const void *bytes, size_t size)
 {
     const unsigned char *at = bytes;

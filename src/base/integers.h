@@ -17,7 +17,7 @@ static inline int64_t attn__max(int64_t a, int64_t b)
     return a > b ? a : b;
 }
 
-/* The nearest number of [low, high]; low <= high. */
+/* Clamps the number to [low, high]; low <= high. */
 static inline int64_t attn__clamp(int64_t x, int64_t low, int64_t high)
 {
     return x < low ? low : x > high ? high : x;
@@ -47,7 +47,7 @@ static inline int64_t attn__ceil_div(int64_t a, int64_t b)
     return -attn__floor_div(-a, b);
 }
 
-/* The greatest one; of a and 0 it is a. */
+/* The greatest common divisor; that of a and 0 is a. */
 static inline int64_t attn__common_divisor(int64_t a, int64_t b)
 {
     while (b) {

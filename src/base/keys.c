@@ -20,7 +20,7 @@ typedef struct work {
     attn__keys_options options;
 } work;
 
-/* Text that stops growing when it is full. */
+/* A text buffer that truncates text when it is full. */
 typedef struct line {
     size_t n;
     char text[320];
@@ -49,7 +49,7 @@ bool attn__key_has_member(const attn_setting *key, const char *name)
            name[n + 1 + strspn(name + n + 1, "0123456789")] == '\0';
 }
 
-/* The key of the table that `name` is, or is a member of. */
+/* The key of the table with this name, or the key that has `name` as a member. */
 static bool is_known(const attn__keys *keys, const char *name)
 {
     bool known = attn__key_find(keys, name) != NULL;
@@ -64,7 +64,7 @@ static attn_status check_names(const work *w)
 {
     for (int64_t i = 0; w->given && i < attn_config_size(w->given); i++) {
         const char *name = attn_config_key(w->given, i);
-        /* Config files of models contain the name of their architecture. */
+        /* A model's config file names its architecture in this key. */
         if (w->options.select || is_known(w->keys, name) || strcmp(name, "architecture") == 0)
             continue;
         line allowed = {0};
@@ -140,7 +140,7 @@ static attn_status check_type(const work *w, const attn_setting *key, const attn
                       found);
 }
 
-/* Each number of a list with a range, of which there must be one. */
+/* Checks each number of a list against a range. The list needs at least one number. */
 static attn_status check_list(const work *w, const attn_setting *key, const attn_config_value *value)
 {
     bool bounded = key->min < key->max;
@@ -195,7 +195,7 @@ static const char *default_of(const work *w, const attn_setting *key)
     return otherwise;
 }
 
-/* An empty default leaves the key out: its reader falls back on another key. */
+/* An empty default leaves the key out: the code that reads the key then uses another key. */
 static attn_status set_default(attn_config *config, const attn_setting *key, const char *text)
 {
     if (!text[0])
@@ -214,8 +214,8 @@ static attn_status set_default(attn_config *config, const attn_setting *key, con
     }
 }
 
-/* A list of numbers in a config.json that are not all integers has a key for each: collects NAME.0, NAME.1, ... in `to`.
- * *found: there was one. */
+/* A config.json may hold a list of numbers that are not all integers. Such a list is stored as one key for each
+ * number: this collects NAME.0, NAME.1, ... in `to`. *found: there was one. */
 static attn_status collect_members(const work *w, const attn_setting *key, attn_config *to, bool *found)
 {
     enum { MOST = 64 };
@@ -264,7 +264,7 @@ static attn_status resolve_key(const work *w, const attn_setting *key, attn_conf
                : attn_config_set(to, key->name, value);
 }
 
-/* Selectors choose defaults, so they are looked up before anything is filled in. */
+/* Selectors choose defaults, so they are looked up before defaults are filled in. */
 static void select_presets(work *w)
 {
     for (int s = 0; s < 2; s++) {

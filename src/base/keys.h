@@ -10,7 +10,7 @@
 
 #include "attn/config.h"
 
-/* A default that depends on other settings: it holds where the selectors have these values (NULL: any). */
+/* A default that depends on other settings: it applies if the selectors have these values (NULL: any value). */
 typedef struct attn__preset {
     const char *values[2];
     const char *key, *otherwise;
@@ -20,15 +20,15 @@ typedef struct attn__keys {
     const attn_setting *keys;
     int n;
     const char *selectors[2];    /* keys of TEXT type whose values choose among presets; NULL: none */
-    const attn__preset *presets; /* later ones win: write the more special ones behind */
+    const attn__preset *presets; /* later presets override earlier ones: put special presets last */
     int npresets;
 } attn__keys;
 
 /* The wording of errors.  Zero means the default. */
 typedef struct attn__keys_options {
-    const char *name;    /* an architecture or a file, for messages; NULL: the message begins with the key */
+    const char *name;    /* architecture or file named in messages; NULL: the key comes first */
     attn_status refusal; /* 0: ATTN_ERROR_ARGUMENT */
-    bool select;         /* keys that the table lacks are passed over; default: they are refused */
+    bool select;         /* ignore keys that the table lacks; default: refuse them */
 } attn__keys_options;
 
 const attn_setting *attn__key_find(const attn__keys *keys, const char *name); /* NULL: there is none */
@@ -36,21 +36,22 @@ const attn_setting *attn__key_find(const attn__keys *keys, const char *name); /*
 /* Whether `name` is a member, "KEY.0", of a key of type REALS. */
 bool attn__key_has_member(const attn_setting *key, const char *name);
 
-/* A new config with every key of the table in its order: from `given` (may be NULL; null values count as not given)
- * or its default.  A REAL given as an INT becomes one.  A key with an empty default is left out.  *to is NULL on
- * failure.  `options` may be NULL. */
+/* Makes a new config with every key of the table in its order. Values come from `given` (may be NULL; null values
+ * count as not given) or from defaults. An INT given for a REAL is converted. A key with an empty default is left
+ * out. *to is NULL on failure. `options` may be NULL. */
 attn_status attn__keys_resolve(attn_config **to, attn_context *context, const attn__keys *keys,
                                const attn_config *given, const attn__keys_options *options);
 
-/* Whether two values are the same: of one type, but for an integer and a real number, which are compared as numbers. */
+/* Whether two values are equal. Their types must match, but integers and real numbers are compared as numbers. */
 bool attn_config_value_equal(const attn_config_value *a, const attn_config_value *b);
 
-/* Height and width that a setting gives: an integer is both, or a list of the two.  False: neither. */
+/* Reads height and width from a setting: one integer for both, or a list of two. False: neither form. */
 bool attn__config_sides(const attn_config *config, const char *key, int64_t sides[2]);
-/* The same of a setting that was checked; ATTN_ERROR_ARGUMENT, noted with `before` in front: a list of other than two. */
+/* Reads height and width from a setting that was checked. A list of another length than two is ATTN_ERROR_ARGUMENT;
+ * the noted message begins with `before`. */
 attn_status attn__config_need_sides(int64_t sides[2], attn_context *context, const attn_config *config, const char *key,
                                     const char *before);
-/* As attn__config_sides reads it, equal sides as one integer. */
+/* Stores height and width as attn__config_sides reads them; equal sides become one integer. */
 attn_status attn__config_set_sides(attn_config *config, const char *key, const int64_t sides[2]);
 /* "8" or "[8, 12]", for messages. */
 const char *attn__sides_text(char text[48], const int64_t sides[2]);

@@ -13,7 +13,8 @@ static int least(int a, int b)
     return a < b ? a : b;
 }
 
-/* Insertions, deletions and changes of one byte; swapped neighbours count as one (optimal string alignment). */
+/* The number of insertions, deletions and changes of one byte. A swap of neighbours counts as one (optimal string
+ * alignment). */
 static int edits(const char *a, const char *b)
 {
     int rows[3][LONGEST + 1];

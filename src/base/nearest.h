@@ -7,8 +7,8 @@
 
 #include <stdbool.h>
 
-/* The known word that is nearest to a misspelt one, for "did you mean": begin with {.word = word}, offer each known word,
- * then check whether `best` is near enough to suggest.  They cannot fail. */
+/* Finds the known word nearest to a misspelt one, for "did you mean". Begin with {.word = word}, offer each known
+ * word, then check whether `best` is near enough to suggest. These functions cannot fail. */
 typedef struct attn_nearest {
     const char *word;
     char best[64];

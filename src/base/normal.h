@@ -9,7 +9,7 @@
 #include <float.h>
 #include <math.h>
 
-/* x, but 0 where |x| is below 2^-126.  NaN stays. */
+/* Returns x, or 0 if |x| is below 2^-126. A NaN remains a NaN. */
 static inline float attn__normal(float x)
 {
     return fabsf(x) < FLT_MIN ? 0.0f : x;

@@ -14,8 +14,9 @@
 #include <stdatomic.h>
 #include <stdint.h>
 
-/* Items that threads take one by one: each has neighbouring ones of its own, in order, then the next ones of any thread
- * that still has some.  Where there are more threads than shares, some begin with another's. */
+/* Items are shared among threads. A thread takes its own share of neighbouring items in order, and then items that
+ * remain in another thread's share. If there are more threads than shares, some threads begin in another thread's
+ * share. */
 enum { ATTN__SHARES = 64, ATTN__SHARE_LINE = 64 };
 typedef struct attn__share {
     _Alignas(ATTN__SHARE_LINE) atomic_int_least64_t next;
@@ -28,13 +29,13 @@ typedef struct attn__shares {
 void attn__share_out(attn__shares *shares, int threads, int64_t items);
 int64_t attn__share_take(attn__shares *shares, int thread); /* -1: none is left */
 
-/* Calls work(user, item, thread) once for each item in [0, items), 0 <= thread < threads, as attn__shares has them.
- * For items that are large and uneven.  Data that a region has written in the order of its items is, if the next one
- * reads it in that order, mostly in the caches of the thread that reads. */
+/* Calls work(user, item, thread) once for each item in [0, items), 0 <= thread < threads, as attn__shares assigns
+ * them. Meant for large and uneven items. If two regions write and read data in item order, a thread finds most of
+ * its data in its own caches. */
 void attn__parallel_items(int threads, int64_t items, void (*work)(void *user, int64_t item, int thread), void *user);
 
-/* Calls work(user, begin, end) on disjoint ranges that cover [0, n), none shorter than `grain` but the last.
- * For loops over many small equal pieces.  One range, on the caller's thread, where n <= grain. */
+/* Calls work(user, begin, end) on disjoint ranges that cover [0, n). Only the last range may be shorter than
+ * `grain`. Meant for loops over many small equal pieces. If n <= grain, the caller's thread runs one range. */
 void attn__parallel_range(int threads, int64_t n, int64_t grain, void (*work)(void *user, int64_t begin, int64_t end),
                           void *user);
 

@@ -11,12 +11,12 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* How often a thread looks again before it sleeps: first with pauses, some 10 microseconds, then yielding its core to
- * waiting threads, some 50 more.  The next region of a model's pass is usually there by then, and to fall asleep and be
- * woken costs about as much. */
+/* How often a waiting thread polls before it sleeps: first with pauses (about 10 microseconds), then yielding its
+ * core (about 50 more). The next region of a model's pass usually begins by then. Sleeping and waking cost about as
+ * much. */
 enum { PAUSES = 500, YIELDS = 100 };
 
-/* A region that is under way, on its caller's stack. */
+/* A running region, stored on its caller's stack. */
 typedef struct region {
     void (*work)(void *user, int thread);
     void *user;
@@ -31,8 +31,8 @@ typedef struct region {
 
 enum { SLEEPS = 1 << 20 };
 
-/* A thread of the pool.  `offer` is NULL while it is free, `taken` while it works or an offer is being made to it, else
- * the region that it may join. */
+/* A thread of the pool. `offer` is NULL while the thread is free. `offer` is `taken` while the thread works or an
+ * offer is being written. Otherwise `offer` is the region that the thread may join. */
 typedef struct worker {
     _Alignas(64) _Atomic(region *) offer;
     int thread; /* its number in the region; written by the offering thread */
@@ -151,7 +151,7 @@ static void *serve(void *user)
     return NULL;
 }
 
-/* In the child of a fork, which has none of the threads; another one may have held a lock. */
+/* Runs in the child of a fork: the child has none of the pool's threads, and another thread may have held a lock. */
 static void begin_anew(void)
 {
     atomic_store(&worker_count, 0);
@@ -170,13 +170,14 @@ static bool start(worker *w)
     return attn__start_thread(serve, w);
 }
 
-/* So that there are `count` workers, or as many as the system allows; refused threads are requested again only after a
- * second, since a refusal may cost more than a region. */
+/* Starts workers until there are `count`, or as many as the system allows. Refused threads are requested again only
+ * after a second, because a refusal may cost more than a region. */
 static void grow(int count)
 {
     static atomic_bool heeds_forks;
     const double again = 1;
-    /* Before the lock: a fork in another thread meanwhile would leave it held in the child.  Twice does no harm. */
+    /* Registered before the lock is taken: a fork in another thread would leave the lock held in the child. A second
+     * registration is harmless. */
     if (!atomic_load(&heeds_forks) && !attn__heed_forks(begin_anew))
         return;
     atomic_store(&heeds_forks, true);
@@ -195,7 +196,7 @@ static void grow(int count)
 
 /* --------------------------------------------------------------------------------------------- regions */
 
-/* Offers the region to workers that are free, the same ones as the last time where they still are. */
+/* Offers the region to free workers, preferably those of the last region. */
 static void offer(region *r, int threads)
 {
     if (atomic_load(&worker_count) < threads - 1)
@@ -214,7 +215,7 @@ static void offer(region *r, int threads)
         atomic_store(&workers[r->workers[t]].offer, r);
 }
 
-/* Takes the offer back from those that have not joined, and counts those that have. */
+/* Withdraws the offer from workers that have not joined, and counts the workers that have. */
 static int withdraw(region *r)
 {
     int joined = 0;

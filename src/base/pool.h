@@ -13,15 +13,12 @@
 
 enum { ATTN__MAX_THREADS = 1024 };
 
-/* Calls work(user, 0) here and work(user, t), for some of 0 < t < threads, each at most once, in threads of the pool.
- * Returns when all of these have returned.  A thread that comes late, or never, is not waited for: the calls that are
- * made must do among them all that there is to do, and work(user, 0) alone as well.
- *
- * Called within a region, in whichever thread: work(user, 0) alone.
- *
- * A region's threads round and flush small numbers to zero as its caller does, whichever caller created them; so
- * results depend on the caller's mode, as in any C, and not on the threads.  They take no signals.  `work` must not
- * fork. */
+/* Calls work(user, 0) here and work(user, t), for some of 0 < t < threads, each at most once, in threads of the
+ * pool. Returns when these calls have returned. The pool does not wait for a thread that comes late or never. So the
+ * calls that are made must share all of the work, and work(user, 0) alone must be able to do it. A call from within
+ * a region, in any thread, runs only work(user, 0). The threads round and flush small numbers to zero as the
+ * region's caller does, whichever caller created them; so results depend on the caller's mode, and not on the
+ * threads. They take no signals. `work` must not fork. */
 void attn__pool_run(int threads, void (*work)(void *user, int thread), void *user);
 
 /* Whether this thread is within a region that more than one thread may work on. */

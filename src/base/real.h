@@ -3,10 +3,11 @@
 #ifndef ATTN_BASE_REAL_H
 #define ATTN_BASE_REAL_H
 
-/* Decimal numbers as strtod() reads them in the C locale: a host program that has chosen a language with a decimal comma
- * would else read 0.1 as 0, and "2,causal" past the comma.  *end gets where the number ends (end NULL: not). */
+/* Reads decimal numbers as strtod() does in the C locale. A host program may have chosen a locale with a decimal
+ * comma, in which strtod() reads 0.1 as 0. *end becomes the address behind the number; `end` may be NULL. */
 double attn__real_of_text(const char *text, char **end);
-/* The other way: numbers that printf() has just written, and nothing else that could hold its mark, get points. */
+/* Replaces the locale's decimal mark by points in numbers that printf() has just written. The text may hold nothing
+ * else that contains the mark. */
 void attn__text_points(char *text);
 
 #endif

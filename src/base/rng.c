@@ -3,7 +3,7 @@
 
 #include <math.h>
 
-/* Philox4x32-10 of the counter's upper bits; its four words serve four consecutive counters. */
+/* Philox4x32-10 of the counter's upper bits. Its four words are the results of four consecutive counters. */
 static void philox(const attn__rng *rng, uint32_t out[4])
 {
     uint64_t block = rng->counter >> 2;

@@ -33,15 +33,15 @@ static inline uint64_t attn__mix64(uint64_t x)
     return x ^ (x >> 31);
 }
 
-/* Dropout of element (row, column): a key for the row, then attn__dropout_bits for each column (taken
- * modulo 2^32).  The element is dropped if the bits are below attn__dropout_threshold(p). */
+/* Dropout of element (row, column): the row gives a key, and attn__dropout_bits gives the bits of each column (taken
+ * modulo 2^32). The element is dropped if the bits are below attn__dropout_threshold(p). */
 static inline uint64_t attn__dropout_key(uint64_t seed, uint64_t stream, uint64_t row)
 {
     return attn__mix64(attn__mix64(attn__mix64(seed) ^ stream) ^ row);
 }
 
-/* The rows of a batch that is one shard of a larger one: row r is row r + first + r / block * skip of the whole batch, so
- * that each shard drops the elements that the whole batch would drop.  block 0: r itself. */
+/* The rows of a batch that is one shard of a larger batch. Row r is row r + first + r / block * skip of the whole
+ * batch. So each shard drops the elements that the whole batch would drop. block 0: row r is row r. */
 typedef struct attn__drop_rows {
     int64_t first, block, skip;
 } attn__drop_rows;
@@ -53,8 +53,8 @@ static inline uint64_t attn__drop_row(const attn__drop_rows *rows, uint64_t row)
     return row + (uint64_t)rows->first + row / (uint64_t)rows->block * (uint64_t)rows->skip;
 }
 
-/* Two rounds of multiply and shift (constants of the "lowbias32" integer hash), the key's halves added before each:
- * 32-bit operations only, which every vector unit has. */
+/* Two rounds of multiply and shift (constants of the "lowbias32" integer hash); half of the key is added before each
+ * round. All operations have 32 bits, which every vector unit supports. */
 static inline uint32_t attn__dropout_bits(uint64_t key, uint32_t column)
 {
     uint32_t x = column ^ (uint32_t)key;

@@ -79,8 +79,8 @@ static bool create_thread(pthread_t *id, const pthread_attr_t *attributes, void 
 
 #define HUGE_PAGE ((size_t)2 << 20)
 
-/* Large blocks request huge pages, if the system leaves that to the program: rows that are kilobytes apart then do not
- * need a TLB entry each.  Only pages that fill up: none is made resident for the sake of a part of it. */
+/* Requests huge pages for large blocks, if the system leaves that to the program. Then rows that are kilobytes apart
+ * do not need a TLB entry each. Only whole huge pages are requested, so no partly used page becomes resident. */
 void *attn__system_alloc(size_t size, size_t align)
 {
     void *memory = NULL;

@@ -12,13 +12,13 @@
 /* `align` is a power of two.  NULL: there is no memory. */
 void *attn__system_alloc(size_t size, size_t align);
 void attn__system_release(void *memory);
-/* The whole pages among these bytes leave the process's memory.  Those of a file come back when somebody reads them; the
- * contents of others are lost, and only freeing them is left. */
+/* Removes the whole pages among these bytes from the process's memory. Pages of a file return when they are read.
+ * The contents of other pages are lost, so the caller may then only free them. */
 void attn__system_drop_pages(const void *data, size_t size);
 /* Returns freed memory that the allocator keeps to the system, if the allocator can (malloc_trim). */
 void attn__system_trim(void);
 
-/* Cores of the machine that are switched on; cores that this process may use. */
+/* The number of cores that are online, and the number that this process may use. */
 int attn__online_cores(void);
 int attn__usable_cores(void);
 

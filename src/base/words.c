@@ -7,13 +7,13 @@
 
 #include <string.h>
 
-/* The mixer at the end: the table uses the low bits. */
+/* The final mixing step of the hash: the table uses the low bits. */
 static uint64_t hash_word(const char *text, size_t length)
 {
     return attn__mix64(attn__hash_bytes(length, text, length));
 }
 
-/* The slot of a word, or the free one for it. */
+/* The slot of a word, or the free slot for it. */
 static size_t slot_of(const attn__words *words, const char *text, size_t length)
 {
     size_t slot = hash_word(text, length) & words->mask;

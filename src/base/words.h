@@ -24,9 +24,9 @@ typedef struct attn__words {
 
 attn_status attn__words_create(attn__words *words, attn_context *context);
 void attn__words_destroy(attn__words *words);
-/* The index of a word, -1 if it is not there. */
+/* The index of a word, or -1 if the table does not have the word. */
 int32_t attn__words_find(const attn__words *words, const char *text, size_t length);
-/* Adds `count` to a word, which is added first if need be; `text` is borrowed. */
+/* Adds `count` to a word, and inserts the word first if it is new. `text` is borrowed. */
 attn_status attn__words_count(attn__words *words, const char *text, size_t length, int64_t count);
 
 #endif

@@ -28,15 +28,15 @@ void attn_ranks_set_stop(attn_context *context, bool (*stop)(void *user), void *
 /* To be called by all: ATTN_OK if all gave ATTN_OK; else the status of the lowest rank that did not, whose message
  * (`text`, or its context's error if NULL) becomes the context's error, "rank R: ..." on the other ranks. */
 attn_status attn_ranks_agree(attn_context *context, attn_status status, const char *text);
-/* Rank `from`'s text on all ranks: *text is a new string of *size bytes and a zero behind them, freed by
- * attn_ranks_text_free; given as *text and *size on rank `from`, where it stays the caller's.  To be called by all.
- * On failure *text is NULL on the others.  ATTN_ERROR_IO: the ranks cannot reach each other; ATTN_ERROR_MEMORY; the
- * status with which another rank aborted; ATTN_ERROR_INTERRUPTED. */
+/* Sends rank `from`'s text to all ranks. All ranks must call it. *text becomes a new string of *size bytes and a
+ * zero behind them, freed by attn_ranks_text_free. On rank `from`, *text and *size are the input and stay the
+ * caller's. On failure *text is NULL on the others. ATTN_ERROR_IO: the ranks cannot reach each other;
+ * ATTN_ERROR_MEMORY; the status with which another rank aborted; ATTN_ERROR_INTERRUPTED. */
 attn_status attn_ranks_text(attn_context *context, int from, char **text, size_t *size);
 void attn_ranks_text_free(attn_context *context, char *text); /* NULL is allowed */
 
-/* Parts from the others; attn_context_destroy does it too.  If all ranks succeeded, or all ranks have received the
- * failure, MPI is finalized normally; if only this rank failed, it notifies the others first. */
+/* Leaves the group; attn_context_destroy does so too. If all ranks succeeded, or all ranks have received the
+ * failure, MPI is finalized normally. If only this rank failed, it notifies the others first. */
 void attn_ranks_leave(attn_context *context);
 
 #endif

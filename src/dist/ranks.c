@@ -7,7 +7,7 @@
 #include <string.h>
 #include <time.h>
 
-/* Memory that an unfinished sum may still be written to. */
+/* Memory to which an unfinished sum may still write. */
 typedef struct kept {
     struct kept *next;
     void *memory;
@@ -25,7 +25,7 @@ struct attn__ranks {
 };
 typedef struct attn__ranks ranks;
 
-/* The message of a rank that aborts, or of rank 0 that no rank needs to wait for it any more. */
+/* A notice: the error message of a rank that aborts, or rank 0's notice that no rank needs to wait for it. */
 typedef struct notice {
     int32_t status;
     int32_t leaving;
@@ -126,7 +126,7 @@ static attn_status fail_transport(attn_context *context, int error)
                       attn__fail(context, ATTN_ERROR_IO, "another process of this run cannot be reached: %s", why));
 }
 
-/* Receives the messages of other ranks.  Rank 0's leave-taking is remembered, not obeyed. */
+/* Receives the messages of other ranks. Rank 0's notice of leaving is recorded, but this rank continues. */
 static attn_status hear(attn_context *context)
 {
     ranks *r = context->ranks;
@@ -280,7 +280,7 @@ attn_status attn__ranks_broadcast(attn_context *context, void *data, size_t byte
 
 /* ---------------------------------------------------------------------------------------------- agreeing */
 
-/* One slot for each rank, in which it puts its number and finds the others'. */
+/* An array with one slot for each rank: each rank fills its slot and reads the others. */
 static attn_status all_values(attn_context *context, uint64_t value, uint64_t **values)
 {
     const ranks *r = context->ranks;
@@ -334,7 +334,7 @@ attn_status attn_ranks_agree(attn_context *context, attn_status status, const ch
     return attn__fail(context, first, "rank %d: %.480s", failed, line);
 }
 
-/* In pieces: what a module passes on is counted in ints, and each piece is copied on its way. */
+/* Sends in pieces: an MPI module counts in ints, and each piece is copied while it is sent. */
 static attn_status broadcast_pieces(attn_context *context, char *data, size_t bytes, int from)
 {
     attn_status status = ATTN_OK;
@@ -377,7 +377,7 @@ void attn_ranks_text_free(attn_context *context, char *text)
 
 /* ----------------------------------------------------------------------------------------------- parting */
 
-/* A process that ends makes mpirun end the others: rank 0, which saves and speaks, is given time for it. */
+/* When a process ends, mpirun ends the others. So the other ranks wait until rank 0 has saved and printed. */
 static void await_first(attn_context *context)
 {
     enum { MILLISECONDS = 20000 };

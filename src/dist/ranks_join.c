@@ -17,7 +17,7 @@
 #endif
 static const char module_name[] = "attn-mpi.so";
 
-/* The first of the variables that is set, as a number; 0: none is. */
+/* The value of the first environment variable that is set, as a number; 0 if none is set. */
 static long number_in(const char *const *names)
 {
     for (; *names; names++) {
@@ -99,7 +99,7 @@ attn_status attn_ranks_join(attn_context *context)
     status = attn__ranks_join_with(context, ops);
     if (status != ATTN_OK || size == LONG_MAX || attn_ranks_size(context) == size)
         return status;
-    /* Each process for itself, all training into the same directory: what comes of mixing two MPIs. */
+    /* Mixing two MPIs has this effect: each process trains alone into the same directory. */
     int found = attn_ranks_size(context);
     attn_ranks_leave(context);
     return attn__fail(context, ATTN_ERROR_UNSUPPORTED,

@@ -24,7 +24,8 @@
 /* memfd_create came to glibc in 2.27, and MFD_CLOEXEC with it; wheels are for 2.17. */
 enum { CLOSE_ON_EXEC = 1 };
 
-/* Where rank 0 has the file; its name, which is no path, tells it from what another process may have at that number. */
+/* The number of rank 0's file descriptor, and the file's name. The name is no path. It identifies the file if
+ * another process has the same number open. */
 typedef struct file {
     int64_t process, descriptor;
     char name[32];

@@ -98,7 +98,8 @@ static int test(attn__ranks_request *request, bool *done)
     return keep(error, made, request);
 }
 
-/* Small enough to be sent at once, even if no rank receives it; unreceived messages cost nothing at the end. */
+/* The message is small enough to be sent at once, even if no rank receives it. An unreceived message is harmless
+ * when MPI ends. */
 static int tell(const void *notice)
 {
     /* A process aborts once and leaves once; the first notice may be under way when the second is made. */

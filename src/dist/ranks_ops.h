@@ -21,17 +21,17 @@ typedef struct attn__ranks_request {
 
 typedef enum attn__ranks_sum { ATTN__SUM_F32 = 0, ATTN__SUM_F64, ATTN__MAX_U64 } attn__ranks_sum_kind;
 
-/* Raised with each change here, so that a module of another build is refused. */
+/* Increased with each change of this struct, so that a module of another build is refused. */
 enum { ATTN__RANKS_VERSION = 2, ATTN__RANKS_NOTICE = 600 };
 
 typedef struct attn__ranks_ops {
     int version;
     const char *name; /* "Open MPI 4.1" */
     int (*start)(int *rank, int *size);
-    /* Not called where requests are left unfinished: MPI has no way out of those. */
+    /* Not called if requests are unfinished: MPI has no way to cancel them. */
     void (*finish)(void);
     void (*text)(int error, char *out, size_t size);
-    /* Over all ranks, in place; every rank must begin the same ones in the same order.  n < 2^31. */
+    /* Reduces over all ranks, in place. Every rank must begin the same reductions in the same order. n < 2^31. */
     int (*sum)(void *data, int64_t n, attn__ranks_sum_kind kind, attn__ranks_request *request);
     int (*broadcast)(void *data, int64_t bytes, int from, attn__ranks_request *request);
     int (*test)(attn__ranks_request *request, bool *done);

@@ -46,8 +46,8 @@ VF_FN vi bf16_pairs(const attn__gemm_pack *p, int64_t at, int n, bool second)
     return _mm512_permutexvar_epi16(vi_order_of_pairs(), (vi)_mm512_cvtne2ps_pbh(high, low));
 }
 
-/* The square of `rows` rows of f32 that begin at x[at] and are BF16_STEP numbers long or longer: bf16_square without its
- * branches, since `rows` is a constant. */
+/* Converts a square of `rows` rows of f32, which begin at x[at] and have at least BF16_STEP numbers each. Because
+ * `rows` is a constant, this needs none of the branches of bf16_square. */
 VF_FN void bf16_whole_square(const attn__gemm_pack *p, int64_t at, int rows, bool by_pairs, vf r[BF16_SIDE])
 {
     const float *x = (const float *)p->x + at;
@@ -58,8 +58,8 @@ VF_FN void bf16_whole_square(const attn__gemm_pack *p, int64_t at, int rows, boo
         vf_transpose(r);
 }
 
-/* The square that begins at row or column `first` and at k.  n rows or columns are left from `first` on; outside the
- * matrix the square is zero.  r[i] is row i, or, with `by_pairs`, the i-th pair of every row. */
+/* The square that begins at row or column `first` and at k. The matrix has n rows or columns from `first` on;
+ * outside of it the square is zero. r[i] is row i. With `by_pairs`, r[i] is the i-th pair of every row. */
 VF_FN void bf16_square(const attn__gemm_pack *p, int64_t first, int64_t n, int64_t k, bool by_pairs, vf r[BF16_SIDE])
 {
     int64_t at = first * p->outer + k * p->inner, left = p->k - k;

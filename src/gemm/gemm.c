@@ -26,11 +26,10 @@
 
 /* A block of which each item packs A has up to WIDE_BLOCK columns; one whose C has to stay in L2 has SQUARE_BLOCK. */
 enum { WIDE_BLOCK = 1024, SQUARE_BLOCK = 256, LINE = 64 };
-/* Gathered rows are so many numbers further apart than they are long: rows of a power of two would fall into few sets
- * of the L1 cache. */
+/* Gathered rows have padding behind them: rows whose stride is a power of two would share few sets of the L1 cache. */
 enum { GAP = 16 };
-/* A round of k is what is packed for all blocks at once: about ROUND_BYTES of each shared operand, which the L3 cache
- * holds, but at least LEAST_ROUND of k. */
+/* A round of k is the part of k that is packed for all blocks at once. It has about ROUND_BYTES of each shared
+ * operand, which fit into the L3 cache, but at least LEAST_ROUND of k. */
 enum { ROUND_BYTES = 1 << 23, SHORT_ROUND_BYTES = 1 << 21, LEAST_ROUND = 1024 };
 
 typedef attn__gemm_plan plan;
@@ -76,8 +75,8 @@ static int64_t packed_k(const plan *p, int64_t k)
 
 /* ------------------------------------------------------------------------------------------------- plan */
 
-/* C^T = B^T A^T: for a C of fewer columns than half a vector has, and for a gathered B whose rows run along k, which as
- * A is read in place. */
+/* Whether to compute C^T = B^T A^T. It is faster if C has fewer columns than half a vector, or if B is gathered in
+ * rows along k: as the first operand, such rows are read in place. */
 static void transpose_where_better(plan *p)
 {
     attn__gemm_problem *g = &p->g;
@@ -94,7 +93,7 @@ static void transpose_where_better(plan *p)
     p->transposed = true;
 }
 
-/* Threads that are worth waking: each is to have some microseconds of work. */
+/* The number of threads to use: each thread needs some microseconds of work to be worth waking. */
 static int threads_for(const attn__gemm_problem *g, int threads)
 {
     const double worth = 1 << 18;
@@ -136,8 +135,8 @@ static int64_t most_k(const plan *p)
     return attn__min(p->k_panel, packed_k(p, p->g.k));
 }
 
-/* A block of C has to stay in L2 where AMX computes it, which multiplies faster than L3 reads, and where it has memory
- * of its own. */
+/* A block of C has to stay in L2 in two cases: AMX computes it (AMX multiplies faster than L3 reads), or the block
+ * has memory of its own. */
 static bool c_must_fit_l2(const plan *p)
 {
     return p->own_c || p->kernel->begin;
@@ -234,7 +233,7 @@ static int64_t even_group(const plan *p)
     return attn__round_up(attn__ceil_div(p->m_block, groups), p->kernel->rows);
 }
 
-/* Rows of A are read in place where they are few, or do not fall into the same sets of the L1 cache. */
+/* Rows of A are read in place if they are few, or if they do not fall into the same sets of the L1 cache. */
 static bool reads_a_in_place(const plan *p)
 {
     enum { PAGE = 4096 };
@@ -249,7 +248,8 @@ static bool reads_a_in_place(const plan *p)
     return few || a->outer * size_of_sum(p) % PAGE != 0;
 }
 
-/* So are rows of B that are whole vectors, and either near each other or read for few rows of A. */
+/* Rows of B are read in place if they are whole vectors, and if they are near each other or are read for few rows of
+ * A. */
 static bool reads_b_in_place(const plan *p)
 {
     enum { NEAR_PANELS = 4 };
@@ -274,8 +274,8 @@ static void shorten_round(plan *p, int64_t bytes_of_k)
     p->k_round = attn__min(p->k_round, attn__max(blocks, attn__ceil_div(LEAST_ROUND, p->k_panel)) * p->k_panel);
 }
 
-/* An operand that several blocks of C need is packed once for all of them; but not a gathered one, nor those of a batch,
- * nor an A of blocks that are so wide that each packs its own rows. */
+/* An operand that several blocks of C need is packed once for all of them. Exceptions: a gathered operand, the
+ * operands of a batch, and an A whose blocks are so wide that each block packs its own rows. */
 static void choose_packing(plan *p)
 {
     const attn__gemm_problem *g = &p->g;
@@ -297,7 +297,7 @@ static void choose_packing(plan *p)
     p->shared_b = attn__round_up(p->shared_b, LINE);
 }
 
-/* A thread's own memory: what it gathers of A and of B, A's panels, B's, and a block of C. */
+/* A thread's own memory: gathered parts of A and of B, panels of A, panels of B, and a block of C. */
 static int64_t rows_at_once(const plan *p)
 {
     return attn__min(p->m_block, p->m_group);
@@ -377,7 +377,7 @@ void attn__gemm_plan_make(attn__gemm_plan *p, const attn__gemm_problem *problem,
     choose_blocks(p, threads);
 }
 
-/* Smaller blocks serve more threads; those of the longer plan serve if they would need more memory. */
+/* Smaller blocks serve more threads. If they would need more memory, the blocks of the longer plan are used. */
 void attn__gemm_plan_shorten(attn__gemm_plan *p, int64_t m)
 {
     plan shorter = *p;
@@ -401,7 +401,7 @@ typedef struct part {
     int64_t batch, k0, nk, first, n;
 } part;
 
-/* The location of the part; if it must be gathered, it is, to `room`. */
+/* The location of the part. A part that must be gathered is gathered to `room` first. */
 static attn__gemm_operand find(const plan *p, const attn__gemm_operand *x, const part *t, void *room)
 {
     attn__gemm_operand y = *x;
@@ -551,7 +551,7 @@ typedef struct block {
     int64_t ldc;
 } block;
 
-/* Where C has element (i, j) of a block. */
+/* The address of element (i, j) of a block in C. */
 static int64_t place_in_c(const plan *p, const block *t, int64_t i, int64_t j)
 {
     return t->batch * p->g.c_batch + (t->m0 + i) * row_of_c(p) + (t->n0 + j) * column_of_c(p);
@@ -575,7 +575,7 @@ static block block_of(const run *r, int64_t item, int thread)
     return t;
 }
 
-/* B's panels for a block along one K block: where they are, and from one panel or one row to the next. */
+/* B's panels for a block along one K block: their address, and the strides between panels and between rows. */
 typedef struct b_panels {
     const void *data;
     int64_t size; /* bytes of a number */
@@ -617,7 +617,8 @@ static int64_t rows_of_tile(const plan *p, const a_rows *a)
     return meet ? attn__min(WAYS, p->kernel->rows) : p->kernel->rows;
 }
 
-/* Prefetches rows of A in place, of which the hardware prefetches little: a K block's part of each is short. */
+/* Prefetches rows of A in place. The hardware prefetches little of them, because a row has only a short part in each
+ * K block. */
 static void prefetch_rows(const a_rows *a, int64_t row, int64_t end)
 {
     for (; row < end; row++) {
@@ -744,7 +745,7 @@ static void copy_transposed(const block *t, int64_t ld_c, void *c, int64_t size,
                 }
 }
 
-/* A block in memory of its own takes what C holds, so that blocks of k are added in the same order. */
+/* A block in memory of its own starts from the numbers in C, so that blocks of k are added in the same order. */
 static void load_block(const plan *p, const block *t)
 {
     copy_transposed(t, p->g.ldc, at(p->g.c, place_in_c(p, t, 0, 0), size_of_sum(p)), size_of_sum(p), true);
@@ -767,7 +768,7 @@ static void finish_stored(const plan *p, const block *t)
         p->g.finish(p->g.user, at(p->g.c, place_in_c(p, t, 0, j), size_of_sum(p)), t->n0 + j, t->m0, t->m);
 }
 
-/* For a k of 0, where no K block begins or ends a sum: a sum over no k is zero, and is finished. */
+/* Handles k = 0, where no K block begins or ends a sum. The sums over no k are zero, and C is then finished. */
 static void sum_nothing(const plan *p, const block *t)
 {
     for (int64_t i = 0; i < t->m && !p->g.add; i++)

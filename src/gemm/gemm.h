@@ -21,20 +21,20 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* Writes rows [row, row + rows), columns [column, column + columns) of matrix `batch` to `to`, rows `ld` apart, with
- * zeros up to the next multiple of 16 columns; float or double.  For an operand that is no strided matrix, such as
- * im2col's. */
+/* Writes rows [row, row + rows), columns [column, column + columns) of matrix `batch` to `to`. The rows of `to` are
+ * `ld` apart and get zeros up to the next multiple of 16 columns. Numbers are float or double. A gather serves
+ * operands that are no strided matrix, such as an im2col matrix. */
 typedef void attn__gemm_gather(const void *source, int64_t batch, int64_t row, int64_t rows, int64_t column,
                                int64_t columns, int64_t ld, void *to);
 
-/* A, whose element (i, k) is data[i * outer + k * inner], or B, whose element (k, j) is data[j * outer + k *
- * inner].  With `gather` one of the strides is 1, which defines what its rows are, and the other 0. */
+/* An operand. Element (i, k) of A is data[i * outer + k * inner]; element (k, j) of B is data[j * outer + k *
+ * inner]. With `gather`, one stride is 1, which defines the direction of the rows, and the other stride is 0. */
 typedef struct attn__gemm_operand {
     const void *data;
     int64_t outer, inner;
-    int64_t batch;             /* from one matrix of the batch to the next; 0: one for all */
-    bool bf16;                 /* its numbers are bf16; else the product's type */
-    attn__gemm_gather *gather; /* not NULL: in place of data */
+    int64_t batch;             /* stride between matrices of the batch; 0: one matrix for all */
+    bool bf16;                 /* data is bf16; else data has the product's type */
+    attn__gemm_gather *gather; /* if not NULL, replaces data */
     const void *source;
 } attn__gemm_operand;
 
@@ -44,18 +44,18 @@ static inline attn__gemm_operand attn__matrix(const void *data, int64_t outer, i
     return (attn__gemm_operand){.data = data, .outer = outer, .inner = inner};
 }
 
-/* The same of one that is stored in rows, `ld` apart, which run along k or across it. */
+/* One matrix of the product's type that is stored in rows, `ld` apart. The rows run along k or across k. */
 static inline attn__gemm_operand attn__matrix_rows(const void *data, int64_t ld, bool along_k)
 {
     return along_k ? attn__matrix(data, ld, 1) : attn__matrix(data, 1, ld);
 }
 
-/* y = x, n numbers, rounded to bf16. */
+/* y = x rounded to bf16, for n numbers. */
 typedef void attn__gemm_round_row(const float *x, int64_t n, uint16_t *y);
 attn__gemm_round_row *attn__gemm_round_row_for(attn__isa isa);
 
-/* Called once for each segment of C's rows when its sums are complete, by the thread that made them: row i, columns
- * [column, column + n), float, double or int32.  It must not use AMX. */
+/* Called once for each segment of C's rows when its sums are complete, by the thread that computed the sums: row i,
+ * columns [column, column + n), float, double or int32. The callback must not use AMX. */
 typedef void attn__gemm_finish(const void *user, void *c, int64_t row, int64_t column, int64_t n);
 
 typedef struct attn__gemm_problem {
@@ -65,16 +65,16 @@ typedef struct attn__gemm_problem {
     int64_t m, n, k;
     attn__gemm_operand a, b;
     const void *packed;                  /* all of B, from attn__gemm_pack_b; or NULL */
-    const struct attn__weights *weights; /* the same in any form (weights.h), or NULL; product.h alone reads it, ... */
+    const struct attn__weights *weights; /* B packed in any form (weights.h), or NULL; only product.h reads it */
     bool int8;                           /* ... and this: B is a linear layer's, and f32 is to be multiplied as int8 */
     void *c;                             /* float, double, int32 or bf16; rows of adjacent columns, ... */
-    int64_t ldc;                         /* ... so many elements apart */
-    int64_t c_batch;                     /* from one matrix to the next; 0 with a batch: C is the sum over it */
-    bool c_bf16;                         /* C is bf16; not with `add`, and finish sees f32 */
+    int64_t ldc;                         /* stride between rows of C, in elements */
+    int64_t c_batch;                     /* stride between matrices of C; 0 with a batch: C is the sum over the batch */
+    bool c_bf16;                         /* C is bf16: not with `add`; finish gets f32 */
     bool add;
     attn__gemm_finish *finish; /* or NULL */
     const void *user;
-    const struct attn__caches *caches; /* to plan for; NULL: this machine's */
+    const struct attn__caches *caches; /* machine to plan for; NULL: this machine */
 } attn__gemm_problem;
 
 typedef struct attn__gemm_plan {
@@ -97,32 +97,32 @@ typedef struct attn__gemm_plan {
     int64_t shared_a, shared_b, each; /* bytes of workspace for all threads, and for each */
 } attn__gemm_plan;
 
-/* At most so many threads; fewer where there is little to do. */
+/* The number of threads to use, at most the given number. Small products use fewer. */
 void attn__gemm_plan_make(attn__gemm_plan *plan, const attn__gemm_problem *problem, attn__isa isa, int threads);
-/* Bytes that the plan of one matrix moves between L2 and L3 or memory, where operands are larger than L2. */
+/* Bytes that the plan of one matrix moves between L2 and L3 or memory, for operands larger than L2. */
 typedef struct attn__gemm_traffic {
     int64_t a, b, c;
 } attn__gemm_traffic;
 attn__gemm_traffic attn__gemm_plan_traffic(const attn__gemm_plan *plan);
-/* The plan as one line, as snprintf. */
+/* Prints the plan as one line; the arguments and the result are those of snprintf. */
 int attn__gemm_plan_print(const attn__gemm_plan *plan, char *text, size_t size);
-/* The plan for fewer rows, with no more workspace; A has a gather of rows. */
+/* The plan for fewer rows; it needs no more workspace. A must have a gather of rows. */
 void attn__gemm_plan_shorten(attn__gemm_plan *plan, int64_t m);
 /* Bytes of scratch that attn__gemm_run needs, aligned to 64. */
 size_t attn__gemm_workspace(const attn__gemm_plan *plan);
-/* Allocates nothing; the plan may run several times at once with a workspace each. */
+/* Runs the plan. It allocates nothing. Several threads may run one plan at once if each has its own workspace. */
 void attn__gemm_run(const attn__gemm_plan *plan, void *workspace);
 
-/* B packed once for several products with it: bytes, and the packing of columns [first, end), both multiples of
- * ATTN__GEMM_PART, or end n.  It is a multiple of every micro-kernel's columns, so that a part begins with a panel.
- * The problem's m, A and C are not read; its batch is 1, and B has no gather. */
+/* B can be packed once for several products: its bytes, and the packing of columns [first, end). `first` and `end`
+ * are multiples of ATTN__GEMM_PART (`end` may be n), so that a part begins with a panel in every micro-kernel. The
+ * problem's m, A and C are not read; its batch is 1, and B has no gather. */
 enum { ATTN__GEMM_PART = 960 };
 /* Bytes of a packed number. */
 int attn__gemm_packed_size(attn_dtype dtype, attn__isa isa);
 size_t attn__gemm_packed_bytes(const attn__gemm_problem *problem, attn__isa isa);
 void attn__gemm_pack_b(const attn__gemm_problem *problem, attn__isa isa, int threads, int64_t first, int64_t end,
                        void *packed);
-/* A column of B, from its panels: k numbers of the product's type, F32 or F64. */
+/* Copies one column of B from its panels: k numbers of the product's type, F32 or F64. */
 void attn__gemm_packed_column(const attn__gemm_problem *problem, attn__isa isa, const void *packed, int64_t column,
                               void *to);
 

@@ -47,7 +47,7 @@ static void next_tap(tap *t)
     t->x += attn__volume(t->g->in) * t->size;
 }
 
-/* Mostly one number or none, for which a call would cost more than the work. */
+/* Copies with a loop: most copies have one number or none, and a call would cost more than the copy. */
 static void clear(char *to, int64_t n, int64_t size)
 {
     if (n == 1 && size == sizeof(float))
@@ -80,7 +80,7 @@ static void copy_strided(void *to, const void *from, int64_t n, int64_t step, in
         ((double *)to)[i] = ((const double *)from)[i * step];
 }
 
-/* Columns [x, x + n) of one row of the output, which reads line `line` of the input, or none (-1). */
+/* Columns [x, x + n) of one row of the matrix. The row reads line `line` of the input; -1 means no line. */
 static void copy_line(const tap *t, int64_t line, int64_t x, int64_t n, char *to)
 {
     const attn__window_grid *g = t->g;
@@ -100,7 +100,7 @@ static void copy_line(const tap *t, int64_t line, int64_t x, int64_t n, char *to
         copy_strided(to + first * t->size, from, end - first, step, t->size);
 }
 
-/* The input's line for a row of the output, counted over depth and height; -1: outside. */
+/* The input line for a line of the output, counted over depth and height; -1: outside the input. */
 static int64_t line_of(const tap *t, int64_t row)
 {
     const attn__window_grid *g = t->g;
@@ -119,8 +119,8 @@ static void copy_lines(const tap *t, int64_t column, int64_t columns, char *to)
     }
 }
 
-/* Stride 1, outputs as wide as the input, one depth: adjacent positions read adjacent numbers.  A range of them is one
- * copy, after which the borders are cleared. */
+/* For stride 1, equal widths of input and output, and depth 1: adjacent positions read adjacent numbers. One copy
+ * fills a range of positions, and the borders are cleared afterwards. */
 static bool is_one_copy(const attn__window_grid *g)
 {
     return g->out[X] == g->in[X] && g->stride[X] == 1 && g->stride[1] == 1 && g->out[0] == 1 && g->in[0] == 1 &&

@@ -9,10 +9,10 @@
 
 #include <stdint.h>
 
-/* Windows over one [in] volume, giving one [out] volume: depth, height, width. */
+/* Windows over one volume [in], which give one volume [out]. Axes are depth, height, width. */
 typedef struct attn__window_grid {
     int64_t in[3], out[3], kernel[3], stride[3], padding[3];
-    int64_t dilation[3]; /* from one tap to the next; 0: 1 */
+    int64_t dilation[3]; /* distance between taps; 0 means 1 */
 } attn__window_grid;
 
 static inline int64_t attn__tap_step(const attn__window_grid *grid, int axis)

@@ -56,8 +56,8 @@ void attn__int8_plan_make(attn__int8_plan *p, const attn__gemm_problem *problem,
                          isa, threads);
 }
 
-/* Parts of the workspace after the integers' own: sums where they are added to C, scales, and integers of A and,
- * without packed ones, of B. */
+/* The parts of the workspace after those of the integer product: sums (if they are added to C), scales, integers of
+ * A, and integers of B unless B is packed. */
 typedef struct integers {
     const attn__int8_plan *p;
     const attn__int8_rows *scaling;

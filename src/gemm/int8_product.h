@@ -11,7 +11,7 @@
 
 /* Whether sums of k products fit into int32. */
 bool attn__int8_sums(int64_t k);
-/* Rows of n floats, ld apart, as integers, with their scales. */
+/* Converts rows of n floats, ld apart, to integers and their scales. */
 void attn__int8_quantize_rows(attn__isa isa, int threads, const float *x, int64_t ld, int64_t rows, int64_t n,
                               int8_t *q, float *scales);
 
@@ -22,7 +22,7 @@ typedef struct attn__int8_plan {
     attn__gemm_plan integers;
 } attn__int8_plan;
 
-/* Type F32, A and B^T in rows; g.weights NULL or of int8.  With `add`, C is f32. */
+/* The problem has type F32; A and B^T are stored in rows; g.weights is NULL or int8. With `add`, C is f32. */
 void attn__int8_plan_make(attn__int8_plan *plan, const attn__gemm_problem *problem, attn__isa isa, int threads);
 size_t attn__int8_workspace(const attn__int8_plan *plan);
 void attn__int8_run(const attn__int8_plan *plan, void *workspace);

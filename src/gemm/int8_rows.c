@@ -29,7 +29,7 @@ static void round_part(const float *x, int64_t begin, int64_t n, float factor, i
     }
 }
 
-/* The scale, and what numbers are multiplied by, which is 0 where the row counts as zero or is not finite. */
+/* The scale of a row, and the factor for its numbers. The factor is 0 for rows that count as zero or are not finite. */
 static float scale_of(uint32_t bits, float *factor)
 {
     float most;

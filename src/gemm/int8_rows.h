@@ -10,12 +10,12 @@
 #include <stdint.h>
 
 typedef struct attn__int8_rows {
-    /* q = x / scale, rounded to integers in [-127, 127]; the scale, which is returned, is the largest number by
-     * 127.  A row whose largest number is below 128 times the least normal one counts as zero, with scale 0: 127 by
-     * it would overflow. With a number that is not finite q is 0 and the scale NaN. */
+    /* Quantizes a row: q = x / scale, rounded to integers in [-127, 127]. The scale is the largest |x| divided by
+     * 127. A row with a largest |x| below 128 times the least normal number counts as zero, with scale 0: the factor
+     * 127 / |x| would overflow. If a number is not finite, q is 0 and the scale NaN. */
     float (*quantize)(const float *x, int64_t n, int8_t *q);
-    /* y = sum * row * columns, in double, rounded once: the scales' product may pass the largest float.  In place: y is
-     * where the sums are. */
+    /* y = sum * row * columns, computed in double and rounded once, because the product of the scales may exceed the
+     * largest float. In place: y is also the array of the sums. */
     void (*scale)(void *y, int64_t n, float row, const float *columns);
 } attn__int8_rows;
 

@@ -31,7 +31,7 @@ typedef struct attn__gemm_tile {
     const void *a;
     int64_t lda; /* 0: A is a panel; else rows of A, `lda` apart, with k adjacent */
     const void *b;
-    int64_t ldb; /* between the rows of B, which are readable in whole vectors */
+    int64_t ldb; /* stride between rows of B; rows are readable in whole vectors */
     void *c;
     int64_t ldc;
     bool add;
@@ -39,7 +39,7 @@ typedef struct attn__gemm_tile {
     int64_t ahead_step; /* ... a line for each ATTN__GEMM_UNROLL of k, so many bytes apart */
 } attn__gemm_tile;
 
-/* Some rows or columns of a matrix, x[k * inner + j * outer], to panels that follow one another.  Panels of A may be
+/* Packs some rows or columns of a matrix, x[k * inner + j * outer], into consecutive panels. Panels of A may be
  * written and read up to ATTN__GEMM_SLACK bytes past their end. */
 enum { ATTN__GEMM_SLACK = 64 };
 typedef struct attn__gemm_pack {
@@ -48,7 +48,7 @@ typedef struct attn__gemm_pack {
     int64_t k, n; /* n is cut into panels */
     int width;    /* the kernel's rows or columns */
     bool bf16;    /* x is bf16; only for float and bf16 */
-    bool is_b;    /* columns of B, else rows of A */
+    bool is_b;    /* packs columns of B, else rows of A */
     void *to;
 } attn__gemm_pack;
 
@@ -61,7 +61,7 @@ typedef struct attn__gemm_kernel {
     int rows, columns, lanes;
     bool in_place;       /* a tile may read A and B in place */
     int k_step;          /* panels are padded along k to a multiple of it */
-    int k_block;         /* the K block, a multiple of k_step: as much of k as one sum has */
+    int k_block;         /* length of a K block, a multiple of k_step: the range of one sum */
     int a_size, b_size;  /* bytes of a packed number of A and of B */
     void (*begin)(void); /* NULL, or to be called by a thread before some tiles ... */
     void (*end)(void);   /* ... and after them */
@@ -69,10 +69,10 @@ typedef struct attn__gemm_kernel {
     void (*pack)(const attn__gemm_pack *pack);
 } attn__gemm_kernel;
 
-/* The fastest kernel for F32, F64, BF16 or I32 (products of int8), of this instruction set or below. */
+/* The fastest kernel for F32, F64, BF16 or I32 (products of int8) with at most this instruction set. */
 const attn__gemm_kernel *attn__gemm_kernel_for(attn_dtype dtype, attn__isa isa);
-/* The i-th best kernel for F32, F64, BF16 or I32 of those that this processor runs and that are of this instruction set or
- * below; NULL behind the last. */
+/* The i-th best kernel for F32, F64, BF16 or I32 that this processor runs with at most this instruction set. NULL
+ * after the last kernel. */
 const attn__gemm_kernel *attn__gemm_kernel_at(attn_dtype dtype, attn__isa isa, int i);
 
 #endif

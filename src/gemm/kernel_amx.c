@@ -23,7 +23,7 @@
 
 enum { SIDE = 16, ROWS = 2 * SIDE, STEP_BYTES = 64, TILE_BYTES = SIDE * STEP_BYTES };
 
-/* Tiles 0 to 3 hold sums, 4 and 5 A, 6 and 7 B.  Their numbers are part of the instruction. */
+/* Tiles 0 to 3 hold sums, 4 and 5 A, 6 and 7 B. The tile numbers are constants because instructions encode them. */
 #include "simd/amx.h"
 #include "gemm/bf16_square.h"
 #define DOT(int8, sum, a, b)                                                                                           \
@@ -75,7 +75,7 @@ static void copy(int32_t *to, int64_t ldt, const int32_t *from, int64_t ldf, con
         memcpy(to + i * ldt, from + i * ldf, (size_t)t->columns * sizeof *to);
 }
 
-/* A tile at C's edge takes its way through memory of its own. */
+/* A tile at C's edge is stored through a buffer, because it exceeds C. */
 VF_FN void run(const attn__gemm_tile *t, bool int8)
 {
     _Alignas(64) int32_t edge[ROWS * ROWS];

@@ -75,7 +75,7 @@ VF_FN void pack_adjacent(const attn__gemm_pack *p, int64_t first, int64_t n, cha
     }
 }
 
-/* One panel, n rows or columns of it, by squares; what is stored past a line is overwritten likewise. */
+/* Packs one panel of n rows or columns by squares. Numbers stored past a line are overwritten by the next line. */
 VF_FN void pack_squares(const attn__gemm_pack *p, int64_t first, int64_t n, char *to)
 {
     const int64_t pairs = (p->k + 1) / 2, bytes = p->width * 4;

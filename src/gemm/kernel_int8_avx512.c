@@ -6,7 +6,7 @@
 #if defined(__x86_64__)
 #include "simd/vec_avx512.h"
 
-/* As in AVX2: pairs of numbers as 16 bits. */
+/* Pairs of numbers are multiplied as 16-bit integers, as in the AVX2 kernel. */
 VF_FN vi widen(const int8_t *b)
 {
     return _mm512_cvtepi8_epi16(_mm256_loadu_si256((const __m256i *)(const void *)b));

@@ -32,7 +32,7 @@ VF_FN void Q(pack_square)(const attn__gemm_pack *p, const int8_t *x, int64_t apa
     }
 }
 
-/* Numbers that are not contiguous, or end early, are gathered, with zeros behind the end. */
+/* Gathers numbers that are not contiguous or end early, and appends zeros. */
 static void Q(gather_square)(const attn__gemm_pack *p, const int8_t *x, int64_t n, int64_t k, int8_t *to)
 {
     enum { RUN = Q_STEP * VF_LANES };

@@ -12,7 +12,7 @@
  * 8 x 3 + 3 + 1 of 32.
  */
 
-/* The products of one k, where x[i] is A's number of row i: its row of B and that row's sums. */
+/* The products of one k: x[i] is A's number in row i. They need the row of B and the sums of each row. */
 #define GK_STEP(x)                                                                                                     \
     do {                                                                                                               \
         gv y[GK_VECTORS];                                                                                              \
@@ -152,7 +152,7 @@ static void GK(run)(const attn__gemm_tile *t)
 
 /* ----------------------------------------------------------------------------------------------- packing */
 
-/* How packing reads numbers: of the kernel's type, of that type and rounded to bf16, or bf16. */
+/* The ways to read numbers for packing: the kernel's type, the kernel's type rounded to bf16, or bf16. */
 enum GK(kind) { GK(PLAIN), GK(ROUNDED), GK(BF16) };
 
 /* The first n numbers from x[at] on, zeros behind them. */
@@ -310,7 +310,7 @@ void VF_NAME(attn__gemm_round_row)(const float *x, int64_t n, uint16_t *y)
         vf_store_bf16_part(y + i, gv_load_part(x + i, (int)(n - i)), (int)(n - i));
 }
 
-/* The same for products of bf16 numbers. */
+/* The same packing functions for products of bf16 numbers. */
 static void GK(pack_rounded)(const attn__gemm_pack *p)
 {
     if (p->bf16)

@@ -4,7 +4,7 @@
 
 #include <stdio.h>
 
-/* A and B^T as matrices of f32 rows, one of each. */
+/* A and B^T as matrices with rows of f32. */
 static bool is_linear(const attn__gemm_problem *g)
 {
     const attn__gemm_operand *a = &g->a, *b = &g->b;

@@ -23,13 +23,14 @@ typedef struct attn__product {
     };
 } attn__product;
 
-/* g.weights of another form than the route reads are ignored: then B is read. */
+/* g.weights is ignored if the chosen route cannot read its form; the route then reads B. */
 void attn__product_plan(attn__product *product, const attn__gemm_problem *problem, attn__isa isa, int threads);
-/* The route and the plan of its multiply-adds (with slices: that of the rows without a proof) as one line, as snprintf. */
+/* Prints the route and its GEMM plan as one line, as snprintf does. With slices, the plan is that of the rows
+ * without a proof. */
 int attn__product_print(const attn__product *product, char *text, size_t size);
 /* Bytes of scratch that attn__product_run needs, aligned to 64. */
 size_t attn__product_workspace(const attn__product *product);
-/* Allocates nothing; as attn__gemm_run. */
+/* Runs the product as attn__gemm_run does. It allocates nothing. */
 void attn__product_run(const attn__product *product, void *workspace);
 
 #endif

@@ -16,7 +16,7 @@
 #include "gemm/gemm.h"
 #include "gemm/slices.h"
 
-/* W in panels of 16 columns; in each the K blocks, but for the last of one length. */
+/* W in panels of 16 columns. Each panel consists of K blocks, which all have one length except for the last one. */
 typedef struct attn__sliced_weights {
     int64_t n, k, panels, blocks;
     int64_t panel; /* bytes from a panel to the next */
@@ -31,7 +31,7 @@ bool attn__sliced_serves(const attn__slices_kernel *kernel, int64_t n, int64_t k
 size_t attn__sliced_bytes(int64_t n, int64_t k);
 /* Offsets of all parts in `data`, on whole cache lines. */
 attn__sliced_weights attn__sliced_weights_in(void *data, int64_t n, int64_t k);
-/* Rows of W, w->outer apart.  False: so many panels need multiply-adds that slices gain nothing. */
+/* Packs rows of W, w->outer apart. False: slices gain nothing, because too many panels need multiply-adds. */
 bool attn__sliced_pack(const attn__slices_kernel *kernel, const attn__gemm_operand *w, int64_t n, int64_t k,
                        int threads, void *data);
 
@@ -49,7 +49,7 @@ typedef struct attn__sliced_plan {
     size_t index, a, measures, sums, redone, columns; /* bytes of workspace */
 } attn__sliced_plan;
 
-/* The problem has a matrix A in place with k adjacent, and C in f32. */
+/* Whether the problem has a matrix A in place with adjacent k, and C in f32. */
 void attn__sliced_plan_make(attn__sliced_plan *plan, const attn__gemm_problem *problem,
                             const attn__slices_kernel *kernel, const void *weights, attn__isa isa, int threads);
 size_t attn__sliced_workspace(const attn__sliced_plan *plan);
@@ -76,7 +76,7 @@ typedef struct attn__sliced_part {
     attn__shares shares;
 } attn__sliced_part;
 
-/* The begin of K block c; k for the one after the last. */
+/* The first k of K block c. For c after the last block the result is k. */
 static inline int64_t attn__sliced_k(const attn__sliced_weights *w, int64_t c)
 {
     return attn__min(c * ATTN__SLICES_K_BLOCK, w->k);
@@ -111,11 +111,11 @@ static inline attn__slices_rows *attn__sliced_measures(const attn__sliced_part *
     return t->measures + c * (t->p->rows / ATTN__SLICES_SIDE) + tile;
 }
 
-/* sliced_sums.c: the proved rows to C. */
+/* Defined in sliced_sums.c: writes the proved rows to C. */
 void attn__sliced_divide(const attn__sliced_plan *plan, int64_t rows, int64_t *row_blocks, int64_t *column_parts);
 void attn__sliced_multiply(attn__sliced_part *part);
-/* A segment of the row at this place of the order to C, and what follows the sums; except for columns that all rows
- * compute by multiply-adds. */
+/* Writes a segment of the row at this place of the order to C, and runs the epilogue. Columns that all rows compute
+ * by multiply-adds are skipped. */
 void attn__sliced_store(const attn__sliced_part *part, const float *x, int64_t place, int64_t column, int64_t width);
 
 #endif

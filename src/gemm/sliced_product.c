@@ -42,7 +42,7 @@ static bool next_columns(const attn__sliced_weights *w, int64_t *first, int64_t 
     return *first < w->n;
 }
 
-/* These columns for all rows. */
+/* Computes these columns for all rows by multiply-adds. */
 static attn__gemm_plan plan_columns(const attn__sliced_plan *p, int64_t first, int64_t end)
 {
     attn__gemm_plan plan;
@@ -111,7 +111,7 @@ size_t attn__sliced_workspace(const attn__sliced_plan *p)
 
 /* ------------------------------------------------------------------------------------------------ deciding */
 
-/* Rows of a tile that some panel by slices does not pass in K block c. */
+/* Counts the rows of a tile that fail the test of some panel by slices in K block c. */
 static uint16_t unproved(const attn__sliced_plan *p, const attn__slices_rows *rows, int64_t c)
 {
     const attn__sliced_weights *w = &p->w;
@@ -152,7 +152,7 @@ static void quantize_tile(void *user, int64_t tile, int thread)
     }
 }
 
-/* Row `from` takes the place `to`. */
+/* Moves row `from` to place `to`. */
 static void move_row(const attn__sliced_part *t, int64_t c, int64_t from, int64_t to)
 {
     const int8_t *x = attn__sliced_tiles_of_a(t, from / SIDE, c) + from % SIDE * DEPTH;

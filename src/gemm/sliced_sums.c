@@ -12,14 +12,14 @@ enum { SIDE = ATTN__SLICES_SIDE, DEPTH = ATTN__SLICES_DEPTH, LINE = 64 /* bytes 
 enum { GROUP = ATTN__SLICED_GROUP, WIDTH = ATTN__SLICED_WIDTH };
 enum { STORED = WIDTH / 2 }; /* columns of a portion */
 
-/* A group of panels on its way to C, row after row. */
+/* A group of panels that is being added to C, row after row. */
 typedef struct storing {
     const float *sums;                  /* [height][WIDTH] */
     int64_t row, column, height, width; /* row: its place in the part's order */
     int64_t stored, at;                 /* rows; columns of the next */
 } storing;
 
-/* How a chore is spread over calls. */
+/* The amount of a side task that each kernel call does. */
 typedef struct chore {
     int64_t due, of, at_once, count;
 } chore;
@@ -59,7 +59,7 @@ void attn__sliced_store(const attn__sliced_part *t, const float *x, int64_t plac
     }
 }
 
-/* Lines of C are far away, and a store waits for its line: they are prefetched. */
+/* Prefetches lines of C: they are not in a cache, and a store waits for its line. */
 static void store_some(const attn__sliced_part *t, storing *s)
 {
     enum { AHEAD = 2, EACH = LINE / sizeof(float) };
@@ -101,7 +101,7 @@ static int64_t now_due(chore *c)
     return c->at_once;
 }
 
-/* A panel of W is far away when its turn comes; it is prefetched. */
+/* Prefetches a panel of W, which is not in a cache when its products begin. */
 static void fetch_some(worker *w)
 {
     int64_t n = attn__min(w->fetch_end - w->fetched, w->fetches * LINE);
@@ -118,7 +118,7 @@ static void do_some(attn__slices_hook *hook)
         store_some(w->t, &w->before);
 }
 
-/* From `panel` on the first by slices, or the end of the item's. */
+/* The first panel by slices from `panel` on, or the end of the item's panels. */
 static int64_t panel_from(const worker *w, int64_t panel)
 {
     const attn__sliced_weights *weights = &w->t->p->w;
@@ -224,7 +224,7 @@ static void sum_item(worker *w, int64_t item)
     }
 }
 
-/* An item a thread, which takes those of the part until none is left. */
+/* Runs one worker for each thread. A worker takes items of the part until none is left. */
 static void work(void *user, int64_t index, int thread)
 {
     attn__sliced_part *t = user;

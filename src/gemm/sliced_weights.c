@@ -36,14 +36,14 @@ size_t attn__sliced_bytes(int64_t n, int64_t k)
 
 /* ------------------------------------------------------------------------------------------------- tiles */
 
-/* A row that is far away is prefetched. */
+/* Prefetches a row, which is not in a cache. */
 static void fetch(const float *x, int64_t n)
 {
     for (int64_t i = 0; i < n; i += LINE / (int64_t)sizeof(float))
         __builtin_prefetch(x + i, 0, 3);
 }
 
-/* So is what will be written. */
+/* Prefetches the lines that will be written. */
 static void fetch_to_write(int8_t *data, int64_t bytes)
 {
     for (int64_t i = 0; i < bytes; i += LINE)

@@ -48,7 +48,8 @@ typedef struct attn__slices_rows {
     int32_t count[ATTN__SLICES_LEVELS][ATTN__SLICES_SIDE]; /* numbers of at least that level */
 } attn__slices_rows;
 
-/* The same for 16 columns together: the largest of their bounds, the fewest of their counts.  q NaN: multiply-adds. */
+/* The bounds for 16 columns together: the largest of their norms and the smallest of their counts. q NaN: use
+ * multiply-adds. */
 typedef struct attn__slices_panel {
     float inverse[ATTN__SLICES_SIDE];
     float table[ATTN__SLICES_SHARES]; /* [t]: what a rise of 1 at a row's count of t 2^7 adds to the lower bound */
@@ -60,7 +61,7 @@ typedef struct attn__slices_choice {
     uint16_t eight, multiply_adds;
 } attn__slices_choice;
 
-/* Hook run between the products, for packing, storing and prefetching; the first member of what it works on. */
+/* A hook that runs between the products, for packing, storing and prefetching. Its struct begins with this member. */
 typedef struct attn__slices_hook {
     void (*portion)(struct attn__slices_hook *hook);
 } attn__slices_hook;
@@ -100,7 +101,7 @@ typedef struct attn__slices_kernel {
     /* Each thread calls these before its first product and after its last one. */
     void (*begin)(void);
     void (*end)(void);
-    /* Leaves the epilogue of its last C tile to the next run, or to `finish`; `hook` is not NULL. */
+    /* Computes tiles, but leaves the epilogue of the last C tile to the next run or to `finish`. `hook` is not NULL. */
     void (*run)(const attn__slices_args *args, attn__slices_state *state, attn__slices_hook *hook);
     void (*finish)(attn__slices_state *state);
     attn__slices_choice (*decide)(const attn__slices_rows *rows, const attn__slices_panel *panel, float limit);
@@ -117,7 +118,7 @@ typedef struct attn__slices_kernel {
 
 /* NULL below ATTN_ISA_AMX. */
 const attn__slices_kernel *attn__slices_for(attn__isa isa);
-/* In plain C, the same bits, for tests. */
+/* The functions in plain C. Tests compare their bits with those of the vector code. */
 const attn__slices_kernel *attn__slices_portable(void);
 
 /* slices_bound.c */
@@ -126,14 +127,14 @@ const attn__slices_kernel *attn__slices_portable(void);
 float attn__slices_limit(int64_t k);
 /* The scale for numbers of which `largest` has the largest size, as bits. */
 attn__slices_scale attn__slices_scale_of(uint32_t largest);
-/* Lane `lane`: n numbers; counts and sums of d0^2, |d1| min(|d1|, 127) and the same of d2. */
+/* Measures lane `lane` of n numbers: the counts, the sums of d0^2, and the sums of |d| min(|d|, 127) for d1 and d2. */
 void attn__slices_note(attn__slices_rows *rows, int64_t lane, attn__slices_scale scale, int64_t n,
                        const int32_t count[ATTN__SLICES_LEVELS], const int32_t sums[ATTN__SLICES]);
 /* A lane without numbers: it passes and is not computed. */
 void attn__slices_note_none(attn__slices_rows *rows, int64_t lane);
 void attn__slices_copy_lane(attn__slices_rows *to, int64_t to_lane, const attn__slices_rows *from, int64_t lane);
 void attn__slices_panel_of(const attn__slices_rows *columns, attn__slices_panel *panel);
-/* *all begins as a panel; a row that passes it in the end passes each panel that was joined. */
+/* Merges a panel into `all`, which begins as a copy of a panel. A row that passes `all` passes every merged panel. */
 void attn__slices_panel_join(attn__slices_panel *all, const attn__slices_panel *panel);
 extern const uint8_t attn__slices_level[ATTN__SLICES_LEVELS];
 /* By how much the bound of |x| rises from level to level. */

@@ -15,16 +15,16 @@ typedef struct attn__weights {
     float *scales; /* of int8: one a row of the weights, in the same memory */
 } attn__weights;
 
-/* In which form weights of this size are to be packed; without data. */
+/* Chooses the form in which weights of this size are packed. The result has no data. */
 attn__weights attn__weights_for(attn_dtype dtype, attn__isa isa, int64_t n, int64_t k);
-/* Bytes of the data, on whole cache lines, and of memory for while they are packed. */
+/* Bytes of the packed data in whole cache lines, and bytes of memory needed while packing. */
 size_t attn__weights_bytes(const attn__weights *weights, attn__isa isa);
 size_t attn__weights_workspace(const attn__weights *weights);
-/* Fills weights->data from rows of `w`, w->outer apart.  `drop`: they are not read again, and each part leaves memory
- * when it is packed (not with slices).  False: as slices they would gain nothing; panels are to be packed instead. */
+/* Fills weights->data from rows of `w`, w->outer apart. `drop`: the rows are not read again, and the memory of each
+ * packed part is released (not with slices). False: slices would gain nothing, and panels are to be packed instead. */
 bool attn__weights_pack(attn__weights *weights, const attn__gemm_operand *w, bool drop, attn__isa isa, int threads,
                         void *workspace);
-/* A row of the weights, as they were: of panels of F32 or F64. */
+/* Copies one row of the original weights from panels of F32 or F64. */
 void attn__weights_row(const attn__weights *weights, attn__isa isa, int64_t row, void *to);
 
 #endif

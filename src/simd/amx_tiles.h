@@ -5,7 +5,7 @@
 #ifndef ATTN_SIMD_AMX_TILES_H
 #define ATTN_SIMD_AMX_TILES_H
 
-/* The first n lanes: none below 1, all from 16 on. */
+/* The mask of the first n lanes: no lane if n < 1, all lanes if n >= 16. */
 VF_FN vm first_lanes(int64_t n)
 {
     return n >= VF_LANES ? (vm)0xffff : n <= 0 ? (vm)0 : vm_first((int)n);

@@ -41,7 +41,7 @@ VF_FN vf_powers vf_powers_make(void)
                        vf_set1(0x1.62e584p-1f), vf_set1(0x1.ebfbdep-3f)};
 }
 
-/* The power whose shifted index is `index`, times 2^r. */
+/* The power of two with the shifted index `index`, times 2^r. */
 VF_FN vf vf_power_of(const vf_powers *c, vi t, vi index, vf r)
 {
     vf power = vf_from_bits(vi_add(vf_bits(vf_pick(c->low, c->high, t)), index));

@@ -33,7 +33,7 @@ VF_FN vf vf_load(const float *p)
 {
     return _mm256_loadu_ps(p);
 }
-/* The last three bits index both halves of the table, the bit before them chooses between these. */
+/* The last three bits index both halves of the table. The bit before them selects the half. */
 #define VF_LOOKUP 16
 VF_FN vf vf_lookup(const float *table, vf x)
 {

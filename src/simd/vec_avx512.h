@@ -134,14 +134,14 @@ VF_FN vf vf_scale2(vf p, vf x)
     return _mm512_maskz_scalef_ps(_mm512_cmp_ps_mask(x, vf_set1(-126.0f), _CMP_NLT_UQ), p, x);
 }
 
-/* Lane by lane element i % 32 of a table in two registers; the other sets have nothing as quick. */
+/* In each lane, element i % 32 of a table in two registers. Other instruction sets have no fast equivalent. */
 #define VF_TABLE
 VF_FN vf vf_pick(vf low, vf high, vi i)
 {
     return _mm512_permutex2var_ps(low, i, high);
 }
 
-/* Elements n to n + 15 of the concatenation of two vectors, n a constant from 0 to 7. */
+/* Elements n to n + 15 of the concatenation of two vectors; n is a constant from 0 to 7. */
 #define VF_SHIFT
 #define VF_ALIGN(n)                                                                                                    \
     case n:                                                                                                            \
