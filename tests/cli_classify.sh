@@ -95,6 +95,10 @@ warmup=$(sed -n 's/.*"warmup": *\([0-9]*\).*/\1/p' short/training.json)
 # ---- a classifier that has learned nothing gives a warning
 expect 0 'warning: .* validation pictures are recognized, guessing finds 33.3 %: .* learned next to nothing' \
     "$attn" train classify --data data --patch 4 --width 16 --depth 1 --heads 2 --epochs 1 --rate 1e-9 --threads 1 --out none
+same_scores none 3 loss
+same_scores none 5 accuracy
+for command in show classify; do damaged none $command damaged data/test/lying/003.pgm; done
+damaged none eval damaged
 "$attn" train classify --out whole --resume --threads 1 2> err.txt > out.txt || fail "a finished training is not gone on with"
 grep -q 'next to nothing' err.txt && fail "a good classifier is said to be none"
 

@@ -82,8 +82,8 @@ expect 0 'page.html' "$attn" show whole data/images/000001.pgm -o page.html
 expect 2 'no box has a score of 1; the best is' "$attn" show whole data/images/000001.pgm --threshold 1
 expect 2 'there are 2 and 2, from 1' "$attn" show whole data/images/000001.pgm --threshold 0 --layer 3
 expect 2 'is not for a detector' "$attn" show whole data/images/000001.pgm --words
-cp -r whole broken && head -c 100 whole/model.safetensors > broken/model.safetensors
-expect 2 'broken/model.safetensors' "$attn" show broken data/images/000001.pgm
+damaged whole show damaged data/images/000001.pgm
+damaged whole detect data/images/000001.pgm --model damaged
 expect 2 'attn detect --coco writes' "$attn" eval whole
 expect 2 'no classifier; it detects objects' "$attn" classify whole data/images/000001.pgm
 expect 0 'detects objects' "$attn" info whole

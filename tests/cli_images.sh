@@ -37,6 +37,14 @@ expect 0 'part  *valid' "$attn" eval whole --part valid
 expect 0 '"images": 300' "$attn" eval whole --part all --json
 expect 0 'axial-transformer: ' "$attn" info whole
 
+# shellcheck disable=SC2086
+"$attn" train images $settings --epochs 1 --out once > out.txt || fail "one epoch: $(cat err.txt)"
+same_scores once 3 bits_per_dimension
+damaged once show damaged data/test/007.pgm
+damaged once complete damaged data/test/007.pgm -o x.pgm
+damaged once eval damaged
+damaged once generate damaged -o x.pgm
+
 # ---- the seed determines what is drawn
 expect 0 '9 images in .* are in a.pgm' "$attn" generate whole -n 9 -o a.pgm --gap 0 --zoom 1 --seed 5
 expect 0 '"images": 9' "$attn" generate whole -n 9 -o b.pgm --gap 0 --zoom 1 --seed 5 --json

@@ -43,9 +43,7 @@ for n in 1 5; do # shellcheck disable=SC2086
 done
 cmp -s of1/model.safetensors of5/model.safetensors || fail "the average of one epoch of five is not that epoch"
 # the scores of validation are those of eval
-"$attn" eval of1 --part valid --json | sed -n 's/.*"\(bleu\|chrf\)": \([0-9.e-]*\),*$/\2/p' > scores.txt
-tail -1 of1/history.tsv | cut -f 5,6 | tr '\t' '\n' | paste - scores.txt > both.txt
-awk '{ d = $1 - $2; n += (d < 0 ? -d : d) < 1e-5 } END { exit n != 2 }' both.txt || fail "BLEU and chrF of validation: $(cat both.txt)"
+same_scores of1 3,5,6 'loss\|bleu\|chrf'
 expect 0 'nrefs:1|case:mixed|eff:yes|nc:6|nw:0|space:no' "$attn" eval base
 grep -q 'BLEU .*corpus' out.txt || fail "eval prints no BLEU"
 # A sentence of several pairs is translated once, whatever is between them.

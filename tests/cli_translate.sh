@@ -349,6 +349,9 @@ expect 0 'attention.html' "$attn" show model 'The zyzzyva is here.' -o attention
 grep -q '"zyzzyva"' attention.html || fail "an unknown word is not labelled by itself"
 same "labels <unk> of the source" 0 "$(grep -o '"queries":\["the"[^]]*<unk>' attention.html | wc -l)"
 
+damaged model show damaged 'Is the door open?'
+damaged model translate damaged 'Is the door open?'
+
 # Another word of the source has other weights.
 for word in door window; do
     "$attn" show model "Is the $word open?" -o "$word.html" --kinds encoder > said.txt 2>&1 || fail "show $word: $(cat said.txt)"

@@ -36,6 +36,22 @@ same() {
     [ "$2" = "$3" ] || fail "$1: '$3', not '$2'"
 }
 
+# same_scores MODEL COLUMNS KEYS: what the last epoch wrote into history.tsv is what eval finds on the validation part.
+same_scores() {
+    "$attn" eval "$1" --part valid --json | sed -n "s/.*\"\($3\)\": \([0-9.e-]*\),*\$/\2/p" > scores.txt
+    tail -1 "$1/history.tsv" | cut -f "$2" | tr '\t' '\n' | paste - scores.txt > both.txt
+    awk '{ d = $1 - $2; bad += NF != 2 || (d < 0 ? -d : d) > 1e-5 } END { exit bad || NR == 0 }' both.txt ||
+        fail "$1: $3 of the last epoch and of eval: $(cat both.txt)"
+}
+
+# damaged MODEL COMMAND...: the command names the model's weights where they are cut off; "damaged" stands for the model.
+damaged() {
+    rm -rf damaged && cp -r "$1" damaged && head -c 100 "$1/model.safetensors" > damaged/model.safetensors
+    shift
+    expect 2 'damaged/model.safetensors' "$attn" "$@"
+    rm -rf damaged
+}
+
 # Settings of a training whose epoch takes some hundredths of a second; unquoted, so that they are words.
 tiny="--data phrasebook --num-hiddens 32 --ffn-num-hiddens 32 --num-blks 1 --num-heads 2 --max-examples 600
       --warmup 20 --rate 0.003"
