@@ -23,7 +23,7 @@ void attn__all_reduce_begin(attn__all_reduce *e, attn_tape *tape, bool more)
     e->open = true;
 }
 
-/* Between operations.  Where sums need no messages to advance occasional polling is enough: a poll of MPI costs a
+/* Runs between operations. If sums need no messages to advance, occasional polling is enough: a poll of MPI costs a
  * microsecond, and small networks have hundreds of operations. */
 static void listen(attn__all_reduce *e)
 {
@@ -76,7 +76,7 @@ static void start_ready(attn__all_reduce *e)
         start_bucket(e, e->started++);
 }
 
-/* Lets the sums under way advance: without polling, MPI does little in the background. */
+/* Polls the sums that are under way: without polling, MPI advances them little in the background. */
 static void advance(attn__all_reduce *e)
 {
     for (int64_t i = e->finished; e->status == ATTN_OK && i < e->started; i++) {
@@ -96,7 +96,7 @@ static void close_slot(attn__all_reduce *e, int64_t index)
         e->buckets[s->bucket].open--;
 }
 
-/* The last operation with parameters unseen is done: those that only waited for it are final now. */
+/* Runs when the last operation with unseen parameters is done: the slots that only waited for it become final. */
 static void close_hidden(attn__all_reduce *e)
 {
     for (int64_t i = 0; i < e->nslots; i++)
@@ -117,7 +117,7 @@ void attn__all_reduce_node(attn__all_reduce *e, attn_tape *tape, const attn__nod
     tape->failed = tape->failed || e->status != ATTN_OK;
 }
 
-/* Before the pass: how many operations each parameter waits for. */
+/* Counts, before the pass, how many operations each parameter waits for. */
 static void count_uses(attn__all_reduce *e, const attn_tape *tape)
 {
     e->hidden = 0;
@@ -136,7 +136,7 @@ static void count_uses(attn__all_reduce *e, const attn_tape *tape)
         close_hidden(e);
 }
 
-/* A gradient that no rank has stays none: the optimizer leaves such a parameter alone. */
+/* A gradient that no rank has stays absent: the optimizer skips its parameter. */
 static attn_status settle_gradients(attn__all_reduce *e)
 {
     for (int64_t i = 0; i < e->nslots; i++) {

@@ -53,15 +53,15 @@ struct attn__all_reduce {
     double waited, listened; /* seconds; when */
 };
 
-/* From the first tape: the order of the slots, the buckets, their memory. */
+/* Defined from the first tape: the order of the slots, the buckets and their memory. */
 attn_status attn__all_reduce_order(attn__all_reduce *all_reduce, const attn_tape *tape);
 
-/* Whether, before a pass begins, no other reference to the tensor's memory exists that would use the old address after
- * a step. */
+/* Whether no other reference to the tensor's memory exists before a pass. Such a reference would use the old address
+ * after a step. */
 bool attn__shared_may_move(const attn_tensor *x);
-/* Memory that all ranks share, with this one's buckets; all_reduce->shared stays NULL where there is none. */
+/* Makes memory that all ranks share, with this rank's buckets. Without shared memory all_reduce->shared stays NULL. */
 attn_status attn__shared_create(attn__all_reduce *all_reduce);
-/* In a first pass, when places are known: the parameters and the optimizer's state move there. */
+/* Moves the parameters and the optimizer's state into shared memory. Called in a first pass, when places are known. */
 attn_status attn__shared_adopt(attn__all_reduce *all_reduce);
 void attn__shared_destroy(attn__all_reduce *all_reduce);
 void attn__shared_begin(attn__all_reduce *all_reduce);

@@ -16,7 +16,7 @@ static bool is_exchanged(const attn_tensor *x)
 
 /* ------------------------------------------------------------------------------------------------ making */
 
-/* Slots in the list's order, until the first tape shows a better one. */
+/* Slots are in the list's order until the first tape gives a better order. */
 static attn_status make_slots(attn__all_reduce *e)
 {
     for (int64_t i = 0; i < e->parameters->n; i++)

@@ -34,7 +34,7 @@ typedef struct board {
     double totals[ATTN__ALL_REDUCE_TOTALS];
 } board;
 
-/* The memory itself, which stays as long as a tensor is in it. */
+/* The shared memory, which is kept as long as a tensor uses it. */
 typedef struct mapping {
     attn__storage storage;
     attn__ranks_memory memory;
@@ -54,7 +54,7 @@ struct attn__shared {
     attn__elementwise_fn add, square;
 };
 
-/* The part of a parameter that is in a rank's share. */
+/* The part of a parameter that belongs to a rank's share. */
 typedef struct piece {
     const attn__slot *slot;
     int64_t from, n; /* in the parameter */
@@ -66,7 +66,7 @@ static float *gradients_of(const attn__all_reduce *e, int rank)
     return e->shared->gradients + rank * e->elements;
 }
 
-/* The begin of rank `rank`'s part of n elements, at a whole cache line. */
+/* The first element of rank `rank`'s part of n elements, at a whole cache line. */
 static int64_t part_begin(const attn__shared *s, int64_t n, int rank)
 {
     return rank == s->size ? n : n * rank / s->size / LINE * LINE;
@@ -133,7 +133,7 @@ static attn_status make_mapping(attn__all_reduce *e, attn__shared *s)
     return ATTN_OK;
 }
 
-/* Pages come when they are first written to, which takes a while: not in the first step, and each rank its share. */
+/* Touches the pages early, because the first write to a page is slow. Each rank touches its share. */
 static void touch(attn__all_reduce *e)
 {
     int64_t first, n = attn__ranks_share(e->context, e->elements, &first);
@@ -219,7 +219,7 @@ attn_status attn__shared_adopt(attn__all_reduce *e)
     return ATTN_OK;
 }
 
-/* The tensors stay where they are, but from now on are this rank's alone. */
+/* The tensors keep their memory, which becomes private to this rank. */
 void attn__shared_destroy(attn__all_reduce *e)
 {
     if (!e->shared)
@@ -287,7 +287,7 @@ typedef struct sum_job {
     double *squares; /* one a block */
 } sum_job;
 
-/* The own ones first, then the others' in the order of ranks: always the same bits. */
+/* Adds this rank's numbers first and then the others' in the order of ranks, so that the bits are always the same. */
 static void sum_blocks(void *user, int64_t begin, int64_t end)
 {
     const sum_job *job = user;

@@ -12,7 +12,7 @@ bool attn__grad_wanted(const attn_tensor *x)
     return x && x->needs_grad;
 }
 
-/* An empty gradient of x's shape: of the tape, or, for the caller's tensors, one that stays. */
+/* Makes an empty gradient of x's shape. It belongs to the tape, or it is persistent if x is the caller's tensor. */
 static attn_tensor *grad_handle(attn_tape *tape, attn_tensor *x)
 {
     attn_tensor *grad;
@@ -26,7 +26,7 @@ static attn_tensor *grad_handle(attn_tape *tape, attn_tensor *x)
     return grad;
 }
 
-/* x->grad with storage of its own; false (tape->failed) without memory. */
+/* Gives x->grad storage of its own; false (tape->failed) without memory. */
 static bool grad_create(attn_tape *tape, attn_tensor *x)
 {
     if (!x->grad)
@@ -51,7 +51,7 @@ static void add_to(attn_tape *tape, attn_dtype dtype, int64_t n, const void *a, 
     attn__elementwise_run(tape, dtype, ATTN__ELEMENTWISE_ADD, &args, n, 1);
 }
 
-/* A gradient that others read too gets a copy of its own before it is added to. */
+/* A gradient with other readers is copied before something is added to it. */
 static bool make_exclusive(attn_tape *tape, attn_tensor *grad)
 {
     if (exclusive(grad))
@@ -184,7 +184,7 @@ static attn_status run_nodes(attn_tape *tape)
     return attn__fail(tape->context, ATTN_ERROR_MEMORY, "out of memory in the backward pass");
 }
 
-/* Where a result's gradient begins: what is given for it, added to what an earlier of the results left there. */
+/* Starts a result's gradient: the given gradient plus the gradient from earlier results. */
 static attn_status seed(attn_tape *tape, attn_tensor *result, const attn_tensor *grad)
 {
     attn__target target = attn__grad_target(tape, result);

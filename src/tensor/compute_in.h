@@ -7,10 +7,10 @@
 
 #include "attn/tensor.h"
 
-/* Until the next reset the tape's products of f32 are computed in this precision. */
+/* Until the next reset the tape computes products of f32 in this precision. */
 void attn_tape_compute_in(attn_tape *tape, attn_precision precision);
-/* The weights of linear layers [out,in], f32 that the tensor owns, packed once, as attn_model_pack_weights does with a
- * model's: w serves these layers alone from then on. */
+/* Packs weights of linear layers once, as attn_model_pack_weights does. w is [out,in], f32, owned by the tensor.
+ * Afterwards w serves only these layers. */
 attn_status attn_tensor_pack_weights(attn_tensor *w, attn_precision precision);
 
 #endif

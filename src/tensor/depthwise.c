@@ -31,7 +31,7 @@ typedef struct job {
     const attn__depthwise_kernel *kernel;
     layout at;
     int64_t *offset; /* of each tap in a packed plane of x */
-    /* The gradient of x, phase by phase: offsets in dy, and the group's weight of each. */
+    /* The gradient of x for each phase: offsets in dy, and the group's weight for each offset. */
     int64_t *back, *of_back;
     int64_t *taps_of; /* how many taps a phase has */
     char *scratch;
@@ -81,7 +81,7 @@ static size_t divide(const job *j, char *base, memory *m)
     return arena.used;
 }
 
-/* The place of tap k: its phase, and how far it is from an output's cell. */
+/* The place of tap k: its phase, and its distance from an output's cell. */
 static void place_tap(const job *j, int64_t k, int64_t *phase, int64_t *distance)
 {
     const attn__window_grid *g = &j->conv->grid;
@@ -147,7 +147,7 @@ static bool run(attn_tape *tape, const attn__depthwise *conv, int64_t items, voi
 
 /* ------------------------------------------------------------------------------------------------- packing */
 
-/* One line of cells: `plane` is its line of the plane, NULL outside. */
+/* Packs one line of cells. `plane` is the input line, or NULL outside the plane. */
 static void move_line(const attn__window_grid *g, int64_t phase, int64_t cells, float *line, float *plane, bool back)
 {
     int64_t step = g->stride[2], shift = phase - g->padding[2];
@@ -197,7 +197,7 @@ static int64_t cell_of_line(const job *j, int64_t line)
     return (line / j->conv->grid.out[1] * j->at.cells[1] + line % j->conv->grid.out[1]) * j->at.cells[2];
 }
 
-/* Planes of dy of the group as cells, with zeros around them. */
+/* Packs planes of dy of the group as cells, with zeros around them. */
 static void spread_gradients(const job *j, int64_t image, int64_t group, float *to)
 {
     const attn__depthwise *conv = j->conv;
@@ -253,7 +253,7 @@ static void input_plane(void *user, int64_t plane, int thread)
         m.weight[i] = conv->w[plane % conv->groups * weights_of(j) + j->of_back[i]];
     for (int64_t phase = 0, first = 0; phase < phases_of(j); phase++) {
         int64_t n = j->taps_of[phase] * conv->out_channels;
-        /* Blocks are written whole and may reach into the next phase, which is written later. */
+        /* Blocks are written whole and may overwrite the start of the next phase, which is written later. */
         j->kernel->correlate(m.dy, j->back + first, m.weight + first, n, j->at.phase_size,
                              m.x + phase * j->at.phase_size);
         first += n;

@@ -18,15 +18,17 @@ typedef struct attn__depthwise {
     float *y;
     attn__gemm_finish *finish; /* for each plane of y, whose number is its row */
     const void *user;
-    /* Backward: the gradient of y, and those that are requested. */
+    /* The backward pass takes the gradient of y and gives the gradients that are requested. */
     const float *dy;
     attn__target dx, dw;
 } attn__depthwise;
 
-/* All three: false without memory.  Backward, dx: w must be finite, since a border of zeros meets it. */
+/* All three functions return false without memory. For dx, w must be finite, because it is multiplied by zeros of
+ * the border. */
 bool attn__depthwise_forward(attn_tape *tape, const attn__depthwise *conv);
 bool attn__depthwise_input_gradient(attn_tape *tape, const attn__depthwise *conv);
-/* finite[group]: false where numbers of x that are not finite may have met zeros; the group's dw is then not written. */
+/* finite[group] is false if numbers of x that are not finite may have been multiplied by zeros. The group's dw is
+ * then not written. */
 bool attn__depthwise_weight_gradient(attn_tape *tape, const attn__depthwise *conv, bool *finite);
 
 #endif

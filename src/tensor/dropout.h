@@ -17,7 +17,8 @@ typedef struct attn__dropout {
 
 /* False (noted) unless 0 <= p < 1. */
 bool attn__dropout_accepts(attn_tape *tape, const char *op, double p);
-/* The next site of the step, over activations like x, with a stream of its own; none outside training. */
+/* The next dropout site of the step, for activations of x's shape, with a stream of its own. Outside training there
+ * is none. */
 attn__dropout attn__dropout_site(attn_tape *tape, const attn_tensor *x, double p);
 /* Rows of the whole batch, of which `each` are contiguous for one example; see attn__drop_rows. */
 attn__drop_rows attn__dropout_shard(const attn_tape *tape, int64_t each);

@@ -12,7 +12,7 @@
 
 #include <string.h>
 
-/* The part of w that is meant; NULL (noted): it is packed for other products. */
+/* The part of w that is used. NULL (noted): w is packed for other products. */
 static const char *weights_of(attn_tape *tape, const attn__linear_part *p, bool *bf16)
 {
     const char *rows = attn__weight_rows(tape, p->w, bf16);

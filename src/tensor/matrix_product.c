@@ -35,7 +35,7 @@ bool attn__gemm(attn_tape *tape, const attn__gemm_problem *given)
     return true;
 }
 
-/* The operations after the sums. */
+/* The epilogue: operations after the sums. */
 typedef struct epilogue {
     attn__elementwise_fn run;
     const char *bias;
@@ -68,7 +68,7 @@ bool attn__gemm_linear(attn_tape *tape, const attn__gemm_problem *given, const v
     return attn__gemm(tape, &problem);
 }
 
-/* In this form; *serves: it gains something, else nothing is held. */
+/* Packs weights in this form. *serves: packing is worth it; otherwise nothing is held. */
 static attn_status pack_as(attn_tape *tape, attn__weights form, const attn__gemm_operand *w, bool drop, bool *serves,
                            attn__packed *packed)
 {

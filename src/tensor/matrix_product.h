@@ -9,7 +9,7 @@
 #include "gemm/weights.h"
 #include "tensor/tensor.h"
 
-/* Weights [n,k] packed once.  All zero: none. */
+/* Weights [n,k] packed once. All fields zero: no packed weights. */
 typedef struct attn__packed {
     attn__weights weights; /* data NULL where `rows` */
     attn__hold hold;
@@ -18,24 +18,24 @@ typedef struct attn__packed {
 
 /* False (noted) without memory. */
 bool attn__gemm(attn_tape *tape, const attn__gemm_problem *problem);
-/* A linear layer's product, C (+)= activation(A B + bias): on a tape of that precision it is one of int8.  bias [n], F32
- * with BF16, or NULL; with `add` no activation.  `packed`: B, or NULL or empty. */
+/* A linear layer's product, C (+)= activation(A B + bias). On a tape of int8 precision it is a product of int8. bias
+ * [n] is F32 with BF16, or NULL; with `add` there is no activation. `packed`: B, or NULL or empty. */
 bool attn__gemm_linear(attn_tape *tape, const attn__gemm_problem *problem, const void *bias, attn_activation activation,
                        const attn__packed *packed);
 
-/* A linear layer's weights, for the tape's precision.  `drop`: they are not read again, and their pages leave memory
- * while they are packed.  ATTN_ERROR_MEMORY (noted): nothing is held then. */
+/* Packs a linear layer's weights for the tape's precision. `drop`: the weights are not read again, and their pages
+ * are released while they are packed. ATTN_ERROR_MEMORY (noted): nothing is held then. */
 attn_status attn__gemm_pack(attn_tape *tape, attn_dtype dtype, const float *b, int64_t ldb, int64_t n, int64_t k,
                             bool drop, attn__packed *packed);
-/* The same of weights in bf16, for products of bf16. */
+/* Packs weights that are in bf16, for products of bf16. */
 attn_status attn__gemm_pack_rounded(attn_tape *tape, const uint16_t *b, int64_t ldb, int64_t n, int64_t k,
                                     attn__packed *packed);
-/* Whether they would be packed as slices: then products also read the weights themselves. */
+/* Whether these weights would be packed as slices. Products with slices also read the original weights. */
 bool attn__gemm_packs_slices(const attn_tape *tape, attn_dtype dtype, int64_t n, int64_t k);
 void attn__gemm_unpack(attn__packed *packed); /* releases the memory */
-/* Whether products with all weights of this type on the tape read them packed so. */
+/* Whether products on this tape with weights of this type can all read this packed form. */
 bool attn__gemm_packed_fits(const attn_tape *tape, attn_dtype dtype, const attn__packed *packed);
-/* A row of the weights, as they were: of panels of F32 or F64. */
+/* Copies one row of the original weights from panels of F32 or F64. */
 void attn__gemm_packed_row(const attn_context *context, const attn__packed *packed, int64_t row, void *to);
 
 #endif

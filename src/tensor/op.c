@@ -114,8 +114,8 @@ static bool some_need_grad(int n, attn_tensor *const *x)
     return false;
 }
 
-/* A branch of a reversible block is forgotten before its surroundings are taken backwards: a gradient that it passed
- * on to them would be lost. */
+/* A branch of a reversible block is discarded before the backward pass of the surrounding network. A gradient that
+ * the branch passed to the surrounding network would be lost. */
 static bool stays_inside(attn_tape *tape, int n, attn_tensor *const *x)
 {
     for (int i = 0; i < n && tape->section > 0; i++) {

@@ -21,11 +21,11 @@
 #include "kernels/elementwise/elementwise.h"
 #include "tensor/tensor.h"
 
-/* True if the n tensors are there, hold data and are all f32 or all f64; NULL fails silently. */
+/* True if the n tensors exist, hold data, and are all f32 or all f64. A NULL tensor fails without an error noted. */
 bool attn__op_accepts(attn_tape *tape, const char *op, int n, ...);
-/* Whether it is a weight with a low-rank adapter, which linear layers alone support; false for NULL. */
+/* Whether the tensor is a weight with a low-rank adapter, which only linear layers support; false for NULL. */
 bool attn__op_is_adapted(const attn_tensor *w);
-/* Whether it is a weight that has its packed form alone (packed_weights.h), of x's type unless x is NULL; false for
+/* Whether the tensor is a weight that exists only packed (packed_weights.h), of x's type unless x is NULL; false for
  * NULL. */
 bool attn__op_is_packed(const attn_tensor *w, const attn_tensor *x);
 /* Notes ATTN_ERROR_SHAPE, "op: ...", and returns NULL. */
@@ -33,21 +33,21 @@ attn_tensor *attn__op_shape_error(attn_tape *tape, const char *format, ...) __at
 bool attn__same_shape(const attn_tensor *a, const attn_tensor *b);
 /* Rows of the last axis: the product of the other lengths. */
 int64_t attn__row_count(const attn_tensor *x);
-/* Axis counted from the front; -1 (noted) if there is none such. */
+/* The axis counted from the front; -1 (noted) if the tensor has no such axis. */
 int attn__op_axis(attn_tape *tape, const char *op, const attn_tensor *x, int axis);
 
 attn_tensor *attn__op_result(attn_tape *tape, attn_dtype dtype, int rank, const int64_t *shape);
-/* Another handle on x's data at `offset` elements. */
+/* A view of x's data at `offset` elements. */
 attn_tensor *attn__op_view(attn_tape *tape, attn_tensor *x, int64_t offset, int rank, const int64_t *shape);
 
-/* Notes the operation if the tape records and some x needs a gradient; else *node is NULL.  x may hold
- * NULLs.  False if there is no memory for it. */
+/* Records the operation if the tape records and some x needs a gradient; else *node is NULL. x may hold NULLs. False
+ * if there is no memory for the node. */
 bool attn__op_record(attn_tape *tape, attn__node **node, void (*backward)(attn_tape *, attn__node *), attn_tensor *y,
                      int nx, attn_tensor *const *x, int nsaved, size_t detail);
-/* The same whether or not some x needs a gradient: for operations that read parameters which are no x. */
+/* Records the operation even if no x needs a gradient: for operations that read parameters which are not in x. */
 bool attn__op_record_always(attn_tape *tape, attn__node **node, void (*backward)(attn_tape *, attn__node *),
                             attn_tensor *y, int nx, attn_tensor *const *x, int nsaved, size_t detail);
-/* Keeps the data of `tensor`, or of a hold that is handed over, for the backward pass. */
+/* Keeps the data of `tensor`, or a hold that the caller passes on, for the backward pass. */
 void attn__node_save(attn__node *node, int i, const attn_tensor *tensor);
 void attn__node_save_hold(attn__node *node, int i, attn__hold hold);
 
@@ -60,14 +60,15 @@ void attn__scratch_release(attn__hold hold);
 /* The destination of an operation's share of a gradient.  data NULL: not needed (or no memory: tape->failed). */
 typedef struct attn__target {
     void *data;
-    bool add; /* to what is there; else overwrite all of it */
+    bool add; /* add to the old contents; else overwrite all of them */
 } attn__target;
 attn__target attn__grad_target(attn_tape *tape, attn_tensor *x);
-/* The same, cleared first if there was nothing: `add` is always true. */
+/* Like attn__grad_target, but a new destination is cleared first, so `add` is always true. */
 attn__target attn__grad_target_added(attn_tape *tape, attn_tensor *x);
 /* True if x exists and needs a gradient. */
 bool attn__grad_wanted(const attn_tensor *x);
-/* Hands a buffer of x's size over as its share; takes the reference.  A hold without data does nothing. */
+/* Gives a buffer of x's size to x as its share of the gradient; takes the reference. A hold without data has no
+ * effect. */
 void attn__grad_give(attn_tape *tape, attn_tensor *x, attn__hold share);
 /* The gradient of y, with a reference: shared, to be read only. */
 attn__hold attn__grad_share(const attn_tensor *y);

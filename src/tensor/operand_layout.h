@@ -13,9 +13,9 @@ typedef struct attn__operand_dim {
     int64_t n, stride;
 } attn__operand_dim;
 
-/* Those of the dims that move in the operand whose strides are the member at `member` of attn_dim
- * (offsetof).  Windows make a KEY dim of k, v and mask as long as the axis; the arrays of a tap are not
- * affected (`positions` false).  Returns how many. */
+/* Lists the dims along which the operand moves. Its strides are at `member` of attn_dim (offsetof). Windows make a
+ * KEY dim of k, v and mask as long as the axis; the arrays of a tap are not affected (`positions` false). Returns
+ * the number of dims. */
 int attn__operand_extents(const attn_problem *problem, size_t member, bool positions,
                           attn__operand_dim extents[ATTN_MAX_DIMS]);
 /* The lowest and highest element relative to the first; false if there is none (a length is 0). */
@@ -28,7 +28,7 @@ typedef struct attn__blocks {
     int64_t count; /* elements */
 } attn__blocks;
 attn__blocks attn__operand_blocks(int n, const attn__operand_dim *extents);
-/* True if two such operands, the second `distance` elements after the first, are known to share no element. */
+/* True if two operands are known to share no element. The second one begins `distance` elements after the first. */
 bool attn__blocks_disjoint(const attn__blocks *a, const attn__blocks *b, int64_t distance);
 
 #endif

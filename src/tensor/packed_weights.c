@@ -13,7 +13,7 @@
 typedef struct entry {
     const void *weights;
     attn_dtype dtype;
-    attn_precision precision; /* that they were packed for */
+    attn_precision precision; /* the products for which the weights were packed */
     attn__packed *packed;     /* in memory of its own: others hold the address while the list grows */
     int64_t n, k;
 } entry;

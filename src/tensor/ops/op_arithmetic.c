@@ -37,7 +37,7 @@ static void scale_into(attn_tape *tape, const attn_tensor *like, const void *x, 
     attn__elementwise_run(tape, like->dtype, ATTN__ELEMENTWISE_AFFINE, &args, like->size, 1);
 }
 
-/* The share of operand `i` of the node before it is summed over stretched axes. */
+/* The gradient of operand `i` of the node, not yet summed over stretched axes. */
 static attn__hold share_of(attn_tape *tape, attn__node *node, int i)
 {
     attn_tensor *y = node->y;

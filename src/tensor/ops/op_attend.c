@@ -16,7 +16,7 @@
 enum { Q, K, V, BIAS, W, W2, TABLES, INPUTS = TABLES + ATTN_MAX_RELATIVE };
 enum { SAVED_MASK = INPUTS, SAVED_LENS, SAVED_O, SAVED_LSE, SAVED_COUNT };
 
-/* Their arrays, in the engine's numbers. */
+/* The arrays of these places, in the engine's numbering. */
 static attn_array input_of(int place)
 {
     static const attn_array inputs[SAVED_COUNT] = {[Q] = ATTN_ARRAY_Q,
@@ -51,7 +51,7 @@ static const char *name_of(int place)
     return attn__arrays_table[input_of(place)].name;
 }
 
-/* The member of attn_dim with the strides of a place that is no table. */
+/* The member of attn_dim that has the strides of a place; tables have other strides. */
 static size_t strides_of(int place)
 {
     return attn__arrays_table[input_of(place)].strides;
@@ -71,7 +71,7 @@ static void *element(const void *data, attn_dtype dtype, int64_t offset)
 
 /* ---------------------------------------------------------------------------------------------- backward */
 
-/* Gradients of one execution: targets, and buffers of their own for operands that overlap another one. */
+/* Gradients of one execution: destinations, and separate buffers for operands that overlap another operand. */
 typedef struct gradients {
     attn__target target[INPUTS];
     attn__hold apart[INPUTS];
@@ -99,7 +99,7 @@ static bool overlaps_earlier(const attend_detail *detail, attn_tensor *const *x,
     return false;
 }
 
-/* Whether the needed gradients overwrite every element of their tensors: then nothing need be cleared. */
+/* Whether the needed gradients overwrite every element of their tensors. Then no tensor must be cleared. */
 static bool cover_everything(const attend_detail *detail, attn_tensor *const *x)
 {
     for (int i = 0; i < INPUTS; i++) {
@@ -133,7 +133,8 @@ static unsigned wishes_of(attn_tensor *const *x)
     return wishes;
 }
 
-/* The engine gives the gradients of all tables, or of w and w2, together: unwanted ones are thrown away. */
+/* The engine computes the gradients of all tables together, and those of w and w2 together. Unneeded ones are
+ * discarded. */
 static void open_gradients(attn_tape *tape, attn__node *node, gradients *g)
 {
     const attend_detail *detail = node->detail;
@@ -189,7 +190,7 @@ static void attend_backward(attn_tape *tape, attn__node *node)
 
 /* ------------------------------------------------------------------------------------------------ checks */
 
-/* Nothing outside its tensor may be touched: the engine gets only pointers. */
+/* Checks that no access leaves its tensor: the engine gets only pointers. */
 static bool lies_within(attn_tape *tape, int place, const attn_tensor *x, int64_t offset, int n,
                         const attn__operand_dim *extents)
 {
@@ -447,7 +448,8 @@ static int64_t rows_of_example(const attn_tape *tape, const attn_problem *proble
     return rows / (tape->share.count > 0 ? tape->share.count : 1);
 }
 
-/* bf16 too where nothing is recorded, with queries, keys and values alone: the engine's other arrays stay f32. */
+/* bf16 inputs are accepted too if nothing is recorded and the arrays are queries, keys and values. The engine's
+ * other arrays stay f32. */
 static bool takes(attn_tape *tape, const attn_attention *a, attn_tensor *const *inputs)
 {
     if (ATTN__CHECK_RESERVED(tape->context, a, attn_attention) != ATTN_OK)
@@ -460,7 +462,7 @@ static bool takes(attn_tape *tape, const attn_attention *a, attn_tensor *const *
     return bf16 || attn__op_accepts(tape, "attend", 3, inputs[Q], inputs[K], inputs[V]);
 }
 
-/* attn_attend on inputs that were accepted as such; `rounded` in place of some of them. */
+/* attn_attend on inputs that were checked; `rounded` replaces some of them. */
 static attn_tensor *attend(attn_tape *tape, const attn_attention *a, attn_tensor **inputs,
                            const attn__hold rounded[INPUTS])
 {

@@ -31,8 +31,8 @@ static void run_channels(attn_tape *tape, const norm_job *job, attn__batch_norm_
     attn__parallel_range(tape->context->threads, job->args.channels, 1, loop, user);
 }
 
-/* The end of the channels from c on that are taken through all passes while they are in the cache: one, or some of
- * single numbers, which are computed side by side. */
+/* The end of the channels, from c on, that run through all passes while they are in the cache. That is one channel,
+ * or several channels of single numbers, which are computed together. */
 static int64_t together(const norm_job *job, int64_t c, int64_t end)
 {
     int64_t next = c + (job->args.plane == 1 ? 64 : 1);
@@ -47,7 +47,7 @@ static attn__batch_norm_args sizes_of(const attn_tensor *x)
     return args;
 }
 
-/* Whether other processes have parts of the batch. */
+/* Whether other processes hold parts of the batch. */
 static bool is_divided(const attn_tape *tape)
 {
     return tape->options.train && tape->share.whole > 0;

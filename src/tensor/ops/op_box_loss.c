@@ -14,7 +14,7 @@ typedef struct box_detail {
     double l1, giou;
 } box_detail;
 
-/* One axis of a box and of the target one. */
+/* One axis of a box and of the target box. */
 typedef struct span {
     double low, high, target_low, target_high;
     double common, cover; /* lengths of what both have and of what holds both */

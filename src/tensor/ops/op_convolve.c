@@ -38,7 +38,7 @@ static void *at(const void *data, attn_dtype dtype, int64_t offset)
     return (char *)(uintptr_t)data + offset * (int64_t)attn_dtype_size(dtype);
 }
 
-/* Numbers of one group of an image, and of a whole one: of the input, and of the output. */
+/* The numbers in one group of an image and in a whole image, for the input and for the output. */
 static int64_t input_size(const conv_detail *d)
 {
     return d->in_channels * attn__volume(d->grid.in);
@@ -49,7 +49,7 @@ static int64_t output_size(const conv_detail *d)
     return d->out_channels * attn__volume(d->grid.out);
 }
 
-/* From a window's first tap to its last. */
+/* The distance from a window's first tap to its last. */
 static int64_t reach(const attn__window_grid *g, int axis)
 {
     return g->dilation[axis] * (g->kernel[axis] - 1) + 1;
@@ -298,7 +298,7 @@ static void input_gradient_reverse(attn_tape *tape, const conv_detail *d, attn__
     attn__scratch_release(weights);
 }
 
-/* Else the gradient of the columns, W^T dY, is added to the places that they came from, image by image. */
+/* Otherwise the gradient of the columns, W^T dY, is added to the input positions of its elements, image by image. */
 static void input_gradient_fold(attn_tape *tape, const conv_detail *d, attn__node *node, const void *dy)
 {
     attn_dtype dtype = node->y->dtype;
@@ -343,7 +343,7 @@ static void input_gradient(attn_tape *tape, const conv_detail *d, attn__node *no
         input_gradient_fold(tape, d, node, dy);
 }
 
-/* The gradient of what the activation was applied to. */
+/* The gradient of the activation's input. */
 static attn__hold before_activation(attn_tape *tape, const conv_detail *d, const attn__node *node)
 {
     attn_tensor *y = node->y;

@@ -23,7 +23,7 @@ static attn__elementwise_args arguments(const attn_tensor *logits, const void *x
                                     .s = {options->label_smoothing}};
 }
 
-/* The logits themselves, unless they are a leaf, or a view of one, or another node still needs them. */
+/* The buffer of the logits, unless the logits are a leaf, a view of a leaf, or still needed by another node. */
 static attn__hold place_for_gradient(attn_tape *tape, const attn_tensor *logits, attn__hold saved)
 {
     if (logits->computed && !saved.storage->leaf && saved.storage->saves == 1) {
@@ -53,7 +53,7 @@ static void cross_entropy_backward(attn_tape *tape, attn__node *node)
     attn__grad_give(tape, logits, dx);
 }
 
-/* Counts labels; -1 (noted) if one is no class. */
+/* Counts the labels; -1 (noted) if a label is no class. */
 static int64_t count_labels(attn_tape *tape, const attn_tensor *labels, int64_t classes,
                             const attn_cross_entropy_options *options)
 {

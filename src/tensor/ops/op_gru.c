@@ -119,7 +119,7 @@ static void add_or_copy(attn_tape *tape, const gru_sizes *s, void *dst, const vo
         memcpy(dst, src, (size_t)n * attn_dtype_size(s->dtype));
 }
 
-/* From the last step to the first: gates become their gradients, `carry` the gradient of the state before. */
+/* Runs from the last step to the first: gates become their gradients, `carry` the gradient of the previous state. */
 static void steps_backward(attn_tape *tape, attn__node *node, const gru_sizes *s, void *carry)
 {
     int64_t state = s->batch * s->hidden, n = s->hidden;
@@ -151,7 +151,7 @@ static void steps_backward(attn_tape *tape, attn__node *node, const gru_sizes *s
     }
 }
 
-/* dw_hh: `rows` rows of gradients against the states before them. */
+/* dw_hh: products of `rows` rows of gradients with the states before them. */
 static void recurrent_product(attn_tape *tape, const gru_sizes *s, attn__target *dw, const void *gates,
                               const void *hidden, const void *states, int64_t rows)
 {

@@ -29,7 +29,7 @@ static void parameters_backward(attn_tape *tape, attn__node *node, attn__element
         attn__elementwise_run(tape, node->y->dtype, ATTN__ELEMENTWISE_LAYER_NORM_PARAMETERS, &args, args.n, args.rows);
 }
 
-/* 1 / gain, for the rows' way back from the output. */
+/* Computes 1 / gain, with which the backward pass recovers normalized rows from the output. */
 static attn__hold inverse_gain(attn_tape *tape, const attn_tensor *y, const void *gain)
 {
     int64_t n = y->shape[y->rank - 1];

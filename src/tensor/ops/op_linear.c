@@ -93,7 +93,7 @@ static void save(attn__node *node, attn_tensor *y, attn_activation activation, a
         attn__node_save(node, SAVED_Y, y);
 }
 
-/* The activation as a pass of its own where its input must be kept. */
+/* Applies the activation in a separate pass if its input must be kept. */
 static bool run(attn_tape *tape, attn_tensor *x, attn_tensor *w, attn_tensor *b, attn_activation activation,
                 const attn__packed *packed, attn__hold input, attn_tensor *y)
 {

@@ -25,7 +25,7 @@ static void *at(const void *data, attn_dtype dtype, int64_t offset)
     return (char *)(uintptr_t)data + offset * (int64_t)attn_dtype_size(dtype);
 }
 
-/* From a row of [channels, inner], or of [inner, channels], to the next. */
+/* The stride between rows of [channels, inner], or of [inner, channels]. */
 static int64_t ld_of(const axis_detail *d, bool last, int64_t channels)
 {
     return last ? channels : d->inner;

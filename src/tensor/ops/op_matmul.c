@@ -35,7 +35,7 @@ static bool products(attn_tape *tape, attn__gemm_problem g, int64_t batch, int64
     return done;
 }
 
-/* A^T's rows and columns, and so on: a stored [m,k], or [k,m] if transposed. */
+/* The rows and columns of an operand's matrix: stored as [m,k], or as [k,m] if transposed. */
 static int64_t a_width(const matmul_detail *d)
 {
     return d->ta ? d->m : d->k;

@@ -38,7 +38,7 @@ static bool plan(attn_tape *tape, const char *op, const attn_tensor *x, int spat
     for (int i = 0; i < spatial && fits; i++) {
         int axis = 3 - spatial + i;
         int64_t pad = padding ? padding[i] : 0;
-        /* At most half a window outside, so that every window has something inside. */
+        /* The padding is at most half a window, so that every window overlaps the input. */
         fits = kernel[i] >= 1 && pad >= 0 && pad <= kernel[i] / 2 && x->shape[2 + i] > 0 &&
                kernel[i] <= x->shape[2 + i] + 2 * pad && (!stride || stride[i] >= 0);
         if (!fits)

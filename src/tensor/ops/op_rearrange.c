@@ -88,7 +88,7 @@ attn_tensor *attn_permute(attn_tape *tape, attn_tensor *x, const int *axes)
 
 /* --------------------------------------------------------------------------------------- parts of an axis */
 
-/* Copies between a part and the whole, which both are [outer, length, inner]: `part` is at `begin` of the whole's
+/* Copies between a part and the whole. Both are [outer, length, inner]; the part begins at `begin` of the whole's
  * axis. */
 typedef struct part {
     int axis;
@@ -156,7 +156,7 @@ static void concat_backward(attn_tape *tape, attn__node *node)
     }
 }
 
-/* The shape of all of them along `axis`; false (noted) if they do not fit. */
+/* The shape of the concatenation along `axis`; false (noted) if the shapes do not fit. */
 static bool concat_shape(attn_tape *tape, attn_tensor *const *xs, int n, int axis, int64_t *shape)
 {
     memcpy(shape, xs[0]->shape, sizeof xs[0]->shape);

@@ -9,7 +9,7 @@
 
 enum { TAPS = 4 };
 
-/* The sources of a new position's value; taps beyond the ends fall on the end positions. */
+/* The source positions of a new position's value. Taps beyond the ends read the end positions. */
 typedef struct resize_tap {
     int64_t index[TAPS];
     double weight[TAPS];
@@ -54,7 +54,7 @@ static resize_tap tap_at(int64_t i, int64_t in, int64_t out, attn_interpolation 
     return tap;
 }
 
-/* `n` numbers, `step` apart. */
+/* Interpolates `n` numbers that are `step` apart. */
 typedef struct numbers {
     int64_t at, step;
 } numbers;

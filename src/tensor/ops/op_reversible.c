@@ -24,7 +24,7 @@ typedef struct reversible_detail {
     reversible_block *blocks;
 } reversible_detail;
 
-/* y += scale * x, for arrays like `like`. */
+/* y += scale * x, for arrays of the shape of `like`. */
 static void add(attn_tape *tape, const attn_tensor *like, void *y, const void *x, double scale)
 {
     attn__elementwise_args args = {
@@ -32,7 +32,7 @@ static void add(attn_tape *tape, const attn_tensor *like, void *y, const void *x
     attn__elementwise_run(tape, like->dtype, ATTN__ELEMENTWISE_STRIDED, &args, like->size, 1);
 }
 
-/* A tensor of the section over memory that somebody else holds. */
+/* A tensor of the section over memory that another owner holds. */
 static attn_tensor *handle_on(attn_tape *tape, const attn_tensor *like, attn__hold data)
 {
     attn_tensor *x = attn__handle_take(tape);
@@ -57,7 +57,7 @@ static attn_tensor *run_branch(attn_tape *tape, const attn_branch *branch, attn_
 
 /* ----------------------------------------------------------------------------------------------- forward */
 
-/* to += branch(from), nothing kept. */
+/* to += branch(from); nothing is kept for the backward pass. */
 static bool step(attn_tape *tape, const attn_tensor *like, const attn_branch *branch, attn__hold from, attn__hold to,
                  uint64_t *stream)
 {

@@ -24,7 +24,7 @@ static void softmax_backward(attn_tape *tape, attn__node *node)
     attn__grad_give(tape, node->x[0], dx);
 }
 
-/* Rows that share a length: one each, or all of a leading index.  0 (noted) if lens does not fit. */
+/* The number of rows that share a length: one, or all rows of a leading index. 0 (noted) if lens does not fit. */
 static int64_t rows_of_a_length(attn_tape *tape, const attn_tensor *x, const attn_tensor *lens)
 {
     int64_t rows = attn__row_count(x);

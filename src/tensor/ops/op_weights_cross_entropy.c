@@ -13,7 +13,7 @@ typedef struct guided_detail {
 
 enum { SAVED_WEIGHTS, SAVED_WANTED, SAVED_COUNT };
 
-/* A weight of 0 has a logarithm, and its gradient an end. */
+/* The smallest weight: with it a weight of 0 has a finite logarithm and gradient. */
 static const double least = 1e-6;
 
 typedef struct maps {
