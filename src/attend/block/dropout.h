@@ -16,7 +16,7 @@ static inline double attn__dropout_factor(const attn__canonical *canonical)
     return 1 / (1 - canonical->problem.dropout);
 }
 
-/* The first reserved field has, within the library, the rows of a shard (attn__plan_execute). */
+/* Within the library, the first reserved field points to the rows of a shard (attn__plan_execute). */
 static inline const attn__drop_rows *attn__dropout_shard_rows(const attn_arrays *arrays)
 {
     return arrays->reserved[0];
@@ -33,7 +33,7 @@ static inline uint64_t attn__dropout_row(const attn__canonical *canonical, const
 /* Keys of the rows of queries [first, first + count) of a batch index. */
 void attn__dropout_rows(const attn__canonical *canonical, const attn_arrays *arrays, int64_t batch, int64_t first,
                         int64_t count, uint64_t *key);
-/* The same in halves, up to a multiple of `lanes` with that of the last one again. */
+/* The keys' halves, padded to a multiple of `lanes` with copies of the last half. */
 void attn__dropout_lanes(const attn__canonical *canonical, const attn_arrays *arrays, int64_t batch, int64_t first,
                          int64_t count, int64_t lanes, uint32_t *low, uint32_t *high);
 /* Drops weights p[keys][width] of queries in lanes, whose keys are attn__dropout_lanes'; nothing without dropout. */
@@ -47,7 +47,7 @@ static inline void attn__dropout_apply(const attn__canonical *canonical, const a
         lanes->dropout(&dropout);
 }
 
-/* A tile's dropout, as kernels/softmax_backward takes it; nothing without dropout. */
+/* A tile's dropout as an argument of kernels/softmax_backward; empty without dropout. */
 static inline void attn__dropout_tile(const attn__canonical *canonical, const uint64_t *key, const uint32_t *column,
                                       attn__softmax_backward_args *args)
 {

@@ -14,8 +14,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* Copies rows of n numbers to `clean`, zeros in place of those that are not finite, and lists these in `bad` [rows];
- * returns how many. */
+/* Copies rows of n numbers to `clean` with zeros in place of numbers that are not finite. Lists these rows in `bad`
+ * [rows]; returns how many. */
 int64_t attn__finite_clean(const float *x, int64_t ld, int64_t rows, int64_t n, float *clean, int64_t ld_clean,
                            int64_t *bad);
 

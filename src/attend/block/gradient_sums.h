@@ -25,11 +25,11 @@ typedef struct attn__sums {
     double *at[ATTN__SUMS]; /* of offset 0; NULL: the gradient is not requested */
 } attn__sums;
 
-/* Bytes for the gradients that are requested and among `wanted`, SIZE_MAX if too many. */
+/* Bytes for the requested gradients among `wanted`; SIZE_MAX if too many. */
 size_t attn__sums_size(const attn__canonical *canonical, unsigned wanted);
 /* Places these sums in `memory`, whose contents stay. */
 void attn__sums_start(attn__sums *sums, const attn__canonical *canonical, unsigned wanted, void *memory);
-/* Rounds the sums to the gradients, or adds them where problem.accumulate. */
+/* Rounds the sums and stores them as gradients. With problem.accumulate it adds them to the gradients. */
 void attn__sums_store(const attn__sums *sums, const attn__canonical *canonical, const attn_arrays *arrays);
 
 enum {
@@ -48,7 +48,7 @@ typedef struct attn__batch_split {
     int64_t items, rest;
 } attn__batch_split;
 attn__batch_split attn__batch_split_make(const attn__canonical *canonical, unsigned wanted);
-/* The linear BATCH index of one of them. */
+/* The linear BATCH index of one element of a set. */
 int64_t attn__batch_split_index(const attn__batch_split *split, const attn__canonical *canonical, int64_t item,
                                 int64_t rest);
 
@@ -70,13 +70,13 @@ typedef struct attn__slots {
 
 /* `memory` may be NULL where only `bytes` is of interest. */
 attn__slots attn__slots_make(const attn__canonical *canonical, void *memory);
-/* The slot's sums, all zero, and its items [first, end). */
+/* Clears the slot's sums and gives its items [first, end). */
 void attn__slots_start(const attn__slots *slots, int64_t slot, attn__sums *sums, int64_t *first, int64_t *end);
 /* Writes the shared gradients. */
 void attn__slots_store(const attn__slots *slots, const attn_arrays *arrays);
 
-/* Those of dq, dk, dv and dbias, as ATTN_WANT_ bits, that are requested and broadcast: several batch indices, rows or
- * channels share an element. */
+/* The requested gradients among dq, dk, dv and dbias (as ATTN_WANT_ bits) that are broadcast: several batch indices,
+ * rows or channels share an element. */
 unsigned attn__sums_broadcast(const attn__canonical *canonical);
 
 #endif

@@ -9,8 +9,8 @@
 
 #include "attend/problem/canonical.h"
 
-/* One packed sequence as a problem of its own, so that a solver runs it as it runs any other.  Only lengths and places
- * of arrays change; what a plan made of the longest lengths still fits. */
+/* One packed sequence as a problem of its own, which any solver can run. Only lengths and array addresses change. A
+ * plan made for the longest lengths stays valid. */
 typedef struct attn__sequence {
     attn__canonical canonical; /* its lengths in place of the longest; its bands, if its ends align them */
     attn_arrays arrays;        /* that start at its tokens */
@@ -26,7 +26,7 @@ int64_t attn__packed_sequence(const attn__canonical *canonical, int64_t batch);
 void attn__sequence_at(attn__sequence *one, const attn__canonical *canonical, const attn_arrays *arrays,
                        int64_t sequence);
 
-/* If sequences are packed, the problem and the arrays become those of the one that a batch index belongs to. */
+/* If sequences are packed, replaces the problem and the arrays by those of one batch index's sequence. */
 static inline void attn__sequence_enter(attn__sequence *one, const attn__canonical **canonical,
                                         const attn_arrays **arrays, int64_t batch)
 {
@@ -57,8 +57,8 @@ typedef struct attn__item {
     attn__sequence one;
 } attn__item;
 
-/* Item `number` of items->n.  The last block of queries comes first: under a causal mask it has the most keys.  False:
- * there is nothing to do. */
+/* Item `number` of items->n. The last block of queries is first, because it has the most keys under a causal mask.
+ * False: the item is empty. */
 bool attn__item_start(attn__item *item, const attn__items *items, int64_t number);
 
 #endif

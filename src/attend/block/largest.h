@@ -69,7 +69,7 @@ static inline double attn__select(double *x, int64_t n, int64_t k)
     }
 }
 
-/* Leaves the k largest of no fewer candidates. */
+/* Reduces the candidates to the k largest; there must be at least k. */
 static inline void attn__largest_cut(attn__largest *of)
 {
     int64_t ties = of->k, kept = 0;
@@ -89,8 +89,8 @@ static inline void attn__largest_cut(attn__largest *of)
     of->n = kept;
 }
 
-/* Keys come in their order: a later one never takes the place of an earlier one of the same score.  A score of -inf masks
- * its key. */
+/* Keys are added in order: a later key never replaces an earlier key with the same score. A score of -inf masks its
+ * key. */
 static inline void attn__largest_add(attn__largest *of, double score, int64_t key)
 {
     of->has_nan |= score != score;
@@ -108,7 +108,7 @@ static inline void attn__largest_end(attn__largest *of)
         attn__largest_cut(of);
 }
 
-/* Whether a key of the row is one of them, then. */
+/* Whether a key of the row is among the k largest after all keys were added. */
 static inline bool attn__largest_takes(const attn__largest *of, double score, int64_t key)
 {
     return (of->n < of->k) | of->has_nan | (score > of->least) | ((score == of->least) & (key <= of->last));

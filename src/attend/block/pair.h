@@ -12,7 +12,7 @@
 #include "attend/block/table.h"
 #include "attend/scores/score.h"
 
-/* Scratch rows of one thread: `contract` doubles each for the first ones, `value` for the rest. */
+/* Scratch rows of one thread: `contract` doubles in each row of the first group, `value` in each row of the rest. */
 typedef struct attn__pair {
     const attn__canonical *canonical;
     const attn_arrays *arrays;
@@ -40,8 +40,8 @@ typedef struct attn__normalizer {
 /* Gathers q, w and w2 of a row, and finds its normalizer unless that is NULL: the log-sum-exp of the array where one
  * number is precise enough, else from the scores again. */
 void attn__pair_row(attn__pair *pair, const attn__row *row, attn__normalizer *normalizer);
-/* The score of one key of that row: fill, or scale * (score + tables), capped, + bias.  Gathers k and the rows of the
- * tables for it.  A key that is not among the top_k becomes a masked one. */
+/* The score of one key of that row: fill, or scale * (score + tables), capped, + bias. Gathers k and the rows of the
+ * tables for it. A key that is not among the top_k is masked. */
 double attn__pair_score(attn__pair *pair, attn__spot *spot);
 /* Gathers the key's value, tables added, into pair->vs. */
 void attn__pair_value(attn__pair *pair, const attn__spot *spot);

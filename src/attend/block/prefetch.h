@@ -37,7 +37,7 @@ static inline void attn__prefetch_clear(attn__prefetch *a)
 /* Adds `rows` rows, each of `runs` runs of `bytes` bytes; none if `rows` is negative. */
 void attn__prefetch_add_runs(attn__prefetch *prefetch, const void *base, int64_t step, const int64_t *row_at,
                              int64_t rows, int64_t runs, int64_t run_step, int64_t bytes);
-/* The same where each row is one run. */
+/* Adds rows that have one run each. */
 static inline void attn__prefetch_add(attn__prefetch *a, const void *base, int64_t step, const int64_t *row_at,
                                       int64_t rows, int64_t bytes)
 {
@@ -54,7 +54,7 @@ static inline void attn__prefetch_copy(attn__prefetch *a, void *to, int64_t to_s
     a->stream[last].copied = 0;
 }
 
-/* Divides the list into `portions`; call it when all streams are added. */
+/* Divides the list into `portions`. Call it after all streams were added. */
 static inline void attn__prefetch_divide(attn__prefetch *a, int64_t portions)
 {
     int64_t lines = 0;

@@ -42,9 +42,9 @@ typedef struct attn__spot {
 /* The row of linear indices `batch` and `query`. */
 void attn__row_at(attn__row *row, const attn__canonical *canonical, const attn_arrays *arrays, int64_t batch,
                   int64_t query);
-/* The key of linear index `key`, seen from the row. */
+/* The key of linear index `key`, as this row attends it. */
 void attn__spot_at(attn__spot *spot, const attn__row *row, int64_t key);
-/* 0 if dropout drops the weight there, else its factor 1/(1-p). */
+/* The dropout factor of a weight: 0 if it is dropped, else 1/(1-p). */
 static inline double attn__row_keep(const attn__row *row, const attn__spot *spot)
 {
     const attn__canonical *canonical = row->canonical;

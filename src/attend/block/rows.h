@@ -53,7 +53,7 @@ void attn__offsets_from(const attn__group *group, size_t stride, int64_t base, i
                         int64_t *out);
 /* of one index. */
 int64_t attn__offsets_one(const attn__group *group, size_t stride, int64_t index);
-/* of queries of a batch index. */
+/* The offsets of queries of a batch index. */
 static inline void attn__query_offsets(const attn__canonical *canonical, size_t stride, int64_t batch, int64_t first,
                                        int64_t count, int64_t *out)
 {
@@ -61,7 +61,7 @@ static inline void attn__query_offsets(const attn__canonical *canonical, size_t 
                        out);
 }
 
-/* of the rows of an operand, of a batch index. */
+/* The row offsets of an operand for a batch index. */
 static inline void attn__operand_offsets(const attn__canonical *canonical, attn__operand op, int64_t batch,
                                          int64_t first, int64_t count, int64_t *out)
 {
@@ -70,7 +70,7 @@ static inline void attn__operand_offsets(const attn__canonical *canonical, attn_
                        count, out);
 }
 
-/* The index along one axis of the group, of the group's index. */
+/* The index along one axis of the group, for a linear index of the group. */
 static inline int64_t attn__offsets_index(const attn__group *group, int axis, int64_t index)
 {
     for (int a = group->n - 1; a > axis; a--)
@@ -78,11 +78,11 @@ static inline int64_t attn__offsets_index(const attn__group *group, int axis, in
     return index % group->axis[axis].dim.n;
 }
 
-/* out[i] = that of the group's index first + i. */
+/* out[i] = the index along the axis for the group's index first + i. */
 void attn__offsets_indices(const attn__group *group, int axis, int64_t first, int64_t count, int64_t *out);
-/* True if the group is one run of adjacent elements for this stride. */
+/* True if the group's elements are contiguous with this stride. */
 bool attn__offsets_adjacent(const attn__group *group, size_t stride);
-/* The offsets of a group of channels, written to *room, which moves behind them; NULL if they are adjacent. */
+/* Writes the offsets of a group of channels to *room and advances *room. NULL if the channels are adjacent. */
 static inline const int64_t *attn__offsets_channels(const attn__group *group, size_t stride, int64_t **room)
 {
     int64_t *at = *room;
@@ -93,7 +93,7 @@ static inline const int64_t *attn__offsets_channels(const attn__group *group, si
     return at;
 }
 
-/* The same of several operands, to channel[op]; returns the place behind them. */
+/* Writes channel offsets of several operands to channel[op]; returns the end of the memory used. */
 static inline int64_t *attn__channels_find(const attn__canonical *canonical, const attn__operand *ops, size_t n,
                                            const int64_t *channel[ATTN__OPERANDS], int64_t *room)
 {
@@ -111,7 +111,7 @@ static inline bool attn__channels_adjacent(const attn__canonical *canonical, con
     return all;
 }
 
-/* Whether each index of the group has elements of its own: no axis has a stride of 0, but that of packed sequences. */
+/* Whether the group's indices have separate elements: no axis has a stride of 0, except for packed sequences. */
 static inline bool attn__group_moves(const attn__group *group, attn__operand op)
 {
     bool all = true;
@@ -123,14 +123,14 @@ static inline bool attn__group_moves(const attn__group *group, attn__operand op)
 /* True if index i has the offset i * step. */
 bool attn__offsets_even(const attn__group *group, size_t stride, int64_t step);
 
-/* A batch index's part of the offsets of all operands, tables and dropout's rows. */
+/* The offsets of one batch index in all operands, tables and dropout's rows. */
 typedef struct attn__place {
     attn_dim at; /* each field: an offset in that operand */
     int64_t table[ATTN_MAX_RELATIVE];
     uint64_t drop;
 } attn__place;
 
-/* Moves it by `by` indices along one BATCH axis. */
+/* Moves the offsets by `by` indices along one BATCH axis. */
 static inline void attn__place_advance(attn__place *place, const attn__axis *axis, int64_t by)
 {
 #define ATTN_X(NAME, field, roles, positional) place->at.field += by * axis->dim.field;
@@ -157,10 +157,10 @@ enum { ATTN__ROWS_AHEAD = 8 }; /* rows fetched early while others are stored */
 
 /* to[r * ld + c] = channel c of row r, zeros from n to ld; false if any is NaN or infinite. */
 bool attn__rows_load(const attn__rows *rows, const attn__online_softmax_kernel *kernel, float *to, int64_t ld);
-/* The reverse: the rows become, or increase by, scale * from. */
+/* Writes the rows: they become scale * from, or increase by scale * from. */
 void attn__rows_store(const attn__rows *rows, const attn__softmax_backward_kernel *kernel, const float *from,
                       int64_t ld, float scale, bool add);
-/* Fetches a row that will be written; nothing past the last one. */
+/* Prefetches a row that will be written, without reading past the last row. */
 void attn__rows_prefetch(const attn__rows *rows, int64_t r);
 
 /* Prefetches, as portions of `list`, rows [from, to) of `heads` neighbouring batch indices of an operand with adjacent

@@ -28,15 +28,15 @@ static inline float attn__softcap(const attn__canonical *canonical)
     return (float)canonical->problem.softcap * (float)ATTN__LOG2E;
 }
 
-/* The score of a masked key: that of no key, or mask_fill. */
+/* The score of a masked key: mask_fill, or the score of an absent key. */
 static inline float attn__masked_score(const attn__canonical *canonical)
 {
     double fill = canonical->problem.mask_fill;
     return fill == 0.0 ? -INFINITY : (float)fill * (float)ATTN__LOG2E;
 }
 
-/* A difference score - lse as simd/softmax.h takes it, for a single number: at most 0, since a log-sum-exp that was
- * rounded may be less than the row's largest score.  NaN stays. */
+/* The difference score - lse of a single number, at most 0 as in simd/softmax.h: a rounded log-sum-exp may be less
+ * than the row's largest score. NaN stays NaN. */
 static inline double attn__log_weight(double difference)
 {
     return difference > 0 ? 0 : difference;
@@ -59,9 +59,9 @@ attn__bias attn__bias_of(const attn__canonical *canonical, const attn_arrays *ar
 /* tile[j * width + i] = factor * element (i, j); lanes from bias->rows on may hold anything finite. */
 void attn__bias_lanes(const attn__bias *bias, const attn__online_softmax_kernel *lanes, float factor, float *tile,
                       int64_t width);
-/* tile[i * ld + j] = element (i, j), and 0 from bias->keys to `columns`. */
+/* tile[i * ld + j] = element (i, j), padded with zeros from bias->keys to `columns`. */
 void attn__bias_rows(const attn__bias *bias, int64_t columns, float *tile, int64_t ld);
-/* Stores a tile of gradients, or adds it, by rows, one after the other: a broadcast bias shares elements. */
+/* Stores or adds a tile of gradients, row after row, because rows of a broadcast bias share elements. */
 void attn__bias_store(const attn__bias *dbias, const attn__softmax_backward_kernel *kernel, const float *tile,
                       int64_t ld, bool add);
 

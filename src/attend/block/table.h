@@ -10,22 +10,22 @@
 #include "base/arena.h"
 #include "base/integers.h"
 
-/* The group that its channels belong to. */
+/* The group of the table's channels. */
 static inline const attn__group *attn__table_channels(const attn__canonical *canonical, int relative)
 {
     return canonical->problem.relatives[relative].kind == ATTN_RELATIVE_VALUE ? &canonical->value
                                                                               : &canonical->contract;
 }
 
-/* Its stride, as attn__offsets_one takes it. */
+/* The table's stride, as an argument of attn__offsets_one. */
 static inline size_t attn__table_stride(int relative)
 {
     return ATTN__STRIDE(table) + (size_t)relative * sizeof(int64_t);
 }
 
-/* The row at `offset` as one number for each channel, 0 for those that the table does not serve. */
+/* Reads the row at `offset`: one number for each channel, 0 for channels outside of the table. */
 void attn__table_gather(const attn__canonical *canonical, int relative, const void *table, int64_t offset, double *row);
-/* sums[offset] += factor * row, of the channels that it serves. */
+/* sums[offset] += factor * row, for the channels of the table. */
 void attn__table_add(const attn__canonical *canonical, int relative, double *sums, int64_t offset, double factor,
                      const double *row);
 
@@ -40,7 +40,7 @@ typedef struct attn__table_panel {
     const int64_t *channel; /* offset in a row of the table, INT64_MIN where it does not serve the channel */
 } attn__table_panel;
 
-/* Why a solver cannot have panels of all tables; NULL: it can. */
+/* Why a solver cannot have panels of all tables; NULL if it can. */
 const char *attn__table_panels_refuse(const attn__canonical *canonical);
 
 /* Fills all but `channel`.  Rows across may be read from any place on in whole vectors of `lanes` floats. */
@@ -65,7 +65,7 @@ typedef struct attn__table_memory {
 } attn__table_memory;
 
 void attn__table_memory_take(const attn__table_panel *panel, attn__arena *arena, bool rows, attn__table_memory *memory);
-/* Forgets the table of an earlier execution; before anything else of each. */
+/* Invalidates the table of an earlier execution. Each execution calls it first. */
 static inline void attn__table_memory_start(const attn__table_memory *memory)
 {
     *memory->at = INT64_MIN;
@@ -83,7 +83,7 @@ typedef struct attn__table_reach {
 attn__table_reach attn__table_reach_of(const attn__table_panel *panel, const int64_t *query, int64_t queries,
                                        const int64_t *key, int64_t keys);
 
-/* The most rows that so many queries and keys reach, each neighbours in their group. */
+/* The largest number of rows that so many queries and keys reach, with both contiguous in their groups. */
 int64_t attn__table_most_rows(const attn__canonical *canonical, int relative, int64_t queries, int64_t keys);
 
 /* The keys [from, *end) are a run: true, their indices step by one; false, they are the same. */

@@ -52,7 +52,7 @@ static inline bool attn__visible_masks(const attn__visible *visible)
     return visible->axes || visible->mask || visible->blocks;
 }
 
-/* The parts of a problem that hide keys, as bits. */
+/* The parts of a problem that can mask keys, as bits. */
 enum {
     ATTN__VISIBLE_ALL = 0,    /* nothing */
     ATTN__VISIBLE_LIMITS = 1, /* bands, lengths, ends of sequences, windows */
@@ -62,7 +62,7 @@ enum {
     ATTN__VISIBLE_NONE = 8 /* no query of the tile sees a key of it: alone */
 };
 
-/* A block of queries.  The arrays have an entry for each; up to a multiple of `lanes` that of the last one again. */
+/* A block of queries. The arrays have an entry for each query, padded to a multiple of `lanes` with the last entry. */
 typedef struct attn__visible_rows {
     const attn__visible *visible;
     const attn__canonical *canonical;
@@ -100,7 +100,7 @@ void attn__visible_keys_take(attn__visible_keys *keys, const attn__visible *visi
                              unsigned parts);
 void attn__visible_keys_start(attn__visible_keys *keys, const attn__canonical *canonical, int64_t first, int64_t count);
 
-/* The keys along each axis that some queries have together. */
+/* The key range along each axis that some queries have in common. */
 typedef struct attn__visible_span {
     int32_t begin[ATTN__VISIBLE_AXES], end[ATTN__VISIBLE_AXES];           /* outside: none of them has a key */
     int32_t open_begin[ATTN__VISIBLE_AXES], open_end[ATTN__VISIBLE_AXES]; /* inside: limits hide no key from any */
@@ -129,7 +129,7 @@ void attn__visible_hide(const attn__visible_tile *tile, unsigned parts, const at
 
 /* Kinds of pairs: OUT takes no part, KEY has its own score, FILL is masked and has the score problem.mask_fill. */
 enum { ATTN__VISIBLE_OUT, ATTN__VISIBLE_KEY, ATTN__VISIBLE_FILL };
-/* These, for one row's keys. */
+/* Finds the kinds of one row's keys. */
 void attn__visible_kinds(const attn__visible_tile *tile, uint8_t *kinds);
 
 /* The weight of a row's masked keys with mask_fill, as a logarithm in powers of two.  Where a large fill is nearly all

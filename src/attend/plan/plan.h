@@ -37,9 +37,9 @@ typedef struct attn__wrapper {
     attn_status (*canonical)(attn_context *context, attn__canonical *canonical, const attn__solver *solver,
                              void **data);
     size_t (*workspace)(const void *data, const attn__canonical *canonical); /* bytes; SIZE_MAX: too many */
-    /* Corrects a span of the child's array to that of the caller's; false: the caller gives none. */
+    /* Converts a span of the child's array to a span of the caller's array; false: the caller has no such array. */
     bool (*span)(const void *data, attn_array array, attn_span *span);
-    /* Whether the contents of the arrays are what the step needs; else the context has the error. */
+    /* Whether the contents of the arrays are valid for the step; if not, the context has the error. */
     attn_status (*check)(attn_context *context, const void *data, const attn_arrays *arrays);
     void (*run)(const attn__step *step, const attn_arrays *arrays, char *workspace);
 } attn__wrapper;
@@ -60,14 +60,14 @@ struct attn_plan {
     int nsteps; /* the last one is the solver's */
     size_t workspace_size;
     void *workspace;
-    atomic_flag *busy; /* the one thing that changes: somebody runs in `workspace` */
+    atomic_flag *busy; /* the only mutable member: `workspace` is in use */
 };
 
-/* As attn_plan_execute, for a batch that is one shard of a larger one. Dropout has its `rows`. */
+/* Executes the plan as attn_plan_execute does, for a batch that is one shard of a larger batch. Dropout uses `rows`. */
 attn_status attn__plan_execute(const attn_plan *plan, const attn_arrays *arrays, const attn__drop_rows *rows,
                                void *workspace);
 
-/* Sets the plan's solver and `how`, and lowers its threads to those that the problem is worth. */
+/* Sets the plan's solver and `how`. Lowers its threads to a number that pays for this problem. */
 attn_status attn__choose_solver(attn_plan *plan, const attn_plan_options *options);
 
 #endif

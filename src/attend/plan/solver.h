@@ -18,10 +18,10 @@ typedef struct attn__recipe {
 
 typedef struct attn__solver {
     const char *name;
-    /* NULL if the solver can run the problem, else why not, in a few words ("keys have a window"). */
+    /* NULL if the solver can run the problem, else a short reason ("keys have a window"). */
     const char *(*refuse)(const attn__canonical *canonical);
-    /* A rough time, in units of one multiply-add of the machine's peak; the planner takes the smallest, the
-     * table's order breaking ties.  NULL: as many as the problem has. */
+    /* A rough time, in multiply-adds at the machine's peak. The planner takes the smallest; the order of the table
+     * breaks ties. NULL: the number of multiply-adds of the problem. */
     double (*cost)(const attn__canonical *canonical);
     /* NULL: no workspace and no data. */
     attn_status (*plan)(attn_context *context, const attn__canonical *canonical, attn__recipe *recipe);
@@ -32,7 +32,7 @@ typedef struct attn__solver {
     /* Gradients (ATTN_WANT_...) that it sums in several steps: with `accumulate` they are summed in the workspace and
      * added to the caller's once (private_gradients.c), so that they are rounded once.  NULL: none. */
     unsigned (*adds_often)(const attn__canonical *canonical);
-    unsigned extras; /* those of attn__canonical.extras that it takes; the planner refuses the others for it */
+    unsigned extras; /* the attn__canonical.extras it supports; the planner refuses others for it */
 } attn__solver;
 
 /* Why a problem is not attention in f32 or bf16 by dot products and a softmax over whole key axes, which the fast

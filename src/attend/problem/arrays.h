@@ -73,7 +73,7 @@ typedef struct attn__array_use {
     bool optional;       /* it has no elements, or none is read: it may be NULL */
 } attn__array_use;
 
-/* False: the problem in its direction neither reads nor writes the array. */
+/* False if the problem, in its direction, neither reads nor writes the array. */
 bool attn__arrays_find(const attn__canonical *canonical, attn_array array, attn__array_use *use);
 
 #endif

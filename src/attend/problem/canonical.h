@@ -18,7 +18,7 @@
 #include "base/cpu.h"
 #include "base/caches.h"
 
-/* Features that few solvers take, as bits. */
+/* Features that only some solvers support, as bits. */
 enum {
     ATTN__PACKED = 1,
     ATTN__SOFTCAP = 2,
@@ -58,7 +58,7 @@ typedef struct attn__canonical {
     /* Derived from the above. */
     bool has_bias, has_mask, has_lens, has_blocks, has_dropout;
     unsigned extras;     /* ATTN__PACKED and so on */
-    bool needs_row_scan; /* some row may have no key at all: lens, mask, bands, or no keys */
+    bool needs_row_scan; /* a row may have no keys: lens, mask, bands, or an empty key axis */
 } attn__canonical;
 
 static inline const attn__group *attn__group_of(const attn__canonical *canonical, attn_role role)
@@ -71,7 +71,7 @@ static inline const attn__group *attn__group_of(const attn__canonical *canonical
     return groups[role];
 }
 
-/* Weights are exponentials: of the one key that takes part in a hardmax, too. */
+/* Whether weights are exponentials. This includes a hardmax, whose one key has a softmax weight. */
 static inline bool attn__is_softmax(const attn__canonical *canonical)
 {
     attn_normalization normalization = canonical->problem.normalization;

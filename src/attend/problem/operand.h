@@ -82,11 +82,11 @@ static inline const attn_window *attn__window_of(const attn_problem *problem, in
     return NULL;
 }
 
-/* How many indices the operand has along a dim, of this number in the problem or in the group of a canonical one: the
- * length, an axis of positions, or the number of picks. */
+/* The operand's number of indices along a dim, by the dim's number in the problem or in the group of a canonical
+ * problem. It is the length, an axis of positions, or the number of picks. */
 int64_t attn__operand_length(const attn_problem *problem, const attn_dim *dim, int number, attn__operand op);
 
-/* How many blocks of `size` cover n; a size below 1 is refused elsewhere. */
+/* The number of blocks of `size` that cover n; the problem check refuses a size below 1. */
 static inline int64_t attn__blocks_count(int64_t n, int64_t size)
 {
     return size < 1 ? n : n / size + (n % size != 0);
@@ -95,7 +95,7 @@ static inline int64_t attn__blocks_count(int64_t n, int64_t size)
 /* Whether the operand has packed positions along the QUERY or the KEY dim of packed sequences. */
 bool attn__operand_packed(attn__operand op, attn_role role);
 
-/* CONTRACT, or VALUE for a table added to the values. */
+/* The role of a table's channels: CONTRACT, or VALUE for a table added to the values. */
 static inline attn_role attn__table_role(const attn_relative *relative)
 {
     return relative->kind == ATTN_RELATIVE_VALUE ? ATTN_ROLE_VALUE : ATTN_ROLE_CONTRACT;

@@ -9,14 +9,14 @@
 #include "attend/problem/canonical.h"
 #include "base/context.h"
 
-/* ATTN_OK if the problem makes sense; else the context's error says which dim and why. */
+/* ATTN_OK if the problem is valid; else the context's error names the dim and the reason. */
 attn_status attn__check_problem(attn_context *context, const attn_problem *problem);
 
 /* Whether pairs of a query and a key meet in one number of the bias whose gradient is requested, other than by a stride
  * of 0: a bias by distance. */
 bool attn__bias_gradient_meets(const attn_problem *problem);
 
-/* Fills in the defaults: scale, width, step, dilation, end, gradient strides; clears strides and wishes that
+/* Sets defaults (scale, width, step, dilation, end, gradient strides). Clears strides and requested gradients that
  * the direction does not use. */
 void attn__resolve_problem(attn_problem *problem);
 

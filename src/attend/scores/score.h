@@ -16,7 +16,7 @@ typedef struct attn__score_rows {
     double width;         /* of the problem; never 0 */
 } attn__score_rows;
 
-/* Where derivatives are added, [n] each; w and w2 as above. */
+/* Destinations to which derivatives are added, [n] each; w and w2 as above. */
 typedef struct attn__score_slopes {
     double *q, *k, *w, *w2;
 } attn__score_slopes;
@@ -27,7 +27,7 @@ typedef struct attn__score_kind {
     bool blind;       /* reads neither q nor k, which may then be NULL */
     bool by_root;     /* the default scale is 1/sqrt(channels) instead of 1 */
     double (*value)(const attn__score_rows *rows);
-    /* Adds g times the derivatives by q, k, w and w2.  NULL: flat wherever there is a derivative. */
+    /* Adds g times the derivatives by q, k, w and w2. NULL: the derivative is zero wherever it exists. */
     void (*gradient)(const attn__score_rows *rows, double g, const attn__score_slopes *to);
 } attn__score_kind;
 

@@ -41,13 +41,13 @@ enum { BLOCKED_QUERIES = 192, BLOCKED_KEYS = 256 }; /* at most; all taps of a wi
 enum { BLOCKED_ROWS = 256 };                        /* of tables: a multiple of src/gemm's K block */
 enum { BLOCKED_ROW_AT = 4 };                        /* arrays of offsets of rows */
 
-/* Rows of S or dP, of doubles or, in wide problems, of floats; with windows, and wide, also one row pair by pair. */
+/* Rows of S or dP: doubles or, in wide problems, floats. Wide problems with windows also have one row pair by pair. */
 typedef struct blocked_scores {
     double *rows, *pairs;
     float *singles;
 } blocked_scores;
 
-/* A thread's memory; k and v may be stored twice, since a product reads its right side by rows. */
+/* A thread's memory. k and v may be stored twice, because a product reads its right operand by rows. */
 typedef struct blocked_memory {
     double *k, *k_t, *v, *v_t;                         /* of all positions, [positions,channels] and transposed */
     double *block_k, *block_k_t, *block_v, *block_v_t; /* with windows: of a block's columns */
@@ -140,7 +140,7 @@ typedef struct blocked {
     wide wide;
 } blocked;
 
-/* A block of queries against some of their pairs. */
+/* A block of queries and some of the block's pairs. */
 typedef struct blocked_tile {
     int64_t query, queries, pair, pairs;
     int64_t columns;
@@ -349,14 +349,14 @@ static const double *gather(blocked *b, attn__operand op, const attn__group *gro
     return data;
 }
 
-/* The offset of the table's row `begin` for the current batch index. */
+/* The offset of the first needed table row (`begin`) for the current batch index. */
 static int64_t blocked_table_at(const blocked *b, int table)
 {
     return attn__offsets_one(&b->canonical->batch, attn__table_stride(table), b->batch) +
            b->plan->table[table].begin * b->canonical->problem.relatives[table].row_stride;
 }
 
-/* The i-th table of the batch index, in both forms. */
+/* Gathers the i-th table of the batch index, in both forms. */
 static void gather_table(blocked *b, int i)
 {
     const attn__canonical *canonical = b->canonical;
@@ -370,7 +370,7 @@ static void gather_table(blocked *b, int i)
     b->has_nonfinite |= !b->plan->kernel->finite(rows, table->rows * channels);
 }
 
-/* The learned vectors of the batch index. */
+/* Gathers the learned vectors of the batch index. */
 static void gather_vectors(const blocked *b)
 {
     const attn__group *contract = &b->canonical->contract;
@@ -396,7 +396,7 @@ static void blocked_transpose(const blocked *b, const double *k, double *k_t, co
         transpose(v, n, canonical->value.size, 1, v_t, b->plan->ld);
 }
 
-/* The keys, values, tables and learned vectors of a batch index. */
+/* Gathers the keys, values, tables and learned vectors of a batch index. */
 static void blocked_gather_batch(blocked *b, int64_t batch)
 {
     const attn__canonical *canonical = b->canonical;
@@ -416,7 +416,7 @@ static void blocked_gather_batch(blocked *b, int64_t batch)
         blocked_linear_keys(b);
 }
 
-/* The queries of a block and, backward, what belongs to them. */
+/* Gathers the queries of a block and, backward, the arrays of these queries. */
 static void blocked_gather_queries(blocked *b, const blocked_tile *t)
 {
     const attn__canonical *canonical = b->canonical;
@@ -474,7 +474,7 @@ static int64_t position_of_column(const blocked *b, int64_t column)
     return column == 0 ? position : -1; /* past the last: all blocks of a plan have as many columns */
 }
 
-/* Rows of k or v for the columns of the block. */
+/* Gathers rows of k or v for the columns of the block. */
 static const double *gather_columns(const blocked *b, const blocked_tile *t, const double *from, double *to,
                                     int64_t channels)
 {
@@ -585,7 +585,7 @@ static bool blocked_start_tile(blocked *b, blocked_tile *t)
 
 /* ------------------------------------------------------------------------------------------ of a query */
 
-/* How far the window of query i has moved along a key axis since `start`. */
+/* The distance by which the window of query i has moved along a key axis since `start`. */
 static int64_t moved(const blocked *b, const blocked_tile *t, int64_t i, int axis)
 {
     const attn_window *w = attn__window_of(&b->canonical->problem, axis);

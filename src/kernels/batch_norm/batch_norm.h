@@ -43,7 +43,7 @@ typedef struct attn__batch_norm_kernel {
     attn__batch_norm_run *add_bias; /* y += bias */
 } attn__batch_norm_kernel;
 
-/* The kernel of f64, or of f32 for this instruction set or the best below it. */
+/* The kernel of f64, or the kernel of f32 for this instruction set or the best one below it. */
 const attn__batch_norm_kernel *attn__batch_norm_for(bool is_double, attn__isa isa);
 
 #endif

@@ -15,8 +15,8 @@ enum { BATCH_NORM_VECTORS = 4, BATCH_NORM_COLUMNS = BATCH_NORM_VECTORS * VF_LANE
 /* The terms summed over a channel. */
 enum { LEVEL, SPREAD, SLOPE };
 
-/* One channel, the same in all lanes; or `width` of them across the lanes, then seen as one whose planes have n =
- * width. */
+/* One channel, the same in all lanes, or `width` channels across the lanes. The latter count as one channel whose
+ * planes have n = width. */
 typedef struct channel {
     const real *x, *dy; /* the first plane */
     real *y;
@@ -31,7 +31,7 @@ typedef struct pair {
     double first, second;
 } pair;
 
-/* A vector's share in each of both sums. */
+/* Partial sums of both terms, one for each vector. */
 typedef struct vector_sums {
     vf first[BATCH_NORM_VECTORS], second[BATCH_NORM_VECTORS];
 } vector_sums;
@@ -55,7 +55,7 @@ VF_FN vf number(const channel *ch, const void *array)
     return ch->across ? ch->width == VF_LANES ? vf_load(x) : vf_load_part(x, ch->width) : vf_set1(*x);
 }
 
-/* From c on, of those before `end`. */
+/* The channel at c, or several channels from c on, at most to `end`. */
 VF_FN channel channel_of(const attn__batch_norm_args *a, int64_t c, int64_t end)
 {
     channel ch = {.planes = a->batch, .n = a->plane, .ld = a->channels * a->plane, .at = c, .width = 1};

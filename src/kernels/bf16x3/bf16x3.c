@@ -120,7 +120,7 @@ BF16X3_FN void store_square(const attn__bf16x3_args *t, float *c, bool tall, boo
         _tile_stored(3, c + ATTN__BF16X3_SIDE * t->ldc + ATTN__BF16X3_SIDE, ld);
 }
 
-/* All pairs of parts but the last, in an order in which one operand stays where it is from each to the next. */
+/* All pairs of parts except the last. In this order each pair shares an operand with the pair before it. */
 BF16X3_FN void pairs_of_parts(const attn__bf16x3_args *t, const uint16_t *a, const uint16_t *b, bool tall, bool wide,
                               attn__interleaved *interleaved)
 {

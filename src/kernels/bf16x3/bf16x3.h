@@ -44,7 +44,7 @@ typedef struct attn__bf16x3_side {
     int64_t row;   /* to the next row of a tile */
 } attn__bf16x3_side;
 
-/* Whole tiles one after the other: the parts of a tile side by side, then the steps of a block, then the blocks. */
+/* Packed tiles in order: the parts of a tile, then the steps of a block, then the blocks. */
 static inline attn__bf16x3_side attn__bf16x3_packed(uint16_t *data, int64_t steps, int parts)
 {
     int64_t step = (int64_t)parts * ATTN__BF16X3_TILE;
@@ -60,7 +60,7 @@ typedef struct attn__bf16x3_args {
     bool accumulate; /* the sum begins with what is in C */
 } attn__bf16x3_args;
 
-/* Rows of numbers of the caller, to become tiles. */
+/* The caller's rows of numbers, which become tiles. */
 typedef struct attn__bf16x3_rows {
     const void *data;
     attn_dtype dtype;          /* ATTN_F32, or ATTN_BF16 with one part and factor 1 */

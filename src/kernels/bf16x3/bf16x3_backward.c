@@ -68,7 +68,7 @@ VF_FN patch weights_of(const attn__bf16x3_weights *t, int64_t r, int64_t j, bool
     return p;
 }
 
-/* dS = P (dP - delta) of the same. */
+/* dS = P (dP - delta) for the same rows and keys. */
 VF_FN patch gradients_of(const attn__bf16x3_weights *t, const patch *p, int64_t r, int64_t j, bool fused, bool whole)
 {
     patch ds;

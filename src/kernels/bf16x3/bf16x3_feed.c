@@ -178,7 +178,7 @@ VF_FN void prefetch_row(attn__bf16x3_feed *f)
     f->prefetch.side++;
 }
 
-/* The first ones were prefetched while these sides were the next. */
+/* The first lines were prefetched before the sides were swapped. */
 static void skip_first(attn__bf16x3_feed *f)
 {
     int64_t left = AHEAD;
@@ -201,7 +201,7 @@ VF_FN void add_row(const attn__feed_pending *d, const float *out, int64_t row, v
     *high = vf_fma(vf_load(out + SIDE), was, *high);
 }
 
-/* A store to a line that is not there would hold up all after it. */
+/* Prefetches the line: a store that misses the cache would stall later stores. */
 VF_FN void prefetch_drain(const attn__feed_pending *d, int64_t step, int64_t row)
 {
     const float *columns = row < d->rows ? d->at[step] : d->next[step];

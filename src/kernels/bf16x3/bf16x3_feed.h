@@ -72,7 +72,7 @@ typedef struct attn__bf16x3_feed {
 /* `side`, `next`, `drain` and their numbers are set; `portions` calls of feed->beside follow, or fewer.  Needs
  * ATTN_ISA_AMX, as the rest of this. */
 void attn__bf16x3_feed_begin(attn__bf16x3_feed *feed, int64_t portions);
-/* Does all that is left.  False if some number is infinite or NaN, or more than parts hold. */
+/* Does the remaining work. False if a number is infinite, NaN or too large for the parts. */
 bool attn__bf16x3_feed_end(attn__bf16x3_feed *feed);
 
 #endif

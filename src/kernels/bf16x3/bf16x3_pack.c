@@ -11,7 +11,7 @@
 /* pairs of rows from one fetched to one read */
 enum { STEP = ATTN__BF16X3_DEPTH, SIDE = ATTN__BF16X3_SIDE, EARLY = 2 };
 
-/* Two rows of the caller's, NULL where there is none, and their destinations. */
+/* Two of the caller's rows, NULL if the row does not exist, and their destinations. */
 typedef struct row_pair {
     const char *from[PATCH_ROWS];
     uint16_t *along[PATCH_ROWS], *across;
@@ -91,7 +91,7 @@ VF_FN row_pair find_pair(const attn__bf16x3_pack *t, int64_t s, int64_t place, b
     return pair;
 }
 
-/* Stores keep the machine from looking far enough ahead by itself. */
+/* Prefetches explicitly: stores keep the processor from reading far enough ahead. */
 VF_FN void prefetch_pair(const attn__bf16x3_pack *t, int64_t s, int64_t place)
 {
     row_pair pair = find_pair(t, s, place, false, false);

@@ -60,7 +60,7 @@ BF16X3_FN bool split(two x, int parts, uint16_t *out, int64_t next, bool pairs)
     return finite;
 }
 
-/* One row of a tile as it is. */
+/* Copies one row of a tile without splitting. */
 BF16X3_FN bool copy_bf16(const attn__bf16x3_rows *rows, const char *row, int64_t column, uint16_t *out)
 {
     int64_t left = rows->columns - column;

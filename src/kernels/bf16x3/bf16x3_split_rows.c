@@ -20,7 +20,7 @@ typedef struct block {
     float _Alignas(64) half[SIDE * SIDE]; /* transposed */
 } block;
 
-/* AMX takes subnormal numbers for 0: the third part of a number below this may be one.  0 itself is none of these. */
+/* AMX treats subnormal numbers as 0. The third part of a nonzero number below this bound may be subnormal. */
 #define LEAST 0x1p-102f
 
 /* Lanes of x that lose a part; added to `tiny`. */
@@ -37,7 +37,7 @@ VF_FN const float *row_of(const block *b, int64_t r)
     return (const float *)rows->data + (rows->row_at ? rows->row_at[r] : r * rows->ld) + b->c;
 }
 
-/* Rows that are not there are zeros. */
+/* Rows that do not exist are read as zeros. */
 VF_FN void find_rows(block *b)
 {
     static const _Alignas(64) float zeros[DEPTH];

@@ -18,7 +18,7 @@ typedef enum attn__bf16x3_direction {
     ATTN__BF16X3_TRANSPOSED /* A from rows that are A's columns, in their own order */
 } attn__bf16x3_direction;
 
-/* Rows that are brought in while others are cut, so that only the first of them need to be near. */
+/* Rows that are prefetched while others are split, so that only the first of them must already be in a cache. */
 enum { ATTN__BF16X3_SPLIT_NEAR = ATTN__BF16X3_DEPTH };
 
 /* Needs ATTN_ISA_AMX.  Both ways are filled up with zeros to whole tiles.  False if any number is infinite or NaN, or

@@ -5,7 +5,7 @@
 #include "simd/exp.h"
 #include "base/normal.h"
 
-/* Vectors of values accumulated at once. */
+/* The number of vectors of values accumulated at once. */
 #define CHUNK (VF_REGISTERS / 4)
 
 VF_FN vf row_load(const void *base, attn_dtype dtype, int64_t at, int n)

@@ -3,7 +3,7 @@
  * elementwise_normalize.h - layer normalization and softmax, forward and backward.
  */
 
-/* A row is summed in so many independent sums, so that additions overlap. */
+/* The number of independent sums of a row, so that additions overlap. */
 enum { NORMALIZE_CHAINS = 4 };
 
 VF_FN void start_chains(vf sum[NORMALIZE_CHAINS])
@@ -167,7 +167,7 @@ VF_FN void sum_parameter_rows(const attn__elementwise_args *a, int64_t row, int6
         add_parameter_rows(a, row, reduce_end(row, TOGETHER, end) - row, c, c + n, sums);
 }
 
-/* The same of all rows, in runs of REDUCE_RUN. */
+/* The sums of all rows, in runs of REDUCE_RUN. */
 static void sum_parameter_runs(const attn__elementwise_args *a, int64_t c, int64_t n, parameter_sums *sums)
 {
     double gain[PARAMETER_COLUMNS] = {0}, bias[PARAMETER_COLUMNS] = {0};

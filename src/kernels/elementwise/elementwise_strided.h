@@ -218,7 +218,7 @@ VF_FN void sum_run(const attn__elementwise_args *a, const real *x, int64_t r, in
     }
 }
 
-/* The same of all rows, run by run. */
+/* The sums of all rows, run by run. */
 VF_FN void sum_runs(const attn__elementwise_args *a, const real *x, int64_t left, vf sum[REDUCE_WIDE])
 {
     double all[REDUCE_WIDE * VF_LANES] = {0};

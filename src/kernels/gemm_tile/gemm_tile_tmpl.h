@@ -121,7 +121,7 @@ VF_FN void block_layout(const attn__gemm_tile_args *t, const float *a, const flo
         block(t, a, b, c, top, rows, vectors, STRIDED);
 }
 
-/* All of m for one strip of `vectors`: whole tiles, then the rest. */
+/* All rows of m for one strip of `vectors`: whole tiles, then the remaining rows. */
 VF_FN void strip(const attn__gemm_tile_args *t, int64_t n, int height, int vectors)
 {
     int64_t m = 0;
@@ -165,7 +165,7 @@ VF_FN void strip(const attn__gemm_tile_args *t, int64_t n, int height, int vecto
     attn__tile_hook_run(t->hook);
 }
 
-/* The next strip of a row of `left` vectors: none of the splits leaves a lone vector behind. */
+/* Splits a row of `left` vectors into strips. No split leaves a single vector for the end. */
 VF_FN int64_t next_strip(int64_t left)
 {
     if (left % GEMM_TILE_VECTORS == 0 || left == 5)
