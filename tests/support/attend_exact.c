@@ -11,7 +11,7 @@ typedef struct walk {
     int64_t at[ATTN_MAX_DIMS];    /* the index along each dim */
     int64_t place[ATTN_MAX_DIMS]; /* KEY dims: the position, which differs where there is a window */
     bool there;                   /* the key exists for this query */
-    bool outside;                 /* of the axis: a key and value of zero */
+    bool outside;                 /* outside the axis: a key and value of zero */
     bool seen;                    /* nothing masks it */
 } walk;
 
@@ -36,7 +36,7 @@ static long double load(const walk *w, const void *x, int64_t i)
     return w->p->dtype == ATTN_F64 ? ((const double *)x)[i] : ((const float *)x)[i];
 }
 
-/* The first index of the dims of two roles; false if there is none. */
+/* Sets the dims of two roles to their first index; false if a dim is empty. */
 static bool first(walk *w, attn_role one, attn_role other)
 {
     bool any = true;
@@ -91,7 +91,7 @@ static int64_t or_one(int64_t x)
     return x ? x : 1;
 }
 
-/* The position of the window's tap 0; one dilation after another inwards, with that border. */
+/* The position of the window's tap 0. With this border the window moves inwards by one dilation at a time. */
 static int64_t window_begin(const walk *w, const attn_window *window)
 {
     int64_t dilation = or_one(window->dilation), last = (w->p->dims[window->key_dim].n - 1) * dilation;
@@ -103,7 +103,7 @@ static int64_t window_begin(const walk *w, const attn_window *window)
     return begin;
 }
 
-/* j - i as bands and tables see it. */
+/* The distance j - i for bands and tables. */
 static int64_t distance(const walk *w, int query_dim, int key_dim)
 {
     const attn_window *window = window_of(w, key_dim);
@@ -172,7 +172,7 @@ static long double query_channel(const walk *w)
     return load(w, w->a->q, OFFSET(w, q) + token);
 }
 
-/* Entry of the i-th table for this pair and channel; 0 where the table serves other channels. */
+/* Entry of the i-th table for this pair and channel; 0 if the table is for other channels. */
 static long double table_entry(const walk *w, int i, attn_role role)
 {
     const attn_relative *r = &w->p->relatives[i];
@@ -235,7 +235,7 @@ static long double bias_of(const walk *w)
     return load(w, w->a->bias, batch + pair);
 }
 
-/* S of the pair, cap and bias and all. */
+/* The score S of the pair, with softcap, bias and tables. */
 static long double pair_score(walk *w)
 {
     const attn_problem *p = w->p;
@@ -269,12 +269,12 @@ static long double pair_value(const walk *w)
 
 typedef struct row {
     long double *x, *weight;
-    bool *taken, *own; /* takes part; by a score of its own, not a fill */
+    bool *taken, *own; /* visible, with a computed score instead of the fill */
     int64_t n;
 } row;
 
-/* With top_k and with a hardmax: of the keys with scores of their own those that fewer than k others precede.  The others
- * are masked.  A NaN precedes nothing, and all keys then take part. */
+/* top_k and hardmax: among keys with a computed score, a key stays visible if fewer than k others precede it. The
+ * others are masked. A NaN precedes nothing, and then all keys are visible. */
 static void keep_largest(const attn_problem *p, row *r)
 {
     int64_t k = p->normalization == ATTN_NORMALIZATION_HARDMAX ? 1 : p->top_k ? p->top_k : r->n;
@@ -352,7 +352,7 @@ static void one_row(walk *w, row *r, const attend_exact_arrays *out)
     int64_t i = 0;
     for (bool more = first(w, ATTN_ROLE_KEY, ATTN_ROLE_KEY); more; more = next(w, ATTN_ROLE_KEY, ATTN_ROLE_KEY)) {
         look(w);
-        if (r->taken[i] && (r->own[i] || r->weight[i] != 0)) { /* a fill without weight hides what it masks */
+        if (r->taken[i] && (r->own[i] || r->weight[i] != 0)) { /* a fill of weight 0 masks its value */
             for (bool value = first(w, ATTN_ROLE_VALUE, ATTN_ROLE_VALUE); value;
                  value = next(w, ATTN_ROLE_VALUE, ATTN_ROLE_VALUE))
                 out->o[OFFSET(w, o) + (packed ? begin * token->o : 0)] += r->weight[i] * pair_value(w);

@@ -28,12 +28,12 @@ typedef struct key {
     double p, p_err;    /* weight after normalization */
     double keep;
     double grad, grad_err;     /* by the score */
-    double cap_slope, cap_err; /* of the softcap; 1, 0 without */
-    bool beaten;               /* by top_k others; only while they are found */
-    bool kink;                 /* so near a corner of the score that its slope may come out either way */
+    double cap_slope, cap_err; /* slope of the softcap and its error; 1 and 0 without it */
+    bool beaten;               /* top_k masks it, because k other keys precede it */
+    bool kink;                 /* so close to a kink of the score that rounding decides its slope */
     double *k, *v, *v_size;
     double *slope_q, *slope_k, *slope_w, *slope_w2; /* of the unscaled score */
-    double *size_q, *size_k, *size_w, *size_w2;     /* sums of absolute values in them */
+    double *size_q, *size_k, *size_w, *size_w2;     /* sums of absolute values of the terms of the slopes */
 } key;
 
 typedef struct row {
@@ -165,8 +165,8 @@ static void slopes(const row *r, key *k, double score)
     }
 }
 
-/* A kind without a formula here, as a new one is at first: its own value and slopes, which test_attend_scores compares
- * with differences, so that the steps around it (masks, tables, normalization, sums) are checked all the same. */
+/* A score without a formula in this file, such as a new score: the evaluation uses the score's own value and slopes.
+ * test_attend_scores compares these with differences. So masks, tables, normalization and sums are checked too. */
 static double other_score(const row *r, key *k)
 {
     const attn__score_kind *kind = attn__score_of(r->p);
@@ -248,7 +248,7 @@ static void clear_key(row *r, key *k)
     k->kink = false;
 }
 
-/* The slope is wrong by its own derivative, at most 0.77 / cap, times the score's error, and by a few roundings of 1. */
+/* The slope's error is its derivative (at most 0.77 / cap) times the score's error, plus a few roundings of 1. */
 static void cap_score(const row *r, key *k)
 {
     double cap = r->p->softcap;
@@ -301,8 +301,8 @@ static double scores_wrong_by(const row *r, const key *k)
     return k->state == WALK_MASKED || k->state == WALK_ABSENT ? 0 : r->u.score * (k->size + fabs(k->score));
 }
 
-/* A weight or gradient of a score that would be subnormal is 0 in f32 (docs/numerics.md), and so may be a number of
- * 2^-110 and less that rounding makes one; none is in f64. */
+/* In f32 a subnormal weight or gradient of a score is 0 (docs/numerics.md). Numbers up to 2^-110 may become 0 too,
+ * because rounding can make them subnormal. In f64 none is 0. */
 static bool is_subnormal(const row *r, double x, double err)
 {
     return r->p->dtype != ATTN_F64 && x < 0x1p-110 && x - err < 0x1p-126;
@@ -337,7 +337,7 @@ static void softmax(row *r, double max)
     }
 }
 
-/* With top_k and with a hardmax: a key that is there and that k others precede is masked. */
+/* top_k and hardmax: an existing key is masked if k others precede it. */
 static void keep_largest(row *r)
 {
     int64_t k = is_hardmax(r) ? 1 : r->p->top_k ? r->p->top_k : r->keys;
@@ -412,7 +412,7 @@ static void add(double *value, double *bound, int64_t at, double x, double err)
     bound[at] += err;
 }
 
-/* Values are read only where their weight is not a masked key's 0. */
+/* The values of masked keys are not read. */
 static void load_values(row *r)
 {
     for (int64_t j = 0; j < r->keys; j++) {
@@ -691,7 +691,7 @@ static void run_row(row *r, bool backward)
         gradients(r);
 }
 
-/* Past the end of a packed sequence: weights of 0. */
+/* The weights past the end of a packed sequence are 0. */
 static void absent_row(row *r)
 {
     walk keep = r->w;

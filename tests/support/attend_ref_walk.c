@@ -137,7 +137,7 @@ static const attn_window *window_on(const attn_problem *p, int key_dim)
     return NULL;
 }
 
-/* Tap by tap in words: where the whole window would stick out, move it one dilation at a time. */
+/* If the window exceeds the border, it moves inwards by one dilation at a time. */
 static int64_t tap_position(const walk *w, const attn_window *window)
 {
     int64_t dilation = or_one(window->dilation), taps = w->p->dims[window->key_dim].n;
@@ -151,14 +151,14 @@ static int64_t tap_position(const walk *w, const attn_window *window)
     return first + w->at[window->key_dim] * dilation;
 }
 
-/* j - i as bands and tables see it. */
+/* The distance j - i for bands and tables. */
 static int64_t relative(const walk *w, int query_dim, int key_dim)
 {
     const attn_window *window = window_on(w->p, key_dim);
     return w->pos[key_dim] - w->at[query_dim] * (window ? or_one(window->step) : 1);
 }
 
-/* The place of the pair's byte in the mask of blocks. */
+/* The offset of the pair's byte in the mask of blocks. */
 static int64_t walk_block(const walk *w)
 {
     walk blocks = *w;

@@ -19,9 +19,9 @@ enum {
 typedef struct walk {
     const attn_problem *p;
     int64_t at[ATTN_MAX_DIMS];            /* index along each dim */
-    int64_t pos[ATTN_MAX_DIMS];           /* position: the same but along windowed KEY dims */
-    const int32_t *q_offsets, *k_offsets; /* of packed sequences; NULL: none */
-    bool inside;                          /* all positions exist; else k and v are 0 */
+    int64_t pos[ATTN_MAX_DIMS];           /* position: equals the index, except along windowed KEY dims */
+    const int32_t *q_offsets, *k_offsets; /* offsets of packed sequences; NULL: none */
+    bool inside;                          /* all positions exist; otherwise k and v are 0 */
 } walk;
 
 /* Sets the indices of the roles' dims to 0; false if one of the dims is empty. */
@@ -35,14 +35,14 @@ int64_t walk_offset(const walk *w, size_t field, bool positions);
 #define OFFSET(w, field)          walk_offset(w, offsetof(attn_dim, field), false)
 #define POSITION_OFFSET(w, field) walk_offset(w, offsetof(attn_dim, field), true)
 
-/* Whether the field is a stride along packed positions of that role. */
+/* True if the field is a stride along packed positions of that role. */
 bool walk_is_token(size_t field, attn_role role);
-/* Whether the query is not past its packed sequence. */
+/* True if the query is inside its packed sequence. */
 bool walk_row_exists(const walk *w);
 
 /* Element i of an array of any float type. */
 double walk_load(attn_dtype dtype, const void *array, int64_t i);
-/* The offset of the pair's number in bias, or, with the member of dbias, in its gradient. */
+/* The offset of the pair's number in bias, or in its gradient if `field` is a stride of dbias. */
 int64_t walk_bias_offset(const walk *w, const attn_arrays *a, size_t field);
 
 /* The type of k and v. */

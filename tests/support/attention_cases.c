@@ -162,7 +162,7 @@ double hostile_draw_size(const attention *a)
     return sizes[hostile_choose(a, 20, 11)];
 }
 
-/* One line for each case and solver; the tests go on, and fail at their end. */
+/* Prints one line for each failed case and solver. The tests continue, and fail at their end. */
 static struct {
     int64_t failures;
     uint64_t number;

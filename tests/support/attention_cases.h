@@ -23,19 +23,19 @@ extern attn_context *hostile_context;
 int hostile_open_context(void **state);
 int hostile_close_context(void **state);
 
-/* The numbers of cases that the test runs: its usual ones, or those of ATTN_HOSTILE_SEED, or ATTN_HOSTILE_CASE alone. */
+/* The case numbers of the test: the usual ones, the ones of ATTN_HOSTILE_SEED, or only ATTN_HOSTILE_CASE. */
 uint64_t hostile_range(uint64_t usual, uint64_t *first);
 /* Fails the test if there was a complaint. */
 void hostile_end(void);
 
-/* At most `most` tokens; scores are plain products, of size 16 or so.  To be closed with random_problem_free. */
+/* At most `most` tokens. Scores are plain products of about 16. The caller frees it with random_problem_free. */
 void hostile_open(attention *a, uint64_t number, int64_t most, unsigned with);
 int64_t hostile_choose(const attention *a, uint64_t salt, int64_t n);
 /* A size of scores from 10 to a quarter of the largest f32. */
 double hostile_draw_size(const attention *a);
 /* Brings the largest sum of absolute values of a score to `size`, which is in both operands, in k, or in q. */
 void hostile_scale_scores(attention *a, double size, int where);
-/* The log-sum-exp and output that a backward pass reads, as the planner's choice leaves them. */
+/* Computes the log-sum-exp and output for a backward pass, with the solver that the planner chooses. */
 void hostile_prepare_backward(attention *a);
 
 /* The offset of a token's channels; arrays like v and like o by their names. */
@@ -44,12 +44,12 @@ float *hostile_query(const attention *a, int64_t b, int64_t h, int64_t i);
 float *hostile_key(const attention *a, int64_t b, int64_t h, int64_t j);
 float *hostile_token(const attention *a, array_id id, int64_t b, int64_t h, int64_t j);
 float *hostile_output(const attention *a, array_id id, int64_t b, int64_t h, int64_t i);
-int64_t hostile_keys_of(const attention *a, int64_t i); /* how many query i sees */
+int64_t hostile_keys_of(const attention *a, int64_t i); /* number of visible keys of query i */
 /* A score in double precision, and the sum of absolute values of its terms. */
 double hostile_score(const attention *a, const float *q, const float *k, double *size);
 double hostile_largest_size(const attention *a);
 
-/* How far a sum of weights may be off 1; and the share of a weight that rounding of scores may change. */
+/* The allowed error of a sum of weights, and the relative error of a weight from rounded scores. */
 double hostile_rounding(const attention *a);
 double hostile_slack(const attention *a);
 

@@ -15,7 +15,7 @@
 #define TEST(name) cmocka_unit_test(name)
 /* The program that runs these tests: RUN_TESTS(TEST(first), TEST(second)) */
 #define RUN_TESTS(...) RUN_TESTS_IN(NULL, NULL, __VA_ARGS__)
-/* The same after `begin`, and with `end` after the last one. */
+/* As RUN_TESTS, with `begin` before the first test and `end` after the last. */
 #define RUN_TESTS_IN(begin, end, ...)                                                                                  \
     int main(void)                                                                                                     \
     {                                                                                                                  \

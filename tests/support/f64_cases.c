@@ -84,7 +84,7 @@ static int last_of(const attn_problem *p, attn_role role)
     return found;
 }
 
-/* Rows enough for every distance, those of axes without a window from -(queries - 1) to keys - 1. */
+/* Enough rows for every distance. Along axes without a window, distances are -(queries - 1) to keys - 1. */
 static void add_table(attn_problem *p, attn_relative_kind kind, int axis, unsigned add)
 {
     int channel = last_of(p, kind == ATTN_RELATIVE_VALUE ? ATTN_ROLE_VALUE : ATTN_ROLE_CONTRACT);
@@ -166,7 +166,7 @@ static void add_features(attn_problem *p, const f64_case *c)
     p->softcap = c->softcap != 0 ? c->softcap : p->softcap;
 }
 
-/* Sequences with a gap in front where there is room: of the longest length, of none, and the rest. */
+/* Three sequences: the longest length, length 0, and the rest. A gap precedes each if there is space. */
 static void set_offsets(random_problem *r)
 {
     static int32_t q[64], k[64];

@@ -12,7 +12,7 @@ typedef struct f64_grid {
     int axes;
     int64_t n[3], size[3], taps[3]; /* queries, positions and taps along each axis; size 0: n * step */
     int64_t heads, channels, step, dilation;
-    int64_t moved; /* from the window's usual place, along each axis */
+    int64_t moved; /* shift from the window's usual position, along each axis */
     attn_border border;
 } f64_grid;
 
@@ -21,8 +21,8 @@ enum {
     F64_KEY_TABLE = 2,
     F64_VALUE_TABLE = 4,
     F64_TABLES = 7,
-    F64_RANGES = 8,    /* tables serve a part of the channels */
-    F64_OF_HEADS = 16, /* tables of their own for the last BATCH dim */
+    F64_RANGES = 8,    /* tables are for a part of the channels */
+    F64_OF_HEADS = 16, /* separate tables for the last BATCH dim */
     F64_BIAS = 32,     /* a number for each key or tap of each index of the last BATCH dim */
     F64_PLACES = 64,   /* a mask over the positions */
     F64_BAND = 128,    /* -2 .. 3 along the first axis */
@@ -37,26 +37,26 @@ typedef struct f64_case {
     unsigned with; /* more of ATTN_WITH_ */
     attn_score score;
     bool f32; /* the same in f32 */
-    bool any; /* `blocked` may refuse it: the planner's choice */
+    bool any; /* `blocked` may refuse it; the planner's choice runs it */
 } f64_case;
 
 extern attn_context *f64_context;
 int f64_open_context(void **state);
 int f64_close_context(void **state);
 
-/* Forward with the log-sum-exp and backward with every gradient; to be freed with random_problem_free. */
+/* Forward with the log-sum-exp and backward with every gradient; the caller frees it with random_problem_free. */
 void f64_make(random_problem *r, const f64_case *c);
-/* A word for it in a message. */
+/* The name of the case in a message. */
 const char *f64_name(const f64_case *c);
 
-/* The plan by `blocked`; NULL, with a complaint, where it refuses. */
+/* The plan of `blocked`; if it refuses, NULL and a counted failure. */
 attn_plan *f64_plan(attn_context *context, const attn_problem *p, int threads, const f64_case *c);
-/* False where it was refused. */
+/* False if `blocked` refused the problem. */
 bool f64_run(attn_context *context, const attn_problem *p, const attn_arrays *arrays, const f64_case *c);
 
 /* Counts and prints a failure; the test goes on. */
 __attribute__((format(printf, 1, 2))) void f64_complain(const char *format, ...);
-/* Fails the test if there was a complaint since the last f64_end. */
+/* Fails the test if a failure was counted since the last f64_end. */
 void f64_end(void);
 
 static inline double *f64_numbers(const random_problem *r, int id)

@@ -8,14 +8,14 @@
 #include "attn/attn.h"
 
 typedef struct faults {
-    long calls;   /* so far, the context's own included */
-    long fail_at; /* the call that fails, and those after it if `forever`; 0: none */
+    long calls;   /* allocations so far, including the context's own */
+    long fail_at; /* the call that fails, with `forever` also later calls; 0: none */
     bool forever;
     long held; /* blocks not yet released */
 } faults;
 
 attn_allocator faults_allocator(faults *f);
-/* A context that allocates by `f`; NULL if its own allocation failed. */
+/* A context whose allocator is `f`; NULL if the context's own allocation failed. */
 attn_context *faults_context(faults *f);
 
 /* Calls work(context, user) with the first allocation failing, then the second, and so on until it succeeds

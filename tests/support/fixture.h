@@ -13,7 +13,7 @@
 #define TEST_WITH_CONTEXT(name) cmocka_unit_test_setup_teardown(name, fixture_open_context, fixture_close_context)
 /* *state is a tape_fixture.  At its end what the fixture holds is freed, and then nothing else may be held. */
 #define TEST_WITH_TAPE(name) cmocka_unit_test_setup_teardown(name, fixture_open_tape, fixture_close_tape)
-/* The same with a tape that records. */
+/* As above, with a recording tape. */
 #define TEST_WITH_RECORD(name) cmocka_unit_test_setup_teardown(name, fixture_open_record, fixture_close_tape)
 
 typedef struct tape_fixture {
@@ -29,7 +29,7 @@ int fixture_open_tape(void **state);
 int fixture_open_record(void **state);
 int fixture_close_tape(void **state);
 
-/* Fails unless nothing of the context's memory is held; destroys the context. */
+/* Destroys the context; fails if memory of the context was not freed. */
 void end_context(attn_context *context);
 /* Fails, with the context's error, unless `status` is ATTN_OK. */
 #define assert_ok(context, status) assert_status(context, status, __FILE__, __LINE__)
@@ -39,7 +39,7 @@ void assert_status(const attn_context *context, attn_status status, const char *
     assert_error(context, status, expected, words, __FILE__, __LINE__)
 void assert_error(attn_context *context, attn_status status, attn_status expected, const char *words, const char *file,
                   int line);
-/* The same of the last call that failed, whatever its status. */
+/* As above for the last failed call, with any status. */
 #define assert_says(context, words)                                                                                    \
     assert_error(context, attn_context_status(context), attn_context_status(context), words, __FILE__, __LINE__)
 

@@ -22,11 +22,11 @@ static struct common {
 } * common;
 static int own;
 
-/* The one operation under way. */
+/* The current operation. */
 static struct under_way {
     void *data;
     size_t bytes;
-    int from; /* of a broadcast; -1: a sum */
+    int from; /* root of a broadcast; -1: a sum */
     attn__ranks_sum_kind kind;
 } under_way;
 

@@ -85,7 +85,7 @@ static int64_t small_length(draw *d)
     return next(d, 3) ? 1 + next(d, 70) : ONE_OF(d, 1, 2, 3, 5, 7, 15, 16, 17, 31, 33, 48, 63, 64, 65, 96, 97);
 }
 
-/* Around the ends of blocks that products are cut into. */
+/* Sizes around the block sizes of products. */
 static int64_t deep_length(draw *d)
 {
     return ONE_OF(d, 127, 128, 129, 191, 193, 255, 256, 257, 319, 321, 383, 384, 385, 511, 512, 513, 767, 769, 1023,

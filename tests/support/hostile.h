@@ -55,7 +55,7 @@ typedef struct hostile_report {
     int64_t broken;           /* elements */
     char first[HOSTILE_TEXT]; /* which element, and how far it is off; or why the library refused */
 } hostile_report;
-/* True if the promise is kept.  `tape` is reset. */
+/* True if every element is within its bound. Resets `tape`. */
 bool hostile_run(attn_tape *tape, const hostile_case *c, hostile_report *report);
 
 /* The parts of hostile_run. */
@@ -64,7 +64,7 @@ bool hostile_run_convolution(attn_tape *tape, const hostile_case *c, hostile_rep
 void hostile_note(hostile_report *report, const char *array, const int64_t at[2], double got, double value,
                   double share);
 void hostile_refused(hostile_report *report, const attn_tape *tape);
-/* A copy of `data` that needs a gradient; the caller destroys it. */
+/* A copy of `data` that requires a gradient; the caller destroys it. */
 attn_tensor *hostile_tensor(attn_tape *tape, int rank, const int64_t *shape, const float *data);
 float *hostile_floats(int64_t n);
 

@@ -97,7 +97,7 @@ static void turn(float *to, const float *from, bool transpose, const int64_t n[3
     }
 }
 
-/* A tensor of x[b,i,j], the last two axes exchanged where `transpose`; without the first where b is 1 and `flat`. */
+/* A tensor of x[b,i,j]. `transpose` exchanges the last two axes; `flat` with b = 1 drops the first axis. */
 static attn_tensor *tensor_of(attn_tape *tape, const float *data, bool transpose, bool flat, const int64_t n[3])
 {
     const int64_t shape[3] = {n[0], n[transpose ? 2 : 1], n[transpose ? 1 : 2]};
@@ -153,7 +153,7 @@ static bool with_packed(const product *p, attn_tape *tape, const tensors *t)
     return y != NULL;
 }
 
-/* b of attn_matmul is [k,n] where it is not transposed, w of a linear layer always [n,k]. */
+/* b of attn_matmul is [k,n] unless it is transposed; w of a linear layer is always [n,k]. */
 static bool compute(const product *p, attn_tape *tape)
 {
     const int64_t *n = p->c->n, of_x[3] = {p->batch, p->m, p->k}, of_w[3] = {p->weights, p->n, p->k};
@@ -202,7 +202,7 @@ static void check_row(hostile_report *report, const check *c, int64_t i, const d
     }
 }
 
-/* All rows, or of large products as many as the reference makes in some milliseconds. */
+/* All rows; for large products as many rows as the reference computes in some milliseconds. */
 static void run_check(hostile_report *report, const check *c, uint64_t seed)
 {
     double *b = product_ref_pack(c->b, c->n, c->k), *sums = calloc((size_t)(2 * c->n + 1), sizeof *sums);

@@ -44,7 +44,7 @@ static int64_t pick(const hostile *h, uint64_t salt, int64_t n)
 
 /* ------------------------------------------------------------------------------------------ structures */
 
-/* The address of a number, and a normal one to make it from. */
+/* The address of a number, and a normal random number for it. */
 typedef struct place {
     bool b;
     int64_t i, k, rows, depth;
@@ -300,7 +300,7 @@ static double value_cancellation(const hostile *h, const place *p)
     return p->k == p->depth - 1 ? p->z : p->k % 2 && !p->b ? -z : z;
 }
 
-/* Two or so in A, and every second time in B; some zeros. */
+/* About two in A, in every second case also in B; some zeros. */
 static double rare(const hostile *h, const place *p, double what)
 {
     const double share = 2 / ((double)p->rows * (double)p->depth);

@@ -69,7 +69,7 @@ typedef struct hostile {
 } hostile;
 
 const char *hostile_structure_name(hostile_structure structure);
-/* HOSTILE_COUNT if there is none. */
+/* The structure of a name; HOSTILE_COUNT if no structure has the name. */
 hostile_structure hostile_structure_find(const char *name);
 /* Element (i,k) of an operand; `copy` tells elements of one place from each other (taps, examples).  Finite unless the
  * structure has other numbers. */

@@ -186,7 +186,7 @@ static void turn_some(attn__rng *g, attn_problem *p)
     }
 }
 
-/* As attn_problem_heads left it but for some directions, and a bias and mask that are arrays of scores. */
+/* The strides of attn_problem_heads, some of them reversed; bias and mask have the shape of the scores. */
 static void lay_out_usual(attn__rng *g, random_problem *r, bool padded)
 {
     attn_problem *p = &r->forward;
@@ -215,7 +215,7 @@ static void lay_out_otherwise(attn__rng *g, random_problem *r, bool grouped, boo
     }
 }
 
-/* Some lengths become 0: keys and values that nobody attends any more stay as they are. */
+/* Some lengths become 0. Keys and values that are then masked do not change. */
 static void empty_some(attn__rng *g, random_problem *r)
 {
     const array *lens = &r->array[ARRAY_LENS];

@@ -22,10 +22,10 @@ typedef struct matrix_view {
     int64_t row, col;
 } matrix_view;
 
-/* c[i,:] of one row i of a[m,k] b[k,n] where `b` was packed by product_ref_pack: values and sums of absolute values. */
+/* One row c[i,:] of a[m,k] b[k,n], with `b` from product_ref_pack: values and sums of absolute values. */
 void product_ref_row(double *restrict value, double *restrict magnitude, matrix_view a, int64_t i,
                      const double *restrict b, int64_t n, int64_t k);
-/* b[k,n] as contiguous doubles; to be freed. */
+/* b[k,n] as contiguous doubles; the caller frees it. */
 double *product_ref_pack(matrix_view b, int64_t n, int64_t k);
 
 /* The share of the promise's bound that an element uses up; above 1 where it is broken, infinity where a number is not
@@ -44,7 +44,7 @@ int64_t conv_ref_pixels(const int64_t size[3]);
 typedef struct conv_ref_sums {
     double *y, *y_abs, *dx, *dx_abs, *dw, *dw_abs;
 } conv_ref_sums;
-/* To be freed with conv_ref_free. */
+/* The caller frees it with conv_ref_free. */
 conv_ref_sums conv_ref_run(const conv_ref *c, const float *x, const float *w, const float *g);
 void conv_ref_free(conv_ref_sums *s);
 

@@ -435,7 +435,7 @@ void array_set(const array *a, int64_t offset, double x)
         float f = (float)x;
         uint32_t bits;
         memcpy(&bits, &f, 4);
-        ((uint16_t *)base)[offset] = (uint16_t)(bits >> 16); /* cut: any bf16 number will do */
+        ((uint16_t *)base)[offset] = (uint16_t)(bits >> 16); /* truncated: any bf16 number is valid */
     }
 }
 

@@ -42,7 +42,7 @@ typedef enum array_id {
 typedef struct array {
     const char *name;
     attn_dtype dtype;
-    int64_t low, n; /* lowest offset, number of elements; n 0: not there */
+    int64_t low, n; /* lowest offset, number of elements; n = 0: the array is absent */
     void *block;
     size_t bytes;
 } array;
@@ -67,7 +67,7 @@ void random_problem_free(random_problem *r);
 void *array_base(const array *a);
 double array_get(const array *a, int64_t offset);
 void array_set(const array *a, int64_t offset, double x);
-/* Fills what a direction writes with a pattern that no solver writes. */
+/* Fills the outputs of a direction with a pattern that no solver writes. */
 void random_problem_poison(random_problem *r);
 
 /* One line about the problem, for a failing test's message. */

@@ -7,7 +7,7 @@
 
 /* Makes an empty folder below the system's temporary one; exits the test program if it cannot. */
 void scratch_open(char path[64]);
-/* Removes it with the files in it (no folders); returns how many files there were. */
+/* Removes the folder and its files (no subfolders); returns the number of files. */
 int scratch_close(const char *path);
 
 #endif

@@ -24,7 +24,7 @@ typedef struct simd_probe {
     void (*hash)(const uint32_t *x, uint32_t *y);
 } simd_probe;
 
-/* Those compiled for this architecture, the machine may lack some; NULL at the end. */
+/* All probes compiled for this architecture, NULL-terminated. The machine may not support some of them. */
 extern const simd_probe *const simd_probes[];
 
 #endif

@@ -31,12 +31,12 @@ typedef struct table_shape {
     double scale, softcap, dropout;
 } table_shape;
 
-/* One of everything; table_shapes.c numbers them. */
+/* The problem shapes; table_shapes.c has the list. */
 enum { TABLE_SHAPES = 47 };
 extern const table_shape table_shapes[TABLE_SHAPES + 4];
 /* By direction: the planner's choice, and the solver that multiplies tables with tiles. */
 extern const char *const table_solvers[2][2];
-/* Of two threads, from a group's start to its end. */
+/* A context of two threads, from the start of a test group to its end. */
 extern attn_context *table_context;
 int table_start(void **state);
 int table_end(void **state);
@@ -54,7 +54,7 @@ void table_fill(random_problem *r, uint64_t seed);
 void table_spoil(random_problem *r, double x);
 /* reads[row * keys + key]: 1 where the pair is seen; rows are counted over the BATCH and QUERY dims. */
 void table_pairs(const random_problem *r, unsigned char *reads);
-/* Replaces values, which must be there, by those of the formulas, and returns the largest difference in bounds. */
+/* Replaces the outputs by the values of the formulas; returns the largest difference in units of its bound. */
 double table_truth(const random_problem *r, truth *t);
 
 /* The outputs of a direction: the problem, numbers that gradients may be added to, a copy of all of it, and whether the

@@ -18,10 +18,10 @@ extern struct two_ranks {
     int pieces;         /* of texts */
     int64_t largest;    /* of those */
     attn_status fails;  /* the status that it sends next; ATTN_OK: nothing */
-    bool mute;          /* it has died: no sum is ever completed */
-    bool differs;       /* the largest of two numbers is its own */
+    bool mute;          /* the other rank has died: no sum completes */
+    bool differs;       /* in a max, its number is the larger */
     uint64_t writes;    /* bytes of its text */
-    double more;        /* what its f64 numbers are above this one's */
+    double more;        /* difference of its f64 numbers from this rank's */
 } other;
 
 extern const attn__ranks_ops two_ranks;
