@@ -4,7 +4,7 @@
 
 #include <string.h>
 
-/* A finite number times 0 is 0, all others give NaN, which stays in the sum. */
+/* A finite number times 0 is 0. Infinity and NaN give NaN, which stays in the sum. */
 static bool is_finite(const float *x, int64_t n)
 {
     float check = 0.0f;

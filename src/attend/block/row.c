@@ -103,7 +103,7 @@ static int64_t block_shift(const attn__row *row, const place *at)
            (j / b->keys - j) * canonical->key.axis[b->key_dim].dim.blocks;
 }
 
-/* By bands, blocks, lengths and the mask; the last two do not apply to positions that do not exist. */
+/* Masks by bands, blocks, lengths and the mask. Lengths and the mask do not apply to positions that do not exist. */
 static bool is_masked(const attn__row *row, const place *at, const attn__spot *spot)
 {
     const attn__canonical *canonical = row->canonical;

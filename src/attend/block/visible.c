@@ -119,7 +119,7 @@ static inline int64_t bounded(int64_t index, int64_t bound, int64_t n)
     return attn__clamp(attn__add_saturated(index, bound), 0, n);
 }
 
-/* The first key past those of the distance `bound` and less: the same, for the exact sum plus one. */
+/* The first key past the keys at distance `bound` or less, clamped like the function above. */
 static inline int64_t bounded_end(int64_t index, int64_t bound, int64_t n)
 {
     return attn__clamp(attn__add_saturated(attn__add_saturated(index, bound), 1), 0, n);
@@ -228,7 +228,7 @@ static void narrow_by_lengths(const attn__visible_rows *rows, int64_t batch)
     }
 }
 
-/* Queries past the end of their sequence see nothing. */
+/* Masks all keys of queries past the end of their sequence. */
 static void narrow_by_sequence(const attn__visible_rows *rows, const packed_ends *ends)
 {
     walk w = walk_from(&rows->canonical->query, rows->canonical->problem.packed.query_dim, rows->first);
@@ -266,7 +266,7 @@ static void find_limits(attn__visible_rows *rows, int64_t batch)
         narrow_by_sequence(rows, &ends);
 }
 
-/* Entries from `count` to `padded` are the last one again. */
+/* Pads the entries from `count` to `padded` with copies of the last one. */
 static void repeat_last(void *array, size_t size, int64_t count, int64_t padded)
 {
     char *x = array;
@@ -371,7 +371,7 @@ static int32_t most32(int32_t a, int32_t b)
     return a > b ? a : b;
 }
 
-/* The keys that the span leaves. */
+/* The keys inside the span. */
 static void find_keys(const attn__visible_rows *rows, attn__visible_span *span)
 {
     const attn__visible *visible = rows->visible;
@@ -625,7 +625,7 @@ void attn__visible_kinds(const attn__visible_tile *t, uint8_t *kinds)
         clear_absent(t, kinds);
 }
 
-/* How many keys of all have mask_fill for a row. */
+/* How many of all keys score mask_fill for a row. */
 static int64_t count_filled(const attn__visible_rows *rows, int64_t row)
 {
     enum { ARRAYS = ATTN__VISIBLE_AXES + 2 };
@@ -645,7 +645,7 @@ static int64_t count_filled(const attn__visible_rows *rows, int64_t row)
     return filled;
 }
 
-/* Log-sum-exps of a large fill are rounded to this. */
+/* The rounding step of the log-sum-exp of a large fill. */
 static double slack_of(double fill)
 {
     return 2.5e-7 * fabs(fill);
@@ -668,7 +668,7 @@ float attn__visible_fill_weight(const attn__visible_rows *rows, int64_t row, flo
     return weight > 0.0 ? 0.0f : (float)(weight * ATTN__LOG2E);
 }
 
-/* Lanes of padding may get any result. */
+/* Padding lanes may get any result. */
 static void hide_blocks(const attn__visible_tile *t, float *s, int64_t width, float fill)
 {
     const int64_t *rows = t->rows->blocks + t->row;

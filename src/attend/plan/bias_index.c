@@ -56,7 +56,7 @@ static void measure_entries(bias_index *x, const attn_problem *p)
         x->low = 0, x->high = -1;
 }
 
-/* Takes the table's strides out of the problem and puts those of the bias that is spread out in their place. */
+/* Replaces the table's strides in the problem by those of the expanded bias. */
 static attn_status resolve(attn_context *context, attn_problem *p, void **data)
 {
     if (!(p->flags & ATTN_WITH_BIAS_INDEX))
@@ -95,7 +95,7 @@ static size_t spread_bytes(const bias_index *x)
     return bytes == SIZE_MAX ? bytes : bytes / 64 * 64;
 }
 
-/* The bias that is spread out; if learned, its gradient and each thread's sums of rows. */
+/* The expanded bias; if it is learned, also its gradient and each thread's sums of rows. */
 static size_t workspace(const void *data, const attn__canonical *canonical)
 {
     const bias_index *x = data;

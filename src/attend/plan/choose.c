@@ -65,7 +65,7 @@ static const char *extra_refusal(unsigned unknown)
     return NULL;
 }
 
-/* Ranges of keys have 32 bits. */
+/* Whether there are too many keys: ranges of keys have 32 bits. */
 static bool has_too_many_keys(const attn__canonical *canonical)
 {
     bool fits = canonical->key.size < INT32_MAX;
@@ -87,7 +87,7 @@ static const char *refusal_of(const attn__solver *solver, const attn__canonical 
     return unknown ? unknown : solver->refuse ? solver->refuse(canonical) : NULL;
 }
 
-/* Its time for the problem by rule, in the unit of attn__solver.cost. */
+/* The solver's estimated time for the problem, in the unit of attn__solver.cost. */
 static double solver_cost(const attn__solver *solver, const attn__canonical *canonical)
 {
     double pairs = (double)canonical->batch.size * (double)canonical->query.size * (double)canonical->key.size;
@@ -161,7 +161,7 @@ static void mix_features(uint64_t *hash, const attn_problem *p)
         mix(hash, p->top_k);
 }
 
-/* One number for everything about a problem that a solver's speed may depend on. */
+/* A hash of every property of a problem that a solver's speed may depend on. */
 static uint64_t signature_of(const attn__canonical *canonical)
 {
     uint64_t hash = 1;
@@ -333,7 +333,7 @@ static void make_arrays(scratch *s, const attn__canonical *canonical, attn_array
     fill_offsets(attn__arrays_get(a, ATTN_ARRAY_K_OFFSETS), sequences, canonical->key.axis[p->key_dim].dim.n, p->keys);
 }
 
-/* Least seconds of a few runs; fewer of a slow solver.  Negative if it cannot be planned. */
+/* Minimum seconds of a few runs; a slow solver gets fewer runs. Negative if it cannot be planned. */
 static double time_solver(attn_context *context, const attn__solver *solver, const attn__canonical *canonical,
                           const attn_arrays *arrays)
 {
@@ -426,7 +426,7 @@ static attn_status choose(attn_plan *plan, const attn_plan_options *options)
     return plan->solver ? ATTN_OK : attn__fail(plan->context, ATTN_ERROR_INTERNAL, "no solver accepts the problem");
 }
 
-/* Multiply-adds, and what moves the operands: a number takes as long as some of them. */
+/* Multiply-adds, and the time to move the operands: one number takes as long as some multiply-adds. */
 static double work_of(const attn_plan *plan)
 {
     const double each = 16;
@@ -455,7 +455,7 @@ attn_status attn__choose_solver(attn_plan *plan, const attn_plan_options *option
 
 /* ------------------------------------------------------------------------------------------------ words */
 
-/* Text that keeps counting past the end of its buffer. */
+/* Text whose length is counted even past the end of its buffer. */
 typedef struct writer {
     char *text;
     size_t size, length;

@@ -33,7 +33,7 @@ static double band_share(const attn__canonical *canonical, const attn_band *band
     return (pairs_below(queries, keys, high) - pairs_below(queries, keys, low - 1)) / (queries * keys);
 }
 
-/* How many queries see the tap at distance d inside. */
+/* How many queries have the tap at distance d inside. */
 static double queries_inside(const attn_window *w, double queries, int64_t d)
 {
     if (w->border != ATTN_BORDER_MASK)

@@ -43,7 +43,7 @@ static shares shares_of(const job *j, int64_t row)
     return (shares){max + log(x + y), {share_of(j, x, x + y), share_of(j, y, x + y)}};
 }
 
-/* Where the channels of a row of lse [B,H,T] begin in o. */
+/* The offset in o of the channels of a row of lse [B,H,T]. */
 static int64_t channels_at(const job *j, int64_t row)
 {
     const attn_partials *s = j->shape;
@@ -66,7 +66,7 @@ static void merge_row(const job *j, int64_t row)
     attn__store(j->side, j->merged_lse, row, s.lse);
 }
 
-/* A part's share rises at the cost of the other's: d share_1 / d lse_1 = share_1 share_2. */
+/* When one part's share rises, the other's falls: d share_1 / d lse_1 = share_1 share_2. */
 static void divide_row(const job *j, int64_t row)
 {
     shares s = shares_of(j, row);

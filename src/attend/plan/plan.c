@@ -44,7 +44,7 @@ static void run_solver(const attn__step *step, const attn_arrays *arrays, char *
     plan->solver->apply(&plan->canonical, &plan->recipe, arrays, workspace + step->workspace_at);
 }
 
-/* A step after those there are; its part of the workspace begins on a cache line. */
+/* Appends a step to the chain; its part of the workspace begins on a cache line. */
 static void add_step(attn_plan *plan, attn__step step, size_t workspace)
 {
     size_t end = attn__size_add(plan->workspace_size, 63);
@@ -55,7 +55,7 @@ static void add_step(attn_plan *plan, attn__step step, size_t workspace)
     plan->steps[plan->nsteps++] = step;
 }
 
-/* The chain of steps and the workspace for all of them. */
+/* Computes the chain of steps and the workspace of all steps. */
 static attn_status make_steps(attn_plan *plan)
 {
     for (int i = 0; i < ATTN__WRAPPERS; i++) {
@@ -178,7 +178,7 @@ bool attn_plan_span(const attn_plan *plan, attn_array array, attn_span *span)
     return (int)array >= 0 && array < ATTN_ARRAY_COUNT && find_span(plan, array, &use, span);
 }
 
-/* NULL, or the name of the first array that the problem needs and `arrays` lacks. */
+/* The name of the first array that the problem needs and `arrays` lacks; NULL if none is missing. */
 static const char *missing_array(const attn_plan *plan, const attn_arrays *arrays)
 {
     const attn__canonical *canonical = &plan->canonical;

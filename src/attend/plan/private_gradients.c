@@ -60,7 +60,7 @@ static void make_private(private_gradients *sums, attn__canonical *canonical, in
     sums->bytes -= sums->bytes == SIZE_MAX ? 0 : sums->bytes % 64;
 }
 
-/* Windows: a stride is one of positions, and sums overlap; the solvers refuse what they do not add once. */
+/* With windows a stride is one of positions, and sums overlap. Solvers refuse gradients that they do not add once. */
 static bool applies(const attn__canonical *canonical)
 {
     const attn_problem *p = &canonical->problem;

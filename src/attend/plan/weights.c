@@ -76,7 +76,7 @@ static double dot(const float *a, const float *b, int64_t n)
     return sum;
 }
 
-/* scale * q.k + bias of a key inside that is not masked. */
+/* scale * q.k + bias of a visible key inside the border. */
 static double dot_score(const attn__row *row, const attn__spot *spot)
 {
     const attn__canonical *canonical = row->canonical;
@@ -138,7 +138,7 @@ typedef struct weights {
     int64_t index[]; /* own copies of the picks, one after the other */
 } weights;
 
-/* A contiguous log-sum-exp, from which the weights follow. */
+/* Makes a contiguous log-sum-exp, from which the weights are computed. */
 static void add_own_lse(attn_problem *p)
 {
     int64_t stride = 1;

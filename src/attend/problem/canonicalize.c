@@ -238,7 +238,7 @@ static int axis_of(const attn__group *group, int source)
     return -1;
 }
 
-/* A block larger than its dim is all of it. */
+/* A block larger than its dim is clamped to the dim. */
 static int64_t at_most_all(int64_t size, int64_t n)
 {
     return size <= n ? size : n > 0 ? n : 1;
@@ -279,7 +279,7 @@ static void renumber(attn__canonical *canonical)
     }
 }
 
-/* Backward, sinks are in the log-sum-exp, and their gradient is no solver's business. */
+/* Backward, the log-sum-exp includes the sinks. A step around the solver computes their gradient. */
 static unsigned extras_of(const attn_problem *p)
 {
     bool backward = p->direction == ATTN_DIRECTION_BACKWARD;

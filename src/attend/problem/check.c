@@ -320,7 +320,7 @@ static attn_status check_packed_counts(attn_context *context, const attn_problem
     return ATTN_OK;
 }
 
-/* Along the sequences tokens do not move, along their positions they do. */
+/* Checks that tokens do not move along the sequences, but along their positions. */
 static attn_status check_packed_strides(attn_context *context, const attn_problem *p, attn__operand op)
 {
     const attn_packed *packed = &p->packed;
@@ -377,7 +377,7 @@ static attn_status check_blocks(attn_context *context, const attn_problem *p)
 
 /* ----------------------------------------------------------------------------------- a bias through an index */
 
-/* Numbers of the bias that is spread out: one for each entry of the index and each index of the table's BATCH dims. */
+/* The size of the expanded bias: one number for each entry of the index and each index of the table's BATCH dims. */
 static bool spread_fits(const attn_problem *p)
 {
     int64_t entries = 1, part; /* no product overflows that the sizes' check has seen */
@@ -514,7 +514,7 @@ static attn_status check_table_rows(attn_context *context, const attn_problem *p
  * answer, the indices count as overlapping.
  */
 
-/* One dim of an array, for the test of overlap. */
+/* One dim of an array in the test of overlap. */
 typedef struct span_dim {
     int64_t n, stride;
     int dim;

@@ -225,7 +225,7 @@ static bool lay_distances(attn_problem *p, int64_t buckets)
     return fits;
 }
 
-/* Blocks of the last QUERY and KEY dims, the same for all others. */
+/* The mask of blocks of the last QUERY and KEY dims; all other dims share it. */
 static void add_blocks(attn_problem *p, int64_t size)
 {
     int query = attn__last_dim(p, ATTN_ROLE_QUERY), key = attn__last_dim(p, ATTN_ROLE_KEY);
@@ -428,7 +428,7 @@ typedef struct reader {
     grammar_phrase *phrase;
 } reader;
 
-/* Counts characters from 1. */
+/* The position in the text; it counts characters from 1. */
 static attn_status refuse(const reader *r, const char *why)
 {
     return attn__fail(r->context, ATTN_ERROR_ARGUMENT, "problem \"%.100s\", character %d: %s", r->text,
@@ -538,7 +538,7 @@ static attn_status read_real(reader *r, double *value)
     return ATTN_OK;
 }
 
-/* "-128..0"; an end left out is open. */
+/* Reads a range such as "-128..0"; a missing end is open. */
 static attn_status read_end(reader *r, int64_t open, int64_t *value)
 {
     bool negative = *r->at == '-';

@@ -16,7 +16,7 @@ static attn_dim *add_dim(attn_problem *p, attn_role role, int64_t n)
     return dim;
 }
 
-/* Elements between neighbours of one operand: batch, head, token. */
+/* The strides of one operand in elements: batch, head, token. */
 typedef struct steps {
     int64_t batch, head, row;
 } steps;

@@ -10,7 +10,7 @@ static double value(const attn__score_rows *r)
     return height <= 0 ? 0 : height;
 }
 
-/* At its corners, distance 0 and width, it is taken to be flat; NaN stays. */
+/* At its corners, distances 0 and width, its derivative is taken as 0. NaN stays NaN. */
 static void gradient(const attn__score_rows *r, double g, const attn__score_slopes *to)
 {
     double distance = sqrt(attn__distance2(r));

@@ -39,7 +39,7 @@ typedef struct additive_plan {
     int64_t memory[];
 } additive_plan;
 
-/* One thread's rows, each as long as the larger of contract and value. */
+/* One thread's rows. Each row is as long as the larger of contract and value. */
 typedef struct scratch {
     float *q, *k, *v, *w, *o, *dout, *dk, *dv; /* where channels are not adjacent */
     float *table[ATTN_MAX_RELATIVE];
@@ -73,7 +73,7 @@ typedef struct work {
 
 /* ------------------------------------------------------------------------------------------------ rows of channels */
 
-/* The row of an operand's channels at an offset: where it is, or `to`. */
+/* The row of an operand's channels at an offset: a pointer into the array, or a copy in `to`. */
 static const float *read_channels(const work *w, attn__operand op, int64_t offset, float *to)
 {
     const float *from = (const float *)attn__operand_array(w->arrays, op) + offset;
@@ -85,7 +85,7 @@ static const float *read_channels(const work *w, attn__operand op, int64_t offse
     return to;
 }
 
-/* The row of a gradient at an offset increases by a * row. */
+/* Adds a * row to the row of a gradient at an offset. */
 static void add_channels(const work *w, attn__operand op, int64_t offset, float a, const float *row)
 {
     float *to = (float *)attn__operand_array(w->arrays, op) + offset;
@@ -136,7 +136,7 @@ static float capped(work *w, float score)
     return cap * t;
 }
 
-/* The score of a key, -infinity if it takes no part. */
+/* The score of a key, -infinity for a masked key. */
 static float score_of(work *w, const attn__spot *spot)
 {
     const attn_problem *p = &w->canonical->problem;
@@ -156,7 +156,7 @@ static float score_of(work *w, const attn__spot *spot)
     return w->canonical->has_bias ? score + ((const float *)w->arrays->bias)[spot->offset[ATTN__OP_BIAS]] : score;
 }
 
-/* The key's value, tables added. */
+/* Reads the key's value and adds the tables. */
 static const float *value_of(work *w, const attn__spot *spot)
 {
     const attn_problem *p = &w->canonical->problem;
@@ -247,7 +247,7 @@ static void forward_row(work *w, int64_t batch, int64_t query)
 
 /* -------------------------------------------------------------------------------------------------------- backward */
 
-/* `gradient` is that of score + tables: dq is summed over the row's keys. */
+/* `gradient` is the gradient of score + tables. dq is summed over the row's keys. */
 static void add_score_gradient(work *w, const attn__spot *spot, float gradient)
 {
     const attn_problem *p = &w->canonical->problem;

@@ -200,7 +200,7 @@ static void start_threads(const blocked_job *j)
     }
 }
 
-/* Before the products of a batch index, and after them. */
+/* Prepares the products of a batch index. The next function ends them. */
 static blocked *blocked_begin(const blocked_job *j, int64_t batch, int thread)
 {
     blocked *b = state_of(j, thread);
@@ -243,7 +243,7 @@ static void forward_tile(blocked *b, const blocked_tile *t)
     blocked_apply_tables(b, t);
 }
 
-/* The divisor of a row's sums; 0: no key took part. */
+/* The divisor of a row's sums; 0 if all keys are masked. */
 static double whole_of(const blocked *b, int64_t i)
 {
     attn_normalization normalization = b->canonical->problem.normalization;
@@ -465,7 +465,7 @@ static void run_item(void *user, int64_t item, int thread)
 
 /* ------------------------------------------------------------------------------------------------- a row */
 
-/* Row i of the bias's gradient, which is that of the scores. */
+/* Stores row i of the bias's gradient, which is the gradient of the scores. */
 static void store_bias(const blocked *b, const blocked_tile *t, int64_t i, unsigned adds, const double *ds)
 {
     attn_dtype dtype = attn__operand_dtype(&b->canonical->problem, ATTN__OP_DBIAS);
@@ -616,7 +616,7 @@ static void backward_tile(blocked *b, const blocked_tile *t, unsigned adds)
     blocked_sum_table_gradients(b, t);
 }
 
-/* The same for all rows of a tile in f32; `delta` holds sums of o . dout. */
+/* Weights and gradients of scores of all rows of a tile in f32; `delta` holds sums of o . dout. */
 static void run_single_rows(blocked *b, const blocked_tile *t)
 {
     const attn__canonical *canonical = b->canonical;
@@ -714,7 +714,7 @@ static void store(const blocked *b, unsigned want, attn__operand op, unsigned ad
                       adds & want);
 }
 
-/* The sums of a block's gradients in double. */
+/* Clears the sums of a block's gradients, which are in double. */
 static void clear_sums(const blocked *b, const blocked_tile *t)
 {
     int64_t channels = b->canonical->contract.size, values = b->canonical->value.size;
@@ -773,7 +773,7 @@ static void backward_block(blocked *b, blocked_tile *t, unsigned adds)
 
 /* ----------------------------------------------------------------------------------------- a batch index */
 
-/* Adds the gradients of the batch index's tables to the sums that all share. */
+/* Adds the gradients of the batch index's tables to the shared sums. */
 static void store_tables(const blocked *b)
 {
     const attn__canonical *canonical = b->canonical;
@@ -786,7 +786,7 @@ static void store_tables(const blocked *b)
     }
 }
 
-/* All blocks of queries of a batch index. */
+/* Runs all blocks of queries of a batch index. */
 static void backward_blocks(blocked *b, unsigned adds)
 {
     int64_t segment = blocked_segment(b->plan, b->canonical);
@@ -822,7 +822,7 @@ static void run_batch(blocked *b, int64_t batch, unsigned adds, unsigned clear)
     store_tables(b);
 }
 
-/* The same of a wide problem.  Keys that have no queries get zeros. */
+/* Runs a batch index of a wide problem. Keys without queries get zeros. */
 static void wide_backward(blocked *b, unsigned adds, unsigned clear)
 {
     blocked_tile all = {0};
@@ -1027,7 +1027,7 @@ static void choose_wide_kernels(blocked_plan *p, const attn__canonical *canonica
     k->chunk = k->terms == 1 ? WIDE_AMX_CHUNK : WIDE_CHUNK;
 }
 
-/* How many indices along a key axis the pairs of a tile have. */
+/* The number of indices along a key axis that the pairs of a tile have. */
 static int64_t keys_along(const attn__canonical *canonical, const blocked_plan *p, int axis)
 {
     int64_t inner = 1, n = canonical->key.axis[axis].dim.n;

@@ -271,7 +271,7 @@ static void take_scratch(attn__arena *arena, const decode *f, const attn__canoni
 
 /* --------------------------------------------------------------------------------------- queries and keys */
 
-/* The rows of a head's queries in q, o or their gradients. */
+/* A head's rows of queries in q, o or their gradients. */
 static attn__rows query_rows(const item *t, attn__operand op, const void *data, int64_t batch, int64_t at[QUERIES])
 {
     const attn__canonical *canonical = t->canonical;
@@ -281,7 +281,7 @@ static attn__rows query_rows(const item *t, attn__operand op, const void *data, 
     return (attn__rows){data, canonical->problem.dtype, at, queries, t->f->channel[op], channels};
 }
 
-/* Loads a head's queries, and what decides which keys they see. */
+/* Loads a head's queries and the limits of their keys. */
 static void load_head(const item *t, int64_t head, const scratch *s)
 {
     const decode *f = t->f;
@@ -395,7 +395,7 @@ static void find_next(const item *t, int64_t head, int64_t first, const scratch 
     }
 }
 
-/* The block's keys and values of one head. */
+/* Gathers the block's keys and values of one head. */
 static void find_block(const item *t, int64_t head, int64_t first, int64_t keys, const scratch *s, attn__decode_rows *k,
                        attn__decode_rows *v)
 {
@@ -406,8 +406,8 @@ static void find_block(const item *t, int64_t head, int64_t first, int64_t keys,
     find_next(t, head, first, s, k, v);
 }
 
-/* o += p x over those keys of [from, to) that `alive` has `bit` of (NULL: all).  The others are not read, and may be
- * NaN. */
+/* o += p x over the keys of [from, to) whose `alive` has `bit` (NULL: all keys). The other keys are not read, and
+ * may be NaN. */
 static void add_alive(const item *t, const attn__decode_rows *x, int64_t from, int64_t to, const float *p,
                       const uint8_t *alive, uint8_t bit, float shrink, float *o, const scratch *s)
 {
@@ -436,7 +436,7 @@ static void cap_scores(const item *t, int64_t keys, const scratch *s)
 
 /* --------------------------------------------------------------------------------------------- forward */
 
-/* Sums of one head: o [queries][values], m and l [queries]. */
+/* Sums for one head: o [queries][values], m and l [queries]. */
 typedef struct sums {
     float *o, *m, *l;
 } sums;
@@ -502,7 +502,7 @@ static void mask_scores(const item *t, int64_t head, int64_t i, float *p, const 
         alive[j] = (uint8_t)(p[j] != -INFINITY);
 }
 
-/* Masked keys whose weight is 0 and dropped ones are not alive either. */
+/* Clears `alive` also for masked keys of weight 0 and for dropped keys. */
 static void drop_weights(const item *t, int64_t head, int64_t i, const float *p, const scratch *s)
 {
     int64_t from = s->from[i], to = s->to[i];
@@ -547,7 +547,7 @@ static void see_block(const item *t, int64_t head, int64_t first, int64_t keys, 
     }
 }
 
-/* Adds the sums of another part. */
+/* Adds the sums of another part of the keys. */
 static void merge(const job *j, const sums *into, const sums *part)
 {
     int64_t values = j->f->values;

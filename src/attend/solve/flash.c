@@ -165,7 +165,7 @@ static int64_t least_queries(const attn__flash *f, const attn__canonical *canoni
     return f->channels < USUAL ? THREE_OF_SLIM : THREE;
 }
 
-/* Whether AMX is there and faster, though its tiles are filled up with zeros. */
+/* Whether AMX exists and is faster, although its tiles are padded with zeros. */
 static bool amx_pays(const attn__flash *f, const attn__canonical *canonical)
 {
     if (!attn__bf16x3_for(canonical->isa) || f->keys_dtype != canonical->problem.dtype || f->channels == 0 ||
@@ -282,7 +282,7 @@ static attn__flash_subtile subtile_at(const attn__flash_item *t, int64_t i)
     return sub;
 }
 
-/* Queries as rows of lanes, unless they are there already. */
+/* Transposes queries to rows of lanes, unless that was done already. */
 static void gather_queries(attn__flash_item *t)
 {
     const attn__flash *f = t->flash;
@@ -380,7 +380,7 @@ static bool pack_values(attn__flash_item *t, const attn__flash_keys *b)
     return finite;
 }
 
-/* The same with zeros for keys that have another number in a group. */
+/* Packs values with zeros for keys that have a number that is not finite in a group. */
 static void pack_clean_values(attn__flash_item *t, const attn__flash_keys *b)
 {
     int64_t group = t->flash->tile->group, values = t->flash->values;
@@ -435,7 +435,7 @@ static void multiply_table(const attn__flash_item *t, const attn__flash_keys *b,
         x->lane[r] = r * table->ld - x->query[sub.lane + r] + table->panel.queries - 1 - reach.low;
 }
 
-/* The terms of one table, to rows of s. */
+/* Copies the terms of one table to rows of s. */
 static void transpose_terms(const attn__flash_item *t, const attn__flash_keys *b, attn__flash_subtile sub, int i,
                             float *s)
 {
@@ -495,7 +495,7 @@ static void collect_weights(const attn__flash_item *t, const attn__flash_keys *b
                 t->s.s[key * sub.width + lane];
 }
 
-/* Adds those of values to the sums, after the values themselves. */
+/* Adds the terms of tables of values to the sums, after the values themselves. */
 static void add_table_values(const attn__flash_item *t, const attn__flash_keys *b, attn__flash_subtile sub)
 {
     const attn__flash *f = t->flash;

@@ -90,7 +90,7 @@ void attn__flash_amx_scale(attn__flash_item *t, const attn__flash_keys *b, attn_
 
 /* ------------------------------------------------------------------------------------------- weights and values */
 
-/* The product of the weights that wait with the values of their keys. */
+/* The product of the pending weights with the values of their keys. */
 static attn__bf16x3_args begin_values(attn__flash_item *t)
 {
     const attn__flash *f = t->flash;
@@ -112,7 +112,7 @@ static attn__bf16x3_args begin_values(attn__flash_item *t)
     return args;
 }
 
-/* All that waits, so that panels may change, or scores without a pipeline follow. */
+/* Runs all pending products. Afterwards panels may change, or scores without a pipeline may follow. */
 void attn__flash_amx_end(attn__flash_item *t)
 {
     attn__bf16x3_args values;
@@ -130,7 +130,7 @@ void attn__flash_amx_end(attn__flash_item *t)
     }
 }
 
-/* Weights that dropout changes after their sum is taken are split by themselves. */
+/* Weights that dropout changes after they are summed are split separately. */
 static void weigh_and_drop(attn__flash_item *t, const attn__flash_keys *b, attn__flash_subtile sub)
 {
     attn__bf16x3_rows p = {.data = t->s.s,

@@ -104,7 +104,7 @@ typedef struct freedom {
     bool own_q, own_kv; /* each element of dq (of dk and dv) belongs to one batch item, row and channel */
 } freedom;
 
-/* The same of all groups of a gradient but that of its rows. */
+/* Whether all groups of a gradient move, except the group of its rows. */
 static bool belongs(const attn__canonical *canonical, attn__operand op)
 {
     return attn__group_moves(&canonical->batch, op) && attn__group_moves(attn__channels_of(canonical, op), op);
@@ -312,7 +312,7 @@ static void start_plan(attn__flash_backward_plan *p, const attn__canonical *cano
     p->shared = p->split.rest;
 }
 
-/* Packed sequences that one cell does not run one after another. */
+/* The number of packed sequences that different cells run. */
 static int64_t independent_sequences(const attn__flash_backward_plan *p, const attn__canonical *canonical)
 {
     int64_t n = 1;
@@ -413,7 +413,7 @@ static void locate_keys(attn__flash_backward_run *run)
         attn__dropout_columns(canonical, begin, n, m->drop_column);
 }
 
-/* A row of the caller's as floats: where it is, or `copy`. */
+/* A row of the caller's array as floats: a pointer into the array, or a copy in `copy`. */
 static const float *row_of(const attn__flash_backward_plan *plan, const attn__rows *x, int64_t r, float *copy)
 {
     attn__rows row = *x;
@@ -442,7 +442,7 @@ static void find_deltas(attn__flash_backward_run *run)
     attn__lse_load(run->canonical, run->arrays, run->batch, run->tile, run->tile_n, m->lse, m->delta);
 }
 
-/* Those, which the blocks of keys share, the log-sum-exp, and the weight of masked keys. */
+/* Computes numbers that the blocks of keys share: delta, the log-sum-exp, and the weight of masked keys. */
 static void pack_row_numbers(attn__flash_backward_run *run)
 {
     attn__flash_backward_scratch *m = &run->m;
@@ -479,7 +479,7 @@ static void locate_queries(attn__flash_backward_run *run)
         attn__dropout_rows(canonical, run->arrays, run->batch, begin, n, run->m.drop_key);
 }
 
-/* Rows [first, first + n) of a gradient become, or increase by, scale * from. */
+/* Stores rows [first, first + n) of a gradient: they become, or increase by, scale * from. */
 static void store_rows(const attn__flash_backward_run *run, attn__operand op, int64_t first, int64_t n,
                        const float *from, int64_t ld, float scale, bool add)
 {
@@ -692,7 +692,7 @@ static void find_next(const work *w, int64_t cell, attn__flash_backward_run *run
     run->next_k = chunk * plan->chunk_k;
 }
 
-/* Chunks of queries and keys, -1: all of them. */
+/* The ranges of chunks of queries and keys; -1 means all chunks. */
 static void run_chunks(attn__flash_backward_run *run, int64_t chunk_q, int64_t chunk_k)
 {
     const attn__flash_backward_plan *plan = run->plan;
@@ -703,7 +703,7 @@ static void run_chunks(attn__flash_backward_run *run, int64_t chunk_q, int64_t c
     run_range(run);
 }
 
-/* The same of the item's sequence, whose chunks past its end are empty. */
+/* Runs a cell of the item's sequence. Chunks past the sequence's end are empty. */
 static void run_sequence(const attn__flash_backward_run *run, int64_t chunk_q, int64_t chunk_k)
 {
     attn__sequence one;

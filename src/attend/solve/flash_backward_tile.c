@@ -124,7 +124,7 @@ static void multiply_tables(attn__flash_backward_run *run)
 
 typedef void store_function(float *dst, const float *src, int64_t n, float scale, bool add);
 
-/* The terms of a run of keys, set or added to a row of s.  Keys of the same index have one term. */
+/* Sets or adds the terms of a run of keys in a row of s. Keys of the same index have one term. */
 static void add_row(store_function *add, const float *from, bool steps, int64_t n, bool first, float *to)
 {
     float same = from[0];
@@ -182,7 +182,7 @@ static void collect_row(store_function *add, const float *from, bool steps, int6
     to[0] += sum[0] + sum[1] + sum[2] + sum[3];
 }
 
-/* Adds P and dS (NULL: not requested). */
+/* Adds P and dS to the sums of relative positions (NULL: not requested). */
 static void collect_table_weights(const strip *x)
 {
     const attn__flash_backward_plan *plan = x->run->plan;

@@ -68,7 +68,7 @@ static const char *refuse_both(const attn__canonical *canonical)
     return canonical->problem.nrelatives ? "has relative tables" : NULL;
 }
 
-/* Whether nothing masks scores, changes them or drops weights. */
+/* Whether no mask, softcap, bias or dropout changes the scores or weights. */
 static bool is_plain(const attn__canonical *canonical, const attn__visible *visible)
 {
     return !attn__visible_masks(visible) && !canonical->has_bias && !canonical->has_dropout &&
@@ -348,7 +348,7 @@ static bool stage_rows(const item *t, attn__operand op, int64_t from, int64_t ro
                           n->heads * attn__channels_of(t->canonical, op)->size, stage, n->stage_ld);
 }
 
-/* Zeros where rows or channels are padded. */
+/* Writes zeros to padding rows and channels. */
 static void begin_panels(const small_plan *n, int64_t rows, int64_t padded, int64_t channels, float *panel)
 {
     if (rows < padded || channels < n->channels)
@@ -382,7 +382,7 @@ static void pack_rows(const item *t, int64_t rows, int64_t padded, int64_t chann
     }
 }
 
-/* The same, with rows in the lanes. */
+/* Packs each head's part of the staged rows, with rows in the lanes. */
 static void pack_lanes(const item *t, int64_t rows, int64_t padded, int64_t channels, float factor, float *panel)
 {
     const small_plan *n = t->plan;
@@ -485,7 +485,7 @@ static void see_keys(item *t, int64_t keys)
 
 /* ------------------------------------------------------------------------------------ scores that change in between */
 
-/* Before the first block: what belongs to the item's queries. */
+/* Prepares the masks, bias and dropout of the item's queries before the first block. */
 static void start_changes(item *t)
 {
     const small_plan *n = t->plan;
@@ -501,7 +501,7 @@ static void start_changes(item *t)
     }
 }
 
-/* Softcap, bias and masks.  The bias is read once for heads that share it, as are masks (see change_tiles). */
+/* Applies softcap, bias and masks. Heads that share the bias or masks read them once (see change_tiles). */
 static void change_scores(item *t, int64_t head, const attn__visible_tile *tile, unsigned parts)
 {
     const small_plan *n = t->plan;
@@ -525,7 +525,7 @@ static void change_scores(item *t, int64_t head, const attn__visible_tile *tile,
         attn__visible_hide(tile, parts, n->lanes, s->p, n->width, masked, NULL);
 }
 
-/* Adds the values that are not finite, where they are attended. */
+/* Adds values that are not finite to the queries that attend them. */
 static void repair(item *t, int64_t head, const attn__small_head_args *args, int64_t key)
 {
     const small_plan *n = t->plan;
@@ -575,7 +575,7 @@ static void change_tile(item *t, int64_t head, const attn__visible_tile *tile, u
         attn__prefetch_portion(&t->prefetch);
 }
 
-/* All heads of one tile, which share its masks. */
+/* Runs all heads of one tile, which share its masks. */
 static void change_tiles(item *t, const attn__visible_tile *tile, const attn__visible_span *span)
 {
     const small_plan *n = t->plan;
@@ -923,7 +923,7 @@ static void run_square(item *t, int64_t head, const attn__visible_tile *tile, bo
         add_alive(t, &a, tile->nrows, tile->nkeys);
 }
 
-/* All heads of each square, which share its masks. */
+/* Runs all heads of each square, which share its masks. */
 static void run_squares(item *t)
 {
     const small_plan *n = t->plan;

@@ -97,7 +97,7 @@ typedef struct head_pairs {
     int64_t bias, mask, blocks, lens;
 } head_pairs;
 
-/* One head, and the one after it. */
+/* The current head, and the head after it. */
 typedef struct head {
     const attn__canonical *canonical; /* of packed sequences the one's own, as the arrays */
     const head_plan *plan;
@@ -290,7 +290,7 @@ static void divide_work(const attn__canonical *canonical, head_plan *p)
     p->joins = p->wants_dbias && p->parts > 1;
 }
 
-/* Behind the rows the last one's offset is repeated. */
+/* Pads the rows with copies of the last row's offset. */
 static void fill_offsets(const attn__group *group, size_t stride, int64_t lanes, int64_t *at)
 {
     attn__offsets_fill(group, stride, 0, group->size, at);
@@ -304,7 +304,7 @@ static void fill_copies(const attn__small_sequence_rows *rows, int64_t lanes, in
         at[i] = attn__min(i, rows->rows - 1) * rows->channels;
 }
 
-/* Everything but the arrays. */
+/* Sets all fields except the arrays. */
 static void fill_shape(const attn__canonical *canonical, const head_plan *p, head_shape *s)
 {
     const attn__group *query = &canonical->query, *key = &canonical->key;
@@ -378,7 +378,7 @@ static attn_status make_plan(attn_context *context, const attn__canonical *canon
 
 /* ------------------------------------------------------------------------------------------------ rows of one head */
 
-/* The head's rows of an operand where they are. */
+/* The addresses of the head's rows of an operand. */
 static attn__small_sequence_rows rows_of(const head *h, attn__operand op)
 {
     char *base = attn__operand_array(h->arrays, op);
@@ -495,7 +495,7 @@ static void load_pairs(head *h)
     h->pairs = now;
 }
 
-/* Elements in which pairs meet are sums over those, from zero. */
+/* Elements that several pairs share are sums over these pairs, which start from zero. */
 static void store_dbias(const head *h)
 {
     const head_shape *shape = h->shape;

@@ -520,7 +520,7 @@ static void take_block(attn__arena *p, const attn__window *plan, const attn__win
     s->pair_margin = attn__arena_floats(p, plan->table_floats ? pass->pairs * pass->margin_ld : 0);
 }
 
-/* State that a head keeps from block to block. */
+/* State that a head keeps between blocks. */
 static void take_head(attn__arena *p, const attn__window *plan, const attn__window_pass *pass, attn__window_scratch *s)
 {
     const attn__window_axis *lanes = attn__window_lane_axis(plan);
@@ -548,7 +548,7 @@ static void take_head(attn__arena *p, const attn__window *plan, const attn__wind
         s->pair_table[kind] = attn__arena_floats(p, plan->table_floats ? pass->pairs * most : 0);
 }
 
-/* The first head's pointers, moved to another head's part. */
+/* The first head's pointers, advanced to another head. */
 static void move_on(const attn__window *plan, const attn__window_pass *pass, int head, attn__window_scratch *s)
 {
     int64_t width = plan->taps->width, channels = head * plan->channels, values = head * plan->values;
@@ -562,7 +562,7 @@ static void move_on(const attn__window *plan, const attn__window_pass *pass, int
         *by_value[i] += values * width;
 }
 
-/* The further state of the pass for all gradients. */
+/* Additional state of the pass for all gradients. */
 static void take_once(attn__arena *p, const attn__window *plan, const attn__window_pass *pass, attn__window_scratch *s)
 {
     const attn__window_axis *lanes = attn__window_lane_axis(plan);
@@ -629,13 +629,13 @@ static bool shares_bias(const attn__canonical *canonical)
     return false;
 }
 
-/* Shared gradients are those that no pass writes by itself. */
+/* Shared gradients are those that no single pass writes alone. */
 static unsigned shared_of(const attn__canonical *canonical)
 {
     return canonical->backward ? ATTN_WANT_DTABLES | (shares_bias(canonical) ? ATTN_WANT_DBIAS : 0u) : 0;
 }
 
-/* The offsets of channels, for operands whose channels are not adjacent. */
+/* The channel offsets of operands with channels that are not adjacent. */
 static void fill_channels(attn__window *plan, const attn__canonical *canonical)
 {
     static const attn__operand ops[] = {ATTN__OP_Q,  ATTN__OP_K,  ATTN__OP_V,  ATTN__OP_O,

@@ -94,7 +94,7 @@ static void query_block(attn__window_work *w, const meeting *m, int64_t x)
     mix(w, &b, o->dq + x * plan->channels, attn__window_has_marks(w, &block));
 }
 
-/* Adds to dk and dv of a block of keys. */
+/* Adds to dk and dv for a block of keys. */
 static void key_block(attn__window_work *w, const meeting *m, int64_t x)
 {
     const attn__window *plan = w->plan;
@@ -170,7 +170,7 @@ static void meet(attn__window_work *w, const meeting *meetings, int64_t count)
         }
 }
 
-/* Writes the tile's own part of a line of gradients. */
+/* Writes the tile's part of a line of gradients. */
 static void write_line(attn__window_work *w, attn__operand op, void *base, float *blocks, float factor)
 {
     int64_t rows = attn__window_channels(w->plan, op);

@@ -558,7 +558,7 @@ static void table_mix(attn__window_work *work, attn_relative_kind kind, float *o
         mix_rows(work, work->s.pair_table[kind], n, work->pairs, n, work->s.pair_margin, out);
 }
 
-/* How many pairs from p on have taps of the axis that follow each other. */
+/* How many pairs from p on have consecutive taps of the axis. */
 static int64_t neighbours(const attn__window_work *work, int64_t p, int axis)
 {
     int64_t n = 1;
@@ -669,7 +669,7 @@ static int64_t shift_of(const attn__window_work *work, int64_t tap)
     return work->pass->by_key ? (last_cell(axis) - attn__window_cell(axis, tap)) * work->plan->woven : 0;
 }
 
-/* How many lanes of the block take part in the tap. */
+/* The number of lanes of the block that take part in the tap. */
 static int64_t count_lanes(const attn__window_work *work, int64_t cell, int64_t tap)
 {
     int64_t count = 0, at = cell + shift_of(work, tap), woven = work->plan->woven;
@@ -1146,7 +1146,7 @@ static int64_t run_of(const attn__window_work *w)
     return w->plan->axis[w->plan->naxes - 1].window.step == 1 ? w->now.n : 1;
 }
 
-/* Turns a block's products to the strips of keys or values at the cell. */
+/* Moves a block's products to the strips of keys or values at the cell. */
 static void aim(const attn__window_work *w, bool values, attn__tap_block *b)
 {
     b->channels = values ? w->plan->values : w->plan->channels;
@@ -1346,7 +1346,7 @@ void attn__window_find(attn__window_work *w, const attn__window_weights *to, att
     b->s_ld = to->ld;
 }
 
-/* The same for the lanes that were read; s becomes the weights, and dp the gradients. */
+/* The gradients for the lanes that were read; s becomes the weights, and dp the gradients. */
 static void find_block(attn__window_work *w, const float *lse, const float *delta, bool dbias)
 {
     int64_t width = w->plan->taps->width;
