@@ -65,7 +65,7 @@ static void solve(sample *s, const char *isa, const char *solver, int threads, f
     assert_int_equal(
         attn_plan_create(&plan, c, &s->problem, &(attn_plan_options){.solver = solver, .threads = threads}), ATTN_OK);
     attn_plan_describe(plan, false, text, sizeof text);
-    bool wide = strcmp(solver, "blocked") == 0; /* whose channels come in whole steps of the unit */
+    bool wide = strcmp(solver, "blocked") == 0; /* uses AMX only if channels fill whole tiles */
     bool parts = strcmp(isa, "amx") == 0 && (!wide || s->heads.dim % 32 == 0);
     assert_int_equal(strstr(text, "bf16 terms") != NULL, parts);
     assert_int_equal(attn_plan_execute(plan, &s->arrays, NULL), ATTN_OK);
@@ -74,8 +74,8 @@ static void solve(sample *s, const char *isa, const char *solver, int threads, f
     attn_context_destroy(c);
 }
 
-/* Both are within this of the true value: rounding of scores below 64 and of means of values below 8, or of one value
- * that dwarfs the others. */
+/* The error bound of both results: scores below 64 and means of values below 8 are rounded, or one value much larger
+ * than the others. */
 static void compare(const float *got, const float *want, int64_t n)
 {
     for (int64_t i = 0; i < n; i++) {

@@ -75,7 +75,8 @@ static void add_dim(attn_problem *p, attn_role role, int64_t n)
     p->dims[p->ndims++] = (attn_dim){.role = role, .n = n};
 }
 
-/* Strides of a contiguous array with the dims named, last fastest; -1 ends the list.  Returns its size. */
+/* Sets the strides of a contiguous array over the listed dims, last fastest; -1 ends the list. Returns the array's
+ * size. */
 static size_t lay(attn_problem *p, size_t field, const int *dims, int n)
 {
     int64_t stride = 1;
@@ -231,7 +232,7 @@ static void execute(bench *t, const attn_problem *problem, const char *solver, i
     attn_plan_destroy(plan);
 }
 
-/* Rows at a third of the keys or queries of each head, in the layout [B,H,T,D]. */
+/* Sets the row at a third of the keys or queries of each head, in the layout [B,H,T,D]. */
 static void poison(bench *t, const kase *c)
 {
     for (int64_t head = 0; head < c->b * c->h && c->poison; head++)
@@ -250,7 +251,7 @@ static void forward(bench *t)
     execute(t, &problem, "reference", 2);
 }
 
-/* The gradients start as numbers, which `accumulate` keeps and everything else must overwrite. */
+/* The gradients start with numbers. `accumulate` adds to these; all other plans must overwrite them. */
 static void fill_gradients(bench *t)
 {
     attn__rng rng = {3, 4, 0};
@@ -330,7 +331,7 @@ static void check(const kase *c, int number_of_case)
     teardown(&t);
 }
 
-/* Each case as it is, and large enough for AMX, where the machine has it. */
+/* Runs each case in its own size and, on a machine with AMX, in a size that uses AMX. */
 static void check_both(const kase *c, int number_of_case)
 {
     kase wide = *c;
@@ -423,7 +424,8 @@ static void test_fill(void **state)
         {.b = 3, .h = 2, .tq = 37, .tk = 41, .d = 8, .mask = 3, .fill = -0.5, .bias = 1, .dropout = 0.3});
 }
 
-/* One key is not masked, and its bias makes it score somewhat less than those that are: its weight is small, but there. */
+/* One key is visible, and its bias makes its score slightly lower than the fill of the masked keys. Its weight is
+ * small but not 0. */
 static void test_near_fill(void **state)
 {
     enum { QUERIES = 7, KEYS = 5, CHANNELS = 8 };
@@ -522,7 +524,7 @@ static void test_too_large(void **state)
         bench t;
         float *want[ARRAYS];
         setup(&t, &c);
-        for (size_t j = 0; j < t.n[V]; j++) /* so that sums stay below what f32 has */
+        for (size_t j = 0; j < t.n[V]; j++) /* sums stay in the range of f32 */
             write(&t, V, j, 0.25 * read(&t, V, j));
         write(&t, odd[i / 2].array, 47 * 50 + 3, odd[i / 2].value);
         forward(&t);
@@ -549,7 +551,7 @@ static void test_too_large(void **state)
     }
 }
 
-/* A sum added to a large number is rounded to its last digit once, however many blocks the sum has. */
+/* A sum over any number of blocks is rounded only once when it is added to a large number. */
 static void test_added_once(void **state)
 {
     (void)state;

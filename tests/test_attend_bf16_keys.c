@@ -30,7 +30,7 @@ static void fill(void)
     }
 }
 
-/* False where the solver does not take the problem. */
+/* False if the solver refuses the problem. */
 static bool run(attn_context *c, const attn_heads *heads, const char *solver, bool small)
 {
     attn_problem p;

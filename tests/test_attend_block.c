@@ -39,7 +39,7 @@ static void make(subject *s, uint64_t number, bool backward)
     attn__canonical_make(&s->canonical, &p, below(s, 2));
 }
 
-/* A block of queries, or keys: where it begins, and how many; 0: the group is empty. */
+/* A block of queries or keys: its start and its length; length 0: the group is empty. */
 static int64_t draw_block(subject *s, const attn__group *group, int64_t *first)
 {
     *first = 0;

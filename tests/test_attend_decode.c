@@ -34,7 +34,7 @@ static void parse(attn_problem *p, const char *text, attn_direction direction)
         fail_msg("%s: %s", text, attn_context_error(context));
 }
 
-/* Fails unless decode takes the problem, and decode_backward takes or refuses it by `backward`. */
+/* Fails unless decode accepts the problem, and decode_backward accepts it exactly if `backward` is true. */
 static void check(const char *shape, const char *features, bool bf16, bool backward)
 {
     static uint64_t number;
@@ -141,7 +141,7 @@ static void run_both(tokens *t, const attn_heads *heads, int64_t q, int64_t k)
     assert_true(solver_run(context, "decode_backward", 2, &p, &a));
 }
 
-/* One without keys, one without queries among them. */
+/* The sequences include one without keys and one without queries. */
 static void packed_sequences_have_the_bits_that_they_have_alone(void **state)
 {
     static tokens packed, alone;
@@ -172,7 +172,7 @@ static void packed_sequences_have_the_bits_that_they_have_alone(void **state)
     assert_memory_equal(alone.dq, packed.dq, sizeof packed.dq);
     assert_memory_equal(alone.dk, packed.dk, sizeof packed.dk);
     assert_memory_equal(alone.dv, packed.dv, sizeof packed.dv);
-    for (int h = 0; h < HEADS; h++) /* without keys the sink is all of the sum */
+    for (int h = 0; h < HEADS; h++) /* without keys the sum has only the sink */
         assert_true(fabsf(packed.lse[h * QUERIES + 1] - packed.sinks[h]) < 1e-6f);
 }
 
@@ -189,7 +189,7 @@ static void planner_takes(const char *text, const char *solver)
     attn_plan_destroy(plan);
 }
 
-/* The longest of packed sequences does not decide a sequence's bits, but where all have one query. */
+/* The longest packed sequence does not change the bits of other sequences, unless all have one query. */
 static void one_query_is_decoded_with_any_feature(void **state)
 {
     (void)state;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * Each way to describe a problem wrongly, with the status and the words that it gets. */
+ * Each kind of invalid problem, with its expected status and message. */
 #include "support/cmocka.h"
 
 #include "attn/attn.h"
@@ -22,7 +22,7 @@ static int close_context(void **state)
     size_t held;
     attn_context_memory(context, &held, NULL, NULL);
     attn_context_destroy(context);
-    return held != 0; /* every failure gives back what it took */
+    return held != 0; /* every failure frees its memory */
 }
 
 /* dims: 0 batch 2, 1 head 3, 2 query 4, 3 key 5, 4 contract 6, 5 value 6 */
@@ -48,7 +48,7 @@ static void expect(const attn_problem *p, attn_status status, const char *words)
         fail_msg("'%s' does not say '%s'", attn_context_error(context), words);
 }
 
-/* Changes one thing of a sound problem and expects an error. */
+/* Changes one field of a valid problem and expects an error. */
 #define WRONG(status, words, ...)                                                                                      \
     do {                                                                                                               \
         attn_problem p = sound();                                                                                      \
@@ -185,7 +185,7 @@ static void set_output(attn_problem *p, const int64_t s[4], const int64_t n[4])
     }
 }
 
-/* The answer by trying all differences. */
+/* The expected answer, from all differences of indices. */
 static bool meets(const int64_t s[4], const int64_t n[4])
 {
     for (int64_t a = 1 - n[0]; a < n[0]; a++)
@@ -384,7 +384,7 @@ static void missing_arrays_are_named_and_nothing_is_written(void **state)
     attn_plan_destroy(plan);
 }
 
-/* An array without elements may be missing, whichever of its axes is empty. */
+/* An array without elements may be NULL, for any empty axis. */
 static void arrays_without_elements_may_be_missing(void **state)
 {
     (void)state;

@@ -12,7 +12,7 @@
 
 static attn_context *context;
 
-/* In which padded rows have the bits of packed ones. */
+/* A context in which padded rows have the bits of packed rows. */
 static int open_context(void **state)
 {
     (void)state;
@@ -111,7 +111,7 @@ static attn_heads heads_of(attn_causal causal)
                         .causal = causal};
 }
 
-/* Row `row` of sequence s: where it is packed, where it is padded. */
+/* The offset of row `row` of sequence s in the packed and in the padded array. */
 static void same_row(const char *what, const void *packed, const void *padded, int64_t s, int64_t row, size_t bytes)
 {
     const char *a = (const char *)packed + (size_t)(offsets[s] + row) * bytes;
@@ -175,7 +175,7 @@ static void a_packed_sequence_has_the_bits_that_it_has_alone(void **state)
     tokens all = make_tokens(TOKENS, 4), one = make_tokens(TOKENS, 4);
     attn_heads h = heads_of(ATTN_CAUSAL_BOTTOM_RIGHT);
     attn_problem p;
-    h.heads = h.kv_heads = 2, h.dim = 32; /* so few that their number would decide the order of sums */
+    h.heads = h.kv_heads = 2, h.dim = 32; /* with few heads and channels, their number could change the order of sums */
     h.packed = true, h.packed_queries = h.packed_keys = TOKENS;
     attn_problem_heads(&p, &h);
     both_ways(p, &all.a);
@@ -187,7 +187,7 @@ static void a_packed_sequence_has_the_bits_that_it_has_alone(void **state)
     int64_t at = offsets[3], n = offsets[4] - at;
     assert_memory_equal((float *)all.o + at * ROW, (float *)one.o + at * ROW, (size_t)(n * ROW) * 4);
     assert_memory_equal((float *)all.dk + at * HKV * D, (float *)one.dk + at * HKV * D, (size_t)(n * HKV * D) * 4);
-    for (int64_t i = 0; i < at * ROW; i++) /* what belongs to no sequence is nobody's */
+    for (int64_t i = 0; i < at * ROW; i++) /* elements outside all sequences stay unchanged */
         assert_true(((float *)one.dq)[i] == 0.0f && ((float *)one.o)[i] == 0.0f);
     free_tokens(&all);
     free_tokens(&one);
@@ -326,7 +326,7 @@ static void check_small(small *s)
         same_as_differences(s, "sinks", s->sinks, COUNT(s->sinks), dsinks);
 }
 
-/* The bias, which comes after the cap, keeps its whole gradient. */
+/* The bias is added after the softcap, so its gradient has no factor of the softcap. */
 static void a_softcap_has_the_gradients_of_its_output(void **state)
 {
     (void)state;
@@ -336,7 +336,7 @@ static void a_softcap_has_the_gradients_of_its_output(void **state)
     check_small(&s);
 }
 
-/* A number for each head and distance: pairs meet in it, and its gradient is their sum. */
+/* One number for each head and distance: its gradient is the sum over the pairs at this distance. */
 static void a_bias_by_distance_has_a_gradient(void **state)
 {
     (void)state;
@@ -436,7 +436,7 @@ static void sinks_have_gradients(void **state)
     }
 }
 
-/* A sink is a key that scores as much and whose value is 0; -inf is none. */
+/* A sink equals a key with this score and value 0; -inf equals no sink. */
 static void a_sink_is_a_key_without_value(void **state)
 {
     (void)state;

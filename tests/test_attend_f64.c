@@ -113,7 +113,7 @@ static const f64_case scores[] = {
     {.text = "b2h2q5k7d3:f64,triangular,dlse", .width = 4},
     {.text = "b2h2q5k7d3:f64,triangular,causal,bias,sinks", .width = 4, .add = F64_TABLES},
     {.text = "b2h2q5k7d3:f64,triangular,kernel-sum", .width = 4},
-    {.text = "b2h2q5k7d3:f64,triangular,kernel-sum,lens,mask", .width = 1.5}, /* rows of sum 0 among them */
+    {.text = "b2h2q5k7d3:f64,triangular,kernel-sum,lens,mask", .width = 1.5}, /* some rows have the sum 0 */
     {.text = "b2h2q5k7d3:f64,triangular,over-n,mask", .width = 4},
     {.text = "b2h2q5k7d3:f64,triangular,dropout=0.3", .width = 4, .add = F64_SKIP_EXACT},
     {.text = "b2h2q5k7d3:f64,constant,kernel-sum,mask", .any = true},
@@ -154,7 +154,7 @@ static const f64_case windows[] = {
     {.text = "window7x6w3h2d4l2:f64,shift,rel,over-n"},
 };
 
-/* Larger ones: several blocks of queries and of keys. */
+/* Larger problems with several blocks of queries and of keys. */
 static const f64_grid wide = {.axes = 2, .n = {21, 13}, .taps = {7, 5}, .heads = 3, .channels = 9};
 static const f64_grid wide_shift = {
     .axes = 2, .n = {17, 15}, .taps = {5, 5}, .heads = 2, .channels = 8, .border = ATTN_BORDER_SHIFT, .dilation = 2};
@@ -345,7 +345,7 @@ static void gradients_at_odd_sizes_are_slopes(void **state)
 
 /* --------------------------------------------------------------------------------------------------------- accuracy */
 
-/* Elements that are not written keep the number that random_problem_poison left. */
+/* Elements that are not written keep the pattern of random_problem_poison. */
 static void assert_exact(const random_problem *r, const f64_case *c, int id, const long double *want)
 {
     const double *got = f64_numbers(r, id);

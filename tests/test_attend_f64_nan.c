@@ -112,7 +112,7 @@ static void close_poisoning(poisoning *x)
     random_problem_free(&x->r);
 }
 
-/* Elements [from, to) of an array are what they were without the poison. */
+/* True if elements [from, to) of an array have the same bits as without the poison. */
 static bool unmoved(const poisoning *x, int id, int64_t from, int64_t to)
 {
     const double *got = f64_numbers(&x->r, id), *was = x->was[id];
@@ -160,7 +160,7 @@ static bool nobody_reads_it(const poisoning *x)
     return true;
 }
 
-/* Exactly: the numbers of long double, not their padding. */
+/* Compares the values of long double exactly, without their padding bytes. */
 static bool same_row(const poisoning *x, int64_t row, int64_t o)
 {
     for (int64_t e = row * o; e < (row + 1) * o; e++)

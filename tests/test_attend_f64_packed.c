@@ -74,7 +74,7 @@ static void draw_padding(double filling)
         padded.k[i] = filling;
     for (size_t i = 0; i < COUNT(padded.v); i++)
         padded.v[i] = filling;
-    normal(padded.q, COUNT(padded.q), 10); /* rows of padding, which no gradient reaches */
+    normal(padded.q, COUNT(padded.q), 10); /* rows of padding, whose gradients are 0 */
     memset(padded.dout, 0, sizeof padded.dout), memset(padded.dlse, 0, sizeof padded.dlse);
     for (int s = 0; s < SEQUENCES; s++) {
         for (int i = 0; i < lengths[s]; i++) {

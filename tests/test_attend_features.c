@@ -127,7 +127,7 @@ static void add_bias(attn_problem *p)
     lay_out(p, offsetof(attn_dim, bias), ROLE_B | ROLE_Q | ROLE_K, false, 1);
 }
 
-/* Heads share it, and there is a gap between the rows. */
+/* All heads share the array, and its rows have gaps between them. */
 static void add_bias_apart(attn_problem *p)
 {
     p->flags |= ATTN_WITH_BIAS;
@@ -313,7 +313,7 @@ static void add_scale(attn_problem *p)
     p->scale = 0.37;
 }
 
-/* Features that exclude each other are of one class. */
+/* Features of the same class exclude each other. */
 typedef enum class { FREE, A_BIAS, A_MASK, A_LENGTH, A_TYPE, A_FILL_OR_SINK } class;
 
 typedef struct feature {
@@ -548,7 +548,8 @@ static void each_pair_of_features(void **state)
                     check((form)f, &shapes[total.number % SHAPES], (const int[]){j, i});
 }
 
-/* One item computes heads in a row: what the one before had, its bias, mask, lengths or blocks, must not stay. */
+/* One item computes several heads in sequence. The bias, mask, lengths or blocks of the previous head must not be used
+ * again. */
 static void each_pair_of_features_with_many_heads(void **state)
 {
     (void)state;
@@ -559,7 +560,7 @@ static void each_pair_of_features_with_many_heads(void **state)
                 check(HEADS, &shapes[total.number % 3], (const int[]){j, i});
 }
 
-/* Tiles of keys that are masked as a whole, and take part. */
+/* Tiles of keys that are completely masked, but score a fill. */
 static void bands_and_fills_over_many_keys(void **state)
 {
     (void)state;

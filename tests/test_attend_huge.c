@@ -118,7 +118,7 @@ static void assert_turns(const attn_problem *problem, int64_t queries, int64_t k
     }
 }
 
-/* Those that compute in f32, each forward and backward.  In windows `blocked` computes in float64. */
+/* The solvers that compute in f32, each forward and backward. For windows `blocked` computes in float64. */
 static int64_t try_turns(attn_context *c, attn_problem problem, int64_t queries, int64_t keys, int64_t dim,
                          const char *isa)
 {

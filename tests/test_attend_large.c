@@ -94,7 +94,7 @@ static void report(const level *l)
     }
 }
 
-/* Where there is AMX these problems must reach it, or they test nothing new. */
+/* On a machine with AMX these problems must use AMX; otherwise the test covers nothing new. */
 static void check_reach(const level *l, uint64_t problems)
 {
     if (strcmp(attn_context_isa(l->context), "amx") != 0 || problems < PROBLEMS)

@@ -72,7 +72,7 @@ static void a_plan_tells_what_it_is(void **state)
     assert_int_equal(cut[19], 0);
     assert_string_equal(attn_plan_solver(plan), "reference");
     attn_plan_describe(plan, true, text, sizeof text);
-    for (int i = 0; attn_solver_name(i + 1); i++) { /* a line for each of the others */
+    for (int i = 0; attn_solver_name(i + 1); i++) { /* one line for each other solver */
         char line[80];
         snprintf(line, sizeof line, "\n  not %s: ", attn_solver_name(i));
         assert_non_null(strstr(text, line));
@@ -81,7 +81,7 @@ static void a_plan_tells_what_it_is(void **state)
     attn_context_destroy(c);
 }
 
-/* How many instruction sets a line names, each after a comma. */
+/* The number of instruction sets in a line, each after a comma. */
 static int sets_named(const char *line)
 {
     int n = 0;
@@ -183,7 +183,7 @@ static void the_own_workspace_serves_one_at_a_time(void **state)
     uint64_t before, after;
     attn_context_memory(c, NULL, NULL, &before);
     assert_int_equal(attn_plan_execute(plan, &arrays, NULL), ATTN_OK);
-    assert_false(atomic_flag_test_and_set(plan->busy)); /* as another thread would in the middle of a run */
+    assert_false(atomic_flag_test_and_set(plan->busy)); /* as if another thread were running the plan */
     assert_int_equal(attn_plan_execute(plan, &arrays, NULL), ATTN_ERROR_BUSY);
     assert_int_equal(attn_plan_execute(plan, &arrays, mine), ATTN_OK);
     atomic_flag_clear(plan->busy);
@@ -325,7 +325,7 @@ static void a_plan_survives_each_allocation_that_fails(void **state)
                 attn_plan_create(&plan, c, &p, &(attn_plan_options){.effort = i % 2 ? ATTN_MEASURE : ATTN_ESTIMATE});
             if (status != ATTN_OK) {
                 assert_int_equal(status, ATTN_ERROR_MEMORY);
-                assert_true(f.held == before || i % 2); /* what is remembered may stay */
+                assert_true(f.held == before || i % 2); /* cached data may stay allocated */
             }
             assert_true(n < 1000);
         }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * What must hold of any attention, whatever computes it: for each solver, on a few shapes. */
+ * Properties that every solver must have, tested for each solver on a few shapes. */
 #include "support/cmocka.h"
 
 #include "support/solver_check.h"
@@ -473,10 +473,10 @@ static void equal_scores(const char *solver, const attn_heads *shape, attn_norma
     random_problem r;
     make_masked(&r, shape, normalization, top_k);
     memset(r.array[ARRAY_MASK].block, 1, (size_t)r.array[ARRAY_MASK].n);
-    memset(r.array[ARRAY_MASK].block, 0, 1); /* query 0 of head 0 sees the keys from 1 on */
+    memset(r.array[ARRAY_MASK].block, 0, 1); /* for query 0 of head 0 the keys from 1 on are visible */
     for (int64_t i = 0; i < r.array[ARRAY_K].n; i++)
         floats(&r, ARRAY_K)[i] = 0.25f;
-    for (int64_t i = 0; i < r.array[ARRAY_V].n; i++) /* it was poisoned where nobody saw it */
+    for (int64_t i = 0; i < r.array[ARRAY_V].n; i++) /* its masked elements were poisoned */
         floats(&r, ARRAY_V)[i] = (float)(i * 7 % 11);
     bool took = both(solver, &r);
     for (int64_t i = 0; took && i < shape->batch * shape->queries * row; i++) {
@@ -486,7 +486,7 @@ static void equal_scores(const char *solver, const attn_heads *shape, attn_norma
             mean += (double)v[key * row] / (double)n;
         assert_true(fabs((double)floats(&r, ARRAY_O)[i] - mean) < 1e-6);
     }
-    for (int64_t i = 0; took && i < r.array[ARRAY_DV].n; i++) /* of a key that none takes it is 0 */
+    for (int64_t i = 0; took && i < r.array[ARRAY_DV].n; i++) /* the gradient of a key without weight is 0 */
         assert_true((floats(&r, ARRAY_DV)[i] != 0) == (i / row % shape->keys < n || (i / row == n && i % row < dv)));
     if (took && normalization == ATTN_NORMALIZATION_HARDMAX) {
         all_zero(&r, ARRAY_DQ, 0, r.array[ARRAY_DQ].n);

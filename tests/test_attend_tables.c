@@ -94,7 +94,7 @@ static void check_row(const random_problem *r, const truth *t, int id, int64_t a
 
 enum { MOST_CHANNELS = 64 };
 
-/* Row `bad` of a table is NaN: who reads it? */
+/* Finds the rows that read row `bad` of a table, which is NaN. */
 static void check_rows(const random_problem *r, const truth *t, int which, int64_t bad, bool backward)
 {
     const attn_problem *p = &r->forward;
@@ -127,7 +127,7 @@ static void check_solvers(random_problem *r, const truth *t, int which, int64_t 
     }
 }
 
-/* Five rows, one after another, the first and the last among them. */
+/* Tests five rows one at a time, including the first and the last. */
 static void check_nan(const table_shape *s, attn_dtype dtype, int which)
 {
     static random_problem r;

@@ -30,7 +30,7 @@ static void *execute_often(void *work)
     return NULL;
 }
 
-/* The same plan, one time after another and twice at once; r and other differ in the contents of their tables. */
+/* Executes the same plan repeatedly, and in two threads at once. The tables of r and other have different contents. */
 static void check_again(random_problem *const r[2], attn_direction direction, const char *solver, int number)
 {
     attn_plan *plan;

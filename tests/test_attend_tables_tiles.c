@@ -126,7 +126,7 @@ static void a_band_spares_rows(void **state)
     check(&r, NULL);
 }
 
-/* Rows and columns of images, of different sizes, each with tables of its own. */
+/* Rows and columns of images of different sizes, with separate tables. */
 static void two_axes(void **state)
 {
     (void)state;

@@ -197,7 +197,7 @@ static void check_fill_weight(const subject *s)
                          log2((double)filled)) < 1e-6);
 }
 
-/* Entries behind the last query repeat it. */
+/* Entries after the last query repeat the last query. */
 static void check_padding(const subject *s)
 {
     int64_t last = s->rows.count - 1;

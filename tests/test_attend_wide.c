@@ -124,7 +124,7 @@ static void blocks_that_nobody_sees(void **state)
     check(&r, true, NULL);
 }
 
-/* Keys 1 and the last are hidden from everyone. */
+/* Key 1 and the last key are masked for all queries. */
 static void hide_poison(random_problem *r)
 {
     const attn_dim *key = dim_of(&r->forward, ATTN_ROLE_KEY), *value = dim_of(&r->forward, ATTN_ROLE_VALUE);

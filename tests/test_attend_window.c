@@ -209,7 +209,7 @@ static void windows_may_begin_ahead(void **state)
     attn_context_destroy(c);
 }
 
-/* The planner takes it for the windows that it is made for. */
+/* The planner selects the window solver for the windows that it supports best. */
 static void is_chosen(void **state)
 {
     (void)state;
@@ -260,7 +260,7 @@ static void make_by_query(random_problem *r, int64_t queries, unsigned with)
     random_problem_arrays(r, 11);
 }
 
-/* Arrays end at pages that nobody may read. */
+/* Arrays end at guard pages. */
 static void check_by_query(random_problem *r)
 {
     attn_context *c;
@@ -275,7 +275,7 @@ static void check_by_query(random_problem *r)
     attn_context_destroy(c);
 }
 
-/* Every other query may see no key; the ones between see all. */
+/* For every other query all keys are masked; for the others all keys are visible. */
 static void a_mask_by_query_holds_for_all_heads(void **state)
 {
     (void)state;
@@ -289,7 +289,7 @@ static void a_mask_by_query_holds_for_all_heads(void **state)
     }
 }
 
-/* Query i sees the one key before it, the first of its window, or none. */
+/* For query i only the key before it is visible, or no key if i % 3 is 0. */
 static void lengths_by_query_hold_for_all_heads(void **state)
 {
     (void)state;

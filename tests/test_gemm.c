@@ -29,7 +29,7 @@ static float *numbers(int64_t n)
     return x;
 }
 
-/* To nearest even, as bf16 has it. */
+/* Rounds to the nearest bf16 number, ties to even. */
 static float rounded(float x)
 {
     uint32_t bits;
@@ -452,7 +452,7 @@ static void nothing_to_sum_is_zero(void **state)
     end_world(w);
 }
 
-/* The linear layer of packed weights, for several numbers of rows. */
+/* The linear layer with packed weights, for several numbers of rows. */
 static void try_packed(world w, attn_dtype dtype, const product *shape)
 {
     product p = *shape;

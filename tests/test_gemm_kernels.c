@@ -26,7 +26,7 @@ static int64_t stride(const operands *o, int64_t n, bool along_k)
     return o->along_k == along_k ? 1 : along_k ? n + 1 : o->k + 3;
 }
 
-/* A number of the type, its value to *value. */
+/* Draws a number of the type and stores its value in *value. */
 static void draw(attn__rng *rng, attn_dtype dtype, bool bf16, void *data, int64_t at, double *value)
 {
     double x = attn__rng_normal(rng);
@@ -99,7 +99,7 @@ static void set(attn_dtype dtype, void *c, int64_t at, double value)
         ((float *)c)[at] = (float)value;
 }
 
-/* All tiles of the product, one after the other. */
+/* Computes all tiles of the product in order. */
 static void multiply(const attn__gemm_kernel *kernel, const operands *o, const char *a, const char *b, void *c,
                      int64_t ldc, int64_t size, bool add)
 {
