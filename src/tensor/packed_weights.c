@@ -149,7 +149,8 @@ static bool fail_unfit(attn_tape *tape, const attn_tensor *w)
     return false;
 }
 
-/* The tensor's own packed form where this product may read it.  False (noted): it may not, and there is no other. */
+/* The tensor's own packed form if this product may read it. False (noted): the product may not read it, and the
+ * tensor has no other form. */
 static bool find_own(attn_tape *tape, const attn_tensor *w, const attn__packed **packed)
 {
     bool fits = own_fits(tape, w);
@@ -217,8 +218,8 @@ static void drop_data(attn_tensor *w)
     w->data = NULL;
 }
 
-/* Whether a packed form of it exists; *rows: it is rows in bf16, not panels, which would hold f32 numbers where the fastest
- * kernel multiplies these. */
+/* Whether a packed form of the weight exists. *rows: the form is rows in bf16, not panels, which would hold f32
+ * numbers on machines whose fastest kernel multiplies f32. */
 static bool has_form(const attn_tensor *w, attn_precision precision, bool *rows)
 {
     bool rounds = w->dtype == ATTN_F32 && !w->table && precision == ATTN_PRECISION_BF16;

@@ -15,17 +15,16 @@
 
 typedef struct attn__packed_weights attn__packed_weights;
 
-/* ATTN_ERROR_MEMORY (noted): nothing has begun then.  Begins nest, and the tape's outermost end releases its
- * weights. */
+/* Begins the sharing of packed weights on the tape. Begins nest; the tape's outermost end releases the weights.
+ * ATTN_ERROR_MEMORY (noted): nothing has begun. */
 attn_status attn__packed_weights_begin(attn_tape *tape);
 /* The same with the weights of `owner`, which has begun: each is packed once for all tapes that share, whichever
  * requests it first, and any of them may be used on a thread of its own.  Their contexts have one instruction set.  The
  * owner's context outlives the tape's end. */
 void attn__packed_weights_share(attn_tape *tape, attn_tape *owner);
-/* Before the tape is destroyed.  Without a begin it does nothing. */
+/* Call it before the tape is destroyed. Without a begin it has no effect. */
 void attn__packed_weights_end(attn_tape *tape);
-/* Before weights that it may have found are freed while others stay: weights at the same address later are packed
- * anew. */
+/* Call it before some weights are freed while the tape continues: later weights at the same address are packed anew. */
 void attn__packed_weights_forget(attn_tape *tape, const attn_tensor *w);
 /* *packed: the weights [out,in] packed for the tape's precision: for good, now, or by an earlier call.  NULL outside of
  * begin and end, while the tape records, for a product of more than some hundred rows (unless as slices), and for weights
@@ -43,12 +42,11 @@ bool attn__packed_weights_find(attn_tape *tape, attn_tensor *w, int64_t rows, co
 attn_status attn__weight_pack(attn_tensor *w, attn_precision precision);
 /* Whether a parameter may begin without memory (tensor.h: packs_on_load), because its packed form will replace its data. */
 bool attn__weight_can_pack_on_load(const attn_tensor *w, attn_precision precision);
-/* Its numbers in rows, of f32 or f64, or, with *bf16, of bf16.  NULL: it has panels alone, or rows that products of
- * this tape cannot read (noted). */
+/* The weight's numbers in rows of f32 or f64, or, with *bf16, of bf16. NULL: the weight has only panels, or rows
+ * that products of this tape cannot read (noted). */
 const void *attn__weight_rows(attn_tape *tape, const attn_tensor *w, bool *bf16);
-/* Called before and after the numbers of a tensor are written.  One that packs on load gets memory before and is packed
- * after.
- * ATTN_ERROR_MEMORY (noted). */
+/* Called before and after a tensor's numbers are written. A tensor that packs on load gets memory before the write
+ * and is packed after it. ATTN_ERROR_MEMORY (noted). */
 attn_status attn__weight_fill(attn_tensor *w);
 attn_status attn__weight_filled(attn_tensor *w);
 

@@ -34,7 +34,7 @@ attn_tensor *attn_weights_cross_entropy(attn_tape *tape, attn_tensor *weights, c
  * the generalized intersection over union.  No pair gives 0.  One element; `target` gets no gradient.
  * ATTN_ERROR_ARGUMENT: a target box without area. */
 attn_tensor *attn_box_loss(attn_tape *tape, attn_tensor *boxes, const attn_tensor *target, double l1, double giou);
-/* The GIoU of two such boxes, of which `target` has an area. */
+/* The GIoU of two boxes; `target` must have an area. */
 double attn__box_giou(const double *box, const double *target);
 
 /* ------------------------------------------------------------------------------------------ reversible */
@@ -57,7 +57,7 @@ typedef struct attn_reversible_block {
  * ATTN_ERROR_SHAPE.  x and the result have the same shape. */
 attn_tensor *attn_reversible(attn_tape *tape, attn_tensor *x, const attn_reversible_block *blocks, int n);
 
-/* attn_backward_many of one result. */
+/* attn_backward_many for one result. */
 attn_status attn_backward_from(attn_tape *tape, attn_tensor *result, const attn_tensor *grad);
 
 #endif

@@ -95,7 +95,7 @@ static void release(attn_tape *tape)
     tape->plans = NULL;
 }
 
-/* The entry to fill: a new one, or the one unused for longest. */
+/* The entry to fill: a new entry, or the least recently used one. */
 static cached_plan *room(attn__plan_cache *cache)
 {
     if (cache->n < MAX_PLANS)

@@ -7,8 +7,8 @@
 
 #include "tensor/tensor.h"
 
-/* The plan of this problem, made on its first use; NULL (noted) if it cannot be planned.  The tape's; valid
- * until the next call. */
+/* The plan of this problem, made on its first use; NULL (noted) if it cannot be planned. The tape owns the plan,
+ * which is valid until the next call. */
 const attn_plan *attn__plan_for(attn_tape *tape, const attn_problem *problem);
 
 #endif

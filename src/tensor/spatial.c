@@ -8,7 +8,7 @@
 
 #include <string.h>
 
-/* The first element of the window along an axis that is inside. */
+/* The first element of the window along an axis that is inside the input. */
 static int64_t first_inside(const attn__window_grid *g, int axis, int64_t window)
 {
     int64_t at = window * g->stride[axis] - g->padding[axis];

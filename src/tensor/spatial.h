@@ -20,7 +20,7 @@ typedef struct attn__spatial_args {
     int32_t *index; /* of the largest element of each window */
 } attn__spatial_args;
 
-/* All: run(args, begin, end), a part of the stated range. */
+/* Each function is run(args, begin, end) and computes a part of the stated range. */
 typedef struct attn__spatial_loops {
     void (*fold)(void *args, int64_t begin, int64_t end); /* channels: y [channels, in] += x [channels, taps, out] */
     void (*max_pool)(void *args, int64_t begin, int64_t end);     /* planes: y, index from x */

@@ -84,7 +84,7 @@ static int64_t NAME(first_read)(const attn__window_grid *g, int64_t row)
     return (row / g->out[1] * g->stride[0] * g->in[1] + row % g->out[1] * g->stride[1]) * g->in[2];
 }
 
-/* to[i] += the `taps` numbers from x[i * step] on. */
+/* Adds the `taps` numbers from x[i * step] on to to[i]. */
 static void NAME(gather)(REAL *to, const REAL *x, int64_t n, int64_t step, int64_t taps)
 {
     if (taps == 2 && step == 2) {
@@ -98,7 +98,7 @@ static void NAME(gather)(REAL *to, const REAL *x, int64_t n, int64_t step, int64
     }
 }
 
-/* The other way: each x[i] is added to the `taps` numbers from to[i * step] on. */
+/* The gradient of the sum above: adds each x[i] to the `taps` numbers from to[i * step] on. */
 static void NAME(scatter)(REAL *to, const REAL *x, int64_t n, int64_t step, int64_t taps, REAL share)
 {
     if (taps == 2 && step == 2) {

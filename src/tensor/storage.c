@@ -74,7 +74,7 @@ static attn__storage *best_fit(attn__pool *pool, bool small, size_t size)
     return best;
 }
 
-/* Makes what a block has beyond `size` an idle block of its own, if that is worth it. */
+/* Splits the part of a block beyond `size` off as an idle block, if the part is large enough. */
 static void split(attn__storage *block, size_t size)
 {
     size_t least = block->small ? LEAST_SMALL : LEAST_LARGE, rest = block->size - size;

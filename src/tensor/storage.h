@@ -38,7 +38,7 @@ void *attn__storage_data(attn__storage *storage);
 
 /* NULL without memory (noted). */
 attn__pool *attn__pool_create(attn_context *context);
-/* Gives idle memory back to the context: for steps that will need much less. */
+/* Returns idle memory to the context, before steps that need much less memory. */
 void attn__pool_trim(attn__pool *pool);
 /* Gives idle memory back to the context; blocks that are still referred to stay valid, and theirs follows when the last
  * of their chunk is released.  NULL is allowed. */

@@ -9,8 +9,8 @@
 
 /* Strides of a contiguous array. */
 void attn__contiguous(int rank, const int64_t *shape, int64_t *stride);
-/* Runs STRIDED or BINARY over args->shape with args->stride_*: axes of length 1 are dropped and neighbours
- * merged where all strides allow it. */
+/* Runs STRIDED or BINARY over args->shape with args->stride_*. Axes of length 1 are dropped. Neighbouring axes are
+ * merged if all strides allow it. */
 void attn__strided_run(const attn_tape *tape, attn_dtype dtype, attn__elementwise_kernel kernel,
                        attn__elementwise_args args);
 

@@ -195,8 +195,8 @@ attn__section attn__section_begin(attn_tape *tape)
     return outer;
 }
 
-/* Nobody outside refers to what was made inside: its handles and nodes are freed too, or else a deep stack would pile
- * them up. */
+/* Handles and nodes of the section are freed too, because nothing outside refers to them. Otherwise a deep stack
+ * would accumulate them. */
 void attn__section_end(attn_tape *tape, const attn__section *outer)
 {
     for (attn__node *node = tape->nodes; node; node = node->previous)

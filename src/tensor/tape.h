@@ -7,12 +7,12 @@
 
 #include "tensor/tensor.h"
 
-/* The handle stays, its data are released (if nothing else refers to them). */
+/* Releases the handle's data if nothing else refers to them. The handle stays. */
 void attn__handle_drop_data(attn_tensor *tensor);
 /* Frees the gradient of a tape's tensor. */
 void attn__grad_drop(attn_tensor *tensor);
-/* A part of the tape that is forgotten as a whole at its end, with its nodes, handles and their memory: the state to
- * restore.  Recording may be switched in between; parameters keep the gradients that they got. */
+/* A part of the tape that is discarded at its end with its nodes, handles and their memory. The struct is the state
+ * to restore. Recording may be switched in between; parameters keep their gradients. */
 typedef struct attn__section {
     attn_tensor *tensors, *idle;
     attn__node *nodes;

@@ -7,7 +7,7 @@
 
 #include "attn/tensor.h"
 
-/* Examples [first, first + count) of a batch of `whole` that several processes divide among themselves. */
+/* Examples [first, first + count) of a batch of `whole` examples that is divided among several processes. */
 typedef struct attn_shard {
     int64_t first, count, whole;
 } attn_shard;
@@ -17,7 +17,7 @@ typedef struct attn_shard {
 void attn_tape_shard(attn_tape *tape, attn_shard share);
 attn_tape_options attn_tape_mode(const attn_tape *tape);
 /* Bytes copied since the reset only to rearrange data (attn_permute, attn_slice, attn_concat and their gradients).
- * Attention finds its operands by strides: its layers leave this 0. */
+ * Attention layers leave this 0, because they read operands by strides. */
 uint64_t attn_tape_copied(const attn_tape *tape);
 
 attn_context *attn_tape_context(const attn_tape *tape);
@@ -28,7 +28,8 @@ attn_context *attn_tape_context(const attn_tape *tape);
  * gradient stay. */
 void attn_scope_begin(attn_tape *tape);
 attn_tensor *attn_scope_end(attn_tape *tape, attn_tensor *keep);
-/* Frees as attn_scope_end does, and the scope goes on: for a chain, each of whose links needs the last one's result only. */
+/* Frees as attn_scope_end does, but the scope continues. Meant for a chain in which each step needs only the last
+ * result. */
 attn_tensor *attn_scope_clear(attn_tape *tape, attn_tensor *keep);
 
 #endif

@@ -40,7 +40,7 @@ bool attn__tensor_allocate(attn_tensor *tensor, attn__pool *pool)
     return tensor->storage != NULL;
 }
 
-/* A handle of the caller's own without data; NULL on failure, with the reason in *status. */
+/* A handle that the caller owns, without data; NULL on failure, with the reason in *status. */
 static attn_tensor *own_handle(attn_context *context, attn_dtype dtype, int rank, const int64_t *shape,
                                attn_status *status)
 {

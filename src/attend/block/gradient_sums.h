@@ -41,8 +41,7 @@ enum {
 void attn__gradients_clear(const attn__canonical *canonical, const attn_arrays *arrays, int64_t batch,
                            unsigned gradients, const bool *fixed);
 
-/* Splits the BATCH indices into `items` sets of `rest` each: two sets share no element of a requested gradient among
- * `wanted`. */
+/* Splits the BATCH indices into `items` sets of `rest` each. Two sets share no element of a gradient in `wanted`. */
 typedef struct attn__batch_split {
     bool apart[ATTN_MAX_DIMS];
     int64_t items, rest;

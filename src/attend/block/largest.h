@@ -89,8 +89,7 @@ static inline void attn__largest_cut(attn__largest *of)
     of->n = kept;
 }
 
-/* Keys are added in order: a later key never replaces an earlier key with the same score. A score of -inf masks its
- * key. */
+/* Adds keys in order: a later key never replaces an earlier one with the same score. -inf masks its key. */
 static inline void attn__largest_add(attn__largest *of, double score, int64_t key)
 {
     of->has_nan |= score != score;

@@ -90,8 +90,7 @@ void attn__running_store(const attn__canonical *canonical, const attn_arrays *ar
 
 /* ---------------------------------------------------------------------------------------------- backward */
 
-/* A log-sum-exp as softmax_backward takes it, in powers of two; a row without keys gets +infinity, which makes its
- * weights 0. */
+/* A log-sum-exp in powers of two for softmax_backward. A row without keys gets +infinity: its weights become 0. */
 static inline float attn__lse_in(float lse)
 {
     return lse == -INFINITY ? INFINITY : (float)((double)lse * ATTN__LOG2E);

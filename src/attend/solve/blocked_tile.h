@@ -705,7 +705,7 @@ static void find_span(blocked *b, const blocked_tile *t, int table)
     b->span[table].n = attn__min(rows - first, b->plan->table[table].most);
 }
 
-/* The rows of what the table is multiplied with: keys, queries, or dout. */
+/* The rows that multiply the table: keys, queries, or dout. */
 static const double *rows_of(const blocked *b, const blocked_tile *t, int table, int64_t *n)
 {
     *n = is_of(b, table, ATTN_RELATIVE_KEY) ? t->columns : t->queries;
@@ -731,7 +731,7 @@ static void blocked_multiply_tables(blocked *b, const blocked_tile *t)
     }
 }
 
-/* The row of x or g of each pair: that of the query, or of the pair's column. */
+/* A walk over pairs: the row of x or g for each pair, which is the query's row or that of the pair's column. */
 typedef struct walk {
     const int64_t *position, *column; /* column: NULL: the pair's own index */
     int64_t row, n, first_column;
@@ -786,7 +786,7 @@ static void blocked_sum_tables(const blocked *b, const blocked_tile *t, int64_t 
     }
 }
 
-/* rows += sums by distance * the table. */
+/* Adds sums by distance times the table to rows. */
 static void apply_table(blocked *b, int table, double *rows, int64_t n)
 {
     const blocked_table *of = &b->plan->table[table];
@@ -978,7 +978,7 @@ static void blocked_drop(const blocked *b, const blocked_tile *t, int64_t i, dou
 
 /* ------------------------------------------------------------------------------------------------ forward */
 
-/* The kernels of the distance d, from d^2. */
+/* The kernels that depend on the distance d, from d^2. */
 static void from_squares(const blocked *b, double *s, int64_t n)
 {
     const attn_problem *p = &b->canonical->problem;
@@ -1017,7 +1017,7 @@ static void score_concatenations(blocked *b, const blocked_tile *t)
     }
 }
 
-/* Where tanh(q + k) of a pair is kept, for the gradients if the plan has room. */
+/* The memory for tanh(q + k) of a pair. Gradients read it again if the plan has room. */
 static double *tanh_of(const blocked *b, int64_t i, int64_t j)
 {
     int64_t pair = b->plan->keeps_tanh ? i * b->plan->columns + j : 0;
@@ -1062,7 +1062,7 @@ static void score_distances(blocked *b, const blocked_tile *t)
         from_squares(b, blocked_row(b, &b->at.s, i), t->columns);
 }
 
-/* The rows of a tile's queries, or keys, in place; the `which`-th array gets their offsets. */
+/* The rows of a tile's queries or keys, in place; the `which`-th array gets their offsets. */
 static wide_rows wide_of(const blocked *b, const blocked_tile *t, attn__operand op, int which)
 {
     const attn__canonical *canonical = b->canonical;

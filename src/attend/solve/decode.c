@@ -406,8 +406,7 @@ static void find_block(const item *t, int64_t head, int64_t first, int64_t keys,
     find_next(t, head, first, s, k, v);
 }
 
-/* o += p x over the keys of [from, to) whose `alive` has `bit` (NULL: all keys). The other keys are not read, and
- * may be NaN. */
+/* o += p x over keys of [from, to) whose `alive` has `bit` (NULL: all). Other keys are not read and may be NaN. */
 static void add_alive(const item *t, const attn__decode_rows *x, int64_t from, int64_t to, const float *p,
                       const uint8_t *alive, uint8_t bit, float shrink, float *o, const scratch *s)
 {

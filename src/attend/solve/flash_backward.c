@@ -550,8 +550,7 @@ static void want(attn__flash_backward_run *run, int which, const rows r[ATTN__FL
     attn__prefetch_divide(prefetch, portion_count);
 }
 
-/* The tile after this one, or the first one again for the next block of keys, or the next cell's first; and the
- * rows of its dQ. */
+/* The next tile: of this block, of the next block of keys, or of the next cell; and the rows of its dQ. */
 static void prefetch_next_tile(attn__flash_backward_run *run)
 {
     const attn__flash_backward_plan *plan = run->plan;

@@ -75,8 +75,7 @@ static bool is_plain(const attn__canonical *canonical, const attn__visible *visi
            canonical->problem.softcap == 0 && !(canonical->extras & ATTN__SINKS);
 }
 
-/* Whether neighbours along the last batch axis form one run with their channels, in these operands, and have the same
- * masks. */
+/* Whether neighbours along the last batch axis are adjacent in these operands and share their masks. */
 static bool joins(const attn__canonical *canonical, size_t n)
 {
     const attn__axis *head = &canonical->batch.axis[canonical->batch.n - 1];

@@ -107,8 +107,7 @@ static attn__window_axis make_axis(const attn__canonical *canonical, const attn_
     return axis;
 }
 
-/* The axis of the lanes should be long: it is the last one, unless it is shorter than a block and another one is
- * not. */
+/* The axis of the lanes: the last axis, unless it is shorter than a block and another axis is not. */
 static void choose_lanes(attn__window *plan)
 {
     int best = plan->naxes - 1;

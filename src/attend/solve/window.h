@@ -141,8 +141,7 @@ typedef struct attn__window_pair {
     uint32_t column;                 /* dropout's, of the outer axes */
 } attn__window_pair;
 
-/* Lines of keys that a line of queries meets at once, so that it is loaded into the first cache once for all of
- * them. */
+/* Lines of keys that meet a line of queries at once, so that the queries are loaded into L1 once. */
 enum { ATTN__WINDOW_TOGETHER = 2 };
 
 /* Weights and gradients of scores of a line of queries with a line of keys, [tap][pass->recent]: those of the last
@@ -292,8 +291,7 @@ int64_t attn__window_slot_of(attn__window_work *work, const int64_t *at, int64_t
 void attn__window_outside_start(attn__window_work *work);
 /* The line's queries, or output gradients, or outputs: all lanes of the tile. */
 void attn__window_read_queries(const attn__window_work *work, attn__operand op, const void *base, float *out);
-/* Log-sum-exps in powers of two of n lanes from query `low` on, +inf where the row is empty; takes their gradients
- * off delta. */
+/* Log-sum-exps of n lanes from query `low` on, base 2; +inf if a row is empty. Subtracts their gradients from delta. */
 void attn__window_read_lse(const attn__window_work *work, int64_t lse_at, int64_t low, int64_t n, float *rows,
                            float *delta);
 /* Offsets of a line: `at` of the outer axes on the side of the queries or keys, `free` of the free QUERY axes. */

@@ -1205,8 +1205,7 @@ static void line_terms(attn__window_work *w, float *s, float factor)
         plan->taps->add_rows(s, w->now.n, w->s.pair_rows[0] + w->s.pair->number * ld + w->cell, 0, factor);
 }
 
-/* Scores in powers of two, -infinity where a lane takes no part.  Backward, capped ones are kept for their
- * gradients. */
+/* Scores in powers of two; a masked lane is -infinity. Backward, capped scores are kept for their gradients. */
 static void find_scores(attn__window_work *w, attn__tap_block *b)
 {
     float factor = (float)(w->canonical->problem.scale * (double)(float)ATTN__LOG2E), *s = w->s.s;

@@ -95,7 +95,7 @@ static void online_softmax_softmax(const attn__online_softmax_args *t)
         vf old = vf_load(t->m + w), top = t->top ? vf_load(t->top + w) : column_max(t->s + w, t->rows, t->width);
         vf m = vf_select(vf_lt(vf_add(old, vf_set1(SLACK)), top), top, old);
         vm moved = vm_not(vf_eq(m, old));
-        /* Lanes that have seen no key yet have no reference: any finite one gives 2^-inf = 0. */
+        /* Lanes without a key so far have no reference: any finite reference gives 2^-inf = 0. */
         vf reference = vf_select(vf_eq(m, none), vf_zero(), m);
         vf shrink = vf_select(moved, vf_exp2(vf_sub(old, reference)), one);
         vf sum = column_exp(t->s + w, t->rows, t->width, reference);

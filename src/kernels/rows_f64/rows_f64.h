@@ -26,7 +26,7 @@ typedef struct attn__rows_f64_kernel {
     attn__isa isa;
     bool (*finite)(const double *x, int64_t n);    /* whether all are */
     double (*largest)(const double *x, int64_t n); /* -inf of none; NaN if one is */
-    /* x = exp(x - max), and their sum; below e^-708 it is 0.  Off by at most 2^-51 of itself. */
+    /* x = exp(x - max), and the sum of these; results below e^-708 are 0. The relative error is at most 2^-51. */
     double (*exponentials)(double *x, int64_t n, double max);
     void (*scale)(double *y, int64_t n, double by);          /* y *= by */
     void (*hide)(double *x, const uint8_t *seen, int64_t n); /* x = -inf where seen is 0 */
@@ -39,10 +39,10 @@ typedef struct attn__rows_f64_kernel {
     void (*distances)(const attn__rows_f64_distances *args);
     /* t[c] = tanh(q[c] + k[c]); returns the sum of w[c] t[c] over c < n. */
     double (*additive)(const double *q, const double *k, const double *w, int64_t n, double *t);
-    /* The derivatives of that sum times g, from t, added to dq, dk and dw. */
+    /* Adds g times the derivatives of that sum, computed from t, to dq, dk and dw. */
     void (*additive_gradient)(double g, const double *w, const double *t, int64_t n, double *dq, double *dk,
                               double *dw);
-    /* Adds y[i,j] (q[i,c] - k[c,j]) to dq[i,c] and takes it from dk[c,j]; a y of 0 adds nothing. */
+    /* Adds y[i,j] (q[i,c] - k[c,j]) to dq[i,c] and subtracts it from dk[c,j]; a y of 0 adds nothing. */
     void (*distance_gradient)(const attn__rows_f64_distances *args);
 } attn__rows_f64_kernel;
 

@@ -59,7 +59,7 @@ VF_FN vd rows_exp(vd x)
     return rows_select((vl)(x < vd_set1(-708)), vd_zero(), vd_fma(e.y, e.r, vd_set1(1)) * e.power);
 }
 
-/* m / (m + 2) with m = e^(2|x|) - 1, which keeps its digits near 0; off by some units of the last place. */
+/* m / (m + 2) with m = e^(2|x|) - 1, which is precise near 0; the error is some units in the last place. */
 VF_FN vd rows_tanh(vd x)
 {
     const vl sign = (vl)vd_set1(-0.0);

@@ -70,7 +70,7 @@ typedef struct attn__small_head_kernel {
     /* p = scores; o = o * shrink + sum over the keys of p * v. */
     void (*score[ATTN__SMALL_HEAD_SIZES])(const attn__small_head_args *args);
     void (*add[ATTN__SMALL_HEAD_SIZES])(const attn__small_head_args *args);
-    /* reach[i] = the largest |x[j]| of all j < count with j % 16 = i; a NaN counts for nothing. */
+    /* reach[i] = the largest |x[j]| of all j < count with j % 16 = i; NaNs are skipped. */
     void (*reach)(const float *x, int64_t count, float reach[ATTN__SMALL_HEAD_MOST]);
     void (*back[ATTN__SMALL_HEAD_SIZES])(const attn__small_head_backward_args *args);
     /* Of one square: p = scores, ds = products of dout and v; then dv += p dout, dk += ds q, dq += ds k, where p and ds

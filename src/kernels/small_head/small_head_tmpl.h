@@ -100,7 +100,7 @@ VF_FN void add_values(const attn__small_head_args *t, int64_t from, int64_t keys
         vf_store(t->o + i / vectors * t->ld + i % vectors * VF_LANES, o[i]);
 }
 
-/* The largest scores of one vector of queries.  A NaN gets lost here, but not in its weight. */
+/* The largest scores of one vector of queries. The maximum may lose a NaN, but the NaN's weight keeps it. */
 static vf largest(const attn__small_head_args *t, int v, int channels)
 {
     vf top = vf_set1(-INFINITY);
@@ -129,7 +129,7 @@ VF_FN bool small_head_settle(const attn__small_head_args *t, int v, int channels
     return any || vm_any(vf_lt(vf_set1(2 * BOUND_MOST), vf_add(*m, bound)));
 }
 
-/* Refers earlier sums to m. */
+/* Rescales earlier sums to the reference m. */
 VF_FN void refer(const attn__small_head_args *t, int v, int channels, vf m)
 {
     vf old = vf_load(t->m + v * VF_LANES);

@@ -128,7 +128,7 @@ VF_FN bool small_sequence_score_rows(const attn__small_sequence_rows *x, const f
 
 #undef ROWS_CASE
 
-/* Tiles of as even heights as can be: a low one would wait for its sums. */
+/* Splits the rows into tiles of nearly even heights: a low tile would wait for its sums. */
 VF_FN int64_t tile_rows(int64_t rows, int64_t most)
 {
     int64_t tiles = rows > most ? (rows + most - 1) / most : 1;

@@ -20,7 +20,7 @@ VF_FN steps steps_at(const attn__tap_block *b, int64_t first, int taps, bool dow
     return (steps){b->strip + b->offset[lowest], b->s + lowest * b->s_ld, down ? -b->s_ld : b->s_ld};
 }
 
-/* The end of the run that a tap is in, `end` being that of the one before. */
+/* The end of the run that contains a tap; `end` is the end of the run before. */
 VF_FN int64_t run_end(const attn__tap_block *b, int64_t tap, int64_t end)
 {
     return tap == end ? tap + b->run : end;

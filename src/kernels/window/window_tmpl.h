@@ -57,7 +57,7 @@ VF_FN void score_taps(const attn__tap_block *b, int64_t first, int taps)
 #include "kernels/window/window_steps_tmpl.h"
 
 #ifdef VF_SHIFT
-/* A run that there is code for. */
+/* The longest run with compiled code that fits into `left` taps. */
 VF_FN int shifts_of(int64_t left)
 {
     return left >= 7 ? 7 : left >= 5 ? 5 : left >= 3 ? 3 : 1;
@@ -154,7 +154,7 @@ static void scores(const attn__tap_block *b)
         scores_by_groups(b);
 }
 
-/* The one number whose bits, as an integer, are below every other. */
+/* Whether numbers are the mark: the one number whose bits, as an integer, are the smallest. */
 VF_FN vm is_mark(vf x)
 {
     return vi_lt(vf_bits(x), vi_set1(INT32_MIN + 1));
@@ -355,7 +355,7 @@ static void window_sum_rows(const float *s, int64_t taps, float *sum)
     }
 }
 
-/* A NaN may get lost in the maximum, but not in the exponential. */
+/* The maximum may lose a NaN, but the exponential keeps it. */
 static void window_softmax(float *s, int64_t taps, float *m, float *l)
 {
     vf none = vf_set1(-INFINITY), mark = vf_set1(-0.0f);
