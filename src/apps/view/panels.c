@@ -188,7 +188,7 @@ static attn_status make_panels(drawing *d)
     if (!plain)
         return ATTN_ERROR_MEMORY;
     plain->weights = NULL;
-    snprintf(d->titles[0], sizeof *d->titles, "the picture%s", token ? "" : ", framed who asks");
+    snprintf(d->titles[0], sizeof *d->titles, "the picture%s", token ? "" : ", the query framed");
     place_query(d, b, plain);
     if (d->view.layer > 0)
         return draw_layer(d, b, d->view.layer);
