@@ -137,9 +137,9 @@ hostile() {
     grep -q "$3" out.txt || fail "evaluating $1: $(cat err.txt)"
 }
 box='1,/"bbox":\[/s/"bbox":\[/"bbox":'
-hostile "$box[-99,-99,9,9],\"z\":[/" '1 object is left out' '1 boxes of the annotations reach beyond'
-hostile "$box[-99,-99,900,900],\"z\":[/" '2 classes' '1 boxes of the annotations reach beyond'
-hostile "$box[3,3,0,-4],\"z\":[/" '1 object is left out' '1 boxes of the annotations have no area'
+hostile "${box}[-99,-99,9,9],\"z\":[/" '1 object is left out' '1 boxes of the annotations reach beyond'
+hostile "${box}[-99,-99,900,900],\"z\":[/" '2 classes' '1 boxes of the annotations reach beyond'
+hostile "${box}[3,3,0,-4],\"z\":[/" '1 object is left out' '1 boxes of the annotations have no area'
 hostile '1,/category_id/s/"category_id":[0-9]*/"category_id":99/' 'no category with the id 99' 'no category with the id 99'
 hostile '1,/image_id/s/"image_id":[0-9]*/"image_id":99/' 'no image with the id 99' 'no image with the id 99'
 hostile '1,/"id"/s/"id":1,/"id":"1",/' 'images\[0\]: id must be an integer' 'images\[0\]: id must be an integer'
