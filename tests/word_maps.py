@@ -26,10 +26,11 @@ def heads(maps, parts, number, layer):
 
 
 def words(pieces):
-    """Which word each piece belongs to; <bos> and <eos> are words."""
+    """Which word each piece belongs to; <bos> and <eos> are words, and pieces of spaces belong to the word after them."""
     numbers, n = [], -1
     for i, piece in enumerate(pieces):
-        n += i == 0 or piece.startswith(SPACE) or piece == "<eos>" or pieces[i - 1] == "<bos>"
+        begins = i == 0 or piece == "<eos>" or pieces[i - 1] == "<bos>" or piece.startswith(SPACE)
+        n += begins and (i == 0 or piece == "<eos>" or set(pieces[i - 1]) != {SPACE})
         numbers.append(n)
     return numbers
 

@@ -104,7 +104,7 @@ static attn_status join_labels(labels *l, const attn_vocab *vocab, const int32_t
         size_t length = strlen(piece);
         int64_t word = mark ? counter.n++ : attn__word_number(&counter, piece, length);
         counter.space = counter.space || mark;
-        if (l->n == 0 || word != last) {
+        if (l->n == 0 || word != last || mark) { /* spaces before <eos> have its number */
             status = used > 0 ? label_word(vocab, pieces, l->text[l->n - 1]) : ATTN_OK;
             l->n++;
             used = 0;
