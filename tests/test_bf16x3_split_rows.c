@@ -34,7 +34,7 @@ static int64_t number_at(int64_t i)
     return i / 2 + i % 2 * SIDE;
 }
 
-/* Where the parts of number (block's row or column `line`, place `along` k) are within a tile. */
+/* The position within a tile of the parts of one number: in row or column `line` of the block, at index `along` of k. */
 static int64_t within(int kind, int64_t line, int64_t along)
 {
     return kind == ACROSS ? along / 2 * DEPTH + line * 2 + along % 2 : line * DEPTH + along;

@@ -31,7 +31,7 @@ static void draw(float *x, uint8_t *labels)
     }
 }
 
-/* At the minimum the loss's gradient is -sign(w) where w is not 0, and within [-1, 1] where it is. */
+/* At the minimum the loss's gradient is -sign(w) where w != 0, and within [-1, 1] where w = 0. */
 static void the_minimum_is_one(void **unused)
 {
     (void)unused;

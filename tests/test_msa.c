@@ -351,8 +351,8 @@ static double apart(const float *a, const float *b)
     return sqrt(sum / (BUDGET_R * BUDGET_C * BUDGET_DIM));
 }
 
-/* Numbers of the last layer are normalized, so that errors are shares of about 1: eight bits of mantissa in bf16; in int8
- * 127 steps for the largest number of each row. */
+/* The last layer's outputs are normalized to about 1, so absolute errors are relative errors too. bf16 has eight bits of
+ * mantissa. int8 has 127 steps up to the largest number of each row. */
 static void layers_are_int8_too(void **state)
 {
     static float f32[BUDGET_R * BUDGET_C * BUDGET_DIM], bf16[BUDGET_R * BUDGET_C * BUDGET_DIM],

@@ -57,7 +57,7 @@ attn_status attn__all_reduce_commit(attn__all_reduce *all_reduce);
 
 /* For the tape.  After a node's backward pass: */
 void attn__all_reduce_node(attn__all_reduce *all_reduce, attn_tape *tape, const attn__node *node);
-/* False (noted) if the step must end: another rank aborted, or a stop was requested. */
+/* False if the step must end, because another rank aborted or a stop was requested. The context has the reason. */
 bool attn__all_reduce_continues(attn__all_reduce *all_reduce);
 /* Gives a parameter's gradient its place in a bucket; false (noted) without memory. */
 bool attn__grad_place(attn_tensor *x);

@@ -33,7 +33,7 @@ static attn_status make_slots(attn__all_reduce *e)
         e->slots[at] = (attn__slot){.parameter = x, .index = at};
         x->slot = ++at;
         e->movable = e->movable && attn__shared_may_move(x);
-        e->elements += x->size + 1 + LINE; /* at most, with its flag and what a bucket is rounded up to */
+        e->elements += x->size + 1 + LINE; /* upper bound: the gradient, its flag, and the padding of a bucket */
     }
     e->elements = (e->elements + PAGE - 1) / PAGE * PAGE;
     return ATTN_OK;

@@ -327,7 +327,7 @@ static attn_status check_whole(const attn__run *run, const attn_config *metadata
     return status;
 }
 
-/* Keeps the header and the lines of the epochs in the checkpoint; later epochs are run again. */
+/* Keeps the header and the lines of the epochs that the checkpoint includes; later epochs are run again. */
 static attn_status restore_history(attn__run *run)
 {
     char path[ATTN__PATH];

@@ -22,7 +22,7 @@ enum {
 };
 
 typedef struct attn__sums {
-    double *at[ATTN__SUMS]; /* of offset 0; NULL: the gradient is not requested */
+    double *at[ATTN__SUMS]; /* the sum at offset 0; NULL: the gradient is not requested */
 } attn__sums;
 
 /* Bytes for the requested gradients among `wanted`; SIZE_MAX if too many. */

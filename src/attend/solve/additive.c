@@ -44,7 +44,7 @@ typedef struct scratch {
     float *q, *k, *v, *w, *o, *dout, *dk, *dv; /* where channels are not adjacent */
     float *table[ATTN_MAX_RELATIVE];
     float *tanh; /* of q + k */
-    float *sum;  /* forward: of the output.  backward: dq */
+    float *sum;  /* the sum for the output; backward: for dq */
     float *dw;
 } scratch;
 

@@ -144,7 +144,7 @@ VF_FN void split_some(attn__bf16x3_feed *f)
 
 /* -------------------------------------------------------------------------------------------------- fetching */
 
-/* Lines are prefetched by 16 rows of 32 columns, whatever their tiles. */
+/* Blocks of 16 rows and 32 columns are prefetched, for tiles of any shape. */
 static int64_t squares_of(const attn__feed_side *s)
 {
     return attn__ceil_div(s->rows, SIDE) * s->steps;

@@ -40,7 +40,7 @@ typedef struct attn__channel_norm_kernel {
     /* The sum of n adjacent numbers: a few hundred at a time in f32, these sums in f64. */
     double (*sum)(const float *x, int64_t n);
     /* The gradients of one channel's gain and bias: adds the sums of dy * d * scale and of dy.  x and dy are that
-     * channel's.  Sums a few hundred positions at a time in f32, these sums in f64. */
+     * channel's.  Adds a few hundred positions at a time in f32, and adds these partial sums in f64. */
     void (*slopes)(const attn__channel_norm_args *args, double *gain, double *bias);
 } attn__channel_norm_kernel;
 

@@ -100,7 +100,8 @@ VF_FN void add_values(const attn__small_head_args *t, int64_t from, int64_t keys
         vf_store(t->o + i / vectors * t->ld + i % vectors * VF_LANES, o[i]);
 }
 
-/* The largest scores of one vector of queries. The maximum may lose a NaN, but the NaN's weight keeps it. */
+/* The largest scores of one vector of queries. The maximum may ignore a NaN score. The weight of that score
+ * is NaN, so the result is NaN. */
 static vf largest(const attn__small_head_args *t, int v, int channels)
 {
     vf top = vf_set1(-INFINITY);
