@@ -203,7 +203,7 @@ ATTN_API const char *attn_dtype_name(attn_dtype dtype); /* "f32", "bf16", ...; a
     X(DOT, dot)               /* sum_c q_c k_c; the default */                                                         \
     X(ADDITIVE, additive)     /* sum_c w_c tanh(q_c + k_c)            Bahdanau et al. 2014, arXiv:1409.0473 */         \
     X(CONCAT, concat)         /* relu(sum_c w_c q_c + w2_c k_c)       Wang et al. 2018, arXiv:1711.07971 */            \
-    X(GAUSSIAN, gaussian)     /* -|q-k|^2 / (2 width^2), the logarithm of the Gaussian kernel of |q-k| */               \
+    X(GAUSSIAN, gaussian)     /* -|q-k|^2 / (2 width^2), the logarithm of the Gaussian kernel of |q-k| */              \
     X(BOXCAR, boxcar)         /* 1 if |q-k| < width, else 0 */                                                         \
     X(CONSTANT, constant)     /* 1 */                                                                                  \
     X(TRIANGULAR, triangular) /* max(0, 1 - |q-k| / width); Dive into Deep Learning's Epanechnikov */                  \

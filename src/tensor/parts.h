@@ -7,12 +7,12 @@
 
 #include "attn/tensor.h"
 
-/* attn_linear along any axis of x, whose length becomes that of w's first axis. It reads images whose channels are the first axis
- * without a copy.  x [...,in,...] -> [...,out,...], w [out,in]. */
+/* attn_linear along any axis of x. It reads images whose channels are the first axis without a copy.
+ * x [...,in,...] -> [...,out,...], w [out,in]. */
 attn_tensor *attn_linear_axis(attn_tape *tape, attn_tensor *x, int axis, attn_tensor *w, attn_tensor *b);
 
-/* attn_linear whose input channels are axis `from` of x and whose output channels are axis `to` of y. At least one of the
- * two is the last axis, or both are the same axis; otherwise ATTN_ERROR_SHAPE. The other axes keep their order.
+/* attn_linear whose input channels are axis `from` of x and whose output channels are axis `to` of y. At least one of
+ * the two is the last axis, or both are the same axis; otherwise ATTN_ERROR_SHAPE. The other axes keep their order.
  * x [...,in,...] -> [...,out,...], w [out,in]. */
 attn_tensor *attn_linear_between(attn_tape *tape, attn_tensor *x, int from, int to, attn_tensor *w, attn_tensor *b);
 
