@@ -39,6 +39,18 @@ expect 0 'line.svg' "$attn" plot line.npy numbers.tsv -y 0,1 -o line.svg
 cp table.tsv other.tsv
 expect 0 'panels.svg' "$attn" plot table.tsv other.tsv points.tsv --panels --dots y --dashes truth --size 600x200 -o panels.svg
 same "panels" 3 "$(lines panels.svg)"
+# The scale of a heatmap has 128 steps.
+expect 0 'scale.svg' "$attn" show five.npy -o scale.svg
+[ "$(grep -oE 'rgb\([^)]*\)' scale.svg | sort -u | wc -l)" -gt 100 ] || fail "the scale of a heatmap has too few colours"
+# Curves of one name from two files are called by the file too.
+printf 'x\ty\n1\t2\n2\t3\n' > first.tsv
+printf 'x\ty\n1\t4\n2\t1\n' > second.tsv
+printf 'x\tz\n1\t4\n2\t1\n' > third.tsv
+for names in 'second.tsv first y,second y' 'third.tsv y,z'; do
+    "$attn" plot first.tsv "${names%% *}" -q -o default.svg > /dev/null
+    "$attn" plot first.tsv "${names%% *}" --names "${names#* }" -q -o named.svg > /dev/null
+    cmp -s default.svg named.svg || fail "the legend is not: ${names#* }"
+done
 grep -q 'width="600' panels.svg || fail "not of the size asked for"
 expect 0 '"picture": "one.svg"' "$attn" plot table.tsv points.tsv --names 'a,b,c' --json -o one.svg
 

@@ -34,25 +34,25 @@ typedef struct attn__flash {
     const attn__gemm_tile_kernel *tile;
     const attn__online_softmax_kernel *lanes;
     const attn__gemm_tile_bf16_kernel *pairs; /* products of bf16 pairs; NULL: bf16 becomes f32 in the panels */
-    int64_t channel_pairs, ld_pairs;          /* of k's panel of pairs; v's has ldv */
-    const attn__bf16x3_kernel *amx;           /* products on AMX, ... */
-    int terms;                                /* ... of so many bf16 terms per number; NULL: on vectors */
-    attn_dtype keys_dtype;                    /* of k and v */
-    int64_t channels, values;                 /* of q and k, of v and o */
-    int64_t held;                             /* channels of o in scratch memory */
-    int64_t query_block, key_block;           /* largest number of queries of an item, of keys of a step */
-    int64_t ldk, ldv;                         /* of the panels */
-    int64_t subtiles;                         /* largest number in one item */
-    int64_t vectors;                          /* largest number in a subtile */
-    const int64_t *channel[ATTN__OPERANDS];   /* offsets of the channels; NULL where they are adjacent */
+    int64_t channel_pairs, ld_pairs; /* pairs of channels, and the row stride of k's panel of pairs; that of v is ldv */
+    const attn__bf16x3_kernel *amx;  /* products on AMX; NULL: on vectors */
+    int terms;                       /* number of bf16 terms per number on AMX */
+    attn_dtype keys_dtype;           /* the type of k and v */
+    int64_t channels, values;        /* the channels of q and k; those of v and o */
+    int64_t held;                    /* channels of o in scratch memory */
+    int64_t query_block, key_block;  /* the most queries of an item; the most keys of a step */
+    int64_t ldk, ldv;                /* row strides of the panels */
+    int64_t subtiles;                /* the most subtiles of one item */
+    int64_t vectors;                 /* the most vectors of a subtile */
+    const int64_t *channel[ATTN__OPERANDS]; /* offsets of the channels; NULL where they are adjacent */
     attn__visible visible;
     attn__flash_tables tables;
-    int64_t offsets[]; /* what the channel pointers point into */
+    int64_t offsets[]; /* the memory of `channel` */
 } attn__flash;
 
 /* The keys of a subtile. */
 typedef struct attn__flash_span {
-    int64_t begin, end; /* outside: no keys */
+    int64_t begin, end; /* keys outside this range are masked */
     attn__visible_span limits;
     bool started; /* o holds sums */
 } attn__flash_span;
@@ -73,9 +73,9 @@ typedef struct attn__flash_scratch {
     float *o; /* [subtile][values][width] */
     float *m, *l, *shrink;
     float *s;       /* [key_block][width] */
-    float *other_s; /* the same for a second subtile, on AMX */
+    float *other_s; /* the scores of a second subtile, on AMX */
     float *top;     /* [width]: the largest score of each lane */
-    float *extra;   /* the same for bias, mask or a further table */
+    float *extra;   /* [width] for the bias, the mask or a further table */
     float *k, *v;   /* panels: [key_block][ldk]; in the tile kernel's groups, [values / group][keys][group], in wide
                    * [key_block][ldv] */
     attn__flash_pairs pairs;
@@ -85,12 +85,12 @@ typedef struct attn__flash_scratch {
     uint8_t *alive;
     float *clean;
     int64_t *bad, *nbad;
-    int64_t *at[ATTN__OPERANDS]; /* where the rows of the item's queries, and of the block's keys, begin */
-    int64_t *bias_key;           /* what these keys add, of a bias */
+    int64_t *at[ATTN__OPERANDS]; /* offsets of the item's queries and of the block's keys */
+    int64_t *bias_key;           /* what each key adds to the offset of a bias */
     /* For the item's queries. */
     attn__visible_rows rows;
     uint32_t *key_low, *key_high;
-    attn__flash_span *span; /* of each subtile */
+    attn__flash_span *span; /* the range of keys of each subtile */
     /* For the block's keys. */
     attn__visible_keys keys;
     uint32_t *column;
@@ -99,15 +99,15 @@ typedef struct attn__flash_scratch {
 
 /* Queries as wide as the register tile or a little less. */
 typedef struct attn__flash_subtile {
-    int64_t index, lane, width; /* lane: the first; width: lanes with the padding */
-    int64_t lanes;              /* without */
+    int64_t index, lane, width; /* lane: the first lane; width: number of lanes, padding included */
+    int64_t lanes;              /* number of lanes without padding */
 } attn__flash_subtile;
 
 /* A subtile's step of the softmax that is pending on AMX. */
 typedef struct attn__flash_pending {
     bool any, changed; /* changed: first multiply earlier sums by t->s.shrink */
     int64_t keys;
-    int tiles; /* which of t->s.tiles.p */
+    int tiles; /* index into t->s.tiles.p */
     attn__flash_subtile sub;
     attn__bf16x3_softmax softmax;
 } attn__flash_pending;
@@ -118,11 +118,11 @@ typedef struct attn__flash_item {
     const attn_arrays *arrays;
     attn__flash_scratch s;
     int64_t batch;
-    int64_t first, count, padded; /* queries: the first, how many, and that up to whole vectors */
+    int64_t first, count, padded; /* first query, number of queries, that number in whole vectors */
     int64_t subtiles;
     bool q_ready;                   /* t->s.q is filled */
     bool q_finite;                  /* all queries are finite, and split into bf16 terms */
-    int64_t key_begin, key_end;     /* outside, no query of the item has a key */
+    int64_t key_begin, key_end;     /* keys outside this range are masked for all queries of the item */
     int64_t next_batch, next_first; /* the item that this thread will probably run next; next_batch < 0: none */
     attn__prefetch prefetch;
     /* On AMX: scores whose exponentials are computed during the next products, and earlier weights whose product with
@@ -133,10 +133,10 @@ typedef struct attn__flash_item {
 /* One block of keys, in panels. */
 typedef struct attn__flash_keys {
     int64_t at, keys;
-    int64_t packed; /* keys in the panels, of which `keys` are looked at */
-    bool amx;       /* on AMX */
-    const float *k; /* rows ... */
-    int64_t ldk;    /* ... so far apart: the panel, or the caller's array */
+    int64_t packed; /* number of keys in the panels; `keys` of them are used */
+    bool amx;       /* whether products run on AMX */
+    const float *k; /* the panel, or the caller's array */
+    int64_t ldk;    /* row stride of k */
     bool careful;   /* a value is not finite and may get no weight for being masked or dropped: 0 times it is 0; or a
                      * table of values is not, whose rows a subtile reads for all its queries */
 } attn__flash_keys;

@@ -74,25 +74,25 @@ typedef struct attn__flash_backward_plan {
     const attn__softmax_backward_kernel *backward;
     const attn__online_softmax_kernel *lanes;
     const attn__bf16x3_kernel *amx;           /* products on AMX; NULL: by `tile` */
-    int terms;                                /* bf16 terms per number there */
+    int terms;                                /* number of bf16 terms per number on AMX */
     const attn__gemm_tile_bf16_kernel *pairs; /* products of bf16 pairs; NULL: bf16 becomes f32 */
-    int64_t row_step;                         /* a strip's products begin at a multiple of so many rows of the tile */
-    float score_scale;                        /* scale * log2 e, in K^T */
+    int64_t row_step;  /* the products of a strip begin at a row of the tile that is a multiple of this */
+    float score_scale; /* scale * log2 e; K^T is multiplied by it */
     int64_t nq, nk, d, dv;
     int64_t dp, dvp;       /* d and dv, rounded up to the lanes */
-    int64_t ldk, ldv;      /* from one row of q, k, dq and dk (of dout, v and dv) to the next, in scratch memory */
+    int64_t ldk, ldv;      /* row strides in scratch memory: of q, k, dq and dk; of dout, v and dv */
     int64_t tile_q, strip; /* queries and keys of a tile */
     int64_t block_k;       /* keys of a block: a multiple of the strip */
-    int64_t ld_keys;       /* with `amx`: from one channel of dK^T and dV^T to the next */
+    int64_t ld_keys;       /* with `amx`: the row stride of dK^T and dV^T */
     int64_t chunk_q, chunk_k, waves;
-    int64_t chunks_q, chunks_k; /* of the two passes */
+    int64_t chunks_q, chunks_k; /* the numbers of chunks of the two passes */
     bool two_pass;
     attn__batch_split split;
     int64_t items, shared; /* independent batch items; items that one cell runs in sequence */
     unsigned want;
     attn__visible visible;
     bool bf16, has_bias;
-    float softcap;          /* base 2 */
+    float softcap;          /* the softcap times log2 e */
     bool resident_q;        /* scratch memory holds dQ of a whole chunk of queries */
     bool store_q, store_kv; /* each element belongs to one cell of a step: the first step stores instead of adding */
     bool clears;            /* a gradient is set to zero first */
@@ -104,29 +104,29 @@ typedef struct attn__flash_backward_plan {
 /* AMX operands: keys, packed once per block; queries, packed once per tile; P and dS of the tile
  * (kernels/bf16x3/bf16x3_backward.h). */
 typedef struct attn__flash_backward_amx {
-    attn__bf16x3_side kt, vt, k;                      /* B */
-    attn__bf16x3_side q, dout, q_across, dout_across; /* A */
+    attn__bf16x3_side kt, vt, k;                      /* operands B of the products */
+    attn__bf16x3_side q, dout, q_across, dout_across; /* operands A of the products */
     attn__bf16x3_side p, across, along;
-    int64_t *row; /* [block_k or tile_q] */
-    float *ones;  /* [ld_keys] */
+    int64_t *row; /* [block_k or tile_q] row offsets */
+    float *ones;  /* [ld_keys] factors of 1 */
 } attn__flash_backward_amx;
 
 /* Operands in pairs: of the block's keys, of the tile's queries, and P and dS of a strip. */
 typedef struct attn__flash_backward_pairs {
-    uint32_t *kt, *vt;            /* of channels, transposed: [strips][channels / 2][strip] */
-    uint32_t *k;                  /* of keys: [block_k / 2][ldk] */
-    uint32_t *q, *dout;           /* of channels: [tile_q][channels / 2, in whole vectors] */
-    uint32_t *q_rows, *dout_rows; /* of queries: [tile_q / 2][ldk or ldv] */
-    uint32_t *across;             /* P, then dS, of queries: [tile_q / 2][strip] */
-    uint16_t *along;              /* dS of keys: [tile_q][strip] */
+    uint32_t *kt, *vt;            /* pairs of channels, transposed: [strips][channels / 2][strip] */
+    uint32_t *k;                  /* pairs of keys: [block_k / 2][ldk] */
+    uint32_t *q, *dout;           /* pairs of channels: [tile_q][channels / 2, in whole vectors] */
+    uint32_t *q_rows, *dout_rows; /* pairs of queries: [tile_q / 2][ldk or ldv] */
+    uint32_t *across;             /* P, then dS, in pairs of queries: [tile_q / 2][strip] */
+    uint16_t *along;              /* dS in pairs of keys: [tile_q][strip] */
 } attn__flash_backward_pairs;
 
 /* A block of keys. */
 typedef struct attn__flash_backward_keys {
     float *kt, *vt;           /* K^T and V^T: [strips][d][strip]; with `amx` or `pairs`, one strip */
     float *k, *v;             /* rows: [block_k][ldk], [block_k][ldv] */
-    float *dk, *dv;           /* as k, v; with `amx`, [dp][ld_keys], [dvp][ld_keys] */
-    float *dk_rows, *dv_rows; /* as k, v */
+    float *dk, *dv;           /* the shapes of k and v; with `amx`, [dp][ld_keys] and [dvp][ld_keys] */
+    float *dk_rows, *dv_rows; /* the shapes of k and v */
 } attn__flash_backward_keys;
 
 /* The scratch memory of one thread: float arrays first, everything aligned to 64 bytes. */
@@ -136,20 +136,19 @@ typedef struct attn__flash_backward_scratch {
     float *row;                /* [dvp]: one row of o */
     float *dq;                 /* [chunk_q or tile_q][ldk] */
     float *s, *ds;             /* [tile_q][strip] */
-    float *bias;               /* as s */
-    float *dbias;              /* as s; with a softcap, else ds */
+    float *bias;               /* [tile_q][strip] */
+    float *dbias;              /* with a softcap [tile_q][strip]; otherwise the same memory as ds */
     float *lse, *delta, *fill; /* [tile_q]; fill: the logarithm of a masked key's weight */
-    float *kept;               /* [chunk_q] delta of every tile that the run has seen, ... */
-    uint8_t *known;            /* ... where this is 1; used only if the run's queries are one chunk */
-    uint8_t *mask, *alive;     /* as s */
+    float *kept;               /* [chunk_q] delta of each tile for which `known` is 1 */
+    uint8_t *known;            /* whether `kept` has the tile's delta; used only if the run's queries are one chunk */
+    uint8_t *mask, *alive;     /* [tile_q][strip] */
     attn__visible_rows rows;
-    int32_t *from, *to; /* [tile_q]: the range of keys of each row, if the problem leaves it one, or all */
+    int32_t *from, *to; /* [tile_q] the range of keys of each row; all keys where there is no range */
     attn__visible_keys keys_of_block;
-    uint64_t *drop_key;    /* [tile_q] */
-    uint32_t *drop_column; /* [block_k] */
-    int64_t
-        *at[ATTN__OPERANDS]; /* where the rows of the tile's queries, or of the block's keys, begin: [tile_q], ... */
-    int64_t *bias_key, *dbias_key; /* ... [block_k]; of biases, what its keys add to that */
+    uint64_t *drop_key;            /* [tile_q] dropout's key of each row */
+    uint32_t *drop_column;         /* [block_k] dropout's number of each key */
+    int64_t *at[ATTN__OPERANDS];   /* offsets of the tile's queries [tile_q] or of the block's keys [block_k] */
+    int64_t *bias_key, *dbias_key; /* [block_k] what each key adds to the offset of a bias */
     int64_t *prefetch_at[ATTN__FLASH_BACKWARD_PREFETCHES][ATTN__FLASH_BACKWARD_STREAMS];
     attn__flash_backward_amx amx;
     attn__flash_backward_pairs pairs;
@@ -173,15 +172,15 @@ typedef struct attn__flash_backward_run {
     int64_t q_begin, q_end, k_begin, k_end;
     int64_t block, block_n; /* first key and number of keys of the packed block */
     int64_t tile, tile_n;   /* first query and number of queries of the packed tile */
-    float *dq;              /* of the tile */
-    bool keeps;             /* delta of every tile */
+    float *dq;              /* dQ of the tile */
+    bool keeps;             /* whether `kept` is used */
     attn__flash_backward_side keys, queries;
     bool plain; /* the strip has no mask, softcap, bias or dropout */
     bool first; /* nothing has been added to the gradients yet */
     attn__prefetch prefetch[ATTN__FLASH_BACKWARD_PREFETCHES];
     /* The cell that this thread will probably run next. */
     bool has_next;
-    int64_t next_batch, next_q, next_k; /* its batch index, first query and key */
+    int64_t next_batch, next_q, next_k; /* the batch index, first query and first key of the next cell */
 } attn__flash_backward_run;
 
 /* Whether an operand has rows of keys; else of queries. */

@@ -10,9 +10,9 @@
 #include "kernels/bf16x3/bf16x3.h"
 
 typedef struct attn__flash_table {
-    bool value; /* of values: it meets the weights; else of queries */
+    bool value; /* true: a table of values; false: a table of queries */
     attn__table_panel panel;
-    int64_t ld; /* from row to row of terms and weights */
+    int64_t ld; /* row stride of terms and weights */
 } attn__flash_table;
 
 typedef struct attn__flash_tables {
@@ -26,11 +26,11 @@ typedef struct attn__flash_table_memory {
     float *terms;
     int64_t *query, *key; /* indices of a block's queries and keys along the table's axes */
     /* Forward. */
-    int64_t *lane; /* of queries: offset in terms at which each lane meets a key of index 0 */
+    int64_t *lane; /* for each query: the offset in terms of the key of index 0 */
     /* Backward: indices of queries are such that they meet keys at terms[query][key index - query index]. */
-    float *sums;             /* as the panel's rows: the gradient of one item */
-    float *weights;          /* as terms: sums of dS, or of P */
-    attn__table_reach reach; /* of the tile and the block of keys */
+    float *sums;             /* the gradient of one item, with the shape of the panel */
+    float *weights;          /* sums of dS or of P, with the shape of terms */
+    attn__table_reach reach; /* the range of table rows of the tile and the block of keys */
 } attn__flash_table_memory;
 
 /* The offset at which the table of a batch index begins. */

@@ -34,16 +34,16 @@
 #include "kernels/window/window.h"
 #include "kernels/gemm_tile/gemm_tile.h"
 
-#define ATTN__WINDOW_KINDS 3 /* of attn_relative_kind */
+#define ATTN__WINDOW_KINDS 3 /* indexed by attn_relative_kind */
 enum { ATTN__WINDOW_AXES = ATTN_MAX_WINDOWS, ATTN__WINDOW_SLOTS = 16, ATTN__WINDOW_HEADS = 8, ATTN__WINDOW_PASSES = 3 };
 
 /* One window. */
 typedef struct attn__window_axis {
     attn_window window;
-    int query, key;      /* axes of the groups */
-    int64_t n, taps;     /* queries, taps */
+    int query, key;      /* indices of the axis in the groups of queries and keys */
+    int64_t n, taps;     /* numbers of queries and taps */
     int64_t first, last; /* virtual taps that some query attends */
-    int64_t low, high;   /* those that the bands allow */
+    int64_t low, high;   /* virtual taps that the bands allow */
 } attn__window_axis;
 
 typedef struct attn__window_range {
@@ -86,15 +86,16 @@ typedef struct attn__window_pass {
     bool by_key, once;
     int64_t lines, band, bands;
     int64_t cells, tile, tiles; /* lanes of a line, of a tile, and tiles */
-    int64_t left, own;          /* once: lanes of the tile whose gradients it writes, and those before; else all */
-    int64_t sums;               /* once: lines of keys and values with partial gradients */
-    int64_t recent;             /* once: lanes for which weights are kept */
-    int64_t phases;             /* of the lanes: the step by key, else 1 */
-    int64_t strip_phases;       /* of the strips: the step by query, else 1 */
-    int64_t ld, margin_ld;      /* of a strip's row; of one of margins: that for the whole line, else a block's */
+    int64_t left,
+        own; /* with `once`: lanes before those whose gradients the tile writes, and their number; otherwise all lanes */
+    int64_t sums;          /* once: lines of keys and values with partial gradients */
+    int64_t recent;        /* once: lanes for which weights are kept */
+    int64_t phases;        /* phases of the lanes: the step, in the pass by key; otherwise 1 */
+    int64_t strip_phases;  /* phases of the strips: the step, in the pass by query; otherwise 1 */
+    int64_t ld, margin_ld; /* row strides of a strip and of the margins */
     int64_t modulus[ATTN__WINDOW_AXES], divisor[ATTN__WINDOW_AXES], slots; /* slot of a line: at / divisor % modulus */
-    int64_t pairs, entries;                                                /* at most, of a block */
-    int64_t items;                                                         /* of one batch index */
+    int64_t pairs, entries;                                                /* the most pairs and entries of a block */
+    int64_t items;                                                         /* items of one batch index */
 } attn__window_pass;
 
 /* The recipe's data. */
@@ -103,42 +104,42 @@ typedef struct attn__window {
     const attn__online_softmax_kernel *lanes;
     const attn__gemm_tile_kernel *tile;
     int naxes, nfree;
-    attn__window_axis axis[ATTN__WINDOW_AXES]; /* the last one is the lanes' */
+    attn__window_axis axis[ATTN__WINDOW_AXES]; /* the last axis is that of the lanes */
     int free_axis[ATTN_MAX_DIMS];              /* QUERY axes without a window */
-    int64_t free;                              /* their product */
+    int64_t free;                              /* the product of their lengths */
     int64_t channels, values;
-    int heads;             /* of an item, and its lanes: the last batch axis is a multiple of */
-    int64_t woven;         /* one of them is 1 */
+    int heads;             /* heads of an item; the length of the last batch axis is a multiple of it */
+    int64_t woven;         /* heads whose lanes are interleaved; `heads` or `woven` is 1 */
     bool masked, by_pairs; /* mask or lengths; they differ from query to query */
-    int lens_axis;         /* that the lengths cut */
+    int lens_axis;         /* the axis that the lengths limit */
     float kept;            /* factor of weights that dropout keeps */
     bool capped;           /* backward: capped scores are kept */
-    bool has_table[ATTN__WINDOW_KINDS][ATTN__WINDOW_AXES]; /* of attn_relative_kind */
+    bool has_table[ATTN__WINDOW_KINDS][ATTN__WINDOW_AXES]; /* indexed by attn_relative_kind */
     const int64_t *channel[ATTN__OPERANDS];                /* offsets of channels, NULL where adjacent */
-    int64_t unit;                                          /* lanes from tap to tap along the lanes' axis */
+    int64_t unit;                                          /* lanes between two taps along the lanes' axis */
     bool once;                                             /* backward in one pass */
     attn__window_pass pass[ATTN__WINDOW_PASSES];           /* by query, by key, both at once */
     const int64_t *table_channel[ATTN_MAX_RELATIVE];       /* INT64_MIN where the table does not serve the channel */
     int64_t table_floats, table_at[ATTN__WINDOW_KINDS][ATTN__WINDOW_AXES];
-    size_t share, slot_share; /* bytes: of a thread, of a slot of shared sums */
+    size_t share, slot_share; /* bytes for a thread; bytes for a slot of shared sums */
     int64_t memory[];
 } attn__window;
 
 /* The block of lanes that a tile is cut into. */
 typedef struct attn__window_block {
     int64_t first, n; /* virtual taps first + k * stride, k < n */
-    bool ragged;      /* some lane attends only some of them */
+    bool ragged;      /* whether some lane attends only some of these taps */
 } attn__window_block;
 
 /* A line of the strips that the line of the lanes meets. */
 typedef struct attn__window_pair {
     int64_t slot;
-    int64_t tap[ATTN__WINDOW_AXES];  /* of the outer axes */
-    int64_t bias, dbias, mask, lens; /* offsets, the lanes' axis left out */
-    int64_t position;                /* of the line of keys along lens_axis */
-    bool outside;                    /* no such line of keys: a zero border */
-    int64_t line, number;            /* once: of the keys; the place among the line's pairs */
-    uint32_t column;                 /* dropout's, of the outer axes */
+    int64_t tap[ATTN__WINDOW_AXES];  /* the taps of the outer axes */
+    int64_t bias, dbias, mask, lens; /* offsets without the lanes' axis */
+    int64_t position;                /* the position of the line of keys along lens_axis */
+    bool outside;                    /* whether the line of keys is outside, in a zero border */
+    int64_t line, number;            /* with `once`: the line of keys, and the index among the pairs of that line */
+    uint32_t column;                 /* dropout's column of the outer axes */
 } attn__window_pair;
 
 /* Lines of keys that meet a line of queries at once, so that the queries are loaded into L1 once. */
@@ -157,21 +158,21 @@ typedef struct attn__window_once {
     int64_t *query_at;             /* where in a strip of queries each tap of the lanes' axis is, seen from a key */
     attn__window_block *keys;      /* the taps that reach a block of keys */
     bool *fill;                    /* fill this block of queries with marks first: its neighbours have other taps */
-    float *q, *dout, *lse, *delta; /* of the line */
-    float *dq, *dk, *dv;           /* of the line; of lines of keys, as slots */
+    float *q, *dout, *lse, *delta; /* the strips of the line */
+    float *dq, *dk, *dv;           /* dq of the line; dk and dv of the lines of keys, in slots */
     attn__window_recent recent[ATTN__WINDOW_TOGETHER];
-    float *marks; /* a block's row of them */
+    float *marks; /* one row of marks for a block */
     int64_t far;  /* lanes from a query to the last key that it meets */
 } attn__window_once;
 
 /* Entries of a block: a tap of the lanes' axis and a line of the strips. */
 typedef struct attn__window_entries {
-    int32_t *number;  /* the virtual tap's */
-    int64_t *a, *b;   /* offsets of its numbers in the strips, ... */
-    int64_t *range;   /* ... its first lane in `ranges`, ... */
-    int64_t *state;   /* ... its lse and delta in `rows`, by key, ... */
-    int64_t *flag;    /* ... and its mask in `flags` */
-    uint32_t *column; /* dropout's, of one pair */
+    int32_t *number;  /* number of the virtual tap */
+    int64_t *a, *b;   /* offsets of the entry in the two strips */
+    int64_t *range;   /* first lane of the entry in `ranges` */
+    int64_t *state;   /* by key: offset of lse and delta in `rows` */
+    int64_t *flag;    /* offset of the mask in `flags` */
+    uint32_t *column; /* dropout's column of one pair */
 } attn__window_entries;
 
 /* The query of each lane of the tile, or by key of the strips, and its attn__window_range. */
@@ -183,7 +184,7 @@ typedef struct attn__window_ranges {
 typedef struct attn__window_lanes {
     float *a, *b, *o, *out_a, *out_b, *old;
     float *flags; /* [width]: 0 at masked keys, by key */
-    float *terms; /* of tables: [tap and pair][width] */
+    float *terms; /* terms of the tables: [tap and pair][width] */
 } attn__window_lanes;
 
 /* Of each lane of a block. */
@@ -200,9 +201,9 @@ typedef struct attn__window_scratch {
     attn__window_entries entries;
     attn__window_lanes lanes;
     attn__window_softmax softmax;
-    float *flags;           /* 0 at masked keys: by query of each slot */
+    float *flags;           /* 0 at masked keys; in the pass by query, one row for each slot */
     uint32_t *drop_key;     /* dropout: low and high halves, like lse and delta */
-    int64_t *shift, *phase; /* of the block's taps: lanes further in the strip, and which strip */
+    int64_t *shift, *phase; /* for each tap of the block: the lane offset in the strip, and the strip */
     int64_t *tap_at;        /* offsets of taps */
     int64_t *tag, *offset;
     float *a, *b;                          /* strips: k and v, or q and dout */
@@ -210,11 +211,11 @@ typedef struct attn__window_scratch {
     float *terms[2], *pair_rows[2];        /* table terms of strips a and b: per lane tap, and per pair */
     float *pair_table[ATTN__WINDOW_KINDS]; /* [pair][channel]: the outer axes' table rows, added up */
     float *s, *dp;
-    float *capped;               /* scores that the softcap made, backward */
+    float *capped;               /* backward: the scores after the softcap */
     float *margin, *pair_margin; /* sums of weights over pairs [tap], and over taps [pair], margin_ld apart */
-    float *line;                 /* strips under way */
-    float *table;                /* of the batch index: see table_at */
-    double *table_sums;          /* their gradients */
+    float *line;                 /* strips that are being computed */
+    float *table;                /* tables of the batch index (see table_at) */
+    double *table_sums;          /* the gradients of the tables */
     attn__window_once once;
 } attn__window_scratch;
 
@@ -227,20 +228,20 @@ typedef struct attn__window_work {
     const attn_arrays *arrays;
     attn__sums sums; /* shared gradients of the slot */
     attn__window_scratch s;
-    attn__place place, line;             /* the offsets of the batch index, and of the line in the lanes */
-    int64_t table_at[ATTN_MAX_RELATIVE]; /* of the tables that were read */
+    attn__place place, line;             /* offsets of the batch index, and of the line */
+    int64_t table_at[ATTN_MAX_RELATIVE]; /* offsets of the tables that were read */
     bool tables_read, tables_finite;
-    bool described; /* the tile, by an earlier item of the same one */
+    bool described; /* whether an earlier item described the same tile */
     int64_t described_item;
     int64_t cell0, phase;         /* the tile's first lane, and the phase of its lanes */
-    int64_t live;                 /* lanes of the tile */
-    int64_t index[ATTN_MAX_DIMS]; /* of its QUERY axes, or positions of the outer axes */
+    int64_t live;                 /* number of lanes of the tile that are in use */
+    int64_t index[ATTN_MAX_DIMS]; /* indices of the QUERY axes, or positions of the outer axes */
     int64_t pairs;
-    int64_t cell, lanes; /* the block: first lane in the tile, lanes that live */
+    int64_t cell, lanes; /* first lane of the block in the tile, and number of lanes in use */
     attn__window_block now;
-    const float *strip[2], *flags; /* that the offsets of entries count from */
-    int64_t entry;                 /* the first one of the block */
-    int64_t stride;                /* between its taps */
+    const float *strip[2], *flags; /* the addresses that the offsets of entries are relative to */
+    int64_t entry;                 /* the first entry of the block */
+    int64_t stride;                /* the stride between the taps of the block */
 } attn__window_work;
 
 /* The arrays that a block of a backward pass reads and writes: its lanes' queries and output gradients (by key: keys
