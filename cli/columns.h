@@ -18,7 +18,7 @@ typedef struct cli_columns {
     bool named;
     int64_t rows, n;
     cli_column *columns;
-    double *values; /* number of rows of all columns */
+    double *values; /* values of all columns */
     char *text;     /* memory of the column names */
     char *numbers;  /* memory of the generated column names */
 } cli_columns;

@@ -10,7 +10,7 @@
  *
  * Data is a folder, of one of three kinds:
  *   - IDX files: train-images*, train-labels*, t10k-images*, t10k-labels*, plain or gzip (MNIST,
- *     Fashion-MNIST); without the t10k pair a part is kept for testing;
+ *     Fashion-MNIST); with only one of the two pairs a part of it is kept for testing;
  *   - CIFAR-10's binary records: files *.bin or *.bin.gz whose names have "data_batch" or "train", and "test", in them;
  *   - folders train/CLASS/ and test/CLASS/ (or val/, valid/, validation/) of PNG, JPEG, WebP, BMP and PNM files, or
  *     only CLASS/.  Without a test folder a part is kept for testing.  Classes are sorted by name.  Other files are

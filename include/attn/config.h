@@ -30,7 +30,7 @@ typedef struct attn_config_value {
     int64_t integer;
     double real; /* the value of a REAL; also set for INT */
     const char *text;
-    int64_t n; /* the values of the lists */
+    int64_t n; /* length of the list */
     const int64_t *integers;
     const char *const *texts;
     const double *reals;

@@ -39,10 +39,11 @@ ATTN_API attn_status attn_file_write(attn_context *context, const char *path, co
 
 /* ------------------------------------------------------------------------------------------------ JSON */
 
-/* Reads a JSON object as a config. Members of nested objects become keys joined by dots ("id2label.0"). Elements of a
- * list become keys NAME.0, NAME.1, ...; they must be all integers, all texts or all real numbers. An empty list has
- * integer type. `name` is used in messages. ATTN_ERROR_FORMAT (with line and column; also for duplicate keys and
- * nesting deeper than 64), ATTN_ERROR_UNSUPPORTED (other lists: the key is named). */
+/* Reads a JSON object as a config. Members of nested objects become keys joined by dots ("id2label.0"). A list must
+ * hold only integers, only texts or only real numbers. A list of integers or of texts is one value; real numbers become
+ * keys NAME.0, NAME.1, .... An empty list has integer type. `name` is used in messages. ATTN_ERROR_FORMAT (with line
+ * and column; also for duplicate keys and nesting deeper than 64), ATTN_ERROR_UNSUPPORTED (other lists: the key is
+ * named). */
 ATTN_API attn_status attn_config_parse(attn_config **config, attn_context *context, const char *text, size_t size,
                                        const char *name);
 ATTN_API attn_status attn_config_read(attn_config **config, attn_context *context, const char *path);
@@ -128,7 +129,7 @@ typedef struct attn_checkpoint_entry {
     const char *type; /* the type in the file: "f32", "bf16", ... */
     int rank;
     const int64_t *shape;
-    int64_t count; /* size of its elements in bytes */
+    int64_t count; /* number of elements */
     size_t bytes;
     const char *origin; /* the tensor's name in the file, if a names file renamed it; else NULL */
 } attn_checkpoint_entry;

@@ -40,8 +40,8 @@ ATTN_API attn_status attn_optimizer_create(attn_optimizer **optimizer, attn_cont
                                            const attn_named_list *parameters, const attn_optimizer_options *options);
 ATTN_API void attn_optimizer_destroy(attn_optimizer *optimizer); /* NULL is allowed */
 /* Takes one step with learning rate `rate` along the parameters' gradients, then discards the gradients. *norm (may be
- * NULL) gets their global norm before clipping. If the norm is not finite, no parameter changes. Parameters have any
- * shapes. Always returns ATTN_OK. */
+ * NULL) gets their global norm before clipping. If the norm is not finite, parameters and state do not change.
+ * Parameters have any shapes. Always returns ATTN_OK. */
 ATTN_API attn_status attn_optimizer_step(attn_optimizer *optimizer, double rate, double *norm);
 ATTN_API int64_t attn_optimizer_steps(const attn_optimizer *optimizer);
 ATTN_API void attn_optimizer_set_steps(attn_optimizer *optimizer, int64_t steps);
@@ -83,7 +83,7 @@ typedef struct attn_progress {
     double loss;                  /* mean loss of this epoch so far, per token */
     double valid_loss, best_loss; /* NaN before the first validation */
     double rate, grad_norm;
-    double tokens_per_second;     /* number of tokens of this run so far */
+    double tokens_per_second;     /* tokens per second of this run so far */
     double seconds, seconds_left; /* seconds of this run; `left` is an estimate, NaN at first */
     bool epoch_ends;              /* true for the one call after each epoch's validation */
     double exchange_seconds;      /* the part of `seconds` spent waiting for the gradients of other processes */

@@ -30,7 +30,7 @@ typedef struct attn__records {
     attn__record *items;
     int64_t n;
     attn__record marks; /* Stockholm's #=GC RF; length 0: none */
-    char *query;        /* number of residues of the first sequence */
+    char *query;        /* residues of the first sequence */
     int64_t *numbers;   /* for each character of the first sequence without insertions: the residue's number, or 0 */
 } attn__records;
 

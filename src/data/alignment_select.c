@@ -47,7 +47,7 @@ typedef struct diverse {
     int64_t *chosen;   /* [depth] */
     int64_t *sums;     /* [rows]: number of differing columns, summed over the chosen rows; -1: the row is chosen */
     int64_t *tied;     /* [rows] */
-    double *mean;      /* [rows]: the tied rows */
+    double *mean;      /* [rows]: means of the tied rows */
     double *distances; /* [threads, depth] */
     int64_t n, depth, ntied;
 } diverse;

@@ -31,14 +31,14 @@ const attn__ap_measure attn__ap_measures[ATTN__AP_MEASURES] = {
 typedef struct found {
     double score;
     uint64_t matched, ignored; /* bit size * THRESHOLDS + threshold */
-    int64_t index;             /* score of the detection */
+    int64_t index;             /* index of the detection */
     int64_t place;             /* index of the detection in the sorted order */
     int64_t rank;              /* index within its group; from MOST on detections are not counted */
 } found;
 
 typedef struct group {
-    int64_t begin, end;     /* size of `found` */
-    int64_t first, objects; /* size of `order` */
+    int64_t begin, end;     /* range of `found` */
+    int64_t first, objects; /* range of `order` */
 } group;
 
 /* One category's contribution to the measures. */
@@ -49,7 +49,7 @@ typedef struct category_result {
 } category_result;
 
 typedef struct candidate {
-    int64_t object; /* number of objects in the group */
+    int64_t object; /* index of the object in the group */
     double iou;
 } candidate;
 

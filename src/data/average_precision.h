@@ -13,7 +13,7 @@ enum { ATTN__AP, ATTN__AP50, ATTN__AP75, ATTN__AP_MEASURES = 12 };
 typedef struct attn__ap_measure {
     const char *name; /* "AP50" */
     bool recall;
-    double iou;       /* index of the IoU threshold, from 1; 0: the mean over all */
+    double iou;       /* the IoU threshold; 0: the mean over all */
     const char *area; /* "all", "small", "medium", "large" */
     int detections;   /* maximum number of detections in an image */
 } attn__ap_measure;

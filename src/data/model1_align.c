@@ -30,7 +30,7 @@ typedef struct aligner {
     side side[2];
     double *shares; /* share of each source word, the empty one first */
     double *prior;  /* share of each source token */
-    size_t room;    /* the file's text */
+    size_t room;    /* size of the file's memory in bytes */
     attn_bytes *file;
 } aligner;
 

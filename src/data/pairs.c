@@ -69,7 +69,7 @@ typedef struct reader {
     const char *name, *text;
     size_t size, at; /* position of the next line */
     int64_t line;    /* number of the last line read, from 1 */
-    int64_t most;    /* number of lines with text that are used */
+    int64_t most;    /* maximum number of lines with text that are used */
     attn_compat compat;
     size_t max_line;
     bool keep;

@@ -423,7 +423,7 @@ static void advance_sentence(void *user, int64_t place, int thread)
         beam->tokens[first + alive + shift] = beam->options.eos;
     }
     for (int64_t i = 0; i < width && beam->done[sentence]; i++) {
-        beam->rows[first + i + shift] = first + i + shift; /* number of rows of the batch that are not used any more */
+        beam->rows[first + i + shift] = first + i + shift; /* rows of the batch that are not used any more */
     }
 }
 

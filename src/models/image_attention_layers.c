@@ -23,8 +23,8 @@ static const attn_setting global_keys[] = {
     ATTN__KEY_INIT,
 };
 
-/* The last five settings reproduce differences of another implementation from the paper; the defaults follow the
- * paper. */
+/* The last five settings are for differences of another implementation from the paper; the defaults are the book's
+ * own. */
 static const attn_setting local_keys[] = {
     SIZES,
     ATTN__KEY_COUNT("kernel_size", NULL, "pixels of the window along each axis, odd"),

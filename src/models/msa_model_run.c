@@ -18,7 +18,7 @@ typedef struct run {
     attn__msa_results *results;
     attn__msa_tokens tokens;
     int64_t layer;
-    int64_t last; /* number of stages of a layer, which end at row maps, column maps and result */
+    int64_t last; /* stages of a run: a layer has THIRDS, which end at row maps, column maps, result */
     bool failed;
 } run;
 

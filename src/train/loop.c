@@ -218,7 +218,7 @@ static attn_status gradients(attn_training *training, const attn_job *job, attn_
     for (int64_t part = 0; part < parts && status == ATTN_OK; part++)
         status = part_gradients(training, job, tape, part, parts, totals);
     for (int64_t i = 0; i < training->parameters->n && status != ATTN_OK && parts > 1; i++)
-        attn_tensor_drop_grad(training->parameters->items[i].tensor); /* totals of the finished losses */
+        attn_tensor_drop_grad(training->parameters->items[i].tensor); /* gradients of the finished losses */
     *sum = totals[0];
     *tokens = totals[1];
     return status;

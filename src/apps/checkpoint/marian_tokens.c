@@ -48,7 +48,7 @@ void attn__marian_tokenizer_free(attn__marian_tokenizer *tokenizer)
 
 typedef struct adding {
     attn_context *context;
-    const char *path; /* number of tokens of the vocabulary */
+    const char *path; /* path of the vocabulary */
     attn__marian_added *list;
     int64_t n;
 } adding;

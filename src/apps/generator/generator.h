@@ -45,7 +45,7 @@ typedef struct attn_generator_view {
     int64_t channel, frame;    /* channel and frame, from 1; 0: the last channel, and the last given frame */
 } attn_generator_view;
 typedef struct attn_generator_prediction {
-    int64_t row, col, channel, frame; /* levels, from 1 */
+    int64_t row, col, channel, frame; /* counted from 1 */
     int32_t level, likeliest;         /* the picture's level, and the level with the largest probability */
     double probability, of_likeliest;
 } attn_generator_prediction;

@@ -16,7 +16,7 @@ typedef struct attn__msa_sampling {
 /* The rows and columns taken from an alignment. */
 typedef struct attn__msa_part {
     const attn_alignment *alignment;
-    uint64_t stream; /* seed of the draws */
+    uint64_t stream; /* random stream of the draws */
     int64_t rows, first_column, columns;
 } attn__msa_part;
 

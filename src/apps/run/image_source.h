@@ -15,7 +15,7 @@ typedef struct attn__image_wish {
     bool videos;                 /* folders are videos whose pictures are frames; an array always holds videos */
     attn__image_fitting fitting; /* filter for resizing */
     const char *const *classes;  /* class names that the folder must have, in this order; NULL: any */
-    int64_t nclasses;            /* upper limit of labels; 0: any */
+    int64_t nclasses;            /* labels must be less than this; 0: any */
     bool unlabelled;             /* labels are not used: pictures need no class folders */
 } attn__image_wish;
 

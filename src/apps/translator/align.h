@@ -13,7 +13,7 @@ typedef struct attn__aligned {
     const int64_t *words; /* [ntokens]: the word that each token of the line belongs to */
     const int32_t *said;  /* tokens of the translation [nsaid], at least one, without the end token */
     int64_t nsaid;
-    attn_context *owner; /* number of words of the text */
+    attn_context *owner; /* owner of the text */
     char **alignment;    /* gets the pairs as text; free with attn__free */
 } attn__aligned;
 

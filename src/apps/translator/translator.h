@@ -54,8 +54,8 @@ typedef struct attn_translator_score {
     double bleu_d2l;               /* mean over the sentences of attn_bleu_d2l with k = 2, against the best reference */
     attn_bleu corpus;              /* sacreBLEU's BLEU of detokenized text */
     double chrf;                   /* sacreBLEU's chrF2 of detokenized text */
-    double tokens_per_second;      /* number of decoded tokens */
-    double words_per_second;       /* number of words of the source sentences, separated by spaces */
+    double tokens_per_second;      /* decoded tokens per second */
+    double words_per_second;       /* words of the source sentences per second, separated by spaces */
 } attn_translator_score;
 
 /* How a part is scored. Zero means the default. */

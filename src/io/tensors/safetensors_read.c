@@ -21,7 +21,7 @@ static const struct {
 typedef struct reader {
     attn__findings *findings;
     const attn__input *input;
-    size_t begin; /* number of bytes of all tensors */
+    size_t begin; /* where the bytes of the tensors begin */
     size_t next;  /* offset, from `begin`, at which the next tensor must start */
 } reader;
 
