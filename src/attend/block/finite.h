@@ -36,13 +36,14 @@ static inline void attn__finite_note_weights(const float *p, int64_t n, uint8_t 
 /* out[i][c] += weight(i, r) * x[r][c] for each listed row r: the terms that a product of the clean copy lacks. */
 typedef struct attn__finite_sums {
     int64_t outs, channels;
-    const float *w;       /* weight(i, r) = w[i * w_out + r * w_row] * factor * out_factor[i] */
-    const uint8_t *alive; /* the same index; pairs whose byte lacks `bit` are left out.  NULL: those of weight 0 are */
+    const float *w; /* weight(i, r) = w[i * w_out + r * w_row] * factor * out_factor[i] */
+    const uint8_t
+        *alive; /* the same index; pairs whose byte lacks `bit` are left out. NULL: pairs of weight 0 are left out */
     uint8_t bit;
     int64_t w_out, w_row;
     float factor;
-    const float *out_factor; /* NULL: none */
-    const float *x;          /* x[r * x_row + c]: the original */
+    const float *out_factor; /* NULL: all factors are 1 */
+    const float *x;          /* x[r * x_row + c]: the operand with its infinities and NaNs */
     int64_t x_row;
     float *out; /* out[(out_at ? out_at[i] : i * out_row) + c * out_channel] */
     const int64_t *out_at;

@@ -60,10 +60,10 @@ int64_t attn__batch_split_index(const attn__batch_split *split, const attn__cano
 
 typedef struct attn__slots {
     const attn__canonical *canonical;
-    unsigned wanted; /* the gradients that all items share */
+    unsigned wanted; /* flags of the gradients that all items share */
     attn__batch_split split;
     int64_t n;
-    size_t size, bytes; /* of a slot's sums, of all */
+    size_t size, bytes; /* number of sums of a slot; bytes of all slots */
     char *memory;
 } attn__slots;
 

@@ -12,8 +12,8 @@
 /* One packed sequence as a problem of its own, which any solver can run. Only lengths and array addresses change. A
  * plan made for the longest lengths stays valid. */
 typedef struct attn__sequence {
-    attn__canonical canonical; /* its lengths in place of the longest; its bands, if its ends align them */
-    attn_arrays arrays;        /* that start at its tokens */
+    attn__canonical canonical; /* with the lengths of this sequence, and bands that its ends align */
+    attn_arrays arrays;        /* the arrays, from the first token of the sequence on */
 } attn__sequence;
 
 static inline bool attn__is_packed(const attn__canonical *canonical)
@@ -42,18 +42,18 @@ static inline void attn__sequence_enter(attn__sequence *one, const attn__canonic
 typedef struct attn__items {
     const attn__canonical *canonical;
     const attn_arrays *arrays;
-    int64_t block;  /* queries of an item, at most */
-    int64_t blocks; /* of a batch index */
+    int64_t block;  /* the most queries of an item */
+    int64_t blocks; /* number of blocks of a batch index */
     int64_t n;
 } attn__items;
 
 attn__items attn__items_make(const attn__canonical *canonical, const attn_arrays *arrays, int64_t block);
 
 typedef struct attn__item {
-    const attn__canonical *canonical; /* of the item's sequence, if sequences are packed */
+    const attn__canonical *canonical; /* the problem; of packed sequences, that of the item's sequence */
     const attn_arrays *arrays;
     int64_t batch, first, count;    /* queries [first, first + count) */
-    int64_t next_batch, next_first; /* of the next item; next_batch < 0: none, or of another sequence */
+    int64_t next_batch, next_first; /* of the next item; next_batch < 0: none, or another sequence */
     attn__sequence one;
 } attn__item;
 

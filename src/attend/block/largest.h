@@ -12,12 +12,12 @@
 #include <stdint.h>
 
 typedef struct attn__largest {
-    double *score, *scratch; /* of the candidates, in the order of their keys */
+    double *score, *scratch; /* scores of the candidates, in the order of their keys */
     int64_t *key;
-    int64_t k, n, room; /* n < room */
-    double least;       /* the last of the k largest so far, -inf if there are fewer, ... */
-    int64_t last;       /* ... and its key */
-    bool has_nan;       /* all keys take part then */
+    int64_t k, n, room; /* n candidates are kept; n < room */
+    double least;       /* the smallest of the k largest scores so far; -inf if there are fewer */
+    int64_t last;       /* the key of `least` */
+    bool has_nan;       /* a score is NaN; then all keys are kept */
 } attn__largest;
 
 /* So many candidates that they are rarely cut. */

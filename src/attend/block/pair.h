@@ -16,14 +16,14 @@
 typedef struct attn__pair {
     const attn__canonical *canonical;
     const attn_arrays *arrays;
-    attn_dtype dtype, keys, side;         /* of q and o, of k and v, and of bias, tables and w */
-    double slope;                         /* of the score read last by scale * (score + tables): 1 without a softcap */
-    double *qs, *ks, *ws, *w2s;           /* contract */
-    double *dqs, *dks, *dws, *dw2s;       /* contract; gradients */
-    double *vs, *sum, *douts;             /* value */
-    double *table_row[ATTN_MAX_RELATIVE]; /* contract or value: the row read last, 0 outside [begin, end) */
+    attn_dtype dtype, keys, side;   /* types of q and o; of k and v; of bias, tables and w */
+    double slope;                   /* derivative of the last score by scale * (score + tables); 1 without a softcap */
+    double *qs, *ks, *ws, *w2s;     /* [contract] */
+    double *dqs, *dks, *dws, *dw2s; /* [contract] gradients */
+    double *vs, *sum, *douts;       /* [value] */
+    double *table_row[ATTN_MAX_RELATIVE]; /* [contract] or [value]: the last row read; 0 outside [begin, end) */
     attn__score_rows rows;                /* q, k, w and w2 of a pair */
-    attn__largest largest;                /* with top_k: of the row */
+    attn__largest largest;                /* with top_k: the largest scores of the row */
 } attn__pair;
 
 /* Bytes of scratch for one thread, SIZE_MAX if too many. */

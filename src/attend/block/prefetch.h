@@ -16,15 +16,16 @@ enum { ATTN__PREFETCH_STREAMS = 4 };
 typedef struct attn__prefetch {
     struct {
         const char *base;
-        const int64_t *row_at; /* elements of `step` bytes from base to each row; NULL: row r is r * step bytes on */
-        int64_t step, rows, lines; /* lines of one run of a row */
-        int64_t runs, run_step;    /* runs of one row, bytes from one to the next */
-        char *to;                  /* NULL, or where rows are copied to, ... */
-        int64_t to_step, copied;   /* ... bytes from one to the next, and how many are there */
+        const int64_t
+            *row_at; /* offset of each row from base in units of `step` bytes; NULL: row r is at r * step bytes */
+        int64_t step, rows, lines; /* number of rows, and of cache lines of a run */
+        int64_t runs, run_step;    /* number of runs of a row, and the bytes between two runs */
+        char *to;                  /* destination of copied rows; NULL: rows are not copied */
+        int64_t to_step, copied;   /* bytes between two copied rows; number of rows copied so far */
     } stream[ATTN__PREFETCH_STREAMS];
-    int streams, now;       /* how many; the current one, ... */
-    int64_t row, run, line; /* ... its next row, run of that and line of that */
-    int64_t each;           /* lines of one portion */
+    int streams, now;       /* number of streams; index of the current stream */
+    int64_t row, run, line; /* the next line of the current stream */
+    int64_t each;           /* number of lines of a portion */
 } attn__prefetch;
 
 /* Empties it.  Streams beyond the number are never looked at, and items may be short. */

@@ -13,13 +13,13 @@
 typedef struct attn__row {
     const attn__canonical *canonical;
     const attn_arrays *arrays;
-    int64_t index[ATTN_MAX_DIMS];     /* of the query axes */
-    int64_t offset[ATTN__OPERANDS];   /* of the row in each operand */
-    int64_t table[ATTN_MAX_RELATIVE]; /* of its batch in each table */
-    int64_t base[ATTN_MAX_WINDOWS];   /* position of tap 0 */
-    bool absent;                      /* past the end of its packed sequence: no offset means anything */
-    int64_t keys;                     /* of the packed sequence */
-    int64_t shift;                    /* of packed sequences: bands count the query as so much later */
+    int64_t index[ATTN_MAX_DIMS];     /* the query's index along each query axis */
+    int64_t offset[ATTN__OPERANDS];   /* offset of the row in each operand */
+    int64_t table[ATTN_MAX_RELATIVE]; /* offset of the batch index in each table */
+    int64_t base[ATTN_MAX_WINDOWS];   /* position of tap 0 of each window */
+    bool absent;                      /* the query is past the end of its packed sequence; then no offset is valid */
+    int64_t keys;                     /* number of keys of the packed sequence */
+    int64_t shift;                    /* packed sequences: what bands add to the query's index */
     int64_t len;                      /* keys of lens_dim from here on are masked */
     uint64_t key;                     /* dropout's key of the row */
 } attn__row;
@@ -32,11 +32,11 @@ typedef enum attn__spot_kind {
 
 typedef struct attn__spot {
     attn__spot_kind kind;
-    int64_t key;                      /* linear index */
-    bool outside;                     /* a zero border: k and v are 0, masked or not */
-    int64_t offset[ATTN__OPERANDS];   /* in each operand that has KEY strides; garbage where kind is OUT */
-    int64_t table[ATTN_MAX_RELATIVE]; /* of the row read in each table */
-    uint32_t column;                  /* dropout's */
+    int64_t key;                      /* linear index of the key */
+    bool outside;                     /* the key is in a zero border: k and v are 0 */
+    int64_t offset[ATTN__OPERANDS];   /* offset in each operand that has KEY strides; undefined if kind is OUT */
+    int64_t table[ATTN_MAX_RELATIVE]; /* offset of the row in each table */
+    uint32_t column;                  /* dropout's column of the key */
 } attn__spot;
 
 /* The row of linear indices `batch` and `query`. */

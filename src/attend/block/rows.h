@@ -125,7 +125,7 @@ bool attn__offsets_even(const attn__group *group, size_t stride, int64_t step);
 
 /* The offsets of one batch index in all operands, tables and dropout's rows. */
 typedef struct attn__place {
-    attn_dim at; /* each field: an offset in that operand */
+    attn_dim at; /* each stride field is an offset in that operand */
     int64_t table[ATTN_MAX_RELATIVE];
     uint64_t drop;
 } attn__place;
@@ -149,11 +149,11 @@ typedef struct attn__rows {
     attn_dtype dtype;
     const int64_t *at;
     int64_t rows;
-    const int64_t *channel; /* NULL: adjacent */
+    const int64_t *channel; /* offsets of channels; NULL: channels are adjacent */
     int64_t n;
 } attn__rows;
 
-enum { ATTN__ROWS_AHEAD = 8 }; /* rows fetched early while others are stored */
+enum { ATTN__ROWS_AHEAD = 8 }; /* how many rows ahead a store prefetches */
 
 /* to[r * ld + c] = channel c of row r, zeros from n to ld; false if any is NaN or infinite. */
 bool attn__rows_load(const attn__rows *rows, const attn__online_softmax_kernel *kernel, float *to, int64_t ld);

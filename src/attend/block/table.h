@@ -33,11 +33,11 @@ void attn__table_add(const attn__canonical *canonical, int relative, double *sum
 
 /* A panel of a table of queries or values: query i and key j, indices along its axes, read row j - i + queries - 1. */
 typedef struct attn__table_panel {
-    int relative; /* its number in the problem */
+    int relative; /* index of the table in the problem */
     int64_t queries, rows, channels;
     int64_t first;          /* the table's row that is the panel's row 0; may be outside the table */
-    int64_t ld, ld_across;  /* floats from row to row of attn__table_memory's rows (the solver's choice), and across */
-    const int64_t *channel; /* offset in a row of the table, INT64_MIN where it does not serve the channel */
+    int64_t ld, ld_across;  /* row strides of attn__table_memory's `rows` (chosen by the solver) and `across` */
+    const int64_t *channel; /* offset of each channel in a table row; INT64_MIN: the table has no such channel */
 } attn__table_panel;
 
 /* Why a solver cannot have panels of all tables; NULL if it can. */
@@ -58,10 +58,10 @@ static inline int64_t attn__odd_lines(int64_t n)
 
 /* One thread's panel. */
 typedef struct attn__table_memory {
-    float *rows;   /* [rows][ld], or NULL if the solver has no use for them */
-    float *across; /* [channels][ld_across] */
-    int64_t *at;   /* offset of the table that is there, INT64_MIN before the first */
-    bool *finite;  /* whether that table is */
+    float *rows;   /* [rows][ld]; NULL: the solver needs no rows */
+    float *across; /* [channels][ld_across], the transposed rows */
+    int64_t *at;   /* offset of the table in the panel; INT64_MIN: no table was read yet */
+    bool *finite;  /* whether all numbers of the table are finite */
 } attn__table_memory;
 
 void attn__table_memory_take(const attn__table_panel *panel, attn__arena *arena, bool rows, attn__table_memory *memory);

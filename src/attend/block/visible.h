@@ -24,12 +24,12 @@ enum { ATTN__VISIBLE_AXES = ATTN_MAX_BANDS + ATTN_MAX_WINDOWS + 2 };
 /* The limits of keys in a problem; made once with the plan, and the same for each of its packed sequences. */
 typedef struct attn__visible {
     int axes; /* key axes along which bands, lengths, windows or the ends of sequences limit keys, */
-    int axis[ATTN__VISIBLE_AXES]; /* each once */
-    bool ranges;                  /* these limits leave each query one range of keys: only one key axis, no windows */
+    int axis[ATTN__VISIBLE_AXES]; /* these axes, each once */
+    bool ranges;                  /* each query has one range of keys: there is one key axis and no window */
     bool mask, blocks;
     bool windows;
-    bool lens_by_query; /* lengths differ from query to query of a batch index */
-    bool fills;         /* masked keys take part with problem.mask_fill */
+    bool lens_by_query; /* lengths depend on the query */
+    bool fills;         /* masked keys have the score problem.mask_fill */
     bool padded;        /* packed sequences are read by their padded indices, not by attn__sequence_at */
 } attn__visible;
 
@@ -67,16 +67,17 @@ typedef struct attn__visible_rows {
     const attn__visible *visible;
     const attn__canonical *canonical;
     const attn_arrays *arrays;
-    unsigned parts; /* of the bits above: which arrays are there */
+    unsigned parts; /* bits of the arrays that are present */
     int64_t first, count;
-    int64_t keys; /* of the sequence, if visible->padded: the others do not exist, and have no mask_fill */
+    int64_t
+        keys; /* with visible->padded: number of keys of the sequence; later keys do not exist and have no mask_fill */
     /* [from, to) are the indices along visible->axis[a] that bands, lengths and ends of sequences leave.  With
      * visible->ranges, from[0] and to[0] are always there and hold keys. */
     int32_t *from[ATTN__VISIBLE_AXES], *to[ATTN__VISIBLE_AXES];
     /* With windows, indices are taps: those that are inside, and those before the length, which does not apply to taps
      * outside and is not in `to` then. */
     int32_t *inside_from[ATTN__VISIBLE_AXES], *inside_to[ATTN__VISIBLE_AXES], *length;
-    int64_t *mask, *blocks; /* offsets of the query in both; a pair's byte is at its sum with the key's */
+    int64_t *mask, *blocks; /* offsets of the query; the byte of a pair is at the sum of both offsets */
 } attn__visible_rows;
 
 /* Memory for up to `count` queries (a multiple of the lanes); `parts`: which arrays the solver reads. */
@@ -91,9 +92,9 @@ typedef struct attn__visible_keys {
     const attn__visible *visible;
     unsigned parts;
     int64_t first, count;
-    int32_t *index[ATTN__VISIBLE_AXES]; /* along visible->axis[a] */
-    int64_t *mask, *blocks;             /* offsets, as those of queries */
-    bool adjacent;                      /* the mask has the keys' bytes one after another */
+    int32_t *index[ATTN__VISIBLE_AXES]; /* index along visible->axis[a] */
+    int64_t *mask, *blocks;             /* offsets of the key */
+    bool adjacent;                      /* the mask bytes of the keys are adjacent */
 } attn__visible_keys;
 
 void attn__visible_keys_take(attn__visible_keys *keys, const attn__visible *visible, attn__arena *arena, int64_t count,
@@ -102,9 +103,9 @@ void attn__visible_keys_start(attn__visible_keys *keys, const attn__canonical *c
 
 /* The key range along each axis that some queries have in common. */
 typedef struct attn__visible_span {
-    int32_t begin[ATTN__VISIBLE_AXES], end[ATTN__VISIBLE_AXES];           /* outside: none of them has a key */
-    int32_t open_begin[ATTN__VISIBLE_AXES], open_end[ATTN__VISIBLE_AXES]; /* inside: limits hide no key from any */
-    int64_t first, last; /* keys [first, last) have all that may weigh anything; with mask_fill that is all keys */
+    int32_t begin[ATTN__VISIBLE_AXES], end[ATTN__VISIBLE_AXES];           /* outside this range no query has a key */
+    int32_t open_begin[ATTN__VISIBLE_AXES], open_end[ATTN__VISIBLE_AXES]; /* inside this range the limits mask no key */
+    int64_t first, last; /* all keys that may have a weight are in [first, last); with mask_fill these are all keys */
 } attn__visible_span;
 
 attn__visible_span attn__visible_span_of(const attn__visible_rows *rows, int64_t row, int64_t nrows);

@@ -16,10 +16,10 @@
 
 typedef struct attn__step {
     void (*run)(const struct attn__step *step, const attn_arrays *arrays, char *workspace);
-    const struct attn__step *child; /* NULL: the step is the solver's */
+    const struct attn__step *child; /* the step inside this one; NULL: this is the solver's step */
     const attn_plan *plan;
-    const void *data;    /* the wrapper's own */
-    size_t workspace_at; /* of the step's part of the workspace */
+    const void *data;    /* data of the wrapper */
+    size_t workspace_at; /* offset of the step's part of the workspace */
 } attn__step;
 
 static inline void attn__step_run(const attn__step *step, const attn_arrays *arrays, char *workspace)
@@ -57,10 +57,10 @@ struct attn_plan {
     const char *how;            /* "by rule", "measured", "asked for", "remembered" */
     void *data[ATTN__WRAPPERS]; /* NULL: the plan has no such step */
     attn__step steps[ATTN__WRAPPERS + 1];
-    int nsteps; /* the last one is the solver's */
+    int nsteps; /* number of steps; the last step is the solver's */
     size_t workspace_size;
     void *workspace;
-    atomic_flag *busy; /* the only mutable member: `workspace` is in use */
+    atomic_flag *busy; /* whether `workspace` is in use; the only mutable member */
 };
 
 /* Executes the plan as attn_plan_execute does, for a batch that is one shard of a larger batch. Dropout uses `rows`. */

@@ -12,7 +12,7 @@
 /* A solver's plan for one problem: made by `plan`, constant afterwards. */
 typedef struct attn__recipe {
     size_t workspace; /* bytes of scratch memory for one execution, threads included */
-    void *data;       /* the solver's own, from attn__alloc; freed by the planner */
+    void *data;       /* data of the solver, from attn__alloc; the planner frees it */
     char text[96];    /* tile sizes and loop order for the plan's line, "" if there is nothing to say */
 } attn__recipe;
 

@@ -47,9 +47,9 @@ attn__extent attn__operand_extent(const attn__canonical *canonical, attn__operan
 typedef enum attn__written { ATTN__WRITTEN_NEVER = 0, ATTN__WRITTEN_FORWARD, ATTN__WRITTEN_BACKWARD } attn__written;
 
 typedef struct attn__array_info {
-    const char *name;      /* "q", "table[0]" */
-    size_t field, strides; /* in attn_arrays and in attn_dim (tables, and arrays of one row: 0) */
-    attn__operand operand; /* with the same strides; ATTN__OPERANDS: none */
+    const char *name;      /* for messages: "q", "table[0]" */
+    size_t field, strides; /* offsets in attn_arrays and in attn_dim (0 for tables and for arrays of one row) */
+    attn__operand operand; /* the operand with the same strides; ATTN__OPERANDS: none */
     attn__written written;
 } attn__array_info;
 
@@ -69,8 +69,8 @@ static inline void attn__arrays_set(attn_arrays *arrays, attn_array array, const
 
 typedef struct attn__array_use {
     attn_dtype dtype;
-    attn__extent extent; /* of a bias index: empty, since only bias_index.c has its entries */
-    bool optional;       /* it has no elements, or none is read: it may be NULL */
+    attn__extent extent; /* range of elements; empty for a bias index, which only bias_index.c reads */
+    bool optional;       /* the pointer may be NULL, since no element is read */
 } attn__array_use;
 
 /* False if the problem, in its direction, neither reads nor writes the array. */

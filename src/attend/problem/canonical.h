@@ -33,11 +33,11 @@ enum {
 
 typedef struct attn__axis {
     attn_dim dim;                     /* length and strides; role is the group's */
-    int64_t table[ATTN_MAX_RELATIVE]; /* stride in each relative table (BATCH, CONTRACT, VALUE) */
-    int64_t drop;                     /* weight of the index in the dropout row or column */
+    int64_t table[ATTN_MAX_RELATIVE]; /* stride in each relative table (for BATCH, CONTRACT and VALUE) */
+    int64_t drop;                     /* factor of the index in the number of the dropout row or column */
     int pick;                         /* index into problem.picks, or -1 */
-    bool packed; /* the BATCH axis of packed sequences, along which tokens move though their strides are 0 */
-    int source;  /* a dim of the problem that this one came from, or -1 */
+    bool packed; /* the BATCH axis of packed sequences; its strides are 0, but its index selects tokens */
+    int source;  /* the dim of the problem that the axis was made from, or -1 */
 } attn__axis;
 
 typedef struct attn__group {
@@ -57,7 +57,7 @@ typedef struct attn__canonical {
     attn__caches caches;
     /* Derived from the above. */
     bool has_bias, has_mask, has_lens, has_blocks, has_dropout;
-    unsigned extras;     /* ATTN__PACKED and so on */
+    unsigned extras;     /* flags such as ATTN__PACKED */
     bool needs_row_scan; /* a row may have no keys: lens, mask, bands, or an empty key axis */
 } attn__canonical;
 

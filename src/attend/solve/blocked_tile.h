@@ -37,9 +37,12 @@
 #include <math.h>
 #include <string.h>
 
-enum { BLOCKED_QUERIES = 192, BLOCKED_KEYS = 256 }; /* at most; all taps of a window are one tile */
-enum { BLOCKED_ROWS = 256 };                        /* of tables: a multiple of src/gemm's K block */
-enum { BLOCKED_ROW_AT = 4 };                        /* arrays of offsets of rows */
+enum {
+    BLOCKED_QUERIES = 192,
+    BLOCKED_KEYS = 256
+};                           /* the most queries and keys of a tile; all taps of a window are in one tile */
+enum { BLOCKED_ROWS = 256 }; /* granularity of table rows, a multiple of the K block of src/gemm */
+enum { BLOCKED_ROW_AT = 4 }; /* number of arrays of row offsets */
 
 /* Rows of S or dP: doubles or, in wide problems, floats. Wide problems with windows also have one row pair by pair. */
 typedef struct blocked_scores {
@@ -49,32 +52,32 @@ typedef struct blocked_scores {
 
 /* A thread's memory. k and v may be stored twice, because a product reads its right operand by rows. */
 typedef struct blocked_memory {
-    double *k, *k_t, *v, *v_t;                         /* of all positions, [positions,channels] and transposed */
-    double *block_k, *block_k_t, *block_v, *block_v_t; /* with windows: of a block's columns */
-    double *block_dk, *block_dv;                       /* ... and their gradients */
-    double *q, *o, *dout, *dq;                         /* of a block of queries */
+    double *k, *k_t, *v, *v_t;                         /* [positions,channels] and transposed, of all positions */
+    double *block_k, *block_k_t, *block_v, *block_v_t; /* with windows: the columns of a block */
+    double *block_dk, *block_dv;                       /* with windows: the gradients of these columns */
+    double *q, *o, *dout, *dq;                         /* rows of a block of queries */
     blocked_scores s, dp;
     double *dk, *dv;                 /* sums over all queries */
     double *max, *sum, *count;       /* one for each query of a block */
-    attn__largest *largest;          /* with top_k: of each query of a block, ... */
-    char *ranked;                    /* ... and their memory */
-    double *slope;                   /* of a row: the softcap's derivative */
-    uint8_t *seen;                   /* of a row: ATTN__VISIBLE_... of each pair */
+    attn__largest *largest;          /* with top_k: the largest scores of each query of a block */
+    char *ranked;                    /* the memory of `largest` */
+    double *slope;                   /* derivative of the softcap, for one row */
+    uint8_t *seen;                   /* ATTN__VISIBLE_... of each pair of a row */
     int64_t *position;               /* [key axes,pairs]: the position of a pair's key */
-    int64_t *column;                 /* with windows: of a pair, ... */
-    int64_t *position_of;            /* ... and a column's position, -1 outside */
-    int64_t *bias_at, *dbias_at;     /* offsets of the tile's pairs, ... */
-    uint32_t *drop_at;               /* ... and their columns for dropout */
-    double *w, *dw;                  /* learned vectors, w then w2: of the batch index; of a tile */
-    double *dk_t, *scratch;          /* of a tile's columns, where the score is not a product */
-    double *m, *dm;                  /* [channels,values]: of blocked_is_linear */
+    int64_t *column;                 /* with windows: the column of each pair */
+    int64_t *position_of;            /* with windows: the position of each column; -1: outside */
+    int64_t *bias_at, *dbias_at;     /* offsets of the tile's pairs in the bias and in its gradient */
+    uint32_t *drop_at;               /* dropout's column of each pair */
+    double *w, *dw;                  /* learned vectors w and w2 of the batch index; their gradients in a tile */
+    double *dk_t, *scratch;          /* for the columns of a tile, if the score is not a product */
+    double *m, *dm;                  /* [channels,values] sums for blocked_is_linear */
     double *tanh;                    /* [channels], or [queries,columns,channels] if it is kept */
-    int64_t *offsets;                /* of the rows of the largest group */
-    double *product;                 /* src/gemm's workspace */
+    int64_t *offsets;                /* offsets of the rows of the largest group */
+    double *product;                 /* workspace of src/gemm */
     double *finite;                  /* a factor of a product without infinity and NaN; a row of a table's channels */
-    double *delta;                   /* wide problems: o . dout of each query, ... */
-    float *sums, *factor, *was;      /* ... what O's rows are in f32, and their factors, ... */
-    int64_t *row_at[BLOCKED_ROW_AT]; /* ... and offsets of rows */
+    double *delta;                   /* wide problems: o . dout of each query */
+    float *sums, *factor, *was;      /* wide problems: rows of O in f32, and their factors */
+    int64_t *row_at[BLOCKED_ROW_AT]; /* wide problems: offsets of rows */
     /* Of each relative table: its rows, [rows,channels]; transposed, scaled if it adds to scores; backward its gradient.
      * x is [queries or columns, distances]: the product, then, of tables of queries and values, a row's sums by distance
      * once that row was read.  Several queries read a row of a table of keys: its sums are in g. */
@@ -85,23 +88,23 @@ typedef struct blocked_memory {
 
 /* A relative table. */
 typedef struct blocked_table {
-    int64_t begin, rows; /* those that pairs may read; `begin` is a multiple of BLOCKED_ROWS */
-    int64_t most;        /* so many rows hold all that a tile's pairs read */
-    int64_t ld;          /* between the rows of x and g */
-    int64_t ld_t;        /* between those of t_t */
+    int64_t begin, rows; /* the table rows that pairs may read; `begin` is a multiple of BLOCKED_ROWS */
+    int64_t most;        /* the most rows that the pairs of a tile read */
+    int64_t ld;          /* row stride of x and g */
+    int64_t ld_t;        /* row stride of t_t */
 } blocked_table;
 
 typedef struct blocked_plan {
     const attn__rows_f64_kernel *kernel;
     attn__group positions; /* the KEY group with positions in place of taps */
-    int64_t queries;       /* of a block, at most */
+    int64_t queries;       /* the most queries of a block */
     int64_t segment;       /* blocked_segment of the longest sequences */
-    int64_t pairs;         /* of a row of a tile, at most */
-    int64_t columns;       /* of a tile, at most; with windows of every tile */
-    int64_t ld;            /* between the rows of k_t and v_t, or of block_k_t and block_v_t */
-    int64_t ld_s;          /* between the rows of s and dp */
-    bool keeps_tanh;       /* for the gradients */
-    bool linear;           /* blocked_is_linear */
+    int64_t pairs;         /* the most pairs of a row of a tile */
+    int64_t columns;       /* the most columns of a tile; with windows each tile has as many */
+    int64_t ld;            /* row stride of k_t and v_t, or of block_k_t and block_v_t */
+    int64_t ld_s;          /* row stride of s and dp */
+    bool keeps_tanh;       /* tanh is kept for the gradients */
+    bool linear;           /* the result of blocked_is_linear */
     bool wide;             /* blocked_wide.h */
     bool single;           /* of these, those whose softmax is in f32, too */
     attn__visible visible;
