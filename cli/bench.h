@@ -9,7 +9,7 @@
 
 enum { BENCH_MOST_THREADS = 16 };
 
-double bench_median(double *values, int n); /* the median; sorts `times` */
+double bench_median(double *values, int n); /* the median; sorts `values` */
 
 /* Converts the option --threads, such as "1,2,4", into counts. "" means 1 and the context's count. If the exit code is
  * not CLI_OK, the error has been printed. */

@@ -108,7 +108,7 @@ typedef struct kind {
     const char *made;       /* printed in the last line */
     void (*note)(const cli_training *training);
     void (*warn)(const cli_training *training); /* called at the end; may be NULL */
-    const char *test;                           /* size of the part that attn eval uses by default */
+    const char *test;                           /* name of the size of the part that attn eval uses by default */
     const char *tries[3][2];                    /* commands to suggest, the text before and after the directory */
     bool pairs;                                 /* the data are sentence pairs */
 } kind;

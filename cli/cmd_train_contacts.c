@@ -37,7 +37,7 @@ typedef struct fitting {
     cli_structure *structures;
 } fitting;
 
-/* A fit is accepted only if it finds three times as many contacts as guessing, on its own training data. */
+/* A fit that finds less than this many times the contacts of guessing, on its own training data, gets a warning. */
 static const double WEAK = 3;
 
 static int measure(const fitting *f, int i, const char *path, const char *chain)

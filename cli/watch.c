@@ -26,7 +26,7 @@ static struct {
     atomic_int ticks, silent; /* ticks since the work began, and ticks since the last output */
     atomic_bool told, waits, own;
     void (*show)(void *user, int64_t done, int64_t total);
-    void *user; /* memory of `show` */
+    void *user; /* passed to `show` */
 } watch;
 
 static void say(void)

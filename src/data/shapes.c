@@ -72,7 +72,7 @@ typedef struct scene {
     colour ground[2];
     noise coarse, fine;
     unsigned char owner[PIXELS]; /* for each pixel the index of the visible object; NOBODY: the background */
-    int64_t seen[ATTN__SHAPE_MOST], whole[ATTN__SHAPE_MOST]; /* number of visible pixels of each object */
+    int64_t seen[ATTN__SHAPE_MOST], whole[ATTN__SHAPE_MOST]; /* visible pixels, and all pixels, of each object */
 } scene;
 
 static void put(scene *s, int64_t pixel, const colour *wanted, double share, double grain)

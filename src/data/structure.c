@@ -175,8 +175,7 @@ static bool is_better(attn__rank a, attn__rank b)
 }
 
 /* Whether the atom shows that two residues have the same number: neither has a letter, and they differ in their names
- * or in the
- * position of an atom whose two occupancies together exceed 1. */
+ * or in the position of an atom whose two occupancies together exceed 1. */
 static bool repeats(const attn__built_residue *r, slot to, const attn__atom *atom)
 {
     if (atom->rank.alternative != ' ' || r->best.alternative != ' ')

@@ -79,13 +79,13 @@ enum { UNSEEN = 0, OPEN, DONE };
 
 /* Nodes with the same children share a base, so the double array is a graph in which texts with the same end meet. */
 typedef struct trie {
-    const unsigned char *units; /* number of units of 4 bytes, little endian */
+    const unsigned char *units; /* n units of 4 bytes each, little endian */
     uint32_t n;
-    size_t replacements;     /* number of bytes */
+    size_t replacements;     /* bytes of the replacements */
     uint32_t *head, *next;   /* nodes grouped by their base; 0: none (the root has no base) */
     uint32_t *stack, *child; /* path of nodes from the root to the present one, with the next child to visit of each */
     unsigned char *state;
-    unsigned char *matches; /* maximum number of replacements on a path down from the node, including its own */
+    unsigned char *matches; /* for each node, the most replacements on a path down from it, its own included */
 } trie;
 
 static uint32_t unit_at(const trie *t, uint32_t i)

@@ -215,7 +215,8 @@ static bool is_banned(const attn_beam_search_options *options, int32_t token)
 }
 
 /* Adds the continuations of one hypothesis to the list of the likeliest; `base` is added to their logits. Most logits
- * are too small: the list checks the maximum of each block first. *sum gets the sum of the exponentials. */
+ * are too small: the list checks the maximum of each block first. *sum is increased by the sum of the logits, which
+ * is finite only if all of them are. */
 static int64_t add_logits(const attn__beam *beam, const attn__beam_row *x, int64_t row, double base, candidate *list,
                           int64_t n, double *sum)
 {

@@ -52,7 +52,7 @@ typedef struct attn__beam {
     int64_t *cut; /* [batch]: number of the last of these that reached the maximum length */
     bool *done;
     const attn__shortlist *shortlist; /* list of tokens that the logits belong to; NULL: all tokens */
-    double *picked;                   /* scratch for one sentence's logits, if it uses only part of the list */
+    double *picked;                   /* scratch for the logits of each sentence that uses only part of the list */
 } attn__beam;
 
 /* `numbers` has one entry for each sentence and must outlive the beam. ATTN_ERROR_MEMORY. A zeroed beam, or one whose

@@ -35,7 +35,7 @@ typedef enum attn_nn_positions_fit {
  * Parameter param_{i} has length 1 along all axes except the channels and the i-th other axis. An image of Y x X has Y
  * + X vectors, not Y * X. */
 typedef struct attn_nn_axial_positions {
-    int axes, channel; /* lengths of the axes except batch and channels; the axis number of the channels */
+    int axes, channel; /* number of axes except batch and channels; number of the channels' axis */
     attn_nn_positions_fit fit;
     attn_tensor *param[ATTN_MAX_RANK];
 } attn_nn_axial_positions;

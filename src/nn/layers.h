@@ -340,7 +340,7 @@ typedef struct attn_nn_block_options {
     bool pre_norm; /* norms come before the layers, not after the residual connections */
     attn_activation activation;
     double eps;         /* eps of the norms; 0: 1e-5 */
-    double ffn_dropout; /* activation of the feed-forward network */
+    double ffn_dropout; /* dropout of the feed-forward network's hidden numbers */
 } attn_nn_block_options;
 
 /* addnorm2(y, ffn(y)) with y = addnorm1(x, attention(x, x, x)). With pre_norm: y + ffn(norm2(y)) with y = x +

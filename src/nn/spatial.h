@@ -248,8 +248,7 @@ typedef struct attn_nn_position_sensitive_attention {
     int64_t groups, length;
     int axis;
 } attn_nn_position_sensitive_attention;
-/* x [B,in,Y,X] -> [B,out,Y,X]; *weights (weights may be NULL) gets [B,lines,groups,length,length]. ATTN_ERROR_SHAPE: an
- * axis of another length. */
+/* axis 2: down the columns, 3: along the rows. ATTN_ERROR_ARGUMENT: 2*groups does not divide out. */
 void attn_nn_position_sensitive_attention_init(attn_nn_position_sensitive_attention *layer, attn_nn_builder *builder,
                                                int64_t in, int64_t out, int64_t groups, int64_t length, int axis);
 /* x [B,in,Y,X] -> [B,out,Y,X]; *weights (weights may be NULL) gets [B,lines,groups,length,length].  ATTN_ERROR_SHAPE: an

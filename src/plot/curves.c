@@ -27,12 +27,12 @@ typedef struct axis {
 
 typedef struct frame {
     const attn_curves *curves;
-    axis x, y; /* left end of the first panel */
+    axis x, y; /* x: the axis of the first panel */
     int64_t panels;
     double step; /* distance between panels */
     double width, height, left, top;
     int hue_of[MOST_CURVES], nhues;
-    double legend_x[MOST_COLOURS], legend_y[MOST_COLOURS]; /* width of the names in the legend */
+    double legend_x[MOST_COLOURS], legend_y[MOST_COLOURS]; /* positions of the names in the legend */
 } frame;
 
 /* ---------------------------------------------------------------------------------------------- checking */

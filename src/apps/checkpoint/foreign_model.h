@@ -15,7 +15,7 @@ typedef struct attn__foreign {
     /* settings of config.json; with a names file also those of the names file and of the shapes */
     attn_config *config;
     char settings[ATTN__PATH]; /* path of the settings, for messages */
-    char weights[ATTN__PATH];  /* options for readers of weights */
+    char weights[ATTN__PATH];  /* path of the weights, for readers of weights */
     attn_bytes *report;        /* gets the report of attn_weights_load; may be NULL */
 } attn__foreign;
 

@@ -18,7 +18,7 @@ typedef struct reading {
     attn_bytes bytes;
     json_t *root;
     attn__subword *pieces; /* a parsed .spm, used instead of `root` */
-    int64_t lines;         /* lines of text, used instead of both */
+    int64_t lines;         /* number of lines of a text, used instead of both */
     attn__word *words;     /* pieces by id */
     int64_t n;
     const attn__marian_vocab_source *source;

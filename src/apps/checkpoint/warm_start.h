@@ -10,7 +10,7 @@ typedef struct attn__warm_start {
     attn_context *context;
     const char *path;           /* path of the weights */
     const attn_name_map *names; /* names file for reading the weights; NULL: they have the model's own names */
-    /* prefix of the model's head, whose parameters are new if the checkpoint has another number of classes */
+    /* number of outputs of the model's head, whose parameters are new if the checkpoint has another number */
     int64_t outputs;
     const char *fresh; /* prefix of parameters that are always new; NULL: none */
 } attn__warm_start;

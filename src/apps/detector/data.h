@@ -26,8 +26,8 @@ typedef struct attn__boxed_data {
     uint64_t seed;
     int64_t batch, queries;
     bool flip, crop;
-    int64_t
-        left_out;  /* objects that are not learned: crowds, without area in the picture, of classes the model lacks */
+    /* objects that are not learned: crowds, without area in the picture, of classes the model lacks */
+    int64_t left_out;
     int64_t *base; /* [train.n], the pictures that each epoch has in another order */
     int64_t epoch; /* the one of train.order; -1: none */
     /* The objects of one batch. */

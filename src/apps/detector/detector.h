@@ -77,8 +77,8 @@ attn_status attn__detector_detect(attn__detector *detector, const attn_image *im
 /* The attention that is drawn. */
 typedef struct attn__detector_view {
     double threshold; /* minimum score of the boxes */
-    attn_classifier_view
-        view; /* a block of decoder or encoder (0: the decoder's last, or all of the encoder), a head, a cell */
+    /* a block of decoder or encoder (0: the decoder's last, or all of the encoder), a head, a cell */
+    attn_classifier_view view;
 } attn__detector_view;
 /* Draws a panel for each box with its query's weights over the picture. If the view names a cell, draws the encoder's
  * weights of that cell. ATTN_PLOT_HTML: an interactive page of the encoder's weights of all cells. ATTN_ERROR_ARGUMENT:

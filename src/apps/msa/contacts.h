@@ -25,7 +25,7 @@ typedef struct attn_contacts_fit_options {
 } attn_contacts_fit_options;
 
 typedef struct attn_contacts_fit_result {
-    int64_t pairs, contacts; /* number of pairs in the examples */
+    int64_t pairs, contacts; /* numbers of pairs and of contacts in the examples */
     int64_t features, used;  /* used: number of features with a nonzero weight */
     int64_t sweeps;
     int64_t found; /* number of true contacts among the `contacts` likeliest pairs, on the training examples */

@@ -60,9 +60,9 @@ static double hidden_together(const needs *n, int64_t heads)
 
 enum { SCRATCH = 1 << 20 }; /* floats of scratch per thread: packed rows of a product, tiles of attention */
 
-/* x, and with groups of heads its normalized copy, since x changes between the groups. Then the larger of two parts:
- * queries, keys, values, context and maps of the heads computed at once; or the hidden channels of some tokens. Each
- * part includes its packed weights. */
+/* x, and with groups of heads its normalized copy, since x changes between the groups. Then two parts, of which
+ * the larger counts if they share memory: queries, keys, values, context and maps of the heads computed at once; the
+ * hidden channels of some tokens. Each part includes its packed weights. */
 static double layer_of(const needs *n, int64_t heads)
 {
     double dim = (double)n->m->dim, share = (double)heads / (double)n->m->heads, number = n->bf16 ? 0.5 : 1;
@@ -75,7 +75,7 @@ static double layer_of(const needs *n, int64_t heads)
     double hidden = together * (2 * dim + wide) + quantized + 2 * n->packed * dim * wide;
     double projections = (n->int8 ? 3 : 2) * part + 3 * n->packed * share * dim * dim;
     double attention = (4 * share + rounded) * n->tokens * dim + maps + projections;
-    /* reuses memory of the other part, which is allocated in blocks as large as x */
+    /* each reuses memory of the other, which is allocated in blocks as large as x */
     bool reused = largest <= n->tokens * dim;
     return n->tokens * dim * (1 + copy) + (reused ? fmax(attention, hidden) : attention + hidden) +
            n->threads * SCRATCH;

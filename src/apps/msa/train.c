@@ -59,7 +59,7 @@ typedef struct training {
     attn_alignment **alignments; /* alignments for training, followed by those for validation */
     int64_t n, train, sequences;
     attn__msa_sampling sampling;
-    attn__msa_part *parts; /* number of alignments of one step */
+    attn__msa_part *parts; /* the parts of one step */
     int64_t batch;
     bool regression; /* the initial checkpoint has a contact regression */
 } training;

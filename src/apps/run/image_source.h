@@ -24,9 +24,10 @@ typedef struct attn__image_source {
     attn_image_set *train, *test; /* test: NULL if the data has no separate test part */
     char **classes;
     int64_t nclasses;
-    int64_t
-        passed_over; /* number of files in class folders without the ending of a picture, and of folders next to train/ that are not read */
-    char *passed_first; /* the first of these files; NULL: there is none */
+    /* number of files in class folders without the ending of a picture, and of folders next to train/ that are not
+     * read */
+    int64_t passed_over;
+    char *passed_first; /* the first of them; NULL: there is none */
 } attn__image_source;
 
 /* Reads the images. Every error names the file. */

@@ -81,9 +81,9 @@ static attn_status measure_loss(attn_translator *t, const attn_pairs *pairs, dou
 /* Data of a part while it is scored: n distinct sentences with `pairs` references in all. */
 typedef struct results {
     int64_t n, pairs;
-    int64_t *order;                                    /* references of the pairs, grouped by sentence */
+    int64_t *order;                                    /* indices of the pairs, grouped by sentence */
     int64_t *counts;                                   /* number of references of each sentence */
-    const char **sources, **predictions, **references; /* reference texts: detokenized, and normalized for D2L's BLEU */
+    const char **sources, **predictions, **references; /* references: detokenized, owned by this struct */
     attn_translation *translations;
 } results;
 

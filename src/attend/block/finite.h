@@ -37,8 +37,8 @@ static inline void attn__finite_note_weights(const float *p, int64_t n, uint8_t 
 typedef struct attn__finite_sums {
     int64_t outs, channels;
     const float *w; /* weight(i, r) = w[i * w_out + r * w_row] * factor * out_factor[i] */
-    const uint8_t
-        *alive; /* the same index; pairs whose byte lacks `bit` are left out. NULL: pairs of weight 0 are left out */
+    /* The same index; pairs whose byte lacks `bit` are left out. NULL: pairs of weight 0 are left out. */
+    const uint8_t *alive;
     uint8_t bit;
     int64_t w_out, w_row;
     float factor;

@@ -63,7 +63,7 @@ typedef struct attn__slots {
     unsigned wanted; /* flags of the gradients that all items share */
     attn__batch_split split;
     int64_t n;
-    size_t size, bytes; /* number of sums of a slot; bytes of all slots */
+    size_t size, bytes; /* bytes of the sums of a slot, and of all slots */
     char *memory;
 } attn__slots;
 

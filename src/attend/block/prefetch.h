@@ -16,15 +16,15 @@ enum { ATTN__PREFETCH_STREAMS = 4 };
 typedef struct attn__prefetch {
     struct {
         const char *base;
-        const int64_t
-            *row_at; /* offset of each row from base in units of `step` bytes; NULL: row r is at r * step bytes */
+        /* Offset of each row from base in units of `step` bytes; NULL: row r is at r * step bytes. */
+        const int64_t *row_at;
         int64_t step, rows, lines; /* number of rows, and of cache lines of a run */
         int64_t runs, run_step;    /* number of runs of a row, and the bytes between two runs */
         char *to;                  /* destination of copied rows; NULL: rows are not copied */
         int64_t to_step, copied;   /* bytes between two copied rows; number of rows copied so far */
     } stream[ATTN__PREFETCH_STREAMS];
     int streams, now;       /* number of streams; index of the current stream */
-    int64_t row, run, line; /* the next line of the current stream */
+    int64_t row, run, line; /* the next row of the current stream, its run and line */
     int64_t each;           /* number of lines of a portion */
 } attn__prefetch;
 

@@ -69,8 +69,8 @@ typedef struct attn__visible_rows {
     const attn_arrays *arrays;
     unsigned parts; /* bits of the arrays that are present */
     int64_t first, count;
-    int64_t
-        keys; /* with visible->padded: number of keys of the sequence; later keys do not exist and have no mask_fill */
+    /* With visible->padded: number of keys of the sequence; later keys do not exist and have no mask_fill. */
+    int64_t keys;
     /* [from, to) are the indices along visible->axis[a] that bands, lengths and ends of sequences leave.  With
      * visible->ranges, from[0] and to[0] are always there and hold keys. */
     int32_t *from[ATTN__VISIBLE_AXES], *to[ATTN__VISIBLE_AXES];

@@ -86,8 +86,8 @@ typedef struct attn__window_pass {
     bool by_key, once;
     int64_t lines, band, bands;
     int64_t cells, tile, tiles; /* lanes of a line, of a tile, and tiles */
-    int64_t left,
-        own; /* with `once`: lanes before those whose gradients the tile writes, and their number; otherwise all lanes */
+    /* With `once`: lanes before those whose gradients the tile writes, and their number; otherwise 0 and all lanes. */
+    int64_t left, own;
     int64_t sums;          /* once: lines of keys and values with partial gradients */
     int64_t recent;        /* once: lanes for which weights are kept */
     int64_t phases;        /* phases of the lanes: the step, in the pass by key; otherwise 1 */

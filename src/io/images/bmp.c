@@ -8,7 +8,7 @@
 enum { FILE_HEADER = 14, LEAST_HEADER = 40, BIT_FIELDS = 3, ALPHA_FIELDS = 6 };
 
 typedef struct header {
-    size_t pixels, palette; /* offset of the pixels */
+    size_t pixels, palette; /* offsets of the pixels and of the palette */
     uint32_t colours;       /* number of entries of the palette */
     int64_t width, height;
     bool down, alpha; /* the first row is the top one; the fourth byte is alpha */

@@ -10,7 +10,7 @@
 typedef struct attn__adapter {
     attn_context *context;
     attn_config *config; /* parsed config; NULL: no adapter */
-    char *path;          /* arrays of its tensors */
+    char *path;          /* path of its tensors */
     attn__input input;   /* mapped file */
 } attn__adapter;
 

@@ -33,7 +33,7 @@ typedef struct attn__pickle_node {
     uint32_t function, arguments, state; /* numbers of nodes */
     int64_t integer;                     /* value of BOOL and INT */
     double real;
-    const char *text; /* offset in the pickle */
+    const char *text; /* points into the pickle */
     size_t size;
     const char *name;
     size_t name_size;
