@@ -26,7 +26,7 @@ typedef struct attn__flash_table_memory {
     float *terms;
     int64_t *query, *key; /* indices of a block's queries and keys along the table's axes */
     /* Forward. */
-    int64_t *lane; /* for each query: the offset in terms of the key of index 0 */
+    int64_t *lane; /* tables of queries, for each lane: the offset in terms of the key of index 0 */
     /* Backward: indices of queries are such that they meet keys at terms[query][key index - query index]. */
     float *sums;             /* the gradient of one item, with the shape of the panel */
     float *weights;          /* sums of dS or of P, with the shape of terms */
