@@ -9,7 +9,7 @@
 #include <stddef.h>
 
 typedef struct attn__tile_hook {
-    void (*call)(void *with); /* NULL: nothing */
+    void (*call)(void *with); /* NULL: no call */
     void *with;
 } attn__tile_hook;
 

@@ -19,7 +19,7 @@
 typedef struct attn__additive_kernel {
     attn__isa isa;
     float (*dot)(const float *a, const float *b, int64_t n);      /* sum a b */
-    double (*dot_f64)(const float *a, const float *b, int64_t n); /* the same, summed in double */
+    double (*dot_f64)(const float *a, const float *b, int64_t n); /* sum a b, summed in double */
     void (*axpy)(float a, const float *x, float *y, int64_t n);   /* y += a x */
     void (*scale)(float a, float *y, int64_t n);                  /* y *= a */
     /* t = tanh(q + k); sum w t */

@@ -21,14 +21,14 @@
 typedef struct attn__batch_norm_args {
     int64_t batch, channels, plane;
     const void *x, *dy;           /* [batch, channels, plane] */
-    void *y;                      /* the same: the result, or the gradient of x; may be x or dy */
-    const void *gain, *bias;      /* [channels], as all that follow */
-    void *mean, *inverse;         /* inverse = 1 / sqrt(variance + eps), in `statistics` the variance itself */
+    void *y;                      /* [batch, channels, plane]: the result, or the gradient of x; may be x or dy */
+    const void *gain, *bias;      /* [channels], like the arrays below */
+    void *mean, *inverse;         /* inverse = 1 / sqrt(variance + eps); `statistics` stores the variance there */
     void *dgain, *dbias;          /* either may be NULL */
-    double *sums;                 /* [channels, 2]: of dy, and of dy times x normalized */
-    double whole;                 /* numbers behind a channel's statistics, those of other ranks included */
-    bool moving;                  /* the statistics are of x (and of others'), so that their gradient counts */
-    bool add, add_gain, add_bias; /* to y, dgain, dbias, else they are set */
+    double *sums;                 /* [channels, 2]: the sum of dy, and the sum of dy times normalized x */
+    double whole;                 /* how many numbers a channel's statistics are of, other ranks included */
+    bool moving;                  /* the statistics were computed from x, so their gradient is part of that of x */
+    bool add, add_gain, add_bias; /* true: add to y, dgain, dbias; false: overwrite them */
 } attn__batch_norm_args;
 
 typedef void attn__batch_norm_run(void *args, int64_t begin, int64_t end);
@@ -37,7 +37,7 @@ typedef struct attn__batch_norm_kernel {
     attn__isa isa;
     attn__batch_norm_run *statistics; /* mean and variance of x, in two passes */
     attn__batch_norm_run *normalize;  /* y = (x - mean) * inverse * gain + bias */
-    attn__batch_norm_run *slopes;     /* `sums`, and from them dgain and dbias */
+    attn__batch_norm_run *slopes;     /* computes `sums`, and from them dgain and dbias */
     /* y = inverse * gain * (dy - the statistics' share of the gradient, from `sums`) */
     attn__batch_norm_run *backward;
     attn__batch_norm_run *add_bias; /* y += bias */

@@ -38,10 +38,10 @@ enum {
  * rows do that hold what a tile holds. */
 typedef struct attn__bf16x3_side {
     uint16_t *data;
-    int64_t block; /* to the next 16 rows of A, or columns of B */
-    int64_t step;  /* to the next 32 of k */
-    int64_t part;  /* to the next part of the same numbers */
-    int64_t row;   /* to the next row of a tile */
+    int64_t block; /* stride to the next 16 rows of A, or columns of B */
+    int64_t step;  /* stride to the next 32 values of k */
+    int64_t part;  /* stride to the next part of the same numbers */
+    int64_t row;   /* stride to the next row of a tile */
 } attn__bf16x3_side;
 
 /* Packed tiles in order: the parts of a tile, then the steps of a block, then the blocks. */
@@ -52,21 +52,21 @@ static inline attn__bf16x3_side attn__bf16x3_packed(uint16_t *data, int64_t step
 }
 
 typedef struct attn__bf16x3_args {
-    int64_t m, n, k; /* in tiles: 16 rows, 16 columns, 32 of k; 0 of k gives zeros */
-    int parts;       /* of both operands: 1 or 3 */
+    int64_t m, n, k; /* counted in tiles of 16 rows, 16 columns and 32 values of k; k = 0 gives zeros */
+    int parts;       /* parts of each number of both operands, 1 or 3 */
     attn__bf16x3_side a, b;
     float *c;
     int64_t ldc;
-    bool accumulate; /* the sum begins with what is in C */
+    bool accumulate; /* add to C instead of overwriting it */
 } attn__bf16x3_args;
 
 /* The caller's rows of numbers, which become tiles. */
 typedef struct attn__bf16x3_rows {
     const void *data;
     attn_dtype dtype;          /* ATTN_F32, or ATTN_BF16 with one part and factor 1 */
-    const int64_t *row_at;     /* where each row begins; NULL: `ld` apart */
+    const int64_t *row_at;     /* offset of each row; NULL: rows are `ld` apart */
     int64_t ld, rows, columns; /* columns are adjacent */
-    float factor;              /* of every number */
+    float factor;              /* every number is multiplied by it */
     int parts;
 } attn__bf16x3_rows;
 
@@ -75,10 +75,10 @@ typedef struct attn__bf16x3_rows {
 typedef struct attn__bf16x3_softmax {
     const float *s;
     int64_t rows, width; /* width a multiple of 16 */
-    float factor;        /* of the scores, above 0 */
-    int parts;           /* one is rounded from the weight that is summed */
-    float *m, *l;        /* running reference and sum of each lane; start with -inf and 0 */
-    float *shrink;       /* out: what earlier sums of the lane are to be multiplied by */
+    float factor;        /* scores are multiplied by it; above 0 */
+    int parts;           /* parts of each weight; with 1 part the weight is rounded before it is summed */
+    float *m, *l;        /* running maximum and sum of each lane; begin with -inf and 0 */
+    float *shrink;       /* out: the factor for earlier sums of the lane */
     attn__bf16x3_side to;
 } attn__bf16x3_softmax;
 

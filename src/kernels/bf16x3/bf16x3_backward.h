@@ -18,20 +18,20 @@
 #include "kernels/bf16x3/bf16x3_pack.h"
 
 typedef struct attn__bf16x3_weights {
-    int64_t rows, keys; /* filled up with zeros to multiples of 32 */
-    int64_t ld;         /* of s and dp: a multiple of 32; so many numbers belong to each row up to the 32nd */
+    int64_t rows, keys; /* both are padded with zeros to multiples of 32 */
+    int64_t ld;         /* row stride of s and dp, a multiple of 32; rows are allocated up to a multiple of 32 */
     float *s, *dp;      /* dp NULL: not requested */
     /* Given: s holds scores, base 2 but for `factor`, and becomes P in stages, and dp is dP; all rows attend all keys.
      * NULL: s and dp hold P and dS. */
     const float *lse, *delta;
     float factor;
-    int parts; /* 1, which rounds, or 3 */
+    int parts; /* parts of each number: 1 (rounded) or 3 */
     attn__bf16x3_side p, across, along;
 } attn__bf16x3_weights;
 
 /* Three parts in two stages: first the weights, then the gradients of the scores, which take the weights from s. */
 typedef struct attn__bf16x3_softmax_backward {
-    attn__interleaved interleaved; /* for products that run meanwhile */
+    attn__interleaved interleaved; /* the work for products that run at the same time */
     const attn__bf16x3_weights *t;
     int64_t r, j; /* the next rows and keys */
     float odd[ATTN__BF16X3_SIDE];

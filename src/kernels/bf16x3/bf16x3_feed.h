@@ -23,10 +23,10 @@ typedef enum attn__feed_kind {
 /* Rows that become packed tiles (attn__bf16x3_packed), filled up with zeros. */
 typedef struct attn__feed_side {
     attn__feed_kind kind;
-    const float *at[ATTN__FEED_STEPS]; /* where the columns of each step begin, 32 adjacent ones; ... */
-    const int64_t *row_at;             /* ... what is added to that in each row */
+    const float *at[ATTN__FEED_STEPS]; /* address of the 32 adjacent columns of each step */
+    const int64_t *row_at;             /* offset of each row from these addresses */
     int64_t rows, steps;
-    float factor; /* of every number; TRANSPOSED only */
+    float factor; /* TRANSPOSED only: every number is multiplied by it */
     attn__bf16x3_side to;
     /* ROWS only, NULL: none.  Sums of products with these rows are added to dots[row][16], whose 16 are to be added
      * up in the end. */
@@ -39,22 +39,23 @@ typedef struct attn__feed_side {
 typedef struct attn__feed_pending {
     const float *from;
     int64_t ld;
-    float *at[ATTN__FEED_STEPS], *next[ATTN__FEED_STEPS]; /* next: after those, of as many rows; NULL: none */
+    float *at[ATTN__FEED_STEPS],
+        *next[ATTN__FEED_STEPS]; /* next: the rows after these, of the same number; NULL: none */
     const int64_t *row_at;
-    int64_t rows, steps; /* 0 rows: nothing to be done */
+    int64_t rows, steps; /* rows = 0: there is nothing to store */
     const float *factor; /* [rows] */
-    const float *was;    /* [rows], below 0: there is nothing in that row yet; NULL: in none */
+    const float *was;    /* [rows]; below 0: the row has no value yet; NULL: no row has */
 } attn__feed_pending;
 
 typedef struct attn__bf16x3_feed {
     attn__interleaved interleaved;
-    attn__feed_side side[2], next[2]; /* now; after those, whose first lines are prefetched */
+    attn__feed_side side[2], next[2]; /* the current sides; the following sides, whose first lines are prefetched */
     int sides, nexts;
     attn__feed_pending drain;
     /* Where it has come to, and how much of each is due at every portion. */
     struct {
         int side;
-        int64_t row, column, part; /* of a tile: its first row and column, and which portion of it */
+        int64_t row, column, part; /* first row and column of the tile, and index of its portion */
         uint16_t *out;
     } split;
     struct {

@@ -15,11 +15,11 @@
 typedef struct attn__bf16x3_pack {
     const void *data;
     attn_dtype dtype;      /* ATTN_F32 or ATTN_BF16 */
-    int parts;             /* 1 only of numbers that bf16 holds */
-    const int64_t *row_at; /* where each row begins; columns are adjacent */
+    int parts;             /* parts of each number; 1 only if all numbers are exact in bf16 */
+    const int64_t *row_at; /* offset of each row; columns are adjacent */
     int64_t rows, columns;
-    bool keyed;                      /* rows in the order of attn__bf16x3_key, too */
-    attn__bf16x3_side along, across; /* filled up with zeros; data NULL: not requested */
+    bool keyed;                      /* also store the rows in the order of attn__bf16x3_key */
+    attn__bf16x3_side along, across; /* padded with zeros; data NULL: not requested */
 } attn__bf16x3_pack;
 
 /* The number of a step of 32 that is at place i along k. */

@@ -19,14 +19,15 @@
 #include <stdint.h>
 
 typedef struct attn__channel_norm_args {
-    const float *x, *dy;        /* [channels][ld], of which n are meant */
-    const float *gain, *bias;   /* [channels] */
-    float *y;                   /* the result, or the gradient of x, which may be added to */
-    const float *first;         /* [n]: of `slopes`, the numbers of the first channel; elsewhere x has them */
-    float *mean, *scale, *bend; /* [n]: forward out, backward in; the mean less the first channel's number */
+    const float *x, *dy;      /* [channels][ld], of which the first n columns are used */
+    const float *gain, *bias; /* [channels] */
+    float *y;                 /* the result; or the gradient of x, to which `add` adds */
+    const float *first;       /* [n]: for `slopes`, the first channel; the other functions read it from x */
+    float *mean, *scale,
+        *bend; /* [n]: forward writes them, backward reads them; `mean` is relative to the first channel */
     int64_t channels, ld, n;
     float eps;
-    bool deviation; /* scale is 1 / (deviation + eps), else 1 / sqrt(variance + eps) */
+    bool deviation; /* true: scale = 1 / (deviation + eps); false: 1 / sqrt(variance + eps) */
     bool add;
 } attn__channel_norm_args;
 
@@ -37,7 +38,7 @@ typedef struct attn__channel_norm_kernel {
     void (*forward)(const attn__channel_norm_args *args);
     /* With h = dy * gain and averages over the channels: dx = scale * (h - avg h) - bend * d * avg(h d). */
     void (*backward)(const attn__channel_norm_args *args);
-    /* The sum of n adjacent numbers: a few hundred at a time in f32, these sums in f64. */
+    /* The sum of n adjacent numbers: partial sums of a few hundred in f32, their sum in f64. */
     double (*sum)(const float *x, int64_t n);
     /* The gradients of one channel's gain and bias: adds the sums of dy * d * scale and of dy.  x and dy are that
      * channel's.  Adds a few hundred positions at a time in f32, and adds these partial sums in f64. */

@@ -24,7 +24,7 @@ typedef struct attn__decode_rows {
     attn_dtype dtype; /* ATTN_F32 or ATTN_BF16 */
     const int64_t *at;
     int64_t rows, channels;
-    const void *next; /* NULL: none */
+    const void *next; /* NULL: no rows are prefetched */
     const int64_t *next_at;
 } attn__decode_rows;
 
@@ -36,7 +36,7 @@ typedef struct attn__decode_spread {
     attn_dtype dtype; /* ATTN_F32 or ATTN_BF16 */
     const int64_t *at;
     int64_t rows, channels, queries;
-    const float *w, *x; /* x padded to whole vectors */
+    const float *w, *x; /* x is padded to whole vectors */
     int64_t ldw, ldx;
     const int64_t *from, *to;
     const uint8_t *alive;

@@ -128,15 +128,15 @@ typedef struct attn__elementwise_args {
     double s[8];
     int kind;
     bool add, add2;
-    bool past; /* what is written will not be read soon */
-    /* Strided ones. */
+    bool past; /* the output is not read soon, so stores may bypass the cache */
+    /* For strided operands. */
     int rank;
     int64_t shape[ATTN__ELEMENTWISE_RANK], stride_x[ATTN__ELEMENTWISE_RANK], stride_x2[ATTN__ELEMENTWISE_RANK],
         stride_y[ATTN__ELEMENTWISE_RANK];
-    /* Indices. */
-    const int32_t *ids; /* labels, or ids of rows of a table */
+    /* For operations with indices. */
+    const int32_t *ids; /* labels, or row numbers of a table */
     const int32_t *lens;
-    int64_t lens_rows; /* rows that share one length */
+    int64_t lens_rows; /* number of rows that share one length */
     int64_t period, first;
     bool has_ignore;
     int64_t ignore;

@@ -31,7 +31,7 @@ typedef struct attn__lane_view {
 
 /* One step of the online softmax over a tile of scores, in powers of two. */
 typedef struct attn__online_softmax_args {
-    float *s; /* scores, becomes 2^(s - m) */
+    float *s; /* in: scores; out: 2^(s - m) */
     int64_t rows, width;
     const float *top; /* the largest score of each lane; NULL: not known */
     float *m, *l;     /* running reference and sum of each lane; start with -inf and 0 */

@@ -18,14 +18,14 @@ typedef struct attn__rows_f64_distances {
     const double *q, *k;
     double *y;
     int64_t ldq, ld, ldy;
-    double *dq, *dk; /* of the gradient, as q and k */
+    double *dq, *dk; /* gradients, with the layouts of q and k */
     int64_t lddq, lddk;
 } attn__rows_f64_distances;
 
 typedef struct attn__rows_f64_kernel {
     attn__isa isa;
-    bool (*finite)(const double *x, int64_t n);    /* whether all are */
-    double (*largest)(const double *x, int64_t n); /* -inf of none; NaN if one is */
+    bool (*finite)(const double *x, int64_t n);    /* whether all n numbers are finite */
+    double (*largest)(const double *x, int64_t n); /* -inf if n is 0; NaN if a number is NaN */
     /* x = exp(x - max), and the sum of these; results below e^-708 are 0. The relative error is at most 2^-51. */
     double (*exponentials)(double *x, int64_t n, double max);
     void (*scale)(double *y, int64_t n, double by);          /* y *= by */

@@ -35,8 +35,8 @@ typedef struct attn__small_head_args {
     const float *k, *v; /* [keys][channels] */
     const float *reach; /* [channels]: the largest |k|; infinity where an element of k is not finite */
     int64_t keys;
-    float *p;             /* room for ATTN__SMALL_HEAD_STEP x width numbers; of `score` and `add` keys x width */
-    const float *shrink;  /* `add` alone, [width]: the factor of what o holds; NULL: 1 */
+    float *p;             /* scratch of ATTN__SMALL_HEAD_STEP x width numbers; for `score` and `add` of keys x width */
+    const float *shrink;  /* `add` only, [width]: o is multiplied by it first; NULL: 1 */
     attn__tile_hook hook; /* after each step of keys */
 } attn__small_head_args;
 
@@ -51,7 +51,7 @@ typedef struct attn__small_head_backward_args {
     float *dk, *dv;           /* [channels][key_ld]: sums of ds * q, p * dout */
     int64_t queries, query_ld, keys, key_ld;
     float *p, *ds, *transposed; /* room for ATTN__SMALL_HEAD_STEP x width numbers */
-    int64_t query, key;         /* of `back_score` and `back_add`: the square of STEP queries and `width` keys */
+    int64_t query, key;         /* for `back_score` and `back_add`: the first of STEP queries and of `width` keys */
 } attn__small_head_backward_args;
 
 /* delta[head][row] = sum over the head's values of dout * o.  A row holds the values of all heads in turn. */
@@ -65,7 +65,7 @@ typedef struct attn__small_head_delta_args {
 typedef struct attn__small_head_kernel {
     attn__isa isa;
     int lanes;
-    int width[ATTN__SMALL_HEAD_SIZES]; /* queries of one call: whole vectors */
+    int width[ATTN__SMALL_HEAD_SIZES]; /* number of queries of one call, in whole vectors */
     void (*see[ATTN__SMALL_HEAD_SIZES])(const attn__small_head_args *args);
     /* p = scores; o = o * shrink + sum over the keys of p * v. */
     void (*score[ATTN__SMALL_HEAD_SIZES])(const attn__small_head_args *args);

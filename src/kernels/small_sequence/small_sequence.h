@@ -22,8 +22,8 @@
 typedef struct attn__small_sequence_rows {
     float *at;
     int64_t step;
-    const int64_t *row_at; /* [rows, rounded up to the lanes: the last one again] */
-    const float *next;     /* the first row of the next head, row r of which is at next + row_at[r] */
+    const int64_t *row_at; /* [rows rounded up to the lanes]; entries past `rows` repeat the last offset */
+    const float *next;     /* the next head, whose row r is at next + row_at[r] */
     int64_t rows, channels;
 } attn__small_sequence_rows;
 
@@ -34,7 +34,7 @@ typedef struct attn__small_sequence_sums {
     const float *w;
     int64_t along, across;
     float factor;
-    const float *row_factor; /* NULL: all 1 */
+    const float *row_factor; /* NULL: all factors are 1 */
     bool add;
 } attn__small_sequence_sums;
 

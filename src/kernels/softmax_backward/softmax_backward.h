@@ -19,25 +19,25 @@
 
 typedef struct attn__softmax_backward_args {
     int64_t rows, keys;       /* columns from `keys` to the next multiple of the lanes become 0 */
-    int64_t ld;               /* of s, dp, bias and mask: a multiple of the lanes */
+    int64_t ld;               /* row stride of s, dp, bias and mask; a multiple of the lanes */
     float *s;                 /* in: scores, base 2, bias not yet added; out: the weights that multiplied v */
-    float *dp;                /* in: dP; out: dS.  NULL: neither */
+    float *dp;                /* in: dP; out: dS; NULL: dS is not requested */
     const float *lse;         /* [rows], base 2; +inf makes a row of zeros */
     const float *delta;       /* [rows] */
-    bool plain;               /* every key of every row attended, no bias, no dropout, keys fill the lanes */
+    bool plain;               /* all keys are visible to all rows, without bias and dropout, and keys fill the lanes */
     const int32_t *from, *to; /* [rows]: key j is attended if from <= first + j < to, and the mask agrees */
     int32_t first;
-    const uint8_t *mask;        /* NULL: none */
-    float softcap;              /* base 2, of the scores before the bias; 0: none */
-    const float *bias;          /* natural logarithm; NULL: none */
-    float *dbias;               /* out: with a softcap the gradient by the bias, which dS then is not; NULL: unwanted */
-    const float *fill;          /* [rows], base 2: the logarithm of the weight of masked keys, which have no gradient;
+    const uint8_t *mask; /* NULL: no mask */
+    float softcap;       /* the softcap of the scores before the bias, base 2; 0: none */
+    const float *bias;   /* bias in natural logarithms; NULL: none */
+    float *dbias;        /* out: the gradient of the bias, which differs from dS with a softcap; NULL: not requested */
+    const float *fill;   /* [rows], base 2: the logarithm of the weight of masked keys, which have no gradient;
                           * NULL: masked keys have no weight */
     const uint64_t *drop_key;   /* [rows], NULL: no dropout */
     const int32_t *drop_column; /* [keys], readable up to the next multiple of the lanes */
     uint32_t drop_below;
     float drop_scale; /* 1 / (1 - p) */
-    uint8_t *alive;   /* out; NULL: none.  Bit 0: the pair counts in dS; bit 1: its weight counts in dV */
+    uint8_t *alive;   /* out. Bit 0: the pair counts in dS; bit 1: its weight counts in dV. NULL: not requested */
 } attn__softmax_backward_args;
 
 typedef struct attn__softmax_backward_kernel {

@@ -23,16 +23,16 @@
 /* One block: lanes [0, kernel width) of everything. */
 typedef struct attn__tap_block {
     int64_t taps, channels;
-    int64_t run, unit; /* the taps are runs of `run`; within one, each offset is `unit` above the one before, ... */
-    bool down;         /* ... or below */
+    int64_t run, unit; /* taps are in runs of `run`, whose offsets increase by `unit` */
+    bool down;         /* offsets decrease by `unit` instead */
     const float *strip;
     const int64_t *offset; /* [taps] */
     int64_t ld;
-    float *tile; /* scores: in, [channels][tile_ld].  mix: out */
-    float *s;    /* scores: out, [taps][s_ld].  mix: the weights, in */
+    float *tile; /* [channels][tile_ld]; an input of `scores`, the output of `mix` */
+    float *s;    /* [taps][s_ld]; the output of `scores`, the weights of `mix` */
     int64_t tile_ld, s_ld;
-    float factor; /* scores: of every sum */
-    bool marked;  /* mix */
+    float factor; /* `scores`: every sum is multiplied by it */
+    bool marked;  /* `mix`: weights may be marks */
 } attn__tap_block;
 
 /* Lane w takes part in tap e if from[w + shift[e]] <= number[e] < to[w + shift[e]]. */
@@ -46,7 +46,7 @@ typedef struct attn__tap_limit {
 /* Dropout by counter (base/rng.h): lane w of tap e has the key at w + key_at[e] and the column
  * column[e] - weight * moved[w + shift[e]], since a window that was moved inwards counts its taps from its start. */
 typedef struct attn__tap_drop {
-    int64_t taps, ld; /* from row to row of weights */
+    int64_t taps, ld; /* number of taps; row stride of the weights */
     const uint32_t *column;
     uint32_t weight, threshold;
     const int32_t *moved;
@@ -84,7 +84,7 @@ typedef struct attn__tap_outer {
 
 typedef struct attn__window_kernel {
     attn__isa isa;
-    int width; /* of a block */
+    int width; /* lanes of a block */
     int lanes;
     /* s[e][w] = factor * sum_c tile[c][w] * strip[offset[e] + c * ld + w] */
     void (*scores)(const attn__tap_block *block);
