@@ -93,11 +93,11 @@ static attn_status print_fitting(const cli_call *cli, const attn_checkpoint *wei
     const char *builtin, *tensor, *other = attn__detr_other(weights, &tensor);
     int64_t known;
     bool any = false;
-    attn_status status = attn_name_map_detect(&builtin, weights, &known);
     if (other) {
         printf("\nThis is %s, which attn has not.\n", other);
-        return status;
+        return ATTN_OK;
     }
+    attn_status status = attn_name_map_detect(&builtin, weights, &known);
     puts("\nWould fit by its names");
     for (int i = 0; status == ATTN_OK && i < attn_architecture_count(); i++) {
         const attn_architecture *architecture = attn_architecture_at(i);

@@ -12,6 +12,7 @@
 #include "apps/run/parts.h"
 #include "apps/run/sum.h"
 #include "base/context.h"
+#include "base/integers.h"
 #include "dist/ranks.h"
 #include "models/kind.h"
 #include "tensor/tape_state.h"
@@ -38,8 +39,7 @@ static int choice(const char *const *choices, const char *value)
 /* Steps of the optimizer in a pass over the data. */
 static int64_t epoch_steps(const attn_config *s, int64_t batches)
 {
-    int64_t parts = attn_config_int(s, "accumulate", 1);
-    return (batches + parts - 1) / parts;
+    return attn__ceil_div(batches, attn_config_int(s, "accumulate", 1));
 }
 
 attn_training_options attn__run_options(const attn_config *s, int64_t steps_per_epoch)
@@ -222,7 +222,8 @@ static attn_status fit_warmup(attn__run *run)
 {
     const attn_config *s = run->settings;
     bool asked = run->given && attn_config_get(run->given, "warmup");
-    int64_t all = attn_config_int(s, "epochs", 0) * epoch_steps(s, run->kind->steps(run->self)), most = (all + 9) / 10;
+    int64_t all = attn_config_int(s, "epochs", 0) * epoch_steps(s, run->kind->steps(run->self));
+    int64_t most = attn__ceil_div(all, 10);
     if (asked || run->resume || most == 0 || attn_config_int(s, "warmup", 0) <= most)
         return ATTN_OK;
     run->warmup_fitted = true;
