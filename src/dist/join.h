@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: MIT
  *
- * join.h - several processes that work on one thing: those that mpirun started, on one machine or many.
+ * join.h - joins the processes that mpirun started, on one machine or on many, so that they share one training.
  *
  * A process that was started alone is rank 0 of 1, and needs neither MPI nor this header.  docs/parallel.md describes
  * how work is divided among contexts that have joined.
  *
- * One thread of a process calls these functions; all ranks call them in the same order.
+ * One thread of a process calls these functions. All ranks call them in the same order.
  */
 #ifndef ATTN_DIST_JOIN_H
 #define ATTN_DIST_JOIN_H
@@ -13,30 +13,34 @@
 #include "attn/attn.h"
 
 /* Finds the other processes of a start by mpirun (mpiexec, srun with PMI), and lets trainings in this context be
- * divided among them.  To be called by all of them, once, from the thread that will use the context.  Does nothing
- * in a process that was started alone, and then loads nothing.  ATTN_ERROR_UNSUPPORTED: there is no MPI in this
- * build, or of another kind than mpirun's; ATTN_ERROR_IO: MPI does not start. */
+ * divided among them.  Each process calls it once, from the thread that will use the context.  In a process that was
+ * started alone, it does nothing and loads no library.  ATTN_ERROR_UNSUPPORTED: this build has no MPI, or another MPI
+ * than mpirun's; ATTN_ERROR_IO: MPI does not start. */
 attn_status attn_ranks_join(attn_context *context);
-int attn_ranks_rank(const attn_context *context); /* 0 where nothing was joined */
-int attn_ranks_size(const attn_context *context); /* 1 where nothing was joined */
+/* Returns this process's rank, or 0 if the context has joined no ranks. */
+int attn_ranks_rank(const attn_context *context);
+/* Returns the number of ranks, or 1 if the context has joined no ranks. */
+int attn_ranks_size(const attn_context *context);
 
-/* `stop` is called whenever this process waits for others, and between operations of a training step; true ends the
- * waiting with ATTN_ERROR_INTERRUPTED.  Use it to test a flag set by a signal handler: when one process dies, mpirun
- * sends SIGTERM to the others, which would otherwise wait for ever.  NULL: nothing is called. */
+/* Sets the function `stop`. It is called whenever this process waits for other ranks, and between operations of a
+ * training step. If it returns true, the wait ends with ATTN_ERROR_INTERRUPTED.  Use `stop` to test a flag that a
+ * signal handler sets. When one process dies, mpirun sends SIGTERM to the others, which would otherwise wait for ever.
+ * If `stop` is NULL, no function is called. */
 void attn_ranks_set_stop(attn_context *context, bool (*stop)(void *user), void *user);
 
-/* To be called by all: ATTN_OK if all gave ATTN_OK; else the status of the lowest rank that did not, whose message
- * (`text`, or its context's error if NULL) becomes the context's error, "rank R: ..." on the other ranks. */
+/* Makes all ranks return the same status; every rank must call it. Returns ATTN_OK if all ranks passed ATTN_OK.
+ * Otherwise it returns the status of the lowest rank that failed. That rank's message is `text`, or its context's
+ * error if `text` is NULL. The other ranks' contexts get the message as their error, preceded by "rank R: ". */
 attn_status attn_ranks_agree(attn_context *context, attn_status status, const char *text);
 /* Sends rank `from`'s text to all ranks. All ranks must call it. *text becomes a new string of *size bytes and a
- * zero behind them, freed by attn_ranks_text_free. On rank `from`, *text and *size are the input and stay the
- * caller's. On failure *text is NULL on the others. ATTN_ERROR_IO: the ranks cannot reach each other;
+ * terminating zero. Free it with attn_ranks_text_free. On rank `from`, *text and *size are the input and still belong
+ * to the caller. On failure *text is NULL on the other ranks. ATTN_ERROR_IO: the ranks cannot reach each other;
  * ATTN_ERROR_MEMORY; the status with which another rank aborted; ATTN_ERROR_INTERRUPTED. */
 attn_status attn_ranks_text(attn_context *context, int from, char **text, size_t *size);
-void attn_ranks_text_free(attn_context *context, char *text); /* NULL is allowed */
+void attn_ranks_text_free(attn_context *context, char *text); /* Frees `text`, which may be NULL. */
 
-/* Leaves the group; attn_context_destroy does so too. If all ranks succeeded, or all ranks have received the
- * failure, MPI is finalized normally. If only this rank failed, it notifies the others first. */
+/* Leaves the group of ranks. attn_context_destroy does so too. If all ranks succeeded, or all ranks have received the
+ * failure, MPI is finalized normally. If only this rank failed, it notifies the other ranks first. */
 void attn_ranks_leave(attn_context *context);
 
 #endif

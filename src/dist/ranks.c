@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: MIT
- * Ranks: waiting that notices when it is in vain, and a way to part when something failed. */
+ *
+ * Operations among ranks. A waiting rank notices if the result can never arrive, and all ranks can end after a failure.
+ */
 #include "dist/ranks.h"
 
 #include <sched.h>
@@ -16,8 +18,8 @@ typedef struct kept {
 struct attn__ranks {
     const attn__ranks_ops *ops;
     int rank, size;
-    attn_status broken; /* ATTN_OK: all sums that were begun can be finished */
-    bool agreed;        /* the failure is known to all */
+    attn_status broken; /* ATTN_OK while all started sums can be finished; otherwise the failure */
+    bool agreed;        /* all ranks have been told about the failure */
     bool left;          /* rank 0 has announced that it is done */
     kept *kept;
     bool (*stop)(void *user);
@@ -56,7 +58,7 @@ bool attn__ranks_first(const attn_context *context)
 int64_t attn__ranks_share(const attn_context *context, int64_t n, int64_t *first)
 {
     int64_t rank = attn_ranks_rank(context), size = attn_ranks_size(context);
-    /* floor(n r / size) without the product, which overflows first. */
+    /* Computes floor(n r / size) without the product n r, which could overflow. */
     int64_t each = n / size, rest = n % size;
     *first = each * rank + rest * rank / size;
     return each * (rank + 1) + rest * (rank + 1) / size - *first;
@@ -100,7 +102,8 @@ static void tell(const attn_context *context, attn_status status, bool leaving)
 {
     notice said = {.status = (int32_t)status, .leaving = leaving};
     snprintf(said.text, sizeof said.text, "%s", context->error[0] ? context->error : attn_status_text(status));
-    (void)context->ranks->ops->tell(&said); /* a rank that does not receive it learns of the end of this process */
+    /* if a rank does not receive the notice, it notices that this process has ended */
+    (void)context->ranks->ops->tell(&said);
 }
 
 void attn__ranks_give_up(attn_context *context, attn_status status)
@@ -126,7 +129,8 @@ static attn_status fail_transport(attn_context *context, int error)
                       attn__fail(context, ATTN_ERROR_IO, "another process of this run cannot be reached: %s", why));
 }
 
-/* Receives the messages of other ranks. Rank 0's notice of leaving is recorded, but this rank continues. */
+/* Receives a message of another rank. If rank 0 announces that it is leaving, this is recorded, and this rank
+ * continues. */
 static attn_status hear(attn_context *context)
 {
     ranks *r = context->ranks;
@@ -146,8 +150,8 @@ static attn_status hear(attn_context *context)
     return break_with(context, attn__fail(context, status, "rank %d: %.400s", from, heard.text));
 }
 
-/* Handles pending messages before SIGTERM: when a rank fails and ends, mpirun's SIGTERM may arrive with its message,
- * which has the reason. */
+/* Handles pending messages before SIGTERM. When a rank fails and ends, mpirun's SIGTERM may arrive together with
+ * that rank's message, which contains the reason. */
 attn_status attn__ranks_poll(attn_context *context)
 {
     ranks *r = context->ranks;
@@ -196,7 +200,7 @@ attn_status attn__ranks_wait(attn_context *context, attn__ranks_request *request
         status = attn__ranks_poll(context);
         if (status == ATTN_OK)
             status = attn__ranks_test(context, request, &done);
-        if (!done) /* where ranks outnumber cores, the one that is waited for must run */
+        if (!done) /* with more ranks than cores, yield so that the awaited rank can run */
             sched_yield();
     }
     return status;
@@ -225,13 +229,13 @@ void attn__ranks_free(attn_context *context, void *memory)
         return;
     }
     kept *k = attn__alloc(context, sizeof *k);
-    if (k) { /* else it is never freed, which is harmless: this process is about to end */
+    if (k) { /* without memory for the entry `memory` leaks, which is harmless because this process is about to end */
         *k = (kept){r->kept, memory};
         r->kept = k;
     }
 }
 
-/* A copy of the caller's data to work in, since the caller's may be freed before an unfinished sum ends. */
+/* Returns a copy of the caller's data for a sum. The caller may free its own data before an unfinished sum ends. */
 static void *copy_of(attn_context *context, const void *data, size_t bytes)
 {
     void *copy = attn__alloc(context, bytes);
@@ -280,7 +284,7 @@ attn_status attn__ranks_broadcast(attn_context *context, void *data, size_t byte
 
 /* ---------------------------------------------------------------------------------------------- agreeing */
 
-/* An array with one slot for each rank: each rank fills its slot and reads the others. */
+/* Gathers each rank's `value` in an array *values with one element per rank. The caller frees it. */
 static attn_status all_values(attn_context *context, uint64_t value, uint64_t **values)
 {
     const ranks *r = context->ranks;
@@ -329,12 +333,12 @@ attn_status attn_ranks_agree(attn_context *context, attn_status status, const ch
     attn__ranks_all_know(context);
     if (context->ranks->rank == failed)
         return first;
-    attn_context_clear_error(context); /* the lowest rank's counts, on all of them */
+    attn_context_clear_error(context); /* all ranks report the error of the lowest failed rank */
     line[sizeof line - 1] = '\0';
     return attn__fail(context, first, "rank %d: %.480s", failed, line);
 }
 
-/* Sends in pieces: an MPI module counts in ints, and each piece is copied while it is sent. */
+/* Broadcasts data in pieces, because an MPI module counts bytes in an int and each piece is copied while it is sent. */
 static attn_status broadcast_pieces(attn_context *context, char *data, size_t bytes, int from)
 {
     attn_status status = ATTN_OK;
@@ -358,7 +362,7 @@ attn_status attn_ranks_text(attn_context *context, int from, char **text, size_t
         *size = (size_t)length;
         *text = attn__alloc_zero(context, attn__size_add((size_t)length, 1));
     }
-    if (!*text) { /* the others wait for it */
+    if (!*text) { /* tell the other ranks, which wait for this rank */
         attn__ranks_give_up(context, ATTN_ERROR_MEMORY);
         return ATTN_ERROR_MEMORY;
     }
@@ -377,7 +381,8 @@ void attn_ranks_text_free(attn_context *context, char *text)
 
 /* ----------------------------------------------------------------------------------------------- parting */
 
-/* When a process ends, mpirun ends the others. So the other ranks wait until rank 0 has saved and printed. */
+/* Waits until rank 0 has announced that it is leaving, at most 20 seconds. When one process ends, mpirun ends the
+ * others, so rank 0 first saves and prints its results. */
 static void await_first(attn_context *context)
 {
     enum { MILLISECONDS = 20000 };
@@ -393,8 +398,8 @@ void attn_ranks_leave(attn_context *context)
     ranks *r = context->ranks;
     if (!r)
         return;
-    /* A rank that leaves early must still take part in the others' agreement; a rank that leaves in time takes part
-     * here. */
+    /* This call matches the agreement in which the other ranks wait. A rank that leaves early must still take part
+     * in it. */
     if (r->broken == ATTN_OK && !r->agreed)
         (void)attn_ranks_agree(context, context->status, NULL);
     if (r->broken == ATTN_OK)

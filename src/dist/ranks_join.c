@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: MIT
- * Finding out whether mpirun started this process, and opening the module for MPI. */
+ *
+ * Detects whether mpirun started this process, and opens the module for MPI.
+ */
 #include "dist/ranks.h"
 
 #include <dlfcn.h>
@@ -17,7 +19,7 @@
 #endif
 static const char module_name[] = "attn-mpi.so";
 
-/* The value of the first environment variable that is set, as a number; 0 if none is set. */
+/* Returns the value of the first environment variable that is set, as a number, or 0 if none is set. */
 static long number_in(const char *const *names)
 {
     for (; *names; names++) {
@@ -28,11 +30,13 @@ static long number_in(const char *const *names)
     return 0;
 }
 
-/* How many processes the launcher started; 0: there was none.  Open MPI, MPICH and those of its family, PMIx. */
+/* Returns the number of processes that the launcher started, or 0 if there was no launcher. It supports Open MPI,
+ * MPICH and its relatives, and PMIx. */
 static long launched(void)
 {
     static const char *const own[] = {"OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "MV2_COMM_WORLD_SIZE", NULL};
-    /* PMIx itself gives the size only by a call, but launchers that use it set it: srun, flux run. */
+    /* PMIx gives the number of processes only through its API. These variables are set by launchers that use PMIx,
+     * such as srun and flux run. */
     static const char *const with_pmix[] = {"SLURM_STEP_NUM_TASKS", "FLUX_JOB_SIZE", "SLURM_NTASKS", NULL};
     long size = number_in(own);
     if (size > 0 || !getenv("PMIX_RANK"))
@@ -41,8 +45,8 @@ static long launched(void)
     return size > 0 ? size : LONG_MAX;
 }
 
-/* The i-th path to try: the user's setting; then next to the program (as built), relative to it (an unpacked archive),
- * and the installation's; "" past the last. */
+/* Writes the i-th path to try: the user's setting, the program's folder (as built), a path relative to that folder
+ * (an unpacked archive), or the installation's folder. After the last path it writes "". */
 static void candidate(int i, char path[PATH_MAX])
 {
     const char *given = getenv("ATTN_MPI_MODULE");
@@ -71,7 +75,7 @@ static attn_status open_module(attn_context *context, const attn__ranks_ops **op
         candidate(i, path);
         if (!path[0])
             break;
-        /* Global: Open MPI's own plug-ins look for its symbols. */
+        /* RTLD_GLOBAL is needed because Open MPI's plug-ins look for its symbols. */
         if (access(path, R_OK) == 0 && !(module = dlopen(path, RTLD_NOW | RTLD_GLOBAL)))
             snprintf(why, sizeof why, "%s", dlerror());
     }
@@ -80,7 +84,7 @@ static attn_status open_module(attn_context *context, const attn__ranks_ops **op
                           module_name, why);
     void *symbol = dlsym(module, ATTN__RANKS_ENTRY);
     attn__ranks_entry entry;
-    memcpy(&entry, &symbol, sizeof entry); /* ISO C has no conversion from an object's pointer to a function's */
+    memcpy(&entry, &symbol, sizeof entry); /* ISO C cannot convert an object pointer to a function pointer */
     *ops = entry ? entry() : NULL;
     if (*ops && (*ops)->version == ATTN__RANKS_VERSION)
         return ATTN_OK;
@@ -99,7 +103,8 @@ attn_status attn_ranks_join(attn_context *context)
     status = attn__ranks_join_with(context, ops);
     if (status != ATTN_OK || size == LONG_MAX || attn_ranks_size(context) == size)
         return status;
-    /* Mixing two MPIs has this effect: each process trains alone into the same directory. */
+    /* The program's MPI is another one than mpirun's. Without this check each process would train alone and write to
+     * the same directory. */
     int found = attn_ranks_size(context);
     attn_ranks_leave(context);
     return attn__fail(context, ATTN_ERROR_UNSUPPORTED,

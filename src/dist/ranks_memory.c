@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: MIT
- * Memory that all ranks of one machine share: a file without a name, which rank 0 makes and the others open by its
- * number. Unlike /dev/shm it has no size of its own that containers keep small, and nothing is left of it whatever ends
- * us. */
+ *
+ * Memory that all ranks of one machine share. It is a file without a name, which rank 0 creates and the other ranks
+ * open by process id and descriptor. Unlike /dev/shm, which containers often keep small, it has no size limit of its
+ * own. The system frees it however the processes end.
+ */
 #ifndef _GNU_SOURCE
-#define _GNU_SOURCE /* memfd_create, mremap */
+#define _GNU_SOURCE /* declares memfd_create and mremap */
 #endif
 #include "dist/ranks.h"
 
@@ -21,11 +23,11 @@
 #include <sys/resource.h>
 #include <time.h>
 
-/* memfd_create came to glibc in 2.27, and MFD_CLOEXEC with it; wheels are for 2.17. */
+/* The value of MFD_CLOEXEC. memfd_create and MFD_CLOEXEC need glibc 2.27, but wheels are built for glibc 2.17. */
 enum { CLOSE_ON_EXEC = 1 };
 
-/* The number of rank 0's file descriptor, and the file's name. The name is no path. It identifies the file if
- * another process has the same number open. */
+/* Identifies rank 0's file: its process id, its file descriptor and its name. The name is not a path. It shows
+ * whether the opened descriptor is really this file. */
 typedef struct file {
     int64_t process, descriptor;
     char name[32];
@@ -37,7 +39,8 @@ static size_t whole_pages(size_t bytes)
     return attn__size_add(bytes, huge - 1) / huge * huge;
 }
 
-/* A file beyond this process's limit would not be refused: extending it ends the process (SIGXFSZ). */
+/* Reports whether this process may make a file of `bytes`. Extending a file beyond the process's limit returns no
+ * error: it ends the process with SIGXFSZ. */
 static bool may_have(size_t bytes)
 {
     struct rlimit most;
@@ -76,12 +79,12 @@ static void *map_file(int descriptor, size_t bytes)
     if (memory == MAP_FAILED)
         return NULL;
 #ifdef MADV_HUGEPAGE
-    (void)madvise(memory, bytes, MADV_HUGEPAGE); /* advice: if it is refused, nothing is lost */
+    (void)madvise(memory, bytes, MADV_HUGEPAGE); /* a refusal only means ordinary pages */
 #endif
     return memory;
 }
 
-/* Whether all ranks can. */
+/* Sets *all to whether `can` is true on all ranks. */
 static attn_status all_can(attn_context *context, bool can, bool *all)
 {
     uint64_t cannot = !can;
@@ -90,11 +93,11 @@ static attn_status all_can(attn_context *context, bool can, bool *all)
     return status;
 }
 
-/* Whether all ranks request memory, and the same amount: a rank with another model would write beyond the file's
- * end. */
+/* Sets *all to whether all ranks request the same number of bytes, and more than 0. Otherwise a rank with a larger
+ * model would write beyond the file's end. */
 static attn_status all_want(attn_context *context, size_t bytes, bool *all)
 {
-    uint64_t most[] = {bytes, ~(uint64_t)bytes}; /* the complement's most is the complement of the least */
+    uint64_t most[] = {bytes, ~(uint64_t)bytes}; /* the maximum of the complements is the complement of the minimum */
     attn_status status = attn__ranks_sum(context, most, 2, ATTN__MAX_U64);
     *all = status == ATTN_OK && most[0] > 0 && most[0] == ~most[1];
     return status;
@@ -127,8 +130,8 @@ void attn__ranks_memory_part(const attn__ranks_memory *memory)
 {
     if (!memory->data)
         return;
-    /* Maps the same pages copy-on-write at a new place first: if that fails the pages stay shared.  Mapping over the
-     * old place could fail with nothing left there. */
+    /* First map the same pages copy-on-write at a new address. If this fails, the pages stay shared. Mapping over
+     * the old address directly could fail and leave no memory there. */
     void *own = mmap(NULL, memory->bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE, memory->file, 0);
     if (own != MAP_FAILED)
         (void)mremap(own, memory->bytes, memory->bytes, MREMAP_MAYMOVE | MREMAP_FIXED, memory->data);

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: MIT
- * The ranks' operations by MPI: a shared object of its own (see ranks_ops.h), the one file that includes mpi.h. */
+ *
+ * Implements the operations of ranks_ops.h with MPI. It is built as a separate shared object, and is the only file that
+ * includes mpi.h.
+ */
 #ifdef ATTN_MPI_MODULE
 #include "dist/ranks_ops.h"
 
@@ -7,11 +10,11 @@
 #include <stdio.h>
 #include <string.h>
 
-/* State of the one MPI that a process can have: MPI itself is global. */
+/* State of MPI, which is global in a process. */
 static MPI_Comm work, words;
 static int ranks, own, near;
 
-/* How many ranks this machine has: queried while starting, as it is not done bit by bit. */
+/* Counts the ranks of this machine. All ranks call it together at the start, because the call waits for all ranks. */
 static int count_near(void)
 {
     MPI_Comm here;
@@ -28,7 +31,7 @@ static int start(int *rank, int *size)
     int error = MPI_Initialized(&had);
     if (!error && !had)
         error = MPI_Init_thread(NULL, NULL, MPI_THREAD_FUNNELED, &level);
-    /* Notices travel apart from sums, and errors come back instead of ending the process. */
+    /* Notices use another communicator than sums. MPI returns errors in place of ending the process. */
     if (!error)
         error = MPI_Comm_dup(MPI_COMM_WORLD, &work);
     if (!error)
@@ -98,11 +101,12 @@ static int test(attn__ranks_request *request, bool *done)
     return keep(error, made, request);
 }
 
-/* The message is small enough to be sent at once, even if no rank receives it. An unreceived message is harmless
- * when MPI ends. */
+/* Sends a notice to all other ranks. It is small enough that MPI sends it at once, even if no rank receives it. An
+ * unreceived notice is harmless when MPI ends. */
 static int tell(const void *notice)
 {
-    /* A process aborts once and leaves once; the first notice may be under way when the second is made. */
+    /* There are two buffers, because a process sends at most two notices: one when it aborts and one when it leaves.
+     * The first may still be on its way when the second is sent. */
     static unsigned char notices[2][ATTN__RANKS_NOTICE];
     static int next;
     unsigned char *said = notices[next++ % 2];
@@ -156,6 +160,6 @@ __attribute__((visibility("default"))) const attn__ranks_ops *attn__ranks_module
     return &ops;
 }
 #else
-/* Part of the library's sources too, where it is nothing; an empty file is not C. */
+/* The library's own build also compiles this file, without the module. ISO C does not allow an empty file. */
 typedef int attn__ranks_mpi_is_apart;
 #endif

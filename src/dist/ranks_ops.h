@@ -1,11 +1,10 @@
 /* SPDX-License-Identifier: MIT
  *
- * ranks_ops.h - the operations of a message-passing library: all that attn uses of MPI.
- *
- * The implementation for MPI (ranks_mpi.c, the one file that includes mpi.h) is a shared object of its own, opened
- * when a launcher's environment is found: libmpi and what it brings along cost tens of milliseconds and twenty
- * libraries, which a start without mpirun must not pay, and which an installation without MPI does not have.
- * Only the thread that joined calls these.  Functions that return int give 0, or an error for `text`.
+ * ranks_ops.h - the operations of a message-passing library, which are all that attn uses of MPI. Their implementation
+ * with MPI (ranks_mpi.c) is a separate shared object. It is opened only if a launcher's environment variables are
+ * found. Loading libmpi and its dependencies takes tens of milliseconds and twenty libraries, a cost that a start
+ * without mpirun avoids. An installation without MPI does not have libmpi. Only the thread that joined calls these
+ * operations. Functions that return int return 0, or an error code that `text` translates.
  */
 #ifndef ATTN_DIST_RANKS_OPS_H
 #define ATTN_DIST_RANKS_OPS_H
@@ -14,35 +13,38 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* Room for an MPI_Request, a pointer in Open MPI and an int in MPICH. */
+/* Room for an MPI_Request, which is a pointer in Open MPI and an int in MPICH. */
 typedef struct attn__ranks_request {
     void *room[2];
 } attn__ranks_request;
 
 typedef enum attn__ranks_sum { ATTN__SUM_F32 = 0, ATTN__SUM_F64, ATTN__MAX_U64 } attn__ranks_sum_kind;
 
-/* Increased with each change of this struct, so that a module of another build is refused. */
+/* The version increases with each change of this struct, so that a module of another build is refused. A notice has
+ * 600 bytes. */
 enum { ATTN__RANKS_VERSION = 2, ATTN__RANKS_NOTICE = 600 };
 
 typedef struct attn__ranks_ops {
     int version;
     const char *name; /* "Open MPI 4.1" */
     int (*start)(int *rank, int *size);
-    /* Not called if requests are unfinished: MPI has no way to cancel them. */
+    /* Ends MPI. It is not called while requests are unfinished, because MPI cannot cancel them. */
     void (*finish)(void);
     void (*text)(int error, char *out, size_t size);
-    /* Reduces over all ranks, in place. Every rank must begin the same reductions in the same order. n < 2^31. */
+    /* Starts a reduction over all ranks, in place. Every rank must begin the same reductions in the same order. n
+     * must be less than 2^31. */
     int (*sum)(void *data, int64_t n, attn__ranks_sum_kind kind, attn__ranks_request *request);
     int (*broadcast)(void *data, int64_t bytes, int from, attn__ranks_request *request);
     int (*test)(attn__ranks_request *request, bool *done);
-    /* Notices of ATTN__RANKS_NOTICE bytes, to all others at once and out of order with everything else. */
+    /* Sends a notice of ATTN__RANKS_NOTICE bytes to all other ranks. Notices are independent of the order of sums
+     * and broadcasts. */
     int (*tell)(const void *notice);
     int (*heard)(void *notice, int *from, bool *any);
-    /* Whether all ranks run on one machine.  NULL: they do not. */
+    /* Reports whether all ranks run on one machine. If the pointer is NULL, the answer is no. */
     bool (*together)(void);
 } attn__ranks_ops;
 
-/* The symbol that a module has. */
+/* The type of the function whose symbol a module exports. */
 typedef const attn__ranks_ops *(*attn__ranks_entry)(void);
 #define ATTN__RANKS_ENTRY "attn__ranks_module"
 

@@ -8,7 +8,7 @@
 typedef struct attn__drawn_box {
     double left, top, right, bottom; /* in pixels of the picture; parts outside are not drawn */
     const char *label;               /* label; NULL: none */
-    double score;                    /* score, printed after the label; NaN: none */
+    double score;                    /* score, printed after the label; NaN: no score */
     int64_t kind;                    /* boxes of the same kind have the same colour */
 } attn__drawn_box;
 
@@ -20,8 +20,9 @@ typedef struct attn__drawn_boxes {
     const attn__drawn_box *items; /* the first box is drawn on top */
 } attn__drawn_boxes;
 
-/* ATTN_ERROR_ARGUMENT: no picture, text that is not UTF-8; ATTN_ERROR_UNSUPPORTED: ATTN_PLOT_HTML, or a build without
- * cairo; ATTN_ERROR_MEMORY. */
+/* Draws the picture and its boxes in this format. ATTN_ERROR_ARGUMENT: there is no picture, or a text is not UTF-8.
+ * ATTN_ERROR_UNSUPPORTED: the format is ATTN_PLOT_HTML, or the build has no cairo. ATTN_ERROR_MEMORY: there is no
+ * memory. */
 attn_status attn__boxes_render(attn_bytes *picture, attn_context *context, const attn__drawn_boxes *boxes,
                                attn_plot_format format);
 

@@ -16,7 +16,7 @@ enum { PIXELS_PER_POINT = 2 }; /* pixels per point in a PNG, so that small label
 
 const attn__colour attn__ink = {0.13, 0.13, 0.15}, attn__grey = {0.45, 0.45, 0.48}, attn__absent = {0.90, 0.90, 0.91};
 
-/* The colour scale interpolates linearly between these; lightness falls evenly. */
+/* Maps a share from 0 to 1 to a colour, by linear interpolation between six colours. Lightness falls evenly. */
 static attn__colour heat(double share)
 {
     static const attn__colour stops[] = {
@@ -37,8 +37,8 @@ static double srgb(double linear)
     return c <= 0.0031308 ? 12.92 * c : 1.055 * pow(c, 1 / 2.4) - 0.055;
 }
 
-/* Converts Oklab, given as lightness, chroma and hue, to sRGB: B. Ottosson, "A perceptual color space for image
- * processing", 2020, put into the public domain by its author. */
+/* Converts a colour of the space Oklab, given as lightness, chroma and hue, to sRGB. The formula is from B.
+ * Ottosson, "A perceptual color space for image processing", 2020, which its author put into the public domain. */
 static attn__colour from_oklab(double lightness, double chroma, double hue)
 {
     double a = chroma * cos(hue), b = chroma * sin(hue);
@@ -50,8 +50,8 @@ static attn__colour from_oklab(double lightness, double chroma, double hue)
                           srgb(-0.0041960863 * l - 0.7034186147 * m + 1.7076147010 * s)};
 }
 
-/* A scale from white to a dark colour of one hue: lightness falls evenly, and chroma is largest in the middle, where a
- * screen can show the most. */
+/* Maps a share from 0 to 1 to a colour between white and a dark colour of one hue. Lightness falls evenly. Chroma is
+ * largest in the middle, where a screen can show the most. */
 static attn__colour ramp(double share, double hue, double chroma)
 {
     return from_oklab(0.985 - 0.655 * share, chroma * pow(share, 0.8) * (1 - 0.5 * share * share), hue);
@@ -128,7 +128,7 @@ static cairo_surface_t *make_surface(attn__sink *out, attn_plot_format format, d
 static cairo_status_t draw_on(cairo_surface_t *surface, attn__sink *out, attn_plot_format format,
                               void (*draw)(void *user, cairo_t *cr), void *user)
 {
-    cairo_t *cr = cairo_create(surface); /* holds the surface's error, if any */
+    cairo_t *cr = cairo_create(surface); /* holds an error of the surface, if there is one */
     if (format == ATTN_PLOT_PNG)
         cairo_scale(cr, PIXELS_PER_POINT, PIXELS_PER_POINT);
     cairo_set_source_rgb(cr, 1, 1, 1);

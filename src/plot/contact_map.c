@@ -34,7 +34,7 @@ static int compare(const void *left, const void *other)
     return a->i != b->i ? (a->i > b->i) - (a->i < b->i) : (a->j > b->j) - (a->j < b->j);
 }
 
-/* All pairs at sufficient distance in the sequence, best first; the map draws only the first ones. */
+/* Sorts all pairs at sufficient distance in the sequence by probability, best first, and keeps the best `top` pairs. */
 static void rank(page *p)
 {
     const attn_contact_map *m = p->map;
@@ -75,7 +75,7 @@ static void draw_cells(const page *p, cairo_t *cr)
     }
 }
 
-/* A dot if the contact is true or the distance is unknown, a cross if it is false. */
+/* Draws a dot if the contact is true or the distance is unknown, and a cross if the contact is false. */
 static void draw_pair(const page *p, cairo_t *cr, const pair *best)
 {
     const attn_contact_map *m = p->map;
@@ -106,7 +106,7 @@ static void draw_frame(cairo_t *cr)
     cairo_stroke(cr);
 }
 
-/* Residues are counted from 1, the convention of biology. */
+/* Draws the axes. Residues are counted from 1, as is usual in biology. */
 static void draw_axes(const page *p, cairo_t *cr)
 {
     double ticks[12];
@@ -148,7 +148,7 @@ static void draw_scale(cairo_t *cr)
     attn__text(cr, x + width + 30, y + height / 2, "Probability", ATTN_CENTRE, -M_PI / 2);
 }
 
-/* The legend of the marks above the diagonal. */
+/* Draws the legend of the marks above the diagonal. */
 static void draw_legend(const page *p, cairo_t *cr)
 {
     char text[96];

@@ -17,7 +17,7 @@ static const attn__colour hues[MOST_COLOURS] = {{0.11, 0.30, 0.55}, {0.85, 0.37,
                                                 {0.55, 0.20, 0.45}, {0.60, 0.60, 0.10}, {0.10, 0.65, 0.70},
                                                 {0.40, 0.25, 0.15}, {0.35, 0.35, 0.38}};
 
-/* One axis: its range, as logarithms if it is logarithmic, and its position on the page. */
+/* One axis: its range and its position on the page. The range of a logarithmic axis is stored as logarithms. */
 typedef struct axis {
     double low, high, from, to;
     bool log;
@@ -50,7 +50,7 @@ static bool is_drawn(const attn_curve *curve, int64_t i)
     return isfinite(curve->x[i]) && isfinite(curve->y[i]);
 }
 
-/* *points gets the number of points drawn. */
+/* Checks a curve, and adds the number of its drawn points to *points. */
 static attn_status check_curve(attn_context *context, const frame *f, const attn_curve *curve, int64_t *points)
 {
     attn_status known = attn__check_choice(context, "the style of a curve", (int)curve->style, ATTN_CURVE_DOTS);
@@ -98,7 +98,7 @@ static attn_status check(attn_context *context, const frame *f)
     return status;
 }
 
-/* Curves with the same name have the same colour; each curve without a name has its own. */
+/* Chooses the curves' colours. Curves with the same name share a colour, and each curve without a name has its own. */
 static attn_status find_hues(attn_context *context, frame *f)
 {
     const attn_curve *curves = f->curves->curves;
@@ -130,7 +130,7 @@ static void widen(axis *a, double value)
     a->high = fmax(a->high, on_axis(a, value));
 }
 
-/* An empty range is widened, so that it can be a divisor. */
+/* Widens the range by the margin. An empty range is widened too, so that later code can divide by it. */
 static void finish_range(axis *a, double margin)
 {
     if (!(a->high > a->low))
@@ -160,7 +160,8 @@ static void find_range(frame *f)
         f->y.low = 0;
 }
 
-/* Multiples of every power of ten, or of every second or later power, if they are in the range. */
+/* Makes ticks at these multiples of powers of ten within the range. `every` is the step between the powers: 1 uses
+ * every power, 2 every second power. */
 static void find_multiples(axis *a, const int *multiples, int n, double every)
 {
     a->nticks = 0;
@@ -173,8 +174,8 @@ static void find_multiples(axis *a, const int *multiples, int n, double every)
     }
 }
 
-/* Ticks of a logarithmic axis: powers of ten; over few powers also their multiples by 2 and 5; within one power round
- * numbers. */
+/* Chooses the ticks. A logarithmic axis has ticks at powers of ten. Over few powers it also has their multiples by 2
+ * and 5, and within one power it has round numbers. */
 static void find_ticks(axis *a)
 {
     static const int multiples[] = {1, 2, 5};
@@ -204,7 +205,7 @@ static double widest_tick(const axis *a, cairo_t *cr)
     return most;
 }
 
-/* The first curve with this colour, if it has a name; the legend shows that name. */
+/* Returns the first curve with this colour if it has a name, else NULL. The legend shows that name. */
 static const attn_curve *named(const frame *f, int hue)
 {
     for (int64_t c = 0; c < f->curves->n; c++) {
@@ -214,7 +215,7 @@ static const attn_curve *named(const frame *f, int hue)
     return NULL;
 }
 
-/* Places the legend in lines of the page's width; returns the position of its end. */
+/* Places the legend in lines of the page's width, and returns the y position of its end. */
 static double place_legend(frame *f, double y, cairo_t *cr)
 {
     double x = f->left;
@@ -277,7 +278,7 @@ static void draw_x_axis(const frame *f, cairo_t *cr)
         tick_text(&f->x, i, text);
         double half = attn__text_width(cr, text) / 2;
         if (x - half < last + 3)
-            continue; /* no room for the number of this tick */
+            continue; /* skip this tick's number: it would touch the previous number */
         attn__text(cr, x, f->y.from + TEXT + 4, text, ATTN_CENTRE, 0);
         last = x + half;
     }
@@ -306,7 +307,7 @@ static void set_style(const attn_curve *curve, int hue, cairo_t *cr)
 {
     static const double dashes[] = {5, 4};
     attn__colour c = hues[hue];
-    cairo_new_path(cr); /* the text has moved cairo's current point */
+    cairo_new_path(cr); /* drop cairo's current point, which the text has moved */
     cairo_set_source_rgba(cr, c.r, c.g, c.b, curve->style == ATTN_CURVE_DOTS ? 0.6 : 1);
     cairo_set_line_width(cr, 1.6);
     cairo_set_line_join(cr, CAIRO_LINE_JOIN_ROUND);
@@ -314,7 +315,7 @@ static void set_style(const attn_curve *curve, int hue, cairo_t *cr)
     cairo_set_dash(cr, dashes, curve->style == ATTN_CURVE_DASHES ? 2 : 0, 0);
 }
 
-/* A point between two gaps is a line of length 0, which a round line cap makes visible. */
+/* Draws a curve. A point between two gaps becomes a line of length 0, which a round line cap makes visible. */
 static void draw_curve(const frame *f, const attn_curve *curve, int hue, cairo_t *cr)
 {
     bool goes_on = false;

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: MIT
  *
- * The explorer: one HTML page that needs no network. The page is explorer.html. This file writes the page's data at the
- * place marked in explorer.html:
+ * Writes the explorer: one HTML page that needs no network. The page's code is explorer.html. This file writes the
+ * page's data at the place marked in explorer.html:
  *
  *     a JSON object of names, labels and sizes
- *     for each map and layer, all heads' weights: one byte a weight, round(255 w / peak of the head), deflated and in
- *     base64, which the page opens when the layer is looked at
+ *     the weights of all heads, for each map and layer: one byte a weight, round(255 weight / largest weight of the
+ *     head), deflated and in base64; the page decodes them when the layer is shown
  *     the picture, if there is one */
 #include "attn/plot.h"
 
@@ -53,7 +53,8 @@ static attn_status check_map(attn_context *context, const attn_explorer_map *m)
     return status == ATTN_OK ? check_labels(context, m->keys, m->cols) : status;
 }
 
-/* A byte of the page is a weight as a share of the head's largest weight. */
+/* Checks that no weight is negative or infinite. The page stores each weight in one byte, as a share of the head's
+ * largest weight. */
 static attn_status check_weights(attn_context *context, const attn_explorer_map *m)
 {
     for (int64_t i = 0; i < m->layers * m->heads; i++) {
@@ -68,7 +69,7 @@ static attn_status check_weights(attn_context *context, const attn_explorer_map 
     return ATTN_OK;
 }
 
-/* The grids of queries and keys over the picture. */
+/* The sizes of the grids of queries and keys over the picture. */
 typedef struct grids {
     int64_t query_rows, query_cols, key_rows, key_cols;
 } grids;
@@ -82,8 +83,8 @@ static grids grids_of(const attn_explorer *e, const attn_explorer_map *m)
     return g;
 }
 
-/* A map that does not match the grids (fewer rows than grid cells, or WINDOW or CROSS with other keys) cannot be drawn
- * over a picture. */
+/* Checks that a map matches the grids, so that it can be drawn over a picture. WINDOW and CROSS need the grids'
+ * number of keys, and at least as many rows as grid cells. */
 static attn_status check_grid(attn_context *context, const attn_explorer *e, const attn_explorer_map *m)
 {
     grids g = grids_of(e, m);
@@ -155,7 +156,7 @@ static void put_peaks(attn__sink *sink, const attn_explorer_map *m)
     attn__sink_text(sink, "]]");
 }
 
-/* The map's position on the picture. */
+/* Writes the map's position on the picture. */
 static void put_places(attn__sink *sink, const attn_explorer *e, const attn_explorer_map *m)
 {
     static const char *const names[] = {"places", "window", "cross"};
@@ -230,7 +231,7 @@ static void put_id(attn__sink *sink, int64_t map, int64_t layer)
     attn__sink_text(sink, "\">");
 }
 
-/* All heads of one layer. */
+/* Writes the weights of all heads of one layer. */
 static void put_layer(attn__sink *sink, const attn_explorer_map *m, int64_t map, int64_t layer)
 {
     int64_t size = m->rows * m->cols;

@@ -25,8 +25,8 @@ void attn__font(cairo_t *cr, double size, bool bold)
     cairo_set_font_size(cr, size);
 }
 
-/* Whether the chosen font has all characters of a text. Text that is not UTF-8 counts as available, and drawing it
- * fails. No font has U+FFFE and other noncharacters, which cairo refuses too. */
+/* Reports whether the chosen font has all characters of a text. It returns true for text that is not UTF-8, so that
+ * drawing reports the error. No font has U+FFFE and other noncharacters, which cairo refuses too. */
 static bool has_all(cairo_t *cr, const char *text, size_t length)
 {
     cairo_glyph_t *glyphs = NULL;
@@ -41,7 +41,8 @@ static bool has_all(cairo_t *cr, const char *text, size_t length)
     return all;
 }
 
-/* Bytes and code point of the first character of a text that cairo accepted as UTF-8. */
+/* Returns the number of bytes of the text's first character, and sets *code to its code point. cairo has accepted
+ * the text as UTF-8. */
 static size_t first_character(const char *text, unsigned *code)
 {
     unsigned char lead = (unsigned char)text[0];
@@ -55,7 +56,7 @@ static size_t first_character(const char *text, unsigned *code)
     return length;
 }
 
-/* Chooses a family that has the character, by fontconfig's order; false if there is none. */
+/* Chooses a font family that has the character, in fontconfig's order. Returns false if there is none. */
 static bool choose_family(cairo_t *cr, unsigned code, cairo_font_weight_t weight)
 {
     FcCharSet *wish = FcCharSetCreate(), *has = NULL;
@@ -90,12 +91,12 @@ static double advance_of(cairo_t *cr, const char *text, bool draw)
     return extents.x_advance;
 }
 
-/* Draws one character that the default font lacks; afterwards the default font is chosen again. */
+/* Draws one character that the default font lacks, and then selects the default font again. */
 static double put_rare(cairo_t *cr, const char *text, size_t length, unsigned code, cairo_font_face_t *usual, bool draw)
 {
     char shown[16];
     cairo_font_weight_t weight = cairo_toy_font_face_get_weight(usual);
-    memcpy(shown, text, length); /* NOLINT: at most 4 bytes, terminated by the next line */
+    memcpy(shown, text, length); /* NOLINT: at most 4 bytes; the next line adds the zero */
     shown[length] = '\0';
     if (!choose_family(cr, code, weight) || !has_all(cr, shown, length)) {
         cairo_set_font_face(cr, usual);
@@ -106,7 +107,8 @@ static double put_rare(cairo_t *cr, const char *text, size_t length, unsigned co
     return width;
 }
 
-/* Width of a text, character by character; drawn at the current point if requested. */
+/* Measures a text character by character and returns its width. With `draw`, also draws the text at the current point.
+ */
 static double put_text(cairo_t *cr, const char *text, bool draw)
 {
     size_t whole = strlen(text);

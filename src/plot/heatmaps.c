@@ -24,9 +24,9 @@ enum { LONGEST_LABEL = 96 };
 
 /* The layout of one row of panels. */
 typedef struct laid_row {
-    double cell;          /* side of one weight's cell */
-    double left;          /* width of the queries' labels and name */
-    double below;         /* height of the keys' labels and name */
+    double cell;          /* side of the square cell of one weight, in points */
+    double left;          /* width of the queries' labels and axis name */
+    double below;         /* height of the keys' labels and axis name */
     double width, height; /* size of one panel's map */
     int64_t lines;        /* number of lines into which the row's panels wrap */
     double x, y;          /* position of the row */
@@ -49,8 +49,8 @@ static double widest(cairo_t *cr, const char *const *labels, int64_t n)
     return fmin(most, LONGEST_LABEL);
 }
 
-/* The number of cells between labels; 0 if there are fewer than two labels. Empty labels do not count: an axis with
- * hundreds of positions may label every tenth. */
+/* Returns the smallest number of cells between two labels, or 0 if there are fewer than two labels. Empty labels do
+ * not count, because an axis with hundreds of positions may label only every tenth. */
 static int64_t label_spacing(const char *const *labels, int64_t n)
 {
     int64_t least = 0, last = -1;
@@ -64,7 +64,8 @@ static int64_t label_spacing(const char *const *labels, int64_t n)
     return least;
 }
 
-/* A panel gets a convenient size, unless its labels need more: one line of text between labels. */
+/* Returns the side of a cell. It gives the panel a convenient size, unless the labels need larger cells for one line
+ * of text each. */
 static double cell_size(const attn_panel_row *row, int64_t rows, int64_t cols)
 {
     double cell = fmin(18, 320 / (double)(rows > cols ? rows : cols));
@@ -134,8 +135,8 @@ static int64_t place_rows(layout *l, double top, double most, double column_widt
     return columns;
 }
 
-/* Places the rows in at most `n` columns of minimum height. Rows differ in height, so an equal share of the total
- * height may need one column more. */
+/* Places the rows in at most `n` columns, with the smallest possible column height. That height is found by
+ * bisection: an equal share of the total height may need one more column, because rows differ in height. */
 static int64_t place_low(layout *l, double top, int64_t n, double width, double *bottom)
 {
     double low = 0, high = 0;
@@ -144,7 +145,7 @@ static int64_t place_low(layout *l, double top, int64_t n, double width, double 
         high += row_height(l, i);
     }
     low = fmax(low, high / (double)n);
-    while (high - low > 0.5) { /* accuracy of a pixel */
+    while (high - low > 0.5) { /* stop at half a point, which is one pixel */
         double middle = (low + high) / 2;
         if (place_rows(l, top, middle, width, bottom) <= n)
             high = middle;
@@ -154,7 +155,7 @@ static int64_t place_low(layout *l, double top, int64_t n, double width, double 
     return place_rows(l, top, high, width, bottom);
 }
 
-/* The smallest number of columns for which the page is at most TALLEST times as high as wide. */
+/* Returns the smallest number of columns for which the page's height is at most TALLEST times its width. */
 static int64_t fold(layout *l, double top, double width, double *bottom)
 {
     int64_t columns = 1;
@@ -195,8 +196,8 @@ static void draw_cells(const layout *l, const attn_panel *panel, double cell, do
             attn__set_colour(cr, !isfinite(value)
                                      ? attn__absent
                                      : attn__colour_of(l->maps->colours, (value - l->low) / (l->high - l->low)));
-            /* A little wider than the cell: a viewer that smooths edges would otherwise show white lines between
-             * neighbours. */
+            /* Cells are slightly wider than their step. A viewer that smooths edges would otherwise show white lines
+             * between cells. */
             cairo_rectangle(cr, x + (double)c * cell, y + (double)r * cell, cell + 0.15, cell + 0.15);
             cairo_fill(cr);
         }
@@ -208,7 +209,7 @@ static void draw_cells(const layout *l, const attn_panel *panel, double cell, do
     cairo_stroke(cr);
 }
 
-/* Prints the label; a label that is too long is cut at a whole character and ends in an ellipsis. */
+/* Draws a label. A label that is too long is cut at a whole character and ends in an ellipsis. */
 static void draw_label(cairo_t *cr, double x, double y, const char *text, double angle)
 {
     char cut[256];
@@ -218,7 +219,7 @@ static void draw_label(cairo_t *cr, double x, double y, const char *text, double
         do {
             while (length > 0 && ((unsigned char)text[length] & 0xC0) == 0x80)
                 length--;
-            memcpy(cut, text, length); /* NOLINT: the next line terminates it */
+            memcpy(cut, text, length); /* NOLINT: the next line adds the zero */
             memcpy(cut + length, "\xE2\x80\xA6", 4);
         } while (attn__text_width(cr, cut) > LONGEST_LABEL && length-- > 1);
         text = cut;
@@ -319,7 +320,7 @@ static void draw_page(void *user, cairo_t *cr)
     draw_scale(l, l->rows[0].y + row_title_height(&l->maps->rows[0]) + TITLE + 4, cr);
 }
 
-/* The colour scale: the given one, or one from the values. */
+/* Sets the range of the colour scale to the given range, or else computes it from the values. */
 static void find_scale(layout *l)
 {
     const attn_heatmaps *maps = l->maps;

@@ -5,10 +5,10 @@
 
 #include "attn/plot.h"
 
-/* Refuses heatmaps that cannot be drawn. */
+/* Checks that the heatmaps can be drawn. */
 attn_status attn__heatmaps_check(attn_context *context, const attn_heatmaps *heatmaps);
 
-/* `heatmaps` must have been checked. */
+/* Renders heatmaps as an interactive HTML page. `heatmaps` must have passed attn__heatmaps_check. */
 attn_status attn__heatmaps_page(attn_bytes *page, attn_context *context, const attn_heatmaps *heatmaps);
 
 #endif

@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: MIT
- * Heatmaps as an interactive page: rows of panels with the same labels are the layers of one map. */
+ *
+ * Heatmaps as an interactive page. Rows of panels with the same labels become the layers of one map.
+ */
 #include "plot/heatmaps.h"
 
 #include "base/context.h"
@@ -63,14 +65,14 @@ static void name_of(char *name, const char *title)
     snprintf(name, NAME, "%.*s", layer ? (int)(layer - title) : NAME - 1, title ? title : "Attention");
 }
 
-/* The number after ", layer"; 0 if there is none. */
+/* Returns the number after ", layer", or 0 if there is none. */
 static int64_t layer_of(const char *title)
 {
     const char *layer = title ? strstr(title, ", layer ") : NULL;
     return layer ? strtoll(layer + strlen(", layer "), NULL, 10) : 0;
 }
 
-/* The title "Weights 1" of several layers becomes "Weights". */
+/* Removes a number at the end of a map's name, because the map has several layers: "Weights 1" becomes "Weights". */
 static void drop_number(char *name)
 {
     size_t n = strlen(name), digits = n;
@@ -80,7 +82,7 @@ static void drop_number(char *name)
         name[digits - 1] = '\0';
 }
 
-/* Adds a map of `heads` heads, the first of which is `first`. */
+/* Starts a new map of `heads` heads with the size of the panel `first`. */
 static void begin_map(gathered *g, const attn_panel_row *row, const attn_panel *first, int64_t heads)
 {
     name_of(g->names[g->n], row->title);
@@ -95,7 +97,7 @@ static void begin_map(gathered *g, const attn_panel_row *row, const attn_panel *
     g->n++;
 }
 
-/* Panels with different sizes become separate maps. */
+/* Adds a row as a layer of a map. If its panels differ in size, each panel becomes a map of its own. */
 static void add_row(gathered *g, const attn_panel_row *row)
 {
     const attn_explorer_map first = {.rows = row->panels[0].rows, .cols = row->panels[0].cols};

@@ -42,7 +42,8 @@ void attn__sink_number(attn__sink *sink, double value)
     attn__sink_text(sink, text);
 }
 
-/* '<' could end the script element around the text, so it is escaped like control characters. */
+/* Writes a text as a JSON string. '<' could end the script element around the text, so it is escaped like control
+ * characters. */
 void attn__sink_json(attn__sink *sink, const char *text)
 {
     if (!text) {
