@@ -1,5 +1,4 @@
-/* SPDX-License-Identifier: MIT
- * Dropout's keys and columns of blocks. */
+/* SPDX-License-Identifier: MIT */
 #include "attend/block/dropout.h"
 
 #include "base/integers.h"

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * dropout.h - which weights dropout drops: a key for each row (batch and query index), a column for each key, the
- * threshold, and the factor of those that stay.  A pair is dropped if attn__dropout_bits(key, column) < threshold
- * (base/rng.h), with every solver.
+ * dropout.h - decides which weights dropout drops.  Each row (batch and query index) has a 64-bit hash, and each key
+ * has a column number.  A pair is dropped if attn__dropout_bits(hash, column) < threshold (base/rng.h), with every
+ * solver.  The other weights are multiplied by a factor.
  */
 #ifndef ATTN_ATTEND_DROPOUT_H
 #define ATTN_ATTEND_DROPOUT_H
@@ -10,19 +10,19 @@
 #include "attend/block/rows.h"
 #include "base/rng.h"
 
-/* 1 / (1 - p); 1 without dropout. */
+/* Returns 1 / (1 - p) for the dropout probability p. Without dropout the result is 1. */
 static inline double attn__dropout_factor(const attn__canonical *canonical)
 {
     return 1 / (1 - canonical->problem.dropout);
 }
 
-/* Within the library, the first reserved field points to the rows of a shard (attn__plan_execute). */
+/* Returns the rows of a shard. The library passes them in the first reserved field (attn__plan_execute). */
 static inline const attn__drop_rows *attn__dropout_shard_rows(const attn_arrays *arrays)
 {
     return arrays->reserved[0];
 }
 
-/* The key of the row whose indices times attn__axis.drop sum to `row`. */
+/* Returns the dropout hash of a row. `row` is the sum of the row's indices times attn__axis.drop. */
 static inline uint64_t attn__dropout_row(const attn__canonical *canonical, const attn_arrays *arrays, uint64_t row)
 {
     const attn_problem *p = &canonical->problem;
@@ -30,13 +30,13 @@ static inline uint64_t attn__dropout_row(const attn__canonical *canonical, const
                              attn__drop_row(attn__dropout_shard_rows(arrays), row));
 }
 
-/* Keys of the rows of queries [first, first + count) of a batch index. */
+/* Writes the dropout hashes of the rows of queries [first, first + count) of a batch index. */
 void attn__dropout_rows(const attn__canonical *canonical, const attn_arrays *arrays, int64_t batch, int64_t first,
                         int64_t count, uint64_t *key);
-/* The keys' halves, padded to a multiple of `lanes` with copies of the last half. */
+/* Writes the low and high 32 bits of these hashes. Copies of the last hash pad both arrays to a multiple of `lanes`. */
 void attn__dropout_lanes(const attn__canonical *canonical, const attn_arrays *arrays, int64_t batch, int64_t first,
                          int64_t count, int64_t lanes, uint32_t *low, uint32_t *high);
-/* Drops weights p[keys][width] of queries in lanes, whose keys are attn__dropout_lanes'; nothing without dropout. */
+/* Drops weights in p[keys][width], with one query per lane. attn__dropout_lanes computed `low` and `high`. */
 static inline void attn__dropout_apply(const attn__canonical *canonical, const attn__online_softmax_kernel *lanes,
                                        float *p, int64_t keys, int64_t width, const uint32_t *low, const uint32_t *high,
                                        const uint32_t *column)
@@ -47,7 +47,7 @@ static inline void attn__dropout_apply(const attn__canonical *canonical, const a
         lanes->dropout(&dropout);
 }
 
-/* A tile's dropout as an argument of kernels/softmax_backward; empty without dropout. */
+/* Sets the dropout fields of kernels/softmax_backward's arguments. Without dropout the fields stay empty. */
 static inline void attn__dropout_tile(const attn__canonical *canonical, const uint64_t *key, const uint32_t *column,
                                       attn__softmax_backward_args *args)
 {
@@ -59,7 +59,7 @@ static inline void attn__dropout_tile(const attn__canonical *canonical, const ui
     args->drop_scale = (float)attn__dropout_factor(canonical);
 }
 
-/* Columns of keys [first, first + count). */
+/* Writes the dropout column numbers of keys [first, first + count). */
 void attn__dropout_columns(const attn__canonical *canonical, int64_t first, int64_t count, uint32_t *column);
 
 #endif

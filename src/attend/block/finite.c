@@ -1,10 +1,9 @@
-/* SPDX-License-Identifier: MIT
- * Rows with NaN and infinity, and the products that leave them out. */
+/* SPDX-License-Identifier: MIT */
 #include "attend/block/finite.h"
 
 #include <string.h>
 
-/* A finite number times 0 is 0. Infinity and NaN give NaN, which stays in the sum. */
+/* A finite number times 0 is 0. Infinity and NaN times 0 give NaN, and the sum stays NaN. */
 static bool is_finite(const float *x, int64_t n)
 {
     float check = 0.0f;

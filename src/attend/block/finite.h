@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT
  *
- * finite.h - products in which a weight of 0 must not meet NaN or infinity: 0 * NaN is NaN, and a masked key or query
- * may hold anything.  The rows of an operand that are not finite are found and, in a copy, replaced by zeros; the
- * product runs as ever, with the same bits for all others; then attn__finite_repair adds the rows that were left out,
- * pair by pair, but for the pairs that are masked or dropped.
+ * finite.h - products that ignore NaN and infinity where the weight is 0.  Masked keys and queries may hold any number,
+ * but 0 * NaN is NaN.  attn__finite_clean therefore copies an operand and replaces rows with NaN or infinity by zeros.
+ * The product then reads the copy.  attn__finite_repair adds the terms of the replaced rows pair by pair.  It leaves
+ * out pairs that are masked or dropped.
  *
  *     if (attn__finite_clean(...)) { product of the copy; attn__finite_repair(...); }
  */
@@ -14,30 +14,31 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* Copies rows of n numbers to `clean` with zeros in place of numbers that are not finite. Lists these rows in `bad`
- * [rows]; returns how many. */
+/* Copies rows of n numbers to `clean`. Rows with NaN or infinity become zeros. Writes the indices of these rows to
+ * `bad`[rows] and returns their number. */
 int64_t attn__finite_clean(const float *x, int64_t ld, int64_t rows, int64_t n, float *clean, int64_t ld_clean,
                            int64_t *bad);
 
-/* alive = whether a pair is attended, by its score before the softmax, and dropout cannot take its weight, ... */
+/* Sets alive[i] = 1 for attended pairs, before the softmax. With dropout it sets 0, because the weights decide
+ * later. */
 static inline void attn__finite_note(const float *s, int64_t n, float masked, bool dropout, uint8_t *alive)
 {
     for (int64_t i = 0; i < n; i++)
         alive[i] = s[i] != masked && s[i] != -INFINITY && !dropout;
 }
 
-/* ... or, after dropout, its weight is not 0. */
+/* Sets alive[i] = 1 for each weight after dropout that is not 0. */
 static inline void attn__finite_note_weights(const float *p, int64_t n, uint8_t *alive)
 {
     for (int64_t i = 0; i < n; i++)
         alive[i] |= p[i] != 0.0f;
 }
 
-/* out[i][c] += weight(i, r) * x[r][c] for each listed row r: the terms that a product of the clean copy lacks. */
+/* The arguments of attn__finite_repair: it adds weight(i, r) * x[r][c] to out[i][c] for each row r in `bad`. */
 typedef struct attn__finite_sums {
     int64_t outs, channels;
     const float *w; /* weight(i, r) = w[i * w_out + r * w_row] * factor * out_factor[i] */
-    /* The same index; pairs whose byte lacks `bit` are left out. NULL: pairs of weight 0 are left out. */
+    /* alive[i * w_out + r * w_row] lacks `bit`: the pair is left out. NULL: pairs of weight 0 are left out. */
     const uint8_t *alive;
     uint8_t bit;
     int64_t w_out, w_row;

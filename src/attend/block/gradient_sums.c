@@ -1,5 +1,4 @@
-/* SPDX-License-Identifier: MIT
- * Accumulators of gradients in float64, and the slots that have them. */
+/* SPDX-License-Identifier: MIT */
 #include "attend/block/gradient_sums.h"
 
 #include "attend/block/items.h"
@@ -62,7 +61,7 @@ static void store_extent(const double *sums, const attn__extent *e, attn_dtype d
         attn__store(dtype, to, offset, add ? attn__load(dtype, to, offset) + sums[offset] : sums[offset]);
 }
 
-/* Only positions of packed sequences are written. */
+/* Limits `e` to the tokens of packed sequences. Returns the offset of their first token. */
 static int64_t packed_start(const attn__canonical *canonical, const attn_arrays *arrays, int which, attn__extent *e)
 {
     const attn_packed *packed = &canonical->problem.packed;
@@ -117,7 +116,7 @@ void attn__gradients_clear(const attn__canonical *canonical, const attn_arrays *
     }
 }
 
-/* Whether different indices of the batch axis write different elements of every such gradient. */
+/* Reports whether different indices of the batch axis write different elements of every requested gradient. */
 static bool are_disjoint(const attn__canonical *canonical, int batch_axis, unsigned wanted)
 {
     const attn__axis *axis = &canonical->batch.axis[batch_axis];
@@ -127,7 +126,7 @@ static bool are_disjoint(const attn__canonical *canonical, int batch_axis, unsig
             continue;
         int64_t stride = which >= ATTN__SUM_TABLE ? axis->table[which - ATTN__SUM_TABLE]
                                                   : attn__stride(&axis->dim, operand_of(which));
-        /* Sequences have tokens of their own. */
+        /* Packed sequences never share tokens, although the stride is 0. */
         disjoint = stride != 0 || (axis->packed && which < ATTN__SUM_BIAS);
     }
     return disjoint;
@@ -158,10 +157,10 @@ int64_t attn__batch_split_index(const attn__batch_split *split, const attn__cano
 
 /* ------------------------------------------------------------------------------------------------- slots */
 
-enum { SLOTS = 16 };                                /* at most, where there are shared sums: each takes memory */
+enum { SLOTS = 16 }; /* the largest number of slots with shared sums, since each slot takes memory */
 enum { SHARED = ATTN_WANT_DW | ATTN_WANT_DTABLES }; /* gradients that all items share */
 
-/* An empty batch still stores its zeros. */
+/* Without batch indices the slots still have memory, because the gradients are set to zero. */
 attn__slots attn__slots_make(const attn__canonical *canonical, void *memory)
 {
     attn__slots slots = {.canonical = canonical,
@@ -201,7 +200,7 @@ void attn__slots_store(const attn__slots *slots, const attn_arrays *arrays)
     attn__sums_store(&sums, slots->canonical, arrays);
 }
 
-/* Tokens move along the axis of packed sequences though their strides are 0 there. */
+/* Reports whether some axis has stride 0. The axis of packed sequences does not count: its tokens differ. */
 static bool is_broadcast(const attn__canonical *canonical, attn__operand op)
 {
     bool broadcast = false;

@@ -9,7 +9,7 @@
 #include "attend/block/rows.h"
 #include "attend/problem/arrays.h"
 
-/* dq dk dv dbias dw dw2, then the tables. */
+/* Indices of the sums: the gradients dq, dk, dv, dbias, dw, dw2, and then the gradients of the tables. */
 enum {
     ATTN__SUM_Q,
     ATTN__SUM_K,
@@ -22,22 +22,22 @@ enum {
 };
 
 typedef struct attn__sums {
-    double *at[ATTN__SUMS]; /* the sum at offset 0; NULL: the gradient is not requested */
+    double *at[ATTN__SUMS]; /* address of the sum at offset 0; NULL: the gradient is not requested */
 } attn__sums;
 
-/* Bytes for the requested gradients among `wanted`; SIZE_MAX if too many. */
+/* Returns the bytes of the sums of the requested gradients among `wanted`, or SIZE_MAX if the number overflows. */
 size_t attn__sums_size(const attn__canonical *canonical, unsigned wanted);
-/* Places these sums in `memory`, whose contents stay. */
+/* Places the sums of the requested gradients among `wanted` in `memory`. The contents of `memory` do not change. */
 void attn__sums_start(attn__sums *sums, const attn__canonical *canonical, unsigned wanted, void *memory);
-/* Rounds the sums and stores them as gradients. With problem.accumulate it adds them to the gradients. */
+/* Rounds the sums and stores them as gradients. With problem.accumulate it adds them to the gradients instead. */
 void attn__sums_store(const attn__sums *sums, const attn__canonical *canonical, const attn_arrays *arrays);
 
 enum {
     ATTN__WANT_ROWS = ATTN_WANT_DQ | ATTN_WANT_DK | ATTN_WANT_DV,
     ATTN__WANT_OWN = ATTN__WANT_ROWS | ATTN_WANT_DBIAS
 };
-/* Sets the elements of these gradients to zero, where they are requested, that a batch index has; with `fixed`, those
- * that it shares with the batch indices along the other BATCH axes too; NULL: all elements. */
+/* Sets the elements of the requested gradients to zero that a batch index writes. `fixed` marks BATCH axes whose other
+ * indices are cleared too. NULL: all elements are cleared. */
 void attn__gradients_clear(const attn__canonical *canonical, const attn_arrays *arrays, int64_t batch,
                            unsigned gradients, const bool *fixed);
 
@@ -47,7 +47,7 @@ typedef struct attn__batch_split {
     int64_t items, rest;
 } attn__batch_split;
 attn__batch_split attn__batch_split_make(const attn__canonical *canonical, unsigned wanted);
-/* The linear BATCH index of one element of a set. */
+/* Returns the linear BATCH index of element `rest` of set `item`. */
 int64_t attn__batch_split_index(const attn__batch_split *split, const attn__canonical *canonical, int64_t item,
                                 int64_t rest);
 
@@ -63,19 +63,19 @@ typedef struct attn__slots {
     unsigned wanted; /* flags of the gradients that all items share */
     attn__batch_split split;
     int64_t n;
-    size_t size, bytes; /* bytes of the sums of a slot, and of all slots */
+    size_t size, bytes; /* bytes of the sums of one slot; bytes of the sums of all slots */
     char *memory;
 } attn__slots;
 
-/* `memory` may be NULL where only `bytes` is of interest. */
+/* Divides the items into slots. `memory` may be NULL if the caller only needs `bytes`. */
 attn__slots attn__slots_make(const attn__canonical *canonical, void *memory);
-/* Clears the slot's sums and gives its items [first, end). */
+/* Clears the sums of a slot and returns its items [first, end). */
 void attn__slots_start(const attn__slots *slots, int64_t slot, attn__sums *sums, int64_t *first, int64_t *end);
-/* Writes the shared gradients. */
+/* Adds the slots' sums and stores the shared gradients. */
 void attn__slots_store(const attn__slots *slots, const attn_arrays *arrays);
 
-/* The requested gradients among dq, dk, dv and dbias (as ATTN_WANT_ bits) that are broadcast: several batch indices,
- * rows or channels share an element. */
+/* Returns which of the requested gradients dq, dk, dv and dbias are broadcast, as ATTN_WANT_ bits. In a broadcast
+ * gradient several batch indices, rows or channels share an element. */
 unsigned attn__sums_broadcast(const attn__canonical *canonical);
 
 #endif

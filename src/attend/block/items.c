@@ -1,5 +1,4 @@
-/* SPDX-License-Identifier: MIT
- * Batch indices, packed sequences and blocks of queries. */
+/* SPDX-License-Identifier: MIT */
 #include "attend/block/items.h"
 
 #include "attend/block/rows.h"
@@ -11,7 +10,7 @@ int64_t attn__packed_sequence(const attn__canonical *canonical, int64_t batch)
     return attn__offsets_index(&canonical->batch, canonical->problem.packed.batch_dim, batch);
 }
 
-/* How many rows (indices over all QUERY axes) a sequence has. */
+/* Returns the number of rows of a sequence. A row is an index over all QUERY axes. */
 static int64_t rows_of(const attn__canonical *canonical, const attn_arrays *arrays, int64_t sequence)
 {
     int64_t longest = canonical->query.axis[canonical->problem.packed.query_dim].dim.n;
@@ -26,7 +25,7 @@ static void shorten(attn__group *group, int axis, int64_t n)
     group->axis[axis].dim.n = n;
 }
 
-/* An end of the range of integers is beyond every distance, shifted or not. */
+/* Shifts the bands of packed sequences. A saturated bound is larger than every distance, so an open end stays open. */
 static void shift_bands(attn_problem *p, int64_t by)
 {
     for (int i = 0; i < p->nbands; i++) {

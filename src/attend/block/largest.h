@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * largest.h - the k largest scores of a row (attn_problem.top_k), found by a walk over its keys, first to last.  No branch
- * depends on how a score compares with another, since no processor predicts that.
+ * largest.h - finds the k largest scores of a row (attn_problem.top_k) in one pass over the keys.  No branch depends on
+ * a comparison of scores, because branch prediction would fail there.
  */
 #ifndef ATTN_ATTEND_LARGEST_H
 #define ATTN_ATTEND_LARGEST_H
@@ -16,17 +16,17 @@ typedef struct attn__largest {
     int64_t *key;
     int64_t k, n, room; /* n candidates are kept; n < room */
     double least;       /* the smallest of the k largest scores so far; -inf if there are fewer */
-    int64_t last;       /* the key of `least` */
-    bool has_nan;       /* a score is NaN; then all keys are kept */
+    int64_t last;       /* the last key whose score is `least` */
+    bool has_nan;       /* whether some score is NaN; then all keys are kept */
 } attn__largest;
 
-/* So many candidates that they are rarely cut. */
+/* Returns the capacity for candidates. It is larger than k, so that attn__largest_cut is rarely called. */
 static inline int64_t attn__largest_room(int64_t k)
 {
     return k ? 2 * k + 192 : 0;
 }
 
-/* Bytes of a row's memory, aligned to 8. */
+/* Returns the bytes of the memory for one row, which must be aligned to 8 bytes. */
 static inline size_t attn__largest_bytes(int64_t k)
 {
     return (size_t)attn__largest_room(k) * (2 * sizeof(double) + sizeof(int64_t));
@@ -40,13 +40,14 @@ static inline attn__largest attn__largest_start(void *memory, int64_t k)
     return of;
 }
 
-/* The k-th largest of n numbers, k from 0 (Hoare 1961, quickselect). */
+/* Returns the element of x[n] that has rank k in descending order, where rank 0 is the maximum (quickselect, Hoare
+ * 1961). */
 static inline double attn__select(double *x, int64_t n, int64_t k)
 {
     for (int64_t low = 0;;) {
         int64_t middle = low + (n - low) / 2, place = low, equal = 0;
         double pivot = x[middle];
-        for (int64_t i = low; i < n; i++) { /* larger ones first */
+        for (int64_t i = low; i < n; i++) { /* moves numbers larger than the pivot to the front */
             double moved = x[i];
             x[i] = x[place];
             x[place] = moved;
@@ -69,7 +70,7 @@ static inline double attn__select(double *x, int64_t n, int64_t k)
     }
 }
 
-/* Reduces the candidates to the k largest; there must be at least k. */
+/* Reduces the candidates to the k largest. There must be at least k candidates. */
 static inline void attn__largest_cut(attn__largest *of)
 {
     int64_t ties = of->k, kept = 0;
@@ -89,7 +90,8 @@ static inline void attn__largest_cut(attn__largest *of)
     of->n = kept;
 }
 
-/* Adds keys in order: a later key never replaces an earlier one with the same score. -inf masks its key. */
+/* Adds the score of a key. Keys are added in order, and a later key never replaces an earlier one with the same score.
+ * A masked key has the score -infinity. */
 static inline void attn__largest_add(attn__largest *of, double score, int64_t key)
 {
     of->has_nan |= score != score;
@@ -100,14 +102,14 @@ static inline void attn__largest_add(attn__largest *of, double score, int64_t ke
         attn__largest_cut(of);
 }
 
-/* After the last key. */
+/* Finishes the search after the last key was added. */
 static inline void attn__largest_end(attn__largest *of)
 {
     if (of->n >= of->k)
         attn__largest_cut(of);
 }
 
-/* Whether a key of the row is among the k largest after all keys were added. */
+/* Reports whether a key of the row is among the k largest. All keys must have been added before. */
 static inline bool attn__largest_takes(const attn__largest *of, double score, int64_t key)
 {
     return (of->n < of->k) | of->has_nan | (score > of->least) | ((score == of->least) & (key <= of->last));

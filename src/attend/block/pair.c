@@ -1,5 +1,4 @@
-/* SPDX-License-Identifier: MIT
- * Scores of single pairs: gathers, tables, bias.  The score kinds themselves are in score.c. */
+/* SPDX-License-Identifier: MIT */
 #include "attend/block/pair.h"
 
 #include "attend/block/scores.h"
@@ -98,7 +97,7 @@ static double capped(attn__pair *pair, double score)
     return cap * t;
 }
 
-/* Whatever the other keys score. */
+/* Computes the score of a key without comparing it with the other keys (top_k). */
 static double own_score(attn__pair *pair, const attn__spot *spot)
 {
     const attn__canonical *canonical = pair->canonical;
@@ -154,7 +153,7 @@ void attn__pair_value(attn__pair *pair, const attn__spot *spot)
     }
 }
 
-/* The maximum and the logarithm of the sum, from the scores themselves. */
+/* Computes the maximum of a row's scores and the logarithm of their sum of exponentials. */
 static attn__normalizer normalizer_from_scores(attn__pair *pair, const attn__row *row)
 {
     double max = (double)-INFINITY, sum = 0;

@@ -1,14 +1,11 @@
-/* SPDX-License-Identifier: MIT
- *
- * prefetch.c - prefetches rows a few lines at a time; see prefetch.h.
- */
+/* SPDX-License-Identifier: MIT */
 #include "attend/block/prefetch.h"
 
 #include "base/integers.h"
 
 #include <string.h>
 
-enum { LINE = 64, LAG = 2 }; /* rows that are on their way */
+enum { LINE = 64, LAG = 2 }; /* the last LAG rows are not copied yet, since their prefetch takes time */
 
 void attn__prefetch_add_runs(attn__prefetch *a, const void *base, int64_t step, const int64_t *row_at, int64_t rows,
                              int64_t runs, int64_t run_step, int64_t bytes)
@@ -33,7 +30,7 @@ static const char *row_of(const attn__prefetch *a, int stream, int64_t row)
     return a->stream[stream].base + (at ? at[row] : row) * a->stream[stream].step;
 }
 
-/* All rows before `end`. */
+/* Copies the rows before `end` that are not copied yet. */
 static void copy_rows(attn__prefetch *a, int stream, int64_t end)
 {
     for (; a->stream[stream].copied < end; a->stream[stream].copied++) {

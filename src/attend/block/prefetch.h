@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * prefetch.h - a list of rows to prefetch into the second cache, a few lines at a time while products run.  The rows of
- * one head may be pages apart, where the hardware prefetcher does not follow, and many lines at once would fill the
- * line fill buffers that the products' own loads need.
+ * prefetch.h - prefetches rows into the L2 cache, a few cache lines at a time, while products run.  The rows of a head
+ * may be on different pages, which the hardware prefetcher does not cross.  Prefetching many lines at once would occupy
+ * the line fill buffers that the loads of the products need.
  */
 #ifndef ATTN_ATTEND_PREFETCH_H
 #define ATTN_ATTEND_PREFETCH_H
@@ -12,11 +12,11 @@
 
 enum { ATTN__PREFETCH_STREAMS = 4 };
 
-/* Streams are prefetched in the order in which they were added. */
+/* A list of streams of rows. Streams are prefetched in the order in which they were added. */
 typedef struct attn__prefetch {
     struct {
         const char *base;
-        /* Offset of each row from base in units of `step` bytes; NULL: row r is at r * step bytes. */
+        /* Row r is at base + row_at[r] * step bytes. NULL: row r is at base + r * step bytes. */
         const int64_t *row_at;
         int64_t step, rows, lines; /* number of rows, and of cache lines of a run */
         int64_t runs, run_step;    /* number of runs of a row, and the bytes between two runs */
@@ -25,17 +25,17 @@ typedef struct attn__prefetch {
     } stream[ATTN__PREFETCH_STREAMS];
     int streams, now;       /* number of streams; index of the current stream */
     int64_t row, run, line; /* the next row of the current stream, its run and line */
-    int64_t each;           /* number of lines of a portion */
+    int64_t each;           /* number of lines per portion */
 } attn__prefetch;
 
-/* Empties it.  Streams beyond the number are never looked at, and items may be short. */
+/* Empties the list. The entries of `stream` need no clearing, because only `streams` of them are read. */
 static inline void attn__prefetch_clear(attn__prefetch *a)
 {
     a->streams = a->now = 0;
     a->row = a->run = a->line = a->each = 0;
 }
 
-/* Adds `rows` rows, each of `runs` runs of `bytes` bytes; none if `rows` is negative. */
+/* Adds `rows` rows to the list. Each row has `runs` runs of `bytes` bytes. A negative `rows` adds nothing. */
 void attn__prefetch_add_runs(attn__prefetch *prefetch, const void *base, int64_t step, const int64_t *row_at,
                              int64_t rows, int64_t runs, int64_t run_step, int64_t bytes);
 /* Adds rows that have one run each. */
@@ -45,8 +45,8 @@ static inline void attn__prefetch_add(attn__prefetch *a, const void *base, int64
     attn__prefetch_add_runs(a, base, step, row_at, rows, 1, 0, bytes);
 }
 
-/* Copies the rows of the stream added last, one run of whole lines each, to `to`, shortly after prefetching them: rows
- * whose stride maps them to the same few cache sets would soon be evicted. */
+/* Also copies the rows of the last stream to `to`, shortly after their prefetch. Each row is one run of whole lines.
+ * Rows whose stride maps them to few cache sets would otherwise soon be evicted. */
 static inline void attn__prefetch_copy(attn__prefetch *a, void *to, int64_t to_step)
 {
     int last = a->streams - 1;
@@ -55,7 +55,7 @@ static inline void attn__prefetch_copy(attn__prefetch *a, void *to, int64_t to_s
     a->stream[last].copied = 0;
 }
 
-/* Divides the list into `portions`. Call it after all streams were added. */
+/* Divides the list into `portions` portions. Call it after all streams were added. */
 static inline void attn__prefetch_divide(attn__prefetch *a, int64_t portions)
 {
     int64_t lines = 0;
@@ -64,9 +64,9 @@ static inline void attn__prefetch_divide(attn__prefetch *a, int64_t portions)
     a->each = portions > 1 ? (lines + portions - 1) / portions : lines;
 }
 
-/* Prefetches one portion of an attn__prefetch. */
+/* Prefetches the next portion of an attn__prefetch. */
 void attn__prefetch_portion(void *prefetch);
-/* Copies the remaining rows. */
+/* Copies the rows that are not copied yet. */
 void attn__prefetch_finish(attn__prefetch *prefetch);
 
 #endif

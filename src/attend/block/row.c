@@ -1,11 +1,10 @@
-/* SPDX-License-Identifier: MIT
- * The walk over rows and keys. */
+/* SPDX-License-Identifier: MIT */
 #include "attend/block/row.h"
 
 #include "attend/block/items.h"
 #include "attend/block/window_base.h"
 
-/* Adds one group's part to the row's offsets and to dropout's row number. */
+/* Adds the offsets of a group's indices to the row's offsets, and to the row number for dropout. */
 static void add_group(attn__row *row, const attn__group *group, const int64_t *index, uint64_t *drop)
 {
     for (int i = 0; i < group->n; i++) {
@@ -18,7 +17,7 @@ static void add_group(attn__row *row, const attn__group *group, const int64_t *i
     }
 }
 
-/* Moves the row to its sequence's tokens. */
+/* Moves the row's offsets to the tokens of its sequence. */
 static void pack(attn__row *row, int64_t sequence)
 {
     const attn__canonical *canonical = row->canonical;
@@ -59,11 +58,11 @@ void attn__row_at(attn__row *row, const attn__canonical *canonical, const attn_a
 
 typedef struct place {
     int64_t tap[ATTN_MAX_DIMS];
-    int64_t position[ATTN_MAX_DIMS]; /* the same but for windows */
-    int64_t step[ATTN_MAX_DIMS];     /* of the window, 1 without */
+    int64_t position[ATTN_MAX_DIMS]; /* position of the key along each axis; without windows the tap */
+    int64_t step[ATTN_MAX_DIMS];     /* step of the window; 1 without a window */
 } place;
 
-/* Finds the positions of the key's taps, and whether one of them is outside. */
+/* Finds the position of each of the key's taps. Sets spot->outside if a position is outside of its axis. */
 static void find_place(place *at, attn__spot *spot, const attn__row *row, int64_t key)
 {
     const attn_problem *p = &row->canonical->problem;
@@ -93,7 +92,8 @@ static int64_t distance(const attn__row *row, const place *at, int query_dim, in
     return at->position[key_dim] - row->index[query_dim] * at->step[key_dim];
 }
 
-/* Offsets count every index; along the axes of blocks the mask of blocks counts blocks. */
+/* Returns a correction of the offset in the mask of blocks. Offsets count indices, but that mask has one element per
+ * block. */
 static int64_t block_shift(const attn__row *row, const place *at)
 {
     const attn__canonical *canonical = row->canonical;
@@ -103,7 +103,8 @@ static int64_t block_shift(const attn__row *row, const place *at)
            (j / b->keys - j) * canonical->key.axis[b->key_dim].dim.blocks;
 }
 
-/* Masks by bands, blocks, lengths and the mask. Lengths and the mask do not apply to positions that do not exist. */
+/* Reports whether bands, blocks, lengths or the mask hide the key. Lengths and the mask do not apply to positions
+ * outside of an axis. */
 static bool is_masked(const attn__row *row, const place *at, const attn__spot *spot)
 {
     const attn__canonical *canonical = row->canonical;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * row.h - the plain walk over a problem: one row (batch and query indices), then its keys one by one.  It handles
- * windows, bands, masks, lengths and the rows of relative tables, for code that need not be fast.
+ * row.h - visits the rows (batch and query indices) of a problem and their keys one by one.  It handles windows, bands,
+ * masks, lengths and relative tables, for code that need not be fast.
  */
 #ifndef ATTN_ATTEND_ROW_H
 #define ATTN_ATTEND_ROW_H
@@ -16,35 +16,35 @@ typedef struct attn__row {
     int64_t index[ATTN_MAX_DIMS];     /* the query's index along each query axis */
     int64_t offset[ATTN__OPERANDS];   /* offset of the row in each operand */
     int64_t table[ATTN_MAX_RELATIVE]; /* offset of the batch index in each table */
-    int64_t base[ATTN_MAX_WINDOWS];   /* position of tap 0 of each window */
-    bool absent;                      /* the query is past the end of its packed sequence; then no offset is valid */
-    int64_t keys;                     /* number of keys of the packed sequence */
-    int64_t shift;                    /* packed sequences: what bands add to the query's index */
-    int64_t len;                      /* keys of lens_dim from here on are masked */
-    uint64_t key;                     /* dropout's key of the row */
+    int64_t base[ATTN_MAX_WINDOWS];   /* position of tap 0 in each window */
+    bool absent;   /* the query is past the end of its packed sequence, and the offsets are invalid */
+    int64_t keys;  /* number of keys of the packed sequence */
+    int64_t shift; /* with packed sequences, the number that bands add to the query's index */
+    int64_t len;   /* length along lens_dim; keys from this index on are masked */
+    uint64_t key;  /* dropout hash of the row */
 } attn__row;
 
 typedef enum attn__spot_kind {
-    ATTN__SPOT_OUT,  /* takes no part: masked, or outside a masking border */
-    ATTN__SPOT_FILL, /* masked, and scores problem.mask_fill */
-    ATTN__SPOT_KEY   /* scores by its own */
+    ATTN__SPOT_OUT,  /* the key takes no part: it is masked, or outside of a masking border */
+    ATTN__SPOT_FILL, /* the key is masked and has the score problem.mask_fill */
+    ATTN__SPOT_KEY   /* the key has a score of its own */
 } attn__spot_kind;
 
 typedef struct attn__spot {
     attn__spot_kind kind;
     int64_t key;                      /* linear index of the key */
-    bool outside;                     /* the key is in a zero border: k and v are 0 */
-    int64_t offset[ATTN__OPERANDS];   /* offset in each operand that has KEY strides; undefined if kind is OUT */
+    bool outside;                     /* the key is in a zero border, where k and v are 0 */
+    int64_t offset[ATTN__OPERANDS];   /* offset in each operand with KEY strides; undefined if kind is OUT */
     int64_t table[ATTN_MAX_RELATIVE]; /* offset of the row in each table */
-    uint32_t column;                  /* dropout's column of the key */
+    uint32_t column;                  /* dropout column number of the key */
 } attn__spot;
 
-/* The row of linear indices `batch` and `query`. */
+/* Initializes `row` for the linear indices `batch` and `query`. */
 void attn__row_at(attn__row *row, const attn__canonical *canonical, const attn_arrays *arrays, int64_t batch,
                   int64_t query);
-/* The key of linear index `key`, as this row attends it. */
+/* Initializes `spot` for the key with linear index `key` in this row. */
 void attn__spot_at(attn__spot *spot, const attn__row *row, int64_t key);
-/* The dropout factor of a weight: 0 if it is dropped, else 1/(1-p). */
+/* Returns the dropout factor of a weight: 0 if the weight is dropped, otherwise 1 / (1 - p). */
 static inline double attn__row_keep(const attn__row *row, const attn__spot *spot)
 {
     const attn__canonical *canonical = row->canonical;

@@ -1,7 +1,4 @@
-/* SPDX-License-Identifier: MIT
- *
- * rows.c - index to offset, one by one and for runs.
- */
+/* SPDX-License-Identifier: MIT */
 #include "attend/block/rows.h"
 
 #include <string.h>
@@ -24,7 +21,7 @@ int64_t attn__offsets_one(const attn__group *group, size_t stride, int64_t index
     return offset;
 }
 
-/* Runs along the last axis, with one division for each. */
+/* The innermost axis is a loop without divisions. Each run along it needs one division. */
 void attn__offsets_fill(const attn__group *group, size_t stride, int64_t first, int64_t count, int64_t *out)
 {
     const attn__axis *last = &group->axis[group->n - 1];
@@ -133,13 +130,13 @@ void attn__rows_store(const attn__rows *x, const attn__softmax_backward_kernel *
 
 /* ----------------------------------------------------------------------------------- elements as doubles */
 
-/* A walk over a group, run by run of the last axis. */
+/* An iterator over a group that advances one run of the last axis at a time. */
 typedef struct runs {
     const attn__group *group;
     size_t stride;
     int64_t index[ATTN_MAX_DIMS];
-    int64_t offset;       /* of the run */
-    int64_t length, step; /* of every run */
+    int64_t offset;       /* offset of the current run */
+    int64_t length, step; /* length and stride of every run */
 } runs;
 
 static inline runs runs_of(const attn__group *group, attn__operand op, int64_t offset)

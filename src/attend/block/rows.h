@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * rows.h - offsets of the rows of a block of queries or keys in an operand: from an index over a group of dims, the
- * last one fastest, to element offsets; and such rows as f32, next to each other, and back.  A row's channels may have
- * any offsets, and a batch index or a packed sequence adds its part to all rows.
+ * rows.h - computes the offsets of rows of queries or keys in an operand, and loads and stores such rows as f32.  A row
+ * is named by its linear index over a group of dims, whose last dim varies fastest.  The channels of a row may have any
+ * offsets. A batch index or a packed sequence adds its own offset to all rows.
  */
 #ifndef ATTN_ATTEND_ROWS_H
 #define ATTN_ATTEND_ROWS_H
@@ -16,7 +16,7 @@
 
 #include <string.h>
 
-/* Which stride of attn__axis: ATTN__STRIDE(dim.q), ATTN__STRIDE(drop), ... */
+/* Names a stride field of attn__axis, as in ATTN__STRIDE(dim.q) or ATTN__STRIDE(drop). */
 #define ATTN__STRIDE(field) offsetof(attn__axis, field)
 
 static inline size_t attn__stride_of(attn__operand op)
@@ -24,7 +24,7 @@ static inline size_t attn__stride_of(attn__operand op)
     return offsetof(attn__axis, dim) + attn__operand_table[op].offset;
 }
 
-/* The group that an operand's channels, or its rows, belong to. */
+/* Returns the group of the operand's channels. */
 static inline const attn__group *attn__channels_of(const attn__canonical *canonical, attn__operand op)
 {
     return attn__operand_table[op].roles & ATTN__IN_VALUE ? &canonical->value : &canonical->contract;
@@ -35,7 +35,7 @@ static inline const attn__group *attn__rows_of(const attn__canonical *canonical,
     return attn__operand_table[op].roles & ATTN__IN_QUERY ? &canonical->query : &canonical->key;
 }
 
-/* The caller's array of an operand. */
+/* Returns the caller's array of an operand. */
 static inline void *attn__operand_array(const attn_arrays *arrays, attn__operand op)
 {
 #define ATTN_X(NAME, field, roles, positional) [ATTN__OP_##NAME] = offsetof(attn_arrays, field),
@@ -46,14 +46,14 @@ static inline void *attn__operand_array(const attn_arrays *arrays, attn__operand
     return data;
 }
 
-/* out[i] = offset of index first + i, for count of them; */
+/* Writes the offsets of indices [first, first + count) of the group to `out`. */
 void attn__offsets_fill(const attn__group *group, size_t stride, int64_t first, int64_t count, int64_t *out);
-/* with `base` added to each, as a batch index has it; */
+/* Writes `base` plus the offsets of indices [first, first + count). `base` is the offset of a batch index. */
 void attn__offsets_from(const attn__group *group, size_t stride, int64_t base, int64_t first, int64_t count,
                         int64_t *out);
-/* of one index. */
+/* Returns the offset of one index of the group. */
 int64_t attn__offsets_one(const attn__group *group, size_t stride, int64_t index);
-/* The offsets of queries of a batch index. */
+/* Writes the offsets of queries [first, first + count) of a batch index. */
 static inline void attn__query_offsets(const attn__canonical *canonical, size_t stride, int64_t batch, int64_t first,
                                        int64_t count, int64_t *out)
 {
@@ -61,7 +61,7 @@ static inline void attn__query_offsets(const attn__canonical *canonical, size_t 
                        out);
 }
 
-/* The row offsets of an operand for a batch index. */
+/* Writes the offsets of an operand's rows [first, first + count) for a batch index. */
 static inline void attn__operand_offsets(const attn__canonical *canonical, attn__operand op, int64_t batch,
                                          int64_t first, int64_t count, int64_t *out)
 {
@@ -70,7 +70,7 @@ static inline void attn__operand_offsets(const attn__canonical *canonical, attn_
                        count, out);
 }
 
-/* The index along one axis of the group, for a linear index of the group. */
+/* Returns the index along one axis of the group for a linear index over the group. */
 static inline int64_t attn__offsets_index(const attn__group *group, int axis, int64_t index)
 {
     for (int a = group->n - 1; a > axis; a--)
@@ -78,11 +78,11 @@ static inline int64_t attn__offsets_index(const attn__group *group, int axis, in
     return index % group->axis[axis].dim.n;
 }
 
-/* out[i] = the index along the axis for the group's index first + i. */
+/* Writes the indices along one axis for the group's linear indices [first, first + count). */
 void attn__offsets_indices(const attn__group *group, int axis, int64_t first, int64_t count, int64_t *out);
-/* True if the group's elements are contiguous with this stride. */
+/* Reports whether the group's elements are contiguous with this stride. */
 bool attn__offsets_adjacent(const attn__group *group, size_t stride);
-/* Writes the offsets of a group of channels to *room and advances *room. NULL if the channels are adjacent. */
+/* Writes the offsets of a group of channels to *room and advances *room. Returns NULL if the channels are adjacent. */
 static inline const int64_t *attn__offsets_channels(const attn__group *group, size_t stride, int64_t **room)
 {
     int64_t *at = *room;
@@ -93,7 +93,7 @@ static inline const int64_t *attn__offsets_channels(const attn__group *group, si
     return at;
 }
 
-/* Writes channel offsets of several operands to channel[op]; returns the end of the memory used. */
+/* Writes the channel offsets of several operands to channel[op]. Returns the end of the memory used. */
 static inline int64_t *attn__channels_find(const attn__canonical *canonical, const attn__operand *ops, size_t n,
                                            const int64_t *channel[ATTN__OPERANDS], int64_t *room)
 {
@@ -102,7 +102,7 @@ static inline int64_t *attn__channels_find(const attn__canonical *canonical, con
     return room;
 }
 
-/* Whether the channels of all these operands are adjacent. */
+/* Reports whether the channels of all these operands are adjacent. */
 static inline bool attn__channels_adjacent(const attn__canonical *canonical, const attn__operand *ops, size_t n)
 {
     bool all = true;
@@ -111,7 +111,7 @@ static inline bool attn__channels_adjacent(const attn__canonical *canonical, con
     return all;
 }
 
-/* Whether the group's indices have separate elements: no axis has a stride of 0, except for packed sequences. */
+/* Reports whether the group's indices have separate elements. No axis except the packed one may have stride 0. */
 static inline bool attn__group_moves(const attn__group *group, attn__operand op)
 {
     bool all = true;
@@ -120,12 +120,12 @@ static inline bool attn__group_moves(const attn__group *group, attn__operand op)
     return all;
 }
 
-/* True if index i has the offset i * step. */
+/* Reports whether every index i has the offset i * step. */
 bool attn__offsets_even(const attn__group *group, size_t stride, int64_t step);
 
-/* The offsets of one batch index in all operands, tables and dropout's rows. */
+/* The offsets of one batch index in all operands and tables, and its row number for dropout. */
 typedef struct attn__place {
-    attn_dim at; /* each stride field is an offset in that operand */
+    attn_dim at; /* each stride field is the offset in that operand */
     int64_t table[ATTN_MAX_RELATIVE];
     uint64_t drop;
 } attn__place;
@@ -143,7 +143,8 @@ static inline void attn__place_advance(attn__place *place, const attn__axis *axi
 
 attn__place attn__place_of(const attn__canonical *canonical, int64_t batch);
 
-/* Rows of an operand, f32 or bf16: row r has n channels, from element at[r] on or at `channel`'s offsets from there. */
+/* Rows of an operand in f32 or bf16. Row r has n channels. Channel c is at element at[r] + channel[c], or at[r] + c if
+ * `channel` is NULL. */
 typedef struct attn__rows {
     const void *data;
     attn_dtype dtype;
@@ -153,18 +154,19 @@ typedef struct attn__rows {
     int64_t n;
 } attn__rows;
 
-enum { ATTN__ROWS_AHEAD = 8 }; /* how many rows ahead a store prefetches */
+enum { ATTN__ROWS_AHEAD = 8 }; /* attn__rows_store prefetches this many rows ahead */
 
-/* to[r * ld + c] = channel c of row r, zeros from n to ld; false if any is NaN or infinite. */
+/* Loads channel c of row r into to[r * ld + c], and zeros for n <= c < ld. Returns false if any number is NaN or
+ * infinite. */
 bool attn__rows_load(const attn__rows *rows, const attn__online_softmax_kernel *kernel, float *to, int64_t ld);
-/* Writes the rows: they become scale * from, or increase by scale * from. */
+/* Stores scale * from in the rows, or adds it to the rows if `add` is set. */
 void attn__rows_store(const attn__rows *rows, const attn__softmax_backward_kernel *kernel, const float *from,
                       int64_t ld, float scale, bool add);
-/* Prefetches a row that will be written, without reading past the last row. */
+/* Prefetches row r for writing. Does nothing past the last row. */
 void attn__rows_prefetch(const attn__rows *rows, int64_t r);
 
-/* Prefetches, as portions of `list`, rows [from, to) of `heads` neighbouring batch indices of an operand with adjacent
- * channels.  False: rows along several dims, which the hardware prefetches. */
+/* Adds rows [from, to) of `heads` neighbouring batch indices to `list`. The operand's channels are adjacent.  Returns
+ * false for rows along several dims, which are left to the hardware prefetcher. */
 static inline bool attn__rows_plan_prefetch(attn__prefetch *list, const attn__canonical *canonical,
                                             const attn_arrays *arrays, attn__operand op, int64_t batch, int64_t heads,
                                             int64_t from, int64_t to)
@@ -182,7 +184,7 @@ static inline bool attn__rows_plan_prefetch(attn__prefetch *list, const attn__ca
 
 /* ----------------------------------------------------------------------------------- elements as doubles */
 
-/* One element of any storage type. */
+/* Returns element i of an array of any data type. */
 static inline double attn__load(attn_dtype dtype, const void *base, int64_t i)
 {
     if (dtype == ATTN_F32)
@@ -202,7 +204,7 @@ static inline void attn__store(attn_dtype dtype, void *base, int64_t i, double x
         ((uint16_t *)base)[i] = attn__to_bf16((float)x);
 }
 
-/* Splits a linear index of a group into one for each axis, the last fastest. */
+/* Splits a linear index over a group into one index per axis. The last axis varies fastest. */
 static inline void attn__split(const attn__group *group, int64_t linear, int64_t *index)
 {
     for (int i = group->n - 1; i > 0; i--) {
@@ -212,10 +214,11 @@ static inline void attn__split(const attn__group *group, int64_t linear, int64_t
     index[0] = linear;
 }
 
-/* out[e] = base[offset + element e of the group by the strides of `op`], all of them in order. */
+/* Reads all elements of a group, in order. Offsets from base + offset are those of the operand's strides. */
 void attn__gather(const attn__group *group, attn__operand op, attn_dtype dtype, const void *base, int64_t offset,
                   double *out);
-/* The reverse: base[offset + e] = in[e] or, with `add`, += in[e], one after the other: elements may be the same. */
+/* Stores `in` in the elements of a group or, with `add`, adds it. Elements may share an address, so they are written in
+ * order. */
 void attn__scatter(const attn__group *group, attn__operand op, attn_dtype dtype, void *base, int64_t offset,
                    const double *in, bool add);
 

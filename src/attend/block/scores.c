@@ -1,5 +1,4 @@
-/* SPDX-License-Identifier: MIT
- * Bias, running sums and log-sum-exp of blocks. */
+/* SPDX-License-Identifier: MIT */
 #include "attend/block/scores.h"
 
 #include "base/integers.h"
@@ -58,7 +57,7 @@ void attn__bias_store(const attn__bias *dbias, const attn__softmax_backward_kern
 
 enum { CHUNK = 64 };
 
-/* Calls `with` for up to CHUNK queries at a time with their offsets. */
+/* An iterator over the offsets of queries, which computes CHUNK offsets at a time. */
 typedef struct rows {
     const attn__canonical *canonical;
     size_t stride;
@@ -75,7 +74,7 @@ static rows rows_of(const attn__canonical *canonical, size_t stride, int64_t bat
                   .count = count};
 }
 
-/* The offset of query first + i; i counts up from 0. */
+/* Returns the offset of query first + i. The caller counts i up from 0. */
 static inline int64_t offset_of(rows *r, int64_t i)
 {
     if (i % CHUNK == 0)

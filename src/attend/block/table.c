@@ -1,5 +1,4 @@
-/* SPDX-License-Identifier: MIT
- * Relative tables: rows and panels. */
+/* SPDX-License-Identifier: MIT */
 #include "attend/block/table.h"
 
 #include "attend/block/items.h"
@@ -36,10 +35,10 @@ void attn__table_add(const attn__canonical *canonical, int relative, double *sum
 
 /* ------------------------------------------------------------------------------------------------ panels */
 
-/* The most numbers of a panel, of which a thread holds up to three: rows, the same across, and their gradients. */
+/* The largest panel in floats. A thread may hold three of that size: rows, transposed rows, and gradients. */
 enum { MOST = 1 << 23 };
 
-/* Rows that whole axes reach. */
+/* Returns the number of table rows that all queries and keys of the two axes reach. */
 static int64_t reached(const attn__canonical *canonical, const attn_relative *r)
 {
     return attn__max(canonical->query.axis[r->query_dim].dim.n + canonical->key.axis[r->key_dim].dim.n - 1, 0);
@@ -99,9 +98,9 @@ void attn__table_memory_take(const attn__table_panel *panel, attn__arena *arena,
         memory->rows = NULL;
 }
 
-enum { RUN = 64 }; /* rows that stay in the first cache while all their channels are read */
+enum { RUN = 64 }; /* rows per pass, which stay in the L1 cache while all their channels are read */
 
-/* n rows' numbers of channel c, from `row` on; whether they are finite. */
+/* Reads channel c of n rows, from `row` on. Returns whether all these numbers are finite. */
 static bool read_channel(const attn__table_panel *panel, const float *numbers, int64_t step, int64_t row, int64_t n,
                          int64_t c, float factor, const attn__table_memory *memory)
 {
@@ -159,8 +158,8 @@ attn__table_reach attn__table_reach_of(const attn__table_panel *panel, const int
     return (attn__table_reach){.low = j.low - i.high + panel->queries - 1, .n = j.high - j.low + i.high - i.low + 1};
 }
 
-/* The size of the widest range of indices along an axis that n neighbours of the group have.  Where an outer axis
- * steps, the indices begin anew: then it is the whole axis. */
+/* Returns the largest range of indices along an axis that n neighbours of the group can have.  At a step of an outer
+ * axis the indices start again, so the result is then the whole axis. */
 static int64_t widest_range(const attn__group *group, int axis, int64_t n)
 {
     int64_t all = group->axis[axis].dim.n, inner = 1, outer = 1;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * table.h - the relative tables of a problem: single rows along the channels of its queries or values; and a table as
- * a panel, the rows that whole axes reach, for products with all rows that a tile of queries and keys reads.
+ * table.h - the relative tables of a problem.  They are read as single rows along the channels of queries or values, or
+ * as a panel.  A panel holds all rows that the whole axes reach, for products with tiles of queries and keys.
  */
 #ifndef ATTN_ATTEND_TABLE_H
 #define ATTN_ATTEND_TABLE_H
@@ -10,83 +10,85 @@
 #include "base/arena.h"
 #include "base/integers.h"
 
-/* The group of the table's channels. */
+/* Returns the group of the table's channels. */
 static inline const attn__group *attn__table_channels(const attn__canonical *canonical, int relative)
 {
     return canonical->problem.relatives[relative].kind == ATTN_RELATIVE_VALUE ? &canonical->value
                                                                               : &canonical->contract;
 }
 
-/* The table's stride, as an argument of attn__offsets_one. */
+/* Returns the table's stride, as an argument for attn__offsets_one. */
 static inline size_t attn__table_stride(int relative)
 {
     return ATTN__STRIDE(table) + (size_t)relative * sizeof(int64_t);
 }
 
-/* Reads the row at `offset`: one number for each channel, 0 for channels outside of the table. */
+/* Reads the table row at `offset`. Channels outside of the table become 0. */
 void attn__table_gather(const attn__canonical *canonical, int relative, const void *table, int64_t offset, double *row);
-/* sums[offset] += factor * row, for the channels of the table. */
+/* Adds factor * row to the sums at `offset`, for the channels of the table. */
 void attn__table_add(const attn__canonical *canonical, int relative, double *sums, int64_t offset, double factor,
                      const double *row);
 
 /* ------------------------------------------------------------------------------------------------ panels */
 
-/* A panel of a table of queries or values: query i and key j, indices along its axes, read row j - i + queries - 1. */
+/* A panel of a table of queries or values. Query i and key j, counted along their axes, read row
+ * j - i + queries - 1. */
 typedef struct attn__table_panel {
     int relative; /* index of the table in the problem */
     int64_t queries, rows, channels;
-    int64_t first;          /* the table's row that is the panel's row 0; may be outside the table */
+    int64_t first;          /* the table row that is row 0 of the panel; may be outside of the table */
     int64_t ld, ld_across;  /* row strides of attn__table_memory's `rows` (chosen by the solver) and `across` */
-    const int64_t *channel; /* offset of each channel in a table row; INT64_MIN: the table has no such channel */
+    const int64_t *channel; /* offset of each channel in a table row; INT64_MIN: the table lacks this channel */
 } attn__table_panel;
 
-/* Why a solver cannot have panels of all tables; NULL if it can. */
+/* Returns why a solver cannot use panels for all tables, or NULL if it can. */
 const char *attn__table_panels_refuse(const attn__canonical *canonical);
 
-/* Fills all but `channel`.  Rows across may be read from any place on in whole vectors of `lanes` floats. */
+/* Sets all fields except `channel`. Rows of `across` have room for loads of `lanes` floats from any column on. */
 attn__table_panel attn__table_panel_make(const attn__canonical *canonical, int relative, int64_t ld, int64_t lanes);
-/* Writes the offset of each of the table's contract or value channels; returns the place behind them. */
+/* Writes the offsets of the table's contract or value channels. Returns the end of the memory used. */
 int64_t *attn__table_channel_offsets(const attn__canonical *canonical, int relative, int64_t *to);
 
-/* Floats from row to row for rows of n: an odd number of cache lines, so that a column uses all sets of the first
- * cache.  At least one line more than n, so that a product may round n up to whole vectors. */
+/* Returns the row stride in floats for rows of n numbers. It is an odd number of cache lines, so that a column uses all
+ * sets of the L1 cache.  It exceeds n by at least one line, so that a product may round n up to whole vectors. */
 static inline int64_t attn__odd_lines(int64_t n)
 {
     enum { LINE = 16 };
     return attn__round_up(n, 2 * LINE) + LINE;
 }
 
-/* One thread's panel. */
+/* The panel of one thread. */
 typedef struct attn__table_memory {
     float *rows;   /* [rows][ld]; NULL: the solver needs no rows */
     float *across; /* [channels][ld_across], the transposed rows */
-    int64_t *at;   /* offset of the table in the panel; INT64_MIN: no table was read yet */
+    int64_t *at;   /* offset of the table in the panel; INT64_MIN: no table is in it */
     bool *finite;  /* whether all numbers of the table are finite */
 } attn__table_memory;
 
 void attn__table_memory_take(const attn__table_panel *panel, attn__arena *arena, bool rows, attn__table_memory *memory);
-/* Invalidates the table of an earlier execution. Each execution calls it first. */
+/* Marks the panel as empty. Each execution calls it first, because the table may have changed. */
 static inline void attn__table_memory_start(const attn__table_memory *memory)
 {
     *memory->at = INT64_MIN;
 }
 
-/* Reads the table at an element offset unless it is there already: to rows as it is, to across times `factor`.  Rows
- * that it does not have are 0. */
+/* Reads the table at an element offset unless the panel holds it already. `rows` gets the numbers, and `across` gets
+ * the numbers times `factor`.  Rows outside of the table are 0. */
 void attn__table_panel_read(const attn__table_panel *panel, const attn__canonical *canonical, const attn_arrays *arrays,
                             int64_t at, float factor, const attn__table_memory *memory);
 
-/* The rows [low, low + n) of the panel that some queries and keys, given by their indices, reach. */
+/* The rows [low, low + n) of the panel that some queries and keys reach. Both are given by their indices. */
 typedef struct attn__table_reach {
     int64_t low, n;
 } attn__table_reach;
 attn__table_reach attn__table_reach_of(const attn__table_panel *panel, const int64_t *query, int64_t queries,
                                        const int64_t *key, int64_t keys);
 
-/* The largest number of rows that so many queries and keys reach, with both contiguous in their groups. */
+/* Returns the largest number of rows that `queries` queries and `keys` keys reach. Both are contiguous in their
+ * groups. */
 int64_t attn__table_most_rows(const attn__canonical *canonical, int relative, int64_t queries, int64_t keys);
 
-/* The keys [from, *end) are a run: true, their indices step by one; false, they are the same. */
+/* Finds a run of keys [from, *end). Returns true if their indices increase by one, false if they are equal. */
 static inline bool attn__table_run(const int64_t *key, int64_t from, int64_t keys, int64_t *end)
 {
     bool steps = from + 1 == keys || key[from + 1] != key[from];

@@ -1,5 +1,4 @@
-/* SPDX-License-Identifier: MIT
- * Which keys a query attends. */
+/* SPDX-License-Identifier: MIT */
 #include "attend/block/visible.h"
 
 #include "attend/block/items.h"
@@ -88,7 +87,7 @@ void attn__visible_keys_take(attn__visible_keys *keys, const attn__visible *visi
     keys->blocks = take(arena, (parts & ATTN__VISIBLE_BLOCKS) && visible->blocks, count, sizeof(int64_t));
 }
 
-/* Walks the index along one axis of a group, query by query or key by key. */
+/* An iterator over the index along one axis of a group, element by element. */
 typedef struct walk {
     int64_t at, n, rest, inner;
 } walk;
@@ -111,22 +110,21 @@ static inline void step(walk *w)
     w->at = w->at + 1 == w->n ? 0 : w->at + 1;
 }
 
-/* index + bound within [0, n].  The sum of two numbers of 64 bits saturates only beyond 0 or n on the same side, where
- * the clamp changes the exact sum too: so the result is exact for each bound, open ends included, which are numbers
- * that no distance reaches. */
+/* Returns index + bound, limited to [0, n].  A sum that saturates is outside [0, n] on the same side, so the result is
+ * exact for each bound. Open ends are included. */
 static inline int64_t bounded(int64_t index, int64_t bound, int64_t n)
 {
     return attn__clamp(attn__add_saturated(index, bound), 0, n);
 }
 
-/* The first key past the keys at distance `bound` or less, clamped like the function above. */
+/* Returns the first key whose distance exceeds `bound`, limited to [0, n]. */
 static inline int64_t bounded_end(int64_t index, int64_t bound, int64_t n)
 {
     return attn__clamp(attn__add_saturated(attn__add_saturated(index, bound), 1), 0, n);
 }
 
-/* The first tap at position `least` or past it, of n at base + tap * dilation.  The checks leave room for base, n *
- * dilation and their sum (problem/check.c), and `least` may be anything. */
+/* Returns the first of n taps at position `least` or later. Tap t is at base + t * dilation.  These numbers cannot
+ * overflow (problem/check.c), but `least` may be any number. */
 static int64_t first_tap(int64_t base, int64_t dilation, int64_t n, int64_t least)
 {
     int64_t distance = attn__add_saturated(least, -base);
@@ -135,9 +133,9 @@ static int64_t first_tap(int64_t base, int64_t dilation, int64_t n, int64_t leas
     return distance > (n - 1) * dilation ? n : attn__ceil_div(distance, dilation);
 }
 
-/* The length of an axis of keys, and how much later bands see the queries: of a packed sequence its own. */
+/* The lengths of a packed sequence, and the shift of its bands. */
 typedef struct packed_ends {
-    int64_t queries, keys, shift; /* queries: INT64_MAX if not padded */
+    int64_t queries, keys, shift; /* queries is INT64_MAX without padded sequences */
 } packed_ends;
 
 static packed_ends find_ends(const attn__visible *visible, const attn__canonical *canonical, const attn_arrays *arrays,
@@ -177,7 +175,7 @@ static void narrow_by_band(const attn__visible_rows *rows, int a, const attn_ban
         narrow(rows, a, i, bounded(w.at + shift, band->lo, n), bounded_end(w.at + shift, band->hi, n));
 }
 
-/* A band in taps: lo <= base + tap * dilation - index * step <= hi. */
+/* Applies a band to taps: lo <= base + tap * dilation - index * step <= hi. */
 static void narrow_by_window_band(const attn__visible_rows *rows, int a, const attn_window *window,
                                   const attn_band *band)
 {
@@ -203,7 +201,7 @@ static void find_inside(const attn__visible_rows *rows, int a, const attn_window
 
 enum { CHUNK = 64 };
 
-/* Calls narrow, or with windows sets rows->length, for each query's length. */
+/* Narrows the range of keys to the length of each query. With windows it sets rows->length instead. */
 static void narrow_by_lengths(const attn__visible_rows *rows, int64_t batch)
 {
     const attn__canonical *canonical = rows->canonical;
@@ -274,7 +272,7 @@ static void repeat_last(void *array, size_t size, int64_t count, int64_t padded)
         memcpy(x + (size_t)i * size, x + (size_t)(count - 1) * size, size);
 }
 
-/* In the mask of blocks an index along `axis` counts by its block, of `size`. */
+/* Computes offsets in the mask of blocks, where an index along `axis` counts by its block of `size` indices. */
 static void find_blocks(const attn__group *group, int axis, int64_t size, int64_t base, int64_t first, int64_t count,
                         int64_t *out)
 {
@@ -285,7 +283,8 @@ static void find_blocks(const attn__group *group, int axis, int64_t size, int64_
         out[i] += (w.at / size - w.at) * stride;
 }
 
-/* The mask counts positions: a query's part has that of tap 0 of each of its windows. */
+/* Computes the queries' offsets in the mask. The mask is indexed by position, so each window adds the position of its
+ * tap 0. */
 static void find_mask(const attn__visible_rows *rows, int64_t batch)
 {
     const attn__canonical *canonical = rows->canonical;
@@ -371,7 +370,7 @@ static int32_t most32(int32_t a, int32_t b)
     return a > b ? a : b;
 }
 
-/* The keys inside the span. */
+/* Finds the range [first, last) of keys that may have a weight. */
 static void find_keys(const attn__visible_rows *rows, attn__visible_span *span)
 {
     const attn__visible *visible = rows->visible;
@@ -384,7 +383,7 @@ static void find_keys(const attn__visible_rows *rows, attn__visible_span *span)
             span->first = span->last = 0;
             return;
         }
-        if (visible->axis[a] == 0 && n > 0) { /* the outermost: its indices are runs of keys */
+        if (visible->axis[a] == 0 && n > 0) { /* each index along the outermost axis is a run of keys */
             span->first = keys / n * span->begin[a];
             span->last = keys / n * span->end[a];
         }
@@ -450,7 +449,7 @@ static unsigned part_of(bool any, bool all, unsigned part)
     return all ? ATTN__VISIBLE_ALL : any ? part : ATTN__VISIBLE_NONE;
 }
 
-/* Neighbours mostly share their byte. */
+/* Finds whether blocks hide keys of the tile. Equal neighbouring offsets are read once. */
 static unsigned blocks_of(const attn__visible_tile *t)
 {
     const int64_t *rows = t->rows->blocks + t->row, *columns = t->keys->blocks + t->key;
@@ -476,7 +475,7 @@ static unsigned mask_of_row(const uint8_t *row, int64_t keys)
     return part_of(memcmp(row, row + 1, (size_t)keys - 1) != 0, false, ATTN__VISIBLE_MASK);
 }
 
-/* Until some row differs from the first one. */
+/* Finds whether the mask hides keys of the tile. Stops at the first row that differs. */
 static unsigned mask_of(const attn__visible_tile *t)
 {
     const uint8_t *mask = t->rows->arrays->mask + t->keys->mask[t->key];
@@ -500,7 +499,7 @@ unsigned attn__visible_of(const attn__visible_tile *t, const attn__visible_span 
     return view & ATTN__VISIBLE_NONE ? ATTN__VISIBLE_NONE : view;
 }
 
-/* Clears bytes of keys outside the row's limits. */
+/* Clears the bytes of keys outside of the row's limits. */
 static void clear_outside(const attn__visible_tile *t, int64_t row, uint8_t *out)
 {
     const attn__visible_rows *rows = t->rows;
@@ -520,7 +519,7 @@ static void clear_outside(const attn__visible_tile *t, int64_t row, uint8_t *out
     }
 }
 
-/* With windows: */
+/* State bits of a tap of a window. */
 enum { HIDDEN = 1, BEHIND_MASKING_BORDER = 2, OUTSIDE = 4, BEHIND_LENGTH = 8 };
 
 static void find_taps(const attn__visible_tile *t, int64_t row, uint8_t *out)
@@ -545,7 +544,7 @@ static void find_taps(const attn__visible_tile *t, int64_t row, uint8_t *out)
     }
 }
 
-/* The mask and lengths do not apply to positions that do not exist. */
+/* Finds the kinds of a row's taps. The mask and lengths do not apply to positions outside of an axis. */
 static void find_window_kinds(const attn__visible_tile *t, int64_t row, uint8_t *kinds)
 {
     const attn__visible_rows *rows = t->rows;
@@ -597,11 +596,11 @@ void attn__visible_bytes(const attn__visible_tile *t, unsigned parts, uint8_t *o
     }
 }
 
-/* Keys past the end of a padded sequence have no score at all. */
+/* Marks keys past the end of a padded sequence as absent. They have no score, not even mask_fill. */
 static void clear_absent(const attn__visible_tile *t, uint8_t *kinds)
 {
     const attn__visible *visible = t->rows->visible;
-    const int32_t *index = NULL; /* attn__visible_make has named the axis */
+    const int32_t *index = NULL; /* attn__visible_make has included this axis */
     for (int a = 0; a < visible->axes; a++)
         if (visible->axis[a] == t->rows->canonical->problem.packed.key_dim)
             index = t->keys->index[a] + t->key;
@@ -625,7 +624,7 @@ void attn__visible_kinds(const attn__visible_tile *t, uint8_t *kinds)
         clear_absent(t, kinds);
 }
 
-/* How many of all keys score mask_fill for a row. */
+/* Returns how many of all keys have the score mask_fill in a row. */
 static int64_t count_filled(const attn__visible_rows *rows, int64_t row)
 {
     enum { ARRAYS = ATTN__VISIBLE_AXES + 2 };
@@ -645,20 +644,20 @@ static int64_t count_filled(const attn__visible_rows *rows, int64_t row)
     return filled;
 }
 
-/* The rounding step of the log-sum-exp of a large fill. */
+/* Returns the rounding error of the log-sum-exp of a large fill. */
 static double slack_of(double fill)
 {
     return 2.5e-7 * fabs(fill);
 }
 
-/* Whether the fill may be nearly all of the row. */
+/* Reports whether masked keys may have nearly all of the row's weight. */
 static bool dominates(const attn__canonical *canonical, float lse)
 {
     double fill = canonical->problem.mask_fill, slack = slack_of(fill);
     return fabs(fill) > 256.0 && lse - fill >= -slack && lse - fill <= log((double)canonical->key.size) + slack;
 }
 
-/* A key whose score is near the fill keeps its own weight. */
+/* Unmasked keys keep their own weight, even if their score is near the fill. */
 float attn__visible_fill_weight(const attn__visible_rows *rows, int64_t row, float lse)
 {
     double fill = rows->canonical->problem.mask_fill;
@@ -668,7 +667,7 @@ float attn__visible_fill_weight(const attn__visible_rows *rows, int64_t row, flo
     return weight > 0.0 ? 0.0f : (float)(weight * ATTN__LOG2E);
 }
 
-/* Padding lanes may get any result. */
+/* Sets the scores of pairs that the mask of blocks hides. Padding lanes stay undefined. */
 static void hide_blocks(const attn__visible_tile *t, float *s, int64_t width, float fill)
 {
     const int64_t *rows = t->rows->blocks + t->row;
@@ -679,7 +678,7 @@ static void hide_blocks(const attn__visible_tile *t, float *s, int64_t width, fl
     }
 }
 
-/* The mask's bytes as numbers, queries in the lanes. */
+/* Converts the mask's bytes to floats, with one query per lane. */
 static void gather_mask(const attn__visible_tile *t, const attn__online_softmax_kernel *lanes, float *to, int64_t width)
 {
     const int64_t *at = t->keys->mask + t->key;

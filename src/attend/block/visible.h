@@ -1,14 +1,10 @@
 /* SPDX-License-Identifier: MIT
  *
- * visible.h - which keys a query attends: by bands, lengths, a boolean mask, the mask of blocks, packed sequences and
- * the borders of windows.
- *
- * A block of queries and a block of keys are prepared once each; then attn__visible_of finds whether all pairs of any
- * part of both, a tile, are visible, none, or which limits are left to apply: a range of keys for each query, or bytes.
- * Where a query may not see a key, attn__visible_bytes has 0 and attn__visible_hide puts the score of masked keys in
- * place.
- *
- * A solver's plan holds an attn__visible; its memory, one attn__visible_rows and one attn__visible_keys a thread.
+ * visible.h - finds which keys a query attends.  Bands, lengths, a boolean mask, a mask of blocks, packed sequences and
+ * the borders of windows can hide keys.  A block of queries and a block of keys are prepared once each.
+ * attn__visible_of then classifies a tile of both: all pairs are visible, none are, or some limits remain to be
+ * applied.  attn__visible_bytes writes 0 for hidden pairs, and attn__visible_hide writes the score of a masked key.  A
+ * solver's plan holds an attn__visible. Each thread has one attn__visible_rows and one attn__visible_keys.
  */
 #ifndef ATTN_ATTEND_VISIBLE_H
 #define ATTN_ATTEND_VISIBLE_H
@@ -18,23 +14,23 @@
 #include "base/integers.h"
 #include "kernels/online_softmax/online_softmax.h"
 
-/* Bands, lengths, windows and the packed dim: each names one key axis. */
+/* Each band, length, window and packed dim names one key axis. */
 enum { ATTN__VISIBLE_AXES = ATTN_MAX_BANDS + ATTN_MAX_WINDOWS + 2 };
 
-/* The limits of keys in a problem; made once with the plan, and the same for each of its packed sequences. */
+/* The limits of keys in a problem. The plan makes it once, and it is the same for each packed sequence. */
 typedef struct attn__visible {
-    int axes; /* key axes along which bands, lengths, windows or the ends of sequences limit keys, */
-    int axis[ATTN__VISIBLE_AXES]; /* these axes, each once */
-    bool ranges;                  /* each query has one range of keys: there is one key axis and no window */
+    int axes; /* number of key axes along which bands, lengths, windows or the ends of sequences limit keys */
+    int axis[ATTN__VISIBLE_AXES]; /* these axes, without duplicates */
+    bool ranges;                  /* each query has one range of keys, because there is one key axis and no window */
     bool mask, blocks;
     bool windows;
     bool lens_by_query; /* lengths depend on the query */
     bool fills;         /* masked keys have the score problem.mask_fill */
-    bool padded;        /* packed sequences are read by their padded indices, not by attn__sequence_at */
+    bool padded;        /* a packed sequence is read by padded indices, not by attn__sequence_at */
 } attn__visible;
 
-/* The size of tiles whose keys a block of the mask shows or hides as a whole: the largest part of a block, or number of
- * whole ones, up to `most`; `otherwise` if there is none that is a multiple of `step`. */
+/* Returns a tile size: an equal part of a block of the mask, or several whole blocks. A block then hides all or no keys
+ * of a tile. Returns `otherwise` if that size exceeds `most` or is no multiple of `step`. */
 static inline int64_t attn__visible_fit(int64_t block, int64_t most, int64_t step, int64_t otherwise)
 {
     enum { LEAST = 32 };
@@ -44,9 +40,9 @@ static inline int64_t attn__visible_fit(int64_t block, int64_t most, int64_t ste
     return size > 0 && size <= most && size % step == 0 ? size : otherwise;
 }
 
-/* `padded`: of packed sequences, the canonical problem and the arrays will be those of the whole batch. */
+/* Initializes `visible`. `padded`: the canonical problem and the arrays will be those of the whole batch. */
 void attn__visible_make(attn__visible *visible, const attn__canonical *canonical, bool padded);
-/* Whether some pair may be masked. */
+/* Reports whether some pair may be masked. */
 static inline bool attn__visible_masks(const attn__visible *visible)
 {
     return visible->axes || visible->mask || visible->blocks;
@@ -54,40 +50,40 @@ static inline bool attn__visible_masks(const attn__visible *visible)
 
 /* The parts of a problem that can mask keys, as bits. */
 enum {
-    ATTN__VISIBLE_ALL = 0,    /* nothing */
+    ATTN__VISIBLE_ALL = 0,    /* no part masks a key */
     ATTN__VISIBLE_LIMITS = 1, /* bands, lengths, ends of sequences, windows */
     ATTN__VISIBLE_MASK = 2,
     ATTN__VISIBLE_BLOCKS = 4,
     ATTN__VISIBLE_ANY = 7,
-    ATTN__VISIBLE_NONE = 8 /* no query of the tile sees a key of it: alone */
+    ATTN__VISIBLE_NONE = 8 /* all pairs of the tile are masked; never combined with other bits */
 };
 
-/* A block of queries. The arrays have an entry for each query, padded to a multiple of `lanes` with the last entry. */
+/* A block of queries. Each array has one entry per query. Copies of the last entry pad it to a multiple of `lanes`. */
 typedef struct attn__visible_rows {
     const attn__visible *visible;
     const attn__canonical *canonical;
     const attn_arrays *arrays;
     unsigned parts; /* bits of the arrays that are present */
     int64_t first, count;
-    /* With visible->padded: number of keys of the sequence; later keys do not exist and have no mask_fill. */
+    /* With visible->padded: number of keys of the sequence. Later keys do not exist and have no mask_fill. */
     int64_t keys;
-    /* [from, to) are the indices along visible->axis[a] that bands, lengths and ends of sequences leave.  With
-     * visible->ranges, from[0] and to[0] are always there and hold keys. */
+    /* Bands, lengths and ends of sequences leave the indices [from, to) along visible->axis[a].  With visible->ranges,
+     * from[0] and to[0] are always present and hold keys. */
     int32_t *from[ATTN__VISIBLE_AXES], *to[ATTN__VISIBLE_AXES];
-    /* With windows, indices are taps: those that are inside, and those before the length, which does not apply to taps
-     * outside and is not in `to` then. */
+    /* With windows, indices are taps. [inside_from, inside_to) are the taps inside of the axis. `length` is the
+     * first tap past the length. It does not apply to taps outside of the axis, so `to` does not include it. */
     int32_t *inside_from[ATTN__VISIBLE_AXES], *inside_to[ATTN__VISIBLE_AXES], *length;
-    int64_t *mask, *blocks; /* offsets of the query; the byte of a pair is at the sum of both offsets */
+    int64_t *mask, *blocks; /* offsets of queries; a pair's byte is at the sum of query and key offset */
 } attn__visible_rows;
 
-/* Memory for up to `count` queries (a multiple of the lanes); `parts`: which arrays the solver reads. */
+/* Reserves memory for up to `count` queries, a multiple of the lanes. `parts`: the arrays that the solver reads. */
 void attn__visible_rows_take(attn__visible_rows *rows, const attn__visible *visible, attn__arena *arena, int64_t count,
                              unsigned parts);
-/* Queries [first, first + count) of a batch index; fills arrays up to a multiple of `lanes`. */
+/* Prepares queries [first, first + count) of a batch index. Pads the arrays to a multiple of `lanes`. */
 void attn__visible_rows_start(attn__visible_rows *rows, const attn__canonical *canonical, const attn_arrays *arrays,
                               int64_t batch, int64_t first, int64_t count, int64_t lanes);
 
-/* A block of keys, or taps; the same for each batch index. */
+/* A block of keys or taps. It is the same for each batch index. */
 typedef struct attn__visible_keys {
     const attn__visible *visible;
     unsigned parts;
@@ -101,11 +97,11 @@ void attn__visible_keys_take(attn__visible_keys *keys, const attn__visible *visi
                              unsigned parts);
 void attn__visible_keys_start(attn__visible_keys *keys, const attn__canonical *canonical, int64_t first, int64_t count);
 
-/* The key range along each axis that some queries have in common. */
+/* The ranges of keys along each axis that a number of queries share. */
 typedef struct attn__visible_span {
     int32_t begin[ATTN__VISIBLE_AXES], end[ATTN__VISIBLE_AXES];           /* outside this range no query has a key */
     int32_t open_begin[ATTN__VISIBLE_AXES], open_end[ATTN__VISIBLE_AXES]; /* inside this range the limits mask no key */
-    int64_t first, last; /* all keys that may have a weight are in [first, last); with mask_fill these are all keys */
+    int64_t first, last; /* every key with a weight is in [first, last); with mask_fill these are all keys */
 } attn__visible_span;
 
 attn__visible_span attn__visible_span_of(const attn__visible_rows *rows, int64_t row, int64_t nrows);
@@ -117,25 +113,26 @@ typedef struct attn__visible_tile {
     int64_t key, nkeys;
 } attn__visible_tile;
 
-/* The parts that hide keys of the tile: ALL and NONE are certain; NONE disregards mask_fill.  `span` is that of the
- * tile's rows; NULL: the mask of blocks alone decides. */
+/* Returns the parts that hide keys of the tile. ALL and NONE are exact. NONE ignores mask_fill.  `span` belongs to the
+ * tile's rows. NULL: only the mask of blocks is tested. */
 unsigned attn__visible_of(const attn__visible_tile *tile, const attn__visible_span *span);
-/* out[r * ld + j] = 1 where `parts` leave row r its key j, else 0.  With windows all parts count. */
+/* Sets out[r * ld + j] = 1 if `parts` do not hide key j from row r, else 0.  With windows all parts are applied. */
 void attn__visible_bytes(const attn__visible_tile *tile, unsigned parts, uint8_t *out, int64_t ld);
-/* s[j * width + r], one query per lane, becomes `fill` where `parts` hide key j from row r; not for windows, nor for
- * padded sequences with mask_fill.  `scratch` has the size of s, and is used by a mask only.  If it is s itself, s gets
- * flags for the kernel's `hide`, which several heads may share: not 0, and `fill` for a hidden pair. */
+/* Sets s[j * width + r] = fill if `parts` hide key j from row r, with one query per lane. It supports neither windows
+ * nor padded sequences with mask_fill.  `scratch` has the size of s and is used only with a mask.  If `scratch` is s, s
+ * receives flags for the kernel's `hide`: `fill` for a hidden pair, and another nonzero number for other pairs. Several heads
+ * may share the flags. */
 void attn__visible_hide(const attn__visible_tile *tile, unsigned parts, const attn__online_softmax_kernel *lanes,
                         float *s, int64_t width, float fill, float *scratch);
 
 /* Kinds of pairs: OUT takes no part, KEY has its own score, FILL is masked and has the score problem.mask_fill. */
 enum { ATTN__VISIBLE_OUT, ATTN__VISIBLE_KEY, ATTN__VISIBLE_FILL };
-/* Finds the kinds of one row's keys. */
+/* Finds the kinds of the keys of one row. */
 void attn__visible_kinds(const attn__visible_tile *tile, uint8_t *kinds);
 
-/* The weight of a row's masked keys with mask_fill, as a logarithm in powers of two.  Where a large fill is nearly all
- * of a row, its lse = fill + log(count) has lost its last digits in f32, and only the count of masked keys tells the
- * weight. */
+/* Returns the weight of a masked key of a row with mask_fill, as a logarithm in powers of two.  If masked keys have
+ * nearly all weight, lse = fill + log(count) has lost its last digits in f32. The weight is then computed from the
+ * count of masked keys. */
 float attn__visible_fill_weight(const attn__visible_rows *rows, int64_t row, float lse);
 
 #endif

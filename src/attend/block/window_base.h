@@ -1,14 +1,11 @@
-/* SPDX-License-Identifier: MIT
- *
- * window_base.h - the positions of the taps of a window.
- */
+/* SPDX-License-Identifier: MIT */
 #ifndef ATTN_ATTEND_WINDOW_BASE_H
 #define ATTN_ATTEND_WINDOW_BASE_H
 
 #include "attn/attn.h"
 
-/* The position of tap 0 for query index `i` (step and dilation resolved, not 0); a shifted window is moved
- * inwards in steps of the dilation. */
+/* Returns the position of tap 0 for query index `i`. Step and dilation are resolved, so neither is 0.  A window with a
+ * shifting border is moved inwards in steps of the dilation. */
 static inline int64_t attn__window_base(const attn_window *window, int64_t taps, int64_t i)
 {
     int64_t base = i * window->step + window->offset, dilation = window->dilation;
@@ -22,9 +19,9 @@ static inline int64_t attn__window_base(const attn_window *window, int64_t taps,
     return base;
 }
 
-/* The least and the largest of j - i over a window's pairs (step and dilation resolved).  A window is shifted the
- * further inwards the nearer it is to an end: up before the start, then not at all, then down past the end, so that the
- * first and the last query reach furthest. */
+/* Returns the minimum and maximum of j - i over a window's pairs. Step and dilation are resolved.  The first query's
+ * window is shifted up the furthest, and the last query's window is shifted down the furthest. These two queries
+ * therefore give the extremes. */
 static inline void attn__window_reach(const attn_window *window, int64_t taps, int64_t queries, int64_t *low,
                                       int64_t *high)
 {
