@@ -1,12 +1,14 @@
 /* SPDX-License-Identifier: MIT
  *
- * parity_tool DIR - adds the library's results to a parity case (tests/parity/README.md): logits, loss and the
- * gradient of every parameter; or, where the case has inputs.safetensors (tests/parity/layers.py), every output of
- * the architecture and the gradients of its inputs and parameters; or, where the case has targets.safetensors too
- * (tests/parity/detr.py), a detector's terms of the loss and its gradients.
- * parity_tool --tokens DIR - prints the ids of each line of standard input in the source vocabulary of the translator in
- * that directory.
- * Exit code 1, and the reason on standard error, if it cannot. */
+ * parity_tool DIR - writes the library's results into the folder of a parity case (tests/parity/README.md): logits,
+ * loss and the gradient of every parameter. If the case has inputs.safetensors (tests/parity/layers.py), it writes
+ * every output of the architecture and the gradients of its inputs and parameters. If the case also has
+ * targets.safetensors (tests/parity/detr.py), it writes the terms of a detector's loss and the gradients.
+ *
+ * parity_tool --tokens DIR - prints the ids of each line of standard input in the source vocabulary of the translator
+ * in that directory.
+ *
+ * If it fails, it writes the reason to standard error and exits with code 1. */
 #include "attn/io.h"
 #include "attn/models.h"
 #include "attn/tensor.h"
@@ -23,7 +25,7 @@ typedef struct parity_case {
     attn_context *context;
     const char *folder;
     attn_config *config;
-    attn_dtype reals; /* of the model, its inputs and results */
+    attn_dtype reals; /* type of the model's numbers, its inputs and its results */
     attn_model *model;
     attn_tape *tape;
     attn_tensor *src, *lens, *tgt, *labels;
@@ -46,7 +48,7 @@ static attn_status build(parity_case *c)
         status = attn_config_create(&own, c->context);
     if (status == ATTN_OK && architecture)
         status = attn_architecture_select(architecture, c->config, own);
-    /* "dtype" is the case's own key: float64 shows a wrong formula where float32's rounding would hide it. */
+    /* A case may set "dtype" to f64: float64 shows a wrong formula that float32's rounding would hide. */
     bool twice = status == ATTN_OK && strcmp(attn_config_text(c->config, "dtype", "f32"), "f64") == 0;
     c->reals = twice ? ATTN_F64 : ATTN_F32;
     if (status == ATTN_OK)
@@ -74,7 +76,7 @@ static attn_status read_batch(parity_case *c)
     return status;
 }
 
-/* The gradients of those tensors of `of` that need one and got one. */
+/* Writes the gradients of the list's tensors to the file `name`. Tensors that have no gradient are left out. */
 static attn_status write_gradients(const parity_case *c, const attn_named_list *of, const char *name)
 {
     char path[1024];
@@ -102,7 +104,8 @@ static attn_status run_translator(parity_case *c)
     attn_tensor *logits = attn_seq2seq_forward(c->model, c->tape, c->src, c->lens, c->tgt, NULL);
     if (!logits)
         return attn_context_status(c->context);
-    status = attn_npy_write(logits, c->context, path_of(c, "out_logits.npy", path)); /* the loss overwrites them */
+    /* before the loss overwrites the logits */
+    status = attn_npy_write(logits, c->context, path_of(c, "out_logits.npy", path));
     attn_tensor *loss = attn_cross_entropy(c->tape, logits, c->labels, &options);
     if (!loss || status != ATTN_OK)
         return attn_context_status(c->context);
@@ -114,7 +117,8 @@ static attn_status run_translator(parity_case *c)
 
 /* ---------------------------------------------------------------------------------- any architecture */
 
-/* Adds the loss of the outputs `logits` and `boxes` to *loss, and its terms, named `prefix` and what they are, to `terms`. */
+/* Adds the loss of `logits` and `boxes` to *loss. Adds each term of the loss to `terms`, under a name that begins
+ * with `prefix`. */
 static attn_status add_loss(parity_case *c, attn_tensor *logits, attn_tensor *boxes, const attn__targets *targets,
                             const int64_t *query, attn_tensor **loss, const char *prefix, attn_named_list *terms)
 {
@@ -139,8 +143,8 @@ static attn_status add_loss(parity_case *c, attn_tensor *logits, attn_tensor *bo
 
 enum { MOST_OBJECTS = 256 };
 
-/* targets.safetensors: begin [images + 1], classes [n], boxes [n,4], and query, the assignment of all blocks, the last one
- * at the end. */
+/* Computes a detector's loss, its terms and its gradients. `given` has the tensors of targets.safetensors: begin
+ * [images + 1], classes [n], boxes [n,4], and query, which has the assigned queries of all decoder blocks in order. */
 static attn_status run_detector(parity_case *c, const attn_named_list *given, const attn_named_list *outputs)
 {
     int64_t begin[MOST_OBJECTS + 1], query[MOST_OBJECTS];
@@ -171,7 +175,7 @@ static attn_status run_detector(parity_case *c, const attn_named_list *given, co
     return status;
 }
 
-/* The terms of the loss for targets.safetensors, and its gradients. */
+/* Reads targets.safetensors and computes the detector's loss, its terms and its gradients. */
 static attn_status run_targets(parity_case *c, const attn_named_list *outputs)
 {
     char path[1024];
@@ -187,19 +191,20 @@ static attn_status run_targets(parity_case *c, const attn_named_list *outputs)
     return status;
 }
 
-/* The gradients that dout.npy, the gradient of the first output, leads to. */
+/* Reads dout.npy, the gradient of the first output, and propagates it back through the model. */
 static attn_status run_backward(parity_case *c, const attn_named_list *outputs)
 {
     char path[1024];
     attn_tensor *dout = NULL;
     attn_status status = attn_npy_read(&dout, c->context, path_of(c, "dout.npy", path));
-    if (status == ATTN_OK && attn_tensor_requires_grad(outputs->items[0].tensor)) /* a table hangs on nothing */
+    /* The output of a constant table has no gradient. */
+    if (status == ATTN_OK && attn_tensor_requires_grad(outputs->items[0].tensor))
         status = attn_backward_from(c->tape, outputs->items[0].tensor, dout);
     attn_tensor_destroy(dout);
     return status;
 }
 
-/* All outputs of the model, and the gradients of its loss or of its first output. */
+/* Computes all outputs of the model, and the gradients of its loss or of its first output. */
 static attn_status run_outputs(parity_case *c, const attn_named_list *inputs, attn_named_list *outputs)
 {
     char path[1024];
@@ -250,7 +255,7 @@ static attn_status run(parity_case *c)
     attn_status status = attn_tape_create(&c->tape, c->context);
     if (status != ATTN_OK)
         return status;
-    /* "train" is the case's own key: batch statistics instead of running ones. */
+    /* A case may set "train": then normalizations use statistics of the batch instead of running statistics. */
     attn_tape_reset(c->tape,
                     &(attn_tape_options){.record = true, .train = attn_config_bool(c->config, "train", false)});
     return attn_file_exists(path_of(c, "inputs.safetensors", path)) ? run_layer(c) : run_translator(c);

@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: MIT
- * The ten lines of a user of the library; install.sh and package.sh build them where they put it. */
+ *
+ * A minimal program that uses the library. install.sh and package.sh build it against the files that they installed.
+ */
 #include <attn/attn.h>
 #include <stdio.h>
 int main(void)

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT
  *
- * Loaded before the command (LD_PRELOAD): clocks that run backwards.
+ * A library to preload (LD_PRELOAD) whose clocks run backwards.
  *
- *     BACKWARD_CLOCK=steady  every reading is a third of a second before the last one
- *     BACKWARD_CLOCK=jumps   the real time, but every fifth reading an hour before it */
+ *     BACKWARD_CLOCK=steady  each reading is a third of a second before the last reading
+ *     BACKWARD_CLOCK=jumps   each reading is the real time, except every fifth, which is an hour earlier */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <pthread.h>
@@ -19,7 +19,8 @@ int clock_gettime(clockid_t clock, struct timespec *t)
     static int (*real)(clockid_t, struct timespec *);
     static long long readings;
     if (!real)
-        *(void **)(void *)&real = dlsym(RTLD_NEXT, "clock_gettime"); /* C has no cast for it */
+        /* C has no cast from an object pointer to a function pointer. */
+        *(void **)(void *)&real = dlsym(RTLD_NEXT, "clock_gettime");
     const char *how = getenv("BACKWARD_CLOCK");
     int result = real(clock, t);
     pthread_mutex_lock(&lock);

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * Loaded before the command (LD_PRELOAD): chooses the language of the environment before main, as a library may have
- * done.  Ends with code 99 where that language has no decimal comma: a test with it would show nothing. */
+ * A library to preload (LD_PRELOAD). It sets the language of the environment before main, as a library may have done.
+ * It ends the program with code 99 if that language has no decimal comma, because a test would then show nothing.
+ */
 #include <locale.h>
 #include <stdio.h>
 #include <string.h>

@@ -1,14 +1,15 @@
 /* SPDX-License-Identifier: MIT
  *
- * Loaded before the command (LD_PRELOAD): the N-th call of the program to the file system fails as with a bad disk,
- * or every reading and writing is cut short, or there is no place for temporary files.  Calls of shared libraries
- * (fonts) are left alone, and so is standard output, which uses the C library's own calls.
+ * A library to preload (LD_PRELOAD) that simulates a bad disk. The N-th call of the program to the file system fails,
+ * or every read and write is cut short, or temporary files cannot be created. Calls of shared libraries (fonts) do not
+ * fail. Standard output does not fail either, because it uses the C library's own calls.
  *
- *     FAILING_DISK_AT=N         which call fails, counted from 1; without it none
- *     FAILING_DISK_ON=1         and every one after it, as on a disk that stays full
- *     FAILING_DISK_SHORT=1      read and write move at most 7 bytes, and every third call is interrupted before it begins
+ *     FAILING_DISK_AT=N         number of the call that fails, counted from 1; unset: no call fails
+ *     FAILING_DISK_ON=1         all later calls fail too, as on a disk that stays full
+ *     FAILING_DISK_SHORT=1      read and write transfer at most 7 bytes, and every third call is interrupted at its
+ *                               start
  *     FAILING_DISK_TEMPORARY=1  tmpfile fails
- *     FAILING_DISK_REPORT=FILE  gets the number of calls
+ *     FAILING_DISK_REPORT=FILE  the file to which the number of calls is written
  */
 #define _GNU_SOURCE
 #include "program.h"
@@ -33,14 +34,14 @@ static struct {
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 
-/* The next definition of a function: the C library's.  A pointer to an object becomes one to a function through memory,
- * since C has no cast for it. */
+/* Finds the C library's definition of a function. The pointer is copied through memory, because C has no cast from
+ * an object pointer to a function pointer. */
 #define REAL(type, name, ...)                                                                                          \
     static type (*real)(__VA_ARGS__);                                                                                  \
     if (!real)                                                                                                         \
     *(void **)(void *)&real = dlsym(RTLD_NEXT, name)
 
-/* True if this call must fail, with errno. */
+/* Counts a call of the program. Returns true, with errno set to `reason`, if the call must fail. */
 static bool counts_out(bool ours, int reason)
 {
     if (!ours)
@@ -54,7 +55,7 @@ static bool counts_out(bool ours, int reason)
     return fails;
 }
 
-/* How many of `size` bytes are transferred; 0: interrupted. */
+/* Returns how many of `size` bytes are transferred; 0 if the call is interrupted. */
 static size_t portion(bool ours, size_t size)
 {
     static unsigned turn;
@@ -134,7 +135,7 @@ FILE *tmpfile(void)
     return NULL;
 }
 
-/* For files only: memory is another test's matter. */
+/* Fails only for mappings of files, because failing_memory.c tests failing memory. */
 void *mmap(void *at, size_t size, int protection, int flags, int file, off_t offset)
 {
     REAL(void *, "mmap", void *, size_t, int, int, int, off_t);

@@ -1,20 +1,21 @@
 /* SPDX-License-Identifier: MIT
  *
- * Loaded before the command (LD_PRELOAD): the N-th allocation of the program's own code fails, and at the end a file
- * has the number of its allocations and of blocks that it still holds.  Allocations of shared libraries are left alone:
- * whether they survive is not tested.  The shipped library has no such hook; this one exists in the build's tests only.
+ * A library to preload (LD_PRELOAD) that makes the N-th allocation of the program's own code fail. At the end, it
+ * writes the number of allocations and the number of blocks that are not freed to a file. Allocations of shared
+ * libraries do not fail. The library that users install contains nothing of this.
  *
- *     FAILING_MEMORY_AT=N        which allocation fails, counted from 1; without it none
- *     FAILING_MEMORY_ON=1        and every one after it
- *     FAILING_MEMORY_REPORT=FILE gets "CALLS HELD"
- *     FAILING_MEMORY_FORK=A,B    for programs of minutes: each allocation in turn fails in a child of its own, which works in
- *                                the folder child/ (a copy of what is there) and goes on from there, every fifth without
- *                                any memory; the number of the allocation, and then how the child ended, are written to
- *                                descriptor A; before the child a byte comes from B: 'f', fail, or another one, leave
- *                                this one out
- *     FAILING_MEMORY_SITES=1     only where a chain of calls allocates for the first time
- *     FAILING_MEMORY_TRACE=1     prints on standard error from where the failing call came (addr2line -fe attn
- *     ADDRESS...)
+ *     FAILING_MEMORY_AT=N        number of the allocation that fails, counted from 1; unset: no allocation fails
+ *     FAILING_MEMORY_ON=1        all later allocations fail too
+ *     FAILING_MEMORY_REPORT=FILE the file to which "CALLS HELD" is written: the allocations, and the blocks that are
+ *                                not freed
+ *     FAILING_MEMORY_FORK=A,B    for programs that take minutes: each allocation fails in a child process of its own.
+ *                                The child continues from there in the folder child/, a copy of the working folder. In
+ *                                every fifth child, all later allocations fail too. The number of the allocation is
+ *                                written to descriptor A. Then a byte is read from descriptor B: 'f' starts the child,
+ *                                and any other byte skips this allocation. The child's exit status is written to A.
+ *     FAILING_MEMORY_SITES=1     only the first allocation of each call stack fails
+ *     FAILING_MEMORY_TRACE=1     prints the call stack of the failing call on standard error, as addresses for
+ *                                addr2line -fe attn ADDRESS...
  */
 #define _GNU_SOURCE
 #include "program.h"
@@ -30,7 +31,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-/* glibc's own, under the names by which they are reached from here without calling the loader, which allocates. */
+/* These names of glibc's functions are reached without the loader, because the loader allocates. */
 void *__libc_malloc(size_t size);
 void *__libc_calloc(size_t n, size_t size);
 void *__libc_realloc(void *memory, size_t size);
@@ -44,7 +45,7 @@ static struct {
     const char *report;
 } state;
 
-/* The program's blocks, by address: open addressing, where a hole is 0 and a freed block 1. */
+/* A hash table of the addresses of the program's blocks, with open addressing: 0 is an empty slot, 1 a freed block. */
 enum { PLACES = 1 << 20 };
 static uintptr_t blocks[PLACES];
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
@@ -83,7 +84,7 @@ static bool forget(void *memory)
     return found;
 }
 
-/* Addresses as they are in the program's file. */
+/* Prints the call stack as addresses in the program's file. */
 static void tell_where(void)
 {
     void *frames[32];
@@ -101,7 +102,7 @@ static void must(bool what)
         _exit(99);
 }
 
-/* Redirects an open file to its copy below child/, now the working folder, for all later writes. */
+/* Redirects an open file to its copy below child/, which is now the working folder, for all later writes. */
 static void write_to_copy(int file, const char *before)
 {
     char link[64], path[4096];
@@ -140,7 +141,7 @@ static void be_child(long call)
     }
 }
 
-/* True if the chain of calls that leads here, as far as it is the program's own, is seen for the first time. */
+/* Returns true if the program's part of the current call stack allocates for the first time. */
 static bool new_site(void)
 {
     enum { SITES = 1 << 16 };
@@ -160,7 +161,8 @@ static bool new_site(void)
     return fresh;
 }
 
-/* True in a child in which this call must fail. */
+/* Forks a child for this allocation if the test requests one. Returns true in the child, where the allocation must
+ * fail. */
 static bool fails_in_child(long call)
 {
     char answer = 0;
@@ -180,7 +182,7 @@ static bool fails_in_child(long call)
     return false;
 }
 
-/* True if this call must fail. */
+/* Counts an allocation. Returns true if it must fail. */
 static bool counts_out(void)
 {
     pthread_mutex_lock(&lock);
@@ -272,7 +274,7 @@ __attribute__((constructor)) static void begin(void)
     dl_iterate_phdr(program_find, NULL);
 }
 
-/* A program that dies otherwise leaves no report, which is a finding. */
+/* The report is written only at a normal end: a missing report means that the program crashed. */
 __attribute__((destructor)) static void end(void)
 {
     char text[64];

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * program.h - which calls come from the program's own code, and not from the shared libraries that it uses: told by
- * where a call returns to.
+ * program.h - tells calls of the program's own code from calls of shared libraries, by the return address.
  */
 #ifndef ATTN_TESTS_PROGRAM_H
 #define ATTN_TESTS_PROGRAM_H
@@ -12,7 +11,7 @@
 
 static uintptr_t program_low = UINTPTR_MAX, program_high;
 
-/* The first object that the loader tells of is the program. */
+/* Stores the address range of the program, which is the first object that the loader lists. */
 static int program_find(struct dl_phdr_info *info, size_t size, void *user)
 {
     (void)size;

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: MIT
  *
- * amx_emulated.h - AMX's tiles in memory, for the tests of its kernels on processors with AVX-512 that lack it
- * (ATTN_EMULATE_AMX, `make test-amx`).  Included before a source that uses the tile intrinsics.
+ * amx_emulated.h - AMX's tiles in memory, for tests of AMX kernels on processors that have AVX-512 and no AMX
+ * (ATTN_EMULATE_AMX, `make test-amx`). A source that uses the tile intrinsics includes this file first.
  *
- * Sums are computed as the instructions do: bf16 pairs by fused multiply-adds, the even and the odd numbers apart,
- * subnormal numbers as zero (Intel's manual, TDPBF16PS); int8 exactly (TDPBSSD).  The program ends if a tile is used
- * outside begin and end, if begin is called twice, or if the configuration is not eight tiles of 16 rows of 64 bytes.
- * Two things are not emulated: the system's permission to use tiles, and what a compiler may move across a tile load,
- * which is a call here.
+ * Sums are rounded like the instructions' sums. For bf16 (TDPBF16PS in Intel's manual), numbers of even and of odd
+ * index are summed separately by fused multiply-adds, and subnormal numbers count as zero. For int8 (TDPBSSD), sums are
+ * exact.  The program ends if a tile is used outside begin and end, if begin is called twice, or if the configuration
+ * is not eight tiles of 16 rows of 64 bytes. Two things are not emulated: the system's permission to use tiles, and the
+ * freedom of a compiler to move code across a tile load, which is a function call here.
  */
 #ifndef ATTN_TESTS_AMX_EMULATED_H
 #define ATTN_TESTS_AMX_EMULATED_H
@@ -19,7 +19,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { EMULATED_TILES = 8, EMULATED_ROWS = 16, EMULATED_UNITS = 16 /* of 32 bits, a row */ };
+enum { EMULATED_TILES = 8, EMULATED_ROWS = 16, EMULATED_UNITS = 16 /* 32-bit units in a row */ };
 
 typedef struct emulated_tile {
     _Alignas(64) uint32_t unit[EMULATED_ROWS][EMULATED_UNITS];
@@ -30,7 +30,7 @@ typedef struct emulated_amx {
     bool begun;
 } emulated_amx;
 
-/* One for each thread, whichever source uses it. */
+/* The tiles of a thread. All sources share one definition. */
 __attribute__((weak)) __thread emulated_amx attn_emulated_amx;
 
 #define EMULATED static __attribute__((unused, noinline, target("avx512f,avx512bw,avx512vl,avx512vnni")))
@@ -44,7 +44,8 @@ EMULATED emulated_tile *emulated_at(int tile)
     return &attn_emulated_amx.tile[tile];
 }
 
-/* Palette 1, no row to begin with, the bytes of a row (16 bits each) of 16 tiles, the rows of each. */
+/* Checks that the configuration is the only one supported: palette 1, start row 0, 64 bytes per row and 16 rows in
+ * each of eight tiles. */
 EMULATED void emulated_begin(const void *shape)
 {
     uint8_t whole[64] = {1};
@@ -86,7 +87,8 @@ EMULATED void emulated_store(int tile, void *to, int64_t stride)
         _mm512_storeu_si512((char *)to + r * stride, _mm512_load_si512(t->unit[r]));
 }
 
-/* A row of C: the even numbers' sum and the odd numbers', then both. */
+/* Adds a product to one row of C: the sum over even numbers and the sum over odd numbers are added to each other
+ * first. */
 EMULATED void emulated_bf16_row(uint32_t *c, const uint32_t *a, const emulated_tile *b)
 {
     const __m512i high = _mm512_set1_epi32((int)0xffff0000u);
@@ -111,7 +113,8 @@ EMULATED void emulated_bf16(int c, int a, int b)
     _mm_setcsr(before);
 }
 
-/* The instruction of vectors takes A unsigned: 128 more, and 128 times B's sum less. */
+/* Adds a product of int8 tiles to C. The vector instruction needs unsigned A: 128 is added to A, and 128 times the
+ * sums of B are subtracted. */
 EMULATED void emulated_int8(int c, int a, int b)
 {
     const __m512i ones = _mm512_set1_epi32(0x01010101);

@@ -4,15 +4,15 @@
 #include <math.h>
 #include <stdlib.h>
 
-/* The position of a walk over the problem's dims. */
+/* The current indices of a loop over the problem's dims. */
 typedef struct walk {
     const attn_problem *p;
     const attn_arrays *a;
     int64_t at[ATTN_MAX_DIMS];    /* the index along each dim */
-    int64_t place[ATTN_MAX_DIMS]; /* KEY dims: the position, which differs where there is a window */
-    bool there;                   /* the key exists for this query */
-    bool outside;                 /* outside the axis: a key and value of zero */
-    bool seen;                    /* nothing masks it */
+    int64_t place[ATTN_MAX_DIMS]; /* position along each KEY dim; it differs from the index if the dim has a window */
+    bool there;                   /* true if the key exists for this query */
+    bool outside;                 /* true if the position is outside of the axis: key and value are zero there */
+    bool seen;                    /* true if nothing masks the key */
 } walk;
 
 #define OFFSET(w, field) offset_of(w, offsetof(attn_dim, field), false)
@@ -36,7 +36,7 @@ static long double load(const walk *w, const void *x, int64_t i)
     return w->p->dtype == ATTN_F64 ? ((const double *)x)[i] : ((const float *)x)[i];
 }
 
-/* Sets the dims of two roles to their first index; false if a dim is empty. */
+/* Sets the indices of the dims of two roles to 0. Returns false if one of these dims is empty. */
 static bool first(walk *w, attn_role one, attn_role other)
 {
     bool any = true;
@@ -91,7 +91,8 @@ static int64_t or_one(int64_t x)
     return x ? x : 1;
 }
 
-/* The position of the window's tap 0. With this border the window moves inwards by one dilation at a time. */
+/* Returns the position of the window's tap 0. With ATTN_BORDER_SHIFT, the window moves inwards by one dilation at a
+ * time. */
 static int64_t window_begin(const walk *w, const attn_window *window)
 {
     int64_t dilation = or_one(window->dilation), last = (w->p->dims[window->key_dim].n - 1) * dilation;
@@ -103,7 +104,7 @@ static int64_t window_begin(const walk *w, const attn_window *window)
     return begin;
 }
 
-/* The distance j - i for bands and tables. */
+/* Returns the distance j - i from query position i to key position j, for bands and tables. */
 static int64_t distance(const walk *w, int query_dim, int key_dim)
 {
     const attn_window *window = window_of(w, key_dim);
@@ -172,7 +173,7 @@ static long double query_channel(const walk *w)
     return load(w, w->a->q, OFFSET(w, q) + token);
 }
 
-/* Entry of the i-th table for this pair and channel; 0 if the table is for other channels. */
+/* Returns the i-th table's entry for the current pair and channel; 0 if the table is for other channels. */
 static long double table_entry(const walk *w, int i, attn_role role)
 {
     const attn_relative *r = &w->p->relatives[i];
@@ -235,7 +236,7 @@ static long double bias_of(const walk *w)
     return load(w, w->a->bias, batch + pair);
 }
 
-/* The score S of the pair, with softcap, bias and tables. */
+/* Returns the score of the current pair, with softcap, bias and tables. */
 static long double pair_score(walk *w)
 {
     const attn_problem *p = w->p;
@@ -269,12 +270,12 @@ static long double pair_value(const walk *w)
 
 typedef struct row {
     long double *x, *weight;
-    bool *taken, *own; /* visible, with a computed score instead of the fill */
+    bool *taken, *own; /* taken: the key has a score or the fill; own: the score is computed */
     int64_t n;
 } row;
 
-/* top_k and hardmax: among keys with a computed score, a key stays visible if fewer than k others precede it. The
- * others are masked. A NaN precedes nothing, and then all keys are visible. */
+/* Masks all keys that top_k or hardmax excludes. Among keys with a computed score, a key stays visible if fewer than
+ * k others precede it. If one of these scores is NaN, all keys stay visible. */
 static void keep_largest(const attn_problem *p, row *r)
 {
     int64_t k = p->normalization == ATTN_NORMALIZATION_HARDMAX ? 1 : p->top_k ? p->top_k : r->n;
@@ -313,7 +314,7 @@ static void score_row(walk *w, row *r, const attend_exact_arrays *out, int64_t l
     }
 }
 
-/* Weights from scores; returns the log-sum-exp. */
+/* Computes the weights of a row from its scores. Returns the log-sum-exp. */
 static long double weigh(const walk *w, row *r)
 {
     bool hard = w->p->normalization == ATTN_NORMALIZATION_HARDMAX,
@@ -352,7 +353,7 @@ static void one_row(walk *w, row *r, const attend_exact_arrays *out)
     int64_t i = 0;
     for (bool more = first(w, ATTN_ROLE_KEY, ATTN_ROLE_KEY); more; more = next(w, ATTN_ROLE_KEY, ATTN_ROLE_KEY)) {
         look(w);
-        if (r->taken[i] && (r->own[i] || r->weight[i] != 0)) { /* a fill of weight 0 masks its value */
+        if (r->taken[i] && (r->own[i] || r->weight[i] != 0)) { /* a fill with weight 0 masks the value */
             for (bool value = first(w, ATTN_ROLE_VALUE, ATTN_ROLE_VALUE); value;
                  value = next(w, ATTN_ROLE_VALUE, ATTN_ROLE_VALUE))
                 out->o[OFFSET(w, o) + (packed ? begin * token->o : 0)] += r->weight[i] * pair_value(w);

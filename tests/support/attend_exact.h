@@ -1,18 +1,20 @@
 /* SPDX-License-Identifier: MIT
  *
- * attend_exact.h - attention in long double, one pair of query and key after another, written from the formulas of attn.h
- * alone: nothing of the library or of attend_ref.c is in it.  For outputs, f32 or f64, with windows, bands, lengths, masks,
- * blocks, tables, packed sequences, sinks and fills; not for dropout.  For weights neither, and not for what attn.h leaves
- * open: a fill where a window's taps are outside, or with another normalization than the softmax.
+ * attend_exact.h - attention in long double, computed pair by pair from the formulas of attn.h. It shares no code with
+ * the library or with attend_ref.c. It computes outputs for f32 and f64 with windows, bands, lengths, masks, blocks,
+ * tables, packed sequences, sinks and fills. It does not support dropout or requested weights. It does not support the
+ * cases that attn.h leaves open: a fill where a window's taps are outside, or a fill with another normalization than
+ * the softmax.
  */
 #ifndef ATTN_TESTS_ATTEND_EXACT_H
 #define ATTN_TESTS_ATTEND_EXACT_H
 
 #include "attn/attn.h"
 
-/* Outputs have the layout of the arrays of the same names.  `lse` is that of the softmax; with another normalization 0,
- * or -infinity as documented in attn.h.  `sees`, if not NULL: sees[lse's place * positions + j] becomes 1 where that
- * row's weights have one for position j of the last KEY dim. */
+/* The outputs have the same layout as the problem's arrays of the same names. With the softmax, `lse` has the
+ * log-sum-exp; with another normalization it has 0 or -infinity, as attn.h documents. If `sees` is not NULL, element
+ * `positions` * r + j of it becomes 1 where the row whose log-sum-exp has offset r attends to position j of the last
+ * KEY dim. */
 typedef struct attend_exact_arrays {
     long double *o, *lse;
     uint8_t *sees;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
- * The evaluation, one row (batch and query indices) at a time with all its keys in memory.  Every quantity x
- * has a companion x_err, the most that rounding may change it by. */
+ * The float64 evaluation. It computes one row (batch and query indices) at a time, with all keys of the row in memory.
+ * Every quantity x has a bound x_err on the change of x by rounding. */
 #include "support/attend_ref.h"
 
 #include "support/attend_ref_walk.h"
@@ -337,7 +337,7 @@ static void softmax(row *r, double max)
     }
 }
 
-/* top_k and hardmax: an existing key is masked if k others precede it. */
+/* Applies top_k and hardmax: an existing key is masked if k others precede it. */
 static void keep_largest(row *r)
 {
     int64_t k = is_hardmax(r) ? 1 : r->p->top_k ? r->p->top_k : r->keys;
@@ -412,7 +412,7 @@ static void add(double *value, double *bound, int64_t at, double x, double err)
     bound[at] += err;
 }
 
-/* The values of masked keys are not read. */
+/* Loads the values of the keys that are not masked. Values of masked keys are not read. */
 static void load_values(row *r)
 {
     for (int64_t j = 0; j < r->keys; j++) {
@@ -454,8 +454,8 @@ static void output(row *r)
     }
 }
 
-/* The error of reading the log-sum-exp back from an array of f32, relative to a weight.  A row of fills only has
- * no excuse: its scores are all one number, known exactly. */
+/* Returns the relative error of a weight that is caused by rounding the log-sum-exp to f32. The error is 0 for a row
+ * of fills only, because its scores are equal and exact. */
 static double lse_err(const row *r)
 {
     return r->only_fill || r->empty ? 0 : r->u.score * fabs(r->lse);
@@ -475,7 +475,7 @@ static void write_weights_at(row *r, const int64_t ordinal[ATTN_MAX_PICKS])
         double keep = r->p->weights_dropped ? k->keep : 1;
         int64_t at = OFFSET(&k->at, weights) + shift;
         r->value->weights[at] = r->empty ? 0 : k->p * keep;
-        /* The factor of dropout and its product are rounded to the type. */
+        /* The factor of dropout and the product are rounded to the type. */
         double rounding = r->p->weights_dropped ? r->u.score / 4 : 0;
         r->bound->weights[at] = r->empty ? 0 : keep * (k->p_err + fabs(k->p) * (lse_err(r) + rounding));
     }
@@ -549,14 +549,15 @@ static void score_gradients(row *r)
     }
 }
 
-/* Which it may be with its scale or without; some below 1.125 times 2^-126 are, too. */
+/* Reports whether the gradient of a score may be flushed to zero, with or without its scale. Some numbers below
+ * 1.125 times 2^-126 are flushed, too. */
 static bool may_be_flushed(const row *r, const key *k)
 {
     double factor = fmin(1, fabs(r->scale * k->cap_slope));
     return is_subnormal(r, 1 / 1.125 * factor * fabs(k->grad), 1 / 1.125 * factor * k->grad_err);
 }
 
-/* gradient += grad * scale * slope, channel by channel. */
+/* Adds grad * scale * slope to the gradient of each channel. */
 static void add_slopes(row *r, key *k, double *value, double *bound, size_t field, bool positions, const double *slope,
                        const double *size)
 {
@@ -691,7 +692,7 @@ static void run_row(row *r, bool backward)
         gradients(r);
 }
 
-/* The weights past the end of a packed sequence are 0. */
+/* Writes a row past the end of a packed sequence: its weights are 0. */
 static void absent_row(row *r)
 {
     walk keep = r->w;
@@ -707,7 +708,7 @@ static void absent_row(row *r)
     write_weights(r);
 }
 
-/* Every element of a gradient that has an index is written, if only with 0. */
+/* Clears all elements of a gradient, because every element that has an index is written. */
 static void clear_gradient(const attn_problem *p, const attn_arrays *a, double *value, double *bound, size_t field,
                            bool positions, int roles)
 {
@@ -716,7 +717,7 @@ static void clear_gradient(const attn_problem *p, const attn_arrays *a, double *
         return;
     bool rows = walk_is_token(field, ATTN_ROLE_QUERY), keys = walk_is_token(field, ATTN_ROLE_KEY);
     const int32_t *offsets = rows ? a->q_offsets : a->k_offsets;
-    attn_problem moving = *p; /* axes of positions in place of taps, broadcast dims once */
+    attn_problem moving = *p; /* Windowed dims have all positions instead of taps, and broadcast dims have length 1. */
     for (int d = 0; d < p->ndims; d++) {
         int64_t stride;
         memcpy(&stride, (const char *)&p->dims[d] + field, sizeof stride);
@@ -763,7 +764,7 @@ static void clear_table(const attn_problem *p, double *value, double *bound, int
     }
 }
 
-/* Clears every row of a table that an index reads, read or not. */
+/* Clears all rows of an indexed bias's gradient, including rows that no index selects. */
 static void clear_rows(const attn_problem *p, double *value, double *bound)
 {
     walk w = {.p = p};
@@ -817,8 +818,8 @@ static attn_problem with_gradient_strides(const attn_problem *problem)
     return p;
 }
 
-/* Channels without a stride add one product n times.  The n roundings then have one sign: half an ulp of each partial sum,
- * (n + 1) / 2 of 2^-24 times the sum, which the unit of sums whose roundings vary does not cover. */
+/* Returns a factor for the error bound of equal terms. Channels without a stride add the same product n times, so
+ * that all n roundings may have the same sign. Their sum reaches (n + 1) / 2 of 2^-24 times the result. */
 static double factor_of_equal_terms(const attn_problem *p)
 {
     double n = 1;

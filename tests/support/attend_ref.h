@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * attend_ref.h - a plain float64 evaluation of attn.h's prose, forward and every gradient, that shares no code
- * with the engine (but for dropout's bits, which are part of the contract), and with each number a bound on
- * what rounding may do to it.
+ * attend_ref.h - a plain float64 evaluation of attn.h's formulas: the forward pass, every gradient, and for each number
+ * a bound on the error that rounding may cause. It shares no code with the engine, except the generator of dropout's
+ * bits, which the interface specifies.
  *
  * Bounds.  A solver computes in some precision; two unit errors describe it:
  *   weight  relative error of a weight or of a sum of products, counted on the sum of absolute values;
@@ -19,22 +19,22 @@ typedef struct attend_ref_units {
     double weight, score;
 } attend_ref_units;
 
-/* The units for a storage type: f32: 2e-6 and 8 roundings; bf16: weights and outputs rounded to 8 bits, scores
- * as for f32; f64: as f32 with 29 more bits. */
+/* Returns the error units of a storage type. f32: 2e-6 for weights and 8 roundings for scores. bf16: weights and
+ * outputs have 8 bits, and scores are as for f32. f64: the units of f32 with 29 more bits. */
 attend_ref_units attend_ref_units_of(attn_dtype dtype);
 
-/* Arrays of doubles, addressed by the same offsets as the problem's own; NULL if not requested. */
+/* Arrays of doubles with the same offsets as the problem's arrays; NULL if not requested. */
 typedef struct attend_ref_arrays {
     double *o, *lse, *weights;
     double *dq, *dk, *dv, *dbias, *dw, *dw2, *dsinks, *dtable[ATTN_MAX_RELATIVE];
 } attend_ref_arrays;
 
-/* Evaluates the problem.  Gradients are evaluated if value->dq or any other is given.  `bound` has the same
- * arrays; elements that the problem does not write are left alone in both. */
+/* Evaluates the problem. Gradients are evaluated if value->dq or any other gradient is not NULL. `bound` has the
+ * same arrays as `value`. Elements that the problem does not write do not change in either. */
 void attend_ref_run(const attn_problem *problem, const attn_arrays *arrays, const attend_ref_arrays *value,
                     const attend_ref_arrays *bound, attend_ref_units units);
 
-/* Sets to 1 the elements of k and v that some query attends to (bytes addressed like k and v). */
+/* Marks the elements of k and v that some query attends to, by writing 1 to a byte at the same offset. */
 void attend_ref_mark_used(const attn_problem *problem, const attn_arrays *arrays, unsigned char *k, unsigned char *v);
 
 #endif

@@ -137,7 +137,8 @@ static const attn_window *window_on(const attn_problem *p, int key_dim)
     return NULL;
 }
 
-/* If the window exceeds the border, it moves inwards by one dilation at a time. */
+/* Returns the position of the current tap. If the window exceeds the border, the window moves inwards by one
+ * dilation at a time. */
 static int64_t tap_position(const walk *w, const attn_window *window)
 {
     int64_t dilation = or_one(window->dilation), taps = w->p->dims[window->key_dim].n;
@@ -151,14 +152,14 @@ static int64_t tap_position(const walk *w, const attn_window *window)
     return first + w->at[window->key_dim] * dilation;
 }
 
-/* The distance j - i for bands and tables. */
+/* Returns the distance j - i from query position i to key position j, for bands and tables. */
 static int64_t relative(const walk *w, int query_dim, int key_dim)
 {
     const attn_window *window = window_on(w->p, key_dim);
     return w->pos[key_dim] - w->at[query_dim] * (window ? or_one(window->step) : 1);
 }
 
-/* The offset of the pair's byte in the mask of blocks. */
+/* Returns the offset of the current pair's byte in the block mask. */
 static int64_t walk_block(const walk *w)
 {
     walk blocks = *w;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * attend_ref_walk.h - indices and elements for the float64 evaluation: one index for each dim, in the caller's
- * order, and loops over the dims of chosen roles.
+ * attend_ref_walk.h - indices and array offsets for the float64 evaluation. A walk has one index for each dim, in the
+ * caller's order, and loops over the dims of chosen roles.
  */
 #ifndef ATTN_TESTS_ATTEND_REF_WALK_H
 #define ATTN_TESTS_ATTEND_REF_WALK_H
@@ -18,42 +18,45 @@ enum {
 
 typedef struct walk {
     const attn_problem *p;
-    int64_t at[ATTN_MAX_DIMS];            /* index along each dim */
-    int64_t pos[ATTN_MAX_DIMS];           /* position: equals the index, except along windowed KEY dims */
-    const int32_t *q_offsets, *k_offsets; /* offsets of packed sequences; NULL: none */
-    bool inside;                          /* all positions exist; otherwise k and v are 0 */
+    int64_t at[ATTN_MAX_DIMS]; /* index along each dim */
+    /* position along each dim; it differs from the index only along windowed KEY dims */
+    int64_t pos[ATTN_MAX_DIMS];
+    const int32_t *q_offsets, *k_offsets; /* offsets of packed sequences; NULL if none are packed */
+    bool inside;                          /* true if all positions exist; otherwise k and v are 0 */
 } walk;
 
-/* Sets the indices of the roles' dims to 0; false if one of the dims is empty. */
+/* Sets the indices of the roles' dims to 0. Returns false if one of the dims is empty. */
 bool walk_start(walk *w, int roles);
-/* Steps to the next index, last dim fastest; false after the last one. */
+/* Advances to the next index; the last dim is fastest. Returns false after the last index. */
 bool walk_next(walk *w, int roles);
 int64_t walk_count(const attn_problem *p, int roles);
 
-/* sum of index * stride; `field` is the stride's offset in attn_dim. */
+/* Returns the sum of index * stride over the dims. `field` is the stride's offset in attn_dim. `positions` replaces
+ * indices by positions. */
 int64_t walk_offset(const walk *w, size_t field, bool positions);
 #define OFFSET(w, field)          walk_offset(w, offsetof(attn_dim, field), false)
 #define POSITION_OFFSET(w, field) walk_offset(w, offsetof(attn_dim, field), true)
 
-/* True if the field is a stride along packed positions of that role. */
+/* Returns true if the field is a stride along packed positions of the role. */
 bool walk_is_token(size_t field, attn_role role);
-/* True if the query is inside its packed sequence. */
+/* Returns true if the query is inside its packed sequence. */
 bool walk_row_exists(const walk *w);
 
-/* Element i of an array of any float type. */
+/* Returns element i of an array of any float type. */
 double walk_load(attn_dtype dtype, const void *array, int64_t i);
-/* The offset of the pair's number in bias, or in its gradient if `field` is a stride of dbias. */
+/* Returns the offset of the pair's number in bias, or in the gradient of bias if `field` is a stride of dbias. */
 int64_t walk_bias_offset(const walk *w, const attn_arrays *a, size_t field);
 
-/* The type of k and v. */
+/* Returns the type of k and v. */
 attn_dtype walk_keys(const attn_problem *p);
-/* The type of bias, tables, w, lse and weights. */
+/* Returns the type of bias, tables, w, lse and weights. */
 attn_dtype walk_side(const attn_problem *p);
 
 typedef enum walk_state { WALK_ABSENT, WALK_MASKED, WALK_PRESENT } walk_state;
-/* Finds the positions of the KEY indices and the state of the key for the query. */
+/* Computes the positions of the KEY indices. Returns the state of the key for the current query. */
 walk_state walk_place(walk *w, const attn_arrays *a);
-/* The offset of table r's row and channels at the present indices, and whether it serves the channel. */
+/* Computes the offset of table r's row and channels at the current indices. Returns whether the table has the
+ * channel. */
 bool walk_table(const walk *w, int r, int64_t *offset);
 /* 0 or 1/(1-p). */
 double walk_keep(const walk *w, uint64_t seed_offset);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * attention_cases.h - multi-head problems of a number: 1 to 300 tokens, heads of 8 to 256 channels, causal or not, two
- * layouts; scores brought to any size.  A failure prints one line for each case and solver, and the test goes on until
- * hostile_end.
+ * attention_cases.h - multi-head problems that are derived from a case number: 1 to 300 tokens, heads of 8 to 256
+ * channels, causal or not, two layouts, scores of any size. A failure prints one line for each case and solver. The
+ * test continues until hostile_end.
  */
 #ifndef ATTN_TESTS_ATTENTION_CASES_H
 #define ATTN_TESTS_ATTENTION_CASES_H
@@ -23,33 +23,36 @@ extern attn_context *hostile_context;
 int hostile_open_context(void **state);
 int hostile_close_context(void **state);
 
-/* The case numbers of the test: the usual ones, the ones of ATTN_HOSTILE_SEED, or only ATTN_HOSTILE_CASE. */
+/* Returns how many case numbers the test runs, and sets *first: the usual numbers, the numbers of ATTN_HOSTILE_SEED,
+ * or only the number ATTN_HOSTILE_CASE. */
 uint64_t hostile_range(uint64_t usual, uint64_t *first);
-/* Fails the test if there was a complaint. */
+/* Fails the test if a failure was printed. */
 void hostile_end(void);
 
-/* At most `most` tokens. Scores are plain products of about 16. The caller frees it with random_problem_free. */
+/* Makes a problem with at most `most` tokens. Its scores are unscaled products of about 16. The caller frees it with
+ * random_problem_free. */
 void hostile_open(attention *a, uint64_t number, int64_t most, unsigned with);
 int64_t hostile_choose(const attention *a, uint64_t salt, int64_t n);
-/* A size of scores from 10 to a quarter of the largest f32. */
+/* Returns a size of scores, from 10 to a quarter of the largest f32. */
 double hostile_draw_size(const attention *a);
-/* Brings the largest sum of absolute values of a score to `size`, which is in both operands, in k, or in q. */
+/* Scales operands so that the largest sum of absolute values of a score's terms is `size`. `where` selects both
+ * operands, k, or q. */
 void hostile_scale_scores(attention *a, double size, int where);
 /* Computes the log-sum-exp and output for a backward pass, with the solver that the planner chooses. */
 void hostile_prepare_backward(attention *a);
 
-/* The offset of a token's channels; arrays like v and like o by their names. */
+/* The following functions return the address of a token's channels. */
 float *hostile_floats_of(const attention *a, array_id id);
 float *hostile_query(const attention *a, int64_t b, int64_t h, int64_t i);
 float *hostile_key(const attention *a, int64_t b, int64_t h, int64_t j);
 float *hostile_token(const attention *a, array_id id, int64_t b, int64_t h, int64_t j);
 float *hostile_output(const attention *a, array_id id, int64_t b, int64_t h, int64_t i);
-int64_t hostile_keys_of(const attention *a, int64_t i); /* number of visible keys of query i */
-/* A score in double precision, and the sum of absolute values of its terms. */
+int64_t hostile_keys_of(const attention *a, int64_t i); /* visible keys of query i */
+/* Computes a score in double precision and the sum of absolute values of its terms. */
 double hostile_score(const attention *a, const float *q, const float *k, double *size);
 double hostile_largest_size(const attention *a);
 
-/* The allowed error of a sum of weights, and the relative error of a weight from rounded scores. */
+/* Return the allowed error of a sum of weights, and the relative error of a weight from rounded scores. */
 double hostile_rounding(const attention *a);
 double hostile_slack(const attention *a);
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * avx512_emulated.h - AVX-512 in pairs of AVX2 registers and loops, for the intrinsics that attn uses.  scripts/test-emulated
- * renames the sources' _mm512_ to emu512_.  For correctness only: it is slow.
+ * avx512_emulated.h - AVX-512 in pairs of AVX2 registers and loops, for the intrinsics that attn uses.
+ * scripts/test-emulated renames _mm512_ to emu512_ in the sources. The emulation is slow and tests only correctness.
  */
 #ifndef EMU512_H
 #define EMU512_H
@@ -53,7 +53,7 @@ typedef union emu512 {
     int64_t S64[8];
 } emu512;
 
-/* loads and stores: a masked lane's memory is not touched */
+/* Loads and stores do not access the memory of masked lanes. */
 #define EMU_ALIGNED(p)                                                                                                 \
     do {                                                                                                               \
         if ((uintptr_t)(p) % 64)                                                                                       \
@@ -398,7 +398,7 @@ E __m512 emu512_roundscale_ps(__m512 a, const int how)
         r.hf[h] = _mm256_floor_ps(x.hf[h]);
     return r.f;
 }
-/* x - floor(x); 0 for infinities */
+/* Returns x - floor(x), or 0 for infinities. */
 E __m512 emu512_reduce_ps(__m512 a, const int how)
 {
     __m512 whole = emu512_roundscale_ps(a, how), r = emu512_sub_ps(a, whole);
@@ -418,7 +418,7 @@ static __attribute__((noinline, unused)) float emu_scalef(float p, float x)
         n = -100000;
     return ldexpf(p, (int)n);
 }
-/* where 2^n is normal by one product: the result is the same, rounded once */
+/* If 2^n is a normal number, one product gives the result, with one rounding. */
 E __m512 emu512_scalef_ps(__m512 p, __m512 x)
 {
     __m512 n = emu512_roundscale_ps(x, _MM_FROUND_TO_NEG_INF | _MM_FROUND_NO_EXC);
@@ -437,7 +437,7 @@ E __m512 emu512_maskz_scalef_ps(__mmask16 m, __m512 p, __m512 x)
     return emu512_maskz_mov_ps(m, emu512_scalef_ps(p, emu512_maskz_mov_ps(m, x)));
 }
 
-/* sums: halves first, as the compilers' sequences */
+/* Sums add the two halves first, like the sequences of the compilers. */
 E float emu512_reduce_add_ps(__m512 a)
 {
     emu512 x = {.f = a};
@@ -520,7 +520,7 @@ E __m512i emu512_ternarylogic_epi32(__m512i a, __m512i b, __m512i c, const int h
     return emu512_xor_si512(emu512_xor_si512(a, b), c);
 }
 
-/* bf16: subnormal numbers are zero, rounded to the nearest, ties to even */
+/* Conversion to bf16 treats subnormal numbers as zero and rounds to nearest, ties to even. */
 static __attribute__((unused)) inline uint16_t emu_bf16(float f)
 {
     uint32_t u;
@@ -565,7 +565,7 @@ E __m512 emu512_dpbf16_ps(__m512 c, __m512bh a, __m512bh b)
     emu_dpbf16(&s, &x, &y);
     return s.f;
 }
-/* a unsigned, b signed bytes */
+/* a has unsigned bytes, b signed bytes. */
 E __m512i emu512_dpbusd_epi32(__m512i c, __m512i a, __m512i b)
 {
     emu512 s = {.i = c}, x = {.i = a}, y = {.i = b}, r;

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * cmocka.h - cmocka, with the headers that it needs before its own, and the list of a program's tests. */
+ * cmocka.h - includes cmocka after the headers that cmocka needs, and defines the list of a program's tests.
+ */
 #ifndef ATTN_TESTS_CMOCKA_H
 #define ATTN_TESTS_CMOCKA_H
 #include <setjmp.h>
@@ -9,13 +10,13 @@
 #include <stdint.h>
 #include <cmocka.h>
 
-/* cmocka gives a state to each test, and most need none. */
+/* cmocka passes a state to each test, and most tests do not use it. */
 #pragma GCC diagnostic ignored "-Wunused-parameter"
 
 #define TEST(name) cmocka_unit_test(name)
-/* The program that runs these tests: RUN_TESTS(TEST(first), TEST(second)) */
+/* Runs the program's tests: RUN_TESTS(TEST(first), TEST(second)). */
 #define RUN_TESTS(...) RUN_TESTS_IN(NULL, NULL, __VA_ARGS__)
-/* As RUN_TESTS, with `begin` before the first test and `end` after the last. */
+/* Runs the tests with the function `begin` before the first test and `end` after the last. */
 #define RUN_TESTS_IN(begin, end, ...)                                                                                  \
     int main(void)                                                                                                     \
     {                                                                                                                  \

@@ -49,7 +49,7 @@ static int64_t or_one(int64_t x)
     return x ? x : 1;
 }
 
-/* Dims: heads, the QUERY axes, the KEY axes, CONTRACT, VALUE. */
+/* Adds the dims in this order: heads, QUERY axes, KEY axes, CONTRACT, VALUE. */
 static void lay_grid(const f64_grid *g, attn_problem *p)
 {
     int64_t token = g->heads * g->channels, q = token, k = token, rows = 1;
@@ -84,7 +84,8 @@ static int last_of(const attn_problem *p, attn_role role)
     return found;
 }
 
-/* Enough rows for every distance. Along axes without a window, distances are -(queries - 1) to keys - 1. */
+/* Adds a relative table with a row for every distance. Along axes without a window, distances are -(queries - 1) to
+ * keys - 1. */
 static void add_table(attn_problem *p, attn_relative_kind kind, int axis, unsigned add)
 {
     int channel = last_of(p, kind == ATTN_RELATIVE_VALUE ? ATTN_ROLE_VALUE : ATTN_ROLE_CONTRACT);
@@ -166,7 +167,8 @@ static void add_features(attn_problem *p, const f64_case *c)
     p->softcap = c->softcap != 0 ? c->softcap : p->softcap;
 }
 
-/* Three sequences: the longest length, length 0, and the rest. A gap precedes each if there is space. */
+/* Sets the offsets of three packed sequences: one of the longest length, one of length 0, and the rest. A gap
+ * precedes each sequence if there is space. */
 static void set_offsets(random_problem *r)
 {
     static int32_t q[64], k[64];

@@ -1,60 +1,62 @@
 /* SPDX-License-Identifier: MIT
  *
- * f64_cases.h - problems in float64 for the solver `blocked`, from a text and what a text cannot say, and running them.
+ * f64_cases.h - makes and runs problems in float64 for the solver `blocked`. A case is a problem's text and the
+ * properties that a text cannot express.
  */
 #ifndef ATTN_TESTS_F64_CASES_H
 #define ATTN_TESTS_F64_CASES_H
 
 #include "support/random_problem.h"
 
-/* Windows of 1 to 3 axes: q, k, v and o are [positions, heads, channels]. */
+/* A problem with windows along 1 to 3 axes. The shape of q, k, v and o is [positions, heads, channels]. */
 typedef struct f64_grid {
     int axes;
-    int64_t n[3], size[3], taps[3]; /* queries, positions and taps along each axis; size 0: n * step */
+    int64_t n[3], size[3], taps[3]; /* queries, positions and taps along each axis; a size of 0 means n * step */
     int64_t heads, channels, step, dilation;
-    int64_t moved; /* shift from the window's usual position, along each axis */
+    int64_t moved; /* shift of the window from its usual position, along each axis */
     attn_border border;
 } f64_grid;
 
 enum {
-    F64_QUERY_TABLE = 1, /* one for each axis */
+    F64_QUERY_TABLE = 1, /* one table for each axis */
     F64_KEY_TABLE = 2,
     F64_VALUE_TABLE = 4,
     F64_TABLES = 7,
     F64_RANGES = 8,    /* tables are for a part of the channels */
     F64_OF_HEADS = 16, /* separate tables for the last BATCH dim */
-    F64_BIAS = 32,     /* a number for each key or tap of each index of the last BATCH dim */
+    F64_BIAS = 32,     /* one number for each key or tap and each index of the last BATCH dim */
     F64_PLACES = 64,   /* a mask over the positions */
-    F64_BAND = 128,    /* -2 .. 3 along the first axis */
+    F64_BAND = 128,    /* a band from -2 to 3 along the first axis */
     F64_SKIP_EXACT = 256
 };
 
 typedef struct f64_case {
-    const char *text;     /* for attn_problem_parse; NULL: a grid */
-    const f64_grid *grid; /* with a text, too, where it is NULL */
+    const char *text;     /* text for attn_problem_parse; NULL: use `grid` */
+    const f64_grid *grid; /* used if `text` is NULL */
     unsigned add;
     double width, fill, dropout, softcap;
-    unsigned with; /* more of ATTN_WITH_ */
+    unsigned with; /* further ATTN_WITH_ flags */
     attn_score score;
-    bool f32; /* the same in f32 */
-    bool any; /* `blocked` may refuse it; the planner's choice runs it */
+    bool f32; /* the problem is in f32 */
+    bool any; /* `blocked` may refuse the problem: then the planner's choice runs it */
 } f64_case;
 
 extern attn_context *f64_context;
 int f64_open_context(void **state);
 int f64_close_context(void **state);
 
-/* Forward with the log-sum-exp and backward with every gradient; the caller frees it with random_problem_free. */
+/* Makes the problem of a case, for the forward pass with log-sum-exp and the backward pass with every gradient. The
+ * caller frees it with random_problem_free. */
 void f64_make(random_problem *r, const f64_case *c);
-/* The name of the case in a message. */
+/* Returns the name of the case for messages. */
 const char *f64_name(const f64_case *c);
 
-/* The plan of `blocked`; if it refuses, NULL and a counted failure. */
+/* Plans the problem for `blocked`. Returns NULL and counts a failure if `blocked` refuses the problem. */
 attn_plan *f64_plan(attn_context *context, const attn_problem *p, int threads, const f64_case *c);
-/* False if `blocked` refused the problem. */
+/* Runs the problem with `blocked`. Returns false if `blocked` refuses the problem. */
 bool f64_run(attn_context *context, const attn_problem *p, const attn_arrays *arrays, const f64_case *c);
 
-/* Counts and prints a failure; the test goes on. */
+/* Counts and prints a failure. The test continues. */
 __attribute__((format(printf, 1, 2))) void f64_complain(const char *format, ...);
 /* Fails the test if a failure was counted since the last f64_end. */
 void f64_end(void);

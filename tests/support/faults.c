@@ -39,7 +39,7 @@ attn_context *faults_context(faults *f)
 
 long faults_try_all(attn_status (*work)(attn_context *context, void *user), void *user)
 {
-    for (long at = 2;; at++) { /* the first call is the context's own */
+    for (long at = 2;; at++) { /* the first call is the allocation of the context */
         faults f = {.fail_at = at};
         attn_context *context = faults_context(&f);
         attn_status status = work(context, user);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * faults.h - an allocator that fails at a chosen call, and a check that nothing is left when a context ends.
+ * faults.h - an allocator that fails at a chosen call, and a check that all memory is freed when a context ends.
  */
 #ifndef ATTN_TESTS_FAULTS_H
 #define ATTN_TESTS_FAULTS_H
@@ -8,19 +8,19 @@
 #include "attn/attn.h"
 
 typedef struct faults {
-    long calls;   /* allocations so far, including the context's own */
-    long fail_at; /* the call that fails, with `forever` also later calls; 0: none */
+    long calls;   /* allocations until now, including the allocation of the context */
+    long fail_at; /* number of the call that fails; with `forever`, later calls fail too; 0: none fails */
     bool forever;
-    long held; /* blocks not yet released */
+    long held; /* blocks that are not freed yet */
 } faults;
 
 attn_allocator faults_allocator(faults *f);
-/* A context whose allocator is `f`; NULL if the context's own allocation failed. */
+/* Creates a context whose allocator is `f`. Returns NULL if the allocation of the context failed. */
 attn_context *faults_context(faults *f);
 
-/* Calls work(context, user) with the first allocation failing, then the second, and so on until it succeeds
- * (work returns its status); checks that each failure is ATTN_ERROR_MEMORY and that nothing stays held.  Returns the
- * number of allocations of a good run, or -1 after telling what was wrong on standard error. */
+/* Calls work(context, user) until it succeeds: first with the first allocation failing, then with the second, and so
+ * on. Checks that each call of `work` returns ATTN_ERROR_MEMORY and frees its memory. Returns the number of
+ * allocations of a successful call. If a check fails, prints the reason on standard error and returns -1. */
 long faults_try_all(attn_status (*work)(attn_context *context, void *user), void *user);
 
 #endif

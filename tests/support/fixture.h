@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * fixture.h - what a test begins with, and the check that it leaves nothing behind.
+ * fixture.h - setup and teardown of tests. The teardown checks that the test freed all memory.
  */
 #ifndef ATTN_TESTS_FIXTURE_H
 #define ATTN_TESTS_FIXTURE_H
@@ -9,18 +9,19 @@
 
 #include "nn/layers.h"
 
-/* *state is an attn_context.  At the end of the test its memory must have been given back. */
+/* A test whose *state is an attn_context. After the test, all memory of the context must be freed. */
 #define TEST_WITH_CONTEXT(name) cmocka_unit_test_setup_teardown(name, fixture_open_context, fixture_close_context)
-/* *state is a tape_fixture.  At its end what the fixture holds is freed, and then nothing else may be held. */
+/* A test whose *state is a tape_fixture. After the test, the fixture is freed, and no other memory may remain
+ * allocated. */
 #define TEST_WITH_TAPE(name) cmocka_unit_test_setup_teardown(name, fixture_open_tape, fixture_close_tape)
-/* As above, with a recording tape. */
+/* A test whose *state is a tape_fixture with a recording tape. */
 #define TEST_WITH_RECORD(name) cmocka_unit_test_setup_teardown(name, fixture_open_record, fixture_close_tape)
 
 typedef struct tape_fixture {
     attn_context *context;
     attn_tape *tape;
     attn_named_list parameters, constants;
-    attn_nn_builder builder; /* of layers in f64 whose tensors become `parameters` and `constants` */
+    attn_nn_builder builder; /* builds layers in f64; their tensors are added to `parameters` and `constants` */
 } tape_fixture;
 
 int fixture_open_context(void **state);
@@ -29,17 +30,17 @@ int fixture_open_tape(void **state);
 int fixture_open_record(void **state);
 int fixture_close_tape(void **state);
 
-/* Destroys the context; fails if memory of the context was not freed. */
+/* Destroys the context. Fails the test if memory of the context was not freed. */
 void end_context(attn_context *context);
-/* Fails, with the context's error, unless `status` is ATTN_OK. */
+/* Fails the test with the context's error unless `status` is ATTN_OK. */
 #define assert_ok(context, status) assert_status(context, status, __FILE__, __LINE__)
 void assert_status(const attn_context *context, attn_status status, const char *file, int line);
-/* Fails unless `status` is `expected` and the context's error contains `words`; clears the error. */
+/* Fails the test unless `status` is `expected` and the context's error contains `words`. Clears the error. */
 #define assert_refused(context, status, expected, words)                                                               \
     assert_error(context, status, expected, words, __FILE__, __LINE__)
 void assert_error(attn_context *context, attn_status status, attn_status expected, const char *words, const char *file,
                   int line);
-/* As above for the last failed call, with any status. */
+/* Fails the test unless the error of the last failed call contains `words`. Any status is accepted. */
 #define assert_says(context, words)                                                                                    \
     assert_error(context, attn_context_status(context), attn_context_status(context), words, __FILE__, __LINE__)
 

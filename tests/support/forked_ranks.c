@@ -13,20 +13,21 @@
 
 enum { ROOM = 1024 };
 
-/* Memory that both share.  Each operation ends when both have begun it, so that none is ever two ahead of the other. */
+/* Memory that both ranks share. An operation ends when both ranks have begun it, so that no rank is two operations
+ * ahead of the other. */
 static struct common {
     atomic_int begun[2];
-    unsigned char data[2][2][ROOM]; /* of the odd and of the even operations, from rank 0 and from 1 */
-    atomic_int told[2];             /* notices for a rank */
+    unsigned char data[2][2][ROOM]; /* [odd or even operation][rank] */
+    atomic_int told[2];             /* notices sent to each rank */
     unsigned char notices[2][ATTN__RANKS_NOTICE];
 } * common;
 static int own;
 
-/* The current operation. */
+/* The operation in progress. */
 static struct under_way {
     void *data;
     size_t bytes;
-    int from; /* root of a broadcast; -1: a sum */
+    int from; /* root of a broadcast; -1 for a sum */
     attn__ranks_sum_kind kind;
 } under_way;
 

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * hostile.h - products through tensor.h on hostile operands, each element of results and gradients against float64 and
- * the promise of product_ref.h.  A case is one line of text, which a failure prints and a test takes back:
+ * hostile.h - tests products of tensor.h on hostile operands. Each element of results and gradients is compared with a
+ * float64 result, and its error must be within the bound of product_ref.h. A case is one line of text. A failure prints
+ * this line, and a test can run it again:
  *
  *     linear:interleaved:forward:0:17:1,33,257,384,1,0,0,0,0
  *     kind:structure:aim:swapped:seed:numbers
@@ -17,10 +18,11 @@ enum { HOSTILE_NUMBERS = 18, HOSTILE_TEXT = 512 };
 
 typedef enum hostile_kind { HOSTILE_LINEAR, HOSTILE_MATMUL, HOSTILE_CONVOLUTION, HOSTILE_KINDS } hostile_kind;
 
-/* The sum that the structure is laid out for; the operand that is not in it is normal. */
+/* The sum whose operands get the hostile structure. The operand that is not part of this sum gets normal random
+ * numbers. */
 typedef enum hostile_aim { HOSTILE_FORWARD, HOSTILE_DX, HOSTILE_DW, HOSTILE_AIMS } hostile_aim;
 
-/* The numbers that describe a product, and those of a convolution. */
+/* The indices of the numbers that describe a product, and of the numbers that describe a convolution. */
 enum { P_BATCH, P_M, P_N, P_K, P_BIAS, P_TRANSPOSE_A, P_TRANSPOSE_B, P_SHARED, P_TWICE, P_NUMBERS };
 enum {
     C_SPATIAL,
@@ -42,20 +44,22 @@ typedef struct hostile_case {
     hostile_aim aim;
     bool swap;
     uint64_t seed;
-    int64_t n[HOSTILE_NUMBERS]; /* C_SIZE and the following three: of three axes, the last C_SPATIAL ones used */
+    /* each of size, kernel, stride and padding has three axes; the last C_SPATIAL axes are used */
+    int64_t n[HOSTILE_NUMBERS];
 } hostile_case;
 
-/* A case of any kind; `large`: 128 and more each way, so that the ways for large products are taken. */
+/* Draws a case of any kind. If `large`, sizes are at least 128, so that the code for large products runs. */
 hostile_case hostile_draw(uint64_t seed, bool large);
 void hostile_print(const hostile_case *c, char text[HOSTILE_TEXT]);
 bool hostile_parse(hostile_case *c, const char *text);
 
 typedef struct hostile_report {
-    double share;             /* the largest share of the bound that an element used up; above 1: broken */
+    /* largest error of an element, as a share of its bound; a share above 1 breaks the promise */
+    double share;
     int64_t broken;           /* elements */
-    char first[HOSTILE_TEXT]; /* which element, and how far it is off; or why the library refused */
+    char first[HOSTILE_TEXT]; /* the first wrong element and its error, or why the library refused the case */
 } hostile_report;
-/* True if every element is within its bound. Resets `tape`. */
+/* Runs a case. Returns true if every element is within its bound. Resets `tape`. */
 bool hostile_run(attn_tape *tape, const hostile_case *c, hostile_report *report);
 
 /* The parts of hostile_run. */
@@ -64,7 +68,7 @@ bool hostile_run_convolution(attn_tape *tape, const hostile_case *c, hostile_rep
 void hostile_note(hostile_report *report, const char *array, const int64_t at[2], double got, double value,
                   double share);
 void hostile_refused(hostile_report *report, const attn_tape *tape);
-/* A copy of `data` that requires a gradient; the caller destroys it. */
+/* Creates a copy of `data` that requires a gradient. The caller destroys it. */
 attn_tensor *hostile_tensor(attn_tape *tape, int rank, const int64_t *shape, const float *data);
 float *hostile_floats(int64_t n);
 

@@ -10,7 +10,7 @@
 typedef struct layer {
     const hostile_case *c;
     conv_ref shape;
-    int64_t in, out, taps; /* pixels of x, of y, and of the kernel */
+    int64_t in, out, taps; /* pixels of x, pixels of y, taps of the kernel */
     int64_t nx, nw, ny;
     float *x, *w, *bias, *g;
 } layer;
@@ -28,7 +28,8 @@ static hostile values_of(const layer *l)
     return h;
 }
 
-/* x or g: pixels are rows and channels k, or `across`. */
+/* Fills x or g. Pixels are the rows and channels the k of the structure; with `across`, channels are the rows and
+ * pixels the k. */
 static void fill_image(float *data, const hostile *h, hostile_operand operand, bool across, const int64_t n[3])
 {
     for (int64_t b = 0, at = 0; b < n[0]; b++) {
@@ -170,7 +171,7 @@ static attn_conv settings(const layer *l)
     return conv;
 }
 
-/* [n0, n1, the last axes of the three]. */
+/* Makes a tensor of the shape [n0, n1, axes], with only the last axes that the convolution has. */
 static attn_tensor *image(attn_tape *tape, const layer *l, int64_t n0, int64_t n1, const int64_t axes[3],
                           const float *data)
 {

@@ -8,9 +8,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* packed: y of a linear layer whose weights are packed once, as where a model only infers; NULL if the structure is laid
- * out for another sum.  y[b] = x[b] w[b]^T + bias, dx[b] = g[b] w[b] and dw[b] = g[b]^T x[b], whatever the layout in the tensors: x [B,m,k],
- * w [B or 1,n,k], g and y [B,m,n]. */
+/* A product with operands and results: y[b] = x[b] w[b]^T + bias, dx[b] = g[b] w[b] and dw[b] = g[b]^T x[b]. The
+ * shapes are x [B,m,k], w [B or 1,n,k], g and y [B,m,n], whatever layout the tensors have. `packed` is y of a linear
+ * layer with packed weights, as in inference; NULL if the structure is not made for y. */
 typedef struct product {
     const hostile_case *c;
     int64_t batch, weights, m, n, k;
@@ -30,7 +30,8 @@ static hostile values_of(const product *p)
     return h;
 }
 
-/* x[b,i,j], rows along i.  `operand` is what the structure makes of it, `across`: with its own k along i. */
+/* Fills x[b,i,j] with the numbers of an operand: rows are along i and k along j. With `across`, rows are along j and
+ * k along i. */
 static void fill(float *data, const hostile *h, hostile_operand operand, bool across, const int64_t n[3])
 {
     for (int64_t b = 0, at = 0; b < n[0]; b++) {
@@ -85,7 +86,7 @@ static void close_product(product *p)
 
 /* ---------------------------------------------------------------------------------------- the library's */
 
-/* to[b,j,i] = from[b,i,j], or a copy. */
+/* Copies `from` to `to`. With `transpose`, to[b,j,i] = from[b,i,j]. */
 static void turn(float *to, const float *from, bool transpose, const int64_t n[3])
 {
     for (int64_t b = 0; b < n[0]; b++) {
@@ -97,7 +98,7 @@ static void turn(float *to, const float *from, bool transpose, const int64_t n[3
     }
 }
 
-/* A tensor of x[b,i,j]. `transpose` exchanges the last two axes; `flat` with b = 1 drops the first axis. */
+/* Makes a tensor of x[b,i,j]. `transpose` exchanges the last two axes. `flat` drops the first axis if b is 1. */
 static attn_tensor *tensor_of(attn_tape *tape, const float *data, bool transpose, bool flat, const int64_t n[3])
 {
     const int64_t shape[3] = {n[0], n[transpose ? 2 : 1], n[transpose ? 1 : 2]};
@@ -153,7 +154,8 @@ static bool with_packed(const product *p, attn_tape *tape, const tensors *t)
     return y != NULL;
 }
 
-/* b of attn_matmul is [k,n] unless it is transposed; w of a linear layer is always [n,k]. */
+/* Computes the product. Operand b of attn_matmul is [k,n] unless it is transposed; w of a linear layer is always
+ * [n,k]. */
 static bool compute(const product *p, attn_tape *tape)
 {
     const int64_t *n = p->c->n, of_x[3] = {p->batch, p->m, p->k}, of_w[3] = {p->weights, p->n, p->k};
@@ -184,7 +186,7 @@ typedef struct check {
     int64_t m, n, k;
     matrix_view a, b;
     const float *result, *bias;
-    int times; /* 2: a gradient that was added to itself */
+    int times; /* 2 for a gradient that was added to itself */
 } check;
 
 enum { REFERENCE_WORK = 2000000 };
@@ -202,7 +204,8 @@ static void check_row(hostile_report *report, const check *c, int64_t i, const d
     }
 }
 
-/* All rows; for large products as many rows as the reference computes in some milliseconds. */
+/* Checks all rows of a small product. For a large product, checks as many rows as the reference computes in some
+ * milliseconds. */
 static void run_check(hostile_report *report, const check *c, uint64_t seed)
 {
     double *b = product_ref_pack(c->b, c->n, c->k), *sums = calloc((size_t)(2 * c->n + 1), sizeof *sums);
@@ -245,7 +248,7 @@ static void check_forward(const product *p, hostile_report *report)
     }
 }
 
-/* Shared weights get the sum over the batch. */
+/* Checks the gradient of the weights. The gradient of shared weights is the sum over the batch. */
 static void check_weights(const product *p, hostile_report *report)
 {
     const int64_t depth = p->batch * p->m / p->weights;

@@ -7,11 +7,11 @@
 
 #include <math.h>
 
-/* Pairs times channels of one problem: the float64 evaluation takes some 30 ns for each. */
+/* Limit on pairs times channels of a problem. The float64 evaluation takes about 30 ns for each. */
 static const double most_work = 9e6;
 
-/* The least sizes, for every other problem those from which on both passes take AMX: queries, keys,
- * channels. */
+/* Smallest numbers of queries, keys and channels. With `large_sizes`, which every second problem uses, both passes
+ * take the AMX path. */
 static const int64_t some_sizes[] = {64, 64, 16}, large_sizes[] = {256, 211, 48};
 
 static int below(attn__rng *g, int n)
@@ -65,7 +65,8 @@ static attn_heads draw_heads(attn__rng *g, uint64_t number)
 {
     const int64_t *least = number % 2 ? large_sizes : some_sizes;
     int64_t group = chance(g, 35) ? 2 + below(g, 2) : 1;
-    attn_heads h = {.batch = 1 + below(g, 3)}; /* one draw a statement: their order is the problem's number */
+    /* Each draw is a statement of its own: the order of the draws is part of the meaning of a problem's number. */
+    attn_heads h = {.batch = 1 + below(g, 3)};
     h.kv_heads = 1 + below(g, 2);
     h.dim = channels(g, least[2]);
     h.layout = chance(g, 50) ? ATTN_LAYOUT_BHTD : ATTN_LAYOUT_BTHD;
@@ -77,7 +78,7 @@ static attn_heads draw_heads(attn__rng *g, uint64_t number)
     h.lens_per = chance(g, 40) ? 1 + below(g, 2) : 0;
     cut_to_size(g, &h, &group, least);
     h.heads = h.kv_heads * group;
-    if (h.layout == ATTN_LAYOUT_BTHD && chance(g, 50)) /* all three in one matrix */
+    if (h.layout == ATTN_LAYOUT_BTHD && chance(g, 50)) /* q, k and v are columns of one matrix */
         h.q_row = h.k_row = h.v_row = (h.heads + h.kv_heads) * h.dim + h.kv_heads * h.dim_value;
     return h;
 }
@@ -98,7 +99,7 @@ static void draw_weights(attn__rng *g, random_problem *r)
     }
 }
 
-/* Neighbours only: on one side of the diagonal, on both, or across it. */
+/* Draws a band: below the diagonal, above the diagonal, or across it. */
 static void draw_band(attn__rng *g, attn_problem *p)
 {
     int query = random_dim(g, p, ATTN_ROLE_QUERY), key = random_dim(g, p, ATTN_ROLE_KEY);
@@ -147,7 +148,8 @@ static void draw_backward(attn__rng *g, random_problem *r, bool own)
 
 /* ---------------------------------------------------------------------------------------------- layout */
 
-/* Contiguous over the keys, the queries unless `keys_only`, and some of the batch. */
+/* Sets strides that are contiguous over the keys, over some of the batch dims and, unless `keys_only`, over the
+ * queries. */
 static void lay_scores(attn__rng *g, attn_problem *p, size_t field, bool keys_only)
 {
     int64_t next = 1;
@@ -161,7 +163,8 @@ static void lay_scores(attn__rng *g, attn_problem *p, size_t field, bool keys_on
     }
 }
 
-/* Contiguous with as many indices along each dim as were picked, which may be more than it has. */
+/* Sets contiguous strides for the requested weights. A dim has as many indices as were picked, which may be more
+ * than its length. */
 static void lay_weights(attn_problem *p)
 {
     int64_t next = 1;
@@ -176,7 +179,7 @@ static void lay_weights(attn_problem *p)
     }
 }
 
-/* Rows, heads and batches with negative strides; the channels stay adjacent, as AMX's paths need them. */
+/* Makes some strides of rows, heads and batches negative. Channels stay adjacent, because the AMX paths need that. */
 static void turn_some(attn__rng *g, attn_problem *p)
 {
     for (int d = 0; d < p->ndims; d++) {
@@ -186,7 +189,7 @@ static void turn_some(attn__rng *g, attn_problem *p)
     }
 }
 
-/* The strides of attn_problem_heads, some of them reversed; bias and mask have the shape of the scores. */
+/* Uses the strides of attn_problem_heads and reverses some of them. Bias and mask get the shape of the scores. */
 static void lay_out_usual(attn__rng *g, random_problem *r, bool padded)
 {
     attn_problem *p = &r->forward;
@@ -200,7 +203,8 @@ static void lay_out_usual(attn__rng *g, random_problem *r, bool padded)
         r->backward.dims[d] = p->dims[d];
 }
 
-/* Strides in any order, and where `plain` is false with gaps, backwards or broadcast; groups stay groups. */
+/* Uses strides in any order. Unless `plain`, strides also have gaps, are negative or broadcast. Grouped heads stay
+ * grouped. */
 static void lay_out_otherwise(attn__rng *g, random_problem *r, bool grouped, bool plain)
 {
     random_layout(g, r, plain);
@@ -215,7 +219,7 @@ static void lay_out_otherwise(attn__rng *g, random_problem *r, bool grouped, boo
     }
 }
 
-/* Some lengths become 0. Keys and values that are then masked do not change. */
+/* Sets some lengths to 0. Keys and values that are then masked do not change. */
 static void empty_some(attn__rng *g, random_problem *r)
 {
     const array *lens = &r->array[ARRAY_LENS];

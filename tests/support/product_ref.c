@@ -40,7 +40,7 @@ void product_ref_row(double *restrict value, double *restrict magnitude, matrix_
     }
 }
 
-/* The largest magnitude at which no order of the sum overflows. */
+/* If the sum of magnitudes is at most this number, no order of the sum overflows. */
 static const double most = (double)FLT_MAX / 2;
 static const double least = 1e-30;
 
@@ -72,9 +72,9 @@ void conv_ref_result(conv_ref *c)
         c->result[a] = (c->size[a] + 2 * c->padding[a] - c->kernel[a]) / c->stride[a] + 1;
 }
 
-/* One tap over one row of results: the offset of each. */
+/* One kernel tap applied to one row of results. */
 typedef struct tap_row {
-    int64_t x, g, w; /* the first element of each */
+    int64_t x, g, w; /* offsets of the first elements of x, g and w */
     int64_t n, step;
 } tap_row;
 
@@ -96,7 +96,7 @@ static void add_row(conv_ref_sums *s, const tap_row *r, const float *x, const fl
     s->dw_abs[r->w] += sum_abs;
 }
 
-/* The results along the last axis whose tap `t` is inside. */
+/* Sets [*begin, *end) to the results along the last axis for which tap `t` reads inside of x. */
 static void inside(const conv_ref *c, int64_t t, int64_t *begin, int64_t *end)
 {
     *begin = 0;
@@ -107,7 +107,7 @@ static void inside(const conv_ref *c, int64_t t, int64_t *begin, int64_t *end)
         --*end;
 }
 
-/* One tap of one pair of channels over all results. */
+/* Adds the products of one kernel tap and one pair of channels to all results. */
 static void add_tap(conv_ref_sums *s, const conv_ref *c, const int64_t tap[3], tap_row first, const float *const in[3])
 {
     int64_t begin, end;

@@ -10,15 +10,15 @@
 #include "base/rng.h"
 
 int random_dim(attn__rng *g, const attn_problem *p, attn_role role);
-/* Gives every operand strides: contiguous in a random order of its dims where `plain`, else also with gaps,
- * reversed or broadcast dims. */
+/* Gives strides to every operand. If `plain`, an operand is contiguous in a random order of its dims. Otherwise it
+ * may also have gaps, reversed dims or broadcast dims. */
 void random_layout(attn__rng *g, random_problem *r, bool plain);
 void random_allocate(random_problem *r);
-/* Normal numbers; q and k times `loud`; NaN wherever no query attends. */
-/* Draws the offsets of packed sequences, if there are any. */
-/* The entries of a bias's index. */
+/* Draws the entries of a bias's index. */
 void random_index(random_problem *r);
+/* Draws the offsets of packed sequences, if there are any. */
 void random_offsets(attn__rng *g, random_problem *r);
+/* Fills the inputs with normal numbers, multiplies q and k by `loud`, and writes NaN wherever no query attends. */
 void random_fill(attn__rng *g, random_problem *r, double loud);
 
 #endif

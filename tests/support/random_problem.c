@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: MIT
- * Draws the dims and features of a random problem; random_arrays.c gives it strides and arrays. */
+ *
+ * Draws the dims and features of a random problem. random_arrays.c sets its strides and allocates its arrays.
+ */
 #include "support/random_problem.h"
 
 #include "support/random_arrays.h"
@@ -36,7 +38,7 @@ static void add(attn_problem *p, attn_role role, int64_t n)
     p->dims[p->ndims++] = (attn_dim){.role = role, .n = n};
 }
 
-/* One dim each, two heads: what fast solvers are made for. */
+/* Adds two BATCH dims and one dim of each other role. Fast solvers are made for such problems. */
 static void plain_dims(attn__rng *g, attn_problem *p)
 {
     add(p, ATTN_ROLE_BATCH, 1 + below(g, 2));
@@ -66,7 +68,8 @@ static void mixed_dims(attn__rng *g, attn_problem *p)
         p->dims[below(g, p->ndims)].n = 0;
 }
 
-/* A query axis for each key axis, as local attention and relative tables have it, and now and then another one. */
+/* Adds a query axis for each key axis, as in local attention and with relative tables. Sometimes adds another query
+ * axis. */
 static void paired_dims(attn__rng *g, attn_problem *p)
 {
     int axes = 1 + below(g, 3);
@@ -99,7 +102,7 @@ static void cut_to_size(attn__rng *g, attn_problem *p)
 {
     while (work_of(p) > 40000) {
         attn_dim *dim = &p->dims[below(g, p->ndims)];
-        dim->n -= dim->n > 3 ? dim->n / 3 : dim->n > 1; /* many dims must become short ones */
+        dim->n -= dim->n > 3 ? dim->n / 3 : dim->n > 1; /* shortens a dim, because many dims must be short */
     }
 }
 
@@ -185,7 +188,8 @@ static void draw_table(attn__rng *g, attn_problem *p, int key, int query)
     p->relatives[p->nrelatives++] = r;
 }
 
-/* Windows of every key dim along the query dim in front of it, or of none: then there are tables. */
+/* Draws windows for all key dims, each along the query dim before it, or draws no windows. Without windows, tables
+ * are drawn. */
 static void draw_paired(attn__rng *g, attn_problem *p)
 {
     bool windows = chance(g, 60);
@@ -227,7 +231,7 @@ static void draw_score(attn__rng *g, attn_problem *p)
     p->width = p->score >= ATTN_SCORE_GAUSSIAN && chance(g, 80) ? 0.5 + 4 * attn__rng_uniform(g) : 0;
 }
 
-/* Sequences along a BATCH dim, if there is one, in place of padding. */
+/* Draws packed sequences along a BATCH dim, if there is one. */
 static void draw_packed(attn__rng *g, attn_problem *p)
 {
     attn_packed packed = {.batch_dim = random_dim(g, p, ATTN_ROLE_BATCH),
@@ -245,7 +249,7 @@ static void draw_packed(attn__rng *g, attn_problem *p)
     p->packed = packed;
 }
 
-/* Blocks of any sizes, and the mask of some of them. */
+/* Draws a block mask with blocks of any size. */
 static void draw_blocks(attn__rng *g, attn_problem *p)
 {
     if (p->nwindows || (p->flags & ATTN_WITH_PACKED))
@@ -271,7 +275,7 @@ static void draw_picks(attn__rng *g, random_problem *r)
 
 enum form { PLAIN, PAIRED, MIXED };
 
-/* The largest scores alone, or weights that are the scores, where nothing else excludes them. */
+/* Draws a top_k, the hardmax, or weights that are the scores, if the other features allow them. */
 static void draw_normalization(attn__rng *g, attn_problem *p)
 {
     bool softmax = p->normalization == ATTN_NORMALIZATION_SOFTMAX, few = p->mask_fill == 0;
@@ -323,8 +327,8 @@ static void draw_features(attn__rng *g, random_problem *r, enum form form)
     }
 }
 
-/* The chance of many features at once leaves few problems with one or two: such a problem loses what it has and gets
- * one or two, and now and then the shape of a decoding step or wide heads. */
+/* Draws one feature. Since each feature has its own chance, few problems would have only one or two. Such a problem
+ * first loses all features, and then gets one or two. Sometimes it gets the shape of a decoding step or wide heads. */
 static void draw_one_feature(attn__rng *g, random_problem *r)
 {
     attn_problem *p = &r->forward;
@@ -434,7 +438,8 @@ void random_problem_make(random_problem *r, uint64_t number)
     cut_to_size(&g, &r->forward);
     r->forward.dtype = draw_dtype(&g);
     draw_features(&g, r, form);
-    attn__rng more = {.seed = 20201121, .stream = number}; /* leaves the other draws as they were */
+    /* a separate stream, so that the other draws do not change */
+    attn__rng more = {.seed = 20201121, .stream = number};
     if (chance(&more, 15))
         draw_packed(&more, &r->forward);
     if (chance(&more, 15))

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * random_problem.h - a problem made from a number, with all its arrays, each ending at a guard page: any mix of
- * what attn.h can say, odd sizes above all.
+ * random_problem.h - makes a problem from a number: any mix of the features of attn.h, with odd sizes. Each array ends
+ * at a guard page.
  */
 #ifndef ATTN_TESTS_RANDOM_PROBLEM_H
 #define ATTN_TESTS_RANDOM_PROBLEM_H
@@ -25,7 +25,7 @@ typedef enum array_id {
     ARRAY_DOUT,
     ARRAY_DLSE,
     ARRAY_TABLE,
-    ARRAY_O = ARRAY_TABLE + ATTN_MAX_RELATIVE, /* from here on: written */
+    ARRAY_O = ARRAY_TABLE + ATTN_MAX_RELATIVE, /* arrays from here on are written */
     ARRAY_LSE,
     ARRAY_WEIGHTS,
     ARRAY_DQ,
@@ -42,7 +42,7 @@ typedef enum array_id {
 typedef struct array {
     const char *name;
     attn_dtype dtype;
-    int64_t low, n; /* lowest offset, number of elements; n = 0: the array is absent */
+    int64_t low, n; /* lowest offset, number of elements; n = 0 means no array */
     void *block;
     size_t bytes;
 } array;
@@ -56,21 +56,22 @@ typedef struct random_problem {
 } random_problem;
 
 void random_problem_make(random_problem *r, uint64_t number);
-/* Arrays for problems that a test fills in itself (forward and backward, the same dims), with normal numbers. */
+/* Allocates arrays for problems that a test fills in itself, and fills them with normal numbers. Forward and
+ * backward have the same dims. */
 void random_problem_arrays(random_problem *r, uint64_t number);
-/* Gives an f32 problem keys and values in bf16, for one more check forward.  False: it has other types, or requests
- * weights, which are not available then. */
+/* Converts keys and values of an f32 problem to bf16, for one more check of the forward pass. Returns false if the
+ * problem has other types, or requests weights, which are not available with bf16 keys. */
 bool random_problem_narrow_keys(random_problem *r);
 void random_problem_free(random_problem *r);
 
-/* The address of offset 0. */
+/* Returns the address of offset 0. */
 void *array_base(const array *a);
 double array_get(const array *a, int64_t offset);
 void array_set(const array *a, int64_t offset, double x);
 /* Fills the outputs of a direction with a pattern that no solver writes. */
 void random_problem_poison(random_problem *r);
 
-/* One line about the problem, for a failing test's message. */
+/* Writes one line about the problem, for a failing test's message. */
 void random_problem_describe(const random_problem *r, char *text, size_t size);
 
 #endif

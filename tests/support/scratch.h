@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: MIT
  *
- * scratch.h - a folder of the test's own.
+ * scratch.h - a temporary folder for one test.
  */
 #ifndef ATTN_TESTS_SCRATCH_H
 #define ATTN_TESTS_SCRATCH_H
 
-/* Makes an empty folder below the system's temporary one; exits the test program if it cannot. */
+/* Makes an empty folder in the system's temporary folder. Exits the test program if that fails. */
 void scratch_open(char path[64]);
-/* Removes the folder and its files (no subfolders); returns the number of files. */
+/* Removes the folder and its files (no subfolders). Returns the number of files. */
 int scratch_close(const char *path);
 
 #endif

@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: MIT
- * The list of probes, from the list of every kernel. */
+ *
+ * The list of all probes, made from the list of instruction sets.
+ */
 #include "support/simd_probe.h"
 
 #include <stddef.h>

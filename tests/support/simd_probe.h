@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * simd_probe.h - the vector operations of one instruction set, made callable.
+ * simd_probe.h - the vector operations of one instruction set as functions that a test can call.
  */
 #ifndef ATTN_TESTS_SIMD_PROBE_H
 #define ATTN_TESTS_SIMD_PROBE_H
@@ -12,8 +12,8 @@
 typedef struct simd_probe {
     attn__isa isa;
     int lanes;
-    void (*exp2)(const float *x, float *y, int n);                       /* n: a multiple of 16, here and below */
-    void (*power)(const float *x, float m, float *y, float *any, int n); /* by vf_power and vf_power_any */
+    void (*exp2)(const float *x, float *y, int n);                       /* n is a multiple of 16 in all functions */
+    void (*power)(const float *x, float m, float *y, float *any, int n); /* computes vf_power and vf_power_any */
     void (*mul_normal)(const float *a, const float *b, float *y, int n);
     void (*to_bf16)(const float *x, uint16_t *y, int n);
     void (*from_bf16)(const uint16_t *x, float *y, int n);

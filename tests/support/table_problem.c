@@ -169,7 +169,7 @@ void table_problem(random_problem *r, const table_shape *s, attn_dtype dtype)
 
 /* ------------------------------------------------------------------------------------------- one pair */
 
-/* A row, whose keys come one after another. */
+/* A row of scores: the keys of one query, with the current index along each dim. */
 typedef struct row {
     const random_problem *r;
     const attn_problem *p;
@@ -241,7 +241,7 @@ static bool is_seen(const row *w)
     return !(p->flags & ATTN_WITH_MASK) || w->r->arrays.mask[AT(w, mask)] != 0;
 }
 
-/* The element of the i-th table that the pair and channel read; -1: nowhere. */
+/* Returns the offset of the i-th table's element for the current pair and channel; -1 if there is none. */
 static int64_t entry_of(const row *w, int i)
 {
     const attn_relative *t = &w->p->relatives[i];
@@ -255,7 +255,7 @@ static int64_t entry_of(const row *w, int i)
     return at;
 }
 
-/* sum over the channel's tables of that kind */
+/* Returns the sum of the tables of one kind for the current pair and channel. */
 static double tables_of(const row *w, attn_relative_kind kind)
 {
     double sum = 0;
@@ -292,7 +292,7 @@ static double keep_of(const row *w)
     return walk_keep(&at, w->r->arrays.seed_offset);
 }
 
-/* Weights; false: the row has no visible key. */
+/* Computes the weights of a row. Returns false if the row has no visible key. */
 static bool weigh(row *w)
 {
     double most = -HUGE_VAL, sum = 0;
@@ -313,7 +313,8 @@ static bool weigh(row *w)
     return sum > 0;
 }
 
-/* The output and the gradients by the values; returns the sum of p dp. */
+/* Computes the output and the gradients with respect to the values. Returns the sum over keys of weight times its
+ * gradient. */
 static double values(row *w)
 {
     double delta = 0;
@@ -450,7 +451,7 @@ const attn_problem *table_direction(const random_problem *r, attn_direction dire
     return direction == ATTN_DIRECTION_FORWARD ? &r->forward : &r->backward;
 }
 
-/* Numbers that gradients may be added to. */
+/* Fills the outputs with numbers to which gradients may be added. */
 void table_clear(const random_problem *r, attn_direction direction)
 {
     for (int id = ARRAY_O; id < ARRAY_COUNT; id++)

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * table_problem.h - problems with relative tables over whole axes, and attention in double straight from attn.h's
- * formulas: no windows, packed sequences, fills or sinks; plain products and the softmax.
+ * table_problem.h - problems with relative tables over whole axes, and a double precision evaluation that follows the
+ * formulas of attn.h. The score is the dot product and the normalization the softmax. There are no windows, packed
+ * sequences, fills or sinks.
  */
 #ifndef ATTN_TESTS_TABLE_PROBLEM_H
 #define ATTN_TESTS_TABLE_PROBLEM_H
@@ -12,13 +13,13 @@ typedef struct table_part {
     bool there;
     attn_relative_kind kind;
     int axis;
-    int64_t begin, end, gap; /* gap: between rows */
+    int64_t begin, end, gap; /* gap: unused elements between rows */
     bool per_head, per_batch;
-    int64_t slack; /* rows in front and behind that no pair can reach */
+    int64_t slack; /* rows in front and at the end that no pair can reach */
 } table_part;
 
 typedef struct table_shape {
-    int64_t q[2], k[2]; /* the second axis: 0 none */
+    int64_t q[2], k[2]; /* length 0 of the second axis: there is one axis only */
     int64_t dim, dim_value;
     table_part tables[5];
     int64_t batch, heads, group; /* 0: 1 */
@@ -26,39 +27,44 @@ typedef struct table_shape {
     bool banded;
     int64_t lo, hi; /* of each axis */
     unsigned with, want;
-    bool lens_by_query, accumulate, causal_mask; /* a mask, of each query's own key and those before */
-    int64_t gap, step;                           /* between heads and tokens; the stride of channels, 0: 1 */
+    /* causal_mask: each query attends to its own key and to earlier keys */
+    bool lens_by_query, accumulate, causal_mask;
+    /* gap: between heads and tokens; step: stride of channels (0 means 1) */
+    int64_t gap, step;
     double scale, softcap, dropout;
 } table_shape;
 
-/* The problem shapes; table_shapes.c has the list. */
+/* The number of problem shapes, which are listed in table_shapes.c. */
 enum { TABLE_SHAPES = 47 };
 extern const table_shape table_shapes[TABLE_SHAPES + 4];
-/* By direction: the planner's choice, and the solver that multiplies tables with tiles. */
+/* For each direction: NULL for the planner's choice, and the solver that multiplies tables with tiles. */
 extern const char *const table_solvers[2][2];
-/* A context of two threads, from the start of a test group to its end. */
+/* A context with two threads. It exists while a test group runs. */
 extern attn_context *table_context;
 int table_start(void **state);
 int table_end(void **state);
-/* From one shape to the next that is tried: 1, or ATTN_TEST_STEP where a sanitizer makes all of them take minutes. */
+/* Returns the step between the shapes that are tested. It is 1, or ATTN_TEST_STEP, since all shapes take minutes
+ * with a sanitizer. */
 int table_step(void);
 
-/* The dims, in order: batch, heads, group, QUERY axes, KEY axes, CONTRACT, VALUE. */
+/* The indices of dims. The order is batch, heads, group, QUERY axes, KEY axes, CONTRACT, VALUE. */
 enum { TABLE_BATCH, TABLE_HEAD, TABLE_GROUP, TABLE_QUERY };
 
-/* Fills both directions and the arrays.  Tables have the rows that are reachable. */
+/* Makes the problem of a shape for both directions, and allocates its arrays. Tables have the rows that a pair can
+ * reach. */
 void table_problem(random_problem *r, const table_shape *s, attn_dtype dtype);
-/* Operands of normal numbers, seen or not. */
+/* Fills all operands with normal numbers, including elements that no pair reads. */
 void table_fill(random_problem *r, uint64_t seed);
-/* Elements that no visible pair reads become x: elements of tables, rows of q and dout (k and v have NaN there). */
+/* Sets the elements of tables and the rows of q and dout that no visible pair reads to x. Rows of k and v that no
+ * pair reads have NaN already. */
 void table_spoil(random_problem *r, double x);
-/* reads[row * keys + key]: 1 where the pair is seen; rows are counted over the BATCH and QUERY dims. */
+/* Sets reads[row * keys + key] to 1 if the row attends to the key. Rows are counted over the BATCH and QUERY dims. */
 void table_pairs(const random_problem *r, unsigned char *reads);
-/* Replaces the outputs by the values of the formulas; returns the largest difference in units of its bound. */
+/* Compares the outputs with the values of the formulas. Returns the largest difference in units of its bound, and
+ * writes the values to the outputs. */
 double table_truth(const random_problem *r, truth *t);
 
-/* The outputs of a direction: the problem, numbers that gradients may be added to, a copy of all of it, and whether the
- * arrays have the same bits still; failing the test if not. */
+/* A copy of the outputs of one direction. A test compares later outputs with it, bit by bit. */
 typedef struct table_results {
     void *copy[ARRAY_COUNT];
 } table_results;

@@ -9,7 +9,7 @@
 #define KEY   TABLE(ATTN_RELATIVE_KEY)
 #define VALUE TABLE(ATTN_RELATIVE_VALUE)
 
-/* Fields of a table: kind, axis, begin, end, gap, per_head, per_batch, slack. */
+/* The fields of TABLE(...) are kind, axis, begin, end, gap, per_head, per_batch, slack. */
 /* clang-format off */
 const table_shape table_shapes[TABLE_SHAPES + 4] = {
     /* 0: lengths */
@@ -26,7 +26,7 @@ const table_shape table_shapes[TABLE_SHAPES + 4] = {
     {.q = {300}, .k = {200}, .dim = 20, .dim_value = 1, .tables = {QUERY, VALUE}},
     {.q = {200}, .k = {300}, .dim = 1, .dim_value = 64, .tables = {QUERY, VALUE}},
     {.q = {300}, .k = {2}, .dim = 8, .dim_value = 8, .tables = {VALUE, KEY}},
-    /* 13: several of a kind, for parts of the channels, with gaps, for each head and batch index */
+    /* 13: several tables of a kind, for parts of the channels, with gaps, for each head and batch index */
     {.q = {70}, .k = {97}, .dim = 20, .dim_value = 20, .batch = 2, .heads = 2,
      .tables = {TABLE(ATTN_RELATIVE_QUERY, 0, 3, 11, 5, 0, 0), TABLE(ATTN_RELATIVE_QUERY, 0, 0, 0, 0, 1, 0),
      TABLE(ATTN_RELATIVE_VALUE, 0, 7, 20, 2, 0, 1), TABLE(ATTN_RELATIVE_VALUE, 0, 0, 1, 0, 1, 1),
@@ -40,7 +40,7 @@ const table_shape table_shapes[TABLE_SHAPES + 4] = {
     {.q = {5, 20}, .k = {9, 8}, .dim = 8, .dim_value = 8, .batch = 2, .tables = {QUERY,
      TABLE(ATTN_RELATIVE_QUERY, 1, 0, 0, 0, 1, 0), VALUE, TABLE(ATTN_RELATIVE_VALUE, .axis = 1)}},
     {.q = {6, 12}, .k = {6, 12}, .dim = 8, .dim_value = 8, .tables = {QUERY, VALUE}, .banded = 1, .lo = -3, .hi = 0},
-    /* 19: bands, whose tables have no other rows */
+    /* 19: bands, with tables that have only the rows of the band */
     {.q = {97}, .k = {97}, .dim = 20, .dim_value = 20, .tables = {QUERY, VALUE}, .banded = 1, .lo = INT64_MIN,
      .hi = 0},
     {.q = {65}, .k = {200}, .dim = 64, .dim_value = 64, .tables = {QUERY, VALUE}, .banded = 1, .lo = INT64_MIN,
@@ -49,7 +49,7 @@ const table_shape table_shapes[TABLE_SHAPES + 4] = {
     {.q = {200}, .k = {97}, .dim = 8, .dim_value = 8, .tables = {QUERY, VALUE}, .banded = 1, .lo = 3,
      .hi = INT64_MAX},
     {.q = {97}, .k = {130}, .dim = 8, .dim_value = 8, .tables = {QUERY}, .banded = 1, .lo = 0, .hi = 0},
-    /* 24: what else cuts or changes scores */
+    /* 24: other features that mask or change scores */
     {.q = {65}, .k = {97}, .dim = 20, .dim_value = 20, .batch = 3, .tables = {QUERY, VALUE}, .with = ATTN_WITH_LENS},
     {.q = {97}, .k = {200}, .dim = 8, .dim_value = 8, .batch = 2, .heads = 2, .tables = {VALUE, QUERY},
      .with = ATTN_WITH_LENS, .lens_by_query = 1},
@@ -61,7 +61,7 @@ const table_shape table_shapes[TABLE_SHAPES + 4] = {
      .with = ATTN_WITH_BIAS | ATTN_WITH_LENS | ATTN_WITH_MASK},
     {.q = {200}, .k = {200}, .dim = 20, .dim_value = 20, .tables = {QUERY, VALUE}, .dropout = 0.5, .banded = 1,
      .lo = INT64_MIN, .hi = 0, .accumulate = 1, .softcap = 4},
-    /* 30: some gradients, added to others, strides */
+    /* 30: some of the gradients, accumulated gradients, strides */
     {.q = {65}, .k = {130}, .dim = 20, .dim_value = 20, .tables = {QUERY, VALUE}, .heads = 2,
      .want = ATTN_WANT_DTABLES},
     {.q = {65}, .k = {130}, .dim = 20, .dim_value = 20, .tables = {QUERY, VALUE}, .want = ATTN_WANT_DQ},
@@ -79,7 +79,7 @@ const table_shape table_shapes[TABLE_SHAPES + 4] = {
     {.q = {65}, .k = {65}, .dim = 8, .dim_value = 8, .tables = {QUERY, VALUE}, .no_batch = 1},
     {.q = {65}, .k = {0}, .dim = 8, .dim_value = 8, .tables = {QUERY, VALUE}, .accumulate = 1},
     {.q = {65}, .k = {65}, .dim = 8, .dim_value = 8, .tables = {QUERY, VALUE}, .no_batch = 1, .accumulate = 1},
-    /* 42: rows that one batch index reads alone or none reads */
+    /* 42: table rows that one batch index or no index reads */
     {.q = {65}, .k = {130}, .dim = 20, .dim_value = 20, .batch = 2, .with = ATTN_WITH_LENS,
      .tables = {TABLE(ATTN_RELATIVE_QUERY, 0, 0, 0, 0, 1, 1), TABLE(ATTN_RELATIVE_VALUE, 0, 0, 0, 0, 0, 1)}},
     {.q = {97}, .k = {97}, .dim = 20, .dim_value = 20, .heads = 2, .tables = {QUERY, VALUE}, .with = ATTN_WITH_MASK,
@@ -90,7 +90,7 @@ const table_shape table_shapes[TABLE_SHAPES + 4] = {
      .tables = {TABLE(ATTN_RELATIVE_QUERY, .slack = 70), TABLE(ATTN_RELATIVE_VALUE, .slack = 1)}},
     {.q = {65}, .k = {97}, .dim = 20, .dim_value = 20, .heads = 2, .group = 2, .accumulate = 1,
      .tables = {TABLE(ATTN_RELATIVE_QUERY, .per_head = 1), VALUE}},
-    /* 47: for `window` */
+    /* 47: shapes for the solver `window` */
     {.q = {16}, .k = {16}, .dim = 4, .dim_value = 4, .tables = {QUERY}, .with = ATTN_WITH_LENS},
     {.q = {16}, .k = {16}, .dim = 4, .dim_value = 4, .tables = {VALUE}, .with = ATTN_WITH_LENS},
     {.q = {65}, .k = {97}, .dim = 20, .dim_value = 20, .tables = {KEY}, .with = ATTN_WITH_LENS},

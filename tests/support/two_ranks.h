@@ -1,33 +1,33 @@
 /* SPDX-License-Identifier: MIT
  *
- * two_ranks.h - ranks without MPI: two processes, of which the other always has what this one has, so that sums are
- * doubled, and answers only after some polls.
+ * two_ranks.h - two ranks without MPI. The other rank is simulated and always has the numbers of this rank, so that
+ * sums are doubled. An operation completes only after some polls.
  */
 #ifndef ATTN_TESTS_TWO_RANKS_H
 #define ATTN_TESTS_TWO_RANKS_H
 
 #include "dist/ranks.h"
 
-/* The behaviour of the other one, and counts of events. */
+/* The behaviour of the simulated rank, and counts of events. */
 extern struct two_ranks {
-    int pending;        /* questions until the sums under way are done */
+    int pending;        /* polls that remain until the running sums are complete */
     int begun;          /* sums */
-    int finished;       /* partings in peace */
+    int finished;       /* number of regular ends of the group */
     int told;           /* notices to it */
-    int32_t told_first; /* the status of the first */
+    int32_t told_first; /* status of the first notice to the other rank */
     int pieces;         /* of texts */
     int64_t largest;    /* of those */
-    attn_status fails;  /* the status that it sends next; ATTN_OK: nothing */
-    bool mute;          /* the other rank has died: no sum completes */
-    bool differs;       /* in a max, its number is the larger */
-    uint64_t writes;    /* bytes of its text */
-    double more;        /* difference of its f64 numbers from this rank's */
+    attn_status fails;  /* status that the other rank sends next; ATTN_OK: none */
+    bool mute;          /* true if the other rank has died, so that no sum completes */
+    bool differs;       /* true if the other rank has the larger number in a max */
+    uint64_t writes;    /* length of the other rank's text in bytes */
+    double more;        /* f64 numbers of the other rank minus numbers of this rank */
 } other;
 
 extern const attn__ranks_ops two_ranks;
-/* A context that is rank 0 of them, and another one that begins anew. */
+/* Creates a context that is rank 0 of the two ranks, and resets `other`. */
 attn_context *two_ranks_joined(void);
-/* For attn_ranks_set_stop: true when *(int *)user, which it counts up, is past 5. */
+/* A stop function for attn_ranks_set_stop. It increments *(int *)user and returns true when that number is above 5. */
 bool two_ranks_stop(void *user);
 
 #endif

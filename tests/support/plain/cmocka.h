@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: MIT
- * What the engine's tests use of cmocka, for systems that have a compiler here but not the library. */
+ *
+ * The part of cmocka that the engine's tests use, for systems that have a compiler and no cmocka.
+ */
 #ifndef ATTN_TESTS_PLAIN_CMOCKA_H
 #define ATTN_TESTS_PLAIN_CMOCKA_H
 #include <stdio.h>
