@@ -19,8 +19,7 @@
 int64_t attn__finite_clean(const float *x, int64_t ld, int64_t rows, int64_t n, float *clean, int64_t ld_clean,
                            int64_t *bad);
 
-/* Sets alive[i] = 1 for attended pairs, before the softmax. With dropout it sets 0, because the weights decide
- * later. */
+/* Sets alive[i] = 1 for pairs attended before the softmax. With dropout it sets 0: the weights decide later. */
 static inline void attn__finite_note(const float *s, int64_t n, float masked, bool dropout, uint8_t *alive)
 {
     for (int64_t i = 0; i < n; i++)

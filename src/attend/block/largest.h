@@ -40,8 +40,7 @@ static inline attn__largest attn__largest_start(void *memory, int64_t k)
     return of;
 }
 
-/* Returns the element of x[n] that has rank k in descending order, where rank 0 is the maximum (quickselect, Hoare
- * 1961). */
+/* Returns the element of rank k in x[n], in descending order: rank 0 is the maximum (quickselect, Hoare 1961). */
 static inline double attn__select(double *x, int64_t n, int64_t k)
 {
     for (int64_t low = 0;;) {

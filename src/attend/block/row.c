@@ -92,8 +92,7 @@ static int64_t distance(const attn__row *row, const place *at, int query_dim, in
     return at->position[key_dim] - row->index[query_dim] * at->step[key_dim];
 }
 
-/* Returns a correction of the offset in the mask of blocks. Offsets count indices, but that mask has one element per
- * block. */
+/* Returns a correction of the offset in the mask of blocks, which has one element per block, not per index. */
 static int64_t block_shift(const attn__row *row, const place *at)
 {
     const attn__canonical *canonical = row->canonical;

@@ -156,8 +156,7 @@ typedef struct attn__rows {
 
 enum { ATTN__ROWS_AHEAD = 8 }; /* attn__rows_store prefetches this many rows ahead */
 
-/* Loads channel c of row r into to[r * ld + c], and zeros for n <= c < ld. Returns false if any number is NaN or
- * infinite. */
+/* Loads channel c of row r into to[r * ld + c], and 0 for n <= c < ld. Returns false if any number is not finite. */
 bool attn__rows_load(const attn__rows *rows, const attn__online_softmax_kernel *kernel, float *to, int64_t ld);
 /* Stores scale * from in the rows, or adds it to the rows if `add` is set. */
 void attn__rows_store(const attn__rows *rows, const attn__softmax_backward_kernel *kernel, const float *from,
@@ -217,8 +216,7 @@ static inline void attn__split(const attn__group *group, int64_t linear, int64_t
 /* Reads all elements of a group, in order. Offsets from base + offset are those of the operand's strides. */
 void attn__gather(const attn__group *group, attn__operand op, attn_dtype dtype, const void *base, int64_t offset,
                   double *out);
-/* Stores `in` in the elements of a group or, with `add`, adds it. Elements may share an address, so they are written in
- * order. */
+/* Stores `in` in the elements of a group, or adds it with `add`, in order, as elements may share an address. */
 void attn__scatter(const attn__group *group, attn__operand op, attn_dtype dtype, void *base, int64_t offset,
                    const double *in, bool add);
 

@@ -90,8 +90,7 @@ void attn__running_store(const attn__canonical *canonical, const attn_arrays *ar
 
 /* ---------------------------------------------------------------------------------------------- backward */
 
-/* Converts a log-sum-exp to powers of two for softmax_backward. A row without keys gets +infinity, so its weights are
- * 0. */
+/* Converts a log-sum-exp to powers of two for softmax_backward. A row without keys gets +infinity and weights of 0. */
 static inline float attn__lse_in(float lse)
 {
     return lse == -INFINITY ? INFINITY : (float)((double)lse * ATTN__LOG2E);

@@ -84,8 +84,7 @@ typedef struct attn__table_reach {
 attn__table_reach attn__table_reach_of(const attn__table_panel *panel, const int64_t *query, int64_t queries,
                                        const int64_t *key, int64_t keys);
 
-/* Returns the largest number of rows that `queries` queries and `keys` keys reach. Both are contiguous in their
- * groups. */
+/* Returns the largest number of rows that `queries` queries and `keys` keys, both contiguous, can reach. */
 int64_t attn__table_most_rows(const attn__canonical *canonical, int relative, int64_t queries, int64_t keys);
 
 /* Finds a run of keys [from, *end). Returns true if their indices increase by one, false if they are equal. */

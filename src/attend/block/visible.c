@@ -283,8 +283,7 @@ static void find_blocks(const attn__group *group, int axis, int64_t size, int64_
         out[i] += (w.at / size - w.at) * stride;
 }
 
-/* Computes the queries' offsets in the mask. The mask is indexed by position, so each window adds the position of its
- * tap 0. */
+/* Computes the queries' offsets in the mask, which counts positions: each window adds the position of its tap 0. */
 static void find_mask(const attn__visible_rows *rows, int64_t batch)
 {
     const attn__canonical *canonical = rows->canonical;

@@ -120,8 +120,8 @@ unsigned attn__visible_of(const attn__visible_tile *tile, const attn__visible_sp
 void attn__visible_bytes(const attn__visible_tile *tile, unsigned parts, uint8_t *out, int64_t ld);
 /* Sets s[j * width + r] = fill if `parts` hide key j from row r, with one query per lane. It supports neither windows
  * nor padded sequences with mask_fill.  `scratch` has the size of s and is used only with a mask.  If `scratch` is s, s
- * receives flags for the kernel's `hide`: `fill` for a hidden pair, and another nonzero number for other pairs. Several heads
- * may share the flags. */
+ * receives flags for the kernel's `hide`, which several heads may share: `fill` for a hidden pair, and another nonzero
+ * number for other pairs. */
 void attn__visible_hide(const attn__visible_tile *tile, unsigned parts, const attn__online_softmax_kernel *lanes,
                         float *s, int64_t width, float fill, float *scratch);
 

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT
  *
- * bias_index.c - the wrapper of a bias that is read through an index.  Before its child the table is spread out, a
- * number for each entry of the index, so that solvers get a bias like any other; after it the gradients of those
- * numbers are summed by rows of the table.  Each row of a gradient is one float64 sum in the order of the index,
- * whatever the number of threads.
+ * bias_index.c - the wrapper of a bias that is read through an index.  Before its child runs, it expands the table to
+ * an ordinary bias with one number per entry of the index. Solvers therefore need no code for an index.  After the
+ * child of a backward pass, it sums the gradients of these numbers per row of the table.  Each element of the gradient
+ * is one float64 sum in the order of the index, whatever the number of threads.
  */
 #include "attend/plan/plan.h"
 
@@ -14,11 +14,11 @@
 #include <string.h>
 
 typedef struct bias_index {
-    bool learned; /* the gradient of the table is requested */
+    bool learned; /* whether the gradient of the table is requested */
     attn_dtype dtype;
-    attn__extent table; /* its BATCH axes, then its rows */
-    int64_t copies;     /* indices of those axes: so many biases are spread out */
-    int64_t low, high;  /* the entries of the index */
+    attn__extent table; /* the table's BATCH axes, and last its rows */
+    int64_t copies;     /* number of indices over the BATCH axes; the workspace has one expanded bias for each */
+    int64_t low, high;  /* lowest and highest offset of an entry of the index */
 } bias_index;
 
 static int64_t entries_of(const bias_index *x)
@@ -56,7 +56,7 @@ static void measure_entries(bias_index *x, const attn_problem *p)
         x->low = 0, x->high = -1;
 }
 
-/* Replaces the table's strides in the problem by those of the expanded bias. */
+/* Replaces the table's strides in the problem by the strides of the expanded bias. */
 static attn_status resolve(attn_context *context, attn_problem *p, void **data)
 {
     if (!(p->flags & ATTN_WITH_BIAS_INDEX))
@@ -95,7 +95,8 @@ static size_t spread_bytes(const bias_index *x)
     return bytes == SIZE_MAX ? bytes : bytes / 64 * 64;
 }
 
-/* The expanded bias; if it is learned, also its gradient and each thread's sums of rows. */
+/* Returns the bytes of the expanded bias and, if the table is learned, of its gradient and the threads' sums of
+ * rows. */
 static size_t workspace(const void *data, const attn__canonical *canonical)
 {
     const bias_index *x = data;
@@ -116,7 +117,7 @@ static bool span(const void *data, attn_array array, attn_span *span)
 
 /* ------------------------------------------------------------------------------------------------- run */
 
-/* Every entry is a row of the table. */
+/* Checks that every entry of the index is a row of the table. */
 static attn_status check(attn_context *context, const void *data, const attn_arrays *arrays)
 {
     const bias_index *x = data;
@@ -129,14 +130,14 @@ static attn_status check(attn_context *context, const void *data, const attn_arr
 
 typedef struct job {
     const bias_index *x;
-    const int32_t *index; /* from the lowest entry on */
+    const int32_t *index; /* the index, from its lowest entry on */
     const void *table;
     void *dtable;
-    char *spread; /* of the bias, or of its gradient */
-    double *sums; /* [threads, rows] */
+    char *spread; /* the expanded bias, or its gradient */
+    double *sums; /* [threads, rows]: sums of rows */
 } job;
 
-/* The offset of the first row of one copy in the table. */
+/* Returns the offset of the first row of one copy in the table. */
 static int64_t copy_offset(const attn__extent *table, int64_t copy)
 {
     int64_t offset = 0;
@@ -195,7 +196,7 @@ static void run(const attn__step *step, const attn_arrays *given, char *workspac
     mine.bias = j.spread + origin;
     j.spread += spread_bytes(x);
     if (x->learned) {
-        memset(j.spread, 0, spread_bytes(x)); /* entries that no pair reads stay 0 */
+        memset(j.spread, 0, spread_bytes(x)); /* entries that no pair reads must be 0 */
         mine.dbias = j.spread + origin;
     }
     attn__step_run(step->child, &mine, workspace);

@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * choose.c - the table of solvers and the choice of one: by name, by what was measured before, by timing each on
- * scratch arrays of the problem's own shape, or by rule; and in words what was chosen and why not the others.
- *
- * Wisdom: the context keeps a signature of each measured problem and its fastest solver.
+ * choose.c - holds the table of solvers and chooses one: by name, by an earlier measurement, by timing all on scratch
+ * arrays of the problem's shape, or by rule.  It also describes the choice, and the reasons against other solvers, in
+ * words.  Wisdom: the context stores a signature of each measured problem and its fastest solver.
  */
 #include "attend/plan/plan.h"
 
@@ -65,7 +64,7 @@ static const char *extra_refusal(unsigned unknown)
     return NULL;
 }
 
-/* Whether there are too many keys: ranges of keys have 32 bits. */
+/* Reports whether there are too many keys. Ranges of keys are 32-bit integers. */
 static bool has_too_many_keys(const attn__canonical *canonical)
 {
     bool fits = canonical->key.size < INT32_MAX;
@@ -74,8 +73,9 @@ static bool has_too_many_keys(const attn__canonical *canonical)
     return !fits;
 }
 
-/* The last solver takes problems without elements (outputs may still have some, sums over nothing) and those of very
- * many keys, so that no other solver has to. */
+/* Returns why the solver cannot run the problem, or NULL. Problems without elements and problems with too many keys are
+ * left to the last solver, so that no other solver needs code for them.  Outputs of an empty problem may have elements,
+ * which are sums of no terms. */
 static const char *refusal_of(const attn__solver *solver, const attn__canonical *canonical)
 {
     bool last = solver == solvers[SOLVERS - 1];
@@ -87,7 +87,7 @@ static const char *refusal_of(const attn__solver *solver, const attn__canonical 
     return unknown ? unknown : solver->refuse ? solver->refuse(canonical) : NULL;
 }
 
-/* The solver's estimated time for the problem, in the unit of attn__solver.cost. */
+/* Returns the solver's estimated time for the problem, in the unit of attn__solver.cost. */
 static double solver_cost(const attn__solver *solver, const attn__canonical *canonical)
 {
     double pairs = (double)canonical->batch.size * (double)canonical->query.size * (double)canonical->key.size;
@@ -161,7 +161,7 @@ static void mix_features(uint64_t *hash, const attn_problem *p)
         mix(hash, p->top_k);
 }
 
-/* A hash of every property of a problem that a solver's speed may depend on. */
+/* Hashes every property of a problem that a solver's speed may depend on. */
 static uint64_t signature_of(const attn__canonical *canonical)
 {
     uint64_t hash = 1;
@@ -184,7 +184,7 @@ typedef struct wisdom {
     lesson *lessons;
 } wisdom;
 
-/* The number counts what signatures are made of: those of an older library would never be met. */
+/* The number is the version of the signatures. Signatures of another version would never match. */
 static const char header[] = "attn-wisdom 2\n";
 
 static void release(attn_context *context, void *memory)
@@ -241,7 +241,7 @@ size_t attn_wisdom_export(const attn_context *context, char *text, size_t size)
     return length;
 }
 
-/* One line, "signature solver"; a solver that this build lacks is an error too, since the line says nothing. */
+/* Reads one line, "signature solver". A solver that this build lacks is an error, because the line is then useless. */
 static attn_status read_line(attn_context *context, const char *line, size_t length, int number)
 {
     char copy[96], name[64];
@@ -288,7 +288,7 @@ typedef struct scratch {
     bool failed;
 } scratch;
 
-/* An array that covers the extent, filled with small numbers; the address of its offset 0. */
+/* Allocates an array that covers the extent and fills it with small numbers. Returns the address of its offset 0. */
 static void *make_array(scratch *s, attn_dtype dtype, const attn__extent *extent)
 {
     size_t n = attn__extent_size(extent), size = attn_dtype_size(dtype);
@@ -309,7 +309,7 @@ static void *make_array(scratch *s, attn_dtype dtype, const attn__extent *extent
     return n ? block - extent->low * (int64_t)size : block;
 }
 
-/* Sequences of even lengths. */
+/* Writes the offsets of packed sequences of equal lengths. */
 static void fill_offsets(int32_t *offsets, int64_t sequences, int64_t longest, int64_t positions)
 {
     int64_t each = sequences && positions / sequences < longest ? positions / sequences : longest;
@@ -333,7 +333,8 @@ static void make_arrays(scratch *s, const attn__canonical *canonical, attn_array
     fill_offsets(attn__arrays_get(a, ATTN_ARRAY_K_OFFSETS), sequences, canonical->key.axis[p->key_dim].dim.n, p->keys);
 }
 
-/* Minimum seconds of a few runs; a slow solver gets fewer runs. Negative if it cannot be planned. */
+/* Returns the minimum time of a few runs in seconds. A slow solver gets fewer runs. Returns a negative number if the
+ * solver cannot be planned. */
 static double time_solver(attn_context *context, const attn__solver *solver, const attn__canonical *canonical,
                           const attn_arrays *arrays)
 {
@@ -362,7 +363,7 @@ static const attn__solver *time_solvers(attn_context *context, const attn__canon
     double least = 0;
     for (int i = 0; i < SOLVERS; i++) {
         bool last = i == SOLVERS - 1;
-        if (refusal_of(solvers[i], canonical) || (last && best)) /* the reference never wins a race */
+        if (refusal_of(solvers[i], canonical) || (last && best)) /* the reference is used only if nothing else runs */
             continue;
         double took = time_solver(context, solvers[i], canonical, arrays);
         if (took >= 0 && (!best || took < least)) {
@@ -373,7 +374,7 @@ static const attn__solver *time_solvers(attn_context *context, const attn__canon
     return best;
 }
 
-/* The fastest of the solvers that accept the problem, timed on scratch arrays; NULL if memory runs out. */
+/* Returns the fastest solver that accepts the problem, timed on scratch arrays. Returns NULL if memory runs out. */
 static const attn__solver *fastest(attn_context *context, const attn__canonical *canonical)
 {
     scratch s = {.context = context};
@@ -381,7 +382,7 @@ static const attn__solver *fastest(attn_context *context, const attn__canonical 
     make_arrays(&s, canonical, &arrays);
     bool clean = attn_context_status(context) == ATTN_OK;
     const attn__solver *best = s.failed ? NULL : time_solvers(context, canonical, &arrays);
-    if (best && clean) /* a solver that found no memory lost the race; nothing failed */
+    if (best && clean) /* a solver without memory was only skipped, so its error is cleared */
         attn_context_clear_error(context);
     for (int i = 0; i < s.n; i++)
         attn__free(context, s.blocks[i]);
@@ -426,7 +427,7 @@ static attn_status choose(attn_plan *plan, const attn_plan_options *options)
     return plan->solver ? ATTN_OK : attn__fail(plan->context, ATTN_ERROR_INTERNAL, "no solver accepts the problem");
 }
 
-/* Multiply-adds, and the time to move the operands: one number takes as long as some multiply-adds. */
+/* Estimates the work of a problem in multiply-adds. Moving one number of an operand counts as `each` of them. */
 static double work_of(const attn_plan *plan)
 {
     const double each = 16;
@@ -435,8 +436,8 @@ static double work_of(const attn_plan *plan)
     return solver_cost(plan->solver, t) + each * rows * (double)(t->contract.size + t->value.size);
 }
 
-/* Waking a thread takes some microseconds, as long as about this many multiply-adds.  A named solver gets exactly the
- * threads requested. */
+/* Limits the number of threads. Waking a thread takes as long as about `worth` multiply-adds.  A named solver gets
+ * exactly the requested number. */
 static void spare_threads(attn_plan *plan, const attn_plan_options *options)
 {
     const double worth = 2e6;
@@ -455,7 +456,7 @@ attn_status attn__choose_solver(attn_plan *plan, const attn_plan_options *option
 
 /* ------------------------------------------------------------------------------------------------ words */
 
-/* Text whose length is counted even past the end of its buffer. */
+/* A text buffer that counts the text's length even past the end of the buffer. */
 typedef struct writer {
     char *text;
     size_t size, length;
@@ -486,7 +487,7 @@ static void put_features(writer *w, const attn__canonical *canonical)
 {
     static const char *const normalizations[] = {"", ", 1/N", ", kernel sum", ", hardmax", ", scores as weights"};
     const attn_problem *p = &canonical->problem;
-    bool plain = p->score == ATTN_SCORE_DOT; /* needs no word */
+    bool plain = p->score == ATTN_SCORE_DOT; /* a dot product is not named, because it is the default */
     put(w, "%s%s%s%s%s%s%s%s%s%s%s%s%s", plain ? "" : ", ", plain ? "" : attn__score_of(p)->name,
         normalizations[p->normalization], canonical->has_bias ? ", bias" : "",
         p->flags & ATTN_WITH_BIAS_INDEX ? " by an index" : "", canonical->has_mask ? ", mask" : "",

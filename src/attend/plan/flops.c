@@ -1,17 +1,17 @@
 /* SPDX-License-Identifier: MIT
- * Counts operations: 2 for each channel of every pair that bands and windows leave, 2.5 times that backward; and
- * measures how many the machine can do. */
+ * Counts floating-point operations and measures how many the machine can do.  Each channel of every pair that bands and
+ * windows leave counts as 2 operations forward, and 2.5 times as many backward. */
 #include "attend/plan/plan.h"
 
 #include "attend/problem/operand.h"
 #include "base/parallel.h"
 #include "kernels/fma_peak/fma_peak.h"
 
-/* Pairs (i, j), 0 <= i < queries, 0 <= j < keys, with j - i <= h: a rectangle with a slanted side. */
+/* Returns the number of pairs (i, j) with 0 <= i < queries, 0 <= j < keys and j - i <= h. */
 static double pairs_below(double queries, double keys, double h)
 {
-    double first = -h - 1 > 0 ? -h - 1 : 0;                    /* rows before this one have none */
-    double full = keys - 1 - h > first ? keys - 1 - h : first; /* rows from this one on have all */
+    double first = -h - 1 > 0 ? -h - 1 : 0;                    /* rows before this one have no pairs */
+    double full = keys - 1 - h > first ? keys - 1 - h : first; /* rows from this one on have all keys */
     first = first < queries ? first : queries;
     full = full < queries ? full : queries;
     double rows = full - first;
@@ -33,7 +33,7 @@ static double band_share(const attn__canonical *canonical, const attn_band *band
     return (pairs_below(queries, keys, high) - pairs_below(queries, keys, low - 1)) / (queries * keys);
 }
 
-/* How many queries have the tap at distance d inside. */
+/* Returns how many queries have the tap at distance d inside of the axis. */
 static double queries_inside(const attn_window *w, double queries, int64_t d)
 {
     if (w->border != ATTN_BORDER_MASK)

@@ -1,5 +1,4 @@
-/* SPDX-License-Identifier: MIT
- * Merges the results of attention over two parts of the keys, and computes the gradients of that. */
+/* SPDX-License-Identifier: MIT */
 #include "attn/attn.h"
 
 #include "attend/block/rows.h"
@@ -9,7 +8,7 @@
 #include <float.h>
 #include <math.h>
 
-enum { BLOCK = 64 }; /* rows of one item */
+enum { BLOCK = 64 }; /* number of rows of one item */
 
 typedef struct job {
     const attn_partials *shape;
@@ -17,12 +16,12 @@ typedef struct job {
     attn_dtype dtype, side;
     const void *o[2], *lse[2];
     void *merged, *merged_lse;
-    const void *dout, *dlse; /* dout NULL: forward; dlse may be NULL */
+    const void *dout, *dlse; /* dout is NULL in the forward pass; dlse may be NULL */
     void *do_part[2], *dlse_part[2];
 } job;
 
-/* Each part's share of the row: exp(lse_i - lse).  Rows without keys in either part have none.  In f32 a share below
- * 2^-126 counts as none, as a weight does: else all gradients of its part would be subnormal. */
+/* The weight of each part in a row: exp(lse of the part - lse of the whole).  A row without keys has weights of 0.  In
+ * f32 a weight below 2^-126 is set to 0, because all gradients of its part would be subnormal numbers. */
 typedef struct shares {
     double lse, of[2];
 } shares;
@@ -43,7 +42,7 @@ static shares shares_of(const job *j, int64_t row)
     return (shares){max + log(x + y), {share_of(j, x, x + y), share_of(j, y, x + y)}};
 }
 
-/* The offset in o of the channels of a row of lse [B,H,T]. */
+/* Returns the offset in o of the channels that belong to a row of lse [B,H,T]. */
 static int64_t channels_at(const job *j, int64_t row)
 {
     const attn_partials *s = j->shape;
@@ -51,7 +50,7 @@ static int64_t channels_at(const job *j, int64_t row)
     return s->layout == ATTN_LAYOUT_BHTD ? row * s->dim : ((batch * s->queries + t) * s->heads + head) * s->dim;
 }
 
-/* A part without weight is not read: 0 times NaN is to be 0. */
+/* Returns 0 for a part without weight and does not read it, because 0 * NaN would be NaN. */
 static double element(const job *j, int part, double share, int64_t at)
 {
     return share == 0 ? 0 : attn__load(j->dtype, j->o[part], at);
@@ -66,7 +65,8 @@ static void merge_row(const job *j, int64_t row)
     attn__store(j->side, j->merged_lse, row, s.lse);
 }
 
-/* When one part's share rises, the other's falls: d share_1 / d lse_1 = share_1 share_2. */
+/* Computes the gradients of both parts for a row. The shares add up to 1, so d share_1 / d lse_1 = share_1 *
+ * share_2. */
 static void divide_row(const job *j, int64_t row)
 {
     shares s = shares_of(j, row);

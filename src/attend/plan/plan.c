@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
- * A plan from its making to its runs: check, canonical form, choice of a solver, chain of steps, workspace; the check
- * of the arrays, and the steps that run on them. */
+ * plan.c - makes and runs plans.  Making a plan: check, canonical form, choice of a solver, chain of steps, workspace.
+ * Running a plan: check of the arrays, and the steps. */
 #include "attend/plan/plan.h"
 
 #include "attend/block/items.h"
@@ -9,7 +9,7 @@
 #include "base/integers.h"
 #include "base/parallel.h"
 
-/* Outermost first. */
+/* All wrappers, outermost first. */
 static const attn__wrapper *const wrappers[ATTN__WRAPPERS] = {&attn__wrapper_bias_index, &attn__wrapper_weights,
                                                               &attn__wrapper_private_gradients, &attn__wrapper_sinks};
 
@@ -28,7 +28,7 @@ static attn_status make_canonical(attn_plan *plan, const attn_problem *problem, 
     return status;
 }
 
-/* Wrappers change the canonical problem, before a solver is chosen and for the one that was. */
+/* Lets each wrapper change the canonical problem. This happens once before and once after the choice of a solver. */
 static attn_status wrap_canonical(attn_plan *plan)
 {
     attn_status status = ATTN_OK;
@@ -44,7 +44,7 @@ static void run_solver(const attn__step *step, const attn_arrays *arrays, char *
     plan->solver->apply(&plan->canonical, &plan->recipe, arrays, workspace + step->workspace_at);
 }
 
-/* Appends a step to the chain; its part of the workspace begins on a cache line. */
+/* Appends a step to the chain. Its part of the workspace begins at a cache line. */
 static void add_step(attn_plan *plan, attn__step step, size_t workspace)
 {
     size_t end = attn__size_add(plan->workspace_size, 63);
@@ -152,7 +152,7 @@ const char *attn_plan_solver(const attn_plan *plan)
 
 /* ---------------------------------------------------------------------------------------------- arrays */
 
-/* Corrects the span of the solver's array by each wrapper around it. */
+/* Finds the span of the caller's array. Starts with the solver's array and lets each wrapper correct the span. */
 static bool find_span(const attn_plan *plan, attn_array array, attn__array_use *use, attn_span *span)
 {
     attn__written written = plan->canonical.backward ? ATTN__WRITTEN_BACKWARD : ATTN__WRITTEN_FORWARD;
@@ -178,7 +178,7 @@ bool attn_plan_span(const attn_plan *plan, attn_array array, attn_span *span)
     return (int)array >= 0 && array < ATTN_ARRAY_COUNT && find_span(plan, array, &use, span);
 }
 
-/* The name of the first array that the problem needs and `arrays` lacks; NULL if none is missing. */
+/* Returns the name of the first array that the problem needs and `arrays` lacks. Returns NULL if none is missing. */
 static const char *missing_array(const attn_plan *plan, const attn_arrays *arrays)
 {
     const attn__canonical *canonical = &plan->canonical;
@@ -192,8 +192,8 @@ static const char *missing_array(const attn_plan *plan, const attn_arrays *array
     return weights && !empty && !arrays->weights ? "weights" : NULL;
 }
 
-/* Outputs that begin where something else begins.  Other overlaps are not looked for: arrays may be interleaved, so
- * that their spans decide nothing. */
+/* Checks that no output begins where another array begins.  Other overlaps are not checked: arrays may be interleaved,
+ * so overlapping spans are no error. */
 static attn_status check_overlap(const attn_plan *plan, const attn_arrays *arrays)
 {
     for (attn_array i = ATTN_ARRAY_O; i < ATTN_ARRAY_COUNT; i++)
@@ -211,7 +211,7 @@ static attn_status check_overlap(const attn_plan *plan, const attn_arrays *array
     return ATTN_OK;
 }
 
-/* Checks the offsets of `sequences`, none longer than `longest`. */
+/* Checks the offsets of `sequences` sequences. None may be longer than `longest`. */
 static attn_status check_offsets_of(attn_context *context, const char *name, const int32_t *offsets, int64_t sequences,
                                     int64_t longest, int64_t positions)
 {

@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: MIT
  *
- * plan.h - what a plan holds, shared by the files of the planner.
- *
- * A plan is a chain of steps, made when it is planned: wrappers, and innermost the solver.  A wrapper takes one feature
- * out of the problem, so that no solver has to handle it: its child, the next step, runs a problem without the feature,
- * and the wrapper computes the rest before or after it.  A plan has only the steps that its problem needs.
+ * plan.h - defines plans and their steps, for the files of the planner.  A plan is a chain of steps: some wrappers, and
+ * the solver as the innermost step.  A wrapper handles one feature of the problem, so that no solver needs code for it.
+ * Its child, the next step, runs a problem without the feature. The wrapper computes the rest before or after its
+ * child. A plan has only the steps that its problem needs.
  */
 #ifndef ATTN_ATTEND_PLAN_H
 #define ATTN_ATTEND_PLAN_H
@@ -16,7 +15,7 @@
 
 typedef struct attn__step {
     void (*run)(const struct attn__step *step, const attn_arrays *arrays, char *workspace);
-    const struct attn__step *child; /* the step inside this one; NULL: this is the solver's step */
+    const struct attn__step *child; /* the next inner step; NULL: this is the solver's step */
     const attn_plan *plan;
     const void *data;    /* data of the wrapper */
     size_t workspace_at; /* offset of the step's part of the workspace */
@@ -27,24 +26,24 @@ static inline void attn__step_run(const attn__step *step, const attn_arrays *arr
     step->run(step, arrays, workspace);
 }
 
-/* Functions may be NULL: there is nothing to do. */
+/* A wrapper as a table of functions. A function that has nothing to do may be NULL. */
 typedef struct attn__wrapper {
-    /* If the problem needs the wrapper: *data is what its step needs, one block from attn__alloc, and the problem
-     * becomes the child's.  `resolve` changes a resolved problem before it is made canonical; `canonical` the canonical
-     * problem, once before a solver is chosen (solver NULL) and once after.  *data stays NULL where the plan needs no
-     * such step. */
+    /* Decide whether the problem needs the wrapper.  If so, they set *data to the data of its step, one block from
+     * attn__alloc, and change the problem to the child's. Otherwise *data stays NULL.  `resolve` changes a resolved
+     * problem before it is made canonical.  `canonical` changes the canonical problem, once before a solver is chosen
+     * (solver NULL) and once after. */
     attn_status (*resolve)(attn_context *context, attn_problem *resolved, void **data);
     attn_status (*canonical)(attn_context *context, attn__canonical *canonical, const attn__solver *solver,
                              void **data);
-    size_t (*workspace)(const void *data, const attn__canonical *canonical); /* bytes; SIZE_MAX: too many */
-    /* Converts a span of the child's array to a span of the caller's array; false: the caller has no such array. */
+    size_t (*workspace)(const void *data, const attn__canonical *canonical); /* returns bytes, SIZE_MAX on overflow */
+    /* Converts a span of the child's array to a span of the caller's array. Returns false if the caller has no such
+     * one. */
     bool (*span)(const void *data, attn_array array, attn_span *span);
-    /* Whether the contents of the arrays are valid for the step; if not, the context has the error. */
+    /* Checks that the contents of the arrays are valid for the step. An error is stored in the context. */
     attn_status (*check)(attn_context *context, const void *data, const attn_arrays *arrays);
     void (*run)(const attn__step *step, const attn_arrays *arrays, char *workspace);
 } attn__wrapper;
 
-/* The wrappers. */
 extern const attn__wrapper attn__wrapper_bias_index, attn__wrapper_weights, attn__wrapper_private_gradients,
     attn__wrapper_sinks;
 enum { ATTN__WRAPPERS = 4 };
@@ -54,8 +53,8 @@ struct attn_plan {
     attn__canonical canonical;
     const attn__solver *solver;
     attn__recipe recipe;
-    const char *how;            /* "by rule", "measured", "asked for", "remembered" */
-    void *data[ATTN__WRAPPERS]; /* NULL: the plan has no such step */
+    const char *how;            /* how it was chosen: "by rule", "measured", "asked for" or "remembered" */
+    void *data[ATTN__WRAPPERS]; /* data of each wrapper; NULL: the plan has no such step */
     attn__step steps[ATTN__WRAPPERS + 1];
     int nsteps; /* number of steps; the last step is the solver's */
     size_t workspace_size;
@@ -67,7 +66,7 @@ struct attn_plan {
 attn_status attn__plan_execute(const attn_plan *plan, const attn_arrays *arrays, const attn__drop_rows *rows,
                                void *workspace);
 
-/* Sets the plan's solver and `how`. Lowers its threads to a number that pays for this problem. */
+/* Sets the plan's solver and `how`. Lowers the number of threads if the problem is too small for all of them. */
 attn_status attn__choose_solver(attn_plan *plan, const attn_plan_options *options);
 
 #endif

@@ -1,11 +1,9 @@
 /* SPDX-License-Identifier: MIT
  *
- * private_gradients.c - the wrapper of gradients that are added to the caller's values and are sums of several terms.
- *
- * Every use of a broadcast operand adds a term to one element.  Adding the terms in place would round each of them to
- * the last digit of the caller's value.  If a problem accumulates, gradients that are broadcast along a dim are
- * therefore summed in the workspace, from zero, and added to the caller's values once.  So are gradients that a solver
- * adds to block by block (attn__solver.adds_often).
+ * private_gradients.c - the wrapper of gradients that consist of several terms and are added to the caller's values.
+ * Adding each term in place would round it to the last digit of the caller's value.  This wrapper therefore sums the
+ * terms in the workspace, from zero, and adds the sum to the caller's values once.  It handles gradients that are
+ * broadcast along a dim, and gradients that a solver adds to block by block (attn__solver.adds_often).
  */
 #include "attend/plan/plan.h"
 
@@ -21,9 +19,9 @@ static const unsigned wishes[GRADIENTS] = {ATTN_WANT_DQ, ATTN_WANT_DK, ATTN_WANT
 
 typedef struct private_gradients {
     struct {
-        attn__extent given; /* the caller's axes; none where the solver writes the caller's array */
-        int64_t count;      /* elements of the sum, which is dense, axes in the same order; 0 if there is none */
-        size_t at;          /* bytes from the beginning of the sums */
+        attn__extent given; /* the caller's axes; none if the solver writes to the caller's array */
+        int64_t count;      /* elements of the sum, which is dense and has the same order of axes; 0 without a sum */
+        size_t at;          /* offset of the sum in bytes from the first sum */
     } of[GRADIENTS];
     size_t bytes;
 } private_gradients;
@@ -33,7 +31,7 @@ static attn__operand operand_of(int i)
     return attn__arrays_table[arrays_of[i]].operand;
 }
 
-/* The axes as the extent lists them, the last one innermost. */
+/* Gives an operand dense strides in the order of axes of attn__operand_extent. Returns its number of elements. */
 static int64_t make_dense(attn__canonical *canonical, attn__operand op)
 {
     int64_t count = 1;
@@ -60,14 +58,15 @@ static void make_private(private_gradients *sums, attn__canonical *canonical, in
     sums->bytes -= sums->bytes == SIZE_MAX ? 0 : sums->bytes % 64;
 }
 
-/* With windows a stride is one of positions, and sums overlap. Solvers refuse gradients that they do not add once. */
+/* Reports whether sums in the workspace are possible. With windows, a stride counts positions, so different taps share
+ * elements.  Solvers refuse problems that need such sums otherwise. */
 static bool applies(const attn__canonical *canonical)
 {
     const attn_problem *p = &canonical->problem;
     return canonical->backward && p->accumulate && p->dtype == ATTN_F32 && !p->nwindows;
 }
 
-/* Gives dense strides to gradients that are broadcast, and then to those that the solver adds to more than once. */
+/* Gives dense strides to broadcast gradients and, once a solver is chosen, to gradients that it adds to repeatedly. */
 static attn_status canonical(attn_context *context, attn__canonical *canonical, const attn__solver *solver, void **data)
 {
     if (!applies(canonical))

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: MIT
  *
- * sinks.c - the wrapper of the sinks' gradient, which it computes after its child: a sink is a key of value 0, whose
- * weight is exp(sink - lse), so that
+ * sinks.c - the wrapper that computes the gradient of sinks, after its child.  A sink is a key of value 0. Its weight
+ * is exp(sink - lse), and its gradient is
  *
  *     dsink = sum over its rows of -exp(sink - lse) * (o . dout - dlse)
  *
- * Rows are independent; their parts are then summed in one order, whatever the number of threads.
+ * The terms of all rows are computed in parallel and summed in a fixed order, whatever the number of threads.
  */
 #include "attend/plan/plan.h"
 
@@ -23,8 +23,8 @@ enum { BLOCK = 64 };
 
 typedef struct job {
     attn__items items;
-    double *part;    /* of each row */
-    double *threads; /* two rows of values each */
+    double *part;    /* the gradient's term of each row */
+    double *threads; /* two rows of values per thread */
 } job;
 
 static size_t doubles_of_parts(const attn__canonical *canonical)
@@ -55,7 +55,7 @@ static size_t workspace(const void *data, const attn__canonical *canonical)
     return attn__size_mul(attn__size_add(n, attn__extent_size(data)), sizeof(double));
 }
 
-/* The parts of an item's rows: of those with a sink. */
+/* Computes the terms of an item's rows. A row without a sink has the term 0. */
 static void run_item(void *user, int64_t number, int thread)
 {
     const job *j = user;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * solver.h - what a solver is: solve/NAME.c with one `const attn__solver` and a line in solvers.inc, best first; the
- * reference is last and accepts everything.
+ * solver.h - defines solvers.  A solver is a file solve/NAME.c with one `const attn__solver`, and a line in
+ * solvers.inc. The reference is last in the table and accepts every problem.
  */
 #ifndef ATTN_ATTEND_SOLVER_H
 #define ATTN_ATTEND_SOLVER_H
@@ -9,34 +9,35 @@
 #include "attend/problem/canonical.h"
 #include "base/context.h"
 
-/* A solver's plan for one problem: made by `plan`, constant afterwards. */
+/* A solver's plan for one problem. `plan` makes it, and it is constant afterwards. */
 typedef struct attn__recipe {
-    size_t workspace; /* bytes of scratch memory for one execution, threads included */
-    void *data;       /* data of the solver, from attn__alloc; the planner frees it */
-    char text[96];    /* tile sizes and loop order for the plan's line, "" if there is nothing to say */
+    size_t workspace; /* bytes of scratch memory of one execution, for all threads */
+    void *data;       /* data of the solver from attn__alloc, which the planner frees */
+    char text[96];    /* description for the plan, such as tile sizes and loop order; may be "" */
 } attn__recipe;
 
 typedef struct attn__solver {
     const char *name;
-    /* NULL if the solver can run the problem, else a short reason ("keys have a window"). */
+    /* Returns NULL if the solver can run the problem, else a short reason ("keys have a window"). */
     const char *(*refuse)(const attn__canonical *canonical);
-    /* A rough time, in multiply-adds at the machine's peak. The planner takes the smallest; the order of the table
-     * breaks ties. NULL: the number of multiply-adds of the problem. */
+    /* Returns a rough time in multiply-adds at the machine's peak. The planner takes the solver with the smallest
+     * number, and the first of them in the table on a tie. NULL: the number of multiply-adds of the problem. */
     double (*cost)(const attn__canonical *canonical);
-    /* NULL: no workspace and no data. */
+    /* Plans an execution. NULL: the solver needs neither workspace nor data. */
     attn_status (*plan)(attn_context *context, const attn__canonical *canonical, attn__recipe *recipe);
-    /* Runs the problem: o and lse, or the gradients requested.  Arrays are checked already.  Must not allocate.
-     * Requested weights, a bias index and gradients of sinks are not its work: steps around it do it (plan.h). */
+    /* Computes o and lse, or the requested gradients. The arrays are already checked. Must not allocate memory.
+     * Requested weights, a bias index and gradients of sinks are computed by other steps (plan.h). */
     void (*apply)(const attn__canonical *canonical, const attn__recipe *recipe, const attn_arrays *arrays,
                   void *workspace);
-    /* Gradients (ATTN_WANT_...) that it sums in several steps: with `accumulate` they are summed in the workspace and
-     * added to the caller's once (private_gradients.c), so that they are rounded once.  NULL: none. */
+    /* Returns the gradients (ATTN_WANT_...) that the solver adds to several times. With `accumulate` they are summed in
+     * the workspace and added to the caller's values once, so that they are rounded once (private_gradients.c).  NULL:
+     * none. */
     unsigned (*adds_often)(const attn__canonical *canonical);
-    unsigned extras; /* the attn__canonical.extras it supports; the planner refuses others for it */
+    unsigned extras; /* bits of attn__canonical.extras that the solver supports */
 } attn__solver;
 
-/* Why a problem is not attention in f32 or bf16 by dot products and a softmax over whole key axes, which the fast
- * solvers have in common; NULL: it is. */
+/* Returns NULL if the problem is attention in f32 or bf16 by dot products and a softmax over whole key axes. Fast
+ * solvers support only such problems. Otherwise returns the reason. */
 static inline const char *attn__refuse_unusual(const attn__canonical *canonical)
 {
     const attn_problem *p = &canonical->problem;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * weights.c - the wrapper of requested attention weights, which it computes for the selected rows and heads from the
- * log-sum-exp that its child stored: no solver has to store weights.  If the caller does not request the log-sum-exp,
- * it is in the workspace.
+ * weights.c - the wrapper that computes requested attention weights, so that no solver needs to store weights.  It
+ * computes them for the selected rows and heads from the log-sum-exp that its child stored.  If the caller did not
+ * request the log-sum-exp, it is stored in the workspace.
  */
 #include "attend/plan/plan.h"
 
@@ -33,7 +33,7 @@ static int64_t picked_size(const attn__canonical *canonical, const attn__group *
     return size;
 }
 
-/* From a linear index over the picked rows to the linear index over all; *offset gets the place in weights. */
+/* Converts a linear index over the picked rows to one over all rows. Adds the row's offset in weights to *offset. */
 static int64_t picked_index(const attn__canonical *canonical, const attn__group *group, int64_t picked, int64_t *offset)
 {
     int64_t linear = 0, scale = 1;
@@ -48,11 +48,11 @@ static int64_t picked_index(const attn__canonical *canonical, const attn__group 
     return linear;
 }
 
-/* Sixteen partial sums, so that the compiler can vectorize them. */
+/* The dot product has sixteen partial sums, so that the compiler can vectorize it. */
 enum { LANES = 16 };
 
-/* Whether scores are dot products of adjacent f32 channels, read without gathers; bias, masks, bands and windows are
- * allowed, tables are not. */
+/* Reports whether scores are dot products of adjacent f32 channels. Such rows need no gathers. Relative tables are
+ * excluded, but bias, masks, bands and windows are supported. */
 static bool dot_applies(const attn__canonical *canonical)
 {
     const attn_problem *p = &canonical->problem;
@@ -76,7 +76,7 @@ static double dot(const float *a, const float *b, int64_t n)
     return sum;
 }
 
-/* scale * q.k + bias of a visible key inside the border. */
+/* Returns scale * q.k + bias of a visible key. The key must be inside of the axis. */
 static double dot_score(const attn__row *row, const attn__spot *spot)
 {
     const attn__canonical *canonical = row->canonical;
@@ -124,7 +124,7 @@ static void run_row(void *user, int64_t item, int thread)
     for (int64_t key = 0; key < canonical->key.size; key++) {
         attn__spot spot;
         attn__spot_at(&spot, &row, key);
-        /* A key left out has no offset in spot. */
+        /* `spot` has no offsets for a key that takes no part, so the offset is computed here. */
         attn__store(pair.side, j->arrays->weights,
                     offset + attn__offsets_one(&canonical->key, ATTN__STRIDE(dim.weights), key),
                     weight_at(&pair, &row, &spot, &normalizer));
@@ -134,11 +134,11 @@ static void run_row(void *user, int64_t item, int thread)
 /* ------------------------------------------------------------------------------------------------ plan */
 
 typedef struct weights {
-    bool own_lse;    /* the log-sum-exp is not the caller's */
-    int64_t index[]; /* own copies of the picks, one after the other */
+    bool own_lse;    /* whether the workspace holds the log-sum-exp */
+    int64_t index[]; /* copies of the caller's picks, one after the other */
 } weights;
 
-/* Makes a contiguous log-sum-exp, from which the weights are computed. */
+/* Requests a contiguous log-sum-exp, from which the weights are computed. */
 static void add_own_lse(attn_problem *p)
 {
     int64_t stride = 1;
@@ -147,7 +147,7 @@ static void add_own_lse(attn_problem *p)
         if (p->dims[i].role > ATTN_ROLE_QUERY)
             continue;
         if ((p->flags & ATTN_WITH_PACKED) && i == p->packed.batch_dim)
-            continue; /* the offsets place its rows */
+            continue; /* q_offsets place the rows of a packed sequence */
         p->dims[i].lse = stride;
         stride *= attn__operand_length(p, &p->dims[i], i, ATTN__OP_LSE);
     }

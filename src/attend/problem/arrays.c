@@ -1,10 +1,9 @@
-/* SPDX-License-Identifier: MIT
- * The table of arrays, made from ATTN_ARRAYS, and what a problem uses of them. */
+/* SPDX-License-Identifier: MIT */
 #include "attend/problem/arrays.h"
 
 #include "attend/scores/score.h"
 
-/* Operands by the fields of attn_dim that have their strides. */
+/* The operand of each stride field of attn_dim. */
 enum {
 #define ATTN_X(NAME, field, roles, positional) BY_##field = ATTN__OP_##NAME,
     ATTN__OPERAND_MAP(ATTN_X)
@@ -67,7 +66,7 @@ static bool is_used(const attn__canonical *canonical, attn_array array)
     }
 }
 
-/* Scores that read no channels need no q or k, unless a table is multiplied with them. */
+/* Reports whether the problem reads q or k. A score without channels reads them only for a relative table. */
 static bool reads_channels(const attn_problem *p, attn_array array)
 {
     attn_relative_kind kind = array == ATTN_ARRAY_Q ? ATTN_RELATIVE_QUERY : ATTN_RELATIVE_KEY;

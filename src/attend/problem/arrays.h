@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * arrays.h - the arrays of an execution by their numbers (attn_array): names, places, types, and which elements a
- * problem touches.  One table, made from ATTN_ARRAYS, in place of a list wherever something is done with all of them.
+ * arrays.h - describes the arrays of an execution by number (attn_array): name, place, type, and the elements that a
+ * problem uses.  Code that handles all arrays loops over this table, which is made from ATTN_ARRAYS.
  */
 #ifndef ATTN_ATTEND_ARRAYS_H
 #define ATTN_ATTEND_ARRAYS_H
@@ -11,14 +11,14 @@
 
 #include <string.h>
 
-/* The elements of one array: its axes of nonzero stride, and the offsets that they span. */
+/* The elements of one array: its axes of nonzero stride, and its lowest and highest offset. */
 typedef struct attn__extent {
     int n;
     int64_t length[ATTN_MAX_DIMS + 1], stride[ATTN_MAX_DIMS + 1];
     int64_t low, high;
 } attn__extent;
 
-/* high - low + 1, or 0 if some axis has no elements. */
+/* Returns high - low + 1, or 0 if some axis has no elements. */
 static inline size_t attn__extent_size(const attn__extent *e)
 {
     for (int i = 0; i < e->n; i++)
@@ -27,8 +27,8 @@ static inline size_t attn__extent_size(const attn__extent *e)
     return (size_t)(e->high - e->low) + 1;
 }
 
-/* Steps to the next index over the first `axes` axes of an extent that has elements, the last one fastest, and to its
- * offset; both begin at 0.  False: it was the last one. */
+/* Advances `index` over the first `axes` axes of an extent, the last axis fastest, and updates `offset`. Both start at
+ * 0, and the extent must have elements.  Returns false after the last index. */
 static inline bool attn__extent_next(const attn__extent *e, int axes, int64_t *index, int64_t *offset)
 {
     for (int i = axes - 1; i >= 0; i--) {
@@ -41,15 +41,16 @@ static inline bool attn__extent_next(const attn__extent *e, int axes, int64_t *i
     return false;
 }
 
-/* `fixed`: BATCH axes whose index stays; where that of packed sequences does, one sequence's.  NULL: none. */
+/* Returns the elements of an operand. `fixed` marks BATCH axes whose index is constant. If it marks the axis of packed
+ * sequences, the extent covers one sequence. NULL: no axis is marked. */
 attn__extent attn__operand_extent(const attn__canonical *canonical, attn__operand op, const bool *fixed);
 
 typedef enum attn__written { ATTN__WRITTEN_NEVER = 0, ATTN__WRITTEN_FORWARD, ATTN__WRITTEN_BACKWARD } attn__written;
 
 typedef struct attn__array_info {
-    const char *name;      /* for messages: "q", "table[0]" */
-    size_t field, strides; /* offsets in attn_arrays and in attn_dim (0 for tables and for arrays of one row) */
-    attn__operand operand; /* the operand with the same strides; ATTN__OPERANDS: none */
+    const char *name;      /* name in messages: "q", "table[0]" */
+    size_t field, strides; /* offsets in attn_arrays and attn_dim; strides is 0 for tables and one-row arrays */
+    attn__operand operand; /* operand with the same strides; ATTN__OPERANDS: none */
     attn__written written;
 } attn__array_info;
 
@@ -73,7 +74,7 @@ typedef struct attn__array_use {
     bool optional;       /* the pointer may be NULL, since no element is read */
 } attn__array_use;
 
-/* False if the problem, in its direction, neither reads nor writes the array. */
+/* Returns false if the problem, in its direction, neither reads nor writes the array. */
 bool attn__arrays_find(const attn__canonical *canonical, attn_array array, attn__array_use *use);
 
 #endif

@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: MIT
  *
- * canonical.h - a checked problem in canonical form, the only form that solvers get.
+ * canonical.h - a checked problem in canonical form. Solvers get problems in this form only.
  *
- * Canonical: defaults are resolved; dims of length 1 are dropped; within a role, dims that are adjacent in
- * memory for every operand at once are merged; BATCH dims are ordered by stride, outermost first.  A dim that
- * a band, a window, a table, the lengths or a pick refers to is never merged.  A BATCH dim over which k and v
- * (and what belongs to them) do not move, so that it only repeats queries (grouped heads), may become a
- * QUERY dim.  Every group has at least one dim: a role without any gets one of length 1.
+ * Defaults are resolved, and dims of length 1 are dropped.  Dims of a role that are adjacent in memory for every
+ * operand are merged.  BATCH dims are ordered by stride, outermost first.  A dim that a band, a window, a table, the
+ * lengths or a pick refers to is never merged.  A BATCH dim along which k, v, w and the tables have stride 0 only
+ * repeats queries (grouped heads). It may become a QUERY dim.  Every group has at least one dim: a role without dims
+ * gets one of length 1.
  *
- * Dropout addresses an element by the caller's own indices: row = sum of index * drop over BATCH and QUERY
- * dims, column = the same over KEY dims, whatever the order here.  (Caller's order, last dim fastest.)
+ * Dropout identifies a pair by the caller's indices, whatever the order here.  Its row is the sum of index * drop over
+ * the BATCH and QUERY dims, and its column is the same sum over the KEY dims.
  */
 #ifndef ATTN_ATTEND_CANONICAL_H
 #define ATTN_ATTEND_CANONICAL_H
@@ -28,21 +28,21 @@ enum {
     ATTN__BATCH_INVARIANT = 32,
     ATTN__BLOCKS = 64,
     ATTN__BF16_KEYS = 128,
-    ATTN__TOP_K = 256 /* the largest scores of a row alone take part: top_k, and a hardmax, whose top_k is 1 here */
+    ATTN__TOP_K = 256 /* only the largest scores of a row take part; a hardmax has top_k = 1 here */
 };
 
 typedef struct attn__axis {
-    attn_dim dim;                     /* length and strides; role is the group's */
+    attn_dim dim;                     /* length and strides; the role is the group's role */
     int64_t table[ATTN_MAX_RELATIVE]; /* stride in each relative table (for BATCH, CONTRACT and VALUE) */
-    int64_t drop;                     /* factor of the index in the number of the dropout row or column */
+    int64_t drop;                     /* factor of the index in the dropout row or column number */
     int pick;                         /* index into problem.picks, or -1 */
-    bool packed; /* the BATCH axis of packed sequences; its strides are 0, but its index selects tokens */
-    int source;  /* the dim of the problem that the axis was made from, or -1 */
+    bool packed; /* the BATCH axis of packed sequences, whose strides are 0 because its index selects tokens */
+    int source;  /* the dim of the problem that became this axis, or -1 */
 } attn__axis;
 
 typedef struct attn__group {
     int n;
-    int64_t size; /* product of the lengths */
+    int64_t size; /* product of the axes' lengths */
     attn__axis axis[ATTN_MAX_DIMS];
 } attn__group;
 
@@ -55,9 +55,9 @@ typedef struct attn__canonical {
     int threads;
     attn__isa isa;
     attn__caches caches;
-    /* Derived from the above. */
+    /* These fields are derived from the fields above. */
     bool has_bias, has_mask, has_lens, has_blocks, has_dropout;
-    unsigned extras;     /* flags such as ATTN__PACKED */
+    unsigned extras;     /* bits such as ATTN__PACKED */
     bool needs_row_scan; /* a row may have no keys: lens, mask, bands, or an empty key axis */
 } attn__canonical;
 
@@ -71,14 +71,14 @@ static inline const attn__group *attn__group_of(const attn__canonical *canonical
     return groups[role];
 }
 
-/* Whether weights are exponentials. This includes a hardmax, whose one key has a softmax weight. */
+/* Reports whether weights are exponentials. This includes a hardmax, whose one key has a softmax weight. */
 static inline bool attn__is_softmax(const attn__canonical *canonical)
 {
     attn_normalization normalization = canonical->problem.normalization;
     return normalization == ATTN_NORMALIZATION_SOFTMAX || normalization == ATTN_NORMALIZATION_HARDMAX;
 }
 
-/* The same, to be changed. */
+/* Returns the group of a role for changes. */
 static inline attn__group *attn__group_at(attn__canonical *canonical, attn_role role)
 {
     return (attn__group *)(uintptr_t)attn__group_of(canonical, role);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT
- * Sets the defaults of a checked problem and clears the fields that its direction does not use, so that later code sees
- * one form of each setting; then canonical form: few shapes of the table for few kernels to recognize. */
+ * Resolves the defaults of a checked problem and brings it to canonical form.  It clears the fields that the problem's
+ * direction does not use, so that each setting has a single form.  Canonical problems have few different shapes, so
+ * that few kernels suffice. */
 #include "attend/problem/problem.h"
 #include "attend/scores/score.h"
 
@@ -71,7 +72,7 @@ void attn__resolve_problem(attn_problem *p)
 typedef struct builder {
     const attn_problem *p;
     attn__canonical *canonical;
-    bool held[ATTN_MAX_DIMS]; /* somebody refers to the dim: it is neither dropped nor merged */
+    bool held[ATTN_MAX_DIMS]; /* some part of the problem refers to the dim, so it is neither dropped nor merged */
     bool batch_invariant;
 } builder;
 
@@ -99,7 +100,7 @@ static void find_held(builder *b)
     }
 }
 
-/* Weight of each dim's index in the dropout row or column: the caller's order, last dim fastest. */
+/* Computes the factor of each dim's index in the dropout row or column number. The caller's last dim is the fastest. */
 static void dropout_weights(const attn_problem *p, int64_t weights[ATTN_MAX_DIMS])
 {
     uint64_t row = 1, column = 1;
@@ -125,8 +126,9 @@ static attn__axis make_axis(const attn_problem *p, int dim, int64_t drop)
     return axis;
 }
 
-/* Keys, values and what belongs to them do not move along the dim: it only repeats queries.  Backward, blocks of
- * queries would cross from one repetition to the next at a place that depends on their length (in bf16 it has to). */
+/* Reports whether the dim only repeats queries: k, v, w and the tables have stride 0 along it.  A
+ * batch-invariant backward pass does not use such dims, except in bf16. Its blocks of queries would cross from one
+ * repetition to the next at places that depend on the length. */
 static bool repeats_queries(const builder *b, const attn__axis *axis)
 {
     const attn_dim *d = &axis->dim;
@@ -238,7 +240,7 @@ static int axis_of(const attn__group *group, int source)
     return -1;
 }
 
-/* A block larger than its dim is clamped to the dim. */
+/* Limits the size of a block to the length of its dim. */
 static int64_t at_most_all(int64_t size, int64_t n)
 {
     return size <= n ? size : n > 0 ? n : 1;
@@ -261,7 +263,7 @@ static void renumber(attn__canonical *canonical)
         const attn__group *channels = attn__group_of(canonical, attn__table_role(r));
         int last = attn__last_dim(p, attn__table_role(r));
         if (last < 0 || !(r->begin != 0 || r->end != p->dims[last].n))
-            r->end = channels->axis[channels->n - 1].dim.n; /* all of it, whatever the dim has become */
+            r->end = channels->axis[channels->n - 1].dim.n; /* all channels: the end is the axis' length */
         r->query_dim = axis_of(q, r->query_dim);
         r->key_dim = axis_of(k, r->key_dim);
     }
@@ -279,7 +281,8 @@ static void renumber(attn__canonical *canonical)
     }
 }
 
-/* Backward, the log-sum-exp includes the sinks. A step around the solver computes their gradient. */
+/* Returns the features of the problem as bits. Backward, sinks are no such feature: the log-sum-exp includes them, and
+ * a step around the solver computes their gradient. */
 static unsigned extras_of(const attn_problem *p)
 {
     bool backward = p->direction == ATTN_DIRECTION_BACKWARD;
@@ -315,7 +318,7 @@ void attn__canonical_make(attn__canonical *canonical, const attn_problem *resolv
     canonical->problem = *resolved;
     canonical->batch.n = canonical->query.n = canonical->key.n = canonical->contract.n = canonical->value.n = 0;
     find_held(&b);
-    place_dims(&b, true); /* repeated queries are outermost among the queries */
+    place_dims(&b, true); /* adds repeated queries first, so that they are the outermost QUERY axes */
     place_dims(&b, false);
     sort_by_stride(&canonical->batch);
     for (attn_role role = ATTN_ROLE_BATCH; role <= ATTN_ROLE_VALUE; role++) {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * Checks a problem, part by part; later checks rely on earlier ones. */
+ * Checks a problem part by part. Later checks rely on earlier ones. */
 #include "attend/problem/problem.h"
 
 #include "attend/block/window_base.h"
@@ -22,7 +22,7 @@ static attn_status check_role(attn_context *context, const attn_problem *problem
 
 typedef attn_status check_part(attn_context *context, const attn_problem *problem, int i);
 
-/* Checks parts 0 to n - 1 of one kind, up to the first that fails. */
+/* Checks the parts 0 to n - 1 of one kind. Stops at the first part that fails. */
 static attn_status check_each(attn_context *context, const attn_problem *p, int n, check_part *check)
 {
     attn_status status = ATTN_OK;
@@ -125,7 +125,7 @@ static attn_status check_wishes(attn_context *context, const attn_problem *p)
     return ATTN_OK;
 }
 
-/* Without a stride, all channels would share the one number w. */
+/* Checks the strides of w. With stride 0 along every CONTRACT dim, all channels would share a single number. */
 static attn_status check_w(attn_context *context, const attn_problem *p)
 {
     int still = -1;
@@ -185,7 +185,7 @@ static int64_t or_one(int64_t x)
 
 static bool window_fits(const attn_problem *p, const attn_window *w)
 {
-    /* Every position, inside or out, must be a number with room to spare. */
+    /* Positions inside and outside of the axis must be far from overflow. */
     const int64_t limit = INT64_MAX / 4;
     int64_t span, reach;
     return !__builtin_mul_overflow(p->dims[w->query_dim].n, or_one(w->step), &span) && span < limit &&
@@ -230,8 +230,8 @@ static attn_status check_windows(attn_context *context, const attn_problem *p)
     return check_each(context, p, p->nwindows, check_window);
 }
 
-/* A pair of dims that a band or a table speaks of: right roles, and the window of the key dim, if it has one,
- * belongs to the same query dim (otherwise "the position" would have no meaning for the pair). */
+/* Checks a pair of dims that a band or a table refers to. The dims must have the right roles.  A window of the key dim
+ * must slide along the same query dim, because otherwise the pair has no positions. */
 static attn_status check_pair(attn_context *context, const attn_problem *p, int query_dim, int key_dim,
                               const char *what)
 {
@@ -320,7 +320,7 @@ static attn_status check_packed_counts(attn_context *context, const attn_problem
     return ATTN_OK;
 }
 
-/* Checks that tokens do not move along the sequences, but along their positions. */
+/* Checks that tokens have stride 0 along the sequences, and another stride along their positions. */
 static attn_status check_packed_strides(attn_context *context, const attn_problem *p, attn__operand op)
 {
     const attn_packed *packed = &p->packed;
@@ -377,10 +377,11 @@ static attn_status check_blocks(attn_context *context, const attn_problem *p)
 
 /* ----------------------------------------------------------------------------------- a bias through an index */
 
-/* The size of the expanded bias: one number for each entry of the index and each index of the table's BATCH dims. */
+/* Reports whether the size of the expanded bias fits. It has one number for each entry of the index and each index of
+ * the table's BATCH dims. */
 static bool spread_fits(const attn_problem *p)
 {
-    int64_t entries = 1, part; /* no product overflows that the sizes' check has seen */
+    int64_t entries = 1, part; /* products that the check of sizes computed cannot overflow */
     bool ok = true;
     for (int i = 0; i < p->ndims; i++) {
         int64_t stride = p->dims[i].bias < 0 ? -p->dims[i].bias : p->dims[i].bias;
@@ -445,7 +446,7 @@ static attn_status check_table(attn_context *context, const attn_problem *p, int
 }
 
 typedef struct range {
-    int64_t low, high; /* empty if low > high */
+    int64_t low, high; /* bounds of the range; empty if low > high */
 } range;
 
 static range window_range(const attn_problem *p, attn_window w)
@@ -457,8 +458,8 @@ static range window_range(const attn_problem *p, attn_window w)
     return r;
 }
 
-/* Where masked keys are left out, rows outside a band are not read; but a band that is aligned with the ends of packed
- * sequences differs from one to the next. */
+/* Narrows a table's range of distances to the bands, since rows outside of a band are not read if masked keys are left
+ * out.  A band that aligns the ends of packed sequences is ignored, because it differs per sequence. */
 static void cut_by_bands(const attn_problem *p, const attn_relative *r, range *reach)
 {
     for (int i = 0; p->mask_fill == 0 && i < p->nbands; i++) {
@@ -514,7 +515,7 @@ static attn_status check_table_rows(attn_context *context, const attn_problem *p
  * answer, the indices count as overlapping.
  */
 
-/* One dim of an array in the test of overlap. */
+/* One dim of an array in the overlap test. */
 typedef struct span_dim {
     int64_t n, stride;
     int dim;
@@ -523,7 +524,7 @@ typedef struct span_dim {
 typedef struct spans {
     int n;
     span_dim of[ATTN_MAX_DIMS + 1];
-    int first, second; /* two dims that take part in an overlap; the same one twice if it does so alone */
+    int first, second; /* the two dims that cause an overlap; equal if one dim does */
 } spans;
 
 static void add_span(spans *s, int64_t n, int64_t stride, int dim)
@@ -531,18 +532,18 @@ static void add_span(spans *s, int64_t n, int64_t stride, int dim)
     s->of[s->n++] = (span_dim){n, stride, dim};
 }
 
-__extension__ typedef unsigned __int128 wide; /* of products of two strides */
+__extension__ typedef unsigned __int128 wide; /* holds the product of two strides */
 
 typedef struct search {
     int n;
-    span_dim spans[ATTN_MAX_DIMS + 1]; /* strides positive, descending */
-    int64_t reach[ATTN_MAX_DIMS + 2];  /* of the spans from i on */
-    int64_t gcd[ATTN_MAX_DIMS + 2];    /* of their strides */
+    span_dim spans[ATTN_MAX_DIMS + 1]; /* dims with positive strides, in descending order of stride */
+    int64_t reach[ATTN_MAX_DIMS + 2];  /* largest offset of the spans from index i on */
+    int64_t gcd[ATTN_MAX_DIMS + 2];    /* greatest common divisor of the strides from index i on */
     int64_t x[ATTN_MAX_DIMS + 1];
     int budget;
 } search;
 
-/* The inverse of a modulo m, gcd(a, m) = 1. */
+/* Returns the inverse of a modulo m. Requires gcd(a, m) = 1. */
 static int64_t inverse(int64_t a, int64_t m)
 {
     int64_t r0 = m, r1 = m > 0 ? a % m : 0, t0 = 0, t1 = 1;
@@ -554,12 +555,13 @@ static int64_t inverse(int64_t a, int64_t m)
     return t0 < 0 ? t0 + m : t0;
 }
 
-/* rest + x a + y b = 0 in the bounds of the last two spans: x is one residue modulo b / gcd, in one interval. */
+/* Solves rest + x * a + y * b = 0, where a and b are the strides of the last two spans, within their lengths.  All
+ * solutions x are congruent modulo b / gcd(a, b), so the first one in the interval of x decides. */
 static bool last_two_meet(search *s, int64_t rest, bool nonzero)
 {
     const span_dim *a = &s->spans[s->n - 2], *b = &s->spans[s->n - 1];
     int64_t g = attn__max(s->gcd[s->n - 2], 1), modulus = b->stride / g, reach = s->reach[s->n - 1], x;
-    if (!nonzero) { /* rest is 0 then: the least multiple that both can take back */
+    if (!nonzero) { /* rest is 0 here, so the smallest nonzero solution decides */
         s->x[s->n - 2] = modulus;
         s->x[s->n - 1] = -(a->stride / g);
         return modulus < a->n && a->stride / g < b->n;
@@ -586,7 +588,7 @@ static bool meets(search *s, int level, int64_t rest, bool nonzero)
     int64_t low = attn__max(-attn__floor_div(reach + rest, span->stride), -bound);
     int64_t high = attn__min(attn__floor_div(reach - rest, span->stride), bound);
     if (!nonzero && low < 0)
-        low = 0; /* x and -x are one case */
+        low = 0; /* -x is a solution whenever x is one */
     for (int64_t x = low; x <= high; x++) {
         s->x[level] = x;
         if ((rest + x * span->stride) % s->gcd[level + 1] != 0)
@@ -621,8 +623,8 @@ static void blame(const search *s, spans *of)
         of->first = of->second = s->spans[0].dim;
 }
 
-/* Whether two different indices of the array meet in one element; finds `first` and `second` then.  Strides must be small
- * enough that offsets fit. */
+/* Reports whether two different indices of the array share an element; sets `first` and `second` to the dims then.
+ * Offsets must not overflow. */
 static bool spans_overlap(spans *of)
 {
     search s = {.budget = 10000000};
@@ -642,7 +644,7 @@ static bool spans_overlap(spans *of)
         s.reach[i] = s.reach[i + 1] + (s.spans[i].n - 1) * s.spans[i].stride;
     for (int i = s.n - 1; i >= 0; i--)
         s.gcd[i] = attn__common_divisor(s.gcd[i + 1], s.spans[i].stride);
-    if (s.n < 2 || !meets(&s, 0, 0, false)) /* one span has a stride that is not 0 */
+    if (s.n < 2 || !meets(&s, 0, 0, false)) /* a single dim with a nonzero stride cannot overlap */
         return false;
     blame(&s, of);
     return true;
@@ -650,10 +652,10 @@ static bool spans_overlap(spans *of)
 
 /* ----------------------------------------------------------------------------------------------------- sizes */
 
-/* Half of the address space: offsets and sums of two of them never wrap. */
+/* The largest size. Offsets and sums of two offsets cannot overflow. */
 static const int64_t most = INT64_MAX / 4;
 
-/* Whether the product of the lengths of the dims of some roles, first to last, is a size. */
+/* Reports whether the product of the lengths of all dims with a role from `first` to `last` is at most `most`. */
 static bool product_fits(const attn_problem *p, attn_role first, attn_role last)
 {
     int64_t size = 1;
@@ -667,7 +669,7 @@ static bool product_fits(const attn_problem *p, attn_role first, attn_role last)
     return empty || !over;
 }
 
-/* Adds (n - 1) * |stride| to *reach; false if that overflows. */
+/* Adds (n - 1) * |stride| to *reach. Returns false on overflow. */
 static bool stretch(int64_t *reach, int64_t n, int64_t stride)
 {
     int64_t part;
@@ -693,7 +695,7 @@ static attn_status check_reach(attn_context *context, const attn_problem *p, att
     return ATTN_OK;
 }
 
-/* How many indices a relative table has along a dim: the length, or the range of channels that it serves. */
+/* Returns how many indices a relative table has along a dim: the dim's length, or the size of its range of channels. */
 static int64_t table_length(const attn_problem *problem, const attn_relative *relative, int dim)
 {
     bool all = relative->begin == 0 && relative->end == 0;
@@ -722,7 +724,7 @@ static attn_status check_sizes(attn_context *context, const attn_problem *p)
             status =
                 attn__fail(context, ATTN_ERROR_SHAPE, "the product of the %s dims overflows", attn__role_name(role));
     for (attn__operand op = 0; status == ATTN_OK && op < ATTN__OPERANDS; op++)
-        /* Gradients without strides of their own have those of their operands; their members are not read. */
+        /* Gradients without strides of their own have the operands' strides, and their stride fields are not read. */
         if (attn__operand_used(p, op) && (op < ATTN__OP_DQ || p->own_grad_strides))
             status = check_reach(context, p, op);
     if (status == ATTN_OK)
@@ -752,14 +754,14 @@ static attn_status check_spans(attn_context *context, const attn_problem *p, con
                       attn__role_name(p->dims[second].role), (long long)p->dims[second].n);
 }
 
-/* A gradient may be broadcast, since it is a sum then: zero strides are left out. */
+/* Checks that no two indices of an output share an element. A gradient that sums terms may have zero strides. */
 static attn_status check_output(attn_context *context, const attn_problem *p, attn__operand op, const char *name,
                                 bool sums)
 {
     spans s = {0};
     for (int i = 0; i < p->ndims; i++) {
         const attn_dim *dim = &p->dims[i];
-        /* Sequences have tokens of their own. */
+        /* Packed sequences never share tokens, although their stride is 0. */
         bool apart = (p->flags & ATTN_WITH_PACKED) && i == p->packed.batch_dim &&
                      (attn__operand_packed(op, ATTN_ROLE_QUERY) || attn__operand_packed(op, ATTN_ROLE_KEY));
         if ((attn__operand_table[op].roles >> dim->role & 1) && !(sums && attn__stride(dim, op) == 0) && !apart)
@@ -785,7 +787,7 @@ bool attn__bias_gradient_meets(const attn_problem *p)
     return attn__operand_used(p, ATTN__OP_DBIAS) && spans_overlap(&s);
 }
 
-/* Rows of a table that an index reads, of different BATCH indices. */
+/* Checks that rows of a table that is read by an index share no elements with rows of another BATCH index. */
 static attn_status check_indexed_gradient(attn_context *context, const attn_problem *p)
 {
     spans s = {0};
@@ -801,12 +803,13 @@ static attn_status check_indexed_gradient(attn_context *context, const attn_prob
                       (long long)p->bias_index.rows, (long long)p->bias_index.row_stride);
 }
 
-/* Pairs of one BATCH index may meet; those of different ones may not, wherever they are between the pairs' ends. */
+/* Checks the strides of the bias gradient. Pairs of one BATCH index may share elements. The ranges of elements of
+ * different BATCH indices must be disjoint. */
 static attn_status check_bias_gradient(attn_context *context, const attn_problem *p)
 {
     spans s = {0};
     int last = -1;
-    int64_t reach = 0; /* fits: the sizes are checked */
+    int64_t reach = 0; /* cannot overflow, since the sizes are checked */
     attn__operand op = bias_gradient(p);
     if (p->flags & ATTN_WITH_BIAS_INDEX)
         return check_indexed_gradient(context, p);

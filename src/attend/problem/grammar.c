@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * Reads a problem from text: the grammar that attn_problem_parse documents, and how its forms and features fill a
- * problem. */
+ * Reads a problem from text. attn_problem_parse documents the grammar. */
 #include "attend/problem/operand.h"
 #include "attend/scores/score.h"
 #include "base/context.h"
@@ -12,8 +11,8 @@
 
 typedef enum grammar_form { FORM_HEADS = 0, FORM_ADDITIVE, FORM_AXIS, FORM_TIED, FORM_WINDOW, FORM_FORMS } grammar_form;
 
-/* X(NAME, as written, what follows '=' in help's letters: 0 nothing, 'X' real, 'N' whole, 'R' range; the phrase's
- * field; forms or 0) */
+/* X(NAME, text, kind of value after '=', field of grammar_phrase for the value, bits of the forms that allow it or 0:
+ * all). The kind is 0: none, 'X': real number, 'N': integer, 'R': range. */
 #define FEATURE_MAP(X)                                                                                                 \
     X(BF16, "bf16", 0, form, 0)                                                                                        \
     X(F64, "f64", 0, form, 0)                                                                                          \
@@ -58,7 +57,7 @@ typedef enum grammar_feature {
     FEATURE_MAP(ATTN_X)
 #undef ATTN_X
 #define ATTN_X(NAME, name) FEATURE_SCORE_##NAME,
-        ATTN_SCORES(ATTN_X) /* in their order: FEATURE_SCORE_DOT + score */
+        ATTN_SCORES(ATTN_X) /* the order is that of attn_score: FEATURE_SCORE_DOT + score */
 #undef ATTN_X
     FEATURES
 } grammar_feature;
@@ -69,10 +68,10 @@ enum { LENGTHS = 7 };
 
 typedef struct grammar_phrase {
     grammar_form form;
-    int nlengths; /* of axis, tied, window: 256x256 */
+    int nlengths; /* number of lengths in axis, tied and window: 2 for 256x256 */
     int64_t lengths[LENGTHS];
-    int64_t letter['z' - 'a' + 1]; /* -1: not given */
-    int64_t taps_x;                /* of window's w7x5; -1: as taps_y */
+    int64_t letter['z' - 'a' + 1]; /* value of each letter; -1: not given */
+    int64_t taps_x;                /* horizontal taps, as in w7x5; -1: as many as vertical ones */
     uint64_t features;             /* bits 1 << grammar_feature */
     double dropout, fill, scale, softcap;
     int64_t lo, hi, axis, packed, buckets, blocks, top_k;
@@ -83,7 +82,7 @@ static bool has(const grammar_phrase *phrase, grammar_feature feature)
     return phrase->features >> feature & 1;
 }
 
-/* The value of a letter, or `otherwise` if it was not given. */
+/* Returns the value of a letter, or `otherwise` if the letter was not given. */
 static int64_t letter_of(const grammar_phrase *phrase, char letter, int64_t otherwise)
 {
     int64_t value = phrase->letter[letter - 'a'];
@@ -124,7 +123,7 @@ static attn_status fill_axis(attn_problem *problem, const grammar_phrase *s)
     if (has(s, FEATURE_COL))
         along = 0;
     if (has(s, FEATURE_AXIS))
-        along = s->axis < s->nlengths ? s->axis : axis.rank; /* the last is no axis: refused */
+        along = s->axis < s->nlengths ? s->axis : axis.rank; /* axis.rank is no axis and will be refused */
     axis.axis = (int)along + first;
     return attn_problem_axis(problem, &axis);
 }
@@ -177,8 +176,8 @@ static attn_status phrase_form(attn_problem *problem, attn_context *context, con
 
 /* ---------------------------------------------------------------------------------------------- the features */
 
-/* Contiguous strides for an operand over the dims of `roles`, and over the first dim if `first`; the last dim is the
- * fastest.  False if they overflow. */
+/* Sets contiguous strides of an operand over the dims of `roles`, and over the first dim if `first` is set. The last
+ * dim is the fastest.  Returns false if the strides overflow. */
 static bool lay(attn_problem *p, attn__operand op, int roles, bool first)
 {
     int64_t stride = 1;
@@ -194,9 +193,9 @@ static bool lay(attn_problem *p, attn__operand op, int roles, bool first)
     return true;
 }
 
-/* A bias by distance: for each pair of a QUERY and a KEY dim, the last ones first, a number for each difference of
- * their indices; for each BATCH index but the first dim's.  With buckets, an index of the differences into rows of so
- * many. */
+/* Sets the strides of a bias by distance. For each pair of a QUERY and a KEY dim it has one number per difference of
+ * their indices. The last pair of dims is the fastest.  Each BATCH index has its own bias, except along the first dim.
+ * With buckets, the differences select an index entry, which is a row of a table with `buckets` rows. */
 static bool lay_distances(attn_problem *p, int64_t buckets)
 {
     int64_t stride = 1;
@@ -225,7 +224,7 @@ static bool lay_distances(attn_problem *p, int64_t buckets)
     return fits;
 }
 
-/* The mask of blocks of the last QUERY and KEY dims; all other dims share it. */
+/* Adds a mask of blocks of the last QUERY and KEY dims. All other dims share the mask. */
 static void add_blocks(attn_problem *p, int64_t size)
 {
     int query = attn__last_dim(p, ATTN_ROLE_QUERY), key = attn__last_dim(p, ATTN_ROLE_KEY);
@@ -287,8 +286,8 @@ static void add_bands(attn_problem *p, const grammar_phrase *s)
         add_band(p, s->lo, s->hi);
 }
 
-/* One table along a pair of dims for the channels [begin, end) of the last CONTRACT dim (0, 0: all): shared by heads,
- * contiguous, as long as the pair's furthest distance. */
+/* Adds a contiguous table along a pair of dims for the channels [begin, end) of the last CONTRACT dim. 0, 0 means all
+ * channels.  All heads share the table. It has a row for each possible distance of the pair. */
 static void add_table(attn_problem *p, int query_dim, int key_dim, int64_t begin, int64_t end)
 {
     int64_t queries = p->dims[query_dim].n, keys = p->dims[key_dim].n, below = queries - 1, above = keys - 1;
@@ -314,8 +313,8 @@ static void add_table(attn_problem *p, int query_dim, int key_dim, int64_t begin
     r->row_stride = row;
 }
 
-/* With a window, rows' distances serve the first half of the channels and columns' the second (Ramachandran et al.
- * 2019). */
+/* Adds relative tables. In a window, the table of row distances serves the first half of the channels, and the table of
+ * column distances the second half (Ramachandran et al. 2019). */
 static attn_status add_relative(attn_problem *p, attn_context *context)
 {
     int query = attn__last_dim(p, ATTN_ROLE_QUERY), key = attn__last_dim(p, ATTN_ROLE_KEY);
@@ -397,7 +396,7 @@ static const struct {
     const char *name;
     char value;
     int forms;
-    size_t at; /* of the value in a phrase */
+    size_t at; /* offset of the value in grammar_phrase */
 } features[FEATURES] = {
 #define ATTN_X(NAME, text, value, field, forms)                                                                        \
     [FEATURE_##NAME] = {text, value, forms, offsetof(grammar_phrase, field)},
@@ -408,7 +407,7 @@ static const struct {
 #undef ATTN_X
 };
 
-/* Features that exclude each other. */
+/* Sets of features that exclude each other. */
 #define BIT(NAME) (UINT64_C(1) << FEATURE_##NAME)
 static const uint64_t rivals[] = {
     BIT(BF16) | BIT(F64),
@@ -428,7 +427,7 @@ typedef struct reader {
     grammar_phrase *phrase;
 } reader;
 
-/* The position in the text; it counts characters from 1. */
+/* Stores an error with the position in the text. Positions count characters from 1. */
 static attn_status refuse(const reader *r, const char *why)
 {
     return attn__fail(r->context, ATTN_ERROR_ARGUMENT, "problem \"%.100s\", character %d: %s", r->text,
@@ -538,7 +537,7 @@ static attn_status read_real(reader *r, double *value)
     return ATTN_OK;
 }
 
-/* Reads a range such as "-128..0"; a missing end is open. */
+/* Reads one end of a range such as "-128..0". A missing end becomes `open`. */
 static attn_status read_end(reader *r, int64_t open, int64_t *value)
 {
     bool negative = *r->at == '-';

@@ -1,5 +1,4 @@
-/* SPDX-License-Identifier: MIT
- * The table of operands and its look-ups. */
+/* SPDX-License-Identifier: MIT */
 #include "attend/problem/operand.h"
 #include "attend/scores/score.h"
 

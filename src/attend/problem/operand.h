@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * operand.h - the operands of a problem as one table: name, stride field, roles in which it may move.
- *
- * Checking, canonical form and the walk over rows treat all operands alike through it.
+ * operand.h - describes the operands of a problem in one table: name, stride field, and roles along which an operand
+ * may have strides.  Code for checking, canonical form and rows handles all operands alike with this table.
  */
 #ifndef ATTN_ATTEND_OPERAND_H
 #define ATTN_ATTEND_OPERAND_H
@@ -46,7 +45,7 @@ typedef enum attn__operand {
 
 typedef struct attn__operand_info {
     const char *name;
-    size_t offset; /* of the stride in attn_dim */
+    size_t offset; /* offset of the stride in attn_dim */
     int roles;
     bool positional;
 } attn__operand_info;
@@ -63,17 +62,17 @@ static inline int64_t attn__stride(const attn_dim *dim, attn__operand op)
     return *(const int64_t *)(const void *)((const char *)dim + attn__operand_table[op].offset);
 }
 
-/* "BATCH", "QUERY", ... */
+/* Returns "BATCH", "QUERY" and so on. */
 static inline const char *attn__role_name(attn_role role)
 {
     static const char *const names[] = {"no role", "BATCH", "QUERY", "KEY", "CONTRACT", "VALUE"};
     return (unsigned)role <= ATTN_ROLE_VALUE ? names[role] : "unknown";
 }
 
-/* True if the problem reads or writes the operand in its direction. */
+/* Reports whether the problem reads or writes the operand in its direction. */
 bool attn__operand_used(const attn_problem *problem, attn__operand op);
 
-/* The window of a KEY dim, or NULL. */
+/* Returns the window of a KEY dim, or NULL. */
 static inline const attn_window *attn__window_of(const attn_problem *problem, int key_dim)
 {
     for (int i = 0; i < problem->nwindows; i++)
@@ -82,26 +81,26 @@ static inline const attn_window *attn__window_of(const attn_problem *problem, in
     return NULL;
 }
 
-/* The operand's number of indices along a dim, by the dim's number in the problem or in the group of a canonical
- * problem. It is the length, an axis of positions, or the number of picks. */
+/* Returns the operand's number of indices along a dim: the dim's length, the number of positions of a window, or the
+ * number of picks. `number` is the dim's number in the problem, or in its group if the problem is canonical. */
 int64_t attn__operand_length(const attn_problem *problem, const attn_dim *dim, int number, attn__operand op);
 
-/* The number of blocks of `size` that cover n; the problem check refuses a size below 1. */
+/* Returns the number of blocks of `size` that cover n. The problem check refuses a size below 1. */
 static inline int64_t attn__blocks_count(int64_t n, int64_t size)
 {
     return size < 1 ? n : n / size + (n % size != 0);
 }
 
-/* Whether the operand has packed positions along the QUERY or the KEY dim of packed sequences. */
+/* Reports whether the operand has packed positions along the QUERY or the KEY dim of packed sequences. */
 bool attn__operand_packed(attn__operand op, attn_role role);
 
-/* The role of a table's channels: CONTRACT, or VALUE for a table added to the values. */
+/* Returns the role of a table's channels: VALUE for a table that is added to the values, otherwise CONTRACT. */
 static inline attn_role attn__table_role(const attn_relative *relative)
 {
     return relative->kind == ATTN_RELATIVE_VALUE ? ATTN_ROLE_VALUE : ATTN_ROLE_CONTRACT;
 }
 
-/* The last dim of a role, -1 if it has none. */
+/* Returns the last dim of a role, or -1 if there is none. */
 static inline int attn__last_dim(const attn_problem *problem, attn_role role)
 {
     int dim = problem->ndims - 1;
@@ -110,7 +109,7 @@ static inline int attn__last_dim(const attn_problem *problem, attn_role role)
     return dim;
 }
 
-/* The type of the operand's elements (lens and mask have their own). */
+/* Returns the data type of the operand's elements. Lens and mask have fixed types of their own. */
 attn_dtype attn__operand_dtype(const attn_problem *problem, attn__operand op);
 
 #endif

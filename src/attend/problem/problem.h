@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * problem.h - from the caller's problem to a problem: check, resolve the defaults, bring to canonical form.
+ * problem.h - checks the caller's problem, resolves its defaults and brings it to canonical form.
  */
 #ifndef ATTN_ATTEND_PROBLEM_H
 #define ATTN_ATTEND_PROBLEM_H
@@ -9,18 +9,18 @@
 #include "attend/problem/canonical.h"
 #include "base/context.h"
 
-/* ATTN_OK if the problem is valid; else the context's error names the dim and the reason. */
+/* Returns ATTN_OK if the problem is valid. Otherwise the context's error names the dim and the reason. */
 attn_status attn__check_problem(attn_context *context, const attn_problem *problem);
 
-/* Whether pairs of a query and a key meet in one number of the bias whose gradient is requested, other than by a stride
- * of 0: a bias by distance. */
+/* Reports whether several pairs of a query and a key share an element of the requested bias gradient through nonzero
+ * strides. This happens with a bias by distance. */
 bool attn__bias_gradient_meets(const attn_problem *problem);
 
 /* Sets defaults (scale, width, step, dilation, end, gradient strides). Clears strides and requested gradients that
  * the direction does not use. */
 void attn__resolve_problem(attn_problem *problem);
 
-/* Canonical form of a resolved problem; see canonical.h.  `threads`, `isa` and `caches` are left alone. */
+/* Brings a resolved problem to canonical form (canonical.h).  It leaves `threads`, `isa` and `caches` unset. */
 void attn__canonical_make(attn__canonical *canonical, const attn_problem *resolved, bool batch_invariant);
 
 #endif

@@ -1,5 +1,4 @@
-/* SPDX-License-Identifier: MIT
- * The table of scores, in the order of the rows of ATTN_SCORES. */
+/* SPDX-License-Identifier: MIT */
 #include "attend/scores/score.h"
 
 #define ROW(NAME, name) extern const attn__score_kind attn__score_##name;

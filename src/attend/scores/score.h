@@ -1,40 +1,41 @@
 /* SPDX-License-Identifier: MIT
  *
- * score.h - the kinds of scores.  Each has a row in ATTN_SCORES (attn.h) and a file, score_NAME.c.  All other files use
- * its attn__score_kind; only solvers made for one kind name it.  docs/adding-a-score.md adds a kind.
+ * score.h - the kinds of scores.  Each kind has a row in ATTN_SCORES (attn.h) and a file score_NAME.c.  Other files use
+ * its attn__score_kind. Only solvers for a single kind use its name.  docs/adding-a-score.md explains how to add a
+ * kind.
  */
 #ifndef ATTN_ATTEND_SCORE_H
 #define ATTN_ATTEND_SCORE_H
 
 #include "attn/attn.h"
 
-/* One query and one key, in float64 whatever the problem's type: this is the reference's arithmetic. */
+/* One query and one key, always in float64 as in the reference solver. */
 typedef struct attn__score_rows {
-    int64_t n;            /* channels: all CONTRACT dims at once */
+    int64_t n;            /* number of channels over all CONTRACT dims */
     const double *q, *k;  /* [n] */
-    const double *w, *w2; /* [n]; NULL where the kind learns none */
-    double width;         /* of the problem; never 0 */
+    const double *w, *w2; /* [n] each; NULL if the kind does not learn the vector */
+    double width;         /* the problem's width, never 0 */
 } attn__score_rows;
 
-/* Destinations to which derivatives are added, [n] each; w and w2 as above. */
+/* The arrays to which derivatives are added, with n numbers each. w and w2 are NULL if the kind does not learn them. */
 typedef struct attn__score_slopes {
     double *q, *k, *w, *w2;
 } attn__score_slopes;
 
 typedef struct attn__score_kind {
-    const char *name; /* its word in a problem's text and in a plan's description */
-    int vectors;      /* learned vectors over the channels: 0; 1: w; 2: w and w2 */
-    bool blind;       /* reads neither q nor k, which may then be NULL */
+    const char *name; /* name of the kind in a problem's text and a plan's description */
+    int vectors;      /* number of learned vectors over the channels; 1: w; 2: w and w2 */
+    bool blind;       /* the score reads neither q nor k, so both may be NULL */
     bool by_root;     /* the default scale is 1/sqrt(channels) instead of 1 */
     double (*value)(const attn__score_rows *rows);
-    /* Adds g times the derivatives by q, k, w and w2. NULL: the derivative is zero wherever it exists. */
+    /* Adds g times the derivatives by q, k, w and w2. NULL: the derivative is 0 wherever it exists. */
     void (*gradient)(const attn__score_rows *rows, double g, const attn__score_slopes *to);
 } attn__score_kind;
 
-/* The kind of every attn_score, at its value. */
+/* The kind of each attn_score, indexed by its value. */
 extern const attn__score_kind *const attn__score_kinds[ATTN_SCORE_COUNT];
 
-const attn__score_kind *attn__score_of(const attn_problem *problem); /* of a problem that was checked */
+const attn__score_kind *attn__score_of(const attn_problem *problem); /* the problem must be checked */
 
 /* ------------------------------------------------------------------------------ parts that kinds share */
 
@@ -52,7 +53,7 @@ static inline void attn__add_channels(double *to, double g, const double *from, 
         to[c] += g * from[c];
 }
 
-/* |q - k|^2, and the gradient along q - k in which every function of it moves. */
+/* Returns |q - k|^2. */
 static inline double attn__distance2(const attn__score_rows *r)
 {
     double sum = 0;

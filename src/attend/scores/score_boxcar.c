@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * 1 for the keys nearer than the width, 0 for the others. */
+ * The boxcar score is 1 for keys at a distance below the width, and 0 for others. */
 #include "attend/scores/score.h"
 
 #include <math.h>

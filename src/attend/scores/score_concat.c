@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * The concatenation of a query and a key under one weighted sum: Wang et al. 2018, arXiv:1711.07971. */
+ * A weighted sum over the concatenation of query and key, with a ReLU (Wang et al. 2018, arXiv:1711.07971). */
 #include "attend/scores/score.h"
 
 static double sum(const attn__score_rows *r)
@@ -10,7 +10,7 @@ static double sum(const attn__score_rows *r)
 static double value(const attn__score_rows *r)
 {
     double x = sum(r);
-    return x <= 0 ? 0 : x; /* NaN stays */
+    return x <= 0 ? 0 : x; /* NaN stays NaN */
 }
 
 static void gradient(const attn__score_rows *r, double g, const attn__score_slopes *to)

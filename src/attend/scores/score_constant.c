@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * The same for every key: the mean of the values. */
+ * The score is the same for every key, so the output is the mean of the values. */
 #include "attend/scores/score.h"
 
 static double value(const attn__score_rows *r)

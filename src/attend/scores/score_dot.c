@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * The scaled dot product: Vaswani et al. 2017, arXiv:1706.03762. */
+ * The scaled dot product (Vaswani et al. 2017, arXiv:1706.03762). */
 #include "attend/scores/score.h"
 
 static double value(const attn__score_rows *r)

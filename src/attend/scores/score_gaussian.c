@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * The logarithm of the Gaussian kernel of the distance, so that softmax is Nadaraya and Watson's regression (1964). */
+ * The score is the logarithm of a Gaussian kernel of the distance. Its softmax is Nadaraya-Watson regression (1964). */
 #include "attend/scores/score.h"
 
 static double value(const attn__score_rows *r)

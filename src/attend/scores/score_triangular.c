@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT
- * A slope that ends at the width; called Epanechnikov in Dive into Deep Learning. */
+ * The score falls linearly with the distance and is 0 from the width on. Dive into Deep Learning calls it
+ * Epanechnikov. */
 #include "attend/scores/score.h"
 
 #include <math.h>
@@ -10,7 +11,7 @@ static double value(const attn__score_rows *r)
     return height <= 0 ? 0 : height;
 }
 
-/* At its corners, distances 0 and width, its derivative is taken as 0. NaN stays NaN. */
+/* Adds the derivative, which is taken as 0 at the distances 0 and width. NaN stays NaN. */
 static void gradient(const attn__score_rows *r, double g, const attn__score_slopes *to)
 {
     double distance = sqrt(attn__distance2(r));
