@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * The first layer of a network that is attention throughout (Ramachandran et al. 2019, section 3.2). Single pixels
+ * The first layer of a network that consists only of attention (Ramachandran et al. 2019, section 3.2). Single pixels
  * carry too little information for attention to find edges. The values therefore depend on a pixel's position in its
  * block, like a convolution's weights, through a mixture of a few matrices. */
 #include "nn/check.h"
@@ -15,7 +15,8 @@
 void attn_nn_attention_stem_init(attn_nn_attention_stem *layer, attn_nn_builder *builder, int64_t in, int64_t out)
 {
     const int64_t side = ATTN_NN_STEM_SIDE, mixed = ATTN_NN_STEM_MIXED;
-    /* Positions times mixing vectors are the scores of a softmax. Numbers near 1 let all matrices contribute. */
+    /* The scores of the mixture's softmax are positions times mixing vectors. With these initial values the scores
+     * have a magnitude of about 1, so that all matrices contribute. */
     attn_nn_initializer place = {.start = ATTN_INIT_NORMAL},
                         mix = {.start = ATTN_INIT_NORMAL, .scale = 1 / sqrt((double)out)};
     layer->rows = attn_nn_parameter(builder, "emb_a", 2, (int64_t[]){out, side}, place);
@@ -31,7 +32,7 @@ void attn_nn_attention_stem_init(attn_nn_attention_stem *layer, attn_nn_builder 
     attn_nn_pop(builder);
 }
 
-/* [16,mixed]: p(a,b,m), the share of matrix m at row a and column b of a block. */
+/* Returns the mixture [16,mixed]: p(a,b,m), the share of matrix m at row a and column b of a block. */
 static attn_tensor *mixture(const attn_nn_attention_stem *layer, attn_tape *tape)
 {
     const int64_t side = ATTN_NN_STEM_SIDE, mixed = ATTN_NN_STEM_MIXED;
@@ -46,7 +47,7 @@ static attn_tensor *mixture(const attn_nn_attention_stem *layer, attn_tape *tape
     return p ? attn_reshape(tape, p, 2, (int64_t[]){side * side, mixed}) : NULL;
 }
 
-/* Applies a 1 x 1 kernel to x [n,16,in]. */
+/* Applies a 1 x 1 convolution to pixels x [n,16,in]. */
 static attn_tensor *project(const attn_nn_conv *conv, attn_tape *tape, attn_tensor *x)
 {
     if (!conv->weight) {
@@ -66,8 +67,8 @@ static attn_tensor *mixed_values(const attn_nn_attention_stem *layer, attn_tape 
     return sum;
 }
 
-/* x [B,in,Y,X] -> [n,16,in], block by block. Incomplete blocks at the lower and right border are left out, as in
- * pooling. */
+/* Cuts x [B,in,Y,X] into blocks of 4 x 4 pixels and returns them as [n,16,in]. Incomplete blocks at the lower and
+ * right border are left out, as in pooling. */
 static attn_tensor *blocks_of(attn_tape *tape, attn_tensor *x)
 {
     const int64_t side = ATTN_NN_STEM_SIDE, *shape = attn_tensor_shape(x);
@@ -95,7 +96,7 @@ attn_tensor *attn_nn_attention_stem_forward(const attn_nn_attention_stem *layer,
     attn_tensor *blocks = blocks_of(tape, x);
     attn_tensor *q = project(&layer->query, tape, blocks), *k = project(&layer->key, tape, blocks);
     attn_tensor *v = mixed_values(layer, tape, blocks);
-    /* Sixteen keys: a block has fewer scores than channels, so tiling saves nothing. */
+    /* A block has only 16 keys, fewer than it has channels, so computing the scores in tiles would save nothing. */
     attn_tensor *p = attn_softmax(tape, attn_matmul(tape, q, k, false, true), NULL, 0);
     attn_tensor *y = attn_matmul(tape, p, v, false, false);
     if (!y) {

@@ -11,7 +11,7 @@
 
 #include <string.h>
 
-/* Scales the initial values of a parameter down. */
+/* Multiplies the initial values of a parameter by `factor`. */
 static void shrink(attn_tensor *x, double factor)
 {
     for (int64_t i = 0; x && attn_tensor_data(x) && i < attn_tensor_size(x); i++) {
@@ -85,7 +85,7 @@ static attn_tensor *feed_forward(const attn_nn_axial_block *block, attn_tape *ta
 attn_tensor *attn_nn_axial_block_forward(const attn_nn_axial_block *block, attn_tape *tape, attn_tensor *x, int axis,
                                          attn_causal causal, attn_tensor **weights)
 {
-    if (!weights) { /* a scope would free the weights */
+    if (!weights) { /* a scope would free the weights at its end */
         attn_scope_begin(tape);
     }
     attn_tensor *h = attn_nn_layer_norm_forward(&block->ln1, tape, x);

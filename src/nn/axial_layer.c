@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: MIT
  *
- * The axial layer of the MSA Transformer: row attention, column attention, feed-forward, each on normalized input and
- * added to its input.
+ * The axial layer of the MSA Transformer: row attention, column attention and a feed-forward network. Each part reads
+ * normalized input, and its result is added to the input.
  *
- * Without gradients it runs in place. The original saves memory by cutting an alignment into chunks of rows. For tied
- * rows this gives partial scores, and the mask and its rounding are added once per chunk. Here heads are divided
- * instead. A head's scores are always sums over all rows, masked once. Only the output projection's sum over heads,
- * which is linear, is computed in parts. */
+ * Without gradients the layer runs in place. The original saves memory by cutting an alignment into chunks of rows. For
+ * tied rows each chunk gives partial scores, and the mask and its rounding are added once per chunk. This file computes
+ * some heads at a time instead. A head's scores are always complete sums over all rows, and are masked once. Only the
+ * output projection's sum over heads, which is linear, is computed in parts. */
 #include "nn/msa_attention.h"
 
 #include "base/context.h"
@@ -60,7 +60,8 @@ void attn_nn_msa_layer_init(attn_nn_msa_layer *layer, attn_nn_builder *builder,
 
 /* --------------------------------------------------------------------------------------------- on the tape */
 
-/* Each block is a scope, so data that its backward pass does not need is freed at the block's end. */
+/* Returns x plus the block's result y after dropout. Each block is a scope of the tape, so data that its backward
+ * pass does not need is freed at the block's end. */
 static attn_tensor *residual(const attn_nn_msa_layer *layer, attn_tape *tape, attn_tensor *x, attn_tensor *y)
 {
     return attn_add(tape, x, attn_dropout(tape, y, layer->dropout));
@@ -110,7 +111,7 @@ typedef struct attention_part {
     attn_nn_take_maps take;
 } attention_part;
 
-/* Computes only the maps of these heads. */
+/* Computes only the attention maps of these heads and passes them to p->take. Returns false on failure. */
 static bool take_maps(const attention_part *p, attn_tape *tape, const attn__token_source *h,
                       const attn__head_range *range, const attn_nn_msa_layer_run *run)
 {
@@ -120,8 +121,8 @@ static bool take_maps(const attention_part *p, attn_tape *tape, const attn__toke
     return maps != NULL;
 }
 
-/* x += context o of some heads times their columns of the output's weights, from `column` on; the first part also adds
- * the bias. */
+/* Adds the projected context o of some heads to x. Uses their columns of the output's weights, which start at
+ * `column`. The first part also adds the bias. */
 static bool add_context(const attn_nn_linear *out, attn_tape *tape, attn_tensor *x, const attn_tensor *o,
                         int64_t column, const attn__packed *packed)
 {
@@ -134,7 +135,7 @@ static bool add_context(const attn_nn_linear *out, attn_tape *tape, attn_tensor 
                                                             .y = x});
 }
 
-/* The same in int8, for some tokens at a time, since operands and sums take memory. */
+/* Like add_context, but in int8. It processes some tokens at a time, to bound the memory of operands and sums. */
 static bool add_quantized(const attn_nn_linear *out, attn_tape *tape, attn_tensor *x, attn_tensor *o, int64_t column)
 {
     int64_t tokens = tokens_of(x), dim = attn_tensor_length(x, -1), wide = attn_tensor_length(o, -1);
@@ -180,7 +181,7 @@ static bool apply_attention(const attention_part *p, attn_tape *tape, attn_tenso
     bool fine = true;
     attn__token_source h = {x, p->norm, run->bf16};
     attn_scope_begin(tape);
-    if (each < heads) { /* x changes between the groups */
+    if (each < heads) { /* read a copy of the normalized x, because x changes after each group of heads */
         h = (attn__token_source){attn__tokens_normalized(tape, &h), NULL, run->bf16};
         fine = h.x != NULL;
     }
@@ -221,7 +222,7 @@ bool attn_nn_msa_layer_apply(const attn_nn_msa_layer *layer, attn_tape *tape, at
 
 /* ------------------------------------------------------------------------------------------------- either way */
 
-/* Maps of some heads are written to their part of all maps: heads are the first axis. */
+/* All attention maps, to which the maps of some heads are copied. Heads are the first axis. */
 typedef struct gathered {
     attn_tensor *rows, *columns;
 } gathered;

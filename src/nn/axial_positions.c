@@ -10,7 +10,7 @@
 #include <inttypes.h>
 #include <stdio.h>
 
-/* The i-th axis of x other than batch and channels. */
+/* Returns the i-th axis of x other than batch and channels. */
 static int axis_of(const attn_nn_axial_positions *layer, int i)
 {
     return i + 1 < layer->channel ? i + 1 : i + 2;
@@ -54,7 +54,7 @@ static attn_tensor *too_long(attn_tape *tape, int axis, int64_t n, int64_t have,
     return NULL;
 }
 
-/* A parameter for an axis of length n. */
+/* Returns the parameter, fitted to an axis of length n. */
 static attn_tensor *fitted(const attn_nn_axial_positions *layer, attn_tape *tape, attn_tensor *param, int axis,
                            int64_t n)
 {

@@ -11,8 +11,8 @@ void attn_nn_batch_norm_init(attn_nn_batch_norm *layer, attn_nn_builder *builder
     layer->bias = attn_nn_parameter(builder, "bias", 1, &channels, zeros);
     layer->running_mean = attn_nn_buffer(builder, "running_mean", 1, &channels, zeros);
     layer->running_var = attn_nn_buffer(builder, "running_var", 1, &channels, ones);
-    /* PyTorch counts batches for a momentum of None. Without this buffer every PyTorch file would have an extra
-     * tensor. */
+    /* PyTorch needs this count of batches if its momentum is None. Without this buffer every PyTorch file would seem
+     * to have a superfluous tensor. */
     (void)attn_nn_buffer(builder, "num_batches_tracked", 0, &channels, zeros);
 }
 

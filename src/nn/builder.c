@@ -17,7 +17,7 @@ void attn_nn_pushf(attn_nn_builder *builder, const char *format, ...)
     char name[ATTN_NN_MAX_NAME];
     va_list arguments;
     va_start(arguments, format);
-    vsnprintf(name, sizeof name, format, arguments); /* a name cut here would be too long for the prefix too */
+    vsnprintf(name, sizeof name, format, arguments); /* if this cuts the name, attn_nn_push refuses it as too long */
     va_end(arguments);
     attn_nn_push(builder, name);
 }
@@ -30,7 +30,7 @@ void attn_nn_push(attn_nn_builder *builder, const char *name)
     if (deep || n > sizeof builder->prefix || used + n + 2 > sizeof builder->prefix) {
         attn__fail(builder->context, ATTN_ERROR_ARGUMENT, "parameter name %s%.200s is too %s", builder->prefix, name,
                    deep ? "deep" : "long");
-        builder->depth++; /* so that later pops still match */
+        builder->depth++; /* count the refused part too, so that later pops still match */
         return;
     }
     builder->ends[builder->depth++] = (int)used;
@@ -54,7 +54,7 @@ static double product(const int64_t *shape, int begin, int end)
     return n;
 }
 
-/* The bound of a uniform distribution, or the standard deviation of a normal one. */
+/* Returns the bound of a uniform distribution, or the standard deviation of a normal distribution. */
 static double spread_of(const attn_nn_initializer *fill, int rank, const int64_t *shape)
 {
     double in = fill->fan_in > 0 ? (double)fill->fan_in : product(shape, 1, rank);
@@ -88,7 +88,8 @@ static double draw(attn__rng *rng, attn_nn_initializer_kind start, double spread
 
 static void fill_tensor(attn_tensor *tensor, const char *name, uint64_t seed, const attn_nn_initializer *fill)
 {
-    attn__rng rng = {.seed = seed, .stream = attn__hash_text(ATTN__HASH_BEGIN, name)}; /* one generator for each name */
+    /* each name has its own generator */
+    attn__rng rng = {.seed = seed, .stream = attn__hash_text(ATTN__HASH_BEGIN, name)};
     double spread = spread_of(fill, attn_tensor_rank(tensor), attn_tensor_shape(tensor));
     int64_t n = attn_tensor_size(tensor);
     if (fill->start == ATTN_INIT_ZEROS) {
@@ -124,14 +125,14 @@ static bool within_limit(attn_nn_builder *builder, const char *name, int rank, c
     return false;
 }
 
-/* A new tensor under its full name in `list`; NULL on failure. */
+/* Creates a tensor and adds it to `list` under its full name. Returns NULL on failure. */
 static attn_tensor *add_tensor(attn_nn_builder *builder, attn_named_list *list, const char *name, int rank,
                                const int64_t *shape, const attn_nn_initializer *fill, bool packs_on_load)
 {
     char full[2 * ATTN_NN_MAX_NAME];
     attn_tensor *tensor = NULL;
     if (attn_context_status(builder->context) != ATTN_OK) {
-        return NULL; /* the error is set already */
+        return NULL; /* an earlier call has set the error */
     }
     if (attn__check_choice(builder->context, "attn_nn_initializer.start", (int)fill->start, ATTN_INIT_POSITIVE) ||
         attn__check_choice(builder->context, "attn_nn_builder.policy", (int)builder->policy, ATTN_POLICY_TORCH)) {

@@ -34,7 +34,8 @@ static bool options_fit(attn_nn_builder *builder, const attn_nn_conv_options *o)
     return true;
 }
 
-/* PyTorch draws weight and bias within 1/sqrt(fan in), the fan counted over the kernel. */
+/* Returns the initial values of the weight. PyTorch draws weight and bias from (-b, b) with b = 1/sqrt(fan_in),
+ * where fan_in is the kernel's size times the number of input channels of a group. */
 static attn_nn_initializer weight_fill(const attn_nn_builder *builder, const attn_nn_conv_options *o)
 {
     if (o->zero) {

@@ -21,7 +21,7 @@ static attn_tensor *feed_forward(const attn_nn_decoder_block *block, attn_tape *
     return attn__nn_behind(&block->addnorm3, tape, z, attn_nn_ffn_forward(&block->ffn, tape, read));
 }
 
-/* Adds the result of self-attention to x. */
+/* Adds the result of the block's self-attention to x. */
 static attn_tensor *attend_self(const attn_nn_decoder_block *block, attn_tape *tape, attn_tensor *x,
                                 attn_tensor *positions, const attn_nn_mask *mask, attn_tensor **weights)
 {
@@ -62,7 +62,7 @@ attn_tensor *attn_nn_decoder_block_step(const attn_nn_decoder_block *block, attn
     if (!read || attn_nn_multi_head_append(&block->attention1, tape, read, self) != ATTN_OK) {
         return NULL;
     }
-    /* No mask is needed: the cache holds only this token and earlier ones. */
+    /* No mask is needed, because the cache holds only this token and earlier tokens. */
     attn_tensor *own = attn_nn_multi_head_cached(&block->attention1, tape, read, self, NULL);
     attn_tensor *y = attn__nn_behind(&block->addnorm1, tape, x, own);
     int64_t sentences = attn_tensor_length(cross->k, 0), rows = attn_tensor_length(x, 0),

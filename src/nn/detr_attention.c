@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * Attention, residual connection and norm, with separate weights for each head, [M,D,Dh]. */
+ * Attention, residual connection and norm. Each head has its own weight [D,Dh]; a parameter holds the weights of all M
+ * heads, [M,D,Dh].
+ */
 #include "nn/check.h"
 
 #include "base/context.h"
@@ -10,7 +12,7 @@
 
 #include <math.h>
 
-/* The initial values of a weight [M,D,Dh]; PyTorch's Xavier takes its fans from the first two lengths. */
+/* Returns the initial values of a weight [M,D,Dh]. PyTorch's Xavier takes its fans from the first two lengths. */
 static attn_nn_initializer head_fill(attn_nn_policy policy, int64_t heads, int64_t dim, int64_t dim_head)
 {
     if (policy == ATTN_POLICY_TORCH) {
@@ -41,7 +43,7 @@ void attn_nn_detr_attention_init(attn_nn_detr_attention *layer, attn_nn_builder 
     attn__nn_layer_norm_named(&layer->layer_norm, builder, "layer_norm", dim, 0);
 }
 
-/* x [B,N,D] times w [M,D,Dh] gives [B,N,M*Dh], heads inside the channels. */
+/* Multiplies x [B,N,D] by w [M,D,Dh]. Returns [B,N,M*Dh], with the heads inside the channels. */
 static attn_tensor *project(attn_tape *tape, attn_tensor *x, attn_tensor *w)
 {
     attn_tensor *turned = attn_permute(tape, w, (int[]){0, 2, 1});
@@ -76,7 +78,7 @@ static attn_tensor *attend(const attn_nn_detr_attention *layer, attn_tape *tape,
         attn__fail(attn_tape_context(tape), ATTN_ERROR_SHAPE, "attention of heads apart: sizes out of range");
         return NULL;
     }
-    if (layer->u) { /* one query for the whole batch, without a scale */
+    if (layer->u) { /* all images of the batch share one query; its scores are not scaled */
         a.problem.dims[0].q = 0;
         a.problem.scale = 1;
     }
@@ -105,7 +107,8 @@ attn_tensor *attn_nn_detr_attention_forward(const attn_nn_detr_attention *layer,
         return NULL;
     }
     attn_tensor *k = project(tape, plus(tape, x_kv, p_kv), layer->w_k), *v = project(tape, x_kv, layer->w_v);
-    if (layer->u) { /* broadcasts the result to all queries before dropout, so that dropout differs between them */
+    /* add the result to zeros for all queries before dropout, so that dropout differs between queries */
+    if (layer->u) {
         attn_tensor *one = attend(layer, tape, layer->u, k, v, 1, weights);
         attn_tensor *zeros = attn_tape_tensor(tape, attn_tensor_dtype(x_q), 3, attn_tensor_shape(x_q), NULL);
         return residual(layer, tape, x_q, attn_add(tape, zeros, one));

@@ -40,7 +40,7 @@ void attn_nn_gru_init(attn_nn_gru *layer, attn_nn_builder *builder, int64_t in, 
     }
 }
 
-/* The row at which each sequence of a batch ends, for the states as [T*B,H]. */
+/* Returns the index of each sequence's last row in the states, as [T*B,H]. */
 static attn_tensor *last_rows(attn_tape *tape, const attn_tensor *lens, int64_t steps, int64_t batch)
 {
     attn_tensor *rows = attn_tape_tensor(tape, ATTN_I32, 1, &batch, NULL);
@@ -61,7 +61,8 @@ static attn_tensor *last_rows(attn_tape *tape, const attn_tensor *lens, int64_t 
     return rows;
 }
 
-/* The final state [B,H] of a layer; all states are [T,B,H]. */
+/* Returns the final state [B,H] of a layer. states [T,B,H]: all states. rows: the last rows of the sequences, or
+ * NULL for the last step. */
 static attn_tensor *last_state(attn_tape *tape, attn_tensor *states, attn_tensor *rows)
 {
     if (!states) {
@@ -94,7 +95,7 @@ attn_tensor *attn_nn_gru_forward(const attn_nn_gru *layer, attn_tape *tape, attn
         return NULL;
     }
     for (int l = 0; l < layer->layers; l++) {
-        tape->examples = 1; /* axes are time, batch, channels */
+        tape->examples = 1; /* axis 1 is the batch: the axes are time, batch and channels */
         x = l > 0 ? attn_dropout(tape, x, layer->dropout) : x;
         tape->examples = 0;
         x = attn_gru(tape, x, state ? state[l] : NULL, layer->weight_ih[l], layer->weight_hh[l], layer->bias_ih[l],

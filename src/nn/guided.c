@@ -5,7 +5,7 @@
 
 #include <string.h>
 
-/* The identity matrix [n,n]. */
+/* Returns the identity matrix [n,n]. */
 static attn_tensor *unit_vectors(attn_tape *tape, attn_dtype dtype, int64_t n)
 {
     attn_tensor *units = attn_tape_tensor(tape, dtype, 2, (int64_t[]){n, n}, NULL);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * Stand-alone self-attention over images, global or in windows. Channels stay before the spatial axes: the engine finds
- * heads, queries and taps by strides, and relative positions are its tables. Neither memory blocks nor an array of
- * scores are stored. */
+ * Stand-alone self-attention over images, global or in windows. Channels stay before the spatial axes: the attention
+ * engine finds heads, queries and a window's keys by strides, and adds relative positions from tables. No copies of
+ * windows and no array of scores are stored. */
 #include "nn/check.h"
 
 #include "nn/spatial.h"
@@ -19,7 +19,8 @@ static int64_t channels(const options_of *o)
     return o->heads * o->mid;
 }
 
-/* Rows of a table: one for each possible distance between a query and its keys. */
+/* Returns the number of rows of a table of relative positions: one for each possible distance between a query and
+ * its keys. */
 static int64_t table_rows(const options_of *o)
 {
     int64_t reach = o->window ? o->window : o->max_positions;
@@ -86,7 +87,8 @@ void attn_nn_image_attention_init(attn_nn_image_attention *layer, attn_nn_builde
 
 /* -------------------------------------------------------------------------------------------- the problem */
 
-/* The strides of heads and of their channels inside all channels. */
+/* How heads share the channels: number of heads, channels of a head, and the steps between heads and between channels.
+ */
 typedef struct head_layout {
     int64_t heads, dim, head_step, dim_step;
 } head_layout;
@@ -159,7 +161,8 @@ static void describe(attn_problem *p, const options_of *o, const sizes *s)
     }
 }
 
-/* Tables of one head's channels: each of the two tables serves one half. */
+/* Describes two tables of relative positions of one head's channels. The rows' table applies to the first half of
+ * the channels, and the columns' table to the second half. */
 static void describe_halves(attn_problem *p, const options_of *o)
 {
     for (int axis = 0; axis < 2; axis++) {
@@ -175,7 +178,8 @@ static void describe_halves(attn_problem *p, const options_of *o)
     }
 }
 
-/* Tables as wide as all channels: one is zero in its second half, the other in its first. */
+/* Describes two tables of relative positions as wide as all channels. set_tables fills the second half of the rows'
+ * table and the first half of the columns' table with zeros. */
 static void describe_whole(attn_problem *p, const options_of *o)
 {
     head_layout l = layout_of(o);
@@ -231,9 +235,10 @@ static attn_tensor *without_bias(const attn_nn_conv *conv, attn_tape *tape, attn
     return attn_convolve(tape, x, conv->weight, NULL, &conv->geometry);
 }
 
-/* Weights sum to 1, so the values' bias b can be added afterwards: wout(o + b) = W o + (W b + c). This makes a zero
- * border right: pixels there have the biases as keys and values, while the engine's border has zeros. (The keys' bias
- * adds the same number to all scores of a query, which softmax ignores.) */
+/* Applies the output projection `wout` to the attention's result o, and adds the values' bias b, which is not part
+ * of o. Weights sum to 1, so wout(o + b) = W o + (W b + c), where W is the weight of wout and c its bias. A zero
+ * border is then right: its pixels have the biases as keys and values, while the engine's border has zeros. The
+ * keys' bias is left out: it adds the same number to all scores of a query, so softmax ignores it. */
 static attn_tensor *project(const attn_nn_image_attention *layer, attn_tape *tape, attn_tensor *o)
 {
     int64_t all = channels(&layer->options);

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * DETR's positions of an image: sines, and learned rows and columns.  Channels last, as queries and keys need them.
- * The order differs, as in DETR: sine positions have the row first, learned positions the column. */
+ * DETR's positions of an image: sines, and learned rows and columns.  Channels are the last axis, as queries and keys
+ * need it. As in DETR, sine positions have the row's channels first, and learned positions have the column's channels
+ * first. */
 #include "nn/check.h"
 
 #include "nn/spatial.h"
@@ -11,7 +12,7 @@
 
 #include <math.h>
 
-/* The sines of one position: sin and cos alternate, and each pair has one wavelength. */
+/* Writes the sines of one position. Sines and cosines alternate, and each pair has one wavelength. */
 static void put_axis(const attn_nn_sine_positions *layer, attn_tensor *out, int64_t at, double position)
 {
     for (int64_t j = 0; j < layer->feats; j++) {
@@ -21,9 +22,9 @@ static void put_axis(const attn_nn_sine_positions *layer, attn_tensor *out, int6
     }
 }
 
-/* A line of the image: counts the pixels along it, without padding. */
+/* One row or column of the image, along which unpadded pixels are counted. */
 typedef struct line {
-    const uint8_t *padding; /* padding byte of its first pixel, or NULL */
+    const uint8_t *padding; /* padding byte of the line's first pixel, or NULL */
     int64_t n, step;
 } line;
 
@@ -86,7 +87,7 @@ attn_tensor *attn_nn_sine_positions_forward(const attn_nn_sine_positions *layer,
 
 static attn_tensor *table_init(attn_nn_builder *builder, const char *name, int64_t most, int64_t feats)
 {
-    attn_nn_initializer fill = {.start = ATTN_INIT_POSITIVE, .scale = 1}; /* DETR also draws from [0, 1) */
+    attn_nn_initializer fill = {.start = ATTN_INIT_POSITIVE, .scale = 1}; /* DETR also draws from the range [0, 1) */
     attn_nn_push(builder, name);
     attn_tensor *table = attn_nn_parameter(builder, "weight", 2, (int64_t[]){most, feats}, fill);
     attn_nn_pop(builder);
@@ -100,7 +101,8 @@ void attn_nn_learned_positions_init(attn_nn_learned_positions *layer, attn_nn_bu
     layer->col = table_init(builder, "col_embed", most, feats);
 }
 
-/* The first n rows of a table as [1,n,feats] or [n,1,feats], broadcast over the other axis. */
+/* Returns the first n rows of a table as [rows,cols,feats]. `along_rows`: a table row is for a row of the image;
+ * otherwise it is for a column. */
 static attn_tensor *spread(attn_tape *tape, attn_tensor *table, int64_t rows, int64_t cols, bool along_rows)
 {
     int64_t n = along_rows ? rows : cols, feats = attn_tensor_length(table, 1);

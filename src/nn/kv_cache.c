@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Keys and values kept between the steps of decoding. */
+ * The KV cache: keys and values kept between the steps of decoding.
+ */
 #include "nn/check.h"
 
 #include "base/context.h"
@@ -27,8 +28,8 @@ attn_status attn_nn_kv_cache_init(attn_nn_kv_cache *cache, attn_context *context
     return status;
 }
 
-/* Returns freed pages to the system first: the allocator may keep freed memory, and the larger cache does not fit into
- * it. */
+/* Frees a tensor of the cache. Its pages are first returned to the system: the allocator may keep freed memory, and
+ * the larger cache does not fit into it. */
 static void destroy(attn_tensor *x)
 {
     if (x && x->storage && atomic_load(&x->storage->refs) == 1) {
@@ -44,13 +45,14 @@ void attn_nn_kv_cache_free(attn_nn_kv_cache *cache)
     *cache = (attn_nn_kv_cache){0};
 }
 
-/* Bytes of one token of one row. */
+/* Returns the bytes of one token of one row. */
 static size_t token_bytes(const attn_tensor *x)
 {
     return (size_t)attn_tensor_length(x, 2) * attn_dtype_size(attn_tensor_dtype(x));
 }
 
-/* Rows of the cache have the length of its capacity, so that each new token needs one short copy per row. */
+/* Appends the tokens of `from` after the first `length` tokens of each row. The memory of each row has room for all
+ * tokens, so a new token needs one short copy per row. */
 static void copy_behind(attn_tensor *to, int64_t length, const attn_tensor *from)
 {
     size_t token = token_bytes(to);
@@ -62,7 +64,7 @@ static void copy_behind(attn_tensor *to, int64_t length, const attn_tensor *from
     }
 }
 
-/* The same, from f32 to a bf16 cache. */
+/* Like copy_behind, but rounds f32 tokens to a bf16 cache. */
 static void round_behind(attn_tensor *to, int64_t length, const attn_tensor *from)
 {
     int64_t dim = attn_tensor_length(to, 2), room = dim * attn_tensor_length(to, 1);
@@ -74,7 +76,7 @@ static void round_behind(attn_tensor *to, int64_t length, const attn_tensor *fro
     }
 }
 
-/* Attention would round keys and values to bf16 at each step, so they are rounded once, before they are stored. */
+/* Rounds keys or values to bf16 before they are stored. Attention would otherwise round them at each step. */
 static void round_once(const attn_tape *tape, attn_tensor *x)
 {
     if (attn__rounds(tape) && x->dtype == ATTN_F32)
@@ -129,7 +131,8 @@ attn_status attn_nn_multi_head_append(const attn_nn_multi_head *layer, attn_tape
     return ATTN_OK;
 }
 
-/* `rows` NULL: row i is the old row i. `to` may equal `from` if rows only move to lower indices. */
+/* Copies rows of `from` to `to`: row i is the old row rows[i], or row i if `rows` is NULL. `to` may be `from` if
+ * rows only move to lower indices. */
 static void copy_rows(attn_tensor *to, const attn_tensor *from, const int64_t *rows, int64_t n, int64_t length)
 {
     size_t token = token_bytes(to), used = token * (size_t)length;
@@ -141,7 +144,8 @@ static void copy_rows(attn_tensor *to, const attn_tensor *from, const int64_t *r
     }
 }
 
-/* Whether the rows are ascending, so that copying them in place one by one overwrites no row that is still needed. */
+/* Reports whether the rows are ascending. They can then be copied in place one by one, without overwriting a row
+ * that is still needed. */
 static bool moves_forward(const int64_t *rows, int64_t n)
 {
     bool forward = true;
@@ -196,7 +200,7 @@ attn_status attn_nn_kv_cache_select(attn_nn_kv_cache *cache, attn_context *conte
     return ATTN_OK;
 }
 
-/* Copies some tokens of a row to or from its row of `spare`. */
+/* Copies some tokens of a row of x to row `place` of `spare`, or back. */
 static void move_tokens(attn_tensor *x, attn_tensor *spare, int64_t row, int64_t at, int64_t n, int64_t place,
                         bool back)
 {
@@ -206,8 +210,8 @@ static void move_tokens(attn_tensor *x, attn_tensor *spare, int64_t row, int64_t
     memcpy(back ? in : out, back ? out : in, token * (size_t)n);
 }
 
-/* For each row that continues another row, copies the tokens after their common ones. Copies as many tokens at a time
- * as `spare` holds: first all rows to `spare`, then back. */
+/* Copies, for each row that continues another row, the tokens after their common tokens. It processes as many tokens
+ * at a time as `spare` holds. All rows are first copied to `spare`, and then back. */
 static void move_rows(attn_tensor *x, attn_tensor *spare, const int64_t *rows, const int64_t *shared, int64_t length)
 {
     int64_t room = attn_tensor_length(spare, 1), n = attn_tensor_length(x, 0);

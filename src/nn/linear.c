@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * y = x weight^T + bias. */
+ * A linear layer: y = x weight^T + bias.
+ */
 #include "nn/linear_weight.h"
 
 #include "tensor/tensor.h"

@@ -51,7 +51,8 @@ void attn_nn_map_norm_init(attn_nn_map_norm *layer, attn_nn_builder *builder, at
     }
 }
 
-/* The convolution with weight/sqrt(var + eps) as scales of its channels, and a bias. */
+/* Applies the convolution with the norm merged into it. Each channel is scaled by weight/sqrt(var + eps) and gets a
+ * bias. */
 static attn_tensor *folded(const attn_nn_conv *conv, const attn_nn_batch_norm *norm, attn_tape *tape, attn_tensor *x,
                            attn_tensor *addend, attn_activation activation)
 {
@@ -81,7 +82,7 @@ static attn_tensor *filled(attn_tape *tape, attn_dtype dtype, int64_t n, double 
     return x;
 }
 
-/* Each group of an image's channels is one row of a layer norm. */
+/* Computes a group norm. Each group of an image's channels is one row of a layer norm. */
 static attn_tensor *group_norm(const attn_nn_map_norm *layer, attn_tape *tape, attn_tensor *x)
 {
     if (!x || !layer->batch.weight || !layer->batch.bias) {

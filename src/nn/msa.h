@@ -5,49 +5,51 @@
  *
  * Fixed letters: R rows (sequences), C columns, B alignments of a batch, D channels, H heads, F hidden channels.
  *
- * Results belong to the tape; threads as in layers.h. */
+ * Results belong to the tape. The rules for threads are those of layers.h. */
 #ifndef ATTN_NN_MSA_H
 #define ATTN_NN_MSA_H
 
 #include "nn/layers.h"
 
 /* Attention over the rows or the columns of alignments x [R,C,B,D], with parameters {q,k,v,out}_proj.{weight,bias}.
- * Rows are tied: all rows share one map, whose scores are scaled by 1/sqrt(D/H * R). Returned weights are after
- * dropout. */
+ * Rows are tied: all rows share one attention map, whose scores are scaled by 1/sqrt(D/H * R). Returned weights are
+ * those after dropout. */
 typedef struct attn_nn_msa_attention {
     attn_nn_linear q, k, v, out;
     int64_t heads;
-    double dropout, fill; /* fill: the score of padded keys, -10000 in the original; 0: padded keys are left out */
-    /* true: R of the scale is the alignment's own number of rows that are not all padding, so a result does not depend
-     * on other alignments of the batch. false, as in the original: the batch's number of rows. */
+    double dropout, fill; /* fill: score of padded keys, -10000 in the original; 0 leaves padded keys out */
+    /* The number of rows R in the scale of tied row attention. If true, R is the alignment's own number of rows that
+     * are not all padding, so that a result does not depend on other alignments of the batch. If false, R is the
+     * batch's number of rows, as in the original. */
     bool own_depth;
-    bool untied; /* each row has its own map and its own padding, scaled by 1/sqrt(D/H) */
+    bool untied; /* each row has its own map and its own padding, and scores are scaled by 1/sqrt(D/H) */
 } attn_nn_msa_attention;
-/* ATTN_ERROR_ARGUMENT: heads does not divide dim. */
+/* Initializes the layer. ATTN_ERROR_ARGUMENT: `heads` does not divide `dim`. */
 void attn_nn_msa_attention_init(attn_nn_msa_attention *layer, attn_nn_builder *builder, int64_t dim, int64_t heads,
                                 double dropout, double fill);
-/* keep: U8 [B,R,C], zero for padding, or NULL. *weights [H,B,C,C]; untied [H,R,B,C,C]. Padded queries are left out of
- * the sum over rows. Visible keys are those of the first row. */
+/* Attends along the rows of x. keep: U8 [B,R,C], zero for padding, or NULL. *weights gets [H,B,C,C], untied
+ * [H,R,B,C,C]. Padded queries are left out of the sum over rows. The visible keys are those of the first row. */
 attn_tensor *attn_nn_msa_attention_rows(const attn_nn_msa_attention *layer, attn_tape *tape, attn_tensor *x,
                                         const attn_tensor *keep, attn_tensor **weights);
-/* *weights [H,C,B,R,R].  One row alone: out_proj(v_proj(x)). */
+/* Attends along the columns of x. *weights gets [H,C,B,R,R]. With a single row, the result is out_proj(v_proj(x)). */
 attn_tensor *attn_nn_msa_attention_columns(const attn_nn_msa_attention *layer, attn_tape *tape, attn_tensor *x,
                                            const attn_tensor *keep, attn_tensor **weights);
 
-/* Three residual blocks x + dropout(f(layer_norm(x))), where f is tied row attention, column attention and
- * fc2(dropout(gelu(fc1 x))) with the exact GELU. Parameters: row_self_attention.{layer_norm,layer}.*,
- * column_self_attention.*, feed_forward_layer.{layer_norm.*,layer.{fc1,fc2}.*}. */
+/* A layer of the MSA Transformer: three residual blocks x + dropout(f(layer_norm(x))). The function f is tied row
+ * attention in the first block, column attention in the second, and fc2(dropout(gelu(fc1 x))) with the exact GELU in
+ * the third. Parameters: row_self_attention.{layer_norm,layer}.*, column_self_attention.*,
+ * feed_forward_layer.{layer_norm.*,layer.{fc1,fc2}.*}. */
 typedef struct attn_nn_msa_layer {
     attn_nn_msa_attention rows, columns;
     attn_nn_linear fc1, fc2;
     attn_nn_layer_norm rows_norm, columns_norm, ffn_norm;
     double dropout, activation_dropout;
-    int64_t max_tokens; /* see attn_nn_msa_layer_run; 0: no bound */
+    int64_t max_tokens; /* see attn_nn_msa_layer_run; 0: no limit */
     bool columns_first;
 } attn_nn_msa_layer;
 typedef struct attn_nn_msa_layer_options {
     int64_t dim, ffn_dim, heads;
-    double dropout;            /* dropout of both attentions' weights and of the blocks' results */
+    double dropout;            /* dropout of the weights of both attentions, and of the blocks' results */
     double activation_dropout; /* dropout of the hidden channels */
     double fill;               /* as in attn_nn_msa_attention */
     bool own_depth, untied;    /* as in attn_nn_msa_attention */
@@ -56,17 +58,19 @@ typedef struct attn_nn_msa_layer_options {
 } attn_nn_msa_layer_options;
 void attn_nn_msa_layer_init(attn_nn_msa_layer *layer, attn_nn_builder *builder,
                             const attn_nn_msa_layer_options *options);
-/* x [R,C,B,D] -> the same; keep as above. row_weights [H,B,C,C] (untied [H,R,B,C,C]) and column_weights [H,C,B,R,R] may
- * be NULL. On a tape that does not record, memory is bounded as in attn_nn_msa_layer_apply. */
+/* Runs the layer on x [R,C,B,D] and returns the same shape. `keep` is as in attn_nn_msa_attention_rows. row_weights
+ * [H,B,C,C] (untied [H,R,B,C,C]) and column_weights [H,C,B,R,R] may be NULL. On a tape that does not record, memory
+ * is limited as in attn_nn_msa_layer_apply. */
 attn_tensor *attn_nn_msa_layer_forward(const attn_nn_msa_layer *layer, attn_tape *tape, attn_tensor *x,
                                        const attn_tensor *keep, attn_tensor **row_weights,
                                        attn_tensor **column_weights);
 
-/* Gets the maps of heads [first, first + n), where n is the first length of `maps`, as soon as they are computed. The
- * maps are freed when the function returns. It is called several times per layer, with heads in order. */
+/* A function that gets the attention maps of heads [first, first + n) as soon as they are computed. n is the first
+ * length of `maps`, which are freed when the function returns. It is called several times per layer, with heads in
+ * order. */
 typedef void (*attn_nn_take_maps)(void *user, int64_t first, const attn_tensor *maps);
 
-/* Where to stop: at the layer's result, or as soon as the requested maps are computed. In the latter case x is
+/* Where a layer stops: at its result, or as soon as the requested maps are computed. If it stops at maps, x is
  * undefined afterwards. */
 typedef enum attn_nn_msa_layer_end {
     ATTN_NN_MSA_RESULT,
@@ -74,21 +78,22 @@ typedef enum attn_nn_msa_layer_end {
     ATTN_NN_MSA_COLUMN_MAPS
 } attn_nn_msa_layer_end;
 
-/* How a layer is run without gradients.  Zero means the default. */
+/* How a layer is run without gradients. Zero fields mean the defaults. */
 typedef struct attn_nn_msa_layer_run {
     const attn_tensor *keep; /* U8 [B,R,C], or NULL */
-    /* Maximum number of tokens whose projections are in memory at once; 0: the layer's own number, or no bound.
-     * Attention computes max(1, H*max_tokens/T) heads at a time, with T = R*C*B tokens. The feed-forward block
-     * processes at most max_tokens tokens. Results differ only by rounding: the mask is applied once, to complete
-     * sums. */
+    /* Maximum number of tokens whose projections are in memory at once. 0 means the layer's own maximum, which may
+     * be unlimited. Attention computes max(1, H*max_tokens/T) heads at a time, with T = R*C*B tokens. The
+     * feed-forward block processes at most max_tokens tokens at a time. Results differ only by rounding: the mask is
+     * applied once, to complete sums. */
     int64_t max_tokens;
-    bool bf16;                       /* products of numbers rounded to bf16, summed in f32; x stays f32 */
-    attn_nn_take_maps rows, columns; /* NULL: maps are not returned */
+    bool bf16;                       /* products use numbers rounded to bf16 and are summed in f32; x stays f32 */
+    attn_nn_take_maps rows, columns; /* functions that get the attention maps; NULL: maps are not returned */
     void *user;
     attn_nn_msa_layer_end end;
 } attn_nn_msa_layer_run;
-/* Runs the layer on x [R,C,B,D] in place. Memory in addition to x: one tensor of its size, and scratch bounded by
- * max_tokens. False (error set) on failure; x is then undefined. ATTN_ERROR_ARGUMENT: a tape that records. */
+/* Runs the layer on x [R,C,B,D] in place. In addition to x, it needs one tensor of the same size, and scratch memory
+ * limited by max_tokens. On failure it sets the error and returns false; x is then undefined. ATTN_ERROR_ARGUMENT:
+ * the tape records. */
 bool attn_nn_msa_layer_apply(const attn_nn_msa_layer *layer, attn_tape *tape, attn_tensor *x,
                              const attn_nn_msa_layer_run *run);
 

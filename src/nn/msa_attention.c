@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Attention over the rows and the columns of alignments, read in place. */
+ * Attention over the rows and the columns of alignments. Alignments are read in place, without copies.
+ */
 #include "nn/msa_attention.h"
 #include "nn/linear_weight.h"
 
@@ -35,9 +36,9 @@ void attn_nn_msa_attention_init(attn_nn_msa_attention *layer, attn_nn_builder *b
     project_init(&layer->out, builder, "out_proj", dim);
 }
 
-/* The lengths of x [R,C,B,D]. */
+/* The lengths of an alignment x [R,C,B,D]. */
 typedef struct sizes {
-    int64_t rows, cols, batch, heads, dim; /* dim: channels of a head */
+    int64_t rows, cols, batch, heads, dim; /* dim: channels of one head */
 } sizes;
 
 static bool measure(sizes *s, attn_tape *tape, const attn_tensor *x, const attn_tensor *keep, int64_t heads)
@@ -57,7 +58,7 @@ static bool measure(sizes *s, attn_tape *tape, const attn_tensor *x, const attn_
     return true;
 }
 
-/* The number of rows of an alignment [R,C] that are not all padding. */
+/* Returns the number of rows of an alignment [R,C] that are not all padding. */
 static int64_t depth_of(const sizes *s, const uint8_t *kept)
 {
     int64_t depth = 0;
@@ -71,8 +72,8 @@ static int64_t depth_of(const sizes *s, const uint8_t *kept)
     return depth;
 }
 
-/* A factor for q [R,C,B,D]. It is zero for padded queries [R,C,B], which must not enter the sum over rows. Otherwise it
- * is 1, or it turns the batch's 1/sqrt(R) into the alignment's own. */
+/* Returns a factor for q [R,C,B,D]. The factor is zero for padded queries, which must not enter the sum over rows.
+ * For other queries it is 1. With own_depth it replaces the batch's 1/sqrt(R) by the alignment's own. */
 static attn_tensor *query_factor(attn_tape *tape, const sizes *s, const attn_tensor *keep, bool own_depth,
                                  attn_dtype dtype)
 {
@@ -89,7 +90,8 @@ static attn_tensor *query_factor(attn_tape *tape, const sizes *s, const attn_ten
     return factor;
 }
 
-/* The engine's mask is the first row's padding, for keys; dims 1 and 3 of the problem are batch and key. */
+/* Describes tied row attention. Its mask is the padding of the first row, and applies to keys. Dims 1 and 3 of the
+ * problem are batch and key. */
 static bool describe_rows(attn_problem *p, attn_tape *tape, const sizes *s, bool masked)
 {
     if (attn_problem_tied_rows(p, s->rows, s->cols, s->batch, s->heads, s->dim) != ATTN_OK) {
@@ -103,7 +105,8 @@ static bool describe_rows(attn_problem *p, attn_tape *tape, const sizes *s, bool
     return true;
 }
 
-/* Heads, columns and batch are batch dims, and rows attend to rows. Untied row attention exchanges rows and columns. */
+/* Describes column attention, or untied row attention. Heads, lines and the batch are batch dims. In column
+ * attention a line is a column, and its rows attend to rows. Untied row attention exchanges rows and columns. */
 static void describe_lines(attn_problem *p, const sizes *s, bool columns, bool masked)
 {
     int64_t token = s->heads * s->dim,
@@ -157,7 +160,8 @@ static void describe_lines(attn_problem *p, const sizes *s, bool columns, bool m
     }
 }
 
-/* Maps are f32 or f64, so attention that returns maps is too; its share of the work is small. */
+/* Returns the type of the attention's numbers. Attention that returns maps uses f32 or f64, the types of maps. This
+ * is a small share of the work. */
 static attn_dtype number_of(const attn__token_source *source, bool maps)
 {
     return source->bf16 ? maps ? ATTN_F32 : ATTN_BF16 : attn_tensor_dtype(source->x);
@@ -168,13 +172,13 @@ static bool keeps_gradients(const attn_tape *tape)
     return attn_tape_mode(tape).record || attn_tape_mode(tape).train;
 }
 
-/* Projects the tokens for these heads: q, k and v. */
+/* One linear layer that projects the tokens, and its result: q, k or v. */
 typedef struct projection {
     const attn_nn_linear *linear;
     attn_tensor **y;
 } projection;
 
-/* Uses the tape's operations if gradients may be needed. */
+/* Projects the tokens for these heads. If gradients may be needed, it uses the tape's operations. */
 static bool project(attn_tape *tape, const attn__token_source *source, const sizes *s, const attn__head_range *range,
                     attn_dtype dtype, int n, const projection *wanted)
 {
@@ -197,7 +201,8 @@ static attn_tensor *ones(attn_tape *tape, attn_dtype dtype, int rank, const int6
     return attn_affine(tape, attn_tape_tensor(tape, dtype, rank, shape, NULL), 1, 1);
 }
 
-/* A single row attends only itself, padded or not: no projections of queries and keys, no dropout. */
+/* Attends a single row only to itself, even if it is padding. Queries and keys need no projection, and there is no
+ * dropout. */
 static attn_tensor *single_row(const attn_nn_msa_attention *layer, attn_tape *tape, const attn__token_source *source,
                                const sizes *s, const attn__head_range *range, attn_tensor **weights)
 {
@@ -207,8 +212,8 @@ static attn_tensor *single_row(const attn_nn_msa_attention *layer, attn_tape *ta
     return project(tape, source, s, range, number_of(source, false), 1, &(projection){&layer->v, &v}) ? v : NULL;
 }
 
-/* Computes the maps as attention to values that are the identity of `side` keys. Scores and maps are then matrix
- * products, while the engine's own weights output is computed sum by sum. */
+/* Computes the attention maps as attention to values that are the identity matrix of `side` keys. Scores and maps
+ * are then matrix products. The attention engine's own output of weights is computed sum by sum, which is slower. */
 static attn_tensor *maps_of(attn_tape *tape, const attn_attention *a, int64_t side)
 {
     attn_attention maps = *a;
@@ -234,7 +239,7 @@ static attn_tensor *maps_of(attn_tape *tape, const attn_attention *a, int64_t si
     return attn_attend(tape, &maps);
 }
 
-/* Fills the attention: queries and keys of the heads, values if requested, and the problem. */
+/* Fills the attention *a: queries and keys of the heads, values if requested, and the problem. */
 static bool ask(attn_attention *a, const attn_nn_msa_attention *layer, attn_tape *tape,
                 const attn__token_source *source, const attn_tensor *keep, bool columns, const sizes *s,
                 const attn__head_range *range, bool maps, bool values)
@@ -243,7 +248,7 @@ static bool ask(attn_attention *a, const attn_nn_msa_attention *layer, attn_tape
     const int64_t tied_maps[] = {s->heads, s->batch, s->cols, s->cols};
     const int64_t row_maps[] = {s->heads, s->rows, s->batch, s->cols, s->cols};
     const int64_t column_maps[] = {s->heads, s->cols, s->batch, s->rows, s->rows};
-    bool scaled = tied && keep; /* attn_mul does not support bf16 */
+    bool scaled = tied && keep; /* these numbers are multiplied by a factor, and attn_mul does not support bf16 */
     attn_dtype dtype = number_of(source, maps || scaled);
     const projection wanted[] = {{&layer->q, &a->q.tensor}, {&layer->k, &a->k.tensor}, {&layer->v, &a->v.tensor}};
     *a = (attn_attention){.mask = keep,
@@ -303,7 +308,7 @@ attn_tensor *attn__msa_heads(const attn_nn_msa_attention *layer, attn_tape *tape
     if (weights && !keeps_gradients(tape)) {
         *weights = maps_of(tape, &a, columns ? s.rows : s.cols);
         a.weights = NULL;
-        if (!*weights) /* contacts made without these maps could be mistaken for a result */
+        if (!*weights) /* fail: contacts computed without these maps could be mistaken for a result */
             return NULL;
     }
     return attn_attend(tape, &a);

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * Multi-head attention. The projections leave the heads inside the channels, where the engine finds them by strides. */
+ * Multi-head attention. The projections leave the heads inside the channels, where the attention engine reads them by
+ * strides.
+ */
 #include "nn/check.h"
 #include "nn/guided.h"
 
@@ -14,7 +16,7 @@ static void project_init(attn_nn_linear *linear, attn_nn_builder *builder, const
     attn__nn_linear_named(linear, builder, name, in > 0 ? in : out, out, bias);
 }
 
-/* Parameters of the score, in addition to those of the projections. */
+/* Registers the parameters of the score, in addition to those of the projections. */
 static void score_init(attn_nn_multi_head *layer, attn_nn_builder *builder)
 {
     int64_t dim = layer->hidden / layer->heads;
@@ -65,7 +67,8 @@ static attn_tensor *project_heads(const attn_nn_multi_head *layer, attn_tape *ta
     return attn_reshape(tape, y, 3, shape);
 }
 
-/* A score other than the dot product applies to the projected heads. */
+/* Prepares a score other than the dot product. It multiplies the keys of each head, and for the additive score also
+ * the queries, by the score's weights. */
 static void set_score(const attn_nn_multi_head *layer, attn_tape *tape, attn_attention *a)
 {
     if (layer->score == ATTN_NN_SCORE_BILINEAR) {
@@ -82,7 +85,8 @@ static void set_score(const attn_nn_multi_head *layer, attn_tape *tape, attn_att
     }
 }
 
-/* Attention of projected q [B,Tq,D] to the first `keys` of the `capacity` rows of k and v [B,capacity,D]. */
+/* Describes the attention of projected queries q [B,Tq,D] to the first `keys` of the `capacity` rows of k and v
+ * [B,capacity,D]. */
 static bool describe(const attn_nn_multi_head *layer, attn_tape *tape, attn_tensor *q, attn_tensor *k, attn_tensor *v,
                      int64_t keys, const attn_nn_mask *mask, attn_attention *a)
 {
@@ -110,7 +114,7 @@ static bool describe(const attn_nn_multi_head *layer, attn_tape *tape, attn_tens
         attn__fail(attn_tape_context(tape), ATTN_ERROR_SHAPE, "multi-head attention: sizes out of range");
         return false;
     }
-    /* A cache has room for more keys than are valid; only the stride between its rows depends on the room. */
+    /* A cache has room for more keys than are valid, so the stride between batch items depends on the room. */
     a->problem.dims[0].k = a->problem.dims[0].v = capacity * layer->hidden;
     a->problem.dtype = attn_tensor_dtype(q);
     a->problem.mask_fill = mask ? mask->fill : 0;
@@ -123,7 +127,7 @@ static attn_tensor *project_out(const attn_nn_multi_head *layer, attn_tape *tape
     return layer->plain ? y : attn_nn_linear_forward(&layer->w_o, tape, y);
 }
 
-/* The same, followed by the output projection. */
+/* Computes the attention that `describe` describes, and applies the output projection. */
 static attn_tensor *attend(const attn_nn_multi_head *layer, attn_tape *tape, attn_tensor *q, attn_tensor *k,
                            attn_tensor *v, int64_t keys, const attn_nn_mask *mask, attn_tensor **weights)
 {

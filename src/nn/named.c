@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: MIT
- * Layers under a name of their own. */
+ *
+ * Initializes layers whose parameters get a name of their own.
+ */
 #include "nn/named.h"
 
 void attn__nn_linear_named(attn_nn_linear *layer, attn_nn_builder *builder, const char *name, int64_t in, int64_t out,

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * named.h - layers whose parameters get a name at the builder's present position, "NAME.weight". */
+ * named.h - initializes layers whose parameters are named below the builder's current prefix, such as "NAME.weight".
+ */
 #ifndef ATTN_NN_NAMED_H
 #define ATTN_NN_NAMED_H
 
@@ -19,7 +20,7 @@ void attn__nn_map_norm_named(attn_nn_map_norm *layer, attn_nn_builder *builder, 
                              attn_nn_map_norm_kind kind, int64_t channels, int64_t groups);
 void attn__nn_conv_named(attn_nn_conv *layer, attn_nn_builder *builder, const char *name,
                          const attn_nn_conv_options *options);
-/* A convolution of images with a 1 x 1 window. */
+/* Initializes a convolution of images with a 1 x 1 kernel. */
 void attn__nn_pointwise_named(attn_nn_conv *layer, attn_nn_builder *builder, const char *name, int64_t in, int64_t out,
                               bool bias);
 

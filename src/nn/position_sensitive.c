@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * Position-sensitive axial attention. Scores have three parts, content with content, query with position, and key with
- * position, each with its own batch norm. In training these norms take statistics over all scores, so the scores are
- * stored as an array. A line is at most a quarter of a picture's side, which keeps the array small. */
+ * Position-sensitive axial attention. Scores have three parts: content with content, query with position, and key with
+ * position. Each part has its own batch norm. In training these norms take statistics over all scores, so the scores
+ * are stored as an array. A line is at most a quarter of a picture's side, which keeps the array small. */
 #include "nn/check.h"
 
 #include "nn/spatial.h"
@@ -13,8 +13,8 @@
 
 #include <math.h>
 
-/* The original saves the table's column of each pair: query - key + length - 1. Its code indexes [query, key], although
- * its names suggest the reverse. */
+/* Fills the buffer flatten_index of the original: for each pair, the table's column query - key + length - 1. The
+ * original's code indexes [query, key], although its names suggest the reverse. */
 static void index_init(attn_nn_builder *builder, int64_t length)
 {
     int64_t n = length * length;
@@ -52,7 +52,8 @@ void attn_nn_position_sensitive_attention_init(attn_nn_position_sensitive_attent
     index_init(builder, length);
 }
 
-/* [query, key, 2*each]: the table's column of each pair. */
+/* Returns the table's column for each pair of a query and a key, [query,key,2*each], where `each` is the number of
+ * channels of a group. */
 static attn_tensor *pairs(const attn_nn_position_sensitive_attention *layer, attn_tape *tape)
 {
     int64_t n = layer->length;
@@ -64,20 +65,21 @@ static attn_tensor *pairs(const attn_nn_position_sensitive_attention *layer, att
     return index && rows ? attn_index_select(tape, rows, index) : NULL;
 }
 
-/* Multiplies x [BG,c,L] by e [L,M,c], one matrix for each of the L positions: [L,BG,M]. */
+/* Multiplies x [BG,c,L] by e [L,M,c], with one matrix for each of the L positions. Returns [L,BG,M]. BG is the batch
+ * times the groups. */
 static attn_tensor *each_position(attn_tape *tape, attn_tensor *x, attn_tensor *e)
 {
     return attn_matmul(tape, attn_permute(tape, x, (int[]){2, 0, 1}), e, false, true);
 }
 
-/* The weights [BG,query,key]. */
+/* Returns the weights [BG,query,key]. Their scores are the sum of the three normalized parts. */
 static attn_tensor *similarity(const attn_nn_position_sensitive_attention *layer, attn_tape *tape, attn_tensor *q,
                                attn_tensor *k, attn_tensor *q_pairs, attn_tensor *k_pairs)
 {
     int64_t n = layer->length, g = layer->groups, four[4] = {-1, g, n, n}, three[3] = {-1, n, n};
     attn_tensor *qk = attn_matmul(tape, q, k, true, false);
     attn_tensor *qr = attn_permute(tape, each_position(tape, q, q_pairs), (int[]){1, 0, 2});
-    /* A key reads the table like a query: its own position comes first, the query's second. */
+    /* A key reads the table like a query: the first index is the key's own position, and the second is the query's. */
     attn_tensor *kr = attn_permute(tape, each_position(tape, k, k_pairs), (int[]){1, 2, 0});
     if (!qk || !qr || !kr) {
         return NULL;
@@ -92,7 +94,7 @@ static attn_tensor *similarity(const attn_nn_position_sensitive_attention *layer
     return attn_softmax(tape, sum ? attn_reshape(tape, sum, 3, three) : NULL, NULL, 0);
 }
 
-/* x [B,in,L] -> [B,out,L] */
+/* Applies attention to lines of length L. Takes x [B,in,L] and returns [B,out,L]. */
 static attn_tensor *along_lines(const attn_nn_position_sensitive_attention *layer, attn_tape *tape, attn_tensor *x,
                                 attn_tensor **weights)
 {
@@ -110,7 +112,8 @@ static attn_tensor *along_lines(const attn_nn_position_sensitive_attention *laye
     if (weights) {
         *weights = p;
     }
-    attn_tensor *sv = attn_matmul(tape, v, p, false, true); /* [BG,each,query] */
+    /* shape [BG,each,query], where BG is the batch times the groups */
+    attn_tensor *sv = attn_matmul(tape, v, p, false, true);
     attn_tensor *v_pairs = attn_slice(tape, e, 2, each, 2 * each);
     attn_tensor *sve = p ? attn_matmul(tape, attn_permute(tape, p, (int[]){1, 0, 2}), v_pairs, false, false) : NULL;
     sve = sve ? attn_permute(tape, sve, (int[]){1, 2, 0}) : NULL;

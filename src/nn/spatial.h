@@ -4,11 +4,11 @@
  * PyTorch: convolution, batch norm, stand-alone and local self-attention, non-local blocks, generalized attention,
  * DETR's positions, and the Vision Transformer's block.
  *
- * Build and run them as described in layers.h. Operations without parameters are in tensor.h: attn_max_pool,
+ * layers.h describes how to build and run layers. Operations without parameters are in tensor.h: attn_max_pool,
  * attn_avg_pool, attn_activate (ReLU, leaky ReLU, the three kinds of GELU), attn_dropout. Letters: B batch, C channels,
  * Y rows and X columns of an image, N their product, H heads, Dh channels of a head.
  *
- * Results belong to the tape; threads as in layers.h. */
+ * Results belong to the tape. The rules for threads are those of layers.h. */
 #ifndef ATTN_NN_SPATIAL_H
 #define ATTN_NN_SPATIAL_H
 
@@ -19,41 +19,46 @@
 typedef struct attn_nn_conv_options {
     int spatial; /* axes: 1 to 3 */
     int64_t in_channels, out_channels;
-    int64_t kernel[3], stride[3], padding[3]; /* kernel and stride 0: 1 */
-    /* groups 0: 1, and groups must divide in and out; the dilation is the same for all axes */
+    int64_t kernel[3], stride[3], padding[3]; /* 0 in kernel and stride means 1 */
+    /* groups 0 means 1; `groups` must divide in_channels and out_channels, and all axes have the same dilation */
     int64_t groups, dilation;
     bool bias;
     attn_activation activation; /* activation of the result */
-    attn_nn_initializer fill;   /* initial values of the weight; all zero: by the builder's policy, see `zero` */
-    bool zero;                  /* weight and bias start at zero: a residual branch then begins as the identity */
+    attn_nn_initializer fill;   /* initial values of the weight; all zero: the builder's policy decides (see `zero`) */
+    bool zero;                  /* weight and bias start at zero, so that a residual branch begins as the identity */
 } attn_nn_conv_options;
-/* weight [out,in/groups,kernel...], bias [out]. */
+/* A convolution: weight [out,in/groups,kernel...], bias [out]. */
 typedef struct attn_nn_conv {
     attn_tensor *weight, *bias;
     attn_conv geometry;
 } attn_nn_conv;
-/* ATTN_ERROR_ARGUMENT: axes not 1 to 3, groups that do not divide the channels, an unknown activation. */
+/* Initializes the layer. ATTN_ERROR_ARGUMENT: the number of axes is not 1 to 3, the groups do not divide the
+ * channels, or the activation is unknown. */
 void attn_nn_conv_init(attn_nn_conv *layer, attn_nn_builder *builder, const attn_nn_conv_options *options);
-/* x [B,in,spatial...] -> [B,out,spatial'...], spatial' = (spatial + 2 padding - dilation (kernel - 1) - 1) / stride + 1 */
+/* Applies the convolution to x [B,in,spatial...]. Returns [B,out,spatial'...] with spatial' = (spatial + 2 padding -
+ * dilation (kernel - 1) - 1) / stride + 1. */
 attn_tensor *attn_nn_conv_forward(const attn_nn_conv *layer, attn_tape *tape, attn_tensor *x);
 
-/* weight, bias [C], and the buffers running_mean, running_var [C] and num_batches_tracked (a scalar of PyTorch's files,
- * which is loaded but not used). In training the batch's statistics are used, and the running statistics move towards
- * them by `momentum` (Ioffe and Szegedy 2015, arXiv:1502.03167). */
+/* A batch norm with weight and bias [C], and the buffers running_mean, running_var [C] and num_batches_tracked. The
+ * last is a scalar of PyTorch's files, which is loaded but not used. In training the batch's statistics are used, and
+ * the running statistics move towards the batch's statistics by `momentum` (Ioffe and Szegedy 2015, arXiv:1502.03167).
+ */
 typedef struct attn_nn_batch_norm {
     attn_tensor *weight, *bias, *running_mean, *running_var;
     double momentum, eps;
 } attn_nn_batch_norm;
-/* momentum 0.1, eps 1e-5: PyTorch's.  With `zero`, weight starts at zero instead of one. */
+/* Initializes the layer with PyTorch's momentum 0.1 and eps 1e-5. With `zero`, the weight starts at zero instead of
+ * one. */
 void attn_nn_batch_norm_init(attn_nn_batch_norm *layer, attn_nn_builder *builder, int64_t channels, bool zero);
-/* x [B,C,...] -> the same */
+/* Normalizes x [B,C,...] and returns the same shape. */
 attn_tensor *attn_nn_batch_norm_forward(const attn_nn_batch_norm *layer, attn_tape *tape, attn_tensor *x);
 
-/* Norms after convolutions of images. */
+/* Kinds of norms after convolutions of images. */
 typedef enum attn_nn_map_norm_kind {
-    ATTN_NN_NORM_FROZEN = 0, /* batch norm with fixed statistics, weight and bias: four buffers */
+    ATTN_NN_NORM_FROZEN = 0, /* batch norm with fixed statistics, weight and bias, which are four buffers */
     ATTN_NN_NORM_BATCH,
-    /* weight and bias; mean and variance are over an image's group of channels (Wu and He 2018, arXiv:1803.08494) */
+    /* group norm with weight and bias; mean and variance are those of an image's group of channels (Wu and He 2018,
+     * arXiv:1803.08494) */
     ATTN_NN_NORM_GROUP
 } attn_nn_map_norm_kind;
 typedef struct attn_nn_map_norm {
@@ -61,12 +66,12 @@ typedef struct attn_nn_map_norm {
     attn_nn_batch_norm batch; /* a group norm uses only weight, bias and eps */
     int64_t groups;
 } attn_nn_map_norm;
-/* eps 1e-5.  ATTN_ERROR_ARGUMENT: groups that do not divide the channels. */
+/* Initializes the layer with eps 1e-5. ATTN_ERROR_ARGUMENT: the groups do not divide the channels. */
 void attn_nn_map_norm_init(attn_nn_map_norm *layer, attn_nn_builder *builder, attn_nn_map_norm_kind kind,
                            int64_t channels, int64_t groups);
-/* activation(norm(convolution(x)) + addend), addend of the same shape or NULL. If a norm's statistics do not come from
- * the batch, the norm is merged into the convolution as a scale and a shift of its channels. `conv` has neither bias
- * nor activation. */
+/* Returns activation(norm(convolution(x)) + addend). The addend has the same shape or is NULL. If a norm's
+ * statistics do not come from the batch, the norm is merged into the convolution as a scale and a shift of its
+ * channels. `conv` must have neither bias nor activation. */
 attn_tensor *attn_nn_conv_normed(const attn_nn_conv *conv, const attn_nn_map_norm *norm, attn_tape *tape,
                                  attn_tensor *x, attn_tensor *addend, attn_activation activation);
 
@@ -74,62 +79,66 @@ attn_tensor *attn_nn_conv_normed(const attn_nn_conv *conv, const attn_nn_map_nor
 
 typedef struct attn_nn_image_attention_options {
     int64_t in_channels, mid, out_channels, heads; /* mid: channels of each head */
-    /* without a window: the longest side for which there are relative positions */
+    /* without a window: maximum side of an image, which is limited by the relative positions */
     int64_t max_positions;
-    int64_t window; /* taps along each axis, odd; 0: every pixel attends every pixel */
+    int64_t window; /* keys along each axis of the window, an odd number; 0: every pixel attends every pixel */
     int64_t stride; /* stride of the windows' centres; 0: 1 */
     attn_border border;
-    bool relative;      /* score += q . r, where r is the relative position's vector: row half, then column half */
-    bool whole;         /* the halves are of all channels together, so that the first heads use row positions only */
-    bool head_major;    /* channel = head * mid + c; default c * heads + head */
+    bool relative;      /* add q . r to the score; r is the relative position's vector: row half, then column half */
+    bool whole;         /* all heads' channels together are halved, so that the first heads use only row positions */
+    bool head_major;    /* channel c of a head is head * mid + c; otherwise it is c * heads + head */
     bool per_channel;   /* each channel is a head of its own */
-    bool bias, project; /* biases of the four projections; whether there is a `wout` (else out must be heads * mid) */
+    bool bias, project; /* whether the four projections have biases; whether `wout` exists (else out = heads * mid) */
     double scale;       /* scale of the scores; 0: 1 / sqrt(in) */
 } attn_nn_image_attention_options;
-/* Stand-alone self-attention (Ramachandran et al. 2019, arXiv:1906.05909): query, key, value [heads*mid,in,1,1], wout
- * [out,heads*mid,1,1], each .weight and .bias; row_embedding.weight and col_embedding.weight [R,mid/2] (heads*mid/2
- * with `whole`). The row index is key - query + (R-1)/2 with R = 2*max_positions-1, or R = `window` (2*window-1 with
- * ATTN_BORDER_SHIFT, where a window at the border reaches further to one side). */
+/* Stand-alone self-attention (Ramachandran et al. 2019, arXiv:1906.05909). Parameters: query, key and value
+ * [heads*mid,in,1,1] and wout [out,heads*mid,1,1], each .weight and .bias, and row_embedding.weight and
+ * col_embedding.weight [R,mid/2] (heads*mid/2 with `whole`). The row index is key - query + (R-1)/2. R is
+ * 2*max_positions-1 without a window and `window` with one. With ATTN_BORDER_SHIFT R is 2*window-1, because a window
+ * at the border reaches further to one side. */
 typedef struct attn_nn_image_attention {
     attn_nn_conv query, key, value, wout;
     attn_tensor *row, *col;
     attn_nn_image_attention_options options;
 } attn_nn_image_attention;
-/* ATTN_ERROR_ARGUMENT: an even window, an odd number of channels to halve, or no `wout` while out is not heads *
- * mid. */
+/* Initializes the layer. ATTN_ERROR_ARGUMENT: the window is even, the number of channels to halve is odd, or there
+ * is no `wout` while out_channels is not heads * mid. */
 void attn_nn_image_attention_init(attn_nn_image_attention *layer, attn_nn_builder *builder,
                                   const attn_nn_image_attention_options *options);
-/* x [B,in,Y,X] -> [B,out,Y',X'] with Y' = ceil(Y / stride).  *weights (may be NULL) gets [B,H,Y',X',Ky,Kx], K the taps
- * of the window or the whole image.  ATTN_ERROR_SHAPE: no image, or one larger than max_positions. */
+/* Applies the layer to x [B,in,Y,X]. Returns [B,out,Y',X'] with Y' = ceil(Y / stride) and X' = ceil(X / stride).
+ * *weights (may be NULL) gets [B,H,Y',X',Ky,Kx], where Ky and Kx are the sides of the window or of the whole image.
+ * ATTN_ERROR_SHAPE: x is no image, or is larger than max_positions. */
 attn_tensor *attn_nn_image_attention_forward(const attn_nn_image_attention *layer, attn_tape *tape, attn_tensor *x,
                                              attn_tensor **weights);
 
-/* The attention stem (Ramachandran et al. 2019, section 3.2): pixels of a block of 4 x 4 attend each other,
- * y_ij = sum_ab softmax_ab(q_ij . k_ab) sum_m p(a,b,m) W_m x_ab, p(a,b,m) = softmax_m((row_a + col_b) . nu_m): the
- * weights depend on content, the values on the position in the block. One head, no scale. emb_a and emb_b [out,4],
- * emb_mix [4,out]; query_conv, key_conv, value_conv.{m}.weight [out,in,1,1]. */
+/* The attention stem (Ramachandran et al. 2019, section 3.2): the pixels of a block of 4 x 4 attend each other. y_ij
+ * = sum_ab softmax_ab(q_ij . k_ab) sum_m p(a,b,m) W_m x_ab, p(a,b,m) = softmax_m((row_a + col_b) . nu_m). The
+ * weights depend on content, and the values depend on the position in the block. There is one head and no scale.
+ * Parameters: emb_a and emb_b [out,4] (row, col), emb_mix [4,out] (nu), and query_conv, key_conv,
+ * value_conv.{m}.weight [out,in,1,1]. */
 enum { ATTN_NN_STEM_SIDE = 4, ATTN_NN_STEM_MIXED = 4 };
 typedef struct attn_nn_attention_stem {
     attn_tensor *rows, *columns, *mix;
     attn_nn_conv query, key, value[ATTN_NN_STEM_MIXED];
 } attn_nn_attention_stem;
 void attn_nn_attention_stem_init(attn_nn_attention_stem *layer, attn_nn_builder *builder, int64_t in, int64_t out);
-/* x [B,in,Y,X] -> [B,out,N,16]: N = (Y/4)(X/4) blocks row by row, and the pixels of each block. Rows and columns beyond
- * a multiple of 4 are left out. ATTN_ERROR_SHAPE: a side below 4. */
+/* Applies the stem to x [B,in,Y,X]. Returns [B,out,N,16]: N = (Y/4)(X/4) blocks row by row, and the 16 pixels of
+ * each block. Rows and columns beyond a multiple of 4 are left out. ATTN_ERROR_SHAPE: a side of x is below 4. */
 attn_tensor *attn_nn_attention_stem_forward(const attn_nn_attention_stem *layer, attn_tape *tape, attn_tensor *x);
 
 /* ------------------------------------------------------------------------------------- non-local blocks */
 
 typedef enum attn_nn_pairwise {
-    ATTN_PAIRWISE_EMBEDDED = 0, /* softmax of theta(x) . phi(x), no scale */
+    ATTN_PAIRWISE_EMBEDDED = 0, /* softmax of theta(x) . phi(x), without a scale */
     ATTN_PAIRWISE_GAUSSIAN,     /* softmax of x . x */
     ATTN_PAIRWISE_DOT,          /* theta(x) . phi(x) / N */
     ATTN_PAIRWISE_CONCAT        /* relu(w . [theta(x), phi(x)]) / N */
 } attn_nn_pairwise;
-/* z = x + W(sum_j f(x_i, x_j) g(x_j)) (Wang et al. 2018, arXiv:1711.07971): parameters g, theta, phi, W. With
- * sub-sampling the names are g.0 and phi.0; with batch norm W.0 (convolution) and W.1 (norm); concat_project.0.weight
- * [1,2*inter,1...], theta's half first. W (or W.1) starts at zero, so that a new block is the identity. N is the number
- * of keys after sub-sampling (max pooling by 2; of volumes, only rows and columns). */
+/* A non-local block (Wang et al. 2018, arXiv:1711.07971): z = x + W(sum_j f(x_i, x_j) g(x_j)), where f is the weight of
+ * the pair (see attn_nn_pairwise). Its parameters are g, theta, phi and W. With sub-sampling the names are g.0 and
+ * phi.0, and with batch norm W.0 (convolution) and W.1 (norm). ATTN_PAIRWISE_CONCAT adds concat_project.0.weight
+ * [1,2*inter,1,1], whose first half is for theta. W (or W.1) starts at zero, so that a new block is the identity. N is
+ * the number of keys after sub-sampling (max pooling by 2; in volumes only rows and columns are pooled). */
 typedef struct attn_nn_non_local {
     attn_nn_conv g, theta, phi, w;
     attn_nn_batch_norm norm;
@@ -139,26 +148,29 @@ typedef struct attn_nn_non_local {
     int64_t inter;
     bool sub_sample, batch_norm;
 } attn_nn_non_local;
-/* inter 0: in / 2, at least 1.  spatial: 1 to 3 axes. */
+/* Initializes the block. inter 0 means in / 2, but at least 1. spatial: number of axes, 1 to 3. */
 void attn_nn_non_local_init(attn_nn_non_local *layer, attn_nn_builder *builder, int64_t in, int64_t inter, int spatial,
                             attn_nn_pairwise pairwise, bool sub_sample, bool batch_norm);
-/* x [B,in,spatial...] -> the same; *weights (may be NULL) gets [B,N,Nk]. Memory of N times Nk is allocated only if the
- * weights are requested. ATTN_ERROR_SHAPE: too small to sub-sample. */
+/* Applies the block to x [B,in,spatial...] and returns the same shape. *weights (may be NULL) gets [B,N,Nk], where N
+ * is the number of positions and Nk the number of keys. Memory of N times Nk is allocated only if the weights are
+ * requested. ATTN_ERROR_SHAPE: x is too small to be sub-sampled. */
 attn_tensor *attn_nn_non_local_forward(const attn_nn_non_local *layer, attn_tape *tape, attn_tensor *x,
                                        attn_tensor **weights);
 
 /* ------------------------------------------------------------------------------- generalized attention */
 
-enum { /* bits that can be combined */
+enum { /* terms of the score, as bits that can be combined */
        ATTN_FACTOR_QUERY_KEY = 1,
        ATTN_FACTOR_QUERY_RELPOS = 2,
        ATTN_FACTOR_KEY_ONLY = 4,
        ATTN_FACTOR_RELPOS_ONLY = 8
 };
-/* x + gamma * proj(attention), scores q.k + q.R + u.k + v.R (Zhu et al. 2019, arXiv:1904.05873) with the terms selected
- * by `factors`. R is (fc_x(sines of the column distance) + fc_y(of the row distance)) / sqrt(2). Parameters as in mmcv:
- * query_conv, key_conv, value_conv .weight [H*Dh,C,1,1], appr_geom_fc_x, appr_geom_fc_y .weight [H*Dh,P/2], appr_bias
- * (u), geom_bias (v) [H*Dh], proj_conv.{weight,bias}, gamma [1], which starts at zero. */
+/* Generalized attention (Zhu et al. 2019, arXiv:1904.05873): x + gamma * proj(attention). Its scores are those terms of
+ * q.k + q.R + u.k + v.R that `factors` selects. u and v are learned vectors, and R is the vector of the relative
+ * position. R is (fc_x(sines of the column distance) + fc_y(sines of the row distance)) / sqrt(2), from P sines. The
+ * parameters are named as in mmcv: query_conv, key_conv, value_conv .weight [H*Dh,C,1,1], appr_geom_fc_x,
+ * appr_geom_fc_y .weight [H*Dh,P/2], appr_bias (u), geom_bias (v) [H*Dh], proj_conv.{weight,bias}, gamma [1], which
+ * starts at zero. */
 typedef struct attn_nn_generalized_attention {
     attn_nn_conv query, key, value, proj;
     attn_nn_linear fc_x, fc_y;
@@ -169,45 +181,49 @@ typedef struct attn_nn_generalized_attention {
 } attn_nn_generalized_attention;
 typedef struct attn_nn_generalized_attention_options {
     int64_t dim, heads, dim_head; /* channels of a head; 0: dim / heads, rounded down */
-    unsigned factors;             /* ATTN_FACTOR_...; 0: all four */
-    int64_t position_dim;         /* number of sine features, a multiple of 4; 0: dim rounded down to a multiple of 4 */
-    double magnitude;             /* factor of the distances; 0: 1 */
+    unsigned factors;             /* ATTN_FACTOR_... combined; 0: all four terms */
+    /* number of sine features P, a multiple of 4; 0: dim rounded down to a multiple of 4 */
+    int64_t position_dim;
+    double magnitude;             /* factor by which the distances are multiplied; 0: 1 */
 } attn_nn_generalized_attention_options;
 void attn_nn_generalized_attention_init(attn_nn_generalized_attention *layer, attn_nn_builder *builder,
                                         const attn_nn_generalized_attention_options *options);
-/* x [B,C,Y,X] -> the same; *weights (weights may be NULL) gets [B,H,Y,X,Y,X], with ATTN_FACTOR_KEY_ONLY alone
- * [B,H,1,1,Y,X]. */
+/* Applies the layer to x [B,C,Y,X] and returns the same shape. *weights (weights may be NULL) gets [B,H,Y,X,Y,X].
+ * With ATTN_FACTOR_KEY_ONLY alone, *weights gets [B,H,1,1,Y,X]. */
 attn_tensor *attn_nn_generalized_attention_forward(const attn_nn_generalized_attention *layer, attn_tape *tape,
                                                    attn_tensor *x, attn_tensor **weights);
 
 /* ------------------------------------------------------------------------------------ DETR's positions */
 
-/* Sines of rows and columns (Carion et al. 2020, arXiv:2005.12872, appendix): the first `feats` channels are for the
- * ROW, the others for the column. A position is the number of unpadded pixels up to it, from 1. */
+/* Positions as sines of rows and columns (Carion et al. 2020, arXiv:2005.12872, appendix). The first `feats`
+ * channels are for the ROW, the others for the column. Positions count the unpadded pixels up to and including the
+ * pixel, so they start at 1. */
 typedef struct attn_nn_sine_positions {
     int64_t feats; /* even */
-    /* scale 0: positions are not normalized; else they are divided by the last one and multiplied by scale */
+    /* scale 0: positions are not normalized; otherwise they are divided by the last position and multiplied by scale */
     double temperature, scale;
 } attn_nn_sine_positions;
-/* -> [B,Y,X,2*feats] of `dtype`; padding U8 [B,Y,X], nonzero where there is no image, or NULL. */
+/* Returns the positions [B,Y,X,2*feats] of the type `dtype`. padding: U8 [B,Y,X], nonzero where there is no image,
+ * or NULL. */
 attn_tensor *attn_nn_sine_positions_forward(const attn_nn_sine_positions *layer, attn_tape *tape, attn_dtype dtype,
                                             const int64_t shape[3], const attn_tensor *padding);
 
-/* Learned rows and columns: row_embed.weight, col_embed.weight [most,feats]. The first channels are for the COLUMN, in
- * the opposite order of the sine positions. */
+/* Learned positions of rows and columns: row_embed.weight, col_embed.weight [most,feats]. The first channels are for
+ * the COLUMN, which is the opposite order of the sine positions. */
 typedef struct attn_nn_learned_positions {
     attn_tensor *row, *col;
 } attn_nn_learned_positions;
 void attn_nn_learned_positions_init(attn_nn_learned_positions *layer, attn_nn_builder *builder, int64_t feats,
                                     int64_t most);
-/* -> [Y,X,2*feats].  ATTN_ERROR_SHAPE: a side longer than `most`. */
+/* Returns the positions [Y,X,2*feats]. ATTN_ERROR_SHAPE: a side is longer than `most`. */
 attn_tensor *attn_nn_learned_positions_forward(const attn_nn_learned_positions *layer, attn_tape *tape, int64_t rows,
                                                int64_t cols);
 
 /* --------------------------------------------------------------------------------- Vision Transformer */
 
-/* x + attention(ln1(x)), then + dense2(gelu(dense1(ln2(x)))): parameters ln1.*, attention.{W_q,W_k,W_v,W_o}.*, ln2.*,
- * mlp.dense1.*, mlp.dense2.* (Dosovitskiy et al. 2021, arXiv:2010.11929, with the names of Dive into Deep Learning). */
+/* A block of the Vision Transformer: y = x + attention(ln1(x)), then y + dense2(gelu(dense1(ln2(y)))). Parameters:
+ * ln1.*, attention.{W_q,W_k,W_v,W_o}.*, ln2.*, mlp.dense1.*, mlp.dense2.* (Dosovitskiy et al. 2021, arXiv:2010.11929,
+ * with the names of Dive into Deep Learning). */
 typedef struct attn_nn_vit_block {
     attn_nn_layer_norm ln1, ln2;
     attn_nn_multi_head attention;
@@ -219,28 +235,30 @@ typedef struct attn_nn_vit_block_options {
     int64_t hidden, mlp_hidden, heads;
     attn_activation activation;
     double dropout, eps;
-    bool bias; /* biases of the attention's projections */
+    bool bias; /* whether the attention's projections have biases */
 } attn_nn_vit_block_options;
 void attn_nn_vit_block_init(attn_nn_vit_block *block, attn_nn_builder *builder,
                             const attn_nn_vit_block_options *options);
-/* x [B,T,D] -> the same; *weights (may be NULL) gets [B,H,T,T]. */
+/* Runs the block on x [B,T,D] and returns the same shape. *weights (may be NULL) gets [B,H,T,T]. */
 attn_tensor *attn_nn_vit_block_forward(const attn_nn_vit_block *block, attn_tape *tape, attn_tensor *x,
                                        attn_tensor **weights);
 
-/* An image cut into patches of height x width pixels. A convolution with the same stride projects them: conv.weight
- * [D,C,Py,Px], conv.bias [D]. The patches are copied to rows and multiplied as one matrix. */
+/* Initializes the projection of an image's patches of height x width pixels: a convolution with the patch as kernel
+ * and stride. Its parameters are conv.weight [D,C,Py,Px] and conv.bias [D]. The patches are copied to the rows of
+ * one matrix and multiplied together. */
 void attn_nn_patches_init(attn_nn_conv *conv, attn_nn_builder *builder, int64_t channels, int64_t hidden,
                           int64_t height, int64_t width);
-/* x [B,C,Y,X] -> [B,(Y/Py)*(X/Px),D], row by row; rows and columns that do not fill a patch are left out.
- * ATTN_ERROR_SHAPE: another number of channels, or an image smaller than a patch. */
+/* Projects the patches of x [B,C,Y,X]. Returns [B,(Y/Py)*(X/Px),D], patches row by row. Rows and columns that do not
+ * fill a patch are left out. ATTN_ERROR_SHAPE: x has another number of channels, or is smaller than a patch. */
 attn_tensor *attn_nn_patches_forward(const attn_nn_conv *conv, attn_tape *tape, attn_tensor *x);
 
 /* -------------------------------------------------------------------- position-sensitive axial attention */
 
-/* Attention along one axis of an image, with positions in scores and values (Wang et al. 2020, arXiv:2003.07853): score
- * = norm(q.k) + norm(q.Rq) + norm(k.Rk), result = norm(P v) + norm(P Rv). Parameters with Axial-DeepLab's names:
- * qkv_transform.weight [2*out,in,1] (each group's queries, keys, values), bn_qkv, bn_similarity [3*groups], bn_output
- * [2*out], relative [2*out/groups,2*length-1], and the buffer flatten_index, which is not used. */
+/* Attention along one axis of an image, with positions in scores and values (Wang et al. 2020, arXiv:2003.07853). The
+ * score is norm(q.k) + norm(q.Rq) + norm(k.Rk), and the result is norm(P v) + norm(P Rv). P are the weights, and Rq, Rk
+ * and Rv are vectors of the relative position. The parameters have Axial-DeepLab's names: qkv_transform.weight
+ * [2*out,in,1] (each group's queries, keys, values), bn_qkv, bn_similarity [3*groups], bn_output [2*out], relative
+ * [2*out/groups,2*length-1], and the buffer flatten_index, which is not used. */
 typedef struct attn_nn_position_sensitive_attention {
     attn_nn_conv qkv;
     attn_nn_batch_norm norm_qkv, norm_similarity, norm_output;
@@ -248,11 +266,12 @@ typedef struct attn_nn_position_sensitive_attention {
     int64_t groups, length;
     int axis;
 } attn_nn_position_sensitive_attention;
-/* axis 2: down the columns, 3: along the rows. ATTN_ERROR_ARGUMENT: 2*groups does not divide out. */
+/* Initializes the layer. axis 2 attends down the columns, axis 3 along the rows. ATTN_ERROR_ARGUMENT: 2*groups does
+ * not divide out. */
 void attn_nn_position_sensitive_attention_init(attn_nn_position_sensitive_attention *layer, attn_nn_builder *builder,
                                                int64_t in, int64_t out, int64_t groups, int64_t length, int axis);
-/* x [B,in,Y,X] -> [B,out,Y,X]; *weights (weights may be NULL) gets [B,lines,groups,length,length].  ATTN_ERROR_SHAPE: an
- * axis of another length. */
+/* Applies the layer to x [B,in,Y,X]. Returns [B,out,Y,X]; *weights (weights may be NULL) gets
+ * [B,lines,groups,length,length]. ATTN_ERROR_SHAPE: the axis has another length than the layer's. */
 attn_tensor *attn_nn_position_sensitive_attention_forward(const attn_nn_position_sensitive_attention *layer,
                                                           attn_tape *tape, attn_tensor *x, attn_tensor **weights);
 

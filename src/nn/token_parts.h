@@ -1,40 +1,46 @@
 /* SPDX-License-Identifier: MIT
  *
- * token_parts.h - linear layers of normalized tokens, some tokens at a time: the normalized tokens and hidden channels
- * are never stored for all tokens. Not on tapes that record. */
+ * token_parts.h - linear layers of normalized tokens, which process some tokens at a time. The normalized tokens and
+ * hidden channels are never stored for all tokens. The tape must not record.
+ */
 #ifndef ATTN_NN_TOKEN_PARTS_H
 #define ATTN_NN_TOKEN_PARTS_H
 
 #include "nn/layers.h"
 #include "tensor/linear_part.h"
 
-/* Tokens x [...,D], normalized when they are read. Products use numbers rounded to bf16 if requested. */
+/* Tokens x [...,D] that are normalized when they are read. With bf16, products use numbers rounded to bf16. */
 typedef struct attn__token_source {
     attn_tensor *x;
     const attn_nn_layer_norm *norm; /* NULL: x is used unchanged */
     bool bf16;
 } attn__token_source;
 
-/* Multiplies by rows [row, row + n) of a layer's weights; the new y [tokens,n] is F32 (F64 with x) or BF16. */
+/* A product of the tokens with rows [row, row + n) of a layer's weight. The result y [tokens,n] is F32 (F64 if x is
+ * F64) or BF16. */
 typedef struct attn__token_linear {
     const attn_nn_linear *linear;
     int64_t row;
     attn_tensor *y;
 } attn__token_linear;
 
-/* Number of tokens projected together: they fit the last-level cache, and packing pays. */
+/* Returns the number of tokens that are projected together. They fit the last-level cache, and are enough to make
+ * packing worthwhile. */
 int64_t attn__tokens_at_once(const attn_context *context, bool bf16);
-/* The number of tokens, of `tokens` with `dim` channels, whose `wide` hidden channels are in memory at once. They take
- * at most as much memory as all tokens, unless a minimum number of tokens needs more. */
+/* Returns the number of tokens whose `wide` hidden channels are in memory at once. `tokens`: number of all tokens,
+ * with `dim` channels each. The hidden channels take at most as much memory as all tokens, unless a minimum number
+ * of tokens needs more. */
 int64_t attn__tokens_hidden(const attn_context *context, bool bf16, int64_t tokens, int64_t dim, int64_t wide);
-/* Maximum number of f32 that fit into the memory of a packed weight. */
+/* Returns the memory of one packed weight in floats: 1, or 1.5 on AMX, where a packed f32 weight consists of three
+ * bf16 parts. */
 double attn__tokens_packed(const attn_context *context, bool bf16);
-/* False (error set) without memory. */
+/* Projects the tokens by `n` layers. On failure it sets the error and returns false. */
 bool attn__tokens_project(attn_tape *tape, const attn__token_source *source, int n, const attn__token_linear *linears);
-/* norm(x), rounded if requested, as a new tensor, for code that reads it several times while x changes. NULL (error
- * set) on failure. */
+/* Returns norm(x) as a new tensor, rounded if requested, for code that reads it several times while x changes. On
+ * failure it sets the error and returns NULL. */
 attn_tensor *attn__tokens_normalized(attn_tape *tape, const attn__token_source *source);
-/* x += fc2(gelu(fc1(norm(x)))), for at most max_tokens at once (0: no bound). */
+/* Adds fc2(gelu(fc1(norm(x)))) to x in place, for at most max_tokens tokens at once (0: no limit). Returns false on
+ * failure. */
 bool attn__tokens_feed_forward(attn_tape *tape, const attn__token_source *source, const attn_nn_linear *fc1,
                                const attn_nn_linear *fc2, int64_t max_tokens);
 

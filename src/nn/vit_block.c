@@ -68,7 +68,8 @@ attn_tensor *attn_nn_patches_forward(const attn_nn_conv *conv, attn_tape *tape, 
         return NULL;
     }
     x = attn_slice(tape, attn_slice(tape, x, 2, 0, rows * high), 3, 0, cols * wide);
-    /* [B,C,rows,Py,cols,Px] -> [B,rows,cols,C,Py,Px]: each row of the matrix is a patch in the kernel's layout. */
+    /* Permute [B,C,rows,Py,cols,Px] to [B,rows,cols,C,Py,Px], so that each row of the matrix is a patch in the
+     * kernel's layout. */
     x = attn_reshape(tape, x, 6, (int64_t[]){batch, c, rows, high, cols, wide});
     x = attn_permute(tape, x, (int[]){0, 2, 4, 1, 3, 5});
     x = attn_reshape(tape, x, 3, (int64_t[]){batch, rows * cols, c * high * wide});
