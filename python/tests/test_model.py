@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: MIT
 """Models against NumPy formulas: outputs, weights on demand, gradients; modes, state, errors."""
+import re
 import unittest
 
 import attn
@@ -336,6 +337,35 @@ class Claims(unittest.TestCase):
             first = built("detr-multi-head-attention", {"M": 4, "d": 64, "d_head": 16, "init": init}).state_dict()["w_q"]
             self.assertLess(abs(first.var() / variance - 1), 0.1)
 
+    def test_additive_scores_are_a_network_of_query_and_key(self):
+        layer = built("additive-attention", {"num_hiddens": 6, "query_size": 5, "key_size": 3})
+        q, k, v = (self.random.standard_normal(shape).astype(np.float32) for shape in ((1, 2, 5), (1, 4, 3), (1, 4, 2)))
+        weights = layer.state_dict()
+        first = np.concatenate((weights["W_q.weight"], weights["W_k.weight"]), axis=1)
+        pairs = np.concatenate((np.repeat(q[0, :, None], 4, 1), np.repeat(k, 2, 0)), axis=-1)
+        scores = np.tanh(pairs @ first.T) @ weights["w_v.weight"][0]
+        expected = np.exp(scores) / np.exp(scores).sum(-1, keepdims=True)
+        np.testing.assert_allclose(layer(q, k, v), (expected @ v[0])[None], rtol=1e-5, atol=1e-6)
+
+    def test_first_weights_of_a_gate_have_the_variance_of_xavier(self):
+        weights = built("seq2seq-attention", {"vocab_size": 9, "embed_size": 40, "num_hiddens": 60}).state_dict()
+        for gate in np.split(weights["encoder.rnn.weight_ih_l0"], 3):
+            self.assertLess(abs(gate.var() * (40 + 60) / 2 - 1), 0.1)
+        self.assertLess(abs(weights["decoder.attention.W_k.weight"].var() * (60 + 60) / 2 - 1), 0.1)
+
+    def test_inputs_that_the_listings_cannot_take_are_named(self):
+        r = self.random.standard_normal
+        spatial = {"in_channels": 3, "mid_channels": 22, "out_channels": 8, "num_heads": 2, "max_pos_embedding": 4}
+        for name, config, inputs, text in (
+                ("detr-multi-head-attention", {"M": 2, "d": 10, "d_head": 10}, [r((2, 40, 10)), r((3, 5, 10))], "[3,5,.]"),
+                ("stand-alone-self-attention", spatial, [r((1, 3, 5, 4))], "at most 4 (max_pos_embedding)")):
+            with self.assertRaisesRegex(attn.ShapeError, re.escape(text)):
+                built(name, config)(*inputs)
+        for name, config, text in (("non-local", {"in_channels": 3, "dimension": 4}, "dimension is 4"),
+                                   ("axial-image-transformer", {"dim": 8, "depth": 1, "dim_index": 2}, "dim_index is 2")):
+            with self.assertRaisesRegex(attn.ArgumentError, text):
+                attn.build(name, config)
+
     def test_listings_print_their_shapes(self):
         r, f4 = self.random.standard_normal, np.float32
         book = {"num_hiddens": 24, "ffn_num_hiddens": 48, "num_heads": 8, "num_blks": 1, "vocab_size": 200}
@@ -355,7 +385,12 @@ class Claims(unittest.TestCase):
                  [r((2, 1, 20)), r((2, 10, 2)), r((2, 10, 4)), 2 * lens], (2, 1, 4)),
                 ("multi-head-attention", {"num_hiddens": 100, "num_heads": 5},
                  [r((2, 4, 100)), r((2, 6, 100)), r((2, 6, 100)), np.array([3, 2], np.int32)], (2, 4, 100)),
+                ("self-attention", {"dim": 10, "heads": 1, "project": False}, [r((1, 12, 10))], (1, 12, 10)),
+                ("local-self-attention", {"in_channels": 3, "mid_channels": 3, "out_channels": 3, "num_heads": 1,
+                                          "kernel_size": 3, "relative": False, "project": False, "bias": False},
+                 [r((1, 3, 28, 28))], (1, 3, 28, 28)),
                 ("transformer-encoder", book, [ids, np.array([3, 2], np.int32)], (2, 100, 24)),
+                ("transformer-decoder", book, [ids, r((2, 100, 24)), np.array([3, 2], np.int32)], (2, 100, 200)),
                 ("seq2seq-attention", {"vocab_size": 10, "embed_size": 8, "num_hiddens": 16},
                  [np.ones((4, 7), np.int32), None, np.ones((4, 7), np.int32)], (4, 7, 10))]
         rows += [("non-local", {"in_channels": 3, "dimension": len(sides), "sub_sample": sub, "bn_layer": norm},
