@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: MIT
- * Alignments: formats, errors, choosing sequences, ids. */
+ *
+ * Tests alignments: formats, errors, selection of rows, residue ids.
+ */
 #include "support/fixture.h"
 #include "support/tensors.h"
 #include "support/faults.h"
@@ -21,7 +23,7 @@ static attn_alignment *parse(attn_context *c, const char *text, const char *name
     return a;
 }
 
-/* `rows` joined by spaces is what the alignment must hold. */
+/* Checks that the rows of the parsed alignment, joined by spaces, are `rows`. */
 static void check_rows(const char *text, const char *name, attn_alignment_options options, attn_alignment_format origin,
                        const char *rows)
 {
@@ -58,7 +60,7 @@ static void fasta_keeps_every_column(void **state)
     check_rows(">a\nAC-DE\n>b\nA*~DE\n", "x.fa", NONE, ATTN_ALIGNMENT_FASTA, "AC-DE AX-DE");
 }
 
-/* A stop follows the last residue; rows that are longer have residues or gaps there. */
+/* A stop ('*') follows the last residue. If other rows are longer, the stop becomes a gap. */
 static void stops_at_the_end_are_gaps(void **state)
 {
     static const struct {
@@ -80,7 +82,7 @@ static void stops_at_the_end_are_gaps(void **state)
     check_rows("# STOCKHOLM 1.0\nq MK*\ns MK*\n#=GC RF xxx\n//\n", "x", NONE, ATTN_ALIGNMENT_STOCKHOLM, "MK MK");
 }
 
-/* The query's residues keep the numbers that its sequence in the file gives them. */
+/* Columns have the numbers of the query's residues, which count the residues in the query's sequence in the file. */
 static void columns_are_numbered_by_residues_of_the_query(void **state)
 {
     attn_context *c = *state;
@@ -109,7 +111,7 @@ static void columns_are_numbered_by_residues_of_the_query(void **state)
     }
 }
 
-/* ffindex ends an alignment with a NUL byte. */
+/* An alignment of ffindex ends with a NUL byte. */
 static void nul_bytes_at_the_end_are_passed_over(void **state)
 {
     static const char one[] = ">q\nMKV\n>s\nMKL\n\0\0\n", two[] = ">q\nMKV\n\0>s\nMKL\n\0";
@@ -124,7 +126,8 @@ static void nul_bytes_at_the_end_are_passed_over(void **state)
                         "alignment out of it (ffindex_get)");
 }
 
-/* Insertions relative to the query are marked by its dots; EVcouplings' lower case is low coverage. */
+/* The query's dots mark insertions relative to the query. In files of EVcouplings, lower case marks columns of low
+ * coverage. */
 static void a2m_keeps_the_querys_columns(void **state)
 {
     check_rows(">q\nAC..DE\n>b\nA-gkDE\n", "x.a2m", NONE, ATTN_ALIGNMENT_A2M, "ACDE A-DE");
@@ -169,7 +172,7 @@ static void headers_of_clustal_are_recognized(void **state)
     }
 }
 
-/* Editors and programs that pad leave spaces where a line should be empty. */
+/* Editors and programs that pad lines leave spaces in an empty line. */
 static void lines_of_spaces_are_empty(void **state)
 {
     check_rows("# STOCKHOLM 1.0\n   \nq AC\ns AD\n \t\nq E\ns E\n//\n  \n", "x", NONE, ATTN_ALIGNMENT_STOCKHOLM,
@@ -179,7 +182,7 @@ static void lines_of_spaces_are_empty(void **state)
     check_rows("  \n\t\n>q\nACE\n  \n>s\nADE\n", "x", NONE, ATTN_ALIGNMENT_FASTA, "ACE ADE");
 }
 
-/* A description is no residue, and '*' ends a sequence. */
+/* The description of a sequence is not read as residues, and '*' ends a sequence. */
 static void pir_is_read(void **state)
 {
     static const char text[] = "C; a comment\n>P1;q\nHUMAN LACTASE\nAC-\nDE*\nC;Species: ACDE\n>F1;s\n\nA-KDE *\n";
@@ -232,7 +235,8 @@ static void errors_say_where(void **state)
     check_error("# STOCKHOLM 1.0\nq AC\n#=GC RF x\n", ATTN_ALIGNMENT_ANY, "#=GC RF has 1 columns, the sequences 2");
 }
 
-/* Random rows, the same as the Python script that chose from them drew (Knuth's MMIX generator). */
+/* Returns a random number of Knuth's MMIX generator. The Python script that made the expected results drew the same
+ * rows. */
 static uint64_t next(uint64_t *x)
 {
     *x = *x * 6364136223846793005u + 1442695040888963407u;
@@ -263,8 +267,8 @@ static attn_alignment *random_alignment(attn_context *c, int64_t rows, int64_t c
     return a;
 }
 
-/* The result of the greedy choice of facebookresearch/esm's notebook, run in NumPy on the same rows.  The second case
- * has many ties and more than 128 terms a mean, so that the order of summation matters. */
+/* The expected rows come from the greedy choice in the notebook of facebookresearch/esm, run in NumPy. The second
+ * case has many ties and more than 128 terms in each mean, so that the order of summation matters. */
 static void diverse_rows_are_the_notebooks(void **state)
 {
     static const int expected[] = {0, 10, 13, 20, 22, 23, 24, 27, 31, 34, 35, 36, 37, 39, 43, 44, 46, 51, 57, 59};
@@ -293,7 +297,8 @@ static void diverse_rows_are_the_notebooks(void **state)
     attn_alignment_destroy(all);
 }
 
-/* Of two rows with equal mean distances to the first two, the first is taken, whatever the single distances are. */
+/* Of two rows with equal mean distances to the first two rows, the first is chosen, even if the single distances
+ * differ. */
 static void the_first_of_tied_rows_is_taken(void **state)
 {
     static const char *const texts[] = {">0\nAAAA\n>1\nCCCC\n>2\nCCCA\n>3\nCAAA\n",
@@ -320,7 +325,8 @@ static bool listen(void *user, const char *things, int64_t done, int64_t total)
     return ++l->calls < l->most;
 }
 
-/* The memory is some numbers a row, whatever the depth; how far it is can be followed, and stopped. */
+/* The memory is a few numbers for each row, whatever the depth. The selection reports its progress and can be
+ * interrupted. */
 static void diverse_rows_take_little_memory_and_report_progress(void **state)
 {
     enum { ROWS = 4000, COLUMNS = 23, DEPTH = 300 };
@@ -333,8 +339,7 @@ static void diverse_rows_take_little_memory_and_report_progress(void **state)
     assert_int_equal(attn_alignment_select(&chosen, all, &(attn_selection){.depth = DEPTH}), ATTN_OK);
     assert_int_equal(l.calls, DEPTH);
     attn_context_memory(c, NULL, &peak, NULL);
-    assert_true(peak <
-                held + (size_t)ROWS * 200); /* distances of all rows to those chosen would be 2,400 bytes a row */
+    assert_true(peak < held + (size_t)ROWS * 200); /* distances to all chosen rows: 2,400 bytes a row */
     attn_alignment_destroy(chosen);
     l = (listener){0, 7};
     assert_int_equal(attn_alignment_select(&chosen, all, &(attn_selection){.depth = DEPTH}), ATTN_ERROR_INTERRUPTED);
@@ -381,7 +386,7 @@ static void weights_count_like_rows(void **state)
     attn_context *c = *state;
     attn_alignment *a = parse(c, ">a\nACDEF\n>b\nACDEG\n>c\nACDGG\n>d\n-----\n", "x", NONE);
     double w[4];
-    assert_int_equal(attn_alignment_weights(a, 0, w), ATTN_OK); /* 4 of 5 columns make a pair alike */
+    assert_int_equal(attn_alignment_weights(a, 0, w), ATTN_OK); /* rows with 4 of 5 equal columns are similar */
     assert_float_equal(w[0], 1.0 / 2, 0);
     assert_float_equal(w[1], 1.0 / 3, 0);
     assert_float_equal(w[2], 1.0 / 2, 0);
@@ -392,7 +397,7 @@ static void weights_count_like_rows(void **state)
     attn_alignment_destroy(a);
 }
 
-/* 55 of 100 columns are the share 0.55, although 0.55 * 100 is more than 55 in doubles. */
+/* 55 of 100 columns are a share of 0.55, although 0.55 * 100 is more than 55 in doubles. */
 static void inexact_shares_count_whole_columns(void **state)
 {
     attn_context *c = *state;
@@ -411,7 +416,8 @@ static void inexact_shares_count_whole_columns(void **state)
     attn_alignment_destroy(a);
 }
 
-/* Every pair by itself, in double, against the blocks of the library, on lengths around its strides. */
+/* Compares the weights with a plain loop over all pairs in double, for lengths around the strides of the library's
+ * blocks. */
 static void weights_are_those_of_plain_loops(void **state)
 {
     enum { ROWS = 150, MOST = 300 };
@@ -423,7 +429,7 @@ static void weights_are_those_of_plain_loops(void **state)
         int n = lengths[k], used = 0;
         for (int r = 0; r < ROWS; r++) {
             used += sprintf(text + used, ">%d\n", r);
-            for (int i = 0; i < n; i++) { /* a third like the query, in between all shares of likeness */
+            for (int i = 0; i < n; i++) { /* row r has random residues in about r % 50 percent of its columns */
                 random = random * 1664525u + 1013904223u;
                 bool own = (random >> 16) % 100 < (unsigned)(r % 50);
                 text[used++] = own ? "ACDE-"[(random >> 8) % 5] : "ACDEFGHIK-"[i % 10];
@@ -467,7 +473,7 @@ static bool stop_at_once(void *user, const char *things, int64_t done, int64_t t
     return false;
 }
 
-/* Enough rows that they are compared in parts, of seven kinds that are alike among themselves only. */
+/* So many rows are compared in parts. They are of seven kinds, and rows are similar only to rows of the same kind. */
 static void many_rows_are_compared_in_parts(void **state)
 {
     enum { ROWS = 8200, KINDS = 7 };
@@ -490,7 +496,7 @@ static void many_rows_are_compared_in_parts(void **state)
     attn_alignment_destroy(a);
 }
 
-/* The example of Henikoff and Henikoff 1994: 0.267, 0.267, 0.200, 0.267 of a sum of 1. */
+/* The example of Henikoff and Henikoff 1994 has the weights 0.267, 0.267, 0.200, 0.267. */
 static void position_weights_are_the_papers(void **state)
 {
     attn_context *c = *state;
@@ -502,7 +508,8 @@ static void position_weights_are_the_papers(void **state)
     assert_true(fabs(w[2] - 4 * 3.0 / 15) < 1e-12);
     assert_true(fabs(w[3] - 4 * 4.0 / 15) < 1e-12);
     attn_alignment_destroy(a);
-    /* Gaps and X are no kind of residue: the fragment has column 2 alone, which has 2 kinds, Y three times. */
+    /* Gaps and X are not residues. The third row has a residue only in column 2, which has two kinds of residue, one
+     * of them three times. */
     a = parse(c, ">1\nGY\n>2\nGF\n>3\n-Y\n>4\nXY\n>5\n--\n", "x", NONE);
     assert_int_equal(attn_alignment_position_weights(a, w), ATTN_OK);
     double raw[] = {(1.0 / 2 + 1.0 / 6) / 2, (1.0 / 2 + 1.0 / 2) / 2, 1.0 / 6, 1.0 / 6, 0};
@@ -515,8 +522,8 @@ static void position_weights_are_the_papers(void **state)
     attn_alignment_destroy(a);
 }
 
-/* 90 copies weigh as much as one: of 5 sequences drawn from 90 copies and 10 single ones 5/11 of one are copies,
- * where a fair draw has 4.5. */
+/* 90 copies together have the weight of one row. Of 5 sequences drawn from 90 copies and 10 single rows, 5/11 is a
+ * copy on average. A draw without weights has 4.5 copies. */
 static void weighted_choice_passes_over_copies(void **state)
 {
     static const char letters[] = "ACDEFGHIKLM";
@@ -554,7 +561,8 @@ static void residues_have_the_models_ids(void **state)
     attn_alignment_destroy(a);
 }
 
-/* Shares of what becomes of 20,000 residues, and that a place's fate does not hang on its neighbours. */
+/* Checks which shares of 20,000 residues are masked, replaced and kept. Whether a residue is masked does not depend
+ * on its neighbours. */
 static void residues_are_hidden_by_place(void **state)
 {
     enum { N = 20000 };

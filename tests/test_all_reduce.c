@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: MIT
- * Gradients exchanged between two ranks without MPI; steps that are not finished; trainings that are aborted. */
+ *
+ * Tests the exchange of gradients between two ranks without MPI, unfinished steps, and trainings that are aborted.
+ */
 #include "support/fixture.h"
 
 #include "attn/train.h"
@@ -11,7 +13,7 @@
 
 typedef struct model {
     attn_named_list list;
-    attn_tensor *w[4]; /* two that are used, one of them twice; one that is not; one that is not trained */
+    attn_tensor *w[4]; /* two that are used, one of them twice; one that is unused; one that is not trained */
 } model;
 
 static attn_status make_model(model *m, attn_context *c)
@@ -31,7 +33,7 @@ static attn_status make_model(model *m, attn_context *c)
     return status;
 }
 
-/* mean(b a^2 + a), with an operation more that changes nothing. */
+/* Computes mean(b a^2 + a), where a and b are the first two parameters. */
 static attn_tensor *loss_of(model *m, attn_tape *tape)
 {
     attn_tensor *square = attn_mul(tape, m->w[0], m->w[0]);
@@ -70,7 +72,8 @@ static attn_status one_step(attn_context *c, void *user)
     return status;
 }
 
-/* Half of the loss here and half there: together d loss / da = (2 a b + 1) / 5, d loss / db = a^2 / 5. */
+/* Checks the gradients: each rank has half of the loss, so that d loss / da = (2 a b + 1) / 5 and d loss / db = a^2
+ * / 5. */
 static attn_status is_gradient(model *m)
 {
     for (int k = 0; k < 5; k++) {
@@ -78,7 +81,8 @@ static attn_status is_gradient(model *m)
         assert_float_equal((float)test_at(attn_tensor_grad(m->w[0]), k), (float)((2 * a * b + 1) / 5), 1e-6F);
         assert_float_equal((float)test_at(attn_tensor_grad(m->w[1]), k), (float)(a * a / 5), 1e-6F);
     }
-    assert_null(attn_tensor_grad(m->w[2])); /* no rank has one: the optimizer skips it */
+    /* no rank has a gradient of this parameter, so that the optimizer skips it */
+    assert_null(attn_tensor_grad(m->w[2]));
     return ATTN_OK;
 }
 
@@ -88,8 +92,8 @@ static void gradients_add_up(void **state)
     attn_status (*check)(model *) = is_gradient;
     other = (struct two_ranks){0};
     assert_int_equal(one_step(c, (void *)&check), ATTN_OK);
-    assert_true(other.begun >= 2 * 4); /* three buckets and the totals, twice */
-    attn_context_destroy(c);           /* which gives the ranks' memory back */
+    assert_true(other.begun >= 2 * 4); /* three buckets and the totals, in each of two steps */
+    attn_context_destroy(c);           /* destroying the context frees the memory of the ranks */
 }
 
 static void memory_fails(void **state)
@@ -99,13 +103,13 @@ static void memory_fails(void **state)
     assert_true(faults_try_all(one_step, (void *)&check) > 10);
 }
 
-/* A step among ranks, up to what it does. */
+/* The state of a training step among ranks. */
 typedef struct step {
     attn_context *context;
     model m;
     attn_tape *tape;
     attn__all_reduce *all_reduce;
-    double before; /* of what is not trained */
+    double before; /* an element of the untrained parameter before the step */
 } step;
 
 static void begin_step(step *s)
@@ -118,7 +122,7 @@ static void begin_step(step *s)
     assert_true(s->before != 0);
 }
 
-/* The forward pass moves what is not trained, as it moves running statistics, to 77. */
+/* Runs the forward pass. It sets an element of the untrained parameter to 77, like an update of running statistics. */
 static attn_tensor *go_forward(step *s)
 {
     attn_tape_reset(s->tape, &(attn_tape_options){.record = true});
@@ -150,13 +154,13 @@ static void interrupted_step_is_undone(void **state)
     attn__all_reduce_abandon(s.all_reduce, s.tape);
     assert_true(test_at(s.m.w[3], 2) == s.before);
     assert_null(attn_tensor_grad(s.m.w[0]));
-    attn__all_reduce_begin(s.all_reduce, s.tape, false); /* no operation is recorded any more */
+    attn__all_reduce_begin(s.all_reduce, s.tape, false); /* the step was abandoned: no further operation is recorded */
     attn_tape_reset(s.tape, &(attn_tape_options){.record = true});
     assert_null(loss_of(&s.m, s.tape));
     end_step(&s);
 }
 
-/* A validation that is stopped has no step to undo, whether or not steps preceded it here. */
+/* A step that has finished is not undone when a later validation is stopped. */
 static void finished_step_is_kept(void **state)
 {
     step s;
@@ -179,8 +183,8 @@ typedef struct training {
     attn_training *of;
     int saves;
     int saves_fail_from; /* 0: none */
-    int64_t stops_at;    /* steps; 0: never */
-    attn_status fails;   /* what the loss of the third step fails with */
+    int64_t stops_at;    /* number of steps before the stop; 0: no stop */
+    attn_status fails;   /* status that the loss of the third step returns */
 } training;
 
 static int64_t two_steps(void *user)
@@ -220,7 +224,7 @@ static int64_t two_labels(void *user)
     return 2;
 }
 
-/* Two epochs of two steps among ranks. */
+/* Trains for two epochs of two steps among ranks. */
 static attn_status train(training *t)
 {
     attn_training_options options = {.epochs = 2, .schedule = {.peak = 0.01}};
@@ -236,7 +240,7 @@ static attn_status train(training *t)
     return status;
 }
 
-/* Whatever ends it, the others get one notice while they wait, and one more when rank 0 leaves. */
+/* When a training ends early, the other rank gets one notice while it waits, and another one when rank 0 leaves. */
 static void interrupted_training_notifies_once(void **state)
 {
     training t = {0};
@@ -245,7 +249,7 @@ static void interrupted_training_notifies_once(void **state)
     assert_int_equal(other.told, 0);
     t = (training){.saves_fail_from = 1};
     assert_int_equal(train(&t), ATTN_ERROR_IO);
-    assert_int_equal(t.saves, 1); /* a save that failed is not tried again */
+    assert_int_equal(t.saves, 1); /* a failed save is not repeated */
     assert_int_equal(other.told, 2);
     assert_int_equal(other.told_first, ATTN_ERROR_IO);
     t = (training){.stops_at = 1};
@@ -257,7 +261,8 @@ static void interrupted_training_notifies_once(void **state)
     assert_int_equal(train(&t), ATTN_ERROR_MEMORY);
     assert_int_equal(t.saves, 1);
     assert_int_equal(other.told_first, ATTN_ERROR_MEMORY);
-    t = (training){.fails = ATTN_ERROR_INTERRUPTED}; /* in the middle of a step: the last whole one is saved */
+    /* an interruption in the middle of a step: the last complete step is saved */
+    t = (training){.fails = ATTN_ERROR_INTERRUPTED};
     assert_int_equal(train(&t), ATTN_ERROR_INTERRUPTED);
     assert_int_equal(t.saves, 2);
     t = (training){.fails = ATTN_ERROR_IO, .saves_fail_from = 2};

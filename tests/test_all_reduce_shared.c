@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: MIT
- * Two processes with shared memory take the steps of one; a step that one of them leaves is as if never begun. */
+ *
+ * Two processes with shared memory compute the same steps as one process. A step that one process leaves is undone
+ * completely.
+ */
 #include "support/cmocka.h"
 
 #include "attn/train.h"
@@ -17,7 +20,8 @@
 
 enum { WIDE = 5000, STEPS = 6 };
 
-/* Two parameters that are used, one that is used in every other step, one never, and one that is not trained. */
+/* Two parameters that are used, one that is used in every other step, one that is unused, and one that is not
+ * trained. */
 typedef struct model {
     attn_named_list list;
     attn_tensor *w[5];
@@ -40,7 +44,8 @@ static attn_status make_model(model *m, attn_context *c)
     return status;
 }
 
-/* mean(x (b a^2 + a)) with x = 1 for rank 0, 3 for rank 1, 2 for one that is alone: the mean over ranks is the same. */
+/* Computes mean(x (b a^2 + a)), where x is 1 on rank 0, 3 on rank 1, and 2 without ranks. The mean over both ranks
+ * equals the loss without ranks. */
 static attn_tensor *loss_of(const model *m, attn_tape *tape, int64_t step, double x)
 {
     attn_tensor *square = attn_mul(tape, m->w[0], m->w[0]);
@@ -86,7 +91,7 @@ static attn_status save_nothing(void *user, bool improved)
     return ATTN_OK;
 }
 
-/* Parameters and the optimizer's state after STEPS steps. */
+/* Trains for STEPS steps. Writes the parameters and the optimizer's state to `out`. */
 static attn_status train(const attn_optimizer_options *how, bool many, float *out, int64_t *n)
 {
     training t = {.context = test_context(), .options = *how, .many = many};
@@ -164,7 +169,7 @@ typedef struct alone {
     attn__all_reduce *all_reduce;
 } alone;
 
-/* One more parameter, larger than all the others. */
+/* Adds a parameter that is larger than all others. */
 static attn_status add_large(model *m, attn_context *c)
 {
     attn_tensor *w;
@@ -212,7 +217,8 @@ static attn_status go_backward(alone *a)
     attn_tensor *loss = loss_of(&a->m, a->tape, 0, 1);
     if (!loss)
         return attn_context_status(a->context);
-    test_set(a->m.w[4], 3, test_at(a->m.w[4], 3) + 1); /* as running statistics move */
+    /* changes an untrained parameter, like an update of running statistics */
+    test_set(a->m.w[4], 3, test_at(a->m.w[4], 3) + 1);
     attn_status status = attn__all_reduce_backward(a->all_reduce, a->tape, loss, 0.5, totals, 1);
     return status == ATTN_OK && totals[0] != 2 ? ATTN_ERROR_INTERNAL : status;
 }
@@ -226,7 +232,7 @@ static attn_status take_step(alone *a)
     return status == ATTN_OK ? attn__optimizer_step_shared(a->optimizer, a->all_reduce, 0.01, &norm) : status;
 }
 
-/* Two steps, and of the third only the gradients. */
+/* Takes two steps, and computes the gradients of a third step without finishing it. */
 static int die_in_a_step(void *user)
 {
     alone a;
@@ -267,7 +273,7 @@ static void step_is_undone_when_another_rank_dies(void **state)
     assert_memory_equal(before, after, sizeof before);
     assert_int_equal(attn_optimizer_steps(a.optimizer), 2);
     attn__all_reduce_destroy(a.all_reduce);
-    keep_all(&a, after); /* where they lay together they stay, this process's own now */
+    keep_all(&a, after); /* the parameters keep their addresses, and the memory now belongs to this process */
     assert_memory_equal(before, after, sizeof before);
     attn_tape_destroy(a.tape);
     attn_optimizer_destroy(a.optimizer);
@@ -278,7 +284,8 @@ static void step_is_undone_when_another_rank_dies(void **state)
 
 /* ------------------------------------------------------------------------------------- no common memory */
 
-/* 0 if a step is refused for what differs: before, the larger one would have written beyond the file's end. */
+/* Returns 0 if a step is refused because the ranks have different parameters. Otherwise the rank with more
+ * parameters would write beyond the end of the shared file. */
 static int run_another(void *large)
 {
     alone a;
@@ -309,7 +316,7 @@ static int make_apart(void *user)
     return bad;
 }
 
-/* Extending a file beyond the limit would end the process. */
+/* A file that grows beyond the limit would end the process, so that the ranks do not share memory. */
 static void file_size_limit_leaves_ranks_apart(void **state)
 {
     struct rlimit usual, few;

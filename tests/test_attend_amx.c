@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: MIT
- * Forward attention on AMX compared with the vector units: the plan names which, odd sizes agree, and so do
- * numbers that three parts of 8 bits cannot hold (infinite, NaN, above bf16's largest), attended or behind a mask; and
- * the same bits for any number of threads.  Skipped where the machine has no such unit. */
+ *
+ * Compares forward attention on AMX with the vector units. The plan names the unit, and odd sizes agree. Numbers that
+ * three bf16 parts cannot represent (infinity, NaN, numbers above the largest bf16) agree too, visible or masked.
+ * Results have the same bits for any number of threads. The test is skipped on a machine without AMX.
+ */
 #include "support/cmocka.h"
 
 #include "attn/attn.h"
@@ -29,7 +31,7 @@ static float *random_numbers(attn__rng *rng, int64_t n)
     return x;
 }
 
-/* One head, so that row r of an operand begins at r * dim. */
+/* Makes a problem with one head, so that row r of an operand begins at r * dim. */
 static sample make_sample(int64_t queries, int64_t keys, int64_t dim)
 {
     attn__rng rng = {.seed = 11};
@@ -65,7 +67,7 @@ static void solve(sample *s, const char *isa, const char *solver, int threads, f
     assert_int_equal(
         attn_plan_create(&plan, c, &s->problem, &(attn_plan_options){.solver = solver, .threads = threads}), ATTN_OK);
     attn_plan_describe(plan, false, text, sizeof text);
-    bool wide = strcmp(solver, "blocked") == 0; /* uses AMX only if channels fill whole tiles */
+    bool wide = strcmp(solver, "blocked") == 0; /* `blocked` uses AMX only if the channels fill whole tiles */
     bool parts = strcmp(isa, "amx") == 0 && (!wide || s->heads.dim % 32 == 0);
     assert_int_equal(strstr(text, "bf16 terms") != NULL, parts);
     assert_int_equal(attn_plan_execute(plan, &s->arrays, NULL), ATTN_OK);
@@ -74,8 +76,8 @@ static void solve(sample *s, const char *isa, const char *solver, int threads, f
     attn_context_destroy(c);
 }
 
-/* The error bound of both results: scores below 64 and means of values below 8 are rounded, or one value much larger
- * than the others. */
+/* Compares both results. The bound covers rounding of scores below 64 and of means of values below 8, or of one
+ * value that is much larger than the others. */
 static void compare(const float *got, const float *want, int64_t n)
 {
     for (int64_t i = 0; i < n; i++) {
@@ -150,15 +152,15 @@ static void what_is_not_finite_takes_the_other_way(void **state)
     }
 }
 
-/* Row 37 of the operand as it is, but for one number; or all of it the same. */
+/* Sets one number of row 37 of an operand, or all numbers of the row. */
 static void set_row(sample *s, int operand, int64_t dim, float number, bool all)
 {
     for (int64_t c = all ? 0 : 5; c < (all ? dim : 6); c++)
         s->data[operand][37 * dim + c] = number;
 }
 
-/* Queries and keys of which one row is all zeros, too small or too large for digits, or has one number that dwarfs its
- * others; one block of keys, and several. */
+/* Tests queries and keys with one special row: all zeros, numbers too small or too large for fixed-point digits, or
+ * one number that is much larger than the others. Sizes have one block of keys or several blocks. */
 static void rows_that_digits_cannot_hold_take_parts(void **state)
 {
     (void)state;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * The fused backward solver against the reference solver: every gradient, over the options and odd sizes, and
- * the same bits for any number of threads.
+ * Compares the fused backward solver with the reference solver: every gradient, with all options and odd sizes. The
+ * bits are the same for any number of threads.
  */
 #include "attn/attn.h"
 #include "base/cpu.h"
@@ -17,10 +17,11 @@
 
 enum { Q, K, V, O, DOUT, DQ, DK, DV, BIAS, DBIAS, LSE, ARRAYS };
 
-/* One problem: [B,G,H] items, G times H heads of queries to H of keys. */
+/* One problem with b x g x h heads of queries and b x h heads of keys. G is the number of query heads for each head
+ * of keys. */
 typedef struct kase {
     int64_t b, g, h, tq, tk, d, dv;
-    bool tokens_outside;   /* [B,T,H,D], else [B,H,T,D] */
+    bool tokens_outside;   /* layout [B,T,H,D] instead of [B,H,T,D] */
     bool channels_outside; /* the channels of q and k are the slowest dim */
     int causal;            /* 1: hi = 0; 2: hi = tk - tq; 3: a band on both sides */
     int lens;              /* 1 per b, 2 per b and query */
@@ -75,8 +76,8 @@ static void add_dim(attn_problem *p, attn_role role, int64_t n)
     p->dims[p->ndims++] = (attn_dim){.role = role, .n = n};
 }
 
-/* Sets the strides of a contiguous array over the listed dims, last fastest; -1 ends the list. Returns the array's
- * size. */
+/* Sets the strides of a contiguous array over the listed dims. The last dim is fastest, and -1 ends the list.
+ * Returns the array's size. */
 static size_t lay(attn_problem *p, size_t field, const int *dims, int n)
 {
     int64_t stride = 1;
@@ -90,7 +91,7 @@ static size_t lay(attn_problem *p, size_t field, const int *dims, int n)
 #define LAY(field, ...)                                                                                                \
     lay(p, offsetof(attn_dim, field), (int[]){__VA_ARGS__}, (int)(sizeof((int[]){__VA_ARGS__}) / sizeof(int)))
 
-/* Dims: 0 batch, 1 group, 2 head, 3 and 4 query, 5 and 6 key, 7 contract, 8 value. */
+/* The dims are 0 batch, 1 group, 2 head, 3 and 4 query, 5 and 6 key, 7 contract, 8 value. */
 static void set_strides(bench *t, const kase *c)
 {
     attn_problem *p = &t->problem;
@@ -232,7 +233,7 @@ static void execute(bench *t, const attn_problem *problem, const char *solver, i
     attn_plan_destroy(plan);
 }
 
-/* Sets the row at a third of the keys or queries of each head, in the layout [B,H,T,D]. */
+/* Sets one row of each head to NaN: the row after a third of the keys or queries. The layout is [B,H,T,D]. */
 static void poison(bench *t, const kase *c)
 {
     for (int64_t head = 0; head < c->b * c->h && c->poison; head++)
@@ -251,7 +252,8 @@ static void forward(bench *t)
     execute(t, &problem, "reference", 2);
 }
 
-/* The gradients start with numbers. `accumulate` adds to these; all other plans must overwrite them. */
+/* Fills the gradients with numbers. A plan with `accumulate` adds to these numbers; all other plans must overwrite
+ * them. */
 static void fill_gradients(bench *t)
 {
     attn__rng rng = {3, 4, 0};
@@ -282,7 +284,8 @@ static void compare(const bench *t, const kase *c, float *want[ARRAYS], int numb
         double largest = 0, worst = 0, tolerance = c->bf16 ? 8e-3 : 1e-5;
         for (size_t j = 0; j < t->n[i]; j++)
             largest = isnan((double)want[i][j]) ? largest : fmax(largest, fabs((double)want[i][j]));
-        if (i == DBIAS && c->bias >= 5) /* sums over all keys of a row, which cancel to 0: terms of order 1 */
+        /* the gradients are sums over all keys of a row that cancel to 0, of terms of order 1 */
+        if (i == DBIAS && c->bias >= 5)
             largest = fmax(largest, 1);
         for (size_t j = 0; j < t->n[i] && i != BIAS; j++) {
             double got = read(t, i, j);
@@ -331,18 +334,19 @@ static void check(const kase *c, int number_of_case)
     teardown(&t);
 }
 
-/* Runs each case in its own size and, on a machine with AMX, in a size that uses AMX. */
+/* Runs a case in its own size and, on a machine with AMX, in a size that uses AMX. */
 static void check_both(const kase *c, int number_of_case)
 {
     kase wide = *c;
     check(c, number_of_case);
     if (attn__isa_best() < ATTN_ISA_AMX)
         return;
-    if (c->d >= 48 || c->bias >= 5) /* sums of as many numbers as a head has pairs would be judged, not products */
+    /* skips large heads, and biases whose gradients are sums over all pairs of a head */
+    if (c->d >= 48 || c->bias >= 5)
         return;
     wide.d += 48;
     wide.dv += wide.dv ? 48 : 0;
-    wide.tq += c->bf16 || c->tq > 208 ? 0 : 216; /* whole rows of the grids */
+    wide.tq += c->bf16 || c->tq > 208 ? 0 : 216; /* adds whole rows of the grids */
     wide.tk += c->bf16 || c->tk > 208 ? 0 : 216;
     check(&wide, 100 + number_of_case);
 }
@@ -377,7 +381,8 @@ static void test_waves(void **state)
         {.b = 1, .h = 1, .tq = 270, .tk = 120, .d = 250, .dv = 9, .bf16 = true});
 }
 
-/* bf16 on few threads takes one pass, on more threads two passes over several blocks of keys: `check` compares the bits. */
+/* bf16 takes one pass on few threads, and two passes over several blocks of keys on more threads. `check` compares
+ * the bits. */
 static void test_one_pass_has_the_bits_of_two(void **state)
 {
     (void)state;
@@ -424,8 +429,8 @@ static void test_fill(void **state)
         {.b = 3, .h = 2, .tq = 37, .tk = 41, .d = 8, .mask = 3, .fill = -0.5, .bias = 1, .dropout = 0.3});
 }
 
-/* One key is visible, and its bias makes its score slightly lower than the fill of the masked keys. Its weight is
- * small but not 0. */
+/* One key is visible, and its bias makes its score slightly lower than the fill of the masked keys. The weight of
+ * this key is small and not 0. */
 static void test_near_fill(void **state)
 {
     enum { QUERIES = 7, KEYS = 5, CHANNELS = 8 };
@@ -495,7 +500,7 @@ static void test_wanted(void **state)
             {.b = 2, .h = 2, .tq = 150, .tk = 121, .d = 160, .want = some * ATTN_WANT_DQ, .bf16 = true});
 }
 
-/* Masked values do not leak, and visible ones have their effect. */
+/* NaN in masked values does not change the results, and NaN in visible values does. */
 static void test_nan(void **state)
 {
     (void)state;
@@ -510,7 +515,7 @@ static void test_nan(void **state)
             {.b = 2, .h = 2, .tq = 70, .tk = 110, .d = 8, .poison = poison, .mask = 2, .fill = -100});
 }
 
-/* Numbers, or products of them, that AMX cannot represent: results are the same as without AMX. */
+/* Tests numbers, and products of numbers, that AMX cannot represent: results are the same as without AMX. */
 static void test_too_large(void **state)
 {
     (void)state;
@@ -524,7 +529,7 @@ static void test_too_large(void **state)
         bench t;
         float *want[ARRAYS];
         setup(&t, &c);
-        for (size_t j = 0; j < t.n[V]; j++) /* sums stay in the range of f32 */
+        for (size_t j = 0; j < t.n[V]; j++) /* keeps sums in the range of f32 */
             write(&t, V, j, 0.25 * read(&t, V, j));
         write(&t, odd[i / 2].array, 47 * 50 + 3, odd[i / 2].value);
         forward(&t);

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: MIT
- * bf16 keys and values with f32 queries: every solver that takes them gives the bits that it gives for the same numbers
- * in f32, on every instruction set. */
+ *
+ * Tests bf16 keys and values with f32 queries. Every solver that supports them gives the same bits as for the same
+ * numbers in f32, on every instruction set.
+ */
 #include "support/cmocka.h"
 
 #include "attn/attn.h"
@@ -30,7 +32,7 @@ static void fill(void)
     }
 }
 
-/* False if the solver refuses the problem. */
+/* Runs a problem. Returns false if the solver refuses it. */
 static bool run(attn_context *c, const attn_heads *heads, const char *solver, bool small)
 {
     attn_problem p;

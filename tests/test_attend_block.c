@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: MIT
- * attend/block: rows, scores, finite and items, each against a plain loop; visible and dropout have test_attend_visible.c. */
+ *
+ * Compares the functions of attend/block for rows, scores, finite numbers and items with plain loops.
+ * test_attend_visible.c tests visible.h and dropout.h.
+ */
 #include "support/cmocka.h"
 
 #include "support/random_problem.h"
@@ -39,7 +42,7 @@ static void make(subject *s, uint64_t number, bool backward)
     attn__canonical_make(&s->canonical, &p, below(s, 2));
 }
 
-/* A block of queries or keys: its start and its length; length 0: the group is empty. */
+/* Draws a block of queries or keys. Returns its length and sets *first; a length of 0 means that the group is empty. */
 static int64_t draw_block(subject *s, const attn__group *group, int64_t *first)
 {
     *first = 0;
@@ -71,7 +74,7 @@ static void check_offsets(subject *s)
     attn__split(&canonical->batch, batch, index);
     for (int a = 0; a < canonical->batch.n; a++)
         attn__place_advance(&place, &canonical->batch.axis[a], index[a]);
-    if (canonical->extras & ATTN__PACKED) /* whose rows the walk moves to their tokens */
+    if (canonical->extras & ATTN__PACKED) /* the walk moves the rows of packed sequences to their tokens */
         return;
     for (attn__operand op = 0; op < ATTN__OPERANDS && n > 0; op++) {
         attn__row row;
@@ -235,7 +238,8 @@ static void masked_keys_score_the_fill_or_nothing(void **state)
 
 enum { OUTS = 9, IN = 13, CHANNELS = 7 };
 
-/* The sums of all pairs that are alive, and what is left of them by way of the clean copy, with rows `ld` numbers apart. */
+/* Checks the sums over all pairs that are alive, and the sums that use a copy without NaN and infinity. The rows of
+ * x are `ld` elements apart. */
 static void check_channels(const float *x, int64_t ld, int channels, bool transposed, int64_t bads)
 {
     float clean[IN * CHANNELS], w[OUTS * IN], want[OUTS * CHANNELS] = {0}, out[OUTS * CHANNELS] = {0};

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: MIT
- * A few queries over many keys: `decode` by name with each feature and all of them, over more keys than a block or a part
- * has, against the float64 evaluation.  Keys and values that no query sees are NaN. */
+ *
+ * Tests a few queries over many keys. `decode` runs with each feature and with all features, over more keys than a
+ * block or a part has. Results are compared with the float64 evaluation. Keys and values that no query reads are NaN.
+ */
 #include "support/cmocka.h"
 
 #include "support/solver_check.h"
@@ -34,7 +36,7 @@ static void parse(attn_problem *p, const char *text, attn_direction direction)
         fail_msg("%s: %s", text, attn_context_error(context));
 }
 
-/* Fails unless decode accepts the problem, and decode_backward accepts it exactly if `backward` is true. */
+/* Fails unless decode accepts the problem. decode_backward must accept it exactly if `backward` is true. */
 static void check(const char *shape, const char *features, bool bf16, bool backward)
 {
     static uint64_t number;
@@ -118,7 +120,7 @@ static void fill(float *x, int64_t n, uint64_t stream)
         x[i] = (float)attn__rng_normal(&g);
 }
 
-/* Both passes over `heads`, from queries `q` and keys `k` on. */
+/* Runs both passes over `heads`, with queries from token `q` on and keys from token `k` on. */
 static void run_both(tokens *t, const attn_heads *heads, int64_t q, int64_t k)
 {
     attn_problem p;
@@ -141,7 +143,7 @@ static void run_both(tokens *t, const attn_heads *heads, int64_t q, int64_t k)
     assert_true(solver_run(context, "decode_backward", 2, &p, &a));
 }
 
-/* The sequences include one without keys and one without queries. */
+/* A packed sequence gets the same bits as alone. One sequence has no keys, and one has no queries. */
 static void packed_sequences_have_the_bits_that_they_have_alone(void **state)
 {
     static tokens packed, alone;
@@ -160,7 +162,7 @@ static void packed_sequences_have_the_bits_that_they_have_alone(void **state)
     run_both(&packed, &heads, 0, 0);
     for (int s = 0; s < SEQUENCES; s++) {
         int64_t q = q_offsets[s], k = k_offsets[s], nq = q_offsets[s + 1] - q, nk = k_offsets[s + 1] - k;
-        for (int h = 0; h < HEADS; h++) /* the log-sum-exp is [HEADS, QUERIES] */
+        for (int h = 0; h < HEADS; h++) /* the layout of the log-sum-exp is [HEADS, QUERIES] */
             for (int64_t i = 0; i < nq; i++)
                 alone.dlse[h * QUERIES + i] = packed.dlse[h * QUERIES + q + i];
         if (nq > 0 && nk > 0)
@@ -172,7 +174,7 @@ static void packed_sequences_have_the_bits_that_they_have_alone(void **state)
     assert_memory_equal(alone.dq, packed.dq, sizeof packed.dq);
     assert_memory_equal(alone.dk, packed.dk, sizeof packed.dk);
     assert_memory_equal(alone.dv, packed.dv, sizeof packed.dv);
-    for (int h = 0; h < HEADS; h++) /* without keys the sum has only the sink */
+    for (int h = 0; h < HEADS; h++) /* for a sequence without keys, the log-sum-exp is the sink */
         assert_true(fabsf(packed.lse[h * QUERIES + 1] - packed.sinks[h]) < 1e-6f);
 }
 
@@ -189,7 +191,8 @@ static void planner_takes(const char *text, const char *solver)
     attn_plan_destroy(plan);
 }
 
-/* The longest packed sequence does not change the bits of other sequences, unless all have one query. */
+/* The planner chooses decode for one query with any feature. It does not choose decode for packed sequences with
+ * more queries, because the longest sequence would then change the bits of the others. */
 static void one_query_is_decoded_with_any_feature(void **state)
 {
     (void)state;

@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: MIT
- * Each kind of invalid problem, with its expected status and message. */
+ *
+ * Tests each kind of invalid problem: the status and the message.
+ */
 #include "support/cmocka.h"
 
 #include "attn/attn.h"
@@ -25,7 +27,7 @@ static int close_context(void **state)
     return held != 0; /* every failure frees its memory */
 }
 
-/* dims: 0 batch 2, 1 head 3, 2 query 4, 3 key 5, 4 contract 6, 5 value 6 */
+/* Returns a valid problem. Its dims are 0 batch 2, 1 head 3, 2 query 4, 3 key 5, 4 contract 6, 5 value 6. */
 static attn_problem sound(void)
 {
     attn_problem p;
@@ -168,14 +170,14 @@ static void outputs_may_not_overlap(void **state)
     WRONG(ERROR_SHAPE, "weights: the indices of dim 3", p.flags = ATTN_WANT_WEIGHTS; p.dims[3].weights = 0);
     WRONG(OK, "", p.dims[1].k = p.dims[1].v = 0); /* inputs may be broadcast */
     WRONG(OK, "", p.dims[2].o = -p.dims[2].o);    /* and reversed */
-    /* strides 2 and 3 interleave without meeting: {0,2,4} + {0,3} */
+    /* strides 2 and 3 interleave without a common element: {0,2,4} + {0,3} */
     WRONG(OK, "", p.dims[2].n = 3; p.dims[2].o = 2; p.dims[5].n = 2; p.dims[5].o = 3; p.dims[0].o = 100;
           p.dims[1].o = 20);
     WRONG(ERROR_SHAPE, "meet in one element", p.dims[2].n = 4; p.dims[2].o = 2; p.dims[5].n = 3; p.dims[5].o = 3;
           p.dims[0].o = 100; p.dims[1].o = 20);
 }
 
-/* Four spans of strides s and lengths n, in the dims that an output may move along. */
+/* Sets the strides s and lengths n of the four dims along which an output may move. */
 static void set_output(attn_problem *p, const int64_t s[4], const int64_t n[4])
 {
     static const int dims[] = {0, 1, 2, 5};
@@ -185,7 +187,7 @@ static void set_output(attn_problem *p, const int64_t s[4], const int64_t n[4])
     }
 }
 
-/* The expected answer, from all differences of indices. */
+/* Returns true if two elements of an output have the same offset. It tries all differences of indices. */
 static bool meets(const int64_t s[4], const int64_t n[4])
 {
     for (int64_t a = 1 - n[0]; a < n[0]; a++)
@@ -295,7 +297,7 @@ static void tables_are_checked(void **state)
     WRONG(ERROR_ARGUMENT, "kind 3", p.nrelatives = 1; p.relatives[0] = t; p.relatives[0].kind = (attn_relative_kind)3);
     WRONG(ERROR_ARGUMENT, "relative table 0 names dim 5", p.nrelatives = 1; p.relatives[0] = t;
           p.relatives[0].key_dim = 5);
-    /* A shifted window's reach is known without a walk along its dilation. */
+    /* The reach of a shifted window is computed without a loop over its dilation. */
     const int64_t far = INT64_C(1) << 50;
     WRONG(ERROR_SHAPE, "relative table 0 has 8 rows", p.nrelatives = 1; p.relatives[0] = t; p.dims[2].n = far;
           p.dims[0].n = 1; p.dims[1].n = 1; p.dims[2].q = p.dims[2].o = 0; p.dims[2].o = 6; p.dims[3].n = 3; add_window(
@@ -384,7 +386,7 @@ static void missing_arrays_are_named_and_nothing_is_written(void **state)
     attn_plan_destroy(plan);
 }
 
-/* An array without elements may be NULL, for any empty axis. */
+/* An array without elements may be NULL, whichever axis is empty. */
 static void arrays_without_elements_may_be_missing(void **state)
 {
     (void)state;

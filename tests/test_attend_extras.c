@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: MIT
- * Features of newer models, each against an equal computation: packed sequences against padded ones, gradients
- * against differences of the output in float64. */
+ *
+ * Compares features of newer models with equal computations: packed sequences with padded sequences, and gradients with
+ * differences of the output in float64.
+ */
 #include "support/cmocka.h"
 
 #include "attn/attn.h"
@@ -12,7 +14,7 @@
 
 static attn_context *context;
 
-/* A context in which padded rows have the bits of packed rows. */
+/* Creates a context in which padded rows have the same bits as packed rows. */
 static int open_context(void **state)
 {
     (void)state;
@@ -43,7 +45,7 @@ static void run(const attn_problem *p, const char *solver, const attn_arrays *ar
 enum { SEQUENCES = 4, H = 8, HKV = 8, LONGEST = 300, D = 8, ROW = H * D, TOKENS = 620 };
 static const int32_t offsets[SEQUENCES + 1] = {0, 170, 171, 171, 471};
 
-/* The arrays of one run; bf16 in the low halves of nothing: each element has `size` bytes. */
+/* The arrays of one run. An element has 4 bytes in f32 and 2 bytes in bf16. */
 typedef struct tokens {
     attn_arrays a;
     void *q, *k, *v, *dout, *o, *dq, *dk, *dv;
@@ -56,7 +58,8 @@ static void *numbers(int64_t n, size_t size, unsigned stream)
     char *x = calloc((size_t)n, size);
     for (int64_t i = 0; x && i < n; i++) {
         float f = (float)attn__rng_normal(&g);
-        memcpy(x + (size_t)i * size, (const char *)&f + (4 - size), size); /* bf16: the upper half */
+        /* for bf16: the upper half of the f32 number */
+        memcpy(x + (size_t)i * size, (const char *)&f + (4 - size), size);
     }
     return x;
 }
@@ -111,7 +114,7 @@ static attn_heads heads_of(attn_causal causal)
                         .causal = causal};
 }
 
-/* The offset of row `row` of sequence s in the packed and in the padded array. */
+/* Checks that row `row` of sequence s is the same in the packed and in the padded array. */
 static void same_row(const char *what, const void *packed, const void *padded, int64_t s, int64_t row, size_t bytes)
 {
     const char *a = (const char *)packed + (size_t)(offsets[s] + row) * bytes;
@@ -168,14 +171,15 @@ static void packed_sequences_have_the_bits_of_padded_ones(void **state)
     compare_with_padded(ATTN_BF16, ATTN_CAUSAL_TOP_LEFT);
 }
 
-/* One of them, without the others. */
+/* Compares one of the packed sequences with a run of this sequence alone. */
 static void a_packed_sequence_has_the_bits_that_it_has_alone(void **state)
 {
     (void)state;
     tokens all = make_tokens(TOKENS, 4), one = make_tokens(TOKENS, 4);
     attn_heads h = heads_of(ATTN_CAUSAL_BOTTOM_RIGHT);
     attn_problem p;
-    h.heads = h.kv_heads = 2, h.dim = 32; /* with few heads and channels, their number could change the order of sums */
+    /* with few heads and channels, the size of the problem could change the order of sums */
+    h.heads = h.kv_heads = 2, h.dim = 32;
     h.packed = true, h.packed_queries = h.packed_keys = TOKENS;
     attn_problem_heads(&p, &h);
     both_ways(p, &all.a);
@@ -187,7 +191,7 @@ static void a_packed_sequence_has_the_bits_that_it_has_alone(void **state)
     int64_t at = offsets[3], n = offsets[4] - at;
     assert_memory_equal((float *)all.o + at * ROW, (float *)one.o + at * ROW, (size_t)(n * ROW) * 4);
     assert_memory_equal((float *)all.dk + at * HKV * D, (float *)one.dk + at * HKV * D, (size_t)(n * HKV * D) * 4);
-    for (int64_t i = 0; i < at * ROW; i++) /* elements outside all sequences stay unchanged */
+    for (int64_t i = 0; i < at * ROW; i++) /* elements outside of all sequences stay unchanged */
         assert_true(((float *)one.dq)[i] == 0.0f && ((float *)one.o)[i] == 0.0f);
     free_tokens(&all);
     free_tokens(&one);
@@ -247,13 +251,13 @@ static void wrong_tables_of_packed_sequences_are_refused(void **state)
 
 enum { FB = 2, FH = 2, FQ = 4, FK = 5, FD = 3, FSCORES = FB * FH * FQ * FK, MOST = 128 };
 
-/* A small problem in float64: its inputs, and the gradient of each. */
+/* A small problem in float64, with its inputs and the gradient of each input. */
 typedef struct small {
     attn_problem p;
     double q[FB * FQ * FH * FD], k[FB * FK * FH * FD], v[FB * FK * FH * FD], bias[FSCORES], o[FB * FQ * FH * FD];
     double lse[FB * FH * FQ], dout[FB * FQ * FH * FD], dlse[FB * FH * FQ], sinks[FH];
     attn_arrays a;
-    int bias_at; /* of query 0 and key 0 */
+    int bias_at; /* offset of the bias of query 0 and key 0 */
 } small;
 
 static void normal(double *x, int n, unsigned stream)
@@ -326,7 +330,7 @@ static void check_small(small *s)
         same_as_differences(s, "sinks", s->sinks, COUNT(s->sinks), dsinks);
 }
 
-/* The bias is added after the softcap, so its gradient has no factor of the softcap. */
+/* The bias is added after the softcap, so that its gradient has no factor of the softcap. */
 static void a_softcap_has_the_gradients_of_its_output(void **state)
 {
     (void)state;
@@ -336,7 +340,7 @@ static void a_softcap_has_the_gradients_of_its_output(void **state)
     check_small(&s);
 }
 
-/* One number for each head and distance: its gradient is the sum over the pairs at this distance. */
+/* The bias has one number for each head and distance. Its gradient is the sum over the pairs of this distance. */
 static void a_bias_by_distance_has_a_gradient(void **state)
 {
     (void)state;
@@ -353,12 +357,13 @@ static void a_bias_by_distance_has_a_gradient(void **state)
     attn_plan *plan;
     s.p.accumulate = true;
     assert_int_equal(attn_plan_create(&plan, context, &s.p, NULL), ATTN_ERROR_UNSUPPORTED);
-    s.p.accumulate = false, s.p.dims[1].bias = 2; /* heads among each other's distances */
+    s.p.accumulate = false, s.p.dims[1].bias = 2; /* the distances of different heads overlap */
     assert_int_equal(attn_plan_create(&plan, context, &s.p, NULL), ATTN_ERROR_SHAPE);
     assert_non_null(strstr(attn_context_error(context), "dbias"));
 }
 
-/* Buckets of distances that heads share: small tables, whose gradients differences find, and what is refused. */
+/* The bias has buckets of distances that heads share. Gradients are compared with differences. Some invalid problems
+ * must be refused. */
 static void a_bias_by_an_index_has_a_gradient(void **state)
 {
     (void)state;
@@ -436,7 +441,7 @@ static void sinks_have_gradients(void **state)
     }
 }
 
-/* A sink equals a key with this score and value 0; -inf equals no sink. */
+/* A sink has the effect of a key with this score and a value of 0. A sink of -inf has no effect. */
 static void a_sink_is_a_key_without_value(void **state)
 {
     (void)state;
@@ -480,7 +485,8 @@ static void some(float *x, int n, unsigned stream)
         x[i] = (float)attn__rng_normal(&g);
 }
 
-/* Keys [from, to), both ways if `backward`; `which` gets the gradients of k and v. */
+/* Attends to keys [from, to). If `backward`, also computes the gradients, and stores the gradients of k and v as
+ * number `which`. */
 static void attend_part(part *p, int from, int to, int which, bool backward)
 {
     attn_problem problem;
@@ -541,7 +547,7 @@ static void merged_parts_are_the_whole(void **state)
     near("dq", p[0].dq, whole->dq, PO);
     near("dk", partials.dk[1], partials.dk[0], PKV);
     near("dv", partials.dv[1], partials.dv[0], PKV);
-    memset(p[0].o, 0, sizeof p[0].o); /* a part without keys changes nothing, also in place */
+    memset(p[0].o, 0, sizeof p[0].o); /* merging a part without keys changes nothing, also if the output is an input */
     for (int i = 0; i < PROWS; i++)
         p[0].lse[i] = -INFINITY;
     merge(&p[0], whole, &p[0]);

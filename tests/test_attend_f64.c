@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: MIT
- * Attention in float64 by the solver `blocked`: gradients against differences of the output, outputs against an evaluation
- * in long double, the same bits for any number of threads, odd sizes, gradients added to what is there, and kernels of the distance in
- * f32. */
+ *
+ * Tests attention in float64 by the solver `blocked`. Gradients are compared with differences of the output, and
+ * outputs with an evaluation in long double. Other tests check the bits for any number of threads, odd sizes,
+ * accumulated gradients, and kernels of the distance in f32.
+ */
 #include "support/cmocka.h"
 
 #include "support/attend_exact.h"
@@ -34,7 +36,7 @@ static const f64_grid space_zero = {
 static const f64_grid space_shift = {
     .axes = 3, .n = {3, 4, 5}, .taps = {2, 2, 3}, .heads = 1, .channels = 4, .border = ATTN_BORDER_SHIFT, .moved = 1};
 
-/* Problems that f64 attention must take, one row a feature, then mixtures. */
+/* Problems that f64 attention must support: one problem for each feature, then mixtures. */
 static const f64_case usual[] = {
     {.text = "b2h2q7k9d5v3:f64"},
     {.text = "b1h4q6k5d3g2:f64,causal"},
@@ -95,7 +97,7 @@ static const f64_case scores[] = {
     {.text = "b2h2q5k7d3:f64,additive,sinks,dropout=0.3", .add = F64_SKIP_EXACT},
     {.text = "b2h2q5k7d5:f64,concat"},
     {.text = "b2h2q5k7d5:f64,concat,none,causal"},
-    {.text = "b2h2q5k7d5:f64,concat,topk=3"}, /* equal scores of 0 */
+    {.text = "b2h2q5k7d5:f64,concat,topk=3"}, /* scores of 0 are tied */
     {.text = "b2h2q5k7d5:f64,concat,band=-2..1,bias,scale=2,dlse", .add = F64_TABLES | F64_RANGES},
     {.text = "b2h2q5k7d3:f64,concat,mask,fill=-1000000"},
     {.text = "b2h2q5k7d3:f64,concat,over-n"},
@@ -113,7 +115,7 @@ static const f64_case scores[] = {
     {.text = "b2h2q5k7d3:f64,triangular,dlse", .width = 4},
     {.text = "b2h2q5k7d3:f64,triangular,causal,bias,sinks", .width = 4, .add = F64_TABLES},
     {.text = "b2h2q5k7d3:f64,triangular,kernel-sum", .width = 4},
-    {.text = "b2h2q5k7d3:f64,triangular,kernel-sum,lens,mask", .width = 1.5}, /* some rows have the sum 0 */
+    {.text = "b2h2q5k7d3:f64,triangular,kernel-sum,lens,mask", .width = 1.5}, /* some rows have a sum of weights of 0 */
     {.text = "b2h2q5k7d3:f64,triangular,over-n,mask", .width = 4},
     {.text = "b2h2q5k7d3:f64,triangular,dropout=0.3", .width = 4, .add = F64_SKIP_EXACT},
     {.text = "b2h2q5k7d3:f64,constant,kernel-sum,mask", .any = true},
@@ -180,7 +182,8 @@ static const f64_case large[] = {
     {.grid = &long_line, .add = F64_TABLES, .softcap = 3},
 };
 
-/* Windows larger than their axis; wholly outside it (moved by more than the axis); one position. */
+/* Windows that are larger than their axis, windows that are completely outside of it (moved by more than its
+ * length), and windows of one position. */
 static const f64_grid larger = {.axes = 1, .n = {4}, .taps = {13}, .heads = 2, .channels = 3};
 static const f64_grid larger_zero = {
     .axes = 2, .n = {3, 2}, .taps = {7, 9}, .heads = 1, .channels = 3, .border = ATTN_BORDER_ZERO, .dilation = 2};
@@ -227,7 +230,7 @@ typedef struct quotient {
     const f64_case *c;
     random_problem r;
     attn_plan *plan;
-    double *o, *lse; /* the output above */
+    double *o, *lse; /* the output at the point above */
 } quotient;
 
 static void execute(const quotient *d)
@@ -236,7 +239,8 @@ static void execute(const quotient *d)
         fail_msg("%s: %s", f64_name(d->c), attn_context_error(f64_context));
 }
 
-/* The loss at the point above minus the loss at this point; differences first, for what does not change is then 0. */
+/* Returns the loss at the point above minus the loss at the current point. It subtracts before it sums, so that
+ * unchanged outputs contribute exactly 0. */
 static double loss_above(const quotient *d)
 {
     const random_problem *r = &d->r;
@@ -262,8 +266,9 @@ static void compare_slopes(quotient *d, attn_array id, int by, int gradient)
     const double *got = r->array[gradient].block;
     for (int64_t i = 0; i < of->n; i += 1 + of->n / 40) {
         double was = x[i];
-        bool untouched = packed && got[i] == -1.25e30; /* between sequences */
-        if (!isfinite(was)) {                          /* NaN: read by no query; -infinity in a bias masks */
+        bool untouched = packed && got[i] == -1.25e30; /* an element between packed sequences */
+        /* NaN marks a number that no query reads; -infinity in a bias masks a pair */
+        if (!isfinite(was)) {
             if (got[i] != 0 && !untouched)
                 f64_complain("%s: %s[%d] is %g where no query attends", f64_name(d->c), r->array[gradient].name, (int)i,
                              got[i]);
@@ -345,7 +350,8 @@ static void gradients_at_odd_sizes_are_slopes(void **state)
 
 /* --------------------------------------------------------------------------------------------------------- accuracy */
 
-/* Elements that are not written keep the pattern of random_problem_poison. */
+/* Compares an output with the exact values. Elements that are not written must keep the pattern of
+ * random_problem_poison. */
 static void assert_exact(const random_problem *r, const f64_case *c, int id, const long double *want)
 {
     const double *got = f64_numbers(r, id);
@@ -468,7 +474,8 @@ static const f64_case added[] = {
     {.grid = &line_zero, .score = ATTN_SCORE_ADDITIVE},
 };
 
-/* Replaces a gradient by small numbers; the sums of both, to be freed. */
+/* Replaces a gradient by small numbers. Returns the sums of these numbers and the old gradient, which the caller
+ * frees. */
 static double *something_to_add_to(const array *gradient)
 {
     double *x = gradient->block, *sum = malloc(gradient->bytes + 1);
@@ -558,8 +565,9 @@ static void kernels_of_the_distance_in_f32_are_those_in_f64(void **state)
     f64_end();
 }
 
-/* At distance 0 a triangle is taken to be flat.  By hand: the kernel is 1 and 1/2, the output 5/3, the gradients of the
- * kernel -4/9 and 8/9; only the second has a slope, 1/2. */
+/* The triangular kernel has a slope of 0 at distance 0. The expected numbers are computed by hand. The kernel is 1
+ * and 1/2 and the output 5/3. The gradients of the kernel are -4/9 and 8/9, and only the second key has a slope,
+ * 1/2. */
 static void a_query_at_a_key_has_no_slope(void **state)
 {
     (void)state;

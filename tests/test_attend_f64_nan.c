@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: MIT
- * Attention in float64 by the solver `blocked`: NaN and infinity in a number that no query reads show nowhere, in
- * another one exactly where the formulas have NaN. */
+ *
+ * Tests NaN and infinity in float64 attention by the solver `blocked`. In a number that no query reads, they have no
+ * effect. In other numbers, they reach exactly the outputs that the formulas predict.
+ */
 #include "support/cmocka.h"
 
 #include "support/attend_exact.h"
@@ -52,7 +54,7 @@ static const f64_case hostile[] = {
     {.grid = &zeros, .add = F64_TABLES | F64_BIAS},
 };
 
-/* The result of the formulas, and the computed one, with normal numbers and with one number poisoned. */
+/* The exact and the computed results, without and with one poisoned number. */
 typedef struct poisoning {
     const f64_case *c;
     random_problem r;
@@ -112,7 +114,7 @@ static void close_poisoning(poisoning *x)
     random_problem_free(&x->r);
 }
 
-/* True if elements [from, to) of an array have the same bits as without the poison. */
+/* Returns true if elements [from, to) of an array did not change when a number was poisoned. */
 static bool unmoved(const poisoning *x, int id, int64_t from, int64_t to)
 {
     const double *got = f64_numbers(&x->r, id), *was = x->was[id];
@@ -131,7 +133,8 @@ static void complain_at(const poisoning *x, int id, int64_t i, double poison, in
                  what);
 }
 
-/* Outputs are not finite exactly where the formulas say so, and elsewhere what the formulas say. */
+/* Checks that outputs are not finite exactly where the exact results are not finite, and that all other outputs have
+ * the exact values. */
 static void outputs_show_it_where_they_should(const poisoning *x, int id, int64_t i, double poison)
 {
     bool soft = x->r.forward.normalization == ATTN_NORMALIZATION_SOFTMAX;
@@ -160,7 +163,7 @@ static bool nobody_reads_it(const poisoning *x)
     return true;
 }
 
-/* Compares the values of long double exactly, without their padding bytes. */
+/* Compares long double values bit by bit, without their padding bytes. */
 static bool same_row(const poisoning *x, int64_t row, int64_t o)
 {
     for (int64_t e = row * o; e < (row + 1) * o; e++)
@@ -169,8 +172,8 @@ static bool same_row(const poisoning *x, int64_t row, int64_t o)
     return x->exact.lse[row] == x->clean.lse[row];
 }
 
-/* The first gradient that shows it where it may not: in a row without it, or a key that only such rows see.  Rows are those
- * of one head and of one axis. */
+/* Finds the first gradient that the poisoned number must not reach: in a row whose exact results do not change, or
+ * in a key that only such rows read. The rows are of one head and one axis. */
 static void gradients_show_it_where_they_may(const poisoning *x, int id, int64_t i, double poison)
 {
     int64_t rows = x->r.array[ARRAY_LSE].n, q = x->r.array[ARRAY_Q].n / rows, o = x->r.array[ARRAY_O].n / rows;
@@ -206,7 +209,8 @@ static int asked_times;
 
 typedef enum question { WHERE_OUTPUTS_SHOW_IT, NOBODY_READS_IT, WHERE_GRADIENTS_SHOW_IT } question;
 
-/* NaN shows whether a number is read: with infinity a score may stay unchanged. */
+/* Poisons a number with NaN, which shows whether the number is read, and with infinities, which may leave a score
+ * unchanged. */
 static void poison(poisoning *x, question asked, int id, int gradient, int64_t i)
 {
     const double with[] = {(double)NAN, (double)INFINITY, (double)-INFINITY};
@@ -249,7 +253,7 @@ static void poison_all(question asked)
         close_poisoning(&x);
     }
     f64_end();
-    assert_true(asked_times > 300); /* there were such numbers */
+    assert_true(asked_times > 300); /* the cases have many such numbers */
     asked_times = 0;
 }
 

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: MIT
- * Attention in float64 by the solver `blocked`: a sequence gets the same bits packed, alone, and padded in a batch-invariant
- * context, forward and backward. */
+ *
+ * Tests packed sequences in float64 with the solver `blocked`. A sequence gets the same bits packed, alone, and padded
+ * in a batch-invariant context, forward and backward.
+ */
 #include "support/cmocka.h"
 
 #include "support/f64_cases.h"
@@ -17,11 +19,12 @@ enum { SEQUENCES = 9, HEADS = 2, CHANNELS = 5, VALUES = 6, LONGEST = 300, MOST =
 typedef struct mode {
     const char *name;
     attn_causal causal;
-    bool other_keys; /* `fewer` keys, not as many as queries */
+    bool other_keys; /* the numbers of keys are `fewer` instead of the numbers of queries */
     attn_score score;
     attn_normalization normalization;
     double softcap, fill, dropout;
-    unsigned with; /* a bias by distance and a mask over queries and keys, the same for all; sinks; dlse */
+    /* with a bias by distance and a mask over queries and keys, which all sequences share; with sinks; with dlse */
+    unsigned with;
     bool not_alone, not_padded;
 } mode;
 
@@ -45,7 +48,7 @@ static const mode modes[] = {
 static const int lengths[SEQUENCES] = {1, 7, 63, 0, 64, 65, 100, 193, 300};
 static const int fewer[SEQUENCES] = {5, 100, 64, 3, 1, 65, 300, 191, 257};
 
-/* Tokens: q, k, v, o and their gradients are [tokens, HEADS, channels]. */
+/* The operands and gradients of all tokens. q, k, v, o and their gradients have the shape [tokens, HEADS, channels]. */
 typedef struct tokens {
     double q[MOST * HEADS * CHANNELS], k[MOST * HEADS * CHANNELS], v[MOST * HEADS * VALUES], o[MOST * HEADS * VALUES];
     double dout[MOST * HEADS * VALUES], lse[MOST * HEADS], dlse[MOST * HEADS];
@@ -74,7 +77,7 @@ static void draw_padding(double filling)
         padded.k[i] = filling;
     for (size_t i = 0; i < COUNT(padded.v); i++)
         padded.v[i] = filling;
-    normal(padded.q, COUNT(padded.q), 10); /* rows of padding, whose gradients are 0 */
+    normal(padded.q, COUNT(padded.q), 10); /* rows of padding have queries, and their gradients are 0 */
     memset(padded.dout, 0, sizeof padded.dout), memset(padded.dlse, 0, sizeof padded.dlse);
     for (int s = 0; s < SEQUENCES; s++) {
         for (int i = 0; i < lengths[s]; i++) {
@@ -90,7 +93,7 @@ static void draw_padding(double filling)
     }
 }
 
-/* Keys and values of padding are `filling`. */
+/* Draws the operands. Keys and values of padding are `filling`. */
 static void draw(const mode *m, double filling)
 {
     for (int s = 0; s < SEQUENCES; s++) {
@@ -106,7 +109,7 @@ static void draw(const mode *m, double filling)
     memcpy(alone.q, packed.q, sizeof alone.q), memcpy(alone.k, packed.k, sizeof alone.k);
     memcpy(alone.v, packed.v, sizeof alone.v), memcpy(alone.dout, packed.dout, sizeof alone.dout);
     draw_padding(filling);
-    for (int s = 0; s < SEQUENCES; s++) /* alone: [HEADS, length], one sequence after another */
+    for (int s = 0; s < SEQUENCES; s++) /* the layout of a sequence alone is [HEADS, length] */
         for (int h = 0; h < HEADS; h++)
             for (int i = 0; i < lengths[s]; i++)
                 alone.dlse[HEADS * q_offsets[s] + h * lengths[s] + i] =
@@ -186,8 +189,8 @@ static bool same(const double *a, const double *b, int64_t width)
     return memcmp(a, b, (size_t)width * sizeof *a) == 0;
 }
 
-/* The first thing of sequence s that has other bits in `other`, which has its queries from token `q` on, its keys from `k`
- * on and its log-sum-exps, `n` a head, at `lse`; NULL if there is none. */
+/* Returns the name of the first result of sequence s that has different bits in `other`, or NULL. In `other`, the
+ * sequence begins at query `q` and key `k`. Its log-sum-exps begin at `lse`, with `n` for each head. */
 static const char *other_bits(int s, const tokens *other, int64_t q, int64_t k, const double *lse, int64_t n)
 {
     const int64_t wide = (int64_t)HEADS * VALUES, slim = (int64_t)HEADS * CHANNELS;

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: MIT
- * Every feature of attn.h alone and every pair of them, by every solver that accepts the problem, forward and backward,
- * against the float64 evaluation: heads, two axes, a window, additive scores and tied rows, with one query, prime lengths
- * and lengths next to those of tiles; pairs also with 130 short heads.  Elements that no query attends to hold NaN or
- * infinity: keys, values, biases.  A NaN in what is attended arrives where the evaluation has it. ATTN_TEST_STEP (1)
- * leaves out all but each STEP-th problem, ATTN_TEST_FIRST (0) is the first. */
+ * Compares every solver that accepts a problem with the float64 evaluation, forward and backward. The problems have
+ * every feature of attn.h and every pair of features. They have several heads, two axes, a window, additive scores or
+ * tied rows. They have one query, prime lengths, and lengths close to tile lengths. Pairs of features also run with 130
+ * short heads. Keys, values and biases that no query reads are NaN or infinity. A NaN that a query reads must reach the
+ * same outputs as in the evaluation. ATTN_TEST_STEP=N runs every N-th problem only, and ATTN_TEST_FIRST=N starts with
+ * problem N. */
 #include "support/cmocka.h"
 
 #include "support/attend_ref_walk.h"
@@ -51,7 +52,8 @@ static int64_t length_of(const attn_problem *p, int dim, size_t field)
     return positions && p->nwindows && dim == p->windows[0].key_dim ? p->windows[0].size : p->dims[dim].n;
 }
 
-/* Strides of the roles' dims in their order, the last one nearest; with `inside` the heads are next to the channels. */
+/* Sets contiguous strides of the roles' dims in their order; the last dim is innermost. With `inside`, the heads are
+ * next to the channels. */
 static void lay_out(attn_problem *p, size_t field, int roles, bool inside, int64_t next)
 {
     for (int pass = 0; pass < 3; pass++) {
@@ -127,7 +129,7 @@ static void add_bias(attn_problem *p)
     lay_out(p, offsetof(attn_dim, bias), ROLE_B | ROLE_Q | ROLE_K, false, 1);
 }
 
-/* All heads share the array, and its rows have gaps between them. */
+/* Adds a bias that all heads share, with gaps between its rows. */
 static void add_bias_apart(attn_problem *p)
 {
     p->flags |= ATTN_WITH_BIAS;
@@ -174,7 +176,7 @@ static void add_bias_by_index_of_pairs(attn_problem *p)
     p->dims[BATCH].bias = 8 * p->dims[HEAD].n + 3;
 }
 
-/* Over pairs, or, in a window, where a mask has no strides along queries, over positions. */
+/* Adds a mask over pairs. With a window, a mask has no strides along queries, and the mask is over positions. */
 static void add_mask(attn_problem *p)
 {
     p->flags |= ATTN_WITH_MASK;
@@ -278,7 +280,7 @@ static void add_f64(attn_problem *p)
 
 static void add_bf16_keys(attn_problem *p)
 {
-    (void)p; /* random_problem_narrow_keys does it */
+    (void)p; /* random_problem_narrow_keys converts the keys later */
 }
 
 static void add_groups(attn_problem *p)
@@ -313,7 +315,7 @@ static void add_scale(attn_problem *p)
     p->scale = 0.37;
 }
 
-/* Features of the same class exclude each other. */
+/* Two features of the same class exclude each other. */
 typedef enum class { FREE, A_BIAS, A_MASK, A_LENGTH, A_TYPE, A_FILL_OR_SINK } class;
 
 typedef struct feature {
@@ -364,7 +366,7 @@ static bool fit(const feature *a, const feature *b)
 
 /* --------------------------------------------------------------------------------------------- the contents */
 
-/* Elements that no query reads, and one number that some query reads. */
+/* The contents of elements that no query reads, or of one number that some query reads. */
 typedef enum contents { NAN_UNUSED, INFINITY_UNUSED, NAN_READ, CONTENTS } contents;
 
 static void poison_bias(random_problem *r, double with)
@@ -427,7 +429,7 @@ typedef struct tally {
 static attn_context *context;
 static tally total;
 
-/* False where attn.h rules the problem out: blocks of a window, two masks of one kind. */
+/* Returns false if attn.h forbids the problem: blocks with a window, or two masks of one kind. */
 static bool is_possible(const random_problem *r)
 {
     attn_plan *plan;
@@ -488,7 +490,7 @@ static void check(form f, const shape *s, const int pair[2])
     }
     contents what = (contents)(number / 7 % CONTENTS);
     if ((r.forward.dropout > 0 || r.forward.mask_fill != 0) && what == NAN_READ)
-        what = NAN_UNUSED; /* what a weight that is dropped or underflows makes of a NaN is not promised */
+        what = NAN_UNUSED; /* the effect of NaN on a weight that is dropped or underflows is not specified */
     fill(&r, what, number);
     if (narrow)
         assert_true(random_problem_narrow_keys(&r));
@@ -519,7 +521,7 @@ static int close_context(void **state)
     return held != 0;
 }
 
-/* Lengths next to those of tiles, and heads of the usual lengths. */
+/* Tests lengths close to tile lengths, and usual numbers of channels. */
 static void each_feature_in_many_shapes(void **state)
 {
     (void)state;
@@ -548,8 +550,8 @@ static void each_pair_of_features(void **state)
                     check((form)f, &shapes[total.number % SHAPES], (const int[]){j, i});
 }
 
-/* One item computes several heads in sequence. The bias, mask, lengths or blocks of the previous head must not be used
- * again. */
+/* One work item computes several heads in sequence. It must not reuse the bias, mask, lengths or blocks of the
+ * previous head. */
 static void each_pair_of_features_with_many_heads(void **state)
 {
     (void)state;
@@ -560,7 +562,7 @@ static void each_pair_of_features_with_many_heads(void **state)
                 check(HEADS, &shapes[total.number % 3], (const int[]){j, i});
 }
 
-/* Tiles of keys that are completely masked, but score a fill. */
+/* Tests tiles of keys that are completely masked and have a fill. */
 static void bands_and_fills_over_many_keys(void **state)
 {
     (void)state;
@@ -574,7 +576,8 @@ static void bands_and_fills_over_many_keys(void **state)
                     check(HEADS, &shapes[s], (const int[]){j, i});
 }
 
-/* Every pair was possible with heads; the tally lists what each solver took, forward and backward. */
+/* Checks that every pair of features was possible with heads. Prints how many problems each solver accepted, forward
+ * and backward. */
 static void what_solvers_took(void **state)
 {
     (void)state;

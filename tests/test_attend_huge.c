@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: MIT
- * Attention whose scores are huge and finite, and whose weights are tiny: every solver of every instruction set gives
- * finite outputs and gradients, and takes a weight below 2^-126 of the largest for 0. */
+ *
+ * Tests attention with huge finite scores and tiny weights. Every solver on every instruction set gives finite outputs
+ * and gradients, and treats a weight below 2^-126 of the largest as 0.
+ */
 #include "support/cmocka.h"
 
 #include "attn/attn.h"
@@ -31,7 +33,7 @@ static void assert_finite(int array, int64_t n, const char *what)
             fail_msg("%s: array %d is %g at %lld", what, array, (double)data[array][i], (long long)i);
 }
 
-/* False where the solver does not take the problem. */
+/* Runs a problem. Returns false if the solver refuses it. */
 static bool run(attn_context *c, attn_problem problem, attn_direction direction, const char *solver)
 {
     attn_plan *plan;
@@ -87,8 +89,8 @@ static int64_t try_solvers(attn_context *c, const attn_heads *h, const char *isa
     return runs;
 }
 
-/* By turns the keys have the weight of 1, of 2^-130.5 and of 2^-117.5, before the division.  A value of 2^100 shows in
- * channel `turn` of the output which of them count, and a gradient of 2^100 does so in dv. */
+/* Gives the keys weights of 1, 2^-130.5 and 2^-117.5 in turn, before the division. A value of 2^100 in channel
+ * `turn` of the output shows which weights count. A gradient of 2^100 shows the same in dv. */
 static void fill_turns(int64_t queries, int64_t keys, int64_t dim)
 {
     static const float power[] = {0, -130.5f, -117.5f};
@@ -118,7 +120,7 @@ static void assert_turns(const attn_problem *problem, int64_t queries, int64_t k
     }
 }
 
-/* The solvers that compute in f32, each forward and backward. For windows `blocked` computes in float64. */
+/* Runs the solvers that compute in f32, forward and backward. With windows, `blocked` computes in float64. */
 static int64_t try_turns(attn_context *c, attn_problem problem, int64_t queries, int64_t keys, int64_t dim,
                          const char *isa)
 {

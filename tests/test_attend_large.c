@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: MIT
- * Random problems of hundreds of queries and keys, forward and backward, against the float64 evaluation and its bounds:
- * what the planner chooses and every solver that accepts them, on the machine's best instruction set (or ATTN_ISA's)
- * and on the two below it, where other arithmetic does the same.  The random problems of test_attend_random are too
- * small for AMX's paths.  ATTN_TEST_PROBLEMS sets how many, ATTN_TEST_FIRST the first one's number. */
+ * Compares random problems of hundreds of queries and keys with the float64 evaluation and its bounds, forward and
+ * backward. The problems run with the planner's choice and with every solver that accepts them. They run on the best
+ * instruction set of the machine (or the set that ATTN_ISA names) and on the two sets below it. The random problems of
+ * test_attend_random are too small for the AMX paths. ATTN_TEST_PROBLEMS is the number of problems, and ATTN_TEST_FIRST
+ * is the number of the first problem. */
 #include "support/cmocka.h"
 
 #include "support/large_problem.h"
@@ -13,7 +14,7 @@
 
 enum { PROBLEMS = 40, LEVELS = 3, MOST_SOLVERS = 64 };
 
-/* Both directions of each, and of the largest share of a bound f32 and bf16 apart. */
+/* Counts for each direction, and the largest share of an error bound for each direction and each type (f32, bf16). */
 typedef struct tally {
     int problems[2], chosen[2];
     double worst[2][2];
@@ -22,7 +23,7 @@ typedef struct tally {
 typedef struct level {
     attn_context *context;
     tally of[MOST_SOLVERS];
-    int on_amx[2], with_dropout[2]; /* choices that AMX computes, and those of them that drop weights */
+    int on_amx[2], with_dropout[2]; /* runs of the planner's choice on AMX, and how many of them have dropout */
 } level;
 
 static uint64_t from_environment(const char *name, uint64_t otherwise)
@@ -31,7 +32,7 @@ static uint64_t from_environment(const char *name, uint64_t otherwise)
     return text && *text ? strtoull(text, NULL, 10) : otherwise;
 }
 
-/* The context's own instruction set and the next ones below it; returns how many there are. */
+/* Opens contexts for the default instruction set and for the next sets below it. Returns how many there are. */
 static int open_levels(level levels[LEVELS])
 {
     assert_int_equal(attn_context_create(&levels[0].context, &(attn_context_options){.threads = 2}), ATTN_OK);
@@ -63,7 +64,7 @@ static void note_choice(level *l, const random_problem *r, attn_direction direct
     attn_plan_destroy(plan);
 }
 
-/* The reference solver is left out: it is slow, and has no arithmetic that depends on sizes. */
+/* Checks a problem with all solvers except the reference solver, which is slow and does not depend on sizes. */
 static void check_level(level *l, random_problem *r, const truth *t, attn_direction direction, bool threads)
 {
     double worst = 0;
@@ -94,7 +95,7 @@ static void report(const level *l)
     }
 }
 
-/* On a machine with AMX these problems must use AMX; otherwise the test covers nothing new. */
+/* Checks that these problems use AMX on a machine with AMX. Otherwise the test would cover nothing new. */
 static void check_reach(const level *l, uint64_t problems)
 {
     if (strcmp(attn_context_isa(l->context), "amx") != 0 || problems < PROBLEMS)

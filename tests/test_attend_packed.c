@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: MIT
- * Packed sequences whose keys have a second axis in addition to the packed one: each gets what it gets alone, with its
- * mask and bias. */
+ *
+ * Tests packed sequences whose keys have a second axis in addition to the packed axis. Each sequence gets the same
+ * result as alone, with its mask and bias.
+ */
 #include "support/cmocka.h"
 
 #include "attn/attn.h"
@@ -22,7 +24,8 @@ static void fill(float *x, size_t n, attn__rng *rng)
         x[i] = (float)attn__rng_normal(rng);
 }
 
-/* Keys are planes of positions.  Each sequence has a mask and bias of [queries][planes][longest]. */
+/* Describes a problem whose keys are planes of positions. Each sequence has a mask and a bias of
+ * [queries][planes][longest]. */
 static attn_problem describe(bool packed, int64_t keys)
 {
     enum { PLANE = POSITIONS * CHANNELS };
@@ -47,7 +50,7 @@ static attn_problem describe(bool packed, int64_t keys)
     return p;
 }
 
-/* False where the solver does not take the problem. */
+/* Runs a solver. Returns false if the solver refuses the problem. */
 static bool run(attn_context *c, const char *solver, bool packed, int64_t keys, const attn_arrays *arrays)
 {
     attn_plan *plan;

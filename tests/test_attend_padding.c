@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: MIT
- * In a batch-invariant context a sequence has the same bits alone and padded, with gradients: grouped heads and windows,
- * in f32 and f64. */
+ *
+ * Tests padding in a batch-invariant context: a sequence has the same bits alone and padded, with gradients. Heads are
+ * grouped and windows are used, in f32 and f64.
+ */
 #include "support/cmocka.h"
 
 #include "attn/attn.h"
@@ -14,7 +16,8 @@ enum { CHANNELS = 8 };
 
 typedef enum member { Q, K, V, DOUT, O, LSE, DQ, DK, DV, MEMBERS } member;
 
-/* One side: operands and results as bytes, [heads][positions][channels] each (lse: [heads][positions]). */
+/* The operands and results of one run as bytes. Each has the layout [heads][positions][channels], and lse has
+ * [heads][positions]. */
 typedef struct side {
     int64_t positions;
     size_t size; /* of an element */
@@ -28,7 +31,8 @@ static int64_t width(member m)
     return m == LSE ? 1 : CHANNELS;
 }
 
-/* The same numbers for both sides: of (head, position < length, channel), none past the length. */
+/* Fills an array with numbers that depend only on (head, position < length, channel). Positions past the length are
+ * not written. */
 static void fill(side *s, member m, int64_t heads, int64_t length)
 {
     for (int64_t h = 0; h < heads; h++)
@@ -120,7 +124,7 @@ static void grouped_heads_do_not_show_padding(void **state)
             }
 }
 
-/* A window of taps over a sequence, whose keys at or past the length are masked. */
+/* Describes a window of taps over a sequence. Keys at or past the length are masked. */
 static attn_problem window_of(int64_t taps, int64_t positions, attn_dtype dtype)
 {
     attn_problem p = {.ndims = 4, .dtype = dtype, .nwindows = 1, .lens_dim = 1};

@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: MIT
- * The planner: choice, words, wisdom, operations counted, workspaces. */
+ *
+ * Tests the planner: choice of a solver, problem texts, wisdom, operation counts, workspaces.
+ */
 #include "support/cmocka.h"
 
 #include "attend/plan/plan.h"
@@ -72,7 +74,7 @@ static void a_plan_tells_what_it_is(void **state)
     assert_int_equal(cut[19], 0);
     assert_string_equal(attn_plan_solver(plan), "reference");
     attn_plan_describe(plan, true, text, sizeof text);
-    for (int i = 0; attn_solver_name(i + 1); i++) { /* one line for each other solver */
+    for (int i = 0; attn_solver_name(i + 1); i++) { /* the text has one line for each other solver */
         char line[80];
         snprintf(line, sizeof line, "\n  not %s: ", attn_solver_name(i));
         assert_non_null(strstr(text, line));
@@ -81,7 +83,7 @@ static void a_plan_tells_what_it_is(void **state)
     attn_context_destroy(c);
 }
 
-/* The number of instruction sets in a line, each after a comma. */
+/* Returns the number of instruction sets in a line, each after a comma. */
 static int sets_named(const char *line)
 {
     int n = 0;
@@ -93,7 +95,7 @@ static int sets_named(const char *line)
     return n;
 }
 
-/* The instruction set in the line is that of the kernels that run, whatever else the machine has. */
+/* The text names the instruction set of the kernels that run, whatever other sets the machine has. */
 static void a_plan_names_one_instruction_set(void **state)
 {
     (void)state;
@@ -113,7 +115,8 @@ static void a_plan_names_one_instruction_set(void **state)
                 if (attn_plan_create(&plan, c, &p, &(attn_plan_options){.solver = attn_solver_name(i)}) != ATTN_OK)
                     continue;
                 attn_plan_describe(plan, false, text, sizeof text);
-                bool reference = strcmp(attn_plan_solver(plan), "reference") == 0; /* no kernels: plain C */
+                /* the reference solver is plain C and has no kernels */
+                bool reference = strcmp(attn_plan_solver(plan), "reference") == 0;
                 if (sets_named(text) != !reference)
                     fail_msg("%s", text);
                 asked++;
@@ -183,7 +186,7 @@ static void the_own_workspace_serves_one_at_a_time(void **state)
     uint64_t before, after;
     attn_context_memory(c, NULL, NULL, &before);
     assert_int_equal(attn_plan_execute(plan, &arrays, NULL), ATTN_OK);
-    assert_false(atomic_flag_test_and_set(plan->busy)); /* as if another thread were running the plan */
+    assert_false(atomic_flag_test_and_set(plan->busy)); /* simulates another thread that runs the plan */
     assert_int_equal(attn_plan_execute(plan, &arrays, NULL), ATTN_ERROR_BUSY);
     assert_int_equal(attn_plan_execute(plan, &arrays, mine), ATTN_OK);
     atomic_flag_clear(plan->busy);
@@ -201,7 +204,7 @@ static void canonical_form_is_small(void **state)
     attn_context *c;
     attn_context_create(&c, NULL);
     attn_problem p;
-    /* One head and one batch vanish; contiguous rows and heads of BHTD merge; grouped heads become queries. */
+    /* One head and one batch vanish. Contiguous rows and heads of BHTD merge. Grouped heads become queries. */
     attn_problem_heads(
         &p, &(attn_heads){.batch = 4, .heads = 3, .queries = 5, .keys = 7, .dim = 8, .layout = ATTN_LAYOUT_BHTD});
     attn_plan *plan = plan_of(c, &p, (attn_plan_options){0});
@@ -219,7 +222,8 @@ static void canonical_form_is_small(void **state)
     attn_context_destroy(c);
 }
 
-/* Float64 has no other fast solver: the reference takes a hundred times as long. */
+/* The planner must choose `blocked` for float64: it is the only fast solver, and the reference takes a hundred times
+ * as long. */
 static void float64_runs_by_blocks(void **state)
 {
     (void)state;
@@ -263,7 +267,7 @@ static void float64_runs_by_blocks(void **state)
     attn_context_destroy(c);
 }
 
-/* Problems by the steps that their plans have around the solver's. */
+/* Problems, and the number of steps that their plans run before and after the solver. */
 static const struct wrapped {
     const char *text;
     attn_direction direction;
@@ -308,7 +312,8 @@ static void a_plan_has_the_steps_that_its_problem_needs(void **state)
     attn_context_destroy(c);
 }
 
-/* Each allocation fails once, of measuring too: the status is that of memory, and nothing is left. */
+/* Each allocation fails once, also while solvers are measured. The status must be ATTN_ERROR_MEMORY, and all memory
+ * must be freed. */
 static void a_plan_survives_each_allocation_that_fails(void **state)
 {
     (void)state;

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: MIT
- * Random problems, forward and backward, by every solver that accepts them, against the float64 evaluation.
- * ATTN_TEST_PROBLEMS sets how many (2000 otherwise), ATTN_TEST_FIRST the first one's number. */
+ *
+ * Compares random problems with the float64 evaluation, forward and backward, for every solver that accepts them.
+ * ATTN_TEST_PROBLEMS is the number of problems (default 2000), and ATTN_TEST_FIRST is the number of the first problem.
+ */
 #include "support/cmocka.h"
 
 #include "support/solver_check.h"

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: MIT
- * Every row of ATTN_SCORES, whichever they are: its gradient against differences of its value, NaN, the word that names
- * it, and that what it says of itself (blind, vectors) is true.  A new score is tested here without a line added. */
+ *
+ * Tests every row of ATTN_SCORES: its gradient against differences of its value, NaN, its word, and its declared
+ * properties (blind, vectors). A new score is tested without changes here.
+ */
 #include "support/cmocka.h"
 
 #include "attend/scores/score.h"
@@ -12,7 +14,7 @@
 
 enum { MOST = 17 };
 
-/* q, k, w, w2 one after the other, so that one loop moves them all. */
+/* The numbers of q, k, w and w2 in one array, so that one loop moves them all. */
 typedef struct point {
     double x[4 * MOST];
     attn__score_rows rows;
@@ -42,7 +44,8 @@ typedef struct tally {
     int slopes, corners;
 } tally;
 
-/* Counts a corner instead where the slopes on both sides differ: there is no derivative to compare with. */
+/* Compares a slope with a difference quotient. At a corner the slopes on both sides differ, and the corner is
+ * counted instead. */
 static void check_slope(point *p, const attn__score_kind *kind, int64_t i, double slope, tally *t)
 {
     const double h = 1e-5;
@@ -67,7 +70,7 @@ static void check_point(point *p, const attn__score_kind *kind, tally *t)
     for (int64_t vector = 0; vector < 2 + kind->vectors; vector++)
         for (int64_t c = 0; c < p->rows.n; c++)
             check_slope(p, kind, vector * MOST + c, d[vector * MOST + c], t);
-    for (int64_t i = 0; i < 4 * MOST; i++) /* it adds, g times, and nowhere else */
+    for (int64_t i = 0; i < 4 * MOST; i++) /* the gradient function adds g times the slope, and writes nothing else */
         d[i] = i % MOST < p->rows.n ? 1 - 2 * d[i] : d[i];
     if (kind->gradient)
         kind->gradient(&p->rows, 2, &to);
@@ -109,8 +112,7 @@ static void nan_goes_through_and_blind_kinds_read_nothing(void **state)
     }
 }
 
-/* The word chooses the kind in a problem's text and names it in the plan; "additive" says the same as the form "add".
- */
+/* The word selects the kind in a problem's text and names it in the plan. The word "additive" is a synonym of "add". */
 static void every_kind_has_its_word(void **state)
 {
     (void)state;

@@ -1,6 +1,9 @@
 /* SPDX-License-Identifier: MIT
- * Relative tables over whole axes against plain loops in double, by the planner's choice and by the solver that multiplies
- * them with tiles; the same bits for any number of threads; NaN in what no pair reads, and in what some read. */
+ *
+ * Compares relative tables over whole axes with plain loops in double, with the planner's choice and with the solver
+ * that multiplies tables with tiles. Checks the bits for any number of threads, and NaN in elements that no pair or
+ * some pair reads.
+ */
 #include "support/cmocka.h"
 
 #include "support/table_problem.h"
@@ -26,8 +29,8 @@ static void check_threads(random_problem *r, int number, const char *solver, att
     table_results_drop(&one);
 }
 
-/* An empty role has nothing to multiply, tables of keys are another solver's, and so are sums over grouped heads
- * that do not add up in f32. */
+/* Returns true if the flash solver must accept the problem. It refuses an empty role, tables of keys, and sums over
+ * grouped heads that are not accumulated in f32. */
 static bool must_take(const random_problem *r, attn_direction direction)
 {
     if (direction == ATTN_DIRECTION_BACKWARD && r->forward.dims[TABLE_GROUP].n > 1 && r->forward.dtype == ATTN_BF16)
@@ -51,7 +54,7 @@ static void check_direction(random_problem *r, const truth *t, int number, attn_
     }
 }
 
-/* Elements that no pair reads are NaN or infinite: the loops never read them. */
+/* Checks a shape. Elements that no pair reads are NaN or infinite, and results must not depend on them. */
 static void check_shape(int number, attn_dtype dtype, double spoilt, double *worst)
 {
     static random_problem r;
@@ -94,7 +97,7 @@ static void check_row(const random_problem *r, const truth *t, int id, int64_t a
 
 enum { MOST_CHANNELS = 64 };
 
-/* Finds the rows that read row `bad` of a table, which is NaN. */
+/* Checks that a NaN in row `bad` of a table reaches exactly the results of the query rows that read it. */
 static void check_rows(const random_problem *r, const truth *t, int which, int64_t bad, bool backward)
 {
     const attn_problem *p = &r->forward;
@@ -127,7 +130,7 @@ static void check_solvers(random_problem *r, const truth *t, int which, int64_t 
     }
 }
 
-/* Tests five rows one at a time, including the first and the last. */
+/* Tests NaN in five rows of a table, one at a time, including the first and the last row. */
 static void check_nan(const table_shape *s, attn_dtype dtype, int which)
 {
     static random_problem r;
@@ -151,7 +154,7 @@ static void check_nan(const table_shape *s, attn_dtype dtype, int which)
 
 static void a_nan_shows_where_it_is_read(void **state)
 {
-    /* shape and table */
+    /* pairs of shape and table */
     static const int some[][2] = {{8, 0},  {9, 0},  {10, 0}, {11, 0}, {21, 0}, {21, 1}, {22, 0}, {22, 1},
                                   {24, 0}, {24, 1}, {25, 0}, {25, 1}, {26, 0}, {26, 1}, {43, 0}, {43, 1}};
     (void)state;
@@ -161,7 +164,7 @@ static void a_nan_shows_where_it_is_read(void **state)
     }
 }
 
-/* Values' tables without masks: rows near the first and the last key. */
+/* Tests tables of values without masks: rows near the first and the last key. */
 static void a_nan_of_values_shows_where_it_is_read(void **state)
 {
     static const int some[][2] = {{7, 0}, {8, 1}, {10, 1}, {11, 1}};
@@ -172,7 +175,7 @@ static void a_nan_of_values_shows_where_it_is_read(void **state)
     }
 }
 
-/* Rows of the table that only masked pairs read, where the planner chooses `window`. */
+/* Tests table rows that only masked pairs read, in problems where the planner chooses `window`. */
 static void masked_rows_of_small_problems(void **state)
 {
     double worst = 0;

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: MIT
- * Relative tables over whole axes: a plan that is executed again with other contents and by two threads at once, padding in
- * batch-invariant contexts, and solvers that refuse in words. */
+ *
+ * Tests relative tables over whole axes: plans that run again with other contents or in two threads, padding in
+ * batch-invariant contexts, and the messages of solvers that refuse.
+ */
 #include "support/cmocka.h"
 
 #include "support/table_problem.h"
@@ -30,7 +32,8 @@ static void *execute_often(void *work)
     return NULL;
 }
 
-/* Executes the same plan repeatedly, and in two threads at once. The tables of r and other have different contents. */
+/* Executes the same plan repeatedly, and in two threads at once. The tables of the two problems have different
+ * contents. */
 static void check_again(random_problem *const r[2], attn_direction direction, const char *solver, int number)
 {
     attn_plan *plan;
@@ -86,14 +89,14 @@ static void a_plan_reads_tables_anew(void **state)
 
 /* -------------------------------------------------------------------------------------------------- padding */
 
-/* Array id of one sequence of `length` and the same elements of many, its first: copies them or compares. */
+/* Copies or compares an array of a single sequence and the same elements of the first sequence in `many`. */
 static void match(const random_problem *one, const random_problem *many, int id, bool compare)
 {
     const array *a = &one->array[id], *b = &many->array[id];
     int table = id >= ARRAY_DTABLE ? id - ARRAY_DTABLE : id < ARRAY_O ? id - ARRAY_TABLE : -1;
     const attn_problem *p = &one->forward, *q = &many->forward;
     int64_t blocks = id == ARRAY_LSE || table >= 0 ? p->dims[TABLE_HEAD].n * p->dims[TABLE_GROUP].n : 1, shift = 0;
-    if (table >= 0) /* row of distance 0 */
+    if (table >= 0) /* aligns the rows of distance 0 */
         shift = (q->relatives[table].offset - p->relatives[table].offset) * p->relatives[table].row_stride;
     int64_t size = (int64_t)attn_dtype_size(a->dtype), n = a->n / blocks * size;
     for (int64_t i = 0; i < blocks; i++) {
@@ -106,7 +109,7 @@ static void match(const random_problem *one, const random_problem *many, int id,
     }
 }
 
-/* Past the length: `unseen` in what takes no part, queries of zero that do. */
+/* Fills elements past the length: `unseen` where no pair reads them, and zeros in queries that take part. */
 static void pad(random_problem *many, const random_problem *one, int64_t length, bool by_query, double unseen)
 {
     static const array_id ids[] = {ARRAY_Q, ARRAY_DOUT, ARRAY_K, ARRAY_V};
@@ -116,7 +119,7 @@ static void pad(random_problem *many, const random_problem *one, int64_t length,
             array_set(&many->array[ids[i]], e, i >= 2 || by_query ? unseen : 0);
     for (int64_t e = 0; e < one->array[ARRAY_LENS].n; e++)
         ((int32_t *)one->array[ARRAY_LENS].block)[e] = (int32_t)length;
-    for (int64_t e = 0; e < many->array[ARRAY_LENS].n; e++) /* the other sequence is longer */
+    for (int64_t e = 0; e < many->array[ARRAY_LENS].n; e++) /* the second sequence is longer */
         ((int32_t *)many->array[ARRAY_LENS].block)[e] = (int32_t)(!by_query    ? (e ? padded : length)
                                                                   : e < length ? length
                                                                   : e < padded ? 0
@@ -150,7 +153,7 @@ static void check_padding(table_shape s, const int64_t *lengths, attn_dtype dtyp
     random_problem_free(&one), random_problem_free(&many);
 }
 
-/* A length for each sequence, one for each query, or a mask; all keys or those up to the query. */
+/* Tests a length for each sequence, a length for each query, or a mask, with all keys or only keys up to the query. */
 static void check_lengths(const int64_t *lengths, int form, double unseen)
 {
     table_shape s = {.dim = form % 2 ? 20 : 8, .dim_value = 8, .heads = 2, .lo = INT64_MIN};

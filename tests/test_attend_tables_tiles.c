@@ -1,7 +1,10 @@
 /* SPDX-License-Identifier: MIT
- * Relative tables by the flash solvers against the float64 evaluation where tiles and blocks have seams: several tiles of
- * queries and blocks of keys, heads that share keys and a table, two axes, bands that spare rows; the same bits for any
- * number of threads; and a NaN of a table where it is read, and nowhere else. */
+ *
+ * Compares relative tables of the flash solvers with the float64 evaluation where tiles and blocks have boundaries. The
+ * problems have several tiles of queries and blocks of keys, heads that share keys and a table, two axes, and bands
+ * that need fewer table rows. Checks the bits for any number of threads. A NaN in a table must reach only the results
+ * that read it.
+ */
 #include "support/cmocka.h"
 
 #include "support/solver_check.h"
@@ -32,7 +35,8 @@ static int dim_of(const attn_problem *p, attn_role role, int number)
     return -1;
 }
 
-/* Tables of queries and of values along one pair of axes; `heads` is the stride of the BATCH dim 1. */
+/* Adds a table of queries and a table of values along one pair of axes. If `heads`, each index of BATCH dim 1 has
+ * its own rows. */
 static void add_tables(attn_problem *p, int query, int key, bool heads)
 {
     for (int i = 0; i < 2; i++) {
@@ -91,7 +95,7 @@ static void several_tiles_and_blocks(void **state)
     check(&r, NULL);
 }
 
-/* The last tile of a head is the first of the next. */
+/* The last tile of a head is also the first tile of the next head. */
 static void heads_that_share_keys(void **state)
 {
     (void)state;
@@ -111,7 +115,7 @@ static void heads_that_share_keys(void **state)
     check(&r, NULL);
 }
 
-/* A band needs no rows of distances outside it. */
+/* With a band, a table needs no rows for distances outside of the band. */
 static void a_band_spares_rows(void **state)
 {
     (void)state;
@@ -126,7 +130,7 @@ static void a_band_spares_rows(void **state)
     check(&r, NULL);
 }
 
-/* Rows and columns of images of different sizes, with separate tables. */
+/* Tests rows and columns of images of different sizes, with separate tables. */
 static void two_axes(void **state)
 {
     (void)state;
@@ -157,7 +161,7 @@ static void two_axes(void **state)
     check(&r, NULL);
 }
 
-/* Only the last queries of the first head read row 3. */
+/* Sets an element of row 3 to NaN. Only the last queries of the first head read row 3. */
 static void break_a_row_of_values(random_problem *r)
 {
     array_set(&r->array[ARRAY_TABLE + 1], 3 * r->forward.relatives[1].row_stride + 2, (double)NAN);
@@ -180,7 +184,7 @@ static void not_a_number_shows_where_it_is_read(void **state)
     }
 }
 
-/* The window solver's lanes are several heads; alone they are positions of the short axis. */
+/* The lanes of the window solver are several heads. With one head, the lanes are positions of the short axis. */
 static void short_axes_go_by_their_heads(void **state)
 {
     (void)state;

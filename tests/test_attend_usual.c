@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: MIT
- * The usual problems against plain loops over the layouts that their headers promise. */
+ *
+ * Compares the usual problems with plain loops over the layouts that the headers specify.
+ */
 #include "support/cmocka.h"
 
 #include "attn/attn.h"
@@ -50,7 +52,7 @@ static void assert_near(float got, double want)
         fail_msg("%.9g is not %.9g", (double)got, want);
 }
 
-/* One row of plain attention: q + row at stride 1, keys `step` apart. */
+/* Checks one row of plain attention. Query channels have stride 1, and keys are `step` apart. */
 static void check_row(int64_t query, int64_t key, int64_t step, int keys, int dim, double scale, int64_t weight)
 {
     double s[64];
@@ -154,7 +156,7 @@ static void tied_rows_share_one_map(void **state)
 
 enum { HEIGHT = 7, WIDTH = 6, CHANNELS = 4, TAPS = 3 };
 
-/* The position of tap t of query i along an axis, or -1 if outside. */
+/* Returns the position of tap t of query i along an axis, or -1 if it is outside. */
 static int tap(attn_border border, int i, int t, int step, int dilation, int size)
 {
     int first = i * step - TAPS / 2 * dilation;
@@ -217,7 +219,7 @@ static void windows_slide_over_images(void **state)
             }
 }
 
-/* The strides of one array by the dims of some roles: each is what the dims inside of it take. */
+/* Checks that an array is contiguous over the dims of some roles: each stride is the size of the dims inside of it. */
 static void assert_contiguous(const attn_problem *p, size_t stride, int roles)
 {
     int64_t count = 1;

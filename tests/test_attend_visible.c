@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT
- * attend/block/visible.h and dropout.h against the walk pair by pair (attend/block/row.h), on random problems: bands with
- * bounds up to the ends of 64 bits, lengths, masks, blocks, packed sequences, windows, any number of axes.
- * ATTN_TEST_PROBLEMS sets how many (4000 otherwise), ATTN_TEST_FIRST the first one's number. */
+ * Compares attend/block/visible.h and dropout.h with the loop over single pairs in attend/block/row.h, on random
+ * problems. They have bands with bounds up to the limits of 64 bits, lengths, masks, blocks, packed sequences, windows
+ * and any number of axes. ATTN_TEST_PROBLEMS is the number of problems (default 4000), and ATTN_TEST_FIRST is the
+ * number of the first problem. */
 #include "support/cmocka.h"
 
 #include "support/random_problem.h"
@@ -27,7 +28,7 @@ typedef struct subject {
     attn__visible visible;
     attn__visible_rows rows;
     attn__visible_keys keys;
-    attn__sequence one; /* of packed sequences */
+    attn__sequence one; /* the current packed sequence */
     bool by_sequence;
     const attn__canonical *now;
     const attn_arrays *arrays;
@@ -46,7 +47,7 @@ static int64_t below(subject *s, int64_t n)
     return (int64_t)attn__rng_below(&s->rng, (uint64_t)n);
 }
 
-/* Bounds near both ends of the range of integers, and near 0. */
+/* Returns a bound that is near one of both limits of int64_t, near half of a limit, or near 0. */
 static int64_t far_bound(subject *s)
 {
     static const int64_t ends[] = {INT64_MIN, INT64_MAX, 0, INT64_MIN / 2, INT64_MAX / 2};
@@ -65,7 +66,7 @@ static void make(subject *s, uint64_t number)
     attn__canonical_make(&s->canonical, &p, below(s, 2));
 }
 
-/* An index of the sequence's group as one of the padded group. */
+/* Converts an index of the sequence's group to an index of the padded group. */
 static int64_t padded_index(const attn__group *group, const attn__group *padded, int64_t index)
 {
     int64_t at[ATTN_MAX_DIMS], all = 0;
@@ -75,7 +76,7 @@ static int64_t padded_index(const attn__group *group, const attn__group *padded,
     return all;
 }
 
-/* The plain walk's state of a row's key, both as the subject counts them. */
+/* Returns the state of a row's key according to the loop over single pairs. The key is an index of the subject. */
 static int kind_of(const subject *s, const attn__row *row, int64_t key)
 {
     static const int kinds[] = {[ATTN__SPOT_OUT] = ATTN__VISIBLE_OUT,
@@ -156,7 +157,7 @@ static void check_bytes(const attn__visible_tile *t, uint8_t kinds[ROWS][KEYS])
     }
 }
 
-/* A block of queries and one of keys: the whole, and some parts of it. */
+/* Checks a block of queries against a block of keys, and some parts of the blocks. */
 static void check_blocks(subject *s)
 {
     static uint8_t kinds[ROWS][KEYS];
@@ -181,7 +182,8 @@ static void check_blocks(subject *s)
     }
 }
 
-/* The first query of the block, and all keys: where a large fill is all of a row, only their number tells the weight. */
+/* Checks the weight of the fill for the first query of the block and all keys. If a large fill dominates a row, the
+ * weight depends only on the number of filled keys. */
 static void check_fill_weight(const subject *s)
 {
     double fill = s->now->problem.mask_fill;
@@ -197,7 +199,7 @@ static void check_fill_weight(const subject *s)
                          log2((double)filled)) < 1e-6);
 }
 
-/* Entries after the last query repeat the last query. */
+/* Checks that entries after the last query repeat the last query. */
 static void check_padding(const subject *s)
 {
     int64_t last = s->rows.count - 1;

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: MIT
- * Wide heads against the float64 evaluation where chunks and blocks have seams: heads of many rows, more keys than
- * one block, rows without keys, NaN behind masks; and the same bits for any number of threads. */
+ *
+ * Compares wide heads with the float64 evaluation where chunks and blocks have boundaries: heads of many rows, more
+ * keys than one block, rows without keys, masked NaN. Checks the bits for any number of threads.
+ */
 #include "support/cmocka.h"
 
 #include "support/solver_check.h"
@@ -23,7 +25,7 @@ static attn_context *new_context(void)
     return c;
 }
 
-/* Fills the arrays of r->forward and lets both directions be checked; `backward` 0: forward alone. */
+/* Fills the arrays of r->forward and checks the forward pass. If `backward`, also checks the backward pass. */
 static void check(random_problem *r, bool backward, void (*change)(random_problem *r))
 {
     attn_context *c = new_context();
@@ -74,7 +76,7 @@ static void make_heads(random_problem *r, const attn_heads *heads)
     assert_int_equal(attn_problem_heads(&r->forward, heads), ATTN_OK);
 }
 
-/* Forward, a block has at most 512 keys; backward, 256 queries and keys. */
+/* A block has at most 512 keys forward, and 256 queries and keys backward. */
 static void more_keys_than_a_block(void **state)
 {
     (void)state;
@@ -103,7 +105,7 @@ static void more_keys_than_a_block(void **state)
     check(&r, true, NULL);
 }
 
-/* The last queries of the first problem, and the first ones of the second, have no keys at all. */
+/* The last queries of the first problem and the first queries of the second problem have no keys. */
 static void blocks_that_nobody_sees(void **state)
 {
     (void)state;
@@ -124,7 +126,7 @@ static void blocks_that_nobody_sees(void **state)
     check(&r, true, NULL);
 }
 
-/* Key 1 and the last key are masked for all queries. */
+/* Masks key 1 and the last key for all queries, and sets them to NaN. */
 static void hide_poison(random_problem *r)
 {
     const attn_dim *key = dim_of(&r->forward, ATTN_ROLE_KEY), *value = dim_of(&r->forward, ATTN_ROLE_VALUE);

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: MIT
- * The window solver on images and volumes of odd sizes against the solver of blocks, forward and backward, with and
- * without relative tables and biases, and the same bits for any number of threads. */
+ *
+ * Compares the window solver with the solver `blocked` on images and volumes of odd sizes, forward and backward, with
+ * and without relative tables and biases. Checks the bits for any number of threads.
+ */
 #include "support/cmocka.h"
 
 #include "support/solver_check.h"
@@ -18,7 +20,7 @@ typedef struct shape {
     attn_dtype dtype;
     bool channels_first;
     bool query_tables; /* all of them */
-    bool mask;         /* over the positions */
+    bool mask;         /* a mask over the positions */
 } shape;
 
 static int64_t positions_along(const shape *s, int axis)
@@ -26,7 +28,7 @@ static int64_t positions_along(const shape *s, int axis)
     return s->n[axis] * s->step - (s->step > 1);
 }
 
-/* Dims: head, the QUERY axes, the KEY axes, CONTRACT, VALUE; strides from the innermost axis outwards. */
+/* Adds the dims: head, the QUERY axes, the KEY axes, CONTRACT, VALUE. Strides grow from the innermost axis outwards. */
 static void lay_grid(const shape *s, attn_problem *p)
 {
     int64_t token = s->heads * s->channels, q = s->channels_first ? 1 : token, k = q, taps = 1, rows = 1, places = 1;
@@ -63,7 +65,7 @@ static void lay_grid(const shape *s, attn_problem *p)
     p->nwindows = s->axes;
 }
 
-/* One table an axis, each for its part of the channels, of all three kinds in turn. */
+/* Adds one table for each axis, for a part of the channels. The three kinds of table take turns. */
 static void add_tables(const shape *s, attn_problem *p)
 {
     for (int a = 0; a < s->axes; a++) {
@@ -104,13 +106,14 @@ static double *values_of(const array *a)
     return out;
 }
 
-/* Largest difference against the largest value. */
+/* Checks the largest difference in relation to the largest value. */
 static void check_close(const shape *s, int number, const array *a, const double *want)
 {
     double most = 0, error = 0;
     for (int64_t i = 0; i < a->n; i++) {
         double difference = fabs(array_get(a, a->low + i) - want[i]);
-        if (isinf(want[i]) && array_get(a, a->low + i) == want[i]) /* the log-sum-exp where all keys are masked */
+        /* the log-sum-exp is infinite if all keys are masked */
+        if (isinf(want[i]) && array_get(a, a->low + i) == want[i])
             continue;
         if (isnan(difference))
             fail_msg("shape %d: %s[%lld] is NaN", number, a->name, (long long)i);
@@ -151,7 +154,7 @@ static const shape shapes[] = {
     {2, {24, 35}, {3, 5}, 2, 7, 2, 1, ATTN_BORDER_MASK, true, false, ATTN_F32, true, false, false},
     {2, {27, 33}, {5, 3}, 2, 6, 3, 2, ATTN_BORDER_SHIFT, true, true, ATTN_F32, true, false, false},
     {2, {21, 40}, {5, 5}, 1, 33, 1, 1, ATTN_BORDER_MASK, true, false, ATTN_BF16, false, false, false},
-    /* heads woven into the lanes; all gradients at once */
+    /* heads are interleaved in the lanes; all gradients at once */
     {2, {37, 53}, {7, 7}, 8, 8, 1, 1, ATTN_BORDER_MASK, true, false, ATTN_F32, false, true, false},
     {2, {35, 61}, {7, 3}, 16, 5, 1, 1, ATTN_BORDER_ZERO, true, false, ATTN_F32, false, true, true},
     {2, {40, 33}, {5, 7}, 8, 17, 1, 2, ATTN_BORDER_SHIFT, true, false, ATTN_F32, false, true, true},
@@ -165,7 +168,7 @@ static const shape shapes[] = {
     {2, {23, 41}, {7, 9}, 4, 9, 1, 1, ATTN_BORDER_SHIFT, true, false, ATTN_F32, false, true, true},
     {2, {34, 27}, {5, 5}, 12, 8, 1, 1, ATTN_BORDER_MASK, true, false, ATTN_F32, false, true, false},
     {1, {211}, {9}, 8, 5, 1, 2, ATTN_BORDER_SHIFT, true, false, ATTN_F32, false, true, true},
-    /* neighbouring heads together, each with state of its own */
+    /* neighbouring heads are computed together, each with its own state */
     {3, {16, 17, 18}, {3, 2, 3}, 3, 6, 1, 1, ATTN_BORDER_MASK, true, true, ATTN_F32, false, false, true},
     {3, {17, 16, 18}, {2, 3, 3}, 2, 6, 1, 1, ATTN_BORDER_SHIFT, true, true, ATTN_F32, false, true, false},
     {3, {6, 11, 35}, {3, 5, 3}, 1, 9, 1, 1, ATTN_BORDER_MASK, true, false, ATTN_F32, false, false, false},
@@ -188,7 +191,7 @@ static void agrees_with_rows(void **state)
     attn_context_destroy(c);
 }
 
-/* Windows that begin ahead of their query, so that it is the first keys that no query reaches. */
+/* Tests windows that begin after their query, so that no query reaches the first keys. */
 static void windows_may_begin_ahead(void **state)
 {
     static const shape s = {2,     {11, 19}, {3, 5},   4,     3,     1,    2, ATTN_BORDER_MASK,
@@ -230,7 +233,7 @@ static void is_chosen(void **state)
     attn_context_destroy(c);
 }
 
-/* Two heads that are next to each other, and a flag or a length for each query that both heads share. */
+/* Makes a problem with two adjacent heads that share a mask or a length for each query. */
 static void make_by_query(random_problem *r, int64_t queries, unsigned with)
 {
     enum { HEADS = 2, TAPS = 3, CHANNELS = 4, TOKEN = HEADS * CHANNELS };
@@ -260,7 +263,7 @@ static void make_by_query(random_problem *r, int64_t queries, unsigned with)
     random_problem_arrays(r, 11);
 }
 
-/* Arrays end at guard pages. */
+/* Checks the problem. Its arrays end at guard pages. */
 static void check_by_query(random_problem *r)
 {
     attn_context *c;
@@ -275,7 +278,7 @@ static void check_by_query(random_problem *r)
     attn_context_destroy(c);
 }
 
-/* For every other query all keys are masked; for the others all keys are visible. */
+/* All keys are masked for every other query, and all keys are visible for the others. */
 static void a_mask_by_query_holds_for_all_heads(void **state)
 {
     (void)state;
@@ -289,7 +292,7 @@ static void a_mask_by_query_holds_for_all_heads(void **state)
     }
 }
 
-/* For query i only the key before it is visible, or no key if i % 3 is 0. */
+/* Query i attends only to key i - 1, or to no key if i % 3 is 0. */
 static void lengths_by_query_hold_for_all_heads(void **state)
 {
     (void)state;
