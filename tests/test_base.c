@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: MIT
- * The ground floor: errors, memory, threads, random numbers. */
+ *
+ * Tests the basic parts: errors, memory, threads, random numbers.
+ */
 #include "support/fixture.h"
 
 #include "base/context.h"
@@ -17,7 +19,7 @@
 #include <time.h>
 #include <unistd.h>
 
-/* First of all: once a process has requested AMX, Linux refuses so small a stack. */
+/* This test must run first: after a process has requested AMX, Linux refuses such a small signal stack. */
 static void named_instruction_set_does_not_request_amx(void **state)
 {
     enum { SMALL = 8192 };
@@ -30,7 +32,7 @@ static void named_instruction_set_does_not_request_amx(void **state)
     attn_context_destroy(c);
 }
 
-/* gcc's run-time library queries the processor by itself. */
+/* Compares the instruction sets with the detection of gcc's run-time library. */
 static void instruction_sets_are_those_of_the_processor(void **state)
 {
 #if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__)
@@ -139,7 +141,7 @@ static void every_item_runs_once(void **state)
     }
 }
 
-/* More threads than there are shares of the items, and items that do not divide among them. */
+/* Uses more threads than there are shares of the items, and numbers of items that the threads do not divide. */
 static void many_threads_do_each_item_once(void **state)
 {
     enum { ITEMS = 203 };
@@ -159,7 +161,7 @@ typedef struct held_up {
 
 enum { OTHERS = 39 };
 
-/* Item 0 waits for the others, but not for ever: there may be one thread only. */
+/* Runs an item. Item 0 waits for the other items for a limited time, since there may be only one thread. */
 static void wait_for_others(void *user, int64_t item, int thread)
 {
     enum { ALONE = 2, HELPED = 60 }; /* seconds */
@@ -178,7 +180,7 @@ static void wait_for_others(void *user, int64_t item, int thread)
     (void)thread;
 }
 
-/* The thread that is held up by one item leaves its others to whoever is free. */
+/* A thread that is busy with one long item leaves its other items to free threads. */
 static void items_of_a_busy_thread_are_taken_by_others(void **state)
 {
     held_up h = {0};
@@ -187,7 +189,7 @@ static void items_of_a_busy_thread_are_taken_by_others(void **state)
     assert_true(h.first_is_last || !atomic_load(&h.several));
 }
 
-/* The known answer for Philox4x32-10 with key and counter zero (from the authors' test vectors). */
+/* The expected numbers of Philox4x32-10 with key 0 and counter 0 are the authors' test vectors. */
 static void philox_gives_its_known_answer(void **state)
 {
     attn__rng rng = {0};
@@ -220,7 +222,7 @@ static void numbers_have_their_moments(void **state)
     assert_int_equal(seen, ((int64_t)1 << 50) - 1);
 }
 
-/* Pages that the bytes fill only in part keep all they hold; those of a file come back. */
+/* Dropping pages keeps pages that are only partly in the range. Dropped pages of a file are read again. */
 static void dropped_pages_take_nothing_else(void **state)
 {
     enum { BYTES = 1 << 20 };

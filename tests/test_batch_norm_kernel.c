@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: MIT
- * Batch normalization's loops, by every instruction set that runs here, against double; arrays end at guard pages, and
- * what a channel becomes is the same in every cut of the range. */
+ *
+ * Compares the loops of batch normalization with double, on every instruction set of the machine. Arrays end at guard
+ * pages. The results of a channel are the same for every split of the channels.
+ */
 #include "support/cmocka.h"
 
 #include "base/rng.h"
@@ -10,7 +12,8 @@
 #include <math.h>
 #include <string.h>
 
-enum { CHANNELS = 19, UNITS = 40 }; /* roundings of a sum: 16 in a lane, and those of its terms and over the lanes */
+/* UNITS: roundings allowed for a sum: 16 in a lane, and those of the terms and of the sum over lanes */
+enum { CHANNELS = 19, UNITS = 40 };
 static const double unit = 0x1p-24;
 
 typedef struct arrays {
@@ -70,7 +73,7 @@ static attn__batch_norm_args args_of(arrays *a)
                                    .whole = 3 * (double)(a->batch * a->plane) + 1};
 }
 
-static int64_t place(const arrays *a, int64_t c, int64_t i) /* of the i-th number of channel c */
+static int64_t place(const arrays *a, int64_t c, int64_t i) /* offset of number i of channel c */
 {
     return (i / a->plane * CHANNELS + c) * a->plane + i % a->plane;
 }
@@ -167,7 +170,8 @@ static void gradients_are_right(const attn__batch_norm_kernel *kernel, arrays *a
     guard_free(before, (size_t)a->size * sizeof *before);
 }
 
-/* All of it twice: channels [0, cut) and the rest; or all at once. */
+/* Runs the kernels for channels [0, cut) and then for the other channels. The results must be the same as in one
+ * run. */
 static void cuts_do_not_matter(const attn__batch_norm_kernel *kernel, int64_t batch, int64_t plane)
 {
     attn__batch_norm_run *const runs[] = {kernel->statistics, kernel->normalize, kernel->slopes, kernel->backward,
@@ -207,7 +211,7 @@ static void what_is_no_number_goes_through(const attn__batch_norm_kernel *kernel
                 assert_true(isfinite(a.y[j]) == (j != place(&a, BAD, i)));
             kernel->slopes(&args, 0, CHANNELS);
             kernel->backward(&args, 0, CHANNELS);
-            assert_true(isnan(a.y[place(&a, BAD, i)])); /* infinity times a slope of 0, too */
+            assert_true(isnan(a.y[place(&a, BAD, i)])); /* infinity times a slope of 0 is NaN, too */
             kernel->statistics(&args, 0, CHANNELS);
             for (int c = 0; c < CHANNELS; c++) {
                 assert_true(isfinite(a.mean[c]) == (c != BAD) && isfinite(a.inverse[c]) == (c != BAD));

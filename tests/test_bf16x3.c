@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: MIT
- * Products on AMX: every small size, both ways to either operand, one part and three, arrays that end at
- * guard pages, against sums in double.  Skipped where the machine has no such unit. */
+ *
+ * Compares products on AMX with sums in double: every small size, both packings of either operand, one part and three
+ * parts. Arrays end at guard pages. The test is skipped on a machine without AMX.
+ */
 #include "support/cmocka.h"
 
 #include "base/rng.h"
@@ -12,7 +14,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* One product of an m x k by a k x n matrix as the caller has them. */
+/* A product of an m x k matrix and a k x n matrix in the caller's layout. */
 typedef struct sample {
     int64_t m, n, k;
     int parts;
@@ -53,8 +55,8 @@ static void *random_numbers(attn__rng *rng, attn_dtype dtype, int64_t count, siz
     return x;
 }
 
-/* The bound: a rounding at every second term and the parts left out for three parts; a rounding of either factor where
- * f32 is cut to one. */
+/* Computes the product in double, and its error bound. The bound has one rounding for every second term, and the
+ * parts that a product of three parts omits. For f32 in one part, it has a rounding of each factor. */
 static void solve(sample *s)
 {
     double unit = ldexp(1, -24);
@@ -86,7 +88,7 @@ static attn__bf16x3_side packed(int64_t blocks, int64_t steps, int parts)
     return side;
 }
 
-/* The transpose of a matrix of the sample, so that the other way of packing must give the same tiles. */
+/* Transposes a matrix of the sample, so that the other packing must give the same tiles. */
 static void *transposed(const void *x, attn_dtype dtype, int64_t rows, int64_t columns)
 {
     size_t element = dtype == ATTN_F32 ? sizeof(float) : sizeof(uint16_t);
@@ -139,7 +141,7 @@ static void count(attn__interleaved *interleaved)
     ((counting *)interleaved)->calls++;
 }
 
-/* Twice C by both ways, interleaved with other work and not: the same bits. */
+/* Computes 2 C by two kernels, interleaved with other work or not. The results must have the same bits. */
 static void beside_agrees(const attn__bf16x3_kernel *kernel, const attn__bf16x3_args *product)
 {
     size_t size = (size_t)(product->m * 16 * product->ldc) * sizeof(float);
@@ -236,7 +238,7 @@ static void products_are_as_exact_as_f32(void **state)
     }
 }
 
-/* x1 + x2 + x3 = x, to the bit, in both kinds of tiles. */
+/* The three parts of a number sum exactly to the number, in both kinds of tiles. */
 static void three_parts_hold_all_of_a_number(void **state)
 {
     const attn__bf16x3_kernel *kernel = kernel_or_skip();
@@ -261,7 +263,7 @@ static void three_parts_hold_all_of_a_number(void **state)
     }
 }
 
-/* The number whose parts are at place `at` of a tile. */
+/* Returns the sum of the parts that are stored at index `at` of a tile. */
 static double sum_of_parts(const uint16_t *tile, int parts, int64_t at)
 {
     double sum = 0;
@@ -270,7 +272,7 @@ static double sum_of_parts(const uint16_t *tile, int parts, int64_t at)
     return sum;
 }
 
-/* Both kinds of tiles of some rows: each number to the bit, and zeros around them. */
+/* Checks both kinds of packed tiles: each number is exact, and padding is zero. */
 static void look_at_packed(const attn__bf16x3_pack *t)
 {
     for (int64_t r = 0; r < tiles(t->rows, 32) * 32; r++)
@@ -363,7 +365,8 @@ static void depth_0_gives_zero(void **state)
         assert_true(c[i / 16][i % 16] == 0.0f);
 }
 
-/* One block of scores by either kernel: the same weights, to the bit in three parts, rounded in one. */
+/* Computes one block of weights from scores with both kernels. Weights in three parts must be bit-identical, and
+ * weights in one part must be rounded. */
 static void weigh_beside_lanes(const attn__bf16x3_kernel *kernel, attn__rng *rng, int64_t rows, int parts)
 {
     enum { WIDTH = 48, MOST = 130, STEPS = 5 };
@@ -419,7 +422,8 @@ static bool weigh_backward(const attn__bf16x3_weights *args)
     return attn__bf16x3_finish(&w) && finite;
 }
 
-/* Every NaN and infinity among weights or gradients is told, also those that rounding would carry over into zero. */
+/* Every NaN and infinity in weights or gradients is reported. This includes NaN whose bits would become zero by
+ * rounding. */
 static void not_finite_weights_are_reported(void **state)
 {
     (void)kernel_or_skip();
@@ -452,7 +456,7 @@ static void not_finite_weights_are_reported(void **state)
     }
 }
 
-/* The sum of the parts of a number of B's tiles. */
+/* Returns the sum of the parts of element (r, c) in the tiles of B. */
 static double whole_number(const attn__bf16x3_side *side, int parts, int64_t r, int64_t c)
 {
     int64_t at = c / 16 * side->block + r / 32 * side->step + r % 32 / 2 * side->row + c % 16 * 2 + r % 2;
@@ -462,7 +466,7 @@ static double whole_number(const attn__bf16x3_side *side, int parts, int64_t r, 
     return sum;
 }
 
-/* Weights and gradients of any number of keys: columns beyond them, where scores are anything, come out as zeros. */
+/* Weights and gradients are zero in columns past the number of keys, whatever the scores there. */
 static void padded_key_columns_give_zero(void **state)
 {
     (void)kernel_or_skip();
@@ -471,7 +475,8 @@ static void padded_key_columns_give_zero(void **state)
     static _Alignas(64) float s[ROWS * LD], p[ROWS * LD], dp[ROWS * LD], lse[ROWS], delta[ROWS];
     static _Alignas(64) uint16_t tiles_of[3][4 * 2 * 3 * ATTN__BF16X3_TILE];
     for (int i = 0; i < ROWS; i++)
-        lse[i] = 6 + (float)attn__rng_normal(&rng), delta[i] = (float)attn__rng_normal(&rng); /* above all scores */
+        /* lse is larger than all scores */
+        lse[i] = 6 + (float)attn__rng_normal(&rng), delta[i] = (float)attn__rng_normal(&rng);
     for (int64_t keys = 1; keys <= LD; keys += keys < 30 ? 4 : 3)
         for (int parts = 1; parts <= 3; parts += 2) {
             for (int i = 0; i < ROWS * LD; i++) {
@@ -496,7 +501,7 @@ static void padded_key_columns_give_zero(void **state)
         }
 }
 
-/* Work that is interleaved with products changes nothing. */
+/* Counts calls of interleaved work, which must not change the products. */
 typedef struct counter {
     attn__interleaved interleaved;
     int64_t calls;

@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: MIT
- * Work that is interleaved with products on AMX: tiles made portion by portion give the sums that double precision
- * gives, rows of every number up to three tiles, arrays that end at guard pages; dots and drained rows; numbers that
- * parts cannot hold are found.  Skipped where the machine has no such unit. */
+ *
+ * Tests work that is interleaved with products on AMX. Tiles that are made in portions give the sums of double
+ * precision, for every number of rows up to three tiles. Arrays end at guard pages. Other tests check dot products,
+ * drained rows, and numbers that bf16 parts cannot represent. The test is skipped on a machine without AMX.
+ */
 #include "support/cmocka.h"
 
 #include "base/rng.h"
@@ -32,7 +34,7 @@ static void need_the_unit(void)
     kernel = attn__bf16x3_for(ATTN_ISA_AMX);
 }
 
-/* Rows of 64 columns, the last one first in memory. */
+/* A matrix with rows of 64 columns. Rows are stored in reverse order. */
 typedef struct rows {
     float *data;
     size_t size;
@@ -65,7 +67,7 @@ static attn__feed_side side_of(const rows *r, attn__feed_kind kind, uint16_t *to
     return s;
 }
 
-/* Some portions as during a product, the rest in the end. */
+/* Makes half of the portions as during a product, and the other portions at the end. */
 static bool feed_all(attn__bf16x3_feed *f, int64_t portions)
 {
     attn__bf16x3_feed_begin(f, portions);
@@ -89,7 +91,7 @@ static void multiply(int64_t m, int64_t n, int64_t k)
     kernel->end();
 }
 
-/* A rounding at every second term and the parts left out. */
+/* Compares a sum with the expected sum. The bound has one rounding for every second term, and the omitted parts. */
 static void expect(double got, double want, double size, int64_t terms)
 {
     if (!(fabs(got - want) <= size * (double)(terms + 34) * 0x1p-24))
@@ -142,7 +144,7 @@ static void score_products_match_reference(void **state)
     }
 }
 
-/* Weights of one part's worth of digits, so that only the pairs are in question. */
+/* The weights fit into one bf16 part, so that only the products of parts are tested. */
 static void value_products_match_reference(void **state)
 {
     need_the_unit();

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: MIT
- * Rows of f32 numbers become tiles of three parts: every number to the bit in the place that the contract names, zeros
- * around it, from arrays that end at guard pages.  Skipped where the machine has no AMX. */
+ *
+ * Tests splitting of f32 rows into tiles of three bf16 parts. Each number must be exact and at its specified index, and
+ * padding must be zero. Arrays end at guard pages. The test is skipped on a machine without AMX.
+ */
 #include "support/cmocka.h"
 
 #include "base/rng.h"
@@ -28,13 +30,14 @@ static void skip_without_unit(void)
     }
 }
 
-/* Place i along k of a step, to the number that is there. */
+/* Returns the index of the number that is stored at index i along k. */
 static int64_t number_at(int64_t i)
 {
     return i / 2 + i % 2 * SIDE;
 }
 
-/* The position within a tile of the parts of one number: in row or column `line` of the block, at index `along` of k. */
+/* Returns the index of a number's parts within a tile. `line` is the row or column of the block, and `along` the
+ * index along k. */
 static int64_t within(int kind, int64_t line, int64_t along)
 {
     return kind == ACROSS ? along / 2 * DEPTH + line * 2 + along % 2 : line * DEPTH + along;
@@ -97,7 +100,8 @@ static void split_rows_are_packed_in_tile_order(void **state)
         check(i % KINDS, &rng, sizes[i / KINDS % SIZES], sizes[i / KINDS / SIZES]);
 }
 
-/* Also those NaN whose bits rounding would carry over into zero, and numbers that round to infinity. */
+/* Every number that is not finite is reported. This includes NaN whose bits would become zero by rounding, and
+ * numbers that round to infinity. */
 static void not_finite_numbers_are_reported(void **state)
 {
     skip_without_unit();
@@ -121,7 +125,8 @@ static void not_finite_numbers_are_reported(void **state)
             x[i] = i % 2 ? -3.389e38f : 3.389e38f;
             assert_true(attn__bf16x3_split_rows((attn__bf16x3_direction)kind, &rows, &to));
         }
-        for (size_t i = 0; i < sizeof small / sizeof *small; i++) { /* parts that AMX would take for 0 */
+        /* numbers with parts so small that AMX treats them as 0 */
+        for (size_t i = 0; i < sizeof small / sizeof *small; i++) {
             x[5 * i] = small[i].x;
             assert_int_equal(attn__bf16x3_split_rows((attn__bf16x3_direction)kind, &rows, &to), small[i].does);
             x[5 * i] = 0;

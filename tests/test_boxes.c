@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: MIT
- * Labelled boxes: COCO's evaluation against pycocotools' numbers, the files of COCO and YOLO, and what they refuse. */
+ *
+ * Tests labelled boxes: COCO's evaluation against results of pycocotools, files of COCO and YOLO, and invalid files.
+ */
 #include "support/fixture.h"
 #include "support/faults.h"
 #include "support/scratch.h"
@@ -18,7 +20,7 @@
 
 /* ------------------------------------------------------------------------------------------- evaluation */
 
-/* By pycocotools 2.0.11: tests/parity/detections.py --fixture. */
+/* The expected numbers come from pycocotools 2.0.11 (tests/parity/detections.py --fixture). */
 static const struct {
     uint64_t seed;
     int64_t objects, detections;
@@ -77,7 +79,8 @@ static void random_object(attn__box_set *set, uint64_t *state, int64_t image)
     assert_ok(set->context, attn__box_set_add_object(set, &object));
 }
 
-/* Near one of the objects from `first` on, or anywhere; with ids. */
+/* Returns a detection that is near one of the objects from `first` on, or anywhere, with the ids of an image and a
+ * category. */
 static attn__detection random_detection(const attn__box_set *set, uint64_t *state, int64_t first)
 {
     attn__detection d = {.score = 0};
@@ -95,7 +98,7 @@ static attn__detection random_detection(const attn__box_set *set, uint64_t *stat
     return d;
 }
 
-/* The same numbers in the same order as fixture_case of the script. */
+/* Makes a case with the same random numbers as fixture_case of the script. */
 static int64_t make_case(attn__box_set *set, uint64_t state, attn__detection *detections)
 {
     static const char *const names[] = {"0", "1", "2", "3"};
@@ -143,7 +146,7 @@ static void measures_are_those_of_pycocotools(void **state)
     }
 }
 
-/* One image, one category, one object of 10 x 10; its id. */
+/* Makes a set with one image, one category and one object of 10 x 10 pixels with the given id. */
 static attn__box_set *one_object(attn_context *c, int64_t id)
 {
     attn__box_set *set;
@@ -163,7 +166,7 @@ static void detections_are_checked(void **state)
     double measures[ATTN__AP_MEASURES];
     attn__detection d = {.box = {0, 0, 10, 9}, .score = 0.5};
     assert_ok(c, attn__average_precision(c, set, &d, 1, measures, NULL));
-    assert_float_equal(measures[ATTN__AP], 0.9, 1e-12); /* 0.50 to 0.90: its overlap is 0.9 */
+    assert_float_equal(measures[ATTN__AP], 0.9, 1e-12); /* the overlap is 0.9: found at thresholds 0.50 to 0.90 */
     assert_float_equal(measures[4], -1, 0);             /* no object is of medium size */
     assert_ok(c, attn__average_precision(c, set, NULL, 0, measures, NULL));
     assert_float_equal(measures[ATTN__AP], 0, 0);
@@ -177,7 +180,7 @@ static void detections_are_checked(void **state)
     assert_refused(c, attn__average_precision(c, set, &d, 1, measures, NULL), ATTN_ERROR_ARGUMENT,
                    "detection 0: image 0, category 1; there are 1 and 1");
     attn__box_set_destroy(set);
-    set = one_object(c, 0); /* never found, as in pycocotools */
+    set = one_object(c, 0); /* as in pycocotools, an object with id 0 is never found */
     d = (attn__detection){.box = {0, 0, 10, 10}, .score = 1};
     assert_ok(c, attn__average_precision(c, set, &d, 1, measures, NULL));
     assert_float_equal(measures[ATTN__AP50], 0, 0);
@@ -400,7 +403,7 @@ static void folders_of_yolo_are_read(void **state)
     assert_int_equal(set->images[0].objects, 0);
     assert_int_equal(set->images[1].objects, 2);
     assert_memory_equal(&set->objects[0].box, &((attn__box){3, 1, 2, 2}), sizeof(attn__box));
-    assert_float_equal(set->objects[1].box.x, 5.6, 1e-12); /* beyond the image, as it is written */
+    assert_float_equal(set->objects[1].box.x, 5.6, 1e-12); /* x is outside of the image, as in the file */
     assert_string_equal(set->categories[1].name, "1");
     attn__box_set_destroy(set);
     put_file(c, base, "classes.txt", "cat\ndog\n");
@@ -424,7 +427,7 @@ static void folders_of_yolo_are_read(void **state)
 
 /* ---------------------------------------------------------------------------------------------- shapes */
 
-/* The share of its box that a whole shape covers, whichever way it is turned. */
+/* The smallest and largest share of its box that a shape covers, whatever its rotation. */
 static const double least_share[ATTN__SHAPE_KINDS] = {0.70, 0.45, 0.40, 0.25, 0.40, 0.35},
                     most_share[ATTN__SHAPE_KINDS] = {0.85, 1.00, 0.62, 0.42, 0.62, 0.62};
 
@@ -469,7 +472,7 @@ static void drawn_shapes_are_inside_their_boxes(void **state)
     attn__shapes_draw(&again, 2, DRAWN - 1);
     assert_true(memcmp(again.pixels, image.pixels, sizeof image.pixels) != 0);
     uint64_t hash = attn__hash_bytes(ATTN__HASH_BEGIN, image.pixels, sizeof image.pixels);
-    assert_true(hash == UINT64_C(0xcfeb9e5f14edfe44)); /* the same on every machine */
+    assert_true(hash == UINT64_C(0xcfeb9e5f14edfe44)); /* the hash is the same on every machine */
 }
 
 RUN_TESTS(TEST_WITH_CONTEXT(measures_are_those_of_pycocotools), TEST_WITH_CONTEXT(detections_are_checked),

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: MIT
- * Several threads of the caller's own: one plan from many, contexts side by side, the one shared workspace, and
- * errors noted at once.  Most useful under the thread sanitizer. */
+ *
+ * Tests several threads of the caller: one plan in many threads, several contexts, one shared workspace, and
+ * simultaneous errors. Most useful with the thread sanitizer.
+ */
 #include "support/fixture.h"
 
 #include "attn/attn.h"
@@ -18,7 +20,7 @@
 
 enum { MOST = 8, HEADS = 2, ROWS = 70, DIM = 16, SIZE = HEADS * ROWS * DIM };
 
-/* Starts one thread for each of `n` tasks of `size` bytes and waits for all. */
+/* Starts one thread for each of `n` tasks of `size` bytes and waits for all threads. */
 static void run_all(int n, void *(*work)(void *), void *tasks, size_t size)
 {
     pthread_t thread[MOST];
@@ -40,7 +42,7 @@ static attn_problem small_problem(attn_direction direction)
     return p;
 }
 
-/* Everything that a pass reads and writes. */
+/* The arrays that a pass reads and writes. */
 typedef struct pass {
     const attn_plan *forward, *backward;
     float q[SIZE], k[SIZE], v[SIZE], o[SIZE], dout[SIZE], dq[SIZE], dk[SIZE], dv[SIZE], lse[HEADS * ROWS];
@@ -155,7 +157,7 @@ static void one_workspace_serves_one_thread_at_a_time(void **state)
     run_all(THREADS, run_shared, runs, sizeof *runs);
     for (int i = 0; i < THREADS; i++) {
         assert_int_equal(runs[i].other, 0);
-        if (runs[i].ran) /* results are whole in spite of the others */
+        if (runs[i].ran) /* other threads do not damage the results */
             assert_memory_equal(passes[i].o, passes[THREADS].o, sizeof passes->o);
         ran += runs[i].ran;
     }
@@ -176,7 +178,7 @@ static void a_held_workspace_is_busy_until_it_is_free(void **state)
     whole.o = p->o;
     assert_int_equal(attn_plan_create(&plan, c, &f, NULL), ATTN_OK);
     assert_int_equal(attn_plan_execute(plan, &lacking, NULL), ATTN_ERROR_ARGUMENT);
-    assert_int_equal(attn_plan_execute(plan, &whole, NULL), ATTN_OK); /* the error did not keep it */
+    assert_int_equal(attn_plan_execute(plan, &whole, NULL), ATTN_OK); /* the failed call released the plan */
     assert_int_equal(attn_plan_execute(plan, &whole, NULL), ATTN_OK);
     free(p);
     attn_plan_destroy(plan);
@@ -190,7 +192,7 @@ static void *run_without_output(void *user)
     pass *p = user;
     attn_arrays a = {.q = p->q, .k = p->k, .v = p->v, .lse = p->lse};
     char workspace[64];
-    p->status = attn_plan_execute(plan, &a, workspace); /* fails before it looks at the workspace */
+    p->status = attn_plan_execute(plan, &a, workspace); /* fails before it reads the workspace */
     return NULL;
 }
 
@@ -220,7 +222,8 @@ typedef struct learner {
     float weights[WIDTH * WIDTH];
 } learner;
 
-/* The loss of step `step`: self-attention over numbers that the step fixes, squared. */
+/* Computes a training loss: the mean square of self-attention over numbers that depend only on the step and the
+ * epoch. */
 static attn_tensor *learner_loss(void *user, attn_tape *tape, int64_t epoch, int64_t step, int64_t *tokens)
 {
     attn_tensor *weights = user;
@@ -302,7 +305,8 @@ static void contexts_train_side_by_side(void **state)
 
 enum { LAYERS = 5, IN = 96, OUT = 70, BATCH = 3 };
 
-/* A thread's own tape that shares the packed weights of another, and what it found and computed with them. */
+/* A thread with its own tape that shares the packed weights of another tape, the weights that it found, and its
+ * results. */
 typedef struct sharer {
     attn_context *context;
     attn_tape *tape;
@@ -347,7 +351,7 @@ static void end_sharers(sharer *all, int n)
     }
 }
 
-/* The owner may end before the others do. */
+/* The owner of the packed weights may end before the tapes that share them. */
 static void share_weights(attn_precision precision)
 {
     attn_context *c;
@@ -364,7 +368,7 @@ static void share_weights(attn_precision precision)
     }
     begin_sharers(all, MOST + 1, precision, weights);
     assert_int_equal(attn__packed_weights_begin(all[MOST].tape), ATTN_OK);
-    run_sharer(&all[MOST]); /* with weights of its own */
+    run_sharer(&all[MOST]); /* packs its own weights */
     attn_context_memory(c, &before, NULL, NULL);
     assert_int_equal(attn_tape_create(&owner, c), ATTN_OK);
     assert_int_equal(attn__packed_weights_begin(owner), ATTN_OK);
@@ -383,7 +387,7 @@ static void share_weights(attn_precision precision)
         }
     }
     attn_context_memory(c, &during, NULL, NULL);
-    assert_true(during > before); /* the last one has not ended */
+    assert_true(during > before); /* the last tape that shares the weights still exists */
     attn__packed_weights_end(all[MOST].tape);
     attn_context_memory(c, &after, NULL, NULL);
     assert_int_equal(after, before);
@@ -401,7 +405,7 @@ static void threads_share_packed_weights(void **state)
     share_weights(ATTN_PRECISION_INT8);
 }
 
-/* The memory is the owner's context's; the caller gets the error in its own. */
+/* The memory comes from the owner's context. The error is set in the caller's context. */
 static attn_status share_with(attn_context *owner, void *user)
 {
     attn_tensor *w = user;

@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: MIT
- * Settings: kept in order, copied, replaced in place, typed when read, safe without memory. */
+ *
+ * Tests settings: their order, copies, replaced values, types when read, and failing allocations.
+ */
 #include "support/fixture.h"
 #include "support/faults.h"
 
@@ -32,7 +34,7 @@ static void keys_keep_their_order(void **state)
     attn_config_destroy(NULL);
 }
 
-/* A linear search at each of them took a quarter of an hour. */
+/* A linear search for each key would take a quarter of an hour. */
 static void many_keys_are_found(void **state)
 {
     enum { KEYS = 100000 };
@@ -84,7 +86,7 @@ static void values_are_compared(void **state)
         {.type = ATTN_CONFIG_TYPE_INT, .integer = (INT64_C(1) << 60) + 1, .real = 0x1p60},
         {.type = ATTN_CONFIG_TYPE_INT,
          .integer = INT64_C(1) << 60,
-         .real = 0x1p60}, /* differs, though not as a real number */
+         .real = 0x1p60}, /* two integers that are equal as doubles and differ */
         {.type = ATTN_CONFIG_TYPE_REAL, .real = 7.5},
         {.type = ATTN_CONFIG_TYPE_TEXT, .text = "7"},
         {.type = ATTN_CONFIG_TYPE_TEXT, .text = ""},

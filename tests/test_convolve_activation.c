@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: MIT
- * A convolution with an activation has the bits of the two one after the other, gradients too. */
+ *
+ * A convolution with an activation gives the same bits as a convolution followed by the activation, gradients included.
+ */
 #include "support/fixture.h"
 
 #include "attn/tensor.h"
@@ -9,14 +11,15 @@
 #include <math.h>
 #include <string.h>
 
-enum { MOST = 32, LARGEST = 64 * MOST * MOST * sizeof(float) }; /* a side; bytes of a tensor */
+enum { MOST = 32, LARGEST = 64 * MOST * MOST * sizeof(float) }; /* length of a side; bytes of a tensor */
 
 static size_t bytes_of(const attn_tensor *x)
 {
     return (size_t)attn_tensor_size(x) * attn_dtype_size(attn_tensor_dtype(x));
 }
 
-/* A convolution with its activation, or before it, and its gradients.  Returns the bytes of the result, y. */
+/* Runs a convolution with its activation fused or separate, and computes the gradients. Writes the result to y and
+ * returns its size in bytes. */
 static size_t convolve_and_back(attn_context *context, attn_conv conv, bool together, attn_tensor *const in[3], void *y)
 {
     attn_tape *tape;
@@ -39,7 +42,7 @@ static size_t convolve_and_back(attn_context *context, attn_conv conv, bool toge
     return bytes;
 }
 
-/* shape: of x, of w and of the bias, which has one axis. */
+/* Checks that both forms give the same bits. `shape` has the shapes of x, of w and of the bias, which has one axis. */
 static void assert_same_bits(attn_context *context, attn_dtype dtype, const attn_conv *conv, const int64_t shape[3][5])
 {
     static char y[2][LARGEST], gradients[3][LARGEST];
@@ -68,7 +71,7 @@ static void assert_same_bits(attn_context *context, attn_dtype dtype, const attn
     }
 }
 
-/* In the unit and, of few places, elsewhere. */
+/* A small and a large image use different code. */
 static void fused_activation_matches_separate_pass(void **state)
 {
     attn_context *context = *state;
@@ -103,7 +106,7 @@ static void fused_activation_of_other_convolutions_matches(void **state)
     }
 }
 
-/* Taps that are apart are those of a larger kernel with zeros between them. */
+/* A dilated kernel equals a larger kernel with zeros between the taps. */
 static void dilated_kernels_are_kernels_with_zeros(void **state)
 {
     enum { SIDE = 3, REACH = 7, STEP = 3 };
@@ -118,7 +121,7 @@ static void dilated_kernels_are_kernels_with_zeros(void **state)
         w[i] = (float)attn__rng_normal(&rng);
         wide[(i / 9 * REACH + i / SIDE % SIDE * STEP) * REACH + i % SIDE * STEP] = w[i];
     }
-    for (int64_t padding = 0; padding <= 4; padding++) { /* 3: the result has the input's size */
+    for (int64_t padding = 0; padding <= 4; padding++) { /* with a padding of 3, the result has the input's size */
         for (int64_t stride = 1; stride <= 2; stride++) {
             attn_conv conv = {.spatial = 2, .stride = {stride, stride}, .padding = {padding, padding}};
             attn_tensor *image = attn_tape_tensor(tape, ATTN_F32, 4, (int64_t[]){2, 4, 11, 13}, x);

@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: MIT
- * The assignment of objects to queries, and the loss of a set of boxes, against SciPy's and DETR's own figures. */
+ *
+ * Compares the assignment of objects to queries, and the loss of a set of boxes, with results of SciPy and DETR.
+ */
 #include "support/fixture.h"
 #include "support/gradcheck.h"
 #include "support/tensors.h"
@@ -22,7 +24,7 @@ static double uniform(uint64_t *state)
 
 enum { MOST = 100 };
 
-/* The sum of an assignment's costs; each row has a column of its own. */
+/* Returns the sum of an assignment's costs. Checks that each row has a column of its own. */
 static double total(const double *cost, int64_t rows, int64_t columns, const int64_t *column)
 {
     bool taken[MOST] = {false};
@@ -45,7 +47,7 @@ static double least(const double *cost, int64_t rows, int64_t columns, int64_t r
     return best;
 }
 
-/* With costs of few values most assignments are among equals. */
+/* The costs have few different values, so that many assignments have the same cost. */
 static void no_assignment_costs_less(void **state)
 {
     uint64_t seed = 3;
@@ -66,7 +68,7 @@ static void no_assignment_costs_less(void **state)
     assert_true(column[0] == 0 && column[1] == 1); /* the first ones */
 }
 
-/* Sums by scipy.optimize.linear_sum_assignment, SciPy 1.17. */
+/* The expected sums come from scipy.optimize.linear_sum_assignment of SciPy 1.17. */
 static void assignments_cost_what_scipys_do(void **state)
 {
     static const struct {
@@ -128,7 +130,7 @@ static void draw(sample *s)
     s->targets = (attn__targets){IMAGES, s->begin, s->classes, s->wanted};
 }
 
-/* One leaf of the sample's numbers; those of one block, or of all where it is negative. */
+/* Makes a tensor of the sample's numbers, of one block or, if `block` is negative, of all blocks. */
 static attn_tensor *leaf(attn_tape *tape, attn_dtype dtype, const double *numbers, int64_t last, int block)
 {
     int64_t shape[] = {block < 0 ? BLOCKS : 1, IMAGES, QUERIES, last}, size = IMAGES * QUERIES * last;
@@ -155,7 +157,8 @@ static double against_sines(const attn_tensor *x)
     return sum;
 }
 
-/* Terms and gradients by facebookresearch/detr's SetCriterion in float64, with its own assignment. */
+/* The expected terms and gradients come from SetCriterion of facebookresearch/detr in float64, with its own
+ * assignment. */
 static void terms_and_gradients_are_detrs(void **state)
 {
     static const double terms[BLOCKS][3] = {{1.3860286859940711, 0.8323452332118448, 0.988628143971666},
@@ -204,7 +207,7 @@ static void gradients_are_those_of_differences(void **state)
         (const gradcheck_input[]){{4, {BLOCKS, IMAGES, QUERIES, CLASSES + 1}}, {4, {BLOCKS, IMAGES, QUERIES, 4}}});
 }
 
-/* A batch in two parts, each with the whole batch's divisors, gives the sum of the parts. */
+/* The losses of two parts of a batch sum to the loss of the batch if both use the divisors of the whole batch. */
 static void parts_of_a_batch_add_up(void **state)
 {
     tape_fixture *f = *state;

@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: MIT
- * Preparing and augmenting pictures with boxes for a detector, and reading its outputs. */
+ *
+ * Tests a detector: preparing and augmenting pictures with boxes, and reading its outputs.
+ */
 #include "support/faults.h"
 #include "support/fixture.h"
 #include "support/scratch.h"
@@ -14,7 +16,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* By facebookresearch/detr's get_size_with_aspect_ratio, of 800 and 1333. */
+/* The expected sizes come from get_size_with_aspect_ratio of facebookresearch/detr, with 800 and 1333. */
 static void sizes_are_detrs(void **state)
 {
     static const int64_t cases[][4] = {
@@ -30,13 +32,13 @@ static void sizes_are_detrs(void **state)
         assert_true(width == cases[i][2] && height == cases[i][3]);
     }
     int64_t width, height;
-    attn__view_size(&attn__detr_view, 100000, 1, &width, &height); /* a side of no pixels is one of one */
+    attn__view_size(&attn__detr_view, 100000, 1, &width, &height); /* a side that would have 0 pixels gets 1 pixel */
     assert_true(width == 100000 && height == 1);
     attn__view_size(&(attn__picture_view){0}, 31, 17, &width, &height);
     assert_true(width == 31 && height == 17);
 }
 
-/* A dark picture with a bright rectangle. */
+/* Makes a dark picture with a bright rectangle. */
 static attn_image picture(attn_context *context, int64_t width, int64_t height, const attn__box *box)
 {
     attn_image image;
@@ -50,7 +52,7 @@ static attn_image picture(attn_context *context, int64_t width, int64_t height, 
     return image;
 }
 
-/* The bounds of what is bright: left, top, right, bottom; false: nothing is. */
+/* Finds the bounds of the bright pixels: left, top, right, bottom. Returns false if there are none. */
 static bool bounds(const attn_image *image, double found[4])
 {
     bool any = false;
@@ -102,7 +104,8 @@ static void boxes_go_with_the_pixels(void **state)
     attn_image_free(context, &image);
 }
 
-/* DETR's training: pictures of 480 to 800 by 32; half of them cut from one of 400, 500 or 600, by 384 to 600. */
+/* DETR trains with sizes from 480 to 800 in steps of 32. Half of the pictures are first resized to 400, 500 or 600
+ * and cut to 384 to 600 pixels. */
 static void drawn_sizes_are_those_of_detr(void **state)
 {
     const attn__picture_view view = {.size = 800};
@@ -159,13 +162,14 @@ static void unlike_pictures_make_a_batch_with_a_mask(void **state)
     }
     assert_non_null(attn__view_batch(&attn__detr_view, f->tape, images, 1, NULL, &mask));
     assert_null(mask);
-    x = attn__view_batch(&attn__detr_view, f->tape, images, 1, (const int64_t[]){3, 6}, &mask); /* of a larger batch */
+    /* padded to the size of a larger batch */
+    x = attn__view_batch(&attn__detr_view, f->tape, images, 1, (const int64_t[]){3, 6}, &mask);
     assert_true(attn_tensor_length(x, 3) == 6 && test_at(mask, 3) == 0 && test_at(mask, 4) == 1);
     for (int i = 0; i < 2; i++)
         attn_image_free(f->context, &images[i]);
 }
 
-/* Three queries; two classes and "no object". */
+/* The outputs have three queries and two classes in addition to "no object". */
 static void outputs_are_boxes_by_falling_score(void **state)
 {
     tape_fixture *f = *state;
@@ -182,7 +186,8 @@ static void outputs_are_boxes_by_falling_score(void **state)
     assert_ok(f->context, attn__found_of(f->context, l, b, 0, 200, 100, found));
     assert_true(found[0].class == 0 && fabs(found[0].score - 1 / (1 + exp(-1) + exp(-2))) < 1e-6);
     assert_true(fabs(found[0].left - 40) < 1e-4 && fabs(found[0].bottom - 70) < 1e-4);
-    assert_true(found[1].class == 1 && found[1].right == 200 && found[2].left == -50); /* of equals the first query */
+    /* of equal scores, the first query is first */
+    assert_true(found[1].class == 1 && found[1].right == 200 && found[2].left == -50);
     test_set(b, 3, NAN);
     assert_refused(f->context, attn__found_of(f->context, l, b, 0, 200, 100, found), ATTN_ERROR_UNSUPPORTED,
                    "not finite");
@@ -202,7 +207,7 @@ static void write_file(const char *name, const char *text)
     fclose(file);
 }
 
-/* Two pictures with three objects, a crowd among them, and a model of two blocks. */
+/* Makes two pictures with three objects, one of them a crowd, and a model of two blocks. */
 static void lay(attn_context *context)
 {
     attn_config *config;
@@ -249,7 +254,8 @@ static attn_status detect_with(attn_context *context, void *user)
     return status;
 }
 
-/* Networks that share names with DETR, and names of another family. */
+/* Files of networks with the same parameter names as DETR, and of other networks, are refused with a message that
+ * says what they are. */
 static void others_are_refused_as_what_they_are(void **state)
 {
     attn_context *context = *state;

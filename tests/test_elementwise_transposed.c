@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: MIT
- * Strided copies whose rows cross those of the source, by every instruction set that runs here, against plain
- * loops: any sizes, parts of the rows, scaled, added, and NaN payloads. */
+ *
+ * Compares strided copies that transpose rows and columns with plain loops, on every instruction set of the machine:
+ * any sizes, parts of the rows, scaled, added, with NaN payloads.
+ */
 #include "support/cmocka.h"
 
 #include "kernels/elementwise/elementwise.h"
@@ -11,8 +13,8 @@
 #include <string.h>
 
 typedef struct turning {
-    int64_t outer, rows, columns; /* y [outer][rows][columns] from x [outer][columns][rows] */
-    int64_t begin, end;           /* of outer x rows */
+    int64_t outer, rows, columns; /* x is [outer][columns][rows], y is [outer][rows][columns] */
+    int64_t begin, end;           /* range of the outer x rows rows of y */
     double scale;
     bool add;
 } turning;
@@ -70,7 +72,7 @@ static void transposed_elementwise_matches_for_all_sizes(void **state)
             with_each_isa(&t);
             t.begin = (rows * 3 + columns) % t.end;
             t.end -= (t.end - t.begin) * columns / 150;
-            t.scale = 0.5; /* exact, added or not */
+            t.scale = 0.5; /* products with 0.5 are exact, added or not */
             t.add = columns % 2;
             with_each_isa(&t);
             t.scale = 1;
@@ -80,7 +82,7 @@ static void transposed_elementwise_matches_for_all_sizes(void **state)
     }
 }
 
-/* Integers travel as numbers, which may be NaN with any payload. */
+/* Integers are copied as floats, which may be NaN with any payload. */
 static void nan_payloads_are_kept(void **state)
 {
     enum { SIDE = 33 };

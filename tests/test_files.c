@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: MIT
- * Files, directories and JSON. */
+ *
+ * Tests files, directories and JSON.
+ */
 #include "support/fixture.h"
 #include "support/faults.h"
 #include "support/scratch.h"
@@ -64,7 +66,7 @@ static void files_are_written_read_and_replaced(void **state)
     assert_int_equal(tear_down(&f), 1);
 }
 
-/* Renaming a file over a device or a pipe would take it away from everybody else. */
+/* Devices and pipes are not replaced by renaming a file, because other programs use them. */
 static void pipes_and_devices_are_written_in_place(void **state)
 {
     fixture f;
@@ -85,7 +87,7 @@ static void pipes_and_devices_are_written_in_place(void **state)
     assert_int_equal(tear_down(&f), 0);
 }
 
-/* As /dev/stdout is one, also where standard output is a plain file. */
+/* The link to standard output is kept, like /dev/stdout, even if standard output is a plain file. */
 static void link_to_standard_output_is_kept(void **state)
 {
     fixture f;
@@ -107,7 +109,8 @@ static void link_to_standard_output_is_kept(void **state)
     check_holds(&f, "before written behind");
     assert_int_equal(lstat(link, &about), 0);
     assert_true(S_ISLNK(about.st_mode));
-    assert_int_equal(attn_file_write(f.c, link, "anew", 4), ATTN_OK); /* a link like any other now: it gives way */
+    /* now an ordinary link, which the new file replaces */
+    assert_int_equal(attn_file_write(f.c, link, "anew", 4), ATTN_OK);
     check_holds(&f, "before written behind");
     assert_int_equal(tear_down(&f), 2);
 }
@@ -125,7 +128,7 @@ static void missing_files_and_folders_are_named(void **state)
     assert_int_equal(attn_file_read(&bytes, c, "/tmp", 0), ATTN_ERROR_IO);
 }
 
-/* A limit on the size of files simulates a full disk: write() fails in the middle. */
+/* A limit on the size of files simulates a full disk: write() fails in the middle of the file. */
 static void a_full_disk_leaves_the_old_file(void **state)
 {
     fixture f;
@@ -143,7 +146,7 @@ static void a_full_disk_leaves_the_old_file(void **state)
     free(data);
     assert_refused(f.c, status, ATTN_ERROR_IO, "File too large");
     check_holds(&f, "old");
-    assert_int_equal(tear_down(&f), 1); /* no temporary file */
+    assert_int_equal(tear_down(&f), 1); /* there is no temporary file */
 }
 
 static void gzip_is_read_and_checked(void **state)
@@ -163,7 +166,7 @@ static void gzip_is_read_and_checked(void **state)
                    "more than the limit of 8889 bytes");
     assert_int_equal(attn_file_read(&text, f.c, f.path, 8890), ATTN_OK);
     attn_bytes_free(f.c, &text);
-    /* Cut anywhere, or with a flipped bit, it is refused. */
+    /* A file that is cut at any byte, or has a flipped bit, is refused. */
     FILE *in = fopen(f.path, "rb");
     char raw[8192];
     packed = (attn_bytes){raw, fread(raw, 1, sizeof raw, in)};
@@ -339,7 +342,8 @@ static void bad_json_is_placed(void **state)
     }
 }
 
-/* Values that a reader does not expect: lists of reals, mixed ones, objects in lists, integers of any length. */
+/* JSON may have values that a reader does not expect: lists of reals or of mixed types, objects in lists, integers
+ * of any length. */
 static void every_kind_of_json_is_read(void **state)
 {
     static const char text[] =

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: MIT
- * The tiled forward pass against the reference solver, on every instruction set of the machine: heads in both
- * layouts, sizes around the tiles, every kind of mask, and values that are not finite behind the masks. */
+ *
+ * Compares the tiled forward pass with the reference solver, on every instruction set of the machine: heads in both
+ * layouts, sizes around the tiles, every kind of mask, and masked values that are not finite.
+ */
 #include "support/cmocka.h"
 
 #include "attn/attn.h"
@@ -18,7 +20,7 @@ typedef struct trial {
     attn_problem problem;
     attn_arrays arrays;
     size_t q, k, o, lse, bias, mask, lens; /* elements */
-    double spread;                         /* of the scores, about */
+    double spread;                         /* approximate range of the scores */
 } trial;
 
 static int64_t pick(attn__rng *rng, const int64_t *from, int n)
@@ -31,7 +33,7 @@ static size_t bytes_of(const trial *t, size_t count)
     return count * attn_dtype_size(t->problem.dtype);
 }
 
-/* Arrays end at guard pages: a read past the end is a crash. */
+/* Allocates an array of normal numbers. It ends at a guard page, so that a read past the end is a crash. */
 static void *random_array(attn__rng *rng, const trial *t, size_t count, double scale)
 {
     void *memory = guard_alloc(bytes_of(t, count));
@@ -67,7 +69,7 @@ static float element_of(const trial *t, const void *memory, size_t i)
     return x;
 }
 
-/* Dims by their place in attn_problem_heads: batch, heads, [group], query, key, contract, value. */
+/* Returns the first dim of a role. The order of dims is batch, heads, [group], query, key, contract, value. */
 static attn_dim *dim_of(trial *t, attn_role role)
 {
     int i = 0;
@@ -100,7 +102,8 @@ static void choose_shape(trial *t, attn__rng *rng)
     t->lens = (size_t)(h->batch * (h->lens_per == 2 ? h->queries : 1));
 }
 
-/* A bias over queries and keys, over keys, or over queries, adjacent along either. */
+/* Sets the strides of a bias over queries and keys, over keys only, or over queries only. Either dim may be
+ * contiguous. */
 static void choose_bias(trial *t, attn__rng *rng)
 {
     attn_dim *query = dim_of(t, ATTN_ROLE_QUERY), *key = dim_of(t, ATTN_ROLE_KEY);
@@ -125,7 +128,7 @@ static void choose_bias(trial *t, attn__rng *rng)
     t->arrays.bias = bias;
 }
 
-/* A mask over queries and keys where there is no key padding. */
+/* Draws a mask over queries and keys if there is no key padding. */
 static void choose_mask(trial *t, attn__rng *rng)
 {
     if (!(t->problem.flags & ATTN_WITH_MASK) && attn__rng_below(rng, 4) == 0) {
@@ -148,7 +151,7 @@ static void choose_mask(trial *t, attn__rng *rng)
     }
 }
 
-/* Puts NaN and infinities into a key and a value that a mask of the keys hides from everyone, or only some. */
+/* Sets numbers of a key and a value to NaN and infinity. A mask hides the key from all or from some queries. */
 static void poison(trial *t, attn__rng *rng)
 {
     const attn_dim *key = dim_of(t, ATTN_ROLE_KEY);
@@ -192,7 +195,7 @@ static void free_trial(trial *t)
         guard_free((void *)(uintptr_t)t->arrays.lens, t->lens * sizeof(int32_t));
 }
 
-/* Whether the planner leaves the problem to the reference: a role without elements. */
+/* Returns true if a dim is empty: the planner then chooses the reference solver. */
 static bool is_empty(const trial *t)
 {
     return t->heads.batch == 0 || t->heads.heads == 0 || t->heads.queries == 0 || t->heads.keys == 0;
@@ -215,7 +218,8 @@ static bool near(double got, double want, double bound)
     return (isnan(want) && isnan(got)) || got == want || fabs(got - want) <= bound;
 }
 
-/* Rounding of the scores (their size times their number of terms) becomes a relative error of the weights. */
+/* Compares results. Rounding of the scores (by their size and number of terms) becomes a relative error of the
+ * weights. */
 static void compare(const trial *t, const char *isa, int number, const void *o, const void *want, const float *lse,
                     const float *want_lse)
 {
@@ -225,7 +229,7 @@ static void compare(const trial *t, const char *isa, int number, const void *o, 
             fail_msg("%s, problem %d: lse %zu is %g, not %g", isa, number, i, (double)lse[i], (double)want_lse[i]);
     for (size_t i = 0; i < t->o; i++) {
         double x = element_of(t, o, i), y = element_of(t, want, i);
-        /* Products of bf16 pairs round the weights to 8 bits too: half a unit of a mean of values below 4. */
+        /* for bf16, weights are rounded to 8 bits too: half a unit of a mean of values below 4 */
         double storage = t->problem.dtype == ATTN_BF16 ? 0x1p-7 * fabs(y) + 0x1p-9 * 4 : 0;
         if (!near(x, y, eps * 8 + storage))
             fail_msg("%s, problem %d: o %zu is %g, not %g", isa, number, i, x, y);

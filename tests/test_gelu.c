@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: MIT
- * GELU x * Phi(x) of f32 and its slope, by every instruction set that runs here, against double: densely where it
- * bends, and at numbers that are huge, tiny or none. */
+ *
+ * Compares GELU x * Phi(x) of f32 and its slope with double, on every instruction set of the machine: densely where the
+ * function bends, and for huge, tiny, infinite and NaN numbers.
+ */
 #include "support/cmocka.h"
 
 #include "kernels/elementwise/elementwise.h"
@@ -12,9 +14,9 @@
 
 enum { PER_UNIT = 1 << 16, EDGE = 8, DENSE = 2 * EDGE * PER_UNIT + 1 };
 
-/* Relative to |x|, or to 1 if that is less.  The product x * Phi(x) is rounded by up to 2^-24 of it, Phi, between 1/2
- * and 1, by 2^-25: 9e-8 that no way of computing Phi in f32 can spare.  The rest is Phi's own error: 1.7e-8 where it is
- * looked up, and half of what erf is off by, with the rounding of its argument, in the others. */
+/* Error bounds relative to max(|x|, 1). Rounding of Phi, which is between 1/2 and 1, and of the product gives 9e-8,
+ * which no method in f32 can avoid. The rest is the error of Phi. It is 1.7e-8 if Phi is looked up. Otherwise it is
+ * half of erf's error, and the rounding of erf's argument. */
 static const double LOOKED_UP = 1.07e-7, BY_ERF = 1.4e-7;
 static const double SLOPE_BOUND = 3e-7;
 
@@ -33,7 +35,7 @@ static double slope_of(double x)
     return phi(x) + x * exp(-0.5 * x * x) / sqrt(2 * acos(-1));
 }
 
-/* Both of some numbers, and how exact the value is to be. */
+/* Values and slopes for some numbers, and the error bound of the values. */
 typedef struct results {
     const float *x, *value, *slope;
     int64_t n;
@@ -43,7 +45,7 @@ typedef struct results {
 
 typedef void check(const results *of);
 
-/* Both of n numbers, by each table that runs here. */
+/* Computes values and slopes of n numbers with each instruction set of the machine, and calls `see` with them. */
 static void with_each_isa(const float *x, int64_t n, check *see)
 {
     size_t size = (size_t)n * sizeof(float);
@@ -85,13 +87,13 @@ static void gelu_is_within_its_bounds_from_minus_8_to_8(void **state)
     for (int i = 0; i < DENSE; i++)
         x[i] = (float)(i - EDGE * PER_UNIT) / PER_UNIT;
     with_each_isa(x, DENSE, within_bounds);
-    for (int i = 0; i < DENSE; i++) /* numbers with all bits in use */
+    for (int i = 0; i < DENSE; i++) /* numbers whose mantissa bits are all used */
         x[i] = nextafterf(x[i] * 1.0000123f, i % 2 ? 9.0f : -9.0f);
     with_each_isa(x, DENSE, within_bounds);
     guard_free(x, size);
 }
 
-/* Every power of two and its neighbours, so all sizes from the smallest subnormal number to the largest. */
+/* Tests every power of two and its neighbours, from the smallest subnormal number to the largest number. */
 static void all_sizes_are_exact(void **state)
 {
     enum { FIRST = -149, COUNT = 6 * (128 - FIRST) };
@@ -108,7 +110,7 @@ static void all_sizes_are_exact(void **state)
     guard_free(x, size);
 }
 
-/* Between 0 and the number, also where Phi is almost 0 or 1. */
+/* Checks that the value is between 0 and x, also where Phi is almost 0 or 1. */
 static void signs_are_kept(const results *of)
 {
     for (int64_t i = 0; i < of->n; i++) {
@@ -137,14 +139,14 @@ static void not_finite_is_passed_on(const results *of)
             assert_true(isnan(value) && isnan(of->slope[i]));
         else if (x == INFINITY)
             assert_true(value == INFINITY);
-        else if (x == -INFINITY) /* -inf * 0 of the formula, or the limit */
+        else if (x == -INFINITY) /* the formula gives -inf * 0 = NaN, and the limit is 0 */
             assert_true(isnan(value) || value == 0);
         else
             assert_true(fabs((double)value - value_of((double)x)) <= of->bound);
     }
 }
 
-/* In any lane of a vector, whole and not, among ordinary numbers. */
+/* Infinity or NaN is in any lane of a vector, whole or partial, among ordinary numbers. */
 static void infinity_and_nan_follow_the_reference(void **state)
 {
     for (int64_t n = 1; n <= 35; n++) {

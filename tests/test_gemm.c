@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: MIT
- * The seam to matrix products against sums in double precision: sizes around the blocks of every path, transposes, rows
- * with gaps, adding, bias and activation, packed weights, bf16, failing allocations. */
+ *
+ * Compares products of matrices with sums in double precision: sizes around the blocks of every path, transposes, rows
+ * with gaps, accumulation, bias and activation, packed weights, bf16, failing allocations.
+ */
 #include "support/cmocka.h"
 #include "support/faults.h"
 
@@ -48,8 +50,9 @@ static double activated(double x, attn_activation activation)
     return activation == ATTN_ACTIVATION_TANH ? tanh(x) : x;
 }
 
-/* Partial sums of `size` terms up to 1 grow to about sqrt(size) / 3; as many roundings of them, of random signs, make
- * a third of size * 6e-8.  Three times that is allowed; one term too many or too few is a third of 1. */
+/* Compares a sum of `size` terms with a bound. Its partial sums grow to about sqrt(size) / 3. The random roundings
+ * of these partial sums add up to a third of size * 6e-8. Three times this number is allowed. One missing term would
+ * change the sum by about 1/3. */
 static void check(double got, double wanted, int64_t size)
 {
     double allowed = 6e-8 * (16 + (double)size) * (1 + fabs(wanted));
@@ -58,7 +61,7 @@ static void check(double got, double wanted, int64_t size)
 }
 
 typedef struct product {
-    int64_t m, n, k, apart; /* apart: elements between rows */
+    int64_t m, n, k, apart; /* apart: unused elements between rows */
     bool ta, tb, add, bias;
     attn_activation activation;
 } product;
@@ -92,7 +95,7 @@ static void free_arrays(arrays *x)
     free(x->old);
 }
 
-/* Every element of a few rows: all products there would take longer than all the rest. */
+/* Checks all columns of a few rows. Checking all rows would take most of the test's time. */
 static void check_product(const product *p, const arrays *x, bool bf16)
 {
     for (int64_t i = 0; i<p->m; i += p->m> 40 ? p->m / 7 : 1) {
@@ -145,7 +148,7 @@ static attn__gemm_problem problem_of(const product *p, const arrays *x)
                                 .add = p->add};
 }
 
-/* `packed`: NULL, or B; rows [row, row + m). */
+/* Computes rows [row, row + m) of the product. `packed` is the packed B, or NULL. */
 static bool run_rows(world w, const product *p, const arrays *x, const attn__packed *packed, int64_t row, int64_t m,
                      float *c)
 {
@@ -205,7 +208,8 @@ static void products_are_sums(void **state)
     }
 }
 
-/* Few rows of C and B transposed, as where channels come first: alone or added, with space between the rows. */
+/* Tests few rows of C and a transposed B, as in layouts with channels first: written or added, with gaps between the
+ * rows. */
 static void few_rows_of_a_transposed_b(void **state)
 {
     static const int64_t sizes[][3] = {{64, 1024, 64}, {64, 64, 1024}, {128, 64, 77},  {33, 133, 32},
@@ -226,7 +230,7 @@ static void few_rows_of_a_transposed_b(void **state)
     }
 }
 
-/* More columns, and more of k, than AMX's product packs at once. */
+/* Tests more columns and a larger k than AMX's product packs at once. */
 static void large_products_are_sums(void **state)
 {
     world w = make_world(NULL, 2);
@@ -236,7 +240,7 @@ static void large_products_are_sums(void **state)
     end_world(w);
 }
 
-/* Weights as slices: what is not finite in one row leaves the bits of the others. */
+/* If weights are packed as slices, a row with infinity or NaN does not change the bits of other rows. */
 static void not_finite_row_keeps_bits_of_other_rows(void **state)
 {
     if (!attn__isa_runs_here(ATTN_ISA_AMX))
@@ -263,7 +267,8 @@ static void not_finite_row_keeps_bits_of_other_rows(void **state)
     free_arrays(&x);
 }
 
-/* Weights as slices: the same bits for any number of threads, and for some of the rows alone. */
+/* If weights are packed as slices, results have the same bits for any number of threads, and if only some rows are
+ * computed. */
 static void bits_do_not_depend_on_threads_or_rows(void **state)
 {
     if (!attn__isa_runs_here(ATTN_ISA_AMX))
@@ -287,7 +292,7 @@ static void bits_do_not_depend_on_threads_or_rows(void **state)
     free_arrays(&x);
 }
 
-/* Multiply-adds: the same bits for any number of threads and for some of the rows alone. */
+/* Products by multiply-adds have the same bits for any number of threads, and if only some rows are computed. */
 static void bits_of_multiply_adds(void **state)
 {
     static const int64_t sizes[][3] = {{64, 1024, 64}, {128, 64, 1024}, {64, 64, 1025}, {300, 130, 70},
@@ -314,7 +319,7 @@ static void bits_of_multiply_adds(void **state)
     }
 }
 
-/* Packed weights of more columns than are summed at a time, from few and from many chunks of k. */
+/* Packed weights have more columns than the number that is summed at a time. k has few or many chunks. */
 static void many_packed_columns(void **state)
 {
     if (!attn__isa_runs_here(ATTN_ISA_AMX))
@@ -335,8 +340,8 @@ static void many_packed_columns(void **state)
     }
 }
 
-/* A row with a number far above its others, and the bits of its neighbours: far enough for eight products, and so far
- * that multiply-adds take its place; also one row at a time. */
+/* Neighbours of a row with one very large number keep their bits. The number is so large that eight products are
+ * needed, or so large that multiply-adds are used. Rows are also computed one at a time. */
 static void rows_do_not_change_those_beside_them(void **state)
 {
     if (!attn__isa_runs_here(ATTN_ISA_AMX))
@@ -363,7 +368,7 @@ static void rows_do_not_change_those_beside_them(void **state)
     }
 }
 
-/* Largest error of a product on packed weights, relative to the norms of row and column. */
+/* Returns the largest error of a product with packed weights, relative to the norms of row and column. */
 static double error_in_norms(world w, const product *p, const arrays *a)
 {
     attn__packed packed = packed_b(w, ATTN_F32, p, a);
@@ -383,7 +388,8 @@ static double error_in_norms(world w, const product *p, const arrays *a)
     return most;
 }
 
-/* Few columns of numbers most of which are small: their average for one k is no estimate of the others. */
+/* Tests few columns in which most numbers are small: the average over columns for one k does not represent each
+ * column. */
 static void few_columns_of_small_numbers_are_exact(void **state)
 {
     if (!attn__isa_runs_here(ATTN_ISA_AMX))
@@ -405,8 +411,8 @@ static int class_of(float x)
     return isnan(x) ? 2 : isinf(x) ? (x > 0 ? 1 : -1) : 0;
 }
 
-/* With packed weights, what is infinite, no number, or too large for a sum gives what multiply-adds give, and only where
- * it counts. */
+/* With packed weights, infinity, NaN and overflow give the same results as multiply-adds, and only in the elements
+ * that depend on them. */
 static void infinity_nan_and_overflow_match_multiply_adds(void **state)
 {
     static const float odd[] = {INFINITY, -INFINITY, NAN, 3.4e38f, -2e38f};
@@ -452,7 +458,7 @@ static void nothing_to_sum_is_zero(void **state)
     end_world(w);
 }
 
-/* The linear layer with packed weights, for several numbers of rows. */
+/* Runs the linear layer with packed weights for several numbers of rows. */
 static void try_packed(world w, attn_dtype dtype, const product *shape)
 {
     product p = *shape;

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: MIT
- * Every micro-kernel that this processor runs, also those that a better one hides: whole and partial tiles, all lengths
- * of k up to some steps, numbers that are adjacent or apart, several panels at once. */
+ *
+ * Tests every micro-kernel that this processor supports, including kernels that the dispatch does not choose: whole and
+ * partial tiles, all k up to some steps, adjacent or strided numbers, several panels at once.
+ */
 #include "support/cmocka.h"
 
 #include "base/bf16.h"
@@ -15,8 +17,8 @@ enum { MOST_K = 200, BEHIND = 77 };
 
 typedef struct operands {
     int64_t rows, columns, k;
-    bool along_k; /* numbers along k are adjacent, else those along the other axis */
-    bool bf16;    /* what dtype BF16 reads is bf16 */
+    bool along_k; /* numbers along k are adjacent; otherwise numbers along the other axis */
+    bool bf16;    /* operands of dtype BF16 are stored as bf16 */
     double *a, *b;
     void *a_data, *b_data;
 } operands;
@@ -26,7 +28,7 @@ static int64_t stride(const operands *o, int64_t n, bool along_k)
     return o->along_k == along_k ? 1 : along_k ? n + 1 : o->k + 3;
 }
 
-/* Draws a number of the type and stores its value in *value. */
+/* Draws a number of the type, stores it in `data`, and stores its value in *value. */
 static void draw(attn__rng *rng, attn_dtype dtype, bool bf16, void *data, int64_t at, double *value)
 {
     double x = attn__rng_normal(rng);

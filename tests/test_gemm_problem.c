@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
- * The product itself (gemm/gemm.h) against its definition, bit by bit: each element is the sum of its K blocks in
- * ascending order, each a chain of multiply-adds.  Batches, sums over a batch, strides, gathered operands, narrow
- * and wide C, every instruction set, float and double.
- * ATTN_TEST_STEP (1), for emulators: above 1 only each STEP-th small product, and none of 10^9 multiply-adds. */
+ * Compares products (gemm/gemm.h) with their definition, bit by bit: each element is the sum of its K blocks in
+ * ascending order, and each K block is a chain of multiply-adds. The tests have batches, sums over a batch, strides,
+ * gathered operands, narrow and wide C, every instruction set, float and double. ATTN_TEST_STEP=N, for emulators, runs
+ * only every N-th small product and no product of 10^9 multiply-adds. */
 #include "support/cmocka.h"
 
 #include "base/caches.h"
@@ -30,7 +30,7 @@ static double number(void)
     return (double)(state_of_numbers >> 8) / 8388608.0 - 1;
 }
 
-/* Numbers of one type, read and written as double. */
+/* An array of floats or doubles that is read and written as double. */
 typedef struct array {
     bool wide;
     int64_t n;
@@ -55,7 +55,7 @@ static double get(array x, int64_t i)
     return x.wide ? ((double *)x.data)[i] : (double)((float *)x.data)[i];
 }
 
-/* One multiply-add in the type, with one rounding or, in plain C, with two. */
+/* Computes a * b + c in the type. The result is rounded once or, in plain C, twice. */
 static double multiply_add(bool wide, bool fused, double a, double b, double c)
 {
     if (wide)
@@ -71,14 +71,14 @@ static double add(bool wide, double a, double b)
     return wide ? a + b : (double)((float)a + (float)b);
 }
 
-/* Element (i, k) of a matrix of the batch, wherever it comes from. */
+/* Returns element (i, k) of a matrix of the batch from any source. */
 typedef double element_of(const void *user, int64_t batch, int64_t outer, int64_t k);
 
 typedef struct definition {
     element_of *a, *b;
     const void *user;
     bool wide, fused;
-    int64_t batches, k; /* batches: that are summed */
+    int64_t batches, k; /* batches: number of batches that are summed */
 } definition;
 
 static double sum_of(const definition *d, int64_t batch, int64_t i, int64_t j, const double *old)
@@ -122,12 +122,12 @@ static void run(const attn__gemm_problem *g, attn__isa isa, int threads)
     size_t bytes = attn__gemm_workspace(&plan);
     void *workspace = attn__system_alloc(bytes + 64, 64);
     assert_non_null(workspace);
-    memset(workspace, 0xff, bytes); /* NaN: what is read must have been written */
+    memset(workspace, 0xff, bytes); /* NaN shows numbers that are read before they are written */
     attn__gemm_run(&plan, workspace);
     attn__system_release(workspace);
 }
 
-/* Some elements of each row and column, the corners among them; gaps between the rows stay unchanged. */
+/* Checks some elements of each row and column, including the corners. Gaps between the rows must stay unchanged. */
 static void check(const attn__gemm_problem *g, const definition *d, array c, array old)
 {
     int64_t matrices = g->c_batch ? g->batch : 1, i_step = g->m > 40 ? g->m / 13 : 1,
@@ -157,7 +157,7 @@ typedef struct shape {
     int64_t m, n, k, batch;
     bool ta, tb, add, sum, shared_b;
     int64_t apart;
-    int64_t every; /* above 0: more of k than a round has, and only each so manieth element is checked */
+    int64_t every; /* if above 0: k is longer than one round, and only every n-th element is checked */
 } shape;
 
 static void try_strided(const shape *s, bool wide, attn__isa isa, int threads)
@@ -212,7 +212,7 @@ static void strided_matrices(void **state)
     }
 }
 
-/* Cases for rounds of packing: B of more bytes than one round takes. */
+/* Tests B with more bytes than one round packs. */
 static void large_matrices(void **state)
 {
     for (int kind = step_of_problems() > 1 ? 3 : 0; kind < 4; kind++)
@@ -227,7 +227,7 @@ static void add_one(const void *user, void *c, int64_t row, int64_t column, int6
         ((float *)c)[i] += 1;
 }
 
-/* One column, so that C^T is computed, and more of k than a round has where caches are small. */
+/* Tests one column, for which C^T is computed, and a k that needs several rounds with small caches. */
 static void rounds_of_a_transposed_product_are_finished_once(void **state)
 {
     enum { M = 96, K = 90000 };
@@ -259,7 +259,7 @@ static void rounds_of_a_transposed_product_are_finished_once(void **state)
 
 /* ------------------------------------------------------------------------------------------------ bf16 */
 
-/* To nearest even. */
+/* Rounds to the nearest bf16 number, ties to even. */
 static uint16_t bf16_of(float x)
 {
     uint32_t bits;
@@ -282,8 +282,8 @@ static void check_rounds(const shape *s, const attn__gemm_problem *g, attn__isa 
     assert_true(s->every == 0 || plan.k_round < s->k);
 }
 
-/* Products of bf16 numbers are exact in f32, so that only sums round: A is bf16, B is rounded, packed before or not; C is
- * f32, added to or not, or bf16. */
+/* Tests products of bf16 numbers, which are exact in f32, so that only sums are rounded. A is bf16. B is rounded to
+ * bf16, and is packed before the product or not. C is f32 (written or accumulated) or bf16. */
 static void try_bf16(const shape *s, attn__isa isa, int kind)
 {
     bool half = kind == 1, packs = kind == 2;
@@ -345,7 +345,7 @@ static void bf16_matrices(void **state)
     }
 }
 
-/* More of A or B than is packed at once: a C of bf16 has the sums of all of k, rounded once. */
+/* If A or B needs several rounds of packing, a bf16 C has sums over all of k that are rounded once. */
 static void bf16_results_of_long_sums(void **state)
 {
     static const int64_t sizes[][3] = {{200, 3400, 1300}, {7000, 300, 1300}};
@@ -388,7 +388,8 @@ static int8_t *integers(int64_t n)
     return x;
 }
 
-/* Sums are exact on every instruction set; B is packed before or not, gaps behind C's rows stay unchanged. */
+/* Checks that int8 sums are exact. B is packed before the product or not. Gaps after the rows of C must stay
+ * unchanged. */
 static void try_int8(const shape *s, attn__isa isa, bool packs)
 {
     int64_t lda = s->ta ? s->m : s->k, ldb = s->tb ? s->k : s->n, ldc = s->n + s->apart;
@@ -440,10 +441,10 @@ static void int8_matrices(void **state)
     }
 }
 
-/* More of k than a round has, of bf16 and of int8: some elements. */
+/* Tests bf16 and int8 products whose k needs several rounds. Only some elements are checked. */
 static void bf16_and_int8_sums_over_several_k_rounds(void **state)
 {
-    enum { EVERY = 62873 /* shares no factor with n */ };
+    enum { EVERY = 62873 /* has no common factor with n */ };
     for (int add = 0; add < 2 && step_of_problems() == 1; add++) {
         try_bf16(&(shape){.m = 2200, .n = 2100, .k = 2100, .tb = true, .add = add, .every = EVERY}, attn__isa_best(),
                  0);
@@ -460,7 +461,7 @@ typedef struct convolution {
     int64_t rows, positions;
 } convolution;
 
-/* The definition of the matrix, tap by tap. */
+/* Returns an element of the im2col matrix by its definition, tap by tap. */
 static double column_of(const void *user, int64_t batch, int64_t position, int64_t row)
 {
     const convolution *c = user;
@@ -517,7 +518,7 @@ static convolution convolution_of(const int64_t n[8], bool wide)
     return c;
 }
 
-/* Y = W columns, and sums of dY columns^T over the batch. */
+/* Tests Y = W columns, and the sum of dY columns^T over the batch. */
 static void try_convolution(const int64_t n[8], bool wide, attn__isa isa, int threads)
 {
     convolution x = convolution_of(n, wide);
@@ -540,7 +541,7 @@ static void try_convolution(const int64_t n[8], bool wide, attn__isa isa, int th
     x.w = make(wide, OUTPUTS * x.positions);
     free(dy.data);
     convolution back = x;
-    back.rows = x.positions; /* of dY, which is the same for each image */
+    back.rows = x.positions; /* number of rows of dY, which is the same for each image */
     memcpy(sums.data, old.data, (size_t)old.n * (wide ? 8 : 4));
     attn__gemm_problem w = {.dtype = g.dtype,
                             .batch = BATCH,
@@ -564,7 +565,7 @@ static void try_convolution(const int64_t n[8], bool wide, attn__isa isa, int th
 
 static void gathered_matrices(void **state)
 {
-    /* in, kernel, stride, padding */
+    /* size, kernel, stride, padding */
     static const int64_t kinds[][8] = {
         {1, 9, 11, 3, 3, 1, 1, 1},  {1, 17, 33, 3, 3, 1, 1, 1}, {1, 32, 32, 5, 5, 1, 1, 2}, {1, 12, 13, 3, 3, 2, 2, 1},
         {1, 1, 40, 1, 7, 1, 1, 0},  {1, 8, 8, 1, 1, 1, 1, 0},   {1, 7, 6, 2, 4, 3, 1, 1},   {3, 6, 7, 3, 3, 1, 1, 1},
@@ -576,7 +577,7 @@ static void gathered_matrices(void **state)
             try_convolution(kinds[i], i % 4 == 1, sets[isa], 1 + (int)i % 3);
 }
 
-/* Padding in front of and behind a single plane: a stride above it reads none of the picture. */
+/* Tests padding before and after a single plane: if the stride is larger, no tap is inside of the plane. */
 static void padding_around_one_plane_reads_nothing_outside(void **state)
 {
     enum { PLACES = 12, NUMBERS = 2 * PLACES };
@@ -595,7 +596,7 @@ static void padding_around_one_plane_reads_nothing_outside(void **state)
     }
 }
 
-/* B packed part by part, as weights that leave memory on the way, is B packed at once. */
+/* B that is packed in parts, as for weights that are freed part by part, equals B that is packed at once. */
 static void try_parts(attn_dtype dtype, attn__isa isa, int64_t n, int64_t k)
 {
     void *b = dtype == ATTN_I32 ? (void *)integers(n * k) : make(dtype == ATTN_F64, n * k).data;
@@ -626,7 +627,7 @@ static void products_by_parts_match_the_whole(void **state)
     }
 }
 
-/* Columns of C that one block has. */
+/* Returns the number of columns of C in one block. */
 static int64_t columns_at_once(attn__gemm_operand a, attn__gemm_operand b, int64_t batch, attn__isa isa)
 {
     float c;
@@ -638,8 +639,8 @@ static int64_t columns_at_once(attn__gemm_operand a, attn__gemm_operand b, int64
     return plan.n_block;
 }
 
-/* Blocks of one panel are for what is packed along k: what is gathered, or packed of A for each block, would be for
- * every panel.  Their columns of one K block take a quarter of L2, or, in equal blocks, at least half of that. */
+/* Blocks of one panel are used for operands that are contiguous along k. Gathered or packed operands would be read
+ * again for every panel. The columns of one K block take a quarter of L2 or, in equal blocks, at least half of that. */
 static void few_rows_take_one_panel_per_block(void **state)
 {
     static const float x;

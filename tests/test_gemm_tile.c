@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: MIT
- * The tile product of every instruction set: odd sizes, all layouts of A, arrays that end at guard pages, and
- * the order of the sums, bit by bit. */
+ *
+ * Tests the tile product of every instruction set: odd sizes, all layouts of A, and the order of the sums, bit by bit.
+ * Arrays end at guard pages.
+ */
 #include "support/cmocka.h"
 
 #include "base/rng.h"
@@ -19,13 +21,14 @@ static float *random_matrix(attn__rng *rng, int64_t count)
     return x;
 }
 
-/* The side work, once for each register tile. */
+/* Counts the calls of the side work, which runs once for each register tile. */
 static void count_call(void *calls)
 {
     ++*(int *)calls;
 }
 
-/* The same sum in the same order, what was there last; the portable kernel rounds the product too. */
+/* Computes an element in the same order as the kernel, and adds the old value last. The portable kernel also rounds
+ * each product. */
 static float element(const attn__gemm_tile_args *t, attn__isa isa, int64_t m, int64_t n, float start)
 {
     float sum = 0.0f;
@@ -89,7 +92,8 @@ static void products_are_right_to_the_bit(void **state)
     }
 }
 
-/* Groups of rows are apart; what is between them, and after the last row, is not read: NaN would be seen. */
+/* Makes packed rows with gaps between the groups. Elements in the gaps and after the last row are NaN, because they
+ * must not be read. */
 static float *packed_matrix(const attn__gemm_tile_kernel *kernel, attn__rng *rng, int64_t m, int64_t k, int64_t group)
 {
     int64_t groups = (m + kernel->group - 1) / kernel->group;

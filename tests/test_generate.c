@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: MIT
- * Generators of images: the bits of an untrained one, the baseline, the average of the weights, that a seed determines
- * what is drawn, and that completing keeps the given rows. */
+ *
+ * Tests generators of images: the loss of an untrained generator, the baseline, the average of the weights, seeds, and
+ * completed images, which keep the given rows.
+ */
 #include "support/fixture.h"
 #include "support/scratch.h"
 #include "support/tensors.h"
@@ -19,8 +21,8 @@ typedef struct world {
     char data[128];
 } world;
 
-/* Eight pictures without class folders, all alike (samples of level 1) but for one number that is black in half of them
- * and white in the others. */
+/* Writes eight pictures without class folders. Their samples are equal (level 1), except for one sample that is
+ * black in half of the pictures and white in the others. */
 static void write_data(world *w)
 {
     attn_image image;
@@ -76,8 +78,9 @@ static attn_generator *trained(const world *w, char directory[64], int epochs, c
     return generator;
 }
 
-/* The paper's start gives every level the same share, whatever the image: log2 4 bits.  The baseline by hand: add-one
- * over 8 images and 4 levels is 9/12 for what all have, 5/12 for the number that two levels share. */
+/* An untrained generator gives each of the 4 levels the same share, at a cost of log2 4 bits. The baseline is
+ * computed by hand: with add-one counts over 8 images and 4 levels, the share is 9/12 for a level that all images
+ * have, and 5/12 for the sample with two levels. */
 static void test_costs(void **state)
 {
     world w;
@@ -100,8 +103,8 @@ static void test_costs(void **state)
     end(&w);
 }
 
-/* After one step the kept weights are w0 + (1 - 2/11) (w1 - w0), 2/11 being the decay's rise at step 1; where that is
- * above the setting, the setting counts. */
+/* After one step, the average of the weights is w0 + (1 - 2/11) (w1 - w0). The decay at step 1 is 2/11, or the
+ * setting if that is smaller. */
 static void test_average(void **state)
 {
     static const struct {
@@ -180,7 +183,7 @@ static void test_draw(void **state)
     }
     assert_true(apart(&first[0], &first[1]) > DIMS / 4);
     assert_true(apart(&first[0], &other[0]) > DIMS / 4);
-    assert_true(apart(&many[0], &many[16]) > DIMS / 4); /* groups have noise of their own */
+    assert_true(apart(&many[0], &many[16]) > DIMS / 4); /* each group of images has its own noise */
     for (int i = 0; i < DIMS; i++)                      /* 255 k / 3 */
         assert_int_equal(first[0].pixels[i] % 85, 0);
     for (int i = 0; i < MANY; i++)
@@ -206,7 +209,8 @@ static void test_draw(void **state)
     end(&w);
 }
 
-/* Samples between the levels stay as they are; pixels below the given rows have no influence. */
+/* Samples of the given rows may be between two levels and do not change. Pixels below the given rows have no
+ * influence. */
 static void test_complete(void **state)
 {
     enum { ROWS = 2, KEPT = ROWS * WIDTH * CHANNELS };
@@ -240,7 +244,7 @@ static void test_complete(void **state)
     end(&w);
 }
 
-/* The weights of a layer as the model has them, [L,1,H,Y,X,Y+X], against those of the view. */
+/* Compares the weights of a layer in the model, [L,1,H,Y,X,Y+X], with the weights in the view. */
 static void check_weights(const attn__generator_look *look, int64_t layer)
 {
     const attn_tensor *weights = attn_named_find(&look->attention.outputs, "weights");
@@ -250,7 +254,7 @@ static void check_weights(const attn__generator_look *look, int64_t layer)
     for (int64_t i = 0; i < (int64_t)HEADS * HEIGHT * WIDTH; i++) {
         const float *shown = b->weights + i * (HEIGHT + WIDTH), *want = model + i * (HEIGHT + WIDTH);
         int64_t y = i / WIDTH % HEIGHT, x = i % WIDTH, row, col;
-        double sums[2] = {0, 0}; /* along the row, down the column */
+        double sums[2] = {0, 0}; /* sums of weights along the row and along the column */
         for (int64_t key = 0; key < HEIGHT + WIDTH; key++) {
             assert_true(attn__block_place(b, y, x, key, &row, &col));
             assert_true(shown[key] == want[key < WIDTH ? HEIGHT + col : row]);
@@ -263,7 +267,7 @@ static void check_weights(const attn__generator_look *look, int64_t layer)
     }
 }
 
-/* Checks the layers of number i of a picture; returns -log2 of its probability. */
+/* Checks the layers of number i of a picture. Returns -log2 of the number's probability. */
 static double look_at(attn_generator *g, const attn_image *image, int i)
 {
     static const char *const stacks[] = {"exterior", "outer", "outer", "inner"};
@@ -288,7 +292,7 @@ static double look_at(attn_generator *g, const attn_image *image, int i)
     return bits;
 }
 
-/* The probabilities of all numbers of an image are those of its bits. */
+/* The probabilities of an image's numbers agree with its bits. */
 static void test_show(void **state)
 {
     world w;
@@ -321,11 +325,11 @@ static void test_show(void **state)
     end(&w);
 }
 
-/* ---- videos: an array of eight, whose second frame is the first one turned about */
+/* ---- videos: an array of eight videos, whose second frame is the first frame rotated by 180 degrees */
 
 enum { SIDE = 4, PIXELS = SIDE * SIDE };
 
-/* Makes the file the data. */
+/* Writes the videos to a file, which becomes the training data. */
 static void write_videos(world *w)
 {
     attn_tensor *array;
@@ -339,7 +343,8 @@ static void write_videos(world *w)
     attn_tensor_destroy(array);
 }
 
-/* Black is level 0, white is 3: the given frames and rows stay, and what follows does not depend on what is there. */
+/* Completes a video. The given frames and rows must stay, and the rest must not depend on the old contents of the
+ * rest. */
 static void check_completing(const world *w, attn_generator *g)
 {
     attn__clip clip;

@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: MIT
- * Attention on hostile numbers, by every solver that takes the problem, on whatever instruction set ATTN_ISA names:
- * scores up to a quarter of the largest number there is give outputs whose weights sum to 1; one score larger by far
- * selects one value; operands laid out by structure keep to float64.  ATTN_HOSTILE_SEED gives other cases than those of
- * every run; a failure prints the number of its case, and ATTN_HOSTILE_CASE=N runs that one alone. */
+ *
+ * Tests attention on extreme numbers, for every solver that accepts the problem, on the instruction set that ATTN_ISA
+ * names. Scores up to a quarter of the largest f32 must give outputs whose weights sum to 1. If one score is much
+ * larger than the others, the output is one value. Structured operands must agree with float64. ATTN_HOSTILE_SEED
+ * selects other cases. A failure prints the number of its case, and ATTN_HOSTILE_CASE=N runs only that case.
+ */
 #include "support/attention_cases.h"
 
 #include <math.h>
@@ -11,7 +13,7 @@ enum { SCORE_CASES = 40, SELECT_CASES = 40, STRUCTURE_CASES = 30, MOST_ROWS = 4 
 
 /* ----------------------------------------------------------------------------------- scores of any size */
 
-/* Of each row: its largest score and the largest size of one. */
+/* The largest score of each row, and the largest sum of absolute values of a score's terms. */
 typedef struct rows {
     double score[MOST_ROWS], size[MOST_ROWS];
 } rows;
@@ -42,7 +44,7 @@ static void check_lse(const attention *a, const char *solver, const rows *r)
     }
 }
 
-/* Values of 1 give 1. */
+/* Checks the outputs for values of 1, which must be 1 because the weights sum to 1. */
 static void check_scores(attention *a, const char *solver, const rows *r)
 {
     random_problem_poison(&a->r);
@@ -71,7 +73,7 @@ static void any_size(uint64_t number)
 
 /* ---------------------------------------------------------------------------------- one score is largest */
 
-/* Every key in a direction of its own, every query in that of one key that it sees. */
+/* Gives each key its own direction, and each query the direction of one of its visible keys. */
 static void point(attention *a, double size)
 {
     for (int64_t n = 0; n < a->heads.batch * a->heads.heads; n++) {
@@ -94,7 +96,7 @@ static void point(attention *a, double size)
     hostile_scale_scores(a, size, (int)hostile_choose(a, 22, 3));
 }
 
-/* The key that takes all, or -1 where the second one is too near for f32 to tell. */
+/* Returns the key whose weight is 1, or -1 if the second largest score is too close for f32. */
 static int64_t selected(const attention *a, int64_t b, int64_t h, int64_t i)
 {
     double first = -INFINITY, second = -INFINITY, sizes = 0, size;
@@ -113,7 +115,7 @@ static int64_t selected(const attention *a, int64_t b, int64_t h, int64_t i)
     return first - second > 200 + 2 * (double)(a->heads.dim + 8) * 0x1p-24 * sizes ? best : -1;
 }
 
-/* o[i] = v[j], to the last bits. */
+/* Checks that o[i] = v[j] to the last bits, where query i selects key j. */
 static void check_selected(const attention *a, const char *solver, const int64_t *best)
 {
     for (int64_t n = 0; n < a->heads.batch * a->heads.heads * a->heads.queries; n++) {
@@ -127,9 +129,9 @@ static void check_selected(const attention *a, const char *solver, const int64_t
     }
 }
 
-/* dv[j] = the sum of dout[i] over the queries i that select j, up to what rounding of the scores makes of a weight
- * that is taken from them and the log-sum-exp; only where that is little and all queries of a head are told apart.
- */
+/* Checks that dv[j] is the sum of dout[i] over the queries i that select key j. The bound has the error of a weight
+ * that is computed from rounded scores and the log-sum-exp. Heads are skipped if this error is large or a query
+ * selects no key. */
 static void check_dv(const attention *a, const char *solver, const int64_t *best, double *sums)
 {
     const int64_t dim = a->heads.dim, keys = a->heads.keys, queries = a->heads.queries;
@@ -190,23 +192,23 @@ static int64_t one_is_selected(uint64_t number)
 
 /* -------------------------------------------------------------------------------- operands by structure */
 
-/* Those whose products may overflow, or are no numbers. */
+/* Returns true for structures with products that may overflow, or with infinity or NaN. */
 static bool is_wild(hostile_structure s)
 {
     return s == HOSTILE_huge_entry || s == HOSTILE_dead_k || s == HOSTILE_tiny_huge || s == HOSTILE_small_normal ||
            s == HOSTILE_subnormal || s == HOSTILE_infinite || s == HOSTILE_not_a_number || s == HOSTILE_complement;
 }
 
-/* The sum that the structure is laid out for, and which arrays and axes it has. */
+/* The array that gets an operand of the structure, and the axis along which the sum runs. */
 typedef struct aim {
     int id; /* of the array */
     hostile_operand operand;
-    bool tokens; /* summed over tokens, not channels */
+    bool tokens; /* the sum runs over tokens instead of channels */
 } aim;
 static const aim aims[4][2] = {
     {{ARRAY_Q, HOSTILE_A, false}, {ARRAY_K, HOSTILE_B, false}},    /* scores */
     {{ARRAY_V, HOSTILE_B, true}, {-1, HOSTILE_A, false}},          /* o */
-    {{ARRAY_DOUT, HOSTILE_A, false}, {ARRAY_V, HOSTILE_B, false}}, /* gradients of weights */
+    {{ARRAY_DOUT, HOSTILE_A, false}, {ARRAY_V, HOSTILE_B, false}}, /* gradients with respect to the weights */
     {{ARRAY_DOUT, HOSTILE_B, true}, {-1, HOSTILE_A, false}}        /* dv */
 };
 
@@ -226,7 +228,8 @@ static void lay_out(attention *a, const hostile *h, const aim *to)
     }
 }
 
-/* The reference counts 2e-6 for a sum and 8 roundings for a score; the promise is their lengths. */
+/* Widens the bounds of the reference, which allow 2e-6 for a sum and 8 roundings for a score. The promise allows as
+ * many roundings as a sum has terms. */
 static void widen(truth *t, const attention *a)
 {
     const double longest = (double)(a->heads.keys > a->heads.queries ? a->heads.keys : a->heads.queries);

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: MIT
- * The promise of f32 products, on whatever instruction set ATTN_ISA names: each element of linear layers, products of
- * matrices and convolutions, results and gradients, is off by at most k 2^-24 sum |a| |b|, and infinity and NaN spread
- * as the sum says; linear layers also with weights packed once.  Named cases are those that once broke an
- * implementation that rescaled or sampled its operands; the others are drawn by structure.
+ * Tests the promise of f32 products on the instruction set that ATTN_ISA names. The error of each element is at most k
+ * 2^-24 sum |a| |b|, where k is the number of terms a b. Infinity and NaN spread as in the exact sum. The products are
+ * linear layers, also with packed weights, products of matrices and convolutions, with their gradients. The named cases
+ * broke an implementation that rescaled or sampled its operands. The other cases are drawn at random.
  *
- *     ATTN_HOSTILE=CASE           one case alone, as a failure prints it
- *     ATTN_HOSTILE_SEED=N         other cases than those of every run
- *     ATTN_HOSTILE_PERCENT=P      more or fewer of them; 100 is the usual number
+ *     ATTN_HOSTILE=CASE           runs one case, in the form that a failure prints
+ *     ATTN_HOSTILE_SEED=N         selects other random cases
+ *     ATTN_HOSTILE_PERCENT=P      scales the number of random cases; the default is 100
  */
 #include "support/cmocka.h"
 #include "support/hostile.h"
@@ -70,11 +70,11 @@ static int tear_down(void **state)
 
 /* -------------------------------------------------------------------------------------------- by name */
 
-/* Each with four seeds: factors of 1e-2 to 1e-8, sizes of outliers, and places differ.  The numbers of a product are
- * batch, m, n, k, bias, transposes of a and b, shared b, twice; of a convolution the axes used, batch, channels,
- * outputs, groups, and three each for size, kernel, stride and padding, and bias. */
+/* Each case runs with four seeds, which change factors (1e-2 to 1e-8), sizes of outliers, and indices. The numbers
+ * of a product are batch, m, n, k, bias, transposes of a and b, shared b, twice. The numbers of a convolution are
+ * the number of axes, batch, channels, outputs, groups, three each for size, kernel, stride and padding, and bias. */
 static const char *const named[] = {
-    /* the scale of a k read from every fourth output, which is small there */
+    /* every fourth output has small numbers in the k from which a scale is computed */
     "linear:interleaved:forward:0:%d:1,197,256,384,0,0,0,0,0",
     "linear:interleaved:forward:0:%d:1,512,257,384,1,0,0,0,0",
     "matmul:interleaved:forward:0:%d:1,256,256,384,0,0,0,1,0",
@@ -84,24 +84,24 @@ static const char *const named[] = {
     /* grouped heads, block-sparse weights */
     "linear:groups:forward:0:%d:1,256,256,384,0,0,0,0,0",
     "linear:groups:dx:0:%d:1,256,256,384,0,0,0,0,0",
-    /* dw where 16 of 64 channels of x are small in every second row */
+    /* gradient dw: 16 of 64 channels of x are small in every second row */
     "linear:even:dw:0:%d:1,384,256,256,0,0,0,0,0",
     "matmul:even:dw:0:%d:1,384,256,256,0,1,1,0,0",
     "convolution:even:dw:0:%d:2,2,64,64,1,1,16,16,1,3,3,1,1,1,0,1,1,0",
-    /* convolutions: the same, every fourth output */
+    /* convolutions in which every fourth output has small numbers */
     "convolution:interleaved:forward:0:%d:2,2,64,64,1,1,16,16,1,3,3,1,1,1,0,1,1,1",
     "convolution:groups:forward:0:%d:2,1,64,64,1,1,20,20,1,3,3,1,1,1,0,1,1,1",
-    /* half of the outputs ignore the first channels: a concatenation, as in a U-Net */
+    /* half of the outputs ignore the first channels, like after a concatenation in a U-Net */
     "convolution:concatenation:dx:0:%d:2,2,64,64,1,1,16,16,1,3,3,1,1,1,0,1,1,0",
     "linear:concatenation:dx:0:%d:1,256,256,256,0,0,0,0,0",
-    /* two outliers hide each other from a guard that compares the largest with the mean */
+    /* two outliers are not detected by a comparison of the largest number with the mean */
     "linear:two_outliers:forward:0:%d:1,256,256,768,0,0,0,0,0",
     "linear:many_outliers:forward:0:%d:1,256,256,768,0,0,0,0,0",
     "convolution:two_outliers:forward:0:%d:2,1,64,64,1,1,16,16,1,3,3,1,1,1,0,1,1,1",
-    /* a k that no output reads sets the scale */
+    /* a k that no output reads determines the scale */
     "linear:dead_k:forward:0:%d:1,256,256,384,0,0,0,0,0",
     "convolution:dead_k:forward:0:%d:2,1,64,64,1,1,16,16,1,3,3,1,1,1,0,1,1,1",
-    /* more binary orders along k than a scale of 32 bits spans */
+    /* more powers of two along k than a 32-bit scale covers */
     "linear:span:forward:0:%d:1,256,256,384,0,0,0,0,0",
     "linear:channels_opposite:forward:0:%d:1,256,256,384,0,0,0,0,0",
     /* small normal numbers */
@@ -109,7 +109,7 @@ static const char *const named[] = {
     "linear:small_normal:forward:0:%d:1,256,256,384,0,0,0,0,0",
     "linear:subnormal:forward:0:%d:1,256,256,384,0,0,0,0,0",
     "convolution:tiny_huge:forward:0:%d:2,1,64,64,1,1,16,16,1,3,3,1,1,1,0,1,1,0",
-    /* half of an image, or a spot of it, brighter */
+    /* half of an image, or a spot of an image, is brighter */
     "convolution:bright_half:forward:0:%d:2,1,64,64,1,1,24,24,1,3,3,1,1,1,0,1,1,1",
     "convolution:bright_spot:forward:0:%d:2,1,64,64,1,1,24,24,1,3,3,1,1,1,0,1,1,1",
     "convolution:bright_half:dx:0:%d:2,1,64,64,1,1,16,16,1,3,3,1,1,1,0,1,1,1",
@@ -121,14 +121,14 @@ static const char *const named[] = {
     "linear:shifts:forward:0:%d:1,384,384,384,0,0,0,0,0",
     "matmul:shifts_repeated:forward:0:%d:1,256,256,256,0,0,0,0,0",
     "linear:exponents:forward:0:%d:1,256,256,1024,0,0,0,0,0",
-    /* k = 1, and past the ends of blocks */
+    /* k = 1, and sizes past the ends of blocks */
     "linear:digit_edge:forward:0:%d:1,300,300,1,0,0,0,0,0",
     "linear:digit_edge:forward:0:%d:1,130,131,2,0,0,0,0,0",
     "linear:normal:forward:0:%d:1,160,131,1025,1,0,0,0,1",
     "linear:gelu:forward:0:%d:1,197,256,3072,1,0,0,0,0",
     "matmul:lognormal_each:dw:0:%d:3,257,129,65,0,1,0,1,0",
     "linear:huge_entry:forward:0:%d:1,256,256,256,0,0,0,0,0",
-    /* infinity and NaN touch their own row only */
+    /* infinity and NaN change only their own row */
     "linear:infinite:forward:0:%d:1,256,256,384,1,0,0,0,0",
     "linear:not_a_number:forward:0:%d:1,256,256,384,1,0,0,0,0",
     "linear:infinite:dx:0:%d:1,256,256,384,1,0,0,0,0",
@@ -137,7 +137,7 @@ static const char *const named[] = {
     "convolution:infinite:forward:0:%d:2,2,64,64,1,1,16,16,1,3,3,1,1,1,0,0,0,1",
     "convolution:not_a_number:dx:0:%d:2,2,64,64,1,1,16,16,1,3,3,1,1,1,0,0,0,1",
     "convolution:infinite:dw:0:%d:2,2,64,64,1,1,16,16,1,3,3,1,1,1,0,0,0,1",
-    /* as many groups as channels: images, volumes, lines; larger steps than windows, borders wider than windows */
+    /* as many groups as channels: images, volumes, lines; strides above the kernel, padding above the kernel */
     "convolution:normal:forward:0:%d:2,3,7,7,7,1,9,13,1,3,3,1,1,1,0,1,1,1",
     "convolution:normal:dx:0:%d:2,3,7,7,7,1,9,13,1,3,3,1,1,1,0,1,1,1",
     "convolution:normal:dw:0:%d:2,3,7,7,7,1,9,13,1,3,3,1,1,1,0,1,1,1",
@@ -209,7 +209,7 @@ static void case_of_the_environment_stays_within_bound(void **state)
 
 enum { CHECK_N = 16, CHECK_K = 256 };
 
-/* A row of fixed-point numbers: 23 bits below the largest, as a product of integers would have it. */
+/* Rounds a row to fixed-point numbers of 23 bits below the largest number, like a product of integers would. */
 static void fix(float *x)
 {
     double largest = 0;
@@ -220,7 +220,7 @@ static void fix(float *x)
         x[k] = (float)(rint((double)x[k] * scale) / scale);
 }
 
-/* The largest share of the bound in a product that is exact but for such operands. */
+/* Returns the largest share of the bound for a product that is exact, except for fixed-point operands. */
 static double share_of_fixed_point(const char *structure, uint64_t seed)
 {
     static float a[2][CHECK_N][CHECK_K], b[2][CHECK_N][CHECK_K];
@@ -247,7 +247,7 @@ static double share_of_fixed_point(const char *structure, uint64_t seed)
     return most;
 }
 
-/* Fixed point holds for ordinary numbers and is refuted by the structures made for that. */
+/* Fixed-point operands keep the bound for normal numbers, and break it for structures that are made to show this. */
 static void fixed_point_is_seen(void **state)
 {
     static const char *const hard[] = {"span",         "exponents", "channels_opposite",

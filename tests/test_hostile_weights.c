@@ -1,16 +1,18 @@
 /* SPDX-License-Identifier: MIT
- * Softmax of finite scores is finite, up to a quarter of the largest number there is: weights that are given, and
- * gradients, whose weights are made from scores and their log-sum-exp, also where a weight of 0 meets a difference
- * that overflows.  By every solver that takes the problem, on whatever
- * instruction set ATTN_ISA names; ATTN_HOSTILE_SEED and ATTN_HOSTILE_CASE as in test_hostile_attention.c. */
+ *
+ * Tests that softmax of finite scores is finite, for scores up to a quarter of the largest f32. The test checks
+ * requested weights and gradients. Gradients use weights that are computed from scores and the log-sum-exp, and a
+ * weight of 0 may meet a difference that overflows. Every solver that accepts the problem runs on the instruction set
+ * that ATTN_ISA names. test_hostile_attention.c explains ATTN_HOSTILE_SEED and ATTN_HOSTILE_CASE.
+ */
 #include "support/attention_cases.h"
 
 #include <math.h>
 
 enum { CASES = 40 };
 
-/* No weight is above 1, whatever the scores.  Their sum is 1 as far as the log-sum-exp, a rounded number as large as the
- * scores, can tell. */
+/* Checks that no weight is above 1, whatever the scores, and that weights sum to 1. The bound has the rounding error
+ * of the log-sum-exp, which is as large as the scores. */
 static void check_weights(const attention *a, const char *solver)
 {
     const float *weights = hostile_floats_of(a, ARRAY_WEIGHTS);
@@ -52,7 +54,7 @@ static void large_weights_stay_within_bound(void **state)
     hostile_end();
 }
 
-/* The size of scores is shared by q and k, so that no gradient is near overflow by itself. */
+/* q and k share the size of the scores, so that no gradient is close to overflow by itself. */
 static void gradients(void **state)
 {
     uint64_t first, n = hostile_range(CASES, &first);
@@ -78,7 +80,8 @@ static void set_row(const attention *a, float *row, double x)
         row[c] = (float)x;
 }
 
-/* Key 0 has weight 1, the others have 0, and dout . v is -`size` for key 0 and `size` for those. */
+/* Gives key 0 the weight 1 and the other keys the weight 0. The dot product of dout and v is -`size` for key 0 and
+ * `size` for the other keys. */
 static void prefer_first_key(attention *a, double size)
 {
     const double dim = (double)a->heads.dim, channel = sqrt(size / dim), score = sqrt(1000 / dim);
