@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: MIT
  *
- * additive.c - additive scores, w . tanh(q + k), pair by pair with channels in the lanes: where each channel of a pair
- * costs a tanh, there is no product of matrices to gain from.  Rows of channels are read in place where their channels
- * are adjacent, and gathered elsewhere.
+ * additive.c - attention with additive scores, w . tanh(q + k).  Pairs are computed one by one, with channels in the
+ * lanes. Each channel of a pair needs a tanh, so the scores are no product of matrices.  Rows of adjacent channels are
+ * read in place, and other rows are gathered.
  *
- * Windows, relative tables and the other normalizations are here because the solver of blocks computes each tanh in
- * float64: with additive scores it takes longer for all of these, for tables of narrow heads backward alone.
+ * This solver also handles windows, relative tables and all normalizations. The blocked solver supports them with
+ * additive scores too, but it computes each tanh in float64 and is mostly slower.
  *
- * Backward, gradients of q, k, v and the bias are added to in place; batch indices that share none of them are
- * parallel.  Those of tables and of w are summed in double, in slots (gradient_sums.h).
+ * The backward pass adds to the gradients of q, k, v and the bias in place. Batch indices that share none of these
+ * gradients run in parallel.  Gradients of tables and of w are summed in double, in slots (gradient_sums.h).
  */
 #include "attend/block/gradient_sums.h"
 #include "attend/block/row.h"
@@ -26,29 +26,28 @@
 #include <stdio.h>
 
 enum {
-    ROWS = 16, /* an item forward: enough to be worth a thread's turn */
-    KEYS = 64  /* backward: so few that f32 holds their sums for w */
+    ROWS = 16, /* rows of an item forward, so that waking a thread pays */
+    KEYS = 64  /* number of keys backward whose terms of dw are summed in f32 */
 };
 
-/* The recipe's data. */
+/* The data of the plan. */
 typedef struct additive_plan {
     const attn__additive_kernel *kernel;
-    const int64_t *channel[ATTN__OPERANDS]; /* offsets of channels, NULL where adjacent */
-    const int64_t
-        *table[ATTN_MAX_RELATIVE]; /* the same of tables; INT64_MIN where the table does not serve the channel */
+    const int64_t *channel[ATTN__OPERANDS];  /* offsets of channels; NULL: the channels are adjacent */
+    const int64_t *table[ATTN_MAX_RELATIVE]; /* offsets of a table's channels; INT64_MIN: not in the table */
     int64_t memory[];
 } additive_plan;
 
-/* One thread's rows. Each row is as long as the larger of contract and value. */
+/* Scratch rows of one thread. Each row has room for contract or value channels, whichever are more. */
 typedef struct scratch {
-    float *q, *k, *v, *w, *o, *dout, *dk, *dv; /* where channels are not adjacent */
+    float *q, *k, *v, *w, *o, *dout, *dk, *dv; /* copies of rows whose channels are not adjacent */
     float *table[ATTN_MAX_RELATIVE];
-    float *tanh; /* of q + k */
-    float *sum;  /* the sum for the output; backward: for dq */
+    float *tanh; /* tanh(q + k) of a pair */
+    float *sum;  /* sum of values forward; sum for dq backward */
     float *dw;
 } scratch;
 
-/* One thread at work on one row. */
+/* The state of one thread for one row. */
 typedef struct work {
     const attn__canonical *canonical;
     const additive_plan *plan;
@@ -56,24 +55,24 @@ typedef struct work {
     scratch s;
     attn__row row;
     int64_t channels, values;
-    const float *q, *w, *k; /* of the row and the key */
+    const float *q, *w, *k; /* rows of the current query and key */
     const float *table[ATTN_MAX_RELATIVE];
-    float slope; /* of the softcap at the score read last */
-    /* Forward, a softmax's running maximum; the sum of weights; keys that take part. */
+    float slope; /* derivative of the softcap at the last score */
+    /* Forward: the running maximum of a softmax, the sum of weights, and the number of attended keys. */
     float max;
     double total;
     int64_t keys;
-    /* Backward. */
-    attn__sums sums; /* of the slot */
+    /* Used by the backward pass. */
+    attn__sums sums; /* sums of the current slot */
     const float *o, *dout;
-    double normalizer; /* log of the row's sum, or of its number of keys, less `max` */
-    double inverse;    /* of that sum or number */
+    double normalizer; /* log of the row's sum or number of keys, minus `max` */
+    double inverse;    /* 1 / sum or number of keys */
     float delta;
 } work;
 
 /* ------------------------------------------------------------------------------------------------ rows of channels */
 
-/* The row of an operand's channels at an offset: a pointer into the array, or a copy in `to`. */
+/* Returns the row of an operand's channels at an offset: a pointer into the array, or a copy in `to`. */
 static const float *read_channels(const work *w, attn__operand op, int64_t offset, float *to)
 {
     const float *from = (const float *)attn__operand_array(w->arrays, op) + offset;
@@ -85,7 +84,7 @@ static const float *read_channels(const work *w, attn__operand op, int64_t offse
     return to;
 }
 
-/* Adds a * row to the row of a gradient at an offset. */
+/* Adds a * row to a gradient's row at an offset. */
 static void add_channels(const work *w, attn__operand op, int64_t offset, float a, const float *row)
 {
     float *to = (float *)attn__operand_array(w->arrays, op) + offset;
@@ -115,7 +114,7 @@ static void add_to_table(const work *w, int i, int64_t offset, float a, const fl
 
 /* ----------------------------------------------------------------------------------------------------------- pairs */
 
-/* Finds a row and reads its q and w. */
+/* Finds the offsets of a row and reads its q and w. */
 static void row_start(work *w, int64_t batch, int64_t query)
 {
     const attn_arrays *a = w->arrays;
@@ -136,7 +135,7 @@ static float capped(work *w, float score)
     return cap * t;
 }
 
-/* The score of a key, -infinity for a masked key. */
+/* Returns the score of a key, or -infinity for a masked key. */
 static float score_of(work *w, const attn__spot *spot)
 {
     const attn_problem *p = &w->canonical->problem;
@@ -156,7 +155,7 @@ static float score_of(work *w, const attn__spot *spot)
     return w->canonical->has_bias ? score + ((const float *)w->arrays->bias)[spot->offset[ATTN__OP_BIAS]] : score;
 }
 
-/* Reads the key's value and adds the tables. */
+/* Returns the key's value plus the rows of value tables. */
 static const float *value_of(work *w, const attn__spot *spot)
 {
     const attn_problem *p = &w->canonical->problem;
@@ -174,7 +173,7 @@ static const float *value_of(work *w, const attn__spot *spot)
 
 /* --------------------------------------------------------------------------------------------------------- forward */
 
-/* A sink is a key of value 0 before all others. */
+/* Initializes the row's sums. A sink is a key of value 0 that comes before all others. */
 static void start_sum(work *w)
 {
     w->keys = 0;
@@ -239,7 +238,7 @@ static void forward_row(work *w, int64_t batch, int64_t query)
     for (int64_t key = 0; key < w->canonical->key.size; key++) {
         attn__spot_at(&spot, &w->row, key);
         float score = score_of(w, &spot);
-        if (score != -INFINITY) /* a bias of -inf masks, too */
+        if (score != -INFINITY) /* a bias of -infinity also masks */
             add_key(w, &spot, score);
     }
     finish_row(w);
@@ -247,7 +246,7 @@ static void forward_row(work *w, int64_t batch, int64_t query)
 
 /* -------------------------------------------------------------------------------------------------------- backward */
 
-/* `gradient` is the gradient of score + tables. dq is summed over the row's keys. */
+/* Adds the gradients of q, k, w and tables, from that of score + tables. dq is summed over the row's keys. */
 static void add_score_gradient(work *w, const attn__spot *spot, float gradient)
 {
     const attn_problem *p = &w->canonical->problem;
@@ -284,7 +283,7 @@ static float weight_of(const work *w, float score)
     return attn__normal((float)exp(attn__log_weight((double)score - (double)w->max - w->normalizer)));
 }
 
-/* The gradient of a score from those of its weight, by the derivative of the normalization. */
+/* Returns the gradient of a score from the weight and the gradient of the weight, according to the normalization. */
 static float gradient_of(const work *w, float weight, float by_weight)
 {
     switch (w->canonical->problem.normalization) {
@@ -319,7 +318,7 @@ static void backward_key(work *w, int64_t key)
     add_score_gradient(w, &spot, gradient * w->slope * (float)p->scale);
 }
 
-/* With a fill of -1e6 the log-sum-exp in f32 has no digits left: it is computed again, as two numbers. */
+/* Finds the logarithm of the row's sum. It is computed again if an f32 lse has too few digits (mask_fill of -1e6). */
 static void find_normalizer(work *w, float lse)
 {
     attn__spot spot;
@@ -353,7 +352,7 @@ static void backward_row(work *w, int64_t batch, int64_t query)
     find_normalizer(w, lse);
     w->o = read_channels(w, ATTN__OP_O, w->row.offset[ATTN__OP_O], w->s.o);
     w->dout = read_channels(w, ATTN__OP_DOUT, w->row.offset[ATTN__OP_DOUT], w->s.dout);
-    double delta = kernel->dot_f64(w->o, w->dout, w->values); /* differences from it cancel where all keys are alike */
+    double delta = kernel->dot_f64(w->o, w->dout, w->values); /* float64, since differences from it may cancel */
     if (w->canonical->extras & ATTN__DLSE)
         delta -= (double)((const float *)a->dlse)[w->row.offset[ATTN__OP_LSE]];
     w->delta = (float)delta;
@@ -382,7 +381,7 @@ typedef struct job {
     attn__slots slots;
 } job;
 
-/* Returns the bytes of a thread's rows; without `memory` it only counts them. */
+/* Places the rows of one thread and returns their bytes. Without `memory` it only counts bytes. */
 static size_t take_scratch(scratch *s, const attn__canonical *canonical, char *memory)
 {
     float **const rows[] = {&s->q, &s->k, &s->v, &s->w, &s->o, &s->dout, &s->dk, &s->dv, &s->tanh, &s->sum, &s->dw};
@@ -422,7 +421,7 @@ static void run_slot(void *user, int64_t slot, int thread)
     work w = work_of(j, thread);
     int64_t item, end;
     for (attn__slots_start(slots, slot, &w.sums, &item, &end); item < end; item++) {
-        if (!j->canonical->problem.accumulate) /* before its sums, so that they find the zeros in the cache */
+        if (!j->canonical->problem.accumulate) /* cleared right before the sums, while in the cache */
             attn__gradients_clear(j->canonical, j->arrays,
                                   attn__batch_split_index(&slots->split, j->canonical, item, 0), ATTN__WANT_OWN,
                                   slots->split.apart);
@@ -462,7 +461,7 @@ static const char *refuse(const attn__canonical *canonical)
     return NULL;
 }
 
-/* To reach a key costs as much as some hundred multiply-adds, a tanh as forty. */
+/* Estimates the time. A key takes as long as some 400 multiply-adds, and a tanh as long as 40. */
 static double cost(const attn__canonical *canonical)
 {
     double pairs = (double)canonical->batch.size * (double)canonical->query.size * (double)canonical->key.size;
@@ -495,7 +494,7 @@ static attn_status plan(attn_context *context, const attn__canonical *canonical,
     return ATTN_OK;
 }
 
-/* Each query adds to them. */
+/* Every query adds to dk and dv. */
 static unsigned adds_often(const attn__canonical *canonical)
 {
     (void)canonical;

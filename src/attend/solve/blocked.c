@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: MIT
  *
- * blocked.c - attention by blocks of queries and keys and products of matrices: in f32 for heads of thousands of channels
- * (blocked_wide.h), in float64 for problems of all types.  In float64 it is the only fast solver of f64 problems, of
- * kernels of the distance, and of windows, tables and other scores in batch-invariant contexts.
+ * blocked.c - attention by blocks of queries and keys, with matrix products.  It has two modes. Wide problems, which
+ * have heads of thousands of channels, are computed in f32 (blocked_wide.h). All other problems are computed in
+ * float64. In float64 it is the only fast solver for f64 problems, for kernels of the distance, and in batch-invariant
+ * contexts for windows, tables and other scores.
  *
  *     S[queries,keys] = scale * score         by the product of src/gemm, or with keys in the lanes
- *     P = exp(S - running maximum)            (or S itself, where weights are not exponentials)
+ *     P = exp(S - running maximum)            (or S itself, if weights are not exponentials)
  *     O[queries,values] += P V
  */
 #include "attend/plan/solver.h"
@@ -17,7 +18,7 @@
 #include <float.h>
 #include <stdio.h>
 
-/* Tokens move along the axis of packed sequences though their strides are 0 there. */
+/* Reports whether several indices of a group share an element. Packed tokens differ, although their stride is 0. */
 static bool repeats(const attn__canonical *canonical, const attn__group *group, attn__operand op)
 {
     for (int i = 0; i < group->n; i++) {
@@ -28,7 +29,7 @@ static bool repeats(const attn__canonical *canonical, const attn__group *group, 
     return false;
 }
 
-/* The gradients (ATTN_WANT_...) where several batch indices or pairs add to one element. */
+/* Returns the gradients (ATTN_WANT_...) in which several batch indices or pairs share an element. */
 static unsigned blocked_broadcast(const attn__canonical *canonical)
 {
     static const unsigned wants[] = {ATTN_WANT_DQ, ATTN_WANT_DK, ATTN_WANT_DV, ATTN_WANT_DBIAS};
@@ -50,7 +51,7 @@ static double *take(attn__arena *arena, int64_t n)
     return attn__arena_take(arena, n, sizeof(double));
 }
 
-/* The rows of all positions, of the columns of a block, and of its queries. */
+/* Reserves memory for the rows of all positions, of a block's columns, and of a block's queries. */
 static void take_operands(blocked_memory *m, const blocked_plan *p, const attn__canonical *canonical,
                           attn__arena *arena)
 {
@@ -80,12 +81,12 @@ static void take_operands(blocked_memory *m, const blocked_plan *p, const attn__
     m->dv = take(arena, backward * positions * values);
 }
 
-/* Arrays along the queries of a block, and along the pairs of a row. */
+/* Reserves memory for arrays along the queries of a block and along the pairs of a row. */
 static void take_rows(blocked *b, const blocked_plan *p, const attn__canonical *canonical, attn__arena *arena)
 {
     blocked_memory *m = &b->at;
     int64_t backward = canonical->backward, windows = canonical->problem.nwindows > 0, pairs = p->pairs;
-    int64_t rows = canonical->key.size > pairs ? p->queries : 1; /* whose largest scores are kept */
+    int64_t rows = canonical->key.size > pairs ? p->queries : 1; /* rows whose largest scores are kept */
     m->max = take(arena, p->queries);
     m->sum = take(arena, p->queries);
     m->count = take(arena, p->queries);
@@ -105,7 +106,7 @@ static void take_rows(blocked *b, const blocked_plan *p, const attn__canonical *
     attn__visible_keys_take(&b->keys, &p->visible, arena, pairs, ATTN__VISIBLE_ANY);
 }
 
-/* Scores that are not products; additive ones keep tanh of a pair's channels, or of all pairs of a tile. */
+/* Reserves memory for scores that are no products. Additive scores keep the tanh of a pair, or of a tile's pairs. */
 static void take_scores(blocked_memory *m, const blocked_plan *p, const attn__canonical *canonical, attn__arena *arena)
 {
     attn_score score = canonical->problem.score;
@@ -149,7 +150,7 @@ static void take_wide(blocked *b, const blocked_plan *p, const attn__canonical *
         m->row_at[i] = attn__arena_offsets(arena, most);
 }
 
-/* A thread's memory, by the plan's problem. */
+/* Reserves the memory of a thread for the plan's problem. */
 static void blocked_take(blocked *b, const blocked_plan *p, const attn__canonical *canonical, attn__arena *arena)
 {
     blocked_memory *m = &b->at;
@@ -178,13 +179,13 @@ typedef struct blocked_job {
     const blocked_plan *plan;
     const attn_arrays *arrays;
     char *workspace;
-    int64_t blocks; /* forward: of a segment */
+    int64_t blocks; /* forward: blocks per segment */
     attn__slots slots;
-    unsigned broadcast; /* gradients where several batch indices or pairs add to one element */
-    unsigned adds;      /* those that hold something already */
+    unsigned broadcast; /* gradients in which several batch indices or pairs share an element */
+    unsigned adds;      /* gradients that are added to, not overwritten */
 } blocked_job;
 
-/* A thread's state is first in its memory and stays from one item to the next. */
+/* Returns a thread's state, which is first in the thread's memory and persists between items. */
 static blocked *state_of(const blocked_job *j, int thread)
 {
     return (blocked *)(void *)(j->workspace + (size_t)thread * j->plan->bytes);
@@ -200,7 +201,7 @@ static void start_threads(const blocked_job *j)
     }
 }
 
-/* Prepares the products of a batch index. The next function ends them. */
+/* Prepares the products of a batch index. blocked_end ends them. */
 static blocked *blocked_begin(const blocked_job *j, int64_t batch, int thread)
 {
     blocked *b = state_of(j, thread);
@@ -243,7 +244,7 @@ static void forward_tile(blocked *b, const blocked_tile *t)
     blocked_apply_tables(b, t);
 }
 
-/* The divisor of a row's sums; 0 if all keys are masked. */
+/* Returns the divisor of a row's sums, or 0 if all keys are masked. */
 static double whole_of(const blocked *b, int64_t i)
 {
     attn_normalization normalization = b->canonical->problem.normalization;
@@ -255,8 +256,8 @@ static double whole_of(const blocked *b, int64_t i)
     return none ? 0 : b->at.sum[i];
 }
 
-/* Weights, or gradients of scores, times rows of a tile: each row of `out` is multiplied by `was` (NULL: nothing is
- * there) and gets `factor` times its sum. */
+/* Multiplies weights, or gradients of scores, by rows of a tile. Each row of `out` is multiplied by `was` and then gets
+ * `factor` times its sum added. If `was` is NULL, the row is overwritten. */
 static void wide_add(blocked *b, wide_rows in, wide_rows out, const float *weights, bool across, const float *factor,
                      const float *was)
 {
@@ -271,7 +272,7 @@ static void wide_add(blocked *b, wide_rows in, wide_rows out, const float *weigh
                                                 .was = was});
 }
 
-enum { SINGLE_LANES = 16 }; /* at most; what a row of floats is padded to */
+enum { SINGLE_LANES = 16 }; /* largest number of lanes; rows of floats are padded to a multiple */
 
 static float largest_of(const float *s, int64_t padded)
 {
@@ -285,7 +286,7 @@ static float largest_of(const float *s, int64_t padded)
     return largest;
 }
 
-/* blocked_softmax_step of a row of floats, in powers of two: the lanes hold parts of the row, with one reference. */
+/* Does blocked_softmax_step for a row of floats, in powers of two. Each lane has a part of the row. */
 static double single_softmax_step(const blocked *b, const blocked_tile *t, int64_t i)
 {
     const attn__online_softmax_kernel *kernel = b->plan->kernels.lanes;
@@ -320,7 +321,7 @@ static double single_softmax_step(const blocked *b, const blocked_tile *t, int64
     return (double)shrink[0];
 }
 
-/* o: its rows, which the last tile divides by the sums of weights; where bf16 cannot hold sums over tiles, memory. */
+/* Computes a tile. The last tile of a row divides by the sum of weights. Sums that bf16 cannot hold are in memory. */
 static void wide_forward_tile(blocked *b, const blocked_tile *t, bool first, bool last, wide_rows o)
 {
     float *factor = b->at.factor, *was = b->at.was;
@@ -396,8 +397,8 @@ static void finish_rows(const blocked *b, const blocked_tile *t)
     }
 }
 
-/* Before a pass over the tiles of a block: finds the largest scores of its rows, or their maxima and sums.  In tiles of whole
- * rows the pass itself does. */
+/* Makes an extra pass over the tiles of a block. It finds the largest scores of each row, or each row's maximum and
+ * sum. If a tile has whole rows, no extra pass is needed. */
 static void walk_scores(blocked *b, blocked_tile *t, bool ranks)
 {
     int64_t k = b->canonical->problem.top_k;
@@ -465,7 +466,7 @@ static void run_item(void *user, int64_t item, int thread)
 
 /* ------------------------------------------------------------------------------------------------- a row */
 
-/* Stores row i of the bias's gradient, which is the gradient of the scores. */
+/* Stores row i of the bias gradient, which equals the gradient of the scores. */
 static void store_bias(const blocked *b, const blocked_tile *t, int64_t i, unsigned adds, const double *ds)
 {
     attn_dtype dtype = attn__operand_dtype(&b->canonical->problem, ATTN__OP_DBIAS);
@@ -477,13 +478,13 @@ static void store_bias(const blocked *b, const blocked_tile *t, int64_t i, unsig
     }
 }
 
-/* From the gradient of the scores before the softmax to that of the scores without their scale. */
+/* Converts the gradient of capped scores to the gradient of unscaled scores. */
 static void scale_row(const blocked *b, const blocked_tile *t, double *ds)
 {
     const attn_problem *p = &b->canonical->problem;
     const double *slope = b->at.slope;
     for (int64_t j = 0; j < t->pairs && p->softcap != 0; j++)
-        ds[j] = ds[j] == 0 ? 0 : ds[j] * slope[j]; /* a pair that is masked may have any slope */
+        ds[j] = ds[j] == 0 ? 0 : ds[j] * slope[j]; /* the slope of a masked pair is arbitrary */
     b->plan->kernel->scale(ds, t->pairs, p->scale);
 }
 
@@ -499,8 +500,8 @@ static double delta_of(const blocked *b, const blocked_tile *t, int64_t i)
     return delta;
 }
 
-/* Whether log-sum-exps are computed again, since f32 and sums next to a fill of -1e6 leave too few of their digits.
- * Backward nobody has the sinks, which are in them. */
+/* Reports whether log-sum-exps are computed again. The stored ones have too few digits in f32, or next to a fill of
+ * -1e6. It is not possible with sinks: the log-sum-exp includes them, but the backward pass does not have them. */
 static bool normalizes_again(const blocked *b)
 {
     const attn_problem *p = &b->canonical->problem;
@@ -508,7 +509,7 @@ static bool normalizes_again(const blocked *b)
            ((p->dtype != ATTN_F64 && !b->plan->wide) || p->mask_fill != 0);
 }
 
-/* The logarithm of what the weights are divided by; where it is computed again, less the row's maximum, as s is then. */
+/* Returns the logarithm of a row's sum. If the sum is computed again, subtracts the row's maximum from s. */
 static double normalizer_of(const blocked *b, const blocked_tile *t, int64_t i, double *s)
 {
     const attn_problem *p = &b->canonical->problem;
@@ -525,13 +526,13 @@ static double normalizer_of(const blocked *b, const blocked_tile *t, int64_t i, 
     return max == -(double)INFINITY ? max : log(b->at.sum[i]);
 }
 
-/* From scores s and gradients of weights dp to weights and gradients of scores. */
+/* Converts scores `s` to weights, and gradients of weights `dp` to gradients of scores. */
 static void weigh(const blocked *b, const blocked_tile *t, double lse, double delta, double *s, double *dp)
 {
     const uint8_t *seen = b->at.seen;
     const attn_problem *p = &b->canonical->problem;
     if (p->normalization == ATTN_NORMALIZATION_SOFTMAX) {
-        double least = b->plan->wide ? (double)FLT_MIN : 0; /* weights that f32 does not hold are 0 */
+        double least = b->plan->wide ? (double)FLT_MIN : 0; /* smaller weights are 0 in f32 */
         b->plan->kernel->gradients(s, dp, t->pairs, lse, delta, least);
         for (int64_t j = 0; j < t->pairs && p->mask_fill != 0; j++)
             dp[j] = seen[j] == ATTN__VISIBLE_FILL ? 0 : dp[j];
@@ -540,14 +541,14 @@ static void weigh(const blocked *b, const blocked_tile *t, double lse, double de
     bool chosen = p->normalization == ATTN_NORMALIZATION_HARDMAX;
     double inverse = chosen ? 0 : exp(-lse), less = p->normalization == ATTN_NORMALIZATION_SUM ? delta : 0;
     for (int64_t j = 0; j < t->pairs; j++) {
-        bool sees = seen[j] == ATTN__VISIBLE_KEY; /* the others stay 0, even if the sum is NaN */
+        bool sees = seen[j] == ATTN__VISIBLE_KEY; /* other weights stay 0, even if lse is NaN */
         s[j] = !sees ? 0 : chosen ? 1 : s[j] * inverse;
         dp[j] = sees && !chosen ? (dp[j] - less) * inverse : 0;
     }
 }
 
-/* If the normalizer is NaN, so are the weight and gradient of every visible key.  Keys that score mask_fill get a NaN
- * weight and no gradient. */
+/* Fills a row whose log-sum-exp is NaN. Each visible key gets a weight and gradient of NaN. A key with the score
+ * mask_fill gets a weight of NaN and a gradient of 0. */
 static void spread_nan(const blocked *b, const blocked_tile *t, double nan, double *s, double *dp)
 {
     const uint8_t *seen = b->at.seen;
@@ -563,7 +564,7 @@ static void spread_nan(const blocked *b, const blocked_tile *t, double nan, doub
 static void weigh_row(const blocked *b, const blocked_tile *t, int64_t i, double *s, double *dp)
 {
     double lse = normalizer_of(b, t, i, s);
-    if (lse == -(double)INFINITY) { /* no keys */
+    if (lse == -(double)INFINITY) { /* the row has no keys */
         memset(s, 0, (size_t)t->pairs * sizeof *s);
         memset(dp, 0, (size_t)t->pairs * sizeof *dp);
         return;
@@ -616,7 +617,7 @@ static void backward_tile(blocked *b, const blocked_tile *t, unsigned adds)
     blocked_sum_table_gradients(b, t);
 }
 
-/* Weights and gradients of scores of all rows of a tile in f32; `delta` holds sums of o . dout. */
+/* Computes weights and gradients of scores of all rows of a tile in f32. `delta` holds sums of o . dout. */
 static void run_single_rows(blocked *b, const blocked_tile *t)
 {
     const attn__canonical *canonical = b->canonical;
@@ -641,7 +642,7 @@ static void run_single_rows(blocked *b, const blocked_tile *t)
         kernels->channels->scale((float)canonical->problem.scale, b->at.dp.singles + i * b->plan->ld_s, t->pairs);
 }
 
-/* Gradients of which nothing is there yet where a tile is the first one of its queries, or of its keys. */
+/* Returns the gradients that a tile overwrites, because it is the first tile of its keys or of its queries. */
 static unsigned wide_fresh(const blocked_tile *t, bool first, unsigned adds)
 {
     return ((t->query == 0 ? ATTN_WANT_DK | ATTN_WANT_DV : 0u) | (first ? ATTN_WANT_DQ : 0u)) & ~adds;
@@ -676,7 +677,7 @@ static void wide_backward_tile(blocked *b, const blocked_tile *t, bool first, un
                      wide_fresh(t, first, adds) & gradients[g].want ? NULL : ones);
 }
 
-/* Zeroes these gradients of a tile's keys, or queries, where they are requested. */
+/* Sets the requested gradients among `gradients` to zero for a tile's keys or queries. */
 static void wide_clear_gradients(const blocked *b, const blocked_tile *t, unsigned gradients)
 {
     static const unsigned wants[] = {ATTN_WANT_DQ, ATTN_WANT_DK, ATTN_WANT_DV};
@@ -690,7 +691,7 @@ static void wide_clear_gradients(const blocked *b, const blocked_tile *t, unsign
 
 /* ----------------------------------------------------------------------------------------------- a block */
 
-/* With windows: adds the gradients of the block's columns to those of their positions. */
+/* Adds the gradients of the block's columns to their positions' gradients. Only windows need this. */
 static void add_columns(const blocked *b, const blocked_tile *t, double *to, const double *from, int64_t channels)
 {
     const int64_t *place = b->at.position_of;
@@ -699,7 +700,7 @@ static void add_columns(const blocked *b, const blocked_tile *t, double *to, con
             to[place[c] * channels + j] += from[c * channels + j];
 }
 
-/* Rows [first, first + n) of a gradient, where it is requested. */
+/* Stores rows [first, first + n) of a gradient if it is requested. */
 static void store(const blocked *b, unsigned want, attn__operand op, unsigned adds, int64_t first, int64_t n,
                   const double *rows)
 {
@@ -714,7 +715,7 @@ static void store(const blocked *b, unsigned want, attn__operand op, unsigned ad
                       adds & want);
 }
 
-/* Clears the sums of a block's gradients, which are in double. */
+/* Clears the float64 sums of a block's gradients. */
 static void clear_sums(const blocked *b, const blocked_tile *t)
 {
     int64_t channels = b->canonical->contract.size, values = b->canonical->value.size;
@@ -761,7 +762,7 @@ static void backward_block(blocked *b, blocked_tile *t, unsigned adds)
         else if (in_f32)
             wide_clear_gradients(b, t, wide_fresh(t, false, adds));
         bool clears = !sees && (b->canonical->problem.flags & ~adds & ATTN_WANT_DBIAS);
-        for (int64_t i = 0; i < t->queries && clears; i++) /* of pairs that are all masked it is 0 */
+        for (int64_t i = 0; i < t->queries && clears; i++) /* dbias of masked pairs is 0 */
             store_bias(b, t, i, 0, NULL);
         first = first && !sees;
     }
@@ -786,7 +787,7 @@ static void store_tables(const blocked *b)
     }
 }
 
-/* Runs all blocks of queries of a batch index. */
+/* Runs the backward pass over all blocks of queries of a batch index. */
 static void backward_blocks(blocked *b, unsigned adds)
 {
     int64_t segment = blocked_segment(b->plan, b->canonical);
@@ -797,7 +798,7 @@ static void backward_blocks(blocked *b, unsigned adds)
         }
 }
 
-/* `clear`: gradients of packed keys that are zeroed first. */
+/* Runs the backward pass of a batch index. `clear` are the gradients of packed keys that are set to zero first. */
 static void run_batch(blocked *b, int64_t batch, unsigned adds, unsigned clear)
 {
     const attn__canonical *canonical = b->canonical;
@@ -822,7 +823,7 @@ static void run_batch(blocked *b, int64_t batch, unsigned adds, unsigned clear)
     store_tables(b);
 }
 
-/* Runs a batch index of a wide problem. Keys without queries get zeros. */
+/* Runs the backward pass of a batch index of a wide problem. Without queries, dk and dv become 0. */
 static void wide_backward(blocked *b, unsigned adds, unsigned clear)
 {
     blocked_tile all = {0};
@@ -835,7 +836,7 @@ static void wide_backward(blocked *b, unsigned adds, unsigned clear)
     backward_blocks(b, adds);
 }
 
-/* Whether no BATCH index of the packed sequence before this one adds to the same elements of a gradient. */
+/* Reports whether this is the first BATCH index of its packed sequence that adds to these elements of a gradient. */
 static bool comes_first(const attn__canonical *canonical, attn__operand op, int64_t batch)
 {
     const attn__group *group = &canonical->batch;
@@ -847,7 +848,7 @@ static bool comes_first(const attn__canonical *canonical, attn__operand op, int6
     return true;
 }
 
-/* A packed sequence zeroes only the gradients of its own keys: the first batch index that adds to them does so. */
+/* Runs one batch index. The first batch index of shared packed keys sets their gradients to zero. */
 static void run_one(const blocked_job *j, attn__sums *sums, int64_t batch, int thread)
 {
     blocked *b = blocked_begin(j, batch, thread);
@@ -870,7 +871,7 @@ static void run_slot(void *user, int64_t slot, int thread)
     attn__sums sums;
     int64_t item, end;
     bool packed = attn__is_packed(j->canonical);
-    unsigned clear = packed ? ATTN_WANT_DBIAS : j->broadcast; /* packed: of pairs that do not exist, too */
+    unsigned clear = packed ? ATTN_WANT_DBIAS : j->broadcast; /* missing pairs write no dbias */
     if (j->canonical->problem.accumulate)
         clear = 0;
     for (attn__slots_start(slots, slot, &sums, &item, &end); item < end; item++) {
@@ -883,14 +884,14 @@ static void run_slot(void *user, int64_t slot, int thread)
 
 /* ----------------------------------------------------------------------------------------------- its plan */
 
-/* The columns that a run of queries along the last QUERY axis touches along a key axis. */
+/* Returns how many columns along a key axis a run of queries along the last QUERY axis reads. */
 static double columns_along(const attn__canonical *canonical, int axis, int64_t queries)
 {
     const attn_window *w = attn__window_of(&canonical->problem, axis);
     double taps = (double)canonical->key.axis[axis].dim.n;
     if (!w || w->query_dim != canonical->query.n - 1 || queries == 1)
         return taps;
-    /* A window that is moved inwards ends up to a dilation further. */
+    /* A shifted window may be up to one dilation further. */
     return (double)(queries - 1) * (double)w->step + (taps + 1) * (double)w->dilation;
 }
 
@@ -902,7 +903,7 @@ static double columns_of(const attn__canonical *canonical, int64_t queries)
     return columns;
 }
 
-/* As many queries as the taps of a window along their axis: then half of the columns are a query's own. */
+/* Returns how many queries a block with windows has: as many as taps, so that each reads half of the columns. */
 static int64_t window_queries(const attn__canonical *canonical)
 {
     int64_t reach = 16;
@@ -914,7 +915,8 @@ static int64_t window_queries(const attn__canonical *canonical)
     return attn__min(reach, 96);
 }
 
-/* Backward and with windows the size of a block fixes the order of sums: it depends on neither threads nor lengths. */
+/* Returns how many queries a block has. Backward and with windows, this must not depend on threads or lengths, because
+ * it determines the order of sums. */
 static int64_t query_block(const attn__canonical *canonical, int64_t run)
 {
     enum { TILE = 12 };
@@ -930,10 +932,10 @@ static int64_t query_block(const attn__canonical *canonical, int64_t run)
 
 /* ------------------------------------------------------------------------------------------ plan of wide problems */
 
-/* Backward, queries and keys: P and dS of a block fill half of a usual second cache; forward, queries. */
+/* Block sizes of wide problems. Backward, WIDE_BLOCK queries and keys: P and dS fill half of a typical L2 cache. */
 enum { WIDE_BLOCK = 256, WIDE_QUERIES = 288 };
 
-/* Whether AMX takes f32: each step along k must be a run of adjacent channels in every operand. */
+/* Reports whether AMX multiplies f32 numbers. Each step along k must be a run of adjacent channels in every operand. */
 static bool wide_uses_amx(const attn__canonical *canonical)
 {
     static const attn__operand ops[] = {ATTN__OP_Q,    ATTN__OP_K,  ATTN__OP_V,  ATTN__OP_O,
@@ -946,7 +948,7 @@ static bool wide_uses_amx(const attn__canonical *canonical)
     return fit;
 }
 
-/* Whether AMX multiplies bf16 as one term: forward, and where whole tiles leave little empty. */
+/* Reports whether AMX multiplies bf16 as one term: in forward passes whose sizes fill whole tiles well. */
 static bool wide_uses_bf16(const attn__canonical *canonical)
 {
     enum { LEAST = 24 };
@@ -959,8 +961,9 @@ static bool wide_uses_bf16(const attn__canonical *canonical)
            canonical->query.size >= LEAST && whole <= 1.5 * queries * keys * (channels + values);
 }
 
-/* Softmax attention with dot products in f32 and bf16.  Batch-invariant contexts have float64, whose order of sums does
- * not depend on the number of keys; bf16 cannot hold gradients that several blocks add to. */
+/* Reports whether a problem is wide: softmax of dot products in f32 or bf16.  Batch-invariant contexts use float64,
+ * because its order of sums does not depend on the number of keys. bf16 cannot hold gradients that several blocks add
+ * to. */
 static bool is_wide(const attn__canonical *canonical)
 {
     const attn_problem *p = &canonical->problem;
@@ -971,15 +974,14 @@ static bool is_wide(const attn__canonical *canonical)
            !(canonical->backward && p->dtype == ATTN_BF16 && !one);
 }
 
-/* The length of equal parts of n, at most `most` each, rounded up to `unit`. */
+/* Divides n into equal parts of at most `most` and rounds their length up to `unit`. */
 static int64_t part_of(int64_t n, int64_t most, int64_t unit)
 {
     int64_t parts = attn__ceil_div(n, most);
     return attn__round_up(parts > 1 ? attn__ceil_div(n, parts) : n, unit);
 }
 
-/* Forward the scores of a block of queries against one of keys fill half of the second cache, panels and what comes after
- * them the rest. */
+/* Chooses the sizes of blocks. Forward, the scores of a block fill half of the L2 cache, and panels fill the rest. */
 static void choose_wide_blocks(blocked_plan *p, const attn__canonical *canonical)
 {
     enum { KEYS = 512, AMX_KEYS = 256, UNIT = 8, FEW_ITEMS = 8 };
@@ -992,7 +994,7 @@ static void choose_wide_blocks(blocked_plan *p, const attn__canonical *canonical
         p->pairs = part_of(keys, stream ? AMX_KEYS : KEYS, p->kernels.amx ? DEPTH : UNIT);
         int64_t most = (int64_t)canonical->caches.l2 / 2 / (int64_t)sizeof(float) / p->pairs;
         int64_t pieces = attn__ceil_div(queries, attn__min(attn__max(most, 2 * SIDE), WIDE_QUERIES));
-        /* On AMX a block with a number that is not finite has other bits: blocks may not depend on the threads. */
+        /* AMX blocks with NaN or infinity round differently, so blocks must not depend on the threads. */
         int64_t items = stream ? FEW_ITEMS : canonical->threads;
         if (canonical->batch.size < items)
             pieces = attn__max(pieces, items);
@@ -1001,12 +1003,12 @@ static void choose_wide_blocks(blocked_plan *p, const attn__canonical *canonical
     p->pairs = attn__min(p->pairs, keys);
     p->columns = p->pairs;
     p->ld_s = attn__round_up(p->columns, SIDE);
-    if (p->ld_s * (int64_t)sizeof(float) % 128 == 0) /* columns of it must not share sets of the first cache */
+    if (p->ld_s * (int64_t)sizeof(float) % 128 == 0) /* columns must not share cache sets */
         p->ld_s += SIDE;
 }
 
-/* Whether scores need nothing but their range of keys (forward: a mask, too), so that a softmax in f32 is all they need,
- * which takes a third of the time. */
+/* Reports whether a softmax in f32 suffices, which takes a third of the time. Only ranges of keys may mask scores, and
+ * forward also a mask. Nothing else may change scores. */
 static bool is_single(const attn__canonical *canonical, const attn__visible *visible)
 {
     const attn_problem *p = &canonical->problem;
@@ -1027,7 +1029,7 @@ static void choose_wide_kernels(blocked_plan *p, const attn__canonical *canonica
     k->chunk = k->terms == 1 ? WIDE_AMX_CHUNK : WIDE_CHUNK;
 }
 
-/* The number of indices along a key axis that the pairs of a tile have. */
+/* Returns how many indices along a key axis the pairs of a tile have. */
 static int64_t keys_along(const attn__canonical *canonical, const blocked_plan *p, int axis)
 {
     int64_t inner = 1, n = canonical->key.axis[axis].dim.n;
@@ -1036,13 +1038,13 @@ static int64_t keys_along(const attn__canonical *canonical, const blocked_plan *
     return attn__min(n, p->pairs / inner + 2);
 }
 
-/* The rows that any pair may read, and how many hold all that a tile's pairs read. */
+/* Finds the table rows that any pair may read, and the largest number of rows that a tile needs. */
 static void find_rows(const attn__canonical *canonical, const blocked_plan *p, const attn_relative *r,
                       blocked_table *table)
 {
     const attn_window *w = attn__window_of(&canonical->problem, r->key_dim);
     int64_t queries = canonical->query.axis[r->query_dim].dim.n, keys = canonical->key.axis[r->key_dim].dim.n;
-    int64_t low = 1 - queries, high = keys - 1, queries_along = 1; /* of a block */
+    int64_t low = 1 - queries, high = keys - 1, queries_along = 1; /* queries_along: queries of a block */
     if (w)
         attn__window_reach(w, keys, queries, &low, &high);
     if (r->query_dim == canonical->query.n - 1)
@@ -1056,8 +1058,7 @@ static void find_rows(const attn__canonical *canonical, const blocked_plan *p, c
     table->ld_t = attn__round_up(table->rows, 8);
 }
 
-/* An upper bound of what src/gemm needs for a product of no more rows, columns and terms: both operands in panels, and
- * the result. */
+/* Returns an upper bound of src/gemm's workspace for a product: both operands in panels, and the result. */
 static int64_t product_size(int64_t m, int64_t n, int64_t k)
 {
     enum { PANEL = 64, SLACK = 1024 };
@@ -1067,7 +1068,7 @@ static int64_t product_size(int64_t m, int64_t n, int64_t k)
     return (m + n) * k + m * n + SLACK;
 }
 
-/* The largest of rows times a matrix of n rows of channels, and of the products for its gradients. */
+/* Returns the largest workspace for rows times a matrix of n rows of channels, and for its gradients. */
 static int64_t largest_product(int64_t rows, int64_t n, int64_t channels)
 {
     return attn__max(product_size(rows, n, channels),
@@ -1092,13 +1093,13 @@ static int64_t size_of_products(const attn__canonical *canonical, const blocked_
 
 static void choose_blocks(blocked_plan *p, const attn__canonical *canonical)
 {
-    enum { MOST_TANH = 65536, FEWER = 8, LEAST = 24 }; /* tanh that stay in the cache; times fewer queries, at least */
+    enum { MOST_TANH = 65536, FEWER = 8, LEAST = 24 }; /* tanh in the cache; divisor and minimum of queries */
     bool windows = canonical->problem.nwindows > 0;
     p->queries = query_block(canonical, p->segment);
     p->pairs = canonical->key.size;
     if (!windows && canonical->problem.top_k == 0)
         p->pairs = attn__min(p->pairs, BLOCKED_KEYS);
-    if (!windows && p->pairs > BLOCKED_KEYS) { /* whole rows: no score is computed twice */
+    if (!windows && p->pairs > BLOCKED_KEYS) { /* whole rows, so that no score is computed twice */
         p->pairs = attn__min(p->pairs, BLOCKED_KEYS * FEWER);
         p->queries = attn__min(p->queries, attn__max(BLOCKED_QUERIES * BLOCKED_KEYS / p->pairs, LEAST));
     }
@@ -1149,7 +1150,7 @@ static bool is_distance(attn_score score)
 /* The largest workspace of a thread, in doubles. */
 static const double MOST_NUMBERS = 0x1p32;
 
-/* In floating point, so that no size overflows before it is refused. */
+/* Reports whether the workspace would be too large. It computes in floating point, which cannot overflow. */
 static bool is_large(const attn__canonical *canonical)
 {
     const attn_problem *p = &canonical->problem;
@@ -1187,9 +1188,9 @@ static const char *refuse(const attn__canonical *canonical)
     return NULL;
 }
 
-/* Blocks are larger than those of flash, so that bands leave more of them half empty, and scores are stored after each
- * chunk, which pays only when a head fills the second cache.  On AMX the vector units do that during the products, so that
- * it pays sooner, soonest with a single block. */
+/* Estimates the time of a wide problem. Blocks are larger than those of flash, so bands leave more of them half empty.
+ * Scores are stored after each chunk, which pays only if a head fills the L2 cache. On AMX the vector units store
+ * scores during the products, so it pays for smaller heads. */
 static double wide_cost(const attn__canonical *canonical)
 {
     enum { PLAIN = 641, PLAIN_BACKWARD = 512, STREAM = 512, STREAM_BACKWARD = 320, ONE = 256, SHORT = 128 };
@@ -1206,8 +1207,7 @@ static double wide_cost(const attn__canonical *canonical)
     return pairs * (double)channels * each * (canonical->problem.nbands ? 1.2 : 1);
 }
 
-/* In multiply-adds of f32: one of float64 takes as long as two and a half, an exponential as sixty, a tanh as fifty, the
- * gathering of a number as ten. */
+/* Estimates the time in multiply-adds of f32. A multiply-add of float64 is 2.5, exp 60, tanh 50, and a gather 10. */
 static double cost(const attn__canonical *canonical)
 {
     blocked_plan p = {0};
@@ -1273,7 +1273,7 @@ static void apply(const attn__canonical *canonical, const attn__recipe *recipe, 
     attn__slots_store(&j.slots, arrays);
 }
 
-/* Blocks of queries add to dK and dV, blocks of keys to dQ, and batch indices to what they share. */
+/* Blocks of queries add to dk and dv, blocks of keys add to dq, and batch indices add to shared gradients. */
 static unsigned adds_often(const attn__canonical *canonical)
 {
     if (!is_wide(canonical))

@@ -1,19 +1,20 @@
 /* SPDX-License-Identifier: MIT
  *
- * blocked_tile.h - a block of queries against some of their keys: what blocked.c does between its loops.
+ * blocked_tile.h - the tiles of blocked.c. A tile is a block of queries and some of their keys.
  *
- * A thread gathers the keys and values of a batch index into rows of double once for all of its blocks of queries;
- * this absorbs strides and types.  Adjacent rows of double are read in place.  Wide problems
- * (blocked_wide.h) read the caller's rows chunk by chunk instead, and S and dP are rows of float.
+ * A thread gathers the keys and values of a batch index into rows of double, once for all blocks of queries. The rows
+ * then have no strides and a single type. Adjacent rows of double are read in place.  Wide problems (blocked_wide.h)
+ * read the caller's rows chunk by chunk instead, and S and dP are rows of float.
  *
- * A row has pairs, one for each key or tap, and S has columns, one for each row of K.  Without windows a tile's pairs
- * are its columns.  With windows the columns are the positions that any query of the block touches, and a row's pairs
- * are some of them.
+ * A row has pairs, one per key or tap. S has columns, one per row of K.  Without windows, pairs and columns of a tile
+ * are the same.  With windows, the columns are the positions that any query of the block reads, and a row's pairs are
+ * some of them.
  *
- * A relative table T[rows,channels] enters by products too: X = Q T^T has an entry for each distance, and pair j of
- * row i adds X[i, distance(i,j)].  Backward the gradients of the pairs are summed by distance, G[i, distance], and
- * dQ += G T, dT += G^T Q.  Tables of keys do the same with K, those of values with the weights.  dT is summed over the
- * tiles of a batch index, then over batch indices in gradient_sums.h's sums. */
+ * A relative table T[rows,channels] also becomes products. X = Q T^T has an entry per distance, and pair j of row i
+ * adds X[i, distance(i,j)] to its score.  Backward, the gradients of pairs are summed by distance to G[i, distance],
+ * and dQ += G T, dT += G^T Q.  Tables of keys do the same with K, and tables of values do it with the weights.  dT is
+ * summed over the tiles of a batch index, and then over batch indices in the sums of gradient_sums.h.
+ */
 #ifndef ATTN_ATTEND_BLOCKED_TILE_H
 #define ATTN_ATTEND_BLOCKED_TILE_H
 
@@ -40,126 +41,126 @@
 enum {
     BLOCKED_QUERIES = 192,
     BLOCKED_KEYS = 256
-};                           /* the most queries and keys of a tile; all taps of a window are in one tile */
+};                           /* largest number of queries and keys of a tile; all taps of a window are in one tile */
 enum { BLOCKED_ROWS = 256 }; /* granularity of table rows, a multiple of the K block of src/gemm */
 enum { BLOCKED_ROW_AT = 4 }; /* number of arrays of row offsets */
 
-/* Rows of S or dP: doubles or, in wide problems, floats. Wide problems with windows also have one row pair by pair. */
+/* Rows of S or dP: doubles, or floats in wide problems. With windows or floats, `pairs` has one row pair by pair. */
 typedef struct blocked_scores {
     double *rows, *pairs;
     float *singles;
 } blocked_scores;
 
-/* A thread's memory. k and v may be stored twice, because a product reads its right operand by rows. */
+/* The memory of a thread. k and v may also be stored transposed, because a product reads its right operand by rows. */
 typedef struct blocked_memory {
-    double *k, *k_t, *v, *v_t;                         /* [positions,channels] and transposed, of all positions */
-    double *block_k, *block_k_t, *block_v, *block_v_t; /* with windows: the columns of a block */
+    double *k, *k_t, *v, *v_t;                         /* [positions,channels] and transposed, for all positions */
+    double *block_k, *block_k_t, *block_v, *block_v_t; /* with windows: rows of the columns of a block */
     double *block_dk, *block_dv;                       /* with windows: the gradients of these columns */
     double *q, *o, *dout, *dq;                         /* rows of a block of queries */
     blocked_scores s, dp;
     double *dk, *dv;                 /* sums over all queries */
-    double *max, *sum, *count;       /* one for each query of a block */
-    attn__largest *largest;          /* with top_k: the largest scores of each query of a block */
+    double *max, *sum, *count;       /* one number per query of a block */
+    attn__largest *largest;          /* with top_k: largest scores of each query of a block */
     char *ranked;                    /* the memory of `largest` */
-    double *slope;                   /* derivative of the softcap, for one row */
-    uint8_t *seen;                   /* ATTN__VISIBLE_... of each pair of a row */
-    int64_t *position;               /* [key axes,pairs]: the position of a pair's key */
+    double *slope;                   /* derivative of the softcap for one row */
+    uint8_t *seen;                   /* ATTN__VISIBLE_... kind of each pair of a row */
+    int64_t *position;               /* [key axes,pairs]: position of a pair's key */
     int64_t *column;                 /* with windows: the column of each pair */
-    int64_t *position_of;            /* with windows: the position of each column; -1: outside */
+    int64_t *position_of;            /* with windows: position of each column; -1: outside of the axis */
     int64_t *bias_at, *dbias_at;     /* offsets of the tile's pairs in the bias and in its gradient */
-    uint32_t *drop_at;               /* dropout's column of each pair */
+    uint32_t *drop_at;               /* dropout column number of each pair */
     double *w, *dw;                  /* learned vectors w and w2 of the batch index; their gradients in a tile */
-    double *dk_t, *scratch;          /* for the columns of a tile, if the score is not a product */
+    double *dk_t, *scratch;          /* rows of a tile's columns, if the score is no product */
     double *m, *dm;                  /* [channels,values] sums for blocked_is_linear */
-    double *tanh;                    /* [channels], or [queries,columns,channels] if it is kept */
+    double *tanh;                    /* tanh of one pair, or [queries,columns,channels] if it is kept */
     int64_t *offsets;                /* offsets of the rows of the largest group */
     double *product;                 /* workspace of src/gemm */
-    double *finite;                  /* a factor of a product without infinity and NaN; a row of a table's channels */
+    double *finite;                  /* right operand of a product without infinity and NaN */
     double *delta;                   /* wide problems: o . dout of each query */
-    float *sums, *factor, *was;      /* wide problems: rows of O in f32, and their factors */
+    float *sums, *factor, *was;      /* wide problems: rows of O in f32; the factors of its rows */
     int64_t *row_at[BLOCKED_ROW_AT]; /* wide problems: offsets of rows */
-    /* Of each relative table: its rows, [rows,channels]; transposed, scaled if it adds to scores; backward its gradient.
-     * x is [queries or columns, distances]: the product, then, of tables of queries and values, a row's sums by distance
-     * once that row was read.  Several queries read a row of a table of keys: its sums are in g. */
+    /* Each relative table. t: rows, [rows,channels]. t_t: t transposed, and scaled if it adds to scores. dt: gradient
+     * of t. x: product of queries or columns with the table, [queries or columns,distances]. For tables of queries and
+     * values, x then holds sums of a row by distance. For tables of keys, g holds these sums. */
     struct {
         double *t, *t_t, *dt, *x, *g;
     } table[ATTN_MAX_RELATIVE];
 } blocked_memory;
 
-/* A relative table. */
+/* Sizes of a relative table. */
 typedef struct blocked_table {
     int64_t begin, rows; /* the table rows that pairs may read; `begin` is a multiple of BLOCKED_ROWS */
-    int64_t most;        /* the most rows that the pairs of a tile read */
+    int64_t most;        /* largest number of rows that the pairs of a tile read */
     int64_t ld;          /* row stride of x and g */
     int64_t ld_t;        /* row stride of t_t */
 } blocked_table;
 
 typedef struct blocked_plan {
     const attn__rows_f64_kernel *kernel;
-    attn__group positions; /* the KEY group with positions in place of taps */
-    int64_t queries;       /* the most queries of a block */
+    attn__group positions; /* the KEY group, with positions in place of taps */
+    int64_t queries;       /* largest number of queries of a block */
     int64_t segment;       /* blocked_segment of the longest sequences */
-    int64_t pairs;         /* the most pairs of a row of a tile */
-    int64_t columns;       /* the most columns of a tile; with windows each tile has as many */
+    int64_t pairs;         /* largest number of pairs of a row in a tile */
+    int64_t columns;       /* largest number of columns of a tile; with windows each tile has this number */
     int64_t ld;            /* row stride of k_t and v_t, or of block_k_t and block_v_t */
     int64_t ld_s;          /* row stride of s and dp */
-    bool keeps_tanh;       /* tanh is kept for the gradients */
-    bool linear;           /* the result of blocked_is_linear */
-    bool wide;             /* blocked_wide.h */
-    bool single;           /* of these, those whose softmax is in f32, too */
+    bool keeps_tanh;       /* whether tanh is kept for the gradients */
+    bool linear;           /* result of blocked_is_linear */
+    bool wide;             /* computed by blocked_wide.h */
+    bool single;           /* wide problems: the softmax is in f32 too */
     attn__visible visible;
     wide_kernels kernels;
-    int64_t product_size; /* of src/gemm's workspace, in doubles */
-    size_t bytes;         /* of a thread */
+    int64_t product_size; /* doubles of the workspace of src/gemm */
+    size_t bytes;         /* memory of a thread */
     blocked_table table[ATTN_MAX_RELATIVE];
 } blocked_plan;
 
-/* Column c along a key axis is position start + c * step; from one tap to the next there are `spread` columns. */
+/* The columns along a key axis. Column c is position start + c * step. Neighbouring taps are `spread` columns apart. */
 typedef struct blocked_axis {
     int64_t start, step, spread, columns;
 } blocked_axis;
 
-/* One thread at work on one batch index. */
+/* The state of one thread for one batch index. */
 typedef struct blocked {
     const attn__canonical *canonical;
     const blocked_plan *plan;
     const attn_arrays *arrays;
     blocked_memory at;
-    attn__sequence one;         /* whose problem and arrays these are, if sequences are packed */
-    int64_t batch;              /* whose keys are gathered; -1: none */
-    const double *k, *v;        /* of all positions */
-    const double *q, *o, *dout; /* of the block; forward o is memory */
-    attn__visible_rows rows;    /* what the block attends, ... */
-    attn__visible_keys keys;    /* ... of the tile */
+    attn__sequence one;         /* problem and arrays of a packed sequence */
+    int64_t batch;              /* the batch index whose keys are gathered; -1: none */
+    const double *k, *v;        /* rows of all positions */
+    const double *q, *o, *dout; /* rows of the block; forward, o is in `at` */
+    attn__visible_rows rows;    /* limits of the block's queries */
+    attn__visible_keys keys;    /* limits of the tile's keys */
     attn__visible_span reach;
-    unsigned hides;     /* attn__visible_of the tile */
-    bool has_nonfinite; /* which must not show where weights are 0 */
-    bool ranks;         /* finds the largest scores, and masks no others yet */
+    unsigned hides;     /* result of attn__visible_of for the tile */
+    bool has_nonfinite; /* whether k, v, q, dout or a table has NaN or infinity */
+    bool ranks;         /* this pass only finds the largest scores */
     blocked_axis axis[ATTN_MAX_DIMS];
     struct {
-        int64_t first, n; /* rows that hold all that the tile's pairs read, counted from the table's `begin` */
+        int64_t first, n; /* rows that include all rows that the tile's pairs read, relative to the table's `begin` */
     } span[ATTN_MAX_RELATIVE];
-    attn__sums *sums; /* backward */
+    attn__sums *sums; /* gradient sums of the slot; backward only */
     wide wide;
 } blocked;
 
-/* A block of queries and some of the block's pairs. */
+/* A block of queries and a range of its pairs. */
 typedef struct blocked_tile {
     int64_t query, queries, pair, pairs;
     int64_t columns;
-    const double *k, *k_t, *v, *v_t; /* of the columns */
+    const double *k, *k_t, *v, *v_t; /* rows of the tile's columns */
     double *dk, *dv;
 } blocked_tile;
 
-/* Row i of s or dp. */
+/* Returns row i of s or dp. */
 static inline double *blocked_row(const blocked *b, const blocked_scores *of, int64_t i)
 {
     return of->rows + i * b->plan->ld_s;
 }
 
-/* The number of queries in a segment; no block crosses a segment's end.  Backward, and with windows or tables, a segment is
- * the last QUERY axis: how it is cut into blocks does not depend on the lengths of outer axes, and nor do sums over
- * blocks.  Else, and in wide problems, all queries are one segment. */
+/* Returns the number of queries of a segment. No block of queries crosses the end of a segment.  Backward, and with
+ * windows or tables, a segment is the last QUERY axis. Blocks and the order of sums then do not depend on the lengths
+ * of outer axes.  Otherwise, and in wide problems, all queries are one segment. */
 static inline int64_t blocked_segment(const blocked_plan *p, const attn__canonical *canonical)
 {
     const attn__group *query = &canonical->query;
@@ -168,7 +169,7 @@ static inline int64_t blocked_segment(const blocked_plan *p, const attn__canonic
     return along_last ? query->axis[query->n - 1].dim.n : query->size;
 }
 
-/* c[i,j] (+)= sum over l of a[i,l] b[l,j] for i < m, j < n, l < k; an operand may be transposed in memory. */
+/* A product: c[i,j] = or += sum over l < k of a[i,l] * b[l,j], for i < m, j < n. Operands may be transposed. */
 typedef struct blocked_product {
     struct {
         int64_t m, n, k;
@@ -185,7 +186,7 @@ typedef struct blocked_product {
     } c;
 } blocked_product;
 
-/* The offset of a query's row in an operand, by its stride in the BATCH and QUERY groups. */
+/* Returns the offset of a query's row in an operand, by the operand's stride field. */
 static int64_t blocked_offset(const blocked *b, size_t stride, int64_t query)
 {
     return attn__offsets_one(&b->canonical->batch, stride, b->batch) +
@@ -213,9 +214,9 @@ static void blocked_multiply(blocked *b, const blocked_product *p)
     attn__gemm_run(&plan, b->at.product);
 }
 
-/* The same for weights a, or their gradients.  A masked pair has weight 0, and 0 * NaN is NaN: so the product runs with
- * zeros for what is not finite in b, and each such number is added where its weight is not 0.  Finite results keep
- * their bits. */
+/* Multiplies weights or their gradients (a) by rows (b), where b may have NaN and infinity.  A masked pair has weight
+ * 0, but 0 * NaN is NaN. So the product uses a copy of b with zeros instead, and adds each such number where its weight
+ * is not 0.  Finite results keep their bits. */
 static void blocked_multiply_masked(blocked *b, const blocked_product *p)
 {
     blocked_product finite = *p;
@@ -245,8 +246,8 @@ static void blocked_multiply_masked(blocked *b, const blocked_product *p)
 
 /* --------------------------------------------------------------------------- weights that are the scores themselves */
 
-/* Whether every query sees every key, with its dot product (over their number N, or 1) for a weight: O = Q (K^T V) scale / N,
- * which needs no scores, if that is less work. */
+/* Reports whether O = Q (K^T V) scale / N applies and is less work. The weights must be the scores, divided by the
+ * number N of keys or by 1, and no key may be masked. Scores are not computed then. */
 static bool blocked_is_linear(const attn__canonical *canonical)
 {
     const attn_problem *p = &canonical->problem;
@@ -264,7 +265,7 @@ static double linear_divisor(const blocked *b)
     return b->canonical->problem.normalization == ATTN_NORMALIZATION_MEAN ? (double)b->canonical->key.size : 1;
 }
 
-/* m (+)= A^T B for n rows A [n,channels] and B [n,values]. */
+/* Computes m = or += A^T B for n rows of A [n,channels] and B [n,values]. */
 static void sum_products(blocked *b, const double *a, const double *rows, int64_t n, bool add, double *m)
 {
     int64_t channels = b->canonical->contract.size, values = b->canonical->value.size;
@@ -272,7 +273,7 @@ static void sum_products(blocked *b, const double *a, const double *rows, int64_
         b, &(blocked_product){{channels, values, n}, {a, channels, true}, {rows, values, false}, {m, values, add}});
 }
 
-/* to [n,values] = A m for n rows A [n,channels], or transposed to [n,channels] = A m^T for A [n,values]. */
+/* Computes `to` [n,values] = A m for A [n,channels], or, transposed, `to` [n,channels] = A m^T for A [n,values]. */
 static void multiply_by_m(blocked *b, const double *a, const double *m, bool transposed, int64_t n, double *to)
 {
     int64_t channels = b->canonical->contract.size, values = b->canonical->value.size;
@@ -282,7 +283,7 @@ static void multiply_by_m(blocked *b, const double *a, const double *m, bool tra
                {n, to_width, from_width}, {a, from_width, false}, {m, values, transposed}, {to, to_width, false}});
 }
 
-/* After a batch index was gathered: M = K^T V scale. */
+/* Computes M = scale * K^T V of a gathered batch index. */
 static void blocked_linear_keys(blocked *b)
 {
     double *m = b->at.m;
@@ -290,7 +291,7 @@ static void blocked_linear_keys(blocked *b)
     b->plan->kernel->scale(m, b->canonical->contract.size * b->canonical->value.size, b->canonical->problem.scale);
 }
 
-/* Q M of a block of queries, and what to divide it by. */
+/* Computes Q M for a block of queries, and the number of keys as the divisor of each row. */
 static void blocked_linear_queries(blocked *b, const blocked_tile *t)
 {
     multiply_by_m(b, b->q, b->at.m, false, t->queries, b->at.o);
@@ -298,7 +299,7 @@ static void blocked_linear_queries(blocked *b, const blocked_tile *t)
         b->at.count[i] = (double)b->canonical->key.size;
 }
 
-/* dQ of a block of queries; adds to dM = Q^T dO.  Then dK and dV. */
+/* Computes dQ of a block of queries, and adds to dM = Q^T dO. dK and dV are computed from dM later. */
 static void blocked_linear_query_gradients(blocked *b, const blocked_tile *t)
 {
     double *dq = b->at.dq;
@@ -319,17 +320,17 @@ static void blocked_linear_key_gradients(blocked *b)
 
 /* ---------------------------------------------------------------------------------------------- gathering */
 
-/* `to`, whose rows are `ld` apart, becomes the transpose of n rows times a factor. */
+/* Transposes n rows and multiplies them by `factor`. Rows of `to` are `ld` apart. */
 static void transpose(const double *rows, int64_t n, int64_t channels, double factor, double *to, int64_t ld)
 {
-    enum { ROWS = 8 }; /* at once: a cache line of the result */
+    enum { ROWS = 8 }; /* rows per step, which fill a cache line of the result */
     for (int64_t first = 0; first < n; first += ROWS)
         for (int64_t c = 0; c < channels; c++)
             for (int64_t i = first; i < n && i < first + ROWS; i++)
                 to[c * ld + i] = factor * rows[i * channels + c];
 }
 
-/* Rows [first, first + n) over a group: those of the array where they are adjacent, else copies in `to`. */
+/* Returns rows [first, first + n) of an operand over a group: in place if they are adjacent, else as copies in `to`. */
 static const double *gather(blocked *b, attn__operand op, const attn__group *group, int64_t first, int64_t n,
                             double *to)
 {
@@ -352,14 +353,14 @@ static const double *gather(blocked *b, attn__operand op, const attn__group *gro
     return data;
 }
 
-/* The offset of the first needed table row (`begin`) for the current batch index. */
+/* Returns the offset of the first needed table row (`begin`) for the current batch index. */
 static int64_t blocked_table_at(const blocked *b, int table)
 {
     return attn__offsets_one(&b->canonical->batch, attn__table_stride(table), b->batch) +
            b->plan->table[table].begin * b->canonical->problem.relatives[table].row_stride;
 }
 
-/* Gathers the i-th table of the batch index, in both forms. */
+/* Gathers the i-th table of the batch index, as it is and transposed. */
 static void gather_table(blocked *b, int i)
 {
     const attn__canonical *canonical = b->canonical;
@@ -385,8 +386,7 @@ static void gather_vectors(const blocked *b)
                      b->at.w + i * contract->size);
 }
 
-/* Transposes n rows of k, unless scores are additive; for dot products it also multiplies them by the scale.  Backward it
- * transposes v as well. */
+/* Transposes n rows of k (not if scores are additive), times the scale for dot products. Backward, transposes v too. */
 static void blocked_transpose(const blocked *b, const double *k, double *k_t, const double *v, double *v_t, int64_t n)
 {
     const attn__canonical *canonical = b->canonical;
@@ -410,7 +410,7 @@ static void blocked_gather_batch(blocked *b, int64_t batch)
     b->has_nonfinite = false;
     b->k = gather(b, ATTN__OP_K, group, 0, group->size, b->at.k);
     b->v = gather(b, ATTN__OP_V, group, 0, group->size, b->at.v);
-    if (!canonical->problem.nwindows) /* else block by block */
+    if (!canonical->problem.nwindows) /* with windows, each block has transposed rows of its own */
         blocked_transpose(b, b->k, b->at.k_t, b->v, b->at.v_t, group->size);
     for (int i = 0; i < canonical->problem.nrelatives; i++)
         gather_table(b, i);
@@ -419,7 +419,7 @@ static void blocked_gather_batch(blocked *b, int64_t batch)
         blocked_linear_keys(b);
 }
 
-/* Gathers the queries of a block and, backward, the arrays of these queries. */
+/* Gathers the queries of a block. Backward, also gathers o and dout. */
 static void blocked_gather_queries(blocked *b, const blocked_tile *t)
 {
     const attn__canonical *canonical = b->canonical;
@@ -442,7 +442,8 @@ static int64_t base_of(const blocked *b, const attn_window *w, int64_t query)
                              attn__offsets_index(&canonical->query, w->query_dim, query));
 }
 
-/* Columns along a key axis: the positions that any query of the block touches, or the taps if all windows have one position. */
+/* Finds the columns along a key axis: all positions that the block's queries read. If all their windows are at the same
+ * position, the columns are the taps. */
 static blocked_axis axis_of(const blocked *b, const blocked_tile *t, int axis)
 {
     const attn_window *w = attn__window_of(&b->canonical->problem, axis);
@@ -460,7 +461,7 @@ static blocked_axis axis_of(const blocked *b, const blocked_tile *t, int axis)
         .start = least, .step = 1, .spread = w->dilation, .columns = most - least + (taps - 1) * w->dilation + 1};
 }
 
-/* As an index of the plan's `positions`; -1: the column is outside. */
+/* Returns a column's position as an index of the plan's `positions`, or -1 if the column is outside. */
 static int64_t position_of_column(const blocked *b, int64_t column)
 {
     const attn__group *positions = &b->plan->positions;
@@ -474,7 +475,7 @@ static int64_t position_of_column(const blocked *b, int64_t column)
         stride *= positions->axis[a].dim.n;
         column /= axis->columns;
     }
-    return column == 0 ? position : -1; /* past the last: all blocks of a plan have as many columns */
+    return column == 0 ? position : -1; /* plans have a fixed number of columns, so the last ones may be unused */
 }
 
 /* Gathers rows of k or v for the columns of the block. */
@@ -510,7 +511,7 @@ static void find_columns(blocked *b, blocked_tile *t)
     t->dv = b->at.block_dv;
 }
 
-/* The block of queries that begins at t->query: what they see; with windows its columns and their keys and values. */
+/* Starts the block of queries at t->query: finds the limits of its keys and, with windows, gathers its columns. */
 static void blocked_start_block(blocked *b, blocked_tile *t)
 {
     attn__visible_rows_start(&b->rows, b->canonical, b->arrays, b->batch, t->query, t->queries, 1);
@@ -525,7 +526,7 @@ static void blocked_start_block(blocked *b, blocked_tile *t)
 
 /* ------------------------------------------------------------------------------------------- of a tile */
 
-/* Each pair's position along each key axis, and with windows its column, for a query whose windows begin at `start`. */
+/* Finds each pair's position along each key axis and its column, for a query whose windows begin at `start`. */
 static void find_positions(const blocked *b, const blocked_tile *t)
 {
     const attn__group *key = &b->canonical->key;
@@ -561,7 +562,7 @@ static void find_offsets(const blocked *b, const blocked_tile *t)
         attn__dropout_columns(canonical, t->pair, t->pairs, b->at.drop_at);
 }
 
-/* The tile whose pairs begin at t->pair; false if no query of the block sees any. */
+/* Starts the tile whose pairs begin at t->pair. Returns false if all of its pairs are masked and have no score. */
 static bool blocked_start_tile(blocked *b, blocked_tile *t)
 {
     const attn__canonical *canonical = b->canonical;
@@ -583,19 +584,19 @@ static bool blocked_start_tile(blocked *b, blocked_tile *t)
     attn__visible_keys_start(&b->keys, canonical, t->pair, t->pairs);
     attn__visible_tile tile = {&b->rows, 0, t->queries, &b->keys, 0, t->pairs};
     b->hides = attn__visible_of(&tile, &b->reach);
-    return b->hides != ATTN__VISIBLE_NONE || canonical->problem.mask_fill != 0; /* then masked keys score */
+    return b->hides != ATTN__VISIBLE_NONE || canonical->problem.mask_fill != 0; /* masked keys may have a score */
 }
 
 /* ------------------------------------------------------------------------------------------ of a query */
 
-/* The distance by which the window of query i has moved along a key axis since `start`. */
+/* Returns the distance from `start` to the window of query i along a key axis. */
 static int64_t moved(const blocked *b, const blocked_tile *t, int64_t i, int axis)
 {
     const attn_window *w = attn__window_of(&b->canonical->problem, axis);
     return w ? base_of(b, w, t->query + i) - b->axis[axis].start : 0;
 }
 
-/* Pair j of row i has column[j] + this.  Without windows `column` is NULL: pair j has column j. */
+/* Returns a shift: pair j of row i is in column[j] + shift. Without windows, `column` is NULL and the column is j. */
 static int64_t blocked_column_shift(const blocked *b, const blocked_tile *t, int64_t i, const int64_t **column)
 {
     const attn__canonical *canonical = b->canonical;
@@ -603,25 +604,26 @@ static int64_t blocked_column_shift(const blocked *b, const blocked_tile *t, int
     *column = canonical->problem.nwindows ? b->at.column : NULL;
     for (int a = 0; *column && a < canonical->key.n; a++) {
         const blocked_axis *axis = &b->axis[a];
-        at = at * axis->columns + moved(b, t, i, a); /* not 0 only where columns are a position apart */
+        at = at * axis->columns + moved(b, t, i, a); /* 0 unless columns are neighbouring positions */
     }
     return at;
 }
 
-/* Whether one tile has all pairs of its rows. */
+/* Reports whether a single tile has all pairs of its rows. */
 static bool has_whole_rows(const blocked *b)
 {
     return b->canonical->key.size <= b->plan->pairs;
 }
 
-/* Whether a row needs the kind of each of its pairs. */
+/* Reports whether a row needs the kind of each of its pairs. */
 static bool counts(const blocked *b)
 {
     const attn_problem *p = &b->canonical->problem;
     return p->normalization != ATTN_NORMALIZATION_SOFTMAX || p->mask_fill != 0 || p->top_k != 0;
 }
 
-/* ATTN__VISIBLE_... of each of the tile's pairs for query i.  NULL: those in [from, to) are visible. */
+/* Returns the ATTN__VISIBLE_... kinds of query i's pairs in the tile. NULL: only the pairs in [from, to) are
+ * visible. */
 static const uint8_t *blocked_kinds(const blocked *b, const blocked_tile *t, int64_t i, int64_t *from, int64_t *to)
 {
     uint8_t *kinds = b->at.seen;
@@ -641,7 +643,7 @@ static const uint8_t *blocked_kinds(const blocked *b, const blocked_tile *t, int
 
 /* ------------------------------------------------------------------------------------- columns and pairs */
 
-/* A row of the columns of s or dp as a row of pairs, and back. */
+/* Copies the columns of row i of s or dp to a row of pairs. blocked_scatter_pairs copies back. */
 static double *blocked_gather_pairs(const blocked *b, const blocked_tile *t, const blocked_scores *of, int64_t i)
 {
     const int64_t *column;
@@ -679,7 +681,7 @@ static bool is_of(const blocked *b, int i, attn_relative_kind kind)
     return b->canonical->problem.relatives[i].kind == kind;
 }
 
-/* The row of the table, counted from its `begin`, that pair j of query i reads is position[j] + this. */
+/* Returns a shift: pair j of query i reads table row position[j] + shift, counted from the table's `begin`. */
 static int64_t row_shift(const blocked *b, const blocked_tile *t, int64_t i, int table)
 {
     const attn_relative *r = &b->canonical->problem.relatives[table];
@@ -693,8 +695,8 @@ static const int64_t *positions_of(const blocked *b, int table)
     return b->at.position + b->canonical->problem.relatives[table].key_dim * b->plan->pairs;
 }
 
-/* Covers every row that a pair reads which is not masked.  It begins at a K block of the products, so that sums over rows
- * have one order whatever the tile. */
+/* Finds the table rows that the tile's unmasked pairs read.  The first row is at a multiple of BLOCKED_ROWS, so that
+ * sums over rows have the same order in every tile. */
 static void find_span(blocked *b, const blocked_tile *t, int table)
 {
     const int64_t *position = positions_of(b, table);
@@ -708,14 +710,14 @@ static void find_span(blocked *b, const blocked_tile *t, int table)
     b->span[table].n = attn__min(rows - first, b->plan->table[table].most);
 }
 
-/* The rows that multiply the table: keys, queries, or dout. */
+/* Returns the rows that the table is multiplied with: keys, queries, or dout. */
 static const double *rows_of(const blocked *b, const blocked_tile *t, int table, int64_t *n)
 {
     *n = is_of(b, table, ATTN_RELATIVE_KEY) ? t->columns : t->queries;
     return is_of(b, table, ATTN_RELATIVE_KEY) ? t->k : is_of(b, table, ATTN_RELATIVE_QUERY) ? b->q : b->dout;
 }
 
-/* The products of tables with queries and keys, and backward with dout. */
+/* Multiplies tables with queries and keys, and backward with dout. */
 static void blocked_multiply_tables(blocked *b, const blocked_tile *t)
 {
     for (int i = 0; i < b->canonical->problem.nrelatives; i++) {
@@ -734,9 +736,9 @@ static void blocked_multiply_tables(blocked *b, const blocked_tile *t)
     }
 }
 
-/* A walk over pairs: the row of x or g for each pair, which is the query's row or that of the pair's column. */
+/* An iterator over the pairs of a row. It finds each pair's entry in x or g. */
 typedef struct walk {
-    const int64_t *position, *column; /* column: NULL: the pair's own index */
+    const int64_t *position, *column; /* column NULL: pair j is in column j */
     int64_t row, n, first_column;
     bool by_key;
 } walk;
@@ -753,12 +755,11 @@ static walk walk_of(const blocked *b, const blocked_tile *t, int64_t i, int tabl
 
 static int64_t entry_of(const walk *w, int64_t i, int64_t j, int64_t ld)
 {
-    int64_t at =
-        attn__min(attn__max(w->position[j] + w->row, 0), w->n - 1); /* the row of a masked pair may be outside */
+    int64_t at = attn__min(attn__max(w->position[j] + w->row, 0), w->n - 1); /* a masked pair may read no row */
     return (w->by_key ? w->first_column + (w->column ? w->column[j] : j) : i) * ld + at;
 }
 
-/* Adds the terms of tables to row i: to its scores or, of tables of values, to the gradients of its weights. */
+/* Adds the terms of tables to row i of scores. With `values`, adds terms of value tables to gradients of weights. */
 static void blocked_add_tables(const blocked *b, const blocked_tile *t, int64_t i, bool values, double *x)
 {
     for (int n = 0; n < b->canonical->problem.nrelatives; n++) {
@@ -772,7 +773,7 @@ static void blocked_add_tables(const blocked *b, const blocked_tile *t, int64_t 
     }
 }
 
-/* Sums row i of pairs by distance: weights for the tables of values, gradients for those of scores. */
+/* Sums row i of pairs by distance: weights for tables of values, or gradients of scores for other tables. */
 static void blocked_sum_tables(const blocked *b, const blocked_tile *t, int64_t i, bool values, const double *x)
 {
     for (int n = 0; n < b->canonical->problem.nrelatives; n++) {
@@ -789,7 +790,7 @@ static void blocked_sum_tables(const blocked *b, const blocked_tile *t, int64_t 
     }
 }
 
-/* Adds sums by distance times the table to rows. */
+/* Multiplies sums by distance with the table and adds the products to `rows`. */
 static void apply_table(blocked *b, int table, double *rows, int64_t n)
 {
     const blocked_table *of = &b->plan->table[table];
@@ -802,7 +803,7 @@ static void apply_table(blocked *b, int table, double *rows, int64_t n)
                               {rows, channels, true}});
 }
 
-/* Adds what follows from these sums: forward to o, backward to the gradients of q and k, and ... */
+/* Adds the products of sums by distance with the tables to o, or backward to the gradients of q and k. */
 static void blocked_apply_tables(blocked *b, const blocked_tile *t)
 {
     for (int i = 0; i < b->canonical->problem.nrelatives; i++) {
@@ -812,7 +813,7 @@ static void blocked_apply_tables(blocked *b, const blocked_tile *t)
     }
 }
 
-/* ... to those of the tables. */
+/* Adds a tile's terms to the gradients of the tables. */
 static void blocked_sum_table_gradients(blocked *b, const blocked_tile *t)
 {
     for (int i = 0; i < b->canonical->problem.nrelatives; i++) {
@@ -832,7 +833,7 @@ static void blocked_sum_table_gradients(blocked *b, const blocked_tile *t)
 
 /* ---------------------------------------------------------------------------------------------------- rows of pairs */
 
-/* s = cap tanh(s / cap), and its derivative. */
+/* Applies the softcap: s = cap * tanh(s / cap). Also computes its derivative. */
 static void cap_row(double cap, double *s, double *slope, int64_t n)
 {
     for (int64_t j = 0; j < n; j++) {
@@ -842,8 +843,8 @@ static void cap_row(double cap, double *s, double *slope, int64_t n)
     }
 }
 
-/* Row i's largest scores: adds those of the tile, or masks what is not among them.  The keys of a single tile are known
- * at once. */
+/* Adds the tile's scores to the largest scores of row i, or masks keys with lower scores. Whole rows do both at
+ * once. */
 static void rank(const blocked *b, const blocked_tile *t, int64_t i, const double *s)
 {
     bool alone = has_whole_rows(b);
@@ -861,7 +862,8 @@ static void rank(const blocked *b, const blocked_tile *t, int64_t i, const doubl
     b->at.largest[i] = of;
 }
 
-/* Where weights are not exponentials, or masked keys score: a bias of -inf masks, too. */
+/* Sets the scores of masked keys and counts the attended keys of a row. It is used if weights are not exponentials, or
+ * with mask_fill or top_k. A bias of -infinity also masks. */
 static double hide_counted(const blocked *b, const blocked_tile *t, double *s)
 {
     uint8_t *seen = b->at.seen;
@@ -870,7 +872,7 @@ static double hide_counted(const blocked *b, const blocked_tile *t, double *s)
                         [ATTN__VISIBLE_FILL] = b->canonical->problem.mask_fill};
     for (int64_t j = 0; j < t->pairs; j++) {
         bool masks = (s[j] == -(double)INFINITY) & (seen[j] == ATTN__VISIBLE_KEY);
-        seen[j] = (uint8_t)(seen[j] - masks); /* to OUT; kinds are often mixed, so that branches cost more */
+        seen[j] = (uint8_t)(seen[j] - masks); /* KEY becomes OUT, without a branch, since kinds are often mixed */
         by_kind[ATTN__VISIBLE_KEY] = s[j];
         s[j] = by_kind[seen[j]];
         count += seen[j] != ATTN__VISIBLE_OUT;
@@ -896,7 +898,7 @@ static void hide(const blocked *b, const blocked_tile *t, int64_t i, double *s)
     }
 }
 
-/* Row i of scores as pairs, with tables, softcap and bias: -inf where the row does not see the key (without a softmax: 0). */
+/* Finishes row i of scores: tables, softcap, bias and masks. A masked key gets -infinity, or 0 without a softmax. */
 static double *blocked_finish_scores(blocked *b, const blocked_tile *t, int64_t i)
 {
     const attn__canonical *canonical = b->canonical;
@@ -915,7 +917,7 @@ static double *blocked_finish_scores(blocked *b, const blocked_tile *t, int64_t 
     return s;
 }
 
-/* The running maxima and sums of rows that have seen no key; a sink is a key of value 0 before all others. */
+/* Initializes the running maximum and sum of each row. A sink is a key of value 0 that comes before all others. */
 static void blocked_reset_softmax(const blocked *b, const blocked_tile *t)
 {
     const attn__canonical *canonical = b->canonical;
@@ -930,8 +932,7 @@ static void blocked_reset_softmax(const blocked *b, const blocked_tile *t)
     }
 }
 
-/* Updates the running maximum and sum and turns scores to weights.  Returns the factor of
- * earlier sums, below 1 if the maximum grew. */
+/* Updates the running maximum and sum, and converts scores to weights.  Returns the factor for earlier sums. */
 static double blocked_softmax_step(const blocked *b, const blocked_tile *t, int64_t i, double *s)
 {
     const attn__rows_f64_kernel *kernel = b->plan->kernel;
@@ -943,7 +944,7 @@ static double blocked_softmax_step(const blocked *b, const blocked_tile *t, int6
     double most = kernel->largest(s, t->pairs);
     if (most <= *max)
         most = *max;
-    if (most == -(double)INFINITY) { /* no key so far */
+    if (most == -(double)INFINITY) { /* no key had a score yet */
         memset(s, 0, (size_t)t->pairs * sizeof *s);
         return 1;
     }
@@ -964,7 +965,7 @@ static double blocked_softmax_step(const blocked *b, const blocked_tile *t, int6
     return factor;
 }
 
-/* Dropout of row i of weights, or of their gradients. */
+/* Applies dropout to row i of weights, or of their gradients. */
 static void blocked_drop(const blocked *b, const blocked_tile *t, int64_t i, double *x)
 {
     const attn__canonical *canonical = b->canonical;
@@ -981,7 +982,7 @@ static void blocked_drop(const blocked *b, const blocked_tile *t, int64_t i, dou
 
 /* ------------------------------------------------------------------------------------------------ forward */
 
-/* The kernels that depend on the distance d, from d^2. */
+/* Computes kernels of the distance d from d^2. */
 static void from_squares(const blocked *b, double *s, int64_t n)
 {
     const attn_problem *p = &b->canonical->problem;
@@ -996,7 +997,7 @@ static void from_squares(const blocked *b, double *s, int64_t n)
     }
 }
 
-/* w2.k of each column: a concatenation's score is relu(w.q + w2.k). */
+/* Computes w2.k of each column. A concatenation score is relu(w.q + w2.k). */
 static const double *score_keys(blocked *b, const blocked_tile *t)
 {
     int64_t channels = b->canonical->contract.size;
@@ -1016,11 +1017,11 @@ static void score_concatenations(blocked *b, const blocked_tile *t)
         double *s = blocked_row(b, &b->at.s, i);
         double of_query = attn__dot_channels(b->at.w, q + i * channels, channels);
         for (int64_t j = 0; j < t->columns; j++)
-            s[j] = of_query + scratch[j] <= 0 ? 0 : of_query + scratch[j]; /* NaN stays */
+            s[j] = of_query + scratch[j] <= 0 ? 0 : of_query + scratch[j]; /* NaN stays NaN */
     }
 }
 
-/* The memory for tanh(q + k) of a pair. Gradients read it again if the plan has room. */
+/* Returns the memory for tanh(q + k) of a pair. Gradients read it again if the plan has room. */
 static double *tanh_of(const blocked *b, int64_t i, int64_t j)
 {
     int64_t pair = b->plan->keeps_tanh ? i * b->plan->columns + j : 0;
@@ -1042,7 +1043,7 @@ static void score_additive(blocked *b, const blocked_tile *t)
     }
 }
 
-/* Of all queries of the tile. */
+/* Describes the squared distances of all queries of the tile to its columns, with results in `y`. */
 static attn__rows_f64_distances distances_of(const blocked *b, const blocked_tile *t, double *y)
 {
     int64_t channels = b->canonical->contract.size;
@@ -1065,7 +1066,7 @@ static void score_distances(blocked *b, const blocked_tile *t)
         from_squares(b, blocked_row(b, &b->at.s, i), t->columns);
 }
 
-/* The rows of a tile's queries or keys, in place; the `which`-th array gets their offsets. */
+/* Returns the rows of a tile's queries or keys. Their offsets are written to row_at[which]. */
 static wide_rows wide_of(const blocked *b, const blocked_tile *t, attn__operand op, int which)
 {
     const attn__canonical *canonical = b->canonical;
@@ -1075,7 +1076,7 @@ static wide_rows wide_of(const blocked *b, const blocked_tile *t, attn__operand 
     return (wide_rows){wide_operand_of(canonical, op), attn__operand_array(b->arrays, op), at, n};
 }
 
-/* The scores of the tile's columns, scaled; no table, bias or mask is in them yet. */
+/* Computes the scaled scores of the tile's columns, without tables, bias and masks. */
 static void blocked_score(blocked *b, const blocked_tile *t)
 {
     int64_t channels = b->canonical->contract.size;
@@ -1119,7 +1120,7 @@ static void multiply_gradients(blocked *b, const blocked_tile *t)
                {t->columns, channels, t->queries}, {ds, ld, true}, {b->q, channels, false}, {t->dk, channels, true}});
 }
 
-/* The gradient by q of a kernel of the distance is a factor times q - k: g becomes that factor. */
+/* Converts gradients of scores `g` to factors: the gradient by q of a kernel of the distance is factor * (q - k). */
 static void slope_of_distances(const blocked *b, const blocked_tile *t, int64_t i, double *g)
 {
     const attn_problem *p = &b->canonical->problem;
@@ -1145,7 +1146,8 @@ static void add_times(double *to, double factor, const double *x, int64_t n)
         to[c] += factor * x[c];
 }
 
-/* With the gradients of scores above 0 alone, dq = (their sum over keys) w and dk = (their sum over queries) w2. */
+/* Adds the gradients of q, k, w and w2 of concatenation scores. Only positive scores have gradients. dq is w times
+ * their sum over keys, and dk is w2 times their sum over queries. */
 static void concatenation_gradients(blocked *b, const blocked_tile *t)
 {
     int64_t channels = b->canonical->contract.size;
@@ -1175,7 +1177,7 @@ static void additive_gradients(blocked *b, const blocked_tile *t)
     for (int64_t i = 0; i < t->queries; i++) {
         const double *g = blocked_row(b, &b->at.dp, i);
         for (int64_t j = 0; j < t->columns; j++) {
-            if (g[j] == 0) /* the pair may be masked, and its tanh NaN */
+            if (g[j] == 0) /* the pair may be masked, and its tanh may be NaN */
                 continue;
             if (!b->plan->keeps_tanh)
                 (void)score_pair(b, t, i, j);
@@ -1185,7 +1187,7 @@ static void additive_gradients(blocked *b, const blocked_tile *t)
     }
 }
 
-/* With keys in the lanes. */
+/* Adds the gradients of kernels of the distance, with keys in the lanes. */
 static void distance_gradients(blocked *b, const blocked_tile *t)
 {
     int64_t channels = b->canonical->contract.size, ld_s = b->plan->ld_s;
@@ -1204,7 +1206,7 @@ static void distance_gradients(blocked *b, const blocked_tile *t)
             t->dk[j * channels + c] += dk[c * ld_s + j];
 }
 
-/* Adds those of w and w2, which all batch indices may share. */
+/* Adds the gradients of w and w2 to the sums that all batch indices may share. */
 static void add_vector_gradients(blocked *b)
 {
     const attn__group *contract = &b->canonical->contract;
@@ -1214,7 +1216,7 @@ static void add_vector_gradients(blocked *b)
                           blocked_offset(b, ATTN__STRIDE(dim.w), 0), b->at.dw + n * contract->size, true);
 }
 
-/* dp holds scale * dS.  Adds the gradients of q, k and the learned vectors. */
+/* Adds the gradients of q, k and the learned vectors. dp holds scale * dS. */
 static void blocked_score_gradients(blocked *b, const blocked_tile *t)
 {
     attn_score score = b->canonical->problem.score;

@@ -1,18 +1,21 @@
 /* SPDX-License-Identifier: MIT
  *
- * blocked_wide.h - the products of blocked.c in f32, for heads of thousands of channels, as tied rows of an alignment have
- * them, where each row makes the head longer.
+ * blocked_wide.h - the matrix products of blocked.c in f32, for heads of thousands of channels. Tied rows of an
+ * alignment have such heads, because each row adds channels.
  *
- * The two products dwarf the softmax.  The weights of a block of queries and a block of keys stay in the cache while
- * channels stream by in chunks, which are packed into panels straight from the caller's arrays:
+ * The two products take much longer than the softmax.  The weights of a block of queries and a block of keys stay in
+ * the cache, and channels are processed in chunks. Chunks are packed into panels straight from the caller's arrays, so
+ * that strides and bf16 need no other code:
  *
  *     S[queries,keys] += Q[queries,chunk] K[keys,chunk]^T       for each chunk of the channels
  *     O[queries,chunk] = P[queries,keys] V[keys,chunk]          for each chunk of the values
  *
- * The gradients are such products too.  Packing absorbs strides and bf16.
+ * The gradients are similar products.
  *
- * On AMX f32 numbers are three bf16 terms (kernels/bf16x3).  During the products of one chunk the vector units pack the
- * next one, prefetch the one after that, and store the sums of the one before (kernels/bf16x3/bf16x3_feed.h). */
+ * On AMX, an f32 number is the sum of three bf16 terms (kernels/bf16x3).  During the products of a chunk, the vector
+ * units pack the next chunk, prefetch the chunk after it, and store the sums of the previous chunk
+ * (kernels/bf16x3/bf16x3_feed.h).
+ */
 #ifndef ATTN_ATTEND_BLOCKED_WIDE_H
 #define ATTN_ATTEND_BLOCKED_WIDE_H
 
@@ -32,32 +35,32 @@
 
 enum {
     WIDE_CHUNK = 64,
-    WIDE_AMX_CHUNK = 128, /* of bf16 */
+    WIDE_AMX_CHUNK = 128, /* channels of a bf16 chunk */
     WIDE_LINE = 64,
     SIDE = ATTN__BF16X3_SIDE,
     DEPTH = ATTN__BF16X3_DEPTH,
     TERMS = ATTN__BF16X3_F32,
-    PORTIONS = 2 * TERMS /* of a step of a square */
+    PORTIONS = 2 * TERMS /* portions of a step of a square */
 };
 _Static_assert((int)ATTN__FEED_COLUMNS == (int)WIDE_CHUNK, "what is left to the vector units has panels of a chunk");
 
-/* Part of the plan. */
+/* The kernels of a plan. */
 typedef struct wide_kernels {
     const attn__gemm_tile_kernel *tile;
     const attn__online_softmax_kernel *lanes;
     const attn__softmax_backward_kernel *store;
     const attn__additive_kernel *channels;
-    const attn__bf16x3_kernel *amx; /* products on AMX, ... */
-    int terms;                      /* ... of so many bf16 terms per number: 1 of bf16, TERMS of f32; NULL: 0 */
+    const attn__bf16x3_kernel *amx; /* kernel for products on AMX, or NULL */
+    int terms;                      /* bf16 terms per number: 1 for bf16, TERMS for f32, 0 without AMX */
     int64_t chunk;
 } wide_kernels;
 
-/* Runs of adjacent channels inside one operand: a chunk is copied run by run. */
+/* The layout of an operand's channels. A chunk is copied by runs of adjacent channels. */
 typedef struct wide_operand {
-    const attn__group *channels; /* NULL: adjacent, all of them */
-    size_t stride;               /* of the operand, see ATTN__STRIDE */
+    const attn__group *channels; /* NULL: all channels are adjacent */
+    size_t stride;               /* stride field of the operand, see ATTN__STRIDE */
     attn_dtype dtype;
-    int64_t run; /* adjacent channels; 1: none are */
+    int64_t run; /* adjacent channels per run; 1: none are adjacent */
 } wide_operand;
 
 /* Rows of an operand: row i begins at base + at[i]. */
@@ -68,26 +71,26 @@ typedef struct wide_rows {
     int64_t rows;
 } wide_rows;
 
-/* Channels [first, first + n) of them. */
+/* Channels [first, first + n) of some rows. */
 typedef struct wide_chunk {
     wide_rows of;
     int64_t first, n;
 } wide_chunk;
 
-/* AMX's memory of one thread. */
+/* The memory of one thread for AMX. */
 typedef struct wide_stream {
-    uint16_t *tiles[2][2];     /* of this chunk and the next one, of two operands */
-    attn__bf16x3_side weights; /* as A: [rows][depth] */
+    uint16_t *tiles[2][2];     /* tiles of this chunk and the next chunk, for two operands */
+    attn__bf16x3_side weights; /* weights as operand A: [rows][depth] */
     float *sums[2];            /* [rows][chunk] */
     attn__bf16x3_feed feed;
 } wide_stream;
 
-/* One thread's memory. */
+/* The memory of one thread. */
 typedef struct wide {
     const wide_kernels *kernels;
-    int64_t ld;    /* between the rows of scores and weights, a multiple of the lanes */
-    float *in;     /* [rows][chunk]: queries, or what weights are multiplied with */
-    float *across; /* [chunk][ld]: keys transposed */
+    int64_t ld;    /* row stride of scores and weights, a multiple of the lanes */
+    float *in;     /* [rows][chunk]: queries, or the rows that weights are multiplied with */
+    float *across; /* [chunk][ld]: transposed keys */
     float *out;    /* [rows][chunk] */
     float *ones;   /* [rows] */
     float *dots;   /* on AMX: [rows][16] */
@@ -123,14 +126,14 @@ static const void *wide_chunk_at(const wide_chunk *x, int64_t channel)
     return wide_at(&x->of, x->first + channel);
 }
 
-/* Adjacent channels of the chunk from its channel `c` on. */
+/* Returns how many channels are adjacent, from channel `c` of the chunk on. */
 static int64_t wide_run(const wide_chunk *x, int64_t c)
 {
     int64_t run = x->of.operand.run;
     return attn__min(run - (x->first + c) % run, x->n - c);
 }
 
-/* Offsets of channels that are not adjacent; NULL: runs of them are. */
+/* Returns the offsets of channels that are not adjacent, or NULL if the chunk consists of runs. */
 static const int64_t *wide_table(const wide *w, const wide_chunk *x)
 {
     if (x->of.operand.run > 1 || x->n == 1)
@@ -139,7 +142,7 @@ static const int64_t *wide_table(const wide *w, const wide_chunk *x)
     return w->table;
 }
 
-/* The chunk row by row, zeros up to whole lanes.  False if any number is infinite or NaN. */
+/* Copies the chunk row by row, with zeros up to whole vectors. Returns false if any number is infinite or NaN. */
 static bool wide_copy(const wide *w, const wide_chunk *x, float *to)
 {
     const wide_rows *of = &x->of;
@@ -159,7 +162,7 @@ static bool wide_copy(const wide *w, const wide_chunk *x, float *to)
     return finite;
 }
 
-/* The chunk transposed, times factor: the rows of w->across are channels. */
+/* Writes the transposed chunk times `factor` to w->across, whose rows are channels. */
 static void wide_transpose(const wide *w, const wide_chunk *x, float factor)
 {
     const wide_rows *of = &x->of;
@@ -175,7 +178,7 @@ static void wide_transpose(const wide *w, const wide_chunk *x, float factor)
     }
 }
 
-/* chunk = (was ? was[row] * chunk : 0) + factor[row] * w->out; in bf16, `was` is NULL or all ones. */
+/* Stores chunk = (was ? was[row] * chunk : 0) + factor[row] * w->out. In bf16, `was` must be NULL or all ones. */
 static void wide_store(const wide *w, const wide_chunk *x, const float *factor, const float *was)
 {
     const attn__softmax_backward_kernel *store = w->kernels->store;
@@ -196,7 +199,7 @@ static void wide_store(const wide *w, const wide_chunk *x, const float *factor, 
     }
 }
 
-/* All channels of the rows become 0. */
+/* Sets all channels of the rows to 0. */
 static void wide_clear(const wide *w, const wide_rows *rows, int64_t channels)
 {
     int64_t chunk = w->kernels->chunk;
@@ -205,8 +208,8 @@ static void wide_clear(const wide *w, const wide_rows *rows, int64_t channels)
         wide_store(w, &(wide_chunk){*rows, first, attn__min(channels - first, chunk)}, w->ones, NULL);
 }
 
-/* Adds the chunk that begins at `first` to the prefetch list; the runs of one row may be pages apart.  Chunks of runs of
- * unlike lengths, or of single channels, are left to the machine. */
+/* Adds the chunk that begins at `first` to the prefetch list, because the runs of a row may be on different pages.
+ * Chunks with single channels are left to the hardware. */
 static void wide_prefetch(wide *w, const wide_rows *rows, int64_t first, int64_t channels)
 {
     wide_chunk x = {*rows, first, attn__min(channels - first, w->kernels->chunk)};
@@ -220,13 +223,13 @@ static void wide_prefetch(wide *w, const wide_rows *rows, int64_t first, int64_t
                                 x.n > run ? (const char *)wide_chunk_at(&x, run) - start : 0, run * size);
 }
 
-/* tile->run(whole) in portions that fit the first cache, with a part of the prefetch list after each register tile. */
+/* Runs tile->run in portions that fit the L1 cache. A part of the prefetch list follows each register tile. */
 static void wide_multiply(wide *w, const attn__gemm_tile_args *whole)
 {
     enum {
-        STRIP = 4,  /* vectors, and ... */
-        LONG = 128, /* ... the summands of which the first cache holds b while ... */
-        ROWS = 6    /* ... rows of such a strip's register tile, at least */
+        STRIP = 4,  /* vectors of a strip of columns */
+        LONG = 128, /* summands of a portion, so that b stays in the L1 cache */
+        ROWS = 6    /* minimum of rows per register tile of a strip */
     };
     const attn__gemm_tile_kernel *tile = w->kernels->tile;
     int64_t strip = STRIP * tile->lanes;
@@ -250,7 +253,8 @@ static void wide_multiply(wide *w, const attn__gemm_tile_args *whole)
 
 /* ------------------------------------------------------------------------------------------- AMX, f32 */
 
-/* As measured: 64 gain an eighth, 65, which fill their squares badly, lose 4 %, and 72 gain 3 to 10 %. */
+/* Reports whether AMX pays for f32. As measured, 64 rows gain an eighth, 65 lose 4 % (their squares are badly filled),
+ * and 72 gain 3 to 10 %. */
 static bool wide_stream_pays(const attn__canonical *canonical)
 {
     enum { LEAST = 64, SQUARE = 2 * SIDE };
@@ -260,13 +264,13 @@ static bool wide_stream_pays(const attn__canonical *canonical)
            whole <= 1.8 * (double)queries * (double)keys;
 }
 
-/* Whether the channels are in runs that AMX's steps divide. */
+/* Reports whether each run of channels is a multiple of an AMX step. */
 static bool wide_streams(const wide_operand *x)
 {
     return x->dtype == ATTN_F32 && x->channels->size % DEPTH == 0 && x->run % DEPTH == 0;
 }
 
-/* Columns [first, ..) of the rows, at most a chunk. */
+/* Finds the addresses of the steps of a chunk that begins at channel `first`. Returns the number of steps. */
 static int64_t stream_steps(const wide_rows *rows, int64_t first, int64_t channels, const float **at)
 {
     int64_t steps = attn__min(channels - first, WIDE_CHUNK) / DEPTH;
@@ -284,7 +288,7 @@ static attn__feed_side stream_side(const wide_rows *rows, attn__feed_kind kind, 
     return s;
 }
 
-/* c (+)= a b, for so many rows and columns; f32 products are interleaved with the feed. */
+/* Computes c = or += a b for m rows and n columns. Products of f32 are interleaved with the feed. */
 static void tiles_multiply(wide *w, int64_t m, int64_t n, attn__bf16x3_side a, attn__bf16x3_side b, int64_t steps,
                            float *c, int64_t ldc, bool accumulate)
 {
@@ -303,9 +307,9 @@ static void tiles_multiply(wide *w, int64_t m, int64_t n, attn__bf16x3_side a, a
 
 /* ------------------------------------------------------------------------------------------------- scores */
 
-/* out[a's row, b's row] = sum over channels of a * factor * b. */
+/* A product: out[a's row, b's row] = sum over channels of a * factor * b. */
 typedef struct wide_scores {
-    wide_rows a, b, with; /* with.rows not 0: dots[a's row] += a . with */
+    wide_rows a, b, with; /* if with.rows is not 0: dots[a's row] += a . with */
     int64_t channels;
     float factor, *out;
     double *dots;
@@ -331,7 +335,7 @@ static void score_chunk(wide *w, const wide_scores *s, int64_t first, int64_t n)
                                              .accumulate = first > 0});
 }
 
-/* The two operands of the chunk from `first` on; none after the last one. */
+/* Describes the two operands of the chunk from `first` on. Returns 0 after the last chunk. */
 static int stream_score_sides(const wide *w, const wide_scores *s, int64_t first, attn__feed_side *side)
 {
     if (first >= s->channels)
@@ -357,7 +361,7 @@ static void stream_feed_scores(wide *w, const wide_scores *s, int64_t first, int
     attn__bf16x3_feed_begin(feed, portions);
 }
 
-/* Adds a chunk whose tiles are packed. */
+/* Adds the product of a chunk whose tiles are packed. */
 static void tiles_score_chunk(wide *w, const wide_scores *s, int64_t first, int64_t steps, int at)
 {
     attn__bf16x3_side a = attn__bf16x3_packed(w->stream.tiles[at][0], steps, w->kernels->terms);
@@ -388,8 +392,8 @@ static void stream_scores(wide *w, const wide_scores *s)
 
 /* ---------------------------------------------------------------------------------------------- AMX, bf16 */
 
-/* Adjacent channels of a bf16 operand become tiles in place, others by way of the panel.  False if any number is
- * infinite or NaN. */
+/* Packs a chunk of bf16 into tiles. Adjacent channels are read in place, and others are first copied to the panel.
+ * Returns false if any number is infinite or NaN. */
 static bool bf16_split(wide *w, const wide_chunk *x, bool pairs, attn__bf16x3_side to)
 {
     const attn__bf16x3_kernel *amx = w->kernels->amx;
@@ -457,18 +461,18 @@ static void wide_score(wide *w, const wide_scores *s)
 
 /* ----------------------------------------------------------------------------------------------- products */
 
-/* out[i, c] = (was ? was[i] * out[i, c] : 0) + factor[i] * sum over j of weight(i, j) in[j, c]. */
+/* A product: out[i, c] = (was ? was[i] * out[i, c] : 0) + factor[i] * sum over j of weight(i, j) * in[j, c]. */
 typedef struct wide_product {
     wide_rows in, out;
     int64_t channels;
-    const float *weight; /* rows w->ld apart */
+    const float *weight; /* rows are w->ld apart */
     bool across;         /* weight(i, j) = weight[j * ld + i], else weight[i * ld + j] */
-    bool hides;          /* some pairs may be masked or dropped, and weigh 0 */
+    bool hides;          /* pairs may be masked or dropped, with weight 0 */
     const float *factor, *was;
 } wide_product;
 
-/* A masked pair has weight 0, and 0 * NaN is NaN: what is not finite in w->in is added where its weight is not 0.  The
- * product ran with zeros in its place, so that finite results keep their bits. */
+/* Adds the terms of NaN and infinity to a product that used zeros for these numbers. Only terms with a nonzero weight
+ * are added, because 0 * NaN is NaN for a masked pair. Finite results keep their bits. */
 static void add_nonfinite(const wide *w, const wide_product *p, int64_t n)
 {
     int64_t chunk = w->kernels->chunk;
@@ -517,7 +521,7 @@ static int stream_product_sides(const wide *w, const wide_product *p, int64_t fi
     return 1;
 }
 
-/* `drained`: the chunk whose sums wait, or below 0. */
+/* Starts the feed for a chunk. `drained` is the chunk whose sums are to be stored, or negative if there is none. */
 static void stream_feed_product(wide *w, const wide_product *p, int64_t first, int64_t drained, int64_t portions)
 {
     attn__bf16x3_feed *feed = &w->stream.feed;
@@ -541,7 +545,7 @@ static void stream_feed_product(wide *w, const wide_product *p, int64_t first, i
     attn__bf16x3_feed_begin(feed, portions);
 }
 
-/* The weights as A's tiles.  False if any is infinite or NaN, unless one term holds any number. */
+/* Packs the weights into tiles of A. Returns false if any weight of several terms is infinite or NaN. */
 static bool split_weights(wide *w, const wide_product *p)
 {
     const attn__bf16x3_kernel *amx = w->kernels->amx;
@@ -558,7 +562,7 @@ static bool split_weights(wide *w, const wide_product *p)
     return finite || terms == 1;
 }
 
-/* The weights times a chunk whose tiles are packed. */
+/* Multiplies the weights by a chunk whose tiles are packed. */
 static void tiles_product_chunk(wide *w, const wide_product *p, int64_t n, int at, float *out)
 {
     int64_t steps = attn__ceil_div(p->in.rows, DEPTH);
@@ -614,7 +618,7 @@ static void wide_multiply_all(wide *w, const wide_product *p)
 
 /* ------------------------------------------------------------------------------------------------- memory */
 
-/* Takes memory for products of at most `rows` rows on each side. */
+/* Reserves memory for products of at most `rows` rows per operand. */
 static void wide_take(wide *w, const wide_kernels *kernels, attn__arena *arena, int64_t rows, int64_t ld)
 {
     int64_t side = attn__round_up(rows, DEPTH), panel = side * kernels->chunk;
@@ -632,7 +636,7 @@ static void wide_take(wide *w, const wide_kernels *kernels, attn__arena *arena, 
     w->dots = attn__arena_floats(arena, side * SIDE);
     s->tiles[0][0] = attn__arena_take(arena, panel * terms, sizeof(uint16_t));
     s->tiles[1][0] = attn__arena_take(arena, panel * terms, sizeof(uint16_t));
-    /* Scores have two operands to split; products one, and weights and sums. */
+    /* Scores pack two operands. Products pack one operand and need weights and sums, so they share memory. */
     attn__arena both = *arena;
     s->tiles[0][1] = attn__arena_take(arena, panel * terms, sizeof(uint16_t));
     s->tiles[1][1] = attn__arena_take(arena, panel * terms, sizeof(uint16_t));
