@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * all_tmpl.h - all kernel templates, for the instruction set whose simd/vec_ISA.h is included before.
+ * all_tmpl.h - includes all kernel templates, for the instruction set whose simd/vec_ISA.h was included before.
  */
 #include "base/bf16.h"
 #include "base/rng.h"

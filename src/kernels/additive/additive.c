@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * additive.c - which additive kernel to use.
+ * additive.c - chooses the kernel for an instruction set.
  */
 #include "kernels/additive/additive.h"
 

@@ -6,8 +6,8 @@
  *
  * Channels are the lanes of the vectors.
  *
- * Contract: n may be 0; nothing needs alignment; nothing outside [0, n) is read or written; nothing is allocated.
- * The order of a sum depends only on n and the instruction set.
+ * Contract: n may be 0. Arrays need no alignment. Only elements [0, n) are read or written. Nothing is allocated. The
+ * order of a sum depends only on n and the instruction set.
  */
 #ifndef ATTN_KERNELS_ADDITIVE_H
 #define ATTN_KERNELS_ADDITIVE_H
@@ -19,16 +19,16 @@
 typedef struct attn__additive_kernel {
     attn__isa isa;
     float (*dot)(const float *a, const float *b, int64_t n);      /* sum a b */
-    double (*dot_f64)(const float *a, const float *b, int64_t n); /* sum a b, summed in double */
+    double (*dot_f64)(const float *a, const float *b, int64_t n); /* sum a b, accumulated in double */
     void (*axpy)(float a, const float *x, float *y, int64_t n);   /* y += a x */
     void (*scale)(float a, float *y, int64_t n);                  /* y *= a */
-    /* t = tanh(q + k); sum w t */
+    /* Writes t = tanh(q + k) and returns the sum of w t. */
     float (*additive)(const float *q, const float *k, const float *w, float *t, int64_t n);
-    /* For the gradient g of additive: dw += g t, and d += g w (1 - t^2) for both dq and dk. */
+    /* Adds the gradients of `additive` for the output gradient g: g t to dw, and g w (1 - t^2) to both dq and dk. */
     void (*additive_gradient)(float g, const float *w, const float *t, float *dq, float *dk, float *dw, int64_t n);
 } attn__additive_kernel;
 
-/* The kernel for this instruction set, or the best below it. */
+/* Returns the kernel of the best instruction set that is not above `isa`. */
 const attn__additive_kernel *attn__additive_for(attn__isa isa);
 
 #endif

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * batch_norm.c - which stacks kernel to use.
+ * batch_norm.c - chooses the kernel for an instruction set.
  */
 #include "kernels/batch_norm/batch_norm.h"
 

@@ -4,11 +4,13 @@
  *
  *     y = (x - mean[c]) / sqrt(variance[c] + eps) * gain[c] + bias[c],     mean, variance over batch and plane
  *
- * The numbers of a plane are adjacent and fill the lanes.  Every function works on a range of channels:
- * run(args, begin, end), where args is an attn__batch_norm_args with pointers to float or double, as the kernel is.
+ * The numbers of a plane are adjacent in memory and in the lanes. Every function has the form run(args, begin, end) and
+ * works on channels begin to end - 1. args is an attn__batch_norm_args whose pointers are to float or double, like the
+ * kernel.
  *
- * Contract: batch and plane may be 0; nothing outside the planes is read or written; nothing is allocated.  The result
- * of a channel does not depend on the others.  Sums add a few hundred numbers at a time in f32, these sums in f64.
+ * Contract: batch and plane may be 0. Nothing outside the planes is read or written. Nothing is allocated.  The result
+ * of a channel does not depend on the others.  A few hundred numbers at a time are summed in f32, and these partial
+ * sums are added in f64.
  */
 #ifndef ATTN_KERNELS_BATCH_NORM_H
 #define ATTN_KERNELS_BATCH_NORM_H
@@ -20,14 +22,14 @@
 
 typedef struct attn__batch_norm_args {
     int64_t batch, channels, plane;
-    const void *x, *dy;           /* [batch, channels, plane] */
-    void *y;                      /* [batch, channels, plane]: the result, or the gradient of x; may be x or dy */
-    const void *gain, *bias;      /* [channels], like the arrays below */
-    void *mean, *inverse;         /* inverse = 1 / sqrt(variance + eps); `statistics` stores the variance there */
-    void *dgain, *dbias;          /* either may be NULL */
-    double *sums;                 /* [channels, 2]: the sum of dy, and the sum of dy times normalized x */
-    double whole;                 /* how many numbers a channel's statistics are of, other ranks included */
-    bool moving;                  /* the statistics were computed from x, so their gradient is part of that of x */
+    const void *x, *dy;      /* [batch, channels, plane] */
+    void *y;                 /* [batch, channels, plane]: the result, or the gradient of x; may be x or dy */
+    const void *gain, *bias; /* [channels], like the arrays below */
+    void *mean, *inverse;    /* inverse: 1 / sqrt(variance + eps); but `statistics` writes the variance to it */
+    void *dgain, *dbias;     /* either may be NULL */
+    double *sums;            /* [channels, 2]: the sum of dy, and the sum of dy times the normalized x */
+    double whole;            /* how many numbers of all ranks a channel's statistics are computed from */
+    bool moving;             /* true: mean and inverse were computed from x, so the gradient of x includes their part */
     bool add, add_gain, add_bias; /* true: add to y, dgain, dbias; false: overwrite them */
 } attn__batch_norm_args;
 
@@ -35,15 +37,15 @@ typedef void attn__batch_norm_run(void *args, int64_t begin, int64_t end);
 
 typedef struct attn__batch_norm_kernel {
     attn__isa isa;
-    attn__batch_norm_run *statistics; /* mean and variance of x, in two passes */
+    attn__batch_norm_run *statistics; /* computes mean and variance of x in two passes */
     attn__batch_norm_run *normalize;  /* y = (x - mean) * inverse * gain + bias */
     attn__batch_norm_run *slopes;     /* computes `sums`, and from them dgain and dbias */
-    /* y = inverse * gain * (dy - the statistics' share of the gradient, from `sums`) */
+    /* y = inverse * gain * (dy - s), where s is the gradient through mean and variance, computed from `sums` */
     attn__batch_norm_run *backward;
     attn__batch_norm_run *add_bias; /* y += bias */
 } attn__batch_norm_kernel;
 
-/* The kernel of f64, or the kernel of f32 for this instruction set or the best one below it. */
+/* Returns the f64 kernel, or the f32 kernel of the best instruction set that is not above `isa`. */
 const attn__batch_norm_kernel *attn__batch_norm_for(bool is_double, attn__isa isa);
 
 #endif

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
  * batch_norm_tmpl.h - batch normalization for one instruction set; see batch_norm.h.  Several partial sums hide the
- * latency of additions; they continue from plane to plane, so that small planes need no sum across the lanes.  Where
- * planes are single numbers, adjacent channels are the lanes.
+ * latency of additions. The partial sums continue from plane to plane, so that small planes need no sum across the
+ * lanes. If a plane is a single number, the lanes are adjacent channels.
  */
 #ifdef VF_DOUBLE
 typedef double real;
@@ -12,16 +12,16 @@ typedef float real;
 
 enum { BATCH_NORM_VECTORS = 4, BATCH_NORM_COLUMNS = BATCH_NORM_VECTORS * VF_LANES, BATCH_NORM_RUN = 8 };
 
-/* The terms summed over a channel. */
+/* Selects which two terms add_up sums over a channel. */
 enum { LEVEL, SPREAD, SLOPE };
 
-/* One channel, the same in all lanes, or `width` channels across the lanes. The latter count as one channel whose
- * planes have n = width. */
+/* One channel, or `width` adjacent channels with one lane each. Adjacent channels count as one channel whose planes
+ * have n = width numbers. */
 typedef struct channel {
-    const real *x, *dy; /* the first plane */
+    const real *x, *dy; /* the first plane of the channel */
     real *y;
-    int64_t planes, n, ld; /* planes of n numbers, ld apart */
-    int64_t at;            /* its number */
+    int64_t planes, n, ld; /* planes of n numbers; ld is the stride between planes */
+    int64_t at;            /* index of the first channel */
     int width;
     bool across;
     vf mean, inverse;
@@ -31,31 +31,32 @@ typedef struct pair {
     double first, second;
 } pair;
 
-/* Partial sums of both terms, one for each vector. */
+/* Independent partial sums of the two terms that add_up adds. */
 typedef struct vector_sums {
     vf first[BATCH_NORM_VECTORS], second[BATCH_NORM_VECTORS];
 } vector_sums;
 
-/* How many of `left` < VF_LANES numbers to process at once: 1 where partial vectors are loaded one by one anyway. */
+/* Returns how many of the last `left` < VF_LANES numbers to process at once. Narrow vectors process one, because they
+ * load partial vectors number by number anyway. */
 VF_FN int part_of(int64_t left)
 {
     return VF_LANES > 4 ? (int)left : 1;
 }
 
-/* Whether n numbers are one part of a vector. */
+/* Returns whether n numbers are processed as one partial vector. */
 VF_FN bool is_part(int64_t n)
 {
     return n > 0 && n < VF_LANES && part_of(n) == n;
 }
 
-/* An array's value for the channel, or values for the channels. */
+/* Loads the array's value of the channel into all lanes, or the values of adjacent channels into their lanes. */
 VF_FN vf number(const channel *ch, const void *array)
 {
     const real *x = (const real *)array + ch->at;
     return ch->across ? ch->width == VF_LANES ? vf_load(x) : vf_load_part(x, ch->width) : vf_set1(*x);
 }
 
-/* The channel at c, or several channels from c on, at most to `end`. */
+/* Returns channel c, or as many channels of [c, end) as fit into a vector. */
 VF_FN channel channel_of(const attn__batch_norm_args *a, int64_t c, int64_t end)
 {
     channel ch = {.planes = a->batch, .n = a->plane, .ld = a->channels * a->plane, .at = c, .width = 1};
@@ -83,13 +84,14 @@ VF_FN void give(real *y, vf v, int part)
         vf_store(y, v);
 }
 
-/* Lanes beyond a part add nothing, though a distance from the mean is none of zero. */
+/* Clears the lanes beyond a partial vector, because there x - mean is not zero. */
 VF_FN vf inside(vf v, int part)
 {
     return part ? vf_select(vm_first(part), v, vf_zero()) : v;
 }
 
-/* LEVEL: x.  SPREAD: its distance from the mean, and that squared.  SLOPE: dy, and dy times x normalized. */
+/* Adds the terms of one vector to sum i. LEVEL: x. SPREAD: x - mean and its square. SLOPE: dy, and dy times the
+ * normalized x. */
 VF_FN void add_up(int what, const channel *ch, int64_t at, int part, vector_sums *s, int i)
 {
     vf x = take(ch->x + at, part), d = vf_sub(x, ch->mean);
@@ -106,7 +108,7 @@ VF_FN void add_up(int what, const channel *ch, int64_t at, int part, vector_sums
     }
 }
 
-/* The numbers [i, end) of a plane, at least one. */
+/* Adds the terms of the numbers [i, end) of a plane, at least one number. */
 VF_FN void add_piece(int what, const channel *ch, int64_t plane, int64_t i, int64_t end, vector_sums *s)
 {
     int64_t from = plane * ch->ld;
@@ -157,7 +159,7 @@ VF_FN void batch_norm_settle(const channel *ch, const vector_sums *s, pair *all)
     }
 }
 
-/* Planes of one vector, or of `part` of one: several planes at once. */
+/* Adds the terms of planes that are one whole vector (part = 0) or `part` numbers, several planes at once. */
 VF_FN void narrow_sums(int what, const channel *ch, int part, pair *all)
 {
     for (int64_t plane = 0; plane < ch->planes;) {
@@ -177,7 +179,8 @@ VF_FN void narrow_sums(int what, const channel *ch, int part, pair *all)
     }
 }
 
-/* No lane adds more than 2 BATCH_NORM_RUN numbers before they are added in f64. */
+/* Adds the terms of planes of any length. No lane adds more than 2 BATCH_NORM_RUN numbers before its sum is added in
+ * f64. */
 VF_FN void wide_sums(int what, const channel *ch, pair *all)
 {
     vector_sums s;
@@ -210,8 +213,8 @@ VF_FN void sums_of(int what, const channel *ch, pair all[VF_LANES])
         wide_sums(what, ch, all);
 }
 
-/* Rounding the mean to `real` leaves an error, which is the mean of the differences from it: corrects the mean and
- * takes the error's square off the variance.  Infinities have no such error. */
+/* Computes mean and variance. The mean of the differences x - mean is the rounding error of the mean. A finite error is
+ * added to the mean, and its square is subtracted from the variance. */
 static void statistics(void *user, int64_t begin, int64_t end)
 {
     const attn__batch_norm_args *a = user;
@@ -234,7 +237,8 @@ static void statistics(void *user, int64_t begin, int64_t end)
     }
 }
 
-/* Calls BODY for each vector of the channel, AT from its first number, the last of a plane with PART lanes (else 0). */
+/* Runs BODY for each vector of the channel; AT is its offset. PART is the count of lanes of a partial vector, else
+ * 0. */
 #define FOR_VECTORS(ch, at, part, BODY)                                                                                \
     do {                                                                                                               \
         const bool one = is_part((ch).n);                                                                              \
@@ -288,7 +292,7 @@ static void batch_norm_slopes(void *user, int64_t begin, int64_t end)
     }
 }
 
-/* scale * (dy - level - (x - mean) * bend). */
+/* Computes scale * (dy - level - (x - mean) * bend) for one vector; `add` adds the result to y. */
 VF_FN void backward_some(const channel *ch, int64_t at, int part, bool add, vf scale, vf level, vf bend)
 {
     vf old = add ? take(ch->y + at, part) : vf_zero();
@@ -302,9 +306,9 @@ static void batch_norm_backward(void *user, int64_t begin, int64_t end)
     for (int64_t c = begin; c < end;) {
         channel ch = channel_of(a, c, end);
         vf scale = vf_mul(ch.inverse, number(&ch, a->gain)), level = vf_zero(), bend = vf_zero();
-        if (a->moving) { /* the batch's own statistics move with its elements, running ones do not */
+        if (a->moving) { /* batch statistics depend on x; running statistics do not */
             real levels[VF_LANES], bends[VF_LANES];
-            for (int i = 0; i < VF_LANES; i++) { /* one channel: the same in all lanes */
+            for (int i = 0; i < VF_LANES; i++) { /* a single channel has the same value in all lanes */
                 int64_t at = 2 * (c + (i < ch.width ? i : 0));
                 levels[i] = (real)(a->sums[at] / a->whole);
                 bends[i] = (real)(a->sums[at + 1] / a->whole);

@@ -28,12 +28,13 @@
 #include "kernels/bf16x3/bf16x3_split.h"
 #include "kernels/bf16x3/bf16x3_softmax.h"
 
-/* Tiles 0 to 3 are a square of C, 4 and 5 hold A, 6 and 7 B; all of the largest size. */
+/* Tile registers 0 to 3 hold a square of C, 4 and 5 hold A, 6 and 7 hold B. All have the maximum size. */
 #include "simd/amx.h"
 
-/* Four products of a pair of parts; a square of C has two tiles of rows if `tall`, two of columns if `wide`, both
- * constants after inlining.  The operands of the next pair are loaded into a register as soon as its last reader has
- * begun: the unit has no other copies of its registers, and takes 16 cycles for a product, where a load takes 8. */
+/* Multiplies a pair of parts with up to four tile products. The square of C has two tiles of rows if `tall` and two
+ * tiles of columns if `wide`, both constants after inlining. The next part of B is loaded into a register as soon as
+ * the last product that reads the register has begun. AMX does not rename registers, and a product takes 16 cycles
+ * where a load takes 8. */
 BF16X3_FN void multiply_then_b(const attn__bf16x3_side *b, const uint16_t *next, bool tall, bool wide)
 {
     _tile_dpbf16ps(0, 4, 6);
@@ -120,7 +121,7 @@ BF16X3_FN void store_square(const attn__bf16x3_args *t, float *c, bool tall, boo
         _tile_stored(3, c + ATTN__BF16X3_SIDE * t->ldc + ATTN__BF16X3_SIDE, ld);
 }
 
-/* All pairs of parts except the last. In this order each pair shares an operand with the pair before it. */
+/* Multiplies all pairs of parts except the last. In this order each pair shares an operand with the pair before it. */
 BF16X3_FN void pairs_of_parts(const attn__bf16x3_args *t, const uint16_t *a, const uint16_t *b, bool tall, bool wide,
                               attn__interleaved *interleaved)
 {
@@ -143,7 +144,7 @@ BF16X3_FN void sum_square(const attn__bf16x3_args *t, const uint16_t *a, const u
     for (int64_t k = 0; k < t->k; k++) {
         if (parts == ATTN__BF16X3_F32)
             pairs_of_parts(t, a, b, tall, wide, interleaved);
-        bool more = k + 1 < t->k; /* the last loads are of what is there, and unused */
+        bool more = k + 1 < t->k; /* after the last k, valid tiles are loaded again and not used */
         a += more ? t->a.step : 0;
         b += more ? t->b.step : 0;
         multiply_then_both(t, a, b, tall, wide);

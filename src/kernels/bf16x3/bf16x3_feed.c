@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * bf16x3_feed.c - rows to tiles, lines to the cache and sums to rows, interleaved with products; see bf16x3_feed.h.
+ * bf16x3_feed.c - makes tiles from rows, prefetches lines and stores sums to rows, interleaved with products; see
+ * bf16x3_feed.h.
  */
 #include "kernels/bf16x3/bf16x3_feed.h"
 
@@ -14,21 +15,21 @@
 enum {
     SIDE = ATTN__BF16X3_SIDE,
     DEPTH = ATTN__BF16X3_DEPTH,
-    ROWS = 4,       /* of a tile in one portion */
-    AHEAD = 16,     /* tiles: prefetched lines arrive in time, and are not evicted before use */
-    SOON = 16,      /* rows */
-    WHOLE = 1 << 16 /* of what is due */
+    ROWS = 4,       /* rows of a tile in one portion */
+    AHEAD = 16,     /* prefetch distance in tiles: lines arrive in time and are not evicted before use */
+    SOON = 16,      /* prefetch distance of stores, in rows */
+    WHOLE = 1 << 16 /* one unit of work in `due` and `rate` */
 };
 
 /* ------------------------------------------------------------------------------------------------- splitting */
 
-/* 16 columns of a row, or zeros. */
+/* Loads 16 columns of a row, or zeros if the row does not exist. */
 VF_FN vf load(const attn__feed_side *s, const float *columns, int64_t row)
 {
     return row < s->rows ? vf_load(columns + s->row_at[row]) : vf_zero();
 }
 
-/* The operand's and the other one's product of a row of 32, to the row's 16 sums. */
+/* Multiplies 32 numbers of a row by those of s->with and adds the products to the row's 16 partial sums. */
 VF_FN void add_dot(const attn__feed_side *s, int64_t step, int64_t row, vf low, vf high)
 {
     if (row >= s->rows)
@@ -53,7 +54,7 @@ VF_FN int64_t split_rows(attn__bf16x3_feed *f, const attn__feed_side *s, vf *odd
     return SIDE / ROWS;
 }
 
-/* A square of 16 rows, transposed. */
+/* Transposes a square of 16 rows and 16 columns into f->stage and multiplies its numbers by the factor. */
 VF_FN void transpose(attn__bf16x3_feed *f, const attn__feed_side *s)
 {
     const float *columns = s->at[f->split.column] + f->split.part * SIDE;
@@ -95,7 +96,7 @@ VF_FN int64_t split_pairs(attn__bf16x3_feed *f, const attn__feed_side *s, vf *od
     return SIDE / ROWS;
 }
 
-/* Rows of a tile, tiles next to each other, and portions of one. */
+/* Returns the number of rows of a tile. */
 VF_FN int64_t height_of(const attn__feed_side *s)
 {
     return s->kind == ATTN__FEED_PAIRS ? DEPTH : SIDE;
@@ -119,7 +120,8 @@ VF_FN void split_next_side(attn__bf16x3_feed *f, int side)
     f->split.out = f->side[side < f->sides ? side : 0].to.data;
 }
 
-/* All tiles of ROWS and TRANSPOSED follow one another; of PAIRS, those of a column do. */
+/* Does the next portion of splitting. Tiles of ROWS and TRANSPOSED are contiguous; of PAIRS, only the tiles of a block
+ * are. */
 VF_FN void split_some(attn__bf16x3_feed *f)
 {
     const attn__feed_side *s = &f->side[f->split.side];
@@ -144,7 +146,7 @@ VF_FN void split_some(attn__bf16x3_feed *f)
 
 /* -------------------------------------------------------------------------------------------------- fetching */
 
-/* Blocks of 16 rows and 32 columns are prefetched, for tiles of any shape. */
+/* Returns the number of blocks of 16 rows and 32 columns. These blocks are prefetched, for tiles of any shape. */
 static int64_t squares_of(const attn__feed_side *s)
 {
     return attn__ceil_div(s->rows, SIDE) * s->steps;
@@ -178,7 +180,7 @@ VF_FN void prefetch_row(attn__bf16x3_feed *f)
     f->prefetch.side++;
 }
 
-/* The first lines were prefetched before the sides were swapped. */
+/* Skips the first lines, which were prefetched before the sides were swapped. */
 static void skip_first(attn__bf16x3_feed *f)
 {
     int64_t left = AHEAD;
@@ -201,7 +203,7 @@ VF_FN void add_row(const attn__feed_pending *d, const float *out, int64_t row, v
     *high = vf_fma(vf_load(out + SIDE), was, *high);
 }
 
-/* Prefetches the line: a store that misses the cache would stall later stores. */
+/* Prefetches the lines of a later store, because a store that misses the cache would stall the stores after it. */
 VF_FN void prefetch_drain(const attn__feed_pending *d, int64_t step, int64_t row)
 {
     const float *columns = row < d->rows ? d->at[step] : d->next[step];

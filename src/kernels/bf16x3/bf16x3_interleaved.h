@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: MIT
  *
  * bf16x3_interleaved.h - products interleaved with vector work; included by bf16x3.c within its region of the
- * instruction set. Unlike there, the last products of a square of C load the first operands of the next one.
+ * instruction set. Unlike the products of bf16x3.c, the last products of a square of C load the first operands of the
+ * next square.
  */
 
-/* A square of C and where its operands begin; `tall` and `wide` if it has two tiles of rows, of columns. */
+/* A square of C and the addresses of its operands. A `tall` square has two tiles of rows, a `wide` square two of
+ * columns. */
 typedef struct square {
     const uint16_t *a, *b;
     int64_t m, n;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * bf16x3_pack.c - rows of numbers to tiles in both directions; see bf16x3_pack.h.
+ * bf16x3_pack.c - makes tiles from rows of numbers in both directions; see bf16x3_pack.h.
  */
 #include "kernels/bf16x3/bf16x3_pack.h"
 
@@ -8,10 +8,10 @@
 #include "simd/vec_avx512.h"
 #include "kernels/bf16x3/bf16x3_patch.h"
 
-/* pairs of rows from one fetched to one read */
+/* EARLY is the prefetch distance in pairs of rows. */
 enum { STEP = ATTN__BF16X3_DEPTH, SIDE = ATTN__BF16X3_SIDE, EARLY = 2 };
 
-/* Two of the caller's rows, NULL if the row does not exist, and their destinations. */
+/* Two rows of the caller (NULL: the row does not exist) and where the tiles hold them. */
 typedef struct row_pair {
     const char *from[PATCH_ROWS];
     uint16_t *along[PATCH_ROWS], *across;
@@ -32,7 +32,7 @@ VF_FN vf load_whole(const char *row, attn_dtype dtype, int64_t column)
                              : vf_load_bf16((const uint16_t *)(const void *)row + column);
 }
 
-/* Columns j to j + 31. */
+/* Loads columns j to j + 31 of both rows. */
 VF_FN patch load_patch(const attn__bf16x3_pack *t, const row_pair *pair, int64_t j, attn_dtype dtype)
 {
     patch x;
@@ -47,7 +47,8 @@ VF_FN patch load_patch(const attn__bf16x3_pack *t, const row_pair *pair, int64_t
     return x;
 }
 
-/* The remainder fits into the last part. */
+/* Splits 32 columns of a pair of rows into parts and stores them. The last part is exact, since the remainder fits into
+ * it. */
 VF_FN void pack_patch(const attn__bf16x3_pack *t, const row_pair *pair, int64_t j, attn_dtype dtype, int parts,
                       bool along, bool across, vf *odd)
 {
@@ -77,7 +78,7 @@ static const char *row_of(const attn__bf16x3_pack *t, int64_t r)
     return r < t->rows ? (const char *)t->data + t->row_at[r] * (t->dtype == ATTN_F32 ? 4 : 2) : NULL;
 }
 
-/* The pair in place `place` of the rows of tiles of the step that begins at row s. */
+/* Returns one of the 16 pairs of rows of the step that begins at row s: the pair with index `place`. */
 VF_FN row_pair find_pair(const attn__bf16x3_pack *t, int64_t s, int64_t place, bool along, bool across)
 {
     int64_t first = t->keyed ? place : 2 * place, second = t->keyed ? place + SIDE : first + 1;
@@ -91,7 +92,7 @@ VF_FN row_pair find_pair(const attn__bf16x3_pack *t, int64_t s, int64_t place, b
     return pair;
 }
 
-/* Prefetches explicitly: stores keep the processor from reading far enough ahead. */
+/* Prefetches a pair of rows explicitly, because stores keep the processor from reading far enough ahead. */
 VF_FN void prefetch_pair(const attn__bf16x3_pack *t, int64_t s, int64_t place)
 {
     row_pair pair = find_pair(t, s, place, false, false);

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * bf16x3_patch.h - two rows of 32 numbers become two rows of tiles in either direction: pairs of the same column of
- * both rows, and of columns i and i + 16 of each row, so that no number changes its lane.  Include after vec_avx512.h.
+ * bf16x3_patch.h - stores two rows of 32 numbers as rows of tiles in two directions. Across, a pair holds the same
+ * column of both rows. Along, a pair holds columns i and i + 16 of one row. No number changes its lane. Include this
+ * file after vec_avx512.h.
  */
 #ifndef ATTN_KERNELS_BF16X3_PATCH_H
 #define ATTN_KERNELS_BF16X3_PATCH_H
@@ -12,13 +13,13 @@ typedef struct patch {
     vf x[PATCH_ROWS][PATCH_HALVES];
 } patch;
 
-/* Destinations of the parts of a patch; NULL: not requested. */
+/* Addresses in tiles for the parts of a patch; NULL: not requested. */
 typedef struct places {
     uint16_t *across[PATCH_HALVES], *along[PATCH_ROWS];
     int64_t across_part, along_part;
 } places;
 
-/* Adds a NaN to `odd` if a number is infinite or NaN. */
+/* Makes a lane of `odd` NaN if a number of the patch is infinite or NaN. */
 VF_FN void note_odd(const patch *x, vf *odd)
 {
     VF_UNROLL
@@ -35,7 +36,7 @@ VF_FN void round_patch(patch *x)
     }
 }
 
-/* The upper halves in both directions. */
+/* Stores the upper halves of the numbers in the requested directions. */
 VF_FN void store_upper(const patch *x, const places *to, int part, bool across, bool along)
 {
     VF_UNROLL

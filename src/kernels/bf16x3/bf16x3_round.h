@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: MIT
  *
- * bf16x3_round.h - pairs of numbers to their three parts, rounded.  Include after vec_avx512.h.
+ * bf16x3_round.h - splits pairs of numbers into three rounded parts. Include this file after vec_avx512.h.
  */
 #ifndef ATTN_KERNELS_BF16X3_ROUND_H
 #define ATTN_KERNELS_BF16X3_ROUND_H
 
-/* The pairs (a, b) of all lanes, a row of a tile in each part.  The remainder after two roundings is the third.  Where
- * a number is not finite, or rounds to infinity, that is NaN (inf - inf, at the latest the second time), and so becomes
- * its `odd`; both may be one. */
+/* Splits the pairs (a, b) of all lanes and writes a row of a tile for each part. The first two parts are rounded, and
+ * the third is the exact remainder. If a number is not finite or rounds to infinity, its remainder is inf - inf = NaN,
+ * which makes its `odd` NaN. odd_a and odd_b may be the same vector. */
 VF_FN void cut_rounded(vf a, vf b, uint16_t *out, int64_t part, vf *odd_a, vf *odd_b)
 {
     VF_UNROLL

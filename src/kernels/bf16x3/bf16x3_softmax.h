@@ -3,12 +3,13 @@
  * bf16x3_softmax.h - one step of the running softmax that leaves its weights as tiles; included by bf16x3.c within its
  * region of the instruction set.  kernels/online_softmax has the same step for weights that stay f32.
  */
-enum { AT_ONCE = 2 }; /* pairs of rows whose exponentials' chains fill the units together */
+enum { AT_ONCE = 2 }; /* pairs of rows at once: their exponentials fill the vector units */
 
-/* As in kernels/online_softmax: the reference follows the maximum only when that has grown by so many powers of two. */
+/* The reference follows the maximum only when the maximum has grown by more than this many powers of two. */
 #define SLACK 8.0f
 
-/* The largest of a column of vectors.  A NaN may get lost here, but not in the exponential that follows. */
+/* Returns the maximum of each lane over the rows. The maximum may ignore a NaN, but the exponential that follows keeps
+ * it. */
 BF16X3_FN __m512 largest(const float *s, int64_t rows, int64_t width)
 {
     __m512 a = _mm512_set1_ps(-INFINITY), b = a, c = a, d = a;
@@ -24,7 +25,7 @@ BF16X3_FN __m512 largest(const float *s, int64_t rows, int64_t width)
     return _mm512_max_ps(_mm512_max_ps(a, b), _mm512_max_ps(c, d));
 }
 
-/* Weights are cut to their parts, not rounded: 8 bits and 8 bits and 8 bits hold as much, for half the work. */
+/* Stores weights as three truncated parts. Their 8 + 8 + 8 bits hold as much as rounded parts, for half the work. */
 BF16X3_FN void cut_pairs(two x, uint16_t *out, int64_t next)
 {
     VF_UNROLL
@@ -48,32 +49,32 @@ BF16X3_FN void store_pairs(two p, int parts, uint16_t *out, int64_t next)
         round_pairs(p, out);
 }
 
-/* 2^(factor * s - m).  The product is rounded before the difference, as the reference m is: an exact one may exceed a
- * reference of 1e9 by more than the exponential holds. */
+/* Returns 2^(factor * s - m). The product is rounded before the subtraction, like the reference m. The difference of an
+ * exact product and a reference of 1e9 could exceed the range of the exponential. */
 BF16X3_FN __m512 weight(const float *s, __m512 factor, __m512 m)
 {
     return vf_exp2(_mm512_sub_ps(_mm512_mul_ps(_mm512_loadu_ps(s), factor), m));
 }
 
-/* Destinations of rows r and r + 1. */
+/* Returns where the tiles hold rows r and r + 1. */
 BF16X3_FN uint16_t *row_of_pairs(const attn__bf16x3_side *to, uint16_t *out, int64_t r)
 {
     uint64_t at = (uint64_t)r;
     return out + (int64_t)(at / ATTN__BF16X3_DEPTH) * to->step + (int64_t)(at % ATTN__BF16X3_DEPTH / 2) * to->row;
 }
 
-/* Progress of a step of the softmax: row r of the column of 16 lanes that begins at w. */
+/* Progress of a step of the softmax: the next row is r, in the column of 16 lanes that begins at lane w. */
 typedef struct weighing {
     attn__interleaved interleaved;
     const attn__bf16x3_softmax *t; /* NULL: nothing to weigh */
     attn__tile_hook hook;
     int turn;
     int64_t w, r;
-    __m512 m, factor; /* of the column; m is finite */
+    __m512 m, factor; /* values of the column; m is finite */
     two sum[AT_ONCE];
 } weighing;
 
-/* Lanes that have seen no key yet have no reference: any finite one gives 2^-inf = 0. */
+/* Returns m, with 0 for lanes that have no key yet. Any finite reference gives these lanes weights of 2^-inf = 0. */
 BF16X3_FN __m512 reference_of(__m512 m)
 {
     return _mm512_maskz_mov_ps((vm)~_mm512_cmp_ps_mask(m, _mm512_set1_ps(-INFINITY), _CMP_EQ_OQ), m);
@@ -102,7 +103,7 @@ BF16X3_FN void end_column(weighing *x)
     begin_column(x, x->w + ATTN__BF16X3_SIDE);
 }
 
-/* Rows r to r + 3 ... */
+/* Computes and stores the weights of rows r to r + 3. */
 BF16X3_FN void weigh_rows(weighing *x, const float *s, uint16_t *out, int parts)
 {
     const attn__bf16x3_softmax *t = x->t;
@@ -118,7 +119,7 @@ BF16X3_FN void weigh_rows(weighing *x, const float *s, uint16_t *out, int parts)
         store_pairs(p[i], parts, out + i * t->to.row, t->to.part);
 }
 
-/* ... or the last few, filled up with zeros to a pair. */
+/* Computes and stores the weights of the last rows, as a pair that is padded with zeros. */
 BF16X3_FN void weigh_pair(weighing *x, const float *s, uint16_t *out, int parts)
 {
     const attn__bf16x3_softmax *t = x->t;
@@ -135,7 +136,7 @@ BF16X3_FN int64_t rows_of_tiles(const attn__bf16x3_softmax *t)
     return (t->rows + ATTN__BF16X3_DEPTH - 1) / ATTN__BF16X3_DEPTH * ATTN__BF16X3_DEPTH;
 }
 
-/* Three parts: a product of one part is too short to interleave other work. */
+/* Computes a portion of the weights in three parts. Products of one part are too short to interleave other work. */
 BF16X3_FN void weigh_some(weighing *x)
 {
     const attn__bf16x3_softmax *t = x->t;
@@ -151,8 +152,9 @@ BF16X3_FN void weigh_some(weighing *x)
         end_column(x);
 }
 
-/* A portion: about as much as four products of the unit leave time for.  Every third time, and when all weights are
- * done, it is another's turn.  Called, not inlined: between the products it would only crowd the code. */
+/* Runs a portion of about as much vector work as fits in the time of four AMX products. Every third portion runs the
+ * hook, and so does every portion after the last weight. The function is not inlined, to keep the code between the
+ * products small. */
 static void weigh_portion(attn__interleaved *interleaved)
 {
     weighing *x = (weighing *)(void *)interleaved;
@@ -163,7 +165,7 @@ static void weigh_portion(attn__interleaved *interleaved)
         weigh_some(x);
 }
 
-/* Products of one part are too short to interleave weights. */
+/* Runs the hook in every third portion. Products of one part are too short to interleave weights. */
 static void hook_portion(attn__interleaved *interleaved)
 {
     weighing *x = (weighing *)(void *)interleaved;
@@ -186,7 +188,7 @@ BF16X3_FN weighing weighing_of(const attn__bf16x3_softmax *t, attn__tile_hook ho
     return x;
 }
 
-/* All that is left, by columns: x stays in registers. */
+/* Computes all remaining weights column by column, so that x stays in registers. */
 BF16X3_FN void weigh_rest(weighing x, int parts)
 {
     const attn__bf16x3_softmax *t = x.t;

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT
  *
- * bf16x3_split.h - numbers of the caller to tiles of their parts; included by bf16x3.c within its region of the
+ * bf16x3_split.h - makes tiles from the parts of the caller's numbers; included by bf16x3.c within its region of the
  * instruction set.
  */
 
-/* 32 numbers, two vectors of a tile's row. */
+/* 32 numbers in two vectors, which become a row of a tile. */
 typedef struct two {
     __m512 first, second;
 } two;
@@ -28,14 +28,14 @@ BF16X3_FN __m512 widen(__m256i half)
     return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(half), 16));
 }
 
-/* The remainder after a part; exact. */
+/* Returns the exact remainder of x after its bf16 part. */
 BF16X3_FN two left_of(two x, __m512i part)
 {
     return (two){_mm512_sub_ps(x.first, widen(_mm512_castsi512_si256(part))),
                  _mm512_sub_ps(x.second, widen(_mm512_extracti64x4_epi64(part, 1)))};
 }
 
-/* The same where the part's numbers are pairs of both vectors' lanes. */
+/* Returns the exact remainder of x after a part that stores the numbers as pairs of lanes of both vectors. */
 BF16X3_FN two left_of_pairs(two x, __m512i part)
 {
     __m512i high = _mm512_set1_epi32((int32_t)0xffff0000u);
@@ -43,7 +43,7 @@ BF16X3_FN two left_of_pairs(two x, __m512i part)
                  _mm512_sub_ps(x.second, _mm512_castsi512_ps(_mm512_and_si512(part, high)))};
 }
 
-/* One row of a tile in each part; false if a number is not finite. */
+/* Writes one row of a tile for each part. Returns false if a number is not finite. */
 BF16X3_FN bool split(two x, int parts, uint16_t *out, int64_t next, bool pairs)
 {
     __m512i order = vi_order_of_pairs();
@@ -60,7 +60,7 @@ BF16X3_FN bool split(two x, int parts, uint16_t *out, int64_t next, bool pairs)
     return finite;
 }
 
-/* Copies one row of a tile without splitting. */
+/* Copies one row of a tile of bf16 numbers. Returns false if a number is not finite. */
 BF16X3_FN bool copy_bf16(const attn__bf16x3_rows *rows, const char *row, int64_t column, uint16_t *out)
 {
     int64_t left = rows->columns - column;
@@ -112,7 +112,7 @@ BF16X3_FN bool pair_bf16(const attn__bf16x3_rows *rows, const char *even, const 
     return !vi_any_not_finite(x);
 }
 
-/* A tile in all its parts: rows from r on, 16 columns. */
+/* Writes the tiles of all parts from 32 rows beginning at r and 16 columns. Returns false if a number is not finite. */
 BF16X3_FN bool split_pairs_tile(const attn__bf16x3_rows *rows, int64_t r, int64_t column, const attn__bf16x3_side *to,
                                 uint16_t *out)
 {

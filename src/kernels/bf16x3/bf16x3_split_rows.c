@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * bf16x3_split_rows.c - rows of numbers to tiles of their parts; see bf16x3_split_rows.h.
+ * bf16x3_split_rows.c - makes tiles from the parts of rows of numbers; see bf16x3_split_rows.h.
  */
 #include "kernels/bf16x3/bf16x3_split_rows.h"
 
@@ -12,7 +12,7 @@
 
 enum { SIDE = ATTN__BF16X3_SIDE, DEPTH = ATTN__BF16X3_DEPTH };
 
-/* Source of a tile of each part: numbers from column c on of 16 rows, or 32 if rows are along k. */
+/* Source of a tile for each part: numbers from column c on of 16 rows, or of 32 rows if the rows are along k. */
 typedef struct block {
     const attn__bf16x3_rows *rows;
     int64_t r, c, high;
@@ -23,7 +23,7 @@ typedef struct block {
 /* AMX treats subnormal numbers as 0. The third part of a nonzero number below this bound may be subnormal. */
 #define LEAST 0x1p-102f
 
-/* Lanes of x that lose a part; added to `tiny`. */
+/* Adds to `tiny` the lanes of x whose third part may be treated as 0. */
 VF_FN void note_tiny(vf x, vm *tiny)
 {
     vf size = _mm512_abs_ps(x);
@@ -37,7 +37,7 @@ VF_FN const float *row_of(const block *b, int64_t r)
     return (const float *)rows->data + (rows->row_at ? rows->row_at[r] : r * rows->ld) + b->c;
 }
 
-/* Rows that do not exist are read as zeros. */
+/* Finds the addresses of the rows. Rows that do not exist are read as zeros. */
 VF_FN void find_rows(block *b)
 {
     static const _Alignas(64) float zeros[DEPTH];
@@ -48,7 +48,7 @@ VF_FN void find_rows(block *b)
         b->row[i] = zeros;
 }
 
-/* Prefetches a half of the rows of a later block. */
+/* Prefetches half of the rows of a later block. */
 VF_FN void prefetch(const block *b, int half, int columns)
 {
     int64_t from = b->r + ATTN__BF16X3_SPLIT_NEAR + half * b->high / 2, end = from + b->high / 2;
@@ -57,7 +57,7 @@ VF_FN void prefetch(const block *b, int half, int columns)
             __builtin_prefetch(row_of(b, r) + c, 0, 3);
 }
 
-/* 16 numbers from `column` on of every `every`th row, transposed. */
+/* Loads 16 numbers, starting at `column`, of every `every`th row and transposes them. */
 VF_FN void load_transposed(const float *const *row, int every, int column, vm lanes, vf tile[SIDE])
 {
     VF_UNROLL
@@ -66,8 +66,8 @@ VF_FN void load_transposed(const float *const *row, int every, int column, vm la
     vf_transpose(tile);
 }
 
-/* The second half waits in memory: two in registers leave none for anything else.  Halves are the columns', or the
- * even and the odd rows. */
+/* Transposes and splits a block. Its second half waits in memory, because two halves would take all registers. A half
+ * is half of the columns if `across`, else the even or the odd rows. */
 VF_FN void cut_transposed(block *b, bool across, uint16_t *out, const attn__bf16x3_side *to, vf left[2], vm *tiny)
 {
     vm first = first_lanes(b->rows->columns - b->c), second = first_lanes(b->rows->columns - b->c - SIDE);

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: MIT
  *
- * bf16x3_split_rows.h - rows of f32 numbers to tiles of three parts each, as split_rows, split_pairs and transpose of
- * bf16x3.h make them, in half the time: halves of the bits are moved as they are, rounded by an addition, rows are
- * transposed before they are split into parts, and prefetched.
+ * bf16x3_split_rows.h - makes tiles of three parts from rows of f32 numbers, like split_rows, split_pairs and transpose
+ * of bf16x3.h, but in half the time. The upper halves of the numbers are rounded by an addition and moved directly.
+ * Rows are prefetched, and they are transposed before they are split into parts.
  *
- * Neighbours along the columns are numbers l and l + 16 of a step in tiles that are split along and across, so that
- * neither needs a shuffle; these two are multiplied with each other only.
+ * In tiles made with ALONG and ACROSS, numbers l and l + 16 of a step are adjacent along the columns, so that neither
+ * needs a shuffle. These two kinds of tiles may only be multiplied with each other.
  */
 #ifndef ATTN_KERNELS_BF16X3_SPLIT_ROWS_H
 #define ATTN_KERNELS_BF16X3_SPLIT_ROWS_H
@@ -13,16 +13,17 @@
 #include "kernels/bf16x3/bf16x3.h"
 
 typedef enum attn__bf16x3_direction {
-    ATTN__BF16X3_ALONG,     /* A from A's rows */
-    ATTN__BF16X3_ACROSS,    /* B from rows that are B's columns */
-    ATTN__BF16X3_TRANSPOSED /* A from rows that are A's columns, in their own order */
+    ATTN__BF16X3_ALONG,     /* tiles of A from rows of A */
+    ATTN__BF16X3_ACROSS,    /* tiles of B from rows that are columns of B */
+    ATTN__BF16X3_TRANSPOSED /* tiles of A from rows that are columns of A, in their own order */
 } attn__bf16x3_direction;
 
-/* Rows that are prefetched while others are split, so that only the first of them must already be in a cache. */
+/* Rows are prefetched this many rows ahead, so that only the first rows must already be in a cache. */
 enum { ATTN__BF16X3_SPLIT_NEAR = ATTN__BF16X3_DEPTH };
 
-/* Needs ATTN_ISA_AMX.  Both ways are filled up with zeros to whole tiles.  False if any number is infinite or NaN, or
- * rounds to infinity, or is so small (below 2^-102, but not 0) that AMX would take a part of it for 0. */
+/* Makes tiles in one direction; rows and columns are padded with zeros to whole tiles. Needs ATTN_ISA_AMX. Returns
+ * false if any number is infinite or NaN, rounds to infinity, or is so small (below 2^-102, but not 0) that AMX would
+ * treat a part of it as 0. */
 bool attn__bf16x3_split_rows(attn__bf16x3_direction way, const attn__bf16x3_rows *rows, const attn__bf16x3_side *to);
 
 #endif

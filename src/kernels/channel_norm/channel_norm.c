@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * channel_norm.c - which planes kernel to use.
+ * channel_norm.c - chooses the kernel for an instruction set.
  */
 #include "kernels/channel_norm/channel_norm.h"
 

@@ -9,7 +9,7 @@ typedef struct column_vectors {
     vf v[CHANNEL_NORM_VECTORS];
 } column_vectors;
 
-/* For `count` vectors; the last one may be partial. */
+/* Loads `count` vectors of positions, or a single vector of `part` positions if part > 0. */
 VF_FN column_vectors load_columns(const float *x, int count, int part)
 {
     column_vectors c;
@@ -30,7 +30,7 @@ VF_FN void store_columns(float *x, const column_vectors *c, int count, int part)
     }
 }
 
-/* scale and bend of a variance. */
+/* Computes scale and bend from the variance. */
 VF_FN void scale_of(const attn__channel_norm_args *a, vf variance, vf *scale, vf *bend)
 {
     vf one = vf_set1(1), eps = vf_set1(a->eps);
@@ -44,8 +44,8 @@ VF_FN void scale_of(const attn__channel_norm_args *a, vf variance, vf *scale, vf
     *bend = vf_select(vf_lt(vf_zero(), deviation), vf_div(vf_mul(*scale, *scale), deviation), vf_zero());
 }
 
-/* Distances from the first channel are summed, so that sums round by the spread of a position's channels alone, and not
- * by how far all of them are from zero. */
+/* Normalizes `count` vectors of positions. Distances from the first channel are summed instead of the channels. The
+ * rounding error therefore depends on the spread of the channels, and not on their distance from zero. */
 VF_FN void forward_columns(const attn__channel_norm_args *a, int64_t at, int count, int part)
 {
     column_vectors mean = {{vf_zero(), vf_zero(), vf_zero(), vf_zero()}}, variance = mean, scale, bend;
@@ -171,7 +171,7 @@ static double channel_norm_sum(const float *x, int64_t n)
     return all + (double)vf_sum(rest);
 }
 
-/* The shares of some positions, added in every lane. */
+/* Adds the terms of `count` vectors of positions to the gradients of gain and bias, lane by lane. */
 VF_FN void slope_columns(const attn__channel_norm_args *a, int64_t at, int count, int part, column_vectors *gain,
                          column_vectors *bias)
 {

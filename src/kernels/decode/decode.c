@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * decode.c - which few kernel to use.
+ * decode.c - chooses the kernel for an instruction set.
  */
 #include "kernels/decode/decode.h"
 

@@ -16,9 +16,9 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* Rows of keys or values: element (j, c) is base[at[j] + c].  Meanwhile the rows that come next are prefetched, row
- * next_at[j] of `next` with row j: the hardware prefetcher does not follow rows that are pages apart.  next_at has whole
- * vectors of entries. */
+/* Rows of keys or values: element (j, c) is base[at[j] + c]. While row j is read, row next_at[j] of `next` is
+ * prefetched, because the hardware prefetcher does not follow rows that are pages apart. next_at is padded to whole
+ * vectors. */
 typedef struct attn__decode_rows {
     const void *base;
     attn_dtype dtype; /* ATTN_F32 or ATTN_BF16 */
@@ -28,9 +28,9 @@ typedef struct attn__decode_rows {
     const int64_t *next_at;
 } attn__decode_rows;
 
-/* out[at[j] + c] (+)= factor * sum over i of w[i * ldw + j] * x[i * ldx + c], for j in [0, rows), c in [0, channels).
- * The sum takes only queries i with from[i] <= j < to[i], and a byte alive[i * ldw + j] that has the bit, unless `alive`
- * is NULL. */
+/* Computes out[at[j] + c] (+)= factor * sum over i of w[i * ldw + j] * x[i * ldx + c], for j in [0, rows) and c in [0,
+ * channels). The sum includes a query i only if from[i] <= j < to[i]. If `alive` is not NULL, alive[i * ldw + j] must
+ * also have the bit `bit`. */
 typedef struct attn__decode_spread {
     void *out;
     attn_dtype dtype; /* ATTN_F32 or ATTN_BF16 */
@@ -43,26 +43,26 @@ typedef struct attn__decode_spread {
     uint8_t bit;
     float factor;
     bool add;
-    bool stream; /* non-temporal stores where rows are aligned; call `settle` before another thread reads them */
+    bool stream; /* use non-temporal stores for aligned rows; call `settle` before another thread reads the rows */
 } attn__decode_spread;
 
 typedef struct attn__decode_kernel {
     attn__isa isa;
     int lanes;
-    /* s[i * lds + j] = sum over c of q[i * ldq + c] * k[j][c]; q padded with zeros to whole vectors, lds to whole
-     * vectors of keys. */
+    /* Computes s[i * lds + j] = sum over c of q[i * ldq + c] * k[j][c]. Rows of q are padded with zeros to whole
+     * vectors, and rows of s to whole vectors of keys. */
     void (*score)(const attn__decode_rows *k, const float *q, int64_t ldq, int64_t queries, float *s, int64_t lds);
-    /* One step of the online softmax in powers of two: s[0 .. count) becomes 2^(s - m).  m starts at -inf, l at 0.
+    /* Does one step of the online softmax in base 2: s[0 .. count) becomes 2^(s - m). m starts at -inf, and l at 0.
      * Returns the factor for earlier sums. */
     float (*weigh)(float *s, int64_t count, float *m, float *l);
-    /* o[c] = o[c] * shrink + sum over j in [from, to) of p[j] * v[j][c]; o padded to whole vectors. */
+    /* Computes o[c] = o[c] * shrink + sum over j in [from, to) of p[j] * v[j][c]. o is padded to whole vectors. */
     void (*add)(const attn__decode_rows *v, int64_t from, int64_t to, const float *p, float shrink, float *o);
     /* Writes the gradients of rows of keys or values; see attn__decode_spread. */
     void (*spread)(const attn__decode_spread *args);
     void (*settle)(void);
 } attn__decode_kernel;
 
-/* The kernel for this instruction set, or the best below it. */
+/* Returns the kernel of the best instruction set that is not above `isa`. */
 const attn__decode_kernel *attn__decode_for(attn__isa isa);
 
 #endif

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: MIT
  *
- * decode_tmpl.h - a few queries for one instruction set; see decode.h.
+ * decode_tmpl.h - attention of a few queries for one instruction set; see decode.h.
  */
 #include "simd/exp.h"
 #include "base/normal.h"
 
-/* The number of vectors of values accumulated at once. */
+/* The number of vectors of channels accumulated at once. */
 #define CHUNK (VF_REGISTERS / 4)
 
 VF_FN vf row_load(const void *base, attn_dtype dtype, int64_t at, int n)
@@ -18,7 +18,8 @@ VF_FN vf row_load(const void *base, attn_dtype dtype, int64_t at, int n)
     return n == VF_LANES ? vf_load(p) : vf_load_part(p, n);
 }
 
-/* Channels [c, c + 2 * VF_LANES) of a row, each line twice: the processor drops a prefetch for which it has no room. */
+/* Prefetches channels [c, c + 2 * VF_LANES) of a row. Each cache line is requested twice, because the processor drops a
+ * prefetch for which it has no room. */
 VF_FN void row_prefetch(const void *base, attn_dtype dtype, int64_t at, int64_t c)
 {
     enum { HALF_LINE = 32 };
@@ -29,7 +30,8 @@ VF_FN void row_prefetch(const void *base, attn_dtype dtype, int64_t at, int64_t 
         __builtin_prefetch(from + i, 0, 2);
 }
 
-/* As many keys as lanes: a vector of partial sums for each, transposed, adds up to a vector of scores. */
+/* Computes the scores of one query for VF_LANES keys. Each key has a vector of partial sums. The vectors are transposed
+ * and added, which gives a vector of scores. */
 VF_FN vf score_lanes(const attn__decode_rows *k, attn_dtype dtype, const int64_t *at, const int64_t *next,
                      const float *q)
 {
@@ -37,7 +39,7 @@ VF_FN vf score_lanes(const attn__decode_rows *k, attn_dtype dtype, const int64_t
     int left = (int)(k->channels % VF_LANES);
     VF_UNROLL
     for (int r = 0; r < VF_LANES; r++) {
-        vf even = vf_zero(), odd = even; /* row by row, in the order of memory */
+        vf even = vf_zero(), odd = even; /* rows are read one by one, in memory order */
         int64_t c = 0;
         for (; c + 2 * VF_LANES <= k->channels; c += 2 * VF_LANES) {
             if (next)
@@ -85,7 +87,7 @@ static void decode_score(const attn__decode_rows *k, const float *q, int64_t ldq
         score_as(k, ATTN_F32, q, ldq, queries, s, lds);
 }
 
-/* A NaN may get lost in the maximum, but not in its weight. */
+/* Does one step of the online softmax. The maximum may ignore a NaN, but the weight of the NaN is NaN. */
 static float weigh(float *s, int64_t count, float *m, float *l)
 {
     vf none = vf_set1(-INFINITY), top = none, sum = vf_zero();
@@ -114,8 +116,8 @@ static float weigh(float *s, int64_t count, float *m, float *l)
     return shrink;
 }
 
-/* o += p v for keys [from, to), `vectors` vectors from channel `at` on.  Two keys at a time, each with sums of its own:
- * four vectors' chains would leave the units waiting. */
+/* Adds p v of keys [from, to) to o, for `vectors` vectors of channels from channel `at` on. Two keys at a time have
+ * separate sums, because the dependency chains of four vectors alone would not keep the units busy. */
 VF_FN void add_chunk(const attn__decode_rows *v, attn_dtype dtype, int64_t from, int64_t to, const float *p,
                      float shrink, float *o, int64_t at, int vectors, int n, bool prefetch)
 {
@@ -197,7 +199,7 @@ VF_FN void row_store(const attn__decode_spread *t, attn_dtype dtype, int64_t at,
         vf_store(p, vf_mul(x, factor));
 }
 
-/* Row j, in memory order. */
+/* Computes `vectors` vectors of the gradient of row j. Rows are written in memory order. */
 VF_FN void spread_row(const attn__decode_spread *t, attn_dtype dtype, int64_t j, int vectors, int64_t at, int64_t count)
 {
     vf sum[CHUNK];
@@ -206,7 +208,7 @@ VF_FN void spread_row(const attn__decode_spread *t, attn_dtype dtype, int64_t j,
         sum[v] = vf_zero();
     for (int64_t i = 0; i < t->queries; i++) {
         bool sees = j >= t->from[i] && j < t->to[i] && (!t->alive || (t->alive[i * t->ldw + j] & t->bit));
-        if (!sees) /* masked elements may be NaN */
+        if (!sees) /* weights of masked elements may be NaN */
             continue;
         vf w = vf_set1(t->w[i * t->ldw + j]);
         VF_UNROLL
@@ -220,7 +222,7 @@ VF_FN void spread_row(const attn__decode_spread *t, attn_dtype dtype, int64_t j,
 
 VF_FN void spread_as(const attn__decode_spread *args, attn_dtype dtype, bool stream)
 {
-    attn__decode_spread t = *args; /* so that its members need not be read again after each store */
+    attn__decode_spread t = *args; /* copied, so that the members need not be read again after each store */
     t.stream = stream;
     for (int64_t j = 0; j < t.rows; j++) {
         int64_t c = 0;

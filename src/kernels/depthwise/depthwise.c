@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * depthwise.c - which depthwise kernel to use.
+ * depthwise.c - chooses the kernel for an instruction set.
  */
 #include "kernels/depthwise/depthwise.h"
 

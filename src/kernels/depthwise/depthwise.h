@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT
  *
- * depthwise.h - sums over the taps of a window, and their gradients by the weights, for arrays in which a tap is at the
- * same distance from every position.
+ * depthwise.h - sums over the taps of a window, and the gradients of the weights. Each tap has the same offset at every
+ * position.
  *
- * Contract: whole blocks are read and written: up to ATTN__DEPTHWISE_BLOCK - 1 numbers behind the n-th.  Nothing needs
- * alignment; nothing is allocated.
+ * Contract: whole blocks are read and written, that is, up to ATTN__DEPTHWISE_BLOCK - 1 numbers past n. Nothing needs
+ * alignment. Nothing is allocated.
  */
 #ifndef ATTN_KERNELS_DEPTHWISE_H
 #define ATTN_KERNELS_DEPTHWISE_H
@@ -17,14 +17,15 @@ enum { ATTN__DEPTHWISE_BLOCK = 64 };
 
 typedef struct attn__depthwise_kernel {
     attn__isa isa;
-    /* y[i] = sum over t of w[t] x[i + offset[t]], i < n: one chain of multiply-adds from zero, in the order of taps. */
+    /* Computes y[i] = sum over t of w[t] x[i + offset[t]] for i < n, as one chain of multiply-adds from zero in the
+     * order of taps. */
     void (*correlate)(const float *x, const int64_t *offset, const float *w, int64_t taps, int64_t n, float *y);
-    /* sums[t] += sum over i < n of y[i] x[i + offset[t]]; y is 0 behind the n-th, and x finite.  Some thousand numbers
-     * at a time in f32. */
+    /* Adds the sum over i < n of y[i] x[i + offset[t]] to sums[t]. y is 0 past n, and x is finite. A few thousand
+     * numbers at a time are summed in f32. */
     void (*dots)(const float *x, const int64_t *offset, const float *y, int64_t taps, int64_t n, double *sums);
 } attn__depthwise_kernel;
 
-/* The kernel for this instruction set, or the best below it. */
+/* Returns the kernel of the best instruction set that is not above `isa`. */
 const attn__depthwise_kernel *attn__depthwise_for(attn__isa isa);
 
 #endif

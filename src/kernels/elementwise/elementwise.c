@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * elementwise.c - which table of row kernels to use.
+ * elementwise.c - chooses the table of kernels for an instruction set.
  */
 #include "kernels/elementwise/elementwise.h"
 

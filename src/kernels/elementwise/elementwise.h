@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: MIT
  *
- * elementwise.h - the loops of the tensor operations other than matrix products: elementwise y[i] = f(x[i], ...), row by row
- * (softmax, layer normalization, loss), and sums over rows.
+ * elementwise.h - the loops of the tensor operations other than matrix products: elementwise y[i] = f(x[i], ...), row
+ * by row (softmax, layer normalization, loss), and sums over rows.
  *
- * All have one signature, so that one launcher and one table serve them: run(args, begin, end) computes the part
- * [begin, end) of its range of elements, rows or columns; threads may compute parts at once.  The list below has the
- * formulas.
+ * All loops have one signature, so that one launcher and one table serve all of them. run(args, begin, end) computes
+ * the part [begin, end) of a range of elements, rows or columns. Threads may compute different parts at the same time.
+ * The list below has the formulas.
  *
- * Contract: pointers are to float or double, as the table is that the kernel comes from; rows are contiguous and `n`
- * long; nothing needs alignment.  y may be x (in place) unless the list says otherwise.  Nothing is allocated.  How the
- * range is divided does not change the bits of a result.
+ * Contract: pointers are to float or to double, depending on the table of the kernel. Rows are contiguous and have `n`
+ * numbers. Nothing needs alignment.  y may be x (in place) unless the list says otherwise.  Nothing is allocated.  How
+ * the range is divided does not change the bits of a result.
  */
 #ifndef ATTN_KERNELS_ELEMENTWISE_H
 #define ATTN_KERNELS_ELEMENTWISE_H
@@ -20,46 +20,50 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* The kernels: the range that is divided, and what one part of it computes.
+/* The kernels. Each entry has the kind of range that is divided, and what one part of the range computes.
  *
  *   ADD: elements: y = x + x2
  *   AFFINE: elements: y = x * s[0] + s[1]
- *   ROUND: elements: y = x rounded to bf16; of float alone
- *   ACTIVATE: elements: y = kind(x), an activation
+ *   ROUND: elements: y = x rounded to bf16; only for float
+ *   ACTIVATE: elements: y = kind(x), where kind is an activation
  *   ACTIVATE_BACKWARD: elements: y = x * kind'; x2 is the input or the output (attn__activation_keeps_input)
  *   BIAS_ACTIVATE: rows: y = kind(y + x) for a row y; x NULL: no bias
- *   STRIDED: outer indices of `shape`, all axes but the last (elements if it is the only one): y = s[0] * x (+ y if
- *       `add`), all strided; not in place
- *   BINARY: the same: y contiguous = x (kind) x2, kind an attn__binary; y may be x or x2 if that is contiguous too
+ *   STRIDED: outer indices of `shape`, that is, all axes except the last (or elements if there is only one axis): y
+ *       = s[0] * x (+ y if `add`); all arrays are strided; not in place
+ *   BINARY: ranges as for STRIDED: y = x (kind) x2, where kind is an attn__binary and y is contiguous; y may be x or
+ *       x2 if that array is contiguous too
  *   REDUCE: elements of y [outer, n]: y = s[0] * sum of x [outer, rows, n] over rows (+ y if `add`)
- *   SOFTMAX: rows: y = softmax of x where column < lens[row / lens_rows], else 0, or the score s[0] if that is not 0
- *   LARGEST: rows: y = the largest of x, y2 = their sum, which is NaN or infinite if one of them is
- *   SOFTMAX_BACKWARD: rows: y = x2 * (x - sum(x * x2)), x2 the softmax, x the gradient
- *   LAYER_NORM: rows: t = x + dropout(x2); y = normalized t * x3 + x4; s[0] = eps; y2 = normalized t, may be NULL; y3 =
- *       1/sqrt(var + eps), one number a row, may be NULL
- *   LAYER_NORM_BACKWARD: rows: y = gradient of t; y2, if not NULL, = its gradient through dropout; x = gradient; x2 =
- *       normalized t or, if x4 is not NULL, the output, with x6 = 1 / x3; x3, x4 as above; x5 = y3; `add`: y += (y2
- *       never)
- *   LAYER_NORM_PARAMETERS: columns: y (x3's gradient) and y2 (x4's), += if add, add2; x, x2, x4, x6 as above, over `rows`
- *       rows
+ *   SOFTMAX: rows: y = softmax of x for columns < lens[row / lens_rows]; other columns have a weight of 0, or the
+ *       score s[0] if s[0] is not 0
+ *   LARGEST: rows: y = the largest of x; y2 = the sum of x, which is NaN or infinite if a number is
+ *   SOFTMAX_BACKWARD: rows: y = x2 * (x - sum(x * x2)), where x2 is the softmax and x its gradient
+ *   LAYER_NORM: rows: y = normalized t * x3 + x4 with t = x + dropout(x2); s[0] = eps; y2 = normalized t, may be
+ *       NULL; y3 = 1/sqrt(var + eps), one number per row, may be NULL
+ *   LAYER_NORM_BACKWARD: rows: y = gradient of t; y2, if not NULL, = gradient of x2; x = gradient of the output; x2
+ *       = normalized t or, if x4 is not NULL, the output, with x6 = 1 / x3; x3, x4 as for LAYER_NORM; x5 = y3 of
+ *       LAYER_NORM; `add` adds to y, but never to y2
+ *   LAYER_NORM_PARAMETERS: columns: y = gradient of x3, y2 = gradient of x4, added if `add`, `add2`; sums over
+ *       `rows` rows; x, x2, x4, x6 as for LAYER_NORM_BACKWARD
  *   DROPOUT: rows: y = dropout(x)
  *   EMBED: rows: y = table x [ids[row]] * s[0] (+ position x2 [row mod period + first])
- *   EMBED_BACKWARD: columns: y [ids[row]] += s[0] * x [row] for each of `rows` rows, in order; where x2[row] (int32_t;
- *       x2 NULL: nowhere) is not negative, it is moved to the sum y2 [x2[row]] (double), which y [x3[sum]] gets at the
- *       end, for each of `period` sums
- *   CROSS_ENTROPY: rows: y = the loss of the row; y2, if not NULL, = its log-sum-exp; y3 [row,2], if not NULL, = the
- *       largest of x and what the log-sum-exp is above it; all 0 if ids[row] == ignore; s[0] label smoothing
- *   CROSS_ENTROPY_BACKWARD: rows: y = s[1] * d loss / d x; x2 = y3 of the forward pass; y may be x
- *   GRU: rows: y [row,n] = new state; x [row,3n] = input gates with bias; x2 [row,3n] = recurrent gates without bias;
- *       x3 [3n] = their bias; x4 [row,n] = old state or NULL; y2 [row,3n], if not NULL (may be x) = r, z, n; y3 [row,n]
- *       = the recurrent part of n
- *   GRU_BACKWARD: rows: x = gradient of the state; x2, x3 = y2, y3 of the forward pass; x4 = old state or NULL; y
- *       [row,3n] = gradient of the input gates (may be x2); y2 [row,n] = that of the recurrent part of n (may be x3);
- *       y3 = that of the old state, the direct part (may be x)
- *   ADAM: elements: y = parameters, y2, y3 = moments, from x2, x3, x4 (the same memory or other); x = gradient (may be
- *       y). s: 0 step size, 1 and 2 betas, 3 eps, 4 scale of the gradient, 5 decoupled decay of the parameters, 6 scale
- *       of y3 before its square root, 7 decay added to the gradient
- *   SQUARES: blocks of ATTN__ELEMENTWISE_BLOCK elements of x, `n` in all: partial sums of squares into doubles y */
+ *   EMBED_BACKWARD: columns: y [ids[row]] += s[0] * x [row] for each of `rows` rows, in order. If x2 (int32_t, may
+ *       be NULL) has x2[row] >= 0, y [ids[row]] is then moved to the sum y2 [x2[row]] (double). In the end, each of
+ *       `period` sums is added to its row y [x3[sum]]
+ *   CROSS_ENTROPY: rows: y = the loss of the row; y2, if not NULL, = log-sum-exp of the row; y3 [row,2], if not
+ *       NULL, = the largest of x, and log-sum-exp minus the largest; all are 0 if ids[row] == ignore; s[0] = label
+ *       smoothing
+ *   CROSS_ENTROPY_BACKWARD: rows: y = s[1] * d loss / d x; x2 = y3 of CROSS_ENTROPY; y may be x
+ *   GRU: rows: y [row,n] = new state; x [row,3n] = input gates with bias; x2 [row,3n] = recurrent gates without
+ *       bias; x3 [3n] = bias of x2; x4 [row,n] = old state or NULL; y2 [row,3n], if not NULL (may be x) = r, z, n;
+ *       y3 [row,n] = the recurrent part of n
+ *   GRU_BACKWARD: rows: x = gradient of the state; x2, x3 = y2, y3 of GRU; x4 = old state or NULL; y [row,3n] =
+ *       gradient of the input gates (may be x2); y2 [row,n] = gradient of the recurrent part of n (may be x3); y3 =
+ *       direct part of the gradient of the old state (may be x)
+ *   ADAM: elements: y = parameters, y2 and y3 = moments, computed from x2, x3, x4 (may be the same arrays); x =
+ *       gradient (may be y); s[0] = step size, s[1], s[2] = betas, s[3] = eps, s[4] = scale of the gradient, s[5] =
+ *       decoupled decay of the parameters, s[6] = scale of y3 before its square root, s[7] = decay added to the
+ *       gradient
+ *   SQUARES: blocks of ATTN__ELEMENTWISE_BLOCK of the `n` elements of x: partial sums of squares into doubles y */
 #define ATTN__ELEMENTWISE_MAP(X)                                                                                       \
     X(ADD, add)                                                                                                        \
     X(AFFINE, affine)                                                                                                  \
@@ -95,7 +99,7 @@ typedef enum attn__elementwise_kernel {
 
 enum { ATTN__ELEMENTWISE_BLOCK = 4096, ATTN__ELEMENTWISE_RANK = 8 };
 
-/* In the order of attn_activation. */
+/* The values have the order of attn_activation. */
 typedef enum attn__act {
     ATTN__ACT_IDENTITY = 0,
     ATTN__ACT_RELU,
@@ -113,7 +117,7 @@ static inline bool attn__activation_exists(int kind)
     return kind >= ATTN__ACT_IDENTITY && kind <= ATTN__ACT_SILU;
 }
 
-/* Whether the gradient is computed from the input, rather than from the output. */
+/* Returns whether the gradient is computed from the input, rather than from the output. */
 static inline bool attn__activation_keeps_input(int kind)
 {
     return (kind >= ATTN__ACT_GELU_ERF && kind <= ATTN__ACT_GELU_SIGMOID) || kind == ATTN__ACT_SILU;
@@ -129,18 +133,18 @@ typedef struct attn__elementwise_args {
     int kind;
     bool add, add2;
     bool past; /* the output is not read soon, so stores may bypass the cache */
-    /* For strided operands. */
+    /* Fields for strided operands. */
     int rank;
     int64_t shape[ATTN__ELEMENTWISE_RANK], stride_x[ATTN__ELEMENTWISE_RANK], stride_x2[ATTN__ELEMENTWISE_RANK],
         stride_y[ATTN__ELEMENTWISE_RANK];
-    /* For operations with indices. */
-    const int32_t *ids; /* labels, or row numbers of a table */
+    /* Fields for operations with indices. */
+    const int32_t *ids; /* labels, or row indices of a table */
     const int32_t *lens;
     int64_t lens_rows; /* number of rows that share one length */
     int64_t period, first;
     bool has_ignore;
     int64_t ignore;
-    /* Dropout of element (row, column), see base/rng.h; threshold 0: none. */
+    /* Dropout of element (row, column), see base/rng.h. threshold 0 means no dropout. */
     uint64_t seed, stream;
     uint32_t threshold;
     double keep_scale; /* 1 / (1 - p) */
@@ -154,7 +158,7 @@ typedef struct attn__elementwise_table {
     attn__elementwise_fn run[ATTN__ELEMENTWISE_COUNT];
 } attn__elementwise_table;
 
-/* The table for float, of this instruction set or the best below it, or the one for double. */
+/* Returns the table for double, or the table for float of the best instruction set that is not above `isa`. */
 const attn__elementwise_table *attn__elementwise_for(bool is_double, attn__isa isa);
 
 #endif

@@ -22,7 +22,7 @@ static void run_affine(const attn__elementwise_args *a, int64_t begin, int64_t e
 static void run_round(const attn__elementwise_args *a, int64_t begin, int64_t end)
 {
 #ifdef VF_DOUBLE
-    (void)a, (void)begin, (void)end; /* doubles are never rounded */
+    (void)a, (void)begin, (void)end; /* doubles are never rounded to bf16 */
 #else
     const real *x = a->x;
     real *y = a->y;
@@ -34,7 +34,8 @@ static void run_round(const attn__elementwise_args *a, int64_t begin, int64_t en
 #endif
 }
 
-/* tanh(u) with u = sqrt(2/pi) (x + 0.044715 x^3) of the tanh form of GELU, and u' for its slope, which stays finite. */
+/* Returns tanh(u) with u = sqrt(2/pi) (x + 0.044715 x^3), as in the tanh form of GELU. *slope becomes the derivative of
+ * u, which is kept finite. */
 VF_FN vf gelu_tanh_part(vf x, vf *slope)
 {
     vf c = constant(0.79788456080286535588), square = vf_min(constant(1e30), vf_mul(x, x));
@@ -47,7 +48,7 @@ VF_FN vf activated(vf x, int kind)
 {
     vf half = constant(0.5), slope;
     switch (kind) {
-    case ATTN__ACT_RELU: /* the order of arguments lets a NaN through */
+    case ATTN__ACT_RELU: /* this order of arguments keeps a NaN */
         return vf_max(vf_zero(), x);
     case ATTN__ACT_LEAKY_RELU:
         return vf_select(vf_lt(x, vf_zero()), vf_mul(x, constant(0.01)), x);
@@ -68,7 +69,8 @@ VF_FN vf activated(vf x, int kind)
     }
 }
 
-/* The derivative; s is the output where that suffices, else the input. */
+/* Returns the derivative of the activation. s is the output if the derivative can be computed from it, else the
+ * input. */
 VF_FN vf slope_of(vf s, int kind)
 {
     vf one = constant(1), half = constant(0.5), t, u;
@@ -98,7 +100,7 @@ VF_FN vf slope_of(vf s, int kind)
     }
 }
 
-/* The switch is outside the loops: `kind` is a constant in each copy of BODY. */
+/* Runs BODY with a constant `kind`. The switch is outside the loops of BODY. */
 #define FOR_EACH_ACTIVATION(kind, BODY)                                                                                \
     switch (kind) {                                                                                                    \
     case ATTN__ACT_RELU:                                                                                               \
@@ -198,7 +200,7 @@ static void run_dropout(const attn__elementwise_args *a, int64_t begin, int64_t 
     }
 }
 
-/* Stores past the caches if `past`: a cached store would first read the line. */
+/* Stores v. If `past` is set, the store bypasses the caches, because a cached store would first read the line. */
 VF_FN void store_or_stream(real *y, int64_t left, vf v, bool past)
 {
     if (past && left >= VF_LANES)
@@ -207,7 +209,8 @@ VF_FN void store_or_stream(real *y, int64_t left, vf v, bool past)
         store(y, left, v);
 }
 
-/* Kingma and Ba 2014, arXiv:1412.6980; decoupled decay of Loshchilov and Hutter 2017, arXiv:1711.05101. */
+/* Updates parameters and moments with Adam (Kingma and Ba 2014, arXiv:1412.6980) and decoupled weight decay (Loshchilov
+ * and Hutter 2017, arXiv:1711.05101). */
 VF_FN void adam(const attn__elementwise_args *a, int64_t begin, int64_t end, bool past)
 {
     const real *x = a->x, *old_p = a->x2, *old_m = a->x3, *old_v = a->x4;
@@ -222,7 +225,8 @@ VF_FN void adam(const attn__elementwise_args *a, int64_t begin, int64_t end, boo
         vf first = vf_fma(beta1, elementwise_load(old_m + i, left), vf_mul(rest1, g));
         vf second = vf_fma(beta2, elementwise_load(old_v + i, left), vf_mul(rest2, vf_mul(g, g)));
         vf size = vf_add(vf_sqrt(vf_mul(second, correct)), eps);
-        /* Without gradients both decay to subnormal numbers.  Small gradients add up in v, so there it stays as it is. */
+        /* Without a gradient, moments decay to subnormal numbers, which become 0. With a gradient, moments are kept as
+         * they are, because small gradients add up in v. */
         vm grows = vf_lt(vf_zero(), vf_abs(g));
         store_or_stream(m + i, left, vf_select(grows, first, normal_of(first)), past);
         store_or_stream(v + i, left, vf_select(grows, second, normal_of(second)), past);
@@ -258,7 +262,7 @@ static void run_squares(const attn__elementwise_args *a, int64_t begin, int64_t 
             sum = vf_fma(v, v, sum);
         }
         double total = (double)vf_sum(sum);
-        if (!isfinite(total)) { /* squares of 2e19 leave the range of a float */
+        if (!isfinite(total)) { /* the square of 2e19 exceeds the range of a float */
             total = 0;
             for (int64_t i = 0; i < n; i++)
                 total += (double)x[i] * (double)x[i];

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * elementwise_math.h - loads with a tail and the functions of the activations, for one instruction set.
+ * elementwise_math.h - loads of partial vectors and the activation functions, for one instruction set.
  */
 #include "simd/dropout.h"
 
@@ -33,13 +33,14 @@ VF_FN vf constant(double x)
     return vf_set1((real)x);
 }
 
-/* v in the first `left` lanes, otherwise `other`. */
+/* Returns v in the first `left` lanes and `other` in the remaining lanes. */
 VF_FN vf only_first(int64_t left, vf v, vf other)
 {
     return left >= VF_LANES ? v : vf_select(vm_first((int)left), v, other);
 }
 
-/* t, but 0 where it is subnormal (reason in simd/exp.h): for results that are stored and read again many times. */
+/* Returns t, with subnormal numbers replaced by 0 (simd/exp.h has the reason). This is for results that are stored and
+ * read again many times. */
 VF_FN vf normal_of(vf t)
 {
     return vf_below(vf_abs(t), constant(REAL_MIN), t);
@@ -71,8 +72,8 @@ VF_FN vf gelu_slope(vf x)
     return x * 0.39894228040143267794 * exp(-0.5 * x * x) + normal_cdf(x);
 }
 #else
-/* e^x as 2^(x log2 e), corrected to first order by the rounding error of the product.  The error comes from parts so
- * short that their products are exact, since not every instruction set has a fused multiply-add. */
+/* Computes e^x as 2^(x log2 e), corrected to first order by the rounding error of the product. The error is computed
+ * from parts that are short enough for exact products, since not every instruction set has a fused multiply-add. */
 VF_FN vf exp_of(vf x)
 {
     vf t = vf_mul(x, constant(1.44269504088896341));
@@ -80,12 +81,12 @@ VF_FN vf exp_of(vf x)
     vf lost = vf_sub(vf_mul(high, constant(1.44140625)), t);
     lost = vf_fma(high, constant(0.00128879088896341), vf_fma(low, constant(1.44269504088896341), lost));
     vf e = vf_exp2(t);
-    /* Not where x is infinite or the result is settled: the correction would be NaN. */
+    /* Large |x| are not corrected: if x is infinite, the correction would be NaN. */
     vm usual = vf_lt(vf_abs(x), constant(88));
     return vf_select(usual, vf_fma(e, vf_mul(lost, constant(0x1.62e43p-1)), e), e);
 }
 
-/* Coefficients of the fits below minimize the relative error on Chebyshev points in double precision. */
+/* Evaluates a polynomial. The fits below minimize the relative error on Chebyshev points in double precision. */
 VF_FN vf polynomial(vf t, const double *c, int degree)
 {
     vf p = constant(c[degree]);
@@ -100,7 +101,8 @@ VF_FN vf with_sign(vf magnitude, vf sign)
     return vf_select(vf_lt(sign, vf_zero()), vf_sub(vf_zero(), magnitude), magnitude);
 }
 
-/* x P(x^2) near zero (2.6e-9), 1 - 2 / (e^2|x| + 1) elsewhere. */
+/* Computes tanh(x): x P(x^2) near zero (error 2.6e-9), and 1 - 2 / (e^2|x| + 1) elsewhere. P is the polynomial
+ * `near`. */
 VF_FN vf tanh_of(vf x)
 {
     static const double near[] = {0.999999997, -0.333332821, 0.133316637, -0.0537667584, 0.020747494, -0.00584538961};
@@ -110,7 +112,8 @@ VF_FN vf tanh_of(vf x)
     return vf_select(vf_lt(a, constant(0.6)), small, with_sign(far, x));
 }
 
-/* x P(x^2) up to 1 (1.2e-9), 1 - e^-x^2 Q(1 / (1 + |x|/2)) beyond (1.3e-9 of erfc); 4.5 gives 1. */
+/* Computes erf(x): x P(x^2) up to |x| = 1 (error 1.2e-9), and 1 - e^-x^2 Q(1 / (1 + |x|/2)) beyond (error 1.3e-9 of
+ * erfc). P and Q are the polynomials `near` and `tail`. The result is 1 from |x| = 4.5 on. */
 VF_FN vf erf_of(vf x)
 {
     static const double near[] = {1.12837917,    -0.376126256,    0.112835822,   -0.0268536911,
@@ -119,20 +122,21 @@ VF_FN vf erf_of(vf x)
                                   -0.0902458218,   0.546765837, -0.459981551, 0.116109366};
     vf a = vf_min(constant(4.5), vf_abs(x)), square = vf_mul(a, a);
     vf t = vf_div(constant(1), vf_fma(constant(0.5), a, constant(1)));
-    vf e = vf_exp2(vf_mul(square, constant(-1.44269504088896341))); /* at most 0.37 of the result: rounded as it is */
+    /* at most 0.37 of the result, so needs no correction */
+    vf e = vf_exp2(vf_mul(square, constant(-1.44269504088896341)));
     vf far = vf_fnma(e, polynomial(t, tail, 7), constant(1));
     vf small = vf_mul(x, polynomial(square, near, 6));
     return vf_select(vf_lt(a, constant(1)), small, with_sign(far, x));
 }
 
-/* The normal distribution, (1 + erf(x / sqrt 2)) / 2; and the slope of x times it. */
+/* normal_cdf is the normal distribution, (1 + erf(x / sqrt 2)) / 2. gelu_slope is the derivative of x normal_cdf(x). */
 #ifdef VF_LOOKUP
-/* A function of which f(x) + f(-x) = 1, by 16 polynomials of what it leaves of 1 above |x|, around multiples of a step.
- * From 15.5 of them on that is 0. */
+/* Evaluates a function with f(x) + f(-x) = 1. 1 - f(|x|) comes from 16 polynomials around multiples of a step. From
+ * 15.5 steps on, 1 - f(|x|) is 0. */
 VF_FN vf looked_up(vf x, const float c[][VF_LOOKUP], int degree, double steps_in_one)
 {
     const vf steps = constant(steps_in_one), magic = constant(0x1.8p23), end = constant(15.5 - 0x1p-20);
-    vf a = vf_mul(vf_abs(x), steps), at = vf_add(a, magic); /* the nearest multiple, in its last bits */
+    vf a = vf_mul(vf_abs(x), steps), at = vf_add(a, magic); /* the low bits hold the index of the nearest multiple */
     vf r = vf_fma(vf_abs(x), steps, vf_sub(magic, at));
     vf above = vf_lookup(c[degree], at);
     VF_UNROLL
@@ -142,7 +146,8 @@ VF_FN vf looked_up(vf x, const float c[][VF_LOOKUP], int degree, double steps_in
     return vf_select(vf_lt(x, vf_zero()), above, vf_sub(constant(1), above));
 }
 
-/* A third of the work of erf, and as exact (1.7e-8 of 1) as 1 + erf is, which loses its last digits. */
+/* Computes the normal distribution with a third of the work of erf. The error of 1.7e-8 is that of 1 + erf, whose sum
+ * loses the last digits. */
 VF_FN vf normal_cdf(vf x)
 {
     /* clang-format off */
@@ -169,7 +174,7 @@ VF_FN vf normal_cdf(vf x)
     return looked_up(x, c, sizeof c / sizeof *c - 1, 8.0 / 3);
 }
 
-/* 4e-9 of 1, and 1.1e-8 where it ends. */
+/* Computes the derivative of GELU. The error is 4e-9, and 1.1e-8 at the end of the table. */
 VF_FN vf gelu_slope(vf x)
 {
     /* clang-format off */
@@ -212,7 +217,7 @@ VF_FN vf gelu_slope(vf x)
 #endif
 #endif
 
-/* May be subnormal. */
+/* Returns 1 / (1 + e^-x), which may be subnormal. */
 VF_FN vf sigmoid_of(vf x)
 {
     vf one = constant(1);
@@ -225,7 +230,7 @@ VF_FN vf x_sigmoid_of(vf x, double slope)
     return normal_of(vf_div(x, vf_add(one, exp_of(vf_mul(x, constant(-slope))))));
 }
 
-/* Which elements of row `key` dropout drops, from this column on. */
+/* Returns which elements dropout drops from the row with this key, from `column` on. */
 VF_FN vm dropped(uint64_t key, int64_t column, uint32_t threshold)
 {
     static const int32_t index[] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};

@@ -19,13 +19,13 @@ VF_FN real sum_of_chains(const vf sum[NORMALIZE_CHAINS])
 
 VF_FN real first_lane(vf t)
 {
-    real lanes[VF_LANES]; /* whole, since what a part of a vector stores is slow to read back */
+    real lanes[VF_LANES]; /* a whole vector, because a partial store is slow to read back */
     vf_store(lanes, t);
     return lanes[0];
 }
 
-/* Writes t = x + dropout(x2) minus t's first number to y, and returns the mean of y: numbers far from zero but near one
- * another lose no digits. */
+/* Writes t - t[0] with t = x + dropout(x2) to y and returns the mean of y. Subtracting t[0] keeps the digits of numbers
+ * that are far from zero but close to one another. */
 VF_FN real residual_row(const attn__elementwise_args *a, int64_t row, real *y)
 {
     int64_t n = a->n;
@@ -52,7 +52,7 @@ VF_FN real residual_row(const attn__elementwise_args *a, int64_t row, real *y)
     return sum_of_chains(sum) / (real)n;
 }
 
-/* Mean square distance from the mean, in a second pass. */
+/* Returns the mean squared distance from the mean, computed in a second pass. */
 VF_FN real variance_row(const real *t, int64_t n, real mean)
 {
     vf sum[NORMALIZE_CHAINS], centre = vf_set1(mean);
@@ -90,7 +90,7 @@ static void run_layer_norm(const attn__elementwise_args *a, int64_t begin, int64
     }
 }
 
-/* The normalized row: kept, or found again from the output. */
+/* Returns the normalized row, which is either stored or recomputed from the output. */
 VF_FN vf normalized(const attn__elementwise_args *a, const real *kept, int64_t i, int64_t left)
 {
     const real *bias = a->x4, *inverse_gain = a->x6;
@@ -134,14 +134,14 @@ static void run_layer_norm_backward(const attn__elementwise_args *a, int64_t beg
     }
 }
 
-enum { PARAMETER_COLUMNS = 256 }; /* at once: their sums stay in the L1 cache */
+enum { PARAMETER_COLUMNS = 256 }; /* columns at once, whose sums stay in the L1 cache */
 
 /* Sums of the gradients of gain and bias. */
 typedef struct parameter_sums {
     real gain[PARAMETER_COLUMNS], bias[PARAMETER_COLUMNS];
 } parameter_sums;
 
-/* Adds rows [row, row + n), columns [c, end). */
+/* Adds the gradients of rows [row, row + n) and columns [c, end) to the sums. */
 VF_FN void add_parameter_rows(const attn__elementwise_args *a, int64_t row, int64_t n, int64_t c, int64_t end,
                               parameter_sums *sums)
 {
@@ -157,7 +157,7 @@ VF_FN void add_parameter_rows(const attn__elementwise_args *a, int64_t row, int6
     }
 }
 
-/* The sums of rows [row, end), in place. */
+/* Sets `sums` to the sums over rows [row, end). */
 VF_FN void sum_parameter_rows(const attn__elementwise_args *a, int64_t row, int64_t end, int64_t c, int64_t n,
                               parameter_sums *sums)
 {
@@ -167,7 +167,7 @@ VF_FN void sum_parameter_rows(const attn__elementwise_args *a, int64_t row, int6
         add_parameter_rows(a, row, reduce_end(row, TOGETHER, end) - row, c, c + n, sums);
 }
 
-/* The sums of all rows, in runs of REDUCE_RUN. */
+/* Sums all rows. Runs of REDUCE_RUN rows are summed first, and the sums of the runs are added in f64. */
 static void sum_parameter_runs(const attn__elementwise_args *a, int64_t c, int64_t n, parameter_sums *sums)
 {
     double gain[PARAMETER_COLUMNS] = {0}, bias[PARAMETER_COLUMNS] = {0};
@@ -242,7 +242,7 @@ static void run_largest(const attn__elementwise_args *a, int64_t begin, int64_t 
     }
 }
 
-/* y = e^(x - most); returns the sum.  y may be x; NULL: only the sum. */
+/* Writes y = e^(x - most) and returns the sum. y may be x, or NULL if only the sum is needed. */
 VF_FN real exponentials(const real *x, real *y, int64_t n, real most)
 {
     vf sum = vf_zero(), top = vf_set1(most);
@@ -262,8 +262,7 @@ static void softmax_row(const attn__elementwise_args *a, const real *x, real *y,
     bool filled = a->s[0] != 0 && length < n;
     if (filled && fill > most)
         most = fill;
-    if (most ==
-        (real)-INFINITY) { /* no key is attended, or no score is above -inf; a NaN among them shows in their sum */
+    if (most == (real)-INFINITY) { /* no key is attended, or all scores are -inf or NaN; a NaN shows in the sum */
         real sum = row_total(x, length);
         for (int64_t i = 0; i < n; i++)
             y[i] = i < length && isnan(sum) ? sum : 0;
@@ -274,7 +273,8 @@ static void softmax_row(const attn__elementwise_args *a, const real *x, real *y,
         rest = (real)exp((double)(fill - most));
         sum += rest * (real)(n - length);
     }
-    vf scale = vf_set1(1 / sum), least = vf_set1(REAL_MIN * sum); /* of quotients that are not subnormal */
+    /* quotients of numerators below `least` are subnormal */
+    vf scale = vf_set1(1 / sum), least = vf_set1(REAL_MIN * sum);
     for (int64_t i = 0; i < length; i += VF_LANES) {
         store(y + i, length - i, vf_mul_below(elementwise_load(y + i, length - i), least, scale));
     }
@@ -305,7 +305,7 @@ static void run_softmax_backward(const attn__elementwise_args *a, int64_t begin,
             }
         }
         vf mean = vf_set1(sum_of_chains(sum));
-        int64_t length = row_length(a, row); /* scores that were filled in are constants */
+        int64_t length = row_length(a, row); /* scores past the length are constants and have no gradient */
         for (int64_t i = 0; i < length; i += VF_LANES)
             store(
                 y + i, length - i,

@@ -3,7 +3,7 @@
  * elementwise_strided.h - loops over strided arrays: copies, broadcast arithmetic, sums over an axis.
  */
 
-/* Offset of the outer index `row` (all axes but the last) under these strides. */
+/* Returns the offset of the outer index `row` under these strides. The outer index counts all axes except the last. */
 VF_FN int64_t outer_offset(const attn__elementwise_args *a, const int64_t *stride, int64_t row)
 {
     int64_t offset = 0;
@@ -28,7 +28,7 @@ VF_FN vf load_strided(const real *x, int64_t i, int64_t left, int64_t stride)
     return vf_load(lanes);
 }
 
-/* With one axis only, the range is a part of that axis; *from and *to bound the inner loop. */
+/* Sets *from and *to to the bounds of the inner loop. If there is only one axis, the range is a part of that axis. */
 VF_FN void inner_range(const attn__elementwise_args *a, int64_t *begin, int64_t *end, int64_t *from, int64_t *to)
 {
     *from = 0;
@@ -41,14 +41,15 @@ VF_FN void inner_range(const attn__elementwise_args *a, int64_t *begin, int64_t 
     }
 }
 
-/* A plain copy keeps all bits, integers too. */
+/* Returns whether the operation is a plain copy. A plain copy keeps all bits, also of integers. */
 VF_FN bool is_copy(const attn__elementwise_args *a)
 {
     return a->s[0] == 1 && !a->add;
 }
 
 #ifndef VF_DOUBLE
-/* VF_LANES rows at a time, transposed square by square: the elements of a column are adjacent in x. */
+/* Processes VF_LANES rows at a time, transposed square by square, because the elements of a column are adjacent in
+ * x. */
 VF_FN void transpose_rows(const attn__elementwise_args *a, const float *x, float *y)
 {
     int last = a->rank - 1;
@@ -72,7 +73,7 @@ VF_FN void transpose_rows(const attn__elementwise_args *a, const float *x, float
             const float *from = x + i * sx + l;
             float *to = y + l * sy + i;
             float v = (float)a->s[0] * *from;
-            if (is_copy(a)) /* not as a number: multiplied by 1, a NaN may change its bits */
+            if (is_copy(a)) /* copied as bytes, because multiplying a NaN by 1 may change its bits */
                 memcpy(to, from, sizeof *to);
             else
                 *to = a->add ? v + *to : v;
@@ -81,7 +82,7 @@ VF_FN void transpose_rows(const attn__elementwise_args *a, const float *x, float
 }
 #endif
 
-/* How many rows from this one on were transposed together; 0: their layout does not allow it. */
+/* Transposes rows from this row on together and returns how many. Returns 0 if their layout does not allow it. */
 VF_FN int64_t transposed_rows(const attn__elementwise_args *a, int64_t row, int64_t end)
 {
 #ifndef VF_DOUBLE
@@ -159,7 +160,8 @@ static void run_binary(const attn__elementwise_args *a, int64_t begin, int64_t e
         binary_rows(a, begin, end, ATTN__BINARY_MUL);
 }
 
-/* Runs of so many numbers are summed in their own type, the runs' sums in f64: one f32 sum of millions loses digits. */
+/* Runs of this many numbers are summed in their own type, and the sums of the runs in f64. A single f32 sum of millions
+ * of numbers would lose digits. */
 enum { REDUCE_RUN = 256 };
 
 VF_FN void add_lanes(double *all, vf sum)
@@ -178,7 +180,7 @@ VF_FN vf lanes_of(const double *all)
     return vf_load(lanes);
 }
 
-/* The end of a run that begins at `i`. */
+/* Returns the end of the run that begins at `i`. */
 VF_FN int64_t reduce_end(int64_t i, int64_t run, int64_t n)
 {
     return n - i > run ? i + run : n;
@@ -196,9 +198,9 @@ VF_FN real row_total(const real *x, int64_t n)
     return (real)all;
 }
 
-enum { REDUCE_WIDE = 8 }; /* vectors of sums that stay in registers */
+enum { REDUCE_WIDE = 8 }; /* vectors of sums, which stay in registers */
 
-/* The sums of rows [r, end) of x, of which `left` columns are left. */
+/* Sums rows [r, end) of x, of which `left` columns remain. */
 VF_FN void sum_run(const attn__elementwise_args *a, const real *x, int64_t r, int64_t end, int64_t left,
                    vf sum[REDUCE_WIDE])
 {
@@ -218,7 +220,7 @@ VF_FN void sum_run(const attn__elementwise_args *a, const real *x, int64_t r, in
     }
 }
 
-/* The sums of all rows, run by run. */
+/* Sums all rows of x, run by run. */
 VF_FN void sum_runs(const attn__elementwise_args *a, const real *x, int64_t left, vf sum[REDUCE_WIDE])
 {
     double all[REDUCE_WIDE * VF_LANES] = {0};
@@ -231,7 +233,7 @@ VF_FN void sum_runs(const attn__elementwise_args *a, const real *x, int64_t left
         sum[w] = lanes_of(all + w * VF_LANES);
 }
 
-/* Columns [from, to) of one outer index. */
+/* Sums columns [from, to) of one outer index over the rows. */
 static void reduce_columns(const attn__elementwise_args *a, const real *x, real *y, int64_t from, int64_t to)
 {
     vf scale = constant(a->s[0]);

@@ -11,13 +11,13 @@
 
 typedef struct attn__fma_peak_kernel {
     attn__isa isa;
-    /* Runs `rounds` rounds of independent multiply-adds on registers and returns the number of operations, two each.
-     * Adds the results to `sink`, so that the compiler cannot remove them. */
+    /* Runs `rounds` rounds of independent multiply-adds on registers. Returns the number of operations; a multiply-add
+     * counts as two. Adds the results to `sink`, so that the compiler cannot remove the multiply-adds. */
     double (*run)(int64_t rounds, float *sink);
 } attn__fma_peak_kernel;
 
-/* The best of `repeats` (0: 12) measurements of about a millisecond, in 10^9 operations per second, with `threads`
- * threads at once. */
+/* Returns the best of `repeats` (0: 12) measurements of about a millisecond each, in 10^9 operations per second.
+ * `threads` threads run at once. */
 double attn__fma_peak_gflops(attn__isa isa, int threads, int repeats);
 
 #endif

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * gemm_tile.c - which tile kernel to use.
+ * gemm_tile.c - chooses the kernel for an instruction set.
  */
 #include "kernels/gemm_tile/gemm_tile.h"
 

@@ -1,17 +1,19 @@
 /* SPDX-License-Identifier: MIT
  *
- * gemm_tile.h - the GEMM micro-kernel of attention's tiles in f32 (the one of other products is gemm/kernel_tmpl.h):
+ * gemm_tile.h - the f32 GEMM micro-kernel of attention's tiles (gemm/kernel_tmpl.h has the micro-kernel of other
+ * products):
  *
  *     C[m,n] (+)= sum_k A[m,k] * B[k,n]        m < M, n < N, k < K
  *
  * Vectors run along n.  Elements of A are broadcast, so that A may have any strides while B and C are rows of vectors.
- * In the forward pass queries are the lanes (scores: A = keys, B = queries transposed; values: A = values transposed,
- * B = weights); in the backward pass channels are, for the gradients of k and v.
+ * In the forward pass the lanes are queries. For scores, A holds keys and B holds transposed queries. For outputs, A
+ * holds transposed values and B holds weights. In the backward pass the lanes are channels, for the gradients of k and
+ * v.
  *
- * Contract: N is a multiple of the kernel's `lanes`; more than `lanes * vectors` are divided into column panels.  M and
- * K may be 0 (K = 0 writes zeros unless accumulating).  Nothing needs alignment, but aligned b and c are faster.
- * Nothing outside the rectangles is read or written; nothing is allocated.  Each sum runs over ascending k from zero;
- * an accumulating product adds the finished sum to C.
+ * Contract: N is a multiple of the kernel's `lanes`. More than `lanes * vectors` columns are divided into column
+ * panels.  M and K may be 0 (K = 0 writes zeros unless accumulating).  Nothing needs alignment, but aligned b and c are
+ * faster. Nothing outside the rectangles is read or written. Nothing is allocated. Each sum runs over ascending k from
+ * zero. An accumulating product adds the finished sum to C.
  */
 #ifndef ATTN_KERNELS_GEMM_TILE_H
 #define ATTN_KERNELS_GEMM_TILE_H
@@ -31,13 +33,13 @@ typedef struct attn__gemm_tile_args {
     float *c;
     int64_t ldc;
     bool accumulate;
-    float *top;           /* NULL, or n numbers: becomes the maximum of itself and each column of C; may ignore NaN */
-    attn__tile_hook hook; /* after each register tile */
+    float *top;           /* NULL, or n running maxima, updated with the maximum of each column of C; may ignore NaN */
+    attn__tile_hook hook; /* called after each register tile */
 } attn__gemm_tile_args;
 
-/* The same on packed operands.  A row of B and of C is `vectors` vectors, rows are adjacent.  A is in groups of
- * kernel->group rows: element (m, k) is a[m / group * args->group + k * ak + m % group].  With 4 vectors, where the
- * kernel has them, A must be one group or adjacent groups. */
+/* Arguments of the same product on packed operands. Rows of B and C have `vectors` vectors and are adjacent. A consists
+ * of groups of kernel->group rows: element (m, k) is a[m / group * args->group + k * ak + m % group]. With 4 vectors,
+ * where the kernel has them, A must be one group or adjacent groups. */
 typedef struct attn__gemm_tile_packed_args {
     int64_t m, k;
     int vectors; /* 1 to the kernel's `vectors` or `widest` */
@@ -53,14 +55,14 @@ typedef struct attn__gemm_tile_kernel {
     attn__isa isa;
     int lanes;   /* floats of one vector */
     int vectors; /* vectors of the widest register tile along n */
-    int widest;  /* vectors of a packed row, at most */
+    int widest;  /* maximum number of vectors of a packed row */
     int rows;    /* rows of the register tile along m */
     int group;   /* rows of A that are adjacent when packed; a multiple of `rows` and `lanes` */
     void (*run)(const attn__gemm_tile_args *args);
     void (*run_packed)(const attn__gemm_tile_packed_args *args);
 } attn__gemm_tile_kernel;
 
-/* The kernel for this instruction set, or the best below it. */
+/* Returns the kernel of the best instruction set that is not above `isa`. */
 const attn__gemm_tile_kernel *attn__gemm_tile_for(attn__isa isa);
 
 #endif

@@ -2,10 +2,11 @@
  *
  * gemm_tile_tmpl.h - the f32 micro-kernel for one instruction set; see gemm_tile.h.
  *
- * The register tile is GEMM_TILE_ROWS x GEMM_TILE_VECTORS accumulators, one row of b and one broadcast of a: 24 + 3 + 1
- * of 32 registers, 12 + 2 + 1 of 16.  A step of k loads a row of b and a column of a (rows + vectors loads) for
- * rows * vectors multiply-adds.  These are more independent sums than the latency of the FMA units needs.  4 x 3 sums
- * would take all 16 registers: gcc then loads b anew for each row, and loads take longer than multiply-adds.
+ * The register tile has GEMM_TILE_ROWS x GEMM_TILE_VECTORS accumulators, one row of b and one broadcast of a. These
+ * take 24 + 3 + 1 of 32 registers, or 12 + 2 + 1 of 16.  A step of k loads a row of b and a column of a (rows + vectors
+ * loads) for rows * vectors multiply-adds.  The tile has more independent sums than the latency of the FMA units needs.
+ * 4 x 3 sums would take all 16 registers: gcc would load b anew for each row, and the loads would take longer than the
+ * multiply-adds.
  */
 #if VF_REGISTERS >= 32
 enum {
@@ -13,7 +14,7 @@ enum {
     GEMM_TILE_VECTORS = 3,
     WIDE = 4,
     WIDE_ROWS = 6
-}; /* 64 columns, the usual head, are one strip of 4 */
+}; /* 64 columns, a common head size, are one strip of 4 vectors */
 #elif VF_LANES > 4
 enum { GEMM_TILE_ROWS = 6, GEMM_TILE_VECTORS = 2, WIDE = GEMM_TILE_VECTORS, WIDE_ROWS = GEMM_TILE_ROWS };
 #else
@@ -22,11 +23,10 @@ enum {
     GEMM_TILE_VECTORS = 2,
     WIDE = GEMM_TILE_VECTORS,
     WIDE_ROWS = GEMM_TILE_ROWS
-}; /* a product needs a register before it is added */
+}; /* a product takes a register before it is added */
 #endif
 
-/* The layout of A, known at compile time so that addresses are constants: rows far apart and k adjacent, or rows
- * adjacent, or neither. */
+/* The layout of A is known at compile time, so that addresses are constants: k adjacent, rows adjacent, or neither. */
 enum layout { ALONG_K, ALONG_M, STRIDED };
 
 VF_FN float element(const float *const row[], const attn__gemm_tile_args *t, const float *a, int64_t k, int m,
@@ -39,7 +39,7 @@ VF_FN float element(const float *const row[], const attn__gemm_tile_args *t, con
     return row[m][k * t->ak];
 }
 
-/* sum += column k of A times row k of B, which is at b. */
+/* Adds the product of column k of A and row k of B to the sums. b is the address of row k. */
 VF_FN void step(const attn__gemm_tile_args *t, vf sum[GEMM_TILE_ROWS][WIDE], const float *const row[], const float *a,
                 const float *b, int64_t k, int rows, int vectors, enum layout layout)
 {
@@ -56,7 +56,8 @@ VF_FN void step(const attn__gemm_tile_args *t, vf sum[GEMM_TILE_ROWS][WIDE], con
     }
 }
 
-/* top = the larger of itself and each row.  Interleaved with the multiply-adds of the next tile this is free. */
+/* Raises each number of top to the maximum of its column. Interleaved with the multiply-adds of the next tile, this
+ * costs no time. */
 VF_FN void raise_top(float *top, vf sum[GEMM_TILE_ROWS][WIDE], int rows, int vectors)
 {
     VF_UNROLL
@@ -69,13 +70,13 @@ VF_FN void raise_top(float *top, vf sum[GEMM_TILE_ROWS][WIDE], int rows, int vec
     }
 }
 
-/* One register tile of `rows` x `vectors`, both constants after inlining. */
+/* Computes one register tile of `rows` x `vectors`, both constants after inlining. */
 VF_FN void block(const attn__gemm_tile_args *t, const float *a, const float *b, float *c, float *top, int rows,
                  int vectors, enum layout layout)
 {
     vf sum[GEMM_TILE_ROWS][WIDE];
     const float *row[GEMM_TILE_ROWS];
-    int64_t forward = layout == ALONG_M ? t->ak : 0; /* elsewhere k is added to the rows */
+    int64_t forward = layout == ALONG_M ? t->ak : 0; /* in the other layouts, k is added to the row pointers */
     VF_UNROLL
     for (int m = 0; m < rows; m++) {
         row[m] = a + m * t->am;
@@ -84,7 +85,7 @@ VF_FN void block(const attn__gemm_tile_args *t, const float *a, const float *b, 
             sum[m][n] = vf_zero();
     }
     int64_t k = 0;
-    for (; k + 2 <= t->k; k += 2) { /* two at a time: half the branches, and their end is foreseen more often */
+    for (; k + 2 <= t->k; k += 2) { /* two at a time: half the branches, and a better predicted end */
         step(t, sum, row, a, b, k, rows, vectors, layout);
         step(t, sum, row, a + forward, b + t->ldb, k + 1, rows, vectors, layout);
         a += 2 * forward;
@@ -92,7 +93,7 @@ VF_FN void block(const attn__gemm_tile_args *t, const float *a, const float *b, 
     }
     if (k < t->k)
         step(t, sum, row, a, b, k, rows, vectors, layout);
-    if (t->accumulate) { /* at the start it would keep the multiply-adds waiting where c has left the first cache */
+    if (t->accumulate) { /* reading c earlier would delay the multiply-adds if c has left the first cache */
         VF_UNROLL
         for (int m = 0; m < rows; m++) {
             VF_UNROLL
@@ -121,7 +122,7 @@ VF_FN void block_layout(const attn__gemm_tile_args *t, const float *a, const flo
         block(t, a, b, c, top, rows, vectors, STRIDED);
 }
 
-/* All rows of m for one strip of `vectors`: whole tiles, then the remaining rows. */
+/* Computes all rows of one strip of `vectors` vectors: first whole tiles, then the remaining rows. */
 VF_FN void strip(const attn__gemm_tile_args *t, int64_t n, int height, int vectors)
 {
     int64_t m = 0;
@@ -165,7 +166,7 @@ VF_FN void strip(const attn__gemm_tile_args *t, int64_t n, int height, int vecto
     attn__tile_hook_run(t->hook);
 }
 
-/* Splits a row of `left` vectors into strips. No split leaves a single vector for the end. */
+/* Returns the width of the next strip of a row of `left` vectors. No split leaves a single vector for the end. */
 VF_FN int64_t next_strip(int64_t left)
 {
     if (left % GEMM_TILE_VECTORS == 0 || left == 5)

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * online_softmax.c - which lanes kernel to use.
+ * online_softmax.c - chooses the kernel for an instruction set.
  */
 #include "kernels/online_softmax/online_softmax.h"
 

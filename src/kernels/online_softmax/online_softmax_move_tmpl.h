@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
  * online_softmax_move_tmpl.h - copies between the caller's arrays and tiles, for online_softmax_tmpl.h: rows that are
- * adjacent in the array are moved as squares of VF_LANES x VF_LANES, everything else element by element.
+ * adjacent in the array are moved as squares of VF_LANES x VF_LANES. Other rows are moved element by element.
  */
 VF_FN vf load_as(const void *base, attn_dtype dtype, int64_t at, int n)
 {
@@ -51,8 +51,8 @@ VF_FN int at_most_lanes(int64_t n)
     return n < VF_LANES ? (int)n : VF_LANES;
 }
 
-/* One square: lanes [w, w + lanes) of rows [r, r + rows); `whole`, a constant after inlining, spares the edges'
- * checks inside. */
+/* Gathers one square: lanes [w, w + lanes) of rows [r, r + rows). `whole`, a constant after inlining, removes the
+ * checks that only squares at the edges need. */
 VF_FN void gather_square(const attn__lane_view *v, attn_dtype dtype, float *tile, int64_t width, int64_t w, int64_t r,
                          vf factor, bool whole)
 {
@@ -70,7 +70,7 @@ VF_FN void gather_square(const attn__lane_view *v, attn_dtype dtype, float *tile
 }
 
 #ifdef VF_HALVES
-/* VF_LANES lanes of VF_LANES / 2 rows, f32. */
+/* Gathers VF_LANES lanes of VF_LANES / 2 rows of f32. */
 VF_FN void gather_halves(const attn__lane_view *v, float *tile, int64_t width, int64_t w, int64_t r, vf factor)
 {
     enum { HALF = VF_LANES / 2 };
@@ -128,7 +128,7 @@ VF_FN void gather_squares(const attn__lane_view *v, attn_dtype dtype, float *til
     }
 }
 
-/* True if every lane is `step` (0 or 1) behind the one before. */
+/* Returns true if the offsets of adjacent lanes differ by `step` (0 or 1). */
 static bool lanes_step(const attn__lane_view *v, int64_t step)
 {
     for (int64_t i = 1; i < v->lanes; i++) {
@@ -138,7 +138,7 @@ static bool lanes_step(const attn__lane_view *v, int64_t step)
     return v->lanes > 0;
 }
 
-/* Lanes adjacent in the array, or all at one place: whole rows at once. */
+/* Gathers whole rows at once. The lanes are adjacent in the array, or all have the same offset. */
 VF_FN void gather_rows(const attn__lane_view *v, attn_dtype dtype, float *tile, int64_t width, float factor,
                        bool adjacent)
 {
@@ -242,8 +242,8 @@ static void scatter(const attn__lane_view *v, const float *tile, int64_t width, 
         scatter_squares(v, ATTN_BF16, tile, width, factor);
 }
 
-/* The row's check is NaN if any of it is infinite or NaN, which times zero is NaN and stays so in the sum.
- * Each row has a sum of its own, so that rows need not wait for each other. */
+/* Copies a row and returns its check. The check is NaN if any number is infinite or NaN, because such a number times
+ * zero is NaN. Each row has its own check, so that rows do not wait for each other. */
 VF_FN vf copy_row(const void *base, attn_dtype dtype, int64_t at, int64_t columns, float *out)
 {
     vf check = vf_zero();

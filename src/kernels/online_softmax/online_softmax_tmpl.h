@@ -43,7 +43,8 @@ static void online_softmax_limit(float *s, int64_t rows, int64_t width, const in
     }
 }
 
-/* The largest of a column of vectors.  A NaN may get lost here, but not in the exponential that follows. */
+/* Returns the maximum of each lane over the rows. The maximum may ignore a NaN, but the exponential that follows keeps
+ * it. */
 VF_FN vf column_max(const float *s, int64_t rows, int64_t width)
 {
     vf a = vf_set1(-INFINITY), b = a;
@@ -57,13 +58,13 @@ VF_FN vf column_max(const float *s, int64_t rows, int64_t width)
     return vf_max(a, b);
 }
 
-/* The reference follows the maximum only when that has grown by this many powers of two: weights up to 256
- * lose nothing in floating point, and most blocks then leave earlier sums alone.  Each lane decides for
- * itself, so that its bits do not depend on its neighbours. */
+/* The reference follows the maximum only when the maximum has grown by more than this many powers of two. Weights up to
+ * 256 lose no precision, and most blocks then need no rescaling of earlier sums. Each lane decides for itself, so that
+ * its bits do not depend on other lanes. */
 #define SLACK 8.0f
 
-/* Four rows a round: their exponentials' chains fill the units together.  Row r is in sum r % 4, the last rows too, so
- * that rows of zeros behind them change no bit. */
+/* Replaces the scores of a vector of lanes by weights and returns their sums. Four rows at a time fill the units. Row r
+ * is always added to sum r % 4, so that rows of zeros at the end change no bit. */
 VF_FN vf column_exp(float *s, int64_t rows, int64_t width, vf m)
 {
     vf sum[4] = {vf_zero(), vf_zero(), vf_zero(), vf_zero()};
@@ -95,7 +96,7 @@ static void online_softmax_softmax(const attn__online_softmax_args *t)
         vf old = vf_load(t->m + w), top = t->top ? vf_load(t->top + w) : column_max(t->s + w, t->rows, t->width);
         vf m = vf_select(vf_lt(vf_add(old, vf_set1(SLACK)), top), top, old);
         vm moved = vm_not(vf_eq(m, old));
-        /* Lanes without a key so far have no reference: any finite reference gives 2^-inf = 0. */
+        /* Lanes without a key have no reference yet: any finite reference gives them weights of 2^-inf = 0. */
         vf reference = vf_select(vf_eq(m, none), vf_zero(), m);
         vf shrink = vf_select(moved, vf_exp2(vf_sub(old, reference)), one);
         vf sum = column_exp(t->s + w, t->rows, t->width, reference);

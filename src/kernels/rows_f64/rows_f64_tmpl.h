@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: MIT
  *
- * rows_f64_tmpl.h - rows of double for one instruction set; see rows_f64.h.  Operations that vec_f64.h lacks are
- * operators of the compiler's vector types.
+ * rows_f64_tmpl.h - rows of double for one instruction set; see rows_f64.h.  Operations that vec_f64.h does not have
+ * use operators of the compiler's vector types.
  */
 #include "simd/vec_f64.h"
 
-enum { ROWS_QUERIES = 4, ROWS_KEYS = 2 }; /* of distances at once: 8 sums */
+enum { ROWS_QUERIES = 4, ROWS_KEYS = 2 }; /* queries and key vectors of a tile of distances: 8 sums */
 
-typedef int64_t vl __attribute__((vector_size(sizeof(vd)))); /* of as many bits; also what comparisons give */
+/* integers as wide as vd; also the type of comparisons of vd */
+typedef int64_t vl __attribute__((vector_size(sizeof(vd))));
 
 VF_FN vd rows_load(const double *p, int64_t n)
 {
@@ -27,7 +28,8 @@ VF_FN vd rows_select(vl mask, vd a, vd b)
     return (vd)(((vl)a & mask) | ((vl)b & ~mask));
 }
 
-/* x = n ln 2 + r with |r| <= ln 2 / 2; e^r = 1 + r y by its series to r^13, whose rest is below 2^-57; power = 2^n. */
+/* Parts of e^x: x = n ln 2 + r with |r| <= ln 2 / 2, e^r = 1 + r y, and power = 2^n. The series for y ends at r^13, and
+ * the rest is below 2^-57. */
 typedef struct rows_parts {
     vd r, y, power;
 } rows_parts;
@@ -59,7 +61,8 @@ VF_FN vd rows_exp(vd x)
     return rows_select((vl)(x < vd_set1(-708)), vd_zero(), vd_fma(e.y, e.r, vd_set1(1)) * e.power);
 }
 
-/* m / (m + 2) with m = e^(2|x|) - 1, which is precise near 0; the error is some units in the last place. */
+/* Computes tanh(|x|) = m / (m + 2) with m = e^(2|x|) - 1, which is precise near 0. The error is a few units in the last
+ * place. */
 VF_FN vd rows_tanh(vd x)
 {
     const vl sign = (vl)vd_set1(-0.0);
@@ -81,7 +84,7 @@ VF_FN double rows_sum(vd x)
 
 static bool rows_finite(const double *x, int64_t n)
 {
-    vd sum = vd_zero(), more = vd_zero(); /* NaN if one is not finite */
+    vd sum = vd_zero(), more = vd_zero(); /* NaN if any number is not finite */
     for (int64_t i = 0; i < n; i += 2 * VD_LANES) {
         sum = vd_fma(rows_load(x + i, n - i), vd_zero(), sum);
         if (i + VD_LANES < n)
@@ -111,7 +114,7 @@ static double rows_largest(const double *x, int64_t n)
     return nan == nan ? largest : nan;
 }
 
-/* The sum has a part for each lane; the lanes past n add 0, as masked elements do. */
+/* Computes the exponentials and their sum. Each lane has a partial sum. Lanes past n add 0, like masked elements. */
 static double rows_exponentials(double *x, int64_t n, double max)
 {
     vd sum = vd_zero(), m = vd_set1(max);
@@ -190,8 +193,8 @@ static void rows_narrow(const double *x, int64_t n, float *y)
         y[i] = x[i] < 0x1p-126 && x[i] > -0x1p-126 ? 0.0f : (float)x[i];
 }
 
-/* Some queries and vectors of keys, constants after inlining: each pair has a chain of multiply-adds of its own, and each
- * load serves several. */
+/* Computes distances of some queries to some vectors of keys; both counts are constants after inlining. Each pair has
+ * its own chain of multiply-adds, and each load serves several pairs. */
 VF_FN void rows_distances_of(const attn__rows_f64_distances *t, int64_t query, int64_t key, int queries, int vectors)
 {
     vd sum[ROWS_QUERIES][ROWS_KEYS];
@@ -258,7 +261,8 @@ static void rows_additive_gradient(double g, const double *w, const double *t, i
     }
 }
 
-/* One channel of some queries, a constant after inlining, and n keys, at most a vector; sum[i] is what dq gets. */
+/* Computes gradients of one channel for `queries` queries (a constant after inlining) and n keys, at most a vector.
+ * sum[i] collects the gradient of q. */
 VF_FN void rows_distance_slopes(const attn__rows_f64_distances *t, int64_t query, int queries, int64_t c, int64_t key,
                                 int64_t n, vd *sum)
 {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * small_head.c - which narrow kernel to use.
+ * small_head.c - chooses the kernel for an instruction set.
  */
 #include "kernels/small_head/small_head.h"
 

@@ -2,14 +2,14 @@
  *
  * small_head_backward_tmpl.h - gradients of heads of few channels for one instruction set; see small_head.h.
  *
- * Keys are the lanes, and a square of scores is traversed five times, each time with the operand or the sums
- * of all its channels in registers: scores, weights and their gradients, dV, dK, and, after turning the square round
- * so that queries are the lanes, dQ.  Turning costs a quarter of an instruction per vector; computing the scores
- * anew in a pass of its own for dQ would cost two products and an exponential.
+ * The lanes are keys. A square of scores is traversed five times: for the scores, for the weights and their gradients,
+ * for dV, for dK, and for dQ. Each time, the operand or the sums of all channels are in registers. Before the pass for
+ * dQ, the square is transposed so that the lanes are queries. Transposing costs a quarter of an instruction per vector.
+ * Recomputing the scores for dQ in a separate pass would cost two products and an exponential.
  */
 #include "simd/softmax.h"
 
-/* Weights below 2^-126 count as 0: vf_power needs normal numbers. */
+/* Weights below 2^-126 count as 0, because vf_power needs normal numbers. */
 #define LEAST_POWER (-126.0f)
 
 VF_FN void load_keys(const float *from, int64_t ld, vf *k, int channels, int vectors)
@@ -19,7 +19,8 @@ VF_FN void load_keys(const float *from, int64_t ld, vf *k, int channels, int vec
         k[i] = vf_load(from + i / vectors * ld + i % vectors * VF_LANES);
 }
 
-/* out[i] = rows[i] . lanes of the square: scores of q and kt, products of dout and vt. */
+/* Computes out[i] = rows[i] . lanes for a square. This gives scores from q and kt, and products of dout and v from dout
+ * and vt. */
 VF_FN void back_products(const attn__small_head_backward_args *t, const float *rows, const float *lanes, float *out,
                          int64_t i, int64_t j, int channels)
 {
@@ -30,7 +31,7 @@ VF_FN void back_products(const attn__small_head_backward_args *t, const float *r
         small_head_score_rows(k, rows + (i + r) * channels, channels, vectors, n, out + r * vectors * VF_LANES);
 }
 
-/* p = 2^(s - lse); ds = p (dout . v - delta) / 2. */
+/* Computes p = 2^(s - lse) and ds = p (dout . v - delta) / 2 for a square. */
 VF_FN void back_weights(const attn__small_head_backward_args *t, int64_t i, int64_t j, int channels)
 {
     const int vectors = SMALL_HEAD_VECTORS(channels), width = vectors * VF_LANES;
@@ -51,7 +52,7 @@ VF_FN void back_weights(const attn__small_head_backward_args *t, int64_t i, int6
     }
 }
 
-/* Clears the lanes without a key: their score of 0 may be anything relative to the row's log-sum-exp. */
+/* Clears the lanes without a key. Their score of 0 may be far above the log-sum-exp of the row. */
 static void back_clear(const attn__small_head_backward_args *t, int64_t from, int64_t width)
 {
     for (int r = 0; r < ATTN__SMALL_HEAD_STEP; r++)
@@ -59,7 +60,7 @@ static void back_clear(const attn__small_head_backward_args *t, int64_t from, in
             t->p[r * width + j] = t->ds[r * width + j] = 0.0f;
 }
 
-/* sums[c][lane] += weights[i][lane] * rows[i][c]. */
+/* Computes sums[c][lane] += weights[i][lane] * rows[i][c]. */
 VF_FN void back_sum(const float *weights, const float *rows, int64_t n, float *sums, int64_t ld, int channels,
                     int vectors)
 {
@@ -79,7 +80,7 @@ VF_FN void back_sum(const float *weights, const float *rows, int64_t n, float *s
         vf_store(sums + i / vectors * ld + i % vectors * VF_LANES, sum[i]);
 }
 
-/* Transposes: t->turned[j][i] = ds[i][j], `vectors` vectors of queries i from row r on. */
+/* Transposes a square: t->transposed[j][i] = ds[i][j], for `vectors` vectors of queries i from row r on. */
 VF_FN void back_transpose(const attn__small_head_backward_args *t, int r, int width, int vectors)
 {
     for (int w = 0; w < width; w += VF_LANES) {
@@ -100,7 +101,7 @@ VF_FN void back_add(const attn__small_head_backward_args *t, int64_t i, int64_t 
 {
     const int vectors = SMALL_HEAD_VECTORS(channels), width = vectors * VF_LANES,
               steps = ATTN__SMALL_HEAD_STEP / VF_LANES;
-    const int transposed = vectors < steps ? vectors : steps; /* one alone would wait for its sums */
+    const int transposed = vectors < steps ? vectors : steps; /* a single vector would wait for its sums */
     int64_t keys = t->keys - j < width ? t->keys - j : width;
     back_sum(t->p, t->dout + i * channels, ATTN__SMALL_HEAD_STEP, t->dv + j, t->key_ld, channels, vectors);
     back_sum(t->ds, t->q + i * channels, ATTN__SMALL_HEAD_STEP, t->dk + j, t->key_ld, channels, vectors);
@@ -188,7 +189,7 @@ static void delta_of_head(const attn__small_head_delta_args *t, int64_t head, in
     }
 }
 
-/* As many rows as lanes, for heads whose values fill a vector: adds up the transposed products. */
+/* Computes delta for VF_LANES rows of heads whose values fill a vector. The products are transposed and added up. */
 VF_FN void delta_square(const attn__small_head_delta_args *t, int64_t head, int64_t row)
 {
     vf square[VF_LANES];

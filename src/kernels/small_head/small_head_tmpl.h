@@ -2,24 +2,24 @@
  *
  * small_head_tmpl.h - heads of at most 16 channels for one instruction set; see small_head.h.
  *
- * Each step of keys has two loops, and its scores stay in the first cache between them.  The first computes scores: the
- * queries' channels fill half of the registers, a few keys at once hide the latency of the sums, and each channel of a
- * key is broadcast once for all vectors of queries.  The second computes exponentials while it adds the values of the
- * previous keys to the outputs, which now fill the registers.  (Exponentials in the first loop were 3 % slower: they
- * wait for the end of a chain of products, and the next products for them.)
+ * Each step of keys has two loops, and its scores stay in the first cache between the loops. The first loop computes
+ * scores. The channels of the queries fill half of the registers, a few keys at once hide the latency of the sums, and
+ * each channel of a key is broadcast once for all vectors of queries. The second loop computes exponentials while it
+ * adds the values of the previous keys to the outputs, which then fill the registers. (Exponentials in the first loop
+ * were 3 % slower: they wait for the end of a chain of products, and the next products wait for the exponentials.)
  */
 #include "simd/power.h"
 
-/* Registers for the queries' channels, and how many scores are under way. */
+/* HELD registers hold the channels of the queries. FLIGHT registers hold scores that are being computed. */
 #define HELD                         (VF_REGISTERS / 2)
 #define FLIGHT                       (VF_REGISTERS / 4)
 #define SMALL_HEAD_VECTORS(channels) (HELD > (channels) ? HELD / (channels) : 1)
 
 enum { MOST_HELD = HELD > ATTN__SMALL_HEAD_MOST ? HELD : ATTN__SMALL_HEAD_MOST };
 
-/* Bounds up to which weights under the bound as a reference stay normal numbers, with room for what values add.  The
- * largest score may be 2 BOUND_MOST below such a reference, and a weight of 0 at 126 below it is 2^-46 of the
- * largest. */
+/* If the bound is at most BOUND_MOST, weights relative to the bound stay normal numbers, with room for products with
+ * values. The largest score may be 2 BOUND_MOST below such a reference. A weight that is 126 below the reference and
+ * becomes 0 is then 2^-46 of the largest. */
 #define BOUND_MOST 40.0f
 
 VF_FN void load_queries(const attn__small_head_args *t, vf *q, int channels, int vectors)
@@ -29,7 +29,7 @@ VF_FN void load_queries(const attn__small_head_args *t, vf *q, int channels, int
         q[i] = vf_load(t->q + i / vectors * t->ld + i % vectors * VF_LANES);
 }
 
-/* Scores of `rows` keys: s[row][vector]. */
+/* Computes the scores of `rows` keys: s[row][vector]. */
 VF_FN void small_head_score(const vf *q, const float *k, int channels, int vectors, int rows, vf *s)
 {
     VF_UNROLL
@@ -68,7 +68,8 @@ VF_FN void score_keys(const attn__small_head_args *t, int64_t from, int64_t keys
         small_head_score_rows(q, k + j * channels, channels, vectors, 1, t->p + j * vectors * VF_LANES);
 }
 
-/* Weights of one key, in turn with its values.  `reference` is m itself where the weights may be any, see power.h. */
+/* Computes the weights of one key, interleaved with adding its values to o. If `any` is set, the weights may underflow
+ * and `reference` is m itself; see power.h. */
 VF_FN void add_key(const float *s, const float *value, const vf_powers *powers, const vf *reference, bool any, vf *sum,
                    vf *o, int channels, int vectors)
 {
@@ -100,8 +101,8 @@ VF_FN void add_values(const attn__small_head_args *t, int64_t from, int64_t keys
         vf_store(t->o + i / vectors * t->ld + i % vectors * VF_LANES, o[i]);
 }
 
-/* The largest scores of one vector of queries. The maximum may ignore a NaN score. The weight of that score
- * is NaN, so the result is NaN. */
+/* Returns the largest scores of one vector of queries. The maximum may ignore a NaN score. The weight of that score is
+ * NaN, so the result is NaN. */
 static vf largest(const attn__small_head_args *t, int v, int channels)
 {
     vf top = vf_set1(-INFINITY);
@@ -111,10 +112,10 @@ static vf largest(const attn__small_head_args *t, int v, int channels)
             s = vf_fma(vf_load(t->q + c * t->ld + v * VF_LANES), vf_set1(t->k[j * channels + c]), s);
         top = vf_max(s, top);
     }
-    return vf_max(top, vf_set1(-0x1p100f)); /* a finite reference, also where every score is -inf */
+    return vf_max(top, vf_set1(-0x1p100f)); /* keeps the reference finite even if every score is -inf */
 }
 
-/* The reference for the block, in m; true if some lane's weights may be too small for vf_power. */
+/* Writes the reference of the block to m. Returns true if some lane's weights may be too small for vf_power. */
 VF_FN bool small_head_settle(const attn__small_head_args *t, int v, int channels, vf *m)
 {
     vf bound = vf_zero(), most = vf_set1(BOUND_MOST);
@@ -125,7 +126,7 @@ VF_FN bool small_head_settle(const attn__small_head_args *t, int v, int channels
     bool any = vm_any(vm_not(low));
     if (any)
         top = vf_select(low, bound, largest(t, v, channels));
-    top = vf_sub(vf_zero(), vf_floor(vf_sub(vf_zero(), top))); /* up to a whole number */
+    top = vf_sub(vf_zero(), vf_floor(vf_sub(vf_zero(), top))); /* rounds up to a whole number */
     *m = vf_max(top, old);
     return any || vm_any(vf_lt(vf_set1(2 * BOUND_MOST), vf_add(*m, bound)));
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * small_sequence.c - which short kernel to use.
+ * small_sequence.c - chooses the kernel for an instruction set.
  */
 #include "kernels/small_sequence/small_sequence.h"
 

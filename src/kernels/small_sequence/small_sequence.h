@@ -1,14 +1,15 @@
 /* SPDX-License-Identifier: MIT
  *
- * small_sequence.h - the products of one head with up to 96 queries and keys, whose rows and scores fit in the first cache.
+ * small_sequence.h - the products of one head with up to 96 queries and keys, whose rows and scores fit in the first
+ * cache.
  *
  *     s[i,j] = sum_c x[i,c] y[j,c]          out[j,c] (+)= factor sum_i w[i,j] x[i,c]
  *
- * Rows are read and written where they are; only the operand in the lanes of the scores is transposed into a panel.  Reading
- * a row takes as long as multiplying by it, so that every loop over rows prefetches the rows of the next head.  Some
+ * Rows are read and written in place. Only the operand in the lanes of the scores is transposed into a panel. Reading a
+ * row takes as long as multiplying by it. Therefore every loop over rows prefetches the rows of the next head.  Some
  * rows are prefetched twice, since processors drop prefetches.
  *
- * Contract: rows need no alignment; scratch memory is aligned to 64 bytes; nothing is allocated.
+ * Contract: rows need no alignment. Scratch memory is aligned to 64 bytes. Nothing is allocated.
  */
 #ifndef ATTN_KERNELS_SMALL_SEQUENCE_H
 #define ATTN_KERNELS_SMALL_SEQUENCE_H
@@ -18,7 +19,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* Row r at at + row_at[r], and for an operand called x of score and sum at at + r * step. */
+/* Rows of a matrix: row r begins at at + row_at[r]. For the operand called x in `score` and `sum`, row r begins at at +
+ * r * step. */
 typedef struct attn__small_sequence_rows {
     float *at;
     int64_t step;
@@ -27,7 +29,7 @@ typedef struct attn__small_sequence_rows {
     int64_t rows, channels;
 } attn__small_sequence_rows;
 
-/* out[j][c] (+)= factor * row_factor[j] * sum over i of w[i * along + j * across] * x[i][c].
+/* Arguments of `sum`: out[j][c] (+)= factor * row_factor[j] * sum over i of w[i * along + j * across] * x[i][c].
  * `along` or `across` is 1. */
 typedef struct attn__small_sequence_sums {
     attn__small_sequence_rows out, x;
@@ -41,18 +43,19 @@ typedef struct attn__small_sequence_sums {
 typedef struct attn__small_sequence_kernel {
     attn__isa isa;
     int lanes;
-    /* Transposes: panel[c * width + j] = factor * x[j][c].  width is the number of rows rounded up to the lanes; the
-     * columns beyond the rows repeat the last one. */
+    /* Transposes x: panel[c * width + j] = factor * x[j][c]. width is the number of rows rounded up to the lanes. The
+     * columns past the last row repeat the last row. */
     void (*transpose)(const attn__small_sequence_rows *x, float factor, float *panel, int64_t width);
-    /* s[i * width + j] = sum over c of x[i][c] * panel[c * width + j].  False if a sum is infinite or NaN. */
+    /* Computes s[i * width + j] = sum over c of x[i][c] * panel[c * width + j]. Returns false if a sum is infinite or
+     * NaN. */
     bool (*score)(const attn__small_sequence_rows *x, const float *panel, float *s, int64_t width);
-    /* sum[i] = sum over c of x[i][c] * y[i][c], over the channels of x. */
+    /* Computes sum[i] = sum over the channels c of x of x[i][c] * y[i][c]. */
     void (*dots)(const attn__small_sequence_rows *x, const attn__small_sequence_rows *y, float *sum);
-    /* Computes attn__small_sequence_sums.  False if a result is infinite or NaN. */
+    /* Computes the sums of t (see attn__small_sequence_sums). Returns false if a result is infinite or NaN. */
     bool (*sum)(const attn__small_sequence_sums *t);
 } attn__small_sequence_kernel;
 
-/* The kernel for this instruction set, or the best below it. */
+/* Returns the kernel of the best instruction set that is not above `isa`. */
 const attn__small_sequence_kernel *attn__small_sequence_for(attn__isa isa);
 
 #endif

@@ -56,13 +56,15 @@ static void small_sequence_transpose(const attn__small_sequence_rows *x, float f
     }
 }
 
-/* Each tile checks by itself whether its sums are finite: a vector that lived on would cost the next one a register. */
+/* Returns whether all sums of a tile are finite. Each tile is checked separately, because a check that is kept across
+ * tiles would occupy a register. */
 VF_FN bool is_finite(vf check)
 {
     return !vm_any(vm_not(vf_eq(check, check)));
 }
 
-/* Rows from i on by `vectors` vectors from column j on, both numbers constants after inlining. */
+/* Computes scores of `rows` rows from row i on and `vectors` vectors from column j on. Both counts are constants after
+ * inlining. */
 VF_FN bool score_tile(const attn__small_sequence_rows *x, const float *panel, float *s, int64_t width, int64_t i,
                       int64_t j, int rows, int vectors)
 {
@@ -128,7 +130,7 @@ VF_FN bool small_sequence_score_rows(const attn__small_sequence_rows *x, const f
 
 #undef ROWS_CASE
 
-/* Splits the rows into tiles of nearly even heights: a low tile would wait for its sums. */
+/* Returns the height of the tiles that split the rows almost evenly. A low tile would wait for its sums. */
 VF_FN int64_t tile_rows(int64_t rows, int64_t most)
 {
     int64_t tiles = rows > most ? (rows + most - 1) / most : 1;
@@ -179,7 +181,7 @@ VF_FN vf sum_put(const attn__small_sequence_sums *t, vf x, vf factor, float *to,
     return x;
 }
 
-/* Rows from j on, `vectors` vectors of `part` channels from channel c on. */
+/* Sums `rows` output rows from row j on and `vectors` vectors of `part` channels from channel c on. */
 VF_FN bool sum_tile(const attn__small_sequence_sums *t, int64_t j, int64_t c, int rows, int vectors, int part,
                     bool adjacent)
 {

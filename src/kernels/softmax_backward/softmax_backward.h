@@ -4,10 +4,10 @@
  *
  *     P = 2^(S - lse)     dS = P o (dP - delta)     dP = dout . v     delta = sum over v of dout * o
  *
- * (Dao et al. 2022, arXiv:2205.14135, appendix B.2.)  Queries are the rows of a tile and keys the lanes.  Scores are in
- * base 2; masks, bias and dropout are applied here.
+ * (Dao et al. 2022, arXiv:2205.14135, appendix B.2.)  The rows of a tile are queries, and the lanes are keys. Scores
+ * are in base 2. Masks, bias and dropout are applied here.
  *
- * Contract: nothing is allocated; arrays need no alignment unless a comment requires it.
+ * Contract: nothing is allocated. Arrays need no alignment unless a comment requires it.
  */
 #ifndef ATTN_KERNELS_SOFTMAX_BACKWARD_H
 #define ATTN_KERNELS_SOFTMAX_BACKWARD_H
@@ -18,26 +18,27 @@
 #include <stdint.h>
 
 typedef struct attn__softmax_backward_args {
-    int64_t rows, keys;       /* columns from `keys` to the next multiple of the lanes become 0 */
-    int64_t ld;               /* row stride of s, dp, bias and mask; a multiple of the lanes */
-    float *s;                 /* in: scores, base 2, bias not yet added; out: the weights that multiplied v */
-    float *dp;                /* in: dP; out: dS; NULL: dS is not requested */
-    const float *lse;         /* [rows], base 2; +inf makes a row of zeros */
-    const float *delta;       /* [rows] */
-    bool plain;               /* all keys are visible to all rows, without bias and dropout, and keys fill the lanes */
-    const int32_t *from, *to; /* [rows]: key j is attended if from <= first + j < to, and the mask agrees */
+    int64_t rows, keys; /* columns from `keys` to the next multiple of the lanes become 0 */
+    int64_t ld;         /* row stride of s, dp, bias and mask; a multiple of the lanes */
+    float *s;           /* input: scores in base 2, without bias; output: the weights that multiplied v */
+    float *dp;          /* input: dP; output: dS; NULL: dS is not requested */
+    const float *lse;   /* [rows], base 2; +inf makes a row of zeros */
+    const float *delta; /* [rows] */
+    /* all keys are visible to all rows, without bias and dropout, and the keys fill the lanes */
+    bool plain;
+    const int32_t *from, *to; /* [rows]: key j is attended if from <= first + j < to and the mask allows it */
     int32_t first;
     const uint8_t *mask; /* NULL: no mask */
-    float softcap;       /* the softcap of the scores before the bias, base 2; 0: none */
-    const float *bias;   /* bias in natural logarithms; NULL: none */
-    float *dbias;        /* out: the gradient of the bias, which differs from dS with a softcap; NULL: not requested */
-    const float *fill;   /* [rows], base 2: the logarithm of the weight of masked keys, which have no gradient;
-                          * NULL: masked keys have no weight */
-    const uint64_t *drop_key;   /* [rows], NULL: no dropout */
-    const int32_t *drop_column; /* [keys], readable up to the next multiple of the lanes */
+    float softcap;       /* softcap of the scores before the bias, in base 2; 0: none */
+    const float *bias;   /* bias in natural logarithms; NULL: no bias */
+    float *dbias;        /* output: gradient of the bias, which differs from dS with a softcap; NULL: not requested */
+    /* [rows], base 2: log-weight of masked keys, which have no gradient; NULL: their weight is 0 */
+    const float *fill;
+    const uint64_t *drop_key;   /* [rows]; NULL: no dropout */
+    const int32_t *drop_column; /* [keys]; readable up to the next multiple of the lanes */
     uint32_t drop_below;
     float drop_scale; /* 1 / (1 - p) */
-    uint8_t *alive;   /* out. Bit 0: the pair counts in dS; bit 1: its weight counts in dV. NULL: not requested */
+    uint8_t *alive;   /* output: bit 0: the pair counts in dS; bit 1: its weight counts in dV. NULL: not requested */
 } attn__softmax_backward_args;
 
 typedef struct attn__softmax_backward_kernel {
@@ -45,12 +46,12 @@ typedef struct attn__softmax_backward_kernel {
     int lanes;
     void (*weights)(const attn__softmax_backward_args *args);
     float (*dot)(const float *a, const float *b, int64_t n);
-    /* dst = scale * src, or dst += scale * src. */
+    /* Writes dst = scale * src, or adds scale * src to dst. */
     void (*store)(float *dst, const float *src, int64_t n, float scale, bool add);
     void (*store_bf16)(uint16_t *dst, const float *src, int64_t n, float scale, bool add);
 } attn__softmax_backward_kernel;
 
-/* The kernel for this instruction set, or the best below it. */
+/* Returns the kernel of the best instruction set that is not above `isa`. */
 const attn__softmax_backward_kernel *attn__softmax_backward_for(attn__isa isa);
 
 #endif

@@ -7,7 +7,7 @@
 #include "simd/tanh.h"
 #include "base/constants.h"
 
-/* The lanes of columns j.. that the row attends. */
+/* Returns which lanes, from column j on, the row attends. */
 VF_FN vm attended(const attn__softmax_backward_args *t, int64_t row, int64_t j, vi column)
 {
     vi from = vi_set1(t->from[row] - t->first), to = vi_set1(t->to[row] - t->first);
@@ -17,7 +17,7 @@ VF_FN vm attended(const attn__softmax_backward_args *t, int64_t row, int64_t j, 
     return m;
 }
 
-/* Mask of the elements that dropout keeps. */
+/* Returns which elements dropout keeps. */
 VF_FN vm kept(const attn__softmax_backward_args *t, int64_t row, int64_t j)
 {
     uint64_t key = t->drop_key[row];
@@ -40,7 +40,7 @@ VF_FN void weights_plain(const attn__softmax_backward_args *t, bool wanted)
     }
 }
 
-/* For the guarded products: bit 0 where the score's gradient counts, bit 1 where the weight does. */
+/* Writes flags for the guarded products: bit 0 where the score's gradient counts, bit 1 where the weight counts. */
 VF_FN void note_alive(uint8_t *alive, vm gradient, vm weight)
 {
     vf one = vf_set1(1.0f), two = vf_set1(2.0f), zero = vf_zero();
@@ -50,7 +50,7 @@ VF_FN void note_alive(uint8_t *alive, vm gradient, vm weight)
         alive[l] = (uint8_t)sum[l];
 }
 
-/* Caps the scores; *slope is the derivative. */
+/* Returns the capped scores; *slope becomes the derivative. */
 VF_FN vf capped(vf x, float cap, vf *slope)
 {
     vf t = vf_tanh(vf_mul(x, vf_set1(1.0f / cap)));
@@ -58,7 +58,8 @@ VF_FN vf capped(vf x, float cap, vf *slope)
     return vf_mul(t, vf_set1(cap));
 }
 
-/* `masks`, a constant after inlining: only the range, the mask and the weights' own derivative matter. */
+/* Computes weights and gradients of a vector of keys. With `masks`, a constant after inlining, only the range, the mask
+ * and the derivative of the softmax are applied. */
 VF_FN void weights_vector(const attn__softmax_backward_args *t, int64_t row, int64_t j, vi lane, bool masks)
 {
     float *s = t->s + row * t->ld + j;
@@ -130,7 +131,8 @@ static float VF_NAME(dot)(const float *a, const float *b, int64_t n)
     return vf_sum(sum);
 }
 
-/* Whole vectors apart from the last: on AMD's processors a masked store takes as long as a dozen others. */
+/* Stores n numbers. Only the last vector uses a masked store, which on AMD processors takes as long as a dozen
+ * others. */
 static void VF_NAME(store)(float *dst, const float *src, int64_t n, float scale, bool add)
 {
     vf factor = vf_set1(scale);

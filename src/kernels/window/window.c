@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * window.c - which taps kernel to use.
+ * window.c - chooses the kernel for an instruction set.
  */
 #include "kernels/window/window.h"
 

@@ -1,16 +1,17 @@
 /* SPDX-License-Identifier: MIT
  *
- * window.h - attention over local windows: each query sees the keys at a fixed list of offsets, the taps.
+ * window.h - attention over local windows: each query attends the keys at a fixed list of offsets, which are called
+ * taps.
  *
  *     s[e,w] = factor sum_c q[c,w] k[c,w + offset e]     o[c,w] = sum_e p[e,w] v[c,w + offset e]
  *
- * Adjacent positions w are the lanes.  A tap reads the same strip of keys at another offset:
+ * The lanes are adjacent positions w. Every tap reads the same strip of keys at a different offset:
  *
  *     strip of tap e, channel c, lane w = strip[offset[e] + c * ld + w]
  *
- * Contract: tiles are [rows][width], width a multiple of the kernel's `width`; nothing needs alignment; nothing is
- * allocated.  A weight of -0 marks a tap outside the window or masked: where `marked` is set, its key and value do not
- * count even if they are infinite or NaN.
+ * Contract: tiles have the shape [rows][width], where width is a multiple of the kernel's `width`. Nothing needs
+ * alignment. Nothing is allocated. A weight of -0 marks a tap that is outside the window or masked. If `marked` is set,
+ * the key and the value of such a tap do not count even if they are infinite or NaN.
  */
 #ifndef ATTN_KERNELS_WINDOW_H
 #define ATTN_KERNELS_WINDOW_H
@@ -20,10 +21,10 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* One block: lanes [0, kernel width) of everything. */
+/* One block of lanes [0, kernel width). */
 typedef struct attn__tap_block {
     int64_t taps, channels;
-    int64_t run, unit; /* taps are in runs of `run`, whose offsets increase by `unit` */
+    int64_t run, unit; /* taps form runs of `run` taps, whose offsets increase by `unit` */
     bool down;         /* offsets decrease by `unit` instead */
     const float *strip;
     const int64_t *offset; /* [taps] */
@@ -31,11 +32,11 @@ typedef struct attn__tap_block {
     float *tile; /* [channels][tile_ld]; an input of `scores`, the output of `mix` */
     float *s;    /* [taps][s_ld]; the output of `scores`, the weights of `mix` */
     int64_t tile_ld, s_ld;
-    float factor; /* `scores`: every sum is multiplied by it */
+    float factor; /* `scores`: multiplies every sum */
     bool marked;  /* `mix`: weights may be marks */
 } attn__tap_block;
 
-/* Lane w takes part in tap e if from[w + shift[e]] <= number[e] < to[w + shift[e]]. */
+/* Limits of taps: lane w takes part in tap e if from[w + shift[e]] <= number[e] < to[w + shift[e]]. */
 typedef struct attn__tap_limit {
     int64_t taps;
     const int32_t *number;
@@ -43,8 +44,9 @@ typedef struct attn__tap_limit {
     const int32_t *from, *to;
 } attn__tap_limit;
 
-/* Dropout by counter (base/rng.h): lane w of tap e has the key at w + key_at[e] and the column
- * column[e] - weight * moved[w + shift[e]], since a window that was moved inwards counts its taps from its start. */
+/* Counter-based dropout (base/rng.h). Lane w of tap e has the key at w + key_at[e] and the column column[e] - weight *
+ * moved[w + shift[e]]. The last term is for windows that were moved inwards, whose taps are counted from their
+ * start. */
 typedef struct attn__tap_drop {
     int64_t taps, ld; /* number of taps; row stride of the weights */
     const uint32_t *column;
@@ -54,8 +56,8 @@ typedef struct attn__tap_drop {
     const uint32_t *key_low, *key_high;
 } attn__tap_drop;
 
-/* p = 2^(s - lse) and ds = p (dp - delta), both -0 where s is -infinity and `marked`; lse and delta are read at
- * w + shift[e].  p may be s, ds may be dp. */
+/* Computes p = 2^(s - lse) and ds = p (dp - delta). Both are -0 if s is -infinity and `marked` is set. lse and delta
+ * are read at w + shift[e]. p may be s, and ds may be dp. */
 typedef struct attn__tap_gradient {
     int64_t taps;
     const float *s, *dp; /* [taps][width] */
@@ -66,7 +68,7 @@ typedef struct attn__tap_gradient {
     bool marked;
 } attn__tap_gradient;
 
-/* by_tap[e * ld + w] += ds[e * ds_ld + w]; over_taps[w] = their sum. */
+/* Sums of gradients: by_tap[e * ld + w] += ds[e * ds_ld + w], and over_taps[w] = the sum of ds over the taps e. */
 typedef struct attn__tap_margins {
     int64_t taps;
     const float *ds;
@@ -74,7 +76,8 @@ typedef struct attn__tap_margins {
     int64_t ds_ld, ld;
 } attn__tap_margins;
 
-/* sums[r * channels + c] += sum over the lanes of rows[r * rows_ld + w] * tile[c * tile_ld + w], r < count. */
+/* Computes sums[r * channels + c] += sum over the lanes w of rows[r * rows_ld + w] * tile[c * tile_ld + w], for r <
+ * count. */
 typedef struct attn__tap_outer {
     int64_t count, channels;
     const float *rows, *tile;
@@ -86,32 +89,34 @@ typedef struct attn__window_kernel {
     attn__isa isa;
     int width; /* lanes of a block */
     int lanes;
-    /* s[e][w] = factor * sum_c tile[c][w] * strip[offset[e] + c * ld + w] */
+    /* Computes s[e][w] = factor * sum_c tile[c][w] * strip[offset[e] + c * ld + w]. */
     void (*scores)(const attn__tap_block *block);
-    /* tile[c][w] += sum_e s[e][w] * strip[offset[e] + c * ld + w] */
+    /* Adds sum_e s[e][w] * strip[offset[e] + c * ld + w] to tile[c][w]. */
     void (*mix)(const attn__tap_block *block);
-    /* s = -infinity outside the limits. */
+    /* Sets s to -infinity outside the limits. */
     void (*limit)(float *s, const attn__tap_limit *limit);
-    /* Marks dropped weights. */
+    /* Marks the weights that dropout drops. */
     void (*drop)(float *s, const attn__tap_drop *drop);
-    /* s[e][w] += factor * rows[e * ld + w], for `taps` rows of s. */
+    /* Adds factor * rows[e * ld + w] to s[e][w], for `taps` rows of s. */
     void (*add_rows)(float *s, int64_t taps, const float *rows, int64_t ld, float factor);
-    /* sum[w] += s[e][w] over `taps` rows of s. */
+    /* Adds the sum of s[e][w] over `taps` rows of s to sum[w]. */
     void (*sum_rows)(const float *s, int64_t taps, float *sum);
-    /* Scores become 2^(s - m), m the largest of the lane, l the sum; -infinity becomes the mark. */
+    /* Replaces the scores by weights 2^(s - m). m is the largest score of the lane, and l is the sum of the weights.
+     * Scores of -infinity become marks. */
     void (*softmax)(float *s, int64_t taps, float *m, float *l);
     void (*gradient)(const attn__tap_gradient *gradient);
     void (*margins)(const attn__tap_margins *margins);
-    /* ds[e * ld + w] *= 1 - (s[e][w] / cap)^2, the softcap's derivative, but for gradients of 0 and marks. */
+    /* Multiplies ds[e * ld + w] by the softcap's derivative 1 - (s[e][w] / cap)^2. Gradients of 0 and marks are
+     * unchanged. */
     void (*uncap)(float *ds, int64_t ld, const float *s, int64_t taps, float cap);
-    /* out[w] = sum_c a[c * ld + w] * b[c * ld + w], w < n, a multiple of `lanes`. */
+    /* Computes out[w] = sum_c a[c * ld + w] * b[c * ld + w] for w < n. n is a multiple of `lanes`. */
     void (*dot)(const float *a, const float *b, int64_t channels, int64_t ld, int64_t n, float *out);
     void (*outer)(const attn__tap_outer *outer);
-    /* True if x[0, n) has neither infinity nor NaN; n is a multiple of `lanes`. */
+    /* Returns true if x[0, n) has neither infinity nor NaN. n is a multiple of `lanes`. */
     bool (*finite)(const float *x, int64_t n);
 } attn__window_kernel;
 
-/* The kernel for this instruction set, or the best below it. */
+/* Returns the kernel of the best instruction set that is not above `isa`. */
 const attn__window_kernel *attn__window_kernel_for(attn__isa isa);
 
 #endif

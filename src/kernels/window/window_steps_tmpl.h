@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: MIT
  *
- * window_steps_tmpl.h - runs of taps for one instruction set that are a vector, half of one or a quarter apart, as they
- * do where heads share the lanes; included by window_tmpl.h.
+ * window_steps_tmpl.h - runs of taps for one instruction set, whose offsets differ by a vector, half a vector or a
+ * quarter. Such taps occur if heads share the lanes. Included by window_tmpl.h.
  *
- * Vector n at tap e is the strip at (e + n * per) steps, `per` steps being a vector: one load serves all tap and
- * vector numbers with that sum, and every first, second or fourth one is in one line of the cache.
+ * Vector n of tap e is read from the strip at step e + n * per, where `per` steps make a vector. One load serves all
+ * pairs (e, n) with the same step. Every first, second or fourth load is within one cache line.
  */
 
-/* The taps of the run from the one with the lowest offset on: where its first row is, and how far the next ones. */
+/* The taps of a run, starting with the lowest offset: addresses of the first row, and ld, the distance to the next
+ * rows. */
 typedef struct steps {
     const float *strip;
     float *s;
@@ -20,7 +21,7 @@ VF_FN steps steps_at(const attn__tap_block *b, int64_t first, int taps, bool dow
     return (steps){b->strip + b->offset[lowest], b->s + lowest * b->s_ld, down ? -b->s_ld : b->s_ld};
 }
 
-/* The end of the run that contains a tap; `end` is the end of the run before. */
+/* Returns the end of the run that contains a tap. `end` is the end of the run before. */
 VF_FN int64_t run_end(const attn__tap_block *b, int64_t tap, int64_t end)
 {
     return tap == end ? tap + b->run : end;
@@ -54,7 +55,7 @@ VF_FN void score_steps(const attn__tap_block *b, int64_t first, int taps, int pe
                  vf_mul(sum[i / WINDOW_VECTORS][i % WINDOW_VECTORS], vf_set1(b->factor)));
 }
 
-/* Channels at once: their sums and the run's weights fill the registers. */
+/* Channels processed at once: their sums and the weights of the run fill the registers. */
 enum { STEP_ROWS = VF_REGISTERS >= 32 ? 4 : 2 };
 
 VF_FN void mix_steps(const attn__tap_block *b, int64_t first, int64_t row, int rows, int taps, int per, bool down)
@@ -74,7 +75,7 @@ VF_FN void mix_steps(const attn__tap_block *b, int64_t first, int64_t row, int r
     VF_UNROLL
     for (int c = 0; c < rows; c++)
         strip[c] = t.strip + (row + c) * b->ld;
-    /* Channel after channel a step: their sums need not wait for each other. */
+    /* Each step processes all channels in turn, so that their sums do not wait for each other. */
     VF_UNROLL
     for (int j = 0; j < taps + per * (WINDOW_VECTORS - 1); j++) {
         VF_UNROLL
@@ -93,7 +94,8 @@ VF_FN void mix_steps(const attn__tap_block *b, int64_t first, int64_t row, int r
                  sum[i / WINDOW_VECTORS][i % WINDOW_VECTORS]);
 }
 
-/* A function for each length: in one, compilers work out the addresses of all of them beforehand. */
+/* Each length has its own function. In a single function, compilers would compute the addresses of all lengths in
+ * advance. */
 typedef void part(const attn__tap_block *b, int64_t first);
 
 #define PARTS(taps, per)                                                                                               \
