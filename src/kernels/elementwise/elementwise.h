@@ -8,7 +8,7 @@
  * The list below has the formulas.
  *
  * Contract: pointers are to float or to double, depending on the table of the kernel. Rows are contiguous and have `n`
- * numbers. Nothing needs alignment.  y may be x (in place) unless the list says otherwise.  Nothing is allocated.  How
+ * numbers. Nothing needs alignment.  y may be x (in place) unless the list forbids it.  Nothing is allocated.  How
  * the range is divided does not change the bits of a result.
  */
 #ifndef ATTN_KERNELS_ELEMENTWISE_H
