@@ -18,7 +18,7 @@ static const attn_port outputs[] = {
     ATTN__PORT_OPTIONAL("weights", "(b,q,k), multi-head (b,h,q,k)", "attention weights, before dropout"),
 };
 
-/* Operands that these layers have in common. */
+/* The inputs and outputs that these attention layers have in common. */
 typedef struct operands {
     attn_tensor *queries, *keys, *values;
     attn_nn_mask mask;
@@ -139,7 +139,7 @@ static void bilinear_build(void *self, attn_nn_builder *builder, const attn_conf
     attn__nn_linear_named(&b->m, builder, "M", b->key_size, b->query_size, false);
 }
 
-/* q^T M k equals the dot product of q and the projected key M k. */
+/* Computes attention with the score q^T M k. This equals the dot product of q and the projected key M k. */
 static void bilinear_forward(const void *self, const attn__call *call)
 {
     const bilinear *b = self;

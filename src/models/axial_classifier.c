@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * A classifier with axial attention: patches, a position for each row and each column, blocks that attend along rows
- * and then along columns, the mean over all patches, a head. A Vision Transformer compares N^2 pairs of patches; this
- * model compares N^1.5. Two blocks together still reach every patch. */
+ * A classifier with axial attention. It has patches, a position for each row and each column, blocks that attend along
+ * rows and then along columns, the mean over all patches, and a head. For N patches, a Vision Transformer compares N^2
+ * pairs of patches, and this model N^1.5. Two blocks together still connect every pair of patches. */
 #include "models/vision_parts.h"
 
 #include "nn/axial.h"
@@ -78,7 +78,8 @@ static void build(void *self, attn_nn_builder *builder, const attn_config *confi
     attn__nn_linear_named(&n->head, builder, "head.1", hidden, attn_config_int(config, "num_classes", 0), true);
 }
 
-/* x [B,Y,X,D]: each line along `axis` is one sequence. Columns are first copied to be contiguous. */
+/* Applies block i to x [B,Y,X,D] along `axis`, where each row or column is one sequence. Columns are first copied,
+ * so that they are contiguous. */
 static attn_tensor *attend(const network *n, int i, int axis, attn_tape *tape, attn_tensor *x, attn_tensor **map)
 {
     static const int swapped[] = {0, 2, 1, 3};

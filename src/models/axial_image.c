@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: MIT
  *
- * The axial image transformer: attention along columns and rows, then convolutions, reversible or not.
+ * The axial image transformer: attention along columns and rows, then convolutions. Its blocks can be reversible.
  *
- * The reversible and the plain network of the original are different functions (the first works on two copies of its
- * input and averages them) with different parameter names. Both are kept, since existing weights depend on them. */
+ * The reversible and the plain network of the original are different functions (the reversible network works on two
+ * copies of its input and averages them) with different parameter names. Both are kept, since existing weights depend
+ * on them. */
 #include "models/axial_image.h"
 
 #include "base/context.h"
@@ -13,7 +14,7 @@
 #include "tensor/tape_state.h"
 
 enum { MOST_BLOCKS = 2 * ATTN__MAX_BLOCKS };
-enum { CHANNELS = 1 }; /* the axis where convolutions need them */
+enum { CHANNELS = 1 }; /* the channels' axis, where convolutions need it */
 
 static attn_tensor *attend_line(const attn__axial_image_line *b, attn_tape *tape, attn_tensor *x, attn_tensor **weights)
 {
@@ -69,7 +70,7 @@ static void build_conv(attn__axial_image_conv *b, attn_nn_builder *builder, cons
     options.in_channels = wide;
     options.out_channels = dim;
     options.activation = ATTN_ACTIVATION_IDENTITY;
-    attn_nn_push(builder, "3"); /* index 2 is the leaky ReLU */
+    attn_nn_push(builder, "3"); /* index 2 is the leaky ReLU, which has no parameters */
     attn_nn_conv_init(&b->narrow, builder, &options);
     attn_nn_pop(builder);
 }
@@ -136,8 +137,8 @@ static attn_reversible_block block_at(const attn__axial_image *m, int i)
     return (attn_reversible_block){{run_conv, &conv[0]}, {run_conv, &conv[1]}};
 }
 
-/* The network with its weights, [depth,b,heads,h,w,h+w]. Here even reversible blocks run one after the other and store
- * their activations. */
+/* Runs the network and returns its attention weights [depth,b,heads,h,w,h+w]. Even reversible blocks run one after
+ * the other here, and their activations are stored. */
 static attn_tensor *run_with_weights(const attn__axial_image *m, attn_tape *tape, attn_tensor *x, attn_tensor **weights)
 {
     attn_named_list list = {.context = attn_tape_context(tape)};

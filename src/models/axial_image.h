@@ -8,7 +8,7 @@
 #include "nn/axial.h"
 #include "nn/spatial.h"
 
-/* Norm, then attention along one axis of [B,C,Y,X]. */
+/* A norm, followed by attention along one axis of [B,C,Y,X]. */
 typedef struct attn__axial_image_line {
     attn_nn_layer_norm norm;
     attn_nn_self_attention attention;
@@ -16,7 +16,7 @@ typedef struct attn__axial_image_line {
     double dropout;
 } attn__axial_image_line;
 
-/* Norm, two 3x3 convolutions with a leaky ReLU between. */
+/* A norm, followed by two 3x3 convolutions with a leaky ReLU between them. */
 typedef struct attn__axial_image_conv {
     attn_nn_channel_norm norm;
     attn_nn_conv widen, narrow;
@@ -31,12 +31,12 @@ typedef struct attn__axial_image {
     attn__axial_image_conv conv[ATTN__MAX_BLOCKS][2];
 } attn__axial_image;
 
-/* Makes the stack from the keys dim, depth, heads, dim_heads, reversible, dropout and resize. shape: height and width
- * of learned positions; NULL: no positions. */
+/* Makes the stack from the keys dim, depth, heads, dim_heads, reversible, dropout and resize. shape: height and
+ * width of the learned positions; NULL: there are no positions. */
 void attn__axial_image_build(attn__axial_image *stack, attn_nn_builder *builder, const attn_config *config,
                              const int64_t *shape);
-/* x [B,D,Y,X] -> the same shape. weights not NULL: the weights are stored, [depth,B,H,Y,X,Y+X], which needs the
- * activations of all layers. */
+/* Runs the stack on x [B,D,Y,X] and returns the same shape. If `weights` is not NULL, it gets the attention weights
+ * [depth,B,H,Y,X,Y+X]. This stores the activations of all layers. */
 attn_tensor *attn__axial_image_forward(const attn__axial_image *stack, attn_tape *tape, attn_tensor *x,
                                        attn_tensor **weights);
 

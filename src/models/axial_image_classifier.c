@@ -3,8 +3,8 @@
  * A classifier around the axial image transformer: patches, the stack with learned positions, the mean over all
  * patches, a linear head. If the stack is reversible, the memory of a training step does not depend on the depth.
  *
- * The stack's parameters have the same names as without the classifier, so weights can be loaded from one into the
- * other. */
+ * The stack's parameters have the same names as without the classifier, so the weights of the stack and of the
+ * classifier can be exchanged. */
 #include "base/context.h"
 #include "base/keys.h"
 #include "models/axial_image.h"

@@ -17,7 +17,7 @@ static void layer_build(attn_nn_self_attention *layer, attn_nn_builder *builder,
 
 typedef struct self_attention {
     attn_nn_self_attention layer;
-    attn_nn_multi_head plain; /* no output projection */
+    attn_nn_multi_head plain; /* multi-head attention without an output projection */
     bool project;
 } self_attention;
 
@@ -82,7 +82,7 @@ const attn__kind attn__kind_self_attention = {
 enum { MOST_AXES = ATTN_MAX_RANK - 2 };
 
 typedef struct axial {
-    int axes, channel; /* channel: the axis number of the channels */
+    int axes, channel; /* channel: the index of the channels' axis */
     bool sum;
     int64_t dim;
     attn_nn_self_attention layer[MOST_AXES];
@@ -119,7 +119,7 @@ static void axial_forward(const void *self, const attn__call *call)
     }
     if (!attn__nn_has_channels(call->tape, "axial-attention", x, a->axes + 2, a->channel, a->dim))
         return;
-    for (int i = 0; i < a->axes; i++) { /* the axes other than batch and channels, in order */
+    for (int i = 0; i < a->axes; i++) { /* all axes other than batch and channels, in order */
         int axis = i + 1 < a->channel ? i + 1 : i + 2;
         attn_tensor *y =
             attn_nn_self_attention_axis(&a->layer[i], call->tape, x, axis, a->channel, keep ? &maps[i] : NULL);
@@ -168,7 +168,7 @@ attn_nn_positions_fit attn__positions_fit(const attn_config *config)
     while (attn__resize_choices[i] && strcmp(fit, attn__resize_choices[i]) != 0) {
         i++;
     }
-    return (attn_nn_positions_fit)i; /* the enum has the order of the setting's choices */
+    return (attn_nn_positions_fit)i; /* the enum has the same order as the choices of the setting */
 }
 
 static void positions_build(void *self, attn_nn_builder *builder, const attn_config *config)

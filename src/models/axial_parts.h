@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * axial_parts.h - code that the axial architectures share. */
+ * axial_parts.h - declarations that the axial architectures share.
+ */
 #ifndef ATTN_MODELS_AXIAL_PARTS_H
 #define ATTN_MODELS_AXIAL_PARTS_H
 
@@ -16,7 +17,7 @@ extern const char *const attn__resize_choices[];
      "cubic (interpolated)"}
 /* clang-format on */
 
-/* The value of the key `resize`. */
+/* Returns the value of the key `resize`. */
 attn_nn_positions_fit attn__positions_fit(const attn_config *config);
 
 #endif

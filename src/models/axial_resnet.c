@@ -47,7 +47,7 @@ typedef struct axial_resnet {
     attn_nn_linear fc;
 } axial_resnet;
 
-/* The second norm starts at zero, so that a new block returns its shortcut. */
+/* Initializes a block. Its second norm starts at zero, so that a new block returns its shortcut. */
 static void block_init(axial_block *b, attn_nn_builder *builder, int64_t in, int64_t planes, int64_t groups,
                        int64_t length, int64_t stride)
 {
@@ -112,7 +112,7 @@ static attn_tensor *normed(const attn_nn_conv *conv, const attn_nn_batch_norm *n
     return attn_nn_batch_norm_forward(norm, tape, attn_nn_conv_forward(conv, tape, x));
 }
 
-/* *weights (weights may be NULL) gets [2,B,lines,groups,n,n]. */
+/* Runs a block. *weights (weights may be NULL) gets the attention weights of both axes, [2,B,lines,groups,n,n]. */
 static attn_tensor *block_forward(const axial_block *b, attn_tape *tape, attn_tensor *x, attn_tensor **weights)
 {
     attn_named_list maps = {.context = attn_tape_context(tape)};

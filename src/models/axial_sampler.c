@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: MIT
  *
- * Draws images from the axial transformer semi-parallel: the encoder runs once a slice, the outer decoder once a row,
- * the inner decoder once a pixel.
+ * Draws images from the axial transformer. The encoder runs once per slice, the outer decoder once per row, and the
+ * inner decoder once per pixel.
  *
  * Unlike the paper's sampler, nothing is computed twice. The outer decoder computes only the new row; its masked
  * columns read the rows above from a KV cache. The inner decoder computes only the new pixel in the same way. An image
  * of N pixels then costs about one evaluation of the model. A sampler that evaluates the whole model for each pixel
- * costs N evaluations. */
+ * needs N evaluations. */
 #include "models/axial_transformer.h"
 
 #include "base/context.h"
@@ -28,7 +28,7 @@ typedef struct sampler {
     attn_nn_kv_cache outer[ATTN__MAX_BLOCKS], inner[ATTN__MAX_BLOCKS]; /* KV caches of the masked blocks */
 } sampler;
 
-/* A position in all images. */
+/* A position (slice, row, column), which is the same in all images of the batch. */
 typedef struct place {
     int64_t slice, y, x;
 } place;
@@ -43,7 +43,7 @@ static bool is_known(const sampler *s, int64_t index)
     return s->options.known && ((const uint8_t *)attn_tensor_data(s->options.known))[index] != 0;
 }
 
-/* Whether rows [from, to) of a slice are already known in every image. */
+/* Reports whether rows [from, to) of a slice are already known in every image. */
 static bool rows_are_known(const sampler *s, int64_t slice, int64_t from, int64_t to)
 {
     bool known = s->options.known != NULL;
@@ -55,7 +55,8 @@ static bool rows_are_known(const sampler *s, int64_t slice, int64_t from, int64_
     return known;
 }
 
-/* Gumbel-max: with -log(-log u) added to the logits, argmax draws from the softmax. */
+/* Returns the noise of one level. Gumbel noise is -log(-log u) of a uniform u. If it is added to the logits, argmax
+ * draws from their softmax. */
 static double noise_at(const sampler *s, int64_t index, attn__rng *rng, int64_t level)
 {
     if (s->options.noise) {
@@ -64,8 +65,8 @@ static double noise_at(const sampler *s, int64_t index, attn__rng *rng, int64_t 
     return -log(-log(attn__rng_uniform(rng)));
 }
 
-/* Draws number `index` from the K logits at element `first` of `logits`. False, with an error set, if the logits do not
- * give probabilities. */
+/* Draws number `index` of x from the K logits at element `first` of `logits`. Returns false and sets an error if the
+ * logits give no probabilities. */
 static bool draw(const sampler *s, const attn_tensor *logits, int64_t first, int64_t index)
 {
     attn__rng rng = {.seed = s->options.seed, .stream = (uint64_t)index};
@@ -90,7 +91,8 @@ static bool draw(const sampler *s, const attn_tensor *logits, int64_t first, int
     return true;
 }
 
-/* Draws the unknown numbers of a position in every image; the logits of image b begin at element first + b * step. */
+/* Draws the number at position p in every image, unless it is known. The logits of image b begin at element first +
+ * b * step. */
 static bool draw_place(const sampler *s, const attn_tensor *logits, int64_t first, int64_t step, place p)
 {
     bool done = logits != NULL;
@@ -100,7 +102,7 @@ static bool draw_place(const sampler *s, const attn_tensor *logits, int64_t firs
     return done;
 }
 
-/* The numbers of n consecutive positions of every image: I32 [B,n]. */
+/* Returns the numbers of n consecutive positions of every image, I32 [B,n]. */
 static attn_tensor *numbers(const sampler *s, place p, int64_t n)
 {
     attn_tensor *ids = attn_tape_tensor(s->tape, ATTN_I32, 2, (int64_t[]){s->batch, n}, NULL);
@@ -113,8 +115,8 @@ static attn_tensor *numbers(const sampler *s, place p, int64_t n)
 
 /* ----------------------------------------------------------------------------------------------- pixels */
 
-/* Computes one pixel with the inner decoder: `input` [B,1,X,D] holds the contributions to its row from above and from
- * earlier slices. */
+/* Computes and draws one pixel with the inner decoder. `input` [B,1,X,D] is what the rows above and the earlier
+ * slices contribute to the pixel's row. */
 static bool draw_pixel(sampler *s, attn_tensor *input, place p)
 {
     const attn__axial_transformer *m = s->m;
@@ -132,8 +134,8 @@ static bool draw_pixel(sampler *s, attn_tensor *input, place p)
 
 /* ------------------------------------------------------------------------------------------------- rows */
 
-/* Computes a finished row with the outer decoder; returns the input of the next row, [B,1,X,D]. base: the row's part of
- * the base. */
+/* Runs the outer decoder on a finished row. Returns the input of the next row, [B,1,X,D]. base: the part of the base
+ * for this row. */
 static attn_tensor *finish_row(sampler *s, attn_tensor *base, place row)
 {
     const attn__axial_transformer *m = s->m;
@@ -143,7 +145,7 @@ static attn_tensor *finish_row(sampler *s, attn_tensor *base, place row)
     for (int i = 0; i < m->nouter; i++) {
         if (i % 2 == 0) {
             h = attn_nn_axial_block_forward(&m->outer[i], s->tape, h, 2, ATTN_CAUSAL_NONE, NULL);
-        } else { /* every column is a row of the cache */
+        } else { /* every column of the image is a row of the cache */
             h = attn_nn_axial_block_step(&m->outer[i], s->tape, attn_reshape(s->tape, h, 3, apart), &s->outer[i]);
             h = attn_reshape(s->tape, h, 4, line);
         }
@@ -151,7 +153,7 @@ static attn_tensor *finish_row(sampler *s, attn_tensor *base, place row)
     return h;
 }
 
-/* Draws row y; returns the input of the next row. `above`, the input of this row, is NULL for the first row. */
+/* Draws a row and returns the input of the next row. `above` is the input of this row, or NULL for the first row. */
 static attn_tensor *draw_row(sampler *s, attn_tensor *base, attn_tensor *above, place row)
 {
     const attn__axial_transformer *m = s->m;
@@ -161,7 +163,7 @@ static attn_tensor *draw_row(sampler *s, attn_tensor *base, attn_tensor *above, 
     for (int i = 0; i < m->ninner; i++) {
         s->inner[i].length = 0;
     }
-    /* the row is known, so only the input of later rows is computed */
+    /* if the row is known, only the input of later rows is computed */
     bool known = rows_are_known(s, row.slice, row.y, row.y + 1);
     for (row.x = 0; row.x < m->width && done && !known; row.x++) {
         attn_scope_begin(s->tape);
@@ -181,7 +183,7 @@ static bool report(sampler *s, int64_t rows)
 
 /* ----------------------------------------------------------------------------------------------- slices */
 
-/* I32 [B], all equal to `slice`. */
+/* Returns I32 [B], filled with `slice`. */
 static attn_tensor *repeated(const sampler *s, int64_t slice)
 {
     attn_tensor *slices = attn_tape_tensor(s->tape, ATTN_I32, 1, &s->batch, NULL);
@@ -195,7 +197,8 @@ static bool draw_slice(sampler *s, int64_t slice)
 {
     const attn__axial_transformer *m = s->m;
     attn_tape_reset(s->tape, NULL);
-    (void)attn__model_begin(s->model, s->tape); /* the tape keeps it until the next reset; nothing is recorded */
+    /* sets the precision of the tape until the next reset; nothing is recorded */
+    (void)attn__model_begin(s->model, s->tape);
     attn_scope_begin(s->tape);
     attn_tensor *slices = repeated(s, slice);
     attn_tensor *base = slices ? attn__axial_transformer_base(m, s->tape, s->x, slices, NULL) : NULL;
@@ -213,7 +216,7 @@ static bool draw_slice(sampler *s, int64_t slice)
     return done;
 }
 
-/* The slow sampler by definition: evaluates the whole model for every pixel. */
+/* Draws a slice with the slow sampler, which follows the definition: it evaluates the whole model for every pixel. */
 static bool draw_slice_slowly(sampler *s, int64_t slice)
 {
     const attn__axial_transformer *m = s->m;
@@ -271,7 +274,8 @@ static bool options_fit(const sampler *s)
     return true;
 }
 
-/* Unknown numbers may hold any value of the caller. They have no influence, but must be valid levels. */
+/* Sets unknown numbers of x to 0. Their values have no influence, but they must be valid levels, and the caller's
+ * values may be invalid. */
 static void clear_unknown(const sampler *s)
 {
     int32_t *data = attn_tensor_data(s->x);
@@ -313,7 +317,8 @@ attn_status attn_axial_transformer_sample(attn_model *model, attn_tensor *x,
     if (!m || !attn__axial_transformer_takes(m, context, x, false)) {
         return attn_context_status(context);
     }
-    sampler *s = attn__alloc_zero(context, sizeof *s); /* the caches of all blocks are too large for the stack */
+    /* allocated, because the caches of all blocks are too large for the stack */
+    sampler *s = attn__alloc_zero(context, sizeof *s);
     if (!s) {
         return ATTN_ERROR_MEMORY;
     }

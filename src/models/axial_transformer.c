@@ -3,11 +3,11 @@
  * The axial transformer (Ho et al. 2019, arXiv:1912.12180), a distribution over images. Each slice (a channel of a
  * frame) depends on earlier slices, each row on the rows above, and each pixel on the pixels to the left.
  *
- * Three stacks of blocks attend to three kinds of context. The exterior encoder attends to earlier slices, unmasked in
- * both directions. The outer decoder attends to the rows above: its row attention is unmasked, its column attention
- * masked. The inner decoder attends to the pixels to the left. Masked column attention includes the query's own row,
- * which row attention has mixed from both sides. The outer decoder's result is therefore shifted down by one row before
- * the inner decoder, so that the model does not read the pixels it predicts. */
+ * Three stacks of blocks attend to three kinds of context. The exterior encoder attends to earlier slices, without a
+ * mask. The outer decoder attends to the rows above: its row attention has no mask, and its column attention has a
+ * causal mask. The inner decoder attends to the pixels to the left. Masked column attention includes the query's own
+ * row, which row attention has mixed from both sides. The outer decoder's result is therefore shifted down by one row
+ * before the inner decoder, so that the model does not read the pixels it predicts. */
 #include "models/axial_transformer.h"
 
 #include "base/context.h"
@@ -19,7 +19,7 @@
 #include <math.h>
 #include <string.h>
 
-enum { ROWS = 1, COLUMNS = 2 }; /* axes of [N,Y,X,D]: attention down a column, along a row */
+enum { ROWS = 1, COLUMNS = 2 }; /* axes of [N,Y,X,D]: attention down a column, attention along a row */
 
 /* ------------------------------------------------------------------------------------------------ build */
 
@@ -56,7 +56,8 @@ static void build_exterior(attn__axial_transformer *m, attn_nn_builder *builder,
     attn_nn_pop(builder);
 }
 
-/* Logits start at 0 up to `scale`: before training all levels are equally likely, at log2 K bits each. */
+/* Initializes the head so that logits start near 0, with deviations of up to about `scale`. Before training all
+ * levels are then about equally likely, which costs log2 K bits for each number. */
 static void build_head(attn__axial_transformer *m, attn_nn_builder *builder, double scale)
 {
     attn__nn_layer_norm_named(&m->norm, builder, "norm", m->dim, 0);
@@ -155,14 +156,15 @@ static int64_t active_count(const attn__axial_transformer *m, const attn_tensor 
     return attn_tensor_length(x, 0) * (slices ? 1 : m->slices);
 }
 
-/* The n-th active slice of the whole batch. */
+/* Returns the index of the n-th active slice among the slices of all images. */
 static int64_t active_slice(const attn__axial_transformer *m, const attn_tensor *slices, int64_t n)
 {
     return slices ? n * m->slices + ((const int32_t *)attn_tensor_data(slices))[n] : n;
 }
 
-/* The encoder's input for each active slice, [N,2S,Y,X]: the earlier slices scaled to [0, 1], zeros for the active and
- * later slices, and a plane of ones that marks the active slice. */
+/* Returns the encoder's input for each active slice, [N,2S,Y,X]. The first S planes are the earlier slices scaled to
+ * [0, 1], and zeros for the active and later slices. The other S planes are zero except one plane of ones, which
+ * marks the active slice. */
 static attn_tensor *encoder_input(const attn__axial_transformer *m, attn_tape *tape, const attn_tensor *x,
                                   const attn_tensor *slices)
 {
@@ -189,8 +191,8 @@ static attn_tensor *add_positions(const attn__grid_positions *p, attn_tape *tape
     return attn_add(tape, attn_add(tape, x, p->rows), p->columns);
 }
 
-/* Runs a block. Its weights [N,H,Y,X,n] are appended to `maps` (may be NULL) as the weights of each pixel over its
- * column, then over its row, [N,H,Y,X,Y+X]; positions that are not attended get zero. */
+/* Runs a block. If `maps` is not NULL, the block's weights [N,H,Y,X,n] are added to it as [N,H,Y,X,Y+X]: the weights
+ * of each pixel over its column, then over its row. Positions that are not attended get zero. */
 static attn_tensor *run_block(const attn_nn_axial_block *block, attn_tape *tape, attn_tensor *x, int axis,
                               attn_causal causal, attn_named_list *maps)
 {
@@ -210,7 +212,7 @@ attn_tensor *attn__axial_transformer_base(const attn__axial_transformer *m, attn
                                           const attn_tensor *slices, attn_named_list *maps)
 {
     attn_tensor *h = attn_nn_conv_forward(&m->conv, tape, encoder_input(m, tape, x, slices));
-    h = h ? attn_permute(tape, h, (int[]){0, 2, 3, 1}) : NULL; /* blocks are faster with the channels last */
+    h = h ? attn_permute(tape, h, (int[]){0, 2, 3, 1}) : NULL; /* blocks are faster if the channels are the last axis */
     h = add_positions(&m->exterior_positions, tape, h);
     for (int i = 0; i < m->nexterior; i++) {
         h = run_block(&m->exterior[i], tape, h, i % 2 ? ROWS : COLUMNS, ATTN_CAUSAL_NONE, maps);
@@ -218,7 +220,7 @@ attn_tensor *attn__axial_transformer_base(const attn__axial_transformer *m, attn
     return add_positions(&m->positions, tape, h);
 }
 
-/* The numbers of the active slices, [N,Y,X]. */
+/* Returns the numbers of the active slices, [N,Y,X]. */
 static attn_tensor *active_numbers(const attn__axial_transformer *m, attn_tape *tape, const attn_tensor *x,
                                    const attn_tensor *slices)
 {
@@ -232,7 +234,7 @@ static attn_tensor *active_numbers(const attn__axial_transformer *m, attn_tape *
     return ids;
 }
 
-/* Shifts x [N,Y,X,D] by one position along `axis` and fills with zeros. */
+/* Shifts x [N,Y,X,D] by one position along `axis` and fills the first position with zeros. */
 static attn_tensor *shift(attn_tape *tape, attn_tensor *x, int axis)
 {
     if (!x) {
@@ -279,7 +281,7 @@ const attn__axial_transformer *attn__axial_transformer_of(const attn_model *mode
     return NULL;
 }
 
-/* Returns NULL, with an error set, if the model or its inputs do not fit. */
+/* Computes the logits. Returns NULL and sets an error if the model or its inputs do not fit. */
 static attn_tensor *checked_logits(attn_model *model, attn_tape *tape, const attn_tensor *x, const attn_tensor *slices,
                                    attn_tensor **ids, attn_named_list *maps)
 {

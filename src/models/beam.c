@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: MIT
  *
- * Beam search. Each step takes the 2 * width likeliest continuations of a sentence's hypotheses. Those that end join
- * the finished ones if they are among the first `width`. The first `width` others stay live; at least that many do not
- * end. Width 1 is greedy search. */
+ * Beam search. Each step finds the 2 * width likeliest continuations of a sentence's hypotheses. A continuation that
+ * ends becomes a finished hypothesis if it is among the first `width`. The first `width` continuations that do not end
+ * stay live. At least `width` continuations do not end, because each hypothesis has only one continuation that ends.
+ * With width 1 this is greedy search.
+ */
 #include "models/beam.h"
 
 #include "base/context.h"
@@ -12,7 +14,7 @@
 #include <math.h>
 #include <string.h>
 
-/* A continuation of the hypothesis in row `row` by `token`. */
+/* A continuation of the hypothesis in row `row` by the token `token`. */
 typedef struct candidate {
     double log_prob;
     int64_t row;
@@ -24,13 +26,13 @@ static void *zeros(attn_context *context, int64_t a, int64_t b, size_t size)
     return attn__alloc_zero(context, attn__size_mul(attn__size_mul((size_t)a, (size_t)b), size));
 }
 
-/* The caller's number of a sentence, for errors. */
+/* Returns the caller's number of a sentence, for error messages. */
 static long long number(const attn__beam *beam, int64_t sentence)
 {
     return (long long)(beam->numbers ? beam->numbers[sentence] : sentence + 1);
 }
 
-/* The maximum number of tokens of a sentence's hypotheses. */
+/* Returns the maximum number of tokens of a sentence's hypotheses. */
 static int64_t limit(const attn__beam *beam, int64_t sentence)
 {
     const int64_t *own = beam->options.max_lens;
@@ -113,7 +115,8 @@ attn_status attn__beam_create(attn__beam *beam, attn_context *context, int64_t b
     }
     for (int64_t i = 0; i < hypotheses; i++) {
         beam->tokens[i] = options->bos;
-        beam->log_prob[i] = i % width == 0 ? 0 : -INFINITY; /* all hypotheses start equal, so only one is live */
+        /* all hypotheses of a sentence start equal, so only the first is live */
+        beam->log_prob[i] = i % width == 0 ? 0 : -INFINITY;
         beam->live[i / width] = i / width;
     }
     return ATTN_OK;
@@ -137,7 +140,7 @@ attn_status attn__beam_limit(attn__beam *beam, const attn__shortlist *shortlist)
     return beam->picked ? ATTN_OK : ATTN_ERROR_MEMORY;
 }
 
-/* Copies the logits that the sentence may use to contiguous scratch. */
+/* Copies the logits of the tokens that the sentence may use to a contiguous scratch buffer. */
 static attn__beam_row pick(const attn__beam *beam, int64_t sentence, attn__beam_row x)
 {
     int64_t first = beam->shortlist->first[sentence], n = beam->shortlist->first[sentence + 1] - first;
@@ -167,7 +170,7 @@ static attn__beam_row row_of(const attn__beam *beam, int64_t sentence, attn_tens
     return beam->shortlist ? pick(beam, sentence, x) : x;
 }
 
-/* Runs a kernel on n logits from `at` on; the kernel writes two numbers. */
+/* Runs a kernel on n logits from index `at`. The kernel writes two numbers, *first and *second. */
 static void run_on_row(const attn_context *context, const attn__beam_row *x, int64_t at, int64_t n,
                        attn__elementwise_kernel kernel, double *first, double *second)
 {
@@ -190,7 +193,8 @@ static double log_sum_exp(const attn_context *context, const attn__beam_row *x)
     return lse;
 }
 
-/* Inserts `c` into the sorted list of the `n` likeliest; among equal ones the earlier stays first. */
+/* Inserts `c` into the sorted list of the `n` likeliest candidates. Among equal candidates the earlier one comes first.
+ * Returns the new length, which is at most `room`. */
 static int64_t insert(candidate *list, int64_t n, int64_t room, candidate c)
 {
     if (n == room && !(c.log_prob > list[n - 1].log_prob)) {
@@ -214,9 +218,9 @@ static bool is_banned(const attn_beam_search_options *options, int32_t token)
     return false;
 }
 
-/* Adds the continuations of one hypothesis to the list of the likeliest; `base` is added to their logits. Most logits
- * are too small: the list checks the maximum of each block first. *sum is increased by the sum of the logits, which
- * is finite only if all of them are. */
+/* Adds the continuations of one hypothesis to the list of the likeliest candidates. `base` is added to their logits.
+ * Most logits are too small for the list, so the maximum of each block is compared first. The sum of the logits is
+ * added to *sum, which is finite only if all logits are finite. */
 static int64_t add_logits(const attn__beam *beam, const attn__beam_row *x, int64_t row, double base, candidate *list,
                           int64_t n, double *sum)
 {
@@ -242,7 +246,8 @@ static int64_t add_logits(const attn__beam *beam, const attn__beam_row *x, int64
     return n;
 }
 
-/* Greedy search without scores needs no probabilities while the logits of all steps are finite. */
+/* Adds the continuations of one hypothesis. Greedy search without scores needs no probabilities while the logits of
+ * all steps are finite. */
 static int64_t add_row(const attn__beam *beam, const attn__beam_row *x, int64_t row, candidate *list, int64_t n)
 {
     double sum = 0;
@@ -269,7 +274,8 @@ static bool is_forced(const attn__beam *beam, int64_t sentence)
     return beam->options.prefix && beam->step < beam->options.nprefix[sentence];
 }
 
-/* The term that turns the logits of a row into log-probabilities of its continuations; 0 if add_row needs none. */
+/* Returns the number that turns the logits of a row into log-probabilities of its continuations. Returns 0 if
+ * add_row would not need log-probabilities. */
 static double base_of(const attn__beam *beam, const attn__beam_row *x, int64_t row)
 {
     double most, sum = NAN;
@@ -280,7 +286,7 @@ static double base_of(const attn__beam *beam, const attn__beam_row *x, int64_t r
     return isfinite(sum) ? 0 : beam->log_prob[row] - log_sum_exp(beam->context, x);
 }
 
-/* The only continuation of a sentence inside its forced prefix; only the first hypothesis is live there. */
+/* Returns the only continuation of a sentence inside its forced prefix, where only the first hypothesis is live. */
 static int64_t follow_prefix(const attn__beam *beam, attn_tensor *logits, int64_t place, candidate *list)
 {
     int64_t sentence = beam->live[place], row = sentence * beam->width;
@@ -291,8 +297,8 @@ static int64_t follow_prefix(const attn__beam *beam, attn_tensor *logits, int64_
     return 1;
 }
 
-/* The likeliest continuations of a sentence's live hypotheses, best first; `place` is its place in the model's
- * batch. */
+/* Finds the likeliest continuations of a sentence's live hypotheses, best first. `place` is the sentence's index in
+ * the model's batch. Returns their number. */
 static int64_t find_candidates(const attn__beam *beam, attn_tensor *logits, int64_t place, candidate *list)
 {
     int64_t sentence = beam->live[place], n = 0, room = 2 * beam->width;
@@ -314,7 +320,7 @@ static int64_t find_candidates(const attn__beam *beam, attn_tensor *logits, int6
     return n;
 }
 
-/* `length` includes the end token. */
+/* Returns the log-probability divided by the length penalty. `length` includes the end token. */
 static double penalized(const attn__beam *beam, double log_prob, int64_t length)
 {
     if (beam->options.rule == ATTN_LENGTH_POWER) {
@@ -332,8 +338,8 @@ static void move_finished(attn__beam *beam, int64_t to, int64_t from)
            (size_t)beam->best_n[to] * sizeof *beam->ids);
 }
 
-/* Inserts a hypothesis into the finished ones if it is good enough; among equal ones the earlier stays first. A
- * hypothesis that reached the maximum length keeps its last token. */
+/* Inserts a hypothesis into the finished hypotheses if it is good enough. Of equal hypotheses the earlier one comes
+ * first. A hypothesis that reached the maximum length keeps its last token. */
 static void finish(attn__beam *beam, int64_t sentence, const candidate *c)
 {
     double score = penalized(beam, c->log_prob, beam->step + 1);
@@ -358,7 +364,8 @@ static void finish(attn__beam *beam, int64_t sentence, const candidate *c)
     beam->kept[sentence] = n < beam->width ? n + 1 : n;
 }
 
-/* `shift`: first row of the sentence in the model's batch minus its first row in the beam. */
+/* Makes candidate `c` the live hypothesis in row `row`. `shift` is the sentence's first row in the model's batch
+ * minus its first row in the beam. */
 static void live_on(attn__beam *beam, int64_t row, int64_t shift, const candidate *c)
 {
     int32_t *ids = beam->ids + row * beam->max_len;
@@ -369,7 +376,9 @@ static void live_on(attn__beam *beam, int64_t row, int64_t shift, const candidat
     beam->tokens[row + shift] = c->token;
 }
 
-/* Whether no live hypothesis can overtake the worst finished one of a full beam. */
+/* Reports whether a sentence is done under ATTN_LENGTH_POWER. It is done if it has no live hypothesis, or if its
+ * list of finished hypotheses is full and no live hypothesis can beat the worst of them. With ATTN_STOP_FULL a full
+ * list is enough. */
 static bool power_is_done(const attn__beam *beam, int64_t sentence)
 {
     if (beam->kept[sentence] < beam->width) {
@@ -381,8 +390,8 @@ static bool power_is_done(const attn__beam *beam, int64_t sentence)
     return beam->options.stopping == ATTN_STOP_FULL || !(best > beam->best_score[(sentence + 1) * beam->width - 1]);
 }
 
-/* Whether no live hypothesis can overtake the requested finished ones. The probability of a live hypothesis only falls,
- * and the length penalty helps most at the maximum length. */
+/* Reports whether no live hypothesis can beat the requested finished hypotheses. The probability of a live
+ * hypothesis only falls, and the length penalty helps most at the maximum length. */
 static bool is_done(const attn__beam *beam, int64_t sentence)
 {
     if (beam->options.rule == ATTN_LENGTH_POWER && beam->width > 1) {
@@ -424,11 +433,12 @@ static void advance_sentence(void *user, int64_t place, int thread)
         beam->tokens[first + alive + shift] = beam->options.eos;
     }
     for (int64_t i = 0; i < width && beam->done[sentence]; i++) {
-        beam->rows[first + i + shift] = first + i + shift; /* rows of the batch that are not used any more */
+        /* rows of a finished sentence stay where they are and are not used */
+        beam->rows[first + i + shift] = first + i + shift;
     }
 }
 
-/* A sentence has reached its maximum length: its live hypotheses are added after the finished ones. */
+/* Ends a sentence at its maximum length: adds its live hypotheses after the finished hypotheses. */
 static void cut_off(attn__beam *beam, int64_t sentence)
 {
     int64_t first = sentence * beam->width;
@@ -473,7 +483,7 @@ bool attn__beam_leave(attn__beam *beam, int64_t *places, int64_t *n)
             places[(*n)++] = i;
         }
     }
-    /* Each compaction copies the caches, which costs a small part of a step. */
+    /* Compact the batch only if an eighth of it is finished: copying the caches then costs a small part of a step. */
     if (*n == 0 || beam->nlive - *n < (beam->nlive + 7) / 8) {
         return false;
     }
@@ -486,7 +496,7 @@ bool attn__beam_leave(attn__beam *beam, int64_t *places, int64_t *n)
     return true;
 }
 
-/* The hypothesis at place `at` of the finished or cut ones. */
+/* Copies the hypothesis at index `at` of the finished and cut hypotheses to *result. */
 static attn_status take(const attn__beam *beam, bool finished, int64_t at, attn_hypothesis *result)
 {
     *result = (attn_hypothesis){

@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: MIT
  *
- * Forbids tokens, or makes them less likely, because of a hypothesis' tokens so far, like Hugging Face transformers.
- * Logits are changed in place: a forbidden token's becomes -inf. */
+ * Forbids tokens, or makes them less likely, because of a hypothesis' tokens so far, as Hugging Face transformers does.
+ * Logits are changed in place: the logit of a forbidden token becomes -inf.
+ */
 #include "models/beam.h"
 
 #include <math.h>
 
-/* The index of a token's logit in a row, where tokens ascend; -1: the row does not have the token. */
+/* Returns the index of a token's logit in a row, where tokens ascend, or -1 if the row does not have the token. */
 int64_t attn__beam_place(const attn__beam_row *x, int32_t token)
 {
     int64_t low = 0, high = x->n;
@@ -45,14 +46,14 @@ void attn__beam_forbid_banned(const attn__beam *beam, const attn__beam_row *x)
     }
 }
 
-/* Token i of a hypothesis; token 0 is the start token. */
+/* Returns token i of a hypothesis, where token 0 is the start token. */
 static int32_t token_at(const attn__beam *beam, const int32_t *ids, int64_t i)
 {
     return i == 0 ? beam->options.bos : ids[i - 1];
 }
 
-/* Repetition penalty (Keskar et al. 2019, arXiv:1909.05858): makes each token of a hypothesis less likely to be
- * repeated. */
+/* Applies the repetition penalty (Keskar et al. 2019, arXiv:1909.05858), which makes each token of a hypothesis less
+ * likely to be repeated. */
 static void penalize(const attn__beam *beam, const int32_t *ids, const attn__beam_row *x, double lse)
 {
     const double penalty = beam->options.repetition_penalty;
@@ -69,7 +70,7 @@ static void penalize(const attn__beam *beam, const int32_t *ids, const attn__bea
     }
 }
 
-/* Forbids the tokens that would repeat a sequence of `size` tokens of the hypothesis. */
+/* Forbids each token that would repeat a sequence of `size` tokens of the hypothesis. */
 static void forbid_repeated(const attn__beam *beam, const int32_t *ids, const attn__beam_row *x)
 {
     const int64_t size = beam->options.no_repeat_ngram, n = beam->step + 1;

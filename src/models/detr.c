@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * DETR: a residual network, Transformer blocks over the cells of its feature map and over learned queries, and a class
- * and a box for each query. */
+ * DETR: a residual network, Transformer blocks over the cells of its feature map and over learned queries, and heads
+ * that give a class and a box for each query.
+ */
 #include "models/resnet_parts.h"
 
 #include "base/context.h"
@@ -55,7 +56,7 @@ static const attn_port outputs[] = {
 typedef struct detr {
     attn__resnet backbone;
     attn_nn_linear input_proj, class_embed, bbox_embed[BOX_LAYERS];
-    attn_nn_learned_positions learned; /* learned positions, if they have weights */
+    attn_nn_learned_positions learned; /* learned positions; not used without weights */
     attn_tensor *query_embed;
     attn_nn_encoder_block encoder[ATTN__MAX_BLOCKS];
     attn_nn_decoder_block decoder[ATTN__MAX_BLOCKS];
@@ -138,14 +139,14 @@ static void build(void *self, attn_nn_builder *builder, const attn_config *confi
 
 /* ------------------------------------------------------------------------------------------ what is seen */
 
-/* The cells of the backbone's feature map: tokens, positions, and which cells are padding. */
+/* The cells of the backbone's feature map: their tokens, their positions, and the cells that are padding. */
 typedef struct scene {
     int64_t batch, rows, cols;
     attn_tensor *tokens, *positions; /* tokens [B,T,D]; positions [1,T,D] or [B,T,D] */
     attn_tensor *padding, *keys;     /* U8 [B,Y,X] and [B,T], or NULL: no padding */
 } scene;
 
-/* The source pixel of position i of n, as in PyTorch's "nearest" with the scale in single precision. */
+/* Returns the source pixel for position i of n. Like PyTorch's "nearest", it computes the scale in single precision. */
 static int64_t nearest(int64_t i, int64_t n, int64_t pixels)
 {
     float scale = (float)pixels / (float)n;
@@ -153,7 +154,8 @@ static int64_t nearest(int64_t i, int64_t n, int64_t pixels)
     return at < pixels ? at : pixels - 1;
 }
 
-/* False: the mask does not fit x, or there is no memory; the context or the tape has the error. */
+/* Scales the mask to the feature map's size. Returns false and sets an error if the mask does not fit x, or without
+ * memory. */
 static bool read_mask(scene *s, attn_tape *tape, const attn_tensor *x, const attn_tensor *mask)
 {
     const int64_t *n = attn_tensor_shape(x), places[2] = {s->batch, s->rows * s->cols};
@@ -219,14 +221,14 @@ static bool see(const detr *m, attn_tape *tape, attn_tensor *x, const attn_tenso
 
 /* ---------------------------------------------------------------------------------------------- forward */
 
-/* The requested weights, by block. */
+/* The requested attention weights of all blocks. */
 typedef struct weights {
     attn_named_list maps;
-    const attn_tensor *points, *queries; /* indices I32 [n], [m]; NULL: all */
+    const attn_tensor *points, *queries; /* queries to return weights of, as I32 [n] and [m] indices; NULL: all */
     bool encoder, decoder, cross;
 } weights;
 
-/* The rows of [B,H,T,S] that `rows` lists; an index out of range sets an error. */
+/* Returns the query rows of [B,H,T,S] that `rows` lists. An index out of range sets an error. */
 static attn_tensor *rows_of(attn_tape *tape, attn_tensor *map, const attn_tensor *rows)
 {
     if (!map || !rows) {
@@ -250,7 +252,8 @@ static attn_tensor *encode(const detr *m, attn_tape *tape, const scene *s, weigh
     return m->encoder_norm.weight ? attn_nn_layer_norm_forward(&m->encoder_norm, tape, x) : x;
 }
 
-/* The outputs of the decoder's blocks after the norm, [L,B,Q,D]; only the last block's unless all are requested. */
+/* Returns the outputs of the decoder's blocks after the norm, [L,B,Q,D]. Returns only the last block's output unless
+ * all are requested. */
 static attn_tensor *decode(const detr *m, attn_tape *tape, const scene *s, attn_tensor *encoded, bool all, weights *w)
 {
     const attn_nn_mask cross = {.keys = s->keys};
@@ -285,7 +288,8 @@ static attn_tensor *boxes_of(const detr *m, attn_tape *tape, attn_tensor *x)
     return x;
 }
 
-/* Splits y [L,B,Q,.]: the last block is one output, and the other blocks are a second output if requested. */
+/* Sets outputs from y [L,B,Q,.]. The last block is the output `name`, and the other blocks are the output `aux` if
+ * requested. */
 static void give(const attn__call *call, const char *name, const char *aux, attn_tensor *y)
 {
     attn_tensor *slot;

@@ -11,7 +11,7 @@
         "dropout", ATTN_CONFIG_TYPE_REAL, "0.1", 0, 0.99, NULL, "share of numbers dropped in training"                 \
     }
 
-/* Both kinds of attention have the same settings. */
+/* Settings that both kinds of attention have. */
 static const attn_setting keys[] = {
     ATTN__KEY_COUNT("M", NULL, "heads"),
     ATTN__KEY_COUNT("d", NULL, "channels"),

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Generalized attention over images; each of its four factors can be switched on. */
+ * Generalized attention over images. Each of its four factors can be switched on.
+ */
 #include "models/model_keys.h"
 
 #include "nn/spatial.h"
@@ -24,7 +25,8 @@ static const attn_port outputs[] = {
     ATTN__PORT_OPTIONAL("weights", "(b,M,h,w,h,w)", "attention weights; with key-only alone (b,M,1,1,h,w)"),
 };
 
-/* The bits ATTN_FACTOR_ are in the order of the names. The table of keys has checked the names in `factors`. */
+/* Returns the factors of a config as bits. The ATTN_FACTOR_ bits have the order of the names, which the table of
+ * keys has checked. */
 static unsigned factors_of(const attn_config *config)
 {
     const attn_config_value *list = attn_config_get(config, "factors");

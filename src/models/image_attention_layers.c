@@ -23,8 +23,7 @@ static const attn_setting global_keys[] = {
     ATTN__KEY_INIT,
 };
 
-/* The last five settings are for differences of another implementation from the paper; the defaults are the book's
- * own. */
+/* The last five settings are for another implementation, which differs from the paper. */
 static const attn_setting local_keys[] = {
     SIZES,
     ATTN__KEY_COUNT("kernel_size", NULL, "pixels of the window along each axis, odd"),

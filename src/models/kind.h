@@ -2,7 +2,7 @@
  *
  * kind.h - the definition of an architecture: its public description, and the functions that build and run it.
  *
- * One file per architecture defines one attn__kind; registry.c lists them. */
+ * Each architecture has a file that defines one attn__kind. registry.c lists all kinds. */
 #ifndef ATTN_MODELS_KIND_H
 #define ATTN_MODELS_KIND_H
 
@@ -11,7 +11,7 @@
 #include "nn/msa.h"
 #include "models/decoding.h"
 
-/* One run of attn_model_forward. */
+/* The arguments of one run of attn_model_forward. */
 typedef struct attn__call {
     const attn_model *model;
     attn_tape *tape;
@@ -24,37 +24,38 @@ typedef struct attn__seq2seq {
     attn_tensor *(*forward)(const void *self, attn_tape *tape, const attn_tensor *src, const attn_tensor *src_lens,
                             const attn_tensor *tgt_in, const attn_seq2seq_options *options);
     size_t state_size;
-    /* Fills decoding->state, which is zeroed before; `end` frees its contents, also after a failure. */
+    /* Fills decoding->state, which is zeroed before. `end` frees its contents, also after a failure. */
     attn_status (*begin)(attn_decoding *decoding, attn_tape *tape, const attn_tensor *src);
     attn_tensor *(*step)(attn_decoding *decoding, attn_tape *tape, const attn_tensor *tokens);
     attn_status (*reorder)(attn_decoding *decoding, const int64_t *rows);
-    /* Keeps only n of the sentences in the state; their rows are rows[n * width]. */
+    /* Keeps only n of the sentences in the state. Their rows are rows[n * width]. */
     attn_status (*select)(attn_decoding *decoding, const int64_t *sentences, int64_t n, const int64_t *rows);
     void (*end)(attn_decoding *decoding);
 } attn__seq2seq;
 
 typedef struct attn__kind {
     attn_architecture about;
-    size_t size; /* size of the model's own struct */
-    /* Fills the zeroed struct. Errors stick in the builder's context. */
+    size_t size; /* size of the architecture's own struct, in bytes */
+    /* Registers the parameters and fills the zeroed struct `self`. Errors stick in the builder's context. */
     void (*build)(void *self, attn_nn_builder *builder, const attn_config *config);
-    /* Errors stick. Set outputs with attn__call_output. */
+    /* Runs the model. Errors stick. attn__call_output sets the outputs. */
     void (*forward)(const void *self, const attn__call *call);
-    const attn__seq2seq *seq2seq; /* NULL: not a sequence-to-sequence model */
+    const attn__seq2seq *seq2seq; /* NULL: the architecture is not a sequence-to-sequence model */
 } attn__kind;
 
 struct attn_model {
     attn_context *context;
     const attn__kind *kind;
-    attn_config *config; /* settings with defaults filled in */
+    attn_config *config; /* settings, in which defaults are filled in */
     attn_dtype dtype;
     attn_precision precision;
     attn_named_list parameters, constants;
     void *self;
 };
 
-/* Makes a model for another thread. It shares the config and the parameters of `model`, which must outlive it and not
- * change. Its context belongs to the thread, and it runs on tapes of that context. The copy needs no destroy. */
+/* Returns a copy of a model for another thread. The copy shares the config and the parameters of `model`, which must
+ * outlive the copy and not change. The copy's context belongs to the thread, and the copy runs on tapes of that
+ * context. It needs no destroy. */
 static inline attn_model attn__model_view(const attn_model *model, attn_context *context)
 {
     attn_model view = *model;
@@ -67,57 +68,59 @@ struct attn_decoding {
     void *state;
     attn_tensor *lens; /* a copy of the source lengths, or NULL */
     int64_t batch, width, max_len;
-    int64_t step; /* number of tokens so far */
+    int64_t step; /* number of steps so far */
     bool first_position;
-    struct attn__shortlist *shortlist; /* shortlist of allowed next tokens (shortlist.h); NULL: any token */
+    struct attn__shortlist *shortlist; /* list of allowed next tokens (shortlist.h); NULL: any token */
 };
 
-/* Keeps only n of the sentences, in ascending order; their rows keep their order. After a failure the decoding can only
- * be destroyed. */
+/* Keeps only n of the sentences, in ascending order. The rows of these sentences keep their order. After a failure
+ * the decoding can only be destroyed. */
 attn_status attn__decoding_select(attn_decoding *decoding, const int64_t *sentences, int64_t n);
 
-/* attn_seq2seq_translate on the caller's tape; src and src_lens must not be on this tape. Weights that the tape keeps
- * (tensor/packed_weights.h) serve several calls. `numbers`: numbers of the sentences in errors; NULL: from 1. */
+/* Runs attn_seq2seq_translate on the caller's tape. src and src_lens must not be on this tape. Weights that the tape
+ * keeps (tensor/packed_weights.h) serve several calls. `numbers`: numbers of the sentences in error messages; NULL:
+ * counted from 1. */
 attn_status attn__seq2seq_translate(attn_model *model, attn_tape *tape, const attn_tensor *src,
                                     const attn_tensor *src_lens, const attn_beam_search_options *options,
                                     const int64_t *numbers, attn_hypothesis *results);
 
-/* Between these two calls the tape's products have the model's precision. False (error set): the tape records, but the
- * precision has no gradients; then the second call is not needed. */
+/* Set and reset the tape's precision: between these two calls the tape's products have the model's precision.
+ * attn__model_begin sets an error and returns false if the tape records but the precision has no gradients. The
+ * second call is then not needed. */
 bool attn__model_begin(const attn_model *model, attn_tape *tape);
 void attn__model_end(attn_tape *tape);
 
-/* The kind called `name`, or NULL. */
+/* Returns the kind called `name`, or NULL. */
 const attn__kind *attn__kind_find(const char *name);
 
-/* The input `name` in the model's float type, or in I32 for an integer port (converted if no number changes). NULL if
- * an optional input is missing, or on failure. */
+/* Returns the input `name` in the model's float type, or in I32 for an integer port. Conversion to I32 fails if a
+ * number would change. Returns NULL if an optional input is missing, or on failure. */
 attn_tensor *attn__call_input(const attn__call *call, const char *name);
 /* Sets the output `name`. */
 void attn__call_output(const attn__call *call, const char *name, attn_tensor *tensor);
 /* Returns `slot` if the caller requested the optional output `name`, else NULL. */
 attn_tensor **attn__wanted(const attn__call *call, const char *name, attn_tensor **slot);
 
-/* Begins and ends a scope around a block of a model. There is no scope if attention maps are requested, because the
- * scope would free them. */
+/* attn__block_begin and attn__block_end put a block of a model into a scope of the tape. If attention maps are
+ * requested, they do nothing, because the scope would free the maps. */
 void attn__block_begin(attn_tape *tape, bool maps);
 attn_tensor *attn__block_end(attn_tape *tape, bool maps, attn_tensor *x);
-/* Adds weights to a list under "part.index"; a NULL list or tensor is skipped. */
+/* Adds weights to a list under the name "part.index". Does nothing if the list or the tensor is NULL. */
 void attn__weights_add(attn_named_list *list, const char *part, int index, attn_tensor *weights);
 /* Stacks the weights "part.0", "part.1", ... of a list along a new first axis. */
 attn_tensor *attn__stack(attn_tape *tape, const attn_named_list *list, const char *part);
 
-/* Copies the keys of `from` that the architecture has to `to`: for config files with other keys as well.
- * ATTN_ERROR_MEMORY. */
+/* Copies those keys of `from` that the architecture has to `to`. It serves config files that also have other keys.
+ * ATTN_ERROR_MEMORY: there is no memory. */
 attn_status attn_architecture_select(const attn_architecture *architecture, const attn_config *from, attn_config *to);
 
-/* ATTN_F32 or ATTN_F64. */
+/* Returns the type of the model's parameters, ATTN_F32 or ATTN_F64. */
 attn_dtype attn_model_dtype(const attn_model *model);
 
-/* ATTN_PRECISION_DEFAULT for f64. */
+/* Returns the model's precision, which is ATTN_PRECISION_DEFAULT for f64. */
 attn_precision attn_model_precision(const attn_model *model);
 
-/* The number of architectures in the registry. */
+/* Returns the number of architectures in the registry. */
 int attn_architecture_count(void);
 
 #endif

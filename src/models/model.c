@@ -23,7 +23,8 @@ int attn__config_choice(const attn_config *config, const char *key, const char *
     return i;
 }
 
-/* Weights that are packed during loading have no memory yet. This allocates memory for all others. */
+/* Allocates memory for the weights that have none yet. Weights that will be packed during loading stay without memory.
+ */
 static void settle_waiting(attn_model *model)
 {
     for (int64_t i = 0; i < model->parameters.n; i++) {
@@ -39,7 +40,7 @@ static void settle_waiting(attn_model *model)
     }
 }
 
-/* Whether packed weights in this precision are smaller than in f32. */
+/* Reports whether packed weights take less memory in this precision than in f32. */
 static bool is_small(attn_precision precision)
 {
     return precision == ATTN_PRECISION_BF16 || precision == ATTN_PRECISION_INT8;
@@ -100,7 +101,7 @@ static attn_status fail_architecture(attn_context *context, const char *name)
                       near ? "; did you mean \"" : "", near ? nearest.best : "", near ? "\"?" : "");
 }
 
-/* Layers set errors in the context, so the context must have no earlier error. */
+/* Layers set errors in the context, so an earlier error must be cleared first. */
 attn_status attn_model_create(attn_model **model, attn_context *context, const char *architecture,
                               const attn_config *config, const attn_model_options *options)
 {
@@ -202,7 +203,8 @@ attn_status attn_model_pack_weights(attn_model *model)
     attn__call_begin(model->context);
     const int64_t n = model->parameters.n;
     attn_status status = ATTN_OK;
-    for (int64_t i = 0; i < 2 * n && status == ATTN_OK; i++) { /* weights that free memory when packed come first */
+    /* pack weights that free memory first, then the others */
+    for (int64_t i = 0; i < 2 * n && status == ATTN_OK; i++) {
         attn_tensor *w = model->parameters.items[i % n].tensor;
         if (attn__weight_can_pack_on_load(w, model->precision) == (i < n))
             status = attn__weight_pack(w, model->precision);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * DETR's positions of an image, as a map and as a sequence for p_q and p_kv of attention. */
+ * DETR's positions of an image, as a map [b,h,w,c] and as a sequence for the inputs p_q and p_kv of attention.
+ */
 #include "models/model_keys.h"
 
 #include "nn/spatial.h"
@@ -29,7 +30,7 @@ static const attn_port learned_inputs[] = {ATTN__PORT("x", "(b,c,h,w)", "an imag
 static const attn_port sine_outputs[] = {OUTPUTS("the row's channels, then the column's")};
 static const attn_port learned_outputs[] = {OUTPUTS("the column's channels, then the row's")};
 
-/* `map` is [b,h,w,c]. */
+/* Sets the outputs from the positions `map` [b,h,w,c]. */
 static void give(const attn__call *call, attn_tensor *map)
 {
     attn_tensor *sequence = NULL;

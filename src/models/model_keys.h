@@ -10,7 +10,7 @@
 
 enum { ATTN__MAX_BLOCKS = 64 };
 
-/* NAME, TYPE, default, least, most, choices, doc */
+/* columns of a key: NAME, TYPE, default, min, max, choices, doc */
 /* clang-format off */
 #define ATTN__KEY_DROPOUT                                                                                              \
     {"dropout", ATTN_CONFIG_TYPE_REAL, "0", 0, 0.99, NULL, "share of numbers dropped in training"}
@@ -54,10 +54,11 @@ enum { ATTN__MAX_BLOCKS = 64 };
 
 extern const char *const attn__init_choices[];
 
-/* The index of a key's value among its choices, which the table of keys has checked; 0 without a value. */
+/* Returns the index of a key's value among its choices, or 0 if the key has no value. The table of keys has checked
+ * the value. */
 int attn__config_choice(const attn_config *config, const char *key, const char *const *choices);
 
-/* The fields that most descriptions of an architecture have. */
+/* Sets the fields that most descriptions of an architecture have. */
 #define ATTN__PORTS(k, in, out)                                                                                        \
     .nkeys = ATTN__COUNT(k), .keys = (k), .ninputs = ATTN__COUNT(in), .inputs = (in), .noutputs = ATTN__COUNT(out),    \
     .outputs = (out)

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: MIT
  *
- * Contacts from the maps of tied rows: a logistic regression over all heads of all layers. Each map is made symmetric
- * and corrected for the average of its row and column (APC: Dunn et al. 2008, doi:10.1093/bioinformatics/btm604).
- *
- * The correction is not linear in a map, so each map is corrected separately. The regression is linear, so only its
- * running sum is stored: [C,C] numbers, while the original stacks H*L*[C,C] and all column maps. */
+ * Predicts contacts from the attention maps of tied rows, by a logistic regression over all heads of all layers. Each
+ * map is made symmetric and corrected for the average of its row and column (APC: Dunn et al. 2008,
+ * doi:10.1093/bioinformatics/btm604). The correction is not linear in a map, so each map is corrected separately. The
+ * regression is linear, so only its running sum of C columns, [C,C], is stored. The original stores the maps of all H
+ * heads of L layers, H*L*[C,C], and all column maps.
+ */
 #include "models/msa_model.h"
 
 #include "base/context.h"
@@ -15,17 +16,17 @@
 #include <math.h>
 #include <string.h>
 
-/* One map of one alignment, and the address of its sums. */
+/* One attention map of one alignment, and the sums to which it is added. */
 typedef struct feature {
-    const void *map;        /* [cols,cols], the map with <cls> */
-    void *sums;             /* [cols - 1,cols - 1] */
-    bool wide;              /* both arrays are f64, else f32 */
+    const void *map;        /* [cols,cols] map, including the column of <cls> */
+    void *sums;             /* [cols - 1,cols - 1] sums of the regression */
+    bool wide;              /* map and sums are f64, else f32 */
     int64_t cols, residues; /* columns of the map; residues of the alignment */
     double weight, total;
-    double *row_sums; /* row sums of S, [residues]; the column sums are equal */
+    double *row_sums; /* [residues] row sums of the symmetric map S; its column sums are equal */
 } feature;
 
-/* Number of rows computed together, so that reading columns of the map uses whole cache lines. */
+/* Number of rows that are computed together, so that whole cache lines are used when the map's columns are read. */
 enum { TOGETHER = 16 };
 
 static inline double number_at(const void *data, bool wide, int64_t i)
@@ -33,8 +34,8 @@ static inline double number_at(const void *data, bool wide, int64_t i)
     return wide ? ((const double *)data)[i] : (double)((const float *)data)[i];
 }
 
-/* S = map + map^T without <cls>. The regression was fitted to the sum, not the mean. S[i + r,j] for r in [0, rows) and
- * j in [first, last). */
+/* Computes a block of the symmetric map S = map + map^T without <cls>: s[j - first][r] = S[i + r,j] for r in [0,
+ * rows) and j in [first, last). The regression was fitted to this sum, not to the mean. */
 static inline void symmetric(const feature *f, bool wide, int64_t i, int64_t rows, int64_t first, int64_t last,
                              double s[TOGETHER][TOGETHER])
 {
@@ -52,7 +53,7 @@ static int64_t rows_at(const feature *f, int64_t i, int64_t end)
     return most - i < TOGETHER ? most - i : TOGETHER;
 }
 
-/* Each row's sum runs over its columns in order. */
+/* Computes the row sums of S for rows [begin, end). Each sum adds its columns in order. */
 static void sum_rows(void *user, int64_t begin, int64_t end)
 {
     const feature *f = user;
@@ -72,7 +73,7 @@ static void sum_rows(void *user, int64_t begin, int64_t end)
     }
 }
 
-/* sums[i + r,first + j] += weight * corrected S. */
+/* Corrects a block s of S by APC and adds weight times the result to sums[i + r,first + j]. */
 static void add_block(const feature *f, int64_t i, int64_t rows, int64_t first, int64_t n, double s[TOGETHER][TOGETHER])
 {
     for (int64_t r = 0; r < rows; r++) {
@@ -103,7 +104,8 @@ static void add_rows(void *user, int64_t begin, int64_t end)
     }
 }
 
-/* The original uses the padded size, so that padding changes its contacts. */
+/* Returns the number of residues of alignment b. The original counts the padded columns, so padding changes its
+ * contacts; `compat` does the same. */
 static int64_t residues(const attn__msa *msa, const attn__msa_tokens *tokens, int64_t b)
 {
     return (msa->compat ? tokens->cols : attn__msa_columns(tokens, b)) - 1;

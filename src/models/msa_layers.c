@@ -18,7 +18,7 @@ static void rows_build(void *self, attn_nn_builder *builder, const attn_config *
     ((attn_nn_msa_attention *)self)->untied = !attn_config_bool(config, "tied", true);
 }
 
-/* The inverted padding mask: one byte an entry, zero for padding. */
+/* Returns the inverse of the padding mask: one byte per entry, zero for padding. */
 static attn_tensor *kept(const attn__call *call)
 {
     attn_tensor *padding = attn__call_input(call, "self_attn_padding_mask");

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * One run of the MSA Transformer: embedding, layers, heads. The maps of each layer are processed as soon as they are
- * computed. */
+ * One run of the MSA Transformer: embedding, layers and heads. The attention maps of each layer are processed as soon
+ * as they are computed.
+ */
 #include "models/msa_model.h"
 
 #include "base/context.h"
@@ -18,13 +19,14 @@ typedef struct run {
     attn__msa_results *results;
     attn__msa_tokens tokens;
     int64_t layer;
-    int64_t last; /* stages of a run: a layer has THIRDS, which end at row maps, column maps, result */
+    int64_t last; /* last stage to run; each layer has THIRDS stages */
     bool failed;
 } run;
 
 enum { THIRDS = 3 };
 
-/* The stage of a layer at which its row maps or column maps are computed. */
+/* Returns the stage of a layer, 1 or 2, that computes its row maps or its column maps. Stage 3 computes the layer's
+ * result. */
 static int64_t stage_of(const run *r, bool columns)
 {
     return columns == r->msa->columns_first ? 1 : 2;
@@ -32,7 +34,7 @@ static int64_t stage_of(const run *r, bool columns)
 
 /* --------------------------------------------------------------------------------------------------- maps */
 
-/* Whether this layer's maps are stored. */
+/* Reports whether the current layer's maps are stored. */
 static bool keeps_maps(const run *r)
 {
     return r->wishes->map_layer == 0 || r->wishes->map_layer == r->layer + 1;
@@ -43,8 +45,8 @@ static int64_t layers_kept(const run *r)
     return r->wishes->map_layer ? 1 : r->msa->layers;
 }
 
-/* Copies maps [n,...] with `each` elements per head and alignment, [n,B,...], [n,C,B,...] or untied [n,R,B,...], to all
- * [B,L,H,...]. */
+/* Copies the maps of some heads to `all` [B,L,H,...]. maps is [n,B,...], [n,C,B,...] for columns, or [n,R,B,...] for
+ * untied rows; n is the number of heads. */
 static void put_maps(const run *r, attn_tensor *all, int64_t first, const attn_tensor *maps, bool columns)
 {
     const attn__msa *msa = r->msa;
@@ -146,7 +148,7 @@ static attn_tensor *layer_in_place(run *r, attn_tensor *x)
     return attn_nn_msa_layer_apply(&r->msa->layer[r->layer], r->tape, x, &how) ? x : NULL;
 }
 
-/* x [R,C,B,D] as a representation [B,R,C,D]. Always a copy, because x changes later. */
+/* Stores x [R,C,B,D] as representation i, [B,R,C,D], if it is requested. x changes later, so this is always a copy. */
 static bool note_hidden(run *r, int64_t i, attn_tensor *x)
 {
     if (r->wishes->hidden[i]) {
@@ -156,8 +158,8 @@ static bool note_hidden(run *r, int64_t i, attn_tensor *x)
     return true;
 }
 
-/* Stages after the last requested output are skipped. Contacts need the last layer's row maps but not its result, which
- * is a fourteenth of the work. */
+/* Returns the last stage that a requested output needs. Later stages are skipped. Contacts need the last layer's row
+ * maps but not its result, which is a fourteenth of the work. */
 static int64_t last_stage(const run *r)
 {
     const attn__msa_wishes *w = r->wishes;
@@ -193,7 +195,7 @@ static attn_tensor *run_layers(run *r, attn_tensor *x)
 
 /* --------------------------------------------------------------------------------------------------- head */
 
-/* Tied weights: the last product uses the embedding of the tokens. */
+/* Computes the logits. Weights are tied: the last product uses the embedding of the tokens. */
 static attn_tensor *head(const attn__msa *msa, attn_tape *tape, attn_tensor *x)
 {
     attn_tensor *h = attn_linear(tape, x, msa->dense.weight, msa->dense.bias, ATTN_ACTIVATION_GELU_ERF);
@@ -201,7 +203,8 @@ static attn_tensor *head(const attn__msa *msa, attn_tape *tape, attn_tensor *x)
     return attn_linear(tape, h, msa->embed_tokens.weight, msa->head_bias, ATTN_ACTIVATION_IDENTITY);
 }
 
-/* Row by row if nothing is recorded, because the hidden channels take as much memory as x. */
+/* Computes the logits row by row if the tape does not record, because the hidden channels of all rows would take as
+ * much memory as x. */
 static attn_tensor *head_in_parts(const run *r, attn_tensor *x)
 {
     int64_t rows = attn_tensor_length(x, 0),

@@ -13,8 +13,8 @@
 
 /* ------------------------------------------------------------------------------------------------- building */
 
-/* The head multiplies by the embedding's table. Variance 1/D keeps the initial logits near 1; the norm after the
- * embedding is unaffected. */
+/* Initializes the embedding, whose table is also the head's weight. A variance of 1/D keeps the initial logits near
+ * 1. The norm after the embedding removes the effect of this scale on the layers. */
 static void embedding_init(attn_nn_embedding *embedding, attn_nn_builder *builder, const char *name, int64_t rows,
                            int64_t dim)
 {
@@ -25,7 +25,8 @@ static void embedding_init(attn_nn_embedding *embedding, attn_nn_builder *builde
     attn_nn_pop(builder);
 }
 
-/* ESM-MSA-1 was released with positions of one channel, which is added to all channels. ESM-MSA-1b has all channels. */
+/* Registers the positions of the rows. ESM-MSA-1 was released with positions of one channel, which is added to all
+ * channels. ESM-MSA-1b has positions of all channels. */
 static void msa_positions_init(attn__msa *m, attn_nn_builder *builder, const attn_config *config)
 {
     enum { MOST_ROWS = 1024 };
@@ -51,8 +52,8 @@ static void layers_init(attn__msa *m, attn_nn_builder *builder, const attn_confi
         .heads = m->heads,
         .dropout = m->dropout,
         .activation_dropout = attn_config_real(config, "activation_dropout", 0),
-        /* Padded keys are left out. In the original they get so low a score that their weight is also zero, unless all
-         * keys are padding. */
+        /* 0 leaves padded keys out. In the original they get the score -10000: their weight is then also zero,
+         * unless all keys are padding. */
         .fill = m->compat ? -10000 : 0,
         .own_depth = !m->compat,
         .untied = m->untied,
@@ -70,8 +71,8 @@ static void heads_init(attn__msa *m, attn_nn_builder *builder)
 {
     int64_t features = m->layers * m->heads, one = 1;
     attn_nn_push(builder, "contact_head.regression");
-    /* The regression is fitted to structures later, not trained with the model. Zeros predict probability one half
-     * everywhere. */
+    /* The regression is not trained with the model but fitted to structures later. With zeros it predicts
+     * probability one half everywhere. */
     m->regression.weight = attn_nn_parameter(builder, "weight", 2, (int64_t[]){1, features}, (attn_nn_initializer){0});
     m->regression.bias = attn_nn_parameter(builder, "bias", 1, &one, (attn_nn_initializer){0});
     attn_nn_pop(builder);
@@ -135,7 +136,7 @@ static void forward(const void *self, const attn__call *call)
     }
     attn__msa_results results;
     bool done = attn__msa_run(m, call->tape, attn__call_input(call, "tokens"), &wishes, &results);
-    call->tape->examples = 0; /* the layers' activations are [R,C,B,D] */
+    call->tape->examples = 0; /* the layers set this to 2, the batch axis of their activations [R,C,B,D] */
     if (!done) {
         return;
     }

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * Kernel regression as attention: the validation points are queries, the training points are keys and their labels
- * values (Nadaraya 1964, Watson 1964). */
+ * Kernel regression as attention (Nadaraya 1964, Watson 1964). The validation points are queries, the training points
+ * are keys, and the labels of the training points are values.
+ */
 #include "models/model_keys.h"
 
 #include "base/context.h"
@@ -41,9 +42,9 @@ static const attn_port outputs[] = {
 typedef struct regression {
     int kernel, empty;
     bool classify;
-    int64_t classes;      /* number of classes; 0: determined from the labels */
+    int64_t classes;      /* number of classes; 0: computed from the labels */
     double sigma;         /* width of the kernel; 1 if each coordinate has its own width */
-    attn_tensor *inverse; /* [d] inverse widths if each coordinate has its own; else NULL */
+    attn_tensor *inverse; /* [d] inverses of the coordinates' widths; NULL: all coordinates have the same width */
 } regression;
 
 static void build(void *self, attn_nn_builder *builder, const attn_config *config)
@@ -63,7 +64,7 @@ static void build(void *self, attn_nn_builder *builder, const attn_config *confi
                                        .inverse = inverse};
 }
 
-/* Columns of a vector or matrix; -1, with an error set, for another shape. */
+/* Returns the number of columns of a vector (1) or of a matrix. For another shape it sets an error and returns -1. */
 static int64_t columns(const attn__call *call, const attn_tensor *x, const char *name)
 {
     int rank = x ? attn_tensor_rank(x) : 0;
@@ -75,7 +76,8 @@ static int64_t columns(const attn__call *call, const attn_tensor *x, const char 
     return !x ? -1 : rank == 1 ? 1 : attn_tensor_length(x, 1);
 }
 
-/* The Gaussian uses softmax of its logarithm; the other kernels are divided by their sum. */
+/* Describes the attention. The Gaussian kernel is the softmax of its logarithm. The other kernels are divided by
+ * their sum. */
 static void describe(attn_problem *p, const regression *r, int64_t train, int64_t val, int64_t d, int64_t c)
 {
     *p = (attn_problem){.ndims = 4,
@@ -88,8 +90,8 @@ static void describe(attn_problem *p, const regression *r, int64_t train, int64_
     p->dims[3] = (attn_dim){.role = ATTN_ROLE_VALUE, .n = c, .v = 1, .o = 1};
 }
 
-/* Labels [n,c] with an appended 1. The estimate of the 1 is the sum of a query's weights: 1, or 0 if no point is within
- * reach. */
+/* Appends a column of ones to the labels [n,c]. The estimate of this column is the sum of a query's weights: 1, or 0
+ * if no training point is within reach. */
 static attn_tensor *with_ones(attn_tape *tape, attn_tensor *y, int64_t c)
 {
     int64_t n = attn_tensor_length(y, 0);
@@ -105,8 +107,9 @@ static void set_nan(attn_tensor *y, int64_t begin, int64_t end)
     }
 }
 
-/* Finds queries that no training point reaches; their estimate y [m,c] is still zero. The last column of `all` [m,c+1]
- * is the sum of the weights. If a coordinate is NaN, the sum and the estimate are NaN. */
+/* Finds the queries that no training point reaches, and fails or sets their estimates y [m,c] to NaN, as `empty`
+ * requests. The last column of `all` [m,c+1] is the sum of a query's weights. If a coordinate is NaN, the sum and
+ * the estimate are NaN. */
 static attn_tensor *treat_empty(const attn__call *call, const regression *r, attn_tensor *y, const attn_tensor *all)
 {
     int64_t c = y ? attn_tensor_length(y, 1) : 0;
@@ -128,8 +131,8 @@ static attn_tensor *treat_empty(const attn__call *call, const regression *r, att
     return y;
 }
 
-/* Classes are treated as values: one channel per class, which is 1 for the point's own class. A query then gets each
- * class's share of the weight. The labels get no gradient. */
+/* Converts class labels to values with one channel per class, which is 1 for the point's own class. The estimate of
+ * a query is then each class's share of the weights. The labels get no gradient. */
 static attn_tensor *one_hot(const attn__call *call, const regression *r, const attn_tensor *labels)
 {
     attn_context *context = attn_tape_context(call->tape);

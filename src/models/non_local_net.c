@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * A small network for small pictures: three stages of convolution, norm, ReLU and pooling, a non-local block after each
- * of the first two, and a head of two layers. */
+ * A small network for small pictures. It has three stages of convolution, norm, ReLU and pooling, and a head of two
+ * layers. Each of the first two stages is followed by a non-local block. */
 #include "models/vision_parts.h"
 
 #include "nn/named.h"
@@ -68,7 +68,7 @@ static void build(void *self, attn_nn_builder *builder, const attn_config *confi
         attn_nn_pop(builder);
     }
     attn__nn_linear_named(&n->fc[0], builder, "fc.0", in * side * side, HIDDEN, true);
-    attn_nn_push(builder, "fc.3"); /* input channels after ReLU and dropout */
+    attn_nn_push(builder, "fc.3"); /* fc.1 and fc.2 are ReLU and dropout, which have no parameters */
     attn_nn_linear_init(&n->fc[1], builder, HIDDEN, attn_config_int(config, "num_classes", 10), true);
     attn_nn_pop(builder);
 }

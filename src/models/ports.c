@@ -21,7 +21,7 @@ static const attn_port *find_port(const attn_port *ports, int n, const char *nam
     return NULL;
 }
 
-/* The i-th element of a tensor as a double, which is exact for any valid id. */
+/* Returns the i-th element of a tensor as a double, which is exact for all valid ids. */
 static double number_at(const attn_tensor *x, int64_t i)
 {
     const void *data = attn_tensor_data(x);
@@ -42,7 +42,7 @@ static double number_at(const attn_tensor *x, int64_t i)
     }
 }
 
-/* Files often hold ids as 64-bit integers or as reals: whole numbers of any type are accepted. */
+/* Converts whole numbers of any type to I32. Files often store ids as 64-bit integers or as real numbers. */
 static attn_tensor *as_integers(const attn__call *call, const char *name, attn_tensor *x)
 {
     attn_context *context = attn_tape_context(call->tape);
@@ -110,7 +110,7 @@ void attn__call_output(const attn__call *call, const char *name, attn_tensor *te
     if (item) {
         item->tensor = tensor;
     } else {
-        (void)attn_named_add(call->outputs, name, tensor); /* a failure sets the error in the context */
+        (void)attn_named_add(call->outputs, name, tensor); /* a failure also sets the error in the context */
     }
 }
 
@@ -143,7 +143,7 @@ void attn__weights_add(attn_named_list *list, const char *part, int index, attn_
 
 attn_tensor *attn__stack(attn_tape *tape, const attn_named_list *list, const char *part)
 {
-    enum { MOST = 3 * 64 }; /* several stacks of blocks */
+    enum { MOST = 3 * 64 }; /* maximum number of weights, for three stacks of 64 blocks */
     attn_tensor *all[MOST];
     int n = 0;
     size_t length = strlen(part);
@@ -158,7 +158,7 @@ attn_tensor *attn__stack(attn_tape *tape, const attn_named_list *list, const cha
     return n > 0 ? attn_concat(tape, all, n, 0) : NULL;
 }
 
-/* Formats "a has no input "b"; it has x, kv". */
+/* Fails with a message such as: a has no input "b"; it has x, kv. */
 static attn_status fail_port(const attn__call *call, const char *kind, const char *name, const attn_port *ports, int n)
 {
     char known[256] = "";
@@ -190,7 +190,7 @@ static attn_status check_ports(const attn__call *call)
     return ATTN_OK;
 }
 
-/* A NULL input comes from an operation that failed; the error of that operation is kept. */
+/* Reports whether an input is NULL. A NULL input comes from an operation that failed, whose error is kept. */
 static bool holds_failed(const attn_named_list *inputs)
 {
     for (int64_t i = 0; i < inputs->n; i++) {

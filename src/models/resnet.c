@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * Residual networks (He et al. 2016) with torchvision's names: the stride of a bottleneck is in its 3 x 3
- * convolution. */
+ * Residual networks (He et al. 2016) with torchvision's names. As in torchvision, the stride of a bottleneck is in its
+ * 3 x 3 convolution.
+ */
 #include "models/resnet_parts.h"
 
 #include "base/context.h"
@@ -21,7 +22,7 @@ static const int64_t blocks_of[][NAMED_STAGES] = {{2, 2, 2, 2}, {3, 4, 6, 3}, {3
 static const bool is_bottleneck[] = {false, false, true, true};
 static const attn_nn_map_norm_kind norm_kinds[] = {ATTN_NN_NORM_FROZEN, ATTN_NN_NORM_BATCH, ATTN_NN_NORM_GROUP};
 
-/* The settings that all blocks share. */
+/* The settings that all blocks of a network share. */
 typedef struct style {
     attn_nn_map_norm_kind norm;
     int64_t groups;
@@ -34,7 +35,7 @@ typedef struct stage {
 
 /* ------------------------------------------------------------------------------------------------ build */
 
-/* He et al. 2015: keeps the variance of the gradients. */
+/* Registers a convolution with the initial values of He et al. 2015, which keep the variance of the gradients. */
 static void conv_init(attn_nn_conv *conv, attn_nn_builder *builder, const char *name, const attn_nn_conv_options *o)
 {
     attn_nn_conv_options options = *o;
@@ -70,8 +71,8 @@ static attn_nn_conv_options pointwise(int64_t in, int64_t out, int64_t stride)
     return (attn_nn_conv_options){.in_channels = in, .out_channels = out, .kernel = {1, 1}, .stride = {stride, stride}};
 }
 
-/* `first`: the dilation of the block's first window. In the first block of a stage it is the previous stage's
- * dilation. */
+/* Registers the parameters of a block. `first` is the dilation of the block's first 3 x 3 convolution. In the first
+ * block of a stage, `first` is the previous stage's dilation. */
 static void block_init(attn__resnet_block *b, attn_nn_builder *builder, const style *s, const stage *at, int64_t in,
                        int64_t stride, int64_t first)
 {
@@ -110,13 +111,14 @@ static void stem_init(attn__resnet *r, attn_nn_builder *builder, const attn_conf
     attn__nn_map_norm_named(&r->stem_norm, builder, "bn1", s->norm, width, s->groups);
 }
 
-/* Element i of a setting that is a list; `alone` if the setting is a single number. */
+/* Returns element i of a setting that is a list, or `alone` if the setting is a single number. */
 static int64_t number_of(const attn_config_value *value, int i, int64_t alone)
 {
     return value->type == ATTN_CONFIG_TYPE_INTS ? value->integers[i] : alone;
 }
 
-/* The number of stages, and their settings; 0 (error set): lists of different lengths. */
+/* Fills the settings of the stages and returns their number. If the lists in the config have different lengths, it
+ * sets the error and returns 0. */
 static int stages_of(stage stages[ATTN__RESNET_STAGES], attn_nn_builder *builder, const attn_config *config, int kind)
 {
     const attn_config_value *blocks = attn_config_get(config, "stage_blocks"),
@@ -145,7 +147,7 @@ static int stages_of(stage stages[ATTN__RESNET_STAGES], attn_nn_builder *builder
     return (int)n;
 }
 
-/* Marks the parameters of the builder's list from `begin` on as not trained. */
+/* Marks the builder's parameters from index `begin` as not trained. */
 static void freeze(const attn_nn_builder *builder, int64_t begin)
 {
     for (int64_t i = begin; i < builder->parameters->n; i++) {

@@ -9,7 +9,7 @@
 
 enum { ATTN__RESNET_STAGES = 6, ATTN__RESNET_BLOCKS = 64 };
 
-/* A block: two convolutions of 3 x 3, or three of 1 x 1, 3 x 3 and 1 x 1. */
+/* A residual block. It has two convolutions of 3 x 3, or three of 1 x 1, 3 x 3 and 1 x 1. */
 typedef struct attn__resnet_block {
     attn_nn_conv conv[3], shortcut;
     attn_nn_map_norm norm[3], shortcut_norm;
@@ -20,10 +20,10 @@ typedef struct attn__resnet_block {
 typedef struct attn__resnet {
     attn_nn_conv stem;
     attn_nn_map_norm stem_norm;
-    attn__resnet_block block[ATTN__RESNET_BLOCKS]; /* blocks of all stages */
+    attn__resnet_block block[ATTN__RESNET_BLOCKS]; /* blocks of all stages, in order */
     int blocks;
     bool pool;
-    int64_t channels; /* channels of the result */
+    int64_t channels; /* channels of the network's result */
 } attn__resnet;
 
 extern const char *const attn__resnet_names[], *const attn__resnet_stems[], *const attn__resnet_norms[];
@@ -72,10 +72,10 @@ extern const char *const attn__resnet_names[], *const attn__resnet_stems[], *con
         "in_channels", ATTN_CONFIG_TYPE_INT, "3", 1, 1 << 16, NULL, "channels of an image"                             \
     }
 
-/* Registers the parameters at the builder's present position. The stem and the stages before frozen_stages are not
- * trained; `frozen` is used if the key is missing. */
+/* Registers the parameters below the builder's current prefix. The stem and the stages before frozen_stages are not
+ * trained. If the key frozen_stages is missing, its value is `frozen`. */
 void attn__resnet_build(attn__resnet *resnet, attn_nn_builder *builder, const attn_config *config, int frozen);
-/* x [B,in_channels,Y,X] -> [B,channels,Y',X'] */
+/* Runs the network on x [B,in_channels,Y,X]. Returns [B,channels,Y',X']. */
 attn_tensor *attn__resnet_forward(const attn__resnet *resnet, attn_tape *tape, attn_tensor *x);
 
 #endif

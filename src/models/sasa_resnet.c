@@ -2,9 +2,9 @@
  *
  * ResNets whose 3 x 3 convolutions are windows of self-attention (Ramachandran et al. 2019): 26, 38 and 50 layers.
  *
- * Names are those of the well-known PyTorch model (init, layerI.J.conv1..3, shortcut, dense); inside conv2.0 the names
- * are this library's. The attention of that model is another function (a softmax for each channel), so its weights
- * could not be used. */
+ * Parameter names are those of the well-known PyTorch model (init, layerI.J.conv1..3, shortcut, dense). Inside conv2.0
+ * the names are this library's. The PyTorch model's attention is another function (a softmax for each channel), so the
+ * weights of that model could not be used. */
 #include "models/vision_parts.h"
 
 #include "base/context.h"
@@ -35,7 +35,7 @@ static const attn_setting keys[] = {
     ATTN__KEY_INIT,
 };
 static const attn_port inputs[] = {ATTN__PORT("x", "(b,in_channels,h,w)", "images of any size")};
-/* The first block of a stage attends before it halves the image, so its grid is that of the previous stage. */
+/* The first block of a stage attends before it halves the image, so its weights are on the previous stage's grid. */
 static const attn_port outputs[] = {
     ATTN__PORT("logits", "(b,num_classes)", "one score a class"),
     ATTN__PORT_OPTIONAL("windows_1", "(n,b,num_heads,y,x,kernel_size,kernel_size)",
@@ -72,9 +72,9 @@ static int depth_of(int64_t layers)
     return i;
 }
 
-/* Relative positions span all channels: the first heads use row positions only, the last heads column positions only.
- * With tables of this width the models have the paper's 10.3, 14.1 and 18.0 million parameters. Scores are not scaled,
- * as in the paper's eq. 2. */
+/* Initializes the attention of a block. Relative positions span all channels together: the first heads use only row
+ * positions, and the last heads only column positions. With tables of this width the models have the paper's 10.3,
+ * 14.1 and 18.0 million parameters. Scores are not scaled, as in eq. 2 of the paper. */
 static void attention_init(attn_nn_image_attention *attention, attn_nn_builder *builder, const attn_config *config,
                            int64_t width)
 {
@@ -167,8 +167,9 @@ static attn_tensor *normed(const attn_nn_conv *conv, const attn_nn_batch_norm *n
     return attn_nn_batch_norm_forward(norm, tape, attn_nn_conv_forward(conv, tape, x));
 }
 
-/* Attention runs at full resolution; the mean of 2 x 2 then halves its result. An odd side loses its last row. The
- * shortcut's convolution of stride 2 would keep that row, so its result is cropped to the same size. */
+/* Runs a block. Attention runs at full resolution, and the mean of 2 x 2 positions then halves its result. If a side
+ * is odd, the mean leaves out its last row. The shortcut's convolution of stride 2 keeps that row, so its result is
+ * cropped. */
 static attn_tensor *block_forward(const bottleneck *b, attn_tape *tape, attn_tensor *x, attn_tensor **map)
 {
     attn_tensor *y = attn_activate(tape, normed(&b->conv1, &b->norm1, tape, x), ATTN_ACTIVATION_RELU);
@@ -188,7 +189,8 @@ static attn_tensor *block_forward(const bottleneck *b, attn_tape *tape, attn_ten
     return attn_activate(tape, attn_add(tape, y, x), ATTN_ACTIVATION_RELU);
 }
 
-/* Both stems end at a quarter of the sides. The attention stem has no ReLU: a norm, then the maximum of each block. */
+/* Runs the stem, whose result has a quarter of the image's sides. The attention stem has no ReLU: its norm is
+ * followed by the maximum of each block. */
 static attn_tensor *stem_forward(const resnet *r, attn_tape *tape, attn_tensor *x)
 {
     if (r->stem_kind == STEM_ATTENTION) {
@@ -207,7 +209,7 @@ static attn_tensor *stem_forward(const resnet *r, attn_tape *tape, attn_tensor *
                : x;
 }
 
-/* Weights for a model without blocks: a requested output must always exist. */
+/* Returns the weights of zero blocks, for a grid on which no block attends. A requested output must always exist. */
 static attn_tensor *no_windows(const resnet *r, attn_tape *tape, const attn_tensor *x)
 {
     const attn_nn_image_attention_options *o = &r->block[0][0].attention.options;

@@ -118,7 +118,7 @@ attn_tensor *attn_seq2seq_forward(attn_model *model, attn_tape *tape, const attn
     uint64_t failures = model->context->failures;
     attn_tensor *logits = s->forward(model->self, tape, src, src_lens, tgt_in, &o);
     attn__model_end(tape);
-    /* If there is no memory for requested maps, the run must fail: missing maps could be mistaken for a result. */
+    /* Fail if there was no memory for requested maps. Missing maps could be mistaken for a result. */
     return o.weights && model->context->failures != failures ? NULL : logits;
 }
 

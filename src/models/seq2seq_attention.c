@@ -50,13 +50,14 @@ static void build(void *self, attn_nn_builder *builder, const attn_config *confi
     attn_nn_pop(builder);
 }
 
-/* The decoder's inputs: the encoder's states, these states projected to keys, and the source lengths. */
+/* The encoder's outputs that the decoder reads: the encoder's states, these states projected to keys, and the source
+ * lengths. */
 typedef struct memory {
     attn_tensor *values, *keys; /* [Ts,B,H] */
     const attn_tensor *lens;
 } memory;
 
-/* ids [B,T] -> ids [T,B], the order in which recurrent layers read. */
+/* Transposes ids [B,T] to [T,B], the order in which recurrent layers read. */
 static attn_tensor *time_major(attn_tape *tape, const attn_tensor *ids)
 {
     int64_t batch = attn_tensor_length(ids, 0), steps = attn_tensor_length(ids, 1);
@@ -69,7 +70,7 @@ static attn_tensor *time_major(attn_tape *tape, const attn_tensor *ids)
     return turned;
 }
 
-/* `hidden` gets the final state of each layer. */
+/* Runs the encoder. `hidden` gets the final state of each layer. */
 static memory encode(const bahdanau *m, attn_tape *tape, const attn_tensor *src, const attn_tensor *lens,
                      attn_tensor **hidden)
 {
@@ -78,7 +79,8 @@ static memory encode(const bahdanau *m, attn_tape *tape, const attn_tensor *src,
     return (memory){.values = states, .keys = attn_nn_linear_forward(&m->attention.w_k, tape, states), .lens = lens};
 }
 
-/* One step: embedded token x [1,rows,E] -> the top layer's new state [1,rows,H]; `hidden` is updated. */
+/* Runs one step of the decoder on an embedded token x [1,rows,E]. Returns the top layer's new state [1,rows,H] and
+ * updates `hidden`. */
 static attn_tensor *decode_step(const bahdanau *m, attn_tape *tape, const memory *source, attn_tensor *x,
                                 attn_tensor **hidden, attn_tensor **weights, bool guided)
 {
@@ -94,7 +96,7 @@ static attn_tensor *decode_step(const bahdanau *m, attn_tape *tape, const memory
     return attn_nn_gru_forward(&m->decoder, tape, attn_concat(tape, both, 2, 2), hidden, NULL);
 }
 
-/* Memory for the tensors of every step. */
+/* Arrays of the states and weights of all steps. */
 typedef struct steps {
     int64_t n;
     attn_tensor **state, **weights;
@@ -125,7 +127,7 @@ static attn_tensor *decode(const bahdanau *m, attn_tape *tape, const memory *sou
     if (x && n == 0) {
         attn__fail(attn_tape_context(tape), ATTN_ERROR_SHAPE, "seq2seq-attention: at least one target token wanted");
     }
-    /* Memory of the tape, because the next training step can reuse it. */
+    /* The arrays of the steps are in memory of the tape, which the next training step can reuse. */
     attn_tensor *room = n > 0 ? attn_tape_tensor(tape, ATTN_I64, 1, (int64_t[]){2 * n}, NULL) : NULL;
     if (!room) {
         return NULL;
@@ -163,7 +165,8 @@ static const bahdanau *self_of(const attn_decoding *decoding)
     return decoding->model->self;
 }
 
-/* Copies rows of `from` by index into `to`; `rows` NULL: repeats each row of `from` `width` times. */
+/* Copies rows of `from` to `to`: row i is row rows[i] of `from`. If `rows` is NULL, each row of `from` is repeated
+ * `width` times. */
 static void copy_rows(attn_tensor *to, const attn_tensor *from, const int64_t *rows, int64_t width)
 {
     size_t bytes = (size_t)attn_tensor_length(to, 1) * attn_dtype_size(attn_tensor_dtype(to));

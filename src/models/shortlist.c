@@ -48,7 +48,8 @@ static attn_status check(attn_context *context, int64_t batch, int64_t vocabular
     return ATTN_OK;
 }
 
-/* `place` [vocabulary], zero before: gets the index of each token in the list. */
+/* Fills the list's tokens and each sentence's columns. `place` [vocabulary] must be zero, and gets the index of each
+ * token in the list. */
 static attn_status collect(attn__shortlist *list, int64_t batch, const attn_beam_search_options *o, int32_t *place)
 {
     int64_t all = 0;
@@ -108,7 +109,7 @@ void attn__shortlist_destroy(attn__shortlist *list, attn_tape *tape)
     *list = (attn__shortlist){0};
 }
 
-/* The rows of x ([vocabulary,...]) for the tokens of the list. */
+/* Copies the rows of x ([vocabulary,...]) that belong to the list's tokens. */
 static attn_tensor *copy_rows(const attn__shortlist *list, const attn_tensor *x)
 {
     attn_tensor *y = NULL;

@@ -13,17 +13,19 @@ typedef struct attn__shortlist {
     attn_context *context;
     int64_t vocabulary, n; /* n: number of tokens that any sentence may use; 0: no list, all tokens are allowed */
     int32_t *tokens;       /* [n], ascending */
-    int32_t *columns;      /* for each sentence in turn: the indices of its tokens in the list */
-    int64_t *first;        /* [batch + 1]: where each sentence's columns begin */
-    attn_nn_linear rows;   /* rows of the output layer for the list; NULL: not yet copied, or all rows */
+    int32_t *columns;      /* index in the list of each token of each sentence, sentence by sentence */
+    int64_t *first;        /* [batch + 1]: index in `columns` at which each sentence begins */
+    attn_nn_linear rows;   /* rows of the output layer for the list; NULL: not yet copied, or not needed */
 } attn__shortlist;
 
-/* Makes the list from the option `allowed`; without it an empty list. ATTN_ERROR_ARGUMENT: tokens out of range or
- * order, or without the end token or the forced prefix; ATTN_ERROR_MEMORY. Destroy the list after an error too. */
+/* Makes the list from the option `allowed`. Without this option the list is empty. ATTN_ERROR_ARGUMENT: tokens are
+ * out of range or order, or lack the end token or the forced prefix. ATTN_ERROR_MEMORY: there is no memory. Destroy
+ * the list even after an error. */
 attn_status attn__shortlist_create(attn__shortlist *list, attn_context *context, int64_t batch, int64_t vocabulary,
                                    const attn_beam_search_options *options);
 void attn__shortlist_destroy(attn__shortlist *list, attn_tape *tape);
-/* Logits of the list's tokens (NULL: all) from the output layer. NULL (error set) on failure. */
+/* Returns the output layer's logits for the tokens of the list, or for all tokens if the list is NULL or empty. On
+ * failure it sets the error and returns NULL. */
 attn_tensor *attn__shortlist_output(attn__shortlist *list, attn_tape *tape, const attn_nn_linear *layer,
                                     attn_tensor *x);
 

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * The Transformer: encoder and decoder together, over whole sequences and one token at a time. */
+ * The Transformer: encoder and decoder together. It runs over whole sequences, or one token at a time.
+ */
 #include "models/lineage.h"
 #include "models/seq2seq.h"
 #include "models/shortlist.h"
@@ -53,10 +54,10 @@ static attn_tensor *forward(const void *self, attn_tape *tape, const attn_tensor
 /* ---------------------------------------------------------------------------------------- step by step */
 
 typedef struct state {
-    attn_nn_kv_cache own[ATTN__MAX_BLOCKS];   /* self-attention caches [rows,room,D], which grow by a token a step */
-    attn_nn_kv_cache cross[ATTN__MAX_BLOCKS]; /* cross-attention caches [B,Ts,D], projected once */
-    attn_nn_kv_cache spare;                   /* scratch (only k) for rows that move in `own` */
-    /* tracks which rows of `own` share tokens, if a sentence has several rows */
+    attn_nn_kv_cache own[ATTN__MAX_BLOCKS];   /* self-attention caches [rows,room,D], which get one token per step */
+    attn_nn_kv_cache cross[ATTN__MAX_BLOCKS]; /* cross-attention caches [B,Ts,D], which are projected once */
+    attn_nn_kv_cache spare;                   /* scratch buffer for rows that move in `own`; only its k is used */
+    /* tracks which rows of `own` share tokens, if each sentence has several rows */
     attn__lineage lineage;
 } state;
 
@@ -65,13 +66,13 @@ static const transformer *self_of(const attn_decoding *decoding)
     return decoding->model->self;
 }
 
-/* Initial room: most translations are far shorter than the model's maximum. */
+/* Initial number of tokens of the caches. Most translations are far shorter than the model's maximum. */
 enum { FIRST_ROOM = 32 };
-/* Number of tokens of all rows that move together when hypotheses are reordered. */
+/* Total number of tokens that are moved together when hypotheses are reordered. */
 enum { REORDER_TOKENS = 8 };
 
-/* The type of the self-attention caches. It is bf16 if attention would round keys and values anyway and the solver
- * `decode`, which reads bf16 keys with f32 queries, is the best for one query. */
+/* Returns the type of the self-attention caches. It is bf16 under two conditions: attention would round keys and
+ * values anyway, and `decode` is the best solver for one query. That solver reads bf16 keys with f32 queries. */
 static attn_dtype own_dtype(const attn_decoding *decoding, const attn_tape *tape)
 {
     enum { NARROW = 16 };
@@ -108,12 +109,12 @@ static attn_status begin(attn_decoding *decoding, attn_tape *tape, const attn_te
     return status;
 }
 
-/* Replaces the self-attention caches by caches with other rows (NULL: the same) or other room. */
+/* Gives the self-attention caches other rows (NULL: the same rows) or room for another number of tokens. */
 static attn_status select_own(attn_decoding *decoding, const int64_t *rows, int64_t n, int64_t room)
 {
     state *s = decoding->state;
     attn_status status = ATTN_OK;
-    attn_nn_kv_cache_free(&s->spare); /* it has the same number of rows */
+    attn_nn_kv_cache_free(&s->spare); /* its number of rows is that of the old caches */
     for (int i = 0; status == ATTN_OK && i < self_of(decoding)->decoder.blocks; i++) {
         status = attn_nn_kv_cache_select(&s->own[i], decoding->model->context, rows, n, room);
     }
@@ -154,7 +155,8 @@ static attn_tensor *step(attn_decoding *decoding, attn_tape *tape, const attn_te
     return attn_reshape(tape, x, 2, (int64_t[]){rows, -1});
 }
 
-/* Only the self-attention keys and values differ between hypotheses of a sentence; the encoder's are shared. */
+/* Reorders the rows. Only the self-attention keys and values differ between the hypotheses of a sentence. They share
+ * the encoder's keys and values. */
 static attn_status reorder(attn_decoding *decoding, const int64_t *rows)
 {
     state *s = decoding->state;

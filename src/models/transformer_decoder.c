@@ -49,7 +49,8 @@ attn_tensor *attn__transformer_decode(const attn__transformer_decoder *decoder, 
     for (int i = 0; i < decoder->blocks; i++) {
         const attn_nn_decoder_block *block = &decoder->block[i];
         attn_tensor *own_map = NULL, *cross_map = NULL;
-        if (options->guided && i == decoder->blocks - 1) { /* `weights` gets this one of its maps */
+        /* the last block's cross-attention weights are computed with gradients */
+        if (options->guided && i == decoder->blocks - 1) {
             x = attn__nn_decoder_block_guided(block, tape, x, encoded, &own, &cross, options->guided);
             attn__weights_add(options->weights, "cross", i, *options->guided);
             continue;

@@ -47,10 +47,11 @@ attn_tensor *attn__transformer_encode_segments(const attn__transformer_encoder *
 
 /* ------------------------------------------------------------------------------------------ by itself */
 
-/* Devlin et al. 2019 (arXiv:1810.04805) add heads after the encoder: for whole sequences and for masked tokens. */
+/* An encoder with the heads of Devlin et al. 2019 (arXiv:1810.04805): one for whole sequences, and one for masked
+ * tokens. */
 typedef struct encoder_model {
     attn__transformer_encoder encoder;
-    attn_nn_linear pooler, classifier, dense; /* a layer without weights is skipped */
+    attn_nn_linear pooler, classifier, dense; /* layers of the heads; a layer without weights is skipped */
     attn_nn_layer_norm norm;
     attn_tensor *bias;
     attn_activation activation;
@@ -110,7 +111,7 @@ static void build(void *self, attn_nn_builder *builder, const attn_config *confi
     }
 }
 
-/* [B,D]: the output of the first token. */
+/* Returns the output of the first token [B,D], after the pooler if there is one. */
 static attn_tensor *pool(const encoder_model *m, attn_tape *tape, attn_tensor *out)
 {
     if (!out) {

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * The inputs of the Transformer's encoder and decoder, and the parts of their blocks. */
+ * The inputs of the Transformer's encoder and decoder, and settings that their blocks share.
+ */
 #include "models/transformer_parts.h"
 
 #include "base/context.h"
@@ -78,7 +79,7 @@ static bool segments_fit(attn_tape *tape, const attn_tensor *x, const attn_tenso
     return false;
 }
 
-/* Without ids every token belongs to the first segment. */
+/* Adds the embedding of segments to x. Without segment ids every token belongs to the first segment. */
 static attn_tensor *add_segments(const attn_nn_embedding *layer, attn_tape *tape, attn_tensor *x,
                                  const attn_tensor *segments)
 {

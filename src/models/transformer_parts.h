@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * transformer_parts.h - the encoder and the decoder: each is an architecture, and together they form the
- * Transformer. */
+ * transformer_parts.h - the Transformer's encoder and decoder. Each is an architecture, and together they form the
+ * Transformer.
+ */
 #ifndef ATTN_MODELS_TRANSFORMER_PARTS_H
 #define ATTN_MODELS_TRANSFORMER_PARTS_H
 
@@ -52,16 +53,16 @@ extern const char *const attn__norm_choices[], *const attn__activation_choices[]
                                                                                       *const attn__scale_choices[],
                                                                                           *const attn__tie_choices[];
 
-/* Which half of the Transformer. Keys with its prefix ("enc_num_heads" or "dec_num_heads") override keys without
- * ("num_heads"). */
+/* A half of the Transformer. Keys with the prefix of a half ("enc_num_heads" or "dec_num_heads") override keys
+ * without a prefix ("num_heads"). */
 typedef enum attn__half { ATTN__ENCODER, ATTN__DECODER } attn__half;
 
 /* The input of both halves: embeddings times sqrt(D), plus positions. */
 typedef struct attn__transformer_front {
     attn_nn_embedding embedding;
     attn_nn_positional positions;
-    attn_nn_embedding segments; /* embedding of segments, added if it has a weight */
-    attn_nn_layer_norm norm;    /* norm of the input, applied if it has a weight */
+    attn_nn_embedding segments; /* embedding of segments; added if it has a weight */
+    attn_nn_layer_norm norm;    /* norm of the input; applied if it has a weight */
 } attn__transformer_front;
 
 typedef struct attn__transformer_encoder {
@@ -69,7 +70,7 @@ typedef struct attn__transformer_encoder {
     int blocks;
     double fill;
     attn_nn_encoder_block block[ATTN__MAX_BLOCKS];
-    attn_nn_layer_norm norm; /* norm of the last block's output, if it has a weight */
+    attn_nn_layer_norm norm; /* norm of the last block's output; applied if it has a weight */
 } attn__transformer_encoder;
 
 typedef struct attn__transformer_decoder {
@@ -81,28 +82,30 @@ typedef struct attn__transformer_decoder {
     attn_nn_linear dense;
 } attn__transformer_decoder;
 
-/* `shared` (may be NULL): an existing table of embeddings to use. */
+/* Registers the parameters of a half's input. `shared` (may be NULL) is an existing table of embeddings to use. */
 void attn__transformer_front_build(attn__transformer_front *front, attn_nn_builder *builder, const attn_config *config,
                                    int64_t vocabulary, attn_tensor *shared);
-/* tokens [B,T] at positions first, first+1, ... -> [B,T,D] */
+/* Embeds tokens [B,T] at positions first, first+1, and so on. Returns [B,T,D]. */
 attn_tensor *attn__transformer_front_forward(const attn__transformer_front *front, attn_tape *tape,
                                              const attn_tensor *tokens, int64_t first);
-/* The same with the segment of each token, I32 [B,T] (NULL: all in the first segment). */
+/* Like attn__transformer_front_forward, and adds the segment of each token, I32 [B,T]. If `segments` is NULL, all
+ * tokens are in the first segment. */
 attn_tensor *attn__transformer_front_segments(const attn__transformer_front *front, attn_tape *tape,
                                               const attn_tensor *tokens, const attn_tensor *segments, int64_t first);
 attn_nn_block_options attn__transformer_block_options(const attn_config *config, attn__half half, bool bias);
-/* Applies the norm if it has parameters; else returns x. */
+/* Applies the norm to x if the norm has parameters. Otherwise it returns x. */
 attn_tensor *attn__transformer_norm(const attn_nn_layer_norm *norm, attn_tape *tape, attn_tensor *x);
 void attn__transformer_norm_build(attn_nn_layer_norm *norm, attn_nn_builder *builder, const attn_config *config,
                                   const char *key, const char *name);
-/* The value of the half's key ("enc_KEY", "dec_KEY"), or of KEY if that is not set. */
+/* Returns the value of the half's key ("enc_KEY" or "dec_KEY"), or of KEY if the half's key is not set. */
 int64_t attn__transformer_size(const attn_config *config, attn__half half, const char *key);
 
-/* Registers the parameters at the builder's present position; `bias` is for the attention's projections. */
+/* Registers the encoder's parameters below the builder's current prefix. `bias`: the attention's projections have
+ * biases. */
 void attn__transformer_encoder_build(attn__transformer_encoder *encoder, attn_nn_builder *builder,
                                      const attn_config *config, int64_t vocabulary, bool bias);
-/* `shared` (may be NULL) is the encoder's table of embeddings, which the decoder then uses. With `tied` the output
- * layer uses the decoder's table. */
+/* How a decoder is built. `shared` (may be NULL) is the encoder's table of embeddings, which the decoder then uses.
+ * With `tied`, the output layer uses the decoder's table. */
 typedef struct attn__decoder_options {
     int64_t vocabulary;
     bool bias, tied, output_bias;
@@ -111,13 +114,15 @@ typedef struct attn__decoder_options {
 void attn__transformer_decoder_build(attn__transformer_decoder *decoder, attn_nn_builder *builder,
                                      const attn_config *config, const attn__decoder_options *options);
 
-/* tokens [B,T] -> [B,T,D]; `weights` (may be NULL) gets "encoder.i". */
+/* Runs the encoder on tokens [B,T]. Returns [B,T,D]; `weights` (may be NULL) gets the attention weights "encoder.i"
+ * of each block i. */
 attn_tensor *attn__transformer_encode(const attn__transformer_encoder *encoder, attn_tape *tape,
                                       const attn_tensor *tokens, const attn_tensor *lens, attn_named_list *weights);
 attn_tensor *attn__transformer_encode_segments(const attn__transformer_encoder *encoder, attn_tape *tape,
                                                const attn_tensor *tokens, const attn_tensor *segments,
                                                const attn_tensor *lens, attn_named_list *weights);
-/* tokens [B,T], encoded [B,Ts,D] -> logits [B,T,V]; weights gets "decoder.i" and "cross.i". */
+/* Runs the decoder on tokens [B,T] and the encoder's result `encoded` [B,Ts,D]. Returns the logits [B,T,V];
+ * options->weights (may be NULL) gets "decoder.i" and "cross.i" of each block i. */
 attn_tensor *attn__transformer_decode(const attn__transformer_decoder *decoder, attn_tape *tape,
                                       const attn_tensor *tokens, attn_tensor *encoded, const attn_tensor *lens,
                                       const attn_seq2seq_options *options);

@@ -10,8 +10,8 @@
 
 #include <string.h>
 
-/* Updates the model's rows by the hypotheses, and removes finished sentences from its batch. `places` has room for one
- * number per sentence. */
+/* Reorders the model's rows as the hypotheses require, and removes finished sentences from its batch. `places` has
+ * room for one number per sentence. */
 static attn_status follow(attn_decoding *decoding, attn__beam *beam, int64_t *places)
 {
     int64_t n;
@@ -64,7 +64,7 @@ static attn_status translate(attn_model *model, attn_tape *tape, const attn_tens
     }
     status = attn_decoding_create(&decoding, model, tape, src, src_lens, &o);
     attn_tape_reset(tape, &(attn_tape_options){0});
-    attn__pool_trim(tape->pool); /* the encoder needs far more memory than a step */
+    attn__pool_trim(tape->pool); /* free the encoder's memory, which is far more than a step needs */
     if (status == ATTN_OK) {
         status = attn__beam_create(&beam, model->context, attn_tensor_length(src, 0), vocabulary, options, numbers);
     }
