@@ -2,20 +2,20 @@
  *
  * decode.c - attention of up to 16 queries over many keys, as in decoding with a KV cache, forward and backward.
  *
- * A work item is a part of the keys of one batch item, or of several items with adjacent rows, such as the heads of one
- * token.  These heads alternate block by block, so that memory is read in its own order; head by head took twice as
- * long, since a row is a few cache lines, kilobytes from the next.  Meanwhile the next block of each head is
- * prefetched.  Grouped heads are queries of one item in the canonical form and share the reading.  With few items their
- * keys are divided into parts, so that all threads have work, and the parts' sums are merged by log-sum-exp.  Neither
- * the parts nor the grouping depends on the number of threads, so that the bits do not either; memory does not grow
- * with the keys.  Packed sequences, and contexts where lengths may not decide the order of sums, have one part.
+ * A work item is a part of the keys of one batch item, or of several batch items with adjacent rows, such as the heads
+ * of one token.  The heads of a work item alternate block by block, so that memory is read in order. Head by head would
+ * take twice as long, since a row is a few cache lines and the next row is kilobytes away.  Meanwhile the next block of
+ * each head is prefetched.  Grouped heads are queries of one item in canonical form and share the loads of keys.  If
+ * there are few items, their keys are divided into parts, so that all threads have work, and the sums of the parts are
+ * merged by log-sum-exp.  Neither parts nor grouping depends on the number of threads, so the results are the same
+ * bits. Memory does not grow with the keys.  Packed sequences and batch-invariant contexts have one part.
  *
  * Backward,
  *
  *     P = 2^(q k - lse)     dS = P (dout v - delta)     dq = sum over keys of dS k     dk = dS q     dv = P dout
  *
- * each key and value is read once and each of their gradients written once, in memory order.  dq is summed over the
- * parts in their order.
+ * each key and value is read once, and each of their gradients is written once, in memory order.  dq is summed over the
+ * parts in order.
  */
 #include "attend/block/dropout.h"
 #include "attend/block/gradient_sums.h"
@@ -44,11 +44,11 @@ typedef struct decode {
     const attn__online_softmax_kernel *lanes;
     const attn__softmax_backward_kernel *backward;
     attn__visible visible;
-    int64_t heads, head_step;               /* batch items of one work item, and batch indices from one to the next */
-    int64_t parts, part;                    /* of the keys; how many in each */
-    int64_t channels, values;               /* of whole vectors */
-    const int64_t *channel[ATTN__OPERANDS]; /* of q, o and their gradients: offsets, or NULL where they are adjacent */
-    bool stream;                            /* the gradients of keys and values are too large to stay in a cache */
+    int64_t heads, head_step;               /* batch items of a work item; step between their batch indices */
+    int64_t parts, part;                    /* number of parts of the keys; number of keys of a part */
+    int64_t channels, values;               /* channels rounded up to whole vectors */
+    const int64_t *channel[ATTN__OPERANDS]; /* offsets of the channels of q, o and their gradients; NULL: adjacent */
+    bool stream;                            /* dk and dv are too large to stay in a cache */
 } decode;
 
 /* ------------------------------------------------------------------------------------------------ plan */
@@ -68,15 +68,15 @@ static const char *refuse_usual(const attn__canonical *canonical)
     return NULL;
 }
 
-/* The most parts of the keys.  Where the order of sums may not depend on lengths, there is one. */
+/* Returns the largest number of parts of the keys. It is one if the order of sums may not depend on lengths. */
 static int64_t max_parts(const attn__canonical *canonical)
 {
     bool fixed = canonical->extras & (ATTN__PACKED | ATTN__BATCH_INVARIANT);
     return fixed ? 1 : attn__max(1, canonical->key.size / PART);
 }
 
-/* How many indices of a batch axis fit within the stride from key to key, so that their rows are read in the order of
- * memory; as many as leave work for all threads, and whose queries and sums fit in the first cache. */
+/* Returns how many indices of a batch axis to run together. They must fit within the stride between keys, so that rows
+ * are read in memory order.  Their queries and sums must fit in the L1 cache, and all threads must have work. */
 static int64_t side_by_side(const decode *f, const attn__canonical *canonical, int axis)
 {
     enum { HEADS_FLOATS = 8192 };
@@ -90,7 +90,7 @@ static int64_t side_by_side(const decode *f, const attn__canonical *canonical, i
     return n;
 }
 
-/* The heads are the last batch axis, or with packed sequences the last but that of sequences. */
+/* Chooses the heads of a work item. They are along the last batch axis that is not the axis of packed sequences. */
 static void choose_heads(decode *f, const attn__canonical *canonical)
 {
     int axis = canonical->batch.n - 1;
@@ -100,7 +100,7 @@ static void choose_heads(decode *f, const attn__canonical *canonical)
     f->heads = side_by_side(f, canonical, axis);
 }
 
-/* Fewer heads where the rows that are prefetched, a block of each head, would not fit in half of the second cache. */
+/* Reduces the number of heads until the prefetched rows, one block per head, fit in half of the L2 cache. */
 static void limit_heads(decode *f, const attn__canonical *canonical)
 {
     int64_t head = BLOCK * (f->channels + f->values) * (int64_t)sizeof(float);
@@ -141,7 +141,7 @@ static decode *make_plan(attn_context *context, const attn__canonical *canonical
     return f;
 }
 
-/* Sets the plan's text and workspace size from the bytes of a thread and of one part and head. */
+/* Sets the plan's text and workspace size. `thread` is the bytes of a thread, and `part` those of one part and head. */
 static void finish_plan(attn__recipe *recipe, decode *f, const attn__canonical *canonical, size_t thread, size_t part)
 {
     size_t parts = attn__size_mul((size_t)(canonical->batch.size * f->parts), part);
@@ -154,8 +154,8 @@ static void finish_plan(attn__recipe *recipe, decode *f, const attn__canonical *
              f->stream ? ", gradients past the caches" : "");
 }
 
-/* Contexts where lengths may not change the bits, and packed sequences, which may not change each other's, have one
- * solver for any number of queries; but all may have a single one.  A caller may still name this one. */
+/* Reports whether other solvers must run this problem. In batch-invariant contexts, and for packed sequences of several
+ * queries, one solver must run any number of queries. A caller may still name this solver. */
 static bool lengths_decide(const attn__canonical *canonical)
 {
     if (canonical->extras & ATTN__BATCH_INVARIANT)
@@ -163,7 +163,7 @@ static bool lengths_decide(const attn__canonical *canonical)
     return attn__is_packed(canonical) && canonical->query.axis[canonical->problem.packed.query_dim].dim.n > 1;
 }
 
-/* Heads of 16 and fewer channels leave most of a vector empty, so that any other solver is faster. */
+/* Estimates the time. Heads of up to 16 channels leave most of a vector empty, so any other solver is faster. */
 static double cost(const attn__canonical *canonical, int64_t max_queries)
 {
     double keys = (double)canonical->batch.size * (double)canonical->key.size, queries = (double)canonical->query.size;
@@ -181,20 +181,20 @@ typedef struct job {
     const decode *f;
     const attn_arrays *arrays;
     char *workspace;
-    size_t thread, part; /* bytes of a thread's memory; of the sums of one part and head */
+    size_t thread, part; /* bytes of a thread's memory; bytes of the sums of one part and head */
 } job;
 
-/* Some heads, and a part of their keys. */
+/* A work item: some heads and a part of their keys. */
 typedef struct item {
     const decode *f;
-    const attn__canonical *canonical; /* and arrays: of packed sequences, those of the item's own */
+    const attn__canonical *canonical; /* problem and arrays; for packed sequences those of the item's sequence */
     const attn_arrays *arrays;
-    int64_t batch, part; /* batch index of the first head */
-    int64_t begin, end;  /* the keys */
+    int64_t batch, part; /* batch index of the first head; number of the part */
+    int64_t begin, end;  /* range of the part's keys */
     bool packed;
 } item;
 
-/* Finds item `number`; of packed sequences `one` becomes its problem. */
+/* Finds item `number`. For packed sequences, `one` becomes the problem of its sequence. */
 static item find_item(const job *j, int64_t number, attn__sequence *one)
 {
     const decode *f = j->f;
@@ -222,25 +222,25 @@ static int64_t count_items(const job *j)
     return j->canonical->batch.size / j->f->heads * j->f->parts;
 }
 
-/* The part of one thread's memory that both passes use. */
+/* The memory of one thread that both passes use. */
 typedef struct scratch {
-    float *q;                           /* [heads][queries][channels], times scale and log2(e) */
+    float *q;                           /* [heads][queries][channels]: queries times scale and log2(e) */
     float *s;                           /* [queries][BLOCK]: scores, then weights */
     attn__visible_rows *rows;           /* [heads] */
     attn__visible_span *span;           /* [heads] */
-    attn__visible_keys keys;            /* of a block, and so are those that follow */
-    int64_t from[QUERIES], to[QUERIES]; /* the keys that limits leave a query */
-    bool hides;                         /* `seen` hides some of them */
-    uint8_t *seen;                      /* [queries][BLOCK] */
-    int64_t *bias_row;                  /* [heads][queries] */
-    uint64_t *drop_row;                 /* [heads][queries] */
-    int64_t *k_at, *v_at;               /* [2 * BLOCK]: of the block's keys and the next */
-    int64_t *first_k_at, *first_v_at;   /* [2 * BLOCK]: of the first blocks' */
-    int64_t *bias_at;                   /* [BLOCK] */
-    uint32_t *column;                   /* [BLOCK] */
-    uint8_t *alive;                     /* [queries][BLOCK] */
-    int64_t *picked_at;                 /* [BLOCK] */
-    float *picked;                      /* [BLOCK] */
+    attn__visible_keys keys;            /* limits of the block's keys */
+    int64_t from[QUERIES], to[QUERIES]; /* range of keys that limits leave each query */
+    bool hides;                         /* `seen` hides some keys of that range */
+    uint8_t *seen;                      /* [queries][BLOCK]: 1 if the query attends the key */
+    int64_t *bias_row;                  /* [heads][queries]: offsets in the bias */
+    uint64_t *drop_row;                 /* [heads][queries]: dropout hashes */
+    int64_t *k_at, *v_at;               /* [2 * BLOCK]: offsets of keys of this block and the next */
+    int64_t *first_k_at, *first_v_at;   /* [2 * BLOCK]: offsets of keys of an item's first two blocks */
+    int64_t *bias_at;                   /* [BLOCK]: offsets of keys in the bias */
+    uint32_t *column;                   /* [BLOCK]: dropout column numbers */
+    uint8_t *alive;                     /* [queries][BLOCK]: 1 if the pair counts */
+    int64_t *picked_at;                 /* [BLOCK]: offsets of the keys that count */
+    float *picked;                      /* [BLOCK]: weights of the keys that count */
 } scratch;
 
 static void take_scratch(attn__arena *arena, const decode *f, const attn__canonical *canonical, scratch *s)
@@ -271,7 +271,7 @@ static void take_scratch(attn__arena *arena, const decode *f, const attn__canoni
 
 /* --------------------------------------------------------------------------------------- queries and keys */
 
-/* A head's rows of queries in q, o or their gradients. */
+/* Returns a head's rows of queries in q, o or their gradients. */
 static attn__rows query_rows(const item *t, attn__operand op, const void *data, int64_t batch, int64_t at[QUERIES])
 {
     const attn__canonical *canonical = t->canonical;
@@ -304,7 +304,7 @@ static void load_head(const item *t, int64_t head, const scratch *s)
         attn__dropout_rows(canonical, t->arrays, batch, 0, n, s->drop_row + head * n);
 }
 
-/* Offsets of keys first, first + 1, ... in one operand, for a block and the next; at[2 * BLOCK]. */
+/* Writes the offsets of the keys from `first` on in one operand, for this block and the next, to at[2 * BLOCK]. */
 static void locate_keys(const item *t, size_t stride, int64_t first, int64_t *at)
 {
     int64_t n = attn__min(t->canonical->key.size - first, 2 * BLOCK);
@@ -313,7 +313,7 @@ static void locate_keys(const item *t, size_t stride, int64_t first, int64_t *at
         at[i] = at[n - 1];
 }
 
-/* Offsets of the first block's rows, for the next item. */
+/* Finds the offsets of the first blocks' rows, which the next item has too. */
 static void start_item(const item *t, const scratch *s)
 {
     if (t->canonical->key.size <= BLOCK)
@@ -322,7 +322,7 @@ static void start_item(const item *t, const scratch *s)
     locate_keys(t, ATTN__STRIDE(dim.v), 0, s->first_v_at);
 }
 
-/* A block of keys, the same for all heads. */
+/* Prepares a block of keys, which all heads share. */
 static void start_block(const item *t, int64_t first, int64_t keys, scratch *s)
 {
     const attn__canonical *canonical = t->canonical;
@@ -336,8 +336,8 @@ static void start_block(const item *t, int64_t first, int64_t keys, scratch *s)
         attn__dropout_columns(canonical, first, keys, s->column);
 }
 
-/* Finds the keys of the block that each query of a head may give a weight: s->from, s->to and, where s->hides, s->seen.
- * False: there are none. */
+/* Finds the keys of the block that each query of a head attends: s->from, s->to and, if s->hides, s->seen. Returns
+ * false if there are no such keys. */
 static bool look(const item *t, int64_t head, int64_t first, int64_t keys, scratch *s)
 {
     const attn__visible *visible = &t->f->visible;
@@ -362,7 +362,7 @@ static bool look(const item *t, int64_t head, int64_t first, int64_t keys, scrat
     return true;
 }
 
-/* The rows of one operand that start at key at[0] of a batch item. */
+/* Describes the rows of an operand for a batch item. The rows are at the offsets `at`. */
 static attn__decode_rows rows_of(const item *t, size_t stride, const void *base, int64_t batch, const int64_t *at,
                                  int64_t keys, int64_t channels)
 {
@@ -371,9 +371,9 @@ static attn__decode_rows rows_of(const item *t, size_t stride, const void *base,
     return (attn__decode_rows){(const char *)base + start, dtype, at, keys, channels, NULL, NULL};
 }
 
-/* The rows to prefetch while a block of one head is read: the head's next block, and after the last one the next item's
- * first.  Where an item has a single block, and where a mask of blocks may leave the next one out, they are the values
- * while the keys are read, then the keys of the next head. */
+/* Chooses the rows to prefetch while a block of a head is read.  These are the head's next block, or after its last
+ * block the next item's first block.  If an item has a single block, or if a mask of blocks may skip the next block,
+ * values are prefetched while keys are read, and then the keys of the next head. */
 static void find_next(const item *t, int64_t head, int64_t first, const scratch *s, attn__decode_rows *k,
                       attn__decode_rows *v)
 {
@@ -395,7 +395,7 @@ static void find_next(const item *t, int64_t head, int64_t first, const scratch 
     }
 }
 
-/* Gathers the block's keys and values of one head. */
+/* Describes the block's keys and values of one head, and what to prefetch. */
 static void find_block(const item *t, int64_t head, int64_t first, int64_t keys, const scratch *s, attn__decode_rows *k,
                        attn__decode_rows *v)
 {
@@ -406,7 +406,7 @@ static void find_block(const item *t, int64_t head, int64_t first, int64_t keys,
     find_next(t, head, first, s, k, v);
 }
 
-/* o += p x over keys of [from, to) whose `alive` has `bit` (NULL: all). Other keys are not read and may be NaN. */
+/* Adds p * x to o over the keys of [from, to) whose `alive` has `bit` (NULL: all). Other keys may be NaN. */
 static void add_alive(const item *t, const attn__decode_rows *x, int64_t from, int64_t to, const float *p,
                       const uint8_t *alive, uint8_t bit, float shrink, float *o, const scratch *s)
 {
@@ -425,7 +425,7 @@ static void add_alive(const item *t, const attn__decode_rows *x, int64_t from, i
     t->f->kernel->add(&picked, 0, n, s->picked, shrink, o);
 }
 
-/* Caps the scores of all queries. */
+/* Applies the softcap to the scores of all queries. */
 static void cap_scores(const item *t, int64_t keys, const scratch *s)
 {
     float cap = attn__softcap(t->canonical);
@@ -435,7 +435,7 @@ static void cap_scores(const item *t, int64_t keys, const scratch *s)
 
 /* --------------------------------------------------------------------------------------------- forward */
 
-/* Sums for one head: o [queries][values], m and l [queries]. */
+/* Sums of one head: o [queries][values], m and l [queries]. */
 typedef struct sums {
     float *o, *m, *l;
 } sums;
@@ -473,17 +473,17 @@ static size_t divide_forward(const decode *f, const attn__canonical *canonical, 
     return arena.used;
 }
 
-/* A sink is in the sums of the first part before any key. */
+/* Initializes the sums of a head. Sinks are part of the sums of the first part. */
 static void clear_sums(const item *t, int64_t head, const sums *of)
 {
     int64_t n = t->canonical->query.size;
-    if (!of->o) /* NULL only where an arena counts bytes */
+    if (!of->o) /* o is NULL while an arena only counts bytes */
         return;
     memset(of->o, 0, (size_t)(n * t->f->values) * sizeof *of->o);
     attn__running_begin(t->canonical, t->arrays, batch_of(t, head), 0, t->part == 0 ? n : 0, n, of->m, of->l);
 }
 
-/* Adds bias and masks to query i's scores p; alive: where they are not -infinity. */
+/* Adds the bias to query i's scores p and masks them. Sets `alive` for scores other than -infinity. */
 static void mask_scores(const item *t, int64_t head, int64_t i, float *p, const scratch *s)
 {
     int64_t from = s->from[i], to = s->to[i];
@@ -501,7 +501,7 @@ static void mask_scores(const item *t, int64_t head, int64_t i, float *p, const 
         alive[j] = (uint8_t)(p[j] != -INFINITY);
 }
 
-/* Clears `alive` also for masked keys of weight 0 and for dropped keys. */
+/* Clears `alive` for masked keys of weight 0 and for dropped keys. */
 static void drop_weights(const item *t, int64_t head, int64_t i, const float *p, const scratch *s)
 {
     int64_t from = s->from[i], to = s->to[i];
@@ -517,8 +517,8 @@ static void drop_weights(const item *t, int64_t head, int64_t i, const float *p,
         alive[j] &= attn__dropout_bits(key, s->column[j]) >= below;
 }
 
-/* Keys [first, first + keys) of one head.  Each query computes weights for its own keys only, so that no other key can
- * leak into its output. */
+/* Adds keys [first, first + keys) to the sums of one head. A query computes weights only for the keys that it attends,
+ * so that no other key can affect its output. */
 static void see_block(const item *t, int64_t head, int64_t first, int64_t keys, scratch *s, const sums *of)
 {
     const decode *f = t->f;
@@ -577,7 +577,7 @@ static void write_head(const item *t, int64_t batch, const sums *of)
         attn__running_store(canonical, t->arrays, batch, 0, n, of->m, of->l);
 }
 
-/* Widens [*first, *last) by the keys of the item that a head's queries may give a weight. */
+/* Widens [*first, *last) to include the item's keys that a head's queries attend. */
 static void widen(const item *t, int64_t head, const scratch *s, int64_t *first, int64_t *last)
 {
     int64_t from = t->begin, to = t->canonical->query.size ? t->end : t->begin;
@@ -655,8 +655,8 @@ static const char *refuse_forward(const attn__canonical *canonical)
     return canonical->backward ? "forward only" : refuse_usual(canonical);
 }
 
-/* Reading keys and values from memory takes as long as multiplying by this many queries.  Each further query needs a
- * load per product, which a tile would share.  Long rows and large blocks read faster. */
+/* Estimates the time. Reading keys and values takes as long as multiplying them by `max_queries` queries. Each further
+ * query needs a load per product, which a tile would share. Long rows and many keys are read faster. */
 static double cost_forward(const attn__canonical *canonical)
 {
     bool long_rows = canonical->contract.size + canonical->value.size >= 192;
@@ -684,16 +684,16 @@ const attn__solver attn__solver_decode = {.name = "decode",
 
 typedef struct backward {
     scratch s;
-    float *dout, *dq;                  /* [heads][queries][values or channels] */
+    float *dout, *dq;                  /* [heads][queries][values], and [heads][queries][channels] */
     float *o;                          /* [queries][values] */
-    float *lse, *delta;                /* [heads][queries], lse in powers of two */
+    float *lse, *delta;                /* [heads][queries]; lse is in powers of two */
     float *fill;                       /* [heads][queries]: the logarithm of a masked key's weight */
-    float *ds;                         /* [queries][BLOCK]: of the scores before the softcap, ... */
-    float *ds_capped;                  /* ... and after it: the gradient of the bias */
+    float *ds;                         /* [queries][BLOCK]: gradients of scores before the softcap */
+    float *ds_capped;                  /* [queries][BLOCK]: gradients after the softcap, which are dbias */
     float *bias;                       /* [queries][BLOCK] */
-    int64_t *dk_at, *dv_at, *dbias_at; /* [2 * BLOCK] */
-    int64_t *dbias_row;                /* [heads][queries] */
-    int32_t *from, *to;                /* [queries]: s.from and s.to as the kernel of weights takes them */
+    int64_t *dk_at, *dv_at, *dbias_at; /* [2 * BLOCK]: offsets of keys in dk, dv and dbias */
+    int64_t *dbias_row;                /* [heads][queries]: offsets in dbias */
+    int32_t *from, *to;                /* [queries]: s.from and s.to as 32-bit integers for the kernel */
 } backward;
 
 static size_t divide_backward(const decode *f, const attn__canonical *canonical, char *base, backward *b)
@@ -732,8 +732,7 @@ static float *dq_of_part(const job *j, int64_t batch, int64_t part)
     return (float *)(void *)(j->workspace + (size_t)j->canonical->threads * j->thread + number * j->part);
 }
 
-/* Loads the numbers of each query that the softmax's gradient needs.  delta = sum over v of dout * o, less the gradient
- * of the log-sum-exp. */
+/* Loads dout, lse and delta of each query of a head. delta = sum over channels of dout * o, minus any dlse. */
 static void load_gradients(const item *t, int64_t head, const backward *b)
 {
     const decode *f = t->f;
@@ -763,7 +762,7 @@ static void store_dq(const item *t, int64_t batch, const float *dq)
     attn__rows_store(&rows, t->f->backward, dq, t->f->channels, (float)p->scale, p->accumulate);
 }
 
-/* P to s.s and dS to ds.  False: all pairs of the ranges count; else those of s.alive. */
+/* Computes weights in s.s and gradients of scores in ds. Returns true if only the pairs of s.alive count. */
 static bool weigh(const item *t, int64_t head, const attn__decode_rows *k, const attn__decode_rows *v, backward *b)
 {
     const decode *f = t->f;
@@ -812,9 +811,9 @@ static bool weigh(const item *t, int64_t head, const attn__decode_rows *k, const
     return picks;
 }
 
-enum { SCORE_ALIVE = 1, WEIGHT_ALIVE = 2 }; /* of attn__softmax_backward_args.alive */
+enum { SCORE_ALIVE = 1, WEIGHT_ALIVE = 2 }; /* bits of attn__softmax_backward_args.alive */
 
-/* Writes the gradients of the block's keys and values; zeros if no query sees them. */
+/* Writes the gradients of the block's keys and values. They are zeros if no query attends the keys. */
 static void spread(const item *t, int64_t head, int64_t keys, int64_t queries, bool picks, const backward *b)
 {
     const decode *f = t->f;
@@ -837,7 +836,7 @@ static void spread(const item *t, int64_t head, int64_t keys, int64_t queries, b
         args.w = b->ds;
         args.x = b->s.q + head * n * f->channels;
         args.ldx = f->channels;
-        args.factor = (float)(1.0 / ATTN__LOG2E); /* q has the scale already */
+        args.factor = (float)(1.0 / ATTN__LOG2E); /* q includes the scale */
         args.bit = SCORE_ALIVE;
         f->kernel->spread(&args);
     }
@@ -854,7 +853,7 @@ static void spread(const item *t, int64_t head, int64_t keys, int64_t queries, b
     }
 }
 
-/* Writes or adds the gradient of the bias of the block's keys, all zeros without `seen`.  Queries may share numbers. */
+/* Stores the gradient of the bias for the block's keys. It is 0 unless `seen`.  Queries may share elements. */
 static void store_dbias(const item *t, int64_t head, int64_t keys, bool seen, const backward *b)
 {
     int64_t n = t->canonical->query.size;
@@ -960,7 +959,7 @@ static void apply_backward(const attn__canonical *canonical, const attn__recipe 
         attn__parallel_items(canonical->threads, canonical->batch.size, merge_backward, &j);
 }
 
-/* Whether the operand moves along each axis of the group, so that no two indices share an element. */
+/* Reports whether the operand has a stride along each axis of the group, so that no two indices share an element. */
 static bool moves(const attn__group *group, attn__operand op)
 {
     for (int a = 0; a < group->n; a++)
@@ -987,9 +986,9 @@ static const char *refuse_backward(const attn__canonical *canonical)
     return NULL;
 }
 
-/* A tile packs each key, which takes as long as multiplying by this many queries; with more of them its products share
- * loads.  (2,048 keys of 64 channels, this solver and tiles: 6.6 and 15 ms for one query, 13.3 and 17 for 8, 34 and 20
- * for 16.) */
+/* Estimates the time. A tile packs each key, which takes as long as multiplying it by `max_queries` queries. With more
+ * queries, the tile's products share loads.  (Measured with 2,048 keys of 64 channels, this solver and tiles: 6.6 and
+ * 15 ms for 1 query, 13.3 and 17 ms for 8, 34 and 20 ms for 16.) */
 static double cost_backward(const attn__canonical *canonical)
 {
     return cost(canonical, canonical->key.size < 64 ? 2 : 8);
@@ -997,8 +996,8 @@ static double cost_backward(const attn__canonical *canonical)
 
 static attn_status plan_backward(attn_context *context, const attn__canonical *canonical, attn__recipe *recipe)
 {
-    /* Gradients larger than this many second caches will be evicted before they are read, and are written past the
-     * caches.  The third cache is no measure: the system may report that of the whole socket. */
+    /* Gradients larger than STREAM_L2 times the L2 cache are evicted before they are read, so they are written past the
+     * caches. The size of the L3 cache is not used, because the system may report the whole socket's. */
     enum { STREAM_L2 = 16 };
     decode *f = make_plan(context, canonical);
     backward unused;

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * flash.c - flash attention's forward pass: what it accepts, its plan, its items.  flash.h has the algorithm.
+ * flash.c - the forward pass of flash attention: which problems it accepts, its plan, and its items.  flash.h describes
+ * the algorithm.
  */
 #include "attend/solve/flash.h"
 
@@ -21,11 +22,10 @@
 
 /* -------------------------------------------------------------------------------------- relative tables in the plan */
 
-/* A subtile's queries and a block of keys meet at relative positions that are close together.  For a table T of queries,
- * X = Q T^T has a row for each query and a column for each such position.  The terms of query i and keys 0, 1, 2, ...
- * are neighbours in row i, from a column on that depends on i: X read from there on is transposed to S^T, to which the
- * product of keys and queries is added.  For a table of values, D^T[d,i] is the sum of the weights that query i has for
- * keys at position d, and O^T += T^T D^T. */
+/* Reserves memory for relative tables.  A subtile's queries and a block of keys have few different distances.  For a
+ * table T of queries, X = Q T^T has a row per query and a column per distance. The terms of query i with keys 0, 1, 2,
+ * ... are adjacent in row i, from a column on that depends on i. They are transposed to S^T before K Q^T is added.  For
+ * a table of values, D^T[d,i] is the sum of query i's weights for keys at distance d, and O^T += T^T D^T. */
 static void take_tables(const attn__flash *f, attn__arena *arena, attn__flash_scratch *s)
 {
     int64_t wide = f->tile->lanes * f->vectors;
@@ -97,7 +97,7 @@ static void take_terms(attn__arena *p, const attn__flash *f, attn__flash_scratch
         s->tiles.p[i] = attn__flash_take_side(p, f->terms, f->vectors, keys);
 }
 
-/* Divides `base` into the arrays and returns the bytes used; NULL: only counts them. */
+/* Divides `base` into arrays and returns the bytes used. If `base` is NULL, it only counts bytes. */
 static size_t divide_memory(const attn__flash *flash, const attn__canonical *canonical, char *base,
                             attn__flash_scratch *scratch)
 {
@@ -124,14 +124,14 @@ static const char *refuse(const attn__canonical *canonical)
     return attn__table_panels_refuse(canonical);
 }
 
-/* Rows of whole cache lines, not a power of two apart so large that they share sets of the cache. */
+/* Returns a row stride of whole cache lines. It avoids multiples of 256 floats, whose rows would share cache sets. */
 static int64_t panel_width(int64_t channels)
 {
     int64_t width = attn__round_up(channels, 16);
     return width % 256 == 0 ? width + 16 : width;
 }
 
-/* Spreads queries evenly over blocks of at most `most`, which is a multiple of whole subtiles. */
+/* Spreads queries evenly over blocks of at most `most`, a multiple of whole subtiles. */
 static void divide_queries(attn__flash *f, int64_t queries, int64_t most)
 {
     int64_t lanes = f->tile->lanes, blocks = attn__max(1, attn__ceil_div(queries, most));
@@ -139,15 +139,15 @@ static void divide_queries(attn__flash *f, int64_t queries, int64_t most)
     f->subtiles = attn__ceil_div(f->query_block, lanes * f->vectors) + 1;
 }
 
-/* Blocks as large as leave q, o and the panels in the second cache; the score tile in the first.  Neither bits nor blocks depend on the number of threads. */
+/* Chooses blocks so large that q, o and the panels stay in the L2 cache, and the score tile in the L1 cache. Blocks,
+ * and therefore bits, do not depend on the number of threads. */
 static void choose_blocks(attn__flash *f, const attn__canonical *canonical)
 {
     int64_t row = (f->channels + f->values) * (int64_t)sizeof(float), wide = f->tile->lanes * f->vectors;
     int64_t l2 = (int64_t)canonical->caches.l2, keys = canonical->key.size;
-    /* Blocks end where the order of sums does: of packed sequences none depends on the others' lengths. */
+    /* For packed sequences, the order of sums must not depend on the lengths of other sequences. */
     bool fixed = canonical->extras & (ATTN__BATCH_INVARIANT | ATTN__PACKED);
-    f->key_block =
-        keys < 256 && !f->pairs && !fixed ? 96 : 128; /* with only two blocks, all rows would be prefetched at once */
+    f->key_block = keys < 256 && !f->pairs && !fixed ? 96 : 128; /* two blocks would prefetch all rows at once */
     while (f->key_block > 32 && f->key_block * row > l2 / 4)
         f->key_block /= 2;
     if (keys > 0 && !fixed)
@@ -156,7 +156,7 @@ static void choose_blocks(attn__flash *f, const attn__canonical *canonical)
     divide_queries(f, canonical->query.size, attn__max(wide, most > 768 ? 768 : most / wide * wide));
 }
 
-/* The fewest queries whose products gain more than splitting into bf16 terms costs, as measured. */
+/* Returns the fewest queries for which products on AMX gain more than splitting into bf16 terms costs, as measured. */
 static int64_t least_queries(const attn__flash *f, const attn__canonical *canonical)
 {
     enum { ONE_PART = 32, THREE = 96, THREE_OF_SLIM = 192, USUAL = 64 };
@@ -165,7 +165,7 @@ static int64_t least_queries(const attn__flash *f, const attn__canonical *canoni
     return f->channels < USUAL ? THREE_OF_SLIM : THREE;
 }
 
-/* Whether AMX exists and is faster, although its tiles are padded with zeros. */
+/* Reports whether AMX exists and is faster, although its tiles are padded with zeros. */
 static bool amx_pays(const attn__flash *f, const attn__canonical *canonical)
 {
     if (!attn__bf16x3_for(canonical->isa) || f->keys_dtype != canonical->problem.dtype || f->channels == 0 ||
@@ -188,17 +188,17 @@ static void use_amx(attn__flash *f, const attn__canonical *canonical)
     f->vectors = 2;
 }
 
-enum { MANY = 8 }; /* heads, which are work for all threads */
+enum { MANY = 8 }; /* number of heads that gives work to all threads */
 
-/* As above for panels of bf16 terms, which cost more to pack: more queries share them, unless there are few heads.
- * Subtiles are as wide as two AMX tiles. */
+/* Chooses blocks for AMX, similar to choose_blocks. Panels of bf16 terms cost more to pack, so more queries share them,
+ * unless there are few heads. Subtiles are as wide as two AMX tiles. */
 static void choose_amx(attn__flash *f, const attn__canonical *canonical)
 {
     use_amx(f, canonical);
     f->held = attn__round_up(f->values, ATTN__BF16X3_SIDE);
     int64_t part = f->terms * (int64_t)sizeof(uint16_t), l2 = (int64_t)canonical->caches.l2;
     int64_t wide = f->tile->lanes * f->vectors, keys = canonical->key.size;
-    enum { ONE_BLOCK = 256 }; /* keeps all sums of the values in AMX tiles */
+    enum { ONE_BLOCK = 256 }; /* keeps all sums of values in AMX tiles */
     int64_t most = keys <= ONE_BLOCK && f->terms > 1 ? ONE_BLOCK : 128;
     while (most > 32 && most * (f->channels + f->values) * part > l2 / 4)
         most /= 2;
@@ -208,7 +208,7 @@ static void choose_amx(attn__flash *f, const attn__canonical *canonical)
     divide_queries(f, canonical->query.size, attn__max(wide, most));
 }
 
-/* Sets what follows from the problem alone: kernels, channels, axes with limits. */
+/* Sets the fields that follow from the problem: kernels, channels, and axes with limits. */
 static void describe(attn__flash *f, const attn__canonical *canonical)
 {
     f->tile = attn__gemm_tile_for(canonical->isa);
@@ -228,7 +228,7 @@ static void fill_flash(attn__flash *f, const attn__canonical *canonical)
     f->ldv = panel_width(f->values);
     static const attn__operand ops[] = {ATTN__OP_Q, ATTN__OP_K, ATTN__OP_V, ATTN__OP_O};
     int64_t *next = attn__channels_find(canonical, ops, 4, f->channel, f->offsets);
-    bool tables = canonical->problem.nrelatives; /* whose products are in f32, on vectors */
+    bool tables = canonical->problem.nrelatives; /* products of tables are in f32, on vectors */
     bool adjacent = !f->channel[ATTN__OP_K] && !f->channel[ATTN__OP_V];
     if (canonical->problem.dtype == ATTN_BF16 && adjacent && !tables && attn__cpu_has(ATTN__CPU_BF16_DOT))
         f->pairs = attn__gemm_tile_bf16_for(canonical->isa);
@@ -270,7 +270,7 @@ static attn_status plan(attn_context *context, const attn__canonical *canonical,
 
 /* ------------------------------------------------------------------------------------------------ an item's queries */
 
-/* Subtiles share the vectors evenly: a lone vector would leave the tile product waiting for its sums. */
+/* Returns subtile i. Subtiles have nearly equal widths, since a lone vector would make the product wait for sums. */
 static attn__flash_subtile subtile_at(const attn__flash_item *t, int64_t i)
 {
     int64_t lanes = t->flash->tile->lanes, vectors = t->padded / lanes, n = t->subtiles;
@@ -282,7 +282,7 @@ static attn__flash_subtile subtile_at(const attn__flash_item *t, int64_t i)
     return sub;
 }
 
-/* Transposes queries to rows of lanes, unless that was done already. */
+/* Transposes queries to one query per lane, unless that is done already. */
 static void gather_queries(attn__flash_item *t)
 {
     const attn__flash *f = t->flash;
@@ -300,12 +300,12 @@ static void gather_queries(attn__flash_item *t)
                                 sub.lanes};
         float *q = t->s.q + sub.lane * f->channels;
         f->lanes->gather(&view, q, sub.width, factor);
-        if (f->pairs) /* exact: unscaled, they are bf16 still */
+        if (f->pairs) /* exact, because unscaled numbers are still bf16 */
             f->pairs->round_rows(q, f->channels, sub.width, t->s.pairs.q + sub.lane * f->channel_pairs);
     }
 }
 
-/* Finds the keys of the subtiles and of the item. */
+/* Finds the range of keys of each subtile and of the item. */
 static void find_spans(attn__flash_item *t, int64_t batch)
 {
     attn__flash_scratch *s = &t->s;
@@ -324,7 +324,7 @@ static void find_spans(attn__flash_item *t, int64_t batch)
             t->key_end = attn__max(span->end, t->key_end);
         }
     }
-    /* Blocks begin at the same keys whatever the queries. */
+    /* Blocks begin at the same keys for all queries. */
     t->key_begin -= t->key_begin % t->flash->key_block;
 }
 
@@ -338,7 +338,7 @@ static void read_tables(const attn__flash_item *t, int64_t batch)
     }
 }
 
-/* Sets the offsets of the item's queries, their dropout keys, key ranges and running sums. */
+/* Sets the offsets of the item's queries, their dropout hashes, key ranges and running sums. */
 static void begin(attn__flash_item *t, int64_t batch)
 {
     const attn__canonical *canonical = t->canonical;
@@ -360,9 +360,9 @@ static void begin(attn__flash_item *t, int64_t batch)
 
 /* -------------------------------------------------------------------------------------------------- a block of keys */
 
-enum { STEP = 2 * ATTN__BF16X3_SIDE }; /* keys of one call of the product of pairs */
+enum { STEP = 2 * ATTN__BF16X3_SIDE }; /* keys per call of the product of pairs */
 
-/* Channels of values as rows of A.  False if a number is not finite. */
+/* Packs the channels of values as rows of A.  Returns false if a number is not finite. */
 static bool pack_values(attn__flash_item *t, const attn__flash_keys *b)
 {
     const attn__flash *f = t->flash;
@@ -380,7 +380,7 @@ static bool pack_values(attn__flash_item *t, const attn__flash_keys *b)
     return finite;
 }
 
-/* Packs values with zeros for keys that have a number that is not finite in a group. */
+/* Packs values. In `clean`, a key has zeros in each group of channels in which some number is not finite. */
 static void pack_clean_values(attn__flash_item *t, const attn__flash_keys *b)
 {
     int64_t group = t->flash->tile->group, values = t->flash->values;
@@ -391,7 +391,7 @@ static void pack_clean_values(attn__flash_item *t, const attn__flash_keys *b)
                                t->s.clean + c * b->keys, group, t->s.bad + c / group * t->flash->key_block);
 }
 
-/* Keys as rows of A.  A panel is near whatever the strides are, but one subtile alone does not repay the copy. */
+/* Packs keys as rows of A, which are contiguous. A single subtile reads keys in place: it would not repay a copy. */
 static void pack_keys(attn__flash_item *t, attn__flash_keys *b)
 {
     const attn__flash *f = t->flash;
@@ -413,8 +413,7 @@ static attn__table_reach reach_of(const attn__flash_item *t, const attn__flash_k
     return attn__table_reach_of(&t->flash->tables.of[i].panel, x->query + sub.lane, sub.lanes, x->key, b->keys);
 }
 
-/* Multiplies queries by the rows of a table that they reach, into x->terms; x->lane[r] is where the term of lane r for
- * key 0 would be. */
+/* Multiplies queries by the rows of a table that they reach. x->lane[r] is the offset of lane r's term for key 0. */
 static void multiply_table(const attn__flash_item *t, const attn__flash_keys *b, attn__flash_subtile sub, int i)
 {
     const attn__flash *f = t->flash;
@@ -435,7 +434,7 @@ static void multiply_table(const attn__flash_item *t, const attn__flash_keys *b,
         x->lane[r] = r * table->ld - x->query[sub.lane + r] + table->panel.queries - 1 - reach.low;
 }
 
-/* Copies the terms of one table to rows of s. */
+/* Copies the terms of one table, transposed, to rows of s. */
 static void transpose_terms(const attn__flash_item *t, const attn__flash_keys *b, attn__flash_subtile sub, int i,
                             float *s)
 {
@@ -450,7 +449,7 @@ static void transpose_terms(const attn__flash_item *t, const attn__flash_keys *b
     }
 }
 
-/* Sets the scores to the terms of tables of queries; false if there are none. */
+/* Sets the scores to the terms of tables of queries. Returns false if there are no such tables. */
 static bool set_table_terms(const attn__flash_item *t, const attn__flash_keys *b, attn__flash_subtile sub)
 {
     bool any = false;
@@ -466,7 +465,8 @@ static bool set_table_terms(const attn__flash_item *t, const attn__flash_keys *b
     return any;
 }
 
-/* Pair by pair, without masked ones: a product would have each row meet weights of 0. */
+/* Adds the terms of a value table pair by pair, for pairs that are not masked. A product would multiply each row by
+ * weights of 0 too, and it may have NaN or infinity. */
 static void add_table_carefully(const attn__flash_item *t, const attn__flash_keys *b, attn__flash_subtile sub, int i,
                                 int64_t low)
 {
@@ -482,7 +482,7 @@ static void add_table_carefully(const attn__flash_item *t, const attn__flash_key
         }
 }
 
-/* D^T. */
+/* Computes D^T in x->terms: the sums of weights by distance. */
 static void collect_weights(const attn__flash_item *t, const attn__flash_keys *b, attn__flash_subtile sub, int i,
                             attn__table_reach reach, int64_t low)
 {
@@ -495,7 +495,7 @@ static void collect_weights(const attn__flash_item *t, const attn__flash_keys *b
                 t->s.s[key * sub.width + lane];
 }
 
-/* Adds the terms of tables of values to the sums, after the values themselves. */
+/* Adds the terms of value tables to the sums, after the values themselves. */
 static void add_table_values(const attn__flash_item *t, const attn__flash_keys *b, attn__flash_subtile sub)
 {
     const attn__flash *f = t->flash;
@@ -553,7 +553,7 @@ static void load_panels(attn__flash_item *t, attn__flash_keys *b)
         pack_clean_values(t, b);
 }
 
-/* Finds what masks, bias, dropout and tables need of the block's keys. */
+/* Prepares the block's keys for masks, bias, dropout and tables. */
 static void find_keys(attn__flash_item *t, const attn__flash_keys *b)
 {
     attn__visible_keys_start(&t->s.keys, t->canonical, b->at, b->keys);
@@ -608,7 +608,7 @@ static void add_values(attn__flash_item *t, const attn__flash_keys *b, attn__fla
     t->s.span[sub.index].started = true;
 }
 
-/* Adds the values that are not finite, for the lanes that attend them. */
+/* Adds the values with NaN or infinity for the lanes that attend them. */
 static void repair_values(attn__flash_item *t, const attn__flash_keys *b, attn__flash_subtile sub)
 {
     const attn__flash *f = t->flash;
@@ -668,7 +668,7 @@ bool attn__flash_softmax(attn__flash_item *t, const attn__flash_keys *b, attn__f
     return changed;
 }
 
-/* S^T = K Q^T, added to the terms of tables. */
+/* Computes S^T = K Q^T and adds it to the terms of tables. */
 static void score(attn__flash_item *t, const attn__flash_keys *b, attn__flash_subtile sub)
 {
     const attn__flash *f = t->flash;
@@ -742,8 +742,7 @@ static void see_keys(attn__flash_item *t, const attn__flash_keys *b, attn__flash
     add_table_values(t, b, sub);
 }
 
-/* Number of prefetch portions while a subtile meets a block: one after every STEP keys, or register tile, or so many
- * products of AMX tiles. */
+/* Returns the number of prefetch portions of a subtile and a block: one per STEP keys, register tile, or hook. */
 static int64_t portions(const attn__flash *f, const attn__flash_keys *b)
 {
     enum { SQUARE = 2 * ATTN__BF16X3_SIDE, PAIRS = 6 };
@@ -756,7 +755,7 @@ static int64_t portions(const attn__flash *f, const attn__flash_keys *b)
     return f->pairs ? attn__ceil_div(b->keys, STEP) : attn__max((b->keys + f->values) / f->tile->rows, 1);
 }
 
-/* Whether any query of the subtile has a weight for any of these keys; masked keys that score a number have one. */
+/* Reports whether any query of the subtile has a weight for any of these keys. With mask_fill, masked keys have one. */
 static bool sees(const attn__flash_item *t, const attn__flash_keys *b, attn__flash_subtile sub)
 {
     return t->flash->visible.fills || attn__flash_hidden(t, b, sub) != ATTN__VISIBLE_NONE;
@@ -766,7 +765,7 @@ static bool sees(const attn__flash_item *t, const attn__flash_keys *b, attn__fla
 
 enum { STORES = 4096 }; /* bytes that the store buffers absorb */
 
-/* Rows [from, to) of an operand of a batch index. */
+/* Adds rows [from, to) of an operand to the prefetch list. */
 static void stream(attn__flash_item *t, attn__operand op, int64_t batch, int64_t from, int64_t to)
 {
     if (!t->flash->channel[op])
@@ -779,13 +778,13 @@ static void stream_keys(attn__flash_item *t, int64_t batch, int64_t from, int64_
     stream(t, ATTN__OP_V, batch, from, to);
 }
 
-/* How many of `rows` rows to prefetch: where they are split into bf16 terms, the first ones prefetch the others. */
+/* Returns how many of `rows` rows to prefetch. If rows are split into bf16 terms, splitting prefetches the rest. */
 static int64_t rows_near(const attn__flash_item *t, int64_t rows)
 {
     return t->flash->terms == ATTN__BF16X3_F32 ? attn__min(rows, ATTN__BF16X3_SPLIT_NEAR) : rows;
 }
 
-/* Prefetches part `part` of `parts` of the next item's first queries, ... */
+/* Adds part `part` of `parts` of the next item's queries to the prefetch list. */
 static void stream_next_queries(attn__flash_item *t, int64_t part, int64_t parts)
 {
     const attn__flash *f = t->flash;
@@ -794,8 +793,8 @@ static void stream_next_queries(attn__flash_item *t, int64_t part, int64_t parts
            t->next_first + count * (part + 1) / parts);
 }
 
-/* ... and of this one's output rows: more stores than that to lines that are not there hold up everything behind
- * them. */
+/* Adds part `part` of `parts` of this item's output rows to the prefetch list. If more than STORES bytes missed the
+ * cache, the stores would block the loads behind them. */
 static void stream_output(attn__flash_item *t, int64_t part, int64_t parts)
 {
     int64_t size = (int64_t)attn_dtype_size(t->canonical->problem.dtype), row = t->flash->values * size;
@@ -804,8 +803,8 @@ static void stream_output(attn__flash_item *t, int64_t part, int64_t parts)
         attn__prefetch_add(&t->prefetch, t->arrays->o, size, t->s.at[ATTN__OP_O] + from, to - from, row);
 }
 
-/* Plans the prefetches of a key block: the next block, or after the last one the output rows and the next item's
- * queries and first keys. */
+/* Plans the prefetches of a block of keys: the next block, or after the last block the next item's first keys. Parts of
+ * the output rows and of the next item's queries are added to each block. */
 static void plan_prefetch(attn__flash_item *t, int64_t at, int64_t keys, int64_t portions)
 {
     attn__prefetch_clear(&t->prefetch);
@@ -821,7 +820,7 @@ static void plan_prefetch(attn__flash_item *t, int64_t at, int64_t keys, int64_t
     attn__prefetch_divide(&t->prefetch, portions);
 }
 
-/* Runs every subtile against keys [at, at + keys). */
+/* Runs every subtile with keys [at, at + keys). */
 static void run_key_block(attn__flash_item *t, int64_t at, int64_t keys)
 {
     attn__flash_keys b = {.at = at, .keys = keys, .packed = keys};
@@ -837,7 +836,7 @@ static void run_key_block(attn__flash_item *t, int64_t at, int64_t keys)
         const attn__flash_span *span = &t->s.span[i];
         if (at >= span->end || at + keys <= span->begin)
             continue;
-        /* Up to the last key of any lane: under a causal mask a block is seldom seen whole. */
+        /* The subtile stops at the last key of any lane, because a causal mask rarely leaves whole blocks. */
         attn__flash_keys seen = b;
         seen.keys = span->end - at < keys ? span->end - at : keys;
         attn__flash_subtile sub = subtile_at(t, i);
@@ -850,7 +849,7 @@ static void run_key_block(attn__flash_item *t, int64_t at, int64_t keys)
 
 /* ----------------------------------------------------------------------------------------------------------- output */
 
-/* A row without keys has l = 0 and, as nothing was ever added, o = 0. */
+/* Divides the sums and stores them. A row without keys has l = 0 and o = 0. */
 static void finish(attn__flash_item *t)
 {
     const attn__flash *f = t->flash;

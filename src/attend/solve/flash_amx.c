@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * flash_amx.c - the two products on AMX, and what is between them.  Three bf16 terms hold a number as it
- * is, but not infinity: queries, or blocks of keys or values, that are not finite take the vector units' path.
+ * flash_amx.c - the two products of flash attention on AMX, and the steps between them.  Three bf16 terms represent
+ * every finite f32 number. If queries, or a block of keys or values, have NaN or infinity, the vector units compute the
+ * products.
  */
 #include "attend/solve/flash.h"
 
@@ -36,7 +37,7 @@ void attn__flash_amx_queries(attn__flash_item *t)
     f->amx->transpose(t->s.tiles.q.data, t->padded / ATTN__BF16X3_SIDE * t->s.tiles.q.block / ATTN__BF16X3_TILE);
 }
 
-/* One term holds whatever the caller has. */
+/* A single bf16 term represents every bf16 number, so bf16 always runs on AMX. */
 bool attn__flash_amx_panels(attn__flash_item *t, attn__flash_keys *b)
 {
     const attn__flash *f = t->flash;
@@ -90,7 +91,7 @@ void attn__flash_amx_scale(attn__flash_item *t, const attn__flash_keys *b, attn_
 
 /* ------------------------------------------------------------------------------------------- weights and values */
 
-/* The product of the pending weights with the values of their keys. */
+/* Returns the product of the pending weights with the values of their keys. */
 static attn__bf16x3_args begin_values(attn__flash_item *t)
 {
     const attn__flash *f = t->flash;
@@ -112,7 +113,7 @@ static attn__bf16x3_args begin_values(attn__flash_item *t)
     return args;
 }
 
-/* Runs all pending products. Afterwards panels may change, or scores without a pipeline may follow. */
+/* Runs all pending products. Afterwards the panels may change. */
 void attn__flash_amx_end(attn__flash_item *t)
 {
     attn__bf16x3_args values;
@@ -130,7 +131,7 @@ void attn__flash_amx_end(attn__flash_item *t)
     }
 }
 
-/* Weights that dropout changes after they are summed are split separately. */
+/* Computes weights with dropout, which follows the sums of weights. They are therefore split into terms separately. */
 static void weigh_and_drop(attn__flash_item *t, const attn__flash_keys *b, attn__flash_subtile sub)
 {
     attn__bf16x3_rows p = {.data = t->s.s,
@@ -146,20 +147,20 @@ static void weigh_and_drop(attn__flash_item *t, const attn__flash_keys *b, attn_
     attn__flash_amx_end(t);
 }
 
-/* The subtile's scores and the values of the one before the last, interleaved with the exponentials of the last. */
+/* Runs the subtile's scores and the pending product of values, interleaved with the exponentials of the last scores. */
 static void score_interleaved(attn__flash_item *t, const attn__flash_keys *b, attn__flash_subtile sub)
 {
     attn__bf16x3_args products[2];
     int count = 0;
     if (t->weighed.any)
         products[count++] = begin_values(t);
-    products[count++] = scores_of(t, b, sub); /* last, so that they are at hand when their maxima are taken */
+    products[count++] = scores_of(t, b, sub); /* scores are last, so that they are still in the cache */
     t->flash->amx->weigh(t->scored.any ? &t->scored.softmax : NULL, products, count, interleaved(t));
     t->weighed = t->scored;
     t->scored.any = false;
 }
 
-/* Which weights its exponentials will be; until then scores are in one of two arrays, which take turns. */
+/* Prepares the exponentials of the subtile's scores, which run later. Two arrays of scores are used in turn. */
 static void refer(attn__flash_item *t, const attn__flash_keys *b, attn__flash_subtile sub, float factor)
 {
     int tiles = 1 - t->weighed.tiles;

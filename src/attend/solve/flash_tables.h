@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * flash_tables.h - what flash attention's two passes share: relative tables, in the plan and in the memory of a thread, and
- * memory for tiles of AMX.
+ * flash_tables.h - parts of flash attention that both passes use: relative tables, in the plan and in a thread's
+ * memory, and memory for AMX tiles.
  */
 #ifndef ATTN_ATTEND_FLASH_TABLES_H
 #define ATTN_ATTEND_FLASH_TABLES_H
@@ -20,26 +20,27 @@ typedef struct attn__flash_tables {
     attn__flash_table of[ATTN_MAX_RELATIVE];
 } attn__flash_tables;
 
-/* One table's memory; `terms`: its products with queries, or dout, by the rows that they reach. */
+/* The memory of one table. `terms` are the products of queries or dout with the table's rows that they reach. */
 typedef struct attn__flash_table_memory {
     attn__table_memory panel;
     float *terms;
     int64_t *query, *key; /* indices of a block's queries and keys along the table's axes */
-    /* Forward. */
-    int64_t *lane; /* tables of queries, for each lane: the offset in terms of the key of index 0 */
-    /* Backward: indices of queries are such that they meet keys at terms[query][key index - query index]. */
-    float *sums;             /* the gradient of one item, with the shape of the panel */
-    float *weights;          /* sums of dS or of P, with the shape of terms */
-    attn__table_reach reach; /* the range of table rows of the tile and the block of keys */
+    /* Used by the forward pass. */
+    int64_t *lane; /* for tables of queries: offset in `terms` of each lane's term for key index 0 */
+    /* Used by the backward pass. A query and a key have the term terms[query][key index - query index]. */
+    float *sums;             /* gradient of one item, with the shape of the panel */
+    float *weights;          /* sums of dS or P, with the shape of `terms` */
+    attn__table_reach reach; /* range of table rows of the tile and the block of keys */
 } attn__flash_table_memory;
 
-/* The offset at which the table of a batch index begins. */
+/* Returns the offset at which the table of a batch index begins. */
 static inline int64_t attn__flash_table_at(const attn__canonical *canonical, int i, int64_t batch)
 {
     return attn__offsets_one(&canonical->batch, ATTN__STRIDE(table) + (size_t)i * sizeof(int64_t), batch);
 }
 
-/* Rows of panels are ld_query or ld_value numbers apart.  So many queries and keys meet at once. */
+/* Chooses the panels of all tables. Panels have the row strides ld_query or ld_value. `queries` and `keys` are the
+ * numbers that are multiplied at once. */
 static inline void attn__flash_tables_choose(attn__flash_tables *t, const attn__canonical *canonical, int64_t lanes,
                                              int64_t ld_query, int64_t ld_value, int64_t queries, int64_t keys)
 {
@@ -52,7 +53,7 @@ static inline void attn__flash_tables_choose(attn__flash_tables *t, const attn__
     }
 }
 
-/* Writes the offsets of their channels to `room`. */
+/* Writes the offsets of the tables' channels to `room`. */
 static inline void attn__flash_tables_channels(attn__flash_tables *t, const attn__canonical *canonical, int64_t *room)
 {
     for (int i = 0; i < t->n; i++) {
@@ -61,14 +62,14 @@ static inline void attn__flash_tables_channels(attn__flash_tables *t, const attn
     }
 }
 
-/* Before an execution, of each thread. */
+/* Marks a thread's tables as not read. Each execution calls it first. */
 static inline void attn__flash_tables_start(const attn__flash_tables *t, const attn__flash_table_memory *m)
 {
     for (int i = 0; i < t->n; i++)
         attn__table_memory_start(&m[i].panel);
 }
 
-/* The indices of keys [first, first + n). */
+/* Writes the indices of keys [first, first + n) along each table's key axis. */
 static inline void attn__flash_tables_keys(const attn__flash_tables *t, const attn__canonical *canonical, int64_t first,
                                            int64_t n, const attn__flash_table_memory *m)
 {
@@ -76,7 +77,7 @@ static inline void attn__flash_tables_keys(const attn__flash_tables *t, const at
         attn__offsets_indices(&canonical->key, canonical->problem.relatives[i].key_dim, first, n, m[i].key);
 }
 
-/* Whether all tables are finite, of these kinds. */
+/* Reports whether all value tables, and with `queries` all query tables, are finite. */
 static inline bool attn__flash_tables_finite(const attn__flash_tables *t, const attn__flash_table_memory *m,
                                              bool queries)
 {
@@ -86,7 +87,7 @@ static inline bool attn__flash_tables_finite(const attn__flash_tables *t, const 
     return finite;
 }
 
-/* Tiles of so many blocks of 16 rows or columns, with `steps` tiles along the product's sum. */
+/* Reserves AMX tiles for `blocks` blocks of 16 rows or columns, with `steps` tiles along the product's sum. */
 static inline attn__bf16x3_side attn__flash_take_side(attn__arena *arena, int terms, int64_t blocks, int64_t steps)
 {
     attn__bf16x3_side side = attn__bf16x3_packed(NULL, steps, terms);
@@ -94,7 +95,7 @@ static inline attn__bf16x3_side attn__flash_take_side(attn__arena *arena, int te
     return side;
 }
 
-/* The same tiles from this block on. */
+/* Returns the tiles from block `block` on. */
 static inline attn__bf16x3_side attn__flash_from_block(attn__bf16x3_side side, int64_t block)
 {
     side.data += block * side.block;
