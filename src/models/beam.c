@@ -338,7 +338,7 @@ static void move_finished(attn__beam *beam, int64_t to, int64_t from)
            (size_t)beam->best_n[to] * sizeof *beam->ids);
 }
 
-/* Inserts a hypothesis into the finished hypotheses if it is good enough. Of equal hypotheses the earlier one comes
+/* Inserts a hypothesis into the finished hypotheses if it is good enough. Among equal hypotheses the earlier one comes
  * first. A hypothesis that reached the maximum length keeps its last token. */
 static void finish(attn__beam *beam, int64_t sentence, const candidate *c)
 {

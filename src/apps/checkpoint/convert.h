@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * convert.h - converts foreign checkpoints, in any format that io.h reads, to directories and safetensors of this
- * library.
+ * convert.h - converts foreign checkpoints, in any format that io.h reads, to this library's model directories and to
+ * safetensors files.
  *
  *     attn_checkpoint_kind kind;
  *     attn_checkpoint_kind_of(&kind, context, "model.pt");
@@ -15,13 +15,14 @@
 #include "attn/io.h"
 
 typedef enum attn_checkpoint_kind {
-    ATTN_CHECKPOINT_OTHER = 0, /* tensors whose names match no known model */
+    ATTN_CHECKPOINT_OTHER = 0, /* no known kind: the names of its tensors match no known model */
     ATTN_CHECKPOINT_MSA,       /* a checkpoint of facebookresearch/esm, which contains its arguments */
     ATTN_CHECKPOINT_VIT,       /* a Vision Transformer of Hugging Face or timm */
     ATTN_CHECKPOINT_MARIAN     /* a translator's directory in Marian's own form: decoder.yml, an .npz, vocabularies */
 } attn_checkpoint_kind;
 
-/* The kind of a file of weights or of a Hugging Face directory. No tensor is read. Statuses of attn_weights_read. */
+/* Determines the kind of a file of weights or of a Hugging Face directory, without reading any tensor. Statuses of
+ * attn_weights_read. */
 attn_status attn_checkpoint_kind_of(attn_checkpoint_kind *kind, attn_context *context, const char *path);
 
 /* Converts a directory in Marian's own form to Hugging Face's MarianMT form. Statuses of attn_translator_load, and
@@ -34,24 +35,25 @@ attn_status attn_marian_convert(attn_context *context, const char *path, const c
 attn_status attn_weights_convert(attn_context *context, const char *path, const char *to, int64_t *tensors,
                                  attn_bytes *report);
 
-/* Whether a directory holds attn's config.json and a low-rank adapter (adapter_config.json, adapter_model.safetensors).
- * Readers of weights merge the adapter while reading. */
+/* Reports whether a directory holds attn's config.json and a low-rank adapter (adapter_config.json and
+ * adapter_model.safetensors). Readers of weights merge the adapter while reading. */
 bool attn_model_has_adapter(attn_context *context, const char *directory);
 /* Merges the adapter of a directory into its model, and writes the model to another directory: config.json,
- * vocabularies and model.safetensors. ATTN_ERROR_ARGUMENT: the same directory, or a directory with an adapter; the
- * statuses of attn_weights_read. */
+ * vocabularies and model.safetensors. ATTN_ERROR_ARGUMENT: `to` is the same directory, or contains an adapter.
+ * Otherwise the statuses of attn_weights_read. */
 attn_status attn_model_merge_adapter(attn_context *context, const char *directory, const char *to);
 
-/* Writes the model of one of attn's directories to another directory, or to the same, with the weights of its linear
- * layers in fewer bytes: BF16, or INT8, which is I8 [out,in] with "NAME.int8_scale", F32 [out]. All other tensors are
- * unchanged. Reading converts the weights to f32 again, and in that precision the model gives the same bits as before.
- * Some weights have no exact int8 form and stay unchanged: infinite or NaN numbers, numbers next to the largest float,
- * and rows of more than 130,000 numbers. config.json and vocabularies are copied. ATTN_ERROR_ARGUMENT: another
- * precision, or an adapter in `to`. ATTN_ERROR_UNSUPPORTED: int8 of an architecture whose layers have none (the MSA
- * Transformer and its layers, the axial image transformer). Statuses of attn_weights_read. */
+/* Writes the model of one of attn's directories to another directory or to the same directory. The weights of its
+ * linear layers are stored in fewer bytes: as BF16, or as INT8, which is I8 [out,in] with the scales "NAME.int8_scale",
+ * F32 [out]. All other tensors are unchanged. Reading converts the weights to f32 again, and in that precision the
+ * model gives the same bits as before. Some weights have no exact int8 form and stay unchanged. These are weights with
+ * infinite or NaN numbers, with numbers close to the largest float, or with rows of more than 130,000 numbers.
+ * config.json and vocabularies are copied. ATTN_ERROR_ARGUMENT: the precision is neither bf16 nor int8, or `to`
+ * contains an adapter. ATTN_ERROR_UNSUPPORTED: the layers of the architecture do not support int8 (the MSA Transformer
+ * and its layers, the axial image transformer). Statuses of attn_weights_read. */
 attn_status attn_model_quantize(attn_context *context, const char *directory, const char *to, attn_precision precision);
-/* Whether attn_model_quantize supports this architecture in this precision. Any thread may call it, without a
- * context. */
+/* Reports whether attn_model_quantize supports this architecture in this precision. Any thread may call it, without
+ * a context. */
 bool attn_architecture_quantizes(const attn_architecture *architecture, attn_precision precision);
 
 #endif

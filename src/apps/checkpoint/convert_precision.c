@@ -12,7 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* The tensors of a file in their new types; int8[i]: item i holds integers. */
+/* The tensors of a file, in their old and new types. int8[i] tells whether tensor i of `to` holds integers. */
 typedef struct store {
     attn_context *context;
     attn_precision precision;
@@ -52,8 +52,8 @@ static attn_status add_rounded(store *s, const attn_named *named)
     return add(s, named->name, y, false);
 }
 
-/* Adds a weight as integers and scales. *stored: whether these reproduce the weight exactly; if not, nothing was
- * added. */
+/* Adds a weight as integers and scales if these reproduce the weight exactly. Otherwise it adds nothing and sets
+ * *stored to false. */
 static attn_status add_integers(store *s, const attn_named *named, bool *stored)
 {
     const attn_tensor *x = named->tensor;
@@ -87,7 +87,7 @@ static attn_status widen(const store *s, const attn_named *named, attn_tensor **
     return status == ATTN_OK ? attn_weights_assign(&made, &read, NULL, NULL) : status;
 }
 
-/* Weights without an exact int8 form are stored unchanged. */
+/* Adds a linear layer's weight in the requested precision. A weight without an exact int8 form is added unchanged. */
 static attn_status add_linear(store *s, const attn_named *named)
 {
     attn_tensor *wide = NULL;
@@ -136,8 +136,9 @@ static attn_status copy_others(attn_context *context, const char *directory, con
     return same ? ATTN_OK : attn__model_files_copy(context, directory, to);
 }
 
-/* Some layers of these models would compute other integers than stored ones. They run in place, quantize only some
- * columns of their weights at a time, or run along another axis than the last, in bf16 even under int8. */
+/* Reports whether the architecture's layers can use stored int8 weights. Some layers of the listed models would
+ * compute other integers. They run in place, quantize only some columns of their weights at a time, or run along
+ * another axis than the last, in bf16 even under int8. */
 static bool can_be_int8(const attn_architecture *architecture)
 {
     static const char *const names[] = {"msa-transformer",       "axial-transformer-layer", "row-self-attention",

@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: MIT
- * Settings of DETR's checkpoints, and networks that share its tensors' names. */
+ *
+ * Reads settings of DETR's checkpoints, and detects other networks whose tensors have the same names.
+ */
 #include "apps/checkpoint/detr_settings.h"
 
 #include "attn/io.h"
@@ -7,7 +9,7 @@
 
 #include <string.h>
 
-/* Tensors that only another network has. */
+/* Tensors that show that a checkpoint belongs to another network. */
 static const struct {
     const char *tensor, *what;
 } others[] = {
@@ -41,7 +43,8 @@ attn_status attn__detr_check(attn_context *context, const attn_checkpoint *weigh
                 : ATTN_OK;
 }
 
-/* Sets `to` to the value of `from`, unless it is set or `from` is missing or of another type. */
+/* Sets the key `to` of config to the value of the key `from` of source. Does nothing if `to` is set already, or
+ * `from` is missing or of another type. */
 static attn_status take(attn_config *config, const char *to, const attn_config *source, const char *from,
                         attn_config_type type)
 {

@@ -1,20 +1,25 @@
 /* SPDX-License-Identifier: MIT
- * detr_settings.h - the settings of a DETR of other makers that its shapes do not have. */
+ *
+ * detr_settings.h - settings of a foreign DETR that the shapes of its tensors do not show.
+ */
 #ifndef ATTN_APPS_DETR_SETTINGS_H
 #define ATTN_APPS_DETR_SETTINGS_H
 
 #include "attn/config.h"
 #include "attn/io.h"
 
-/* Names the network of a checkpoint that shares DETR's names but is another network, such as the extension for panoptic
- * segmentation. *tensor gets a tensor that only that network has. NULL: the checkpoint is no such network. */
+/* Returns the name of the network of a checkpoint that shares DETR's tensor names but is another network, such as
+ * the extension for panoptic segmentation. *tensor gets the name of a tensor that only that network has. Returns
+ * NULL if the checkpoint is not such a network. */
 const char *attn__detr_other(const attn_checkpoint *weights, const char **tensor);
-/* ATTN_ERROR_UNSUPPORTED if the checkpoint `weights` of the file `path` is such a network. */
+/* Checks that the checkpoint `weights` of the file `path` is no other network that shares DETR's names. Otherwise it
+ * returns ATTN_ERROR_UNSUPPORTED. */
 attn_status attn__detr_check(attn_context *context, const attn_checkpoint *weights, const char *path);
 
-/* Adds to *config heads, dilation and dropout, from the arguments that the checkpoint `weights` has.  A config of Hugging
- * Face, whose file is `settings`, is exchanged for one with attn's keys for these, and its names of classes (id2label.N).
- * ATTN_ERROR_UNSUPPORTED: settings that attn's DETR has not; statuses of attn__detr_check and attn_checkpoint_open. */
+/* Adds the number of heads, dilation and dropout to *config, from the arguments stored in the checkpoint `weights`.
+ * A config of Hugging Face, which is the file `settings`, is replaced by a config with attn's keys for these
+ * settings and its class names (id2label.N). ATTN_ERROR_UNSUPPORTED: attn's DETR does not have these settings.
+ * Otherwise the statuses of attn__detr_check and attn_checkpoint_open. */
 attn_status attn__detr_settings(attn_config **config, attn_context *context, const char *settings, const char *weights);
 
 #endif

@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: MIT
- * Describes models in directories, and in checkpoints with foreign names. */
+ *
+ * Describes models in directories, and models in checkpoints with foreign names.
+ */
 #include "apps/checkpoint/foreign_model.h"
 
 #include "apps/checkpoint/detr_settings.h"
@@ -12,7 +14,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Sets "architecture" from the names file and config.json. */
+/* Checks the architectures that the names file and config.json give, and sets the key "architecture". */
 static attn_status check_architecture(attn__foreign *f, attn_context *context, const char *wanted)
 {
     const char *file = f->names->file, *name = attn_name_map_architecture(f->names);
@@ -31,7 +33,8 @@ static attn_status check_architecture(attn__foreign *f, attn_context *context, c
     return name ? attn_config_set_text(f->config, "architecture", name) : ATTN_OK;
 }
 
-/* Another number of heads would fit the same shapes, so a default would be a guess. */
+/* Checks that the number of heads is given. It has no default, because any number of heads would fit the same shapes.
+ */
 static attn_status check_heads(const attn__foreign *foreign, attn_context *context)
 {
     const attn_architecture *a = attn__foreign_architecture(foreign);
@@ -49,7 +52,7 @@ static attn_status check_heads(const attn__foreign *foreign, attn_context *conte
                    : ATTN_OK;
 }
 
-/* The paths of settings and weights: the usual files of a directory, or the same file for both. */
+/* Sets the paths of settings and weights. These are the usual files of a directory, or the same file for both. */
 static attn_status find_files(attn__foreign *f, attn_context *context, const char *path, bool named)
 {
     size_t size = strlen(path) + 1;
@@ -63,7 +66,8 @@ static attn_status find_files(attn__foreign *f, attn_context *context, const cha
     return status == ATTN_OK && !named ? attn__model_weights_path(context, f->weights, path) : status;
 }
 
-/* Adds the settings of the names file, and those that its rules derive from the shapes. */
+/* Adds the settings in the names file, and those that the rules of the names file derive from the checkpoint's shapes.
+ */
 static attn_status measure(attn__foreign *f, attn_context *context, const char *names, const char *architecture)
 {
     attn_checkpoint *weights = NULL;

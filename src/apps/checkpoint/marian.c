@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * Loads Hugging Face's MarianMT: converts its settings and parameters to those of the architecture transformer, and
- * reads its search settings. */
+ * Loads a MarianMT model of Hugging Face: converts its settings and parameters to those of the architecture
+ * transformer, and reads its search settings.
+ */
 #include "apps/checkpoint/marian.h"
 
 #include "apps/checkpoint/model_directory.h"
@@ -23,7 +24,7 @@ bool attn__marian_is(const attn_config *config)
 
 /* -------------------------------------------------------------------------------------------- settings */
 
-/* Keys of old files with values that are fixed for this class of model. */
+/* Checks keys of old files that have one fixed value in all MarianMT models. */
 static attn_status check_kind(const attn_translator *t, const char *path)
 {
     static const struct {
@@ -101,7 +102,8 @@ static attn_status model_config(const attn_translator *t, const char *path, attn
         status = attn_config_set_bool(to, "use_bias", true);
     if (status == ATTN_OK)
         status = attn_config_set_bool(to, "decoder_bias", true);
-    if (status == ATTN_OK && attn_config_get(t->config, "layer_norm_eps")) /* attn's own key: Marian's value differs */
+    /* a key of attn, because Marian's own eps differs from the default */
+    if (status == ATTN_OK && attn_config_get(t->config, "layer_norm_eps"))
         status = attn_config_set(to, "eps", attn_config_get(t->config, "layer_norm_eps"));
     return status == ATTN_OK ? attn_config_set_real(to, "dropout", attn_config_real(t->config, "dropout", 0.1))
                              : status;
@@ -136,7 +138,8 @@ static attn_status build_model(attn_translator *t, const char *path)
 
 /* ------------------------------------------------------------------------------------------ parameters */
 
-/* Chooses the names file by whether both sides share one table of embeddings or have two. */
+/* Returns the names file for the form of the checkpoint, and for one table of embeddings shared by both sides or two
+ * tables. */
 static const char *names_of(const attn_config *model, bool native)
 {
     static const char *const names[2][2] = {{"marian-huggingface-two", "marian-huggingface"},
@@ -144,13 +147,14 @@ static const char *names_of(const attn_config *model, bool native)
     return names[native][strcmp(attn_config_text(model, "tie", ""), "all") == 0];
 }
 
-/* How a checkpoint stores tables that may be shared. */
+/* How a checkpoint stores the tables that may be shared. */
 typedef struct loading {
     const attn_translator *t;
-    bool head_is_table; /* the output layer's tensor is the shared table, in place of the decoder's */
+    bool head_is_table; /* the shared table is stored as the output layer's tensor, not as the decoder's */
 } loading;
 
-/* The output layer's table may be stored under its own name although it equals the decoder's; the copy is ignored. */
+/* Selects the checkpoint's parameters. The output layer's table may be stored under its own name although it equals
+ * the decoder's. This copy is ignored. */
 static bool is_parameter(void *user, const char *name, char *to, size_t size)
 {
     const loading *l = user;
@@ -178,7 +182,8 @@ static attn_status check_equal(const attn_translator *t, const attn_checkpoint *
     return status;
 }
 
-/* Whether the checkpoint has a bias of the output layer, and a table of the output layer that equals the decoder's. */
+/* Finds out whether the checkpoint has a bias of the output layer, and a separate table of the output layer. If the
+ * tables must be shared, this table must equal the decoder's. */
 static attn_status look_through(attn_translator *t, const char *path, const attn_name_map *names, loading *l)
 {
     attn_checkpoint *weights;
@@ -200,7 +205,7 @@ static attn_status look_through(attn_translator *t, const char *path, const attn
     return status;
 }
 
-/* Positions are computed. If a checkpoint contains a table of positions, it must hold the same numbers. */
+/* Checks a stored table of positions. The model computes its positions, so the table must hold the same numbers. */
 static attn_status check_sines(const attn_translator *t, const attn_checkpoint *weights, int64_t i,
                                const attn_checkpoint_entry *entry)
 {
@@ -260,8 +265,8 @@ static attn_status load_parameters(attn_translator *t, const char *path, bool na
     return status;
 }
 
-/* An archive's tables got the row of <pad> appended. In the longer tables this row moves to the id of <pad> in both
- * vocabularies. The row at this id becomes the last, in agreement with the vocabulary. */
+/* Moves the row of <pad>, which was appended to an archive's tables. In the longer table it moves to the id of <pad>,
+ * which is the same in both vocabularies. The row that had this id becomes the last row, as in the vocabulary. */
 static attn_status place_pad(const attn_translator *t)
 {
     static const char *const tables[] = {"encoder.embedding.weight", "decoder.embedding.weight", "decoder.dense.weight",
@@ -329,7 +334,7 @@ attn_status attn__marian_load(attn_translator *t, const char *directory, const a
     if (status == ATTN_OK)
         status = read_vocabularies(t, directory, archive);
     if (status == ATTN_OK) {
-        attn__system_trim(); /* weights do not fit into the gaps that freed JSON leaves */
+        attn__system_trim(); /* free gaps left by the parsed JSON, which are too small for the weights */
         status = build_model(t, config);
     }
     if (status != ATTN_OK)

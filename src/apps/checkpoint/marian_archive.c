@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: MIT
- * A directory in Marian's own form, as in OPUS-MT's archives: converts the settings of decoder.yml and of the .npz to a
- * MarianMT directory's config.json. */
+ *
+ * Reads a directory in Marian's own form, such as an archive of OPUS-MT. The settings of decoder.yml and of the .npz
+ * are converted to a config like a MarianMT directory's config.json.
+ */
 #include "apps/checkpoint/marian.h"
 
 #include "apps/checkpoint/model_directory.h"
@@ -19,7 +21,7 @@ typedef struct reading {
     const char *directory;
     const char *file; /* the file being read, for messages */
     json_t *decoder, *model;
-    attn_config *config; /* parsed content of the files */
+    attn_config *config; /* the resulting settings */
 } reading;
 
 bool attn__archive_is(attn_context *context, const char *directory)
@@ -36,7 +38,7 @@ static attn_status refuse(const reading *r, const char *key, const char *what)
 
 /* ----------------------------------------------------------------------------------------------- values */
 
-/* Whether a value equals `text`; an empty list is "[]". */
+/* Reports whether a YAML value equals `text`. An empty list equals "[]". */
 static bool is_value(const json_t *value, const char *text)
 {
     char number[32];
@@ -57,8 +59,7 @@ static bool is_value(const json_t *value, const char *text)
     }
 }
 
-/* A key whose value decides the kind of model or search. Only the listed values are supported; the first is the
- * default. */
+/* A key that decides the kind of model or search, and its supported values. The first value is the default. */
 typedef struct fixed {
     const char *key, *values[3];
 } fixed;
@@ -94,7 +95,7 @@ static bool is_on(const json_t *from, const char *key)
 
 /* --------------------------------------------------------------------------------------------- decoder.yml */
 
-/* Each file is looked up in the directory itself, wherever Marian had it. */
+/* Finds a file that decoder.yml names. Each file must be in the directory itself, whatever its path was for Marian. */
 static attn_status find_file(const reading *r, const char *key, size_t i, char *path)
 {
     const char *name = json_string_value(json_array_get(json_object_get(r->decoder, key), i));
@@ -104,8 +105,8 @@ static attn_status find_file(const reading *r, const char *key, size_t i, char *
     return attn__path(r->context, path, r->directory, slash ? slash + 1 : name);
 }
 
-/* Reads `shortlist`: a file, the number of first tokens, and the number for each token of the line (and a pruning limit
- * of training). */
+/* Reads `shortlist`: a lexicon, the number of first tokens, and the number of tokens for each token of the line. A
+ * fourth element, the pruning limit of training, is ignored. */
 static attn_status find_shortlist(reading *r)
 {
     const json_t *list = json_object_get(r->decoder, "shortlist");
@@ -134,8 +135,8 @@ static attn_status find_files(reading *r)
     return status == ATTN_OK ? find_shortlist(r) : status;
 }
 
-/* Reads `normalize`: the power of the length by which a score is divided; absent means no division, true means 1.
- * `max-length-factor` has Marian's default, 3. */
+/* Reads the search settings. `normalize` is the power of the length by which a score is divided. If it is missing,
+ * scores are not divided; `true` means 1. `max-length-factor` has Marian's default, 3. */
 static attn_status set_search(reading *r)
 {
     static const fixed rules[] = {{"word-penalty", {"0", "false"}}, {"output-sampling", {"[]", "", "false"}}};
@@ -154,7 +155,7 @@ static attn_status set_search(reading *r)
         status = attn__fail(r->context, ATTN_ERROR_FORMAT, "%s: \"max-length-factor\" is no number above 0", r->file);
     if (status == ATTN_OK)
         status = attn_config_set_real(r->config, "max_length_factor", factor ? json_number_value(factor) : 3);
-    if (status == ATTN_OK) /* Marian's softmax does not include <pad> */
+    if (status == ATTN_OK) /* Marian's softmax does not include <pad>, so probabilities are computed without it */
         status = attn_config_set_bool(r->config, "renormalize_logits", true);
     r->archive->prefixed = is_on(r->decoder, "force-decode");
     return status;
@@ -173,7 +174,7 @@ static attn_status read_file(reading *r, const char *path)
 
 /* --------------------------------------------------------------------------------------- special:model.yml */
 
-/* The settings as text: the bytes of the tensor up to the final 0. */
+/* Parses the settings in tensor i of the .npz. The tensor holds the bytes of a text, up to the final 0. */
 static attn_status parse_settings(reading *r, const attn_checkpoint *weights, int64_t i, int64_t size)
 {
     attn_tensor *numbers;
@@ -263,7 +264,7 @@ static attn_status set_sizes(const reading *r)
     return status == ATTN_OK && decoder > 0 ? attn_config_set_int(r->config, "decoder_ffn_dim", decoder) : status;
 }
 
-/* <pad> is never generated, nor is <unk> unless decoder.yml allows it. */
+/* Adds the tokens that a translation never contains: <pad>, and <unk> unless decoder.yml allows it. */
 static attn_status ban(const reading *r, int64_t pad)
 {
     const int64_t unknown = 1;
@@ -275,7 +276,8 @@ static attn_status ban(const reading *r, int64_t pad)
                : status;
 }
 
-/* The vocabulary has one more token than Marian's: <pad>, with which decoding starts and whose embedding is zero. */
+/* Sets the sizes of the vocabularies, which have one token more than Marian's: <pad>. Decoding starts with <pad>,
+ * and its embedding is zero. */
 static attn_status set_vocabularies(const reading *r, bool all)
 {
     static const char *const keys[] = {"vocab_size", "decoder_vocab_size"};
@@ -292,7 +294,7 @@ static attn_status set_vocabularies(const reading *r, bool all)
         status =
             attn__fail(r->context, ATTN_ERROR_FORMAT, "%s: \"tied-embeddings-all\" with vocabularies of %lld and %lld",
                        r->file, (long long)n[0], (long long)n[1]);
-    int64_t pad = n[0] < n[1] ? n[0] : n[1]; /* one id for both sides, as transformers requires */
+    int64_t pad = n[0] < n[1] ? n[0] : n[1]; /* <pad> has the same id on both sides, as transformers requires */
     if (status == ATTN_OK)
         status = attn_config_set_int(r->config, "pad_token_id", pad);
     if (status == ATTN_OK)
@@ -311,7 +313,7 @@ static attn_status set_activation(const reading *r)
     return refuse(r, "transformer-ffn-activation", "none of swish, relu, gelu");
 }
 
-/* Settings that are equal for all these models. */
+/* Sets the settings that are equal for all these models. */
 static attn_status set_rest(const reading *r, bool all)
 {
     static const char *const flags[] = {"scale_embedding", "static_position_embeddings"};

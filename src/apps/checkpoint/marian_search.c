@@ -35,8 +35,8 @@ static attn_status ban(attn_translator *t, int64_t token, const char *key, const
     return ATTN_OK;
 }
 
-/* Lists of one token each, the only form in Marian's files. A list that bans only the end token is ignored, as in
- * transformers. */
+/* Reads the lists of banned tokens. Each list must have one token, which is the only form in Marian's files. A list
+ * that bans the end token is ignored, as in transformers. */
 static attn_status read_bad_words(attn_translator *t, const attn_config *how, const char *path)
 {
     const int32_t end = attn_vocab_special(t->target, ATTN_SPECIAL_EOS);
@@ -59,7 +59,7 @@ static attn_status read_bad_words(attn_translator *t, const attn_config *how, co
     return status;
 }
 
-/* Negative numbers are no tokens and suppress nothing. */
+/* Reads the suppressed tokens. Negative numbers are no tokens and are skipped. */
 static attn_status read_suppressed(attn_translator *t, const attn_config *how, const char *path)
 {
     static const char key[] = "suppress_tokens";
@@ -76,7 +76,7 @@ static attn_status read_suppressed(attn_translator *t, const attn_config *how, c
 
 /* --------------------------------------------------------------------------------------------- checks */
 
-/* Whether the value equals the default of a search. */
+/* Reports whether a value has no effect: it is null or equals `neutral`. */
 static bool is_neutral(const attn_config_value *value, double neutral)
 {
     switch (value->type) {
@@ -95,7 +95,8 @@ static bool is_neutral(const attn_config_value *value, double neutral)
     }
 }
 
-/* Whether entry i is `key`, or a member of a list or object of that name, and has an effect. */
+/* Reports whether entry i changes translations. It must be `key` with an effective value, or a member of a list or
+ * object of that name. */
 static bool changes(const attn_config *how, int64_t i, const char *key, double neutral)
 {
     const char *name = attn_config_key(how, i);
@@ -104,8 +105,8 @@ static bool changes(const attn_config *how, int64_t i, const char *key, double n
            (name[n] == '.' || (!name[n] && !is_neutral(attn_config_get(how, name), neutral)));
 }
 
-/* Settings that would change translations but are not supported must not be ignored silently. NAN: only null has no
- * effect. */
+/* Refuses settings that would change translations but are not supported. With the neutral value NAN, only null has
+ * no effect. */
 static attn_status check_rest(const attn_translator *t, const attn_config *how, const char *path)
 {
     const double eos = attn_vocab_special(t->target, ATTN_SPECIAL_EOS);
@@ -144,7 +145,8 @@ static attn_status check_rest(const attn_translator *t, const attn_config *how, 
     return ATTN_OK;
 }
 
-/* Decoding starts with <pad> here. transformers uses "bos_token_id" if "decoder_start_token_id" is missing. */
+/* Checks that decoding starts with <pad>. If "decoder_start_token_id" is missing, transformers starts with
+ * "bos_token_id". */
 static attn_status check_start(const attn_translator *t, const attn_config *how, const char *path)
 {
     const int32_t start = attn_vocab_special(t->target, ATTN_SPECIAL_BOS);
@@ -159,7 +161,7 @@ static attn_status check_start(const attn_translator *t, const attn_config *how,
         path, bos, (int)start);
 }
 
-/* A numeric setting must be a number not below its minimum; null counts as absent. */
+/* Checks that each numeric setting is a number and not below its minimum. Null counts as missing. */
 static attn_status check_numbers(const attn_translator *t, const attn_config *how, const char *path)
 {
     static const struct {
@@ -198,7 +200,7 @@ static attn_status read_flag(const attn_translator *t, const attn_config *how, c
 
 /* ------------------------------------------------------------------------------------------- settings */
 
-/* transformers counts the start token in max_length, but not in max_new_tokens. */
+/* Sets the minimum and maximum length. transformers counts the start token in max_length, but not in max_new_tokens. */
 static attn_status set_lengths(attn_translator *t, const attn_config *how, const char *path)
 {
     double longest = number_of(how, "max_length", (double)t->max_tokens);
@@ -211,7 +213,7 @@ static attn_status set_lengths(attn_translator *t, const attn_config *how, const
     double shortest = number_of(how, "min_new_tokens", 0);
     shortest = shortest > 0 ? shortest + 1 : number_of(how, "min_length", 0);
     t->search.min_len = (int64_t)shortest;
-    /* attn's own key, which stores a setting of decoder.yml */
+    /* a key of attn, which stores a setting of decoder.yml */
     t->search.length_factor = number_of(how, "max_length_factor", 0);
     return ATTN_OK;
 }
@@ -238,7 +240,7 @@ static attn_status set_search(attn_translator *t, const attn_config *how, const 
     t->search.length_penalty = number_of(how, "length_penalty", 1);
     t->search.repetition_penalty = number_of(how, "repetition_penalty", 1);
     t->search.no_repeat_ngram = (int64_t)number_of(how, "no_repeat_ngram_size", 0);
-    /* the end token, or a list with it */
+    /* the value is the end token, or a list with it */
     const attn_config_value *forced = attn_config_get(how, "forced_eos_token_id");
     t->search.force_end = forced && (forced->type == ATTN_CONFIG_TYPE_INT || forced->n > 0);
     status = set_lengths(t, how, path);
@@ -247,7 +249,7 @@ static attn_status set_search(attn_translator *t, const attn_config *how, const 
     return status == ATTN_OK ? read_suppressed(t, how, path) : status;
 }
 
-/* Settings of generation_config.json; without that file, of config.json. */
+/* Reads the search settings from generation_config.json, or from config.json if that file is missing. */
 attn_status attn__marian_search(attn_translator *t, const char *directory)
 {
     char path[ATTN__PATH];

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: MIT
- * Tokenizer settings of a MarianMT model in addition to its vocabulary: added tokens, and the cleanup of decoded
- * text. */
+ *
+ * Reads tokenizer settings of a MarianMT model in addition to its vocabulary: added tokens, and the cleanup of decoded
+ * text.
+ */
 #include "apps/checkpoint/marian.h"
 
 #include "apps/checkpoint/model_directory.h"
@@ -14,7 +16,7 @@
 
 enum { MOST_BYTES = 64 << 20, MOST_VALUES = 1 << 20, DEPTH = 16 };
 
-/* NULL if the file does not exist. */
+/* Parses a JSON file of a directory. *root is NULL if the file does not exist. */
 static attn_status read_json(json_t **root, attn_context *context, const char *directory, const char *name)
 {
     char path[ATTN__PATH];
@@ -48,7 +50,7 @@ void attn__marian_tokenizer_free(attn__marian_tokenizer *tokenizer)
 
 typedef struct adding {
     attn_context *context;
-    const char *path; /* path of the vocabulary */
+    const char *path; /* path of the vocabulary, for messages */
     attn__marian_added *list;
     int64_t n;
 } adding;
@@ -94,7 +96,7 @@ static int by_id(const void *a, const void *b)
     return (x->id > y->id) - (x->id < y->id);
 }
 
-/* Special tokens exist already and need not be added. */
+/* Reports whether a text is one of the special tokens, which exist already and need not be added. */
 static bool is_own(const char *text)
 {
     return text && (strcmp(text, "</s>") == 0 || strcmp(text, "<unk>") == 0 || strcmp(text, "<pad>") == 0);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
- * A MarianMT model's vocabulary: pieces as keys and ids as values, in JSON or YAML, or one piece a line. The .spm that
- * splits texts has other ids, which are ignored unless the .spm itself is the vocabulary. */
+ * Reads a MarianMT model's vocabulary: pieces as keys and ids as values, in JSON or YAML, or one piece per line. The
+ * .spm that splits texts has other ids, which are ignored unless the .spm itself is the vocabulary. */
 #include "apps/checkpoint/marian.h"
 
 #include "apps/checkpoint/model_directory.h"
@@ -17,8 +17,8 @@ typedef struct reading {
     const char *path;
     attn_bytes bytes;
     json_t *root;
-    attn__subword *pieces; /* a parsed .spm, used instead of `root` */
-    int64_t lines;         /* number of lines of a text, used instead of both */
+    attn__subword *pieces; /* a parsed .spm, which replaces `root` */
+    int64_t lines;         /* number of lines of a text, which replaces `root` and `pieces` */
     attn__word *words;     /* pieces by id */
     int64_t n;
     const attn__marian_vocab_source *source;
@@ -86,7 +86,7 @@ static attn_status place_pieces(reading *r)
     return ATTN_OK;
 }
 
-/* The id of a piece is its line number, from 0. */
+/* Reads the pieces of a text. The id of a piece is its line number, from 0. */
 static attn_status place_lines(reading *r)
 {
     const char *line;
@@ -99,7 +99,7 @@ static attn_status place_lines(reading *r)
     return ATTN_OK;
 }
 
-/* No two words may be equal, so that each word has one id. */
+/* Checks that no two words are equal, so that each word has one id. */
 static attn_status check_twice(const reading *r, const attn_vocab *vocab)
 {
     for (int64_t i = 0; i < r->n; i++) {
@@ -109,8 +109,8 @@ static attn_status check_twice(const reading *r, const attn_vocab *vocab)
     return ATTN_OK;
 }
 
-/* There are as many ids as pieces and no id twice, so each id from 0 on has a piece. There is room for <pad> after
- * them. */
+/* Reads all pieces in the order of their ids. There are as many ids as pieces and no id twice, so each id from 0 has
+ * a piece. The array has room for <pad> at the end. */
 static attn_status place_all(reading *r)
 {
     const char *piece;
@@ -162,7 +162,8 @@ static attn_status set_specials(const reading *r, attn_vocab *vocab, const attn_
     return ATTN_OK;
 }
 
-/* Marian has no begin token. */
+/* Adds <pad>, with which decoding starts because Marian has no begin token. The piece that had the id of <pad>
+ * becomes the last. */
 static attn_status add_pad(reading *r, const attn_config *config)
 {
     static const char pad[] = "<pad>";
@@ -178,7 +179,8 @@ static attn_status add_pad(reading *r, const attn_config *config)
     return ATTN_OK;
 }
 
-/* Added tokens have ids after the vocabulary's own. An id inside the vocabulary must belong to the same token there. */
+/* Appends the added tokens, whose ids follow the vocabulary's own. An added token with an id inside the vocabulary
+ * must be the token with that id. */
 static attn_status add_tokens(reading *r)
 {
     attn_status status = attn__marian_added_tokens(&r->added, &r->nadded, r->context, r->path, r->source->tokenizer);

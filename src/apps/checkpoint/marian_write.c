@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: MIT
- * Writes a MarianMT model in Hugging Face's form: its parameters with their names there, and the other files. */
+ *
+ * Writes a MarianMT model in Hugging Face's form: its parameters under their names in that form, and the other files.
+ */
 #include "apps/checkpoint/marian.h"
 
 #include "data/subword.h"
@@ -22,7 +24,7 @@ static attn_status copy_files(attn_context *context, const char *directory, cons
     return status;
 }
 
-/* Closes the object and writes the file. */
+/* Ends the JSON object and writes it to a file. */
 static attn_status write_json(attn_json *json, const char *directory, const char *name)
 {
     char path[ATTN__PATH];
@@ -37,7 +39,8 @@ static attn_status write_json(attn_json *json, const char *directory, const char
     return status;
 }
 
-/* Writes the search settings and the tokens that they need; transformers reads them from a separate file. */
+/* Reports whether a key belongs to generation_config.json, from which transformers reads the search settings. *both:
+ * the key belongs to config.json too. */
 static bool is_of_search(const char *key, bool *both)
 {
     static const char *const keys[] = {"bad_words_ids",     "length_penalty", "max_length",
@@ -54,7 +57,7 @@ static bool is_of_search(const char *key, bool *both)
     return *both;
 }
 
-/* Keys of the form "key.0" are lists inside a list. */
+/* Writes the lists of banned tokens as a list of lists. In the config they are the keys "bad_words_ids.0" and so on. */
 static void write_lists(attn_json *json, const attn_config *config)
 {
     attn_json_array(json, "bad_words_ids");

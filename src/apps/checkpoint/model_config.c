@@ -59,7 +59,7 @@ attn_config *attn__model_config_try(attn_context *context, const char *directory
         return NULL;
     bool read = attn__path(context, path, directory, "config.json") == ATTN_OK &&
                 attn_config_read(&config, context, path) == ATTN_OK;
-    /* config.json cannot be read, so the kind is unknown */
+    /* if config.json cannot be read, the kind is unknown and only missing memory is an error */
     if (!read && attn__call_status(context) != ATTN_ERROR_MEMORY)
         attn_context_clear_error(context); /* loading the model later reports the error */
     return read ? config : NULL;

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: MIT
- * Paths in a model's directory, and its lock. The lock file stays, but the system releases the lock when the process
- * ends. */
+ *
+ * Paths in a model's directory, and its lock. The lock file is never removed, but the system releases the lock when the
+ * process ends.
+ */
 #include "apps/checkpoint/model_directory.h"
 
 #include "io/directory.h"
@@ -40,7 +42,8 @@ attn_status attn__file_copy(attn_context *context, const char *directory, const 
     return status;
 }
 
-/* Writers create `.NAME.PROCESS-NUMBER` next to NAME and rename it. Only a killed writer leaves the temporary file. */
+/* Reports whether a file is a temporary file of one of the names. Writers create `.NAME.PROCESS-NUMBER` next to NAME
+ * and rename it, so only a killed writer leaves it. */
 static bool is_leftover(const char *entry, const char *const *names)
 {
     for (int i = 0; names && names[i]; i++) {

@@ -9,7 +9,7 @@
 
 #include <stdio.h>
 
-/* Models that need more information from the caller to be loaded. */
+/* Checks that the path exists and that the caller gave enough information to load the model. */
 static attn_status check_wish(attn_context *context, const char *path, const attn_model_load_options *o)
 {
     if (ATTN__CHECK_RESERVED(context, o, attn_model_load_options) != ATTN_OK)
@@ -37,7 +37,7 @@ static attn_status load(attn_model **model, attn_context *context, const char *p
         return attn__fail(context, ATTN_ERROR_ARGUMENT,
                           "%s: which architecture?  There is no setting \"architecture\" in %s", path,
                           o->config ? "the config" : from->settings);
-    /* the caller gave the architecture, no file did */
+    /* the architecture comes from the caller, so the error names no file */
     if ((o->architecture || o->config) && !attn__foreign_architecture(from))
         return attn__fail(context, ATTN_ERROR_NOT_FOUND, "there is no architecture \"%.80s\"",
                           attn_config_text(from->config, "architecture", ""));

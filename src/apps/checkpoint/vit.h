@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * vit.h - foreign Vision Transformers: checkpoints of Hugging Face and timm with their own names.
+ * vit.h - loads and converts foreign Vision Transformers: checkpoints of Hugging Face and timm with their own names.
  *
  *     attn_model *model;
  *     if (attn_vit_load(&model, context, "vit-base-patch16-224", NULL) != ATTN_OK)
@@ -14,28 +14,31 @@
 
 #include "attn/models.h"
 
-/* Zero means the default in each field. */
+/* Options of attn_vit_load. Zero means the default in each field. */
 typedef struct attn_vit_options {
-    int64_t num_heads; /* default: the value in config.json, or in the training arguments stored in the file */
-    /* height and width; default: the checkpoint's. For another size the positions are interpolated along each axis
-     * (bicubic, as Hugging Face or timm does it) */
+    /* number of heads; default: the value in config.json, or in the training arguments stored in the file */
+    int64_t num_heads;
+    /* height and width of pictures; default: the checkpoint's. For another size the positions are interpolated along
+     * each axis (bicubic, like Hugging Face or timm) */
     int64_t img_size[2];
-    /* number of classes; default: the checkpoint's. If it differs, or the checkpoint has no head, the head is new */
+    /* number of classes; default: the checkpoint's. If the number differs, or the checkpoint has no head, the head
+     * is new */
     int64_t num_classes;
-    uint64_t seed; /* seed of a new head */
+    uint64_t seed; /* seed of a new head's initial values */
 } attn_vit_options;
 
-/* `path`: a directory with config.json and model.safetensors or pytorch_model.bin, or a file of weights, whose
- * directory may hold config.json. Hugging Face's names ("vit.encoder.layer.0...", with or without "vit.") need
- * config.json for num_attention_heads, layer_norm_eps and hidden_act. timm's names ("blocks.0.attn.qkv.weight") do not
- * need it: eps is 1e-6 and GELU exact. No tensor of timm shows the number of heads. It comes from model_args.num_heads
- * or "architecture" of config.json, or from "arch" or the training arguments that were saved with the weights. All
- * sizes come from the tensors' shapes; only the picture size may come from timm's config.json. Missing biases of
- * queries, keys and values (qkv_bias) are zero. `options` may be NULL. *model is NULL on failure. ATTN_ERROR_NOT_FOUND:
- * no such file; ATTN_ERROR_FORMAT, ATTN_ERROR_UNSUPPORTED: not such a checkpoint, or one with parts that a plain ViT
- * lacks (distillation token, layer scale, ...: the tensor is named); ATTN_ERROR_SHAPE: tensors that do not fit each
- * other or config.json; ATTN_ERROR_ARGUMENT: num_heads unknown, or no head and no num_classes. Source: Dosovitskiy et
- * al. 2021, arXiv:2010.11929. */
+/* Loads a foreign Vision Transformer. `path`: a directory with config.json and model.safetensors or pytorch_model.bin,
+ * or a file of weights, whose directory may hold config.json. Hugging Face's names ("vit.encoder.layer.0...", with or
+ * without "vit.") need config.json for num_attention_heads, layer_norm_eps and hidden_act. timm's names
+ * ("blocks.0.attn.qkv.weight") do not need config.json: eps is 1e-6, and GELU is exact. No tensor of timm shows the
+ * number of heads. The number comes from model_args.num_heads or "architecture" of config.json, or from "arch" or the
+ * training arguments that were saved with the weights. All sizes come from the tensors' shapes; only the picture size
+ * may come from timm's config.json. Missing biases of queries, keys and values (qkv_bias) are zero. `options` may be
+ * NULL. *model is NULL on failure. ATTN_ERROR_NOT_FOUND: the file does not exist. ATTN_ERROR_FORMAT,
+ * ATTN_ERROR_UNSUPPORTED: the file is no such checkpoint, or has parts that a plain ViT lacks (distillation token,
+ * layer scale, ...). The message names the tensor. ATTN_ERROR_SHAPE: the tensors do not fit each other or config.json.
+ * ATTN_ERROR_ARGUMENT: num_heads is unknown, or there is no head and no num_classes. Source: Dosovitskiy et al. 2021,
+ * arXiv:2010.11929. */
 attn_status attn_vit_load(attn_model **model, attn_context *context, const char *path, const attn_vit_options *options);
 
 /* How pictures are normalized for a classifier: (value / 255 - mean) / std, for each of three channels. */
@@ -44,10 +47,10 @@ typedef struct attn_pixel_scale {
 } attn_pixel_scale;
 /* Writes a Vision Transformer as a classifier's directory (classify.h). Classes are named by "id2label" of the
  * checkpoint's config.json, or timm's "label_names", else by their numbers. `scale` NULL: the values of
- * preprocessor_config.json in the same directory, or of "pretrained_cfg" in timm's config.json. Without these the value
- * is 0.5 for all, as for the training of google/vit and timm's own models (DeiT and others: ImageNet's mean and
- * deviation). The same files determine the filter for resizing pictures. Statuses of attn_vit_load, and
- * ATTN_ERROR_IO. */
+ * preprocessor_config.json in the same directory, or of "pretrained_cfg" in timm's config.json. Without these files,
+ * mean and deviation are 0.5, as in the training of google/vit and of timm's own models. (DeiT and others were trained
+ * with ImageNet's mean and deviation.) The same files determine the filter for resizing pictures. Statuses of
+ * attn_vit_load, and ATTN_ERROR_IO. */
 attn_status attn_vit_convert(attn_context *context, const char *path, const attn_vit_options *options,
                              const attn_pixel_scale *scale, const char *directory);
 

@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: MIT
- * Configuration files that accompany the weights of a foreign Vision Transformer. */
+ *
+ * Reads configuration files that accompany the weights of a foreign Vision Transformer.
+ */
 #include "apps/checkpoint/vit_config.h"
 
 #include "attn/io.h"
@@ -14,7 +16,7 @@
 
 /* ---------------------------------------------------------------------------------------------- reading */
 
-/* Reads a file in the directory, or in the directory of the weights; empty if there is none. */
+/* Reads the file `name` in the directory of the weights. *config is empty if the file does not exist. */
 static attn_status read_beside(const attn__vit_config *v, const char *name, char path[ATTN__PATH], attn_config **config)
 {
     const char *slash = strrchr(v->weights, '/');
@@ -42,7 +44,7 @@ void attn__vit_config_close(attn__vit_config *v)
     attn_config_destroy(v->saved);
 }
 
-/* The i-th number of a list of integers or reals, or the one number for all. */
+/* Returns the i-th number of a list of integers or reals, or the single number if the setting is no list. */
 static double number_at(const attn_config *config, const char *key, int i, double fallback)
 {
     char name[64];
@@ -51,13 +53,15 @@ static double number_at(const attn_config *config, const char *key, int i, doubl
         return (double)list->integers[i < list->n ? i : list->n - 1];
     snprintf(name, sizeof name, "%s.%d", key, i);
     if (!attn_config_get(config, name))
-        snprintf(name, sizeof name, "%s.0", key); /* grey pictures have one value */
+        /* a list with one value holds it for all channels, as for grey pictures */
+        snprintf(name, sizeof name, "%s.0", key);
     return attn_config_real(config, name, attn_config_real(config, key, fallback));
 }
 
 /* ------------------------------------------------------------------------------------------------ heads */
 
-/* timm's plain models, whose names are vit_SIZE_patch... or deit_SIZE_patch... */
+/* Returns the number of heads of timm's plain models of this width, whose names are vit_SIZE_patch... or
+ * deit_SIZE_patch.... Returns 0 for other names. */
 static int64_t timm_heads(const char *name, int64_t width)
 {
     static const struct {
@@ -79,7 +83,8 @@ static const char *saved_architecture(const attn__vit_config *v)
 
 attn_status attn__vit_heads(const attn__vit_config *v, int64_t width, int64_t *heads)
 {
-    *heads = v->hugging_face ? attn_config_int(v->config, "num_attention_heads", 12) : 0; /* ViTConfig's default */
+    /* 12 is the default of transformers' ViTConfig */
+    *heads = v->hugging_face ? attn_config_int(v->config, "num_attention_heads", 12) : 0;
     if (*heads == 0)
         *heads = attn_config_int(v->config, "model_args.num_heads", 0);
     if (*heads == 0)
@@ -106,7 +111,7 @@ static const struct {
              {"act_layer", "gelu", "timm's Vision Transformers here have gelu"},
              {"norm_layer", "layernorm", "timm's Vision Transformers here have layernorm"}};
 
-/* Parts of architecture names that mean another form of model. */
+/* Parts of timm's architecture names that mean another form of model, and their description. */
 static const char *const named_forms[][2] = {{"_quickgelu", "quickgelu"}, {"_gap_", "a mean over the patches"}};
 
 static attn_status check_form(const attn__vit_config *v, const char *path, const attn_config *config,
@@ -133,7 +138,8 @@ static attn_status check_architecture(const attn__vit_config *v, const char *pat
     return ATTN_OK;
 }
 
-/* ATTN_ERROR_UNSUPPORTED unless config.json and the training arguments both describe a plain ViT. */
+/* Checks that config.json and the training arguments both describe a plain ViT. Otherwise it returns
+ * ATTN_ERROR_UNSUPPORTED. */
 static attn_status timm_is_plain(const attn__vit_config *v)
 {
     const char *own = attn_config_text(v->config, "architecture", ""), *trained = saved_architecture(v);
@@ -151,8 +157,8 @@ static attn_status timm_is_plain(const attn__vit_config *v)
     return status == ATTN_OK ? check_architecture(v, v->weights, trained) : status;
 }
 
-/* If there are fewer names than classes, the remaining classes get numbers. A name beyond the classes means that
- * config.json belongs to another model. */
+/* Checks the class names. If there are fewer names than classes, the remaining classes get numbers. A name for a
+ * class beyond the last means that config.json belongs to another model. */
 static attn_status check_labels(const attn__vit_config *v, int64_t classes)
 {
     char key[40];
@@ -183,12 +189,12 @@ attn_status attn__vit_agrees(const attn__vit_config *v, const attn_config *model
     return v->hugging_face ? check_labels(v, attn_config_int(model, "num_classes", 0)) : timm_is_plain(v);
 }
 
-/* The key that holds height and width; *first gets the index of the height. */
+/* Returns the key that holds height and width. *first gets the index of the height. */
 static const char *sides_key(const attn__vit_config *v, int *first)
 {
     const char *key = v->hugging_face ? "image_size" : "model_args.img_size";
     bool timm = !v->hugging_face && !attn_config_get(v->config, key);
-    *first = timm ? 1 : 0; /* timm's list begins with the channels */
+    *first = timm ? 1 : 0; /* timm's list begins with the number of channels */
     return timm ? "pretrained_cfg.input_size" : key;
 }
 
@@ -238,7 +244,7 @@ static attn_status check_pixels(const attn__vit_config *v, const attn__pixels *p
 static void read_preparation(const attn_config *p, attn__pixels *pixels)
 {
     bool centred = attn_config_bool(p, "do_normalize", true);
-    /* The file's factor multiplies values of 0 to 255 first; here values are divided by 255. */
+    /* The file's factor multiplies values from 0 to 255. This library divides them by 255. */
     double scale = 255;
     if (attn_config_bool(p, "do_rescale", true))
         scale *= attn_config_real(p, "rescale_factor", 1.0 / 255);
@@ -248,7 +254,7 @@ static void read_preparation(const attn_config *p, attn__pixels *pixels)
     }
 }
 
-/* The filter by name, or by Pillow's number, as in Hugging Face's files. */
+/* Returns the name of the resizing filter. Hugging Face's files give it as Pillow's number. */
 static const char *filter_of(const attn__vit_config *v)
 {
     static const char *const numbered[] = {"nearest", "lanczos", "bilinear", "bicubic", "box", "hamming"};
@@ -258,7 +264,7 @@ static const char *filter_of(const attn__vit_config *v)
     return number >= 0 && number < 6 ? numbered[number] : "an unknown";
 }
 
-/* A length given as a number, in a list, or under a name in an object. */
+/* Returns a length that is given as a number, in a list, or under a name in an object. */
 static int64_t length_of(const attn_config *p, const char *key, const char *name, int i)
 {
     char inside[64];
@@ -273,8 +279,8 @@ static attn_status refuse_fitting(const attn__vit_config *v, const char *what)
                       v->weights, what);
 }
 
-/* Resizing and cropping by preprocessor_config.json for a model of this picture size. An integer "size" means both
- * sides, except for CLIP's processor. */
+/* Reads how pictures are resized and cropped from preprocessor_config.json, for a model of this picture size. An
+ * integer "size" means both sides, except for CLIP's processor. */
 static attn_status read_fitting(const attn__vit_config *v, const int64_t sides[2], attn__image_fitting *f)
 {
     const attn_config *p = v->preparation;

@@ -11,7 +11,7 @@
 
 typedef struct attn__vit_config {
     attn_context *context;
-    const char *weights;      /* the path, for messages */
+    const char *weights;      /* path of the weights, for messages */
     char path[ATTN__PATH];    /* path of config.json, which may not exist */
     attn_config *config;      /* config.json; empty if it does not exist */
     attn_config *preparation; /* preprocessor_config.json; empty if it does not exist */
@@ -19,27 +19,29 @@ typedef struct attn__vit_config {
     bool hugging_face;        /* true: Hugging Face, false: timm; set by the caller */
 } attn__vit_config;
 
-/* Reads the files in the directory `path`, or in the directory of the file `path`. Close the result in any case. */
+/* Reads the files in the directory `path`, or in the directory of the file `path`. Close the result with
+ * attn__vit_config_close in any case. */
 attn_status attn__vit_config_open(attn__vit_config *v, attn_context *context, const char *path);
 void attn__vit_config_close(attn__vit_config *v);
 
-/* The number of heads of a model of this width. ATTN_ERROR_ARGUMENT: no file gives it. */
+/* Finds the number of heads of a model of this width. ATTN_ERROR_ARGUMENT: no file gives the number. */
 attn_status attn__vit_heads(const attn__vit_config *v, int64_t width, int64_t *heads);
-/* ATTN_ERROR_SHAPE: a setting contradicts the shapes in `model`. ATTN_ERROR_UNSUPPORTED: a setting that a plain ViT
- * does not have. */
+/* Checks the settings against the config `model`, which was made from shapes. ATTN_ERROR_SHAPE: a setting
+ * contradicts a shape. ATTN_ERROR_UNSUPPORTED: a plain ViT does not have a setting. */
 attn_status attn__vit_agrees(const attn__vit_config *v, const attn_config *model);
-/* The side of square pictures, from patches of `side` pixels and positions for grid x grid patches. ATTN_ERROR_SHAPE:
- * the settings contradict it. */
+/* Finds the side of square pictures, for patches of `side` pixels and positions for grid x grid patches.
+ * ATTN_ERROR_SHAPE: the settings contradict this side. */
 attn_status attn__vit_picture(const attn__vit_config *v, int64_t grid, int64_t side, int64_t *size);
-/* Height and width of the pictures, if the settings have them. */
+/* Finds the height and width of the pictures in the settings. Returns false if the settings do not give them. */
 bool attn__vit_sides(const attn__vit_config *v, int64_t sides[2]);
-/* How pictures are prepared. They are normalized by `scale` (NULL: by the files, else 0.5 for means and deviations),
- * and resized to the model's height and width by the files, else bicubic. ATTN_ERROR_UNSUPPORTED: a preparation that
- * this library's classifiers do not have. */
+/* Finds how pictures are prepared. They are normalized by `scale` (NULL: as the files say, else 0.5 for means and
+ * deviations). They are resized to the model's height and width as the files say, else bicubic.
+ * ATTN_ERROR_UNSUPPORTED: this library's classifiers do not have this preparation. */
 attn_status attn__vit_pixels(const attn__vit_config *v, const int64_t sides[2], const attn_pixel_scale *scale,
                              attn__pixels *pixels);
 
-/* As attn_vit_load, and also returns the configuration that it read; close it in any case. */
+/* Loads a model like attn_vit_load, and also returns the configuration that it read. Close the configuration in any
+ * case. */
 attn_status attn__vit_load(attn_model **model, attn_context *context, const char *path, const attn_vit_options *options,
                            attn__vit_config *beside);
 

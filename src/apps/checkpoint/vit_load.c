@@ -21,7 +21,8 @@ typedef struct checkpoint {
     attn__vit_config *beside;
     attn_named_list tensors;
     attn_name_map *names;
-    int64_t patch[2], grid[2]; /* sides of a patch in pixels, and number of patches with positions: down, across */
+    /* height and width of a patch in pixels; number of patches with positions, down and across */
+    int64_t patch[2], grid[2];
     bool has_head;
 } checkpoint;
 
@@ -63,7 +64,7 @@ static attn_status read_files(checkpoint *c)
                : status;
 }
 
-/* The checkpoint's tensor for the parameter `own`; NULL if it has none. */
+/* Returns the checkpoint's tensor for the model's parameter `own`, or NULL if the checkpoint has none. */
 static attn_tensor *tensor_for(const checkpoint *c, const char *own)
 {
     return attn_named_find(&c->tensors, own);
@@ -71,14 +72,15 @@ static attn_tensor *tensor_for(const checkpoint *c, const char *own)
 
 /* --------------------------------------------------------------------------------------------- settings */
 
-/* Settings that follow from shapes, and the tensors with these shapes. */
+/* Settings that follow from shapes, and the tensors that have these shapes. */
 static const char *const needed[][2] = {{"num_hiddens", "patch_embedding.conv.weight"},
                                         {"in_channels", "patch_embedding.conv.weight"},
                                         {"patch_size", "patch_embedding.conv.weight"},
                                         {"mlp_num_hiddens", "blks.0.mlp.dense1.weight"},
                                         {NULL, NULL}};
 
-/* Settings from config.json, then from the shapes; all others are the defaults of transformers' ViTConfig. */
+/* Adds settings from config.json, and then from the shapes. All other settings keep the defaults of transformers'
+ * ViTConfig. */
 static attn_status measure(checkpoint *c, attn_config *config)
 {
     attn_checkpoint *weights;
@@ -110,8 +112,8 @@ static attn_status measure_patch(checkpoint *c)
     return ATTN_OK;
 }
 
-/* Positions for pictures or patches that are not square: no shape shows rows and columns separately, so the settings
- * decide. */
+/* Reports whether the pictures or the patches are not square and the settings fit the positions. Shapes do not show
+ * rows and columns separately, so only the settings can decide. */
 static bool is_oblong(checkpoint *c, int64_t patches)
 {
     int64_t sides[2] = {0, 0};
@@ -147,7 +149,7 @@ static attn_status measure_grid(checkpoint *c, attn_config *config)
     return ATTN_OK;
 }
 
-/* Height and width of the model's pictures: the caller's, else the checkpoint's. */
+/* Chooses the height and width of the model's pictures: those of the caller, else those of the checkpoint. */
 static attn_status choose_sides(const checkpoint *c, const attn_vit_options *o, int64_t sides[2])
 {
     bool asked = o->img_size[0] != 0, square = c->grid[0] == c->grid[1] && c->patch[0] == c->patch[1];
@@ -160,7 +162,7 @@ static attn_status choose_sides(const checkpoint *c, const attn_vit_options *o, 
     return status;
 }
 
-/* Settings that no shape determines, or that the caller overrides. */
+/* Chooses the settings that no shape determines, and those that the caller overrides. */
 static attn_status choose(checkpoint *c, const attn_vit_options *o, attn_config *config)
 {
     int64_t width = attn_config_int(config, "num_hiddens", 0), sides[2] = {0, 0};
@@ -199,7 +201,7 @@ static attn_status misshapen(const checkpoint *c, const char *name)
                       name);
 }
 
-/* Bicubic, as PyTorch's interpolate. */
+/* Resizes a map of positions with PyTorch's bicubic interpolation. */
 static attn_status interpolate(const checkpoint *c, const float *from, float *to, const int64_t grid[2], int64_t width)
 {
     attn_tape *tape = NULL;
@@ -215,8 +217,8 @@ static attn_status interpolate(const checkpoint *c, const float *from, float *to
     return map ? ATTN_OK : attn_context_status(c->context);
 }
 
-/* Interpolates positions as Hugging Face or as timm does. timm uses another filter, which widens when the map shrinks.
- * The class token's position stays unchanged. */
+/* Interpolates positions like Hugging Face or like timm. timm's filter widens when the map shrinks. The class
+ * token's position stays unchanged. */
 static attn_status resize_positions(const checkpoint *c, const attn_tensor *from, attn_tensor *to,
                                     const int64_t grid[2])
 {
@@ -230,7 +232,7 @@ static attn_status resize_positions(const checkpoint *c, const attn_tensor *from
                                    : attn__resize_map(c->context, data + width, c->grid, out + width, grid, width);
 }
 
-/* Replaces the checkpoint's positions by interpolated ones for the model's size. */
+/* If the model has another picture size, replaces the checkpoint's positions by interpolated positions. */
 static attn_status fit_positions(checkpoint *c, const attn_model *model)
 {
     const attn_tensor *own = attn_named_find(attn_model_parameters(model), "pos_embedding");
@@ -257,7 +259,7 @@ static attn_status fit_positions(checkpoint *c, const attn_model *model)
     return ATTN_OK;
 }
 
-/* All parameters, or all except the classifier. */
+/* Adds the tensors of a list to another list. Without `head` it leaves out the classifier. */
 static attn_status borrow(attn_named_list *to, const attn_named_list *from, bool head)
 {
     attn_status status = ATTN_OK;
@@ -267,7 +269,7 @@ static attn_status borrow(attn_named_list *to, const attn_named_list *from, bool
     return status;
 }
 
-/* A new head keeps its initial values. */
+/* Copies the checkpoint's tensors to the model. A new head keeps its initial values. */
 static attn_status fill(checkpoint *c, attn_model *model)
 {
     attn_named_list to = {.context = c->context}, from = {.context = c->context};

@@ -8,7 +8,8 @@
 
 #include <string.h>
 
-/* Whether two shapes differ only in the number of outputs, the first axis. */
+/* Reports whether two tensors may be a head for different classes: their shapes differ only in the first axis, the
+ * number of outputs. */
 static bool is_head(const attn__warm_start *s, const attn_tensor *from, const attn_tensor *to)
 {
     int rank = attn_tensor_rank(to);

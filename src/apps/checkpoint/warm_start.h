@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: MIT
- * warm_start.h - a new model with other classes that starts from the parameters of a checkpoint. */
+ *
+ * warm_start.h - starts a new model with other classes from the parameters of a checkpoint (a warm start).
+ */
 #ifndef ATTN_APPS_WARM_START_H
 #define ATTN_APPS_WARM_START_H
 
@@ -9,13 +11,13 @@
 typedef struct attn__warm_start {
     attn_context *context;
     const char *path;           /* path of the weights */
-    const attn_name_map *names; /* names file for reading the weights; NULL: they have the model's own names */
-    /* number of outputs of the model's head, whose parameters are new if the checkpoint has another number */
+    const attn_name_map *names; /* names file for reading the weights; NULL: the weights have the model's own names */
+    /* number of outputs of the model's head; the head is new if the checkpoint has another number */
     int64_t outputs;
-    const char *fresh; /* prefix of parameters that are always new; NULL: none */
+    const char *fresh; /* prefix of parameters that are always new; NULL: no prefix */
 } attn__warm_start;
 
-/* Fills the parameters; the checkpoint must have all except the new ones. */
+/* Copies the checkpoint's tensors to the parameters. The checkpoint must have all parameters except the new ones. */
 attn_status attn__warm_start_fill(const attn__warm_start *start, const attn_named_list *parameters);
 /* Writes one line per parameter: its name, its shape, and its source. */
 attn_status attn__warm_start_tell(const attn__warm_start *start, const attn_model *model, attn_bytes *table);
