@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: MIT
- * Image files of every kind, made here byte by byte or by libjpeg, and damaged ones; resizing against the sums written
- * out. */
+ *
+ * Tests image files of every kind, which are made here byte by byte or by libjpeg, and damaged files. Resizing is
+ * compared with sums in double.
+ */
 #include "support/fixture.h"
 #include "support/tensors.h"
 #include "support/faults.h"
@@ -45,7 +47,7 @@ static void put_chunk(file *f, const char *type, const void *data, size_t size)
     put_u32(f, (uint32_t)crc32(0, f->bytes + start, (uInt)(f->size - start)));
 }
 
-/* An EXIF block that holds the orientation, as SHORT (3), or as BYTE (1) or LONG (4). */
+/* An EXIF block with the orientation as SHORT (3), BYTE (1) or LONG (4). */
 enum { EXIF = 32 };
 typedef struct exif {
     bool there, big;
@@ -56,7 +58,7 @@ static void make_exif(uint8_t block[EXIF], const exif *e)
 {
     static const uint8_t big[EXIF] = "Exif\0\0MM\0*\0\0\0\x08\0\x01\x01\x12\0\x03\0\0\0\x01\0\0\0\0\0\0\0\0";
     static const uint8_t little[EXIF] = "Exif\0\0II*\0\x08\0\0\0\x01\0\x12\x01\x03\0\x01\0\0\0\0\0\0\0\0\0\0\0";
-    static const int last[] = {0, 24, 0, 25, 27}; /* by type: the number's last byte, of big endian */
+    static const int last[] = {0, 24, 0, 25, 27}; /* offset of the number's last byte in big endian, by type */
     memcpy(block, e->big ? big : little, EXIF);
     uint8_t type = e->type ? e->type : 3;
     block[e->big ? 19 : 18] = type;
@@ -68,13 +70,13 @@ enum { GREY = 0, RGB = 2, PALETTE = 3, GREY_ALPHA = 4, RGB_ALPHA = 6 };
 typedef struct png {
     uint32_t width, height;
     uint8_t depth, type, interlaced;
-    uint8_t data[64]; /* lines, each after its filter byte */
+    uint8_t data[64]; /* rows of pixels, each after its filter byte */
     size_t size;
     uint8_t palette[12], transparent[6];
     size_t npalette, ntransparent;
 } png;
 
-/* The place of EXIF: before or behind the pixels, or as ImageMagick writes it. */
+/* The position of EXIF: before or after the pixels, or as text like ImageMagick's. */
 enum { BEFORE, BEHIND, AS_TEXT };
 
 static void put_png_exif(file *f, const exif *e, int where)
@@ -124,7 +126,7 @@ static file png_file(const png *p)
 
 static attn_status parse(attn_image *image, attn_context *c, const file *f, int channels)
 {
-    /* The bytes end at a guard page: reading one too many is seen. */
+    /* The bytes end at a guard page, so that reading past the end is a crash. */
     uint8_t *bytes = guard_alloc(f->size + 1);
     memcpy(bytes + 1, f->bytes, f->size);
     attn_image_options options = {.channels = channels};
@@ -174,14 +176,14 @@ static void every_kind_of_png_is_read(void **state)
         {{4, 1, 2, GREY, 0, {0, 0x1b}, 2, {0}, {0}, 0, 0}, 0, {0, 85, 170, 255}},
         {{1, 2, 8, RGB, 0, {0, 1, 2, 3, 2, 4, 5, 6}, 8, {0}, {0}, 0, 0},
          0,
-         {1, 2, 3, 5, 7, 9}}, /* second line: filter "up" */
+         {1, 2, 3, 5, 7, 9}}, /* the second row has the filter "up" */
         {{1, 1, 8, RGB, 0, {0, 100, 150, 200}, 4, {0}, {0}, 0, 0},
          1,
          {141}}, /* (1959500 + 5770500 + 1494200) / 65536 = 140.75 */
         {{2, 1, 8, PALETTE, 0, {0, 1, 0}, 3, {1, 2, 3, 7, 8, 9}, {0}, 6, 0}, 0, {7, 8, 9, 1, 2, 3}},
         {{2, 1, 8, PALETTE, 0, {0, 1, 0}, 3, {1, 2, 3, 7, 8, 9}, {255, 0}, 6, 2}, 0, {255, 255, 255, 1, 2, 3}},
         {{2, 1, 8, GREY, 0, {0, 10, 200}, 3, {0}, {0, 200}, 0, 2}, 0, {10, 255}},
-        {{1, 1, 8, GREY_ALPHA, 0, {0, 100, 51}, 3, {0}, {0}, 0, 0}, 0, {224}}, /* 0.2 of 100 and 0.8 of 255 */
+        {{1, 1, 8, GREY_ALPHA, 0, {0, 100, 51}, 3, {0}, {0}, 0, 0}, 0, {224}}, /* 0.2 of 100 plus 0.8 of 255 */
         {{1, 1, 8, RGB_ALPHA, 0, {0, 0, 100, 255, 51}, 5, {0}, {0}, 0, 0}, 0, {204, 224, 255}},
         {{2, 2, 8, GREY, 1, {0, 1, 0, 2, 0, 3, 4}, 7, {0}, {0}, 0, 0},
          0,
@@ -203,7 +205,7 @@ static void a_damaged_png_is_refused(void **state)
         cut.size = size;
         check_refused(&cut, ATTN_ERROR_FORMAT, size < 8 ? "f: " : "the file is cut off");
     }
-    for (size_t at = 8; at < f.size - 12; at++) { /* everything is under a checksum */
+    for (size_t at = 8; at < f.size - 12; at++) { /* checksums cover all bytes */
         file damaged = f;
         damaged.bytes[at] ^= 0x10;
         check_refused(&damaged, ATTN_ERROR_FORMAT, "f: byte ");
@@ -212,7 +214,7 @@ static void a_damaged_png_is_refused(void **state)
     f = png_file(&huge);
     check_refused(&f, ATTN_ERROR_UNSUPPORTED, "900000 x 900000 pixels; at most 67108864");
     wide.width = wide.height = 8000;
-    f = png_file(&wide); /* within the limit, but the file cannot hold it */
+    f = png_file(&wide); /* a size within the limit, with too little data in the file */
     check_refused(&f, ATTN_ERROR_FORMAT, "cut off");
     small.size = 2;
     f = png_file(&small);
@@ -228,7 +230,7 @@ static void put_exif(struct jpeg_compress_struct *j, const exif *e)
     jpeg_write_marker(j, JPEG_APP0 + 1, block, sizeof block);
 }
 
-/* A picture of 16 x 8 pixels: a left half and a right half. */
+/* Makes a JPEG of 16 x 8 pixels with a left half and a right half. */
 static file jpeg_file(J_COLOR_SPACE space, int components, const uint8_t *left, const uint8_t *right, const exif *e)
 {
     struct jpeg_compress_struct j;
@@ -259,7 +261,7 @@ static file jpeg_file(J_COLOR_SPACE space, int components, const uint8_t *left, 
     return f;
 }
 
-/* The corner pixels, to what quality 100 loses. */
+/* Checks the corner pixels, with a tolerance for the losses of quality 100. */
 static void check_corners(const file *f, int64_t width, int64_t height, const uint8_t *first, const uint8_t *last)
 {
     attn_context *c = test_context();
@@ -283,7 +285,7 @@ static void every_kind_of_jpeg_is_read(void **state)
     check_corners(&f, 16, 8, red, blue);
     f = jpeg_file(JCS_GRAYSCALE, 1, dark, light, NULL);
     check_corners(&f, 16, 8, dark, light);
-    /* libjpeg writes Adobe's marker, which means that the inks are inverted: 255 is no ink. */
+    /* libjpeg writes Adobe's marker, which means that inks are inverted: 255 is no ink. */
     static const uint8_t inks[] = {255, 128, 0, 255}, black[] = {255, 255, 255, 51};
     f = jpeg_file(JCS_CMYK, 4, inks, black, NULL);
     check_corners(&f, 16, 8, (uint8_t[]){255, 128, 0}, (uint8_t[]){51, 51, 51});
@@ -292,7 +294,8 @@ static void every_kind_of_jpeg_is_read(void **state)
 static void exif_turns_a_jpeg(void **state)
 {
     static const uint8_t a[] = {40}, b[] = {220};
-    /* Left is dark.  Mirrored or upside down the dark half is last; turned by a quarter it is above or below. */
+    /* The left half is dark. With orientations that mirror or rotate by 180 degrees, the dark half is last. With
+     * quarter turns, it is above or below. */
     static const bool dark_first[9] = {true, true, false, false, true, true, true, false, false};
     static const uint8_t types[] = {1, 3, 4}; /* BYTE, SHORT, LONG */
     for (uint8_t o = 0; o <= 9; o++) {
@@ -318,7 +321,7 @@ static void exif_turns_a_png(void **state)
     }
 }
 
-/* The bytes of a scan that only progressive pictures use: some phones write zeros for 0, 63 and 0. */
+/* Sets bytes of a scan that only progressive pictures use. Some phones write zeros instead of 0, 63 and 0. */
 static void zeros_in_a_scan_change_no_pixel(void **state)
 {
     static const uint8_t red[] = {200, 30, 30}, blue[] = {20, 40, 220};
@@ -342,11 +345,11 @@ static void a_damaged_jpeg_is_refused(void **state)
         cut.size = size;
         check_refused(&cut, ATTN_ERROR_FORMAT, "f: byte ");
     }
-    uint8_t *frame = NULL; /* the frame header says how large the picture is */
+    uint8_t *frame = NULL; /* the frame header has the size of the picture */
     for (size_t at = 0; at + 9 < wide.size && !frame; at++)
         frame = wide.bytes[at] == 0xff && wide.bytes[at + 1] == 0xc0 ? wide.bytes + at : NULL;
     assert_non_null(frame);
-    memcpy(frame + 5, "\xff\xdc\xff\xdc", 4); /* 65500, libjpeg's most */
+    memcpy(frame + 5, "\xff\xdc\xff\xdc", 4); /* 65500 is libjpeg's limit */
     check_refused(&wide, ATTN_ERROR_UNSUPPORTED, "65500 x 65500 pixels");
     file none = {.bytes = "GIF89a....", .size = 10}, empty = {.size = 0};
     check_refused(&none, ATTN_ERROR_FORMAT, "not PNG, JPEG, WebP, BMP or PNM");
@@ -407,12 +410,13 @@ static void bmp_is_read(void **state)
     file f = file_at("fuzz/corpus/bmp/24.bmp"), bits = file_at("fuzz/corpus/bmp/1.bmp");
     check_pixels(&f, 0, 3, 2, six_colours);
     check_cut(&f, "bmp: ");
-    f.bytes[22] = 0xfe, f.bytes[23] = f.bytes[24] = f.bytes[25] = 0xff; /* height -2: the first row is the top one */
+    /* height -2: the first row in the file is the top row */
+    f.bytes[22] = 0xfe, f.bytes[23] = f.bytes[24] = f.bytes[25] = 0xff;
     check_pixels(&f, 0, 3, 2, (uint8_t[]){10, 20, 30, 255, 255, 255, 0, 0, 0, 255, 0, 0, 0, 255, 0, 0, 0, 255});
     f.bytes[30] = 1;
     check_refused(&f, ATTN_ERROR_UNSUPPORTED, "bmp: compression 1 is not read");
     check_pixels(&bits, 1, 3, 2, (uint8_t[]){255, 0, 255, 0, 255, 0});
-    bits.bytes[46] = 1; /* a palette of one colour, of which the second is used */
+    bits.bytes[46] = 1; /* a palette of one colour, although pixels use the second colour */
     check_refused(&bits, ATTN_ERROR_FORMAT, "bmp: colour 1 of a palette of 1");
     bits.bytes[28] = 5;
     check_refused(&bits, ATTN_ERROR_UNSUPPORTED, "bmp: a number of bits a pixel of 5");
@@ -433,7 +437,7 @@ static void webp_is_read(void **state)
     attn_context_destroy(c);
     check_pixels(&f, 0, 3, 2, six_colours);
     check_cut(&f, "webp: ");
-    /* Alpha 255, 128 and 0 in each row, over white. */
+    /* Each row has alpha 255, 128 and 0, over white. */
     check_pixels(&clear, 0, 3, 2,
                  (uint8_t[]){255, 0, 0, 127, 255, 127, 255, 255, 255, 10, 20, 30, 255, 255, 255, 255, 255, 255});
 }
@@ -452,7 +456,7 @@ static attn_image noise(attn_context *c, int64_t width, int64_t height, int chan
     return image;
 }
 
-/* The value at a place of the result straight from the definition, all of it in double, nothing rounded in between. */
+/* Computes a pixel of the resized image by the definition, in double and without intermediate rounding. */
 static double filtered(const attn_image *from, int64_t width, int64_t height, int64_t x, int64_t y, int c, bool bicubic)
 {
     double sx = (double)from->width / (double)width, sy = (double)from->height / (double)height, sum = 0, all = 0;
@@ -491,8 +495,8 @@ static void resizing_is_the_filter_written_out(void **state)
                          ATTN_OK);
         for (int64_t i = 0; i < s[2] * s[3] * 3; i++) {
             double wanted = filtered(&from, s[2], s[3], i / 3 % s[2], i / 3 / s[2], (int)(i % 3), bicubic);
-            /* Rounded to 8 bits twice, and a bicubic filter's weights sum to up to 1.25 in absolute value; where the
-             * first pass is cut at 0 or 255 the bicubic result may differ by more. */
+            /* The result is rounded to 8 bits twice, and the weights of a bicubic filter sum to up to 1.25 in
+             * absolute value. The bicubic result may differ by more where the first pass is clipped to [0, 255]. */
             assert_true(fabs(to.pixels[i] - wanted) <= (bicubic ? 24 : 1.01));
         }
         attn_image_free(c, &from);
@@ -500,7 +504,8 @@ static void resizing_is_the_filter_written_out(void **state)
     }
 }
 
-/* Checksums of what Pillow makes of the same noise: resize((width, old height)), then resize((width, height)). */
+/* The expected checksums are those of Pillow for the same noise: resize((width, old height)), then resize((width,
+ * height)). */
 static void resizing_gives_pillows_bits(void **state)
 {
     static const struct {
@@ -528,7 +533,7 @@ static void resizing_gives_pillows_bits(void **state)
     }
 }
 
-/* In the middle of the range nothing is cut, so that rounding is all that differs. */
+/* In the middle of the range nothing is clipped, so that only rounding differs. */
 static void bicubic_is_exact_where_nothing_is_cut(void **state)
 {
     attn_context *c = *state;
@@ -553,7 +558,7 @@ static void center_crop_is_exact(void **state)
     for (int i = 0; i < 100; i++)
         assert_int_equal(to.pixels[i], 120);
     attn_image_free(c, &to);
-    /* Squashed, all of the width is there; from 20 pixels the middle of 10 x 10 is cut out. */
+    /* A squashed image keeps its whole width. With a side of 20 pixels, the middle 10 x 10 pixels are cut out. */
     attn__image_fitting squash = {.squash = true}, larger = {.squash = true, .side = 20}, less = {.side = 9};
     assert_int_equal(attn__image_fit(&to, c, &wide, 10, 10, &squash), ATTN_OK);
     assert_true(to.pixels[40] < 20 && to.pixels[44] == 120 && to.pixels[49] > 240);
@@ -575,7 +580,7 @@ static void center_crop_is_exact(void **state)
     assert_int_equal(sheet.pixels[3 * 66 + 3], 10);
     assert_int_equal(sheet.pixels[45 * 66 + 62], 250);
     attn_image_free(c, &sheet);
-    for (int64_t columns = 0; columns <= 9; columns += 3) { /* of two images no row has more than two */
+    for (int64_t columns = 0; columns <= 9; columns += 3) { /* a sheet of two images has at most two columns */
         assert_int_equal(attn_image_sheet(&sheet, c, two, 2, columns, 1, 1), ATTN_OK);
         assert_int_equal(sheet.width, 2 * (wide.width + 1) + 1);
         assert_int_equal(sheet.height, wide.height + 2);
@@ -638,7 +643,7 @@ static void every_allocation_may_fail(void **state)
         assert_true(faults_try_all(read_all, &files[i]) > 3);
 }
 
-/* Against torch.nn.functional.interpolate(mode="bicubic", antialias=True). */
+/* The expected numbers come from torch.nn.functional.interpolate(mode="bicubic", antialias=True). */
 static void maps_of_numbers_are_resized(void **state)
 {
     static const struct {
@@ -662,7 +667,7 @@ static void maps_of_numbers_are_resized(void **state)
     attn_context *c = *state;
     for (size_t k = 0; k < sizeof cases / sizeof *cases; k++) {
         const int64_t *n = cases[k].from, *m = cases[k].to;
-        float from[2 * 25], to[2 * 25]; /* the second channel has twice the numbers */
+        float from[2 * 25], to[2 * 25]; /* the numbers of the second channel are doubled */
         for (int i = 0; i < n[0] * n[1]; i++)
             for (int channel = 0; channel < 2; channel++)
                 from[2 * i + channel] = (float)(channel + 1) * ((float)(i * 7 % 5) + 0.25f * (float)i);

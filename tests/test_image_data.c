@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: MIT
- * Labelled images: files of MNIST and CIFAR, parts, statistics; batches whose augmentation depends on (seed, epoch,
- * index) and on nothing else. */
+ *
+ * Tests labelled images: files of MNIST and CIFAR, parts, statistics. The augmentation of a batch depends only on
+ * (seed, epoch, index).
+ */
 #include "support/fixture.h"
 #include "support/faults.h"
 #include "support/scratch.h"
@@ -17,7 +19,7 @@
 
 enum { SIDE = 6, PIXELS = SIDE * SIDE, N = 40 };
 
-/* Image i has every sample different from its neighbours', none black. */
+/* Writes the pixels of image i. Neighbouring pixels differ, and no pixel is black. */
 static void picture(int i, unsigned char *pixels)
 {
     for (int k = 0; k < PIXELS; k++)
@@ -102,7 +104,7 @@ static void parts_divide_and_stay(void **state)
         assert_true(attn_image_set_size(parts[p]) > 0);
     }
     assert_int_equal(total, N);
-    /* Without the first image every other one is where it was. */
+    /* Without the first image, the other images stay in the same part. */
     unsigned char pixels[PIXELS];
     assert_int_equal(attn_image_set_create(&fewer, c, (attn_image_shape){SIDE, SIDE, 1, 1}), ATTN_OK);
     for (int i = 1; i < N; i++) {
@@ -152,7 +154,7 @@ static void statistics_are_mean_and_deviation(void **state)
 
 /* ----------------------------------------------------------------------------------------------- batches */
 
-/* Every image of an epoch as batches of `size` give it, by index; each must come exactly once. */
+/* Stores every image of an epoch by its index, from batches of `size`. Checks that each image comes exactly once. */
 static void collect(attn_context *c, const attn_image_set *set, int64_t size, int64_t epoch, float out[N][PIXELS],
                     int64_t order[N])
 {
@@ -181,7 +183,7 @@ static void collect(attn_context *c, const attn_image_set *set, int64_t size, in
     attn_image_batches_destroy(batches);
 }
 
-/* Whether x is image i moved by at most 2 and perhaps mirrored, black where nothing was. */
+/* Returns true if x is image i, moved by at most 2 pixels and perhaps mirrored, with black borders. */
 static bool is_augmented(const float *x, int i, bool *mirrored)
 {
     unsigned char p[PIXELS];
@@ -251,7 +253,7 @@ static void every_allocation_may_fail(void **state)
     assert_true(faults_try_all(all_of_it, NULL) > 5);
 }
 
-/* Three pictures of two classes, or an error. */
+/* Reads three pictures of two classes, or returns an error. */
 static attn_status read_folders(attn_context *c, void *folder)
 {
     attn__image_source source;

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: MIT
- * The axial transformer as a distribution over images: what it costs untrained, what each number may depend on, and
- * that the sampler with caches draws what the definition draws. */
+ *
+ * Tests the axial transformer as a distribution over images: the loss of an untrained model and the dependence of
+ * numbers on earlier numbers. The sampler with caches must draw the same numbers as the definition.
+ */
 #include "support/fixture.h"
 #include "support/tensors.h"
 
@@ -78,7 +80,8 @@ static int32_t *numbers(const world *w)
     return attn_tensor_data(w->x);
 }
 
-/* Starts of size 1 in all residual branches and biases off zero: whatever leaks or is forgotten shows. */
+/* Sets weights so that all residual branches matter and biases are not zero: leaks and omissions then change the
+ * results. */
 static void stir(world *w)
 {
     attn_named_list *list = attn_model_parameters(w->model);
@@ -151,8 +154,8 @@ static int64_t parameters_of(const sizes *s)
     return n;
 }
 
-/* The count as a formula, which gives what the paper's ImageNet models have, and holds for models small enough to make
- * here. */
+/* Returns the number of parameters by a formula. The formula gives the published numbers of the ImageNet models, and
+ * the numbers of small models here. */
 static int64_t expected_parameters(const sizes *s)
 {
     int64_t d = s->dim, blocks = s->exterior + s->outer + s->inner;
@@ -196,8 +199,8 @@ static void logits_into(world *w, double *out)
         out[i] = test_at(logits, i);
 }
 
-/* Changing number j changes the logits of later numbers only, and of every one of them (after a whole stack no later
- * number is blind to it; here the next slice, the next row, the next pixel are queries). */
+/* Checks that changing number j changes the logits of all later numbers and of no earlier number. After a whole
+ * stack, every later number depends on j. The queries here are the next slice, the next row and the next pixel. */
 static void check_dependence(const sizes *s)
 {
     enum { MOST = 4 * 4 * 5 * 7 };
@@ -231,14 +234,14 @@ static void numbers_depend_on_all_earlier_and_no_later_ones(void **state)
     check_dependence(&video);
 }
 
-/* p of each binary number given those before it, from its two logits. */
+/* Returns the probability of a binary number given the earlier numbers, from its two logits. */
 static double chance(const attn_tensor *logits, int64_t i, int32_t level)
 {
     return 1 / (1 + exp(test_at(logits, 2 * i + !level) - test_at(logits, 2 * i + level)));
 }
 
-/* All 256 videos of two frames of 2 x 2 black and white pixels: their probabilities sum to 1, and so do those of the 16
- * frames that may follow each first one. */
+/* The probabilities of all 256 videos (two frames of 2 x 2 black and white pixels) sum to 1. The probabilities of
+ * the 16 second frames that may follow a first frame sum to 1, too. */
 static void the_probabilities_of_all_videos_sum_to_1(void **state)
 {
     enum { FRAME = 4, BITS = 2 * FRAME, VIDEOS = 1 << BITS, FRAMES = 1 << FRAME };
@@ -294,7 +297,7 @@ static void the_fast_sampler_draws_what_the_slow_one_draws(void **state)
 {
     world w;
     int32_t fast[IMAGE], slow[IMAGE];
-    for (int kind = 0; kind < 4; kind++) { /* two, one and no outer blocks; odd ones */
+    for (int kind = 0; kind < 4; kind++) { /* two, one and no outer blocks; odd sizes */
         sizes s = small;
         s.outer = 4 - kind;
         s.exterior = kind;
@@ -329,7 +332,7 @@ static void frames_of_a_video_are_drawn_as_by_the_slow_sampler(void **state)
     end(&w);
 }
 
-/* Cutting the encoder off must change what is drawn, or it was never used. */
+/* Zero weights of this convolution disconnect the encoder. This must change the drawn image, or the encoder has no use. */
 static void what_is_drawn_depends_on_earlier_slices(void **state)
 {
     world w;
@@ -354,12 +357,13 @@ static void given_rows_stay_and_the_rest_is_drawn(void **state)
     stir(&w);
     assert_int_equal(attn_tensor_create(&known, w.context, ATTN_U8, 4, w.shape), ATTN_OK);
     for (int64_t i = 0; i < w.size; i++)
-        ((uint8_t *)attn_tensor_data(known))[i] = i % 20 < 10; /* the upper two of four rows */
+        ((uint8_t *)attn_tensor_data(known))[i] = i % 20 < 10; /* the upper two of four rows are known */
     sample(&w, (attn_axial_transformer_options){.seed = 1}, whole);
     sample(&w, (attn_axial_transformer_options){.seed = 1, .known = known}, completed);
-    assert_memory_equal(whole, completed, sizeof whole); /* given what it drew itself it draws the same again */
+    /* if the known numbers are those that were drawn, the same image is drawn again */
+    assert_memory_equal(whole, completed, sizeof whole);
     for (int64_t i = 0; i < w.size; i++)
-        numbers(&w)[i] = i % 20 < 10 ? (int32_t)(i % 7) : 1000; /* what is not known may be anything */
+        numbers(&w)[i] = i % 20 < 10 ? (int32_t)(i % 7) : 1000; /* numbers that are not known may have any value */
     sample(&w, (attn_axial_transformer_options){.seed = 1, .known = known}, completed);
     sample(&w, (attn_axial_transformer_options){.seed = 1, .known = known, .slow = true}, slow);
     assert_memory_equal(completed, slow, sizeof slow);
@@ -369,7 +373,7 @@ static void given_rows_stay_and_the_rest_is_drawn(void **state)
     end(&w);
 }
 
-/* Near temperature 0 noise has no effect: every number is the likeliest one given those before. */
+/* Near temperature 0 noise has no effect: every number is the most likely number given the earlier numbers. */
 static void temperature_near_0_draws_the_most_likely(void **state)
 {
     world w;
@@ -387,7 +391,8 @@ static void temperature_near_0_draws_the_most_likely(void **state)
     end(&w);
 }
 
-/* The share of each level over many draws of the first number, which depends on nothing, against its softmax. */
+/* Compares the share of each level in many draws of the first number with the softmax. The first number depends on
+ * no other number. */
 static void numbers_are_drawn_as_often_as_they_are_likely(void **state)
 {
     enum { DRAWS = 4000, LEVELS = 4 };
@@ -464,7 +469,7 @@ static void wrong_sampling_requests_are_refused(void **state)
     end(&w);
 }
 
-/* One logit of each number that is NaN, or infinite: no level is the likeliest then. */
+/* If one logit of each number is NaN or infinite, no level is the most likely one. */
 static void not_finite_logits_are_refused_by_the_sampler(void **state)
 {
     world w;

@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: MIT
- * Linear layers of some hundred rows and channels, through tensor.h: results and gradients against sums in double
- * precision, on the machine's best instruction set (or ATTN_ISA's) and the two below; and the same bits for a row
- * whatever the other rows, for any number of threads, and with AMX as without, as docs/numerics.md claims.
+ *
+ * Tests linear layers of some hundred rows and channels through tensor.h. Results and gradients are compared with sums
+ * in double precision, on the best instruction set of the machine (or the set that ATTN_ISA names) and on the next two
+ * sets below it. A row has the same bits whatever the other rows, the number of threads, and with or without AMX, as
+ * docs/numerics.md claims.
  */
 #include "support/fixture.h"
 
@@ -21,7 +23,7 @@ typedef struct layer {
     bool bias;
 } layer;
 
-/* Around the ends of blocks, and odd ones. */
+/* Sizes around the ends of blocks, and odd sizes. */
 static const layer layers[] = {
     {192, 192, 192, ATTN_ACTIVATION_IDENTITY, true},  {193, 193, 193, ATTN_ACTIVATION_GELU_ERF, true},
     {191, 191, 191, ATTN_ACTIVATION_IDENTITY, true},  {300, 197, 257, ATTN_ACTIVATION_IDENTITY, false},
@@ -55,14 +57,14 @@ static float *normal_numbers(attn__rng *rng, int64_t n)
 
 /* ------------------------------------------------------------------------------------- in double precision */
 
-/* The unit of attend_ref.h: how far a sum of products may be off, counted on the sum of absolute values. */
+/* Returns the error of a sum of products relative to the sum of absolute values, which is the unit of attend_ref.h. */
 static double unit(void)
 {
     return attend_ref_units_of(ATTN_F32).weight;
 }
 
-/* y and, from its gradient g, that by the sum before the activation, each with its bound.  The slope of x Phi(x) is at
- * most 1.13, its slope's slope 0.8. */
+/* Computes y from the sum, and from the gradient g of y the gradient of the sum, each with its bound. The slope of x
+ * Phi(x) is at most 1.13, and the slope of this slope at most 0.8. */
 static void activate(const layer *l, double sum, double sum_err, double g, double y[2], double back[2])
 {
     double phi = exp(-sum * sum / 2) / sqrt(2 * acos(-1.0)), below = erfc(-sum / sqrt(2)) / 2;
@@ -118,7 +120,7 @@ static sample make_sample(const layer *l, uint64_t number)
     s.in[W] = normal_numbers(&rng, l->out * l->in);
     s.in[B] = normal_numbers(&rng, l->out);
     s.in[G] = normal_numbers(&rng, l->rows * l->out);
-    for (int64_t i = 0; i < l->out * l->in; i++) /* sums of ordinary size, where GELU is no line */
+    for (int64_t i = 0; i < l->out * l->in; i++) /* keeps sums in the range where GELU is not linear */
         s.in[W][i] /= sqrtf((float)l->in);
     for (int r = 0; r < RESULTS; r++) {
         size_t n = (size_t)size_of_result(l, l->rows, (result)r);
@@ -159,7 +161,7 @@ static float *copy_of(const attn_tensor *x)
     return memcpy(copy, attn_tensor_data(x), bytes);
 }
 
-/* Rows [first, first + rows) of the layer and the gradients of those alone; got[DB] is NULL where there is no bias. */
+/* Runs the layer on rows [first, first + rows) and computes their gradients. got[DB] is NULL if there is no bias. */
 static void run(const sample *s, const char *isa, int threads, int64_t first, int64_t rows, float *got[RESULTS])
 {
     const layer *l = &s->shape;
@@ -219,7 +221,7 @@ static double check_values(const sample *s, const char *isa)
     return worst;
 }
 
-/* Results of the default instruction set and of the two below it. */
+/* Checks results of the default instruction set and of the two sets below it. */
 static void values_and_gradients_are_sums(void **state)
 {
     attn_context *c = *state;
@@ -276,7 +278,7 @@ static void compare_results(const sample *s, float *const one[RESULTS], float *c
                 fail_at(&s->shape, NULL, r, what, e);
 }
 
-/* The gradient of the bias is no product: only its value is checked. */
+/* The gradient of the bias is not a product, so that only its value is checked. */
 static void bits_do_not_depend_on_threads(void **state)
 {
     static const int threads[] = {2, 3, 7};
@@ -294,7 +296,7 @@ static void bits_do_not_depend_on_threads(void **state)
     }
 }
 
-/* Products whose weights are not packed once, as in training, are the same multiply-adds. */
+/* With weights that are not packed, as in training, products are the same multiply-adds with and without AMX. */
 static void bits_do_not_depend_on_amx(void **state)
 {
     if (!attn__isa_runs_here(ATTN_ISA_AMX))

@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: MIT
- * Word alignments: reading, what becomes of them in prepared text and in pieces, what a batch makes of them. */
+ *
+ * Tests word alignments: reading, conversion to prepared text and to pieces, and their use in batches.
+ */
 #include "support/fixture.h"
 #include "support/faults.h"
 
@@ -76,7 +78,7 @@ static void lines_are_read_and_follow_their_pairs(void **state)
     attn_pairs_destroy(part);
     attn_pairs_destroy(other);
     attn_pairs_destroy(all);
-    attn_pairs *first = read_pairs(true, 2); /* lines of the whole file, or of what is read of it */
+    attn_pairs *first = read_pairs(true, 2); /* lines for the whole file, or only for the pairs that are read */
     assert_int_equal(link_with(first, first, "0-0\n1-1\n0-0\n"), ATTN_OK);
     attn_pairs_destroy(first);
     first = read_pairs(true, 2);
@@ -84,7 +86,7 @@ static void lines_are_read_and_follow_their_pairs(void **state)
     attn_pairs_destroy(first);
 }
 
-/* "now," becomes two words, "Tom!" too, and the narrow space of "Va !" is none that parts words. */
+/* "now," becomes two words, and "Tom!" too. The narrow space of "Va !" does not separate words. */
 static void prepared_words_get_the_links_of_theirs(void **state)
 {
     attn_pairs *kept = read_pairs(true, 0), *pairs = read_pairs(false, 0);
@@ -118,7 +120,8 @@ static void wrong_alignments_are_refused(void **state)
     }
 }
 
-/* A word that the data has once is known, so that tokens are pieces or words by the kind. */
+/* Builds a vocabulary that has every word of the data, so that the kind determines whether tokens are pieces or
+ * words. */
 static void build(attn_vocab **vocab, const attn_pairs *pairs, attn_side side, attn_vocab_kind kind)
 {
     attn_vocab_options options = {.min_frequency = 1, .kind = kind, .max_size = 300};
@@ -186,7 +189,7 @@ static void tokens_look_at_the_tokens_of_their_words(void **state)
         check_batch(ATTN_VOCAB_BPE);
 }
 
-/* Tokens that are cut lose their links, and the end has none. */
+/* Tokens that are cut off lose their links, and the end token has no links. */
 static void a_cut_sentence_keeps_the_links_of_what_is_left(void **state)
 {
     attn_pairs *pairs = read_pairs(true, 0);
@@ -237,15 +240,15 @@ static void guide_uses_the_most_likely_source_word(void **state)
         for (int i = 0; i < 6; i++, line = strchr(line, '\n') + 1) {
             if (i == 0 && !keep)
                 assert_memory_equal(line, "0-0 2-1 1-2\n", 12);
-            if (i == 1 && !keep) /* "dog!" became two words, of which "!" is the target's fourth */
+            if (i == 1 && !keep) /* "dog!" became two words, and "!" is the fourth word of the target */
                 assert_memory_equal(line, "0-0 2-1 1-2 2-3\n", 16);
-            if (i == 5) /* of two that are equally likely, the nearer one */
+            if (i == 5) /* of two equally likely words, the nearer one is linked */
                 assert_memory_equal(line, "0-0 1-1 2-2\n", 12);
         }
         assert_int_equal(*line, 0);
         attn_pairs *again;
         assert_int_equal(attn_pairs_parse(&again, context, table, sizeof table - 1, "t", &reading), ATTN_OK);
-        assert_int_equal(link_with(again, again, file.data), ATTN_OK); /* its own output is read */
+        assert_int_equal(link_with(again, again, file.data), ATTN_OK); /* the written alignment can be read again */
         attn_pairs_destroy(again);
         attn_bytes_free(context, &file);
         attn__model1_free(model);

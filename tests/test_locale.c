@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: MIT
- * A host program that has chosen a language with a decimal comma: numbers in problems, settings and JSON are what they
- * are elsewhere.  Passed over where the machine has no such language and none could be made. */
+ *
+ * Tests a host program whose language has a decimal comma: numbers in problems, settings and JSON are read and written
+ * as in other languages. The test is skipped if the machine has no such language and cannot make one.
+ */
 #include "support/cmocka.h"
 
 #include "attn/config.h"
@@ -33,7 +35,7 @@ static int end(void **state)
     return 0;
 }
 
-/* Holds in any language; the others would show nothing without a comma. */
+/* This test holds in any language. The other tests need a language with a decimal comma. */
 static void numbers_are_read(void **state)
 {
     static const struct {
@@ -88,7 +90,7 @@ static void json_goes_there_and_back(void **state)
     attn_config_destroy(config);
 }
 
-/* Defaults of settings are texts in a table: a share of "0.1" must not become 0. */
+/* Defaults of settings are texts in a table: "0.1" must not be read as 0. */
 static void defaults_are_read(void **state)
 {
     if (strcmp(localeconv()->decimal_point, ".") == 0)

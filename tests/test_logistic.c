@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: MIT
- * L1-regularized logistic regression against the conditions that its minimum must fulfil, and against a case whose
- * minimum is known. */
+ *
+ * Tests L1-regularized logistic regression. The result must satisfy the conditions of the minimum, and one case has a
+ * known minimum.
+ */
 #include "support/cmocka.h"
 
 #include "attn/train.h"
@@ -18,7 +20,7 @@ static double uniform(void)
     return (double)(state >> 11) / 9007199254740992.0;
 }
 
-/* Labels drawn from a model of which half the weights are zero; features correlate. */
+/* Draws features that correlate, and labels from a model in which half of the weights are zero. */
 static void draw(float *x, uint8_t *labels)
 {
     for (int i = 0; i < ROWS; i++) {
@@ -31,7 +33,7 @@ static void draw(float *x, uint8_t *labels)
     }
 }
 
-/* At the minimum the loss's gradient is -sign(w) where w != 0, and within [-1, 1] where w = 0. */
+/* At the minimum, the gradient of the loss is -sign(w) where w != 0, and within [-1, 1] where w = 0. */
 static void the_minimum_is_one(void **unused)
 {
     (void)unused;
@@ -71,7 +73,8 @@ static void the_minimum_is_one(void **unused)
     attn_context_destroy(context);
 }
 
-/* One feature of ones and no other: w + b is the log odds, were there no penalty; a strong C comes near to it. */
+/* There is one feature, which is always 1. Without a penalty, w + b would be the log odds; a large C comes close to
+ * this. */
 static void log_odds_are_found(void **unused)
 {
     (void)unused;
@@ -99,7 +102,7 @@ static void log_odds_are_found(void **unused)
 
 static bool keep_telling(void *user, const char *things, int64_t done, int64_t total)
 {
-    int64_t *told = user; /* times, the last */
+    int64_t *told = user; /* number of calls, last value, and the call that stops */
     assert_string_equal(things, "hundredths of the regression");
     assert_true(total == 100 && done >= told[1] && done <= total);
     told[0]++;

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: MIT
- * A directory in the form of Hugging Face's MarianMT: read, used, and refused in words where it is wrong.  That its
- * sentences are transformers' own is tests/parity/marian.py's to show. */
+ *
+ * Tests directories in the form of Hugging Face's MarianMT: reading, translating, and messages about invalid
+ * directories. tests/parity/marian.py compares translations with transformers.
+ */
 #include "support/fixture.h"
 
 #include "apps/translator/align.h"
@@ -61,7 +63,8 @@ static void put_pieces(const fixture *f)
     attn_pairs_destroy(pairs);
 }
 
-/* Without blocks the likeliest token hangs on the newest one alone, and on these biases. */
+/* Writes weights with these biases. The model has no blocks, so that the most likely token depends only on the
+ * newest token and the biases. */
 static void put_biases_of(const fixture *f, const float *biases, int64_t n)
 {
     attn_named_list list = {.context = f->c, .owns = true};
@@ -83,7 +86,7 @@ static void put_biases(const fixture *f, const float *biases)
     put_biases_of(f, biases, V);
 }
 
-/* Piece 4 each time: <pad> is banned. */
+/* Writes weights for which each token is piece 4, because <pad> is banned. */
 static void put_weights(const fixture *f)
 {
     put_biases(f, (const float[V]){0, 0, 0, 0, 2, 9});
@@ -130,7 +133,7 @@ static void banned_and_forced_tokens(void **state)
     for (int64_t beam = 1; beam <= 2; beam++) {
         assert_int_equal(attn_translator_translate(t, &line, 1, &(attn_translator_options){.beam = beam}, &said),
                          ATTN_OK);
-        assert_string_equal(said.text, "b b b"); /* four tokens, the last of which must be the end */
+        assert_string_equal(said.text, "b b b"); /* four tokens, of which the last must be the end */
         assert_int_equal(said.unknown, 0);
         attn_translations_free(f->c, &said, 1);
     }
@@ -149,8 +152,8 @@ static void check_says(const fixture *f, const char *names, const char *expected
     attn_translator_destroy(t);
 }
 
-/* Where there is a generation_config.json, config.json says nothing of the search: an end is forced here only by the
- * file's own key, a number or a list. */
+/* If there is a generation_config.json, config.json does not describe the search: the end is forced only by the key
+ * in generation_config.json, which is a number or a list. */
 static void one_file_describes_the_search(void **state)
 {
     static const char *const cases[][2] = {{"", "b b b"},
@@ -165,8 +168,8 @@ static void one_file_describes_the_search(void **state)
     }
 }
 
-/* Searches by options, and the same by generation_config.json: transformers' own answers are
- * tests/parity/marian.py's to compare. */
+/* Compares searches with options and searches with the same settings in generation_config.json.
+ * tests/parity/marian.py compares them with transformers. */
 static void searches_obey_their_settings(void **state)
 {
     static const int32_t four[] = {4};
@@ -201,7 +204,8 @@ static void searches_obey_their_settings(void **state)
     }
 }
 
-/* A constant in all biases but that of <pad> changes scores only where <pad> has a share. */
+/* Adds a constant to all biases except the bias of <pad>. Scores change only if <pad> has a share of the
+ * probability. */
 static void banned_tokens_have_a_share_or_none(void **state)
 {
     static const char *const searches[] = {
@@ -226,7 +230,7 @@ static void banned_tokens_have_a_share_or_none(void **state)
     assert_true(fabs(score[1][1] - score[1][0]) < 1e-5);
 }
 
-/* Generated text: one line stays one line, and spaces are tidied where it says so. */
+/* Generated text is one line. Spaces are tidied if the configuration requests it. */
 static void generated_text_is_one_line_with_tidy_spaces(void **state)
 {
 #define M "\xe2\x96\x81"
@@ -362,7 +366,8 @@ typedef struct entry {
     int64_t rows, cols;
 } entry;
 
-/* Tensors of zeros, of ones where the name begins with "1 " and of sines with "~ "; by the bias piece 4 is the likeliest. */
+/* Writes tensors of zeros, of ones if the name begins with "1 ", or of sines if it begins with "~ ". The bias makes
+ * piece 4 the most likely token. */
 static void put_tensors(const fixture *f, const entry *entries, size_t n)
 {
     attn_named_list list = {.context = f->c, .owns = true};
@@ -398,8 +403,8 @@ static void put_two_tables(const fixture *f, bool tied)
     put(f, "config.json", text, (size_t)n - 1);
 }
 
-/* One table or two, the output layer's own or the decoder's, with a bias or without; a tensor that has no place is
- * named. */
+/* Tests one or two embedding tables, with a table of the output layer or the decoder's table, with or without a
+ * bias. The error names a tensor that the model does not use. */
 static void embedding_tables_shared_and_separate_load(void **state)
 {
     static const entry encoder = {"model.encoder.embed_tokens.weight", V, D};
@@ -416,7 +421,8 @@ static void embedding_tables_shared_and_separate_load(void **state)
     put_tensors(f, (entry[]){{"model.shared.weight", V, D}, {"final_logits_bias", 1, V + 1}}, 2);
     check_refused(f, ATTN_ERROR_SHAPE, "final_logits_bias");
 
-    /* One is enough, whichever; what contradicts is refused, and positions are those that are computed. */
+    /* Any one of the shared tables is enough. Tables that differ are refused. Stored positions must equal the
+     * computed positions. */
     put_tensors(f, (entry[]){head, bias}, 2);
     check_says(f, NULL, "b b b");
     put_tensors(f, (entry[]){{"model.shared.weight", V, D}, {"1 lm_head.weight", V, D}, bias}, 3);
@@ -450,7 +456,7 @@ static void embedding_tables_shared_and_separate_load(void **state)
     check_says(f, NULL, "");
 }
 
-/* Ids behind the vocabulary's own; the model has a row for each. */
+/* Added tokens have ids after the ids of the vocabulary, and the model has a row for each. */
 static void added_tokens_are_tokens(void **state)
 {
     static const char decoder[] =
@@ -489,10 +495,10 @@ static void added_tokens_are_tokens(void **state)
     put_biases_of(f, (const float[V + 2]){0, 0, 0, 0, 1, 0, 3, 2}, V + 2);
     static const char search[] = "{\"bad_words_ids\": [[5]], \"max_length\": 5, \"no_repeat_ngram_size\": 1}";
     put(f, "generation_config.json", search, sizeof search - 1);
-    check_says(f, NULL, "<t> b"); /* <tt> is special: no part of the text */
+    check_says(f, NULL, "<t> b"); /* <tt> is special and not part of the text */
 }
 
-/* The first token of a shortlist is the first that is text, and no special. */
+/* A shortlist begins with the first token that is text and not special. */
 static void shortlists_begin_with_text(void **state)
 {
     static const char entries[] = "\xe2\x96\x81\x61 \xe2\x96\x81\x61 0.5\n";
@@ -534,7 +540,8 @@ static void words_of_pieces_are_numbered(void **state)
 
 enum { WORDS = 6, SAID = 5 };
 
-/* The attention of the decoder's last layer by itself, without a batch: the words of `a` are its tokens. */
+/* Writes the pairs that the attention of the decoder's last layer gives for one sentence without a batch. The words
+ * of `a` are its tokens. */
 static void expected_pairs(const attn_translator *t, const attn__aligned *a, char *text)
 {
     attn_tape *tape;
@@ -559,7 +566,7 @@ static void expected_pairs(const attn_translator *t, const attn__aligned *a, cha
     attn_tape_destroy(tape);
 }
 
-/* Sentences of several lengths in one batch: each has the alignment that it has by itself. */
+/* Each sentence of a batch of several lengths has the same alignment as alone. */
 static void alignments_are_those_of_the_last_layer(void **state)
 {
     static const char list[] = "<unk>\n<pad>\n<bos>\n<eos>\na\nb\nc\nd\n";
@@ -614,7 +621,7 @@ static void without_attention_there_are_no_alignments(void **state)
     attn_translator_destroy(t);
 }
 
-/* malloc, counted. */
+/* Calls malloc and counts the calls. */
 static void *count_alloc(void *user, size_t size, size_t align)
 {
     ++*(int *)user;
@@ -640,17 +647,17 @@ static void kept_weights_are_packed_once(void **state)
     assert_int_equal(attn_translator_load(&t, c, f->directory, NULL), ATTN_OK);
     for (int i = 0; i < 4; i++) {
         attn_translation said;
-        if (i > 0) /* again has no effect */
+        if (i > 0) /* packing again has no effect */
             assert_int_equal(attn_translator_pack_weights(t), ATTN_OK);
         count = 0;
         assert_int_equal(attn_translator_translate(t, &line, 1, NULL, &said), ATTN_OK);
-        needed[i % 3] = count; /* alone, and twice packed */
+        needed[i % 3] = count; /* allocations without packing, and after packing twice */
         assert_string_equal(said.text, "b b b");
         attn_translations_free(c, &said, 1);
         if (i == 2)
-            assert_true(needed[2] + 3 <= needed[0]); /* panels, what describes them, a list of such */
+            assert_true(needed[2] + 3 <= needed[0]); /* panels, their description, and a list of descriptions */
     }
-    assert_int_equal(needed[0], needed[2]); /* the fourth finds what the third did */
+    assert_int_equal(needed[0], needed[2]); /* the fourth translation allocates as much as the third */
     attn_translator_destroy(t);
     attn_context_destroy(c);
 }
@@ -678,7 +685,7 @@ static void translations_begin_with_their_prefix(void **state)
     attn_translator_destroy(t);
 }
 
-/* The longer line is translated first; it is called by its place among the lines. */
+/* The longer line is translated first. The error names it by its number in the input. */
 static void weights_that_are_not_finite_name_the_line(void **state)
 {
     fixture *f = *state;

@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: MIT
- * Architectures by name, whole models, decoding step by step. */
+ *
+ * Tests architectures by name, whole models, and step by step decoding.
+ */
 #include "support/fixture.h"
 #include "support/tensors.h"
 
@@ -95,7 +97,7 @@ static void wrong_settings_are_told_with_the_right_ones(void **state)
     attn_config_destroy(config);
     attn_config_create(&config, f->context);
     attn_config_set_int(config, "dim", 8);
-    attn_config_set_int(config, "dim_index", ((int64_t)1 << 32) + 1); /* whose lower half would do */
+    attn_config_set_int(config, "dim_index", ((int64_t)1 << 32) + 1); /* the lower 32 bits alone would be valid */
     expect_error(f, "axial-attention", config, ATTN_ERROR_ARGUMENT, "dim_index is 4.29497e+09; allowed: -8 to 8");
     attn_config_set_int(config, "dim_index", -4);
     expect_error(f, "axial-attention", config, ATTN_ERROR_ARGUMENT, "dim_index is -4; allowed: 1 to 3, -1 to -3");
@@ -208,7 +210,7 @@ static void padding_keeps_the_result(void **state)
     }
 }
 
-/* A recurrence has no state before its first step: the impossible computation gives an error. */
+/* A recurrent network has no state before its first step, so that an empty sentence gives an error. */
 static void empty_sentences_give_empty_results_or_errors(void **state)
 {
     tape_fixture *f = *state;
@@ -278,7 +280,7 @@ static void weights_come_on_demand_and_sum_to_one(void **state)
     }
 }
 
-/* Those that have gradients are the ones that are shown; the logits stay what they are. */
+/* The guided weights have gradients and equal the weights in the output. The logits do not change. */
 static void guided_weights_are_the_last_layers(void **state)
 {
     tape_fixture *f = *state;
@@ -310,7 +312,7 @@ static void named_inputs_give_named_outputs(void **state)
     attn_named_add(&in, "tokens", b.src);
     attn_named_add(&in, "valid_lens", b.lens);
     assert_refused(f->context, attn_model_forward(model, f->tape, &in, &out), ATTN_ERROR_ARGUMENT, "tgt_tokens");
-    attn_named_add(&in, "tgt_tokens", attn_cast(f->tape, b.tgt, ATTN_F32)); /* whole numbers of any type will do */
+    attn_named_add(&in, "tgt_tokens", attn_cast(f->tape, b.tgt, ATTN_F32)); /* integers in a float type are valid */
     attn_named_add(&out, "cross_weights", NULL);
     assert_int_equal(attn_model_forward(model, f->tape, &in, &out), ATTN_OK);
     attn_tensor *logits = attn_seq2seq_forward(model, f->tape, b.src, b.lens, b.tgt, NULL);
@@ -327,7 +329,7 @@ static void named_inputs_give_named_outputs(void **state)
 
 /* ------------------------------------------------------------------------------------------- gradients */
 
-/* The loss of the decoder's output and, with `guided`, of its attention. */
+/* Computes the loss of the decoder's output and, with `guided`, of its attention. */
 static double loss_of(tape_fixture *f, attn_model *model, bool record, bool guided)
 {
     attn_tape_reset(f->tape, &(attn_tape_options){.record = record});
@@ -351,7 +353,7 @@ static double loss_of(tape_fixture *f, attn_model *model, bool record, bool guid
     return value;
 }
 
-/* Three numbers of every parameter, by central differences. */
+/* Compares three elements of every parameter's gradient with central differences. */
 static void gradients_are_the_slopes(void **state)
 {
     tape_fixture *f = *state;
@@ -389,7 +391,7 @@ static attn_tensor *column(tape_fixture *f, const attn_tensor *tgt, int64_t t, i
     return x;
 }
 
-/* The Transformer as Marian and others have it. */
+/* Makes a Transformer with the settings of Marian and similar models. */
 static attn_model *optional_model(tape_fixture *f)
 {
     static const char *const texts[][2] = {
@@ -456,7 +458,7 @@ static void one_table_needs_one_vocabulary(void **state)
     attn_config_destroy(config);
 }
 
-/* Two hypotheses of a sentence change places after the first token. */
+/* Two hypotheses of a sentence exchange their rows after the first token. */
 static void reordered_rows_go_on_as_the_others(void **state)
 {
     tape_fixture *f = *state;
@@ -481,7 +483,7 @@ static void reordered_rows_go_on_as_the_others(void **state)
     }
 }
 
-/* Greedy search by whole sequences, one token longer each time. */
+/* Computes a greedy search on whole sequences, one token longer each time. */
 static int64_t greedy(tape_fixture *f, attn_model *model, const attn_tensor *src, int64_t n, int32_t *ids)
 {
     int32_t tokens[32] = {1};
@@ -596,7 +598,7 @@ static void nadaraya_watson_averages_labels_in_reach(void **state)
     attn_named_clear(&out);
 }
 
-/* Memory does not grow with pairs, of which there are 64 MB here, unless their weights are requested. */
+/* Memory does not grow with the number of pairs, which would take 64 MB here, unless the weights are requested. */
 static void nadaraya_watson_has_no_attention_matrix(void **state)
 {
     tape_fixture *f = *state;
@@ -616,8 +618,8 @@ static void nadaraya_watson_has_no_attention_matrix(void **state)
     attn_named_clear(&out);
 }
 
-/* Points without coordinates are all in one place, and labels without numbers have estimates without numbers; NaN is not
- * taken for a place that nothing reaches. */
+/* Points without coordinates are all at the same place. Labels without numbers have estimates without numbers. NaN
+ * is not treated as a point without neighbours. */
 static void nadaraya_watson_of_zero_coordinates_and_nan(void **state)
 {
     tape_fixture *f = *state;
@@ -643,7 +645,7 @@ static void nadaraya_watson_of_zero_coordinates_and_nan(void **state)
     attn_named_clear(&out);
 }
 
-/* Shares of the weights by class, a query out of reach, and labels that are not classes. */
+/* Checks the sums of weights by class, a query without neighbours, and labels that are not classes. */
 static void nadaraya_watson_averages_class_labels(void **state)
 {
     tape_fixture *f = *state;

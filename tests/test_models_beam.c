@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: MIT
- * Beam search against trying everything, on a chain of tokens with known probabilities. */
+ *
+ * Compares beam search with all possible sentences, on a Markov chain of tokens with known probabilities.
+ */
 #include "support/fixture.h"
 #include "support/tensors.h"
 
@@ -16,7 +18,7 @@
 
 enum { V = 4, EOS = 0, BOS = 1, MOST = 5 };
 
-/* Logits of what follows each token; EOS's row is not used. */
+/* Logits of the token that follows each token. The row of EOS is not used. */
 static const float chain[V][V] = {{0, 0, 0, 0}, {-1, -9, 1.0f, 1.2f}, {2.0f, -9, 0.3f, 0}, {-0.5f, -9, 0.2f, 0}};
 
 static double log_prob(int from, int to)
@@ -33,7 +35,7 @@ typedef struct best {
     int32_t ids[MOST];
 } best;
 
-/* Every sentence of up to MOST - 1 tokens and its end. */
+/* Tries every sentence of up to MOST - 1 tokens and the end token, and keeps the best. */
 static void try_all(best *found, int32_t *ids, int n, int last, double sum, double alpha)
 {
     double ended = (sum + log_prob(last, EOS)) / pow((5.0 + n + 1) / 6, alpha);
@@ -79,7 +81,7 @@ static void wide_beam_matches_exhaustive_search(void **state)
             context,
             &(attn_beam_search_options){.bos = BOS, .eos = EOS, .max_len = MOST, .beam = 300, .length_penalty = alpha},
             result);
-        for (int row = 0; row < 2; row++) { /* two equal sentences: both get the same */
+        for (int row = 0; row < 2; row++) { /* both sentences of the batch are equal and get the same result */
             assert_true(result[row].finished);
             assert_int_equal(result[row].n, found.n);
             assert_memory_equal(result[row].ids, found.ids, (size_t)found.n * sizeof *ids);
@@ -89,7 +91,7 @@ static void wide_beam_matches_exhaustive_search(void **state)
     }
 }
 
-/* Scores of every sentence of up to MOST - 1 tokens and its end. */
+/* Stores the score of every sentence of up to MOST - 1 tokens and the end token. Returns the number of scores. */
 static int all_scores(double *scores, int count, int n, int last, double sum, double alpha)
 {
     scores[count++] = (sum + log_prob(last, EOS)) / pow((5.0 + n + 1) / 6, alpha);
@@ -128,7 +130,8 @@ static void missing_hypotheses_are_empty(void **state)
 {
     attn_context *context = *state;
     attn_hypothesis result[2 * 8];
-    /* One token: the end, or one of the four cut off; banning 1 leaves the end, 2 and 3. */
+    /* With a maximum of one token, the result is the end or one of the other tokens. Banning token 1 leaves the end,
+     * 2 and 3. */
     int32_t banned = 1;
     search(context,
            &(attn_beam_search_options){
@@ -144,7 +147,8 @@ static void missing_hypotheses_are_empty(void **state)
     attn_hypotheses_free(context, result, 2 * 8);
 }
 
-/* The beginning is given: the best of all that begin so, with its whole probability; the other sentence is free. */
+/* A given prefix leads to the best sentence with this prefix, and its score includes the prefix. The other sentence
+ * has no prefix. */
 static void prefixes_are_followed(void **state)
 {
     attn_context *context = *state;
@@ -213,14 +217,14 @@ static void width_one_is_greedy(void **state)
 {
     attn_context *context = *state;
     attn_hypothesis result[2];
-    /* The likeliest first token is 3, and behind it the likeliest are 2, then the end. */
+    /* The most likely first token is 3. The most likely tokens after it are 2 and the end. */
     search(context, &(attn_beam_search_options){.bos = BOS, .eos = EOS, .max_len = MOST}, result);
     assert_int_equal(result[0].n, 2);
     assert_int_equal(result[0].ids[0], 3);
     assert_int_equal(result[0].ids[1], 2);
     assert_true(fabs(result[0].log_prob - log_prob(BOS, 3) - log_prob(3, 2) - log_prob(2, EOS)) < 1e-6);
     attn_hypotheses_free(context, result, 2);
-    /* A wider one finds that 2 and the end are likelier together. */
+    /* A beam of 2 finds that token 2 and the end are more likely together. */
     search(context, &(attn_beam_search_options){.bos = BOS, .eos = EOS, .max_len = MOST, .beam = 2}, result);
     assert_int_equal(result[0].n, 1);
     assert_int_equal(result[0].ids[0], 2);
@@ -247,13 +251,13 @@ static void eos_outside_the_vocabulary_is_refused(void **state)
     attn__beam_destroy(&beam);
 }
 
-/* Logits that make some blocks without a candidate, some with several, and equal ones in different blocks. */
+/* Returns logits for which some blocks have no candidate, some have several, and different blocks have equal logits. */
 static double hostile_logit(int64_t i)
 {
     return i % 601 == 600 ? 7 : (double)((i * 7919) % 1009) / 200 - (double)(i / 256 % 3);
 }
 
-/* The first of the greatest that is neither taken nor banned. */
+/* Returns the first of the largest logits that is neither taken nor banned. */
 static int64_t next_best(const bool *taken, int64_t n)
 {
     int64_t found = -1;
@@ -301,7 +305,7 @@ static void large_vocabularies_are_searched_to_the_last(void **state)
 
 enum { SENTENCES = 24, LONGEST = 9, WORDS = 40, MOST_TOKENS = 70 };
 
-/* Weights large enough, and an end likely enough, that translations end at many different lengths. */
+/* Makes a model with large weights and a likely end token, so that translations end at many different lengths. */
 static attn_model *talkative(attn_context *context, const char *architecture)
 {
     attn_model *model = NULL;
@@ -328,7 +332,7 @@ static attn_model *talkative(attn_context *context, const char *architecture)
     return model;
 }
 
-/* Sentences `from` to from + n - 1. */
+/* Makes a batch of the sentences `from` to from + n - 1. */
 static void make_sources(attn_context *context, int64_t from, int64_t n, attn_tensor **source, attn_tensor **lengths)
 {
     attn_tensor *src = NULL, *lens = NULL;
@@ -344,7 +348,7 @@ static void make_sources(attn_context *context, int64_t from, int64_t n, attn_te
     }
 }
 
-/* The same, translated together. */
+/* Translates the sentences `from` to from + n - 1 in one batch. */
 static void translate(attn_model *model, int64_t from, int64_t n, int64_t beam, attn_hypothesis *results)
 {
     attn_context *context = attn_model_context(model);
@@ -380,7 +384,7 @@ static void weights_that_are_not_finite_are_named(void **state)
     attn_model_destroy(model);
 }
 
-/* Ends the beam, whose results are refused by an error with this word. */
+/* Ends the beam. Its results must be refused with an error that contains `word`. */
 static void expect_refusal(attn__beam *beam, attn_status status, const char *word)
 {
     attn_hypothesis result;
@@ -405,8 +409,8 @@ static void banning_every_token_is_refused(void **state)
     }
 }
 
-/* A single step with a logit that is not finite makes the search of its sentence fail, also if later steps are finite
- * or its token is given. */
+/* A logit that is not finite in one step makes the search of its sentence fail, even if later steps are finite or
+ * the token of this step is given. */
 static void nan_in_an_early_step_is_reported(void **state)
 {
     attn_context *context = *state;
@@ -434,7 +438,7 @@ static void nan_in_an_early_step_is_reported(void **state)
     }
 }
 
-/* Without scores greedy search finds the same; a beam has its scores all the same. */
+/* A greedy search gives the same result with and without scores. A beam search always has scores. */
 static void searches_without_scores(void **state)
 {
     attn_context *context = *state;
@@ -474,7 +478,8 @@ static void searches_without_scores(void **state)
     attn_model_destroy(model);
 }
 
-/* The translations end at several lengths, some early, some as late as `longest`. */
+/* Checks that translations in a batch equal translations alone. They must end at several lengths, some early and
+ * some at MOST_TOKENS. */
 static void check_alone(attn_model *model, int64_t beam)
 {
     attn_hypothesis together[SENTENCES], alone;
@@ -494,8 +499,8 @@ static void check_alone(attn_model *model, int64_t beam)
         lengths += !seen[n];
         seen[n] = true;
     }
-    assert_true(lengths >= 4 && least < 16); /* else no sentence finished early */
-    assert_int_equal(most, MOST_TOKENS);     /* a Transformer's caches grew, twice */
+    assert_true(lengths >= 4 && least < 16); /* otherwise no sentence would finish early */
+    assert_int_equal(most, MOST_TOKENS);     /* the caches of a Transformer grew twice */
     attn_hypotheses_free(attn_model_context(model), together, SENTENCES);
 }
 
@@ -514,7 +519,7 @@ static void finished_sentences_keep_the_bits_of_the_others(void **state)
 
 /* ----------------------------------------------------------------------------------------- shortlists */
 
-/* The allowed tokens of the sentences: for number i every `every`-th token from i on, and the end. */
+/* The allowed tokens of each sentence: the end token, and for sentence i every `every`-th token from i on. */
 typedef struct allowed {
     int32_t tokens[SENTENCES][WORDS];
     const int32_t *lists[SENTENCES];
@@ -532,7 +537,7 @@ static void allow(allowed *a, int64_t from, int64_t n, int64_t every)
     }
 }
 
-/* Sentences `from` to from + n - 1 made of these, on a tape that may keep weights packed. */
+/* Translates the sentences `from` to from + n - 1 with their allowed tokens, on a tape that may keep packed weights. */
 static attn_status translate_limited(attn_model *model, attn_tape *tape, int64_t from, int64_t n, int64_t beam,
                                      const allowed *a, attn_hypothesis *results)
 {
@@ -559,7 +564,7 @@ static void check_same(const attn_hypothesis *a, const attn_hypothesis *b)
     assert_memory_equal(&a->score, &b->score, sizeof a->score);
 }
 
-/* The probability of the output, from the logits of the whole sequence at once, divided among the tokens allowed. */
+/* Returns the probability of the output from the logits of the whole sequence, normalized over the allowed tokens. */
 static double probability_of(attn_model *model, attn_tape *tape, int64_t sentence, const allowed *a,
                              const attn_hypothesis *said)
 {
@@ -583,8 +588,8 @@ static double probability_of(attn_model *model, attn_tape *tape, int64_t sentenc
     return all;
 }
 
-/* Sentences with lists of their own: made of these alone, as likely as they are among these, and the same alone and
- * together, on a tape that has packed other rows at the same place before. */
+/* Checks sentences that have allowed tokens. The translations have only these tokens and the right probabilities.
+ * They are the same alone and in a batch, on a tape whose packed rows change. */
 static void check_limited(attn_model *model, int64_t beam)
 {
     attn_context *context = attn_model_context(model);
@@ -612,7 +617,7 @@ static void check_limited(attn_model *model, int64_t beam)
     attn_tape_destroy(tape);
 }
 
-/* With a list of all tokens nothing changes. */
+/* Checks that a list of all tokens changes nothing. */
 static void check_unlimited(attn_model *model, int64_t beam)
 {
     attn_hypothesis wanted[SENTENCES], found[SENTENCES];
@@ -730,7 +735,7 @@ static void shared_keys_outlive_their_cache(void **state)
 
 enum { WIDE = 3, ROOM = 24, ROWS = 3 * WIDE };
 
-/* The expected content of each row of a cache: where each of its tokens was computed. */
+/* The expected content of each row of a cache: for each token, the number of the row that computed it. */
 typedef struct history {
     double token[ROWS][ROOM];
     int64_t n;
@@ -756,7 +761,7 @@ static void compute_token(attn_nn_kv_cache *cache, history *h)
     }
 }
 
-/* Any row may go on from any other of its sentence; those that change places too. */
+/* Chooses a source row of the same sentence for each row, and sometimes exchanges rows. */
 static void choose_rows(attn__rng *rng, int64_t n, int64_t *rows)
 {
     for (int64_t i = 0; i < n; i++)
@@ -774,8 +779,8 @@ static void follow_rows(history *h, const int64_t *rows, int64_t n)
     h->n = n;
 }
 
-/* Only what the two rows do not share is moved: what they share, and all that is wrong behind it, is found out by
- * what the cache holds after each of many steps. */
+/* Reorders a cache many times and checks its content after each step. Only the tokens that two rows do not share are
+ * moved. */
 static void reorder_often(attn_context *context, uint64_t seed, int64_t *moved)
 {
     attn_nn_kv_cache cache, spare;
@@ -796,7 +801,7 @@ static void reorder_often(attn_context *context, uint64_t seed, int64_t *moved)
         check_cache(&cache, &h);
         for (int64_t i = 0; i < h.n; i++)
             *moved += t + 1 - lineage.shared[i];
-        if (t == ROOM / 2) { /* the sentence in the middle leaves */
+        if (t == ROOM / 2) { /* removes the sentence in the middle */
             static const int64_t left[] = {0, 1, 2, 6, 7, 8};
             assert_int_equal(attn_nn_kv_cache_select(&cache, context, left, 6, ROOM), ATTN_OK);
             attn_nn_kv_cache_free(&spare);
@@ -846,8 +851,8 @@ static void finished_sentences_leave(void **state)
     attn_tensor_destroy(logits);
 }
 
-/* By length^alpha: a full beam ends when its best living hypothesis, at the rule's length, is not above its
- * worst ended one. */
+/* With a penalty of length^alpha, a full beam ends when its best open hypothesis is not better than its worst
+ * finished hypothesis. The stopping rule sets the length for this comparison. */
 static void search_ends_by_its_stopping_rule(void **state)
 {
     enum { WIDTH = 3, MOST_STEPS = 12 };
@@ -880,7 +885,7 @@ static void search_ends_by_its_stopping_rule(void **state)
         steps[i / 3][stopping] = beam.step;
         attn__beam_destroy(&beam);
     }
-    assert_true(steps[1][ATTN_STOP_FULL] < steps[1][ATTN_STOP_LIKELY]); /* the rules differ here */
+    assert_true(steps[1][ATTN_STOP_FULL] < steps[1][ATTN_STOP_LIKELY]); /* the stopping rules differ here */
     assert_true(steps[1][ATTN_STOP_LIKELY] < steps[1][ATTN_STOP_NEVER]);
 }
 

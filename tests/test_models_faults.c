@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: MIT
- * Every allocation of a model's life failing in turn: an error, no crash, nothing left behind. */
+ *
+ * Lets each allocation in the life of a model fail in turn. Each failure must give an error, no crash, and no leak.
+ */
 #include "support/cmocka.h"
 #include "support/faults.h"
 #include "support/small_models.h"
@@ -39,7 +41,7 @@ static attn_status translate(attn_model *model)
     return status;
 }
 
-/* One training step with the attention weights requested. */
+/* Runs one training step with the attention weights requested. */
 static attn_status learn(attn_model *model)
 {
     attn_context *context = attn_model_context(model);
@@ -93,7 +95,7 @@ static void every_failure_is_survived(void **state)
 
 /* ------------------------------------------------------------------------------------ every architecture */
 
-/* Inputs of a small model; the lists own them. */
+/* Makes inputs for a small model. The lists own the inputs. */
 static attn_status make_inputs(attn_context *context, const attn_architecture *a, small_filling *fill, bool optional,
                                attn_named_list *inputs)
 {
@@ -131,7 +133,7 @@ typedef struct whole_life {
     const attn_architecture *architecture;
     const attn_config *config;
     small_filling fill;
-    bool optional; /* every output too */
+    bool optional; /* requests every optional output too */
 } whole_life;
 
 static attn_status run_model(attn_model *model, attn_tape *tape, whole_life *life)
@@ -169,7 +171,7 @@ static attn_status whole(attn_context *context, void *user)
     return status;
 }
 
-/* Sizes that this architecture takes, tried with memory for all. */
+/* Finds sizes that the architecture accepts, with enough memory. Returns false if there are none. */
 static bool find_sizes(whole_life *life)
 {
     static const int64_t sizes[] = {3, 4, 8, 32, 33, 1};
@@ -213,7 +215,7 @@ int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {TEST(every_failure_is_survived)};
     const struct CMUnitTest all[] = {cmocka_unit_test(every_architecture_survives)};
-    /* Minutes: some models allocate thousands of times. */
+    /* The full test takes minutes, since some models allocate thousands of times. */
     if (argc > 1 && strcmp(argv[1], "all") == 0)
         return cmocka_run_group_tests(all, NULL, NULL);
     return cmocka_run_group_tests(tests, NULL, NULL);

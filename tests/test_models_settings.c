@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: MIT
- * Layers with settings other than the defaults: gradients are the slopes in float64, wrong settings and inputs are refused
- * in words, and what a setting is for. */
+ *
+ * Tests layers with settings other than the defaults: gradients equal the slopes in float64, invalid settings and
+ * inputs are refused with a message, and settings have their effect.
+ */
 #include "support/fixture.h"
 #include "support/small_models.h"
 #include "support/tensors.h"
@@ -13,7 +15,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* NULL, with the error in the context, if the settings are refused. */
+/* Makes a model. Returns NULL, with the error in the context, if the settings are refused. */
 static attn_model *make(tape_fixture *f, const char *architecture, const char *json)
 {
     attn_config *config = NULL;
@@ -39,7 +41,7 @@ enum { MOST_INPUTS = 4 };
 typedef struct input {
     const char *name;
     int64_t shape[ATTN_MAX_RANK]; /* ended by 0 */
-    const char *integers;         /* digits, as many as the shape has elements; NULL: random numbers */
+    const char *integers;         /* one digit for each element of the shape; NULL: random numbers */
 } input;
 
 typedef struct gradient_case {
@@ -47,8 +49,8 @@ typedef struct gradient_case {
     input inputs[MOST_INPUTS];
 } gradient_case;
 
-/* A detector of 6 x 8 pixels in 2 x 2 places, and 48 pixels of either image of which some are padding: of the first
- * image the right half, of the second nothing. */
+/* A detector for two images of 6 x 8 pixels, with 2 x 2 positions. A mask has one digit for each pixel: HALF masks
+ * the right half of the first image. */
 #define DETR                                                                                                                \
     "{\"backbone\": \"resnet18\", \"stage_blocks\": [1, 1], \"width\": [2, 4], \"stem\": \"small\", \"in_channels\": 2, "   \
     "\"num_classes\": 2, \"num_queries\": 3, \"hidden_dim\": 8, \"nheads\": 2, \"dim_feedforward\": 5, \"enc_layers\": 2, " \
@@ -127,7 +129,7 @@ static attn_tensor *make_input(tape_fixture *f, const input *in, uint64_t seed)
     return x;
 }
 
-/* The model's first output; the tape is empty before. */
+/* Resets the tape and returns the model's first output. */
 static attn_tensor *run(tape_fixture *f, attn_model *model, const attn_named_list *inputs, bool record)
 {
     attn_named_list outputs = {.context = f->context};
@@ -140,7 +142,7 @@ static attn_tensor *run(tape_fixture *f, attn_model *model, const attn_named_lis
     return y;
 }
 
-/* The inner product of the output and fixed numbers. */
+/* Returns the dot product of the output and fixed numbers. */
 static double loss_of(tape_fixture *f, attn_model *model, const attn_named_list *inputs, bool record)
 {
     attn_tensor *y = run(f, model, inputs, record);
@@ -168,7 +170,7 @@ static void check_slope(tape_fixture *f, attn_model *model, const attn_named_lis
                  (long long)i, slope, gradient);
 }
 
-/* Five numbers of every input and parameter, by central differences. */
+/* Compares five elements of every input's and parameter's gradient with central differences. */
 static void gradients_are_the_slopes(void **state)
 {
     tape_fixture *f = *state;
@@ -191,7 +193,7 @@ static void gradients_are_the_slopes(void **state)
                     largest = fmax(largest, fabs(test_at(attn_tensor_grad(x), i)));
             }
         }
-        assert_true(largest > 1e-3); /* else nothing was compared */
+        assert_true(largest > 1e-3); /* otherwise nothing was compared */
         attn_model_destroy(model);
         attn_named_clear(&inputs);
     }
@@ -261,7 +263,7 @@ typedef struct detector {
     attn_named_list inputs, outputs;
 } detector;
 
-/* Runs on two images, with padding (NULL: none), and with all outputs, those of the given points and queries. */
+/* Runs the detector on two images with padding (NULL: none) and all outputs, for the given points and queries. */
 static detector detect(tape_fixture *f, const char *json, const char *padding, const char *chosen)
 {
     detector d = {make_well(f, "detr", json), {.context = f->context, .owns = true}, {.context = f->context}};
@@ -285,7 +287,8 @@ static void detector_end(detector *d)
     attn_model_destroy(d->model);
 }
 
-/* The sum of the weights of image `image` over all heads, queries and blocks for the keys of column `column` of 2 x 2. */
+/* Returns the sum of weights of image `image` over all heads, queries and blocks, for the keys of column `column` of
+ * 2 x 2. */
 static double weight_of_column(const attn_tensor *weights, int64_t image, int64_t column)
 {
     const int64_t *n = attn_tensor_shape(weights);
@@ -317,7 +320,7 @@ static bool same_tensor(const attn_tensor *a, const attn_tensor *b)
            memcmp(attn_tensor_data(a), attn_tensor_data(b), (size_t)attn_tensor_size(a) * sizeof(double)) == 0;
 }
 
-/* No padding is what no mask is; and of chosen rows come the weights that all have. */
+/* A mask without padding equals no mask. Weights of chosen rows equal the same rows of all weights. */
 static void a_mask_of_nothing_is_none(void **state)
 {
     tape_fixture *f = *state;
@@ -342,7 +345,7 @@ static void a_mask_of_nothing_is_none(void **state)
     f->tape = tape;
 }
 
-/* While nothing is recorded, a batch norm is one with its convolution. */
+/* In inference, a batch norm is fused into its convolution. */
 static void fixed_norms_are_scales_and_shifts(void **state)
 {
     tape_fixture *f = *state;
@@ -421,8 +424,8 @@ static void set_all(const attn_model *model, const char *name, double value)
         test_set(x, i, value);
 }
 
-/* A branch of ones in place of the two layers: behind the norm of 0 + dropout(1) a row has two values, and in inference
- * one. */
+/* A branch of ones replaces the two layers. After the norm of 0 + dropout(1), a row has two different values in
+ * training, and one value in inference. */
 static void the_branch_is_dropped_in_training_only(void **state)
 {
     enum { ROWS = 40, D = 50 };
@@ -451,7 +454,8 @@ static void the_branch_is_dropped_in_training_only(void **state)
     attn_model_destroy(model);
 }
 
-/* Coordinates in units of their widths and sigma 1 give the same, and the list is in the config of the model. */
+/* Dividing coordinates by their widths, with sigma 1, gives the same result as a list of widths. The model's config
+ * has the list. */
 static void widths_of_coordinates_divide_them(void **state)
 {
     static const double widths[] = {0.5, 3};
@@ -481,7 +485,8 @@ static void widths_of_coordinates_divide_them(void **state)
     attn_model_destroy(one);
 }
 
-/* The listings of self-attention without a last projection have linear layers query, key and value, of images too. */
+/* Published self-attention layers without an output projection have linear layers query, key and value, for images
+ * too. */
 static void linear_weights_load_into_windows(void **state)
 {
     static const char *const names[] = {"query.weight", "key.weight", "value.weight"};
@@ -506,7 +511,7 @@ static void linear_weights_load_into_windows(void **state)
     attn_model_destroy(model);
 }
 
-/* Alone a row attends by the same map tied or not; contacts are for tied rows. */
+/* A single row has the same attention maps with tied and untied rows. Contacts need tied rows. */
 static void one_row_is_tied_to_itself(void **state)
 {
     static const char *const json[] = {
@@ -535,7 +540,8 @@ static void one_row_is_tied_to_itself(void **state)
     attn_model_destroy(model[1]);
 }
 
-/* A run that stops at the maps gives those of a run to the end, whichever attention precedes, some heads at a time too. */
+/* A run that stops after the maps gives the same maps as a full run, for both orders of attention and for groups of
+ * heads. */
 static void maps_alone_are_the_maps(void **state)
 {
     static const char *const orders[] = {"row-column", "column-row"};
@@ -567,7 +573,8 @@ static void maps_alone_are_the_maps(void **state)
     }
 }
 
-/* Rows of weights sum to one for each axis; an array whose weights have more axes than a tensor is refused in words. */
+/* The weights along each axis sum to one. Requesting weights with more axes than a tensor can have is refused with a
+ * message. */
 static void weights_along_axes(void **state)
 {
     static const struct {
@@ -587,7 +594,8 @@ static void weights_along_axes(void **state)
         if (c == 0) {
             const attn_tensor *weights = attn_named_find(&out, "weights");
             assert_int_equal(status, ATTN_OK);
-            assert_int_equal(attn_tensor_size(weights), 2 * 2 * 3 * 5 * 8); /* over 3 rows, then 5 columns */
+            /* weights over 3 rows, then over 5 columns */
+            assert_int_equal(attn_tensor_size(weights), 2 * 2 * 3 * 5 * 8);
             for (int64_t row = 0; row < 2 * 2 * 3 * 5; row++) {
                 double sums[2] = {0};
                 for (int64_t i = 0; i < 8; i++)
@@ -604,8 +612,8 @@ static void weights_along_axes(void **state)
     }
 }
 
-/* A call that failed before has nothing to do with a model that runs later, unless the result of a failed operation is an
- * input: then that operation's error is the one to report. */
+/* The error of an earlier call does not affect a later run of a model. If the NULL of a failed operation is an
+ * input, the run reports the error of that operation. */
 static void an_earlier_error_stops_no_later_call(void **state)
 {
     tape_fixture *f = *state;
@@ -623,7 +631,7 @@ static void an_earlier_error_stops_no_later_call(void **state)
     expect_error(f, "self-attention", "input x (b,t,dim) is missing");
     attn_tape_reset(f->tape, NULL);
     x = test_random(f->tape, ATTN_F64, 3, (int64_t[]){1, 3, 4}, 3);
-    attn_named_add(&in, "x", attn_slice(f->tape, x, 7, 0, 1)); /* fails, and its NULL is the input */
+    attn_named_add(&in, "x", attn_slice(f->tape, x, 7, 0, 1)); /* fails and returns NULL, which becomes the input */
     assert_int_not_equal(attn_model_forward(model, f->tape, &in, &out), ATTN_OK);
     expect_error(f, "axis 7", "7");
     attn_named_clear(&in);

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: MIT
- * Every architecture on inputs of every size: a result, or an error that says something; and the gradients of it.
- * `test_models_sizes all` takes every length from 0 to 130, and does each twice, with the vectors of this machine and
- * without any (other kernels, other tiles, other remainders): both take the same sizes and give the same numbers.
- * `test_models_sizes all NAME...` does so for these architectures only.
+ * Runs every architecture on inputs of every size. A run gives a result and gradients, or an error with a message.
+ * `test_models_sizes all` runs every length from 0 to 130 twice, with and without the vector instructions of this
+ * machine, which use different kernels, tiles and remainders. Both runs must accept the same sizes and give the same
+ * numbers. `test_models_sizes all NAME...` runs only these architectures.
  *
- * Inputs are derived from the registry: the letters of a port's shape ("(b,t,dim)") are the config's where a key has
- * that name, and free otherwise.  Lengths that no model of that config takes are meant to be among them. */
+ * Inputs are derived from the registry: a letter of a shape such as "(b,t,dim)" has the value of the config's key of
+ * that name, or a free value if there is no such key. Some lengths are invalid on purpose. */
 #include "support/fixture.h"
 #include "support/scratch.h"
 #include "support/small_models.h"
@@ -22,16 +22,16 @@
 enum { LONGEST = 130 };
 static const int64_t some[] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 16, 17, 33, LONGEST};
 static bool all_sizes;
-static char **only; /* names, ended by NULL; none: every architecture */
+static char **only; /* NULL-terminated names; NULL: every architecture */
 
 typedef struct run {
     attn_context *context;
     attn_model *model;
     attn_tape *tape;
     small_filling fill;
-    bool optional;  /* optional inputs and outputs too */
+    bool optional;  /* with optional inputs and outputs */
     bool inference; /* without gradients */
-    /* The last run's first output and the gradients of its inputs, one after the other. */
+    /* The first output of the last run, followed by the gradients of its inputs. */
     double *numbers;
     int64_t n, room;
 } run;
@@ -51,7 +51,7 @@ static void add_input(run *r, const attn_port *port, attn_named_list *inputs)
     assert_int_equal(attn_named_add(inputs, port->name, x), ATTN_OK);
 }
 
-/* The gradient of the first output, where anything leads to it. */
+/* Computes gradients from the first output, if it requires a gradient. */
 static void go_back(run *r, attn_tensor *y)
 {
     attn_tensor *ones;
@@ -79,7 +79,7 @@ static void keep(run *r, const attn_tensor *x)
         r->numbers[r->n++] = (double)((const float *)attn_tensor_data(x))[i];
 }
 
-/* True if the model took the inputs. */
+/* Runs the model. Returns true if it accepted the inputs. */
 static bool try_once(run *r)
 {
     const attn_architecture *a = attn_model_architecture(r->model);
@@ -113,8 +113,8 @@ static bool try_once(run *r)
     return taken;
 }
 
-/* Two ways of computing agree: rounding grows with the sizes, a wrong remainder is as large as the numbers.  Without
- * gradients it is the same way, and the same bits. */
+/* Compares two runs. Rounding errors grow with the sizes, and a wrong remainder gives errors as large as the
+ * numbers. Runs without gradients must be bit-identical. */
 static void compare(const run *a, const run *b)
 {
     const char *name = attn_model_architecture(a->model)->name;
@@ -133,11 +133,11 @@ static void compare(const run *a, const run *b)
                  (long long)a->fill.others, worst, largest);
 }
 
-/* How often the inputs of length `n` were taken, in all ways of filling the letters; `twin` may be NULL. */
+/* Returns how many inputs of length `n` were accepted, over all ways to fill the letters. `twin` may be NULL. */
 static int try_size(run *r, run *twin, int64_t n)
 {
     int taken = 0;
-    int64_t m = n <= 9 || n == 33 ? n : 3; /* 33 each way: nets that halve an image five times */
+    int64_t m = n <= 9 || n == 33 ? n : 3; /* 33 along each axis, for networks that halve an image five times */
     for (int variant = 0; variant < 16; variant++) {
         const int64_t batch = variant & 8 ? n % 2 : 2;
         r->fill = (small_filling){.config = attn_model_config(r->model),
@@ -209,7 +209,7 @@ static void every_architecture_takes_or_refuses_every_size(void **state)
         begin(&r, a, NULL, ATTN_PRECISION_DEFAULT);
         begin(&twin, a, "scalar", ATTN_PRECISION_DEFAULT);
         int taken = try_sizes(&r, all_sizes ? &twin : NULL);
-        if (taken < 8) /* else it does not use the shapes above */
+        if (taken < 8) /* otherwise the model does not fit the shapes above */
             fail_msg("%s took the inputs %d times only", a->name, taken);
         if (all_sizes)
             print_message("%s: %d of %d inputs taken\n", a->name, taken, 16 * (LONGEST + 1));
@@ -220,7 +220,8 @@ static void every_architecture_takes_or_refuses_every_size(void **state)
 
 /* ----------------------------------------------------------------------------------------------- stored */
 
-/* `twin` gets the model's weights as they are stored for the precision; false if that is refused. */
+/* Stores the model's weights for the precision and loads them into `twin`. Returns false if the precision is
+ * refused. */
 static bool store(const run *r, run *twin, attn_precision precision, bool *smaller)
 {
     char folder[64], small[128];
@@ -248,7 +249,7 @@ static bool store(const run *r, run *twin, attn_precision precision, bool *small
     return true;
 }
 
-/* A directory whose weights are stored in fewer bytes gives the bits, in that precision, that the weights in f32 give. */
+/* Weights that are stored in fewer bytes give the same bits as f32 weights that are used in that precision. */
 static void stored_weights_give_the_same_bits(void **state)
 {
     static const attn_precision kinds[] = {ATTN_PRECISION_BF16, ATTN_PRECISION_INT8};
@@ -288,7 +289,7 @@ static const char *stored_type(attn_context *context, const char *path, const ch
     return type;
 }
 
-/* Weights that are stored in bf16 have exactly their values; int8 is made of them as of any others. */
+/* Weights stored in bf16 keep exactly their values, and they are quantized to int8 like f32 weights. */
 static void bf16_weights_are_quantized_like_f32(void **state)
 {
     static const char name[] = "blks.0.attention.W_q.weight";
@@ -314,7 +315,7 @@ static void bf16_weights_are_quantized_like_f32(void **state)
 
 /* ----------------------------------------------------------------------------------------------- packed */
 
-/* Bytes of parameters in the form in which they came, and in any. */
+/* Returns the bytes of parameters that are stored as plain numbers. Sets *all to the bytes of all parameters. */
 static size_t plain_bytes(const attn_model *model, size_t *all)
 {
     const attn_named_list *list = attn_model_parameters(model);
@@ -349,7 +350,7 @@ static void needs_no_plain_weights(const attn_model *model, attn_precision preci
         print_message("%s %s: %zu of %zu bytes as they were\n", name, attn_precision_name(precision), plain, all);
 }
 
-/* Packed weights give the bits of those that each product packs for itself. */
+/* Weights that are packed once give the same bits as weights that each product packs. */
 static void packed_weights_give_the_same_bits(void **state)
 {
     for (int i = 0; i < 3 * attn_architecture_count(); i++) {
@@ -371,7 +372,7 @@ static void packed_weights_give_the_same_bits(void **state)
     }
 }
 
-/* The same model in a context whose models only infer, from a directory. */
+/* Loads the same model from a directory into a context for inference only. */
 static void load_packed(run *r, const attn_architecture *a, attn_precision precision, const char *folder)
 {
     const attn_context_options options = {.threads = 1, .precision = precision};
@@ -383,7 +384,7 @@ static void load_packed(run *r, const attn_architecture *a, attn_precision preci
     assert_int_equal(attn_tape_create(&r->tape, r->context), ATTN_OK);
 }
 
-/* Weights that are packed while they are read, of a model stored in f32 and in fewer bytes. */
+/* Tests weights that are packed while they are read, from a model stored in f32 and in fewer bytes. */
 static void weights_are_packed_as_they_are_read(void **state)
 {
     static const attn_precision kinds[] = {ATTN_PRECISION_BF16, ATTN_PRECISION_INT8};
@@ -410,7 +411,7 @@ static void weights_are_packed_as_they_are_read(void **state)
     }
 }
 
-/* A model of which linear layers have nearly all the bytes, in a directory; how many that is. */
+/* Saves a model whose linear layers have nearly all bytes. Returns the number of these bytes. */
 static size_t save_large(const char *folder)
 {
     static const struct {
@@ -436,7 +437,7 @@ static size_t save_large(const char *folder)
     return all;
 }
 
-/* From a file in f32 and from one in fewer bytes, at no time more than the packed weights and one weight in f32. */
+/* Loading from a file in f32 or in fewer bytes never holds more than the packed weights and one weight in f32. */
 static void loading_holds_one_weight_in_f32_at_a_time(void **state)
 {
     static const attn_precision kinds[] = {ATTN_PRECISION_BF16, ATTN_PRECISION_INT8};
@@ -462,7 +463,7 @@ static void loading_holds_one_weight_in_f32_at_a_time(void **state)
     }
 }
 
-/* Calls that a packed model refuses. */
+/* Tests calls that a model with packed weights refuses. */
 static void packed_models_only_infer(void **state)
 {
     char folder[64];
@@ -521,7 +522,7 @@ static void not_loaded(const run *r, const char *path, const attn_model_load_opt
     assert_null(loaded);
 }
 
-/* A directory identifies its model; a file of weights needs the settings; missing ones are named in the error. */
+/* A directory identifies its model. A file of weights needs the settings. The error names missing files. */
 static void a_saved_model_is_loaded(void **state)
 {
     char folder[64], file[128];

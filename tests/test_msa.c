@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: MIT
- * The MSA Transformer as a tool: published sizes, checkpoints, planned memory, padding, what is refused. */
+ *
+ * Tests the MSA Transformer as a tool: published sizes, checkpoints, planned memory, padding, invalid calls.
+ */
 #include "support/fixture.h"
 #include "support/scratch.h"
 #include "support/tensors.h"
@@ -51,7 +53,7 @@ static void set_regression(attn_msa *msa)
     attn_msa_set_regression(msa, weights, -0.25f);
 }
 
-/* An alignment of `rows` x `cols` in [R,C], the rest padding. */
+/* Writes an alignment of `rows` x `cols` into an array of all_rows x all_cols. The other elements are padding. */
 static void fill(int32_t *tokens, int64_t rows, int64_t cols, int64_t all_rows, int64_t all_cols)
 {
     for (int64_t i = 0; i < all_rows * all_cols; i++) {
@@ -92,7 +94,8 @@ static int64_t parameters_of(attn_context *context, int64_t row_dim)
     return count;
 }
 
-/* The parameter counts of the published code for its two checkpoints, 145 numbers of the regression among them. */
+/* The published code has these numbers of parameters for its two checkpoints, including 145 numbers of the
+ * regression. */
 static void published_models_have_their_size(void **state)
 {
     fixture *f = *state;
@@ -102,8 +105,8 @@ static void published_models_have_their_size(void **state)
 
 /* ------------------------------------------------------------------------------------------- checkpoints */
 
-/* data/pt/msa_tiny.pt was written by PyTorch as ESM's are: args, names of fairseq, "row" for "column".  Each tensor is
- * filled with one number: 0.25 what the file calls column attention, -0.5 what it calls row attention. */
+/* PyTorch wrote data/pt/msa_tiny.pt in the form of ESM's files: args, names of fairseq, and "row" instead of
+ * "column". Each tensor has one value: 0.25 in column attention and -0.5 in row attention, by the file's names. */
 static void checkpoints_have_rows_and_columns_swapped(void **state)
 {
     fixture *f = *state;
@@ -117,7 +120,7 @@ static void checkpoints_have_rows_and_columns_swapped(void **state)
     assert_int_equal(attn_config_int(attn_model_config(attn_msa_model(msa)), "embed_dim", 0), 4);
     assert_int_equal(attn_config_int(attn_model_config(attn_msa_model(msa)), "max_positions", 0), 6);
     assert_null(attn_named_find(list, "msa_position_embedding"));
-    assert_true(attn_msa_has_regression(msa)); /* from the file in the same folder */
+    assert_true(attn_msa_has_regression(msa)); /* the regression is read from the file in the same folder */
     assert_true(test_at(attn_named_find(list, "contact_head.regression.weight"), 1) == 2);
     attn_msa_destroy(msa);
 }
@@ -144,7 +147,8 @@ static void saved_models_are_loaded_again(void **state)
     assert_int_equal(scratch_close(folder), 2);
 }
 
-/* As Python's Model.save writes it: all parameters, and a config of the architecture's keys alone. */
+/* The directory is like one from Python's Model.save: all parameters, and a config with only the keys of the
+ * architecture. */
 static void models_of_any_writer_are_loaded(void **state)
 {
     fixture *f = *state;
@@ -174,7 +178,7 @@ static void models_of_any_writer_are_loaded(void **state)
 
 /* ------------------------------------------------------------------------------------------------ running */
 
-/* From the maps that the same run returns: symmetric sums, APC, logistic regression, by plain loops. */
+/* The contacts are computed by plain loops from the maps of the same run: symmetric sums, APC, logistic regression. */
 static void contacts_follow_their_formula(void **state)
 {
     fixture *f = *state;
@@ -239,8 +243,9 @@ static void padding_and_bounds_change_nothing(void **state)
     assert_true(test_distance(result.representations[0], result.representations[1]) > 1e-3);
 }
 
-/* A run ends where nothing more is requested: contacts leave out most of the last layer, representations of an early
- * layer the layers behind it.  The outputs have the same bits as in a run that continues to the logits. */
+/* A run ends as soon as all requested outputs are computed. Contacts do not need most of the last layer, and
+ * representations of an early layer do not need later layers. The outputs have the same bits as in a run that
+ * continues to the logits. */
 static void a_run_that_ends_early_has_the_same_bits(void **state)
 {
     fixture *f = *state;
@@ -284,8 +289,8 @@ static attn_msa *budget_model(fixture *f)
     return msa;
 }
 
-/* Contacts and representations at every number of heads together that a budget can bring about: equal but for the order
- * of the sum over heads in the output's projection, a few units of f32's last place. */
+/* Compares contacts and representations for every number of heads that a budget allows at once. Only the order of
+ * the sum over heads in the output projection differs, by a few units in the last place of f32. */
 static void budgets_change_rounding_only(void **state)
 {
     fixture *f = *state;
@@ -323,7 +328,7 @@ static void budgets_change_rounding_only(void **state)
     attn_msa_destroy(msa);
 }
 
-/* The last layer's numbers of the budget's model in one precision, planned to hold `heads` heads together. */
+/* Runs the model in one precision, with a budget for `heads` heads at once. Writes the last layer's outputs to x. */
 static void run_in(attn_precision precision, int64_t heads, float *x)
 {
     fixture f = {0};
@@ -342,7 +347,7 @@ static void run_in(attn_precision precision, int64_t heads, float *x)
     attn_context_destroy(f.context);
 }
 
-/* The root mean square of a difference. */
+/* Returns the root mean square of the difference. */
 static double apart(const float *a, const float *b)
 {
     double sum = 0;
@@ -351,8 +356,8 @@ static double apart(const float *a, const float *b)
     return sqrt(sum / (BUDGET_R * BUDGET_C * BUDGET_DIM));
 }
 
-/* The last layer's outputs are normalized to about 1, so absolute errors are relative errors too. bf16 has eight bits of
- * mantissa. int8 has 127 steps up to the largest number of each row. */
+/* The outputs of the last layer are normalized to about 1, so that absolute errors are relative errors. bf16 has
+ * eight bits of mantissa. int8 has 127 steps up to the largest number of each row. */
 static void layers_are_int8_too(void **state)
 {
     static float f32[BUDGET_R * BUDGET_C * BUDGET_DIM], bf16[BUDGET_R * BUDGET_C * BUDGET_DIM],
@@ -368,7 +373,8 @@ static void layers_are_int8_too(void **state)
     assert_true(apart(grouped, f32) > 2 * apart(bf16, f32) && apart(grouped, f32) < 0.03);
 }
 
-/* Maps of one layer are those that all layers' maps have in its place, and take an L-th of their memory. */
+/* The maps of one layer equal this layer's part of all maps. They take the memory of all maps divided by the number
+ * of layers. */
 static void maps_of_one_layer(void **state)
 {
     fixture *f = *state;
@@ -398,7 +404,7 @@ static void maps_of_one_layer(void **state)
     refused(f, tokens, R, C, &wanted, "allowed: 1 to 2");
 }
 
-/* The largest memory of a context while a new model runs once. */
+/* Checks the peak memory of a context while a new model runs once. */
 static void peak_is_planned(attn_precision precision, int threads, int64_t rows, int64_t cols, const char *isa,
                             bool bounded)
 {

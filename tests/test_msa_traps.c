@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: MIT
- * What is easily got wrong in an MSA Transformer, each against a computation of its own: positions and padding, the
- * table of row positions in both of its shapes, masked residues, one sequence, columns of padding alone, which
- * representations are normalized, dropouts, maps whose correction would divide by zero, what contacts take in memory. */
+ *
+ * Compares details of the MSA Transformer that are easy to get wrong with separate computations. They are positions and
+ * padding, both shapes of the table of row positions, masked residues, single sequences, columns of padding, normalized
+ * representations, dropout, maps whose correction would divide by zero, and the memory of contacts.
+ */
 #include "support/fixture.h"
 #include "support/tensors.h"
 
@@ -57,7 +59,7 @@ static attn_tensor *parameter(const attn_msa *msa, const char *name)
     return tensor;
 }
 
-/* Two alignments: three rows of six, among them a gap and a masked residue; two rows of four. */
+/* Two alignments. The first has three rows of six, with a gap and a masked residue. The second has two rows of four. */
 static const int32_t batch[B * R * C] = {
     0, 4, 5, 30, 7,   8,   0, 9, 32, 11, 12,  13,  0,   30,  30,  6,   6,   6, /* 30 is a gap, 32 a masked residue */
     0, 5, 6, 7,  PAD, PAD, 0, 8, 30, 10, PAD, PAD, PAD, PAD, PAD, PAD, PAD, PAD,
@@ -65,8 +67,8 @@ static const int32_t batch[B * R * C] = {
 
 /* ---------------------------------------------------------------------------------------------- embedding */
 
-/* LN(token + position + row's position): <cls> has position 2, a gap counts, a masked residue keeps its embedding (only
- * ESM-1b clears it), padding is zero. */
+/* Checks the embedding LN(token + position + row position). <cls> has position 2, and a gap counts as a position. A
+ * masked residue keeps its embedding, which only ESM-1b clears. Padding is zero. */
 static void check_embedding(fixture *f, int64_t row_channels)
 {
     attn_config_set_int(f->config, "embed_positions_msa_dim", row_channels);
@@ -76,7 +78,7 @@ static void check_embedding(fixture *f, int64_t row_channels)
                       *rows = parameter(msa, "msa_position_embedding");
     assert_int_equal(attn_tensor_length(rows, 1), 1024);
     assert_int_equal(attn_tensor_length(rows, 3), row_channels);
-    assert_int_equal(attn_tensor_length(places, 0), C + 2); /* positions from padding_idx + 1 on */
+    assert_int_equal(attn_tensor_length(places, 0), C + 2); /* positions begin at padding_idx + 1 */
     const int64_t first = 0;
     attn_msa_result result;
     assert_int_equal(attn_msa_run(msa, batch, B, R, C, &(attn_msa_options){.layers = &first, .nlayers = 1}, &result),
@@ -101,10 +103,10 @@ static void check_embedding(fixture *f, int64_t row_channels)
 static void embedding_follows_its_formula(void **state)
 {
     check_embedding(*state, DIM);
-    check_embedding(*state, 1); /* the first release's table has one channel */
+    check_embedding(*state, 1); /* the table of the first release has one channel */
 }
 
-/* The last representation has the final norm applied (whose weights are fresh: 1 and 0), the others have not. */
+/* Only the last representation has the final norm applied. The weights of this norm are 1 and 0. */
 static void only_the_last_representation_is_normalized(void **state)
 {
     fixture *f = *state;
@@ -140,7 +142,7 @@ static attn_nn_msa_attention attention_of(fixture *f, attn_named_list *parameter
     return layer;
 }
 
-/* One row attends to itself with weight 1: out_proj(v_proj(x)), and no dropout even in training. */
+/* One row attends to itself with weight 1. The result is out_proj(v_proj(x)), without dropout even in training. */
 static void column_attention_of_one_row_is_identity_on_values(void **state)
 {
     fixture *f = *state;
@@ -160,8 +162,8 @@ static void column_attention_of_one_row_is_identity_on_values(void **state)
     attn_named_clear(&parameters);
 }
 
-/* A column that is padding in all rows has scores of -10000 everywhere: equal, finite weights, which no other column
- * reads. */
+/* In a column that is padding in all rows, all scores are -10000. The weights are equal and finite, and no other
+ * column reads them. */
 static void fully_padded_columns_stay_finite(void **state)
 {
     fixture *f = *state;
@@ -179,7 +181,7 @@ static void fully_padded_columns_stay_finite(void **state)
     assert_non_null(y);
     for (int64_t i = 0; i < attn_tensor_size(y); i++)
         assert_true(isfinite(test_at(y, i)));
-    for (int h = 0; h < HEADS; h++) { /* alignment 1, its last column; and column 0, where its third row is padding */
+    for (int h = 0; h < HEADS; h++) { /* the last column of alignment 1, and column 0, whose third row is padding */
         for (int i = 0; i < R * R; i++)
             assert_true(fabs(test_at(weights, (((int64_t)h * C + C - 1) * B + 1) * R * R + i) - 1.0 / R) < 1e-12);
         for (int q = 0; q < R; q++)
@@ -217,7 +219,7 @@ static double logits_in_training(fixture *f, const char *key, double dropout)
     return far;
 }
 
-/* The published arguments name three; the published code reads two of them. */
+/* The published arguments have three dropouts, and the published code uses two of them. */
 static void attention_dropout_is_taken_and_not_used(void **state)
 {
     fixture *f = *state;
@@ -228,8 +230,8 @@ static void attention_dropout_is_taken_and_not_used(void **state)
 
 /* ---------------------------------------------------------------------------------------------- contacts */
 
-/* Keys of <cls> as large as can be: nobody looks at a residue, each map without <cls> is zeros, and its correction
- * 0/0. */
+/* The keys of <cls> are so large that no query attends to a residue. Each map without <cls> is zero, and its
+ * correction is 0/0. */
 static void apc_of_zero_maps_is_zero(void **state)
 {
     fixture *f = *state;
@@ -237,7 +239,7 @@ static void apc_of_zero_maps_is_zero(void **state)
     attn_msa *msa = make(f);
     attn_tensor *places = parameter(msa, "embed_positions.weight"),
                 *norm = parameter(msa, "emb_layer_norm_before.weight");
-    for (int i = 0; i < 2; i++) { /* sign of channel 0 marks <cls> or residue, whatever is there */
+    for (int i = 0; i < 2; i++) { /* the sign of channel 0 is positive for <cls> and negative for residues */
         for (int64_t p = 0; p < attn_tensor_length(places, 0); p++)
             test_set(places, p * DIM, p == 2 ? 1e4 : -1e4);
         test_set(norm, 0, 1);
@@ -248,7 +250,7 @@ static void apc_of_zero_maps_is_zero(void **state)
             char name[96];
             snprintf(name, sizeof name, "layers.%d.row_self_attention.layer.%s", layer, which[w]);
             attn_tensor *t = parameter(msa, name);
-            for (int64_t i = 0; i < attn_tensor_size(t); i++) /* q: 300 everywhere; k: channel 0 */
+            for (int64_t i = 0; i < attn_tensor_size(t); i++) /* q is 300 everywhere; k reads channel 0 */
                 test_set(t, i, w == 0 ? 0 : w == 1 ? (i % DIM == 0 ? 300 : 0) : 300);
         }
     }
@@ -257,7 +259,7 @@ static void apc_of_zero_maps_is_zero(void **state)
     attn_msa_options wanted = {.contacts = true, .row_maps = true};
     assert_int_equal(attn_msa_run(msa, batch, 1, R, C, &wanted, &result), ATTN_OK);
     for (int64_t i = 0; i < (int64_t)LAYERS * HEADS * C * C; i++) {
-        double weight = test_at(result.row_maps, i); /* a number times its reciprocal: two roundings away from 1 */
+        double weight = test_at(result.row_maps, i); /* a number times its reciprocal is two roundings away from 1 */
         assert_true(i % C == 0 ? fabs(weight - 1) <= FLT_EPSILON : weight == 0);
     }
     for (int64_t i = 0; i < (C - 1) * (C - 1); i++)
@@ -265,7 +267,8 @@ static void apc_of_zero_maps_is_zero(void **state)
     attn_msa_destroy(msa);
 }
 
-/* The original stacks all column maps for its contacts, 5 GB of 128 x 256; here they take one number a pair. */
+/* The original keeps all column maps for its contacts, 5 GB for 128 x 256. This test checks that contacts take one
+ * number for each pair. */
 static void contacts_hold_no_column_maps(void **state)
 {
     fixture *f = *state;

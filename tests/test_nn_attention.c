@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: MIT
- * Attention layers against plain loops, masks, positions, recurrence. */
+ *
+ * Tests attention layers against plain loops, and masks, positions and recurrence.
+ */
 #include "support/fixture.h"
 #include "support/tensors.h"
 
@@ -15,7 +17,7 @@ static attn_tensor *random3(tape_fixture *f, int64_t a, int64_t b, int64_t c, ui
     return test_random(f->tape, ATTN_F64, 3, (int64_t[]){a, b, c}, seed);
 }
 
-/* softmax over the first n of the TK scores; zeros where n is 0. */
+/* Computes the softmax over the first n of the TK scores. The weights are zeros if n is 0. */
 static void softmax(double *scores, int n)
 {
     double sum = 0;
@@ -27,7 +29,7 @@ static void softmax(double *scores, int n)
         scores[j] /= sum;
 }
 
-/* Weights [B,TQ,TK] applied to v [B,TK,DV], compared with out [B,TQ,DV]. */
+/* Applies the weights [B,TQ,TK] to v [B,TK,DV] and compares the result with out [B,TQ,DV]. */
 static void check_output(const double *weights, const attn_tensor *v, const attn_tensor *out, int dv)
 {
     assert_non_null(out);
@@ -109,7 +111,7 @@ static void time_major_keys_are_the_same_keys(void **state)
     assert_true(test_distance(turned, out) < 1e-12);
 }
 
-/* Each head alone is dot-product attention on its own channels. */
+/* A KV cache whose type or width differs from the layer's is refused. */
 static void a_cache_of_another_type_or_width_is_refused(void **state)
 {
     tape_fixture *f = *state;
@@ -206,17 +208,18 @@ static void positions_are_sines_and_cosines(void **state)
         double wanted = c % 2 ? cos(angles[c / 2]) : sin(angles[c / 2]);
         assert_true(fabs(test_at(y, c) - test_at(x, c) - wanted) < 1e-12);
     }
-    assert_int_equal(f->parameters.n, 0); /* the table is not part of the state dict */
+    assert_int_equal(f->parameters.n, 0); /* the table of positions is not part of the state dict */
     assert_null(attn_nn_positional_forward(&layer, f->tape, x, 9));
     assert_says(f->context, "max_len is 10");
     assert_null(attn_nn_positional_forward(&layer, f->tape, random3(f, 1, 2, 1, 1), 0));
     assert_says(f->context, "4 channels wanted");
-    layer.offset = 12; /* as position_offset sets it: even the first is behind the table's end */
+    layer.offset = 12; /* with position_offset 12, even the first position is after the table's end */
     assert_null(attn_nn_positional_forward(&layer, f->tape, x, 0));
     assert_says(f->context, "positions 12 to 13 wanted, but max_len is 10");
 }
 
-/* The original requires dim in equal parts also where it uses none. */
+/* With heads of a given size, dim need not be divisible by the number of heads. The original requires this even if
+ * it does not use it. */
 static void heads_of_a_size_of_their_own_may_be_any_number(void **state)
 {
     tape_fixture *f = *state;
@@ -233,7 +236,7 @@ static void heads_of_a_size_of_their_own_may_be_any_number(void **state)
     assert_says(f->context, "4 heads do not divide 6");
 }
 
-/* They are added to what has their shape, and never make it larger. */
+/* Positions must have the shape of the queries or keys, because they are added to them. */
 static void positions_of_other_queries_or_keys_are_refused(void **state)
 {
     tape_fixture *f = *state;
@@ -272,7 +275,7 @@ static void recurrent_layers_stop_where_sentences_end(void **state)
         assert_true(test_at(at_lens[1], c) == test_at(all, (1 * B) * HIDDEN + c));
         assert_true(test_at(at_lens[0], HIDDEN + c) == test_at(at_end[0], HIDDEN + c));
     }
-    /* The first step of the first layer, from zero: h = (1 - z) n, n = tanh(W x + b + r (U 0 + c)). */
+    /* The first step of the first layer begins at a zero state: h = (1 - z) n, n = tanh(W x + b + r (U 0 + c)). */
     attn_nn_gru lower = layer;
     lower.layers = 1;
     attn_tensor *first = attn_nn_gru_forward(&lower, f->tape, x, NULL, NULL);

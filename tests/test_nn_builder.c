@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: MIT
- * Names and first values of parameters. */
+ *
+ * Tests the names and initial values of parameters.
+ */
 #include "support/fixture.h"
 #include "support/tensors.h"
 

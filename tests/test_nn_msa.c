@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: MIT
- * The axial layer: gradients, in place and in parts, padding, errors. */
+ *
+ * Tests the axial layer: gradients, computation in place and in parts, padding, errors.
+ */
 #include "support/fixture.h"
 #include "support/gradcheck.h"
 #include "support/tensors.h"
@@ -11,7 +13,7 @@
 
 enum { R = 3, C = 4, B = 2, D = 6, F = 5, HEADS = 3 };
 
-static attn_nn_msa_layer made; /* by the test that runs */
+static attn_nn_msa_layer made; /* the layer of the current test */
 
 static const attn_nn_msa_layer_options small = {
     .dim = D, .ffn_dim = F, .heads = HEADS, .fill = -10000, .own_depth = true};
@@ -22,7 +24,7 @@ static void build(tape_fixture *f, attn_dtype dtype, const attn_nn_msa_layer_opt
     attn_nn_msa_layer_init(&made, &f->builder, options);
 }
 
-/* The second alignment has two rows and three columns. */
+/* Makes a padding mask. The second alignment has two rows and three columns. */
 static attn_tensor *padding(attn_tape *tape)
 {
     uint8_t keep[B * R * C];
@@ -33,7 +35,7 @@ static attn_tensor *padding(attn_tape *tape)
 
 /* ---------------------------------------------------------------------------------------------- gradients */
 
-/* Inputs take the places of the layer's own parameters: x and those of one block. */
+/* Chooses the parameters that gradcheck's inputs replace. The inputs are x and the parameters of one block. */
 typedef struct choice {
     const attn_nn_msa_layer *layer;
     int block; /* 0 rows, 1 columns, 2 feed-forward */
@@ -58,14 +60,14 @@ static attn_tensor *build_layer(attn_tape *tape, attn_tensor *const *in, const v
     return attn_nn_msa_layer_forward(&layer, tape, in[0], padding(tape), NULL, NULL);
 }
 
-/* Dropout is on: its numbers are the same in every evaluation. */
+/* Dropout is active, and each evaluation drops the same numbers. */
 static void gradients_are_differences(void **state)
 {
     tape_fixture *f = *state;
     attn_nn_msa_layer_options options = small;
     options.dropout = options.activation_dropout = 0.2;
     build(f, ATTN_F64, &options);
-    for (int64_t i = 0; i < f->parameters.n; i++) /* those that are not looked at */
+    for (int64_t i = 0; i < f->parameters.n; i++) /* excludes the parameters that are not checked */
         attn_tensor_set_requires_grad(f->parameters.items[i].tensor, false);
     const gradcheck_input attention[] = {{4, {R, C, B, D}}, {1, {D}}, {1, {D}},    {2, {D, D}}, {1, {D}},
                                          {2, {D, D}},       {1, {D}}, {2, {D, D}}, {2, {D, D}}};
@@ -95,8 +97,8 @@ static void take(void *user, int64_t first, const attn_tensor *some)
     m->calls++;
 }
 
-/* The layer as it is recorded, one operation after the other, which PyTorch has been compared with, against the layer
- * in place with a bound of one head at a time. */
+/* Compares the layer recorded as separate operations with the layer in place, which computes one head at a time. The
+ * recorded form has been compared with PyTorch. */
 static void parts_change_nothing_but_rounding(void **state)
 {
     tape_fixture *f = *state;
@@ -136,7 +138,7 @@ static void bf16_rounds_to_eight_bits(void **state)
 
 /* --------------------------------------------------------------------------------------------- padding */
 
-/* Alignment b alone, [rows,cols,1,D], of x [R,C,B,D]. */
+/* Returns alignment b alone, [rows,cols,1,D], from x [R,C,B,D]. */
 static attn_tensor *alone(attn_tape *tape, const attn_tensor *x, int64_t b, int64_t rows, int64_t cols)
 {
     attn_tensor *y = attn_tape_tensor(tape, ATTN_F64, 4, (int64_t[]){rows, cols, 1, D}, NULL);
@@ -156,7 +158,7 @@ static void padding_keeps_the_result(void **state)
     attn_tensor *single = attn_nn_msa_layer_forward(&made, f->tape, alone(f->tape, x, 1, 2, 3), NULL, NULL, NULL);
     assert_non_null(together);
     assert_true(test_distance(alone(f->tape, together, 1, 2, 3), single) < 1e-12);
-    made.rows.own_depth = false; /* as the original: the padded number of rows scales the scores */
+    made.rows.own_depth = false; /* like the original: the padded number of rows scales the scores */
     together = attn_nn_msa_layer_forward(&made, f->tape, x, padding(f->tape), NULL, NULL);
     assert_true(test_distance(alone(f->tape, together, 1, 2, 3), single) > 1e-6);
 }

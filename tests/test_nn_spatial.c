@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: MIT
- * Layers over images: gradients in double precision, positions by their formulas, blocks that begin as the identity,
- * and what is wrong with bad sizes. */
+ *
+ * Tests layers over images: gradients in double precision, positions by their formulas, blocks that start as the
+ * identity, and errors of invalid sizes.
+ */
 #include "support/fixture.h"
 #include "support/gradcheck.h"
 #include "support/tensors.h"
@@ -18,7 +20,7 @@ static attn_tensor *image(tape_fixture *f, int64_t c, int64_t y, int64_t x)
     return test_random(f->tape, ATTN_F64, 4, (int64_t[]){2, c, y, x}, 1);
 }
 
-/* The error so far names `text`; it is cleared. */
+/* Checks that the current error contains `text`, and clears it. */
 static void expect_error(tape_fixture *f, attn_status status, const char *text)
 {
     assert_refused(f->context, attn_context_status(f->context), status, text);
@@ -85,7 +87,7 @@ static void gradients_of_non_local_blocks(void **state)
     const gradcheck_input x = {4, {2, 4, 3, 4}}, w = {4, {2, 4, 1, 1}}, c = {1, {4}};
     for (int pairwise = ATTN_PAIRWISE_EMBEDDED; pairwise <= ATTN_PAIRWISE_CONCAT; pairwise++) {
         if (pairwise == ATTN_PAIRWISE_GAUSSIAN)
-            continue; /* has no theta and phi: the next test */
+            continue; /* the Gaussian form has no theta and phi; the next test covers it */
         attn_nn_non_local layer = {
             .pairwise = (attn_nn_pairwise)pairwise, .spatial = 2, .inter = 2, .sub_sample = true, .batch_norm = true};
         int n = pairwise == ATTN_PAIRWISE_CONCAT ? 8 : 7;
@@ -93,8 +95,8 @@ static void gradients_of_non_local_blocks(void **state)
     }
 }
 
-/* Queries and keys are the input itself, the keys its largest of four: x gets gradients from both sides and, through
- * the values and the residual, from two more. */
+/* Queries and keys are the input itself, and the keys are the largest of four neighbours. x gets gradients from
+ * queries and keys, and from the values and the residual. */
 static attn_tensor *build_gaussian(attn_tape *t, tensors in, const void *user)
 {
     attn_nn_non_local layer = *(const attn_nn_non_local *)user;
@@ -198,7 +200,7 @@ static void non_local_blocks_begin_as_the_identity(void **state)
     assert_null(attn_named_find(&f->parameters, "1.theta.weight"));
 }
 
-/* Memory of the concatenation does not grow with pairs: the original's array alone would take 0.5 GB here. */
+/* The concatenation does not allocate memory for pairs. The array of the original would take 0.5 GB here. */
 static void concatenation_builds_no_pairs(void **state)
 {
     tape_fixture *f = *state;
@@ -221,7 +223,7 @@ static void sines_count_what_is_not_padding(void **state)
     attn_tensor *padding = attn_tape_tensor(f->tape, ATTN_U8, 3, (int64_t[]){1, 2, 3}, pads);
     attn_tensor *p = attn_nn_sine_positions_forward(&layer, f->tape, ATTN_F64, (int64_t[]){1, 2, 3}, padding);
     assert_non_null(p);
-    /* Pixel (1,1): the second of its column's two, the first of its row's one. */
+    /* Pixel (1,1) is the second of two in its column and the first of one in its row. */
     const double y = 2 / (2 + 1e-6) * 6, x = 1 / (1 + 1e-6) * 6;
     const double wanted[8] = {sin(y), cos(y), sin(y / 10), cos(y / 10), sin(x), cos(x), sin(x / 10), cos(x / 10)};
     for (int c = 0; c < 8; c++)
@@ -240,7 +242,7 @@ static void learned_positions_put_columns_first(void **state)
     tape_fixture *f = *state;
     attn_nn_learned_positions layer;
     attn_nn_learned_positions_init(&layer, &f->builder, 2, 5);
-    for (int64_t i = 0; i < attn_tensor_size(layer.row); i++) /* as DETR's start */
+    for (int64_t i = 0; i < attn_tensor_size(layer.row); i++) /* the initial values of DETR */
         assert_true(test_at(layer.row, i) >= 0 && test_at(layer.row, i) < 1);
     attn_tensor *p = attn_nn_learned_positions_forward(&layer, f->tape, 3, 4);
     assert_non_null(p);

@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: MIT
- * .npz files: those of tests/data/npz, damaged ones, and what no archive may do. */
+ *
+ * Tests .npz files: the files of tests/data/npz, damaged files, and archives that must be refused.
+ */
 #include "support/fixture.h"
 #include "support/faults.h"
 #include "support/damage.h"
@@ -69,7 +71,8 @@ static void damaged_files_are_read_or_refused(void **state)
     damage_list_file(attn_npz_parse, deflated);
 }
 
-/* A member's error names the member; a .npz with what is no array says what was passed over. */
+/* The error of a member names the member. For a .npz with members that are not arrays, the error lists the skipped
+ * members. */
 static void errors_name_the_member(void **state)
 {
     uint8_t bytes[4096];

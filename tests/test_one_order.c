@@ -1,6 +1,9 @@
 /* SPDX-License-Identifier: MIT
- * One order of sums: linear layers, products of matrices, convolutions and attention give an answer the same bits
- * whatever rows, outputs, examples and threads it came with.  On whatever instruction set ATTN_ISA names. */
+ *
+ * Tests that sums have a fixed order. Linear layers, products of matrices, convolutions and attention give a result the
+ * same bits, whatever other rows, outputs, examples and threads there are. The instruction set is the one that ATTN_ISA
+ * names.
+ */
 #include "support/cmocka.h"
 
 #include "attn/tensor.h"
@@ -23,7 +26,7 @@ enum { COUNTS = 10, DEPTHS = 9, WIDTHS = 7, THREADS = 4, MOST = 197, MOST_LINES 
 
 typedef enum kind { LINEAR, MATMUL, CONVOLUTION } kind;
 
-/* y = x w, its gradients for a gradient of y, through tensor.h. */
+/* A product y = x w that runs through tensor.h, with its gradients for a gradient of y. */
 typedef struct product {
     kind kind;
     bool transpose_a, transpose_b;
@@ -116,7 +119,7 @@ static void end(void)
         fail_msg("%d of %d comparisons differ", failures, comparisons);
 }
 
-/* `rows` rows of `n` numbers each, whose beginnings are so far apart. */
+/* Checks that `rows` rows of `n` numbers are bit-identical. Rows begin step_a and step_b numbers apart. */
 static void same(const char *what, const int64_t size[3], const float *a, int64_t step_a, const float *b,
                  int64_t step_b, int64_t rows, int64_t n)
 {
@@ -146,7 +149,7 @@ static product linear(int64_t m, int64_t n, int64_t k)
     return (product){.kind = LINEAR, .rank = {2, 2}, .shape = {{m, k}, {n, k}}};
 }
 
-/* The first m rows, and the last one alone, are what they are among all. */
+/* Checks that the first m rows and the last m rows alone have the same bits as among all rows. */
 static void few_rows(const answer *whole, int64_t n, int64_t k, const float *x, const float *w, const float *g)
 {
     for (int c = 0; c < COUNTS; c++) {
@@ -162,7 +165,7 @@ static void few_rows(const answer *whole, int64_t n, int64_t k, const float *x, 
     }
 }
 
-/* A layer of the first outputs only. */
+/* Checks that a layer of only the first outputs gives the same bits. */
 static void few_outputs(const answer *whole, int64_t n, int64_t k, const float *x, const float *w, const float *g)
 {
     for (int c = 0; c < WIDTHS && widths[c] < n; c++) {
@@ -238,7 +241,8 @@ static product matmul(int64_t batch, const int64_t size[3], int layout)
     return p;
 }
 
-/* One product of a batch alone, and its first row alone, which is contiguous if a is not transposed. */
+/* Checks one product of a batch alone, and the first row of this product alone, which is contiguous unless a is
+ * transposed. */
 static void matmul_parts(const int64_t size[3], int layout, const float *a, const float *b, const float *g)
 {
     const int64_t m = size[0], n = size[1], k = size[2], i = BATCH - 1, row[3] = {1, n, k};
@@ -331,13 +335,14 @@ static void convolutions(void **state)
 
 typedef struct heads_run {
     int threads;
-    int64_t batch, keys, seen; /* seen: how many of the keys count, the others are padding */
+    int64_t batch, keys, seen; /* seen: number of keys that count; the other keys are padding */
     bool reproducible;
 } heads_run;
 
 enum { HEADS = 2, MOST_TOKENS = 200, MOST_DIM = 128 };
 
-/* q, k, v: [B,T,H,D] with the first `seen` tokens of k and v alike in each run.  Where out has dout, gradients follow. */
+/* Runs attention on q, k, v [B,T,H,D]. The first `seen` tokens of k and v are the same in each run. If out has dout,
+ * also computes gradients. */
 static void attend(const heads_run *r, int64_t queries, int64_t dim, const float *q, const float *k, const float *v,
                    const attn_arrays *out)
 {
@@ -373,7 +378,7 @@ static void attend(const heads_run *r, int64_t queries, int64_t dim, const float
     attn_context_destroy(context);
 }
 
-/* An example alone and among others, with any number of threads. */
+/* Compares an example alone with the same example in a batch, with any number of threads. */
 static void check_attention(int64_t tokens, int64_t dim, const float *q, const float *k, const float *v)
 {
     const int64_t row = HEADS * dim, n = tokens * row, size[3] = {tokens, tokens, dim};
@@ -383,7 +388,7 @@ static void check_attention(int64_t tokens, int64_t dim, const float *q, const f
                               {7, 2, tokens, tokens, false}};
     float *alone = numbers(n, 0), *o = numbers(PICTURES * n, 0);
     for (int i = 0; i < 4; i++) {
-        /* example 0 has the same keys in all */
+        /* example 0 has the same keys in all runs */
         attend(&runs[i], tokens, dim, q, k, v, &(attn_arrays){.o = i ? o : alone});
         if (i)
             same("o of a batch", size, o, 0, alone, 0, 1, n);
@@ -415,7 +420,7 @@ static pass run_pass(const heads_run *r, int64_t dim, const float *q, const floa
 {
     int64_t n = r->batch * r->keys * HEADS * dim;
     pass p = {numbers(n, 0), numbers(r->batch * r->keys * HEADS, 0), numbers(n, 0), numbers(n, 0), numbers(n, 0)};
-    float *padded = calloc((size_t)n, sizeof *padded); /* padding has no gradient */
+    float *padded = calloc((size_t)n, sizeof *padded); /* gradients of padding are zero */
     assert_non_null(padded);
     memcpy(padded, dout, (size_t)(r->seen * HEADS * dim) * sizeof *padded);
     attend(r, r->keys, dim, q, k, v,
@@ -433,7 +438,7 @@ static void drop_pass(pass *p)
     free(p->dv);
 }
 
-/* A reproducible context gives the same bits whatever an example is padded to and batched with. */
+/* Checks that a batch-invariant context gives an example the same bits, whatever its padding and batch. */
 static void check_padding(int64_t tokens, int64_t dim, const float *const x[4])
 {
     const int64_t n = tokens * HEADS * dim, size[3] = {tokens, tokens, dim};
@@ -469,7 +474,7 @@ static void padding(void **state)
 
 /* ------------------------------------------------------------------------------- weights packed before */
 
-/* Rows [0, m) of x through w. */
+/* Multiplies rows [0, m) of x by w. */
 static void packed_product(attn_tape *tape, attn_dtype dtype, int64_t m, const attn_tensor *x, attn_tensor *w, void *to)
 {
     int64_t in = attn_tensor_length(w, 1), shape[2] = {m, in};

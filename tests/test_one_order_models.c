@@ -1,6 +1,9 @@
 /* SPDX-License-Identifier: MIT
- * One order of sums in whole models: the same bits with any number of threads and, for pictures and in a
- * reproducible context for sentences and alignments too, alone and padded in a batch. */
+ *
+ * Tests the fixed order of sums in whole models. Pictures have the same bits with any number of threads and in any
+ * batch. Sentences and alignments have the same bits with any number of threads. In a batch-invariant context they have
+ * the same bits padded in a batch, too.
+ */
 #include "support/cmocka.h"
 
 #include "models/axial_transformer.h"
@@ -31,7 +34,7 @@ typedef struct stage {
     attn_tape *tape;
 } stage;
 
-static bool reproducible; /* the contexts of the models are */
+static bool reproducible; /* whether the contexts of the models are batch-invariant */
 
 static stage open_stage(int threads, const setting *settings)
 {
@@ -60,7 +63,7 @@ static attn_model *model_of(const stage *s, const char *architecture)
     return model;
 }
 
-/* Rows of `n` numbers, `step` apart, one behind the other. */
+/* Appends rows of `n` numbers that are `step` apart to the outputs. */
 static void take(said *to, const stage *s, const attn_tensor *from, int64_t first, int64_t rows, int64_t step,
                  int64_t n)
 {
@@ -91,7 +94,7 @@ static const setting small_translator[] = {{"src_vocab_size", VOCABULARY},
                                            {"num_blks", 2},
                                            {NULL, 0}};
 
-/* Sentence 11 alone, or among 32 of which others are longer. */
+/* Makes sentence 11 alone, or in a batch of 32 with longer sentences. */
 static void make_sentences(const stage *s, bool together, attn_tensor **words, attn_tensor **lens)
 {
     const int64_t batch = together ? BATCH : 1, longest = together ? 23 : WORDS, shape[2] = {batch, longest};
@@ -108,7 +111,7 @@ static void make_sentences(const stage *s, bool together, attn_tensor **words, a
     }
 }
 
-/* Logits of a given answer, which is padded too. */
+/* Computes the logits of a given output sentence, which is padded too. */
 static void translator(int threads, bool together, said *to)
 {
     stage s = open_stage(threads, small_translator);
@@ -127,7 +130,7 @@ static void translator(int threads, bool together, said *to)
     close_stage(&s);
 }
 
-/* The words of a translation by beam search, and its probability. */
+/* Translates by beam search. The outputs are the words and the probability. */
 static void translation(int threads, bool together, said *to)
 {
     stage s = open_stage(threads, small_translator);
@@ -177,8 +180,8 @@ static void vit(int threads, bool together, said *to)
 
 enum { ROWS = 4, COLS = 9, RESIDUES = 33 };
 
-/* Alignment 1 of three, the others with more columns.  The original scales scores of tied rows by the padded number
- * of rows, so that other rows change the numbers themselves. */
+/* Runs alignment 1 of three; the others have more columns. The original scales scores of tied rows by the padded
+ * number of rows, so that other rows would change the numbers. */
 static void msa_transformer(int threads, bool together, said *to)
 {
     static const setting settings[] = {{"layers", 2},          {"embed_dim", 64},     {"ffn_embed_dim", 128},
@@ -233,8 +236,8 @@ static int64_t first_difference(const said *a, const said *b)
     return i;
 }
 
-/* `batches`: also among others.  Where these are longer the example is padded, which may change attention's solver, and
- * with it the bits, except in a reproducible context. */
+/* Compares runs with different numbers of threads and, if `batches`, in a batch. Longer examples in the batch cause
+ * padding, which may change the solver and the bits unless the context is batch-invariant. */
 static void check(void (*run)(int threads, bool together, said *to), bool batches)
 {
     static const int threads[] = {1, 2, 3, 7};

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: MIT
- * attn_translator_pack_weights: the same translations and scores to the bit, less memory, and a model whose errors name
- * what it cannot do any more. */
+ *
+ * Tests attn_translator_pack_weights: translations and scores are bit-identical, memory is smaller, and errors say what
+ * a packed model cannot do.
+ */
 #include "support/fixture.h"
 
 #include "apps/checkpoint/convert.h"
@@ -22,7 +24,7 @@ enum { NOUNS = sizeof nouns / sizeof *nouns, VERBS = sizeof verbs / sizeof *verb
 static const char *const lines[LINES] = {"the cat sees the dog .", "a bird", "", "the stone hears the river .",
                                          "the tree likes a zebra ."};
 
-/* Every noun does every thing to every noun. */
+/* Makes sentences for all combinations of subject, verb and object. */
 static char *make_pairs(void)
 {
     size_t size = (size_t)NOUNS * NOUNS * VERBS * 64, used = 0;
@@ -41,7 +43,7 @@ typedef struct trained {
     char directory[64];
 } trained;
 
-/* A translator of a few steps in a folder of its own. */
+/* Trains a translator for a few steps in a new folder. */
 static trained train(const char *kind, const char *tie)
 {
     trained t;
@@ -124,7 +126,7 @@ static void assert_same(attn_context *c, said *a, attn_context *d, said *b)
     attn_translations_free(d, b->results, LINES * NBEST);
 }
 
-/* Searches with and without what reads single rows of the output layer. */
+/* Compares searches that use all outputs with searches that read single rows of the output layer. */
 static void assert_same_searches(attn_context *c, attn_translator *t, attn_context *d, attn_translator *packed,
                                  const char *pairs)
 {
@@ -225,7 +227,7 @@ static void packed_weights_take_the_place_of_the_others(void **state)
     size_t weights = 0;
     for (int64_t i = 0; i < all->n; i++)
         weights += (size_t)attn_tensor_size(all->items[i].tensor) * sizeof(float);
-    assert_true(memory.held < before + weights / 4); /* padding of panels, and the list of them */
+    assert_true(memory.held < before + weights / 4); /* padding of the panels, and the list of panels */
     attn_tensor *taken = weight_of(t, true);
     assert_non_null(taken);
     assert_true(attn_tensor_size(taken) > 0);
@@ -265,7 +267,7 @@ static attn_status load_and_pack(attn_context *c, void *user)
     return status;
 }
 
-/* Weights that are packed as they are read. */
+/* Loads a model for inference, so that weights are packed while they are read. */
 static attn_status load_for_inference(attn_context *c, void *user)
 {
     attn_model *model;

@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: MIT
- * Sentence pairs: preparation of text, reading, splitting. */
+ *
+ * Tests sentence pairs: preparation of text, reading, splitting.
+ */
 #include "support/fixture.h"
 #include "support/tensors.h"
 #include "support/faults.h"
@@ -122,7 +124,7 @@ static void pairs_are_read(void **state)
     attn_pairs_destroy(pairs);
 }
 
-/* As old spreadsheets write them; LF, CR LF and CR may be mixed. */
+/* Old spreadsheets write CR alone. LF, CR LF and CR may be mixed. */
 static void lines_may_end_with_cr_alone(void **state)
 {
     attn_context *c = *state;
@@ -173,7 +175,7 @@ static void a_line_of_a_megabyte_is_refused(void **state)
     free(text);
 }
 
-/* Lines "s<i mod sources>\tt<i>". */
+/* Makes n pairs "s<i mod sources>\tt<i>". */
 static attn_pairs *numbered(attn_context *c, int n, int sources)
 {
     char *text = malloc((size_t)n * 32), *at = text;
@@ -236,7 +238,8 @@ static void translations_of_a_sentence_stay_together(void **state)
     attn_pairs_destroy(all);
 }
 
-/* Of 3000 pairs with hashes of their own: 0 is the usual share, a twentieth, and a share below 0 is none. */
+/* Splits 3000 pairs with different hashes. A share of 0 means the default, a twentieth, and a negative share means
+ * none. */
 static void negative_shares_give_empty_parts(void **state)
 {
     attn_context *c = *state;
@@ -279,8 +282,8 @@ static void every_allocation_may_fail(void **state)
     assert_true(faults_try_all(read_and_split, NULL) >= 5);
 }
 
-/* Duplicates on both sides are removed, the first stays; so do pairs one side of which is too long; others keep their
- * order. */
+/* A pair with the same sentences as an earlier pair is removed. A pair is removed if one side is much longer than
+ * the other. The other pairs keep their order. */
 static void pairs_are_filtered_and_mixed(void **state)
 {
     static const char text[] =
@@ -292,7 +295,7 @@ static void pairs_are_filtered_and_mixed(void **state)
     assert_int_equal(attn_pairs_parse(&all, c, text, sizeof text - 1, "f", NULL), ATTN_OK);
     assert_int_equal(attn_pairs_filter(&kept, &counts, all, &options), ATTN_OK);
     assert_int_equal(counts.duplicates, 2);
-    assert_int_equal(counts.unlike, 1); /* 2 and 4 characters, of two bytes each, are like enough */
+    assert_int_equal(counts.unlike, 1); /* 2 and 4 characters, of two bytes each, are similar enough in length */
     assert_int_equal(attn_pairs_size(kept), 3);
     assert_string_equal(attn_pairs_get(kept, 1).target, "x z");
     assert_string_equal(attn_pairs_get(kept, 2).source, "ab");
@@ -300,7 +303,7 @@ static void pairs_are_filtered_and_mixed(void **state)
     assert_int_equal(attn_pairs_size(mixed), 5);
     assert_string_equal(attn_pairs_get(mixed, 1).target, "x z");
     attn_pairs_destroy(mixed);
-    assert_int_equal(attn_pairs_mix(&mixed, kept, all, 100, 1), ATTN_OK); /* no more than there are */
+    assert_int_equal(attn_pairs_mix(&mixed, kept, all, 100, 1), ATTN_OK); /* adds at most as many pairs as there are */
     assert_int_equal(attn_pairs_size(mixed), 9);
     attn_pairs_destroy(mixed);
     attn_pairs_destroy(kept);

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: MIT
- * Pictures have their format's form, show what they are given, and refuse what cannot be drawn.  To look at them:
- * `ATTN_PLOT_DIR=out build/tests/test_plot` leaves them there. */
+ *
+ * Tests pictures: they have the form of their format, contain the data, and refuse data that cannot be drawn.
+ * `ATTN_PLOT_DIR=out build/tests/test_plot` keeps the pictures.
+ */
 #include "support/fixture.h"
 
 #include "attn/plot.h"
@@ -36,7 +38,7 @@ static int64_t count(const attn_bytes *picture, const char *what)
     return n;
 }
 
-/* Two rows of four heads; the second one is causal. */
+/* Makes two rows of four heads. The second row is causal. */
 static attn_heatmaps example(attn_panel panels[8], float values[8][36], attn_panel_row rows[2])
 {
     static const char *const titles[] = {"Head 1", "Head 2", "Head 3", "Head 4"};
@@ -73,7 +75,7 @@ static void heatmaps_render_in_every_format(void **state)
     }
 }
 
-/* Width and height of an SVG's first element, in points. */
+/* Reads the width and height of an SVG's first element, in points. */
 static void size_of(const attn_bytes *svg, double *width, double *height)
 {
     const char *w = strstr((const char *)svg->data, "width=\"");
@@ -84,7 +86,7 @@ static void size_of(const attn_bytes *svg, double *width, double *height)
     *height = strtod(h + strlen("height=\""), NULL);
 }
 
-/* 24 layers of 4 heads: a page of several columns, which holds every panel. */
+/* 24 layers of 4 heads make a page with several columns, which contains every panel. */
 static void many_layers_fold_into_columns(void **state)
 {
     attn_context *context = *state;
@@ -112,7 +114,7 @@ static void many_layers_fold_into_columns(void **state)
     attn_bytes_free(context, &picture);
 }
 
-/* Rows of two heights: the second half is the taller one, and still two columns hold all. */
+/* Rows have two heights. Although the second half is taller, two columns contain all rows. */
 static void page_has_no_needless_columns(void **state)
 {
     attn_context *context = *state;
@@ -152,7 +154,7 @@ static void draw_first_label(attn_bytes *picture, attn_context *context, const c
     assert_int_equal(attn_heatmaps_render(picture, context, &maps, ATTN_PLOT_PNG), ATTN_OK);
 }
 
-/* U+10FFFD is a private character: no font has it, and every font would show the same box for it. */
+/* U+10FFFD is a private character. No font has it, and every font would show the same box for it. */
 static void glyphs_of_no_font_are_drawn_as_code_points(void **state)
 {
     attn_context *context = *state;
@@ -168,7 +170,7 @@ static void glyphs_of_no_font_are_drawn_as_code_points(void **state)
     attn_bytes_free(context, &spelt);
 }
 
-/* U+FFFE is valid UTF-8, and cairo takes it for none. */
+/* U+FFFE is valid UTF-8, and cairo rejects it. */
 static void noncharacters_are_drawn_as_code_points(void **state)
 {
     attn_context *context = *state;
@@ -181,7 +183,7 @@ static void noncharacters_are_drawn_as_code_points(void **state)
     attn_bytes_free(context, &spelt);
 }
 
-/* The page holds what the picture shows: two maps of one layer, four heads each, and their weights. */
+/* The page contains the data of the picture: two maps of one layer, four heads each, and their weights. */
 static void heatmaps_render_as_a_page(void **state)
 {
     attn_context *context = *state;
@@ -199,8 +201,10 @@ static void heatmaps_render_as_a_page(void **state)
     assert_int_equal(count(&page, "\"layers\":1,\"heads\":4,\"rows\":6,\"cols\":6"), 2);
     assert_int_equal(count(&page, "\"name\":\"Encoder-decoder attention\""), 1);
     assert_int_equal(count(&page, "id=\"w1-0\">"), 1);
-    assert_int_equal(count(&page, "<summary>Keyboard</summary>"), 1); /* "Keys" are those of the attention */
-    assert_int_equal(count(&page, "http://"), count(&page, "http://www.w3.org/2000/svg")); /* names, no addresses */
+    /* the heading is not "Keys", because this means the keys of the attention */
+    assert_int_equal(count(&page, "<summary>Keyboard</summary>"), 1);
+    /* all addresses are namespace names */
+    assert_int_equal(count(&page, "http://"), count(&page, "http://www.w3.org/2000/svg"));
     keep(&page, "maps.html");
     attn_bytes_free(context, &page);
     rows[1].title = "Encoder-decoder attention, layer 2";
@@ -213,7 +217,7 @@ static void heatmaps_render_as_a_page(void **state)
     assert_true(attn_curves_render(&page, context, &curves, ATTN_PLOT_HTML) != ATTN_OK);
 }
 
-/* A picture of 2 x 2 dots with three kinds of maps over it. */
+/* Draws a picture of 2 x 2 dots with three kinds of maps over it. */
 static void explorer_page_holds_every_map(void **state)
 {
     static const unsigned char png[] = {
@@ -222,7 +226,8 @@ static void explorer_page_holds_every_map(void **state)
         0,    0,    10,   'I',  'D', 'A', 'T', 0x78, 0x9c, 0x63, 0x68, 0,   0,    0,    0x82, 0,    0x81,
         0x77, 0xcd, 0x72, 0xb6, 0,   0,   0,   0,    'I',  'E',  'N',  'D', 0xae, 0x42, 0x60, 0x82};
     attn_context *context = *state;
-    /* Query q of the 12 cells looks at its window's tap k with k / 36; a token and 4 cells at each other; a cross. */
+    /* Query q of the 12 cells attends to its window's tap k with weight k / 36. A token and 4 cells attend to each
+     * other. The third map is a cross. */
     float window[2][12 * 9], tokens[5 * 5], cross[12 * 7];
     for (int i = 0; i < 12 * 9; i++)
         window[0][i] = window[1][i] = (float)(i % 9) / 36;
@@ -270,12 +275,13 @@ static void explorer_page_holds_every_map(void **state)
     assert_int_equal(count(&page, "\"first\":3"), 1);
     keep(&page, "picture.html");
     attn_bytes_free(context, &page);
-    maps[0].cols = 8; /* no window of 3 x 3 */
+    maps[0].cols = 8; /* 8 keys are not a window of 3 x 3 */
     assert_refused(context, attn_explorer_render(&page, context, &explorer), ATTN_ERROR_ARGUMENT,
                    "12 x 8 weights for queries on a grid of 3 x 4, each with 9 keys");
 }
 
-/* The largest weight is told, also of a map without one; the query is framed twice, white and blue. */
+/* The text has the largest weight, also for a map without positive weights. The query has two frames, white and
+ * blue. */
 static void boxes_are_drawn_in_the_picture(void **state)
 {
     enum { WIDTH = 96, HEIGHT = 64 };
@@ -334,8 +340,8 @@ static void overlays_render(void **state)
     attn_bytes picture;
     const attn_overlays overlays = {.title = "overlays", .n = 2, .items = panels};
     assert_int_equal(attn_overlays_render(&picture, context, &overlays, ATTN_PLOT_SVG), ATTN_OK);
-    /* The frame: a quarter of 168 points, one cell from the left, in the grid of queries and not of the map; and the
-     * white one around it. */
+    /* The frame is a quarter of 168 points, one cell from the left, in the grid of queries and not of the map. A
+     * white frame is around it. */
     assert_int_equal(count(&picture, "M 42 42 L 84 42 L 84 84 L 42 84 Z"), 1);
     assert_int_equal(count(&picture, "M 40.75 40.75 L 85.25 40.75 L 85.25 85.25 L 40.75 85.25 Z"), 1);
     attn_bytes_free(context, &picture);
@@ -346,7 +352,7 @@ static void overlays_render(void **state)
     assert_int_equal(attn_overlays_render(&picture, context, &overlays, ATTN_PLOT_PNG), ATTN_ERROR_ARGUMENT);
 }
 
-/* Lines, dashes and dots in two panels; the SVG holds what was described. */
+/* Draws lines, dashes and dots in two panels. The SVG must contain them. */
 static void curves_render(void **state)
 {
     static const char *const magic[] = {"\x89PNG", "<?xml", "%PDF"}, *const panels[] = {"one", "two"};
@@ -375,11 +381,10 @@ static void curves_render(void **state)
         assert_memory_equal(picture.data, magic[format], strlen(magic[format]));
         keep(&picture, ((const char *const[]){"curves.png", "curves.svg", "curves.pdf"})[format]);
         if (format == ATTN_PLOT_SVG) {
-            assert_true(count(&picture, "dasharray") == 2); /* a curve and its mark in the legend */
+            assert_true(count(&picture, "dasharray") == 2); /* one for the curve and one for its mark in the legend */
             size_of(&picture, &width, &height);
             assert_true(width > 2 * 200 && height == 250);
-            assert_int_equal(count(&picture, "\" y=\"18\"/>"),
-                             strlen(curves.title)); /* a glyph each, where it belongs */
+            assert_int_equal(count(&picture, "\" y=\"18\"/>"), strlen(curves.title)); /* one glyph for each letter */
             assert_int_equal(count(&picture, "\" y=\"240\"/>"), strlen(curves.x_name));
             assert_int_equal(count(&picture, "\" x=\"14\" y="), strlen(curves.y_name));
         }
@@ -392,7 +397,7 @@ static void curves_render(void **state)
     attn_bytes_free(context, &picture);
 }
 
-/* On a logarithmic axis from 1 to 100 the distance from 1 to 10 is that from 10 to 100. */
+/* On a logarithmic axis from 1 to 100, the distance from 1 to 10 equals the distance from 10 to 100. */
 static void logarithmic_axes_are(void **state)
 {
     attn_context *context = *state;
@@ -459,7 +464,7 @@ static void wrong_curves_are_refused(void **state)
     }
 }
 
-/* Each choice gives another picture; a page takes no number below 0, and NaN. */
+/* Each choice of colours gives a different picture. A page accepts no negative number, and accepts NaN. */
 static void heatmaps_have_the_colours_chosen(void **state)
 {
     attn_context *context = *state;
@@ -495,14 +500,15 @@ static void heatmaps_have_the_colours_chosen(void **state)
     attn_bytes_free(context, &picture);
 }
 
-/* Crosses alone are drawn with lines of this width, which cairo before and after 1.18 writes in two ways. */
+/* Counts the crosses, which alone have lines of this width. cairo before and after 1.18 writes the width in two
+ * ways. */
 static int64_t crosses(const attn_bytes *picture)
 {
     return count(picture, "stroke-width:0.9;") + count(picture, "stroke-width=\"0.9\"");
 }
 
-/* Five residues in a line, 3 apart; the best of the pairs at least two apart are (0,2), which touches, and (0,4),
- * which does not: one cross more strokes two lines more. */
+/* Five residues are in a line, 3 apart. The best pairs that are at least two apart are (0,2), a contact, and (0,4),
+ * which is not. One more cross adds two lines. */
 static void contacts_render(void **state)
 {
     attn_context *context = *state;

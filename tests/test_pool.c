@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: MIT
- * The pool of threads: every item once, nested and concurrent regions, fewer threads than requested, idle threads. */
+ *
+ * Tests the thread pool: every item runs once, in nested and concurrent regions, with fewer threads than requested, and
+ * with idle threads.
+ */
 #include "support/cmocka.h"
 
 #include "base/parallel.h"
@@ -29,7 +32,8 @@ static void rest(double time)
     nanosleep(&(struct timespec){(time_t)time, (long)((time - (double)(time_t)time) * 1e9)}, NULL);
 }
 
-/* Observations of a loop: how often each item ran, whether a thread's number was in use twice at once or too large. */
+/* Observations of a loop: how often each item ran, and whether a thread number was used twice at once or was too
+ * large. */
 typedef struct seen {
     int threads;
     atomic_int runs[ITEMS], busy[MOST], wrong;
@@ -86,7 +90,7 @@ typedef struct meeting {
     atomic_int arrived;
 } meeting;
 
-/* Waits for the others, which a work item outside a test must not. */
+/* Waits for the other items. Work items outside of tests must not do this. */
 static void meet(void *user, int64_t item, int thread)
 {
     meeting *m = user;
@@ -179,7 +183,7 @@ static void outer_item(void *user, int64_t item, int thread)
     inner *i = calloc(1, sizeof *i);
     i->outer = pthread_self();
     i->seen.threads = MOST;
-    meet(&o->meeting, item, thread); /* so that each thread has some */
+    meet(&o->meeting, item, thread); /* ensures that each thread has some items */
     attn__parallel_items(MOST, ITEMS, inner_item, i);
     if (each_once(&i->seen, ITEMS) && atomic_load(&i->elsewhere) == 0)
         atomic_fetch_add(&o->right, 1);
@@ -187,7 +191,7 @@ static void outer_item(void *user, int64_t item, int thread)
     free(i);
 }
 
-/* With three threads, of which so many are waited for. */
+/* Runs nested loops on three threads. Items wait until `expected` threads have arrived. */
 static bool nest(int expected)
 {
     outer o = {.caller = pthread_self(), .meeting.expected = expected};
@@ -210,7 +214,7 @@ static void *repeat_loops(void *user)
     *right = true;
     for (int i = 0; i < 60; i++)
         *right = *right && loops_are_right(2 + i % (MOST - 1), 1 + i * 37 % ITEMS);
-    *right = *right && nest(1); /* all others may be busy */
+    *right = *right && nest(1); /* the loop may run on its caller only, since all other threads may be busy */
     return NULL;
 }
 
@@ -246,7 +250,7 @@ static void *hold_the_pool(void *user)
     return NULL;
 }
 
-/* A region whose caller finds no worker free is done by its caller. */
+/* A region runs on its caller if no worker is free. */
 static void region_without_free_workers_runs_on_its_caller(void **state)
 {
     holding h = {.meeting.expected = MOST};

@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: MIT
- * The pool of threads where a process forks, has a limit, or may use few cores; the default number of threads. */
+ *
+ * Tests the thread pool when a process forks, has a limit, or may use few cores, and the default number of threads.
+ */
 #ifndef _GNU_SOURCE
-#define _GNU_SOURCE /* sched_setaffinity */
+#define _GNU_SOURCE /* for sched_setaffinity */
 #endif
 #include "support/cmocka.h"
 
@@ -61,7 +63,7 @@ static bool computes(int threads)
     return right;
 }
 
-/* How a child that runs `body` ends: 0 where that is true; it is killed where it hangs. */
+/* Runs `body` in a child process. Returns 0 if `body` returns true. A child that hangs is killed. */
 static int in_child(bool (*body)(void))
 {
     int status;
@@ -119,7 +121,7 @@ static void *keep_busy(void *user)
 
 static void a_fork_while_others_are_in_regions(void **state)
 {
-    if (SANITIZED) /* their allocators' locks stay taken in a child where another thread held them at the fork */
+    if (SANITIZED) /* a child inherits the allocator's locks that other threads held at the fork */
         skip();
     pthread_t threads[2];
     bool right[2] = {true, true};
@@ -199,7 +201,7 @@ static void *nothing(void *user)
     return user;
 }
 
-/* Address space for the stacks of `threads` threads and not many more. */
+/* Limits the address space to the stacks of about `threads` more threads. */
 static bool limit_threads(int threads)
 {
     size_t held = address_space(), more = ((size_t)threads * 4 + 3) << 20;
@@ -283,7 +285,7 @@ static void the_affinity_mask_is_the_default(void **state)
     assert_int_equal(in_child(child_on_one_core), 0);
 }
 
-/* A file below a root of its own, with the directories that lead to it. */
+/* Writes a file below the test's root folder and makes its folders. */
 static void put(const char *root, const char *name, const char *text)
 {
     char path[512];
@@ -326,8 +328,9 @@ static void quotas_of_version_2(void **state)
     assert_int_equal(cores_after(root, "proc/self/cgroup", "0::/a/b\n"), 0);
     assert_int_equal(cores_after(root, "sys/fs/cgroup/a/b/cpu.max", "max 100000\n"), 0);
     assert_int_equal(cores_after(root, "sys/fs/cgroup/a/b/cpu.max", "400000 100000\n"), 4);
-    assert_int_equal(cores_after(root, "sys/fs/cgroup/a/cpu.max", "150000 100000\n"), 2); /* the least, rounded up */
-    assert_int_equal(cores_after(root, "sys/fs/cgroup/cpu.max", "1000 100000\n"), 1);     /* a container's root */
+    /* the smallest limit counts, rounded up */
+    assert_int_equal(cores_after(root, "sys/fs/cgroup/a/cpu.max", "150000 100000\n"), 2);
+    assert_int_equal(cores_after(root, "sys/fs/cgroup/cpu.max", "1000 100000\n"), 1); /* the root of a container */
     assert_int_equal(cores_after(root, "proc/self/cgroup", "0::/not/there\n"), 1);
     assert_int_equal(cores_after(root, "proc/self/cgroup", "0::/\n"), 1);
     assert_int_equal(cores_after(root, "sys/fs/cgroup/cpu.max", "-5 100000\n"), 0);
@@ -347,16 +350,17 @@ static void quotas_of_version_1(void **state)
     assert_int_equal(cores_after(root, "sys/fs/cgroup/cpu,cpuacct/cpu.cfs_quota_us", "250000\n"), 3);
     put(root, "sys/fs/cgroup/cpu,cpuacct/docker/x/cpu.cfs_period_us", "50000\n");
     assert_int_equal(cores_after(root, "sys/fs/cgroup/cpu,cpuacct/docker/x/cpu.cfs_quota_us", "100000\n"), 2);
-    put(root, "sys/fs/cgroup/cpuset/a/cpu.cfs_quota_us", "1000\n"); /* of another controller */
+    put(root, "sys/fs/cgroup/cpuset/a/cpu.cfs_quota_us", "1000\n"); /* a file of another controller, which is ignored */
     put(root, "sys/fs/cgroup/cpuset/a/cpu.cfs_period_us", "1000\n");
     assert_int_equal(attn__cgroup_cores(root), 2);
-    put(root, "sys/fs/cgroup/cpu/cpu.cfs_period_us", "100000\n"); /* mounted under its short name */
+    /* the controller may be mounted under its short name */
+    put(root, "sys/fs/cgroup/cpu/cpu.cfs_period_us", "100000\n");
     put(root, "sys/fs/cgroup/cpu/cpu.cfs_quota_us", "90000\n");
     assert_int_equal(attn__cgroup_cores(root), 1);
     remove_root(root);
 }
 
-/* fewer_threads_do_all_the_work comes first: a child uses the stacks of its parent's threads again. */
+/* fewer_threads_do_all_the_work must run first, because a child reuses the stacks of its parent's threads. */
 RUN_TESTS(TEST(fewer_threads_do_all_the_work), TEST(a_child_makes_its_own_threads),
           TEST(a_fork_while_others_are_in_regions), TEST(a_child_attends_as_its_parent),
           TEST(the_affinity_mask_is_the_default), TEST(quotas_of_version_2), TEST(quotas_of_version_1))

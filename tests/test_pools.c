@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: MIT
- * Largest and mean of windows and their gradients against windows looked at one by one, in both types; NaN is the
- * largest. */
+ *
+ * Compares max and mean pooling and their gradients with loops over single windows, in both types. NaN counts as the
+ * largest number.
+ */
 #include "support/cmocka.h"
 
 #include "attn/tensor.h"
@@ -27,7 +29,7 @@ static attn__window_grid grid_of(const int64_t in[3], const int64_t kernel[3], c
     return g;
 }
 
-/* Where tap `tap` of window `window` reads, or -1. */
+/* Returns the index that tap `tap` of window `window` reads, or -1. */
 static int64_t read_of(const attn__window_grid *g, int64_t window, int64_t tap)
 {
     int64_t at = 0, across = 1;
@@ -43,7 +45,7 @@ static int64_t read_of(const attn__window_grid *g, int64_t window, int64_t tap)
     return at;
 }
 
-/* y and dx of v's x and dy, dx added to. */
+/* Computes y and dx from v's x and dy. dx is accumulated. */
 static void look_at_windows(const attn__window_grid *g, bool largest, volumes *v)
 {
     int64_t in = attn__volume(g->in), out = attn__volume(g->out), taps = attn__volume(g->kernel);
@@ -133,7 +135,7 @@ static void windows_of_many_kinds(void **state)
         bool padded = g.padding[0] || g.padding[1] || g.padding[2];
         for (int way = 0; way < 4; way++) {
             is_right(&g, way & 1, true, way & 2);
-            if (!padded) /* means have no padding */
+            if (!padded) /* mean pooling has no padding */
                 is_right(&g, way & 1, false, way & 2);
         }
     }

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: MIT
- * In which numbers products are computed: names and choice; bf16 against sums in float64 of rounded numbers, forward and
- * backward; what int8 refuses. */
+ *
+ * Tests the precisions of products: names and choice, bf16 against float64 sums of rounded numbers, forward and
+ * backward, and what int8 refuses.
+ */
 #include "support/fixture.h"
 #include "support/tensors.h"
 
@@ -52,7 +54,7 @@ static void option_then_variable_then_f32(void **state)
 
 /* ------------------------------------------------------------------------------- against sums in float64 */
 
-/* To 8 bits, ties to even, by arithmetic alone. */
+/* Rounds to 8 bits, ties to even, by arithmetic only. */
 static double rounded(double x)
 {
     int exponent;
@@ -60,7 +62,7 @@ static double rounded(double x)
     return ldexp(nearbyint(ldexp(fraction, 8)), exponent - 8);
 }
 
-/* One row of A by one column of B; both rounded. */
+/* The product of one row of A and one column of B, both rounded. */
 typedef struct sum {
     double value, magnitude;
 } sum;
@@ -90,7 +92,7 @@ static void linear_is_that_of_rounded_numbers(void **state)
     attn_tensor_set_requires_grad(w, true);
     f->tape->precision = ATTN_PRECISION_BF16;
     attn_tensor *y = attn_linear(f->tape, x, w, NULL, ATTN_ACTIVATION_IDENTITY);
-    f->tape->precision = ATTN_PRECISION_DEFAULT; /* gradients have the precision that the operation had */
+    f->tape->precision = ATTN_PRECISION_DEFAULT; /* gradients use the precision of their operation */
     assert_int_equal(attn_backward_from(f->tape, y, dy), ATTN_OK);
     for (int i = 0; i < ROWS; i++) {
         for (int j = 0; j < OUT; j++) {
@@ -124,7 +126,7 @@ static double pixel(const attn_tensor *x, int channel, int row, int column)
     return inside ? test_at(x, (channel * SIDE + row) * SIDE + column) : 0;
 }
 
-/* The result at a place, and dw at a tap. */
+/* Checks the result at one position, and dw at one tap. */
 static void convolution_is_that_of_rounded_numbers(void **state)
 {
     tape_fixture *f = *state;
@@ -159,7 +161,7 @@ static void convolution_is_that_of_rounded_numbers(void **state)
 
 enum { LONG = 601 };
 
-/* Numbers of a row as integers, and its scale. */
+/* Quantizes a row to integers. Returns the scale. */
 static float quantized(const attn_tensor *x, int row, int n, int *q)
 {
     const float *from = (const float *)attn_tensor_data(x) + (size_t)row * (size_t)n;
@@ -171,7 +173,7 @@ static float quantized(const attn_tensor *x, int row, int n, int *q)
     return most / 127;
 }
 
-/* The result on one instruction set; the operands are the same each time. */
+/* Computes a linear layer in int8 on one instruction set, always with the same operands. */
 static void linear_int8(const char *isa, int rows, int in, float *y, attn_tensor **operands, attn_tape *own)
 {
     attn_context *context;
@@ -189,7 +191,7 @@ static void linear_int8(const char *isa, int rows, int in, float *y, attn_tensor
     attn_context_destroy(context);
 }
 
-/* Weights that are kept in integers give the bits of those that are quantized at each call. */
+/* Weights that are kept as integers give the same bits as weights that each call quantizes. */
 static void int8_weights_may_be_kept(void **state)
 {
     tape_fixture *f = *state;
@@ -209,7 +211,7 @@ static void int8_weights_may_be_kept(void **state)
     f->tape->precision = ATTN_PRECISION_DEFAULT;
 }
 
-/* The product of both scales passes the largest float, the result does not. */
+/* The product of both scales exceeds the largest float, and the result does not. */
 static void int8_of_large_numbers_is_finite(void **state)
 {
     tape_fixture *f = *state;
@@ -247,7 +249,7 @@ static void int8_is_the_same_on_all_sets(void **state)
     }
 }
 
-/* Numbers that are not finite stay so, in their row alone. */
+/* Infinity and NaN stay so, and change only their own row. */
 static void int8_passes_infinity_and_nan(void **state)
 {
     tape_fixture *f = *state;
@@ -261,7 +263,7 @@ static void int8_passes_infinity_and_nan(void **state)
         assert_int_equal(isfinite(test_at(y, i)) != 0, i / OUT == 0 || i / OUT == 3);
 }
 
-/* Layers of more inputs are computed in bf16 under int8 too, so that integers would not be what they read. */
+/* Layers with more inputs are computed in bf16 even with int8, so that storing integers would change their weights. */
 static void int8_stores_only_layers_that_int8_computes(void **state)
 {
     enum { MOST = 130000 };
@@ -281,7 +283,7 @@ static void int8_stores_only_layers_that_int8_computes(void **state)
 
 enum { TOKENS = 21, WIDTH = 16 };
 
-/* o and dqkv of attention within packed queries, keys and values; rounded before if requested. */
+/* Computes o and the gradient of the packed queries, keys and values. With `before`, the operands are rounded first. */
 static void attend(tape_fixture *f, bool before, float *o, float *gradient)
 {
     attn_tape_reset(f->tape, &(attn_tape_options){.record = true});
@@ -319,7 +321,7 @@ static void attention_is_that_of_rounded_numbers(void **state)
 
 enum { ALONE = 70, ALONE_D = 24 };
 
-/* Self-attention of x[1, ALONE, 3 * ALONE_D], which holds queries, keys and values side by side. */
+/* Describes self-attention on x[1, ALONE, 3 * ALONE_D], whose rows have a query, a key and a value. */
 static attn_attention attention_alone(attn_tensor *x)
 {
     enum { D = ALONE_D };
@@ -333,7 +335,7 @@ static attn_attention attention_alone(attn_tensor *x)
     return a;
 }
 
-/* Where nothing is recorded, products may be of bf16, whose weights and results are rounded to it. */
+/* Without recording, attention may use bf16 products, whose weights and results are rounded to bf16. */
 static void attention_without_gradients(void **state)
 {
     enum { MANY = ALONE, D = ALONE_D };
@@ -357,12 +359,12 @@ static void attention_without_gradients(void **state)
             for (int c = 0; c < D; c++)
                 exact[c] += weight * rounded(data[3 * D * j + 2 * D + c]);
         }
-        for (int c = 0; c < D; c++) /* weights are off by 2^-9 of themselves, the result by 2^-9 of itself */
+        for (int c = 0; c < D; c++) /* weights and the result have relative errors of 2^-9 */
             assert_true(fabs(o[D * i + c] - exact[c] / total) < 0x1p-8 * 4);
     }
 }
 
-/* Other normalizations than softmax have no plan that multiplies pairs, and their result is not rounded. */
+/* Normalizations other than softmax have no plan with bf16 products, and their results are not rounded. */
 static void attention_by_the_mean_is_not_rounded(void **state)
 {
     tape_fixture *f = *state;
@@ -380,7 +382,7 @@ static void attention_by_the_mean_is_not_rounded(void **state)
     assert_true(other > ALONE * ALONE_D / 2);
 }
 
-/* A scope takes back all that attention made, its handles as well, however often it is called. */
+/* A scope frees all memory of attention, including its handles, however often attention is called. */
 static void attention_in_scopes_holds_nothing(void **state)
 {
     enum { OFTEN = 3000 };
@@ -402,8 +404,8 @@ static void attention_in_scopes_holds_nothing(void **state)
 
 enum { SENTENCES = 3, LENGTH = 7, BEGUN = 4, D = 48 };
 
-/* The last token's attention to all: at once (`kept_as` F64), or from a cache of this type that got the first tokens with
- * precision `first`. */
+/* Computes the attention of the last token to all tokens: in one call if `kept_as` is F64, otherwise from a KV cache
+ * of this type, whose first tokens were computed with precision `first`. */
 static void last_token(tape_fixture *f, attn_dtype kept_as, attn_precision first, float *o)
 {
     attn_named_list parameters = {.context = f->context, .owns = true};
@@ -447,7 +449,7 @@ static void keys_that_are_kept_are_rounded_once(void **state)
     last_token(f, ATTN_F32, ATTN_PRECISION_F32, mixed);
     assert_memory_equal(whole, kept, sizeof whole);
     assert_memory_equal(whole, half, sizeof whole);
-    for (int i = 0; i < SENTENCES * D; i++) /* the first keys' projections were not rounded before they were kept */
+    for (int i = 0; i < SENTENCES * D; i++) /* projections of the first keys were not rounded before they were stored */
         assert_true(fabsf(mixed[i] - whole[i]) < 0.02F);
 }
 
@@ -466,7 +468,7 @@ static attn_model *model_of(tape_fixture *f, attn_dtype dtype, attn_precision pr
     return model;
 }
 
-/* The model's answer to random queries, keys and values. */
+/* Computes the model's result for random queries, keys and values. */
 static attn_status answer(tape_fixture *f, attn_precision precision, bool record, float *result)
 {
     static const char *const names[] = {"queries", "keys", "values"};
@@ -497,7 +499,7 @@ static double apart(const float *a, const float *b)
     return most / size;
 }
 
-/* The answer in fma, whose context does without AMX; a model alone cannot. */
+/* Computes the result with the precision fma in a context that does not use AMX. A model cannot change this alone. */
 static void answer_in_fma(tape_fixture *f, float *result)
 {
     tape_fixture other;

@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: MIT
- * PyTorch's files: those of tests/data/pt, damaged ones, and hostile pickles. */
+ *
+ * Tests PyTorch's files: the files of tests/data/pt, damaged files, and malicious pickles.
+ */
 #include "support/fixture.h"
 #include "support/faults.h"
 #include "support/damage.h"
@@ -90,7 +92,8 @@ static void the_older_form_is_read(void **state)
     attn_config_destroy(args);
 }
 
-/* A training's checkpoint: other entries than the weights are read or skipped, and none hides what follows it. */
+/* A checkpoint of a training has other entries than weights. They are read or skipped, and later entries are still
+ * read. */
 static void an_old_checkpoint_is_read(void **state)
 {
     attn_context *c = *state;
@@ -113,8 +116,8 @@ static void an_old_checkpoint_is_read(void **state)
     attn_config_destroy(args);
 }
 
-/* Dicts made from pairs as Python 2 wrote them, in lists and in tuples, and from a dict; tensors with attributes; no
- * checksums; another protocol than 2 in the older form. */
+/* Reads dicts made from pairs in lists and tuples (Python 2) and from a dict, tensors with attributes, files without
+ * checksums, and files of the older form with another protocol than 2. */
 static void other_forms_are_read(void **state)
 {
     attn_context *c = *state;
@@ -164,7 +167,7 @@ static void damaged_files_are_read_or_refused(void **state)
     damage_list_file(attn_pt_parse, legacy);
 }
 
-/* A file of the older form around an object's pickle; no storages. */
+/* Makes a file of the older form from the pickle of an object, without storages. */
 static size_t wrap(uint8_t *out, const char *object, size_t size)
 {
     static const char before[] =
@@ -289,7 +292,8 @@ static void pickled_integers_are_read_with_their_sign(void **state)
     }
 }
 
-/* Numbers 1000, 1001, ... kept by each of the ways, number 0 first; then one is looked up. */
+/* Numbers 1000, 1001, ... are stored in the memo in every way, beginning with number 0. Then one of them is looked
+ * up. */
 static void pickle_memo_finds_any_object(void **state)
 {
     enum { KEPT = 300 };
@@ -313,7 +317,7 @@ static void pickle_memo_finds_any_object(void **state)
     }
 }
 
-/* Shape [2^62, 2^62, 0]: no element, but the strides of such a tensor overflow. */
+/* A tensor of shape [2^62, 2^62, 0] has no elements, and its strides overflow. */
 static void shapes_that_overflow_are_refused(void **state)
 {
     static const char object[] =
@@ -323,17 +327,17 @@ static void shapes_that_overflow_are_refused(void **state)
         "cpuK\x00tQK\x00(\x8a\x08\x00\x00\x00\x00\x00\x00\x00\x40\x8a\x08\x00\x00\x00\x00\x00\x00\x00\x40"
         "K\x00t(K\x00K\x00K\x01t\x89NtR.";
     static const char storages[] = "\x80\x02]X\x01\x00\x00\x00"
-                                   "0a.\0\0\0\0\0\0\0"; /* one, of no element */
+                                   "0a.\0\0\0\0\0\0\0"; /* one storage without elements */
     uint8_t file[512];
     attn_context *c = *state;
     attn_named_list list = {.context = c, .owns = true};
-    size_t size = wrap(file, object, sizeof object - 1) - 4; /* without its empty list of storages */
+    size_t size = wrap(file, object, sizeof object - 1) - 4; /* without the empty list of storages */
     memcpy(file + size, storages, sizeof storages);
     assert_refused(c, attn_pt_parse(&list, file, size + sizeof storages, "f", NULL, NULL, NULL), ATTN_ERROR_FORMAT,
                    "its size overflows");
 }
 
-/* The file of torch.save for x.conj().imag: the storage of x, and {"neg": True}. */
+/* The file of torch.save for x.conj().imag has the storage of x and {"neg": True}. */
 static void negated_storages_are_refused(void **state)
 {
     static const char object[] =
@@ -348,7 +352,7 @@ static void negated_storages_are_refused(void **state)
     assert_refused(c, attn_pt_parse(&list, file, size, "f", NULL, NULL, NULL), ATTN_ERROR_UNSUPPORTED, "resolve_neg()");
 }
 
-/* A module of PyTorch's, in its older form and in a dict, and a program of TorchScript's. */
+/* Tests a module of PyTorch in the older form and in a dict, and a program of TorchScript. */
 static void pickled_modules_are_refused_with_help(void **state)
 {
     attn_context *c = *state;
@@ -380,7 +384,7 @@ static void pickled_modules_are_refused_with_help(void **state)
     }
 }
 
-/* A call of os.system stays a note. */
+/* A call of os.system in a pickle is not executed. */
 static void pickle_calls_no_function(void **state)
 {
     static const char object[] = "\x80\x02"
@@ -396,7 +400,7 @@ static void pickle_calls_no_function(void **state)
     attn_bytes_free(c, &report);
 }
 
-/* l0 = [], l1 = [l0, l0], ... : 2^60 leaves in 400 bytes. */
+/* The lists l0 = [], l1 = [l0, l0], ... have 2^60 leaves in 400 bytes. */
 static void exponentially_shared_lists_are_refused(void **state)
 {
     char object[600] = "\x80\x02]q\x01"
@@ -413,7 +417,7 @@ static void exponentially_shared_lists_are_refused(void **state)
     attn_named_list list = {.context = c, .owns = true};
     assert_refused(c, attn_pt_parse(&list, file, wrap(file, object, size), "f", NULL, NULL, NULL), ATTN_ERROR_FORMAT,
                    "more than a million values");
-    /* Nor do the plain values that are kept of them: its keys are looked up one by one. */
+    /* The plain values of the file are limited, too: its keys are read one by one. */
     attn_config *plain;
     attn_context_clear_error(c);
     assert_int_equal(attn_config_create(&plain, c), ATTN_OK);

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: MIT
- * Ranks without MPI: a process one_process_has_rank_0_of_1, and two; launchers; what is of the whole batch where each has a share of it. */
+ *
+ * Tests ranks without MPI: one process, which is rank 0 of 1, and two ranks. Also tests launchers, and results that
+ * belong to the whole batch although each rank has a share of it.
+ */
 #include "support/fixture.h"
 
 #include "support/tensors.h"
@@ -48,7 +51,7 @@ static void sums_and_messages_reach_both_ranks(void **state)
     assert_int_equal(attn__ranks_same(c, 17, "reads other data"), ATTN_ERROR_ARGUMENT);
     assert_string_equal(attn_context_error(c), "rank 1 reads other data");
     attn_context_destroy(c);
-    assert_int_equal(other.finished, 1); /* both have the error: they finish normally */
+    assert_int_equal(other.finished, 1); /* both ranks have the error, so that they end regularly */
     c = two_ranks_joined();
     other.differs = true; /* ATTN_OK + 1 */
     assert_int_equal(attn_ranks_agree(c, ATTN_OK, NULL), (attn_status)(ATTN_OK + 1));
@@ -62,14 +65,15 @@ static void waiting_for_a_silent_rank_is_interrupted(void **state)
     attn_context *c = two_ranks_joined();
     double x = 1;
     int asked = 0;
-    other.mute = true; /* killed, for example; and then the signal */
+    other.mute = true; /* simulates a rank that was killed, followed by a signal */
     attn_ranks_set_stop(c, two_ranks_stop, &asked);
     assert_int_equal(attn__ranks_sum(c, &x, 1, ATTN__SUM_F64), ATTN_ERROR_INTERRUPTED);
     assert_int_equal(asked, 6);
-    assert_int_equal(attn__ranks_sum(c, &x, 1, ATTN__SUM_F64), ATTN_ERROR_INTERRUPTED); /* at once, from now on */
+    /* from now on, a call fails at once */
+    assert_int_equal(attn__ranks_sum(c, &x, 1, ATTN__SUM_F64), ATTN_ERROR_INTERRUPTED);
     assert_int_equal(other.begun, 1);
     attn_context_destroy(c);
-    assert_int_equal(other.finished, 0); /* MPI could not: a sum is unfinished */
+    assert_int_equal(other.finished, 0); /* MPI cannot end regularly, because a sum is not complete */
     assert_int_equal(other.told, 2);
     c = two_ranks_joined();
     other.mute = true;
@@ -84,7 +88,7 @@ static void waiting_for_a_silent_rank_is_interrupted(void **state)
     attn_context_destroy(c);
 }
 
-/* Whether a module is opened is told by what becomes of one that is not there. */
+/* Joins with a module that does not exist. The status shows whether the library tries to open the module. */
 static attn_status joins(const char *const *variables)
 {
     static const char *const all[] = {"PMIX_RANK", "SLURM_STEP_NUM_TASKS", "SLURM_NTASKS",       "FLUX_JOB_SIZE",
@@ -106,12 +110,12 @@ static void one_process_needs_no_module(void **state)
     assert_int_equal(joins((const char *const[]){NULL}), ATTN_OK);
     assert_int_equal(joins((const char *const[]){"PMIX_RANK", "0", "SLURM_STEP_NUM_TASKS", "1", NULL}), ATTN_OK);
     assert_int_equal(joins((const char *const[]){"PMIX_RANK", "0", "OMPI_COMM_WORLD_SIZE", "1", NULL}), ATTN_OK);
-    assert_int_equal(joins((const char *const[]){"SLURM_NTASKS", "8", NULL}), ATTN_OK); /* a batch job, not a step */
+    assert_int_equal(joins((const char *const[]){"SLURM_NTASKS", "8", NULL}), ATTN_OK); /* a batch job without a step */
     assert_int_equal(
         joins((const char *const[]){"PMIX_RANK", "0", "SLURM_STEP_NUM_TASKS", "2", "SLURM_NTASKS", "1", NULL}),
         ATTN_ERROR_UNSUPPORTED);
     assert_int_equal(joins((const char *const[]){"PMIX_RANK", "0", NULL}),
-                     ATTN_ERROR_UNSUPPORTED); /* the number is not given */
+                     ATTN_ERROR_UNSUPPORTED); /* the number of ranks is not given */
     assert_int_equal(joins((const char *const[]){"PMI_SIZE", "3", NULL}), ATTN_ERROR_UNSUPPORTED);
     joins((const char *const[]){NULL});
     unsetenv("ATTN_MPI_MODULE");
@@ -132,7 +136,7 @@ static void long_texts_are_sent_in_pieces(void **state)
     assert_string_equal(text, "its disk is full");
     attn_ranks_text_free(c, text);
     attn_context_memory(c, &before, NULL, NULL);
-    other.writes = UINT64_MAX - 1; /* with the preceding bytes, no size has that value */
+    other.writes = UINT64_MAX - 1; /* the sum with the previous bytes would overflow */
     assert_int_equal(attn_ranks_text(c, 1, &text, &size), ATTN_ERROR_MEMORY);
     assert_null(text);
     assert_int_equal(other.told_first, ATTN_ERROR_MEMORY);
@@ -145,8 +149,8 @@ static void long_texts_are_sent_in_pieces(void **state)
 
 enum { HALF = 3, CHANNELS = 2, PLANE = 4, SIZE = HALF * CHANNELS * PLANE };
 
-/* d loss / dx and y of batch norm over x, which is `times` times in the batch; weights of the loss differ, and are 0
- * where x is a placeholder for no example. */
+/* Computes y and d loss / dx of a batch norm over x, which is in the batch `times` times. The weights of the loss
+ * differ. They are 0 if x is only a placeholder for no example. */
 static void normalized(attn_context *c, int times, attn_shard share, float y[SIZE], float dx[SIZE])
 {
     attn_tape *tape;
@@ -190,10 +194,10 @@ static void batch_statistics_are_of_all_ranks(void **state)
         assert_float_equal(half[0][i], whole[0][i], 2e-6F);
         assert_float_equal(half[1][i], whole[1][i], 2e-6F);
     }
-    assert_int_equal(other.begun, 3); /* statistics, sums of gradients, and the question at parting */
+    assert_int_equal(other.begun, 3); /* sums of statistics, sums of gradients, and the question at the end */
 }
 
-/* The operations of a rank without examples have no gradient, whatever the others' sums are. */
+/* A rank without examples has zero gradients, whatever the sums of the other ranks. */
 static void rank_without_examples_has_zero_gradient(void **state)
 {
     float y[SIZE], dx[SIZE];
@@ -205,7 +209,8 @@ static void rank_without_examples_has_zero_gradient(void **state)
         assert_true(isfinite(y[i]) && dx[i] == 0);
 }
 
-/* Dropout of a share [first, first + count) drops what the whole drops there, along any axis of examples. */
+/* Dropout of a share [first, first + count) drops the same numbers as dropout of the whole batch, along any axis of
+ * examples. */
 static void dropout_of_a_shard_matches_the_whole_batch(void **state)
 {
     enum { OUTER = 3, WHOLE = 5, INNER = 2, LAST = 7 };

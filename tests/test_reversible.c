@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: MIT
- * Reversible stacks: the gradients of the same function evaluated plainly, with dropout and without; memory that does
- * not grow with depth; what branches may not do. */
+ *
+ * Tests reversible stacks: gradients equal those of a plain evaluation, with and without dropout; memory does not grow
+ * with depth; some branches are refused.
+ */
 #include "support/fixture.h"
 #include "support/gradcheck.h"
 #include "support/tensors.h"
@@ -17,7 +19,7 @@
 
 enum { BLOCKS = 3, WIDTH = 6, ROWS = 5 };
 
-/* A branch with two sites of dropout, so that a shifted counter would show. */
+/* A branch with two dropout operations, so that a shifted counter would change the result. */
 typedef struct branch {
     attn_tensor *w, *b;
 } branch;
@@ -31,7 +33,7 @@ static attn_tensor *run_branch(const void *self, attn_tape *tape, attn_tensor *x
     return attn_scope_end(tape, attn_dropout(tape, y, 0.3));
 }
 
-/* The definition, all of it on the tape. */
+/* Evaluates the stack by its definition, with all operations on the tape. */
 static attn_tensor *evaluate_plainly(attn_tape *tape, attn_tensor *x, int n, const attn_reversible_block *blocks)
 {
     attn_tensor *x1 = x, *x2 = x;
@@ -86,15 +88,15 @@ static void end(stack *s)
 
 enum { MOST = ROWS * WIDTH + 2 * BLOCKS * (WIDTH * WIDTH + WIDTH) };
 
-/* The result, then every gradient. */
+/* Writes the result and every gradient to `out`. */
 static void collect(stack *s, bool plainly, bool train, double out[ROWS * WIDTH + MOST])
 {
     int64_t n = 0;
     for (int i = 0; i < 4 * BLOCKS + 1; i++)
         attn_tensor_zero_grad(s->all[i]);
     attn_tape_reset(s->tape, &(attn_tape_options){.record = true, .train = train, .seed = 7});
-    /* A site before and one behind: the counter must have the value that it has without the second run of the
-     * branches. */
+    /* One dropout is before the stack and one after it. The counter after the stack must be the same as without the
+     * second run of the branches. */
     attn_tensor *x = attn_dropout(s->tape, s->x, 0.1);
     attn_tensor *y =
         plainly ? evaluate_plainly(s->tape, x, BLOCKS, s->blocks) : attn_reversible(s->tape, x, s->blocks, BLOCKS);
@@ -116,13 +118,13 @@ static void gradients_are_those_of_the_plain_evaluation(void **state)
     stack s;
     begin(&s);
     for (int train = 0; train < 2; train++) {
-        for (int pass = 0; pass < 2; pass++) { /* the second one finds memory of the first */
+        for (int pass = 0; pass < 2; pass++) { /* the second pass reuses memory of the first pass */
             collect(&s, true, train, plain);
             collect(&s, false, train, reversible);
             double largest = 1;
             for (int i = 0; i < ROWS * WIDTH + MOST; i++)
                 largest = fmax(largest, fabs(plain[i]));
-            for (int i = 0; i < ROWS * WIDTH + MOST; i++) /* inputs found again carry their rounding */
+            for (int i = 0; i < ROWS * WIDTH + MOST; i++) /* recomputed inputs have rounding errors */
                 if (!(fabs(plain[i] - reversible[i]) <= 1e-12 * largest))
                     fail_msg("train %d, number %d: %.15g, plainly %.15g", train, i, reversible[i], plain[i]);
         }
@@ -134,7 +136,7 @@ static attn_tensor *build_checked(attn_tape *tape, attn_tensor *const *in, const
 {
     (void)user;
     branch f = {in[1], in[2]}, g = {in[3], in[4]};
-    static branch kept[2]; /* alive until the backward pass */
+    static branch kept[2]; /* must exist until the backward pass */
     kept[0] = f;
     kept[1] = g;
     attn_reversible_block blocks[2] = {{{run_branch, &kept[0]}, {run_branch, &kept[1]}},
@@ -178,7 +180,7 @@ static void wrong_branches_are_refused(void **state)
     assert_says(s.context, "a branch makes [1,6] of [5,6]");
     assert_null(attn_reversible(s.tape, s.x, NULL, 2));
     attn_context_clear_error(s.context);
-    /* No block at all: the mean of two copies. */
+    /* A stack without blocks is the mean of two copies. */
     assert_true(test_distance(attn_reversible(s.tape, s.x, NULL, 0), s.x) == 0);
     end(&s);
 }
@@ -186,8 +188,8 @@ static void wrong_branches_are_refused(void **state)
 /* ------------------------------------------------------------------------------------------ whole model */
 
 typedef struct figures {
-    size_t peak, model;    /* bytes at most, and of the model alone */
-    double loss, gradient; /* of the input: sum of squares */
+    size_t peak, model;    /* peak bytes, and bytes of the model alone */
+    double loss, gradient; /* gradient: sum of squares of the input's gradient */
 } figures;
 
 static attn_model *image_model(attn_context *context, int depth, bool reversible, attn_dtype dtype)
@@ -240,14 +242,14 @@ static figures train_step(int depth, bool reversible, attn_dtype dtype, int64_t 
     return f;
 }
 
-/* The memory of a step in addition to the parameters and their gradients, which take as much again. */
+/* Returns the memory of a step in addition to the parameters and their gradients, which take the same memory again. */
 static double activations(figures f)
 {
     return (double)f.peak - 2 * (double)f.model;
 }
 
-/* The remaining growth is how blocks of other sizes happen to fit into the pool's chunks: it does not follow the
- * depth, and is a small part of what a plain stack adds. */
+/* Memory grows only because blocks of other sizes fit differently into the chunks of the pool. This growth does not
+ * depend on the depth and is a small part of a plain stack's growth. */
 static void memory_does_not_grow_with_depth(void **state)
 {
     static const int depths[] = {6, 12, 24, 48};
@@ -263,7 +265,7 @@ static void memory_does_not_grow_with_depth(void **state)
     }
 }
 
-/* The memory of a forward pass of a plain stack in addition to its parameters. */
+/* Returns the memory of a forward pass of a plain stack in addition to its parameters. */
 static double forward_pass(int depth, const int64_t shape[4])
 {
     size_t model_bytes, peak;
@@ -285,7 +287,7 @@ static double forward_pass(int depth, const int64_t shape[4])
     return (double)peak - (double)model_bytes;
 }
 
-/* Two blocks a depth, attention and convolutions. */
+/* A depth of 1 is two blocks, attention and convolutions. */
 static void a_plain_stack_holds_a_result_a_block(void **state)
 {
     const int64_t shape[4] = {2, 16, 48, 48};
@@ -294,7 +296,8 @@ static void a_plain_stack_holds_a_result_a_block(void **state)
     assert_true(grown <= 1.5 * 2 * (12 - 4) * result);
 }
 
-/* Inputs found again from outputs carry rounding from block to block; double shows how much. */
+/* Inputs that are recomputed from outputs carry rounding errors from block to block. The test measures the errors in
+ * double. */
 static void rounding_stays_small_in_a_deep_stack(void **state)
 {
     figures single = train_step(24, true, ATTN_F32, 4), exact = train_step(24, true, ATTN_F64, 4);

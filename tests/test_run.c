@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: MIT
- * A training run's checkpoint and its settings: what goes on, what is refused, and what an attn of another
- * age does with them; and averages of the weights. */
+ *
+ * Tests a training run's checkpoint and settings: resumed and refused runs, checkpoints of older and newer versions of
+ * attn, and averages of the weights.
+ */
 #include "support/cmocka.h"
 
 #include "apps/run/run.h"
@@ -18,7 +20,7 @@
 
 enum { STEPS = 3, ROWS = 3, WIDTH = 4 };
 
-/* The keys of two ages: the newer has one more. */
+/* The settings of two versions of attn. The newer version has one more setting. */
 static const char *const ways[] = {"straight", "round", NULL};
 static const attn_setting all_keys[] = {
     ATTN__RUN_KEYS("rows", "rows", "2", "1", "adam", "0.01", "constant", "0", "0", "0.1"),
@@ -79,7 +81,7 @@ static attn_tensor *loss(void *self, attn_tape *tape, int64_t epoch, int64_t ste
 
 typedef struct training {
     char directory[64];
-    int64_t stop_at; /* steps; 0: never */
+    int64_t stop_at; /* number of steps; 0: no stop */
 } training;
 
 static bool progress(void *user, const attn_progress *p)
@@ -94,7 +96,7 @@ static void release(void *self)
 
 static const char *const in_memory[] = {"none", NULL};
 
-/* `settings` as JSON, or NULL to go on. */
+/* Trains in a context with `settings` as JSON, or resumes if `settings` is NULL. */
 static attn_status train_in(attn_context *context, const attn__keys *keys, training *of, const char *settings)
 {
     attn__run_kind kind = {.size = sizeof(attn__run),
@@ -115,7 +117,7 @@ static attn_status train_in(attn_context *context, const attn__keys *keys, train
     return status;
 }
 
-/* The status; an error must name `about`. */
+/* Trains and returns the status. An error must contain `about`. */
 static attn_status train(const attn__keys *keys, training *of, const char *settings, const char *about)
 {
     attn_context *context = test_context();
@@ -149,7 +151,7 @@ static void check_same(const training *a, const training *b, const char *name)
     free(y.data);
 }
 
-/* Every `from` in a file becomes `to`, which is as long: offsets stay what they are. */
+/* Replaces every `from` in a file by `to`, which has the same length, so that offsets do not change. */
 static void replace(const training *of, const char *name, const char *from, const char *to)
 {
     char path[200];
@@ -195,7 +197,7 @@ static void a_setting_that_was_added_since(void **state)
     assert_int_equal(train(&newer, &jobs[1], NULL, NULL), ATTN_OK);
     check_same(&jobs[0], &jobs[1], "model.safetensors");
     check_same(&jobs[0], &jobs[1], "checkpoint.safetensors");
-    /* The other way round: an older attn cannot use a setting that it does not have. */
+    /* In the other direction, an older attn cannot use a setting that it does not have. */
     assert_int_equal(train(&newer, &jobs[2], "{\"way\": \"round\"}", NULL), ATTN_ERROR_INTERRUPTED);
     assert_int_equal(train(&older, &jobs[2], NULL, "\"way\""), ATTN_ERROR_FORMAT);
     close_all(jobs, 3);
@@ -212,7 +214,8 @@ static void a_setting_that_was_changed(void **state)
     open_all(jobs, 2);
     assert_int_equal(train(&newer, &jobs[1], "{\"label_smoothing\": 0.2, \"way\": \"straight\"}", NULL),
                      ATTN_ERROR_INTERRUPTED);
-    replace(&jobs[1], "training.json", "\"epochs\"", "\"epochz\""); /* this one may change, but not get lost */
+    /* this setting may change, and it may not be missing */
+    replace(&jobs[1], "training.json", "\"epochs\"", "\"epochz\"");
     assert_int_equal(train(&newer, &jobs[1], NULL, "\"epochz\" is no setting"), ATTN_ERROR_FORMAT);
     replace(&jobs[1], "training.json", "\"epochz\"", "\"epochs\"");
     assert_int_equal(train(&newer, &jobs[0], "{\"label_smoothing\": 0.2}", NULL), ATTN_OK);
@@ -227,7 +230,7 @@ static void a_setting_that_was_changed(void **state)
     close_all(jobs, 2);
 }
 
-/* Checkpoints of before this was kept: without settings, and with a sum of another kind. */
+/* Tests checkpoints of versions that did not store settings, and checkpoints with another checksum. */
 static void a_checkpoint_without_settings(void **state)
 {
     training jobs[2];
@@ -243,7 +246,7 @@ static void a_checkpoint_without_settings(void **state)
     close_all(jobs, 2);
 }
 
-/* A host program may have chosen a language with a decimal comma: every file is what it is elsewhere. */
+/* The host program's language may have a decimal comma. Every file is the same as in other languages. */
 static void a_decimal_comma(void **state)
 {
     static const char *const files[] = {"history.tsv", "training.json", "config.json", "checkpoint.safetensors"};
@@ -266,7 +269,7 @@ static void a_decimal_comma(void **state)
     close_all(jobs, 2);
 }
 
-/* No epoch has ended that could be averaged: the model is what was learnt so far. */
+/* No epoch has ended, so that there is nothing to average: the model has the weights of the last step. */
 static void stopped_in_the_first_epoch(void **state)
 {
     training jobs[2];
@@ -282,7 +285,8 @@ static void stopped_in_the_first_epoch(void **state)
 
 enum { MOST_NUMBERS = 128 };
 
-/* Every number of the model that a run with these settings ends with, or has when it is stopped; how many. */
+/* Stores every number of the model at the end of a run with these settings, or when the run is stopped. Returns how
+ * many numbers there are. */
 static int64_t numbers_of(const char *settings, int64_t stop_at, double *numbers)
 {
     training one = {.stop_at = stop_at};
@@ -304,7 +308,7 @@ static int64_t numbers_of(const char *settings, int64_t stop_at, double *numbers
     return n;
 }
 
-/* All epochs are averaged where there are fewer. */
+/* If there are fewer epochs than the setting, all epochs are averaged. */
 static void the_average_is_that_of_the_last_epochs(void **state)
 {
     enum { EPOCHS = 4 };
@@ -329,7 +333,7 @@ static void the_average_is_that_of_the_last_epochs(void **state)
     }
 }
 
-/* It forgets faster at first: after step s it keeps at most (1 + s) / (10 + s). */
+/* The moving average has a smaller decay at first: after step s, at most (1 + s) / (10 + s). */
 static void the_moving_average_follows_every_step(void **state)
 {
     static double at[MOST_NUMBERS], mean[MOST_NUMBERS], got[MOST_NUMBERS];
@@ -359,7 +363,7 @@ static void memory_fails(void **state)
     close_all(jobs, 1);
 }
 
-/* The choices of the book and of the paper. */
+/* Tests the default settings of the book and of the paper. */
 static void settings_of_the_originals(void **state)
 {
     static const struct {
@@ -399,7 +403,7 @@ static void settings_of_the_originals(void **state)
     }
 }
 
-/* A translator's training returns what it took. */
+/* The training of a translator frees its data. */
 static void the_data_of_a_training_is_released(void **state)
 {
     static const char text[] = "Go.\tVa !\nStop.\tStop !\nCome.\tViens !\nRun.\tCours !\nWait.\tAttends !\n",

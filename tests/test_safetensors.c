@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: MIT
- * safetensors: written, read back, damaged in every way, and put into a model. */
+ *
+ * Tests safetensors files: written, read, damaged, and loaded into a model.
+ */
 #include "support/fixture.h"
 #include "support/faults.h"
 #include "support/damage.h"
@@ -16,7 +18,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-/* A file made of a header's text and data. */
+/* A file made of the text of a header and data. */
 typedef struct file {
     uint8_t bytes[1024];
     size_t size;
@@ -82,7 +84,7 @@ static void a_good_file_is_read(void **state)
 
 #define T(dtype, shape, offsets) "{\"dtype\":\"" dtype "\",\"shape\":" shape ",\"data_offsets\":" offsets "}"
 
-/* An empty tensor has the place of a full one, whichever of them the header names first. */
+/* An empty tensor has the offset of another tensor. The header may name either of them first. */
 static void empty_tensors_may_be_named_last(void **state)
 {
     attn_context *c = *state;
@@ -104,7 +106,7 @@ static void empty_tensors_may_be_named_last(void **state)
     }
 }
 
-/* Integers and their scales are the numbers that they stand for; mismatches are refused with a message. */
+/* Integers with scales are read as the numbers that they represent. Mismatches are refused with a message. */
 static void int8_weights_have_scales(void **state)
 {
     static const char *const headers[] = {
@@ -133,7 +135,7 @@ static void int8_weights_have_scales(void **state)
     for (int i = 0; i < 5; i++) {
         file f = make_file(headers[i], data, sizeof data);
         attn_status status = parse(&list, &f, NULL, NULL, NULL);
-        if (i == 4 && status == ATTN_OK) { /* two tensors of any meaning, but no weights of a model */
+        if (i == 4 && status == ATTN_OK) { /* valid as two unrelated tensors, but not as weights of a model */
             char folder[64], path[128];
             attn_bytes report = {0};
             scratch_open(folder);
@@ -221,7 +223,7 @@ static void each_broken_rule_is_named(void **state)
 static void damaged_files_are_read_or_refused(void **state)
 {
     file f = make_file(good_header, good_data, sizeof good_data);
-    assert_true(damage_list(attn_safetensors_parse, f.bytes, f.size) > 100); /* flips in names and numbers */
+    assert_true(damage_list(attn_safetensors_parse, f.bytes, f.size) > 100); /* flipped bits in names and numbers */
 }
 
 /* ------------------------------------------------------------------------------------------------ files */
@@ -234,7 +236,7 @@ static attn_tensor *tensor(attn_named_list *list, const char *name, attn_dtype d
     return t;
 }
 
-/* Two weights and a bias, filled with numbers from `first` on. */
+/* Makes two weights and a bias with numbers from `first` on. */
 static attn_named_list small_model(attn_context *c, float first)
 {
     attn_named_list list = {.context = c, .owns = true};
@@ -353,7 +355,7 @@ static void every_allocation_may_fail(void **state)
     assert_int_equal(scratch_close(folder), 1);
 }
 
-/* Most memory that this process has had, in kB; pages of mapped files count. */
+/* Returns the peak memory of this process in kB, including pages of mapped files. */
 static long peak(void)
 {
     struct rusage usage;
@@ -361,7 +363,7 @@ static long peak(void)
     return usage.ru_maxrss;
 }
 
-/* Tensors of 4 MB: the file's pages that have been read do not stay in memory in addition to the tensors. */
+/* Tests tensors of 4 MB: pages of the file that have been read are not kept in memory in addition to the tensors. */
 static void reading_takes_one_copy(void **state)
 {
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
@@ -385,7 +387,7 @@ static void reading_takes_one_copy(void **state)
     attn_named_clear(&list);
     int reports[2];
     assert_int_equal(pipe(reports), 0);
-    pid_t child = fork(); /* with a peak of its own */
+    pid_t child = fork(); /* a child process, because it has its own peak */
     if (child == 0) {
         long before = peak();
         long taken = attn_weights_read(&list, path, NULL, NULL, NULL) == ATTN_OK ? peak() - before : -1;

@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: MIT
- * Eight threads, each with a context of its own, that do everything a program may do with one at the same time: plans
- * by rule and by measuring, models with gradients, files of every kind, pictures, errors.  Each must get the bits that
- * one thread alone gets, and nobody's errors but its own.  Most useful under the thread sanitizer. */
+ *
+ * Runs eight threads, each with its own context, that use all of the library at the same time: plans by rule and by
+ * measuring, models with gradients, files of every kind, pictures, errors. Each thread must get the same bits as a
+ * thread that runs alone, and only its own errors. Most useful with the thread sanitizer.
+ */
 #include "support/cmocka.h"
 #include "support/scratch.h"
 
@@ -19,9 +21,9 @@
 
 enum { THREADS = 8, ROUNDS = 3 };
 
-/* The work of a thread: adds its results to a sum of bits. */
+/* The work of a thread, which adds its results to a checksum. */
 typedef struct worker {
-    int number; /* of the thread; those of one thread alone is THREADS */
+    int number; /* number of the thread; THREADS for a thread that runs alone */
     attn_context *context;
     uint64_t sum;
     attn_status status;
@@ -50,7 +52,7 @@ static void *run(void *user)
     size_t held = 0;
     if (w->status == ATTN_OK)
         attn_context_memory(w->context, &held, NULL, NULL);
-    w->sum += held; /* none: the same for all */
+    w->sum += held; /* the memory that is still allocated is the same for all threads */
     return NULL;
 }
 
@@ -87,7 +89,8 @@ static attn_status execute(worker *w, const attn_plan *plan, const float *in, fl
     return status;
 }
 
-/* Planned by rule; and measured, where another solver may be chosen by chance: run, but not summed. */
+/* Plans by rule and adds the results. Plans by measuring run too, and their results are not added, because the
+ * chosen solver may vary. */
 static attn_status plan_and_run(worker *w)
 {
     static const char *const problems[] = {"b1h2q9k11d16:causal", "b1h1q5k7d8:bthd,dropout=0.2",
@@ -130,7 +133,7 @@ static void plans(void **state)
     side_by_side(plan_and_run);
 }
 
-/* Wisdom belongs to the context and is held until its end, so that nothing is summed here. */
+/* Wisdom belongs to the context and is kept until its end, so that nothing is added to the sum. */
 static void *run_measure(void *user)
 {
     worker *w = user;
@@ -269,8 +272,8 @@ static attn_status picture(worker *w)
     return status;
 }
 
-/* Each an array of its own; all of them the same published file; and all of them one file that is replaced meanwhile:
- * it is there and whole at every moment. */
+/* Reads and writes an array of its own, reads a published file that all threads read, and replaces a file that all
+ * threads replace. That file must exist and be complete at every moment. */
 static attn_status every_file(worker *w)
 {
     char own[512], common[512];
@@ -290,12 +293,12 @@ static void files(void **state)
 {
     scratch_open(folder);
     side_by_side(every_file);
-    assert_int_equal(scratch_close(folder), THREADS + 2); /* and no temporary one */
+    assert_int_equal(scratch_close(folder), THREADS + 2); /* there is no temporary file */
 }
 
 /* ----------------------------------------------------------------------------------------------- errors */
 
-/* An error that names the thread; it stays this context's, whatever the others do meanwhile. */
+/* Causes an error that names the thread. It must stay in this context, whatever other threads do. */
 static attn_status err(worker *w)
 {
     char name[64];
@@ -305,7 +308,7 @@ static attn_status err(worker *w)
         if (attn_file_read(&bytes, w->context, name, 0) != ATTN_ERROR_NOT_FOUND ||
             !strstr(attn_context_error(w->context), name))
             return ATTN_ERROR_INTERNAL;
-        /* Even threads clear theirs, odd ones keep it and find it again. */
+        /* Even threads clear their error. Odd threads keep it and check it again. */
         if (w->number % 2 == 0)
             attn_context_clear_error(w->context);
     }

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: MIT
- * The vector operations of every instruction set that the machine runs, through small probes compiled for each:
- * the error of the exponential over all magnitudes, conversions, transposes and choices of lanes. */
+ *
+ * Tests the vector operations of every instruction set of the machine, with small functions compiled for each: the
+ * error of the exponential over all magnitudes, conversions, transposes and selection of lanes.
+ */
 #include "support/cmocka.h"
 
 #include "support/simd_probe.h"
@@ -10,7 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define BOUND 2 /* as simd/exp.h states */
+#define BOUND 2 /* the bound that simd/exp.h states, in ulps */
 
 static const simd_probe *next_probe(int *i)
 {
@@ -26,7 +28,7 @@ static float float_of(uint32_t bits)
     return x;
 }
 
-/* The distance from the true value in units of its last place; what is below 2^-126 is exactly 0. */
+/* Returns the distance from the exact value in units in the last place. Results below 2^-126 must be exactly 0. */
 static double ulps(float got, float x)
 {
     double want = x < -126 ? 0 : exp2((double)x);
@@ -40,7 +42,7 @@ static double ulps(float got, float x)
     return fabs((double)got - want) / ldexp(1, exponent - 24);
 }
 
-/* Every 997th float of either sign, so all exponents with many fractions each, NaN and the infinities too. */
+/* Tests every 997th float of either sign: all exponents with many fractions, NaN and infinities. */
 static void exp2_is_within_its_bound(void **state)
 {
     const simd_probe *probe;
@@ -59,7 +61,7 @@ static void exp2_is_within_its_bound(void **state)
                 worst = error > worst ? error : worst;
             }
         }
-        /* The range of softmax: dense between -40 and 0. */
+        /* Tests the range of softmax densely, from -40 to 0. */
         for (int j = 0; j < 1 << 20; j += 64) {
             float x[64], y[64];
             for (int k = 0; k < 64; k++)
@@ -109,7 +111,7 @@ static void powers_of_small_scores_do_not_underflow(void **state)
     }
 }
 
-/* Near 2^-126 the product is the exact one rounded, or 0; without an underflow. */
+/* Near 2^-126, the product is the rounded exact product or 0, without an underflow. */
 static void small_products_are_zero(void **state)
 {
     const simd_probe *probe;
@@ -117,7 +119,7 @@ static void small_products_are_zero(void **state)
         feclearexcept(FE_ALL_EXCEPT);
         for (int bits = 0; bits < 1 << 16; bits += 16) {
             float a[16], b[16], y[16];
-            for (int j = 0; j < 16; j++) { /* all pairs of 7 bits of a fraction, and products from 2^-129 to 2^-122 */
+            for (int j = 0; j < 16; j++) { /* all pairs of 7-bit fractions, and products from 2^-129 to 2^-122 */
                 int n = bits + j, e = n >> 14;
                 a[j] = ldexpf(1 + (float)(n & 127) / 128, -126 + 40 * e);
                 b[j] = ldexpf(1 + (float)(n >> 7 & 127) / 128, -40 * e + j % 5 - 2) * (j % 2 ? 1.0f : -1.0f);
@@ -168,7 +170,7 @@ static float power_error(const simd_probe *probe, float low, float m)
     return (float)worst;
 }
 
-/* Normal results below references of either sign, small and large. */
+/* Tests normal results below references of either sign, small and large. */
 static void powers_below_a_reference_are_within_their_bound(void **state)
 {
     const float references[] = {0, 1, 7, 24, 50, -3, -40, 1000, -1000, 30000};
@@ -261,7 +263,7 @@ static void folds_and_choices(void **state)
             want_most = x[j] > want_most ? x[j] : want_most;
         }
         assert_true(sum == want_sum && most == want_most);
-        probe->choose(x, y); /* floor where below zero, else the absolute difference to 2 */
+        probe->choose(x, y); /* computes floor(x) if x is negative, otherwise |x - 2| */
         for (int j = 0; j < probe->lanes; j++)
             assert_true(y[j] == (x[j] < 0 ? floorf(x[j]) : fabsf(x[j] - 2)));
     }

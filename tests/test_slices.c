@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: MIT
- * Products by int8 slices keep the promise, |error| <= k 2^-24 sum |a||b| for every element, on hostile numbers: with
- * the kernel in plain C on every machine, and bit for bit the same with AMX where that is there. */
+ *
+ * Tests the promise |error| <= k 2^-24 sum |a||b| of products by int8 slices, for every element and on extreme numbers.
+ * The kernel in plain C runs on every machine. AMX, where available, must give the same bits.
+ */
 #include "support/cmocka.h"
 
 #include "base/rng.h"
@@ -19,16 +21,16 @@ typedef enum structure {
     NORMAL,
     GELU,
     RELU,
-    BLOCKS,   /* 64 of k scaled by 1e9 or 1e-9 */
-    GROUPS,   /* every fourth k tiny, in some rows */
-    ZEROS,    /* whole rows and ranges of k */
+    BLOCKS,   /* blocks of 64 k, times 1e9 or 1e-9 */
+    GROUPS,   /* some rows are tiny at every fourth k */
+    ZEROS,    /* rows and ranges of k are zero */
     OUTLIER,  /* one a row */
-    OUTLIERS, /* two k of all rows */
+    OUTLIERS, /* at two k in all rows */
     SPARSE,   /* 95 % zeros */
     LOGNORMAL,
-    ROWS,      /* rows of very different size */
-    EXPONENTS, /* a random power of two each */
-    EDGES,     /* the largest slices and halves of units */
+    ROWS,      /* rows of very different sizes */
+    EXPONENTS, /* random powers of two */
+    EDGES,     /* largest slices, ties of rounding */
     TINY,      /* below 2^-100 */
     HUGE_ONES, /* above 1e30 */
     OPPOSED,   /* large where the other operand is small */
@@ -44,7 +46,7 @@ static double normal(attn__rng *rng)
     return attn__rng_normal(rng);
 }
 
-/* Number c of row r: an operand has rows along k. */
+/* Returns element c of row r of an operand. k is along the rows. */
 static float number(structure s, attn__rng *rng, int64_t r, int64_t c, bool second, double of_row, double by)
 {
     double x = normal(rng);
@@ -103,7 +105,7 @@ typedef struct matrices {
     float *a, *b, *c, *old; /* a: [m][k], b: [n][k] */
 } matrices;
 
-/* C before the product is `old`: numbers for products that are added. */
+/* Makes operands of two structures. `old` is C before the product, for products that are added. */
 static matrices make(structure a, structure b, attn__rng *rng, int64_t m, int64_t n, int64_t k)
 {
     double by = pow(10, 9 * (2 * attn__rng_uniform(rng) - 1));
@@ -131,7 +133,7 @@ static void *memory(size_t bytes)
     return data;
 }
 
-/* All panels by slices whose numbers allow it, also those that ordinary rows do not pass. */
+/* Uses slices in all panels whose numbers allow it, including panels that are not proved for ordinary rows. */
 static void use_all_panels(const attn__sliced_weights *w)
 {
     for (int64_t i = 0; i < w->panels; i++)
@@ -160,7 +162,7 @@ static void *pack(const attn__slices_kernel *kernel, const matrices *x, int way,
     return data;
 }
 
-/* Rows [row, row + m) of the product to c, rows ldc apart. */
+/* Describes rows [row, row + m) of the product, written to c with a row stride of ldc. */
 static attn__gemm_problem problem_of(const matrices *x, int way, int64_t row, int64_t m, float *c, int64_t ldc)
 {
     for (int64_t i = 0; i < m && way & ADD; i++)
@@ -176,7 +178,7 @@ static attn__gemm_problem problem_of(const matrices *x, int way, int64_t row, in
                                 .add = way & ADD};
 }
 
-/* False: packing refuses the weights, and nothing was done. */
+/* Runs a product by slices. Returns false, and computes nothing, if packing refuses the weights. */
 static bool run_slices(const attn__slices_kernel *kernel, const matrices *x, int way, const attn__gemm_problem *g)
 {
     bool serves;
@@ -207,7 +209,7 @@ static void run_multiply_adds(const attn__gemm_problem *g)
     free(workspace);
 }
 
-/* The route of rows, by panels and K blocks. */
+/* Counts of rows, by panels and K blocks, that use six products, eight products or multiply-adds. */
 typedef struct shares {
     int64_t six, eight, adds;
 } shares;
@@ -240,7 +242,7 @@ static void count_ways(const matrices *x, int way, shares *of)
     free(data);
 }
 
-/* The largest error as a share of k 2^-24 sum |a||b|, where that sum is neither tiny nor overflows. */
+/* Returns the largest error as a share of k 2^-24 sum |a||b|. Elements whose sum is tiny or overflows are skipped. */
 static double worst_share(const matrices *x, int way)
 {
     double worst = 0;
@@ -262,7 +264,7 @@ static double worst_share(const matrices *x, int way)
     return worst;
 }
 
-/* With AMX, where it is there: the same bits. */
+/* Checks that AMX, where available, gives the same bits. */
 static void same_with_amx(const matrices *x, int way)
 {
     const attn__slices_kernel *amx = attn__slices_for(ATTN_ISA_AMX);
@@ -293,7 +295,8 @@ static void one_product(attn__rng *rng, structure a, structure b, int way, share
     release(&x);
 }
 
-/* SLICES_SEED and SLICES_ROUNDS: other numbers, and more of them; SLICES_EVERY: one of so many, for emulators. */
+/* Reads a number from the environment. SLICES_SEED selects other numbers, SLICES_ROUNDS sets how many, and
+ * SLICES_EVERY=N runs one in N, for emulators. */
 static int64_t setting(const char *name, int64_t otherwise)
 {
     const char *text = getenv(name);
@@ -312,18 +315,18 @@ static void hostile_products_keep_the_promise(void **state)
                     one_product(&rng, (structure)a, (structure)b, ALL_PANELS ^ ((a + b + (int)round) & 3), &of);
     print_message("rows by panels and K blocks: %lld six, %lld eight, %lld multiply-adds\n", (long long)of.six,
                   (long long)of.eight, (long long)of.adds);
-    assert_true(every > 1 || (of.six > 1000 && of.eight > 100 && of.adds > 1000)); /* all three are met */
+    assert_true(every > 1 || (of.six > 1000 && of.eight > 100 && of.adds > 1000)); /* all three kinds occur */
 }
 
 /* ----------------------------------------------------------------------------------------------- ordinary data */
 
-/* Six products suffice for nearly all numbers of networks; otherwise slices would not be faster. */
+/* Six products suffice for nearly all numbers of networks. Otherwise slices would not be faster. */
 static void ordinary_products_take_six(void **state)
 {
     static const struct {
         structure of;
         int64_t k;
-        double least_six, least_slices; /* shares of rows by panels and K blocks */
+        double least_six, least_slices; /* minimum shares of rows by panels and K blocks */
     } cases[] = {{NORMAL, 256, 0.95, 1}, {NORMAL, 768, 1, 1},  {NORMAL, 1024, 1, 1},  {NORMAL, 3072, 1, 1},
                  {GELU, 256, 0, 0},      {GELU, 768, 0.98, 1}, {GELU, 1024, 0.98, 1}, {GELU, 3072, 1, 1},
                  {RELU, 256, 0, 0},      {RELU, 768, 0, 0},    {RELU, 1024, 0, 0},    {RELU, 3072, 1, 1}};
@@ -347,7 +350,7 @@ static void ordinary_products_take_six(void **state)
     }
 }
 
-/* A row that takes slices has the same bits alone, and whatever the others need. */
+/* A row that uses slices has the same bits alone and with any other rows. */
 static void row_bits_do_not_depend_on_other_rows(void **state)
 {
     enum { M = 40, N = 48, K = 500, FAR = 21 };
@@ -371,7 +374,7 @@ static void row_bits_do_not_depend_on_other_rows(void **state)
     release(&x);
 }
 
-/* The epilogue: a bias, and a count of what was finished. */
+/* The epilogue adds a bias and counts how often an element is finished. */
 typedef struct finished {
     int64_t n;
     uint8_t *times;
@@ -386,7 +389,7 @@ static void finish(const void *user, void *c, int64_t row, int64_t column, int64
     }
 }
 
-enum { EVERY = 7, OTHER = 3 }; /* of so many rows one that is computed by multiply-adds */
+enum { EVERY = 7, OTHER = 3 }; /* one row in EVERY uses multiply-adds */
 
 static bool is_unproved(int64_t row)
 {
@@ -398,7 +401,8 @@ static bool has_multiply_adds(int64_t panel)
     return panel == 3 || panel == 9;
 }
 
-/* Normal numbers, but rows of one number, and columns of one far above the others, which have no proof. */
+/* Makes normal numbers, with some rows that have only one number and some columns with one very large number. These
+ * rows and columns are not proved. */
 static matrices mixed(attn__rng *rng, int64_t m, int64_t n, int64_t k)
 {
     matrices x = make(NORMAL, NORMAL, rng, m, n, k);
@@ -410,7 +414,7 @@ static matrices mixed(attn__rng *rng, int64_t m, int64_t n, int64_t k)
     return x;
 }
 
-/* Whether `all` has the bits that each row by slices has alone, and elsewhere those of `adds`. */
+/* Checks that each row by slices has the same bits as alone, and that the other elements have the bits of `adds`. */
 static void check_mixed(const matrices *x, int way, const float *all, const float *adds, int64_t ld)
 {
     enum { SOME = 50 };
@@ -426,9 +430,9 @@ static void check_mixed(const matrices *x, int way, const float *all, const floa
     }
 }
 
-/* Rows that are proved have the bits that each has alone; the others, and columns that ordinary rows do not pass, those
- * of multiply-adds.  Each is made, and finished, once.  More rows than are computed at a time, more panels than a
- * group. */
+/* Rows that are proved have the same bits as alone. Other rows, and columns that are not proved for ordinary rows,
+ * have the bits of multiply-adds. Each element is computed and finished once. There are more rows than are computed
+ * at a time, and more panels than a group. */
 static void each_element_is_computed_and_finished_once(void **state)
 {
     enum { M = 1040, N = 150, LD = N + 5 };
@@ -461,7 +465,7 @@ static void each_element_is_computed_and_finished_once(void **state)
     }
 }
 
-/* Infinity and NaN appear where mathematics has them, and nowhere else. */
+/* Infinity and NaN appear where the exact sums have them, and nowhere else. */
 static void infinity_and_nan_appear_as_in_mathematics(void **state)
 {
     enum { M = 33, N = 40, K = 130 };
@@ -473,7 +477,7 @@ static void infinity_and_nan_appear_as_in_mathematics(void **state)
         x.a[8 * K + k] = 0;
     assert_true(multiply(attn__slices_portable(), &x, 0, 0, M, x.c));
     x.b[5 * K + 11] = -INFINITY;
-    assert_false(multiply(attn__slices_portable(), &x, 0, 0, M, x.c)); /* its panel is one of three */
+    assert_false(multiply(attn__slices_portable(), &x, 0, 0, M, x.c)); /* one of three panels has infinity */
     assert_true(multiply(attn__slices_portable(), &x, ALL_PANELS, 0, M, x.c));
     for (int64_t i = 0; i < M; i++)
         for (int64_t j = 0; j < N; j++) {
@@ -493,7 +497,7 @@ static void no_hook(attn__slices_hook *hook)
     (void)hook;
 }
 
-/* A tile of C from 16 rows of A and 16 columns of B, with all that is found on the way. */
+/* A tile of C from 16 rows of A and 16 columns of B, with all intermediate results. */
 typedef struct way {
     attn__slices_scale scale[SIDE];
     int8_t _Alignas(64) a[2 * ATTN__SLICES_STEP], b[2 * ATTN__SLICES_STEP];
@@ -537,7 +541,7 @@ static void go(const attn__slices_kernel *kernel, const matrices *x, way *w)
     kernel->end();
 }
 
-/* Each function of the kernels gives the same in plain C and with AMX. */
+/* Each function of the kernels gives the same results in plain C and with AMX. */
 static void amx_functions_match_plain_c(void **state)
 {
     static way plain, amx;

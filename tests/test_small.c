@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: MIT
- * Narrow and short heads against the reference solver: every padded size of a head, lengths around the squares of 32
- * and the tiles of a few rows, several heads to a line, keys that are not finite, and the same bits for any number of
- * threads. */
+ *
+ * Compares narrow and short heads with the reference solver: every padded size of a head, lengths around blocks of 32 x
+ * 32 and tiles of a few rows, several heads in one vector, keys that are not finite. Checks the bits for any number of
+ * threads.
+ */
 #include "support/fixture.h"
 
 #include "attn/attn.h"
@@ -62,7 +64,7 @@ static arrays *fill(void)
         for (int at = 0; at < MOST; at++)
             inputs[i][at] = 2 * number(&state);
     for (int at = 0; at < MOST; at++)
-        a->lens[at] = at * 7 % 40; /* none now and then */
+        a->lens[at] = at * 7 % 40; /* some lengths are 0 */
     return a;
 }
 
@@ -97,7 +99,8 @@ static void run(attn_context *c, const char *text, attn_direction direction, con
     attn_plan_destroy(plan);
 }
 
-/* Both have the same NaN and infinities, and else differ by little compared to the largest. */
+/* Checks that both have the same NaN and infinities, and that other differences are small compared to the largest
+ * number. */
 static void assert_close(const float *found, const float *expected)
 {
     double largest = 0;
@@ -157,7 +160,7 @@ static void results_agree_with_the_reference(void **state)
     free(a);
 }
 
-/* Keys whose score is -inf for some queries (and inf or NaN for others) take no part with the first. */
+/* Keys whose score is -inf for some queries (and inf or NaN for others) have no effect on the former queries. */
 static void infinite_keys_do_not_leak(void **state)
 {
     attn_context *c = *state;
@@ -175,7 +178,8 @@ static void infinite_keys_do_not_leak(void **state)
     free(a);
 }
 
-/* A weight too small for a float is one all the same, unless it is dropped: the value that it multiplies counts. */
+/* A weight too small for f32 still multiplies its value, unless it is dropped: infinity times this weight is not
+ * finite. */
 static void underflowed_weights_still_multiply_infinity(void **state)
 {
     attn_context *c = *state;
@@ -194,7 +198,7 @@ static void underflowed_weights_still_multiply_infinity(void **state)
     free(a);
 }
 
-/* Elements that are visible to no query, or to some only, change no bit of the other queries. */
+/* Elements that are visible to no query, or to some queries only, do not change the bits of other queries. */
 static void unseen_keys_change_no_bits(void **state)
 {
     attn_context *c = *state;

@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: MIT
- * Structures: PDB and mmCIF, residues to columns, distances, precision of contacts. */
+ *
+ * Tests structures: PDB and mmCIF, mapping of residues to columns, distances, precision of contacts.
+ */
 #include "support/fixture.h"
 #include "support/tensors.h"
 #include "support/faults.h"
@@ -109,7 +111,8 @@ static void first_of_two_residues_at_one_place_is_taken(void **state)
     attn_structure_destroy(s);
 }
 
-/* The highest occupancy counts, among equal ones the first letter; it is 1 where the file says nothing. */
+/* The alternative with the highest occupancy is used; with equal occupancy, the first letter. A missing occupancy
+ * means 1. */
 static void the_likeliest_alternative_is_taken(void **state)
 {
     static const struct {
@@ -127,7 +130,7 @@ static void the_likeliest_alternative_is_taken(void **state)
         char text[1024] = "";
         int k = (int)(i / 2);
         strcpy(text, i % 2 ? head : "");
-        for (int n = 0; n < 4; n++) { /* N and CA of one, then of the other */
+        for (int n = 0; n < 4; n++) { /* N and CA of the first alternative, then of the second */
             const char *name = n < 2 ? cases[k].first : cases[k].second, *atom = n % 2 ? "CA" : "N";
             char *to = text + strlen(text);
             if (i % 2)
@@ -147,7 +150,8 @@ static void the_likeliest_alternative_is_taken(void **state)
     }
 }
 
-/* All C-alphas first, then the other atoms; and the same chain a second time under the same numbers, which is another. */
+/* All C-alphas come first, then the other atoms. The same chain with the same numbers comes a second time and is
+ * another chain. */
 static void atoms_of_a_residue_may_stand_apart(void **state)
 {
     static const char *const atoms[] = {"CA", "N", "C", "CB"};
@@ -212,16 +216,16 @@ static void distances_follow_the_rule_asked_for(void **state)
     assert_memory_equal(to, expected, sizeof to);
     attn_structure_distances(s, to, 5, ATTN_CBETA_ATOM, d);
     assert_true(isnan(d[0]) && isnan(d[1 * 5 + 3]));
-    assert_float_equal(d[2 * 5 + 4], 3, 1e-6); /* C-alpha of glycine to C-beta of methionine */
+    assert_float_equal(d[2 * 5 + 4], 3, 1e-6); /* from C-alpha of glycine to C-beta of methionine */
     assert_float_equal(d[4 * 5 + 2], 3, 1e-6);
     assert_float_equal(d[1 * 5 + 2], sqrt(1.765 * 1.765 + 3.42 * 3.42 + 0.751 * 0.751), 1e-5);
     attn_structure_distances(s, to, 5, ATTN_CBETA_IMPUTED, d);
-    assert_true(isnan(d[2 * 5 + 4])); /* no N and C to place it from */
+    assert_true(isnan(d[2 * 5 + 4])); /* C-beta cannot be computed without N and C */
     assert_float_equal(d[1 * 5 + 1], 0, 0);
     attn_structure_destroy(s);
 }
 
-/* Ideal geometry: 1.522 from the C-alpha, angle 1.927 to N, dihedral C-N-CA-CB of -2.143. */
+/* The ideal C-beta has a distance of 1.522 from C-alpha, an angle of 1.927 to N, and a dihedral C-N-CA-CB of -2.143. */
 static void an_imputed_beta_has_ideal_geometry(void **state)
 {
     static const char text[] = "ATOM      1  N   ALA A   1       0.000   1.458   0.000\n"
@@ -240,11 +244,11 @@ static void an_imputed_beta_has_ideal_geometry(void **state)
     float d[9];
     assert_int_equal(attn_structure_parse(&s, c, text, sizeof text - 1, "f", NULL), ATTN_OK);
     attn_structure_distances(s, to, 3, ATTN_CBETA_IMPUTED, d);
-    assert_float_equal(d[1], 5, 1e-5); /* the same residue, moved by 5 */
-    /* Residue 3 is residue 1 turned by a quarter about x: (x, y, z) becomes (x, -z, y). */
+    assert_float_equal(d[1], 5, 1e-5); /* the same residue moved by 5 */
+    /* Residue 3 is residue 1 rotated by 90 degrees about x: (x, y, z) becomes (x, -z, y). */
     double y = 1.522 * cos(1.927), out = 1.522 * sin(1.927), z = out * sin(2.143);
-    double distance = hypot(y + z, z - y); /* between (x, y, z) and (x, -z, y) */
-    double other = hypot(y - z, z + y);    /* were the hand the other one */
+    double distance = hypot(y + z, z - y); /* distance from (x, y, z) to (x, -z, y) */
+    double other = hypot(y - z, z + y);    /* distance for the other handedness */
     assert_float_equal(distance, other, 1e-12);
     assert_float_equal(d[2], distance, 1e-5);
     attn_structure_destroy(s);
@@ -260,7 +264,7 @@ static void precision_counts_the_best_pairs(void **state)
     int64_t n;
     assert_int_equal(attn_contact_precision(c, scores, distances, 4, &(attn_contact_range){1, 0, 2, 0}, &p, &n),
                      ATTN_OK);
-    assert_float_equal(p, 0.5, 0); /* (0,1) touches, (0,2) does not; (1,2) is not resolved */
+    assert_float_equal(p, 0.5, 0); /* (0,1) is a contact and (0,2) is not; (1,2) is not resolved */
     assert_int_equal(n, 2);
     assert_int_equal(attn_contact_precision(c, scores, distances, 4, &(attn_contact_range){2, 3, 9, 0}, &p, &n),
                      ATTN_OK);
@@ -333,10 +337,10 @@ static void draw_protein(uint32_t *state, int n, char *letters)
     letters[n] = 0;
 }
 
-/* How a file says that residues are absent. */
+/* How a file shows that residues are absent. */
 typedef enum kind { BY_NUMBERS, BY_BREAKS, BY_SEQRES, BY_ENTITY, KINDS } kind;
 
-/* A straight chain without residues [begin, end), added to `text`. */
+/* Appends a straight chain without residues [begin, end) to `text`. */
 static void write_chain(char *text, kind how, char chain, const char *letters, int begin, int end)
 {
     int n = (int)strlen(letters), written = 0;
@@ -384,7 +388,7 @@ static attn_status map_text(attn_context *c, const char *text, const char *chain
     return status;
 }
 
-/* The number of positions of the first chain, with those of absent residues. */
+/* Returns the number of positions of the first chain, including absent residues. */
 static int64_t positions_in(attn_context *c, const char *text)
 {
     attn_structure *s = NULL;
@@ -394,8 +398,8 @@ static int64_t positions_in(attn_context *c, const char *text)
     return n;
 }
 
-/* Every letter has the place that it was written with, or none; at the ends a few may be left out where only the
- * letters determine their place. */
+/* Checks that every letter has the coordinates with which it was written, or none. At most `spared` letters at the
+ * ends may have none, if only the letters determine the mapping. */
 static void check_places(const char *query, const double *x, int begin, int end, int spared)
 {
     int n = (int)strlen(query);
@@ -430,13 +434,13 @@ static void absent_residues_stay_absent(void **state)
         bool known = how == BY_SEQRES || how == BY_ENTITY;
         assert_int_equal(match.aligned, known ? n : n - length);
         assert_true(match.identity == 1 && fabs(match.coverage - (double)match.aligned / n) < 1e-12);
-        memset(letters + 3, 'A', 5); /* a mutated query, whose ends may be left out */
+        memset(letters + 3, 'A', 5); /* a query with a mutation, whose ends may be left unmapped */
         assert_int_equal(map_text(c, text, NULL, letters, to, x, &match, taken), ATTN_OK);
         check_places(letters, x, begin, end, 8);
     }
 }
 
-/* A linear gap that costs nothing scatters a short query over a long chain. */
+/* With a linear gap cost of zero, a short query would be spread over a long chain. */
 static void another_protein_is_refused(void **state)
 {
     static char text[1 << 17];
@@ -456,7 +460,7 @@ static void another_protein_is_refused(void **state)
         snprintf(query, sizeof query, "%.30s", chain + 60); /* a part of the chain is the same protein */
         assert_int_equal(map_text(c, text, NULL, query, to, x, &match, taken), ATTN_OK);
         assert_float_equal(x[0], 3.8 * 60, 1e-3);
-        draw_protein(&seed, 180, query); /* a tag that both have is no protein */
+        draw_protein(&seed, 180, query); /* a common tag does not make two proteins the same */
         memcpy(query, chain, 25);
         assert_int_equal(map_text(c, text, NULL, query, to, x, &match, taken), ATTN_ERROR_FORMAT);
     }
@@ -485,7 +489,8 @@ static void the_chain_that_fits_best_is_taken(void **state)
     assert_int_equal(map_text(c, text, "A", other, to, x, &match, taken), ATTN_ERROR_FORMAT);
 }
 
-/* Numbers of another convention, and a sequence of another chain, do no harm if bonds show that nothing is absent. */
+/* Numbers of another convention, or the sequence of another chain, are harmless if bonds show that no residue is
+ * absent. */
 static void residue_numbers_may_jump_where_bonds_continue(void **state)
 {
     static char text[1 << 17];
@@ -505,7 +510,8 @@ static void residue_numbers_may_jump_where_bonds_continue(void **state)
     check_places(letters, x, 0, 0, 0);
 }
 
-/* All atoms of conformation A, then those of B; and hydrogens behind the whole chain, as some programs add them. */
+/* All atoms of conformation A come first, then all atoms of B. Hydrogens come after the whole chain, as some
+ * programs write them. */
 static void conformations_grouped_by_letter_are_one_chain(void **state)
 {
     attn_context *c = *state;
@@ -516,7 +522,7 @@ static void conformations_grouped_by_letter_are_one_chain(void **state)
     for (int cif_file = 0; cif_file < 2; cif_file++) {
         char text[8192] = "", *to = text;
         to += cif_file ? sprintf(to, "%s", cif_head) : 0;
-        for (int i = 0; i < 30; i++) { /* 1 to 10 have both, 11 to 20 hydrogens at the end */
+        for (int i = 0; i < 30; i++) { /* residues 1 to 10 have both, 11 to 20 have hydrogens at the end */
             int number = i < 20 ? i + 1 : i - 19;
             char letter = i < 10 ? 'A' : i < 20 ? ' ' : 'B';
             if (cif_file)
@@ -538,7 +544,7 @@ static void conformations_grouped_by_letter_are_one_chain(void **state)
     }
 }
 
-/* Names of items and keywords count in any case, words of the data do not. */
+/* Names of items and keywords are not case-sensitive, and words of the data are. */
 static void keywords_of_mmcif_count_in_any_case(void **state)
 {
     char text[sizeof cif + 8];
@@ -550,7 +556,7 @@ static void keywords_of_mmcif_count_in_any_case(void **state)
     }
     check_chain(text);
     assert_non_null(strstr(text, "LOOP_\n_ATOM_SITE.GROUP_PDB"));
-    memcpy(text + sizeof cif - 1, "\n\0\0\n\0", 6); /* NUL bytes at the end are no words */
+    memcpy(text + sizeof cif - 1, "\n\0\0\n\0", 6); /* NUL bytes at the end are ignored */
     attn_context *c = *state;
     attn_structure *s = NULL;
     assert_int_equal(attn_structure_parse(&s, c, text, sizeof cif + 5, "f", NULL), ATTN_OK);

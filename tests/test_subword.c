@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: MIT
- * Vocabularies of pieces: texts come back as they were, damaged files are refused in words. */
+ *
+ * Tests vocabularies of pieces: texts are decoded to the same text, and damaged files are refused with a message.
+ */
 #include "support/fixture.h"
 
 #include "data/sentences.h"
@@ -79,7 +81,7 @@ static void parts_are_those_of_the_words(void **state)
     attn_pairs_destroy(words.pairs);
 }
 
-/* `text` as ids, as pieces, as a text again. */
+/* Encodes `text` to ids and pieces, decodes them, and checks that the text is the same. */
 static void check_round(const fixture *f, const attn_vocab *vocab, const char *text)
 {
     int32_t ids[256];
@@ -101,10 +103,11 @@ static void every_byte_is_encoded(void **state)
     for (int i = 0; i < 4; i++)
         assert_int_equal(attn_vocab_special(f->vocab, (attn_special)i), i);
     check_round(f, f->vocab, "Anna reads, Peter GOES!");
-    check_round(f, f->vocab, "\xe2\x98\x83 <eos> <pad> 100 %"); /* names of specials are letters like others */
+    /* names of special tokens in a text are ordinary letters */
+    check_round(f, f->vocab, "\xe2\x98\x83 <eos> <pad> 100 %");
 }
 
-/* A translation may be of the shortest pieces alone, however many. */
+/* A translation may consist of any number of the shortest pieces. */
 static void pieces_of_one_letter_are_joined(void **state)
 {
     fixture *f = *state;
@@ -166,7 +169,8 @@ static void check_refused(attn_context *c, const char *bytes, size_t size)
     attn_context_clear_error(c);
 }
 
-/* The size of the rules' double array precedes it: where its first unit is known, so is the size. */
+/* Damages a file. The size of the rules' double array is stored before the array, so that the first unit is at a
+ * known offset. */
 static void damage_is_refused(void **state)
 {
     fixture *f = *state;
@@ -183,13 +187,14 @@ static void damage_is_refused(void **state)
     assert_true(at + 4 < size);
     char *damaged = malloc(size);
     memcpy(damaged, bytes, size);
-    damaged[at + 2] = damaged[at + 3] = (char)0x7f; /* the root's children far outside */
+    damaged[at + 2] = damaged[at + 3] = (char)0x7f; /* offset of the root's children is out of range */
     check_refused(f->c, damaged, size);
     memcpy(damaged, bytes, size);
-    damaged[at - 2] = 0x7f; /* more units than there are bytes */
+    damaged[at - 2] = 0x7f; /* the size is larger than the file */
     check_refused(f->c, damaged, size);
     free(damaged);
-    static const char key[] = "\x9a\x80\x80\x80\x10\x02\x12\x00"; /* beyond 32 bits: another field to protobuf */
+    /* a key beyond 32 bits, which protobuf reads as another field */
+    static const char key[] = "\x9a\x80\x80\x80\x10\x02\x12\x00";
     char *longer = malloc(size + 8);
     memcpy(longer, bytes, size);
     memcpy(longer + size, key, 8);

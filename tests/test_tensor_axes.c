@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: MIT
- * Operations along an axis in place: gradients against differences, values against plain loops, what is moved. */
+ *
+ * Tests operations along an axis in place: gradients against differences, values against plain loops, copied bytes.
+ */
 #include "support/fixture.h"
 #include "support/gradcheck.h"
 #include "support/tensors.h"
@@ -105,7 +107,7 @@ static void end(world w)
     attn_context_destroy(w.c);
 }
 
-/* Numbers worked out by hand from the positions (i + 1/2) in/out - 1/2. */
+/* The expected numbers are computed by hand from the positions (i + 1/2) in/out - 1/2. */
 static void lengths_are_interpolated_between_pixels(void **state)
 {
     world w = begin(false);
@@ -117,7 +119,7 @@ static void lengths_are_interpolated_between_pixels(void **state)
     const double expected[8] = {0, 0.25, 0.75, 1.75, 3.25, 5.25, 7.75, 9};
     for (int i = 0; i < 8; i++)
         assert_true(fabs(test_at(twice, i) - expected[i]) < 1e-15);
-    /* Cubic weights at 1/2 are -3/32, 19/32, 19/32, -3/32 for a = -0.75; the end positions count again beyond. */
+    /* The cubic weights at 1/2 are -3/32, 19/32, 19/32, -3/32 for a = -0.75. Positions past the ends repeat the end. */
     attn_tensor *cubic = attn_interpolate(w.t, x, 0, 2, ATTN_INTERPOLATE_CUBIC);
     assert_true(fabs(test_at(cubic, 0) - (-3 * 0 + 19 * 0 + 19 * 1 - 3 * 4) / 32.0) < 1e-15);
     assert_true(fabs(test_at(cubic, 1) - (-3 * 1 + 19 * 4 + 19 * 9 - 3 * 9) / 32.0) < 1e-15);
@@ -125,7 +127,7 @@ static void lengths_are_interpolated_between_pixels(void **state)
     end(w);
 }
 
-/* Along its axis first, its numbers moved then. */
+/* Applies the layer along its axis, and compares it with the layer after moving the axis. */
 static void channels_move_between_axes(void **state)
 {
     world w = begin(false);
@@ -149,7 +151,7 @@ static void channels_move_between_axes(void **state)
     end(w);
 }
 
-/* Equal channels have no deviation: the original's gradient is not a number there, ours leaves that term out. */
+/* Equal channels have a deviation of 0, for which the original's gradient is NaN. Here that term is left out. */
 static void equal_channels_have_finite_gradients(void **state)
 {
     for (int i = 0; i < 2; i++) {
@@ -167,7 +169,7 @@ static void equal_channels_have_finite_gradients(void **state)
             assert_true(test_at(y, j) == 1 + (double)(j / 3));
         attn_tensor *c = test_random(w.t, dtype, 3, (int64_t[]){1, 4, 3}, 5);
         assert_int_equal(attn_backward_from(w.t, y, c), ATTN_OK);
-        for (int64_t p = 0; p < 3; p++) { /* (h - mean h) / eps, h = c * g */
+        for (int64_t p = 0; p < 3; p++) { /* y = (h - mean h) / eps, where h = c * g */
             double mean = 0;
             for (int64_t j = 0; j < 4; j++)
                 mean += test_at(c, j * 3 + p) * (1 + (double)j) / 4;
@@ -180,7 +182,7 @@ static void equal_channels_have_finite_gradients(void **state)
     }
 }
 
-/* The sum of equal numbers is rounded; their distance from its mean must not count as a deviation. */
+/* The sum of equal numbers is rounded. The difference from its mean must not count as a deviation. */
 static void equal_numbers_normalize_to_zero(void **state)
 {
     const float numbers[] = {0.1F, 1000.1F, 12345.678F, 1e6F + 0.25F, 1e30F};
@@ -210,7 +212,7 @@ static void equal_numbers_normalize_to_zero(void **state)
     }
 }
 
-/* The same norm in double: forward and gradients, for positions of all remainders. */
+/* Compares the norm in f32 with the norm in double, forward and backward, for all remainders of positions. */
 static void single_precision_is_that_of_double(void **state)
 {
     for (int64_t inner = 1; inner < 300; inner = 2 * inner + 5) {
@@ -246,12 +248,12 @@ static attn_tensor *random_from(world w, attn_dtype dtype, int rank, const int64
 {
     attn_tensor *x = test_random(w.t, dtype, rank, shape, seed);
     for (int64_t i = 0; i < attn_tensor_size(x); i++)
-        test_set(x, i, (double)(float)(from + test_at(x, i))); /* a number of both types */
+        test_set(x, i, (double)(float)(from + test_at(x, i))); /* a number that f32 and f64 can represent */
     attn_tensor_set_requires_grad(x, true);
     return x;
 }
 
-/* Gradients round by the spread of the channels too, as the result does. */
+/* The errors of gradients, like the errors of results, depend on the spread of the channels and not on their mean. */
 static void gradients_far_from_zero_keep_their_digits(void **state)
 {
     for (int64_t inner = 1; inner < 300; inner = 2 * inner + 5) {
@@ -292,7 +294,7 @@ static void wrong_shapes_are_refused(void **state)
         {(attn_context_clear_error(w.c), attn_interpolate(w.t, x, 3, 2, ATTN_INTERPOLATE_LINEAR)),
          "resize: axis 3 of a tensor of rank 3"},
     };
-    assert_says(w.c, cases[4].said); /* the last one is kept */
+    assert_says(w.c, cases[4].said); /* the context keeps the last error */
     for (int i = 0; i < 5; i++)
         assert_null(cases[i].result);
     end(w);
@@ -332,7 +334,7 @@ static void check_still(layers *l, attn_tensor *y)
 
 static void attention_along_any_axis_moves_nothing(void **state)
 {
-    for (int channel = 1; channel < 5; channel++) { /* a video, its channels at any axis */
+    for (int channel = 1; channel < 5; channel++) { /* videos with the channels at any axis */
         for (int axis = 1; axis < 5; axis++) {
             layers l;
             attn_nn_self_attention layer;
@@ -350,7 +352,7 @@ static void attention_along_any_axis_moves_nothing(void **state)
     }
 }
 
-/* Axes count from the front, and two are needed. */
+/* Axes are counted from the front, and two axes are needed. */
 static void attention_along_no_axis_is_refused(void **state)
 {
     static const axes none[] = {{1, -1}, {2, -1}, {-1, 1}, {-2, 2}, {2, 2}, {1, 1}, {3, 1}, {3, 2}, {4, 2}};
@@ -383,7 +385,7 @@ static void rows_and_columns_of_alignments_move_nothing(void **state)
     }
 }
 
-/* The counter does count. */
+/* Checks that the counter of copied bytes counts. */
 static void copied_bytes_are_counted(void **state)
 {
     world w = begin(true);
@@ -405,7 +407,7 @@ typedef struct wrong {
     int64_t value;
     int nshape;
     int64_t shape[3]; /* of positions */
-    int64_t input[4]; /* 0: building fails already */
+    int64_t input[4]; /* 0: the layer cannot be built */
     const char *said;
 } wrong;
 

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: MIT
- * Errors are reported, stick and leak nothing; equal steps stop allocating; scopes free. */
+ *
+ * Tests errors: they are reported, they persist, and they leak nothing. Equal steps stop allocating, and scopes free
+ * memory.
+ */
 #include "support/fixture.h"
 #include "support/faults.h"
 
@@ -71,7 +74,7 @@ static void shapes_that_do_not_fit_are_named(void **state)
     assert_said(w, attn_weights_cross_entropy(w.t, maps, map, 1), ATTN_ERROR_SHAPE, "wanted [1,4,3]");
     map = attn_tape_tensor(w.t, ATTN_F32, 3, (int64_t[]){1, 3, 4}, NULL);
     assert_said(w, attn_weights_cross_entropy(w.t, maps, map, 0), ATTN_ERROR_ARGUMENT, "divisor is 0");
-    attn_tensor *empty = zeros(w, 3, 1, 2, 0); /* a window that holds padding alone has no largest number */
+    attn_tensor *empty = zeros(w, 3, 1, 2, 0); /* a window of padding alone has no largest number */
     assert_said(w, attn_max_pool(w.t, empty, 1, (int64_t[]){2}, NULL, (int64_t[]){1}), ATTN_ERROR_SHAPE, "x [1,2,0]");
     assert_said(w, attn_dropout(w.t, x, 1), ATTN_ERROR_ARGUMENT, "dropout 1");
     assert_said(w, attn_add(w.t, x, attn_cast(w.t, x, ATTN_F64)), ATTN_ERROR_ARGUMENT, "f64");
@@ -383,7 +386,8 @@ static void integers_are_cast_from_what_they_hold(void **state)
     end_world(w);
 }
 
-/* Gradients are of the tape's memory: dropped, they serve its next results; kept, they outlive it. */
+/* Gradients use memory of the tape. Dropped gradients return it for the tape's next results, and kept gradients
+ * outlive the tape. */
 static void gradients_return_their_memory_or_outlive_the_tape(void **state)
 {
     enum { N = 200000 };

@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: MIT
- * Tensors over memory of the caller's, tensors that outlive their tape, gradients of several results. */
+ *
+ * Tests tensors over the caller's memory, tensors that outlive their tape, and gradients of several results.
+ */
 #include "support/fixture.h"
 #include "support/tensors.h"
 #include "support/faults.h"
@@ -106,8 +108,7 @@ static void wrong_memory_is_refused(void **state)
     end_world(w);
 }
 
-/* Chunks that are idle as a whole are freed, and the pages of no other: a result that is left in a chunk keeps its
- * numbers. */
+/* Only chunks that are completely idle are freed: a result that is kept in a chunk keeps its numbers. */
 static void results_survive_a_trimmed_pool(void **state)
 {
     enum { KEPT = 3, N = 100000 };
@@ -117,7 +118,7 @@ static void results_survive_a_trimmed_pool(void **state)
     for (int i = 0; i < KEPT; i++) {
         assert_non_null(attn_tape_tensor(w.t, ATTN_F32, 1, (int64_t[]){4 * N}, NULL));
         attn_tape_reset(w.t, NULL);
-        attn_tensor *x = attn_tape_tensor(w.t, ATTN_F32, 1, (int64_t[]){N}, NULL); /* of the chunk before */
+        attn_tensor *x = attn_tape_tensor(w.t, ATTN_F32, 1, (int64_t[]){N}, NULL); /* allocated in the previous chunk */
         assert_non_null(attn_tape_tensor(w.t, ATTN_F32, 1, (int64_t[]){8 * N}, NULL));
         assert_int_equal(attn_tensor_share(&kept[i], attn_affine(w.t, x, 0, i + 1)), ATTN_OK);
         attn_tape_reset(w.t, NULL);
@@ -134,8 +135,7 @@ static void results_survive_a_trimmed_pool(void **state)
     end_world(w);
 }
 
-/* The result stays readable although the tape was used again, and destroyed. */
-/* Blocks of growing sizes, one at a time: idle chunks are given back before more than the slack is held. */
+/* Allocates blocks of growing sizes, one at a time. Idle chunks are freed before they exceed the slack. */
 static void growing_blocks_leave_few_idle_ones(void **state)
 {
     enum { STEP = 1 << 20, STEPS = 16 };
@@ -206,7 +206,7 @@ static void several_results_give_one_gradient(void **state)
     assert_int_equal(attn_backward_many(w.t, &y, (const attn_tensor *[]){NULL}, 1), ATTN_ERROR_SHAPE);
     attn_context_clear_error(w.c);
     attn_tape_reset(w.t, NULL);
-    for (int i = 0; i < 3; i++) /* the second pass added ones + twos, the refused ones nothing */
+    for (int i = 0; i < 3; i++) /* the second pass added ones + twos, and the refused passes added nothing */
         assert_true(numbers_of(attn_tensor_grad(x))[i] == 5 * ones[i] + 20 * numbers[i] + ones[i] + 2);
     attn_tensor_destroy(x);
     attn_tensor_destroy(a);
@@ -231,7 +231,7 @@ static void every_allocation_may_fail(void **state)
     assert_in_range(faults_try_all(wrap_and_share, NULL), 1, 10);
 }
 
-/* Tensors of the tape that nothing computed keep their gradients, each its own, from one backward pass to the next. */
+/* Leaf tensors of the tape keep their own gradients from one backward pass to the next. */
 static void gradients_of_leaves_are_cleared_one_by_one(void **state)
 {
     attn_context *c = *state;

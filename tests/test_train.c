@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: MIT
- * Measures and schedules against values from elsewhere. */
+ *
+ * Compares measures and schedules with values from other programs.
+ */
 #include "support/fixture.h"
 
 #include "attn/train.h"
@@ -18,11 +20,11 @@ static void bleu_of_a_sentence(void **state)
     CLOSE(attn_bleu_d2l("A B", "A B C D E F", 2), 0.135, 5e-4);
     CLOSE(attn_bleu_d2l("va !", "va !", 2), 1, 0);
     CLOSE(attn_bleu_d2l("", "va !", 2), 0, 0);
-    /* By hand: 'a a a' against 'a b': one match of three, no pair; brevity 1. */
+    /* Computed by hand: 'a a a' against 'a b' has one match of three and no pair, and the brevity penalty is 1. */
     CLOSE(attn_bleu_d2l("a a a", "a b", 1), sqrt(1.0 / 3), 1e-12);
 }
 
-/* Expected figures: sacrebleu 2.6.0, corpus_bleu with its defaults. */
+/* The expected scores come from sacrebleu 2.6.0, corpus_bleu with its defaults. */
 static void bleu_of_a_corpus(void **state)
 {
     const char *predictions[] = {
@@ -42,17 +44,18 @@ static void bleu_of_a_corpus(void **state)
     const char *two[] = {"a b", "c d"};
     attn_bleu_corpus(&bleu, context, two, two + 1, NULL, 1);
     CLOSE(bleu.score, 0, 0);
-    attn_bleu_corpus(&bleu, context, two, two, NULL, 1); /* no n-gram of three words: 0, as there */
+    /* without n-grams of three words, the score is 0, as in sacrebleu */
+    attn_bleu_corpus(&bleu, context, two, two, NULL, 1);
     CLOSE(bleu.score, 0, 0);
     CLOSE(bleu.precisions[0], 100, 1e-9);
-    attn_bleu_corpus(&bleu, context, two, two + 1, NULL, 1); /* no match at all: no smoothing either */
+    attn_bleu_corpus(&bleu, context, two, two + 1, NULL, 1); /* without any match, nothing is smoothed */
     CLOSE(bleu.precisions[0], 0, 0);
     const char *lines[] = {"a divi-\nded word and its end-\n ", "a divided word and its end-"};
     attn_bleu_corpus(&bleu, context, lines, lines + 1, NULL, 1);
     CLOSE(bleu.score, 100, 1e-9);
 }
 
-/* Expected figures: sacrebleu 2.6.0, CHRF().corpus_score; its signature is
+/* The expected scores come from sacrebleu 2.6.0, CHRF().corpus_score. Its signature is
  * nrefs:1|case:mixed|eff:yes|nc:6|nw:0|space:no|version:2.6.0. */
 static void chrf_of_a_corpus(void **state)
 {
@@ -65,7 +68,7 @@ static void chrf_of_a_corpus(void **state)
     static const struct {
         const char *prediction, *reference;
         double score;
-    } ones[] = {{"abcdef ghi", "ab", 51.22950819672132}, /* orders that the reference lacks do not count */
+    } ones[] = {{"abcdef ghi", "ab", 51.22950819672132}, /* orders that the reference does not have are not counted */
                 {"日本語😀", "日本の😀語", 27.415143603133163},
                 {"ab", "cd", 0},
                 {"", "", 0}};
@@ -81,7 +84,7 @@ static void chrf_of_a_corpus(void **state)
     }
 }
 
-/* The score of a corpus of one pair, for each pair of some texts. */
+/* Compares the score of a corpus of one pair, for each pair of some texts. */
 static void chrf_of_all_pairs(void **state)
 {
     const char *texts[] = {"the cat the cat on the mat", "Il est calme .", "",
@@ -97,7 +100,8 @@ static void chrf_of_all_pairs(void **state)
     }
 }
 
-/* Expected figures: sacrebleu 2.6.0 with several references a line, of all lines and of each alone. */
+/* The expected scores come from sacrebleu 2.6.0 with several references for each line, for all lines and for each
+ * line alone. */
 static void several_references(void **state)
 {
     const char *predictions[] = {
@@ -118,7 +122,7 @@ static void several_references(void **state)
     static const int64_t counts[] = {2, 3, 2, 1, 3, 2};
     static const struct {
         double bleu, chrf;
-        int64_t length; /* the nearest reference's */
+        int64_t length; /* length of the closest reference */
     } ones[] = {{100, 100, 4},
                 {86.94417438899828, 85.28616768857526, 9},
                 {57.21248424548511, 85.36427958521794, 7},
@@ -148,7 +152,7 @@ static void several_references(void **state)
                      ATTN_ERROR_ARGUMENT);
 }
 
-/* Lines of 200,000 words, of which every third is another: pairs by pairs they would take minutes. */
+/* Lines have 200,000 words, and every third word differs. Comparing all pairs of words would take minutes. */
 static void bleu_of_long_lines(void **state)
 {
     enum { WORDS = 200000 };
@@ -163,8 +167,8 @@ static void bleu_of_long_lines(void **state)
     assert_int_equal(attn_bleu_corpus(&bleu, context, predictions, references, NULL, 1), ATTN_OK);
     assert_int_equal(bleu.prediction_length, WORDS);
     CLOSE(bleu.precisions[0], 100.0 * (WORDS - WORDS / 3) / WORDS, 1e-9);
-    CLOSE(bleu.precisions[1], 100.0 * 66667 / (WORDS - 1), 1e-9); /* a word and the next, where neither is another */
-    CLOSE(bleu.precisions[2], 100.0 / 2 / (WORDS - 2), 1e-9);     /* none: half a match */
+    CLOSE(bleu.precisions[1], 100.0 * 66667 / (WORDS - 1), 1e-9); /* pairs of words without a changed word */
+    CLOSE(bleu.precisions[2], 100.0 / 2 / (WORDS - 2), 1e-9);     /* no match counts as half a match */
 }
 
 static void schedules_rise_and_fall(void **state)
@@ -179,7 +183,7 @@ static void schedules_rise_and_fall(void **state)
     s.kind = ATTN_SCHEDULE_INVERSE_SQUARE_ROOT;
     CLOSE(attn_schedule_rate(&s, 40), 1, 1e-12);
     s = (attn_schedule){.kind = ATTN_SCHEDULE_COSINE, .peak = 2, .warmup = 10, .total = 10, .floor = 0.1};
-    CLOSE(attn_schedule_rate(&s, 10), 2, 0); /* the warm-up ends at the peak, whatever the total */
+    CLOSE(attn_schedule_rate(&s, 10), 2, 0); /* the warm-up ends at the peak, whatever the total number of steps */
     CLOSE(attn_schedule_rate(&s, 11), 0.2, 1e-12);
     s = (attn_schedule){.kind = ATTN_SCHEDULE_STEP, .peak = 2, .warmup = 4, .total = 100, .floor = 0.1};
     CLOSE(attn_schedule_rate(&s, 2), 1, 0);

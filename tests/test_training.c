@@ -1,6 +1,9 @@
 /* SPDX-License-Identifier: MIT
- * The training loop's promise: a run that is stopped at any step and resumed has the same bits, and reports the same of
- * each epoch, as one that was not.  Its steps, figures and end against those computed by hand. */
+ *
+ * Tests the promise of the training loop: a run that is stopped at any step and resumed has the same bits, and reports
+ * the same numbers for each epoch, as an uninterrupted run. Steps, reported numbers and the end of training are
+ * compared with values computed by hand.
+ */
 #include "support/fixture.h"
 
 #include "attn/tensor.h"
@@ -12,7 +15,7 @@
 
 enum { WIDTH = 12, STEPS = 3, EPOCHS = 3 };
 
-/* All that outlives a process: in memory here, in files there. */
+/* The state that outlives a process. The test keeps it in memory instead of files. */
 typedef struct saved {
     float w[WIDTH], m[WIDTH], v[WIDTH];
     attn_config *counters;
@@ -24,8 +27,8 @@ typedef struct run {
     attn_named_list parameters;
     attn_training *training;
     saved store;
-    int64_t stop_at; /* steps of all epochs; 0: never */
-    bool wide;       /* the loss is f64 */
+    int64_t stop_at; /* number of steps over all epochs; 0: no stop */
+    bool wide;       /* true if the loss is f64 */
     attn_progress ends[EPOCHS];
     int n_ends;
 } run;
@@ -189,7 +192,7 @@ static void counters_of_the_older_spelling_are_taken(void **state)
     end(&r);
 }
 
-/* Whether the norm is requested or not. */
+/* A gradient that is not finite changes nothing, whether the norm is requested or not. */
 static void a_gradient_that_is_not_finite_changes_nothing(void **state)
 {
     run r = {0};
@@ -209,7 +212,7 @@ static void a_gradient_that_is_not_finite_changes_nothing(void **state)
     end(&r);
 }
 
-/* Though its squares are no floats. */
+/* A gradient whose squares overflow f32 is clipped. */
 static void a_large_gradient_is_clipped(void **state)
 {
     attn_context *c = *state;
@@ -235,7 +238,8 @@ static void a_large_gradient_is_clipped(void **state)
     attn_named_clear(&parameters);
 }
 
-/* A thousand steps without gradients: 0.9^1000 is 2^-152, and multiplying by 0.9 leaves the least subnormal numbers. */
+/* After a thousand steps without gradients, moments must be 0. 0.9^1000 is 2^-152, and multiplying the smallest
+ * subnormal number by 0.9 does not change it. */
 static void moments_decay_to_zero(void **state)
 {
     attn_context *c = *state;
@@ -266,8 +270,8 @@ static void moments_decay_to_zero(void **state)
     }
 }
 
-/* Bytes that the context holds more after a backward pass of two parameters of BIG numbers each, and when the tape is
- * destroyed. */
+/* Returns the additional bytes of the context after a backward pass of two parameters of BIG numbers each. Sets
+ * *left to the additional bytes after the tape is destroyed. */
 enum { BIG = 1 << 16 };
 static size_t bytes_of_training(bool frozen, size_t *left)
 {
@@ -306,18 +310,19 @@ static size_t bytes_of_training(bool frozen, size_t *left)
     return with_gradients - before;
 }
 
-/* A gradient and two moments for what is trained, neither for what is not. */
+/* A trained parameter has a gradient and two moments, and a frozen parameter has none of them. */
 static void frozen_parameters_take_no_optimizer_memory(void **state)
 {
     const size_t one = BIG * sizeof(float), little = 8192;
     size_t left, left_frozen;
     size_t whole = bytes_of_training(false, &left), half = bytes_of_training(true, &left_frozen);
-    assert_in_range(left, 4 * one, 4 * one + little); /* the moments of both */
+    assert_in_range(left, 4 * one, 4 * one + little); /* two moments for each of two parameters */
     assert_in_range(left_frozen, 2 * one, 2 * one + little);
     assert_true(whole - half >= 3 * one);
 }
 
-/* Parameters a [1], b [100] of ones; `freeze` one of them between two steps.  Returns b's numbers, which are equal. */
+/* Trains parameters a [1] and b [100] of ones for two steps, and freezes parameter `freeze` between the steps.
+ * Returns the value of b's numbers, which are equal. */
 enum { MANY = 100 };
 static float after_two_steps(int freeze, attn_optimizer_kind kind)
 {
@@ -355,7 +360,7 @@ static float after_two_steps(int freeze, attn_optimizer_kind kind)
     return first;
 }
 
-/* No other parameter shares its moments. */
+/* A parameter may be frozen later, because parameters do not share moments. */
 static void a_parameter_may_be_frozen_later(void **state)
 {
     for (attn_optimizer_kind kind = ATTN_OPTIMIZER_ADAM; kind <= ATTN_OPTIMIZER_SGD; kind++) {
@@ -369,17 +374,16 @@ static void a_parameter_may_be_frozen_later(void **state)
 
 enum { MOST = 16 };
 
-/* A training of one number that begins as 1: loss i of the first epoch is it times slopes[i], the mean of i + 1
- * labels, in the second epoch twice that; what validations
- * find is given, too. */
+/* A training of one number w, which begins at 1. In the first epoch, loss i is w * slopes[i] and the mean of i + 1
+ * labels. In the second epoch, it is twice that. The results of validations are given, too. */
 typedef struct given {
     const double *slopes, *valid, *judged;
-    int64_t n; /* losses of an epoch */
+    int64_t n; /* number of losses in an epoch */
     attn_tensor *w;
     attn_progress ends[MOST];
     int n_ends, n_steps;
-    double norms[MOST]; /* of each step's gradient */
-    int64_t n_moments;  /* of the optimizer */
+    double norms[MOST]; /* norm of each step's gradient */
+    int64_t n_moments;  /* number of moments of the optimizer */
 } given;
 
 static int64_t given_steps(void *user)
@@ -425,7 +429,7 @@ static bool note_progress(void *user, const attn_progress *p)
     return true;
 }
 
-/* Returns the number at the end. */
+/* Trains and returns the number w at the end. */
 static double train(given *g, const attn_training_options *options)
 {
     attn_context *c;
@@ -458,7 +462,7 @@ static double train(given *g, const attn_training_options *options)
 #define NEAR(a, b) assert_true(fabs((a) - (b)) <= 1e-6)
 #define LITTLE     1e-30 /* a rate that changes nothing */
 
-/* The last step of an epoch has the losses that are left, and follows their mean. */
+/* A step uses the mean of its losses. The last step of an epoch has the remaining losses. */
 static void a_step_follows_the_mean_of_its_losses(void **state)
 {
     static const struct {
@@ -483,7 +487,8 @@ static void a_step_follows_the_mean_of_its_losses(void **state)
     }
 }
 
-/* 1 * 1 + 2 * 2 + ... + 6 * 6 of 1 + 2 + ... + 6 labels, however many losses a step has. */
+/* The loss of the epoch is (1 * 1 + 2 * 2 + ... + 6 * 6) / (1 + 2 + ... + 6), since loss i is the mean over i
+ * labels, however many losses a step has. */
 static void the_loss_of_an_epoch_is_that_of_a_label(void **state)
 {
     for (int64_t accumulate = 1; accumulate <= 4; accumulate += 3) {
@@ -495,7 +500,8 @@ static void the_loss_of_an_epoch_is_that_of_a_label(void **state)
     }
 }
 
-/* So many validations in a row that are not better; more of what judges is better, less of a loss. */
+/* Training ends after `patience` validations in a row that are not better. A judge's score is better if it is
+ * larger, and a loss is better if it is smaller. */
 static void better_epoch_resets_patience(void **state)
 {
     static const struct {
@@ -524,7 +530,7 @@ static void better_epoch_resets_patience(void **state)
     }
 }
 
-/* The formulas of the three optimizers, with and without what they may have. */
+/* Steps follow the formulas of the three optimizers, with and without their options. */
 static void steps_are_those_of_the_formulas(void **state)
 {
     static const double slopes[] = {0.25, -2, 0.5, 1};

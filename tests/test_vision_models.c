@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: MIT
- * Whole networks over images: their sizes, and checkpoints of Vision Transformers by the names of others. */
+ *
+ * Tests whole networks over images: their sizes, and checkpoints of Vision Transformers with other programs' names.
+ */
 #include "support/fixture.h"
 #include "support/scratch.h"
 #include "support/tensors.h"
@@ -32,7 +34,7 @@ static attn_model *make(attn_context *context, const char *architecture, const c
     return make_by(context, architecture, json, &(attn_model_options){.seed = 5});
 }
 
-/* Numbers of all tensors, or of those that are trained; running statistics are not. */
+/* Returns the number of elements of all tensors, or of trained tensors. Running statistics are not trained. */
 static int64_t numbers_of(const char *architecture, const char *json, bool trained)
 {
     attn_context *context = test_context();
@@ -56,19 +58,20 @@ static int64_t size_of(const char *architecture, const char *json)
     return numbers_of(architecture, json, false);
 }
 
-/* Figures published, or counted from the originals' code. */
+/* The expected sizes are published, or counted with the code of the originals. */
 static void networks_have_the_published_sizes(void **state)
 {
     assert_int_equal(count("vit",
                            "{\"img_size\": 224, \"num_hiddens\": 768, \"mlp_num_hiddens\": 3072, \"num_heads\": 12, "
                            "\"num_blks\": 12, \"use_bias\": true, \"num_classes\": 1000}"),
                      86567656);
-    assert_int_equal(count("vit", "{\"in_channels\": 1}"), 6457866); /* Dive into Deep Learning's, 96 x 96 */
+    /* the model of Dive into Deep Learning for 96 x 96 pixels */
+    assert_int_equal(count("vit", "{\"in_channels\": 1}"), 6457866);
     assert_int_equal(count("sasa-resnet", "{\"depth\": 26}"), 10342632);
     assert_int_equal(count("sasa-resnet", "{\"depth\": \"38\"}"), 14190632);
     assert_int_equal(count("sasa-resnet", "{\"depth\": 50}"), 18038632);
     assert_int_equal(count("sasa-resnet", "{\"stem\": \"small\", \"num_classes\": 10}"), 8306442);
-    /* 9408 weights of 7 x 7 less, 6 matrices of 3 x 64 and 12 vectors of 64 more */
+    /* 9408 weights of 7 x 7 are replaced by 6 matrices of 3 x 64 and 12 vectors of 64 */
     assert_int_equal(count("sasa-resnet", "{\"stem\": \"attention\"}"), 10342632 - 9408 + 6 * 3 * 64 + 12 * 64);
     assert_int_equal(count("axial-resnet", "{}"), 5944936); /* Axial-ResNet-26-S */
     assert_int_equal(count("resnet", "{\"backbone\": \"resnet18\"}"), 11689512);
@@ -77,11 +80,11 @@ static void networks_have_the_published_sizes(void **state)
     assert_int_equal(count("resnet", "{\"backbone\": \"resnet101\"}"), 44549160);
     assert_int_equal(count("detr", "{}"), 41302368); /* the stem and the first stage are not trained */
     assert_int_equal(count("detr", "{\"frozen_stages\": 0, \"dilation\": true}"), 41524768);
-    assert_int_equal(size_of("detr", "{}"), 41631008); /* with the frozen norms */
+    assert_int_equal(size_of("detr", "{}"), 41631008); /* including the frozen norms */
     assert_int_equal(size_of("detr", "{\"backbone\": \"resnet101\"}"), 60675360);
 }
 
-/* Depths are numbers; files in which they were texts ("38" above) are still read, with the number in the config. */
+/* Depths are numbers. Texts such as "38" above are accepted too, and the config has the number. */
 static void only_known_depths_are_taken(void **state)
 {
     attn_context *context = *state;
@@ -102,7 +105,7 @@ static void only_known_depths_are_taken(void **state)
     }
 }
 
-/* Which column of the table a pair reads, as the original saves it. */
+/* Checks which column of the table a pair reads, in the numbering of the original's files. */
 static void positions_are_numbered_as_in_the_original(void **state)
 {
     enum { L = 5 };
@@ -117,7 +120,7 @@ static void positions_are_numbered_as_in_the_original(void **state)
     attn_model_destroy(model);
 }
 
-/* The output `name` of a model for a random picture; NULL: there is none. */
+/* Returns the output `name` of a model for a picture, or NULL if the model does not have it. */
 static attn_tensor *output_of(attn_model *model, attn_tape *tape, attn_tensor *x, const char *name)
 {
     attn_context *context = attn_tape_context(tape);
@@ -131,8 +134,9 @@ static attn_tensor *output_of(attn_model *model, attn_tape *tape, attn_tensor *x
     return y;
 }
 
-/* Of 26 layers 2, 2 and 4 blocks attend at the stem's resolution, half and a quarter of it (the first of a stage before
- * it halves), and none at an eighth; of 38 the stages are 2, 3, 5, 2.  Weights of each window sum to 1. */
+/* With 26 layers, 2, 2 and 4 blocks attend at the stem's resolution, a half and a quarter of it, and none at an
+ * eighth. The first block of a stage attends before it halves the resolution. With 38 layers, the stages have 2, 3,
+ * 5 and 2 blocks. The weights of each window sum to 1. */
 static void windows_of_a_residual_network(void **state)
 {
     attn_context *context = *state;
@@ -168,7 +172,7 @@ static void windows_of_a_residual_network(void **state)
 
 /* ------------------------------------------------------------------------------------------- gradients */
 
-/* sum of (i + 1) / 7 * logits[i] */
+/* Returns the sum of (i + 1) / 7 * logits[i]. */
 static double weighted(const attn_tensor *logits)
 {
     double sum = 0;
@@ -183,7 +187,8 @@ static double loss_of(attn_model *model, attn_tape *tape, attn_tensor *x)
     return weighted(output_of(model, tape, x, "logits"));
 }
 
-/* Every number of `p`, at 1e-6 of its largest gradient, or of 1e-3 where that is smaller still. */
+/* Compares every element of p's gradient with a difference quotient, to 1e-6 of the largest gradient, or to 1e-9 if
+ * that is larger. */
 static void compare_with_differences(attn_model *model, attn_tape *tape, attn_tensor *x, attn_tensor *p,
                                      const char *name, const double *gradient)
 {
@@ -248,7 +253,7 @@ static void gradients_of_an_axial_classifier(void **state)
 
 /* ------------------------------------------------------------------------------------------- checkpoints */
 
-/* The names of parameters, written out for a model of one block; timm packs queries, keys and values. */
+/* The names of the parameters of a model with one block. timm packs queries, keys and values. */
 static const char *const hf_names[][2] = {
     {"cls_token", "vit.embeddings.cls_token"},
     {"pos_embedding", "vit.embeddings.position_embeddings"},
@@ -321,7 +326,7 @@ static void pack(attn_tape *tape, attn_named_list *to, const attn_named_list *fr
     assert_int_equal(attn_named_add(to, name, attn_concat(tape, parts, 3, 0)), ATTN_OK);
 }
 
-/* The logits of some image of this size. */
+/* Returns the logits of an image of this size. */
 static attn_tensor *logits_of_image(attn_model *model, attn_tape *tape, int64_t height, int64_t width)
 {
     attn_context *context = attn_model_context(model);
@@ -356,7 +361,7 @@ static int begin(void **state)
     attn_tape_reset(f.tape, &(attn_tape_options){0});
     f.model = make(f.context, "vit", small);
     attn_named_list *own = attn_model_parameters(f.model);
-    for (int64_t i = 0; i < own->n; i++) { /* biases are zero at first: everything must matter */
+    for (int64_t i = 0; i < own->n; i++) { /* biases are initially zero; random numbers make every parameter matter */
         attn_tensor *t = own->items[i].tensor,
                     *r = test_random(f.tape, ATTN_F32, attn_tensor_rank(t), attn_tensor_shape(t), (uint64_t)i + 50);
         for (int64_t j = 0; j < attn_tensor_size(t); j++)
@@ -403,7 +408,7 @@ static void hugging_face_checkpoints_load(void **state)
     assert_int_equal(attn_file_write(f->context, path, config, sizeof config - 1), ATTN_OK);
     load_and_compare(f, f->folder, NULL);
     load_and_compare(f, f->file, NULL);
-    /* Another size of image is the same model with its positions interpolated at run time. */
+    /* For another size of image, the model is the same and interpolates its positions when it runs. */
     attn_model *larger = NULL;
     assert_int_equal(attn_vit_load(&larger, f->context, f->file, &(attn_vit_options){.img_size = {20, 20}}), ATTN_OK);
     char json[512];
@@ -442,7 +447,7 @@ static void timm_checkpoints_load(void **state)
     const attn_vit_options heads = {.num_heads = 2};
     write_timm(f);
     load_and_compare(f, f->file, &heads);
-    /* Positions are resized as timm resizes them. */
+    /* Positions are resized in the same way as timm resizes them. */
     attn_model *larger = NULL;
     float resized[25 * 128];
     const float *places = attn_tensor_data(attn_named_find(own, "pos_embedding")), *found;
@@ -454,7 +459,7 @@ static void timm_checkpoints_load(void **state)
     assert_memory_equal(found, places, 128 * sizeof *found);
     assert_memory_equal(found + 128, resized, sizeof resized);
     attn_model_destroy(larger);
-    /* A tensor that a plain ViT has not. */
+    /* This tensor does not exist in a plain ViT. */
     attn_named_add(&f->renamed, "blocks.0.ls1.gamma", attn_named_find(own, "blks.0.ln1.bias"));
     assert_int_equal(attn_safetensors_write(&f->renamed, f->file, NULL), ATTN_OK);
     assert_refused(f->context, attn_vit_load(&larger, f->context, f->file, &heads), ATTN_ERROR_UNSUPPORTED,
@@ -463,22 +468,22 @@ static void timm_checkpoints_load(void **state)
     attn_context_clear_error(f->context);
 }
 
-/* The width of one model stands for several: nothing is taken from it alone. */
+/* Several models have this width, so that the number of heads cannot be taken from the width. */
 static void number_of_heads_comes_from_config_or_metadata(void **state)
 {
     static const struct {
-        const char *config;      /* NULL: there is none */
-        const char *key, *value; /* saved with the weights */
+        const char *config;      /* NULL: no config.json */
+        const char *key, *value; /* metadata of the weights */
         int64_t heads;           /* 0: refused */
     } cases[] = {
         {NULL, "x", "y", 0},
         {"{\"model_args\": {\"num_heads\": 4}}", "x", "y", 4},
         {"{\"architecture\": \"vit_tiny_patch4_8\"}", "x", "y", 3},
-        {"{\"architecture\": \"vit_base_patch4_8\"}", "x", "y", 0}, /* of another width */
+        {"{\"architecture\": \"vit_base_patch4_8\"}", "x", "y", 0}, /* a model of another width */
         {"{\"architecture\": \"vit_tiny_patch4_8\", \"model_args\": {\"num_heads\": 6}}", "x", "y", 6},
         {NULL, "arch", "deit_tiny_patch4_8", 3},
         {NULL, "args.model", "vit_tiny_patch4_8.augreg", 3},
-        {"{\"architecture\": \"vit\", \"num_heads\": 2}", "x", "y", 0}, /* of something else in this folder */
+        {"{\"architecture\": \"vit\", \"num_heads\": 2}", "x", "y", 0}, /* a config of another model in this folder */
     };
     fixture *f = *state;
     static const char wide[] = "{\"img_size\": 8, \"patch_size\": 4, \"num_hiddens\": 192, \"mlp_num_hiddens\": 12, "
@@ -506,7 +511,7 @@ static void number_of_heads_comes_from_config_or_metadata(void **state)
     }
 }
 
-/* The published plain models; a name counts with its width only. */
+/* The published plain models. A name is used only if its width matches. */
 static void heads_of_known_names(void **state)
 {
     static const struct {
@@ -529,13 +534,14 @@ static void heads_of_known_names(void **state)
     }
 }
 
-/* Settings that contradict the shapes; timm resizes positions to the size in config.json, Hugging Face does not. */
+/* Tests settings that contradict the shapes. timm resizes positions to the size in config.json, and Hugging Face
+ * does not. */
 static void settings_that_contradict_the_tensors(void **state)
 {
     static const struct {
         bool timm;
         const char *config;
-        int64_t size; /* 0: refused, with these words */
+        int64_t size; /* 0: refused with `words` */
         const char *words;
     } cases[] = {
         {false, "{\"num_attention_heads\": 2, \"image_size\": 8}", 8, ""},
@@ -586,8 +592,8 @@ static void settings_that_contradict_the_tensors(void **state)
     }
 }
 
-/* Positions of a model of 2 x 6 patches for pictures of another size: as timm resizes them, or as the model interpolates
- * them when it runs. */
+/* Checks the positions of a model of 2 x 6 patches for pictures of another size. timm resizes them when it loads;
+ * otherwise the model interpolates them when it runs. */
 static void expect_positions(fixture *f, bool timm, const attn_vit_options *options)
 {
     attn_model *loaded = NULL;
@@ -617,7 +623,7 @@ static void expect_positions(fixture *f, bool timm, const attn_vit_options *opti
     attn_model_destroy(loaded);
 }
 
-/* The checkpoint as a classifier's directory of pictures of 24 x 4. */
+/* Converts the checkpoint to a classifier's directory for pictures of 24 x 4 pixels and checks it. */
 static void expect_converted(fixture *f, const attn_vit_options *options)
 {
     char made[64];
@@ -638,12 +644,12 @@ static void expect_converted(fixture *f, const attn_vit_options *options)
     scratch_close(made);
 }
 
-/* Pictures or patches whose sides differ: rows and columns of the positions are in the settings. */
+/* Tests pictures or patches that are not square: the settings have the rows and columns of the positions. */
 static void oblong_checkpoints_load(void **state)
 {
     static const struct {
         bool timm;
-        const char *config, *words; /* words: refused with these */
+        const char *config, *words; /* words: in the error, if the case is refused */
     } cases[] = {
         {false,
          "{\"num_attention_heads\": 2, \"layer_norm_eps\": 1e-6, \"image_size\": [8, 12], \"patch_size\": [4, 2]}",
@@ -679,16 +685,16 @@ static void oblong_checkpoints_load(void **state)
         assert_true(test_distance(logits_of_image(loaded, f->tape, 8, 12), logits_of_image(f->model, f->tape, 8, 12)) ==
                     0);
         attn_model_destroy(loaded);
-        options.img_size[0] = options.img_size[1] = 12; /* 3 x 6 patches in place of 2 x 6 */
+        options.img_size[0] = options.img_size[1] = 12; /* 3 x 6 patches instead of 2 x 6 */
         expect_positions(f, cases[i].timm, &options);
-        options.img_size[0] = 24; /* as many patches in another order: 6 x 2 */
+        options.img_size[0] = 24; /* the same number of patches as 6 x 2 */
         options.img_size[1] = 4;
         expect_positions(f, cases[i].timm, &options);
         expect_converted(f, &options);
     }
 }
 
-/* The arguments that a training of timm saved with the weights are equivalent to config.json. */
+/* The arguments that a training of timm saves with the weights have the effect of config.json. */
 static void trainings_of_another_form_are_refused(void **state)
 {
     static const struct {
@@ -716,14 +722,14 @@ static void trainings_of_another_form_are_refused(void **state)
     }
 }
 
-/* Means, deviations and the filter, of either family's files. */
+/* Tests means, standard deviations and the filter, from files of either family. */
 static void pictures_are_prepared_as_the_files_say(void **state)
 {
     static const struct {
         bool timm;
         const char *config, *preparation;
-        double mean, std;   /* of the first channel; std 0: refused */
-        const char *filter; /* or the words of the refusal */
+        double mean, std;   /* of the first channel; a std of 0: refused */
+        const char *filter; /* filter, or words of the error */
         const char *resize;
         int64_t to;
     } cases[] = {
@@ -806,7 +812,7 @@ static void pictures_are_prepared_as_the_files_say(void **state)
     scratch_close(made);
 }
 
-/* A checkpoint becomes a classifier's directory, which gives the same logits and names its classes. */
+/* A checkpoint becomes a classifier's directory, which gives the same logits and has names of its classes. */
 static void checkpoints_become_classifiers(void **state)
 {
     fixture *f = *state;
@@ -820,7 +826,7 @@ static void checkpoints_become_classifiers(void **state)
     rename_all(&f->renamed, attn_model_parameters(f->model), hf_names, sizeof hf_names / sizeof *hf_names);
     assert_int_equal(attn_safetensors_write(&f->renamed, f->file, NULL), ATTN_OK);
     assert_int_equal(attn_file_write(f->context, path, labels, sizeof labels - 1), ATTN_OK);
-    for (int i = 0; i < 2; i++) { /* the folder, and the file in it */
+    for (int i = 0; i < 2; i++) { /* the folder, and the file in the folder */
         const char *from = i ? f->file : f->folder;
         assert_int_equal(attn_checkpoint_kind_of(&kind, f->context, from), ATTN_OK);
         assert_int_equal(kind, ATTN_CHECKPOINT_VIT);
@@ -843,7 +849,7 @@ static void checkpoints_become_classifiers(void **state)
     assert_int_equal(scratch_close(made), 2);
 }
 
-/* A wide picture is classified, evaluated and drawn as the same picture squashed by hand. */
+/* A wide picture is classified, evaluated and drawn like the same picture squashed by hand. */
 static void pictures_are_squashed_where_the_files_say_so(void **state)
 {
     fixture *f = *state;
@@ -895,7 +901,7 @@ static void pictures_are_squashed_where_the_files_say_so(void **state)
     scratch_close(made);
 }
 
-/* Accuracy would count those of the first class as right. */
+/* Without this check, accuracy would count pictures of the first class as right. */
 static void nan_logits_are_refused_by_the_classifier(void **state)
 {
     fixture *f = *state;
@@ -971,7 +977,7 @@ static void expect_other_size(fixture *f, attn_model *model, int64_t height, int
     attn_named_clear(&out);
 }
 
-/* Also where as many whole patches are in them, or as many features come out. */
+/* Images are refused even if the number of whole patches, or of features, is the same. */
 static void images_of_another_size_are_refused(void **state)
 {
     static const struct {
@@ -993,7 +999,7 @@ static void images_of_another_size_are_refused(void **state)
     }
 }
 
-/* As in other networks: a batch of none gives logits of none. */
+/* A batch of no images gives logits of no images, as in other networks. */
 static void batches_of_no_images(void **state)
 {
     static const struct {

@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: MIT
- * Vocabularies, ids and batches. */
+ *
+ * Tests vocabularies, ids and batches.
+ */
 #include "support/fixture.h"
 #include "support/faults.h"
 
@@ -66,8 +68,8 @@ static void frequent_words_come_first(void **state)
     tear_down(&f);
 }
 
-/* Worked out by hand from the book's rule: sentences cut or padded to 9 with <eos>, words of two or more
- * sorted by code point. */
+/* The expected ids are computed by hand from the book's rule. Sentences are cut or padded to 9 with <eos>, and words
+ * that occur at least twice are sorted by code point. */
 static void the_books_vocabulary(void **state)
 {
     fixture f;
@@ -95,7 +97,7 @@ static void vocabularies_survive_a_file(void **state)
     for (int64_t i = 0; i < attn_vocab_size(again); i++)
         assert_string_equal(attn_vocab_token(again, i), attn_vocab_token(f.target, i));
     attn_vocab_destroy(again);
-    /* Cut anywhere, the file is refused or is a shorter vocabulary that ends with a whole line. */
+    /* A file that is cut at any byte is refused, or is a shorter vocabulary that ends with a complete line. */
     for (size_t cut = 0; cut < size; cut++) {
         attn_context_clear_error(f.c);
         attn_status status = attn_vocab_parse(&again, f.c, text, cut, "v");
@@ -145,7 +147,7 @@ static void sentences_become_ids_and_back(void **state)
     assert_int_equal(ids[4], attn_vocab_special(f.source, ATTN_SPECIAL_EOS));
     attn_vocab_decode(f.source, ids, n, text, sizeof text);
     assert_string_equal(text, "he is <unk> .");
-    /* A cut sentence still ends. */
+    /* A sentence that is cut still has an end token. */
     assert_int_equal(attn_vocab_encode(f.source, "he is here .", &(attn_encode_options){.steps = 3}, ids, 16, &n, NULL),
                      ATTN_OK);
     assert_int_equal(n, 3);
@@ -243,7 +245,7 @@ static void the_books_batch(void **state)
     tear_down(&f);
 }
 
-/* 700 sentences of 1 to 20 words. */
+/* Makes 700 sentences of 1 to 20 words. */
 static void many_sentences(fixture *f)
 {
     enum { N = 700 };
@@ -264,7 +266,7 @@ static void many_sentences(fixture *f)
     free(text);
 }
 
-/* Reads an epoch; every sentence must come once.  Returns the share of places that are padding. */
+/* Reads an epoch and checks that every sentence comes once. Returns the share of positions that are padding. */
 static double read_epoch(attn_batches *batches, int64_t *order)
 {
     attn_batch b;
@@ -302,7 +304,7 @@ static void epochs_are_shuffled_and_can_be_resumed(void **state)
     attn_batches_seek(batches, 1, 0);
     read_epoch(batches, second);
     assert_memory_not_equal(first, second, sizeof first);
-    /* From (1, 20) on the same batches come, in another object too. */
+    /* From position (1, 20) on, the same batches follow, also in another object. */
     attn_batch b;
     attn_batches_seek(again, 1, 20);
     assert_true(attn_batches_next(again, &b));
@@ -318,7 +320,8 @@ static void epochs_are_shuffled_and_can_be_resumed(void **state)
     tear_down(&f);
 }
 
-/* Batches of at most 200 places: each sentence once, as many batches in every epoch, a longer sentence by itself. */
+/* Tests batches of at most 200 positions. Each sentence comes once, every epoch has the same number of batches, and
+ * a longer sentence is alone in its batch. */
 static void batches_are_counted_by_tokens(void **state)
 {
     fixture f;
@@ -475,7 +478,7 @@ static void damaged_lexicons_are_refused(void **state)
 
 enum { SIDE = 16 };
 
-/* IBM Model 1 written out on tables; the last row is the empty word's. */
+/* Computes IBM Model 1 with plain tables. The last row is the empty word. */
 static void model_one(const fixture *f, int64_t rounds, double t[SIDE + 1][SIDE])
 {
     for (int i = 0; i < (SIDE + 1) * SIDE; i++)
@@ -488,7 +491,7 @@ static void model_one(const fixture *f, int64_t rounds, double t[SIDE + 1][SIDE]
             attn_pair pair = attn_pairs_get(f->pairs, p);
             assert_int_equal(attn_vocab_encode(f->source, pair.source, NULL, from, SIDE, &n, NULL), ATTN_OK);
             assert_int_equal(attn_vocab_encode(f->target, pair.target, NULL, to, SIDE, &m, NULL), ATTN_OK);
-            from[n - 1] = SIDE; /* the empty word in the place of the end */
+            from[n - 1] = SIDE; /* the empty word replaces the end token */
             for (int64_t j = 0; j + 1 < m; j++) {
                 double sum = 0;
                 for (int64_t i = 0; i < n; i++)
@@ -536,7 +539,7 @@ static void lexicons_are_learned_from_pairs(void **state)
     assert_int_equal(found, wanted);
     attn_bytes_free(f.c, &file);
     attn_lexicon_destroy(lexicon);
-    options.best = 1; /* the likeliest of each of nine words, and of what is unknown */
+    options.best = 1; /* the most likely word for each of nine words and for unknown words */
     assert_int_equal(attn_lexicon_learn(&lexicon, corpus, f.source, f.target, &options), ATTN_OK);
     assert_int_equal(attn_lexicon_size(lexicon), 10);
     attn_lexicon_destroy(lexicon);

@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: MIT
- * The command's output during long work, with ticks of some milliseconds in place of seconds. */
+ *
+ * Tests the command's messages during long work, with ticks of some milliseconds instead of seconds.
+ */
 #include "support/fixture.h"
 
 #include "base/context.h"
@@ -18,7 +20,7 @@
 
 enum { TICK = 5 };
 
-/* Waits until standard error, which is a file here, has `text`; false after ten seconds. */
+/* Waits until standard error, which is redirected to a file, contains `text`. Returns false after ten seconds. */
 static bool comes(FILE *said, const char *text)
 {
     char all[8192];
@@ -33,12 +35,12 @@ static bool comes(FILE *said, const char *text)
     return false;
 }
 
-/* From here on standard error is the file that comes back; *kept is what it was. */
+/* Redirects standard error to a temporary file and returns the file. *kept is a copy of the original standard error. */
 static FILE *listen(int *kept)
 {
     FILE *said = tmpfile();
     assert_non_null(said);
-    assert_int_equal(fcntl(fileno(said), F_SETFL, O_APPEND), 0); /* it is read while it is written */
+    assert_int_equal(fcntl(fileno(said), F_SETFL, O_APPEND), 0); /* the test reads the file while it is written */
     *kept = dup(STDERR_FILENO);
     assert_true(*kept >= 0 && dup2(fileno(said), STDERR_FILENO) >= 0);
     return said;
@@ -50,18 +52,18 @@ static void long_work_says_how_far_it_is(void **state)
     int kept;
     FILE *said = listen(&kept);
     cli_watch_begin(c, TICK);
-    dup2(kept, STDERR_FILENO); /* it prints to the initial standard error, even if that is redirected later */
+    dup2(kept, STDERR_FILENO); /* messages are written to the initial standard error, even if it is redirected later */
     bool still = comes(said, "attn: still at work, 0:20 so far\n");
     cli_watch_work("files", 0, 8);
     bool first = comes(said, "attn: the first of 8 files, ");
     cli_watch_work("files", 2, 8);
     bool files = comes(said, "attn: 2 of 8 files, ") && comes(said, " left\n");
-    attn__work(c, "layers", 5, 12); /* counts after the command's own loop */
+    attn__work(c, "layers", 5, 12); /* is shown only after the command's own loop has ended */
     cli_watch_work(NULL, 0, 0);
     attn__work(c, "layers", 3, 12);
     bool layers = comes(said, "attn: 3 of 12 layers, ");
     attn__work_around(c, "parts", 2, 9);
-    attn__work(c, "layers", 5, 12); /* and after the library's outer one */
+    attn__work(c, "layers", 5, 12); /* is shown only after the library's outer loop has ended */
     bool parts = comes(said, "attn: 2 of 9 parts, ");
     attn__work_around(c, "parts", 9, 9);
     attn__work(c, "layers", 4, 12);
@@ -76,7 +78,7 @@ static void long_work_says_how_far_it_is(void **state)
     assert_true(still && first && files && layers && parts && !other);
 }
 
-/* Before the first step of a training there is nothing to tell the time left from, but how many there are. */
+/* Before the first step of a training, no remaining time can be estimated. The message has the number of steps. */
 static void the_first_step_is_told(void **state)
 {
     attn_context *c = *state;
@@ -120,7 +122,7 @@ static void waiting_for_input_is_no_work(void **state)
     assert_int_equal(length, 0);
 }
 
-/* A training whose epochs are long speaks within them, also where standard error is no terminal. */
+/* A training with long epochs prints messages within an epoch, also if standard error is not a terminal. */
 static void a_long_epoch_is_told_without_a_terminal(void **state)
 {
     int kept;
@@ -137,7 +139,7 @@ static void a_long_epoch_is_told_without_a_terminal(void **state)
                         .metric = NAN};
     FILE *said = listen(&kept);
     cli_progress_begin(&progress, false, "tokens", NULL);
-    cli_progress_show(&progress, &at); /* the silence begins */
+    cli_progress_show(&progress, &at); /* the quiet interval begins here */
     progress.last -= 14;
     cli_progress_show(&progress, &at);
     long early = fseek(said, 0, SEEK_END) == 0 ? ftell(said) : -1;
@@ -151,7 +153,7 @@ static void a_long_epoch_is_told_without_a_terminal(void **state)
     assert_true(told);
 }
 
-/* On a terminal the bar is drawn at first, after some time, and whenever an epoch ends. */
+/* On a terminal, the bar is drawn at the start, after some time, and at the end of each epoch. */
 static void every_end_of_an_epoch_is_drawn(void **state)
 {
     static const struct {

@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: MIT
- * Weights in several files: an index and its parts, what an index may not say, and directories. */
+ *
+ * Tests weights in several files: an index and its parts, invalid indices, and directories.
+ */
 #include "support/fixture.h"
 #include "support/faults.h"
 #include "support/scratch.h"
@@ -26,7 +28,7 @@ static const names *files(void)
     return &all;
 }
 
-/* A part with tensors a0, a1, ... of `n` numbers each. */
+/* Writes a part with tensors a0, a1, ... of `n` numbers each. */
 static void write_part(const char *path, char letter, int n)
 {
     attn_context *c = NULL;
