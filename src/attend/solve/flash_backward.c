@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: MIT
  *
- * flash_backward.c - softmax attention backwards in one fused pass, the weights recomputed tile by tile from the
- * log-sum-exp (Dao et al. 2022, arXiv:2205.14135): what it accepts, tile sizes, loop order, memory, and the walk over
- * items, blocks of keys and tiles of queries.  flash_backward.h has the algorithm, flash_backward_tile.c the products.
+ * flash_backward.c - the backward pass of softmax attention in one fused pass. It recomputes the weights tile by tile
+ * from the log-sum-exp (Dao et al. 2022, arXiv:2205.14135).  This file has the accepted problems, tile sizes, loop
+ * order, memory, and the loops over items, blocks of keys and tiles of queries.  flash_backward.h describes the
+ * algorithm, and flash_backward_tile.c has the products.
  */
 #include "attend/solve/flash_backward.h"
 
@@ -30,7 +31,7 @@ static const char *refuse(const attn__canonical *canonical)
     if (canonical->key.size >= INT32_MAX / 2)
         return "too many keys for 32-bit positions";
     if (canonical->problem.dtype == ATTN_BF16 &&
-        attn__sums_broadcast(canonical) & ATTN__WANT_ROWS) /* which cannot hold partial sums */
+        attn__sums_broadcast(canonical) & ATTN__WANT_ROWS) /* bf16 cannot hold partial sums */
         return "bf16 gradients summed over broadcast dims";
     return attn__table_panels_refuse(canonical);
 }
@@ -51,7 +52,7 @@ static void place_tables(const attn__flash_backward_plan *p, attn__arena *arena,
     }
 }
 
-/* An item's start and end; `sums` are the slot's, NULL if no gradients of tables are requested. */
+/* Reads the relative tables at the start of an item and clears their gradients. */
 static void read_tables(const attn__flash_backward_run *run)
 {
     const attn__flash_backward_plan *plan = run->plan;
@@ -88,23 +89,23 @@ static void store_tables(const attn__flash_backward_run *run, const attn__sums *
 /* --------------------------------------------------------------------------------------------------------- the plan */
 
 enum {
-    TILE_Q = 64,           /* or a quarter more; with a strip, S and dS: 48 KiB, read once while the rest streams */
-    STRIP = 96,            /* a multiple of the widest register tile of every kernel */
-    RESIDENT = 256 * 1024, /* bytes of dQ kept in scratch memory; twice as much with AMX, ... */
-    RESIDENT_BF16 = 2 * 1024 * 1024, /* ... and enough of bf16 that lengths of several thousand do without two passes */
+    TILE_Q = 64,                     /* 64 to 80 queries; S and dS of a strip take 48 KiB and are read once */
+    STRIP = 96,                      /* a multiple of the widest register tile of every kernel */
+    RESIDENT = 256 * 1024,           /* largest dQ in scratch memory, in bytes; twice as much with AMX */
+    RESIDENT_BF16 = 2 * 1024 * 1024, /* largest dQ of bf16; several thousand queries need no second pass */
     CELLS = 64,                      /* enough pieces for any number of threads */
     FEW_CELLS = 32,
-    MANY_ITEMS = 8, /* batch items that keep most machines busy by themselves */
-    ONE_PASS = 5,   /* products; two passes compute S and dP twice */
+    MANY_ITEMS = 8, /* number of batch items that keeps most machines busy */
+    ONE_PASS = 5,   /* number of products; two passes compute S and dP twice */
     TWO_PASSES = 7
 };
 
 typedef struct freedom {
-    bool q, k;          /* chunks of queries (keys) never write the same element of any gradient */
+    bool q, k;          /* chunks of queries (keys) never write the same element of a gradient */
     bool own_q, own_kv; /* each element of dq (of dk and dv) belongs to one batch item, row and channel */
 } freedom;
 
-/* Whether all groups of a gradient move, except the group of its rows. */
+/* Reports whether a gradient has nonzero strides along all BATCH dims and channels. */
 static bool belongs(const attn__canonical *canonical, attn__operand op)
 {
     return attn__group_moves(&canonical->batch, op) && attn__group_moves(attn__channels_of(canonical, op), op);
@@ -121,14 +122,14 @@ static freedom find_freedom(const attn__canonical *canonical, unsigned want)
     return f;
 }
 
-/* The size of each of `count` even shares of n, a multiple of `to`: a short last tile passes over the sums as often as a
- * whole one. */
+/* Returns the size of each of `count` equal parts of n, as a multiple of `to`. A short last tile would pass over the
+ * sums as often as a whole one. */
 static int64_t share(int64_t n, int64_t count, int64_t to)
 {
     return count > 1 ? attn__round_up(attn__ceil_div(n, count), to) : attn__round_up(n, to);
 }
 
-/* Whether tiles and waves must not depend on lengths: no packed sequence may depend on the others'. */
+/* Reports whether tiles and waves must not depend on lengths, for example on those of other packed sequences. */
 static bool fixed_order(const attn__canonical *canonical)
 {
     return canonical->extras & (ATTN__BATCH_INVARIANT | ATTN__PACKED);
@@ -156,7 +157,7 @@ static void choose_tiles(const attn__canonical *canonical, attn__flash_backward_
     p->block_k = attn__min(p->block_k, attn__max(1, (p->nk + p->strip - 1) / p->strip) * p->strip);
 }
 
-/* Whether different queries, and different keys, may add to the same number of the bias's gradient. */
+/* Reports whether different pairs may add to the same element of the bias gradient. */
 static bool bias_meets(const attn__canonical *canonical, const attn__flash_backward_plan *p)
 {
     return (p->want & ATTN_WANT_DBIAS) && (canonical->extras & ATTN__BIAS_MEETS);
@@ -167,7 +168,7 @@ static int64_t resident(const attn__flash_backward_plan *p)
     return p->amx ? 2 * RESIDENT : RESIDENT;
 }
 
-/* Two passes over chunks of keys and chunks of queries: dQ of a chunk of queries fits the scratch memory. */
+/* Chooses two passes, over chunks of keys and chunks of queries. dQ of a chunk of queries fits in scratch memory. */
 static void choose_passes(const attn__canonical *canonical, attn__flash_backward_plan *p, freedom f)
 {
     bool bias = bias_meets(canonical, p) ||
@@ -182,7 +183,7 @@ static void choose_passes(const attn__canonical *canonical, attn__flash_backward
     p->chunks_k = attn__max(1, (p->nk + p->chunk_k - 1) / p->chunk_k);
 }
 
-/* Each wave reads all operands and adds to all gradients once: as few as keep the machine busy. */
+/* Returns the smallest number of waves that keeps the machine busy, as each wave reads and adds everything once. */
 static int64_t count_waves(const attn__flash_backward_plan *p)
 {
     int64_t n = attn__min(p->nq, p->nk), items = attn__max(1, p->items);
@@ -196,7 +197,7 @@ static void choose_waves(const attn__canonical *canonical, attn__flash_backward_
                  !attn__group_moves(&canonical->key, ATTN__OP_DBIAS));
     int64_t waves = count_waves(p);
     if (waves < 2 || p->bf16 || bias || !f.q || !f.k || fixed_order(canonical) ||
-        (p->want & ATTN_WANT_DTABLES)) /* one thread sums them over an item */
+        (p->want & ATTN_WANT_DTABLES)) /* one thread sums dtables of an item */
         waves = 1;
     p->chunk_q = attn__max(1, attn__round_up((p->nq + waves - 1) / waves, p->tile_q));
     p->chunk_k = attn__max(1, attn__round_up((p->nk + waves - 1) / waves, p->strip));
@@ -212,7 +213,7 @@ static void choose_order(const attn__canonical *canonical, attn__flash_backward_
     choose_waves(canonical, p, f);
     bool only_q = p->want == ATTN_WANT_DQ, only_others = !(p->want & ATTN_WANT_DQ);
     bool even = attn__round_up(p->items, canonical->threads) * ONE_PASS <= p->items * TWO_PASSES &&
-                !(p->want & ATTN_WANT_DTABLES); /* the bits are those of two passes, but for tables */
+                !(p->want & ATTN_WANT_DTABLES); /* except for tables, both orders give the same bits */
     bool small = p->resident_q && (p->items >= MANY_ITEMS || even || p->nq * p->nk < 128 * 128);
     p->two_pass = (only_q || only_others || (p->bf16 && !small)) && p->waves * p->items < CELLS;
     p->two_pass = p->two_pass || (p->bf16 && !small);
@@ -229,7 +230,7 @@ static void choose_order(const attn__canonical *canonical, attn__flash_backward_
 
 static void place_keys(const attn__flash_backward_plan *p, attn__arena *arena, attn__flash_backward_keys *m)
 {
-    bool apart = p->amx || p->pairs; /* f32 copies are for tiles with infinity or NaN alone */
+    bool apart = p->amx || p->pairs; /* f32 copies are only for tiles with infinity or NaN */
     int64_t packed = apart ? p->strip : p->block_k, summed = p->amx ? p->ld_keys : p->block_k;
     m->kt = attn__arena_floats(arena, packed * p->ldk);
     m->vt = attn__arena_floats(arena, packed * p->ldv);
@@ -237,8 +238,8 @@ static void place_keys(const attn__flash_backward_plan *p, attn__arena *arena, a
     m->dk = attn__arena_floats(arena, summed * p->ldk);
     m->dv = attn__arena_floats(arena, summed * p->ldv);
     m->v = apart ? attn__arena_floats(arena, p->block_k * p->ldv)
-                 : m->dv;               /* needed as rows only until they are transposed */
-    m->dk_rows = p->amx ? m->k : m->dk; /* keys and values are, until their block is done */
+                 : m->dv;               /* row copies are needed only before transposing */
+    m->dk_rows = p->amx ? m->k : m->dk; /* k and v are needed until their block is done */
     m->dv_rows = p->amx ? m->v : m->dv;
 }
 
@@ -257,7 +258,7 @@ static void place_offsets(const attn__flash_backward_plan *p, attn__arena *arena
     }
 }
 
-/* Points `m` into `memory` (NULL: only measures); returns the bytes used. */
+/* Places the arrays of `m` in `memory` and returns the bytes used. If `memory` is NULL, it only counts bytes. */
 static size_t place_scratch(const attn__flash_backward_plan *p, void *memory, attn__flash_backward_scratch *m)
 {
     attn__arena arena = {memory, 0};
@@ -290,7 +291,7 @@ static size_t place_scratch(const attn__flash_backward_plan *p, void *memory, at
     return arena.used;
 }
 
-/* Sets what follows from the problem alone: kernels, sizes, requested gradients. */
+/* Sets the fields that follow from the problem: kernels, sizes, and requested gradients. */
 static void start_plan(attn__flash_backward_plan *p, const attn__canonical *canonical)
 {
     p->tile = attn__gemm_tile_for(canonical->isa);
@@ -312,7 +313,7 @@ static void start_plan(attn__flash_backward_plan *p, const attn__canonical *cano
     p->shared = p->split.rest;
 }
 
-/* The number of packed sequences that different cells run. */
+/* Returns the number of packed sequences that run in different cells. */
 static int64_t independent_sequences(const attn__flash_backward_plan *p, const attn__canonical *canonical)
 {
     int64_t n = 1;
@@ -324,33 +325,33 @@ static int64_t independent_sequences(const attn__flash_backward_plan *p, const a
     return n;
 }
 
-/* Floats from one row of an operand to the next.  A register tile reads few columns of 64 to 96 rows; at strides of
- * 256 bytes or a multiple of them these would share few sets of the first cache. */
+/* Returns the row stride of an operand in floats.  A register tile reads few columns of 64 to 96 rows. If the stride
+ * were a multiple of 256 bytes, these columns would share few sets of the L1 cache. */
 static int64_t row_length(const attn__flash_backward_plan *p, int64_t channels)
 {
     enum { STRIDE = 64, LINE = 16 };
     return !p->amx && channels % STRIDE == 0 ? channels + LINE : channels;
 }
 
-/* The order for a packed sequence is the one that it has alone, and so are its bits. */
+/* Chooses the plan. A packed sequence has the same loop order, and so the same bits, as it has alone. */
 static void choose(attn__flash_backward_plan *p, const attn__canonical *canonical)
 {
     start_plan(p, canonical);
     int64_t sequences = independent_sequences(p, canonical);
     p->items /= sequences;
     choose_tiles(canonical, p);
-    if (canonical->problem.nrelatives == 0) /* their products are in f32, on vectors */
+    if (canonical->problem.nrelatives == 0) /* products of tables are in f32, on vectors */
         attn__flash_backward_tile_choose(p, canonical);
     p->row_step = p->amx ? ATTN__BF16X3_DEPTH : p->pairs ? 2 : p->row_step;
     p->ldk = row_length(p, p->dp);
     p->ldv = row_length(p, p->dvp);
     choose_order(canonical, p);
     p->items *= sequences;
-    p->ld_keys = attn__round_up(p->block_k, ATTN__BF16X3_DEPTH) + ATTN__BF16X3_SIDE; /* rows apart in the first cache */
+    p->ld_keys = attn__round_up(p->block_k, ATTN__BF16X3_DEPTH) + ATTN__BF16X3_SIDE; /* avoids shared cache sets */
     attn__flash_tables_choose(&p->tables, canonical, p->tile->lanes, p->ldk, p->ldv, p->tile_q, p->block_k);
 }
 
-/* Waves add to every gradient once a step, and dQ that does not stay in scratch memory once a block of keys. */
+/* Waves add to every gradient once per step. dQ that is not in scratch memory is added to once per block of keys. */
 static unsigned adds_often(const attn__canonical *canonical)
 {
     attn__flash_backward_plan p = {0};
@@ -386,7 +387,7 @@ static attn_status plan(attn_context *context, const attn__canonical *canonical,
 
 /* --------------------------------------------------------------------------------------- places, log-sum-exp, delta */
 
-/* Past this key no query of the item attends any: keys that only pad a batch cost nothing. */
+/* Returns the end of the keys that any query of the item may attend. Padding keys then cost nothing. */
 static int64_t key_end(const attn__flash_backward_run *run)
 {
     const attn__visible *visible = &run->plan->visible;
@@ -396,7 +397,7 @@ static int64_t key_end(const attn__flash_backward_run *run)
                        0, run->plan->nk);
 }
 
-/* Finds the keys of the block in every array that is read, and dropout's columns. */
+/* Finds the offsets of the block's keys in every array that is read, and their dropout columns. */
 static void locate_keys(attn__flash_backward_run *run)
 {
     const attn__canonical *canonical = run->canonical;
@@ -413,7 +414,7 @@ static void locate_keys(attn__flash_backward_run *run)
         attn__dropout_columns(canonical, begin, n, m->drop_column);
 }
 
-/* A row of the caller's array as floats: a pointer into the array, or a copy in `copy`. */
+/* Returns a row of the caller's array as floats: a pointer into the array, or a copy in `copy`. */
 static const float *row_of(const attn__flash_backward_plan *plan, const attn__rows *x, int64_t r, float *copy)
 {
     attn__rows row = *x;
@@ -425,7 +426,7 @@ static const float *row_of(const attn__flash_backward_plan *plan, const attn__ro
     return copy;
 }
 
-/* delta = sum over v of dout * o, less the gradient of the log-sum-exp. */
+/* Computes delta = sum over channels of dout * o, minus the gradient of the log-sum-exp. */
 static void find_deltas(attn__flash_backward_run *run)
 {
     const attn__flash_backward_plan *plan = run->plan;
@@ -442,7 +443,7 @@ static void find_deltas(attn__flash_backward_run *run)
     attn__lse_load(run->canonical, run->arrays, run->batch, run->tile, run->tile_n, m->lse, m->delta);
 }
 
-/* Computes numbers that the blocks of keys share: delta, the log-sum-exp, and the weight of masked keys. */
+/* Computes numbers that all blocks of keys share: delta, the log-sum-exp, and the weight of masked keys. */
 static void pack_row_numbers(attn__flash_backward_run *run)
 {
     attn__flash_backward_scratch *m = &run->m;
@@ -464,7 +465,7 @@ static void pack_row_numbers(attn__flash_backward_run *run)
     }
 }
 
-/* Finds the queries of the tile in every array that is read, and their keys for dropout. */
+/* Finds the offsets of the tile's queries in every array that is read, and their dropout hashes. */
 static void locate_queries(attn__flash_backward_run *run)
 {
     static const attn__operand all[] = {ATTN__OP_Q,   ATTN__OP_O,    ATTN__OP_DOUT,
@@ -479,7 +480,7 @@ static void locate_queries(attn__flash_backward_run *run)
         attn__dropout_rows(canonical, run->arrays, run->batch, begin, n, run->m.drop_key);
 }
 
-/* Stores rows [first, first + n) of a gradient: they become, or increase by, scale * from. */
+/* Stores scale * from in rows [first, first + n) of a gradient, or adds it to them. */
 static void store_rows(const attn__flash_backward_run *run, attn__operand op, int64_t first, int64_t n,
                        const float *from, int64_t ld, float scale, bool add)
 {
@@ -513,7 +514,7 @@ static void store_keys(const attn__flash_backward_run *run, int64_t n)
 
 enum { MATRIX = 4 }; /* smallest number of portions of a strip on AMX */
 
-/* Register tiles of the products of `tiles` tiles of queries with the whole block. */
+/* Returns the number of register tiles in the products of `tiles` tiles of queries with the whole block. */
 static int64_t portions(const attn__flash_backward_run *run, int64_t tiles)
 {
     const attn__flash_backward_plan *p = run->plan;
@@ -532,7 +533,7 @@ typedef struct rows {
     int64_t batch, begin, n;
 } rows;
 
-/* Channels that are not neighbours are left to the machine. */
+/* Adds rows to a prefetch list. Rows whose channels are not adjacent are left to the hardware. */
 static void want(attn__flash_backward_run *run, int which, const rows r[ATTN__FLASH_BACKWARD_STREAMS],
                  int64_t portion_count)
 {
@@ -550,7 +551,7 @@ static void want(attn__flash_backward_run *run, int which, const rows r[ATTN__FL
     attn__prefetch_divide(prefetch, portion_count);
 }
 
-/* The next tile: of this block, of the next block of keys, or of the next cell; and the rows of its dQ. */
+/* Plans the prefetch of the next tile, which may be in the next block or cell, and of the rows of this tile's dQ. */
 static void prefetch_next_tile(attn__flash_backward_run *run)
 {
     const attn__flash_backward_plan *plan = run->plan;
@@ -571,7 +572,7 @@ static void prefetch_next_tile(attn__flash_backward_run *run)
     want(run, ATTN__FLASH_BACKWARD_TILES, wanted, portions(run, 1));
 }
 
-/* The keys and values of the next block, or of the next cell's first one, and the rows of this one's gradients. */
+/* Plans the prefetch of the next block's keys and values, maybe of the next cell, and of this block's gradients. */
 static void prefetch_next_block(attn__flash_backward_run *run)
 {
     const attn__flash_backward_plan *plan = run->plan;
@@ -592,7 +593,7 @@ static void prefetch_next_block(attn__flash_backward_run *run)
 
 /* -------------------------------------------------------------------------------------- a range of queries and keys */
 
-/* Everything of the tile's queries but what decides whether the tile is needed at all. */
+/* Prepares all data of the tile's queries, except the limits of their keys. */
 static void pack_queries(attn__flash_backward_run *run)
 {
     locate_queries(run);
@@ -600,7 +601,7 @@ static void pack_queries(attn__flash_backward_run *run)
     pack_row_numbers(run);
 }
 
-/* The tile at run->tile against every strip of the block. */
+/* Runs the tile at run->tile with every strip of the block. */
 static void run_tile(attn__flash_backward_run *run)
 {
     const attn__flash_backward_plan *plan = run->plan;
@@ -610,14 +611,14 @@ static void run_tile(attn__flash_backward_run *run)
         run->dq = run->m.dq + (run->tile - run->q_begin) * plan->ldk;
     else if (wants_q)
         memset(run->dq = run->m.dq, 0, (size_t)(run->tile_n * plan->ldk) * sizeof(float));
-    if (!plan->amx) /* whose own loads leave no room for others: what came early came at their cost */
+    if (!plan->amx) /* on AMX, prefetches delay the loads of the products */
         prefetch_next_tile(run);
     attn__flash_backward_tile_run(run);
     if (wants_q && !plan->resident_q)
         store_queries(run, run->tile, run->tile_n, run->dq, true);
 }
 
-/* One block of `size` keys, block_n of which may be attended, against all queries of the run. */
+/* Runs one block of `size` keys with all queries of the run. Only the first block_n keys may be attended. */
 static void run_block(attn__flash_backward_run *run, int64_t size)
 {
     const attn__flash_backward_plan *plan = run->plan;
@@ -673,12 +674,12 @@ typedef struct work {
     const attn__flash_backward_plan *plan;
     const attn_arrays *arrays;
     char *workspace;
-    int64_t step;      /* of the waves */
-    bool queries;      /* the second of two passes */
-    attn__slots slots; /* of the gradients of tables, if they are requested; each runs some items in turn */
+    int64_t step;      /* current step of the waves */
+    bool queries;      /* this is the second of two passes */
+    attn__slots slots; /* the slots of the gradients of tables; each runs some items one after another */
 } work;
 
-/* `cell` is the number after this thread's own, mostly its next one too. */
+/* Finds the cell that this thread will probably run next. `cell` is the number after the current cell. */
 static void find_next(const work *w, int64_t cell, attn__flash_backward_run *run)
 {
     const attn__flash_backward_plan *plan = w->plan;
@@ -691,7 +692,7 @@ static void find_next(const work *w, int64_t cell, attn__flash_backward_run *run
     run->next_k = chunk * plan->chunk_k;
 }
 
-/* The ranges of chunks of queries and keys; -1 means all chunks. */
+/* Runs a chunk of queries and a chunk of keys. -1 means all chunks. */
 static void run_chunks(attn__flash_backward_run *run, int64_t chunk_q, int64_t chunk_k)
 {
     const attn__flash_backward_plan *plan = run->plan;
@@ -720,8 +721,8 @@ static void place_thread(const work *w, int thread, attn__flash_backward_scratch
     place_scratch(w->plan, w->workspace + (size_t)thread * w->plan->thread_bytes, m);
 }
 
-/* `next` is the number of the cell that follows, negative if that is not known.  `sums` are those of the slot that runs
- * the cell, or NULL. */
+/* Runs a cell. `next` is the number of the next cell, or negative. `sums` belong to the slot of the cell, or are
+ * NULL. */
 static void run_cell(const work *w, int thread, int64_t item, unsigned want, int64_t chunk_q, int64_t chunk_k,
                      int64_t next, const attn__sums *sums)
 {
@@ -747,7 +748,7 @@ static void run_cell(const work *w, int thread, int64_t item, unsigned want, int
         plan->amx->end();
 }
 
-/* Clears the gradients that one independent item adds into. */
+/* Clears the gradients that an independent item adds to. */
 static void zero_cell(void *user, int64_t number, int thread)
 {
     const work *w = user;
@@ -777,7 +778,7 @@ static void wave_cell(void *user, int64_t number, int thread)
     run_cell(w, thread, number / w->plan->waves, ~0u, (chunk + w->step) % w->plan->waves, chunk, number + 1, NULL);
 }
 
-/* Of the two passes: chunks of keys, then chunks of queries. */
+/* Runs a cell of two passes: a chunk of keys in the first pass, a chunk of queries in the second. */
 static void pass_cell(void *user, int64_t number, int thread)
 {
     const work *w = user;
@@ -789,8 +790,8 @@ static void pass_cell(void *user, int64_t number, int thread)
         run_cell(w, thread, item, ~(unsigned)ATTN_WANT_DQ, -1, chunk, -1, NULL);
 }
 
-/* The items of a slot, one after another: what wave_cell or key_cell would run, and the tables' gradients.  Slots and
- * the plan count the same items: BATCH indices that share a gradient of q, k, v or the bias are one. */
+/* Runs the items of a slot one after another, with the gradients of tables. The cells are those of wave_cell or
+ * pass_cell. For slots and the plan, BATCH indices that share a gradient of q, k, v or the bias are one item. */
 static void slot_cells(void *user, int64_t slot, int thread)
 {
     const work *w = user;

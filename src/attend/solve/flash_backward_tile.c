@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * flash_backward_tile.c - one tile: the packed queries against the strips of the packed keys, by products on vectors, on
- * pairs of bf16 numbers and on AMX.
+ * flash_backward_tile.c - runs one tile: the packed queries with the strips of the packed keys. Products run on
+ * vectors, on pairs of bf16 numbers, or on AMX.
  */
 #include "attend/solve/flash_backward.h"
 
@@ -14,7 +14,7 @@
 
 /* ---------------------------------------------------------------------------------------------- what a tile attends */
 
-/* The parts that hide keys of the block from rows of the tile. */
+/* Returns the parts that hide keys of the block from rows of the tile. */
 static unsigned find_hidden(const attn__flash_backward_run *run, const attn__visible_tile *tile)
 {
     attn__visible_span span = attn__visible_span_of(&run->m.rows, tile->row, tile->nrows);
@@ -36,7 +36,7 @@ bool attn__flash_backward_tile_start(attn__flash_backward_run *run)
 
 /* ------------------------------------------------------------------------------------------ operands as rows of f32 */
 
-/* The f32 rows of the block's keys and values, or of the tile's queries and dout, unless they were made already. */
+/* Copies the block's keys and values, or the tile's queries and dout, to rows of f32, unless that is done already. */
 static void copy_rows(attn__flash_backward_run *run, bool keys)
 {
     const attn__flash_backward_plan *plan = run->plan;
@@ -59,22 +59,22 @@ static void transpose(const attn__flash_backward_run *run, attn__operand op, int
     run->plan->lanes->gather(&view, to, run->plan->strip, factor);
 }
 
-/* K^T and V^T of keys first .. first + n of the block. */
+/* Transposes keys and values [first, first + n) of the block. */
 static void transpose_strip(const attn__flash_backward_run *run, int64_t first, int64_t n, float *kt, float *vt)
 {
     transpose(run, ATTN__OP_K, first, n, run->plan->score_scale, kt);
     transpose(run, ATTN__OP_V, first, n, 1.0f, vt);
 }
 
-/* A strip of keys against the tile: rows row .. row + t.rows of the tile, keys first .. first + t.keys of the block. */
+/* A strip of keys with its part of the tile: rows [row, row + t.rows) and keys [first, first + t.keys). */
 typedef struct strip {
     attn__flash_backward_run *run;
     int64_t first, row;
-    attn__softmax_backward_args t; /* of its weights */
-    attn__bf16x3_weights weights;  /* on AMX */
+    attn__softmax_backward_args t; /* arguments of the softmax step */
+    attn__bf16x3_weights weights;  /* arguments of the softmax step on AMX */
 } strip;
 
-/* dbias += dS. */
+/* Adds dS to the bias gradient. */
 static void add_dbias(const strip *x)
 {
     const attn__flash_backward_run *run = x->run;
@@ -86,8 +86,8 @@ static void add_dbias(const strip *x)
 
 /* -------------------------------------------------------------------------------------------------- relative tables */
 
-/* The rows that the tile and the block of keys reach.  Afterwards key j of the block and query r of the tile meet at
- * place key[j] - query[r] of the query's row of terms. */
+/* Finds the table rows that the tile and the block of keys reach.  Afterwards key j of the block and query r of the
+ * tile have their term at key[j] - query[r] in the query's row of terms. */
 static void find_rows(attn__flash_backward_run *run, int i)
 {
     const attn__table_panel *panel = &run->plan->tables.of[i].panel;
@@ -99,7 +99,7 @@ static void find_rows(attn__flash_backward_run *run, int i)
         x->query[r] += x->reach.low - (panel->queries - 1);
 }
 
-/* X of the tile; D starts at zero. */
+/* Computes X of the tile and sets D to zero. */
 static void multiply_tables(attn__flash_backward_run *run)
 {
     const attn__flash_backward_plan *plan = run->plan;
@@ -124,7 +124,7 @@ static void multiply_tables(attn__flash_backward_run *run)
 
 typedef void store_function(float *dst, const float *src, int64_t n, float scale, bool add);
 
-/* Sets or adds the terms of a run of keys in a row of s. Keys of the same index have one term. */
+/* Sets or adds the terms of a run of keys in a row of s. Keys with the same index have one term. */
 static void add_row(store_function *add, const float *from, bool steps, int64_t n, bool first, float *to)
 {
     float same = from[0];
@@ -140,8 +140,8 @@ static void add_row(store_function *add, const float *from, bool steps, int64_t 
             to[c] += same;
 }
 
-/* s[r][c] = the sum of the terms of the tables of queries, or of values; 0 behind the keys, up to `columns`.  False:
- * there are none. */
+/* Sets s[r][c] to the sum of the terms of the tables of queries, or of values. Columns from the last key to `columns`
+ * become 0.  Returns false if there are no such tables. */
 static bool add_table_terms(const strip *x, bool value, int64_t columns, float *s)
 {
     const attn__flash_backward_plan *plan = x->run->plan;
@@ -165,7 +165,7 @@ static bool add_table_terms(const strip *x, bool value, int64_t columns, float *
     return !first;
 }
 
-/* Back again, to the weights of relative positions.  Sums in four chains, each of which waits for its own last one. */
+/* Adds weights of keys to the sums by distance. Four partial sums shorten the chain of dependent additions. */
 static void collect_row(store_function *add, const float *from, bool steps, int64_t n, float *to)
 {
     float sum[4] = {0};
@@ -182,7 +182,7 @@ static void collect_row(store_function *add, const float *from, bool steps, int6
     to[0] += sum[0] + sum[1] + sum[2] + sum[3];
 }
 
-/* Adds P and dS to the sums of relative positions (NULL: not requested). */
+/* Adds P and dS to the sums by distance. An array that is NULL is not requested. */
 static void collect_table_weights(const strip *x)
 {
     const attn__flash_backward_plan *plan = x->run->plan;
@@ -196,7 +196,7 @@ static void collect_table_weights(const strip *x)
             bool steps = attn__table_run(key, from, x->t.keys, &end);
             for (int64_t r = 0; r < x->t.rows; r++) {
                 float *to = m->weights + (x->row + r) * t->ld + (key[from] - query[r]);
-                if (one_axis) /* then all keys are one run, and each pair has a place of its own */
+                if (one_axis) /* all keys are one run, and each pair has a place of its own */
                     memcpy(to, weights + r * plan->strip, (size_t)x->t.keys * sizeof *to);
                 else
                     collect_row(plan->backward->store, weights + r * plan->strip + from, steps, end - from, to);
@@ -205,12 +205,12 @@ static void collect_table_weights(const strip *x)
     }
 }
 
-/* dQ += D T and dT += D^T Q, or dT += D^T dO. */
+/* Adds D T to dQ, and D^T Q or D^T dO to dT. */
 static void add_table_gradients(const attn__flash_backward_run *run)
 {
     const attn__flash_backward_plan *plan = run->plan;
     if (!run->keys.finite || !run->queries.finite || !attn__flash_tables_finite(&run->plan->tables, run->m.table, true))
-        return; /* they were added pair by pair */
+        return; /* gradients were added pair by pair */
     for (int i = 0; i < plan->tables.n; i++) {
         const attn__flash_table *t = &plan->tables.of[i];
         const attn__flash_table_memory *x = &run->m.table[i];
@@ -239,7 +239,8 @@ static void add_table_gradients(const attn__flash_backward_run *run)
     }
 }
 
-/* The gradients of one pair, where others of the tile must not be touched: a weight and a score's gradient, or NULL. */
+/* Adds the table gradients of one pair, if products would mix in NaN or infinity. `p` is the pair's weight, and `ds`
+ * the gradient of its score. Both may be NULL. */
 static void add_table_pair(const attn__flash_backward_run *run, int64_t query, int64_t key, const float *p,
                            const float *ds)
 {
@@ -260,14 +261,14 @@ static void add_table_pair(const attn__flash_backward_run *run, int64_t query, i
 
 /* ------------------------------------------------------------------------------------------- the softmax of a strip */
 
-/* The part of a strip that any query attends: rows [row, row + rows) and the first `keys` keys, and whether all
- * of the rows attend all of the keys. */
+/* The part of a strip that any query attends: rows [row, row + rows) and the first `keys` keys. `full`: all rows attend
+ * all of these keys. */
 typedef struct extent {
     int64_t row, rows, keys;
     bool full;
 } extent;
 
-/* By bands and lengths. */
+/* Finds the extent by bands and lengths. */
 static extent find_range(const attn__flash_backward_run *run, int64_t key, int64_t n)
 {
     extent e = {.row = run->tile_n, .keys = 0, .full = true};
@@ -281,7 +282,7 @@ static extent find_range(const attn__flash_backward_run *run, int64_t key, int64
         e.keys = to > e.keys ? to : e.keys;
         end = r + 1;
     }
-    if (run->canonical->problem.mask_fill != 0.0) /* masked keys have weight: nothing may be skipped */
+    if (run->canonical->problem.mask_fill != 0.0) /* masked keys have a weight, so none may be skipped */
         return (extent){.rows = run->tile_n, .keys = n, .full = e.full};
     e.row -= e.row % run->plan->row_step;
     e.rows = end > e.row ? end - e.row : 0;
@@ -295,7 +296,7 @@ static bool sees_block(const attn__flash_backward_run *run, int64_t row, int64_t
     return attn__visible_of(&tile, NULL) != ATTN__VISIBLE_NONE;
 }
 
-/* By blocks as well: rows at the ends without a visible key are cut off. */
+/* Finds the extent by ranges and blocks. Rows at both ends without a visible key are cut off. */
 static extent find_extent(const attn__flash_backward_run *run, int64_t first, int64_t n)
 {
     extent e = find_range(run, run->block + first, n);
@@ -311,7 +312,7 @@ static extent find_extent(const attn__flash_backward_run *run, int64_t first, in
     return e;
 }
 
-/* `bytes`: some pairs of the extent are masked by more than ranges. */
+/* Sets the arguments of the softmax step. `bytes`: masks other than ranges hide some pairs of the extent. */
 static attn__softmax_backward_args describe(attn__flash_backward_run *run, int64_t first, extent e, bool bytes)
 {
     const attn__flash_backward_plan *plan = run->plan;
@@ -345,7 +346,7 @@ static attn__softmax_backward_args describe(attn__flash_backward_run *run, int64
     return t;
 }
 
-/* Sets the arguments of a strip's softmax step.  False if no query attends any of its keys. */
+/* Sets the arguments of a strip's softmax step.  Returns false if no query attends any of its keys. */
 static bool prepare_strip(strip *x, int64_t n)
 {
     attn__flash_backward_run *run = x->run;
@@ -353,7 +354,7 @@ static bool prepare_strip(strip *x, int64_t n)
     extent e = find_extent(run, first, n);
     attn__visible_tile tile = {&run->m.rows, e.row, e.rows, &run->m.keys_of_block, first, e.keys};
     const attn__visible *visible = &run->plan->visible;
-    bool by_ranges = visible->ranges && !visible->mask && !visible->blocks; /* which the extent has already */
+    bool by_ranges = visible->ranges && !visible->mask && !visible->blocks; /* the extent already includes ranges */
     unsigned hidden = !e.rows ? ATTN__VISIBLE_NONE : by_ranges ? ATTN__VISIBLE_ALL : find_hidden(run, &tile);
     if (hidden == ATTN__VISIBLE_NONE && (!e.rows || !visible->fills))
         return false;
@@ -381,7 +382,7 @@ static void prefetch_portion(void *with)
         attn__prefetch_portion(&run->prefetch[i]);
 }
 
-/* S = Q K^T and dP = dO V^T of the rows, added to the terms of tables. */
+/* Computes S = Q K^T and dP = dO V^T of the strip's rows, added to the terms of tables. */
 static void scores(const strip *x)
 {
     const attn__flash_backward_plan *plan = x->run->plan;
@@ -405,7 +406,7 @@ static void scores(const strip *x)
     }
 }
 
-/* dQ += dS K. */
+/* Adds dS K to dQ. */
 static void query_gradients(const strip *x)
 {
     const attn__flash_backward_plan *plan = x->run->plan;
@@ -425,13 +426,13 @@ static void query_gradients(const strip *x)
         plan->tile->run(&g);
 }
 
-/* The two products for the keys: dV += P^T dO, dK += dS^T Q. */
+/* The operands of a product for the keys: dV += P^T dO or dK += dS^T Q. */
 typedef struct key_product {
     unsigned want;
     const float *weights;         /* P or dS: [rows][strip] */
-    const float *rows;            /* dout or q of the tile, ... */
-    float *sums;                  /* ... and dV or dK of the block, transposed on AMX, ... */
-    int64_t ld, channels, padded; /* ... from row to row of both; their channels, padded to whole lanes */
+    const float *rows;            /* dout or q of the tile */
+    float *sums;                  /* dV or dK of the block, transposed on AMX */
+    int64_t ld, channels, padded; /* row stride of rows and sums; channels; channels padded to whole vectors */
 } key_product;
 
 static key_product key_product_of(const strip *x, bool value)
@@ -460,7 +461,7 @@ static void key_gradients(const strip *x)
                                   .ldc = y.ld,
                                   .accumulate = true,
                                   .hook = {prefetch_portion, x->run}};
-        if (plan->amx) { /* the transpose */
+        if (plan->amx) { /* on AMX, computes the transpose */
             g.m = y.padded;
             g.n = attn__round_up(x->t.keys, plan->tile->lanes);
             g.a = y.rows + x->row * y.ld;
@@ -475,8 +476,8 @@ static void key_gradients(const strip *x)
     }
 }
 
-/* A masked or dropped pair has weight 0, but 0 * NaN is NaN: a tile product would carry the garbage of padding into the
- * gradients of others.  Where something masked is NaN or infinite such pairs are left out, one multiply-add at a time. */
+/* Adds a multiple of a row to another row. It is used if masked rows have NaN or infinity: a masked pair has weight 0,
+ * but 0 * NaN is NaN in a tile product. Only pairs that count are then added, one by one. */
 static void add(float *to, int64_t step, float weight, const float *from, int64_t n)
 {
     for (int64_t c = 0; c < n; c++)
@@ -487,7 +488,7 @@ static void add_guarded(const strip *x)
 {
     const attn__flash_backward_plan *plan = x->run->plan;
     const attn__flash_backward_scratch *m = &x->run->m;
-    int64_t step = plan->amx ? plan->ld_keys : 1; /* dK^T and dV^T */
+    int64_t step = plan->amx ? plan->ld_keys : 1; /* row stride of dK^T and dV^T */
     for (int64_t r = 0; r < x->t.rows; r++)
         for (int64_t j = 0; j < x->t.keys; j++) {
             int64_t key = x->first + j, query = x->row + r, pair = r * x->t.ld + j;
@@ -508,7 +509,7 @@ static void add_guarded(const strip *x)
 
 enum { PAIR = 2 };
 
-/* Pairs of a row's channels, in whole vectors. */
+/* Returns the number of pairs of a row's channels, rounded up to whole vectors. */
 static int64_t row_of_pairs(const attn__flash_backward_plan *p, int64_t channels)
 {
     return attn__round_up(attn__ceil_div(channels, PAIR), p->tile->lanes);
@@ -535,18 +536,18 @@ static void place_pairs(const attn__flash_backward_plan *p, attn__arena *arena, 
 
 /* ------------------------------------------------------------------------------------------------- packing */
 
-/* The block's keys as pairs of channels, transposed: [strips][pairs][strip]. */
+/* Packs the block's keys as pairs of channels, transposed: [strips][pairs][strip]. */
 static void transpose_pairs(attn__flash_backward_run *run, attn__operand op, int64_t channels, float *scratch,
                             uint32_t *to)
 {
     const attn__flash_backward_plan *plan = run->plan;
     for (int64_t s = 0; s < run->block_n; s += plan->strip, to += attn__ceil_div(channels, PAIR) * plan->strip) {
         transpose(run, op, s, attn__min(plan->strip, run->block_n - s), 1.0f, scratch);
-        plan->pairs->round_rows(scratch, channels, plan->strip, to); /* exact: they are bf16 numbers */
+        plan->pairs->round_rows(scratch, channels, plan->strip, to); /* exact, because they are bf16 numbers */
     }
 }
 
-/* Rows of an operand as pairs of rows; false if a number is not finite. */
+/* Packs rows of an operand as pairs of rows. Returns false if a number is not finite. */
 static bool pair_rows(const attn__flash_backward_run *run, attn__operand op, int64_t ld, uint32_t *to)
 {
     attn__rows x = attn__flash_backward_rows(run, op);
@@ -560,7 +561,7 @@ static void pack_key_pairs(attn__flash_backward_run *run)
     transpose_pairs(run, ATTN__OP_K, plan->d, m->keys.kt, m->pairs.kt);
     transpose_pairs(run, ATTN__OP_V, plan->dv, m->keys.vt, m->pairs.vt);
     run->keys.finite = pair_rows(run, ATTN__OP_K, plan->ldk, m->pairs.k);
-    /* The products read values only transposed: their pairs of rows are made to find infinity and NaN. */
+    /* The products only read transposed values. The pairs of rows are made to find infinity and NaN. */
     run->keys.finite = pair_rows(run, ATTN__OP_V, plan->ldv, (void *)m->keys.v) && run->keys.finite;
 }
 
@@ -578,7 +579,7 @@ static void pack_query_pairs(attn__flash_backward_run *run)
 
 /* ------------------------------------------------------------------------------------------------ products */
 
-/* S = Q K^T and dP = dO V^T of some rows of the tile. */
+/* Computes S = Q K^T and dP = dO V^T of the strip's rows of the tile. */
 static void pair_scores(const strip *x)
 {
     const attn__flash_backward_plan *plan = x->run->plan;
@@ -600,7 +601,7 @@ static void pair_scores(const strip *x)
     }
 }
 
-/* dV += P^T dO, dK += dS^T Q. */
+/* Adds P^T dO to dV, and dS^T Q to dK. */
 static void pair_key_gradients(const strip *x)
 {
     const attn__flash_backward_plan *plan = x->run->plan;
@@ -625,7 +626,7 @@ static void pair_key_gradients(const strip *x)
     }
 }
 
-/* dQ += dS K; columns behind the keys are zero up to whole vectors. */
+/* Adds dS K to dQ. Columns after the last key are zero up to whole vectors. */
 static void pair_query_gradients(const strip *x)
 {
     const attn__flash_backward_plan *plan = x->run->plan;
@@ -647,7 +648,7 @@ static void pair_query_gradients(const strip *x)
                                                   .accumulate = true});
 }
 
-/* For finite operands. */
+/* Runs a strip on pairs. All operands must be finite. */
 static void run_pairs(const strip *x)
 {
     pair_scores(x);
@@ -661,15 +662,15 @@ static void run_pairs(const strip *x)
 
 enum { AMX_TILE_Q = 128, AMX_STRIP = 64 };
 
-/* Small heads leave too much of each tile empty, and in small problems splitting numbers, into three terms above all, takes
- * longer than products of them save (docs/performance.md). */
+/* Reports whether AMX pays. Small heads leave too much of each tile empty. In small problems, splitting numbers takes
+ * longer than the products save, above all with three terms (docs/performance.md). */
 static bool is_worth_it(const attn__flash_backward_plan *p)
 {
     int64_t channels = p->bf16 ? 32 : 48, rows = p->bf16 ? 48 : 128;
     return p->d >= channels && p->dv >= channels && p->nq >= rows && p->nk >= rows;
 }
 
-/* Tiles of the queries, strips and blocks of the keys. */
+/* Chooses tiles of queries, strips and blocks of keys for AMX. */
 static void choose_amx(attn__flash_backward_plan *p, const attn__canonical *canonical)
 {
     p->amx = attn__bf16x3_for(canonical->isa);
@@ -704,7 +705,8 @@ static void place_amx(const attn__flash_backward_plan *p, attn__arena *s, attn__
 
 /* ------------------------------------------------------------------------------------------------- packing */
 
-/* Splits rows of the caller's, or `copies` of them if their channels are not neighbours; false if a number does not fit. */
+/* Packs the caller's rows, or `copies` if channels are not adjacent, as tiles. Returns false if a number does not
+ * fit. */
 static bool pack_tiles(const attn__flash_backward_run *run, attn__operand op, const float *copies, int64_t ld,
                        attn__bf16x3_side along, attn__bf16x3_side across)
 {
@@ -729,13 +731,13 @@ static bool pack_tiles(const attn__flash_backward_run *run, attn__operand op, co
     return attn__bf16x3_pack_rows(&pack, 0, attn__round_up(x.rows, ATTN__BF16X3_DEPTH));
 }
 
-/* Packed blocks, transposed for the other side of a product. */
+/* Transposes packed blocks for the other operand of a product. */
 static void transpose_tiles(const attn__flash_backward_plan *plan, const attn__bf16x3_side *side, int64_t rows)
 {
     plan->amx->transpose(side->data, attn__ceil_div(rows, ATTN__BF16X3_SIDE) * side->block / ATTN__BF16X3_TILE);
 }
 
-/* The rows of keys and values, or of queries and dout, split. */
+/* Packs keys and values, or queries and dout, as tiles. */
 static void pack_side(attn__flash_backward_run *run, bool keys)
 {
     const attn__flash_backward_plan *plan = run->plan;
@@ -780,8 +782,7 @@ static void transpose_sums(const attn__flash_backward_run *run, int64_t n)
     transpose_back(run, m->keys.dv, plan->dv, m->keys.dv_rows, plan->dvp, n);
 }
 
-/* Whole sums, straight to the caller's rows: the lines of a square of rows are prefetched while the one
- * before is transposed. */
+/* Stores complete sums in the caller's rows. It prefetches the next square of rows while it transposes one. */
 static void put_transposed(const attn__flash_backward_run *run, attn__operand op, const float *sums, float scale)
 {
     const attn__flash_backward_plan *plan = run->plan;
@@ -814,14 +815,14 @@ bool attn__flash_backward_tile_store(const attn__flash_backward_run *run, int64_
 
 /* ------------------------------------------------------------------------------------------------ products */
 
-/* Tiles from this step on. */
+/* Returns the tiles from step `step` on. */
 static attn__bf16x3_side from_step(attn__bf16x3_side side, int64_t step)
 {
     side.data += step * side.step;
     return side;
 }
 
-/* S = Q K^T or dP = dO V^T. */
+/* Computes S = Q K^T or dP = dO V^T. */
 static void amx_scores(const strip *x, const attn__bf16x3_side *a, int64_t channels, const attn__bf16x3_side *b,
                        float *c, attn__interleaved *interleaved)
 {
@@ -836,7 +837,7 @@ static void amx_scores(const strip *x, const attn__bf16x3_side *a, int64_t chann
     x->run->plan->amx->run_interleaved(&s, interleaved);
 }
 
-/* dV^T += dO^T P or dK^T += Q^T dS. */
+/* Adds dO^T P to dV^T, or Q^T dS to dK^T. */
 static void amx_across(const strip *x, const attn__bf16x3_side *a, int64_t channels, const attn__bf16x3_side *b,
                        float *c, attn__interleaved *interleaved)
 {
@@ -853,7 +854,7 @@ static void amx_across(const strip *x, const attn__bf16x3_side *a, int64_t chann
     plan->amx->run_interleaved(&g, interleaved);
 }
 
-/* dQ += dS K. */
+/* Adds dS K to dQ. */
 static void amx_along(const strip *x, attn__interleaved *interleaved)
 {
     const attn__flash_backward_plan *plan = x->run->plan;
@@ -870,7 +871,7 @@ static void amx_along(const strip *x, attn__interleaved *interleaved)
     plan->amx->run_interleaved(&g, interleaved);
 }
 
-/* Other weights are read and written once more. */
+/* Computes weights in an extra pass over the scores, unless a product computes them. */
 static void amx_weigh_apart(const strip *x)
 {
     const attn__flash_backward_plan *plan = x->run->plan;
@@ -880,7 +881,7 @@ static void amx_weigh_apart(const strip *x)
     plan->backward->weights(t);
 }
 
-/* S and dP; then P, its weights interleaved with the product dP, or all of one part. */
+/* Computes S, dP and P. Plain strips of three terms compute P during dP. Returns false if a number does not fit. */
 static bool amx_weigh(const strip *x)
 {
     attn__bf16x3_softmax_backward w;
@@ -896,7 +897,7 @@ static bool amx_weigh(const strip *x)
     return three ? attn__bf16x3_finish(&w) : attn__bf16x3_weigh(&x->weights);
 }
 
-/* dV interleaved with dS; false if dS is of no use. */
+/* Computes dV and dS. With three terms, dS runs during dV. Returns false if a number of dS does not fit. */
 static bool amx_gradients_of_weights(const strip *x)
 {
     attn__bf16x3_softmax_backward w;
@@ -910,7 +911,7 @@ static bool amx_gradients_of_weights(const strip *x)
     return !wanted || attn__bf16x3_finish(&w);
 }
 
-/* Returns the gradients that it left out because a number is too large or not finite. */
+/* Runs a strip on AMX. Returns the gradients that it left out because a number is too large or not finite. */
 static unsigned run_amx(strip *x)
 {
     const attn__flash_backward_run *run = x->run;
@@ -940,7 +941,7 @@ static unsigned run_amx(strip *x)
 
 /* ----------------------------------------------------------------------------------------------------------- a tile */
 
-/* Packs keys and values of the block: rows, and transposed strip by strip; clears dK and dV. */
+/* Packs keys and values of the block as rows, and transposed strip by strip. Clears dK and dV. */
 void attn__flash_backward_tile_keys(attn__flash_backward_run *run)
 {
     const attn__flash_backward_plan *plan = run->plan;
@@ -978,7 +979,7 @@ static void multiply(const strip *x, int64_t n)
     if (run->plan->amx || run->plan->pairs) {
         copy_rows(run, true);
         copy_rows(run, false);
-        transpose_strip(run, x->first, n, run->m.keys.kt, run->m.keys.vt); /* bf16 terms or pairs cannot hold them */
+        transpose_strip(run, x->first, n, run->m.keys.kt, run->m.keys.vt); /* bf16 cannot hold these numbers */
     }
     scores(x);
     run->plan->backward->weights(&x->t);
@@ -991,7 +992,7 @@ static void multiply(const strip *x, int64_t n)
     collect_table_weights(x);
 }
 
-/* Keys first .. first + n of the block, n at most a strip, against the tile of queries. */
+/* Runs keys [first, first + n) of the block with the tile of queries. n is at most a strip. */
 static void run_strip(attn__flash_backward_run *run, int64_t first, int64_t n)
 {
     strip x = {.run = run, .first = first};
