@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * The attention of a classifier. The model runs once with attention weights requested. The optional outputs show which
- * kind of attention the layers have. */
+ * Collects the attention of a classifier. The model runs once with attention weights requested. The optional outputs
+ * show which kind of attention the layers have.
+ */
 #include "apps/classifier/classifier.h"
 
 #include "base/context.h"
@@ -17,7 +18,8 @@ static int64_t root(int64_t n)
     return (int64_t)lround(sqrt((double)n));
 }
 
-/* weights [L,1,H,1+N,1+N]: the class token first, then the patches row by row. */
+/* Adds the layers of weights [L,1,H,1+N,1+N], whose first token is the class token, followed by the N patches row by
+ * row. */
 static attn_status add_tokens(attn__attention *a, const attn_classifier *c, const attn_tensor *weights)
 {
     int64_t heads = attn_tensor_length(weights, 2), t = attn_tensor_length(weights, 3), patch[2] = {1, 1};
@@ -38,7 +40,7 @@ static attn_status add_tokens(attn__attention *a, const attn_classifier *c, cons
     return ATTN_OK;
 }
 
-/* map [1,N,Nk]: the keys' grid may be coarser than the queries'. */
+/* Adds one layer with the weights map [1,N,Nk]. The keys' grid may be coarser than the queries' grid. */
 static attn_status add_map(attn__attention *a, const attn_tensor *map)
 {
     int64_t side = root(attn_tensor_length(map, 1)), keys = root(attn_tensor_length(map, 2));
@@ -50,7 +52,7 @@ static attn_status add_map(attn__attention *a, const attn_tensor *map)
     return ATTN_OK;
 }
 
-/* windows [n,1,H,Y,X,k,k]. */
+/* Adds n layers that attend in windows, from weights [n,1,H,Y,X,k,k]. */
 static attn_status add_windows(attn__attention *a, const attn_tensor *windows, bool shifted)
 {
     int64_t heads = attn_tensor_length(windows, 2), rows = attn_tensor_length(windows, 3),
@@ -72,7 +74,7 @@ static attn_status add_windows(attn__attention *a, const attn_tensor *windows, b
     return ATTN_OK;
 }
 
-/* weights [L,1,H,Y,X,Y+X]. */
+/* Adds layers that attend along rows and columns, from weights [L,1,H,Y,X,Y+X]. */
 static attn_status add_lines(attn__attention *a, const attn_tensor *weights)
 {
     int64_t layers = attn_tensor_length(weights, 0), size = attn_tensor_size(weights) / layers;
@@ -90,7 +92,7 @@ static attn_status add_lines(attn__attention *a, const attn_tensor *weights)
     return status;
 }
 
-/* rows [Y,H,X,X] and columns [X,H,Y,Y] of one layer to [H][Y X][X + Y]. */
+/* Joins the weights of one layer over rows [Y,H,X,X] and over columns [X,H,Y,Y] to weights [H][Y X][X + Y]. */
 static void cross_into(const attn__block_attention *b, const float *rows, const float *columns, float *to)
 {
     for (int64_t i = 0; i < b->heads * b->rows * b->cols; i++) {
@@ -101,7 +103,8 @@ static void cross_into(const attn__block_attention *b, const float *rows, const 
     }
 }
 
-/* rows [L,Y,H,X,X] and columns [L,X,H,Y,Y] of one picture. */
+/* Adds layers that attend along rows and columns, from weights over rows [L,Y,H,X,X] and over columns [L,X,H,Y,Y] of
+ * one picture. */
 static attn_status add_crosses(attn__attention *a, const attn_tensor *rows, const attn_tensor *columns)
 {
     int64_t height = attn_tensor_length(rows, 1), heads = attn_tensor_length(rows, 2),

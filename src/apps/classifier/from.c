@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: MIT
- * Fine-tuning a classifier for other classes and pictures: loads a model of attn or a foreign Vision Transformer as the
- * start. */
+ *
+ * Starts the fine-tuning of a classifier for other classes and pictures from a model of attn or from a foreign Vision
+ * Transformer.
+ */
 #include "apps/classifier/classifier.h"
 
 #include "apps/checkpoint/foreign_model.h"
@@ -42,7 +44,7 @@ static attn_status check_channels(const source *s, const attn_config *config)
 static attn_status check_size(const source *s, const attn_config *config)
 {
     int64_t sides[2] = {s->shape.height, s->shape.width};
-    (void)attn__config_sides(config, "img_size", sides); /* the size is free if the model has none */
+    (void)attn__config_sides(config, "img_size", sides); /* any size fits if the model's config has no size */
     if (sides[0] != s->shape.height)
         return fail(s, "a height of", sides[0], s->shape.height);
     if (sides[1] != s->shape.width)
@@ -77,7 +79,7 @@ static attn_status build_own(const source *s, const attn_config *file, attn_mode
     return status;
 }
 
-/* Uses the settings of a config.json or of a names file. */
+/* Makes the model by the settings of a config.json or of a names file, and fills its parameters. */
 static attn_status load_by(const source *s, const attn_config *file, const attn_name_map *names, attn_model **model)
 {
     const attn__warm_start start = {.context = s->context, .path = s->path, .names = names, .outputs = s->classes};
@@ -94,7 +96,7 @@ static attn_status load_own(const source *s, attn_model **model)
     return status;
 }
 
-/* A model with any number of classes, whose first input is pictures. */
+/* Reports whether an architecture has a setting for the number of classes and takes pictures as its first input. */
 static bool classifies_pictures(const attn_architecture *a)
 {
     bool counts = false;

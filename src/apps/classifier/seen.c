@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: MIT
- * Statistics of the training pictures, for detecting a picture that differs from all of them. */
+ *
+ * Statistics of the training pictures, by which a picture is detected that differs from all of them.
+ */
 #include "apps/classifier/classifier.h"
 
 #include "base/context.h"
@@ -9,7 +11,8 @@
 
 static const char *const names[ATTN__SEEN] = {"border", "brightness", "contrast"};
 
-/* Mean of the outermost pixels, then mean and standard deviation of all pixels; 0 black, 1 white. */
+/* Computes the mean of the outermost pixels, and the mean and the standard deviation of all pixels; 0 is black and 1
+ * is white. */
 static void measure(attn_image_shape shape, const unsigned char *pixels, double found[ATTN__SEEN])
 {
     double sum = 0, squares = 0, edge = 0;
@@ -59,7 +62,7 @@ attn_status attn__seen_write(attn_config *config, const attn__seen *seen)
     return status;
 }
 
-/* Older classifiers, and those made elsewhere, have no record. */
+/* Reads the statistics from a config. Older classifiers, and classifiers made elsewhere, have none. */
 void attn__seen_read(attn__seen *seen, const attn_config *config)
 {
     seen->known = true;
@@ -73,10 +76,10 @@ void attn__seen_read(attn__seen *seen, const attn_config *config)
     }
 }
 
-/* The first statistic outside the range of the training; -1: none. */
+/* Returns the index of the first statistic outside the range of the training pictures, or -1 if there is none. */
 static int outside(const attn__seen *seen, const double found[ATTN__SEEN])
 {
-    const double slack = 0.02; /* tolerance, because resizing smooths a little */
+    const double slack = 0.02; /* tolerance, because resizing smooths pictures a little */
     for (int s = 0; s < ATTN__SEEN; s++) {
         if (found[s] < seen->min[s] - slack || found[s] > seen->max[s] + slack)
             return s;

@@ -38,10 +38,10 @@ static const attn_setting keys[] = {
     ATTN__RUN_KEYS("images", "classes", "15", "128", "adamw", "0.001", "cosine", "200", "0.05", "0.1"),
 };
 
-/* For pictures of 28 x 28 on a small machine; docs/images.md has the results. A picture costs about twelve times as
- * much with sasa as with the other models, mostly at full resolution in the first two blocks. sasa therefore has few
- * epochs, but small batches for enough steps. In few epochs, large shifts of the pictures harm small models more than
- * they help: axial and sasa shift by one pixel. */
+/* Defaults for pictures of 28 x 28 on a small machine; docs/images.md has the results. With sasa a picture costs
+ * about twelve times as much as with the other models, mostly at full resolution in the first two blocks. sasa
+ * therefore has few epochs, and small batches so that there are enough steps. In few epochs, large shifts of the
+ * pictures harm small models more than they help. So axial and sasa shift by one pixel. */
 static const attn__preset presets[] = {
     {{"sasa", NULL}, "width", "16"},          {{"sasa", NULL}, "depth", "26"},
     {{"sasa", NULL}, "rate", "0.002"},        {{"sasa", NULL}, "epochs", "3"},
@@ -77,7 +77,7 @@ const attn_trainer attn__classifier_trainer = {
 
 /* ----------------------------------------------------------------------------------------------- models */
 
-/* The architectures' keys for the settings; an architecture without the key does not need the setting. */
+/* Settings, and the architectures' keys that they set. An architecture without the key does not need the setting. */
 static const struct name {
     const char *setting, *key;
 } names[] = {
@@ -105,7 +105,7 @@ bool attn__classifier_is_d2l(const attn_config *settings)
     return strcmp(attn_config_text(settings, "compat", "none"), "d2l") == 0;
 }
 
-/* An architecture without this key accepts images of any size. */
+/* Sets the key img_size. An architecture without this key accepts images of any size. */
 static attn_status set_image_size(attn_config *config, attn_context *context, const attn_architecture *a,
                                   attn_image_shape shape)
 {
@@ -130,7 +130,7 @@ static attn_status fill(attn_config *config, const attn_architecture *a, const a
     if (status == ATTN_OK && attn__classifier_is_d2l(settings))
         status = attn_config_set_text(config, "init", "torch");
     int64_t heads = attn_config_int(settings, "heads", 0);
-    /* A stem that halves the sides twice leaves too little of a small picture. */
+    /* The usual stem halves the sides twice, which leaves too little of a small picture. */
     if (status == ATTN_OK && key_of(a, "stem") && shape.height <= 64)
         status = attn_config_set_text(config, "stem", "small");
     int64_t mlp = attn_config_int(settings, "mlp", 0), width = attn_config_int(settings, "width", 0);
@@ -147,7 +147,7 @@ static attn_status fill(attn_config *config, const attn_architecture *a, const a
     return status;
 }
 
-/* The architecture of a kind of model. */
+/* Returns the name of the architecture for a kind of model. */
 static const char *architecture_of(const char *model)
 {
     static const char *const architectures[] = {"vit", "sasa-resnet", "non-local-net", "axial-classifier",

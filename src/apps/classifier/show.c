@@ -23,7 +23,8 @@ static const char *about(const attn__attention *a)
     }
 }
 
-/* The drawn size: as large as the picture up to a limit, with the proportions of the model's input. */
+/* Resizes the picture to the model's size (*fitted) and to the size that is drawn (*large). The drawn picture is as
+ * large as the original up to a limit, and has the proportions of the model's input. */
 static attn_status prepare(const attn_classifier *c, const attn_image *image, attn_image *fitted, attn_image *large)
 {
     attn_image_shape s = c->shape;

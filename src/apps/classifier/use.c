@@ -44,7 +44,7 @@ attn_status attn__classifier_check(attn_context *context, double value)
 
 /* --------------------------------------------------------------------------------------------- measuring */
 
-/* log-sum-exp, and the index of the largest. */
+/* Returns the log-sum-exp of the logits. *best gets the index of the largest logit. */
 static double log_sum(const float *logits, int64_t n, int64_t *best)
 {
     double sum = 0;

@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: MIT
- * COCO's annotations and results. */
+ *
+ * Reads and writes COCO's annotations and results.
+ */
 #include "apps/detector/boxes_files.h"
 #include "io/directory.h"
 #include "io/file.h"
@@ -11,7 +13,7 @@
 
 /* ---------------------------------------------------------------------------------------------- members */
 
-/* The element being read, for messages. */
+/* The element of a list that is being read, for messages. */
 typedef struct place {
     const attn__input *text;
     const char *list;
@@ -103,7 +105,7 @@ typedef struct reader {
     bool given[LISTS];
 } reader;
 
-/* A missing side is treated as 0. */
+/* Reads the width or the height of an image. A missing value is 0. */
 static attn_status get_side(const place *at, const char *key, int64_t *side)
 {
     *side = 0;

@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: MIT
- * Pictures with boxes in batches. */
+ *
+ * Makes batches of pictures with boxes.
+ */
 #include "apps/detector/data.h"
 
 #include "apps/detector/augment.h"
@@ -13,7 +15,7 @@
 #include <math.h>
 #include <string.h>
 
-/* Streams of the seed: the division, the order of an epoch, the augmentation of a picture. */
+/* Random streams of the seed: for dividing the data, for the order of an epoch, and for augmenting a picture. */
 enum { STREAM_PARTS = 0x6276, STREAM_ORDER = 0x626f, STREAM_AUGMENT = 0x6261 };
 
 /* ------------------------------------------------------------------------------------------------ dividing */
@@ -31,7 +33,7 @@ static attn_status add_image(attn__box_set *to, const attn__box_set *from, int64
     return status;
 }
 
-/* The pictures of `order` alone, with all categories. */
+/* Makes a set of only the pictures in `order`, with all categories. */
 static attn_status make_part(attn__box_set **part, const attn__box_set *set, const int64_t *order, int64_t n)
 {
     attn_status status = attn__box_set_create(part, set->context);
@@ -51,7 +53,8 @@ static attn_status count_up(attn__boxed_part *part, attn_context *context)
     return part->order ? ATTN_OK : ATTN_ERROR_MEMORY;
 }
 
-/* Takes a share out of the training part at random; where there are two pictures each part gets one. */
+/* Moves a random share of the training part to the validation part. If the share is above 0 and there are at least
+ * two pictures, each part gets at least one. */
 static attn_status divide(attn__boxed_data *data, double valid)
 {
     attn__boxed_part *train = &data->train;
@@ -141,7 +144,7 @@ int64_t attn__boxed_data_steps(const attn__boxed_part *part, int64_t batch)
 
 /* -------------------------------------------------------------------------------------------------- objects */
 
-/* The model's class of a category; -1: it has none of this id. */
+/* Returns the model's class for a category's id, or -1 if the model has no such class. */
 static int64_t class_of(const attn__boxed_data *data, int64_t id)
 {
     for (int64_t i = 0; i < data->classes.n; i++) {
@@ -151,7 +154,7 @@ static int64_t class_of(const attn__boxed_data *data, int64_t id)
     return -1;
 }
 
-/* The objects of a picture that are learned, from `to` on, which may be NULL; returns how many. */
+/* Finds the objects of a picture that are learned, and returns their number. `labels` and `boxes` may be NULL. */
 static int64_t objects_of(const attn__boxed_data *data, const attn__box_set *set, int64_t index,
                           const attn__augmentation *a, int32_t *labels, double *boxes)
 {
@@ -174,7 +177,7 @@ static int64_t objects_of(const attn__boxed_data *data, const attn__box_set *set
 
 /* -------------------------------------------------------------------------------------------------- pictures */
 
-/* The caller's; NULL (noted). */
+/* Returns the path of a picture, which the caller frees. Sets an error and returns NULL if there is no path. */
 static char *path_of(const attn__boxed_data *data, const attn__boxed_part *part, int64_t index)
 {
     const attn__boxed_image *image = &part->set->images[index];
@@ -200,7 +203,7 @@ static attn_status read_image(const attn__boxed_data *data, const attn__boxed_pa
     return status;
 }
 
-/* `plans` has one a picture. */
+/* Reads and augments the pictures of a batch. `plans` has one augmentation per picture. */
 static attn_status read_batch(attn__boxed_data *data, const attn__boxed_part *part, attn_tape *tape,
                               const attn__augmentation *plans, attn__boxed_batch *batch)
 {
@@ -234,7 +237,7 @@ static attn__augmentation plan_of(const attn__boxed_data *data, const attn__boxe
                    : attn__augment_none(&data->view, image->width, image->height);
 }
 
-/* Pictures [begin, begin + whole) of the part's order, of which this process has batch->share. */
+/* Makes the batch of pictures [begin, begin + whole) in the part's order. This process gets the share batch->share. */
 static attn_status make_batch(attn__boxed_data *data, const attn__boxed_part *part, attn_tape *tape, int64_t begin,
                               bool augment, attn__boxed_batch *batch)
 {
@@ -268,7 +271,8 @@ static attn_status make_batch(attn__boxed_data *data, const attn__boxed_part *pa
 
 /* --------------------------------------------------------------------------------------------------- steps */
 
-/* The order of an epoch is made from one generator: it can be entered without those before it. */
+/* Shuffles the pictures for an epoch. The order depends only on seed and epoch, so a training can continue at any
+ * epoch. */
 static void order_epoch(attn__boxed_data *data, int64_t epoch)
 {
     attn__rng rng = {.seed = data->seed, .stream = attn__mix64(STREAM_ORDER ^ attn__mix64((uint64_t)epoch))};
@@ -297,7 +301,7 @@ attn_status attn__boxed_data_valid(attn__boxed_data *data, attn_tape *tape, int6
 
 /* ------------------------------------------------------------------------------------------------- beginning */
 
-/* Annotations may leave out the size. */
+/* Reads the size of a picture from its file if the annotations do not give it. */
 static attn_status complete_size(const attn__boxed_data *data, attn__boxed_image *its, const char *path)
 {
     attn_image image = {0};
@@ -309,7 +313,7 @@ static attn_status complete_size(const attn__boxed_data *data, attn__boxed_image
     return status;
 }
 
-/* How many objects of a picture are learned; the others are counted. */
+/* Returns the number of objects of a picture that are learned, and adds the other objects to data->left_out. */
 static int64_t count_objects(attn__boxed_data *data, const attn__boxed_part *part, int64_t index)
 {
     const attn__boxed_image *image = &part->set->images[index];

@@ -13,7 +13,8 @@ int64_t attn__detector_queries(const attn__detector *d)
     return attn_config_int(attn_model_config(d->model), "num_queries", 0);
 }
 
-/* Runs the model on `x` and `mask`; outputs that are NULL are not requested. */
+/* Runs the model on the pictures `x` and their padding `mask` (NULL: no padding). With `aux`, it also requests the
+ * outputs of the other decoder blocks. */
 attn_status attn__detector_run(attn_model *model, attn_tape *tape, attn_tensor *x, attn_tensor *mask, bool aux,
                                attn__set_outputs *outputs)
 {
@@ -38,7 +39,8 @@ attn_status attn__detector_run(attn_model *model, attn_tape *tape, attn_tensor *
     return status;
 }
 
-/* The likeliest class other than the last one, "no object", and its probability among all classes. */
+/* Returns the likeliest class other than the last class, "no object". Its score is its probability among all classes.
+ */
 static attn__found best_class(const float *logits, int64_t outputs)
 {
     attn__found found = {0};
@@ -53,7 +55,7 @@ static attn__found best_class(const float *logits, int64_t outputs)
     return found;
 }
 
-/* A stable insertion sort, for few elements. */
+/* Sorts by falling score with a stable insertion sort, which is fast for few elements. */
 static void sort(attn__found *found, int64_t n)
 {
     for (int64_t i = 1; i < n; i++) {

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
  * detector.h - object detection (DETR): a model with class names and picture preparation, its directory, and its
- * detections. */
+ * detections.
+ */
 #ifndef ATTN_APPS_DETECTOR_H
 #define ATTN_APPS_DETECTOR_H
 
@@ -14,28 +15,29 @@
 #include "base/keys.h"
 #include "data/boxes.h"
 
-/* How pictures are prepared: resized, then (value / 255 - mean) / std for each channel. */
+/* How pictures are prepared: they are resized, and then each channel becomes (value / 255 - mean) / std. */
 typedef struct attn__picture_view {
     int64_t size;    /* pixels of the short side; 0: not resized */
-    int64_t longest; /* approximate maximum of the long side, for which the short side is reduced; 0: no limit */
+    int64_t longest; /* approximate maximum of the long side, to which the picture is reduced; 0: no limit */
     float mean[3], std[3];
 } attn__picture_view;
 
-/* DETR's view: short side 800 pixels, long side at most 1333, mean and deviation of ImageNet. */
+/* DETR's view: the short side is 800 pixels, the long side at most 1333, and mean and deviation are those of ImageNet.
+ */
 extern const attn__picture_view attn__detr_view;
 
-/* The size to which a picture is resized: computed as in facebookresearch/detr, with the long side truncated. */
+/* Computes the size to which a picture is resized, like facebookresearch/detr, with the long side truncated. */
 void attn__view_size(const attn__picture_view *view, int64_t width, int64_t height, int64_t *to_width,
                      int64_t *to_height);
 /* Puts prepared pictures with three channels into one batch on the tape: x [n,3,H,W] with the maximum height and width,
  * or with the height and width in `sides` (may be NULL) if these are larger. *mask (I32 [n,H,W]) is 1 at padding, or
- * NULL if there is no padding. NULL on error. */
+ * NULL if there is no padding. Returns NULL on error. */
 attn_tensor *attn__view_batch(const attn__picture_view *view, attn_tape *tape, const attn_image *images, int64_t n,
                               const int64_t *sides, attn_tensor **mask);
 
-enum { ATTN__COCO_OUTPUTS = 91 }; /* number of outputs for COCO's ids: 0 to 90 */
+enum { ATTN__COCO_OUTPUTS = 91 }; /* number of outputs of a model with COCO's ids 0 to 90 */
 
-/* The classes of a model, by the index of its output: ids in its data, and names. */
+/* The classes of a model, in the order of its outputs: their ids in the data, and their names. */
 typedef struct attn__classes {
     int64_t n;
     const int64_t *ids;
@@ -54,59 +56,61 @@ typedef struct attn__detector {
 /* One detected box in pixels of the picture; it may extend beyond the picture. */
 typedef struct attn__found {
     double score;
-    int64_t class; /* class, as index of the model's output */
-    int64_t query; /* the query that predicted the box */
+    int64_t class; /* class, as the index of the model's output */
+    int64_t query; /* index of the query that predicted the box */
     double left, top, right, bottom;
 } attn__found;
 
-/* Loads one of attn's or Hugging Face's directories, or a checkpoint of DETR's authors. `names` is a names file for
- * other checkpoints (NULL: chosen by the tensors' names). `class_names` is a text file with one class name per line
- * (NULL: the names in the checkpoint). The caller destroys the detector. ATTN_ERROR_NOT_FOUND, ATTN_ERROR_IO,
- * ATTN_ERROR_FORMAT; ATTN_ERROR_UNSUPPORTED: the model is no detector; ATTN_ERROR_MEMORY. */
+/* Loads a directory of attn or of Hugging Face, or a checkpoint of DETR's authors. `names` is a names file for other
+ * checkpoints (NULL: chosen by the tensors' names). `class_names` is a text file with one class name per line (NULL:
+ * the names in the checkpoint). The caller destroys the detector. ATTN_ERROR_NOT_FOUND, ATTN_ERROR_IO,
+ * ATTN_ERROR_FORMAT, ATTN_ERROR_MEMORY: a file cannot be read. ATTN_ERROR_UNSUPPORTED: the model is no detector. */
 attn_status attn__detector_load(attn__detector **detector, attn_context *context, const char *path, const char *names,
                                 const char *class_names);
-void attn__detector_destroy(attn__detector *detector); /* NULL is allowed */
-/* Whether the directory's config.json is a detector's; false also if it cannot be read. */
+void attn__detector_destroy(attn__detector *detector); /* Frees the detector, which may be NULL. */
+/* Reports whether the directory's config.json is that of a detector. Returns false also if the file cannot be read. */
 bool attn__detector_is_at(attn_context *context, const char *directory);
-/* The number of boxes for each picture; their scores tell which are objects. */
+/* Returns the number of boxes that the model predicts for each picture. Their scores tell which boxes are objects. */
 int64_t attn__detector_queries(const attn__detector *detector);
-/* Fills found[queries] by falling score; equal scores are in the order of the queries. Grey pictures are converted to
- * colour. ATTN_ERROR_UNSUPPORTED: the model's outputs are not finite; ATTN_ERROR_MEMORY. */
+/* Fills found[queries] by falling score. Equal scores are in the order of the queries. Grey pictures are converted
+ * to colour. ATTN_ERROR_UNSUPPORTED: the model's outputs are not finite. ATTN_ERROR_MEMORY: there is no memory. */
 attn_status attn__detector_detect(attn__detector *detector, const attn_image *image, attn__found *found);
 
-/* The attention that is drawn. */
+/* Which boxes and which attention are drawn. */
 typedef struct attn__detector_view {
     double threshold; /* minimum score of the boxes */
-    /* a block of decoder or encoder (0: the decoder's last, or all of the encoder), a head, a cell */
+    /* block of decoder or encoder, head and cell; block 0: the decoder's last block, or all blocks of the encoder */
     attn_classifier_view view;
 } attn__detector_view;
-/* Draws a panel for each box with its query's weights over the picture. If the view names a cell, draws the encoder's
- * weights of that cell. ATTN_PLOT_HTML: an interactive page of the encoder's weights of all cells. ATTN_ERROR_ARGUMENT:
- * no box has the minimum score, or there is no such block, head or cell. */
+/* Draws a panel for each box with the weights of its query over the picture. If the view names a cell, it draws the
+ * encoder's weights of that cell. ATTN_PLOT_HTML gives an interactive page of the encoder's weights of all cells.
+ * ATTN_ERROR_ARGUMENT: no box has the minimum score, or the block, head or cell does not exist. */
 attn_status attn__detector_show(attn__detector *detector, const attn_image *image, const attn__detector_view *view,
                                 attn_plot_format format, attn_bytes *picture);
 
 /* --------------------------------------------------------------------------------- between this folder's files */
 
-/* The boxes of picture i with this size, from logits [B,Q,C+1] and boxes [B,Q,4]. */
+/* Computes the boxes of picture i, which has this width and height, from logits [B,Q,C+1] and boxes [B,Q,4]. */
 attn_status attn__found_of(attn_context *context, const attn_tensor *logits, const attn_tensor *boxes, int64_t i,
                            int64_t width, int64_t height, attn__found *found);
-/* A picture prepared as input of the model, which the caller frees, on failure too. */
+/* Prepares a picture as input of the model. The caller frees `prepared`, on failure too. */
 attn_status attn__view_prepare(const attn__picture_view *view, attn_context *context, const attn_image *image,
                                attn_image *prepared);
-/* Runs the model on a batch; `aux` requests the outputs of all decoder blocks. The tape owns the outputs. */
+/* The outputs of attn__detector_run, which runs the model on a batch. With `aux` they include the outputs of all
+ * decoder blocks. The tape owns the outputs. */
 typedef struct attn__set_outputs {
-    attn_tensor *logits, *boxes, *aux_logits, *aux_boxes; /* aux: NULL unless requested */
+    attn_tensor *logits, *boxes, *aux_logits, *aux_boxes; /* the aux outputs are NULL unless requested */
 } attn__set_outputs;
 attn_status attn__detector_run(attn_model *model, attn_tape *tape, attn_tensor *x, attn_tensor *mask, bool aux,
                                attn__set_outputs *outputs);
-/* Writes classes and view as keys of config.json, and reads them back; strings in `classes` are valid as long as the
- * config. */
+/* attn__detector_describe writes classes and view as keys of config.json, and attn__detector_read reads them. The
+ * strings in `classes` are valid as long as the config. */
 attn_status attn__detector_describe(attn_config *config, const attn__classes *classes, const attn__picture_view *view);
 attn_status attn__detector_read(const attn_config *config, attn_context *context, const char *path,
                                 attn__classes *classes, attn__picture_view *view);
-/* Opens the same files as attn__detector_load without making the model: its config, with classes and view filled in,
- * and the names of its tensors. Call attn__foreign_end afterwards, on failure too; the classes are valid until then. */
+/* Opens the files that attn__detector_load reads, without making the model. Returns the config, in which classes and
+ * view are filled in, and the names of the tensors. Call attn__foreign_end afterwards, on failure too. The classes
+ * are valid until then. */
 attn_status attn__detector_open(attn__foreign *foreign, attn_context *context, const char *path, const char *names,
                                 const char *class_names, attn__classes *classes, attn__picture_view *view);
 

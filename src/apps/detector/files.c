@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: MIT
- * A detector's directory, and checkpoints of detectors from elsewhere. */
+ *
+ * Reads and writes a detector's directory, and reads foreign checkpoints of detectors.
+ */
 #include "apps/detector/detector.h"
 
 #include "apps/checkpoint/detr_settings.h"
@@ -81,13 +83,13 @@ attn_status attn__detector_read(const attn_config *config, attn_context *context
 
 /* ------------------------------------------------------------------------------------ what others leave out */
 
-/* Classes of a checkpoint, by number; `text`: lines that name them. */
+/* The ids and names of a checkpoint's classes. `text` is a file that names them, one per line. */
 typedef struct naming {
     attn_context *context;
     int64_t n;
     int64_t *ids;
     const char **names;
-    char *numbers; /* room for a number each */
+    char *numbers; /* n buffers for names that are numbers */
     attn_bytes text;
 } naming;
 
@@ -115,7 +117,7 @@ static void end_naming(naming *m)
     attn__free(m->context, m->numbers);
 }
 
-/* Names are the file's lines, which are changed into texts. */
+/* Takes the classes' names from the lines of a file. Each line is terminated in place. */
 static attn_status name_by_lines(naming *m, const char *path)
 {
     enum { MOST = 1 << 24 };
@@ -126,7 +128,8 @@ static attn_status name_by_lines(naming *m, const char *path)
     while (status == ATTN_OK && attn__next_line(m->text.data, m->text.size, &at, &line, &length)) {
         if (n < m->n)
             m->names[n] = line;
-        m->text.data[line + length - m->text.data] = '\0'; /* behind the last byte there is one, too */
+        /* the text has a zero after its last byte, which may be overwritten */
+        m->text.data[line + length - m->text.data] = '\0';
         n++;
     }
     if (status == ATTN_OK && n != m->n)
@@ -135,7 +138,8 @@ static attn_status name_by_lines(naming *m, const char *path)
     return status;
 }
 
-/* "id2label" of Hugging Face's config.json; COCO's names where there are as many classes as it has. */
+/* Takes the classes' names from "id2label" of Hugging Face's config.json. Without it, a model with as many outputs
+ * as COCO has ids gets COCO's names. */
 static void name_by_config(naming *m, const attn_config *config)
 {
     bool labelled = attn_config_get(config, "id2label.0") || attn_config_get(config, "id2label.1");
@@ -166,7 +170,8 @@ static attn_status complete_classes(attn_config *config, attn_context *context, 
     return status;
 }
 
-/* preprocessor_config.json of Hugging Face, next to config.json; without it DETR's own. */
+/* Reads the view from Hugging Face's preprocessor_config.json, which is next to config.json. If the file does not
+ * exist, the view is DETR's own. */
 static attn_status read_view(attn__picture_view *view, attn_context *context, const char *settings)
 {
     char path[ATTN__PATH];
@@ -211,7 +216,7 @@ static attn_status detect_names(attn_context *context, const char *path, const c
     return status;
 }
 
-/* Classes and view, which attn's own config.json has and others may leave out. */
+/* Reads classes and view. attn's own config.json has both, and other configs may lack them. */
 static attn_status complete(attn_config *config, attn_context *context, const char *settings, const char *class_names,
                             attn__classes *classes, attn__picture_view *view)
 {

@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: MIT
- * Fine-tuning a detector: starts from the parameters of a checkpoint, with a new head for other classes. */
+ *
+ * Starts the fine-tuning of a detector from the parameters of a checkpoint. For other classes the head is new.
+ */
 #include "apps/detector/training.h"
 
 #include "apps/checkpoint/warm_start.h"
@@ -22,7 +24,7 @@ static attn_status list_categories(attn__classes *own, attn_context *context, co
     return ids && names ? ATTN_OK : ATTN_ERROR_MEMORY;
 }
 
-/* Whether `all` contains each class of `some`, by id and name. */
+/* Reports whether `all` contains each class of `some`, by id and name. Upper and lower case are equal in names. */
 static bool has_all(const attn__classes *all, const attn__classes *some)
 {
     for (int64_t i = 0; i < some->n; i++) {

@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: MIT
- * Writes the data set of drawn shapes. */
+ *
+ * Writes a data set of drawn shapes.
+ */
 #include "apps/detector/boxes_files.h"
 #include "apps/run/image_source.h"
 #include "data/shapes.h"

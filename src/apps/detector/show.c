@@ -8,7 +8,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Pixels of the drawn picture's long side, and the maximum number of panels. */
+/* The long side of the drawn picture in pixels, and the maximum number of panels. */
 enum { SIDE = 168, MOST = 40 };
 
 typedef struct drawing {
@@ -17,7 +17,7 @@ typedef struct drawing {
     attn__attention attention;
     attn__found *found;
     int64_t rows, cols; /* rows and columns of the feature map */
-    attn_image small;   /* the picture as drawn */
+    attn_image small;   /* the picture in the drawn size */
     attn_image framed[MOST];
     attn_overlay panels[MOST];
     char titles[MOST][128];
@@ -25,7 +25,8 @@ typedef struct drawing {
     int64_t n;
 } drawing;
 
-/* Each halving rounds up, so a stride of 2^k leaves ceil(side / 2^k). The number of cells tells which k. */
+/* Finds the feature map's rows and columns from its number of cells. Each halving of the picture rounds up, so a
+ * stride of 2^k leaves ceil(side / 2^k). The number of cells tells k. */
 static attn_status find_grid(drawing *w, int64_t places, const attn_image *prepared)
 {
     for (int64_t stride = 1; stride <= 64; stride *= 2) {
@@ -97,7 +98,7 @@ static attn_status choose(const drawing *w, int64_t blocks, int64_t heads, int64
     return ATTN_OK;
 }
 
-/* A white rectangle with dark rims, which is visible on any background. */
+/* Draws the box as a white rectangle with dark rims, which is visible on any background. */
 static void frame(attn_image *image, const attn__found *f, double scale)
 {
     const double at[] = {f->left * scale, f->top * scale, f->right * scale, f->bottom * scale};

@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: MIT
- * Training a detector: data to batches, and the callbacks of a run (run.h). */
+ *
+ * Training of a detector: makes batches of the data, and defines the callbacks of a run (run.h).
+ */
 #include "apps/detector/training.h"
 
 #include "apps/checkpoint/model_config.h"
@@ -16,7 +18,7 @@ typedef struct training {
     attn__boxed_data data;
     attn__detector_start start;
     double valid_loss;
-    bool aux; /* the decoder has more blocks than one, whose outputs are trained, too */
+    bool aux; /* the decoder has several blocks, and the outputs of all blocks are trained */
 } training;
 
 /* ------------------------------------------------------------------------------------------------- job */
@@ -27,8 +29,9 @@ static int64_t job_steps(void *user)
     return attn__boxed_data_steps(&t->data.train, t->data.batch);
 }
 
-/* The loss of a batch.  The divisors are the whole batch's; the gradients of several processes are added up with their
- * shares of it as weights, which are taken out here. */
+/* Returns the loss of a batch. Its divisors are those of the whole batch. When the gradients of several processes
+ * are added, each is weighted by its process's share of the batch. The divisors are multiplied by the share here,
+ * which cancels this weight. */
 static attn_tensor *loss_of(const training *t, attn_tape *tape, const attn__set_outputs *out,
                             const attn__boxed_batch *batch)
 {
@@ -63,15 +66,18 @@ static attn_tensor *job_loss(void *user, attn_tape *tape, int64_t epoch, int64_t
 
 /* ---------------------------------------------------------------------------------------------- validation */
 
-/* Numbers of a detection: the box, the score, and the category's index plus 1 (0: the data lack the category). */
+/* Number of values stored for a detection: the box, the score, and the category's index plus 1 (0: the data lacks
+ * the category). */
 enum { NUMBERS = 6 };
-/* Detections and losses of the validation part.  Each rank fills the places of its pictures, and the sum over all ranks
- * fills all of them, so that the result is the same for any number of ranks. */
+/* The detections and losses of the validation part. Each rank fills the places of its own pictures. The sum over all
+ * ranks fills all places, so that the result is the same for any number of ranks. */
 typedef struct results {
-    attn__found *found; /* [queries], of one picture */
-    double *numbers;    /* [pictures,queries,NUMBERS], then the sum of the losses of each step's pictures */
+    attn__found *found; /* [queries] detections of one picture */
+    /* [pictures,queries,NUMBERS] detections, followed by the losses of the steps, each multiplied by its number of
+     * pictures */
+    double *numbers;
     double *losses;
-    int64_t n, steps; /* detections, and steps */
+    int64_t n, steps; /* number of detections; number of steps */
 } results;
 
 static attn_status keep(const training *t, const attn__set_outputs *out, const attn__boxed_batch *batch, results *r)
@@ -164,7 +170,9 @@ static attn_status job_validate(void *user, attn_tape *tape, double *loss)
     return status;
 }
 
-/* Among equal precisions, as 0 at the begin, the least loss is best.  -1: the validation part has no objects. */
+/* Returns the number by which epochs are compared: the precision, and among equal precisions (such as 0 at the
+ * beginning) the smallest loss. A precision of -1 means that the validation part has no objects, so the loss decides.
+ */
 static double job_judge(const void *user)
 {
     const training *t = user;
@@ -192,7 +200,8 @@ static attn_status prepare_model(training *t)
 {
     attn__run *run = &t->run;
     const attn_config *s = run->settings;
-    /* A backbone that is trained already learns at a tenth of the rate, as DETR's authors have it. */
+    /* A checkpoint's backbone is already trained, so it learns at a tenth of the rate, as in the code of DETR's
+     * authors. */
     attn_status status = attn_config_get(s, "from") && !attn_config_get(s, "rates") && !run->resume
                              ? attn_config_set_text(run->settings, "rates", "backbone\\..*=0.1")
                              : ATTN_OK;

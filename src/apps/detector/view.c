@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: MIT
- * Prepares pictures for a detector: resizing, and batches of different sizes. */
+ *
+ * Prepares pictures for a detector: resizes them, and puts pictures of different sizes into one batch.
+ */
 #include "apps/detector/detector.h"
 
 #include "base/context.h"
@@ -17,7 +19,7 @@ void attn__view_size(const attn__picture_view *view, int64_t width, int64_t heig
     int64_t size = view->size > 0 ? view->size : width < height ? width : height;
     double shorter = (double)(width < height ? width : height), longer = (double)(width < height ? height : width);
     if (view->longest > 0 && longer / shorter * (double)size > (double)view->longest)
-        size = (int64_t)rint((double)view->longest * shorter / longer); /* ties to even, like Python's round */
+        size = (int64_t)rint((double)view->longest * shorter / longer); /* round ties to even, like Python's round */
     size = size < 1 ? 1 : size;
     if ((width <= height && width == size) || (height <= width && height == size)) {
         *to_width = width;
@@ -43,7 +45,7 @@ attn_status attn__view_prepare(const attn__picture_view *view, attn_context *con
     return status;
 }
 
-/* Copies one picture's planes into those of a batch, whose rows have `cols` columns. */
+/* Copies the channels of one picture to its place in a batch. Rows of the batch have `cols` columns. */
 static void place(const attn__picture_view *view, const attn_image *image, float *to, int64_t rows, int64_t cols)
 {
     for (int c = 0; c < 3; c++) {

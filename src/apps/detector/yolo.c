@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: MIT
- * Folders of images with YOLO's text files of boxes. */
+ *
+ * Reads folders of images with YOLO's text files of boxes.
+ */
 #include "apps/detector/boxes_files.h"
 #include "apps/run/image_source.h"
 #include "base/integers.h"
@@ -79,7 +81,7 @@ attn_status attn__yolo_parse(attn__box_set *set, const attn__input *text, int64_
 
 typedef struct folders {
     attn_context *context;
-    char *images, *labels, *base; /* base: the folder that contains both */
+    char *images, *labels, *base; /* base: the folder that contains images/ and labels/ */
 } folders;
 
 static void folders_free(folders *f)
@@ -89,7 +91,7 @@ static void folders_free(folders *f)
     attn__free(f->context, f->base);
 }
 
-/* The last component "images" of a path; NULL: there is none. */
+/* Returns the last component "images" of a path, or NULL if the path has none. */
 static const char *find_images(const char *path)
 {
     static const char word[] = "images";
@@ -141,7 +143,7 @@ static attn_status add_name(attn__box_set *set, const char *path, const json_t *
     return attn__box_set_add_category(set, set->ncategories, json_is_string(value) ? json_string_value(value) : number);
 }
 
-/* "names" is a list, or a mapping from 0, 1, ... */
+/* Adds the class names of "names", which is a list or a mapping from 0, 1, ... to names. */
 static attn_status add_names(attn__box_set *set, const char *path, const json_t *names)
 {
     attn_status status = ATTN_OK;
@@ -188,7 +190,7 @@ static attn_status read_text_names(attn__box_set *set, const char *path)
     return status;
 }
 
-/* The classes that occur in the labels, by number. */
+/* Adds a class for each number up to the largest class in the labels. The classes' names are their numbers. */
 static attn_status number_classes(attn__box_set *set)
 {
     int64_t n = 0;
