@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: MIT
  *
- * reference.c - the solver of last resort: everything that attn.h describes, in float64 inside, one pair at a time.
+ * reference.c - the solver that runs every problem. It computes everything that attn.h describes in float64, one pair
+ * at a time.
  *
- * Forward: each row in one pass over its keys, the running maximum subtracted (Milakov and Gimelshein 2018,
- * arXiv:1805.02867).  Rows are independent, so the number of threads changes nothing.
- * Backward: weights again from the log-sum-exp, row by row (Dao et al. 2022, arXiv:2205.14135, section 3.1).  Parallel
- * only over batch indices that share no gradient, so that every sum has one order whatever the number of threads.
+ * Forward: each row is computed in one pass over its keys, with the running maximum subtracted (Milakov and Gimelshein
+ * 2018, arXiv:1805.02867).  Rows are independent, so results do not depend on the number of threads.
+ * Backward: weights are computed again from the log-sum-exp, row by row (Dao et al. 2022, arXiv:2205.14135, section
+ * 3.1). Only batch indices that share no gradient run in parallel, so that every sum has a fixed order.
  */
 #include "attend/block/gradient_sums.h"
 #include "attend/block/pair.h"
@@ -17,11 +18,11 @@
 /* --------------------------------------------------------------------------------------------- forward */
 
 typedef struct state {
-    double max, sum; /* softmax: sum of exp(score - max); otherwise max stays 0 */
+    double max, sum; /* softmax: sum of exp(score - max); other normalizations: max is 0 */
     int64_t keys;
 } state;
 
-/* A sink is a key of value 0 before all others. */
+/* Returns the initial state of a row. A sink is a key of value 0 that comes before all others. */
 static state start_state(const attn__pair *pair, const attn__row *row)
 {
     state s = {0};
@@ -66,7 +67,7 @@ static double normalizer_of(const attn__canonical *canonical, const state *s)
                                                       : s->sum;
 }
 
-/* True where the row has nothing to give: no keys, or a kernel sum of 0. */
+/* Reports whether the row's output is 0, because it has no keys or a kernel sum of 0. */
 static bool is_empty(const attn__canonical *canonical, const state *s)
 {
     return s->keys == 0 || (canonical->problem.normalization == ATTN_NORMALIZATION_SUM && s->sum == 0);
@@ -91,7 +92,7 @@ typedef struct job {
     const attn_arrays *arrays;
     char *workspace;
     size_t share;
-    attn__sums sums; /* backward */
+    attn__sums sums; /* used by the backward pass */
     attn__batch_split split;
 } job;
 
@@ -114,7 +115,7 @@ static void run_forward_row(void *user, int64_t item, int thread)
         if (spot.kind == ATTN__SPOT_OUT)
             continue;
         double score = attn__pair_score(&pair, &spot);
-        if (score != (double)-INFINITY) /* a bias of -inf masks, too */
+        if (score != (double)-INFINITY) /* a bias of -infinity also masks */
             sum_key(&pair, &row, &spot, score, &s);
     }
     finish_row(&pair, &row, &s);
@@ -122,16 +123,16 @@ static void run_forward_row(void *user, int64_t item, int thread)
 
 /* -------------------------------------------------------------------------------------------- backward */
 
-/* The state of one row. */
+/* The state of a thread in the backward pass of one row. */
 typedef struct work {
     job *job;
     attn__pair pair;
     attn__row row;
     attn__normalizer normalizer;
-    double delta; /* sum of o * dout, less dlse: what softmax's derivative takes off */
+    double delta; /* sum of o * dout minus dlse, which the derivative of the softmax subtracts */
 } work;
 
-/* Adds a row of channels to the sums of a gradient. */
+/* Adds a row of channels to the float64 sums of a gradient. */
 static void add_row(work *w, int which, attn__operand op, const attn__group *group, int64_t offset, const double *row)
 {
     if (w->job->sums.at[which])
@@ -153,7 +154,7 @@ static void add_score_tables(work *w, const attn__spot *spot, double gradient)
                           p->relatives[i].kind == ATTN_RELATIVE_QUERY ? w->pair.qs : w->pair.ks);
 }
 
-/* dv += weight * dout, and the tables that are added to the values. */
+/* Adds weight * dout to the gradients of the value and of the value tables. */
 static void add_value_gradient(work *w, const attn__spot *spot, double weight)
 {
     const attn__canonical *canonical = w->job->canonical;
@@ -183,8 +184,8 @@ static double score_gradient(const work *w, double weight, double by_weight)
     return 0;
 }
 
-/* Given the gradient of scale * (score + tables), writes those of k (to dks) and adds those of q, w and w2 (to
- * dqs, dws, dw2s), after attn__pair_score for the same key. */
+/* Computes gradients from `gradient`, that of scale * (score + tables). Sets dks, and adds to dqs, dws and dw2s.
+ * attn__pair_score must have run for the same key. */
 static void add_row_gradients(attn__pair *pair, double gradient)
 {
     const attn_problem *p = &pair->canonical->problem;
@@ -256,7 +257,7 @@ static void run_row(work *w, int64_t batch, int64_t query)
         return;
     attn__pair_row(&w->pair, &w->row, &w->normalizer);
     if (w->normalizer.max == (double)-INFINITY)
-        return; /* no keys: it gave nothing and takes nothing */
+        return; /* the row has no keys, so its gradients are 0 */
     start_row(w);
     for (int64_t key = 0; key < canonical->key.size; key++) {
         attn__spot spot;
@@ -289,7 +290,7 @@ static const char *refuse(const attn__canonical *canonical)
     return NULL;
 }
 
-/* Scalar float64 code with a gather for each key: about a hundred times what the machine could do. */
+/* Estimates the time. Scalar float64 code with a gather per key takes about a hundred times the machine's best time. */
 static double cost(const attn__canonical *canonical)
 {
     double pairs = (double)canonical->batch.size * (double)canonical->query.size * (double)canonical->key.size;

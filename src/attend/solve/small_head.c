@@ -2,20 +2,20 @@
  *
  * small_head.c - attention with heads of at most 16 channels, and its gradients.
  *
- * Several heads share a cache line.  Along a strided axis, lines are pages apart and compete for one set of the second
- * cache, so that each must be read only once.  A work item therefore is a group of heads that are adjacent in memory:
- * whole rows of the group are copied to a staging buffer, each head is packed from there, and outputs return the same
- * way.  Forward an item has a block of the queries; queries are the lanes.  Backward it has all queries and keys, and
- * flash_backward has rows too long for a thread's memory; keys are the lanes.  Each head's gradients are complete
- * before the item ends, so that no two items write the same element.
+ * Several such heads share a cache line.  Along a strided axis, lines are pages apart and compete for one set of the L2
+ * cache, so each line should be read only once.  A work item therefore is a group of heads that are adjacent in memory.
+ * Whole rows of the group are copied to a staging buffer, and each head is packed from there. Outputs are written
+ * through the buffer too.  Forward, an item has a block of the queries, and queries are the lanes.  Backward, it has
+ * all queries and keys, and keys are the lanes. Rows too long for a thread's memory are left to flash_backward.  Each
+ * head's gradients are complete at the end of its item, so two items never write the same element.
  *
- * Forward, the products of one item prefetch the rows of the next: with so few products per element, waiting for memory
- * would take a quarter of the time.  Where rows are a multiple of a page apart, the second cache holds only about thirty
- * of them, so that they are copied to staging buffers at once.
+ * Forward, the products of an item prefetch the rows of the next item. Each element is used in few products, so waiting
+ * for memory would take a quarter of the time.  If rows are a multiple of a page apart, the L2 cache only holds about
+ * thirty of them. They are then copied to staging buffers at once.
  *
- * Scores that nothing masks or changes are passed from one product to the other within one kernel.  Else the products are
- * kernels of their own, and a tile of scores or a square of weights is changed in between, the same mask for all heads
- * of the group.
+ * If nothing masks or changes scores, one kernel passes them from the first product to the second.  Otherwise each
+ * product is a kernel, and a tile of scores or a square of weights is changed in between. All heads of the group have
+ * the same masks.
  */
 #include "attend/block/dropout.h"
 #include "attend/block/finite.h"
@@ -38,10 +38,10 @@
 #include <stdio.h>
 #include <string.h>
 
-/* The most queries, and the most keys, of a backward pass. */
+/* The largest number of queries or keys of a backward pass. */
 enum { MOST_ROWS = 1024, STEP = ATTN__SMALL_HEAD_STEP };
 
-/* The first four forward, all backward. */
+/* The forward pass uses the first four operands, and the backward pass uses all. */
 static const attn__operand operands[] = {ATTN__OP_Q,  ATTN__OP_K,  ATTN__OP_V,  ATTN__OP_O,
                                          ATTN__OP_DQ, ATTN__OP_DK, ATTN__OP_DV, ATTN__OP_DOUT};
 enum { FORWARD = 4, ALL = 8 };
@@ -51,7 +51,7 @@ static int64_t most_channels(const attn__canonical *canonical)
     return attn__max(canonical->contract.size, canonical->value.size);
 }
 
-/* Padded, of q and k as of v and o: 4 << size. */
+/* Returns the index of the padded number of channels, 4 << index, which q, k, v and o share. */
 static int size_of(const attn__canonical *canonical)
 {
     int64_t most = most_channels(canonical);
@@ -68,14 +68,14 @@ static const char *refuse_both(const attn__canonical *canonical)
     return canonical->problem.nrelatives ? "has relative tables" : NULL;
 }
 
-/* Whether no mask, softcap, bias or dropout changes the scores or weights. */
+/* Reports whether no mask, softcap, bias or dropout changes the scores or weights. */
 static bool is_plain(const attn__canonical *canonical, const attn__visible *visible)
 {
     return !attn__visible_masks(visible) && !canonical->has_bias && !canonical->has_dropout &&
            canonical->problem.softcap == 0 && !(canonical->extras & ATTN__SINKS);
 }
 
-/* Whether neighbours along the last batch axis are adjacent in these operands and share their masks. */
+/* Reports whether neighbours along the last batch axis are adjacent in these operands and share their masks. */
 static bool joins(const attn__canonical *canonical, size_t n)
 {
     const attn__axis *head = &canonical->batch.axis[canonical->batch.n - 1];
@@ -88,7 +88,7 @@ static bool joins(const attn__canonical *canonical, size_t n)
     return attn__channels_adjacent(canonical, operands, n);
 }
 
-/* The largest divisor of the last batch axis whose heads fill at most `columns` of a staged row and leave `items`. */
+/* Returns the largest divisor of the last batch axis whose heads fit in `columns` staged channels and leave `items`. */
 static int64_t heads_together(const attn__canonical *canonical, size_t n_operands, int64_t columns, int64_t items)
 {
     if (!joins(canonical, n_operands))
@@ -105,25 +105,25 @@ static int64_t heads_together(const attn__canonical *canonical, size_t n_operand
 typedef struct small_plan {
     const attn__small_head_kernel *kernel;
     const attn__online_softmax_kernel *lanes;
-    const attn__softmax_backward_kernel *backward; /* NULL: forward */
-    int size;                                      /* of the kernel's three */
-    int64_t channels;                              /* padded, of q and k as of v and o */
+    const attn__softmax_backward_kernel *backward; /* NULL in the forward pass */
+    int size;                                      /* index of the kernel for the number of channels */
+    int64_t channels;                              /* padded number of channels of q, k, v and o */
     int64_t width;                                 /* queries of one call; backward, keys of a square */
-    int64_t heads;                                 /* of one group: adjacent along the last batch axis */
+    int64_t heads;                                 /* heads of a group, adjacent along the last batch axis */
     int64_t stage_ld;
-    bool plain; /* scores and weights stay as they are */
+    bool plain; /* nothing changes scores and weights */
     attn__visible visible;
-    int64_t query_block, query_blocks, key_block; /* backward one block has all, padded */
-    int64_t step;                                 /* keys of a tile of scores; backward, queries */
+    int64_t query_block, query_blocks, key_block; /* backward, one block has all rows, padded */
+    int64_t step;                                 /* keys of a tile of scores; backward, queries of a square */
     bool keeps;                                   /* prefetched rows are copied */
     bool wants_dbias;
-    const int64_t *column[ATTN__OPERANDS]; /* forward, offsets of a row's elements; NULL where they are adjacent */
+    const int64_t *column[ATTN__OPERANDS]; /* forward: offsets of a row's elements; NULL: adjacent */
     int64_t tables[];
 } small_plan;
 
 enum { ROWS_OF_Q, ROWS_OF_K, ROWS_OF_V, KEPT };
 
-/* Which rows were copied early: the item's number, -1 if none, and the first key. */
+/* Identifies the rows that were copied early: the item's number, or -1 without such rows, and the first key. */
 typedef struct kept_rows {
     int64_t index, at;
 } kept_rows;
@@ -132,42 +132,42 @@ typedef struct scratch {
     float *stage; /* [rows][heads * channels] */
     float *q;     /* [heads][channels][query_block]; backward [heads][query_block][channels] */
     float *k;     /* [heads][key_block][channels] */
-    float *p;     /* [step][width] */
+    float *p;     /* [step][width]: scores, then weights */
     float *factor;
     int64_t *at, *stage_at;
-    /* Forward. */
-    kept_rows *kept;        /* of queries only where `at` is 0 */
-    float *kept_rows[KEPT]; /* as stage */
+    /* Used by the forward pass. */
+    kept_rows *kept;        /* queries are only kept if `at` is 0 */
+    float *kept_rows[KEPT]; /* shaped like `stage` */
     float *o;               /* [heads][channels][query_block] */
     float *m, *l;           /* [heads][query_block] */
-    float *v;               /* as k */
-    float *reach;           /* [heads][channels] */
-    /* Backward. */
-    float *o_stage;           /* as stage */
-    float *dout;              /* as q */
+    float *v;               /* shaped like `k` */
+    float *reach;           /* [heads][channels]: largest magnitude of each channel of k */
+    /* Used by the backward pass. */
+    float *o_stage;           /* shaped like `stage` */
+    float *dout;              /* shaped like `q` */
     float *kt, *vt, *dk, *dv; /* [heads][channels][key_block] */
     float *dq;                /* [heads][channels][query_block] */
-    float *lse, *delta;       /* [heads][query_block] */
-    float *ds, *transposed;   /* as p */
-    /* Unless the plan is plain; backward also where a number is not finite: */
+    float *lse, *delta;       /* [heads][query_block]: log-sum-exp, and sum of dout * o */
+    float *ds, *transposed;   /* shaped like `p` */
+    /* Used unless the plan is plain. The backward pass also uses them if a number is not finite. */
     attn__visible_rows rows;
     attn__visible_keys keys;
-    float *bias;                  /* as p: a tile's bias */
-    uint8_t *alive;               /* as p */
-    int64_t *bias_row, *bias_key; /* [query_block], [key_block] */
-    uint32_t *column;             /* [key_block]: dropout's columns */
-    /* Forward alone: */
-    float *flags;                  /* as p: 0 where it is masked */
-    float *shrink;                 /* [width] */
-    uint32_t *low, *high;          /* [heads][query_block]: dropout's keys */
-    int64_t *bias_head;            /* [heads] */
+    float *bias;                  /* bias of a tile, shaped like `p` */
+    uint8_t *alive;               /* pairs that count, shaped like `p` */
+    int64_t *bias_row, *bias_key; /* [query_block] and [key_block]: offsets in the bias */
+    uint32_t *column;             /* [key_block]: dropout column numbers */
+    /* Used only by the forward pass. */
+    float *flags;                  /* 0 for masked pairs, shaped like `p` */
+    float *shrink;                 /* [width]: factors of earlier sums */
+    uint32_t *low, *high;          /* [heads][query_block]: dropout hashes */
+    int64_t *bias_head;            /* [heads]: offsets in the bias */
     int64_t *bad, *nbad, *bad_now; /* [heads][key_block], [heads], [step]: values that are not finite */
-    /* Backward alone: */
-    uint8_t *mask;                  /* as p */
-    float *dbias;                   /* as p */
-    int32_t *from, *to;             /* [query_block]: all keys, if ranges do not tell which are visible */
-    uint64_t *drop_key;             /* [heads][query_block] */
-    int64_t *dbias_row, *dbias_key; /* as bias_row, bias_key */
+    /* Used only by the backward pass. */
+    uint8_t *mask;                  /* visible pairs, shaped like `p` */
+    float *dbias;                   /* gradients of the bias, shaped like `p` */
+    int32_t *from, *to;             /* [query_block]: range of keys; all keys unless the plan has ranges */
+    uint64_t *drop_key;             /* [heads][query_block]: dropout hashes */
+    int64_t *dbias_row, *dbias_key; /* [query_block] and [key_block]: offsets in dbias */
 } scratch;
 
 static const char *refuse(const attn__canonical *canonical)
@@ -175,8 +175,8 @@ static const char *refuse(const attn__canonical *canonical)
     return canonical->backward ? "forward only" : refuse_both(canonical);
 }
 
-/* Padded channels are multiplied too; empty lanes are no dearer than those of a tile.  With 16 channels and longer rows
- * a tile, which loads less, is some hundredths faster. */
+/* Estimates the time. Padded channels are multiplied too, while empty lanes cost no more than in a tile.  With 16
+ * channels and long rows, a tile is a few percent faster because it loads less. */
 static double cost(const attn__canonical *canonical)
 {
     int64_t padded = 4 << size_of(canonical);
@@ -185,10 +185,10 @@ static double cost(const attn__canonical *canonical)
     return pairs * (long_rows ? 1.03 * (double)(canonical->contract.size + canonical->value.size) : (double)padded);
 }
 
-/* True if every operand has whole lines to a row, pages apart. */
+/* Reports whether every operand's row consists of whole cache lines and rows are a multiple of a page apart. */
 static bool keeps_rows(const small_plan *t, const attn__canonical *canonical)
 {
-    enum { LINE = 16, PAGE = 1024 }; /* floats */
+    enum { LINE = 16, PAGE = 1024 }; /* in floats */
     const attn_dim *query = &canonical->query.axis[0].dim, *key = &canonical->key.axis[0].dim;
     bool whole = t->heads * canonical->contract.size % LINE == 0 && t->heads * canonical->value.size % LINE == 0;
     return canonical->problem.dtype == ATTN_F32 && whole && canonical->query.n == 1 && canonical->key.n == 1 &&
@@ -196,7 +196,7 @@ static bool keeps_rows(const small_plan *t, const attn__canonical *canonical)
            !t->column[ATTN__OP_Q] && !t->column[ATTN__OP_K] && !t->column[ATTN__OP_V] && !attn__is_packed(canonical);
 }
 
-/* With these, all of a thread's memory stays in the second cache, and a tile of scores in the first. */
+/* Sizes with which a thread's memory stays in the L2 cache, and a tile of scores in the L1 cache. */
 enum { COLUMNS = 64, ROWS = 256, TILE = 2048 };
 
 static void fill_forward(small_plan *t, const attn__canonical *canonical)
@@ -214,7 +214,7 @@ static void fill_forward(small_plan *t, const attn__canonical *canonical)
 
 static void fill_backward(small_plan *t, const attn__canonical *canonical)
 {
-    enum { COLUMNS_BACKWARD = 128, ITEMS = 32 }; /* that keep most machines busy */
+    enum { COLUMNS_BACKWARD = 128, ITEMS = 32 }; /* number of items that keeps most machines busy */
     t->backward = attn__softmax_backward_for(canonical->isa);
     t->heads = heads_together(canonical, ALL, COLUMNS_BACKWARD, ITEMS);
     t->query_blocks = 1;
@@ -269,7 +269,7 @@ static void take_backward(const small_plan *t, const attn__canonical *canonical,
     s->dbias_key = attn__arena_offsets(p, t->key_block);
 }
 
-/* Divides `base` into the arrays and returns the bytes used; NULL: only counts them. */
+/* Divides `base` into arrays and returns the bytes used. If `base` is NULL, it only counts bytes. */
 static size_t divide(const small_plan *t, const attn__canonical *canonical, char *base, scratch *s)
 {
     attn__arena p = {base, 0};
@@ -323,22 +323,22 @@ static attn_status plan(attn_context *context, const attn__canonical *canonical,
 /* ----------------------------------------------------------------------------------------------- an item, its rows */
 
 typedef struct item {
-    const attn__canonical *canonical; /* of packed sequences the one's own, as the arrays */
+    const attn__canonical *canonical; /* problem and arrays; for packed sequences those of the item's sequence */
     const small_plan *plan;
     const attn_arrays *arrays;
     scratch s;
-    int64_t batch; /* of the group's first head */
+    int64_t batch; /* batch index of the group's first head */
     int64_t index;
-    int64_t first, count, padded; /* queries */
-    int64_t keys;                 /* padded */
-    const float *stage;           /* staged rows: s.stage, or kept ones */
-    bool finite;                  /* backward: all inputs are */
+    int64_t first, count, padded; /* first query, number of queries, and padded number */
+    int64_t keys;                 /* padded number of keys */
+    const float *stage;           /* staged rows: s.stage or kept rows */
+    bool finite;                  /* backward: all inputs are finite */
     bool careful;                 /* forward: a value of the block is not finite and may be masked */
-    const float *bias_there;      /* forward: the bias whose tile is in s.bias */
+    const float *bias_there;      /* forward: address of the bias whose tile is in s.bias */
     attn__prefetch prefetch;
 } item;
 
-/* Rows [from, from + rows) of all heads of the group, as f32; false if a number is not finite. */
+/* Copies rows [from, from + rows) of all heads of the group, as f32. Returns false if a number is not finite. */
 static bool stage_rows(const item *t, attn__operand op, int64_t from, int64_t rows, float *stage)
 {
     const small_plan *n = t->plan;
@@ -347,14 +347,14 @@ static bool stage_rows(const item *t, attn__operand op, int64_t from, int64_t ro
                           n->heads * attn__channels_of(t->canonical, op)->size, stage, n->stage_ld);
 }
 
-/* Writes zeros to padding rows and channels. */
+/* Sets padding rows and padding channels to zero. */
 static void begin_panels(const small_plan *n, int64_t rows, int64_t padded, int64_t channels, float *panel)
 {
     if (rows < padded || channels < n->channels)
         memset(panel, 0, (size_t)(n->heads * padded * n->channels) * sizeof *panel);
 }
 
-/* Inlined, so that the compiler makes vectors of a known number of channels. */
+/* It is inlined, so that the compiler vectorizes it for a fixed number of channels. */
 static inline __attribute__((always_inline)) void scale_head(const float *restrict in, int64_t ld, int64_t rows,
                                                              int64_t channels, float factor, float *restrict out,
                                                              int64_t out_ld)
@@ -364,14 +364,14 @@ static inline __attribute__((always_inline)) void scale_head(const float *restri
             out[c] = factor * in[c];
 }
 
-/* Each head's part of the staged rows times `factor`, padded with zeros; panels are `padded` rows apart. */
+/* Packs each head's part of the staged rows times `factor`, padded with zeros. Each panel has `padded` rows. */
 static void pack_rows(const item *t, int64_t rows, int64_t padded, int64_t channels, float factor, float *panel)
 {
     const small_plan *n = t->plan;
     begin_panels(n, rows, padded, channels, panel);
     for (int64_t h = 0; h < n->heads; h++, panel += padded * n->channels) {
         const float *in = t->stage + h * channels;
-        if (channels == 8 && n->channels == 8) /* the usual one */
+        if (channels == 8 && n->channels == 8) /* the most frequent case */
             scale_head(in, n->stage_ld, rows, 8, factor, panel, 8);
         else if (factor != 1.0f)
             scale_head(in, n->stage_ld, rows, channels, factor, panel, n->channels);
@@ -395,7 +395,7 @@ static void pack_lanes(const item *t, int64_t rows, int64_t padded, int64_t chan
 
 /* -------------------------------------------------------------------------------------------------------- forward */
 
-/* True if rows of `which` from number `at` on are there already. */
+/* Selects the staged rows. Returns true if the rows of `which` from number `at` on are kept already. */
 static bool take_kept(item *t, int which, int64_t at)
 {
     const kept_rows *kept = t->s.kept;
@@ -404,14 +404,14 @@ static bool take_kept(item *t, int which, int64_t at)
     return there;
 }
 
-/* Rows of keys or values; false if a number is not finite. */
+/* Stages rows of keys or values. Returns false if a number is not finite. */
 static bool stage_keys(item *t, attn__operand op, int64_t at, int64_t keys)
 {
     const small_plan *n = t->plan;
     bool values = op == ATTN__OP_V;
     if (!take_kept(t, values ? ROWS_OF_V : ROWS_OF_K, at))
         return stage_rows(t, op, at, keys, t->s.stage);
-    float *rows = t->s.kept_rows[values ? ROWS_OF_V : ROWS_OF_K]; /* copied to itself, which tells */
+    float *rows = t->s.kept_rows[values ? ROWS_OF_V : ROWS_OF_K]; /* copying rows to themselves checks them */
     return (values && n->plain) ||
            n->lanes->copy(rows, ATTN_F32, t->s.stage_at, NULL, keys,
                           n->heads * attn__channels_of(t->canonical, op)->size, rows, n->stage_ld);
@@ -425,7 +425,7 @@ static void pack_queries(item *t)
                t->s.q);
 }
 
-/* The largest magnitude in each channel; infinity if the block has an infinite or NaN element. */
+/* Finds the largest magnitude in each channel. The result is infinity if the block has NaN or infinity. */
 static void find_reach(const small_plan *n, const float *k, int64_t keys, bool finite, float *reach)
 {
     float most[ATTN__SMALL_HEAD_MOST];
@@ -452,7 +452,7 @@ static void pack_keys(item *t, int64_t at, int64_t keys)
                                           n->channels, t->s.bad + h * n->key_block);
 }
 
-/* Keys [key, key + keys) of the block and a tile of queries from number i on, of one head. */
+/* Describes keys [key, key + keys) of the block and the tile of queries from number i on, for one head. */
 static attn__small_head_args tile_args(item *t, int64_t head, int64_t i, int64_t key, int64_t keys)
 {
     const small_plan *n = t->plan;
@@ -484,7 +484,7 @@ static void see_keys(item *t, int64_t keys)
 
 /* ------------------------------------------------------------------------------------ scores that change in between */
 
-/* Prepares the masks, bias and dropout of the item's queries before the first block. */
+/* Prepares masks, bias and dropout of the item's queries before the first block. */
 static void start_changes(item *t)
 {
     const small_plan *n = t->plan;
@@ -524,7 +524,7 @@ static void change_scores(item *t, int64_t head, const attn__visible_tile *tile,
         attn__visible_hide(tile, parts, n->lanes, s->p, n->width, masked, NULL);
 }
 
-/* Adds values that are not finite to the queries that attend them. */
+/* Adds values with NaN or infinity to the queries that attend them. */
 static void repair(item *t, int64_t head, const attn__small_head_args *args, int64_t key)
 {
     const small_plan *n = t->plan;
@@ -593,8 +593,8 @@ static void change_tiles(item *t, const attn__visible_tile *tile, const attn__vi
         change_tile(t, h, tile, parts);
 }
 
-/* As see_keys, by way of tiles of scores.  They begin at a multiple of four keys, so that the order of sums does not
- * depend on the first visible one. */
+/* Does the same as see_keys, with tiles of scores in memory.  Tiles begin at a multiple of four keys, so that the order
+ * of sums does not depend on the first visible key. */
 static void see_changed_keys(item *t, int64_t at, int64_t keys)
 {
     const small_plan *n = t->plan;
@@ -615,7 +615,7 @@ static void see_changed_keys(item *t, int64_t at, int64_t keys)
 
 /* -------------------------------------------------------------------------------------------- outputs, and all items */
 
-/* o / l of each head; by way of the stage where rows of the group are runs of floats. */
+/* Writes o / l of each head. If the group's rows are contiguous floats, it writes them through the staging buffer. */
 static void write_outputs(const item *t)
 {
     const small_plan *n = t->plan;
@@ -643,7 +643,7 @@ static void write_outputs(const item *t)
         memcpy(out + t->s.at[i], t->s.stage + i * n->stage_ld, (size_t)(n->heads * values) * sizeof *out);
 }
 
-/* Rows of one operand that come next, and room for them. */
+/* Adds the next rows of an operand to the prefetch list, and a buffer for their copies. */
 static void want(item *t, int which, attn__operand op, int64_t batch, int64_t from, int64_t rows)
 {
     const small_plan *n = t->plan;
@@ -654,7 +654,7 @@ static void want(item *t, int which, attn__operand op, int64_t batch, int64_t fr
         attn__prefetch_copy(&t->prefetch, t->s.kept_rows[which], n->stage_ld * (int64_t)sizeof(float));
 }
 
-/* Plans what to prefetch during the `keys` keys before `at`: the next block or, after the last one, the output rows and
+/* Plans the prefetches during the `keys` keys before `at`: the next block or, after the last block, the output rows and
  * the first rows of the item that this thread will probably run next. */
 static void prefetch_next(item *t, int64_t at, int64_t keys)
 {
@@ -705,7 +705,7 @@ static void run_block(item *t)
 
 /* ---------------------------------------------------------------------------------- what the backward pass accepts */
 
-/* Whether each pair of each head has an element of the gradient of the bias to itself. */
+/* Reports whether each pair of each head has its own element in the gradient of the bias. */
 static bool pairs_apart(const attn__canonical *canonical)
 {
     return attn__group_moves(&canonical->batch, ATTN__OP_DBIAS) &&
@@ -728,9 +728,9 @@ static const char *refuse_backward(const attn__canonical *canonical)
     return attn__channels_adjacent(canonical, operands, ALL) ? NULL : "channels are not adjacent";
 }
 
-/* Squares of 32 queries and keys are done whole; padded channels are multiplied too.  With 16 a tile is as quick or
- * quicker.  Squares that are changed take nearly twice as long: short sequences are quicker in
- * `small_sequence_backward`, and with a mask of blocks all are quicker in `flash_backward`. */
+/* Estimates the time. Squares of 32 queries and keys are computed whole, and padded channels are multiplied too. With
+ * 16 channels, tiles are at least as fast.  Changed squares take nearly twice as long. `small_sequence_backward` is
+ * faster for short sequences then, and `flash_backward` for any mask of blocks. */
 static double cost_backward(const attn__canonical *canonical)
 {
     double queries = (double)attn__round_up(canonical->query.size, STEP),
@@ -760,8 +760,8 @@ static void pack_all_keys(item *t)
     pack_lanes(t, keys, t->keys, t->canonical->value.size, 1.0f, t->s.vt);
 }
 
-/* delta = sum over channels of dout * o, both staged, less the gradient of the log-sum-exp; the latter.  Rows of padding
- * have a log-sum-exp of infinity, so that their weights are 0. */
+/* Computes delta = sum over channels of staged dout * o, minus the gradient of the log-sum-exp. Also loads the
+ * log-sum-exp. Padding rows get +infinity, so that their weights are 0. */
 static void find_row_numbers(const item *t)
 {
     const small_plan *n = t->plan;
@@ -820,7 +820,7 @@ static attn__small_head_backward_args head_args(const item *t, int64_t head)
 
 /* ----------------------------------------------------------------------- squares whose scores or weights are changed */
 
-/* Finds what all squares share: places and masks of the item's queries and keys. */
+/* Prepares data that all squares share: offsets and masks of the item's queries and keys. */
 static void start_squares(item *t)
 {
     const attn__canonical *canonical = t->canonical;
@@ -849,7 +849,7 @@ static void start_squares(item *t)
         attn__dropout_rows(canonical, t->arrays, t->batch + h, 0, query->size, s->drop_key + h * t->padded);
 }
 
-/* The pairs of one square that count, one by one: others may read NaN. */
+/* Adds the pairs of a square that count, one by one, since other pairs may read NaN. */
 static void add_alive(const item *t, const attn__small_head_backward_args *a, int64_t nrows, int64_t nkeys)
 {
     int64_t channels = t->plan->channels, values = t->canonical->value.size;
@@ -875,7 +875,7 @@ static void store_dbias(const item *t, int64_t head, const attn__visible_tile *t
                      t->canonical->problem.accumulate);
 }
 
-/* One head's gradients of a square; `bytes`: s.mask has the visible pairs. */
+/* Computes one head's gradients of a square. `bytes`: s.mask has the visible pairs. */
 static void run_square(item *t, int64_t head, const attn__visible_tile *tile, bool whole, bool bytes)
 {
     const small_plan *n = t->plan;
@@ -965,7 +965,7 @@ static void run_heads(item *t)
     }
 }
 
-/* factor * the panels, by way of the stage, so that rows of all heads are written at once. */
+/* Writes factor * panels through the staging buffer, so that rows of all heads are written at once. */
 static void write_rows(const item *t, attn__operand op, const float *panel, int64_t padded, double factor)
 {
     const small_plan *n = t->plan;
@@ -1000,10 +1000,10 @@ static void run_backward(item *t)
     run_heads(t);
     unsigned wanted = t->canonical->problem.flags;
     double scale = t->canonical->problem.scale;
-    double half = t->plan->plain && t->finite ? 2.0 : 1.0; /* of a score's gradient */
+    double half = t->plan->plain && t->finite ? 2.0 : 1.0; /* the plain kernel computes half of a score's gradient */
     if (wanted & ATTN_WANT_DQ)
         write_rows(t, ATTN__OP_DQ, t->s.dq, t->padded, half * scale);
-    if (wanted & ATTN_WANT_DK) /* q came scaled to powers of two */
+    if (wanted & ATTN_WANT_DK) /* q includes scale * log2(e) */
         write_rows(t, ATTN__OP_DK, t->s.dk, t->keys, half / ATTN__LOG2E);
     if (wanted & ATTN_WANT_DV)
         write_rows(t, ATTN__OP_DV, t->s.dv, t->keys, 1.0);

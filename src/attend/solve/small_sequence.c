@@ -2,14 +2,15 @@
  *
  * small_sequence.c - attention with up to 96 queries and keys per head, and its gradients.
  *
- * A head takes about a microsecond.  Its scores are one tile, which stays in the first cache.  Rows are read and
- * written where they are; they are copied if they run along several axes (a window of an image) or are bf16.  In the
- * forward pass queries are the lanes, in the backward pass keys; only these are transposed.
+ * A head takes about a microsecond.  Its scores are one tile, which stays in the L1 cache.  Rows are read and written
+ * in place. Only bf16 rows, and rows along several axes (a window of an image), are copied.  Forward, queries are the
+ * lanes; backward, keys are. Only these rows are transposed.
  *
- * Heads that share a bias follow each other, so that a thread loads it once.  The gradient of a bias is summed over at
- * most 64 parts of the heads that share it, and then over the parts in their order: threads do not change its bits.
+ * Heads that share a bias follow each other, so that a thread loads the bias once.  The gradient of a bias is summed
+ * over at most 64 parts of the heads that share it, and then over the parts in order. The result does not depend on
+ * threads.
  *
- * Each packed sequence has heads of its own, with its own lengths; those of one sequence follow each other.
+ * Each packed sequence has its own heads and lengths. The heads of one sequence follow each other.
  */
 #include "attend/block/dropout.h"
 #include "attend/block/finite.h"
@@ -30,18 +31,17 @@
 #include <stdio.h>
 #include <string.h>
 
-/* The most queries or keys (from there on AMX is faster), and the most channels; items are work for any number of
- * threads. */
+/* Limits of queries or keys (AMX is faster beyond) and of channels, and the number of items that keeps threads busy. */
 enum { MOST_ROWS = 96, MOST_CHANNELS = 256, ITEMS = 64 };
 
-/* The part that depends on the number of queries and keys. */
+/* The part of the plan that depends on the number of queries and keys. */
 typedef struct head_shape {
     int64_t queries, keys;
-    int64_t width;                                /* of the scores: queries or keys, rounded up to the lanes */
-    attn__small_sequence_rows of[ATTN__OPERANDS]; /* rows of an operand, but for where a head's begin */
-    int64_t *query_at[ATTN__OPERANDS], *key_at[ATTN__OPERANDS]; /* from a head's first query and key to each */
-    int64_t *copy_at[ATTN__OPERANDS];                           /* the same of rows that are copied from bf16 */
-    uint32_t *drop_column;                                      /* [keys, padded]: dropout's columns */
+    int64_t width;                                /* row length of scores: queries or keys, rounded up to the lanes */
+    attn__small_sequence_rows of[ATTN__OPERANDS]; /* rows of an operand, without the address of a head */
+    int64_t *query_at[ATTN__OPERANDS], *key_at[ATTN__OPERANDS]; /* offsets from a head's first row */
+    int64_t *copy_at[ATTN__OPERANDS];                           /* offsets of rows that are copied from bf16 */
+    uint32_t *drop_column;                                      /* [keys, padded]: dropout column numbers */
 } head_shape;
 
 typedef struct head_plan {
@@ -49,23 +49,23 @@ typedef struct head_plan {
     const attn__softmax_backward_kernel *backward;
     const attn__online_softmax_kernel *lanes;
     int64_t channels, values;
-    int order[ATTN_MAX_DIMS];      /* of the batch axes, outermost first */
-    int64_t weight[ATTN_MAX_DIMS]; /* of each batch axis in the number of a batch item */
-    int64_t sharing;         /* heads in a row that add to the same gradient of a bias; all if it is not requested */
-    int64_t together, parts; /* heads of one work item, which divides `sharing` heads into parts */
+    int order[ATTN_MAX_DIMS];      /* order of the batch axes, outermost first */
+    int64_t weight[ATTN_MAX_DIMS]; /* factor of each batch axis in the number of a batch item */
+    int64_t sharing;               /* consecutive heads that add to the same bias gradient; without dbias all heads */
+    int64_t together, parts;       /* heads of a work item; items that `sharing` heads are divided into */
     int64_t items;
-    bool joins; /* parts of the gradient of a bias */
+    bool joins; /* parts of the bias gradient must be added */
     bool has_bias, wants_dbias;
     attn__visible visible;
-    bool masks;     /* some pair may be masked: only then the thread has rows and keys of `visible` */
-    bool has_bytes; /* pairs are masked otherwise than by a range of keys for each query */
-    bool copies;    /* rows run along several axes */
-    bool converts;  /* rows are bf16 */
-    float fill;     /* the score of a masked key, base 2; -infinity where it takes no part */
-    float softcap;  /* base 2; 0: none */
+    bool masks;     /* some pair may be masked; otherwise a thread has no rows and keys of `visible` */
+    bool has_bytes; /* some masks are not a range of keys per query */
+    bool copies;    /* rows run along several axes and are copied */
+    bool converts;  /* rows are bf16 and are converted */
+    float fill;     /* score of a masked key in powers of two; -infinity without mask_fill */
+    float softcap;  /* in powers of two; 0: no softcap */
     float drop_scale;
     size_t each;      /* bytes of one thread's memory */
-    head_shape shape; /* of all heads; of packed sequences the longest */
+    head_shape shape; /* shape of all heads, or of the longest packed sequences */
 } head_plan;
 
 /* The memory of one thread. */
@@ -73,53 +73,53 @@ typedef struct head_scratch {
     float *panel;                  /* [channels or values][width] */
     float *s, *ds;                 /* scores: [keys][width of queries], or [queries][width of keys] */
     float *m, *l, *shrink;         /* [width of queries] */
-    float *lse, *delta, *fill_log; /* [queries]; fill_log: the logarithm of a masked key's weight */
-    float *bias;                   /* as s: of the head now; base 2 in the forward pass */
-    float *flags;                  /* as s: in the forward pass 0 where the pair is hidden */
-    uint8_t *mask;                 /* [queries][width of keys]: the same as bytes */
-    float *dbias;                  /* as s: the gradient's sum over the heads of the item */
-    float *dbias_now;              /* as s: of the head, where it is not ds */
-    float *copy[ATTN__OPERANDS];   /* rows that are copied, one behind the other */
-    float *out;                    /* rows of an output before they become bf16 */
-    int32_t *from, *to;            /* [queries, padded]: all keys, if ranges do not tell which are visible */
-    uint32_t *low, *high;          /* [queries, padded]: dropout's keys in halves, */
-    uint64_t *key;                 /* [queries]: and as they are */
-    uint8_t *alive;                /* as s */
+    float *lse, *delta, *fill_log; /* [queries]; fill_log: logarithm of a masked key's weight */
+    float *bias;                   /* bias of the current head, shaped like `s`; in powers of two in the forward pass */
+    float *flags;                  /* forward: 0 for hidden pairs, shaped like `s` */
+    uint8_t *mask;                 /* backward: 0 for hidden pairs, [queries][width of keys] */
+    float *dbias;                  /* sum of the bias gradient over the item's heads, shaped like `s` */
+    float *dbias_now;              /* bias gradient of the head if it is not ds, shaped like `s` */
+    float *copy[ATTN__OPERANDS];   /* copied rows, one after another */
+    float *out;                    /* rows of an output before rounding to bf16 */
+    int32_t *from, *to;            /* [queries, padded]: range of keys; all keys unless the plan has ranges */
+    uint32_t *low, *high;          /* [queries, padded]: lower and upper half of the dropout hashes */
+    uint64_t *key;                 /* [queries]: dropout hashes */
+    uint8_t *alive;                /* pairs that count, shaped like `s` */
     attn__visible_rows rows;
     attn__visible_keys keys;
-    float *clean; /* rows of one operand with 0 in place of infinity and NaN, */
-    int64_t *bad; /* and which have those */
-    char *shape;  /* what the shape of a packed sequence points into */
+    float *clean; /* rows of one operand, with 0 in rows that are not finite */
+    int64_t *bad; /* indices of these rows */
+    char *shape;  /* arrays of the shape of a packed sequence */
 } head_scratch;
 
-/* Which bias and masks a thread has loaded: their offsets. */
+/* Offsets of the bias and masks that a thread has loaded. */
 typedef struct head_pairs {
     int64_t bias, mask, blocks, lens;
 } head_pairs;
 
-/* The current head, and the head after it. */
+/* The current head and the next head. */
 typedef struct head {
-    const attn__canonical *canonical; /* of packed sequences the one's own, as the arrays */
+    const attn__canonical *canonical; /* problem and arrays; for packed sequences those of the head's sequence */
     const head_plan *plan;
     const head_shape *shape;
     const attn_arrays *arrays;
     head_scratch m;
     attn__place now, next;
-    int64_t number;               /* of the batch item, */
-    int64_t index[ATTN_MAX_DIMS]; /* and of the next one along the axes in plan->order */
-    int64_t sequence;             /* of packed ones; -1 before the first */
-    bool loaded;                  /* m.bias, m.flags and m.mask are those of `pairs` */
+    int64_t number;               /* number of the batch item */
+    int64_t index[ATTN_MAX_DIMS]; /* index of the next batch item along the axes in plan->order */
+    int64_t sequence;             /* packed sequence of the head; -1 before the first */
+    bool loaded;                  /* m.bias, m.flags and m.mask belong to `pairs` */
     head_pairs pairs;
 } head;
 
 /* ------------------------------------------------------------------------------------------------- what is refused */
 
-/* The first four forward, all backward. */
+/* The forward pass uses the first four operands, and the backward pass uses all. */
 static const attn__operand operands[] = {ATTN__OP_Q,  ATTN__OP_K,  ATTN__OP_V,  ATTN__OP_O,
                                          ATTN__OP_DQ, ATTN__OP_DK, ATTN__OP_DV, ATTN__OP_DOUT};
 enum { FORWARD = 4, ALL = 8 };
 
-/* Why neither pass can run a problem. */
+/* Returns why neither pass can run a problem, or NULL. */
 static const char *refuse_both(const attn__canonical *canonical)
 {
     const char *unusual = attn__refuse_unusual(canonical);
@@ -156,10 +156,9 @@ static const char *refuse_backward(const attn__canonical *canonical)
 
 enum { FEW = 16 }; /* tokens */
 
-/* A single query leaves nothing to multiply an element by twice, and `decode` reads it once.  Heads of up to 8 channels
- * leave half of a vector of values empty, and `small_head` is the quicker as soon as it can fill its lanes with queries.
- * Heads of 9 to 16 channels do too, but for a few tokens.  The number of heads does not matter: their bits must not
- * depend on it. */
+/* Estimates the time. `decode` is faster for a single query, because it reads each element once. Heads of up to 8
+ * channels fill half of a vector, so `small_head` is faster once queries fill its lanes. For 9 to 16 channels this
+ * solver wins with few tokens. The number of heads must not change the choice, because bits would depend on it. */
 static double cost(const attn__canonical *canonical)
 {
     double keys = (double)canonical->batch.size * (double)canonical->key.size,
@@ -171,8 +170,7 @@ static double cost(const attn__canonical *canonical)
     return each * keys * queries * (double)(canonical->contract.size + canonical->value.size);
 }
 
-/* Heads of up to 4 channels are quicker in `small_head_backward` where there are keys for all of its lanes; its cost covers
- * heads of 8. */
+/* Estimates the time. `small_head_backward` is faster for heads of up to 4 channels if keys fill its lanes. */
 static double cost_backward(const attn__canonical *canonical)
 {
     double pairs = (double)canonical->batch.size * (double)canonical->query.size * (double)canonical->key.size;
@@ -182,7 +180,7 @@ static double cost_backward(const attn__canonical *canonical)
 
 /* --------------------------------------------------------------------------------------------- memory of a thread */
 
-/* Divides `base` into arrays of offsets and returns the bytes used; NULL: only counts them. */
+/* Divides `base` into arrays of offsets and returns the bytes used. If `base` is NULL, it only counts bytes. */
 static size_t divide_shape(const head_plan *p, int64_t most_queries, int64_t most_keys, char *base, head_shape *s)
 {
     attn__arena arena = {base, 0};
@@ -198,7 +196,7 @@ static size_t divide_shape(const head_plan *p, int64_t most_queries, int64_t mos
     return arena.used;
 }
 
-/* Divides `base` into the arrays and returns the bytes used; NULL: only counts them. */
+/* Divides `base` into arrays and returns the bytes used. If `base` is NULL, it only counts bytes. */
 static size_t divide(const head_plan *p, bool packed, char *base, head_scratch *m)
 {
     static const attn__operand copied[] = {ATTN__OP_Q, ATTN__OP_K, ATTN__OP_V, ATTN__OP_DOUT, ATTN__OP_O};
@@ -241,7 +239,7 @@ static size_t divide(const head_plan *p, bool packed, char *base, head_scratch *
 
 /* --------------------------------------------------------------------------------------------- the order of heads */
 
-/* Whether heads along a batch axis share the bias and the masks. */
+/* Reports whether heads along a batch axis share the bias and the masks. */
 static bool shares_pairs(const attn__canonical *canonical, const attn_dim *dim)
 {
     bool lens = canonical->has_lens && canonical->key.n > 1;
@@ -249,16 +247,14 @@ static bool shares_pairs(const attn__canonical *canonical, const attn_dim *dim)
            (!canonical->has_blocks || dim->blocks == 0) && (!lens || dim->lens == 0);
 }
 
-/* 0: heads along the axis have other gradients of the bias, or are of another sequence; 1: they share it; 2: also the
- * bias and the masks. */
+/* Returns what heads along an axis share. 0: nothing. 1: the gradient of the bias. 2: also the bias and the masks. */
 static int how_shared(const attn__canonical *canonical, const head_plan *p, const attn__axis *axis)
 {
     bool apart = axis->packed || (p->wants_dbias && axis->dim.dbias != 0);
     return apart ? 0 : 1 + shares_pairs(canonical, &axis->dim);
 }
 
-/* Sorts axes: first those along which heads share nothing, then those that share the gradient of the bias, last those
- * that share bias and masks too. */
+/* Sorts axes by what heads along them share: first nothing, then the bias gradient, last also bias and masks. */
 static void order_axes(const attn__canonical *canonical, head_plan *p)
 {
     const attn__group *batch = &canonical->batch;
@@ -290,7 +286,7 @@ static void divide_work(const attn__canonical *canonical, head_plan *p)
     p->joins = p->wants_dbias && p->parts > 1;
 }
 
-/* Pads the rows with copies of the last row's offset. */
+/* Writes the offsets of a group. Copies of the last offset pad them to whole vectors. */
 static void fill_offsets(const attn__group *group, size_t stride, int64_t lanes, int64_t *at)
 {
     attn__offsets_fill(group, stride, 0, group->size, at);
@@ -378,7 +374,7 @@ static attn_status make_plan(attn_context *context, const attn__canonical *canon
 
 /* ------------------------------------------------------------------------------------------------ rows of one head */
 
-/* The addresses of the head's rows of an operand. */
+/* Returns the addresses of the head's rows of an operand. */
 static attn__small_sequence_rows rows_of(const head *h, attn__operand op)
 {
     char *base = attn__operand_array(h->arrays, op);
@@ -389,7 +385,7 @@ static attn__small_sequence_rows rows_of(const head *h, attn__operand op)
     return rows;
 }
 
-/* Copies rows, for an x of the kernel's score and sum where plan->copies; with plan->converts, for everything. */
+/* Copies rows to f32. With plan->copies this is done for the kernels' operand x, and with plan->converts for all. */
 static void copy_rows(const head *h, attn__operand op, attn__small_sequence_rows *x)
 {
     const head_plan *p = h->plan;
@@ -403,8 +399,8 @@ static void copy_rows(const head *h, attn__operand op, attn__small_sequence_rows
     }
 }
 
-/* The kernel's sum without the pairs whose `alive` lacks the bit: they may read NaN.  Finite rows are multiplied
- * as ever, so that bits do not depend on what masked rows hold. */
+/* Runs the kernel's sum without pairs whose `alive` lacks the bit, because they may read NaN.  Finite rows are
+ * multiplied in the normal way, so that results do not depend on masked rows. */
 static void sum_guarded(const head *h, const attn__small_sequence_sums *t, const uint8_t *alive, uint8_t bit)
 {
     attn__small_sequence_sums clean = *t;
@@ -429,7 +425,7 @@ static void sum_guarded(const head *h, const attn__small_sequence_sums *t, const
     attn__finite_repair(&sums, h->m.bad, bad);
 }
 
-/* The rows of a sum: its own or, for bf16, f32 rows of scratch memory. */
+/* Returns the rows for the result of a sum: the output's rows or, for bf16, f32 rows in scratch memory. */
 static attn__small_sequence_rows rows_to_sum(const head *h, attn__operand op)
 {
     attn__small_sequence_rows rows = rows_of(h, op);
@@ -441,7 +437,7 @@ static attn__small_sequence_rows rows_to_sum(const head *h, attn__operand op)
     return rows;
 }
 
-/* Rounds those to bf16. */
+/* Rounds the f32 rows of a sum to bf16 and stores them. */
 static void store_sum(const head *h, attn__operand op, bool add)
 {
     attn__small_sequence_rows rows = rows_of(h, op);
@@ -464,7 +460,7 @@ static void load_bias(const head *h)
         attn__bias_lanes(&bias, h->plan->lanes, (float)ATTN__LOG2E, h->m.bias, shape->width);
 }
 
-/* Forward as numbers, queries in the lanes. */
+/* Loads the masks: as floats with queries in the lanes for the forward pass, as bytes for the backward pass. */
 static void load_bytes(const head *h)
 {
     const head_shape *shape = h->shape;
@@ -477,7 +473,7 @@ static void load_bytes(const head *h)
         attn__visible_hide(&tile, parts, h->plan->lanes, h->m.flags, shape->width, 0.0f, h->m.flags);
 }
 
-/* The head's bias and which keys its queries attend, unless they are there. */
+/* Loads the head's bias and finds which keys its queries attend, unless the previous head had the same. */
 static void load_pairs(head *h)
 {
     const head_plan *p = h->plan;
@@ -495,7 +491,7 @@ static void load_pairs(head *h)
     h->pairs = now;
 }
 
-/* Elements that several pairs share are sums over these pairs, which start from zero. */
+/* Stores the bias gradient. Elements that several pairs share are sums, which start from zero. */
 static void store_dbias(const head *h)
 {
     const head_shape *shape = h->shape;
@@ -517,11 +513,11 @@ static void drop(const head *h, float *weights)
                         h->shape->drop_column);
 }
 
-/* Marks the pairs that are attended and survive dropout, by the scores.  The weights cannot tell: some underflow to 0. */
+/* Marks pairs that are attended and survive dropout by their scores, since some weights underflow to 0. */
 static void note_alive(const head *h)
 {
     int64_t pairs = h->shape->keys * h->shape->width;
-    float *kept = h->m.ds; /* not used forward otherwise */
+    float *kept = h->m.ds; /* otherwise unused in the forward pass */
     attn__finite_note(h->m.s, pairs, h->plan->fill, false, h->m.alive);
     for (int64_t i = 0; i < pairs; i++)
         kept[i] = 1.0f;
@@ -530,7 +526,7 @@ static void note_alive(const head *h)
         h->m.alive[i] &= kept[i] != 0.0f;
 }
 
-/* Weights in m.s, the factors of their rows in m.shrink. */
+/* Computes the weights in m.s and the factors of their rows in m.shrink. */
 static void find_weights(const head *h, const attn__small_sequence_rows *k, bool careful)
 {
     const head_plan *p = h->plan;
@@ -566,7 +562,7 @@ static void write_lse(const head *h)
         lse[at[i]] = attn__running_lse(h->m.m[i], h->m.l[i]);
 }
 
-/* Outputs of one head: all scores at once, their softmax down the columns. */
+/* Computes the outputs of one head. All scores are computed at once, with a softmax along columns. */
 static void run_head(head *h)
 {
     const head_plan *p = h->plan;
@@ -601,7 +597,7 @@ static void run_head(head *h)
  *     P = 2^(q k - lse)     dS = P (dout v - delta)     dv = P^T dout     dk = dS^T q     dq = dS k
  */
 
-/* Sets the range of keys that each query attends; bytes mask inside it. */
+/* Sets the range of keys that each query attends. Bytes mask further keys in the range. */
 static void find_ranges(const head *h, attn__softmax_backward_args *args)
 {
     const head_plan *p = h->plan;
@@ -614,7 +610,7 @@ static void find_ranges(const head *h, attn__softmax_backward_args *args)
     }
 }
 
-/* A row without keys gets an lse of +infinity, which makes its weights 0. */
+/* Loads the log-sum-exp. A row without keys gets +infinity, which makes its weights 0. */
 static void read_lse(const head *h)
 {
     const float *lse = (const float *)h->arrays->lse + h->now.at.lse;
@@ -625,7 +621,7 @@ static void read_lse(const head *h)
         h->m.fill_log[i] = attn__visible_fill_weight(&h->m.rows, i, lse[at[i]]);
 }
 
-/* P to m.s and dS to m.ds. */
+/* Computes P in m.s and dS in m.ds. */
 static void weigh(head *h, bool finite)
 {
     const head_plan *p = h->plan;
@@ -657,7 +653,7 @@ static void weigh(head *h, bool finite)
         p->lanes->add(h->m.dbias, args.dbias ? h->m.dbias_now : h->m.ds, shape->queries * shape->width, 1.0f);
 }
 
-/* out += factor * sum over the rows of x; see attn__small_sequence_sums. */
+/* Computes the gradient `out` as factor * a sum over the rows of x (see attn__small_sequence_sums). */
 static void spread(const head *h, attn__operand out, const attn__small_sequence_rows *x, const float *w, bool by_key,
                    float factor, bool finite)
 {
@@ -727,7 +723,7 @@ static void locate(head *h, int64_t number)
     h->next = h->now;
 }
 
-/* Moves h->next to the head that follows, from the last one to the first; returns by how much its number grows. */
+/* Moves h->next to the next head, or from the last to the first. Returns the growth of the batch item's number. */
 static int64_t advance(head *h)
 {
     int64_t by = 0;
@@ -749,7 +745,7 @@ typedef struct job {
     const head_plan *plan;
     const attn_arrays *arrays;
     char *workspace;
-    float *parts; /* of the gradient of the bias: [items][queries][width] */
+    float *parts; /* [items][queries][width]: parts of the bias gradient */
     void (*run)(head *h);
 } job;
 
@@ -767,7 +763,7 @@ static void begin(const job *j, int64_t number, int thread, head *h)
     h->loaded = false;
     divide(p, attn__is_packed(j->canonical), j->workspace + (size_t)thread * p->each, &h->m);
     if (p->has_bias)
-        memset(h->m.bias, 0, size * sizeof(float)); /* columns without a key are read */
+        memset(h->m.bias, 0, size * sizeof(float)); /* columns without a key are read too */
     if (p->has_bytes && j->canonical->backward)
         memset(h->m.mask, 0, size);
     if (p->wants_dbias)
@@ -777,7 +773,7 @@ static void begin(const job *j, int64_t number, int thread, head *h)
     locate(h, number);
 }
 
-/* Makes the problem that of the packed sequence which the head belongs to. */
+/* Enters the packed sequence of the head: sets its problem, arrays and shape. */
 static void enter_sequence(const job *j, head *h, head_shape *shape, attn__sequence *one)
 {
     const head_plan *p = j->plan;
@@ -823,7 +819,7 @@ static void run_item(void *user, int64_t item, int thread)
         store_dbias(&h);
 }
 
-/* Sums the parts of a gradient of the bias. */
+/* Adds the parts of a bias gradient in order and stores the sum. */
 static void join_parts(void *user, int64_t number, int thread)
 {
     const job *j = user;
