@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: MIT
- * Medians and thread counts for the benchmarks. */
+ *
+ * Computes medians and parses thread counts for the benchmarks.
+ */
 #include "bench.h"
 
 #include <stdlib.h>

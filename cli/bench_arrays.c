@@ -9,7 +9,7 @@
 #include <sys/mman.h>
 #endif
 
-/* The address of the field of array number `array`. */
+/* Stores an address in the field of array number `array`. */
 static void point(attn_arrays *a, int array, const void *data)
 {
     static const size_t fields[ATTN_ARRAY_TABLE] = {
@@ -62,7 +62,7 @@ double bench_element(const void *block, attn_dtype dtype, int64_t i)
     }
 }
 
-/* Reals lie in [-1, 1). */
+/* Fills an array with reals in [-1, 1). */
 static void fill_reals(void *block, attn_dtype dtype, attn_dtype rounded, int array, int64_t n)
 {
     for (int64_t i = 0; i < n; i++) {
@@ -79,8 +79,8 @@ static void fill_reals(void *block, attn_dtype dtype, attn_dtype rounded, int ar
     }
 }
 
-/* Fills offsets with random lengths from 0 to the longest sequence, within the packed positions. q and k use the same
- * proportions. */
+/* Fills offsets with random lengths from 0 to the longest sequence, within the packed positions. q and k use the
+ * same relative lengths. */
 static void fill_offsets(int32_t *offsets, int64_t sequences, int64_t longest, int64_t positions)
 {
     double mean = sequences ? (double)positions / (double)sequences : 0;
@@ -88,7 +88,7 @@ static void fill_offsets(int32_t *offsets, int64_t sequences, int64_t longest, i
     double sum = 0, even = 0;
     for (int64_t s = 0; s < sequences; s++) {
         uint64_t share = bench_scatter(ATTN_ARRAY_Q_OFFSETS, (uint64_t)(s / 2)) % 1000;
-        even = (double)share / 1000 * reach * (s % 2 ? -1 : 1); /* pairs of lengths with a constant sum */
+        even = (double)share / 1000 * reach * (s % 2 ? -1 : 1); /* pairs of neighbouring lengths have a constant sum */
         sum += s == sequences - 1 && s % 2 == 0 ? mean : mean + even;
         offsets[s + 1] = (int32_t)(sum < (double)positions ? sum : (double)positions);
         if (offsets[s + 1] - offsets[s] > longest)
@@ -102,7 +102,7 @@ static void fill_index(int32_t *index, int64_t n, int64_t rows)
         index[i] = (int32_t)(bench_scatter(ATTN_ARRAY_BIAS_INDEX, (uint64_t)i) % (uint64_t)rows);
 }
 
-/* Lengths are between half and all of the keys, as in padded data. One key in eight is masked. */
+/* Fills an array. Lengths are between half and all of the keys, as in padded data. One key in eight is masked. */
 static void fill(void *block, const attn_span *span, attn_dtype rounded, int array, int64_t keys)
 {
     int64_t n = span->high - span->low;
@@ -118,7 +118,8 @@ static void fill(void *block, const attn_span *span, attn_dtype rounded, int arr
         fill_reals(block, span->dtype, rounded, array, n);
 }
 
-/* The bias and other side operands of a bf16 problem are f32 and are not rounded. */
+/* Returns the type to which an array's numbers are rounded. The bias and other side operands of a bf16 problem are
+ * f32 and are not rounded. */
 static attn_dtype rounding(attn_dtype rounded, int array)
 {
     bool typed = array <= ATTN_ARRAY_V || array == ATTN_ARRAY_O || array == ATTN_ARRAY_DOUT;

@@ -9,7 +9,8 @@
 
 enum { NAME = 96, LEAST_TURNS = 3 };
 
-/* The kind of overhead: for each query or key, or for each pair of a query and a key. */
+/* Limits for the cost of a feature with overhead for each query or key, and of a feature with overhead for each pair
+ * of a query and a key. */
 static const double by_row = 1.3, by_pair = 1.6;
 
 typedef enum passes { BOTH, FORWARD_ONLY, BACKWARD_ONLY } passes;
@@ -50,7 +51,7 @@ static const char *const problems_all[] = {
 static const char *const problems_quick[] = {"b1h8q1k1024d64", "b1h8q16k512d64",  "b8h4q64k64d16",
                                              "b8h4q64k64d64",  "b1h4q256k256d64", NULL};
 
-/* One problem with one feature. plan NULL: no solver runs it, or the problem does not support the feature. */
+/* One problem with one feature. `plan` is NULL if no solver runs it or the problem does not support the feature. */
 typedef struct entrant {
     attn_plan *plan;
     bench_arrays arrays;
@@ -93,7 +94,7 @@ static void name_with(char name[NAME], const attn_problem *plain, const char *pr
              feature->text, number);
 }
 
-/* Returns ATTN_OK also if the problem does not support the feature. */
+/* Plans the problem with the feature. Returns ATTN_OK also if the problem does not support the feature. */
 static attn_status enter(const bench *b, entrant *e, const attn_problem *plain, const char *problem,
                          const struct feature *feature, int threads)
 {
@@ -113,8 +114,8 @@ static attn_status enter(const bench *b, entrant *e, const attn_problem *plain, 
     return status == ATTN_OK ? bench_run_before(context, &with, NULL, &e->arrays) : status;
 }
 
-/* A short entrant runs several times per turn: its first run loads data that the other entrants evicted from the
- * caches. */
+/* Runs each entrant once. A short entrant runs several times, because its first run loads data that other entrants
+ * evicted from the caches. */
 static attn_status take_turns(const bench *b, entrant *entrants)
 {
     attn_status status = ATTN_OK;

@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: MIT
- * The default problems of attn bench attend. */
+ *
+ * The default problems of `attn bench attend`.
+ */
 #include "bench_problems.h"
 
 #include "attn/attn.h"
@@ -14,7 +16,7 @@ const char *const bench_problems_all[] = {
     "b1h8q1024k1024d128",
     "b1h8q2048k2048d128",
     "b1h8q4096k4096d128",
-    /* ViT; causal; one query; small problems of translators; grouped heads. */
+    /* ViT, causal attention, one query, small problems of translators, grouped heads. */
     "b8h12q197k197d64",
     "b1h8q2048k2048d64:causal",
     "b8h8q1k2048d64",

@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: MIT
- * One matrix product by the operations of a tape, and the list of measured products. */
+ *
+ * Computes one matrix product with the operations of a tape, and lists the products that are measured.
+ */
 #include "bench_product.h"
 
 #include "tensor/compute_in.h"
@@ -55,7 +57,7 @@ bool bench_product_parse(bench_product_shape *shape, const char *text)
     return text[shape->transpose_a || shape->transpose_b] == '\0';
 }
 
-/* Packed weights replace the numbers of their tensor, so this packs a copy. */
+/* Packs a copy of the weights, because packed weights replace the numbers of their tensor. */
 static attn_status open_weights(bench_product *p, attn_context *context, const int64_t shape[2], float *b)
 {
     if (!p->shape.packed)

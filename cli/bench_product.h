@@ -7,8 +7,8 @@
 
 #include "attn/tensor.h"
 
-/* Parses "m,n,k" with an optional letter. t multiplies by B transposed, as in a linear layer. p is t with B packed
- * before. a multiplies A transposed, as in the gradient of a layer's weights. */
+/* A product's text "m,n,k" with an optional letter. t multiplies by B transposed, as in a linear layer. p is t with
+ * B packed before. a multiplies A transposed, as in the gradient of a layer's weights. */
 typedef struct bench_product_shape {
     int64_t m, n, k;
     bool transpose_a, transpose_b, packed;
@@ -19,16 +19,16 @@ typedef struct bench_product {
     attn_precision precision;
     attn_tape *tape;
     attn_tensor *a, *b;
-    attn_tensor *result; /* [m,n] result of the last run; the tape owns it */
+    attn_tensor *result; /* [m,n] result of the last run; owned by the tape */
 } bench_product;
 
-/* False: `text` is no product, or a size is above BENCH_PRODUCT_MOST. */
+/* Parses a product's text. Returns false if `text` is not a product or a size is above BENCH_PRODUCT_MOST. */
 enum { BENCH_PRODUCT_MOST = 1 << 20 };
 bool bench_product_parse(bench_product_shape *shape, const char *text);
-/* The i-th product of the list, and the model that it comes from; NULL past the end. */
+/* Returns the i-th product of the list and the model that uses it; NULL past the end. */
 const char *bench_product_at(int i, const char **model);
-/* Computes the product of f32 matrices in the context's precision. A is [m,k] ([k,m] if transposed) and B is [k,n]
- * ([n,k]); the caller owns both. */
+/* Prepares the product of f32 matrices in the context's precision. A is [m,k], or [k,m] if it is transposed. B is
+ * [k,n], or [n,k] if it is transposed. The caller owns both. */
 attn_status bench_product_open(bench_product *p, attn_context *context, const bench_product_shape *shape, float *a,
                                float *b);
 attn_status bench_product_run(bench_product *p);

@@ -7,22 +7,23 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* TURNS: number of turns, in each of which every competitor runs at least once. TRIES: an alarm counts only if it
- * occurs in this many tries, each with newly allocated memory. */
+/* TURNS is the number of turns. Every competitor runs at least once in each turn. An alarm counts only if it occurs
+ * in TRIES tries, each with newly allocated memory. */
 enum { TURNS = 4, TRIES = 5, MOST_TURNS = TURNS * TRIES };
 
-/* One row of the table with one number of threads: the measured values. */
+/* The measured values of one row of the table with one number of threads. */
 typedef struct measured {
     const bench_row *row;
     int threads;
     int turns;
-    double seconds[BENCH_MOST_KINDS][BENCH_MOST_SETS][MOST_TURNS]; /* the shortest time of each turn */
-    double best[BENCH_MOST_KINDS][BENCH_MOST_SETS];                /* the shortest time of all turns */
-    double error[BENCH_MOST_KINDS][BENCH_MOST_SETS];               /* the largest error */
-    double *peak, flops;                                           /* peak rate of each set */
+    double seconds[BENCH_MOST_KINDS][BENCH_MOST_SETS][MOST_TURNS]; /* shortest time of each turn */
+    double best[BENCH_MOST_KINDS][BENCH_MOST_SETS];                /* shortest time of all turns */
+    double error[BENCH_MOST_KINDS][BENCH_MOST_SETS];               /* largest error */
+    /* peak: rate of each set; flops: operations of a run */
+    double *peak, flops;
 } measured;
 
-/* The result of one try. */
+/* The state of one try. */
 typedef struct field {
     attn_context *contexts[BENCH_MOST_SETS];
     void *states[BENCH_MOST_KINDS][BENCH_MOST_SETS];
@@ -30,9 +31,9 @@ typedef struct field {
 
 /* ------------------------------------------------------------------------------------------------ judging */
 
-/* The ratio of two times, each given by a kind of number and a set. The machine may slow down for seconds, and then one
- * of the two may have had an advantage. Within a turn both run within a moment. The ratio of the shortest times
- * therefore counts only up to the median of the ratios of the turns. */
+/* Returns the ratio of two times, each for a kind of number and a set. The machine may slow down for seconds, which
+ * gives one of them an advantage. Within a turn, both run shortly after each other. The ratio of the shortest times
+ * is therefore limited to the median of the ratios of the turns. */
 static double over(const measured *m, int k1, int s1, int k2, int s2)
 {
     double turns[MOST_TURNS];
@@ -41,8 +42,8 @@ static double over(const measured *m, int k1, int s1, int k2, int s2)
     return fmin(m->best[k1][s1] / m->best[k2][s2], bench_median(turns, m->turns));
 }
 
-/* The time of set s divided by the time of the next lower set, for the numbers with the largest ratio; 0 for the last
- * set. */
+/* Returns the time of set s divided by the time of the next lower set, for the numbers with the largest ratio; 0 for
+ * the last set. */
 static double over_below(const bench_race *race, const measured *m, int s, int *kind)
 {
     double most = 0;
@@ -57,7 +58,7 @@ static double over_below(const bench_race *race, const measured *m, int s, int *
     return most;
 }
 
-/* The time of set s on its slowest numbers divided by its time on its fastest. */
+/* Returns the time of set s on its slowest numbers divided by its time on its fastest numbers. */
 static double over_numbers(const measured *m, int s, int *slow, int *fast)
 {
     double most = 0;
@@ -215,7 +216,8 @@ static attn_status take_turn(const bench_work *work, void *state, double seconds
     return status;
 }
 
-/* Every second turn runs in reverse order: after a set with other registers the processor may be slower at first. */
+/* Runs all competitors in turns. Every second turn runs in reverse order, because the processor may be slower at
+ * first after a set with other registers. */
 static attn_status run_field(const bench_race *race, measured *m, field *f, int *s)
 {
     for (int turn = 0; turn < TURNS; turn++, m->turns++)
@@ -276,7 +278,7 @@ int bench_race_row(bench_race *race, const bench_row *row)
 
 /* --------------------------------------------------------------------------------------- begin and end */
 
-/* All sets from the context's down. Plain C is included only if it is the only set. */
+/* Finds the sets from the context's set down. Plain C is included only if it is the only set. */
 static void find_sets(bench_race *race)
 {
     const char *first = attn_context_isa(race->cli->context);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * bench_race.h - the same work on each instruction set of the machine and on several kinds of input numbers. All of
- * them run in turns, and the shortest time of each counts. An alarm is a set that is slower than the next lower set, or
- * a set that is slower on some numbers than on others. */
+ * bench_race.h - runs the same work on each instruction set of the machine and on several kinds of input numbers. They
+ * take turns, and the shortest time of each counts. An alarm is printed if a set is slower than the next lower set, or
+ * slower on some numbers than on others. */
 #ifndef CLI_BENCH_RACE_H
 #define CLI_BENCH_RACE_H
 
@@ -18,7 +18,7 @@ typedef struct bench_work {
     attn_status (*run)(void *state);
     void (*close)(void *state);
     double (*flops)(const void *state); /* multiplications and additions of a run */
-    double (*error)(const void *state); /* error of the last run, as a share of the allowed error; NULL: not known */
+    double (*error)(const void *state); /* error of the last run as a share of the allowed error; NULL: unknown */
 } bench_work;
 
 typedef struct bench_row {
@@ -32,16 +32,16 @@ typedef struct bench_row {
 
 typedef struct bench_race {
     const cli_call *cli;
-    const char *sets[BENCH_MOST_SETS]; /* the sets, best first */
+    const char *sets[BENCH_MOST_SETS]; /* instruction sets, the best first */
     int nsets;
     int threads[BENCH_MOST_THREADS], nthreads;
-    /* highest peak so far: other processes can only make a measured peak too low */
+    /* highest measured peak, because other processes can only make a measured peak too low */
     double peak[BENCH_MOST_THREADS][BENCH_MOST_SETS];
-    /* NULL: rows of all types except fma; else only rows of this type */
+    /* type of the rows that run; NULL: all types except fma */
     const char *type;
     double seconds;
-    double sets_limit, numbers_limit; /* limits of the ratios of times */
-    bool quick, rates;                /* true: the table shows GFLOP/s, false: ms */
+    double sets_limit, numbers_limit; /* limits for the ratios of times */
+    bool quick, rates;                /* rates: the table shows GFLOP/s instead of ms */
     int rows, alarms;
     attn_json json;
 } bench_race;
@@ -54,24 +54,24 @@ typedef struct bench_race {
         CLI_REAL("tolerance", "1.05", 0.01, 1e6,                                                                       \
                  "alarm from this ratio of times on; without it 1.2 between kinds of numbers, with --quick 1.5")
 
-/* Reads the options, finds the sets, begins the table. Returns an exit code. */
+/* Reads the options, finds the instruction sets and begins the table. Returns an exit code. */
 int bench_race_begin(bench_race *race, const cli_call *cli, bool rates);
-/* Races a row with each number of threads, if its type was requested. Returns an exit code, which is CLI_OK despite
- * alarms. */
+/* Races a row with each number of threads, if its type was requested. Returns an exit code, which is CLI_OK even
+ * after alarms. */
 int bench_race_row(bench_race *race, const bench_row *row);
 /* Ends the table of a race that began with CLI_OK. Returns `code`, or CLI_FAILED after alarms. */
 int bench_race_end(bench_race *race, int code);
 
 /* ---------------------------------------------------------------------------------- bench_race_products.c */
 
-/* Races the products of a NULL-terminated list in each precision. NULL: all of bench_product.h; products by weights of
- * linear layers also run with packed weights. */
+/* Races the products of a NULL-terminated list in each precision. If the list is NULL, races all products of
+ * bench_product.h. Products by weights of linear layers also run with packed weights. */
 int bench_race_products(bench_race *race, const char *const *shapes);
 extern const char *const bench_products_quick[];
 
 /* ------------------------------------------------------------------------------------- bench_race_work.c */
 
-int bench_race_attention(bench_race *race); /* the problems of bench_problems.h */
+int bench_race_attention(bench_race *race); /* Races the problems of bench_problems.h. Returns an exit code. */
 int bench_race_subnormal(bench_race *race);
 int bench_race_training(bench_race *race);
 int bench_race_vit(bench_race *race); /* ViT-B/16 */

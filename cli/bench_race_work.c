@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: MIT
- * Races of attention, training steps and Vision Transformers. */
+ *
+ * Races attention, training steps and Vision Transformers.
+ */
 #include "bench_problems.h"
 #include "bench_race.h"
 #include "bench_step.h"
@@ -90,8 +92,8 @@ int bench_race_attention(bench_race *race)
 
 /* ------------------------------------------------------------------------------------- subnormal weights */
 
-/* Swin's mask of shifted windows: -100 for two tokens in different parts of a window. Their weight is then near 2^-144,
- * which is subnormal. */
+/* Fills the bias with Swin's mask of shifted windows: -100 for two tokens in different parts of a window. Their
+ * weight is near 2^-144, which is subnormal. */
 static void mask_parts(bench_arrays *arrays, const attn_problem *problem)
 {
     enum { TOKENS = 49, PART = 28 };
@@ -103,7 +105,8 @@ static void mask_parts(bench_arrays *arrays, const attn_problem *problem)
             bias[i] = -100;
 }
 
-/* Scores of standard deviation 40 in place of 1/3, which give weights of all sizes down to zero. */
+/* Scales the operands so that scores have a standard deviation of 40 instead of 1/3. Weights then have all sizes
+ * down to zero. */
 static void spread_scores(bench_arrays *arrays, const attn_problem *problem)
 {
     const attn_span *span = &arrays->spans[ATTN_ARRAY_Q];
@@ -173,7 +176,7 @@ static double flops_of_vit(const void *user)
 
 static const bench_work vit_work = {sizeof(bench_vit), open_vit, run_vit, close_vit, flops_of_vit, NULL};
 
-/* Two blocks are representative of a Transformer with six. */
+/* Races a Transformer with two blocks, which represent a Transformer with six. */
 int bench_race_training(bench_race *race)
 {
     bench_row row = {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * bench_step.h - a training step of a Transformer, measured.
+ * bench_step.h - measures a training step of a Transformer.
  */
 #ifndef CLI_BENCH_STEP_H
 #define CLI_BENCH_STEP_H
@@ -19,20 +19,20 @@ typedef struct bench_shape {
     double dropout;
 } bench_shape;
 
-extern const bench_shape bench_shapes[]; /* parameters by name; ends with a NULL name */
+extern const bench_shape bench_shapes[]; /* The list of models by name, which ends with a NULL name. */
 
 typedef struct bench_step {
     const bench_shape *shape; /* settings of the measurement */
     int threads;
     attn_precision precision;
     double ms, fastest_ms, tokens_per_second, gflops, peak_gflops;
-    double allocations; /* allocations of a step, after the warm-up */
+    double allocations; /* allocations of a step after the warm-up */
     int64_t steps, parameters;
     size_t context_peak, process_peak;
     double first_loss, last_loss;
 } bench_step;
 
-/* A model with its optimizer and a batch; its steps can be run one by one. */
+/* A model with its optimizer and a batch. Its steps can be run one by one. */
 typedef struct bench_trainer {
     const bench_shape *shape;
     attn_context *context;
@@ -43,13 +43,13 @@ typedef struct bench_trainer {
     uint64_t random, steps;
 } bench_trainer;
 
-/* `trainer` must be zero before, and must be closed whatever is returned. */
+/* Opens a trainer. `trainer` must be zero before the call, and must be closed whatever is returned. */
 attn_status bench_trainer_open(bench_trainer *trainer, attn_context *context, const bench_shape *shape);
 attn_status bench_trainer_step(bench_trainer *trainer, double *loss);
-void bench_trainer_close(bench_trainer *trainer); /* does not destroy the context */
+void bench_trainer_close(bench_trainer *trainer); /* Frees the trainer, but not its context. */
 double bench_step_flops(const bench_shape *shape);
 
-/* Fills `step`. Returns an exit code; the error has been printed. */
+/* Measures a step and fills `step`. Returns an exit code. Errors have been printed. */
 int bench_step_measure(bench_step *step, double seconds);
 
 #endif

@@ -4,8 +4,9 @@
 
 #include <math.h>
 
-/* Relative to the largest element of an output. In f32 it covers sums of a few thousand terms. In bf16 it covers the
- * storage's own 2^-9 (twice for o in the backward pass: once when read and once when written). */
+/* Returns the allowed error relative to the largest element of an output. In f32 it covers sums of a few thousand
+ * terms. In bf16 it covers the rounding of 2^-9 in storage. o in the backward pass is rounded twice: once when it is
+ * read and once when it is written. */
 static double bound_of(const attn_problem *problem)
 {
     switch (problem->dtype) {

@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: MIT
- * Vision Transformers for the benchmarks. */
+ *
+ * Runs Vision Transformers for the benchmarks.
+ */
 #include "bench_vit.h"
 
 const bench_vit_shape bench_vit_base = {224, 16, 768, 3072, 12, 12, 1000, 1, true, BENCH_VIT_FORWARD};

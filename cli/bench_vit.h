@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * bench_vit.h - Vision Transformers on random pictures, for `attn bench` and bench/vit_probe.c. The latter is compiled
- * together with bench_vit.c. */
+ * bench_vit.h - runs Vision Transformers on random pictures, for `attn bench` and bench/vit_probe.c. The latter is
+ * compiled together with bench_vit.c.
+ */
 #ifndef CLI_BENCH_VIT_H
 #define CLI_BENCH_VIT_H
 
@@ -30,12 +31,12 @@ typedef struct bench_vit {
     attn_tensor *x, *labels;
 } bench_vit;
 
-/* `v` must be zero before, and must be closed whatever is returned. */
+/* Opens a Vision Transformer. `v` must be zero before the call, and must be closed whatever is returned. */
 attn_status bench_vit_open(bench_vit *v, attn_context *context, const bench_vit_shape *shape);
 attn_status bench_vit_run(bench_vit *v);
 void bench_vit_close(bench_vit *v);
-/* Operations: 2 for each weight and token, and 4 for each channel and pair of tokens; three times as many in
- * training. */
+/* Returns the operations of a run: 2 for each weight and token, and 4 for each channel and pair of tokens. A
+ * training step has three times as many. */
 double bench_vit_flops(const bench_vit_shape *shape);
 
 #endif

@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: MIT
- * attn info of a checkpoint: its tensors, for any model. */
+ *
+ * Implements `attn info` for a checkpoint: prints its tensors, for any model.
+ */
 #include "checkpoint_info.h"
 #include "foreign.h"
 #include "model_config.h"
@@ -15,7 +17,8 @@
 
 /* ----------------------------------------------------------------------------------------------- values */
 
-/* The square root of the sum of squares. Scaling by a power of two keeps the squares from overflow and underflow. */
+/* Returns the square root of the sum of squares. Scaling by a power of two protects the squares from overflow and
+ * underflow. */
 static double norm_of(const attn_tensor *t, double largest)
 {
     if (largest == 0 || !isfinite(largest))
@@ -65,7 +68,8 @@ static bool has_kind(const attn_named_list *parameters, const char *kind)
     return false;
 }
 
-/* The number of tensors with names of an architecture's parameters, where numbers inside names are ignored. */
+/* Returns the number of tensors whose names are names of an architecture's parameters. Numbers inside names are
+ * ignored. */
 static int64_t count_kinds(const cli_call *cli, const attn_checkpoint *weights, const attn_architecture *architecture)
 {
     attn_config *config = NULL;
@@ -86,8 +90,8 @@ static int64_t count_kinds(const cli_call *cli, const attn_checkpoint *weights, 
     return n;
 }
 
-/* The architectures of which more than half of the parameter names are in the file. Names are the file's own, or the
- * results of a built-in names file. */
+/* Prints the architectures of which more than half of the parameter names are in the file. Names are the file's own,
+ * or the results of a built-in names file. */
 static attn_status print_fitting(const cli_call *cli, const attn_checkpoint *weights, int64_t tensors)
 {
     const char *builtin, *tensor, *other = attn__detr_other(weights, &tensor);

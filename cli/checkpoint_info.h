@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: MIT
- * checkpoint_info.h - the tensors of a checkpoint of any model. */
+ *
+ * checkpoint_info.h - prints the tensors of a checkpoint of any model.
+ */
 #ifndef CLI_CHECKPOINT_INFO_H
 #define CLI_CHECKPOINT_INFO_H
 
@@ -13,7 +15,7 @@ typedef struct cli_values {
 } cli_values;
 cli_values cli_values_of(const attn_tensor *tensor);
 
-/* Prints the tensors, or writes them as JSON; returns an exit code. */
+/* Prints the tensors, or writes them as JSON. Returns an exit code. */
 int cli_checkpoint_info(const cli_call *cli, const char *path);
 
 #endif

@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: MIT
- * Seconds for speeds, progress and benchmarks. */
+ *
+ * Returns the time for speeds, progress and benchmarks.
+ */
 #include "command.h"
 
 #include <time.h>
 
-/* A wait for a time to pass must end. If the system's clock has stopped or was set back, each reading advances by a
- * microsecond. */
+/* Returns seconds. If the system's clock has stopped or was set back, each reading advances by a microsecond, so
+ * that waiting for a time to pass always ends. */
 double cli_seconds(void)
 {
     static const double LEAST = 1e-6;

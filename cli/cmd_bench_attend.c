@@ -73,7 +73,7 @@ typedef struct bench {
     const cli_call *cli;
     attn_json json;
     double seconds;
-    double *peak; /* the highest peak so far for the present thread count */
+    double *peak; /* highest measured peak for the current thread count */
     bool verify, wrong;
     int rows;
 } bench;
@@ -126,7 +126,7 @@ static void explain(const bench *b, const attn_plan *plan, const char *name)
 
 /* -------------------------------------------------------------------------------------------- measuring */
 
-/* The median time of enough executions, in seconds. */
+/* Measures the median time of enough executions, in seconds. */
 static attn_status time_plan(const bench *b, const attn_plan *plan, const attn_arrays *arrays, double *median)
 {
     enum { MOST = 20000, LEAST = 3 };
@@ -147,8 +147,8 @@ static attn_status time_plan(const bench *b, const attn_plan *plan, const attn_a
     return status;
 }
 
-/* The clock rate changes, and other processes can only make a measured peak too low and a fraction too high. The
- * highest peak so far is therefore kept. */
+/* Measures the peak. The clock rate changes, and other processes can only make a measured peak too low, which makes
+ * a fraction too high. The highest measured peak is therefore kept. */
 static void measure_peak(bench *b, int threads)
 {
     double peak = attn_machine_peak(b->cli->context, ATTN_F32, threads);
@@ -189,7 +189,7 @@ static void report(bench *b, const row *r)
     }
 }
 
-/* A solver that was requested by name may refuse the problem; that is not a failure. */
+/* Handles a solver that refuses the problem. If the user named the solver, this is not a failure. */
 static int refused(const bench *b, const row *r, attn_status status)
 {
     if (status != ATTN_ERROR_UNSUPPORTED)
@@ -264,7 +264,7 @@ static int check_solver(const char *name)
     return cli_fail(CLI_BAD, "--solver: there is no \"%.60s\"; --explain prints the names of all", name);
 }
 
-/* All problems are parsed before anything is measured, so that an error in one is found at once. */
+/* Parses all problems before anything is measured, so that an error in any problem is found at once. */
 static int check_all(const cli_call *cli)
 {
     attn_problem problem;

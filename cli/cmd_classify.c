@@ -62,7 +62,7 @@ typedef struct question {
     attn_classifier *classifier;
     attn_prediction *guesses;
     int64_t top;
-    attn_json *json; /* JSON output; NULL: text for people */
+    attn_json *json; /* JSON output; NULL: plain text */
 } question;
 
 static void invert(attn_image *image)
@@ -123,7 +123,7 @@ static int answer(cli_call *cli, attn_classifier *classifier)
     int code = CLI_OK;
     if (!cli->json)
         code = cli_spread(cli, cli->nwords - 1, cli->words + 1, classify, &q);
-    else if (attn_ranks_rank(cli->context) == 0) /* the output is one array, so one process writes it */
+    else if (attn_ranks_rank(cli->context) == 0) /* the output is one array, which one process writes */
         for (int i = 0; i + 1 < cli->nwords && code == CLI_OK; i++)
             code = cli_failures_note(&failures, classify(&q, i), cli->words[i + 1]);
     attn_json_end(&json);
@@ -140,7 +140,7 @@ static int load_and_answer(cli_call *cli)
 {
     attn_classifier *classifier = NULL;
     int code = CLI_OK;
-    if (cli_int(cli, "channels") == 2) /* every rank returns here */
+    if (cli_int(cli, "channels") == 2) /* the condition is the same on all ranks, so that every rank returns here */
         return cli_fail(CLI_BAD, "--channels is 0, 1 or 3");
     if (attn_classifier_load(&classifier, cli->context, cli->words[0], cli_names(cli)) != ATTN_OK)
         code = cli_failed(cli, NULL);

@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: MIT
- * attn contacts: which residues of a protein touch, from an alignment of its family. */
+ *
+ * attn contacts: predicts which residues of a protein touch, from an alignment of its family.
+ */
 #include "commands.h"
 #include "failures.h"
 #include "family.h"
@@ -67,7 +69,8 @@ static const int64_t divisors[] = {1, 2, 5};
 
 /* ------------------------------------------------------------------------------------------ the structure */
 
-/* The structure file given, or the file with the alignment's name in its folder; false: there is none. */
+/* Finds the structure: the given file, or the file in the given folder with the alignment's name. Returns false if
+ * there is none. */
 static bool find_structure(const contacts *c, char *path)
 {
     static const char *const endings[] = {".pdb", ".cif", ".ent", ".mmcif"};
@@ -88,7 +91,7 @@ static bool find_structure(const contacts *c, char *path)
     return false;
 }
 
-/* Converts [columns, columns] to [residues, residues] of the query; NAN for residues without a column. */
+/* Converts a map from [columns, columns] to [residues, residues] of the query. Residues without a column get NAN. */
 static float *by_residues(const contacts *c, const float *map)
 {
     const attn_alignment *a = c->family.all;
@@ -299,7 +302,7 @@ static int print_json(const contacts *c, char paths[3][4096])
     return cli_print_json(c->family.cli, &json);
 }
 
-/* Pairs with equal probabilities have no meaningful order. */
+/* Refuses equal probabilities of all pairs, because they have no meaningful order. */
 static int check_signal(const contacts *c)
 {
     float least = 1, most = 0;
@@ -378,7 +381,8 @@ static int predict_one(void *user, int i)
 static int predict_all(cli_call *cli)
 {
     prediction p = {.cli = cli, .how = {.contacts = true}};
-    if (cli->nwords > 1 && cli_given(cli, "structure")) /* every rank returns here */
+    /* the condition is the same on all ranks, so that every rank returns here */
+    if (cli->nwords > 1 && cli_given(cli, "structure"))
         return cli_fail(CLI_BAD,
                         "--structure applies to one alignment; with several, put NAME.pdb in the folder of each");
     int code = cli_family_apart(cli);

@@ -123,7 +123,8 @@ static int read_scale(const cli_call *cli, attn_pixel_scale *scale)
     for (int i = 0; i < 2; i++) {
         bool read = read_three(cli_text(cli, names[i]), into[i]);
         for (int c = 0; c < 3 && read; c++)
-            read = into[i][c] >= (float)i * 1e-6f && into[i][c] <= 1; /* avoids a division by 0 */
+            /* standard deviations above 0 avoid a division by 0 */
+            read = into[i][c] >= (float)i * 1e-6f && into[i][c] <= 1;
         if (!read)
             return cli_fail(CLI_BAD, "--%s: \"%.60s\" is not three numbers of 0 to 1 with commas between", names[i],
                             cli_text(cli, names[i]));
@@ -148,7 +149,7 @@ static const char *three_text(const attn_config *config, const char *name, char 
     return text;
 }
 
-/* The number of classes without a name in the checkpoint's files, if other classes have one. */
+/* Prints how many classes have no name in the checkpoint's files, if other classes have one. */
 static void tell_classes(const cli_call *cli, const attn_config *config)
 {
     const attn_config_value *names = attn_config_get(config, "class_names");
@@ -235,7 +236,7 @@ static int convert_tensors(const cli_call *cli)
     return CLI_OK;
 }
 
-/* The type in which weights are stored; DEFAULT: unchanged. */
+/* Returns the type in which weights are stored; DEFAULT means unchanged. */
 static attn_precision stored_precision(const cli_call *cli)
 {
     attn_precision precision;
@@ -253,7 +254,7 @@ static int convert_known(const cli_call *cli)
                    ? CLI_OK
                    : cli_failed(cli, NULL);
     if (form == CLI_FORM_OWN && stored_precision(cli))
-        return CLI_OK; /* write_out stores the result */
+        return CLI_OK; /* write_out stores the result later */
     if (form == CLI_FORM_MARIANMT && stored_precision(cli))
         return cli_fail(CLI_BAD, translator_keeps);
     if (form == CLI_FORM_OWN || form == CLI_FORM_MARIANMT)
@@ -278,7 +279,7 @@ static int convert_known(const cli_call *cli)
     return kind == ATTN_CHECKPOINT_MSA ? convert_msa(cli) : convert_vit(cli);
 }
 
-/* Checked before anything is written, so that an existing directory is not changed. */
+/* Checks the precision before anything is written, so that an existing directory does not change. */
 static int check_precision(const cli_call *cli, const cli_foreign *foreign)
 {
     attn_checkpoint_kind kind = ATTN_CHECKPOINT_OTHER;

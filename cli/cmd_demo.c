@@ -32,7 +32,7 @@ static const char *in_directory(char *path, const char *directory, const char *n
     return path;
 }
 
-/* Whether `directory` holds a translator that an earlier demo made, which may be deleted. */
+/* Returns true if `directory` holds a translator that an earlier demo made, which may be deleted. */
 static bool is_ours(const cli_call *cli, const char *directory)
 {
     char path[4096];
@@ -65,7 +65,8 @@ static int clear_directory(const cli_call *cli, const char *directory)
 
 /* ---------------------------------------------------------------------------------------------- training */
 
-/* A model small enough to train in a minute and large enough for the phrasebook; chosen by experiments. */
+/* Chooses settings of a model that is small enough to train in a minute and large enough for the phrasebook.
+ * Experiments gave these numbers. */
 static attn_status demo_settings(const cli_call *cli, attn_config **settings)
 {
     static const struct whole {
@@ -116,7 +117,7 @@ typedef struct held_out {
     bool no_memory;
 } held_out;
 
-/* The words joined as readable text. */
+/* Joins the words into readable text. */
 static char *readable(const char *tokens)
 {
     size_t size = strlen(tokens) + 1;
@@ -149,7 +150,8 @@ static void release(held_out *all)
     free(all->items);
 }
 
-/* Takes held-out sentences at regular intervals, so that good and bad translations are shown alike. */
+/* Returns the index of the i-th sentence to show. Sentences are taken at regular intervals, so that good and bad
+ * translations are shown. */
 static int shown_at(const held_out *all, int i)
 {
     return all->n <= SHOWN ? i : (int)((int64_t)i * all->n / SHOWN);
@@ -190,7 +192,7 @@ static void json_table(attn_json *json, const held_out *all)
 
 /* ---------------------------------------------------------------------------------------------- pictures */
 
-/* Chooses a sentence with an informative picture, held out if possible. */
+/* Chooses a sentence with an informative picture, from the held-out sentences if possible. */
 static const char *showcase(const held_out *all)
 {
     static const char *const preferred[] = {"looking for her key", "two coffees", "is looking for", "would like"};

@@ -20,7 +20,7 @@ static const char description[] =
 static const char *const examples[] = {"attn demo detect shapes", "attn demo detect shapes -n 8 --valid 2 --seed 7",
                                        NULL};
 
-/* The number of the second folder's first image; the first folder has fewer images. */
+/* The number of the second folder's first image. The first folder has fewer images. */
 static const uint64_t valid_begins = 1u << 31;
 
 static int write_folder(const cli_call *cli, const char *name, uint64_t first, int64_t n)

@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: MIT
- * attn diff: which weights of two checkpoints differ, and by how much. */
+ *
+ * attn diff: prints which weights of two checkpoints differ, and by how much.
+ */
 #include "commands.h"
 
 #include <math.h>
@@ -64,7 +66,7 @@ static void print_difference(comparison *c, const char *name, const char *what, 
     }
 }
 
-/* Reads both tensors as 64-bit reals, or as integers if they are integers. */
+/* Compares two tensors as 64-bit reals, or as integers if they are integers. */
 static void compare_numbers(comparison *c, const char *name, const attn_tensor *a, const attn_tensor *b)
 {
     double most = 0, difference = 0, norm = 0;
@@ -93,7 +95,7 @@ static void compare_numbers(comparison *c, const char *name, const attn_tensor *
         norm += x[i] == y[i] ? x[i] * x[i] : 0;
     if (!reals || nans)
         print_difference(c, name, nans ? "NaN on one side" : "other integers", (double)NAN, (double)NAN);
-    else if (most == 0) /* 0 and -0, or NaNs with different bits */
+    else if (most == 0) /* the bits differ, and the numbers do not: 0 and -0, or two NaNs */
         c->same++;
     else
         print_difference(c, name, "numbers", most, norm > 0 ? sqrt(difference / norm) : INFINITY);

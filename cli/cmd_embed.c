@@ -31,7 +31,7 @@ static const char *const examples[] = {
     NULL,
 };
 
-/* The mean of the residues' vectors of one sequence; zeros for a sequence of only gaps. */
+/* Computes the mean of the residues' vectors of one sequence. A sequence of only gaps gets zeros. */
 static void mean_of(const cli_family *f, const float *hidden, int64_t row, int64_t dim, float *to)
 {
     const int32_t *tokens = f->tokens + row * f->cols;
@@ -49,7 +49,7 @@ static void mean_of(const cli_family *f, const float *hidden, int64_t row, int64
         to[d] /= (float)counted;
 }
 
-/* The vectors of the query's residues [N,D]; NaN for residues without a column. */
+/* Writes the vectors of the query's residues [N,D]. Residues without a column get NaN. */
 static void fill_residues(const cli_family *f, const float *hidden, int64_t residues, int64_t dim, float *to)
 {
     for (int64_t i = 0; i < residues * dim; i++)
@@ -104,7 +104,7 @@ static attn_status write_names(const cli_family *f, const char *path)
     return status;
 }
 
-/* `names`: the file for the sequences' names, or NULL. */
+/* Prints the result. `names` is the file for the sequences' names, or NULL. */
 static int print_result(const cli_family *f, const char *path, const char *names, const attn_tensor *array)
 {
     const int64_t *shape = attn_tensor_shape(array);

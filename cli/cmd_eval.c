@@ -69,7 +69,7 @@ static const char *const examples[] = {
 
 typedef struct samples {
     int64_t wanted, printed;
-    attn_json *json; /* JSON output; NULL: text for people */
+    attn_json *json; /* JSON output; NULL: plain text */
 } samples;
 
 static void print_sample(void *user, const char *source, const char *reference, const char *prediction)
@@ -96,14 +96,14 @@ static attn_split part_of(const char *name)
     return values[i];
 }
 
-/* Describes how the score was computed, as a sacreBLEU signature; the version is attn's own. */
+/* The signature describes how the score was computed, in sacreBLEU's form. The version is attn's own. */
 #define TEXT_OF(x)          #x
 #define VERSION_OF(a, b, c) TEXT_OF(a) "." TEXT_OF(b) "." TEXT_OF(c)
 #define ATTN_VERSION_TEXT   VERSION_OF(ATTN_VERSION_MAJOR, ATTN_VERSION_MINOR, ATTN_VERSION_PATCH)
 static const char bleu_signature[] = "case:mixed|eff:no|tok:13a|smooth:exp|version:attn-" ATTN_VERSION_TEXT;
 static const char chrf_signature[] = "case:mixed|eff:yes|nc:6|nw:0|space:no|version:attn-" ATTN_VERSION_TEXT;
 
-/* A signature begins with the number of references, which may differ between sentences. */
+/* Adds the number of references to a signature. This number may differ between sentences. */
 static const char *signed_with(const attn_translator_score *score, const char *signature, char text[128])
 {
     snprintf(text, 128, "nrefs:%s|%s", score->references == score->sentences ? "1" : "var", signature);

@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: MIT
- * attn help: help on a command, the man page, completion for shells. */
+ *
+ * attn help: prints help on a command, the man page, or completion for shells.
+ */
 #include "commands.h"
 
 #include <string.h>
@@ -24,7 +26,7 @@ static const char *const examples[] = {
     NULL,
 };
 
-/* "train" and "bench" are the first words of several commands; all of these are explained. */
+/* Explains all commands that begin with this word, such as "train" or "bench". Returns false if there are none. */
 static bool explain_group(const char *first)
 {
     size_t length = strlen(first);
@@ -46,7 +48,7 @@ static void print_names(void)
         puts(cli_commands[i]->name);
 }
 
-/* The words name a command, or the first word of several. */
+/* Explains the command that the words name, or all commands that begin with the word. */
 static int explain(const cli_call *cli)
 {
     char name[128];

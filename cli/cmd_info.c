@@ -34,7 +34,7 @@ static const char description[] =
 static const char *const examples[] = {"attn info out/demo", "attn info out/demo --json",
                                        "attn info model.safetensors --values", NULL};
 
-/* Memory of Adam: the parameter, its gradient and two moments. */
+/* Copies of a parameter in training with Adam: the parameter, its gradient and two moments. */
 static const double TRAINING_COPIES = 4;
 
 static void print_config(const attn_config *config)
@@ -46,7 +46,7 @@ static void print_config(const attn_config *config)
     }
 }
 
-/* The kind of directory: one of five. */
+/* A directory of one of five kinds. */
 typedef struct subject {
     attn_translator *translator;
     attn_classifier *classifier;
@@ -149,7 +149,7 @@ static bool is_there(const char *directory, const char *name)
     return attn_file_exists(file);
 }
 
-/* Whether the directory has one of attn's models without the vocabularies of a translator. */
+/* Returns true if the directory has one of attn's models without the vocabularies of a translator. */
 static bool is_bare(const cli_call *cli, const char *directory)
 {
     static const char *const vocabularies[] = {"source.vocab", "target.vocab", "source.spm", "target.spm",
@@ -189,7 +189,8 @@ static attn_status load(const cli_call *cli, subject *of)
     return status;
 }
 
-/* A directory of weights without a config.json, or with the config.json of a model that attn does not load. */
+/* Returns true for a directory of weights that has no config.json, or the config.json of a model that attn does not
+ * load. */
 static bool is_foreign_directory(const cli_call *cli, const char *path)
 {
     static const char *const inside[] = {"model.safetensors", "model.safetensors.index.json",
@@ -205,7 +206,8 @@ static bool is_foreign_directory(const cli_call *cli, const char *path)
     return weights && cli_form_of(cli, path) == CLI_FORM_OTHER;
 }
 
-/* Weights that are not one of attn's models; a published MSA Transformer counts as one. */
+/* Returns true for weights that are not one of attn's models. A published MSA Transformer counts as one of attn's
+ * models. */
 static bool is_checkpoint(const cli_call *cli, const char *path)
 {
     attn_checkpoint_kind kind = ATTN_CHECKPOINT_OTHER;

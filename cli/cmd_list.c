@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: MIT
- * attn list: the architectures. */
+ *
+ * attn list: lists the architectures.
+ */
 #include "commands.h"
 #include "model_config.h"
 #include "parameters.h"
@@ -40,8 +42,8 @@ static const char *type_name(const attn_setting *key)
     return names[key->type];
 }
 
-/* Builds a model with the given settings or with sample ones. CLI_OK with *model NULL: the architecture has no sample
- * settings. */
+/* Builds a model with the given or with sample settings. If the architecture has no sample settings, returns CLI_OK
+ * and sets *model to NULL. */
 static int build(const cli_call *cli, const attn_architecture *architecture, attn_model **model)
 {
     attn_config *config = NULL;
@@ -90,7 +92,7 @@ static void print_ports(const char *head, const attn_port *ports, int n)
     }
 }
 
-/* "dim 64, heads 4": the settings of the model whose parameters are listed. */
+/* Prints the parameters, after the settings of their model, such as "dim 64, heads 4". */
 static void print_parameters(const attn_model *model)
 {
     const attn_config *config = attn_model_config(model);
@@ -153,7 +155,7 @@ static void json_ports(attn_json *json, const char *name, const attn_port *ports
     attn_json_end(json);
 }
 
-/* `model` may be NULL; the parameters are then left out. */
+/* Writes an architecture. If `model` is NULL, the parameters are left out. */
 static void json_architecture(attn_json *json, const attn_architecture *a, const attn_model *model)
 {
     attn_json_object(json, NULL);

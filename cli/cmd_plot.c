@@ -81,7 +81,7 @@ static int refuse_column(const cli_columns *file, const char *option, const char
                     (int)(length < 80 ? length : 80), name, file->path, known);
 }
 
-/* Whether the column holds numbers; prints a message if not. */
+/* Checks that the column holds numbers. Prints a message if not. */
 static int check_numbers(const cli_columns *file, const char *option, int64_t column)
 {
     const cli_column *c = &file->columns[column];
@@ -91,8 +91,8 @@ static int check_numbers(const cli_columns *file, const char *option, int64_t co
                     c->name, file->path, c->no_number, (long long)c->line);
 }
 
-/* Finds the first and last column that a word of a list names in a file. In a file without names the word may be a
- * range "6-9". False: none. */
+/* Finds the first and last column that a word of a list names in a file. In a file without names, the word may be a
+ * range "6-9". Returns false if there is no such column. */
 static bool find_columns(const cli_columns *file, const char *word, size_t length, int64_t *first, int64_t *last)
 {
     char *end;
@@ -106,7 +106,7 @@ static bool find_columns(const cli_columns *file, const char *word, size_t lengt
     return end == word + length && *last >= *first && *last < file->n;
 }
 
-/* Whether a list names the column. */
+/* Returns true if a list names the column. */
 static bool is_listed(const char *list, const cli_columns *file, int64_t column)
 {
     int64_t first, last;
@@ -171,7 +171,7 @@ static int add_listed(plotting *p, cli_columns *file, int64_t x)
     return code;
 }
 
-/* The index of the column of x; -1: x is the row number. */
+/* Finds the index of the column of x. -1 means that x is the row number. */
 static int find_x(const plotting *p, const cli_columns *file, int64_t *x)
 {
     const char *name = cli_text(p->cli, "x");
@@ -200,7 +200,7 @@ static int check_list(const plotting *p, const char *option)
 
 /* --------------------------------------------------------------------------------------------------- names */
 
-/* Whether a column of this name is drawn from two files into the same panel. */
+/* Returns true if a column of this name is drawn from two files into the same panel. */
 static bool is_repeated(const plotting *p, int64_t curve)
 {
     const char *name = p->file_of[curve]->columns[p->column_of[curve]].name;
@@ -225,7 +225,7 @@ static void name_curve(plotting *p, int64_t i)
     p->curves[i].name = p->names[i];
 }
 
-/* The words of --names replace the distinct names in the order of the curves. */
+/* Renames the curves: the words of --names replace the distinct names in the order of the curves. */
 static int rename_curves(plotting *p)
 {
     const char *list = cli_text(p->cli, "names");
@@ -268,7 +268,7 @@ static int read_size(const char *text, double *width, double *height)
 
 /* ------------------------------------------------------------------------------------------------- drawing */
 
-/* The title of the x axis: the column name, if all files have the same. */
+/* Returns the title of the x axis: the column name, if all files have the same. */
 static const char *x_name(const plotting *p)
 {
     const char *given = or_null(cli_text(p->cli, "x_label")), *name = NULL;

@@ -159,7 +159,7 @@ static int score_every(scoring *s)
     return CLI_OK;
 }
 
-/* The substitutions of one mutation must be at different residues. */
+/* Checks that the substitutions of one mutation are at different residues. */
 static int check_parts(const scoring *s, const char *whole)
 {
     const char *at = whole;
@@ -178,7 +178,7 @@ static int check_parts(const scoring *s, const char *whole)
     return code;
 }
 
-/* All mutations are read before the first run, so that a spelling mistake is found at once. */
+/* Reads all mutations before the first run, so that a spelling mistake is found at once. */
 static int check_all(const scoring *s)
 {
     const cli_call *cli = s->family.cli;
@@ -224,8 +224,8 @@ static int prepare(scoring *s)
     return CLI_OK;
 }
 
-/* A missing folder must not cost hours of computed scores: it is checked before, although the file is written
- * afterwards. */
+/* Checks that the output file can be written. The check comes first, because a missing folder must not cost hours of
+ * computed scores. */
 static bool can_write(const char *path)
 {
     char folder[4096];
@@ -250,7 +250,8 @@ static int open_out(scoring *s)
     return s->out ? CLI_OK : cli_fail(CLI_FAILED, "out of memory");
 }
 
-/* The file is written as a whole or not at all. For standard output, main() checks that the output was written. */
+/* Closes the output. A file is written completely or not at all. For standard output, main() checks that the output
+ * was written. */
 static int close_out(scoring *s, int code)
 {
     if (!s->out || s->out == stdout)

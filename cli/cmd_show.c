@@ -83,7 +83,7 @@ static const char *const examples[] = {
     NULL,
 };
 
-/* The object that the picture shows. */
+/* The input whose attention the picture shows. */
 enum { SENTENCE = 1, IMAGE = 2, ALIGNMENT = 4, ARRAY = 8, DRAWN = 16, OBJECTS = 32 };
 
 /* Refuses options that do not apply to this kind of model. */

@@ -30,7 +30,7 @@ static void note_translate(const cli_training *t)
                  cli_count(cli_training_size(t, "judged_pairs"), a));
 }
 
-/* `what` is printed before the size of the pictures, and `then` after the size. */
+/* Prints the size of the pictures between the texts `what` and `then`. */
 static void note_pictures(const cli_training *t, const char *what, const char *then)
 {
     const cli_call *cli = t->cli;
@@ -84,12 +84,12 @@ static void note_detect(const cli_training *t)
                  cli_count(left_out, a), left_out == 1 ? " is" : "s are");
 }
 
-/* An accuracy within two standard deviations of always naming one class shows no learning. */
+/* Warns if the accuracy is within two standard deviations of always naming one class, which shows no learning. */
 static void warn(const cli_training *training)
 {
     double found = training->last.metric, guessed = 1 / (double)cli_training_size(training, "classes");
     double chance = sqrt(guessed * (1 - guessed) / (double)cli_training_size(training, "valid_images"));
-    /* false for NaN, which means there was no validation */
+    /* false if `found` is NaN, which means that there was no validation */
     if (training->last.steps > 0 && found < guessed + 2 * chance)
         cli_note(
             training->cli,
@@ -102,15 +102,15 @@ static void warn(const cli_training *training)
 
 typedef struct kind {
     const char *name;       /* the name of the attn_trainer */
-    const char *things;     /* the unit of speed */
+    const char *things;     /* unit of speed */
     const char *measure;    /* the metric of a validation in addition to the loss; NULL: none */
-    const char *metrics[2]; /* names of attn_progress.metric and metric2 in --json; NULL: left out */
+    const char *metrics[2]; /* names of attn_progress.metric and metric2 in --json; NULL: not written */
     const char *made;       /* printed in the last line */
     void (*note)(const cli_training *training);
     void (*warn)(const cli_training *training); /* called at the end; may be NULL */
     const char *test;                           /* name of the size of the part that attn eval uses by default */
-    const char *tries[3][2];                    /* commands to suggest, the text before and after the directory */
-    bool pairs;                                 /* the data are sentence pairs */
+    const char *tries[3][2];                    /* suggested commands: the text before and after the directory */
+    bool pairs;                                 /* true if the data are sentence pairs */
 } kind;
 
 static const kind kinds[] = {
@@ -186,7 +186,7 @@ int cli_train(const cli_call *cli, attn_trainer_job *job, cli_training *training
     return cli_training_end(training, attn_train(cli->context, job), job->directory);
 }
 
-/* NaN, which means there was no validation, becomes null. */
+/* Prints the result as JSON. A NaN, which means that there was no validation, becomes null. */
 static int print_json(const cli_call *cli, const cli_training *training, const char *directory)
 {
     const kind *k = kind_of(training->kind);
@@ -218,7 +218,7 @@ static int print_result(const cli_call *cli, const cli_training *training, const
     return CLI_OK;
 }
 
-/* Reads sentence pairs from a file or the phrasebook; lines that are no pair are counted in `bad`. */
+/* Sets the job's data: sentence pairs from a file or the phrasebook. Lines that are no pair are counted in `bad`. */
 static void take_pairs(attn_trainer_job *job, const char *data, cli_training *training, cli_failures *bad)
 {
     attn_pairs_source source = cli_source_of(data);

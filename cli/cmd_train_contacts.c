@@ -37,7 +37,8 @@ typedef struct fitting {
     cli_structure *structures;
 } fitting;
 
-/* A fit that finds less than this many times the contacts of guessing, on its own training data, gets a warning. */
+/* Limit for a warning: on its own training data, a fit should find at least this many times the contacts of random
+ * guessing. */
 static const double WEAK = 3;
 
 static int measure(const fitting *f, int i, const char *path, const char *chain)
@@ -72,7 +73,8 @@ static int read_example(const fitting *f, int i, const char *word)
     return code;
 }
 
-/* A regression without maps, or without contacts in its training data, gives every pair the same probability. */
+/* Refuses a regression that gives every pair the same probability. This happens without maps, or without contacts in
+ * the training data. */
 static int refuse(const cli_call *cli, const attn_contacts_fit_result *fitted)
 {
     if (fitted->contacts == 0)
@@ -156,7 +158,7 @@ static int fit(const fitting *f, attn_msa *msa)
 static void release(fitting *f)
 {
     for (int i = 0; f->families && f->structures && i < f->n; i++) {
-        free((char *)(uintptr_t)f->families[i].path); /* the command's own copy */
+        free((char *)(uintptr_t)f->families[i].path); /* frees the command's own copy */
         cli_family_free(&f->families[i]);
         free(f->structures[i].distances);
     }

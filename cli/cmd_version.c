@@ -25,7 +25,7 @@ static const pair settings[] = {BUILD_SETTINGS(ROW){NULL, NULL}};
 static const pair libraries[] = {BUILD_LIBRARIES(ROW){NULL, NULL}};
 #undef ROW
 
-/* Whether the program contains kernels for an instruction set; the machine may lack the set. */
+/* Returns true if the program contains kernels for an instruction set. The machine may lack the set. */
 static bool is_built(attn__isa isa)
 {
 #if defined(__x86_64__)

@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: MIT
- * attn weights: the weight of each sequence of an alignment, and the effective number of sequences. */
+ *
+ * attn weights: prints the weight of each sequence of an alignment, and the effective number of sequences.
+ */
 #include "commands.h"
 #include "failures.h"
 #include "family.h"

@@ -29,7 +29,8 @@ void cli_columns_free(cli_columns *c)
     *c = (cli_columns){0};
 }
 
-/* The name of a file of columns: "out/en-fr/history.tsv" gives "en-fr", and "kernels.tsv" gives "kernels". */
+/* Derives a name from the path of a file of columns: "out/en-fr/history.tsv" gives "en-fr", and "kernels.tsv" gives
+ * "kernels". */
 static void name_file(cli_columns *c, bool training)
 {
     size_t end = strlen(c->path), begin;
@@ -59,7 +60,7 @@ static int no_memory(const cli_columns *c)
     return cli_fail(CLI_FAILED, "%s: out of memory", c->path);
 }
 
-/* Names "0", "1", ..., as NumPy counts columns. */
+/* Names the columns "0", "1", ..., as NumPy counts columns. */
 static bool number_columns(cli_columns *c)
 {
     c->numbers = calloc((size_t)c->n, DIGITS);
@@ -72,7 +73,7 @@ static bool number_columns(cli_columns *c)
 
 /* ------------------------------------------------------------------------------------------------- tables */
 
-/* A number that is not finite becomes NaN, which is drawn as a gap. */
+/* Reads a number. A number that is not finite becomes NaN, which is drawn as a gap. */
 static bool is_number(const char *field, double *value)
 {
     static const char *const gaps[] = {"", "nan", "-nan", "inf", "+inf", "-inf"};
@@ -86,7 +87,7 @@ static bool is_number(const char *field, double *value)
     return end != field && *end == '\0';
 }
 
-/* Terminates the next line with 0 and returns it; NULL after the last. Empty lines at the end are ignored. */
+/* Ends the next line with 0 and returns it. Returns NULL after the last line. Empty lines at the end are ignored. */
 static char *next_line(char **text)
 {
     char *line = *text;
@@ -117,7 +118,7 @@ static int64_t count_fields(const char *line)
     return n;
 }
 
-/* Whether the first line holds numbers, so that the columns have no names. */
+/* Returns true if the first line holds numbers, so that the columns have no names. */
 static bool begins_with_numbers(const char *text)
 {
     char *end;
@@ -189,7 +190,7 @@ static int read_table(cli_columns *c, const cli_call *cli)
 
 /* ------------------------------------------------------------------------------------------------- arrays */
 
-/* Reads an array [rows] or [rows, columns]; leading axes of length 1 are ignored. */
+/* Reads an array [rows] or [rows, columns]. Leading axes of length 1 are ignored. */
 static int fill_columns(cli_columns *c, const attn_tensor *t)
 {
     int rank = attn_tensor_rank(t), first = 0;

@@ -1,14 +1,16 @@
 /* SPDX-License-Identifier: MIT
- * columns.h - columns of numbers from files: tables (.tsv), arrays (.npy), the history of a training. */
+ *
+ * columns.h - reads columns of numbers from files: tables (.tsv), arrays (.npy), the history of a training.
+ */
 #ifndef CLI_COLUMNS_H
 #define CLI_COLUMNS_H
 
 #include "command.h"
 
 typedef struct cli_column {
-    const char *name;      /* name such as "valid_loss"; "0", "1" in a file without names */
+    const char *name;      /* name such as "valid_loss"; "0", "1", ... in a file without names */
     double *values;        /* values [rows]; NaN for an empty field */
-    const char *no_number; /* a field that is no number, in line `line`; NULL: all are numbers */
+    const char *no_number; /* a field that is not a number, in line `line`; NULL: all are numbers */
     int64_t line;
 } cli_column;
 
@@ -23,11 +25,11 @@ typedef struct cli_columns {
     char *numbers;  /* memory of the generated column names */
 } cli_columns;
 
-/* Reads a file, or the history.tsv of a training's directory. Returns an exit code; errors have been printed. Call
+/* Reads a file, or the history.tsv of a training's directory. Returns an exit code. Errors have been printed. Call
  * cli_columns_free in either case. */
 int cli_columns_read(cli_columns *columns, const cli_call *cli, const char *path);
 void cli_columns_free(cli_columns *columns);
-/* The index of a column, -1 if there is none. */
+/* Returns the index of a column, or -1 if there is none. */
 int64_t cli_columns_find(const cli_columns *columns, const char *name, size_t length);
 
 #endif

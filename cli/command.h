@@ -16,14 +16,15 @@
 
 #include <stdio.h>
 
-/* Exit codes; help.c documents them. */
+/* The exit codes, which help.c documents. */
 enum { CLI_OK = 0, CLI_FAILED = 1, CLI_BAD = 2, CLI_INTERRUPTED = 130 };
 
-/* key.name has '_' where the user writes '-'. key.type BOOL is a flag; TEXTS may be given several times. */
+/* An option. key.name has '_' where the user writes '-'. An option of type BOOL is a flag. An option of type TEXTS
+ * may be given several times. */
 typedef struct cli_option {
     attn_setting key;
     char letter;       /* letter of the short form; 0: none */
-    const char *value; /* placeholder of its value in help; NULL: by type */
+    const char *value; /* placeholder of the value in help; NULL: chosen by type */
 } cli_option;
 
 /* clang-format off */
@@ -44,14 +45,14 @@ typedef struct cli_option {
 typedef struct cli_call cli_call;
 
 typedef struct cli_command {
-    const char *name;         /* words as typed: "translate", "train translate" */
+    const char *name;         /* the words that the user types: "translate", "train translate" */
     const char *summary;      /* one-line description */
-    const char *const *usage; /* usage after the name, one form an entry; NULL-terminated */
+    const char *const *usage; /* NULL-terminated usage after the name, one form for each entry */
     const char *description;  /* paragraphs separated by an empty line; lines that start with a space are not wrapped */
     const cli_option *options;
     int noptions;
     const char *trains;          /* name of the attn_trainer whose settings are also options; NULL: none */
-    const char *const *examples; /* NULL-terminated */
+    const char *const *examples; /* NULL-terminated examples of use */
     /* minimum and maximum number of words in addition to the options; most < 0: any number */
     int min, max;
     int (*run)(cli_call *cli); /* runs the command and returns the exit code */
@@ -63,7 +64,7 @@ typedef struct cli_command {
 struct cli_call {
     const cli_command *command;
     attn_context *context;       /* made with the requested number of threads */
-    attn_context *parse_context; /* owner of the memory of `given` */
+    attn_context *parse_context; /* owns the memory of `given` */
     attn_config *given;          /* the given options, by key name */
     int nwords;
     const char **words; /* borrowed from argv */
@@ -72,113 +73,122 @@ struct cli_call {
 
 /* ---------------------------------------------------------------------------------------- commands.c */
 
-extern const cli_command *const cli_commands[]; /* NULL-terminated, in the order of the overview */
+extern const cli_command *const cli_commands[]; /* All commands in the order of the overview, NULL-terminated. */
 const cli_command *cli_command_find(const char *name);
-/* Prints that no command has this name, and suggests a similar one; returns an exit code. */
+/* Prints that no command has this name, and suggests a similar name. Returns an exit code. */
 int cli_command_refuse(const char *name);
 
 /* ----------------------------------------------------------------------------------------- options.c */
 
-/* The i-th option of a command: first its own, then settings, then the options of every command. False past the end.
- * `command` may be NULL: only the common options. */
+/* Finds the i-th option of a command: first its own options, then settings, then the options of every command.
+ * Returns false past the end. If `command` is NULL, there are only the common options. */
 bool cli_option_at(const cli_command *command, int i, cli_option *option);
-/* The group of the i-th option: 0, 1 or 2, in this order. */
+/* Returns the group of the i-th option: 0, 1 or 2, in this order. */
 int cli_option_group(const cli_command *command, int i);
-/* The option's name as the user writes it, without dashes, into `out` of 64 bytes; returns `out`. */
+/* Writes the option's name as the user writes it, without dashes, to `out` of 64 bytes. Returns `out`. */
 const char *cli_option_spell(const cli_option *option, char *out);
-/* The placeholder of its value: "N", "FILE", "adam|sgd"; "" for flags.  In `out` of 128 bytes; returns `out`. */
+/* Writes the placeholder of the option's value to `out` of 128 bytes: "N", "FILE", "adam|sgd", or "" for flags.
+ * Returns `out`. */
 const char *cli_option_value(const cli_option *option, char *out);
 
-enum { CLI_PARSED = -1 }; /* CLI_OK to go on; else an exit code: help was requested, or the error has been printed */
+/* CLI_PARSED means that the command runs. Another result is an exit code: help was requested, or the error has been
+ * printed. */
+enum { CLI_PARSED = -1 };
 int cli_parse(cli_call *cli, int argc, char **argv);
 
 bool cli_given(const cli_call *cli, const char *name);
-/* The given value, or the table's default. */
+/* Return the given value, or the default of the table. */
 bool cli_flag(const cli_call *cli, const char *name);
 int64_t cli_int(const cli_call *cli, const char *name);
 double cli_real(const cli_call *cli, const char *name);
 const char *cli_text(const cli_call *cli, const char *name);
-/* All values of an option that may be given several times; NULL if there are none. */
+/* Returns all values of an option that may be given several times; NULL if there are none. */
 const attn_config_value *cli_many(const cli_call *cli, const char *name);
 
 /* ---------------------------------------------------------------------------------------------- say.c */
 
-/* "attn: ..." as one line on stderr; returns `code`. */
+/* Prints "attn: ..." as one line on stderr. Returns `code`. */
 int cli_fail(int code, const char *format, ...) __attribute__((format(printf, 2, 3)));
-const char *cli_last_failure(void); /* the last message of cli_fail, without "attn: "; NULL: none yet */
-/* Prints the context's error, after `where` and ": " (NULL: alone); returns the exit code of its status. */
+/* Returns the last message of cli_fail without "attn: ", or NULL if there is none yet. */
+const char *cli_last_failure(void);
+/* Prints the context's error, after `where` and ": " unless `where` is NULL. Returns the exit code of the error's
+ * status. */
 int cli_failed(const cli_call *cli, const char *where);
-/* Clears the error of an attempt that may fail. Does not clear an error of memory, which leaves the outcome unknown. */
+/* Clears the error of an attempt that may fail. An error of memory is not cleared, because it leaves the result
+ * unknown. */
 void cli_forgive(const cli_call *cli);
 int cli_exit_code(attn_status status);
 /* Prints a line on stderr, unless --quiet is set. */
 void cli_note(const cli_call *cli, const char *format, ...) __attribute__((format(printf, 2, 3)));
-/* Prints a line on stderr, even with --quiet: a request was not fully carried out. */
+/* Prints a line on stderr, even with --quiet. It warns that a request was not completely carried out. */
 void cli_warn(const char *format, ...) __attribute__((format(printf, 1, 2)));
-/* As printf, for text with names, classes or sentences from files: control characters in them are not sent to a
- * terminal. */
+/* Prints like printf. Text with names, classes or sentences from files must be printed with this function, because
+ * control characters in it must not be sent to a terminal. */
 void cli_print(const char *format, ...) __attribute__((format(printf, 1, 2)));
-/* True if output was lost for lack of memory. */
+/* Returns true if output was lost because there was no memory. */
 bool cli_print_lost(void);
-/* Prints finished JSON to stdout and frees it; returns an exit code. */
+/* Prints finished JSON to stdout and frees it. Returns an exit code. */
 int cli_print_json(const cli_call *cli, attn_json *json);
-/* "1234567" as "1,234,567", and bytes as "4.7 MB", in `out` of 32 bytes; return `out`. */
+/* Write 1234567 as "1,234,567", and bytes as "4.7 MB", to `out` of 32 bytes. Return `out`. */
 const char *cli_count(int64_t n, char *out);
 const char *cli_bytes(double n, char *out);
-/* The number of terminal columns of a text: code points that are not combining accents. */
+/* Returns the number of terminal columns of a text: its code points without combining accents. */
 int cli_width(const char *text);
-/* Prints `text` padded with spaces to `width` columns; a longer text is cut and ends in "…". */
+/* Prints `text` padded with spaces to `width` columns. A longer text is cut and ends in "…". */
 void cli_print_cell(FILE *file, const char *text, int width);
 
 /* --------------------------------------------------------------------------------------------- help.c */
 
-void cli_help_overview(FILE *file); /* attn without arguments: a description and first examples */
+void cli_help_overview(FILE *file); /* Prints the help of attn without arguments: a description and first examples. */
 void cli_help_all(FILE *file);      /* attn --help */
 void cli_help_command(FILE *file, const cli_command *command);
-/* Pairs of a name and its meaning; NULL-terminated. */
+/* NULL-terminated pairs of a name and its meaning. */
 extern const char *const cli_exit_codes[], *const cli_environment[];
 /* Prints wrapped paragraphs. `indent` spaces precede each line except the first, which starts at column `column`. */
 void cli_help_wrap(FILE *file, const char *text, int indent, int column);
 
 /* ------------------------------------------------------------------------------------------- ranks.c */
 
-/* Joins the processes that mpirun started (dist/join.h); afterwards all ranks but rank 0 print nothing. Returns an exit
- * code. */
+/* Joins the processes that mpirun started (dist/join.h). Afterwards, only rank 0 prints. Returns an exit code. */
 int cli_ranks_join(const cli_call *cli);
-/* Called before ranks divide work. Returns the same code on all ranks: the code of a failed rank, else `code`. */
+/* Agrees on an exit code before ranks divide work. Returns the same code on all ranks: the code of a failed rank, or
+ * `code`. */
 int cli_ranks_agree(const cli_call *cli, int code);
 /* Leaves the group of ranks. Returns `code`, or the code of another rank's failure, which rank 0 prints. */
 int cli_ranks_leave(const cli_call *cli, int code);
 
 /* ------------------------------------------------------------------------------------------- spread.c */
 
-/* Calls one(user, i) for each of n files. If one fails, the others still run, the names of failed files are printed at
- * the end, and the exit code is CLI_BAD (failures.h). With several ranks, one rank processes each file, and rank 0
- * prints the output of all in the order of the files. */
+/* Calls one(user, i) for each of n files. If a file fails, the other files are still processed. The names of failed
+ * files are printed at the end, and the exit code is CLI_BAD (failures.h). With several ranks, one rank processes each
+ * file, and rank 0 prints the output of all in the order of the files. */
 int cli_spread(const cli_call *cli, int n, const char *const *names, int (*one)(void *user, int i), void *user);
 
 /* ------------------------------------------------------------------------------------------- watch.c */
 
-/* Between begin and end, progress is printed periodically: the finished part of the work and the remaining time. The
- * first line comes after about five seconds without output, later ones at least every 25 seconds. A separate thread
- * prints them. */
-void cli_watch_begin(attn_context *context, int tick); /* milliseconds of a tick: 2000 */
+/* Prints progress periodically until cli_watch_end: the finished part of the work and the remaining time. The first
+ * line comes after about five seconds without output, and later lines come at least every 25 seconds. A separate
+ * thread prints them. */
+void cli_watch_begin(attn_context *context, int tick); /* `tick`: milliseconds of a tick, usually 2000 */
 void cli_watch_end(void);
-void cli_watch_said(void);           /* call this when something was just printed on standard error */
-void cli_watch_waits(bool for_user); /* true while waiting for input, which is no work */
+void cli_watch_said(void); /* Tells the watch that something was just printed on standard error. */
+/* Tells the watch that the command waits for input, which does not count as work. */
+void cli_watch_waits(bool for_user);
 /* Reports `done` of `total` things of the command's own loop, outside of the library's progress. Call it with 0 of
  * `total` at the beginning and with total 0 at the end. */
 void cli_watch_work(const char *things, int64_t done, int64_t total);
-/* Called for each progress report of the library from here on; NULL: not called any more. */
+/* Sets a function that is called for each progress report of the library; NULL sets none. */
 void cli_watch_show(void (*show)(void *user, int64_t done, int64_t total), void *user);
 
 /* ------------------------------------------------------------------------------------------ clock.c */
 
-double cli_seconds(void); /* seconds of a monotonic clock, from an arbitrary start */
+double cli_seconds(void); /* Returns the seconds of a monotonic clock, from an arbitrary start. */
 
 /* ----------------------------------------------------------------------------------- man.c, completion.c */
 
-void cli_man_page(FILE *file, const cli_command *command); /* NULL: the page of attn(1) itself */
-bool cli_completion(FILE *file, const char *shell);        /* false: unknown shell */
+/* Prints the man page of a command, or of attn(1) if `command` is NULL. */
+void cli_man_page(FILE *file, const cli_command *command);
+/* Prints the completion for a shell. Returns false for an unknown shell. */
+bool cli_completion(FILE *file, const char *shell);
 
 #endif

@@ -49,8 +49,8 @@ const cli_command *cli_command_find(const char *name)
     return NULL;
 }
 
-/* Handles "train" alone, or with something that cannot be trained, by listing the choices. False if `word` begins no
- * command. */
+/* Collects the words that may follow `word` in `members`, for "train" alone or with something that cannot be
+ * trained. Returns false if `word` begins no command. */
 static bool is_family(const char *word, char *members, size_t size)
 {
     size_t length = strlen(word);

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: MIT
- * Completion of command lines by bash, zsh and fish, from the tables: commands, options, listed values of options, and
- * architectures. Options without a list of values complete to files, the shell's default. */
+ *
+ * Writes completions of command lines for bash, zsh and fish from the tables: commands, options, listed values of
+ * options, and architectures. Options without a list of values complete to files, the shell's default.
+ */
 #include "command.h"
 
 #include "attn/models.h"
@@ -9,7 +11,7 @@
 
 /* ---------------------------------------------------------------------------------- what may follow */
 
-/* The words that may follow the words typed so far: the first words of commands, or the second words after `first`. */
+/* Writes the words that may follow the typed words: the first words of commands, or the second words after `first`. */
 static void command_words(FILE *file, const char *first, const char *separator)
 {
     const char *last = "";
@@ -25,8 +27,8 @@ static void command_words(FILE *file, const char *first, const char *separator)
     }
 }
 
-/* The i-th word that begins several commands (train, bench), once each, in `out`; false past the last. The word may
- * also be a command itself; its first word is then an option. */
+/* Copies the i-th word that begins several commands (train, bench) to `out`, each word once. Returns false past the
+ * last. The word may also be a command itself; its first word is then an option. */
 static bool group_at(int i, char out[64])
 {
     const char *last = "";
@@ -50,7 +52,8 @@ static void architectures(FILE *file)
         fprintf(file, "%s%s", i ? " " : "", attn_architecture_at(i)->name);
 }
 
-/* The values of an option, separated by spaces; false, and no text, if it has no list of values. */
+/* Writes the values of an option, separated by spaces. Returns false, and writes nothing, if the option has no list
+ * of values. */
 static bool option_choices(FILE *file, const cli_option *option)
 {
     const char *const *choices = option->key.choices;
@@ -63,7 +66,8 @@ static bool option_choices(FILE *file, const cli_option *option)
     return true;
 }
 
-/* The values of a command's words, which its first usage line lists: "[ARCHITECTURE", "[COMMAND]", "[d2l|large]". */
+/* Writes the values of a command's words, which its first usage line lists: "[ARCHITECTURE", "[COMMAND]",
+ * "[d2l|large]". */
 static bool word_choices(FILE *file, const cli_command *command)
 {
     const char *word = command->usage[0] + strspn(command->usage[0], "[");
@@ -125,7 +129,7 @@ static void bash_words(FILE *file, const cli_command *command)
     fputs("' ;;\n", file);
 }
 
-/* Bash splits words at "=" as well: "--model=b" arrives as three words. */
+/* Writes the completion for bash. Bash splits words at "=" as well: "--model=b" arrives as three words. */
 static void bash(FILE *file)
 {
     char group[64];
@@ -170,7 +174,7 @@ static void bash(FILE *file)
 
 /* ----------------------------------------------------------------------------------------------- zsh */
 
-/* Writes text for single quotes, with a backslash before the characters of `marked`. */
+/* Writes text for single quotes, with a backslash before each character of `marked`. */
 static void zsh_text(FILE *file, const char *text, const char *marked)
 {
     for (; *text; text++) {
@@ -221,7 +225,7 @@ static void zsh_command(FILE *file, const cli_command *command)
         fputs(" \\\n            '*:file:_files' ;;\n", file);
 }
 
-/* Words that may come first (group NULL) or second, with descriptions. */
+/* Writes the words that may come first (if `group` is NULL) or second, with descriptions. */
 static void zsh_describe(FILE *file, const char *group)
 {
     size_t skip = group ? strlen(group) + 1 : 0;

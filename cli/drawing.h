@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: MIT
- * drawing.h - code that the commands that draw images share. */
+ *
+ * drawing.h - code that is common to the commands that draw images.
+ */
 #ifndef CLI_DRAWING_H
 #define CLI_DRAWING_H
 
@@ -8,7 +10,7 @@
 #include "attn/generate.h"
 #include "apps/run/image_source.h"
 
-/* Options of both commands. */
+/* Options that both commands have. */
 #define CLI_DRAWING_OPTIONS                                                                                            \
     CLI_REAL("temperature", "1", 1e-6, 1e6,                                                                            \
              "the logits are divided by this: below 1 images are more likely ones, above 1 more varied"),              \
@@ -18,23 +20,24 @@
 
 #define CLI_CLIP_OPTION CLI_INT("clip", 0, "1", 1, 1000000000, "which of the videos in a .npy, from 1")
 
-/* Reads a picture (a clip of one frame). For a generator of videos, reads the video that --clip chooses. Free it on
- * failure too; returns an exit code. */
+/* Reads a picture (a clip of one frame). For a generator of videos, reads the video that --clip chooses. Free the
+ * clip on failure too. Returns an exit code. */
 int cli_drawing_read(const cli_call *cli, const attn_generator *generator, const char *path, attn__clip *clip);
 
-/* Measures the time of a drawing and shows its progress on a terminal. */
+/* The times of a drawing, whose progress is shown on a terminal. */
 typedef struct cli_drawing {
     const cli_call *cli;
     bool terminal, drawn;
-    double start, last; /* seconds: the start, and the last update */
+    double start, last; /* seconds of the start and of the last update */
 } cli_drawing;
 
 attn_generator_options cli_drawing_begin(cli_drawing *drawing, const cli_call *cli, attn_generator *generator);
-double cli_drawing_end(cli_drawing *drawing); /* ends the progress bar; returns seconds since the beginning */
-/* The value of --zoom; by default images of this height become about 96 pixels high. */
+double cli_drawing_end(cli_drawing *drawing); /* Ends the progress bar. Returns the seconds since the beginning. */
+/* Returns the value of --zoom. By default, images of this height become about 96 pixels high. */
 int64_t cli_drawing_zoom(const cli_call *cli, int64_t height);
-/* Writes n videos of `frames` frames, or pictures (frames = 1). The output is a sheet (attn_image_sheet) with the
- * frames of a video in one row if `columns` is 0, or an animation of sheets (.webp). Returns an exit code. */
+/* Writes n videos of `frames` frames, or pictures if `frames` is 1. The output is a sheet (attn_image_sheet) or an
+ * animation of sheets (.webp). If `columns` is 0, a sheet has the frames of a video in one row. Returns an exit
+ * code. */
 int cli_drawing_write(const cli_call *cli, const attn_image *images, int64_t n, int64_t frames, int64_t columns,
                       int64_t gap, int64_t zoom);
 

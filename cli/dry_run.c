@@ -13,16 +13,17 @@ typedef struct dry_run {
     const cli_call *cli;
     const cli_foreign *foreign;
     attn_checkpoint *weights;
-    attn_model *model; /* NULL: no architecture was named */
+    attn_model *model; /* NULL if no architecture was named */
     const attn_named_list *parameters;
     int64_t tensors;
-    int64_t *taken_by; /* for each tensor: its parameter, or -1 */
-    bool *filled;      /* for each parameter: whether a tensor fills it */
+    int64_t *taken_by; /* for each tensor: the number of its parameter, or -1 */
+    bool *filled;      /* for each parameter: true if a tensor fills it */
     long offset;       /* the checkpoint's layer numbers minus the model's */
     int64_t fits, misshapen, missing, left;
 } dry_run;
 
-/* Names the operation that turns a tensor of this shape into a parameter of that shape; NULL: none. */
+/* Returns the name of the operation that turns a tensor of this shape into a parameter of that shape; NULL if there
+ * is none. */
 static const char *operation_for(const attn_checkpoint_entry *e, const attn_tensor *t)
 {
     int rank = attn_tensor_rank(t);
@@ -54,7 +55,7 @@ static bool first_number(const char *name, long *number)
     return *digit;
 }
 
-/* The most likely unused tensor for a missing parameter, among those whose shape can be converted. */
+/* Returns the most likely unused tensor for a missing parameter, among tensors whose shape can be converted. */
 static int64_t closest_tensor(const dry_run *d, int64_t parameter, const char **operation)
 {
     const attn_named *p = &d->parameters->items[parameter];
@@ -79,8 +80,8 @@ static int64_t closest_tensor(const dry_run *d, int64_t parameter, const char **
     return found;
 }
 
-/* Finds an offset between layer numbers (counted from 1 and from 0), by the smallest unmatched numbers on both
- * sides. */
+/* Returns an offset between the layer numbers of both sides, which may begin at 1 or 0. It compares the smallest
+ * unmatched numbers. */
 static long counted_from(const dry_run *d)
 {
     enum { NONE = 1 << 20 };
@@ -149,8 +150,8 @@ static void print_missing(dry_run *d)
 
 /* ------------------------------------------------------------------------------------------ proposing */
 
-/* Writes a name as a pattern or as a target. Special characters are escaped; with `counted` its first number becomes a
- * group. */
+/* Writes a name as a pattern or as a target. Special characters are escaped. If `counted`, the first number of the
+ * name becomes a group. */
 static void write_side(char *out, size_t size, const char *name, bool counted, const char *group, bool pattern)
 {
     size_t n = 0;

@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: MIT
- * COCO's evaluation of a file of results: average precision and recall. */
+ *
+ * Implements COCO's evaluation of a file of results: average precision and recall.
+ */
 #include "eval_images.h"
 
 #include "apps/detector/boxes_files.h"
@@ -15,7 +17,7 @@ typedef struct evaluated {
     double seconds;
 } evaluated;
 
-/* In the wording of pycocotools. */
+/* Prints the measures in the wording of pycocotools. */
 static void print_measures(const evaluated *e)
 {
     for (int i = 0; i < ATTN__AP_MEASURES; i++) {
@@ -70,7 +72,7 @@ static int print_json(const cli_call *cli, const evaluated *e, const int64_t *ob
     return cli_print_json(cli, &json);
 }
 
-/* Warns of data that is evaluated as it is but may be a mistake. */
+/* Warns of data that can be evaluated, but may be a mistake. */
 static void tell_odd(const evaluated *e)
 {
     int64_t outside = 0, flat = 0, nought = 0;

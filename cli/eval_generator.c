@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: MIT
- * attn eval of a generator: bits per dimension. */
+ *
+ * Implements `attn eval` for a generator: bits per dimension.
+ */
 #include "eval_images.h"
 #include "foreign.h"
 

@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: MIT
- * attn eval of a classifier: accuracy over all images and by class, and the confusion matrix. */
+ *
+ * Implements `attn eval` for a classifier: accuracy over all images and by class, and the confusion matrix.
+ */
 #include "eval_images.h"
 #include "training.h"
 #include "foreign.h"
@@ -7,10 +9,10 @@
 #include "attn/classify.h"
 #include "apps/classifier/classifier.h"
 
-/* A table wider than this is not readable. */
+/* Limit on the classes of a table, because a wider table is not readable. */
 enum { SHOWN_CLASSES = 20 };
 
-/* The number of images of a class, and of images that are predicted as the class. */
+/* Counts the images of a class, and the images that are predicted as the class. */
 static void sums(const attn_classifier_score *s, int64_t c, int64_t *there, int64_t *said)
 {
     *there = *said = 0;

@@ -1,18 +1,20 @@
 /* SPDX-License-Identifier: MIT
- * eval_images.h - attn eval of image models: a classifier, a generator, detections. */
+ *
+ * eval_images.h - attn eval for image models: a classifier, a generator, detections.
+ */
 #ifndef CLI_EVAL_IMAGES_H
 #define CLI_EVAL_IMAGES_H
 
 #include "command.h"
 #include "apps/run/run.h"
 
-/* Measures the classifier in cli->words[0] on a part of `data`, prints, and returns an exit code. */
+/* Evaluates the classifier in cli->words[0] on a part of `data` and prints the result. Returns an exit code. */
 int cli_eval_images(const cli_call *cli, const char *data, attn_split part, const char *part_name);
 
-/* Evaluates a generator in the same way: bits per dimension, and the bits of a model of independent pixels. */
+/* Evaluates a generator in the same way. Prints bits per dimension, and the bits of a model of independent pixels. */
 int cli_eval_generator(const cli_call *cli, const char *data, attn_split part, const char *part_name);
 
-/* COCO's evaluation of a file of results against the annotations of a file or folder. */
+/* Runs COCO's evaluation of a file of results against the annotations of a file or folder. Returns an exit code. */
 int cli_eval_boxes(const cli_call *cli, const char *results, const char *annotations);
 
 #endif

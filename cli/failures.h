@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: MIT
- * failures.h - collects the inputs of a batch that failed, while the others still run. */
+ *
+ * failures.h - collects the inputs of a batch that failed, while the other inputs are still processed.
+ */
 #ifndef CLI_FAILURES_H
 #define CLI_FAILURES_H
 
@@ -8,17 +10,18 @@
 #define CLI_STRICT_OPTION                                                                                              \
     CLI_FLAG("strict", 0, "stop at the first input that fails; default: the others are done, and the exit status is 2")
 
-/* Initialize with {.cli = cli, .things = "files"}; the command's table has CLI_STRICT_OPTION. */
+/* The failures of a batch. Initialize it with {.cli = cli, .things = "files"}. The command's table must have
+ * CLI_STRICT_OPTION. */
 typedef struct cli_failures {
     const cli_call *cli;
-    const char *things; /* the kind of input, for the message */
+    const char *things; /* kind of input, for the message */
     int64_t tried, failed, unnamed;
     char names[1024]; /* names of failed inputs, joined by commas; `unnamed` counts names that did not fit */
 } cli_failures;
 
-/* Counts one input. `code` is its exit code; cli_fail has printed the message. CLI_OK: continue with the next input.
- * Otherwise stop with the returned exit code: with --strict, or if the failure is not the input's fault (memory, an
- * interrupt). */
+/* Counts one input. `code` is its exit code; cli_fail has printed the message. If the result is CLI_OK, continue
+ * with the next input. Otherwise stop with this exit code: --strict is set, or the failure is not the input's fault
+ * (memory, an interrupt). */
 int cli_failures_note(cli_failures *failures, int code, const char *name);
 /* Prints the failed inputs, if more than one was tried. Returns the exit code of the batch. */
 int cli_failures_end(const cli_failures *failures);

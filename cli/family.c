@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: MIT
- * Code that the commands about alignments share. */
+ *
+ * Implements the code that is common to the commands about alignments.
+ */
 #include "family.h"
 
 #include <errno.h>
@@ -44,10 +46,11 @@ int cli_family_read_all(cli_family *family, const cli_call *cli, const char *pat
     return status == ATTN_OK ? CLI_OK : cli_failed(cli, NULL);
 }
 
-/* Counting compares every pair of sequences. If that would take too long here, the user can run `attn weights`. */
+/* Counts the effective sequences, unless comparing every pair of sequences would take too long. The user can then
+ * run `attn weights`. */
 static attn_status count_effective(cli_family *family)
 {
-    const double most = 2e10; /* number of residue comparisons, about a second on one core */
+    const double most = 2e10; /* number of residue comparisons that take about a second on one core */
     int64_t rows = attn_alignment_rows(family->all);
     if (0.5 * (double)rows * (double)rows * (double)attn_alignment_columns(family->all) > most)
         return ATTN_OK;
@@ -69,7 +72,8 @@ static attn_status choose(cli_family *family)
     return status == ATTN_OK ? attn_alignment_select(&family->chosen, family->all, &selection) : status;
 }
 
-/* Ten letters or more, all of them nucleotide letters: no protein has so few kinds of residue. */
+/* Returns true if the query has ten letters or more and all of them are nucleotide letters. No protein has so few
+ * kinds of residue. */
 static bool looks_like_bases(const char *query)
 {
     size_t letters = strlen(query), gaps = 0, bases = strspn(query, "ACGTUN-");
@@ -83,7 +87,7 @@ static int by_name(const void *a, const void *b)
     return strcmp(*(const char *const *)a, *(const char *const *)b);
 }
 
-/* Two rows may have the same name (parts of one protein may match twice), but a table cannot tell them apart. */
+/* Warns of two rows with the same name. Parts of one protein may match twice, but a table cannot distinguish them. */
 static void warn_of_names(const cli_family *family)
 {
     int64_t rows = attn_alignment_rows(family->all), same = 0, nameless = 0;
@@ -108,7 +112,7 @@ static void warn_of_names(const cli_family *family)
     free(names);
 }
 
-/* The number of query residues that the format treats as insertions. */
+/* Warns of residues of the query that the format treats as insertions, and prints their number. */
 static void warn_of_residues(const cli_family *family)
 {
     long long columns = 0, all = (long long)strlen(attn_alignment_query(family->all));
@@ -232,7 +236,7 @@ void cli_structure_json(attn_json *json, const cli_structure *structure)
 
 /* --------------------------------------------------------------------------------------------------- runs */
 
-/* Parses "2G", "1.5g", "800M", "123456"; 0 for other text. */
+/* Parses a size such as "2G", "1.5g", "800M" or "123456". Returns 0 for other text. */
 static double bytes_of(const char *text)
 {
     char *end;

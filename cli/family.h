@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: MIT
- * family.h - code that the commands about alignments share: the model, the alignment, the memory limit. */
+ *
+ * family.h - code that is common to the commands about alignments: the model, the alignment, the memory limit.
+ */
 #ifndef CLI_FAMILY_H
 #define CLI_FAMILY_H
 
@@ -27,7 +29,7 @@ extern const char *const cli_family_selects[], *const cli_family_formats[];
 
 #define CLI_FAMILY_NAMES_OPTION                                                                                        \
     CLI_TEXT("names", 0, "FILE", "", "a names file for a model of foreign names, or a built-in one: msa-esm")
-/* Options of the commands with a --model. */
+/* Options of the commands that have a --model. */
 /* clang-format off */
 #define CLI_FAMILY_OPTIONS                                                                                             \
     CLI_TEXT("model", 'm', "PATH", NULL, "a published checkpoint (.pt) or a directory that attn made"),                \
@@ -44,27 +46,27 @@ typedef struct cli_family {
     attn_alignment *all, *chosen;
     int32_t *tokens; /* tokens [rows, cols] of `chosen`, <cls> first */
     int64_t rows, cols;
-    double effective; /* number of effective sequences of `all` at 80 % identity; 0: too many sequences to count here */
+    double effective; /* effective number of sequences of `all` at 80 % identity; 0: too many sequences to count here */
 } cli_family;
 
-/* Loads --model. Errors have been printed; returns an exit code. */
+/* Loads --model. Errors have been printed. Returns an exit code. */
 int cli_family_model(const cli_call *cli, attn_msa **msa);
 /* Reads a whole alignment into family->all. */
 int cli_family_read_all(cli_family *family, const cli_call *cli, const char *path);
-/* Reads an alignment and chooses among its sequences; prints notes for the user. */
+/* Reads an alignment and chooses some of its sequences. Prints notes for the user. */
 int cli_family_read(cli_family *family, const cli_call *cli, const char *path);
 void cli_family_free(cli_family *family);
 
 /* A structure of the query, mapped to the alignment's columns. */
 typedef struct cli_structure {
-    float *distances; /* distances [columns, columns], NAN where a position is unknown; NULL: no structure */
+    float *distances; /* distances [columns, columns], NAN if a position is unknown; NULL: no structure */
     int64_t resolved; /* number of residues with known positions */
     char chain[16];
     double identity, coverage;
 } cli_structure;
 
-/* Reads the structure (`chain` NULL: the chain that fits best), and prints the chain and the quality of the match.
- * Returns an exit code. */
+/* Reads the structure and prints the chain and the quality of the match. If `chain` is NULL, the chain that fits
+ * best is used. Returns an exit code. */
 int cli_family_measure(const cli_family *family, const char *path, const char *chain, attn_cbeta beta,
                        cli_structure *structure);
 /* Writes chain, residues with positions, identity and coverage as members of an object. */
@@ -72,14 +74,15 @@ void cli_structure_json(attn_json *json, const cli_structure *structure);
 
 /* Parses --memory into the options of a run. Returns an exit code. */
 int cli_family_bounds(const cli_call *cli, attn_msa_options *options);
-/* The memory of a run: the model's plan plus the alignment, and at least the memory that reading the file has taken. */
+/* Returns the memory of a run: the model's plan and the alignment, and at least the memory that was needed to read
+ * the file. */
 double cli_family_memory(const cli_family *family, const attn_msa_cost *plan);
 /* Prints the memory that the run needs, then runs the model. */
 int cli_family_run(const cli_family *family, attn_msa *msa, const attn_msa_options *options, attn_msa_result *result);
 
-/* "dir/family.a3m.gz" gives "family", in `out` of 256 bytes; returns `out`. */
+/* Writes the stem of a path to `out` of 256 bytes: "dir/family.a3m.gz" gives "family". Returns `out`. */
 const char *cli_family_stem(const char *path, char *out);
-/* Writes DIRECTORY/STEM.ENDING to `out` of 4096 bytes; returns an exit code. */
+/* Writes DIRECTORY/STEM.ENDING to `out` of 4096 bytes. Returns an exit code. */
 int cli_family_path(const cli_family *family, const char *directory, const char *ending, char *out);
 /* Refuses two alignments with the same stem, whose results would overwrite each other. Returns an exit code. */
 int cli_family_apart(const cli_call *cli);

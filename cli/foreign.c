@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: MIT
- * Options for checkpoints with foreign names. */
+ *
+ * Reads the options for checkpoints with foreign names.
+ */
 #include "foreign.h"
 #include "model_config.h"
 
@@ -129,7 +131,7 @@ const char *cli_name_kind(const char *name, char *out, size_t size)
     return out;
 }
 
-/* The length of the longest common subsequence of two names, as a share of both lengths. */
+/* Returns the length of the longest common subsequence of two names, as a share of both lengths. */
 double cli_name_likeness(const char *a, const char *b)
 {
     enum { MOST = 255 };

@@ -13,14 +13,14 @@
 #define CLI_NAMES_LONG CLI_TEXT("names", 0, "FILE", "", "a names file for weights of foreign names, or a built-in one")
 
 typedef struct cli_foreign {
-    attn_name_map *names; /* NULL: none given */
-    const char *arch;     /* --arch, or the architecture of the names file; NULL: neither */
-    attn_config *config;  /* settings of the names file, overridden by --config */
+    attn_name_map *names; /* NULL if no names file was given */
+    const char *arch;     /* --arch, or the architecture of the names file; NULL if there is neither */
+    attn_config *config;  /* settings of the names file; settings of --config override them */
 } cli_foreign;
 
-/* --names; NULL: not given. */
+/* Returns --names, or NULL if it is not given. */
 const char *cli_names(const cli_call *cli);
-/* The kind of task of the model in `path`, by its config.json or by --names. */
+/* The task of the model in `path`, determined by its config.json or by --names. */
 typedef enum cli_model_kind {
     CLI_TRANSLATES,
     CLI_CLASSIFIES,
@@ -39,20 +39,21 @@ typedef enum cli_form {
 } cli_form;
 cli_form cli_form_of(const cli_call *cli, const char *directory);
 
-/* Call this in any case, also after a failure. */
+/* Reads the options. Call cli_foreign_free in any case, also after a failure. */
 attn_status cli_foreign_read(const cli_call *cli, cli_foreign *foreign);
 /* Adds the settings that the names file derives from the shapes of the weights. */
 attn_status cli_foreign_measure(const cli_call *cli, cli_foreign *foreign, const char *weights);
 void cli_foreign_free(cli_foreign *foreign);
 
-/* Lists the tensors of the checkpoint that fit, are missing or are left over; returns an exit code. */
+/* Lists the tensors of the checkpoint that fit, are missing or are left over. Returns an exit code. */
 int cli_dry_run(const cli_call *cli, const cli_foreign *foreign, const char *path);
 
-/* Replaces numbers in a name: "layers.12.weight" becomes "layers.#.weight", in `out` of `size` bytes; returns `out`. */
+/* Replaces numbers in a name and writes it to `out` of `size` bytes: "layers.12.weight" becomes "layers.#.weight".
+ * Returns `out`. */
 const char *cli_name_kind(const char *name, char *out, size_t size);
-/* The similarity of two names, 0 to 1. */
+/* Returns the similarity of two names, from 0 to 1. */
 double cli_name_likeness(const char *a, const char *b);
-/* "[2,3]" in `out` of 128 bytes; returns `out`. */
+/* Writes a shape such as "[2,3]" to `out` of 128 bytes. Returns `out`. */
 const char *cli_shape_text(int rank, const int64_t *shape, char *out);
 
 #endif

@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: MIT
- * Help texts for a terminal, from the tables: the overview, and one page per command. */
+ *
+ * Prints help texts for a terminal from the tables: the overview, and one page for each command.
+ */
 #include "command.h"
 
 #include <string.h>
@@ -28,7 +30,8 @@ const char *const cli_environment[] = {
 
 /* ------------------------------------------------------------------------------------------- wrapping */
 
-/* The next word of a paragraph; false at the paragraph's end, when *text points to its newline or end. */
+/* Finds the next word of a paragraph. Returns false at the paragraph's end, where *text points to the newline or the
+ * end. */
 static bool next_word(const char **text, const char **word, size_t *length)
 {
     while (**text == ' ')
@@ -79,7 +82,7 @@ void cli_help_wrap(FILE *file, const char *text, int indent, int column)
 
 /* ------------------------------------------------------------------------------------------- options */
 
-/* "least to most", if the option has a finite range. */
+/* Writes "least to most" if the option has a finite range. */
 static void range_text(const attn_setting *key, char *out, size_t size)
 {
     out[0] = '\0';
@@ -104,7 +107,7 @@ static void print_option(FILE *file, const cli_option *option)
     snprintf(left + used, sizeof left - (size_t)used, "%s%s", value[0] ? " " : "", value);
     range_text(key, range, sizeof range);
     const char *otherwise = key->default_text ? key->default_text : "";
-    if (key->type == ATTN_CONFIG_TYPE_BOOL) /* a flag that is on by default needs a hint for turning it off */
+    if (key->type == ATTN_CONFIG_TYPE_BOOL) /* for a flag that is on by default, the help says how to turn it off */
         otherwise = strcmp(otherwise, "true") == 0 ? "on; =false turns it off" : "";
     snprintf(doc, sizeof doc, "%s%s%s%s%s%s%s", key->doc, range[0] || otherwise[0] ? " (" : "", range,
              range[0] && otherwise[0] ? "; " : "", otherwise[0] ? "default " : "", otherwise,

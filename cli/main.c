@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* The command that argv[1] (and argv[2]) name; *used gets the number of words used. */
+/* Returns the command that argv[1] (and argv[2]) name. *used gets the number of words used. */
 static const cli_command *named(int argc, char **argv, int *used)
 {
     char both[128];
@@ -24,7 +24,7 @@ static const cli_command *named(int argc, char **argv, int *used)
     return cli_command_find(argv[1]);
 }
 
-/* Returns CLI_OK, or prints the error and leaves *context NULL. */
+/* Creates the context. Returns CLI_OK, or prints the error and sets *context to NULL. */
 static int make_context(attn_context **context, int threads, attn_precision precision)
 {
     attn_status status =
@@ -49,7 +49,8 @@ static int parse_and_run(cli_call *cli, int argc, char **argv)
     int code = cli_parse(cli, argc, argv);
     if (code != CLI_PARSED)
         return code;
-    attn_precision precision = ATTN_PRECISION_DEFAULT; /* if not given; cli_parse has checked a given value */
+    /* used if no precision was given; cli_parse has checked a given one */
+    attn_precision precision = ATTN_PRECISION_DEFAULT;
     attn_precision_find(&precision, cli_text(cli, "precision"));
     code = make_context(&cli->context, (int)cli_int(cli, "threads"), precision);
     if (code != CLI_OK)
@@ -80,9 +81,9 @@ static int run(const cli_command *command, int argc, char **argv)
     return code;
 }
 
-/* If a standard descriptor is closed, the next opened file would get its number, and output would be written into that
- * file. Each closed descriptor is therefore opened for something that can be neither read nor written. Using it is
- * still an error. */
+/* Opens each closed standard descriptor for something that can be neither read nor written. Otherwise the next
+ * opened file would get its number, and output would be written into that file. Using the descriptor is still an
+ * error. */
 static void hold_descriptors(void)
 {
     for (int i = 0; i <= 2; i++) {
@@ -91,8 +92,8 @@ static void hold_descriptors(void)
     }
 }
 
-/* Buffered output may not have been written: a full disk is detected only here. A closed standard output is an error
- * only for a command that prints. */
+/* Flushes standard output, because a full disk is detected only when buffered output is written. A closed standard
+ * output is an error only for a command that prints. */
 static int close_output(int code)
 {
     bool failed = ferror(stdout) != 0;
@@ -126,7 +127,7 @@ static int dispatch(int argc, char **argv)
 
 int main(int argc, char **argv)
 {
-    setlocale(LC_NUMERIC, "C"); /* the C standard's default, which a library may have changed */
+    setlocale(LC_NUMERIC, "C"); /* the C standard's default, which a library may have changed before main */
     signal(SIGXFSZ, SIG_IGN);   /* exceeding the file size limit becomes a write error with a message */
     hold_descriptors();
     return close_output(dispatch(argc, argv));

@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: MIT
- * The settings of a model: given ones, or sample values. */
+ *
+ * Determines the settings of a model: given settings, or sample values.
+ */
 #include "model_config.h"
 
 #include <string.h>
@@ -13,8 +15,8 @@ attn_status cli_model_config_read(const cli_call *cli, attn_config **config)
     return attn_config_read(config, cli->context, text);
 }
 
-/* Sample values by the usual names of settings: sizes must divide each other, kernels are odd, and building must be
- * fast. */
+/* Returns a sample value for the usual names of settings. Sizes must divide each other, kernels are odd, and
+ * building must be fast. */
 static int64_t sample_number(const char *name)
 {
     if (strcmp(name, "heads") == 0 || strcmp(name, "num_heads") == 0 || strcmp(name, "M") == 0)
@@ -39,7 +41,7 @@ attn_status cli_model_config_sample(const cli_call *cli, const attn_architecture
     attn_status status = attn_config_create(config, cli->context);
     for (int i = 0; status == ATTN_OK && i < architecture->nkeys; i++) {
         const attn_setting *key = &architecture->keys[i];
-        /* A model has two vocabularies or one for both; no single one of these settings is required. */
+        /* "vocab_size" may be absent because a model has two vocabularies or one for both */
         bool needed = !key->default_text || strcmp(key->name, "vocab_size") == 0;
         if (needed)
             status = set_sample(*config, key);

@@ -7,10 +7,10 @@
 
 #include "attn/models.h"
 
-/* The option "config": a JSON object, or the path of a file that holds one.  *config is NULL on failure. */
+/* Reads the option "config": a JSON object, or the path of a file with a JSON object. *config is NULL on failure. */
 attn_status cli_model_config_read(const cli_call *cli, attn_config **config);
 
-/* Sample values for settings without a default: 64, 4 heads, a kernel of 7, 2 layers, lists of 8 and 8. */
+/* Sets sample values for settings without a default: 64, 4 heads, a kernel of 7, 2 layers, lists of 8 and 8. */
 attn_status cli_model_config_sample(const cli_call *cli, const attn_architecture *architecture, attn_config **config);
 
 #endif

@@ -4,7 +4,7 @@
 #include <math.h>
 #include <string.h>
 
-/* IEEE 754's binary16: 5 exponent bits and 10 fraction bits. */
+/* Converts a number of IEEE 754's binary16, which has 5 exponent bits and 10 fraction bits. */
 static double half_number(uint16_t bits)
 {
     int exponent = bits >> 10 & 31, fraction = bits & 1023;

@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: MIT
- * number.h - the elements of tensors of any type as numbers. */
+ *
+ * number.h - reads elements of tensors of any type as numbers.
+ */
 #ifndef CLI_NUMBER_H
 #define CLI_NUMBER_H
 

@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: MIT
- * Options: enumerating them, parsing the command line into a config, and reading that config back. */
+ *
+ * Lists options, parses the command line into a config, and reads values from this config.
+ */
 #include "command.h"
 
 #include "attn/trainer.h"
@@ -34,7 +36,8 @@ static bool in_common(const char *name)
     return false;
 }
 
-/* A setting that is also a common option (seed) is listed with the common options. */
+/* Finds the i-th setting of a command. A setting that is also a common option (seed) is listed with the common
+ * options. */
 static bool setting_at(const cli_command *command, int i, cli_option *option, int *count)
 {
     int shown = 0;
@@ -52,7 +55,8 @@ static bool setting_at(const cli_command *command, int i, cli_option *option, in
     return false;
 }
 
-/* A command's own option may have the name of a common option (bench: --threads LIST) and then replaces it. */
+/* Finds the i-th common option. A command's own option may have the name of a common option (bench: --threads LIST)
+ * and then replaces it. */
 static bool common_at(const cli_command *command, int i, cli_option *option)
 {
     for (int c = 0; c < COMMON; c++) {
@@ -210,7 +214,7 @@ static int parse_text(const cli_option *option, const char *name, const char *te
     char list[128];
     const char *const *choices = option->key.choices;
     *value = (attn_config_value){.type = ATTN_CONFIG_TYPE_TEXT, .text = text};
-    /* An empty value, as from an unset shell variable: no file has this name, and a default would be a guess. */
+    /* refuses an empty value, as from an unset shell variable: no file has this name, and a default would be a guess */
     if (!text[0] && !choices)
         return cli_fail(CLI_BAD, "--%s is given an empty text", name);
     for (int i = 0; choices && choices[i]; i++) {
@@ -270,7 +274,7 @@ static int set_option(cli_call *cli, const cli_option *option, const char *text)
 
 /* ------------------------------------------------------------------------------------------ the line */
 
-/* Parses argv[*i] of the form "--name" or "--name=value"; uses the next word if that is the value. */
+/* Parses argv[*i] of the form "--name" or "--name=value". Uses the next word if it is the value. */
 static int parse_long(cli_call *cli, int argc, char **argv, int *i)
 {
     const char *typed = argv[*i] + 2, *equals = strchr(typed, '=');
@@ -360,7 +364,7 @@ bool cli_given(const cli_call *cli, const char *name)
     return attn_config_get(cli->given, name) != NULL;
 }
 
-/* The default of an option, as text; "" if it has none. */
+/* Returns the default of an option as text; "" if there is none. */
 static const char *otherwise(const cli_call *cli, const char *name)
 {
     cli_option option;

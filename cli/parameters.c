@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: MIT
- * A model's parameters. */
+ *
+ * Prints a model's parameters.
+ */
 #include "parameters.h"
 
 #include <string.h>

@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: MIT
- * parameters.h - a model's parameters, for people and as JSON. */
+ *
+ * parameters.h - prints a model's parameters as text and as JSON.
+ */
 #ifndef CLI_PARAMETERS_H
 #define CLI_PARAMETERS_H
 
@@ -13,7 +15,7 @@ cli_totals cli_parameters_total(const attn_named_list *list);
 void cli_parameters_print(const attn_named_list *list);
 /* Writes the parameters as an array under "parameters". */
 void cli_parameters_json(attn_json *json, const attn_named_list *list);
-/* Writes a value in the form of a config file to `out`; returns `out`. */
+/* Writes a value to `out` in the form of a config file. Returns `out`. */
 const char *cli_value_text(const attn_config_value *value, char *out, size_t size);
 
 #endif

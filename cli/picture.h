@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: MIT
- * picture.h - code that the commands that draw heatmaps and curves share: colours, format, output file. */
+ *
+ * picture.h - code that is common to the commands that draw heatmaps and curves: colours, format, output file.
+ */
 #ifndef CLI_PICTURE_H
 #define CLI_PICTURE_H
 
@@ -7,12 +9,12 @@
 
 #include "attn/plot.h"
 
-extern const char *const cli_colour_names[]; /* NULL-terminated, in attn_colours' order */
-/* The colours chosen by --colours. */
+extern const char *const cli_colour_names[]; /* The names of colours, NULL-terminated, in the order of attn_colours. */
+/* Returns the colours that --colours chooses. */
 attn_colours cli_colours(const cli_call *cli);
 
-/* Draws heatmaps in --colours, or curves if the heatmaps are NULL, into the file of --out, and prints its name. Returns
- * an exit code. */
+/* Draws heatmaps in --colours, or curves if the heatmaps are NULL. Writes the file of --out and prints its name.
+ * Returns an exit code. */
 int cli_picture_write(const cli_call *cli, attn_heatmaps *heatmaps, const attn_curves *curves);
 
 #endif

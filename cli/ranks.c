@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: MIT
- * A command that mpirun runs in several processes: only one of them prints. */
+ *
+ * Runs a command in the processes that mpirun started, of which only one prints.
+ */
 #include "command.h"
 
 #include "dist/join.h"
@@ -25,7 +27,7 @@ static attn_status status_of(const cli_call *cli, int code)
     attn_status status = attn_context_status(cli->context);
     if (code == CLI_OK || (status != ATTN_OK && cli_exit_code(status) == code))
         return code == CLI_OK ? ATTN_OK : status;
-    /* Failures of the command itself; the other ranks return the same exit code. */
+    /* These are failures of the command itself. The other ranks return the same exit code. */
     return code == CLI_INTERRUPTED ? ATTN_ERROR_INTERRUPTED
            : code == CLI_BAD       ? ATTN_ERROR_ARGUMENT
                                    : ATTN_ERROR_INTERNAL;

@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: MIT
- * run_problem.h - attn run --problem: one attention on arrays. */
+ *
+ * run_problem.h - attn run --problem: runs one attention problem on arrays.
+ */
 #ifndef CLI_RUN_PROBLEM_H
 #define CLI_RUN_PROBLEM_H
 

@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: MIT
- * Output of the command: errors and notes as single lines on stderr, JSON, numbers for people. */
+ *
+ * Prints the output of the command: errors and notes as single lines on stderr, JSON, readable numbers.
+ */
 #include "command.h"
 
 #include <ctype.h>
@@ -11,8 +13,8 @@ enum { LINE = 2048 };
 
 static char last_failure[LINE];
 
-/* Names, classes and sentences may come from untrusted files. Control characters in them, including U+0080 to U+009F,
- * could control a terminal and become spaces. Line ends and tabs stay if `kept` contains them. */
+/* Replaces control characters, including U+0080 to U+009F, by spaces. Names, classes and sentences may come from
+ * untrusted files, and such characters could control a terminal. Line ends and tabs stay if `kept` contains them. */
 static void disarm(char *text, const char *kept)
 {
     for (char *c = text; *c; c++) {
@@ -24,7 +26,7 @@ static void disarm(char *text, const char *kept)
     }
 }
 
-/* An error stays on one line, whatever text it quotes (a file name, a sentence). */
+/* Formats a message as one line, whatever text it quotes (a file name, a sentence). */
 static void print_line(char line[LINE], const char *format, va_list arguments)
 {
     vsnprintf(line, LINE, format, arguments);
@@ -90,7 +92,7 @@ int cli_failed(const cli_call *cli, const char *where)
     const char *error = attn_context_error(cli->context);
     if (!error[0])
         error = attn_status_text(status);
-    /* A failure without a status is an error of the program. */
+    /* a failure without a status is an error of the program */
     int code = status == ATTN_OK ? CLI_FAILED : cli_exit_code(status);
     return where ? cli_fail(code, "%s: %s", where, error) : cli_fail(code, "%s", error);
 }
@@ -169,14 +171,14 @@ const char *cli_bytes(double n, char *out)
     return out;
 }
 
-/* Bytes of the character at `text`, at least 1; *columns gets its width. */
+/* Returns the bytes of the character at `text`, at least 1. *columns gets its width. */
 static size_t character(const char *text, int *columns)
 {
     const unsigned char *t = (const unsigned char *)text;
     size_t n = 1;
     while ((t[n] & 0xc0) == 0x80)
         n++;
-    /* U+0300 to U+036F: accents that combine with the previous character. */
+    /* U+0300 to U+036F are accents that combine with the previous character. */
     *columns = (t[0] == 0xcc || (t[0] == 0xcd && t[1] < 0xb0)) ? 0 : 1;
     return n;
 }

@@ -35,7 +35,7 @@ void cli_lines_end(cli_lines *lines)
     free(lines->buffer);
 }
 
-/* Makes room and reads available input; waits for the first byte. */
+/* Makes room and reads available input. Waits only for the first byte. */
 static int fill(cli_lines *lines)
 {
     memmove(lines->buffer, lines->buffer + lines->begin, lines->end - lines->begin);
@@ -54,7 +54,7 @@ static int fill(cli_lines *lines)
     return CLI_OK;
 }
 
-/* The end of the next line, or NULL if the line has not arrived completely. */
+/* Returns the end of the next line, or NULL if the line has not arrived completely. */
 static char *line_end(const cli_lines *lines)
 {
     char *start = lines->buffer + lines->begin, *newline = memchr(start, '\n', lines->end - lines->begin);
@@ -64,7 +64,7 @@ static char *line_end(const cli_lines *lines)
     return last || too_long ? lines->buffer + lines->end : NULL;
 }
 
-/* Marks the line that ends at `end` as processed. The rest of a line that is too long is still to come. */
+/* Marks the line that ends at `end` as processed. The rest of a line that is too long is not marked. */
 static void go_behind(cli_lines *lines, const char *end)
 {
     lines->number++;

@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: MIT
- * Options for translations restricted to the tokens of a lexicon. */
+ *
+ * Reads the options for translations that are restricted to the tokens of a lexicon.
+ */
 #include "shortlist.h"
 #include "apps/translator/translator.h"
 

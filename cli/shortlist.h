@@ -26,11 +26,11 @@
         CLI_INT("shortlist_best", 0, "100", 1, 1 << 30,                                                                \
                 "with --shortlist: how many tokens for each one of the sentence, the likeliest")
 
-/* The width of the beam; prints a note if the model determines it. */
+/* Returns the width of the beam. Prints a note if the model determines the width. */
 int64_t cli_beam(const cli_call *cli, const attn_translator_search *own);
 
-/* Fills the fields of `how` from the options. Destroy *lexicon before the translator (NULL: none). Errors have been
- * printed; returns an exit code. */
+/* Fills the fields of `how` from the options. Destroy *lexicon (NULL: none) before the translator. Errors have been
+ * printed. Returns an exit code. */
 int cli_shortlist(const cli_call *cli, const attn_translator *translator, attn_translator_options *how,
                   attn_lexicon **lexicon);
 

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: MIT
+ *
  * show.h - attn show, with one file for each kind of model. Each function draws the attention of model cli->words[0] on
- * cli->words[1]. Errors have been printed; returns an exit code. */
+ * cli->words[1]. Errors have been printed. Each function returns an exit code.
+ */
 #ifndef CLI_SHOW_H
 #define CLI_SHOW_H
 
@@ -11,8 +13,8 @@ int cli_show_image(cli_call *cli);
 int cli_show_generator(cli_call *cli);
 int cli_show_detector(cli_call *cli);
 int cli_show_family(cli_call *cli);
-/* Draws weights from the file cli->words[0]; no model is needed. */
+/* Draws weights from the file cli->words[0], without a model. */
 int cli_show_weights(cli_call *cli);
-bool cli_is_array(const char *path); /* whether the name ends in .npy */
+bool cli_is_array(const char *path); /* Returns true if the name ends in .npy. */
 
 #endif

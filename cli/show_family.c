@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: MIT
- * attn show: the attention of a language model of alignments. */
+ *
+ * attn show: draws the attention of a language model of alignments.
+ */
 #include "family.h"
 #include "picture.h"
 #include "show.h"
@@ -17,7 +19,7 @@ typedef struct showing {
     bool rows, columns;
     int64_t layers, heads, first, end; /* layers [first, end) are shown */
     attn_msa_result result;
-    float *means; /* column attention [layers shown, heads, R, R], averaged over the columns */
+    float *means; /* column attention [shown layers, heads, R, R], averaged over the columns */
     char (*names)[SHORT_NAME];
     const char **labels;
     attn_panel *panels;
@@ -34,7 +36,8 @@ static bool read_kinds(showing *s, const char *list)
     return s->rows || s->columns;
 }
 
-/* Labels: residues with their numbers for the first L + 1 columns, then shortened names of sequences for R rows. */
+/* Makes labels: residues with their numbers for the first L + 1 columns, and shortened names of sequences for R
+ * rows. */
 static void make_labels(showing *s)
 {
     int64_t columns = s->family.cols;
@@ -62,11 +65,11 @@ static void add_layer(showing *s, const char *kind, int64_t layer, int64_t side,
                             .panels = s->panels + s->used,
                             .row_name = "Queries",
                             .col_name = "Keys"};
-    /* With hundreds of positions a panel with every label does not fit a page, but one with every tenth label does. An
-     * interactive page has room for all. */
+    /* With hundreds of positions, a panel with every label does not fit a page, so that only every tenth label is
+     * shown. An interactive page has room for all labels. */
     if (side > MOST_NAMED && !strstr(cli_text(s->family.cli, "out"), ".html")) {
         for (int64_t i = 0; i < side; i++) {
-            int64_t number = i + (labels != s->labels); /* <cls> is column 0, the query row 1 */
+            int64_t number = i + (labels != s->labels); /* <cls> is column 0, and the query is row 1 */
             labels[i] = number > 0 && number % (side > 200 ? 20 : 10) == 0 ? labels[i] : "";
         }
     }
@@ -95,7 +98,7 @@ static void mean_over_columns(const showing *s, const float *maps, float *to)
 
 static void add_all(showing *s)
 {
-    int64_t columns = s->family.cols, rows = s->family.rows, first = s->first; /* results hold only the shown layers */
+    int64_t columns = s->family.cols, rows = s->family.rows, first = s->first; /* results have only the shown layers */
     for (int64_t layer = s->first; s->rows && layer < s->end; layer++)
         add_layer(s, "Row", layer, columns, s->labels,
                   (const float *)attn_tensor_data(s->result.row_maps) + (layer - first) * s->heads * columns * columns);

@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: MIT
- * attn show: the attention of a classifier, a detector, and a generator of images. */
+ *
+ * attn show: draws the attention of a classifier, a detector, or a generator of images.
+ */
 #include "drawing.h"
 #include "foreign.h"
 #include "show.h"
@@ -8,7 +10,7 @@
 #include "apps/detector/detector.h"
 #include "apps/generator/generator.h"
 
-/* Parses "3,4", or an absent value. */
+/* Parses a position "3,4". Accepts an absent value. */
 static bool read_query(const char *text, attn_classifier_view *view)
 {
     int row = 0, col = 0, end = 0;

@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: MIT
- * attn show: the attention of a translator. */
+ *
+ * attn show: draws the attention of a translator.
+ */
 #include "foreign.h"
 #include "sentences.h"
 #include "picture.h"
@@ -7,7 +9,7 @@
 
 #include <string.h>
 
-/* Returns 0 for an unknown name, which has been reported. */
+/* Parses a list of kinds of attention. Returns 0 for an unknown name, which has been reported. */
 static unsigned kinds_of(const char *list)
 {
     static const struct kind {

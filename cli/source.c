@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: MIT
- * The location of a command's data. */
+ *
+ * Finds the data of a command.
+ */
 #include "source.h"
 #include "apps/translator/translator.h"
 

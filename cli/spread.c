@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: MIT
- * Processes many files one by one, or spread over the processes that mpirun started. The printed output is the same. */
+ *
+ * Processes many files one by one, or distributes them over the processes that mpirun started. The printed output is
+ * the same.
+ */
 #include "failures.h"
 
 #include "dist/join.h"
@@ -46,7 +49,8 @@ static void release(caught *c)
     }
 }
 
-/* The exit code, the length of the first stream's text, then both texts. NULL: no memory. */
+/* Makes a text of the exit code, the length of the first stream's text, and both texts. Returns NULL if there is no
+ * memory. */
 static char *catch_text(const caught *c, int code, size_t *size)
 {
     long length[STREAMS];
@@ -74,7 +78,7 @@ static char *catch_text(const caught *c, int code, size_t *size)
     return text;
 }
 
-/* Prints the text of catch_text; returns its exit code. */
+/* Prints the text of catch_text. Returns its exit code. */
 static int tell(const char *text, size_t size)
 {
     int code = CLI_FAILED;
@@ -88,8 +92,7 @@ static int tell(const char *text, size_t size)
     return code;
 }
 
-/* Runs one item with its output captured. *code gets the item's exit code; the result is CLI_OK unless capturing
- * failed. */
+/* Runs one item with its output captured. *code gets the item's exit code. Returns CLI_OK unless capturing failed. */
 static int run_caught(int (*one)(void *user, int i), void *user, int i, char **text, size_t *size, int *code)
 {
     caught c;
@@ -107,7 +110,7 @@ static int run_caught(int (*one)(void *user, int i), void *user, int i, char **t
     return *text ? CLI_OK : cli_fail(CLI_FAILED, "what was printed cannot be read back, or out of memory");
 }
 
-/* After every rank has run its own items, the output of each item is sent to rank 0 in the order of the items. */
+/* Sends the output of each item to rank 0 in the order of the items, after every rank has run its own items. */
 static int deliver(const cli_call *cli, int n, const char *const *names, char **texts, size_t *sizes)
 {
     cli_failures failures = {.cli = cli, .things = "files"};
@@ -119,7 +122,7 @@ static int deliver(const cli_call *cli, int n, const char *const *names, char **
         size_t size = mine ? sizes[i] : 0;
         if (attn_ranks_text(context, i % ranks, &text, &size) != ATTN_OK)
             return cli_failed(cli, NULL);
-        code = cli_failures_note(&failures, tell(text, size), names[i]); /* all ranks but rank 0 print nothing */
+        code = cli_failures_note(&failures, tell(text, size), names[i]); /* only rank 0 prints */
         if (!mine)
             attn_ranks_text_free(context, text);
     }

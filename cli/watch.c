@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: MIT
- * Prints the progress of long work from a thread, after some time without output. The thread counts ticks and reads no
- * clock, so a clock that stops or is set back has no effect. */
+ *
+ * Prints the progress of long work from a thread, after some time without output. The thread counts ticks and does not
+ * read a clock, so that a clock that stops or is set back has no effect.
+ */
 #include "command.h"
 #include "progress.h"
 
@@ -11,12 +13,13 @@
 #include <stdatomic.h>
 #include <unistd.h>
 
-/* Seconds of a tick; then the ticks without output before the first line of counted work, and before later lines. */
+/* TICK is the seconds of a tick. SOON is the number of ticks without output before the first line of counted work,
+ * and SILENCE before later lines. */
 enum { TICK = 2, SOON = 3, SILENCE = 10 };
 
 static struct {
     int tick; /* milliseconds of a tick */
-    int out;  /* copy of the original standard error, not affected by later capturing */
+    int out;  /* copy of the original standard error, which later capturing does not change */
     int stop[2];
     bool runs;
     pthread_t thread;
@@ -69,7 +72,7 @@ static void *run(void *unused)
     return NULL;
 }
 
-/* A new thing, or the same thing from the beginning: restarts the time. */
+/* Notes the progress of work. A new kind of work, or the same kind from the beginning, restarts the time. */
 static void note(const char *things, int64_t done, int64_t total)
 {
     if (things != atomic_load(&watch.things) || done < atomic_load(&watch.done)) {
@@ -78,7 +81,7 @@ static void note(const char *things, int64_t done, int64_t total)
     }
     atomic_store(&watch.things, things);
     atomic_store(&watch.done, done);
-    atomic_store(&watch.total, done < total ? total : 0); /* waiting for input is no work */
+    atomic_store(&watch.total, done < total ? total : 0); /* waiting for input does not count as work */
 }
 
 static bool library_works(void *user, const char *things, int64_t done, int64_t total)
@@ -115,7 +118,7 @@ void cli_watch_waits(bool for_user)
     atomic_store(&watch.ticks, 0);
 }
 
-/* Signals must be delivered to the command's own thread. */
+/* Starts the thread with all signals blocked, because signals must be delivered to the command's own thread. */
 static bool start(void)
 {
     sigset_t all, before;
@@ -126,7 +129,7 @@ static bool start(void)
     return started;
 }
 
-/* Without a thread, or a file for output, the command still works and prints less. */
+/* Begins the watch. Without a thread, or a file for output, the command still works and prints less. */
 void cli_watch_begin(attn_context *context, int tick)
 {
     watch.tick = tick;

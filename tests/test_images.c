@@ -332,7 +332,7 @@ static void frames_of_a_video_are_drawn_as_by_the_slow_sampler(void **state)
     end(&w);
 }
 
-/* Zero weights of this convolution disconnect the encoder. This must change the drawn image, or the encoder has no use. */
+/* Zero weights of this convolution disconnect the encoder. This must change the drawn image. */
 static void what_is_drawn_depends_on_earlier_slices(void **state)
 {
     world w;
