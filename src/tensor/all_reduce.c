@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * The exchange of gradients: which are final, which buckets are on their way. */
+ * The exchange of gradients between ranks. Tracks which gradients are final and which buckets are being summed. */
 #include "tensor/all_reduce_inner.h"
 
 #include "base/clock.h"
@@ -23,8 +23,8 @@ void attn__all_reduce_begin(attn__all_reduce *e, attn_tape *tape, bool more)
     e->open = true;
 }
 
-/* Runs between operations. If sums need no messages to advance, occasional polling is enough: a poll of MPI costs a
- * microsecond, and small networks have hundreds of operations. */
+/* Polls the other ranks between operations. If sums need no messages to advance, occasional polling is enough. A poll
+ * of MPI costs a microsecond, and small networks have hundreds of operations. */
 static void listen(attn__all_reduce *e)
 {
     const double often = 1e-3;
@@ -43,7 +43,8 @@ bool attn__all_reduce_continues(attn__all_reduce *e)
 
 bool attn__grad_place(attn_tensor *x)
 {
-    x->grad->storage = attn__storage_create(x->context, NULL, 0); /* a header only: the memory is the bucket's */
+    /* only a header, because the bucket owns the memory */
+    x->grad->storage = attn__storage_create(x->context, NULL, 0);
     x->grad->data = x->grad->storage ? x->place : NULL;
     return x->grad->storage != NULL;
 }
@@ -76,13 +77,13 @@ static void start_ready(attn__all_reduce *e)
         start_bucket(e, e->started++);
 }
 
-/* Polls the sums that are under way: without polling, MPI advances them little in the background. */
+/* Polls the sums that have started. Without polling, MPI hardly advances sums in the background. */
 static void advance(attn__all_reduce *e)
 {
     for (int64_t i = e->finished; e->status == ATTN_OK && i < e->started; i++) {
         attn__bucket *b = &e->buckets[i];
         if (e->shared && !(b->done = attn__shared_test(e, i)))
-            break; /* one after the other, so that the squares are added up in one order */
+            break; /* buckets finish in order, so that the squares are always added in the same order */
         if (!b->done)
             e->status = attn__ranks_test(e->context, &b->request, &b->done);
         e->finished += b->done && e->finished == i;
@@ -96,7 +97,7 @@ static void close_slot(attn__all_reduce *e, int64_t index)
         e->buckets[s->bucket].open--;
 }
 
-/* Runs when the last operation with unseen parameters is done: the slots that only waited for it become final. */
+/* Runs after the last node with hidden parameters. Slots that have no other node to wait for become final. */
 static void close_hidden(attn__all_reduce *e)
 {
     for (int64_t i = 0; i < e->nslots; i++)
@@ -132,11 +133,11 @@ static void count_uses(attn__all_reduce *e, const attn_tape *tape)
     }
     for (int64_t i = 0; i < e->nbuckets; i++)
         e->buckets[i].open = e->buckets[i].n;
-    if (e->hidden == 0) /* what no operation names is final from the start: it has no gradient here */
+    if (e->hidden == 0) /* parameters that no operation names have no gradient here and are final from the start */
         close_hidden(e);
 }
 
-/* A gradient that no rank has stays absent: the optimizer skips its parameter. */
+/* Keeps a gradient absent if no rank has one. The optimizer then skips the parameter. */
 static attn_status settle_gradients(attn__all_reduce *e)
 {
     for (int64_t i = 0; i < e->nslots; i++) {
@@ -179,7 +180,7 @@ static attn_status finish(attn__all_reduce *e)
     return e->status == ATTN_OK ? settle_gradients(e) : e->status;
 }
 
-/* The first tape determines where each gradient is placed. */
+/* Checks the loss. The first tape also determines where each gradient is placed. */
 static attn_status prepare(attn__all_reduce *e, const attn_tensor *loss, attn_tape *tape)
 {
     if (loss->dtype != ATTN_F32)
@@ -202,7 +203,7 @@ static attn_status backward(attn_tape *tape, attn_tensor *loss, double weight)
 attn_status attn__all_reduce_keep(attn__all_reduce *e, attn_tape *tape, attn_tensor *loss, double weight)
 {
     attn_status status = prepare(e, loss, tape);
-    tape->all_reduce = NULL; /* nothing is final yet */
+    tape->all_reduce = NULL; /* nothing is final yet, so no bucket may start */
     return status == ATTN_OK ? backward(tape, loss, weight) : status;
 }
 
@@ -229,7 +230,8 @@ attn_status attn__all_reduce_backward(attn__all_reduce *e, attn_tape *tape, attn
     status = e->shared ? finish_shared(e) : finish(e);
     if (status == ATTN_OK)
         memcpy(totals, e->totals, (size_t)ntotals * sizeof *totals);
-    e->open = status != ATTN_OK || e->shared; /* ends with the optimizer's step where that is taken together */
+    /* if the optimizer's step is shared, attn__all_reduce_commit ends the step */
+    e->open = status != ATTN_OK || e->shared;
     tape->all_reduce = NULL;
     return status;
 }

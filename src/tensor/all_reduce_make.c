@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * Making an all-reduce: the order in which gradients become final, buckets, and their memory. */
+ * Makes an all-reduce: the order in which gradients become final, the buckets, and their memory. */
 #include "tensor/all_reduce_inner.h"
 
 #include "base/system.h"
@@ -7,7 +7,7 @@
 
 #include <string.h>
 
-enum { LINE = 16, PAGE = 1024 }; /* elements of a cache line, of a page */
+enum { LINE = 16, PAGE = 1024 }; /* elements of a cache line and of a page */
 
 static bool is_exchanged(const attn_tensor *x)
 {
@@ -16,7 +16,7 @@ static bool is_exchanged(const attn_tensor *x)
 
 /* ------------------------------------------------------------------------------------------------ making */
 
-/* Slots are in the list's order until the first tape gives a better order. */
+/* Makes the slots in the order of the list. The first tape gives a better order later. */
 static attn_status make_slots(attn__all_reduce *e)
 {
     for (int64_t i = 0; i < e->parameters->n; i++)
@@ -33,7 +33,7 @@ static attn_status make_slots(attn__all_reduce *e)
         e->slots[at] = (attn__slot){.parameter = x, .index = at};
         x->slot = ++at;
         e->movable = e->movable && attn__shared_may_move(x);
-        e->elements += x->size + 1 + LINE; /* upper bound: the gradient, its flag, and the padding of a bucket */
+        e->elements += x->size + 1 + LINE; /* upper bound for the gradient, its flag, and the padding of a bucket */
     }
     e->elements = (e->elements + PAGE - 1) / PAGE * PAGE;
     return ATTN_OK;
@@ -89,7 +89,7 @@ void attn__all_reduce_destroy(attn__all_reduce *e)
         attn_tensor *x = e->slots[i].parameter;
         if (!x)
             continue;
-        if (x->place) /* a gradient in a bucket is freed with it */
+        if (x->place) /* the gradient would be freed with its bucket */
             attn_tensor_drop_grad(x);
         x->slot = 0;
         x->place = NULL;
@@ -99,7 +99,7 @@ void attn__all_reduce_destroy(attn__all_reduce *e)
     attn__shared_destroy(e);
     attn__free(context, e->buckets);
     attn__free(context, e->slots);
-    attn__ranks_free(context, e->memory); /* the last two: sums may be under way in them */
+    attn__ranks_free(context, e->memory); /* these two are freed last, because sums may still use them */
     attn__ranks_free(context, e);
 }
 
@@ -110,14 +110,15 @@ double attn__all_reduce_waited(const attn__all_reduce *e)
 
 /* ---------------------------------------------------------------------------------------------- the order */
 
-/* Sorts the slots by the last moment at which the pass will touch them: parameters of the last layers come first.
- * Those that no node names (inside reversible blocks, or not used at all) come last. */
+/* Sorts the slots by the last moment at which the pass uses their parameter: parameters of the last layers come first.
+ * Parameters that no node names (used inside reversible blocks, or not at all) come last. */
 static void order_slots(attn__all_reduce *e, const attn_tape *tape)
 {
     int64_t place = e->nslots;
     for (int64_t i = 0; i < e->nslots; i++)
         e->slots[i].flag = 0;
-    /* `flag` is the moment for now: 1 for the first node of the pass, the last write wins. */
+    /* Until the buckets are made, `flag` is the moment, which is 1 for the first node of the pass. The last write
+     * counts. */
     int64_t moment = 0;
     for (const attn__node *node = tape->nodes; node; node = node->previous) {
         moment++;
@@ -128,7 +129,7 @@ static void order_slots(attn__all_reduce *e, const attn_tape *tape)
     }
     for (int64_t i = 0; i < e->nslots; i++)
         e->slots[i].flag = e->slots[i].flag ? e->slots[i].flag : moment + place;
-    for (int64_t i = 1; i < e->nslots; i++) { /* stable, and there are hundreds at most */
+    for (int64_t i = 1; i < e->nslots; i++) { /* insertion sort: stable, and fast enough for a few hundred slots */
         attn__slot moved = e->slots[i];
         int64_t at = i;
         for (; at > 0 && e->slots[at - 1].flag > moved.flag; at--)
@@ -139,8 +140,8 @@ static void order_slots(attn__all_reduce *e, const attn_tape *tape)
         e->slots[i].parameter->slot = i + 1;
 }
 
-/* Cuts the row of slots into buckets and gives each parameter its place.  The first bucket is small, so that something
- * is under way early. */
+/* Divides the slots into buckets and gives each parameter its offset. The first bucket is small, so that its sum starts
+ * early. */
 static attn_status make_buckets(attn__all_reduce *e)
 {
     for (int64_t i = 0; i < e->nslots; i++) {
@@ -185,7 +186,7 @@ static void make_places(attn__all_reduce *e)
     }
 }
 
-/* Ranks whose models differ would add up gradients of different things. */
+/* Returns a hash of the order of parameters. Ranks with different models would add up unrelated gradients. */
 static uint64_t order_fingerprint(const attn__all_reduce *e)
 {
     uint64_t hash = ATTN__HASH_BEGIN;

@@ -1,17 +1,17 @@
 /* SPDX-License-Identifier: MIT
  *
- * The exchange if all ranks share memory.  A rank's gradients are where the others read them; of each bucket
- * it adds up one part and takes the optimizer's step on that part of the parameters, which all read: no rank does what
- * another does.
+ * The exchange if all ranks share memory. Each rank can read the gradients of the others. A rank adds up one part of
+ * each bucket and takes the optimizer's step on the same part of the parameters, which all ranks read. No work is done
+ * twice.
  *
- * Parameters and the optimizer's state are there twice, the old and the new in turns, and until all ranks have taken
- * their part of a step nothing that was is overwritten: a step that another rank's death cuts off is discarded by not
- * switching to it.  Three counts of each rank, which only rise, are all that they wait for:
+ * There are two copies of the parameters and of the optimizer's state, which are old and new in turns. The old copy is
+ * not overwritten until all ranks have taken their part of a step. If a rank dies, the unfinished step is discarded,
+ * because no rank switches to the new copy. Ranks wait only for three counts of each rank, which only increase:
  *
  *   SENT     buckets whose gradients are final
- *   SUMMED   steps of which its part is added up: the others' gradients of these are no longer read, and it itself
- *            reads nothing older than the step before
- *   STEPPED  steps of which its part is taken
+ *   SUMMED   steps of which the rank has added up its part: it no longer reads the others' gradients of these steps,
+ *            and reads nothing older than the step before
+ *   STEPPED  steps of which the rank has taken its part
  */
 #include "tensor/all_reduce_inner.h"
 
@@ -24,8 +24,9 @@
 #include <string.h>
 
 enum { SENT, SUMMED, STEPPED, COUNTS };
-/* Blocks, elements, arrays: a parameter and what the optimizer has for it; L2 caches, above which writes bypass all
- * caches: even if L3 would hold the data, fetching it costs a third of the optimizer's step. */
+/* GRAIN: blocks per task. LINE: elements of a cache line. KEPT: arrays of a parameter, that is, the parameter and its
+ * optimizer state. FEW: data larger than this many L2 caches are written past all caches. Even if L3 would hold the
+ * data, fetching them costs a third of the optimizer's step. */
 enum { GRAIN = 4, LINE = 16, KEPT = 3, FEW = 8 };
 
 typedef struct board {
@@ -34,7 +35,7 @@ typedef struct board {
     double totals[ATTN__ALL_REDUCE_TOTALS];
 } board;
 
-/* The shared memory, which is kept as long as a tensor uses it. */
+/* The shared memory, which is kept while any tensor uses it. */
 typedef struct mapping {
     attn__storage storage;
     attn__ranks_memory memory;
@@ -44,21 +45,22 @@ struct attn__shared {
     mapping *mapping;
     int rank, size;
     board *boards;
-    float *gradients;       /* all buckets of rank 0, of rank 1, ... */
-    float *arrays[KEPT][2]; /* parameters and state, each like the gradients of one rank; two in turns, by the steps */
+    float *gradients; /* all buckets of rank 0, then all buckets of rank 1, and so on */
+    /* parameters and state, laid out like the gradients of one rank; two copies that alternate */
+    float *arrays[KEPT][2];
     int kept;
-    bool past;      /* they are more than the caches hold */
-    uint64_t steps; /* that all have taken */
-    double squares; /* of this rank's sums; after the last bucket, of all */
-    int64_t cursor; /* the slot that attn__all_reduce_next comes to */
+    bool past;      /* the arrays exceed the caches */
+    uint64_t steps; /* steps that all ranks have taken */
+    double squares; /* sum of squares of this rank's part; after the last bucket, of all ranks */
+    int64_t cursor; /* next slot of attn__all_reduce_next */
     attn__elementwise_fn add, square;
 };
 
-/* The part of a parameter that belongs to a rank's share. */
+/* The part of a parameter that belongs to the share of a rank. */
 typedef struct piece {
     const attn__slot *slot;
-    int64_t from, n; /* in the parameter */
-    int64_t at;      /* in the memory of a rank's buckets */
+    int64_t from, n; /* offset and size within the parameter */
+    int64_t at;      /* offset in the memory of a rank's buckets */
 } piece;
 
 static float *gradients_of(const attn__all_reduce *e, int rank)
@@ -66,13 +68,13 @@ static float *gradients_of(const attn__all_reduce *e, int rank)
     return e->shared->gradients + rank * e->elements;
 }
 
-/* The first element of rank `rank`'s part of n elements, at a whole cache line. */
+/* Returns the first element of rank `rank`'s part of n elements, rounded to a whole cache line. */
 static int64_t part_begin(const attn__shared *s, int64_t n, int rank)
 {
     return rank == s->size ? n : n * rank / s->size / LINE * LINE;
 }
 
-/* The next piece of a rank's part; *cursor is the slot to look at, 0 again at the end. */
+/* Gets the next piece of a rank's part. *cursor is the next slot to look at, and is 0 again at the end. */
 static bool next_piece(const attn__all_reduce *e, int rank, int64_t *cursor, piece *p)
 {
     while (*cursor < e->nslots) {
@@ -94,7 +96,7 @@ static bool next_piece(const attn__all_reduce *e, int rank, int64_t *cursor, pie
 
 static void release_mapping(attn__storage *storage)
 {
-    mapping *m = (mapping *)(void *)storage; /* its first member */
+    mapping *m = (mapping *)(void *)storage; /* the storage is the first member of the mapping */
     attn__ranks_memory_free(&m->memory);
     attn__free(storage->context, m);
 }
@@ -102,10 +104,10 @@ static void release_mapping(attn__storage *storage)
 bool attn__shared_may_move(const attn_tensor *x)
 {
     bool own = x->storage->refs == 1 && x->data == attn__storage_data(x->storage);
-    return own || x->storage->release == release_mapping; /* that of an earlier training */
+    return own || x->storage->release == release_mapping; /* the mapping of an earlier training */
 }
 
-/* Bytes for the boards, on pages of their own. */
+/* Returns the bytes of the boards, which have pages of their own. */
 static size_t boards_bytes(int size)
 {
     enum { PAGE = 4096 };
@@ -148,7 +150,7 @@ attn_status attn__shared_create(attn__all_reduce *e)
     if (!attn__ranks_together(e->context))
         return ATTN_OK;
     if (kept == 0 || kept > KEPT || e->state->n != (kept - 1) * e->nslots) {
-        kept = 0; /* the others, which may have more, must be notified */
+        kept = 0; /* the other ranks, which may have more, must be notified */
         e->movable = false;
     }
     attn__shared *s = attn__alloc_zero(e->context, sizeof *s);
@@ -173,7 +175,7 @@ attn_status attn__shared_create(attn__all_reduce *e)
     return ATTN_OK;
 }
 
-/* The tensor that is in array k. */
+/* Returns the tensor that is stored in array k. */
 static attn_tensor *tensor_of(const attn__all_reduce *e, const attn__slot *slot, int k)
 {
     return k == 0 ? slot->parameter : e->state->items[slot->index * (e->shared->kept - 1) + k - 1].tensor;
@@ -219,7 +221,7 @@ attn_status attn__shared_adopt(attn__all_reduce *e)
     return ATTN_OK;
 }
 
-/* The tensors keep their memory, which becomes private to this rank. */
+/* Makes the tensors' memory private to this rank. The tensors keep this memory. */
 void attn__shared_destroy(attn__all_reduce *e)
 {
     if (!e->shared)
@@ -283,11 +285,12 @@ void attn__shared_send(attn__all_reduce *e, int64_t bucket)
 
 typedef struct sum_job {
     const attn__all_reduce *e;
-    int64_t at, n;   /* in the memory of a rank's buckets */
+    int64_t at, n;   /* offset and size in the memory of a rank's buckets */
     double *squares; /* one a block */
 } sum_job;
 
-/* Adds this rank's numbers first and then the others' in the order of ranks, so that the bits are always the same. */
+/* Adds up the numbers of this rank first and then those of the other ranks in their order, so that the bits are always
+ * the same. */
 static void sum_blocks(void *user, int64_t begin, int64_t end)
 {
     const sum_job *job = user;
@@ -384,7 +387,7 @@ static bool any_has_gradient(const attn__all_reduce *e, const attn__slot *slot)
     return false;
 }
 
-/* A parameter of which no rank has a gradient stays as it is. */
+/* Copies the old values of a parameter of which no rank has a gradient. */
 static void keep(const attn__all_reduce_piece *old, int kept)
 {
     memcpy(old->p2, old->p, (size_t)old->n * sizeof(float));

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * The backward pass: nodes from the newest to the oldest, and how gradients of several uses add up. */
+ * The backward pass runs nodes from the newest to the oldest and adds up the gradients of several uses of a tensor. */
 #include "tensor/all_reduce.h"
 #include "tensor/op.h"
 #include "tensor/tape.h"
@@ -22,17 +22,17 @@ static attn_tensor *grad_handle(attn_tape *tape, attn_tensor *x)
         grad = attn__alloc_zero(x->context, sizeof *grad);
     }
     if (grad && attn__tensor_describe(x->context, grad, x->dtype, x->rank, x->shape) != ATTN_OK)
-        grad = NULL; /* cannot be: x has this shape */
+        grad = NULL; /* cannot fail: x already has this shape */
     return grad;
 }
 
-/* Gives x->grad storage of its own; false (tape->failed) without memory. */
+/* Gives x->grad storage of its own. Returns false and sets tape->failed if there is no memory. */
 static bool grad_create(attn_tape *tape, attn_tensor *x)
 {
     if (!x->grad)
         x->grad = grad_handle(tape, x);
-    /* Inside a section gradients of parameters appear one by one between short-lived tensors: out of the pool they
-     * would cut up its memory for good, and more of it with each block. */
+    /* In a section, gradients of parameters are created one by one between short-lived tensors. In the pool they would
+     * fragment its memory permanently, and more with each block. */
     attn__pool *pool = x->tape || tape->section == 0 ? tape->pool : NULL;
     if (x->grad && (x->place ? attn__grad_place(x) : attn__tensor_allocate(x->grad, pool)))
         return true;
@@ -51,7 +51,7 @@ static void add_to(attn_tape *tape, attn_dtype dtype, int64_t n, const void *a, 
     attn__elementwise_run(tape, dtype, ATTN__ELEMENTWISE_ADD, &args, n, 1);
 }
 
-/* A gradient with other readers is copied before something is added to it. */
+/* Copies the gradient if it has other readers, before something is added to it. */
 static bool make_exclusive(attn_tape *tape, attn_tensor *grad)
 {
     if (exclusive(grad))
@@ -105,8 +105,8 @@ void attn__grad_give(attn_tape *tape, attn_tensor *x, attn__hold share)
         attn__scratch_release(share);
         return;
     }
-    /* The gradient of a computed tensor may share memory; a leaf's may not, since it outlives the pass and may be cleared
-     * alone. */
+    /* The gradient of a computed tensor may share memory. The gradient of a leaf may not, because it outlives the pass
+     * and may be cleared alone. */
     bool passes_on = x->tape && (x->computed || share.storage->refs == 1);
     if (passes_on && !x->grad) {
         x->grad = grad_handle(tape, x);

@@ -2,10 +2,10 @@
  *
  * depthwise.c - convolutions of single channels.
  *
- * A plane is packed with its border of zeros into cells: cell c of phase p is place c * stride + p of the padded plane,
- * along each axis.  The tap k of output o reads phase k mod stride, cell o + k / stride: it is at the same distance from
- * every output, so that a whole plane is one row of numbers (kernels/depthwise).  Outputs are cells, too; those behind
- * the end of a line are computed and left out.
+ * A plane is packed with its border of zeros into cells. Along each axis, cell c of phase p is place c * stride + p of
+ * the padded plane. Tap k of output o reads cell o + k / stride of phase k mod stride. Each tap thus has the same
+ * offset from every output, and a whole plane is one row of numbers (kernels/depthwise). Outputs are stored as cells,
+ * too. Output cells past the end of a line are computed and not used.
  */
 #include "tensor/depthwise.h"
 
@@ -20,30 +20,31 @@
 
 typedef struct layout {
     int64_t phases[3], cells[3];
-    int64_t taps, phase_size, all; /* taps of a window; numbers of one phase, and of all phases */
-    int64_t length;                /* from the first output to the last, in cells */
-    int64_t reach;                 /* how far the farthest tap of a phase is from its output, in cells */
-    int64_t spread;                /* numbers of a plane of dy as cells, with zeros before and behind */
+    int64_t taps, phase_size, all; /* taps of a window; numbers of one phase; numbers of all phases */
+    int64_t length;                /* cells from the first output to the last */
+    int64_t reach;                 /* largest distance of a tap from its output within a phase, in cells */
+    int64_t spread;                /* numbers of a plane of dy stored as cells, with zeros before and after */
 } layout;
 
 typedef struct job {
     const attn__depthwise *conv;
     const attn__depthwise_kernel *kernel;
     layout at;
-    int64_t *offset; /* of each tap in a packed plane of x */
-    /* The gradient of x for each phase: offsets in dy, and the group's weight for each offset. */
+    int64_t *offset; /* offset of each tap in a packed plane of x */
+    /* For the gradient of x, by phase: offsets in dy, and the index of the group's weight for each offset. */
     int64_t *back, *of_back;
-    int64_t *taps_of; /* how many taps a phase has */
+    int64_t *taps_of; /* number of taps of each phase */
     char *scratch;
-    size_t each; /* bytes of a thread */
+    size_t each; /* scratch bytes of each thread */
     bool *finite;
 } job;
 
-/* A thread's memory. */
+/* The scratch memory of a thread. */
 typedef struct memory {
-    float *x, *cells, *dy; /* packed planes: of x or dx; one phase of outputs; dy of each output channel */
-    float *weight;         /* of a group, in the order of `back` */
-    double *sums;          /* the gradient of a group's weights */
+    /* packed planes: x: of x or dx; cells: one phase of outputs; dy: dy of each output channel */
+    float *x, *cells, *dy;
+    float *weight; /* weights of a group in the order of `back` */
+    double *sums;  /* gradients of a group's weights */
 } memory;
 
 static layout layout_of(const attn__depthwise *conv)
@@ -81,7 +82,7 @@ static size_t divide(const job *j, char *base, memory *m)
     return arena.used;
 }
 
-/* The place of tap k: its phase, and its distance from an output's cell. */
+/* Computes the place of tap k: its phase, and its distance from an output's cell. */
 static void place_tap(const job *j, int64_t k, int64_t *phase, int64_t *distance)
 {
     const attn__window_grid *g = &j->conv->grid;
@@ -125,7 +126,7 @@ static size_t divide_shared(job *j, char *base)
     return arena.used;
 }
 
-/* Runs the items with scratch memory for each thread. */
+/* Runs the items with scratch memory for each thread. Returns false if there is no memory. */
 static bool run(attn_tape *tape, const attn__depthwise *conv, int64_t items, void (*work)(void *, int64_t, int),
                 bool *finite)
 {
@@ -147,7 +148,8 @@ static bool run(attn_tape *tape, const attn__depthwise *conv, int64_t items, voi
 
 /* ------------------------------------------------------------------------------------------------- packing */
 
-/* Packs one line of cells. `plane` is the input line, or NULL outside the plane. */
+/* Packs one line of cells, or with `back` adds the cells to the line. `plane` is the input line, or NULL outside the
+ * plane. */
 static void move_line(const attn__window_grid *g, int64_t phase, int64_t cells, float *line, float *plane, bool back)
 {
     int64_t step = g->stride[2], shift = phase - g->padding[2];
@@ -167,7 +169,7 @@ static void move_line(const attn__window_grid *g, int64_t phase, int64_t cells, 
     memset(line + end, 0, (size_t)(cells - end) * sizeof *line);
 }
 
-/* One phase's lines. */
+/* Packs the lines of one phase, or with `back` adds them to the plane. */
 static void move_phase(const job *j, const int64_t phase[3], float *plane, float *cells, bool back)
 {
     const attn__window_grid *g = &j->conv->grid;
@@ -191,13 +193,13 @@ static void move(const job *j, float *plane, float *cells, bool back)
     }
 }
 
-/* The cell of the first output of a line. */
+/* Returns the cell of the first output of a line. */
 static int64_t cell_of_line(const job *j, int64_t line)
 {
     return (line / j->conv->grid.out[1] * j->at.cells[1] + line % j->conv->grid.out[1]) * j->at.cells[2];
 }
 
-/* Packs planes of dy of the group as cells, with zeros around them. */
+/* Packs the dy planes of the group as cells, with zeros around them. */
 static void spread_gradients(const job *j, int64_t image, int64_t group, float *to)
 {
     const attn__depthwise *conv = j->conv;
@@ -277,7 +279,7 @@ static void weights_of_group(void *user, int64_t group, int thread)
     memory m;
     divide(j, j->scratch + (size_t)thread * j->each, &m);
     memset(m.sums, 0, (size_t)all * sizeof *m.sums);
-    memset(m.x + j->at.all, 0, ATTN__DEPTHWISE_BLOCK * sizeof *m.x); /* read where dy is 0 */
+    memset(m.x + j->at.all, 0, ATTN__DEPTHWISE_BLOCK * sizeof *m.x); /* these numbers are read where dy is 0 */
     for (int64_t image = 0; image < conv->batch; image++) {
         move(j, plane_of(j, conv->x, image * conv->groups + group), m.x, false);
         spread_gradients(j, image, group, m.dy);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * depthwise.h - convolutions in which each output channel reads one input channel, in f32: no product of matrices, but
- * sums over taps.
+ * depthwise.h - f32 convolutions in which each output channel reads one input channel. They are computed as sums over
+ * taps, not as matrix products.
  */
 #ifndef ATTN_TENSOR_DEPTHWISE_H
 #define ATTN_TENSOR_DEPTHWISE_H
@@ -10,25 +10,25 @@
 #include "gemm/im2col.h"
 #include "tensor/op.h"
 
-/* x [batch,groups,in], w [groups,out_channels,kernel], y [batch,groups,out_channels,out]. */
+/* A convolution of x [batch,groups,in] with w [groups,out_channels,kernel] to y [batch,groups,out_channels,out]. */
 typedef struct attn__depthwise {
     attn__window_grid grid;
-    int64_t batch, groups, out_channels; /* channels of one group */
+    int64_t batch, groups, out_channels; /* out_channels: channels of one group */
     const float *x, *w;
     float *y;
-    attn__gemm_finish *finish; /* for each plane of y, whose number is its row */
+    attn__gemm_finish *finish; /* called for each plane of y; the row is the index of the plane */
     const void *user;
-    /* The backward pass takes the gradient of y and gives the gradients that are requested. */
+    /* Input and results of the backward pass: the gradient of y, and the requested gradients. */
     const float *dy;
     attn__target dx, dw;
 } attn__depthwise;
 
-/* All three functions return false without memory. For dx, w must be finite, because it is multiplied by zeros of
- * the border. */
+/* Computes y. All three functions return false if there is no memory. For dx, w must be finite, because w is multiplied
+ * by zeros of the border. */
 bool attn__depthwise_forward(attn_tape *tape, const attn__depthwise *conv);
 bool attn__depthwise_input_gradient(attn_tape *tape, const attn__depthwise *conv);
-/* finite[group] is false if numbers of x that are not finite may have been multiplied by zeros. The group's dw is
- * then not written. */
+/* Computes dw. Sets finite[group] to false if non-finite numbers of x may have been multiplied by zeros. dw of that
+ * group is then not written. */
 bool attn__depthwise_weight_gradient(attn_tape *tape, const attn__depthwise *conv, bool *finite);
 
 #endif

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * dropout.h - a dropout site: the numbers that determine which elements are dropped, in both passes.
+ * dropout.h - a dropout site: the numbers that determine which elements both passes drop.
  */
 #ifndef ATTN_TENSOR_DROPOUT_H
 #define ATTN_TENSOR_DROPOUT_H
@@ -15,12 +15,12 @@ typedef struct attn__dropout {
     attn__drop_rows rows;
 } attn__dropout;
 
-/* False (noted) unless 0 <= p < 1. */
+/* Returns true if 0 <= p < 1. Otherwise records an error and returns false. */
 bool attn__dropout_accepts(attn_tape *tape, const char *op, double p);
-/* The next dropout site of the step, for activations of x's shape, with a stream of its own. Outside training there
- * is none. */
+/* Returns the next dropout site of the step, for activations of x's shape. Each site has its own random stream. Outside
+ * training the site drops nothing. */
 attn__dropout attn__dropout_site(attn_tape *tape, const attn_tensor *x, double p);
-/* Rows of the whole batch, of which `each` are contiguous for one example; see attn__drop_rows. */
+/* Numbers the rows of this shard as in the whole batch. An example has `each` contiguous rows; see attn__drop_rows. */
 attn__drop_rows attn__dropout_shard(const attn_tape *tape, int64_t each);
 void attn__dropout_set(attn__elementwise_args *args, const attn__dropout *dropout);
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * Parts of linear layers into memory that is there. */
+ * Computes parts of linear layers into existing memory. */
 #include "tensor/linear_part.h"
 
 #include "base/bf16.h"
@@ -12,7 +12,7 @@
 
 #include <string.h>
 
-/* The part of w that is used. NULL (noted): w is packed for other products. */
+/* Returns the part of w that is used. Returns NULL and records an error if w is packed for other products. */
 static const char *weights_of(attn_tape *tape, const attn__linear_part *p, bool *bf16)
 {
     const char *rows = attn__weight_rows(tape, p->w, bf16);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * number.h - one number of a tensor of f32 or f64, for what is filled or looked at once: tables of positions, masks,
- * labels.  The type is looked up each time, so this is no way to compute with. */
+ * number.h - reads or writes one number of an f32 or f64 tensor, for tensors that are filled or read once: tables of
+ * positions, masks, labels. The type is checked for each number, which is too slow for computations. */
 #ifndef ATTN_TENSOR_NUMBER_H
 #define ATTN_TENSOR_NUMBER_H
 

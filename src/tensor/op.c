@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * The forward half of what operations share: checks, results, nodes, loops. */
+ * Functions that the forward passes of operations share: checks, results, nodes, loops. */
 #include "tensor/op.h"
 
 #include "base/parallel.h"
@@ -114,8 +114,8 @@ static bool some_need_grad(int n, attn_tensor *const *x)
     return false;
 }
 
-/* A branch of a reversible block is discarded before the backward pass of the surrounding network. A gradient that
- * the branch passed to the surrounding network would be lost. */
+/* Checks that a branch of a reversible block uses no outside tensor that needs a gradient. The branch is discarded
+ * before the backward pass of the surrounding network, so a gradient for that network would be lost. */
 static bool stays_inside(attn_tape *tape, int n, attn_tensor *const *x)
 {
     for (int i = 0; i < n && tape->section > 0; i++) {
@@ -128,7 +128,8 @@ static bool stays_inside(attn_tape *tape, int n, attn_tensor *const *x)
     return true;
 }
 
-/* If the backward pass through a tensor is over, a gradient that it gets would not be propagated. */
+/* Checks that no input has already passed its gradient on. A gradient that such an input gets would not be
+ * propagated. */
 static bool leads_on(attn_tape *tape, int n, attn_tensor *const *x)
 {
     for (int i = 0; i < n && tape->options.record; i++) {
@@ -224,7 +225,7 @@ static void run_range(void *user, int64_t begin, int64_t end)
 void attn__elementwise_run(const attn_tape *tape, attn_dtype dtype, attn__elementwise_kernel kernel,
                            const attn__elementwise_args *args, int64_t n, int64_t cost)
 {
-    enum { WORTH_A_THREAD = 16384 }; /* elements: some microseconds, what waking a thread costs */
+    enum { WORTH_A_THREAD = 16384 }; /* elements; they take a few microseconds, like waking a thread */
     rows_job job = {attn__elementwise_for(dtype == ATTN_F64, tape->context->isa)->run[kernel], args};
     int64_t grain = WORTH_A_THREAD / (cost > 0 ? cost : 1);
     attn__parallel_range(tape->context->threads, n, grain > 0 ? grain : 1, run_range, &job);

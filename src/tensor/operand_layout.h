@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * operand_layout.h - the position of an attention problem's operand in its tensor: bounds, and whether the gradients
- * of several operands of one tensor may be written side by side.
+ * operand_layout.h - the position of an attention problem's operand in its tensor: its bounds, and whether the
+ * gradients of several operands may be written to one tensor.
  */
 #ifndef ATTN_TENSOR_OPERAND_LAYOUT_H
 #define ATTN_TENSOR_OPERAND_LAYOUT_H
@@ -13,22 +13,24 @@ typedef struct attn__operand_dim {
     int64_t n, stride;
 } attn__operand_dim;
 
-/* Lists the dims along which the operand moves. Its strides are at `member` of attn_dim (offsetof). Windows make a
- * KEY dim of k, v and mask as long as the axis; the arrays of a tap are not affected (`positions` false). Returns
- * the number of dims. */
+/* Lists the dims along which the operand moves and returns their number. The operand's strides are at offset `member`
+ * of attn_dim. With `positions`, windows make a KEY dim of k, v and mask as long as its axis. Arrays with an element
+ * per tap pass false. */
 int attn__operand_extents(const attn_problem *problem, size_t member, bool positions,
                           attn__operand_dim extents[ATTN_MAX_DIMS]);
-/* The lowest and highest element relative to the first; false if there is none (a length is 0). */
+/* Computes the lowest and the highest element relative to the first. Returns false if there is no element, because a
+ * length is 0. */
 bool attn__operand_bounds(int n, const attn__operand_dim *extents, int64_t *lowest, int64_t *highest);
 
-/* An operand as contiguous blocks of `block` elements whose starts are multiples of `row` apart. */
+/* An operand as contiguous blocks of `block` elements. The blocks start at multiples of `row`. */
 typedef struct attn__blocks {
-    bool simple; /* it is one, with no element twice */
+    bool simple; /* the operand has this form, with no element twice */
     int64_t block, row;
-    int64_t count; /* elements */
+    int64_t count; /* number of elements */
 } attn__blocks;
 attn__blocks attn__operand_blocks(int n, const attn__operand_dim *extents);
-/* True if two operands are known to share no element. The second one begins `distance` elements after the first. */
+/* Returns true if two operands are known to share no element. The second one begins `distance` elements after the
+ * first. */
 bool attn__blocks_disjoint(const attn__blocks *a, const attn__blocks *b, int64_t distance);
 
 #endif

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * A list of weights that were packed; a decoder has some dozens. */
+ * A list of packed weights. A decoder has a few dozen. */
 #include "tensor/packed_weights.h"
 
 #include "tensor/compute_in.h"
@@ -13,15 +13,15 @@
 typedef struct entry {
     const void *weights;
     attn_dtype dtype;
-    attn_precision precision; /* the products for which the weights were packed */
-    attn__packed *packed;     /* in memory of its own: others hold the address while the list grows */
+    attn_precision precision; /* precision of the products for which the weights were packed */
+    attn__packed *packed;     /* allocated separately, because the address is used while the list grows */
     int64_t n, k;
 } entry;
 
 struct attn__packed_weights {
-    attn_context *context; /* of all memory here */
-    pthread_mutex_t lock;  /* held while something is looked for or packed: so it is packed once */
-    int tapes;             /* that have begun */
+    attn_context *context; /* owns all memory of the list */
+    pthread_mutex_t lock;  /* held during a search or a packing, so that each weight is packed once */
+    int tapes;             /* tapes that have begun to share the list */
     entry *list;
     int64_t n;
 };
@@ -109,8 +109,8 @@ static const attn__packed *look(const attn__packed_weights *all, const attn_tens
     return NULL;
 }
 
-/* NULL without memory.  A tape without a pool takes it from the context: packed weights may outlive the tape that
- * requests them, and a pool serves one thread. */
+/* Packs a weight. Returns NULL if there is no memory. The memory comes from the context and not from the pool of the
+ * tape, because packed weights may outlive the tape that requests them, and a pool serves only one thread. */
 static const attn__packed *pack(attn__packed_weights *all, const attn_tensor *w, attn_precision precision)
 {
     attn_tape tape = {.context = all->context, .precision = precision};
@@ -127,8 +127,8 @@ static const attn__packed *pack(attn__packed_weights *all, const attn_tensor *w,
     return fresh;
 }
 
-/* A product of more rows takes so much longer than packing that keeping panels is not worth the memory.  Slices are for
- * packed weights alone, and make products of any number of rows faster. */
+/* For products of more rows, packing takes so little of the time that keeping panels is not worth the memory. Slices
+ * are an exception: they exist only packed, and make products of any number of rows faster. */
 enum { MOST_ROWS = 1024 };
 
 static bool is_worth_keeping(const attn_tape *tape, const attn_tensor *w, int64_t rows)
@@ -149,8 +149,8 @@ static bool fail_unfit(attn_tape *tape, const attn_tensor *w)
     return false;
 }
 
-/* The tensor's own packed form if this product may read it. False (noted): the product may not read it, and the
- * tensor has no other form. */
+/* Gets the tensor's own packed form if this product can read it. Returns false and records an error if the product
+ * cannot read it and the tensor has no other form. */
 static bool find_own(attn_tape *tape, const attn_tensor *w, const attn__packed **packed)
 {
     bool fits = own_fits(tape, w);
@@ -166,7 +166,7 @@ bool attn__packed_weights_find(attn_tape *tape, attn_tensor *w, int64_t rows, co
         return false;
     if (*packed || !w->data)
         return true;
-    /* The result of an operation may have the address of an earlier result. */
+    /* A weight that an operation made is excluded: its address may be that of an earlier result. */
     bool is_made = !w->storage || w->storage->pool;
     if (!all || tape->options.record || is_made || !is_worth_keeping(tape, w, rows))
         return true;
@@ -201,8 +201,8 @@ void attn__packed_weights_forget(attn_tape *tape, const attn_tensor *w)
 
 /* ------------------------------------------------------------------------------------------- for good */
 
-/* Whether the packed form may replace the data: the memory is not shared, no product reads both forms, and of a table,
- * whose rows others look up, rows can be read from panels. */
+/* Returns whether the packed form may replace the data. The memory must not be shared, and no product may need both
+ * forms. If w is a table, its rows must be readable from panels. */
 static bool may_take(const attn_tape *tape, const attn_tensor *w, bool rows)
 {
     bool alone = !w->tape && !w->grad && atomic_load(&w->storage->refs) == 1;
@@ -212,14 +212,15 @@ static bool may_take(const attn_tape *tape, const attn_tensor *w, bool rows)
 
 static void drop_data(attn_tensor *w)
 {
-    attn__system_drop_pages(w->data, attn__tensor_bytes(w)); /* the allocator may keep what is freed */
+    /* releases the pages now, because the allocator may keep freed memory */
+    attn__system_drop_pages(w->data, attn__tensor_bytes(w));
     attn__storage_unref(w->storage);
     w->storage = NULL;
     w->data = NULL;
 }
 
-/* Whether a packed form of the weight exists. *rows: the form is rows in bf16, not panels, which would hold f32
- * numbers on machines whose fastest kernel multiplies f32. */
+/* Returns whether the weight has a packed form. *rows means rows of bf16 instead of panels. On machines whose fastest
+ * kernel multiplies f32, panels would hold f32 numbers. */
 static bool has_form(const attn_tensor *w, attn_precision precision, bool *rows)
 {
     bool rounds = w->dtype == ATTN_F32 && !w->table && precision == ATTN_PRECISION_BF16;
@@ -245,7 +246,7 @@ static attn_status pack_rows(attn_tape *tape, const attn_tensor *w, attn__packed
     return ATTN_OK;
 }
 
-/* `takes`: the packed form will replace the data. */
+/* Packs a weight as rows or as panels. `takes` means that the packed form will replace the data. */
 static attn_status pack_weight(attn_tape *tape, const attn_tensor *w, bool rows, bool takes, attn__packed *packed)
 {
     return rows ? pack_rows(tape, w, packed)

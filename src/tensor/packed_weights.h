@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: MIT
  *
- * packed_weights.h - weights of linear layers packed once for many products: for the duration of a call on a tape, or
- * for good, in place of the parameters or in addition to them.  With few rows, as in decoding, packing (in int8:
- * quantizing) takes longer than multiplying; f32 on AMX uses slices only with weights that are packed so.  In bf16 and
- * int8 the packed form has a half or a quarter of the bytes.
+ * packed_weights.h - weights of linear layers that are packed once for many products. They are packed for the duration
+ * of a call on a tape, or permanently, in place of the parameters or in addition to them. With few rows, as in
+ * decoding, packing (or quantizing to int8) takes longer than multiplying. f32 products on AMX use slices only if the
+ * weights are packed in advance. In bf16 and int8 the packed form has a half or a quarter of the bytes.
  *
- * Between begin and end no code may write to a parameter that a linear layer reads on this tape: the caller of begin
- * holds the model for the whole call.  The bits are those of products that pack for themselves (gemm/gemm.h), but with
- * slices. */
+ * Between begin and end no code may write to a parameter that a linear layer reads on this tape. The caller of begin
+ * holds the model for the whole call. Results have the same bits as products that pack their own operands
+ * (gemm/gemm.h), except with slices. */
 #ifndef ATTN_TENSOR_PACKED_WEIGHTS_H
 #define ATTN_TENSOR_PACKED_WEIGHTS_H
 
@@ -15,38 +15,42 @@
 
 typedef struct attn__packed_weights attn__packed_weights;
 
-/* Begins the sharing of packed weights on the tape. Begins nest; the tape's outermost end releases the weights.
- * ATTN_ERROR_MEMORY (noted): nothing has begun. */
+/* Begins the sharing of packed weights on the tape. Begins nest; the outermost end of the tape releases the weights.
+ * After ATTN_ERROR_MEMORY nothing has begun. */
 attn_status attn__packed_weights_begin(attn_tape *tape);
-/* The same with the weights of `owner`, which has begun: each is packed once for all tapes that share, whichever
- * requests it first, and any of them may be used on a thread of its own.  Their contexts have one instruction set.  The
- * owner's context outlives the tape's end. */
+/* Begins sharing with the packed weights of `owner`, which has begun. Each weight is packed once for all tapes that
+ * share. Each tape may be used on a thread of its own. All contexts have the same instruction set. The context of the
+ * owner must outlive the end of this tape. */
 void attn__packed_weights_share(attn_tape *tape, attn_tape *owner);
-/* Call it before the tape is destroyed. Without a begin it has no effect. */
+/* Ends the sharing. Call it before the tape is destroyed. Without a begin it has no effect. */
 void attn__packed_weights_end(attn_tape *tape);
-/* Call it before some weights are freed while the tape continues: later weights at the same address are packed anew. */
+/* Forgets a packed weight. Call it before the weight is freed while the tape continues. Later weights at the same
+ * address are then packed anew. */
 void attn__packed_weights_forget(attn_tape *tape, const attn_tensor *w);
-/* *packed: the weights [out,in] packed for the tape's precision: for good, now, or by an earlier call.  NULL outside of
- * begin and end, while the tape records, for a product of more than some hundred rows (unless as slices), and for weights
- * that an operation made, if they are not packed for good.  False (noted) without memory, and for weights that are there in
- * packed form alone where the tape records or has another precision. */
+/* Sets *packed to the weights [out,in], packed for the tape's precision permanently, by this call or by an earlier
+ * call. *packed is NULL outside of begin and end, while the tape records, for a product of more than about a thousand
+ * rows (except with slices), and for weights that an operation made, unless they are packed permanently. Returns false
+ * and records an error if there is no memory. It also fails for weights that exist only packed, if the tape records or
+ * has another precision. */
 bool attn__packed_weights_find(attn_tape *tape, attn_tensor *w, int64_t rows, const attn__packed **packed);
 
 /* ------------------------------------------------------------------------------------------- for good */
 
-/* Packs a parameter that linear layers read (tensor.h: linear or tied) for products of this precision; other parameters
- * stay as they are.  A weight that is read in parts (in_parts) becomes rows of bf16 in bf16, and otherwise stays as it
- * is.  The packed form belongs to the tensor and replaces its data, with three exceptions: tables in bf16 and int8,
- * whose rows cannot be read from panels; f32 on AMX, whose products may need both; memory that others share.  Nobody
- * else uses the tensor meanwhile; afterwards any number of threads may read it.  ATTN_ERROR_MEMORY (noted). */
+/* Packs a parameter that linear layers read (`linear` or `tied` in tensor.h) for products of this precision. Other
+ * parameters are left unchanged. A weight that is read in parts (in_parts) becomes rows of bf16 if the precision is
+ * bf16, and otherwise is left unchanged. The packed form belongs to the tensor and replaces its data, with three
+ * exceptions: tables in bf16 and int8, whose rows cannot be read from panels; f32 on AMX, whose products may need both;
+ * memory that others share. No other code may use the tensor during the call. Afterwards any number of threads may read
+ * it. Returns ATTN_ERROR_MEMORY if there is no memory. */
 attn_status attn__weight_pack(attn_tensor *w, attn_precision precision);
-/* Whether a parameter may begin without memory (tensor.h: packs_on_load), because its packed form will replace its data. */
+/* Returns whether a parameter may begin without memory (packs_on_load in tensor.h), because its packed form replaces
+ * its data. */
 bool attn__weight_can_pack_on_load(const attn_tensor *w, attn_precision precision);
-/* The weight's numbers in rows of f32 or f64, or, with *bf16, of bf16. NULL: the weight has only panels, or rows
- * that products of this tape cannot read (noted). */
+/* Returns the weight's numbers as rows of f32 or f64, or of bf16 if *bf16 becomes true. Returns NULL and records an
+ * error if the weight has only panels, or rows that products of this tape cannot read. */
 const void *attn__weight_rows(attn_tape *tape, const attn_tensor *w, bool *bf16);
-/* Called before and after a tensor's numbers are written. A tensor that packs on load gets memory before the write
- * and is packed after it. ATTN_ERROR_MEMORY (noted). */
+/* Called before a tensor's numbers are written; attn__weight_filled is called after that. A tensor that packs on load
+ * gets memory before the write and is packed after it. Both return ATTN_ERROR_MEMORY if there is no memory. */
 attn_status attn__weight_fill(attn_tensor *w);
 attn_status attn__weight_filled(attn_tensor *w);
 

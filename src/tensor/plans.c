@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT
- * The tape's plans: a problem that equals an earlier one, field by field, runs on the earlier one's plan. */
+ * Plans of the tape. A problem whose fields all equal those of an earlier problem uses the plan of the earlier problem.
+ * */
 #include "tensor/plans.h"
 
 #include <string.h>
@@ -9,7 +10,7 @@ enum { MAX_PLANS = 128 };
 typedef struct cached_plan {
     attn_problem problem;
     attn_plan *plan;
-    uint64_t used; /* when last; the oldest makes room */
+    uint64_t used; /* time of the last use; the oldest entry is replaced */
 } cached_plan;
 
 struct attn__plan_cache {
@@ -18,7 +19,7 @@ struct attn__plan_cache {
     cached_plan entry[MAX_PLANS];
 };
 
-/* Structures have padding, whose bytes mean nothing: only members are compared. */
+/* Compares members, because structures have padding whose bytes are undefined. */
 static bool equal_dims(const attn_problem *a, const attn_problem *b)
 {
     for (int i = 0; i < a->ndims; i++) {
@@ -63,10 +64,10 @@ static bool equal_relatives(const attn_problem *a, const attn_problem *b)
     return true;
 }
 
-/* Bits, so that a NaN equals itself and 0 is not -0. */
+/* Compares bits, so that a NaN equals itself and 0 differs from -0. */
 static bool same_double(double x, double y)
 {
-    return memcmp(&x, &y, sizeof x) == 0; /* NOLINT: bits are what is meant */
+    return memcmp(&x, &y, sizeof x) == 0; /* NOLINT: compares bits intentionally */
 }
 
 static bool equal_settings(const attn_problem *a, const attn_problem *b)
@@ -95,7 +96,7 @@ static void release(attn_tape *tape)
     tape->plans = NULL;
 }
 
-/* The entry to fill: a new entry, or the least recently used one. */
+/* Returns the entry to fill: a new entry, or the least recently used one. */
 static cached_plan *room(attn__plan_cache *cache)
 {
     if (cache->n < MAX_PLANS)
@@ -126,7 +127,7 @@ const attn_plan *attn__plan_for(attn_tape *tape, const attn_problem *problem)
         tape->release_plans = release;
     }
     attn__plan_cache *cache = tape->plans;
-    /* The array that picks point to may change under an equal pointer. */
+    /* A problem with picks is not searched, because the array of picks may change at the same address. */
     cached_plan *entry = problem->npicks == 0 ? find(cache, problem) : NULL;
     if (!entry) {
         attn_plan *plan;
@@ -136,7 +137,7 @@ const attn_plan *attn__plan_for(attn_tape *tape, const attn_problem *problem)
         attn_plan_destroy(entry->plan);
         *entry = (cached_plan){.problem = *problem, .plan = plan};
         if (problem->npicks > 0)
-            entry->problem.ndims = -1; /* equals no problem */
+            entry->problem.ndims = -1; /* makes the entry unequal to every problem */
         cache->n += entry == &cache->entry[cache->n];
     }
     entry->used = ++cache->clock;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * The loops of image.h, compiled twice. */
+ * The loops of spatial.h, compiled for float and for double. */
 #include "tensor/spatial.h"
 
 #include "base/context.h"
@@ -8,7 +8,7 @@
 
 #include <string.h>
 
-/* The first element of the window along an axis that is inside the input. */
+/* Returns the first element of the window along an axis that is inside the input. */
 static int64_t first_inside(const attn__window_grid *g, int axis, int64_t window)
 {
     int64_t at = window * g->stride[axis] - g->padding[axis];
@@ -41,12 +41,12 @@ const attn__spatial_loops *attn__spatial_loops_for(bool is_double)
 
 typedef struct sum_job {
     const attn__batch_norm_args *args;
-    const attn__channel_norm_kernel *kernel; /* of f32; NULL: f64 */
+    const attn__channel_norm_kernel *kernel; /* the f32 kernel; NULL for f64 */
 } sum_job;
 
 static double sum_of_plane(const sum_job *job, int64_t plane)
 {
-    enum { FEW = 16 }; /* not worth a call */
+    enum { FEW = 16 }; /* a plane of fewer numbers is not worth a call */
     int64_t n = job->args->plane, first = plane * n;
     const float *x = job->args->dy;
     const double *wide = job->args->dy;

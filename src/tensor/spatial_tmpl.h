@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT
  *
- * spatial_tmpl.h - the loops of image.h for one type; included by image.c with REAL and NAME.
+ * spatial_tmpl.h - the loops of spatial.h for one type; included by spatial.c with REAL and NAME.
  */
 
-/* Output rows and where they read: calls BODY for each of them with `from` (the element that output column 0 would
- * read, inside or not), `inside` (whether its row is inside) and [first, last), the output columns that read inside. */
+/* Runs BODY for each output row. `from` is the element that output column 0 would read, inside or not. `inside` is
+ * whether the row that is read is inside. Output columns [first, last) read elements inside. */
 #define FOR_ROWS(g, tap, BODY)                                                                                         \
     do {                                                                                                               \
         int64_t tx = (tap) % (g)->kernel[2] * attn__tap_step(g, 2);                                                    \
@@ -41,7 +41,8 @@ static void NAME(fold)(void *user, int64_t begin, int64_t end_channel)
     }
 }
 
-/* The first of equal elements counts, the last of NaNs.  No branch, since it would often be mispredicted. */
+/* Computes maxima and their indices. The first of equal elements counts, and the last of NaNs. There is no branch,
+ * because it would often be mispredicted. */
 static void NAME(max_pool)(void *user, int64_t begin, int64_t end_plane)
 {
     const attn__spatial_args *a = user;
@@ -78,13 +79,13 @@ static void NAME(max_backward)(void *user, int64_t begin, int64_t end)
     }
 }
 
-/* The input row of the first tap of output row `row`; means have no taps outside. */
+/* Returns the input row of the first tap of output row `row`. Means have no taps outside. */
 static int64_t NAME(first_read)(const attn__window_grid *g, int64_t row)
 {
     return (row / g->out[1] * g->stride[0] * g->in[1] + row % g->out[1] * g->stride[1]) * g->in[2];
 }
 
-/* Adds the `taps` numbers from x[i * step] on to to[i]. */
+/* Adds `taps` numbers, beginning at x[i * step], to to[i]. */
 static void NAME(gather)(REAL *to, const REAL *x, int64_t n, int64_t step, int64_t taps)
 {
     if (taps == 2 && step == 2) {
@@ -98,7 +99,7 @@ static void NAME(gather)(REAL *to, const REAL *x, int64_t n, int64_t step, int64
     }
 }
 
-/* The gradient of the sum above: adds each x[i] to the `taps` numbers from to[i * step] on. */
+/* Computes the gradient of `gather`: adds x[i] to `taps` numbers, beginning at to[i * step]. */
 static void NAME(scatter)(REAL *to, const REAL *x, int64_t n, int64_t step, int64_t taps, REAL share)
 {
     if (taps == 2 && step == 2) {

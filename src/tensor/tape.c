@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * The tape: where operations put their results, and what it forgets at a reset or at the end of a scope. */
+ * The tape, which owns the results of operations and frees them at a reset or at the end of a scope. */
 #include "tensor/tape.h"
 
 #include "tensor/compute_in.h"
@@ -28,7 +28,7 @@ static attn__chunk *chunk_with(attn_context *context, size_t size)
     return chunk;
 }
 
-/* Moves on to a chunk that has room, a kept one if possible. */
+/* Moves to a chunk that has room for `size` bytes, if possible to a chunk that is already allocated. */
 static bool arena_advance(attn_tape *tape, size_t size)
 {
     attn__tape_arena *arena = &tape->arena;
@@ -124,8 +124,9 @@ void attn__node_release(attn__node *node)
 
 void attn_tape_reset(attn_tape *tape, const attn_tape_options *options)
 {
-    attn__call_begin(tape->context); /* the first operation that fails from here on is the one that is told */
-    (void)ATTN__CHECK_RESERVED(tape->context, options, attn_tape_options); /* noted: operations then return NULL */
+    attn__call_begin(tape->context); /* the first operation that fails from here on is reported */
+    /* The error is recorded, so that operations return NULL. */
+    (void)ATTN__CHECK_RESERVED(tape->context, options, attn_tape_options);
     for (attn__node *node = tape->nodes; node; node = node->previous)
         attn__node_release(node);
     for (attn_tensor *tensor = tape->tensors; tensor; tensor = tensor->next)
@@ -189,14 +190,14 @@ attn__section attn__section_begin(attn_tape *tape)
 {
     attn__section outer = {tape->tensors, tape->idle,  tape->nodes,          tape->arena.current, tape->arena.used,
                            tape->section, tape->depth, tape->options.record, tape->again};
-    tape->idle = NULL; /* what becomes idle inside is in memory that the end takes back */
+    tape->idle = NULL; /* handles that become idle in the section are in memory that its end releases */
     tape->nodes = NULL;
     tape->section = ++tape->sections;
     return outer;
 }
 
-/* Handles and nodes of the section are freed too, because nothing outside refers to them. Otherwise a deep stack
- * would accumulate them. */
+/* Ends a section. Handles and nodes of the section are freed too, because nothing outside refers to them. Otherwise a
+ * deep stack would accumulate them. */
 void attn__section_end(attn_tape *tape, const attn__section *outer)
 {
     for (attn__node *node = tape->nodes; node; node = node->previous)
@@ -225,7 +226,8 @@ void attn_scope_begin(attn_tape *tape)
     tape->depth++;
 }
 
-/* Frees data and, in inference, handles made since `mark`; nodes refer to handles while recording. */
+/* Frees the data of tensors made since `mark` and, in inference, also their handles. While recording, nodes refer to
+ * handles. */
 static void scope_free(attn_tape *tape, const attn_tensor *mark, const attn_tensor *keep)
 {
     attn_tensor **link = &tape->tensors;

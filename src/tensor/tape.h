@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * tape.h - what the tape and the backward pass share.
+ * tape.h - types and functions that the tape and the backward pass share.
  */
 #ifndef ATTN_TENSOR_TAPE_H
 #define ATTN_TENSOR_TAPE_H
@@ -11,8 +11,8 @@
 void attn__handle_drop_data(attn_tensor *tensor);
 /* Frees the gradient of a tape's tensor. */
 void attn__grad_drop(attn_tensor *tensor);
-/* A part of the tape that is discarded at its end with its nodes, handles and their memory. The struct is the state
- * to restore. Recording may be switched in between; parameters keep their gradients. */
+/* A part of the tape that is discarded at its end with its nodes, handles and memory. The struct holds the state to
+ * restore. Recording may be switched during a section. Gradients of parameters are kept. */
 typedef struct attn__section {
     attn_tensor *tensors, *idle;
     attn__node *nodes;
@@ -24,7 +24,8 @@ typedef struct attn__section {
 } attn__section;
 attn__section attn__section_begin(attn_tape *tape);
 void attn__section_end(attn_tape *tape, const attn__section *outer);
-/* Runs the section's nodes backwards, after the gradient of its result was given.  False: tape->failed. */
+/* Runs the section's nodes backwards, after the gradient of its result was given. Returns false if tape->failed is
+ * set. */
 bool attn__section_backward(attn_tape *tape);
 /* Releases what the node saved for the backward pass. */
 void attn__node_release(attn__node *node);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * tape_state.h - the state of a tape: its context and mode, the share of a batch that it runs, scopes.
+ * tape_state.h - the state of a tape: its context, its mode, its share of a batch, its scopes.
  */
 #ifndef ATTN_TENSOR_TAPE_STATE_H
 #define ATTN_TENSOR_TAPE_STATE_H
@@ -11,24 +11,23 @@
 typedef struct attn_shard {
     int64_t first, count, whole;
 } attn_shard;
-/* The batch of the next operations is such a share, until the next reset: dropout drops what it would in the
- * whole batch, and batch statistics are those of all shares (then every process must run the same operations).  A
- * process without examples passes count 0 and runs one placeholder example, which is not counted. */
+/* Sets the share of the batch that the next operations run, until the next reset. Dropout drops the same elements as in
+ * the whole batch, and batch statistics are those of all shares. For the statistics, every process must run the same
+ * operations. A process without examples passes count 0 and runs one placeholder example, which is not counted. */
 void attn_tape_shard(attn_tape *tape, attn_shard share);
 attn_tape_options attn_tape_mode(const attn_tape *tape);
-/* Bytes copied since the reset only to rearrange data (attn_permute, attn_slice, attn_concat and their gradients).
- * Attention layers leave this 0, because they read operands by strides. */
+/* Returns the bytes copied since the reset only to rearrange data (attn_permute, attn_slice, attn_concat and their
+ * gradients). Attention layers add nothing, because they read operands by strides. */
 uint64_t attn_tape_copied(const attn_tape *tape);
 
 attn_context *attn_tape_context(const attn_tape *tape);
 
-/* Tensors made between begin and end are freed at the end, all but `keep` (any shape; may be NULL); returns it.
- * Scopes nest.  While recording, their data are freed as far as the backward pass does not need them, which
- * saves memory, and using one again is an error; tensors that were not computed from any that needs a
- * gradient stay. */
+/* Begins a scope. attn_scope_end frees the tensors made since then, except `keep` (any shape; may be NULL), which it
+ * returns. Scopes nest. While recording, only data that the backward pass does not need are freed, and using a freed
+ * tensor is an error. Tensors that were not computed from a tensor that needs a gradient are kept. */
 void attn_scope_begin(attn_tape *tape);
 attn_tensor *attn_scope_end(attn_tape *tape, attn_tensor *keep);
-/* Frees as attn_scope_end does, but the scope continues. Meant for a chain in which each step needs only the last
+/* Frees like attn_scope_end, but the scope continues. This is for a chain in which each step needs only the last
  * result. */
 attn_tensor *attn_scope_clear(attn_tape *tape, attn_tensor *keep);
 

@@ -40,7 +40,7 @@ bool attn__tensor_allocate(attn_tensor *tensor, attn__pool *pool)
     return tensor->storage != NULL;
 }
 
-/* A handle that the caller owns, without data; NULL on failure, with the reason in *status. */
+/* Makes a handle without data that the caller owns. Returns NULL on failure, with the reason in *status. */
 static attn_tensor *own_handle(attn_context *context, attn_dtype dtype, int rank, const int64_t *shape,
                                attn_status *status)
 {
@@ -79,7 +79,7 @@ attn_status attn_tensor_create(attn_tensor **tensor, attn_context *context, attn
     return ATTN_OK;
 }
 
-/* The storage is a header only: it counts who still refers to the memory, as for any other tensor. */
+/* Wraps the caller's memory. The storage is only a header, which counts references to the memory. */
 attn_status attn_tensor_wrap(attn_tensor **tensor, attn_context *context, attn_dtype dtype, int rank,
                              const int64_t *shape, void *data)
 {
@@ -133,7 +133,7 @@ void attn_tensor_destroy(attn_tensor *tensor)
 
 void attn__tensor_settle(attn_tensor *tensor)
 {
-    if (!tensor->zero_pending) /* and nothing is written: several threads may read one tensor */
+    if (!tensor->zero_pending) /* writes nothing if nothing is pending, because several threads may read one tensor */
         return;
     memset(tensor->data, 0, attn__tensor_bytes(tensor));
     tensor->zero_pending = false;
@@ -197,7 +197,8 @@ attn_tensor *attn_tensor_grad(const attn_tensor *tensor)
     return tensor->grad && tensor->grad->storage ? tensor->grad : NULL;
 }
 
-/* Only noted: the backward pass then overwrites instead of adding, and most gradients are never cleared. */
+/* Marks the gradient as zero. The backward pass then overwrites instead of adding, so most gradients are never
+ * cleared. */
 void attn_tensor_zero_grad(attn_tensor *tensor)
 {
     if (tensor->grad)

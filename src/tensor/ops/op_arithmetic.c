@@ -8,7 +8,7 @@ typedef struct binary_detail {
     attn__binary kind;
 } binary_detail;
 
-/* Strides of x under y's axes: 0 where x is stretched. */
+/* Computes the strides of x for y's axes. A stride is 0 if x is broadcast along the axis. */
 static void stretch(const attn_tensor *x, int rank, int64_t *stride)
 {
     int64_t own[ATTN_MAX_RANK];
@@ -19,7 +19,8 @@ static void stretch(const attn_tensor *x, int rank, int64_t *stride)
     }
 }
 
-/* y (of `like`'s shape) = a (kind) b, a and b tensors or arrays of the same layout. */
+/* Computes y = a (kind) b in the shape of `like`. a and b give the shapes, and x and x2 the data, which may belong to
+ * other tensors. */
 static void run(attn_tape *tape, attn__binary kind, const attn_tensor *like, const attn_tensor *a, const void *x,
                 const attn_tensor *b, const void *x2, void *y)
 {
@@ -37,7 +38,7 @@ static void scale_into(attn_tape *tape, const attn_tensor *like, const void *x, 
     attn__elementwise_run(tape, like->dtype, ATTN__ELEMENTWISE_AFFINE, &args, like->size, 1);
 }
 
-/* The gradient of operand `i` of the node, not yet summed over stretched axes. */
+/* Returns the gradient of operand `i` of the node, not yet summed over broadcast axes. */
 static attn__hold share_of(attn_tape *tape, attn__node *node, int i)
 {
     attn_tensor *y = node->y;
@@ -63,7 +64,7 @@ static void binary_backward(attn_tape *tape, attn__node *node)
     }
 }
 
-/* The shape that a and b stretch to; false if they do not fit. */
+/* Computes the shape to which a and b are broadcast. Returns false if the shapes do not fit. */
 static bool broadcast(const attn_tensor *a, const attn_tensor *b, int *rank, int64_t *shape)
 {
     *rank = a->rank > b->rank ? a->rank : b->rank;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * Attention as one operation: the engine's plans on tensors, forward and backward. */
+ * Attention as one operation. Runs the engine's plans on tensors, forward and backward. */
 #include "attend/plan/plan.h"
 #include "attend/problem/arrays.h"
 #include "base/integers.h"
@@ -12,11 +12,11 @@
 
 #include <string.h>
 
-/* The places of an execution in one order, for inputs of the node, saved data and gradients. */
+/* Indices of the arrays of an execution. Inputs of the node, saved data and gradients have the same order. */
 enum { Q, K, V, BIAS, W, W2, TABLES, INPUTS = TABLES + ATTN_MAX_RELATIVE };
 enum { SAVED_MASK = INPUTS, SAVED_LENS, SAVED_O, SAVED_LSE, SAVED_COUNT };
 
-/* The arrays of these places, in the engine's numbering. */
+/* Returns the engine's number of the array at an index. */
 static attn_array input_of(int place)
 {
     static const attn_array inputs[SAVED_COUNT] = {[Q] = ATTN_ARRAY_Q,
@@ -51,17 +51,17 @@ static const char *name_of(int place)
     return attn__arrays_table[input_of(place)].name;
 }
 
-/* The member of attn_dim that has the strides of a place; tables have other strides. */
+/* Returns the offset of the member of attn_dim that has the strides of an array. Tables have other strides. */
 static size_t strides_of(int place)
 {
     return attn__arrays_table[input_of(place)].strides;
 }
 
 typedef struct attend_detail {
-    attn_problem problem; /* forward, without picks and weights */
+    attn_problem problem; /* the forward problem, without picks and weights */
     int64_t offset[INPUTS];
     uint64_t seed;
-    attn__drop_rows rows; /* dropout's */
+    attn__drop_rows rows; /* row numbers for dropout */
 } attend_detail;
 
 static void *element(const void *data, attn_dtype dtype, int64_t offset)
@@ -71,7 +71,8 @@ static void *element(const void *data, attn_dtype dtype, int64_t offset)
 
 /* ---------------------------------------------------------------------------------------------- backward */
 
-/* Gradients of one execution: destinations, and separate buffers for operands that overlap another operand. */
+/* Gradients of one execution. `target` are the destinations; `apart` are separate buffers for operands that overlap
+ * others. */
 typedef struct gradients {
     attn__target target[INPUTS];
     attn__hold apart[INPUTS];
@@ -81,13 +82,13 @@ typedef struct gradients {
 static attn__blocks blocks_of(const attn_problem *problem, int place)
 {
     attn__operand_dim extents[ATTN_MAX_DIMS];
-    if (place > V) /* bias, tables and weights are rarely shared: never side by side */
+    if (place > V) /* bias, tables and weights rarely share a tensor, so they count as overlapping */
         return (attn__blocks){0};
     int n = attn__operand_extents(problem, strides_of(place), place != Q, extents);
     return attn__operand_blocks(n, extents);
 }
 
-/* Whether place `i` shares elements of its tensor with an earlier place. */
+/* Returns whether operand `i` shares elements of its tensor with an earlier operand. */
 static bool overlaps_earlier(const attend_detail *detail, attn_tensor *const *x, int i)
 {
     attn__blocks own = blocks_of(&detail->problem, i);
@@ -99,7 +100,7 @@ static bool overlaps_earlier(const attend_detail *detail, attn_tensor *const *x,
     return false;
 }
 
-/* Whether the needed gradients overwrite every element of their tensors. Then no tensor must be cleared. */
+/* Returns whether the needed gradients overwrite every element of their tensors. Then no tensor must be cleared. */
 static bool cover_everything(const attend_detail *detail, attn_tensor *const *x)
 {
     for (int i = 0; i < INPUTS; i++) {
@@ -133,8 +134,8 @@ static unsigned wishes_of(attn_tensor *const *x)
     return wishes;
 }
 
-/* The engine computes the gradients of all tables together, and those of w and w2 together. Unneeded ones are
- * discarded. */
+/* Prepares the destinations of the gradients. The engine computes the gradients of all tables together, and those of w
+ * and w2 together. Unneeded ones are discarded. */
 static void open_gradients(attn_tape *tape, attn__node *node, gradients *g)
 {
     const attend_detail *detail = node->detail;
@@ -190,7 +191,7 @@ static void attend_backward(attn_tape *tape, attn__node *node)
 
 /* ------------------------------------------------------------------------------------------------ checks */
 
-/* Checks that no access leaves its tensor: the engine gets only pointers. */
+/* Checks that all elements are inside the tensor, because the engine gets only pointers. */
 static bool lies_within(attn_tape *tape, int place, const attn_tensor *x, int64_t offset, int n,
                         const attn__operand_dim *extents)
 {
@@ -241,7 +242,7 @@ static bool operand_fits(attn_tape *tape, const attn_problem *problem, int place
     return lies_within(tape, place, x, offset, n, extents);
 }
 
-/* bf16 keys and values with f32 queries, as a cache stores them. */
+/* Returns whether queries are f32 and keys and values are bf16, as a KV cache stores them. */
 static bool has_bf16_keys(attn_tensor *const *inputs)
 {
     return inputs[Q] && inputs[K] && inputs[V] && inputs[Q]->dtype == ATTN_F32 && inputs[K]->dtype == ATTN_BF16 &&
@@ -276,13 +277,13 @@ static attn_problem forward_problem(const attn_tape *tape, const attn_attention 
               (a->lens ? (unsigned)ATTN_WITH_LENS : 0) |
               (a->k.tensor->dtype != p.dtype ? (unsigned)ATTN_WITH_BF16_KEYS : 0);
     p.dropout = tape->options.train ? a->dropout : 0;
-    p.seed = p.stream = 0; /* they come with each execution, so that equal layers share a plan */
+    p.seed = p.stream = 0; /* set by each execution, so that equal layers share a plan */
     p.accumulate = p.own_grad_strides = false;
     return p;
 }
 
-/* Elements of an array whose strides in the problem are the member at `member`; -1 if some precede its first,
- * which memory made here would not hold. */
+/* Returns the number of elements of an array whose strides are at offset `member` of attn_dim. Returns -1 if an element
+ * precedes the first one, because memory made here would not hold it. */
 static int64_t array_size(const attn_problem *problem, size_t member)
 {
     attn__operand_dim extents[ATTN_MAX_DIMS];
@@ -304,7 +305,8 @@ static bool result_fits(attn_tape *tape, const attn_problem *problem, const attn
     return true;
 }
 
-/* The optional result; its picks may shorten axes, so only the shape that was given is trusted. */
+/* Makes the optional result `weights`. Picks may shorten its axes, so only the shape that the caller gave is
+ * trusted. */
 static bool make_weights(attn_tape *tape, const attn_attention *a, attn_problem *problem, attn_arrays *arrays)
 {
     if (!a->weights)
@@ -329,8 +331,8 @@ static bool make_weights(attn_tape *tape, const attn_attention *a, attn_problem 
     return true;
 }
 
-/* Copies of queries, keys and values, rounded to bf16; one if they are in one tensor, none of a tensor that is already
- * rounded. The caller releases them. */
+/* Copies queries, keys and values, rounded to bf16. Operands in one tensor share a copy, and a tensor that is already
+ * rounded is not copied. The caller releases the copies. */
 static bool round_operands(attn_tape *tape, attn_tensor *const *inputs, attn__hold rounded[INPUTS])
 {
     bool done = true;
@@ -400,7 +402,8 @@ static void save(attn__node *node, const attn_problem *problem, const attn_array
     attn__node_save_hold(node, SAVED_LSE, lse);
 }
 
-/* The checks here walk the problem's lists before the engine has looked at their lengths. */
+/* Checks the lengths of the problem's lists. The checks of this file read the lists before the engine checks their
+ * lengths. */
 static bool counts_fit(attn_tape *tape, const attn_problem *p)
 {
     if (p->ndims >= 0 && p->ndims <= ATTN_MAX_DIMS && p->nwindows >= 0 && p->nwindows <= ATTN_MAX_WINDOWS &&
@@ -436,8 +439,8 @@ static void forward_arrays(const attn_attention *a, attn_tensor *const *inputs, 
     arrays->lens = a->lens ? a->lens->data : NULL;
 }
 
-/* Rows of weights, counted as the engine's dropout does (BATCH and QUERY dims in their order), that are contiguous for
- * one example of the batch. */
+/* Returns the number of contiguous rows of weights of one example of the batch. Rows are counted like those of the
+ * engine's dropout: BATCH and QUERY dims in their order. */
 static int64_t rows_of_example(const attn_tape *tape, const attn_problem *problem, int dim)
 {
     int64_t rows = 1;
@@ -448,8 +451,8 @@ static int64_t rows_of_example(const attn_tape *tape, const attn_problem *proble
     return rows / (tape->share.count > 0 ? tape->share.count : 1);
 }
 
-/* bf16 inputs are accepted too if nothing is recorded and the arrays are queries, keys and values. The engine's
- * other arrays stay f32. */
+/* Checks the inputs. bf16 inputs are accepted too if nothing is recorded and the only arrays are queries, keys and
+ * values. The engine's other arrays are always f32. */
 static bool takes(attn_tape *tape, const attn_attention *a, attn_tensor *const *inputs)
 {
     if (ATTN__CHECK_RESERVED(tape->context, a, attn_attention) != ATTN_OK)
@@ -462,7 +465,7 @@ static bool takes(attn_tape *tape, const attn_attention *a, attn_tensor *const *
     return bf16 || attn__op_accepts(tape, "attend", 3, inputs[Q], inputs[K], inputs[V]);
 }
 
-/* attn_attend on inputs that were checked; `rounded` replaces some of them. */
+/* Computes attn_attend for checked inputs. `rounded` replaces some of them. */
 static attn_tensor *attend(attn_tape *tape, const attn_attention *a, attn_tensor **inputs,
                            const attn__hold rounded[INPUTS])
 {
@@ -500,7 +503,7 @@ static attn_tensor *attend(attn_tape *tape, const attn_attention *a, attn_tensor
     return done ? y : NULL;
 }
 
-/* The product of the lengths of all dims of a role. */
+/* Returns the product of the lengths of all dims of a role. */
 static int64_t count_of(const attn_problem *p, attn_role role)
 {
     int64_t n = 1;
@@ -509,9 +512,10 @@ static int64_t count_of(const attn_problem *p, attn_role role)
     return n;
 }
 
-/* Whether a bf16 plan replaces an f32 plan on rounded operands: where products of bf16 are faster, no gradients are
- * needed and flash runs it.  With few queries, keys or channels other solvers run, some of which support only f32.  Not
- * for operands that a cache has rounded, nor for padded sentences, whose results would depend on the padding. */
+/* Returns whether a bf16 plan replaces an f32 plan on rounded operands. That is so if bf16 products are faster, no
+ * gradients are needed and the flash solver runs the plan. With few queries, keys or channels other solvers run, and
+ * some of them support only f32. Operands that a cache has rounded are excluded. Padded sentences are excluded, because
+ * their results would depend on the padding. */
 static bool narrows(const attn_tape *tape, const attn_attention *a, attn_tensor *const *inputs)
 {
     enum { LEAST = 32, SMALL_HEAD = 16 };

@@ -13,14 +13,14 @@ enum { SAVED_X, SAVED_GAIN, SAVED_MEAN, SAVED_INVERSE, SAVED_COUNT };
 
 typedef struct norm_detail {
     bool train;
-    double whole; /* elements of a channel that the statistics are of */
+    double whole; /* number of elements of a channel from which the statistics are computed */
 } norm_detail;
 
 typedef struct norm_job {
     attn__batch_norm_args args;
     const attn__batch_norm_kernel *kernel;
     attn_dtype dtype;
-    bool measured; /* forward: the statistics, backward: the sums, are there already */
+    bool measured; /* forward: the statistics are already computed; backward: the sums are */
     bool train, again;
     double eps, momentum;
     attn_tensor *running_mean, *running_var;
@@ -31,8 +31,8 @@ static void run_channels(attn_tape *tape, const norm_job *job, attn__batch_norm_
     attn__parallel_range(tape->context->threads, job->args.channels, 1, loop, user);
 }
 
-/* The end of the channels, from c on, that run through all passes while they are in the cache. That is one channel,
- * or several channels of single numbers, which are computed together. */
+/* Returns the end of the channels, from c on, that run through all passes while they are in the cache. That is one
+ * channel, or several channels of single numbers, which are computed together. */
 static int64_t together(const norm_job *job, int64_t c, int64_t end)
 {
     int64_t next = c + (job->args.plane == 1 ? 64 : 1);
@@ -47,7 +47,7 @@ static attn__batch_norm_args sizes_of(const attn_tensor *x)
     return args;
 }
 
-/* Whether other processes hold parts of the batch. */
+/* Returns whether other processes hold parts of the batch. */
 static bool is_divided(const attn_tape *tape)
 {
     return tape->options.train && tape->share.whole > 0;
@@ -78,7 +78,7 @@ static void backward_some(void *user, int64_t begin, int64_t end)
     }
 }
 
-/* The sums of all the processes' shares. */
+/* Adds up the sums of the shares of all processes. */
 static bool join_sums(attn_tape *tape, norm_job *job)
 {
     run_channels(tape, job, job->kernel->slopes, &job->args);
@@ -99,7 +99,7 @@ static void batch_norm_backward(attn_tape *tape, attn__node *node)
     args->gain = node->saved[SAVED_GAIN].data;
     args->mean = node->saved[SAVED_MEAN].data;
     args->inverse = node->saved[SAVED_INVERSE].data;
-    /* A placeholder for no example changes no statistics. */
+    /* A placeholder example has no part in the statistics. */
     args->moving = detail->train && (!is_divided(tape) || tape->share.count > 0);
     args->whole = detail->whole;
     args->y = dx.data, args->add = dx.add;
@@ -114,7 +114,8 @@ static void batch_norm_backward(attn_tape *tape, attn__node *node)
     attn__scratch_release(sums);
 }
 
-/* Makes mean and variance of this share those of the whole batch: sums of x and of x squared add up, in double. */
+/* Replaces mean and variance of this share by those of the whole batch. Sums of x and of x squared are added up over
+ * the processes in double. */
 static bool join_statistics(attn_tape *tape, norm_job *job)
 {
     attn__batch_norm_args *args = &job->args;
@@ -143,7 +144,7 @@ static bool join_statistics(attn_tape *tape, norm_job *job)
     return done;
 }
 
-/* Moves the running statistics towards the batch's; then variance becomes 1 / sqrt(variance + eps). */
+/* Moves the running statistics towards those of the batch. Then replaces the variance by 1 / sqrt(variance + eps). */
 static void settle_statistics(norm_job *job, int64_t begin, int64_t end)
 {
     void *mean = job->args.mean, *inverse = job->args.inverse;
@@ -154,7 +155,7 @@ static void settle_statistics(norm_job *job, int64_t begin, int64_t end)
         if (!job->train) {
             put(mean, dtype, c, m);
             put(inverse, dtype, c, v);
-        } else if (!job->again && n > 0) { /* else they moved when this pass was run first, or there is nothing */
+        } else if (!job->again && n > 0) { /* else they moved in the first run, or the batch is empty */
             double unbiased = get(inverse, dtype, c) * (n > 1 ? n / (n - 1) : 1);
             put(job->running_mean->data, dtype, c, m + job->momentum * (get(mean, dtype, c) - m));
             put(job->running_var->data, dtype, c, v + job->momentum * (unbiased - v));

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT
- * Distances of boxes from those they should be: L1, and generalized intersection over union (Rezatofighi et al. 2019,
- * arXiv:1902.09630).  Where sides coincide the derivatives of minimum and maximum are shared, as PyTorch does. */
+ * Distances of boxes from their target boxes: L1, and generalized intersection over union (Rezatofighi et al. 2019,
+ * arXiv:1902.09630). If two sides coincide, each gets half of the derivative of their minimum or maximum, as in
+ * PyTorch. */
 #include "tensor/number.h"
 #include "tensor/op.h"
 #include "tensor/parts.h"
@@ -17,7 +18,7 @@ typedef struct box_detail {
 /* One axis of a box and of the target box. */
 typedef struct span {
     double low, high, target_low, target_high;
-    double common, cover; /* lengths of what both have and of what holds both */
+    double common, cover; /* lengths of the intersection and of the enclosing interval */
     double length;
 } span;
 
@@ -33,7 +34,7 @@ static span span_of(double centre, double size, double target_centre, double tar
     return s;
 }
 
-/* Areas of a pair, and the derivatives of 1 - GIoU by them. */
+/* The axes of a pair of boxes, the loss 1 - GIoU, and the derivatives of the loss with respect to areas. */
 typedef struct pair {
     span axes[2];
     double loss, by_common, by_cover, by_area;
@@ -53,13 +54,13 @@ static pair pair_of(const double *box, const double *target)
     return p;
 }
 
-/* 1 if a is beyond b, 0 if not, one half where they are equal. */
+/* Returns 1 if a > b, 0 if a < b, and one half if a = b. */
 static double beyond(double a, double b)
 {
     return a > b ? 1 : a < b ? 0 : 0.5;
 }
 
-/* Adds the derivatives by centre and size of one axis; `other` is the other one. */
+/* Adds the derivatives with respect to centre and size along one axis. `other` is the span of the other axis. */
 static void add_axis(const pair *p, const span *s, const span *other, double scale, double *centre, double *size)
 {
     double common = s->common >= 0 ? p->by_common * fmax(other->common, 0) : 0, cover = p->by_cover * other->cover;

@@ -1,17 +1,17 @@
 /* SPDX-License-Identifier: MIT
- * Normalization over an axis that need not be the last one: layer norm for images with their channels first, and
- * its variant that divides by the standard deviation plus eps. */
+ * Normalization over an axis that need not be the last one. This is layer norm for images with their channels first,
+ * and a variant that divides by the standard deviation plus eps. */
 #include "base/parallel.h"
 #include "kernels/channel_norm/channel_norm.h"
 #include "tensor/op.h"
 
 #include <math.h>
 
-enum { BLOCK = 128 }; /* positions at once: their sums take a few KiB */
+enum { BLOCK = 128 }; /* positions of a block; their sums take a few KiB */
 enum { X, GAIN, BIAS, INPUTS };
 enum { SAVED_X, SAVED_GAIN, SAVED_MEAN, SAVED_SCALE, SAVED_BEND, SAVED_COUNT };
 
-/* x [outer, channels, inner]. */
+/* Sizes of x as [outer, channels, inner]. */
 typedef struct channel_sizes {
     int64_t outer, channels, inner;
 } channel_sizes;
@@ -22,12 +22,13 @@ typedef struct channel_job {
     double eps;
     const void *x, *dy, *gain, *bias;
     void *y, *dgain, *dbias;   /* y: the result, or the gradient of x */
-    void *mean, *scale, *bend; /* [outer, inner]; the mean less the first channel's number */
+    void *mean, *scale, *bend; /* [outer, inner]; the mean is relative to the first channel */
     bool add, add_gain, add_bias;
-    const attn__channel_norm_kernel *kernel; /* of single precision; NULL: double */
+    const attn__channel_norm_kernel *kernel; /* kernel for f32; NULL: double */
 } channel_job;
 
-/* `n` positions side by side: where they start in [outer, inner], and their first channel in x. */
+/* A block of `n` adjacent positions: the index of the first position in [outer, inner], and of its first channel in
+ * x. */
 typedef struct channel_block {
     int64_t position, element, n;
 } channel_block;
@@ -56,7 +57,7 @@ static channel_block block_of(const channel_sizes *s, int64_t index)
 #define NAME(name) name##_double
 #include "op_channel_norm_tmpl.h"
 
-/* The kernel's arguments for one block. */
+/* Returns the kernel's arguments for one block. */
 static attn__channel_norm_args planes_of(const channel_job *job, int64_t index)
 {
     channel_block b = block_of(&job->sizes, index);
@@ -76,7 +77,7 @@ static attn__channel_norm_args planes_of(const channel_job *job, int64_t index)
                                      .add = job->add};
 }
 
-/* Blocks of positions. */
+/* Normalizes blocks [begin, end) of positions. */
 static void forward_float(void *user, int64_t begin, int64_t end)
 {
     const channel_job *job = user;
@@ -97,7 +98,7 @@ static void backward_float(void *user, int64_t begin, int64_t end)
 
 static void add_slopes(const channel_job *job, int64_t outer, int64_t c, double *gain, double *bias)
 {
-    enum { FEW = 16 }; /* not worth a call */
+    enum { FEW = 16 }; /* fewer numbers are not worth a call */
     const channel_sizes *s = &job->sizes;
     int64_t at = (outer * s->channels + c) * s->inner;
     if (!job->kernel) {
@@ -117,7 +118,7 @@ static void add_slopes(const channel_job *job, int64_t outer, int64_t c, double 
     job->kernel->slopes(&args, gain, bias);
 }
 
-/* Channels: gradients of gain and bias, each its own sum over all positions. */
+/* Computes the gradients of gain and bias of channels [begin, end). Each is a sum over all positions. */
 static void parameters(void *user, int64_t begin, int64_t end)
 {
     const channel_job *job = user;
@@ -166,7 +167,8 @@ static void channel_norm_backward(attn_tape *tape, attn__node *node)
         attn__parallel_range(tape->context->threads, job.sizes.channels, 1, parameters, &job);
 }
 
-/* Gain and bias may have any shape of as many elements as there are channels: [C], or [1,C,1,1] as some store it. */
+/* Checks the shapes. Gain and bias may have any shape with as many elements as there are channels: [C], or also
+ * [1,C,1,1]. */
 static bool plan(attn_tape *tape, const attn_tensor *x, int axis, const attn_tensor *g, const attn_tensor *b,
                  channel_sizes *s)
 {
@@ -186,7 +188,7 @@ static bool plan(attn_tape *tape, const attn_tensor *x, int axis, const attn_ten
     return false;
 }
 
-/* The three numbers of each position, which the backward pass reads again. */
+/* Takes memory for the three numbers of each position, which the backward pass reads again. */
 static bool take_numbers(attn_tape *tape, const attn_tensor *x, const channel_sizes *s, attn__hold numbers[3])
 {
     bool all = true;

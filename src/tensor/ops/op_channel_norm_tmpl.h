@@ -1,15 +1,16 @@
 /* SPDX-License-Identifier: MIT
  *
  * op_channel_norm_tmpl.h - the loops of normalization over an axis that is not the last one, for one type; included by
- * channel_norm.c with REAL, ROOT and NAME.
+ * op_channel_norm.c with REAL, ROOT and NAME.
  *
- * Positions are adjacent and channels `inner` apart, so a block of positions is taken through all channels at
- * once: every pass reads memory in order, and the sums of a block stay in registers and the first cache.
+ * Positions are adjacent, and channels are `inner` apart. A block of positions is processed for all channels at once.
+ * Every pass then reads memory in order, and the sums of a block stay in registers and the first cache.
  */
 
-#ifdef WHOLE /* else by kernels/channel_norm */
-/* Mean and, from the squares of distances to it, variance of each of `n` positions; x their first channel, the distance
- * from which is summed: so the sum rounds by the spread of the channels alone. */
+#ifdef WHOLE /* otherwise kernels/channel_norm is used */
+/* Computes mean and variance of `n` positions. x is their first channel. Distances from the first channel are summed,
+ * so that the sum rounds by the spread of the channels alone. The variance comes from squared distances from the
+ * mean. */
 static void NAME(moments)(const channel_sizes *s, const REAL *x, int64_t n, REAL *mean, REAL *variance)
 {
     for (int64_t i = 0; i < n; i++)
@@ -30,7 +31,8 @@ static void NAME(moments)(const channel_sizes *s, const REAL *x, int64_t n, REAL
         variance[i] /= (REAL)s->channels;
 }
 
-/* scale: what a distance from the mean is multiplied by; bend: what the backward pass takes off, see below. */
+/* Computes `scale`, the factor of a distance from the mean, and `bend`, the factor of the correction in the backward
+ * pass. */
 static void NAME(scales)(const channel_job *job, int64_t n, const REAL *variance, REAL *scale, REAL *bend)
 {
     REAL eps = (REAL)job->eps;
@@ -38,7 +40,7 @@ static void NAME(scales)(const channel_job *job, int64_t n, const REAL *variance
         if (job->kind == ATTN_NORM_VARIANCE) {
             scale[i] = 1 / ROOT(variance[i] + eps);
             bend[i] = scale[i] * scale[i] * scale[i];
-        } else { /* the deviation has no derivative where it is 0: the term is left out there instead of 0 / 0 */
+        } else { /* a deviation of 0 has no derivative: the term is 0 there, instead of 0 / 0 */
             REAL deviation = ROOT(variance[i]);
             scale[i] = 1 / (deviation + eps);
             bend[i] = deviation > 0 ? scale[i] * scale[i] / deviation : 0;
@@ -46,7 +48,7 @@ static void NAME(scales)(const channel_job *job, int64_t n, const REAL *variance
     }
 }
 
-/* Blocks of positions. */
+/* Normalizes blocks [begin, end) of positions. */
 static void NAME(forward)(void *user, int64_t begin, int64_t end)
 {
     const channel_job *job = user;
@@ -67,7 +69,8 @@ static void NAME(forward)(void *user, int64_t begin, int64_t end)
     }
 }
 
-/* With h = dy * gain, d = x - mean and averages over the channels: dx = scale * (h - avg h) - bend * d * avg(h d). */
+/* Computes dx = scale * (h - avg h) - bend * d * avg(h d) with h = dy * gain and d = x - mean. avg is the average over
+ * the channels. */
 static void NAME(backward)(void *user, int64_t begin, int64_t end)
 {
     const channel_job *job = user;
@@ -105,7 +108,7 @@ static void NAME(backward)(void *user, int64_t begin, int64_t end)
 
 #endif
 
-/* Adds a channel of one of `outer` to the gradients of its gain and bias. */
+/* Adds the terms of channel c at outer index `outer` to the gradients of the channel's gain and bias. */
 static void NAME(add_slopes)(const channel_job *job, int64_t outer, int64_t c, double *gain, double *bias)
 {
     const channel_sizes *s = &job->sizes;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
- * Convolution (cross-correlation, as networks have it) in 1 to 3 dimensions: products with the im2col matrix, which is
- * gathered block by block (gemm/im2col.h). */
+ * Convolution (cross-correlation, as is usual in networks) in 1 to 3 dimensions. It is a product with the im2col
+ * matrix, which is gathered block by block (gemm/im2col.h). */
 #include "base/context.h"
 #include "base/parallel.h"
 #include "gemm/im2col.h"
@@ -17,17 +17,17 @@ enum { SAVED_X, SAVED_W, SAVED_Y, SAVED_SCALE, SAVED_COUNT };
 typedef struct conv_detail {
     int spatial;
     attn__window_grid grid;
-    int64_t batch, groups, in_channels, out_channels; /* channels of one group */
+    int64_t batch, groups, in_channels, out_channels; /* in_channels, out_channels: channels of one group */
     attn_activation activation;
 } conv_detail;
 
-/* The operands; all but x and w may be NULL. */
+/* The operands. Only x and w are required; the others may be NULL. */
 typedef struct convolution {
     attn_tensor *x, *w, *b, *addend;
     const attn_tensor *scale;
 } convolution;
 
-/* Rows of the im2col matrix of one group: (channel, tap). */
+/* Returns the number of rows of the im2col matrix of one group. Each row is a pair (channel, tap). */
 static int64_t rows_of(const conv_detail *d)
 {
     return d->in_channels * attn__volume(d->grid.kernel);
@@ -38,7 +38,7 @@ static void *at(const void *data, attn_dtype dtype, int64_t offset)
     return (char *)(uintptr_t)data + offset * (int64_t)attn_dtype_size(dtype);
 }
 
-/* The numbers in one group of an image and in a whole image, for the input and for the output. */
+/* Returns the number of input elements in one group of an image. */
 static int64_t input_size(const conv_detail *d)
 {
     return d->in_channels * attn__volume(d->grid.in);
@@ -49,7 +49,7 @@ static int64_t output_size(const conv_detail *d)
     return d->out_channels * attn__volume(d->grid.out);
 }
 
-/* The distance from a window's first tap to its last. */
+/* Returns the number of places that a window spans along an axis, from its first tap to its last. */
 static int64_t reach(const attn__window_grid *g, int axis)
 {
     return g->dilation[axis] * (g->kernel[axis] - 1) + 1;
@@ -63,7 +63,7 @@ static bool is_pointwise(const attn__window_grid *g)
     return is;
 }
 
-/* Whether sums over taps are faster than products. */
+/* Returns whether sums over taps are faster than products. */
 static bool is_depthwise(const conv_detail *d, attn_dtype dtype)
 {
     enum { FEW = 4 };
@@ -79,7 +79,8 @@ static attn__depthwise depthwise_of(const conv_detail *d, const void *x, const v
         .grid = d->grid, .batch = d->batch, .groups = d->groups, .out_channels = d->out_channels, .x = x, .w = w};
 }
 
-/* The im2col matrix as an operand whose rows run along positions: k by positions, or its transpose. */
+/* Returns the im2col matrix as an operand. If `rows_are_k`, the product sums over its rows (channel, tap), else over
+ * positions. */
 static attn__gemm_operand columns_of(const attn__im2col *s, int64_t positions, bool rows_are_k)
 {
     int64_t along = is_pointwise(&s->grid) ? positions : 0;
@@ -95,12 +96,12 @@ static attn__gemm_operand columns_of(const attn__im2col *s, int64_t positions, b
 
 /* ---------------------------------------------------------------------------------------------- forward */
 
-/* The epilogue of a row of Y, an output channel. */
+/* Arguments of the epilogue of a row of Y. A row is an output channel. */
 typedef struct epilogue {
     const attn__elementwise_table *rows;
     attn_dtype dtype;
-    const void *scale, *bias;    /* of the group; NULL: none */
-    const char *addend, *result; /* whole; NULL: none */
+    const void *scale, *bias;    /* of the group's channels; NULL: none */
+    const char *addend, *result; /* the whole tensors; NULL: none */
     attn_activation activation;
 } epilogue;
 
@@ -141,7 +142,7 @@ static epilogue epilogue_of(const attn_tape *tape, const conv_detail *d, const c
                       .activation = d->activation};
 }
 
-/* Y = W columns(X), each group a batch of images. */
+/* Computes Y = W columns(X). Each group is a batch of images. */
 static bool run(attn_tape *tape, const conv_detail *d, const convolution *c, attn_tensor *y)
 {
     const attn_tensor *x = c->x, *w = c->w;
@@ -180,7 +181,8 @@ static bool run(attn_tape *tape, const conv_detail *d, const convolution *c, att
 
 /* --------------------------------------------------------------------------------------------- backward */
 
-/* Sets done[group] where the gradient was a sum over taps; NULL, and tape->failed, without memory. */
+/* Computes dw as sums over taps. Sets done[group] if the group's gradient was computed. Returns no data and sets
+ * tape->failed if there is no memory. */
 static attn__hold depthwise_weight_gradient(attn_tape *tape, const conv_detail *d, attn__node *node, const void *dy,
                                             attn__target dw)
 {
@@ -192,7 +194,7 @@ static attn__hold depthwise_weight_gradient(attn_tape *tape, const conv_detail *
     return done;
 }
 
-/* dW (+)= dY columns(X)^T, summed over the images. */
+/* Computes dW (+)= dY columns(X)^T, summed over the images. */
 static void weight_gradient(attn_tape *tape, const conv_detail *d, attn__node *node, const void *dy)
 {
     attn_tensor *w = node->x[W];
@@ -223,7 +225,8 @@ static void weight_gradient(attn_tape *tape, const conv_detail *d, attn__node *n
     attn__scratch_release(done);
 }
 
-/* A border of zeros must not meet a weight that is infinite or NaN: there the gradient has no term. */
+/* Returns whether all weights are finite. Zeros of the border must not be multiplied by infinite or NaN weights,
+ * because the gradient has no term there. */
 static bool is_finite(const attn_tensor *w, const void *data)
 {
     uint64_t most = 0;
@@ -235,8 +238,9 @@ static bool is_finite(const attn_tensor *w, const void *data)
     return most < (w->dtype == ATTN_F64 ? (uint64_t)0x7ff << 53 : (uint64_t)0xff << 23);
 }
 
-/* If the windows step by one place and are within the input's border, the input's gradient is a convolution, too: of
- * dY with the taps in reverse order and the channels changed over. */
+/* Returns whether the input's gradient is a convolution, too. That is so if windows move by one place and the padding
+ * is less than a window. dY is then convolved with the taps in reverse order, and with input and output channels
+ * exchanged. */
 static bool has_reverse(const attn__window_grid *g)
 {
     bool has = true;
@@ -256,7 +260,7 @@ static attn__window_grid reverse_of(const attn__window_grid *g)
     return r;
 }
 
-/* A group's weights [out, in, taps] as [in, out, taps in reverse]. */
+/* Copies a group's weights [out, in, taps] as [in, out, taps], with the taps in reverse order. */
 static void reverse_weights(attn_tape *tape, const conv_detail *d, attn_dtype dtype, const void *w, void *to)
 {
     int64_t taps = attn__volume(d->grid.kernel);
@@ -298,7 +302,8 @@ static void input_gradient_reverse(attn_tape *tape, const conv_detail *d, attn__
     attn__scratch_release(weights);
 }
 
-/* Otherwise the gradient of the columns, W^T dY, is added to the input positions of its elements, image by image. */
+/* Computes the input's gradient in all other cases. W^T dY, the gradient of the im2col matrix, is added to the input
+ * positions of its elements, image by image. */
 static void input_gradient_fold(attn_tape *tape, const conv_detail *d, attn__node *node, const void *dy)
 {
     attn_dtype dtype = node->y->dtype;
@@ -343,7 +348,7 @@ static void input_gradient(attn_tape *tape, const conv_detail *d, attn__node *no
         input_gradient_fold(tape, d, node, dy);
 }
 
-/* The gradient of the activation's input. */
+/* Returns the gradient of the activation's input. */
 static attn__hold before_activation(attn_tape *tape, const conv_detail *d, const attn__node *node)
 {
     attn_tensor *y = node->y;
@@ -375,7 +380,7 @@ static void scale_some(void *user, int64_t begin, int64_t end)
     }
 }
 
-/* The gradient of the products alone: dY of each channel times its scale.  Releases dy. */
+/* Returns the gradient of the products without their scale: dY of each channel times its scale. Releases dy. */
 static attn__hold before_scale(attn_tape *tape, const conv_detail *d, const attn__node *node, attn__hold dy)
 {
     const attn_tensor *y = node->y;
@@ -435,7 +440,7 @@ static bool shape_error(attn_tape *tape, const attn_tensor *x, const attn_tensor
     return false;
 }
 
-/* Sizes in three spatial axes; false (noted) if something does not fit. */
+/* Computes the sizes in three spatial axes. Returns false and records an error if something does not fit. */
 static bool plan(attn_tape *tape, const attn_tensor *x, const attn_tensor *w, const attn_conv *conv, conv_detail *d)
 {
     int n = d->spatial = conv->spatial;
@@ -467,8 +472,8 @@ static bool plan(attn_tape *tape, const attn_tensor *x, const attn_tensor *w, co
     return true;
 }
 
-/* Where the derivative is computed from what the activation was applied to, that stays, and it is an operation of its
- * own; as one that there is not, for its error. */
+/* Returns whether the activation runs as a separate operation. That is so if its derivative is computed from its input,
+ * which must then be kept. It is also so for an unknown activation, whose operation reports the error. */
 static bool goes_alone(attn_activation activation)
 {
     return !attn__activation_exists((int)activation) || attn__activation_keeps_input((int)activation);

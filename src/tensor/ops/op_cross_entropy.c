@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
- * Cross-entropy of logits and labels, with a label that does not count and label smoothing.  The backward pass needs
- * each row's log-sum-exp, as its largest logit and the rest, of which the sum would keep few digits where logits are
- * large; the gradient overwrites the logits. */
+ * Cross-entropy of logits and labels, with an ignored label and label smoothing. The backward pass needs the
+ * log-sum-exp of each row. It is stored as two numbers, the largest logit and the rest, because their sum would keep
+ * few digits if logits are large. The gradient overwrites the logits. */
 #include "tensor/op.h"
 #include "tensor/tape.h"
 
@@ -23,7 +23,8 @@ static attn__elementwise_args arguments(const attn_tensor *logits, const void *x
                                     .s = {options->label_smoothing}};
 }
 
-/* The buffer of the logits, unless the logits are a leaf, a view of a leaf, or still needed by another node. */
+/* Returns the buffer for the gradient. It is the buffer of the logits, or a new one if the logits are a leaf, a view of
+ * a leaf, or still needed by another node. */
 static attn__hold place_for_gradient(attn_tape *tape, const attn_tensor *logits, attn__hold saved)
 {
     if (logits->computed && !saved.storage->leaf && saved.storage->saves == 1) {
@@ -53,7 +54,7 @@ static void cross_entropy_backward(attn_tape *tape, attn__node *node)
     attn__grad_give(tape, logits, dx);
 }
 
-/* Counts the labels; -1 (noted) if a label is no class. */
+/* Counts the labels that are not ignored. Returns -1 and records an error if a label is not a class. */
 static int64_t count_labels(attn_tape *tape, const attn_tensor *labels, int64_t classes,
                             const attn_cross_entropy_options *options)
 {
@@ -89,7 +90,7 @@ static bool accepts(attn_tape *tape, const attn_tensor *logits, const attn_tenso
     return false;
 }
 
-/* The rows' losses, added in their order, in double. */
+/* Adds up the losses of the rows in their order, in double, and divides the sum by `divisor`. */
 static void total(attn_tensor *loss, const void *rows, int64_t n, double divisor)
 {
     double sum = 0;

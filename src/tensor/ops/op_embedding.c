@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * Rows of a table by id, scaled, with positions added; and rows by index alone. */
+ * Looks up rows of a table by id, scales them and adds positions. Also looks up rows by index alone. */
 #include "tensor/matrix_product.h"
 #include "tensor/op.h"
 
@@ -13,11 +13,13 @@ typedef struct embedding_detail {
 enum { SAVED_IDS, SAVED_COUNT };
 enum { TABLE, POSITION, INPUTS };
 
-/* So many rows of one id are added as they are, these sums in f64: in one f32 sum, millions lose their digits. */
+/* This many gradients of one row are summed directly, and these sums are added in f64. A single f32 sum of millions of
+ * gradients would lose digits. */
 enum { RUN = 256 };
 
-/* moves[row]: the number of the sum in f64 that a run ends with this row is added to, or -1; owners: whose the sums are.
- * uses, sum_of: room for a number of each id.  Returns how many sums there are. */
+/* Plans the sums in f64. moves[row] is the index of the f64 sum that a run ending with this row is added to, or -1.
+ * owners holds the id of each f64 sum. uses and sum_of are scratch memory with a number for each id. Returns the number
+ * of f64 sums. */
 static int64_t plan_moves(const int32_t *ids, int64_t rows, int64_t table, int32_t *moves, int32_t *owners,
                           int32_t *uses, int32_t *sum_of)
 {
@@ -124,7 +126,8 @@ static bool positions_fit(attn_tape *tape, const attn_tensor *position, int64_t 
     return false;
 }
 
-/* The rows of a packed table one after the other, and ids that say so.  False (noted) without memory. */
+/* Copies the requested rows of a packed table one after the other, and makes ids for these rows. Returns false and
+ * records an error if there is no memory. */
 static bool unpack_rows(attn_tape *tape, const attn_tensor *table, const attn_tensor *ids, attn__elementwise_args *args,
                         attn__hold *hold)
 {
@@ -143,7 +146,7 @@ static bool unpack_rows(attn_tape *tape, const attn_tensor *table, const attn_te
     return true;
 }
 
-/* y's leading axes are those of ids, its last ones those of a row; n elements a row. */
+/* Looks up rows of n elements. The leading axes of y are those of ids, and its last axes are those of a row. */
 static attn_tensor *look_up(attn_tape *tape, attn_tensor *table, const attn_tensor *ids, attn_tensor *position,
                             const embedding_detail *detail, int row_axes)
 {
@@ -175,7 +178,7 @@ static attn_tensor *look_up(attn_tape *tape, attn_tensor *table, const attn_tens
     return y;
 }
 
-/* A packed table, of which rows can be read, is not trained. */
+/* Checks the inputs. A packed table, whose rows can be read, is accepted if nothing is recorded. */
 static bool accepts(attn_tape *tape, const attn_tensor *table, const attn_tensor *position)
 {
     if (attn__op_is_packed(table, position) && !tape->options.record)

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: MIT
  * Layer normalization (Ba et al. 2016, arXiv:1607.06450), alone or after a residual sum with dropout.
  *
- * The backward pass needs the normalized rows.  The next layer keeps the output anyway, and from it they can
- * be found again, (y - b) / g, wherever no gain is zero or small compared to its bias; else they are kept. */
+ * The backward pass needs the normalized rows. The next layer keeps the output anyway. The normalized rows can be
+ * computed from the output as (y - b) / g if no gain is zero or small compared to its bias. Otherwise the normalized
+ * rows are kept. */
 #include "tensor/dropout.h"
 #include "tensor/op.h"
 #include "tensor/parts.h"
@@ -97,7 +98,8 @@ static double element(const attn_tensor *x, int64_t i)
     return x->dtype == ATTN_F64 ? ((const double *)x->data)[i] : (double)((const float *)x->data)[i];
 }
 
-/* (y - b) / g magnifies the rounding of y by |b / g|; and 1 / g must be neither infinite nor subnormal. */
+/* Returns whether normalized rows can be computed from the output. (y - b) / g magnifies the rounding of y by |b / g|.
+ * 1 / g must be neither infinite nor subnormal. */
 static bool invertible(const attn_tensor *gain, const attn_tensor *bias)
 {
     for (int64_t i = 0; i < gain->size; i++) {
@@ -122,7 +124,7 @@ static bool shapes_fit(attn_tape *tape, const attn_tensor *x, const attn_tensor 
     return false;
 }
 
-/* Saves what the backward pass needs; *kept gets a place for normalized rows if they must be kept. */
+/* Saves what the backward pass needs. If normalized rows must be kept, *kept becomes their memory. */
 static bool save(attn_tape *tape, attn__node *node, const attn__dropout *dropout, attn__hold *kept, attn__hold *inverse)
 {
     const attn_tensor *y = node->y;

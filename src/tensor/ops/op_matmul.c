@@ -8,7 +8,7 @@
 typedef struct matmul_detail {
     bool ta, tb;
     int64_t batch, m, n, k;
-    bool shared; /* one b for all of a's matrices */
+    bool shared; /* one b serves all matrices of a */
 } matmul_detail;
 
 enum { A, B, INPUTS };
@@ -18,7 +18,8 @@ static const void *matrix(const void *data, attn_dtype dtype, int64_t index, int
     return (const char *)data + (size_t)(index * size) * attn_dtype_size(dtype);
 }
 
-/* One product per batch index; operands step by their size, or not at all.  False without memory. */
+/* Computes one product per batch index. Each operand moves by its step, which may be 0. Returns false if there is no
+ * memory. */
 static bool products(attn_tape *tape, attn__gemm_problem g, int64_t batch, int64_t a_step, int64_t b_step,
                      int64_t c_step)
 {
@@ -35,7 +36,7 @@ static bool products(attn_tape *tape, attn__gemm_problem g, int64_t batch, int64
     return done;
 }
 
-/* The rows and columns of an operand's matrix: stored as [m,k], or as [k,m] if transposed. */
+/* Returns the number of columns of a's matrix as it is stored: [m,k], or [k,m] if transposed. */
 static int64_t a_width(const matmul_detail *d)
 {
     return d->ta ? d->m : d->k;
@@ -93,7 +94,7 @@ static void matmul_backward(attn_tape *tape, attn__node *node)
     backward_b(tape, d, node->x[B], node->saved[A].data, node->y->grad->data);
 }
 
-/* Sizes of the product; false (noted) if the shapes do not fit. */
+/* Computes the sizes of the product. Returns false and records an error if the shapes do not fit. */
 static bool plan(attn_tape *tape, const attn_tensor *a, const attn_tensor *b, matmul_detail *d)
 {
     bool fits = a->rank >= 2 && b->rank >= 2 && (b->rank == 2 || b->rank == a->rank);
@@ -126,7 +127,7 @@ attn_tensor *attn_matmul(attn_tape *tape, attn_tensor *a, attn_tensor *b, bool t
     memcpy(shape, a->shape, sizeof shape);
     shape[a->rank - 2] = d.m;
     shape[a->rank - 1] = d.n;
-    if (d.shared && !d.ta) { /* one product of all rows */
+    if (d.shared && !d.ta) { /* a single product of all rows */
         d.m *= d.batch;
         d.batch = 1;
     }

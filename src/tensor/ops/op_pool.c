@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * The largest or the mean of windows. */
+ * Pooling: the maximum or the mean of windows. */
 #include "base/parallel.h"
 #include "tensor/spatial.h"
 #include "tensor/op.h"

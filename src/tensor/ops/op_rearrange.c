@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * Axes in another order, concatenation, parts of a tensor. */
+ * Copies tensors with their axes in another order, concatenates tensors, and copies parts of a tensor. */
 #include "tensor/strides.h"
 
 #include <string.h>
@@ -10,7 +10,7 @@ typedef struct permute_detail {
     int axes[ATTN_MAX_RANK];
 } permute_detail;
 
-/* Loops over y's axes; stride_x are x's strides in y's order. */
+/* Returns the arguments of a copy that loops over y's axes. stride_x are x's strides in the order of y's axes. */
 static attn__elementwise_args permuted(const attn_tensor *x, const attn_tensor *y, const int *axes)
 {
     attn__elementwise_args args = {.s = {1}, .rank = y->rank};
@@ -55,7 +55,7 @@ static bool is_permutation(int rank, const int *axes)
     return seen == (1u << rank) - 1;
 }
 
-/* Copies work on 32-bit integers too. */
+/* Checks that x can be copied. Copies also accept 32-bit integers. */
 static bool copyable(attn_tape *tape, const char *op, const attn_tensor *x)
 {
     if (!x)
@@ -88,7 +88,7 @@ attn_tensor *attn_permute(attn_tape *tape, attn_tensor *x, const int *axes)
 
 /* --------------------------------------------------------------------------------------- parts of an axis */
 
-/* Copies between a part and the whole. Both are [outer, length, inner]; the part begins at `begin` of the whole's
+/* A part of a whole tensor. Both have the shape [outer, length, inner]. The part begins at index `begin` of the whole's
  * axis. */
 typedef struct part {
     int axis;
@@ -156,7 +156,7 @@ static void concat_backward(attn_tape *tape, attn__node *node)
     }
 }
 
-/* The shape of the concatenation along `axis`; false (noted) if the shapes do not fit. */
+/* Computes the shape of the concatenation along `axis`. Returns false and records an error if the shapes do not fit. */
 static bool concat_shape(attn_tape *tape, attn_tensor *const *xs, int n, int axis, int64_t *shape)
 {
     memcpy(shape, xs[0]->shape, sizeof xs[0]->shape);

@@ -9,7 +9,7 @@ typedef struct reduce_detail {
     double scale;
 } reduce_detail;
 
-/* Each element of x gets the scaled gradient of its sum. */
+/* Gives each element of x the scaled gradient of its sum. */
 static void reduce_backward(attn_tape *tape, attn__node *node)
 {
     const reduce_detail *detail = node->detail;

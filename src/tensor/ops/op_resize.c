@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
- * Another length for an axis, by interpolation: every new position is a weighted sum of at most four old ones.  A
- * picture is resized one axis after the other, since linear and cubic interpolation are products of their axes. */
+ * Resizes an axis by interpolation. Every new position is a weighted sum of at most four old positions. An image is
+ * resized one axis after the other, since linear and cubic interpolation are separable. */
 #include "base/parallel.h"
 #include "tensor/op.h"
 
@@ -9,7 +9,7 @@
 
 enum { TAPS = 4 };
 
-/* The source positions of a new position's value. Taps beyond the ends read the end positions. */
+/* The source positions and weights of a new position. Positions beyond the ends are replaced by the end positions. */
 typedef struct resize_tap {
     int64_t index[TAPS];
     double weight[TAPS];
@@ -24,11 +24,11 @@ typedef struct resize_job {
 } resize_job;
 
 typedef struct resize_detail {
-    resize_job job; /* without the pointers */
+    resize_job job; /* the pointers are not set */
     resize_tap taps[];
 } resize_detail;
 
-/* Keys' cubic convolution (1981) with a = -0.75: the constant that PyTorch and OpenCV use. */
+/* Computes the weights of Keys' cubic convolution (1981) with a = -0.75, the constant of PyTorch and OpenCV. */
 static void cubic_weights(double t, double weight[TAPS])
 {
     const double a = -0.75;
@@ -38,7 +38,8 @@ static void cubic_weights(double t, double weight[TAPS])
     }
 }
 
-/* Position i of `out` is at (i + 1/2) in/out - 1/2 of the old ones: corners of pixels are aligned, not centres. */
+/* Returns the taps of position i of `out`, which is at (i + 1/2) in/out - 1/2 of the input. This aligns the corners of
+ * pixels, not their centres. */
 static resize_tap tap_at(int64_t i, int64_t in, int64_t out, attn_interpolation kind)
 {
     resize_tap tap = {.weight = {0}};
@@ -54,12 +55,12 @@ static resize_tap tap_at(int64_t i, int64_t in, int64_t out, attn_interpolation 
     return tap;
 }
 
-/* Interpolates `n` numbers that are `step` apart. */
+/* A row of numbers: the index of the first number, and the step between numbers. */
 typedef struct numbers {
     int64_t at, step;
 } numbers;
 
-/* to += weight * from */
+/* Adds weight * from to `to`. */
 static void add_scaled(const resize_job *job, int64_t n, numbers to, numbers from, double weight)
 {
     if (job->is_double) {
@@ -75,8 +76,9 @@ static void add_scaled(const resize_job *job, int64_t n, numbers to, numbers fro
     }
 }
 
-/* Outer indices [first, first + n): y (zeros before) from x or, backward, x's gradient (added to) from y's.  Runs along
- * the axes behind the one that is resized, of one outer index; or, if it is the last, along the outer indices. */
+/* Resizes outer indices [first, first + n). Forward, y is computed from x and must be zero before. Backward, y's
+ * gradient is added to x's gradient. The inner loop runs along the axes after the resized axis. If the resized axis is
+ * the last one, the inner loop runs along the outer indices. */
 static void resize(const resize_job *job, int64_t first, int64_t n, bool backward)
 {
     bool last = job->inner == 1;
@@ -93,7 +95,7 @@ static void resize(const resize_job *job, int64_t first, int64_t n, bool backwar
 
 static void resize_some(const resize_job *job, int64_t begin, int64_t end, bool backward)
 {
-    enum { ROWS = 32 }; /* of numbers, which stay in the L1 cache */
+    enum { ROWS = 32 }; /* rows of numbers, which stay in the L1 cache */
     int64_t each = job->inner == 1 ? ROWS : 1;
     for (int64_t first = begin; first < end; first += each)
         resize(job, first, end - first < each ? end - first : each, backward);
@@ -142,7 +144,7 @@ attn_tensor *attn_interpolate(attn_tape *tape, attn_tensor *x, int axis, int64_t
     if (n < 1 || n > (int64_t)1 << 32 || x->shape[axis] < 1)
         return attn__op_shape_error(tape, "resize: axis %d of length %lld cannot become %lld long", axis,
                                     (long long)x->shape[axis], (long long)n);
-    if (n == x->shape[axis]) /* every weight would be 1 */
+    if (n == x->shape[axis]) /* every weight would be 1, so y = x */
         return x;
     int64_t shape[ATTN_MAX_RANK];
     memcpy(shape, x->shape, sizeof shape);

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: MIT
- * Stacks of reversible blocks (Gomez et al. 2017, "The Reversible Residual Network", arXiv:1707.04585): of all that
- * the blocks compute only the last two halves are kept.
+ * Stacks of reversible blocks (Gomez et al. 2017, "The Reversible Residual Network", arXiv:1707.04585). Of all results
+ * of the blocks, only the last two halves are kept.
  *
- * With y1 = x1 + f(x2) and y2 = x2 + g(y1) the inputs follow from the outputs, x2 = y2 - g(y1) and x1 = y1 - f(x2), and
- * the gradients on the way: dx1 = dy1 + g'(y1) dy2, dx2 = dy2 + f'(x2) dx1.  Each branch is run again for that, as a
- * section of the tape with a backward pass of its own.  Dropout depends on a counter alone, so the counter's value
- * before each branch is all that has to be stored for it to drop the same elements. */
+ * A block computes y1 = x1 + f(x2) and y2 = x2 + g(y1). The backward pass computes the inputs from the outputs, x2 = y2
+ * - g(y1) and x1 = y1 - f(x2). The gradients are dx1 = dy1 + g'(y1) dy2 and dx2 = dy2 + f'(x2) dx1. For this, each
+ * branch runs again in a section of the tape that has its own backward pass. Dropout depends only on a counter. The
+ * counter's value before each branch is stored, so that the second run drops the same elements. */
 #include "tensor/op.h"
 #include "tensor/tape.h"
 #include "tensor/parts.h"
@@ -24,7 +24,7 @@ typedef struct reversible_detail {
     reversible_block *blocks;
 } reversible_detail;
 
-/* y += scale * x, for arrays of the shape of `like`. */
+/* Computes y += scale * x for arrays of the shape of `like`. */
 static void add(attn_tape *tape, const attn_tensor *like, void *y, const void *x, double scale)
 {
     attn__elementwise_args args = {
@@ -32,7 +32,7 @@ static void add(attn_tape *tape, const attn_tensor *like, void *y, const void *x
     attn__elementwise_run(tape, like->dtype, ATTN__ELEMENTWISE_STRIDED, &args, like->size, 1);
 }
 
-/* A tensor of the section over memory that another owner holds. */
+/* Makes a tensor of the section for memory that another owner holds. */
 static attn_tensor *handle_on(attn_tape *tape, const attn_tensor *like, attn__hold data)
 {
     attn_tensor *x = attn__handle_take(tape);
@@ -44,7 +44,7 @@ static attn_tensor *handle_on(attn_tape *tape, const attn_tensor *like, attn__ho
     return x;
 }
 
-/* branch(x), whose shape must be x's. */
+/* Returns branch(x) and checks that it has x's shape. */
 static attn_tensor *run_branch(attn_tape *tape, const attn_branch *branch, attn_tensor *x)
 {
     attn_tensor *y = x ? branch->run(branch->self, tape, x) : NULL;
@@ -57,7 +57,7 @@ static attn_tensor *run_branch(attn_tape *tape, const attn_branch *branch, attn_
 
 /* ----------------------------------------------------------------------------------------------- forward */
 
-/* to += branch(from); nothing is kept for the backward pass. */
+/* Adds branch(from) to `to`. Nothing is kept for the backward pass. */
 static bool step(attn_tape *tape, const attn_tensor *like, const attn_branch *branch, attn__hold from, attn__hold to,
                  uint64_t *stream)
 {
@@ -84,7 +84,8 @@ static bool run_blocks(attn_tape *tape, const attn_tensor *x, reversible_detail 
 
 /* ---------------------------------------------------------------------------------------------- backward */
 
-/* Takes `behind` = old + branch(at) back to old, and adds the branch's share to the gradient of `at`. */
+/* Subtracts branch(at) from `behind`, which restores its old value, and adds the branch's share to the gradient of
+ * `at`. */
 static void undo(attn_tape *tape, const attn_tensor *like, const attn_branch *branch, uint64_t stream, attn__hold at,
                  attn__hold behind, attn__hold dat, attn__hold dbehind)
 {
@@ -127,7 +128,7 @@ static void reversible_backward(attn_tape *tape, attn__node *node)
 {
     attn_tensor *y = node->y;
     attn__hold d[HALVES];
-    for (int i = 0; i < HALVES; i++) { /* the mean's gradient, half for each */
+    for (int i = 0; i < HALVES; i++) { /* each half gets half of the mean's gradient */
         d[i] = attn__scratch(tape, attn__tensor_bytes(y));
         attn__elementwise_args args = {.x = y->grad->data, .y = d[i].data, .s = {0.5, 0}};
         if (d[i].data)
@@ -136,7 +137,7 @@ static void reversible_backward(attn_tape *tape, attn__node *node)
     }
     if (!tape->failed)
         undo_blocks(tape, node, d);
-    if (!tape->failed) { /* both halves started as x */
+    if (!tape->failed) { /* both halves started as x, so their gradients add up */
         add(tape, y, d[FIRST].data, d[SECOND].data, 1);
         attn__grad_give(tape, node->x[0], d[FIRST]);
     } else {
@@ -156,7 +157,7 @@ static bool describe(attn_tape *tape, int n, const attn_reversible_block *blocks
     return detail->blocks != NULL;
 }
 
-/* Two copies of x to work in. */
+/* Makes two working copies of x. */
 static bool start(attn_tape *tape, const attn_tensor *x, attn__hold half[HALVES])
 {
     for (int i = 0; i < HALVES; i++) {

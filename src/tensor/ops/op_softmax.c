@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * Softmax over the last axis, cut off at given lengths. */
+ * Softmax over the last axis, limited to given lengths. */
 #include "tensor/op.h"
 
 typedef struct softmax_detail {
@@ -24,7 +24,8 @@ static void softmax_backward(attn_tape *tape, attn__node *node)
     attn__grad_give(tape, node->x[0], dx);
 }
 
-/* The number of rows that share a length: one, or all rows of a leading index. 0 (noted) if lens does not fit. */
+/* Returns the number of rows that share a length: one, or all rows of a leading index. Returns 0 and records an error
+ * if lens does not fit. */
 static int64_t rows_of_a_length(attn_tape *tape, const attn_tensor *x, const attn_tensor *lens)
 {
     int64_t rows = attn__row_count(x);

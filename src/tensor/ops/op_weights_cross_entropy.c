@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  * Cross-entropy of attention weights with target weights (Chen et al. 2016, Guided alignment training for topic-aware
- * neural machine translation).  Most target weights are 0, and cost nothing. */
+ * neural machine translation).  Most target weights are 0 and cost nothing. */
 #include "tensor/op.h"
 #include "tensor/parts.h"
 
@@ -13,12 +13,12 @@ typedef struct guided_detail {
 
 enum { SAVED_WEIGHTS, SAVED_WANTED, SAVED_COUNT };
 
-/* The smallest weight: with it a weight of 0 has a finite logarithm and gradient. */
+/* Added to weights, so that a weight of 0 has a finite logarithm and gradient. */
 static const double least = 1e-6;
 
 typedef struct maps {
     attn_dtype dtype;
-    int64_t batch, heads, size; /* size: of one map */
+    int64_t batch, heads, size; /* size: number of elements of one map */
     const void *weights, *wanted;
 } maps;
 
@@ -45,7 +45,7 @@ static void put(attn_dtype dtype, void *data, int64_t i, double value)
         ((float *)data)[i] = (float)value;
 }
 
-/* The mean over heads at place i of the map of example b. */
+/* Returns the mean over the heads of element i of the map of example b. */
 static double mean_of(const maps *m, int64_t b, int64_t i)
 {
     double sum = 0;
@@ -65,7 +65,7 @@ static double total(const maps *m)
     return sum;
 }
 
-/* `scale`: the loss's gradient over its divisor. */
+/* Writes the nonzero gradients of the weights. `scale` is the gradient of the loss divided by the divisor. */
 static void spread(const maps *m, double scale, void *gradient)
 {
     for (int64_t i = 0; i < m->batch * m->size; i++) {
