@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT
- * Windows over one to three axes, at a cost linear in the positions: which problems the solver takes, how a pass is cut
- * into tiles, bands and slots, its memory, and how items are handed to threads.  window.h describes the method. */
+ * window.c - attention over windows along one to three axes, in time linear in the number of positions.  This file
+ * decides which problems the solver takes, divides a pass into tiles, bands and slots, and hands items to threads.
+ * window.h describes the method. */
 #include "attend/solve/window.h"
 
 #include "attend/block/rows.h"
@@ -14,7 +15,7 @@ enum { MOST_ENTRIES = 16384, MOST_SLOTS = 2048, WIDEST = 512, SPREAD = 64, COLUM
 
 /* ------------------------------------------------------------------------------------------------------------- axes */
 
-/* lo <= position - i * step <= hi is a range of taps.  No distance of a window that is_moderate is FAR. */
+/* Converts bands lo <= position - i * step <= hi to ranges of taps. Accepted windows have no distance of FAR. */
 static void find_bands(attn__window_axis *axis, const attn_problem *p)
 {
     const int64_t FAR = INT64_C(1) << 40;
@@ -38,7 +39,7 @@ static bool is_taken(const attn_window *windows, int n, int query)
     return false;
 }
 
-/* The QUERY axis that a table or a band relates to the keys, or -1. */
+/* Returns the QUERY axis that a table or a band relates to the KEY axis, or -1. */
 static int related_query(const attn_problem *p, int key)
 {
     for (int i = 0; i < p->nrelatives; i++)
@@ -60,9 +61,9 @@ static attn_window whole_axis(const attn__canonical *canonical, int query, int k
                          .border = ATTN_BORDER_SHIFT};
 }
 
-/* The windows of the problem, one for each KEY axis; fewer if some axis can have none.  An axis of keys without a
- * window, to which a table refers, becomes a window that is shifted inwards and as wide as the axis: a virtual tap
- * is then the relative position, which is the index of a table. */
+/* Finds a window for each KEY axis and returns their number, which is smaller if some axis can have none.  A KEY axis
+ * without a window, to which a table refers, gets a window that is shifted inwards and as wide as the axis. A virtual
+ * tap then is the relative position, which is the index of a table. */
 static int find_windows(const attn__canonical *canonical, attn_window windows[ATTN__WINDOW_AXES])
 {
     const attn_problem *p = &canonical->problem;
@@ -74,7 +75,7 @@ static int find_windows(const attn__canonical *canonical, attn_window windows[AT
     }
     if (canonical->key.n > ATTN__WINDOW_AXES)
         return n;
-    for (int round = 0; round < 2; round++) /* those that are bound to a QUERY axis choose first */
+    for (int round = 0; round < 2; round++) /* axes related to a QUERY axis come first */
         for (int key = 0; key < canonical->key.n; key++) {
             int query = related_query(p, key);
             if (done[key] || (query < 0 && round == 0))
@@ -107,7 +108,7 @@ static attn__window_axis make_axis(const attn__canonical *canonical, const attn_
     return axis;
 }
 
-/* The axis of the lanes: the last axis, unless it is shorter than a block and another axis is not. */
+/* Chooses the axis of the lanes: the last axis, unless it is shorter than a block and another axis is longer. */
 static void choose_lanes(attn__window *plan)
 {
     int best = plan->naxes - 1;
@@ -157,7 +158,7 @@ static void find_tables(attn__window *plan, const attn__canonical *canonical)
 
 /* ----------------------------------------------------------------------------------------------------------- passes */
 
-/* Positions of a line, or queries, that follow each other closely share strips from line to line. */
+/* Finds the number of slots for strips. Nearby lines share strips, so that a strip is read once. */
 static void find_slots(attn__window_pass *pass, const attn__window *plan)
 {
     pass->slots = pass->by_key ? plan->free : 1;
@@ -195,7 +196,7 @@ static const attn__group *channels_of(const attn__canonical *canonical, attn__op
     return attn__operand_table[op].roles & ATTN__IN_VALUE ? &canonical->value : &canonical->contract;
 }
 
-/* Neighbours along the last batch axis continue each other's channels. */
+/* Reports whether neighbours along the last batch axis have adjacent channels. */
 static bool continues(const attn__canonical *canonical, attn__operand op)
 {
     const attn__group *channels = channels_of(canonical, op);
@@ -204,7 +205,7 @@ static bool continues(const attn__canonical *canonical, attn__operand op)
             attn__stride(&canonical->batch.axis[canonical->batch.n - 1].dim, op) == channels->size);
 }
 
-/* The heads of the last batch axis see the same tables and masks. */
+/* Reports whether the heads along the last batch axis have the same tables and masks. */
 static bool are_alike(const attn__canonical *canonical)
 {
     const attn__axis *head = &canonical->batch.axis[canonical->batch.n - 1];
@@ -215,7 +216,7 @@ static bool are_alike(const attn__canonical *canonical)
     return alike;
 }
 
-/* As many as a vector has lanes; few of them still gain, above all backward. */
+/* Returns how many heads to interleave: up to the lanes of a vector. Even a few gain, above all backward. */
 static int64_t woven_heads(int64_t heads, int64_t lanes)
 {
     int64_t woven = 1;
@@ -224,7 +225,7 @@ static int64_t woven_heads(int64_t heads, int64_t lanes)
     return 8 * woven >= lanes ? woven : 1;
 }
 
-/* Heads of the last batch axis, 1 unless all arrays continue from one to the next. */
+/* Returns the number of heads along the last batch axis, or 1 unless the heads are adjacent in all arrays. */
 static int64_t adjacent_heads(const attn__canonical *canonical)
 {
     static const attn__operand ops[] = {ATTN__OP_Q,  ATTN__OP_K,  ATTN__OP_V,  ATTN__OP_O,
@@ -241,7 +242,7 @@ static int64_t woven_of(const attn__canonical *canonical)
     return n > 1 && are_alike(canonical) ? woven_heads(n, attn__window_kernel_for(canonical->isa)->lanes) : 1;
 }
 
-/* As many heads as fill whole cache lines, but not so many that few items remain. */
+/* Chooses as many heads per item as fill whole cache lines, but few enough that many items remain. */
 static void choose_heads(attn__window *plan, const attn__canonical *canonical)
 {
     int64_t n = adjacent_heads(canonical), lines = plan->free;
@@ -262,9 +263,9 @@ static int64_t reach(const attn__window_axis *axis)
     return (axis->last - 1 - axis->first) * axis->window.dilation;
 }
 
-/* A tile's strips should fit in the second cache, and its halo should be the smaller part.  With interleaved heads
- * the halo is small even for short tiles, and short tiles allow long bands.  For all gradients at once a tile also
- * needs the queries that meet the keys whose gradients it writes. */
+/* Chooses the size of tiles. A tile's strips should fit in the L2 cache, and its halo should be smaller than the rest.
+ * With interleaved heads the halo is small even for short tiles, and short tiles allow long bands.  In the pass for all
+ * gradients, a tile also needs the queries that attend the keys whose gradients it writes. */
 static void choose_tile(attn__window_pass *pass, const attn__window *plan, const attn__canonical *canonical)
 {
     const attn__window_axis *lanes = attn__window_lane_axis(plan);
@@ -288,8 +289,8 @@ static void choose_tile(attn__window_pass *pass, const attn__window *plan, const
     pass->ld = attn__round_up(pass->tile + beyond, width);
 }
 
-/* Enough items for many threads, but bands much longer than the lines that they read beyond their ends.  Only sums
- * of tables depend on how lines are cut into bands. */
+/* Chooses the lines per band: few enough for many items, but many more than the extra lines read at both ends.  Only
+ * sums of tables depend on this choice. */
 static void choose_band(attn__window_pass *pass, const attn__window *plan, const attn__canonical *canonical)
 {
     int64_t others = canonical->batch.size / (plan->heads * plan->woven) * pass->tiles * pass->phases;
@@ -327,7 +328,7 @@ static bool is_one_image(const attn__window *plan)
     return plan->naxes == 2 && plan->free == 1;
 }
 
-/* Many lines under way leave no room for long strips, nor do strips that are long for the sake of far taps. */
+/* Reports whether few lines are in use at once and taps are near. Otherwise long strips would not fit in the cache. */
 static bool is_compact(const attn__window *plan)
 {
     return reach(&plan->axis[0]) < 32 && reach(&plan->axis[1]) < 1024;
@@ -380,7 +381,7 @@ static void find_all(attn__window *plan, const attn__canonical *canonical)
 
 /* ----------------------------------------------------------------------------------------------------------- refuse */
 
-/* Of one key too: a window moves it to many positions. */
+/* Refuses broadcast gradients. A key axis of length 1 counts too, because a window moves it to many positions. */
 static const char *refuse_gradients(const attn__canonical *canonical)
 {
     bool meet = attn__sums_broadcast(canonical) & ATTN__WANT_ROWS;
@@ -392,7 +393,7 @@ static const char *refuse_gradients(const attn__canonical *canonical)
     return meet ? "a gradient is broadcast" : NULL;
 }
 
-/* Each window slides along its own QUERY axis, and bands and tables must relate the same axes. */
+/* Checks that each window slides along its own QUERY axis, and that bands and tables relate the same axes. */
 static const char *refuse_windows(const attn__canonical *canonical, const attn_window *windows, int n)
 {
     const attn_problem *p = &canonical->problem;
@@ -428,7 +429,7 @@ static const char *refuse_features(const attn__canonical *canonical)
     return refuse_windows(canonical, windows, find_windows(canonical, windows));
 }
 
-/* Numbers of taps and cells that int32 and the scratch memory can hold. */
+/* Reports whether the numbers of taps and cells fit in int32 and in scratch memory. */
 static bool is_moderate(const attn__canonical *canonical)
 {
     const int64_t most = 1 << 28;
@@ -468,7 +469,7 @@ static const char *refuse(const attn__canonical *canonical)
 
 /* ----------------------------------------------------------------------------------------------------------- memory */
 
-/* Tables that depend only on the place of a line and a block; all heads share them. */
+/* Reserves the lists that depend only on the position of a line and a block, which all heads share. */
 static void take_lists(attn__arena *p, const attn__window *plan, const attn__window_pass *pass, attn__window_scratch *s)
 {
     const attn__window_axis *lanes = attn__window_lane_axis(plan);
@@ -519,7 +520,7 @@ static void take_block(attn__arena *p, const attn__window *plan, const attn__win
     s->pair_margin = attn__arena_floats(p, plan->table_floats ? pass->pairs * pass->margin_ld : 0);
 }
 
-/* State that a head keeps between blocks. */
+/* Reserves the state that a head keeps between blocks. */
 static void take_head(attn__arena *p, const attn__window *plan, const attn__window_pass *pass, attn__window_scratch *s)
 {
     const attn__window_axis *lanes = attn__window_lane_axis(plan);
@@ -527,7 +528,7 @@ static void take_head(attn__arena *p, const attn__window *plan, const attn__wind
     int64_t most = plan->channels > plan->values ? plan->channels : plan->values;
     attn_relative_kind kinds[2] = {pass->once ? ATTN_RELATIVE_QUERY : attn__window_strip_kind(pass),
                                    ATTN_RELATIVE_VALUE};
-    int64_t lines = pass->once ? 1 : pass->slots + 1; /* once: the line of queries */
+    int64_t lines = pass->once ? 1 : pass->slots + 1; /* with `once`: the line of queries */
     for (int i = 0; i < plan->naxes - 1; i++) {
         int64_t n = plan->axis[i].last - plan->axis[i].first;
         s->list[i].tap = attn__arena_offsets(p, n);
@@ -547,7 +548,7 @@ static void take_head(attn__arena *p, const attn__window *plan, const attn__wind
         s->pair_table[kind] = attn__arena_floats(p, plan->table_floats ? pass->pairs * most : 0);
 }
 
-/* The first head's pointers, advanced to another head. */
+/* Advances the first head's pointers to another head. */
 static void move_on(const attn__window *plan, const attn__window_pass *pass, int head, attn__window_scratch *s)
 {
     int64_t width = plan->taps->width, channels = head * plan->channels, values = head * plan->values;
@@ -561,7 +562,7 @@ static void move_on(const attn__window *plan, const attn__window_pass *pass, int
         *by_value[i] += values * width;
 }
 
-/* Additional state of the pass for all gradients. */
+/* Reserves the additional state of the pass for all gradients. */
 static void take_once(attn__arena *p, const attn__window *plan, const attn__window_pass *pass, attn__window_scratch *s)
 {
     const attn__window_axis *lanes = attn__window_lane_axis(plan);
@@ -617,7 +618,7 @@ static size_t divide_scratch(const attn__window *plan, const attn__canonical *ca
 
 /* ------------------------------------------------------------------------------------------------------------- plan */
 
-/* Whether some element of the gradient is a sum over several pairs. */
+/* Reports whether some element of dbias is a sum over several pairs. */
 static bool shares_bias(const attn__canonical *canonical)
 {
     const attn__group *const groups[] = {&canonical->batch, &canonical->query, &canonical->key};
@@ -628,13 +629,13 @@ static bool shares_bias(const attn__canonical *canonical)
     return false;
 }
 
-/* Shared gradients are those that no single pass writes alone. */
+/* Returns the gradients that several passes or items add to. */
 static unsigned shared_of(const attn__canonical *canonical)
 {
     return canonical->backward ? ATTN_WANT_DTABLES | (shares_bias(canonical) ? ATTN_WANT_DBIAS : 0u) : 0;
 }
 
-/* The channel offsets of operands with channels that are not adjacent. */
+/* Finds the channel offsets of operands whose channels are not adjacent. */
 static void fill_channels(attn__window *plan, const attn__canonical *canonical)
 {
     static const attn__operand ops[] = {ATTN__OP_Q,  ATTN__OP_K,  ATTN__OP_V,  ATTN__OP_O,
@@ -698,7 +699,7 @@ static void run_share(const job *j, int which, int64_t slot, int thread)
     const attn__window_pass *pass = &j->plan->pass[which];
     divide_scratch(j->plan, j->canonical, pass, j->scratch + (size_t)thread * j->plan->share, scratch);
     int h = 0;
-    do { /* there is one head at least */
+    do { /* there is at least one head */
         heads[h] = (attn__window_work){
             .head = h, .canonical = j->canonical, .plan = j->plan, .pass = pass, .arrays = j->arrays, .s = scratch[h]};
         if (j->plan->slot_share)
@@ -714,7 +715,7 @@ static void run_share(const job *j, int which, int64_t slot, int thread)
         attn__window_tables_store(heads + h);
 }
 
-/* Both passes over one part of the arrays follow each other: what the first one read is near for the second. */
+/* Runs all passes over one part of the arrays, so that the second pass finds them in the cache. */
 static void run_slot(void *user, int64_t slot, int thread)
 {
     const job *j = user;
@@ -723,7 +724,8 @@ static void run_slot(void *user, int64_t slot, int thread)
             run_share(j, which, slot, thread);
 }
 
-/* Items of one slot describe their tile and read their tables once; sums of tables need memory for every slot. */
+/* Runs the passes in slots. The items of a slot describe their tile and read their tables once. Each slot needs memory
+ * for sums of tables, so there are few slots. */
 static void run_passes(job *j)
 {
     int64_t items = items_of(j, j->runs[0] ? 0 : j->runs[1] ? 1 : 2);
@@ -754,8 +756,9 @@ static void apply(const attn__canonical *canonical, const attn__recipe *recipe, 
     attn__slots_store(&j.shared, arrays);
 }
 
-/* Each multiply-add has a load of its own, and backward computes scores twice.  Whole axes so short that flash
- * attention's tiles stay nearly empty cost less than there if several heads fill the lanes, as measured. */
+/* Estimates the time. Each multiply-add needs a load, and the backward pass computes scores twice.  As measured, short
+ * whole axes are cheaper here than in flash attention, whose tiles stay nearly empty, if several heads fill the
+ * lanes. */
 static double cost(const attn__canonical *canonical)
 {
     enum { SMALL = 256, SEVERAL = 4 }; /* numbers of a head's keys and values; heads */

@@ -1,29 +1,29 @@
 /* SPDX-License-Identifier: MIT
  *
- * window_once.c - all gradients from one evaluation of the weights.
+ * window_once.c - computes all gradients from one evaluation of the weights.
  *
- * Each line of queries meets the lines of keys in its window one by one.  Block by block along the two lines: compute
- * weights p and gradients of scores ds, and add to dq; then, as many lanes behind as a tap reaches, add to dk and dv of
- * a block of keys from the p and ds of its queries, read diagonally.  Sums of dq last for one line, sums of dk and dv
- * until the last line that meets theirs.
+ * Each line of queries is run with the lines of keys in its window, one by one.  For each block along the two lines, it
+ * computes weights p and gradients of scores ds, and adds to dq. Some lanes behind, as far as a tap reaches, it adds to
+ * dk and dv of a block of keys from the p and ds of its queries, read diagonally.  Sums of dq last for one line. Sums
+ * of dk and dv last until the last line of queries that attends their keys.
  *
- * A band and a tile write only the gradients of their own queries and keys; the weights of pairs between two bands are
- * computed in both.  Nothing is shared, so that the bits depend neither on threads nor on bands.
+ * A band and a tile write only the gradients of their own queries and keys. The weights of pairs between two bands are
+ * computed in both bands.  Nothing is shared, so results depend neither on threads nor on bands.
  */
 #include "attend/solve/window.h"
 
 #include <string.h>
 
-/* One line of queries and one of keys. */
+/* A line of queries and a line of keys. */
 typedef struct meeting {
     attn__window_pair *pair;
     attn__window_recent *recent;
-    float *k, *v;   /* strips */
-    float *dk, *dv; /* NULL where the keys are another band's */
-    bool queries;   /* are this band's */
+    float *k, *v;   /* strips of the keys and values */
+    float *dk, *dv; /* gradients of the keys and values; NULL if the keys belong to another band */
+    bool queries;   /* whether the queries belong to this band */
 } meeting;
 
-/* Positions before and after a query that it meets. */
+/* Returns the lowest cell of a query's keys, relative to the query. */
 static int64_t lowest(const attn__window_axis *axis)
 {
     return attn__window_cell(axis, axis->first);
@@ -34,7 +34,7 @@ static int64_t highest(const attn__window_axis *axis)
     return attn__window_cell(axis, axis->last - 1);
 }
 
-/* to += weights x strip. */
+/* Adds weights x strip to `to`. */
 static void mix(attn__window_work *w, attn__tap_block *b, float *to, bool marked)
 {
     int64_t width = w->plan->taps->width;
@@ -48,7 +48,7 @@ static void mix(attn__window_work *w, attn__tap_block *b, float *to, bool marked
     w->plan->lanes->add(to, b->tile, b->channels * width, 1);
 }
 
-/* p, ds and the part of dq of a block of queries, whose entries are those of one pair. */
+/* Computes p, ds and the terms of dq of a block of queries. Its entries belong to one pair. */
 static void query_block(attn__window_work *w, const meeting *m, int64_t x)
 {
     const attn__window *plan = w->plan;
@@ -94,7 +94,7 @@ static void query_block(attn__window_work *w, const meeting *m, int64_t x)
     mix(w, &b, o->dq + x * plan->channels, attn__window_has_marks(w, &block));
 }
 
-/* Adds to dk and dv for a block of keys. */
+/* Adds to dk and dv of a block of keys. */
 static void key_block(attn__window_work *w, const meeting *m, int64_t x)
 {
     const attn__window *plan = w->plan;
@@ -124,7 +124,7 @@ static void key_block(attn__window_work *w, const meeting *m, int64_t x)
         mix(w, &b, m->dv + x * plan->values, attn__window_has_marks(w, block));
 }
 
-/* Makes room for the block of queries at `x`: the lanes that later blocks of keys read are moved to the front. */
+/* Makes room for the block of queries at `x`. The lanes that later blocks of keys read are moved to the front. */
 static void move_recent(attn__window_work *w, attn__window_recent *r, int64_t x)
 {
     const attn__window_pass *pass = w->pass;
@@ -150,7 +150,7 @@ static void fill_marks(const attn__window_work *w, const attn__window_recent *r,
     }
 }
 
-/* Along the line of queries and `count` lines of keys, the keys as far behind as they are seen. */
+/* Runs along the line of queries and `count` lines of keys. Blocks of keys follow as far behind as taps reach. */
 static void meet(attn__window_work *w, const meeting *meetings, int64_t count)
 {
     const attn__window_pass *pass = w->pass;
@@ -188,7 +188,7 @@ static float *sums_of(const attn__window_work *w, bool values, int64_t key)
     return values ? w->s.once.dv + slot * w->plan->values * ld : w->s.once.dk + slot * w->plan->channels * ld;
 }
 
-/* A line of keys that no later line meets: writes its gradients and clears the sums. */
+/* Finishes a line of keys that no later line attends: writes its gradients and clears the sums. */
 static void finish_keys(attn__window_work *w, int64_t key)
 {
     int64_t at[ATTN__WINDOW_AXES] = {key};
@@ -202,7 +202,7 @@ static void finish_keys(attn__window_work *w, int64_t key)
     memset(dv, 0, (size_t)(w->plan->values * w->pass->ld) * sizeof(float));
 }
 
-/* The lines of keys that the line meets, less those where neither is the band's own. */
+/* Finds the lines of keys that the line attends. A pair is left out if both lines belong to other bands. */
 static void find_pairs(attn__window_work *w, int64_t line, int64_t first, int64_t end)
 {
     attn__window_list *list = &w->s.list[0];
@@ -225,7 +225,7 @@ static void read_line(attn__window_work *w)
 {
     const attn__window_once *o = &w->s.once;
     int64_t ld = w->pass->ld;
-    float *out = w->s.line + w->plan->values * ld; /* the first part is for reading it */
+    float *out = w->s.line + w->plan->values * ld; /* the first part is a buffer for reading */
     attn__window_read_queries(w, ATTN__OP_Q, w->arrays->q, o->q);
     attn__window_read_queries(w, ATTN__OP_DOUT, w->arrays->dout, o->dout);
     attn__window_read_queries(w, ATTN__OP_O, w->arrays->o, out);
@@ -276,8 +276,8 @@ static void run_line(attn__window_work *w, int64_t line, int64_t first, int64_t 
         write_line(w, ATTN__OP_DQ, w->arrays->dq, o->dq, (float)w->canonical->problem.scale);
 }
 
-/* The taps that reach a block of keys: those of the blocks of queries that hold the first and the last of its
- * queries, and between. */
+/* Returns the taps that reach a block of keys. They belong to the blocks of queries from that of the first query that
+ * attends the keys to that of the last. */
 static attn__window_block describe_keys(attn__window_work *w, int64_t x)
 {
     const attn__window_axis *axis = attn__window_lane_axis(w->plan);
@@ -296,7 +296,7 @@ static attn__window_block describe_keys(attn__window_work *w, int64_t x)
         end = b.first + b.n > end ? b.first + b.n : end;
         keys.n = end - keys.first;
     }
-    for (int64_t i = low; keys.ragged && i <= high; i++) /* what no block writes takes no part */
+    for (int64_t i = low; keys.ragged && i <= high; i++) /* lanes that no block writes take no part */
         w->s.once.fill[i] = true;
     return keys;
 }
@@ -332,7 +332,7 @@ void attn__window_once_band(attn__window_work *w, int64_t first, int64_t end)
     int64_t from = first - high < first ? first - high : first, to = end - low > end ? end - low : end;
     start_band(w);
     for (int64_t line = from > 0 ? from : 0; line < to && line < axis->n; line++) {
-        for (; next < end && next < line + low; next++) /* the line's last keys take the place of these */
+        for (; next < end && next < line + low; next++) /* the line's last keys need the slots of these keys */
             finish_keys(w, next);
         run_line(w, line, first, end);
     }

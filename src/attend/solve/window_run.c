@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: MIT
  *
- * window_run.c - one item of a pass of windows: lines of strips with their masks, dropout, biases and tables,
- * then the blocks, forward and in both passes backward.
+ * window_run.c - runs one item of a pass of windows. It prepares lines of strips with their masks, dropout, biases and
+ * tables, and then runs the blocks, forward and in both backward passes.
  *
- * If all queries have the same mask (padding), each key has a flag in the strips; otherwise the mask of each pair is
- * read.  Positions outside a zero border are never masked.  Dropout has a key for each query's row and a column for
- * each tap; columns of a window that is moved inwards count from its first tap, and the kernel subtracts the move.
- * A tap has one relative position whatever the query, so a table's terms are a product of few rows with the lanes or
- * with a strip; tables along several axes add up.
+ * If all queries have the same mask (padding), each key has a flag in the strips. Otherwise the mask of each pair is
+ * read.  Positions outside of a zero border are never masked.  Dropout has a hash per row of queries and a column
+ * number per tap. Column numbers of a shifted window count from its first tap, and the kernel subtracts the shift.  A
+ * tap has the same relative position for all queries, so a table's terms are a product of few rows with the lanes or
+ * with a strip. Terms of tables along several axes are added.
  */
 #include "attend/solve/window.h"
 
@@ -79,7 +79,7 @@ static void list_by_key(const attn__window_axis *axis, int64_t position, attn__w
     }
 }
 
-/* Offsets of lanes: `step` from cell to cell, `head` from one interleaved head to the next. */
+/* Computes offsets of lanes. `step` is the stride between cells, and `head` that between interleaved heads. */
 static void lane_offsets(const attn__window_work *work, int64_t first, int64_t step, int64_t head, int64_t lanes)
 {
     int64_t woven = work->plan->woven, *offset = work->s.offset;
@@ -116,7 +116,7 @@ static int64_t entries_of(const attn__window_work *w)
 
 /* ------------------------------------------------------------------------------------------------ masks and lengths */
 
-/* How many keys of the lanes' axis a line of keys at `position` of lens_axis has, by the length at offset `lens`. */
+/* Returns the number of unmasked keys of a line by the length at `lens`. The line is at `position` along lens_axis. */
 static int64_t length_of(const attn__window_work *work, int64_t lens, int64_t position)
 {
     int64_t len = work->canonical->has_lens ? work->arrays->lens[lens] : INT64_MAX;
@@ -131,7 +131,7 @@ static int64_t outer_position(const attn__window_work *work, const int64_t *at)
     return axis < work->plan->naxes - 1 ? at[axis] : 0;
 }
 
-/* The flags of n lanes of a line of keys, from a position of the lanes' axis on; what does not exist is not masked. */
+/* Reads the mask flags of n lanes of a line of keys, from `position` on. Positions outside are not masked. */
 static void read_flags(const attn__window_work *work, const attn__place *line, const int64_t *at, int64_t position,
                        int64_t n, float *flags)
 {
@@ -145,8 +145,8 @@ static void read_flags(const attn__window_work *work, const attn__place *line, c
     }
 }
 
-/* Numbers of a pair of lines, one for each query and tap or position: element (tap, query) is at
- * query * lane + tap * step + origin, with own_taps counted from the window's first tap. */
+/* A view of an array with one number for each query and tap (or position). Element (tap, query) is at query * lane +
+ * tap * step + origin. With own_taps, taps count from the window's first tap. */
 typedef struct pair_view {
     int64_t lane, step, origin;
     bool own_taps;
@@ -170,7 +170,7 @@ static pair_view view_of_bias(const attn__window_work *work, attn__operand op)
                        .own_taps = true};
 }
 
-/* The offset for lane w of the tap of entry k; false if the lane takes no part there. */
+/* Finds the offset for lane w and the tap of entry k. Returns false if the lane does not attend that tap. */
 static bool find(const attn__window_work *work, const pair_view *v, int64_t k, int64_t w, int64_t *offset)
 {
     int64_t tap = work->now.first + k * work->stride, at = work->s.entries.range[k] + work->cell + w;
@@ -181,8 +181,8 @@ static bool find(const attn__window_work *work, const pair_view *v, int64_t k, i
     return true;
 }
 
-/* All of the block's numbers at once, [tap][width], times `factor`.  False: some would be outside the array, or the
- * queries are no lanes. */
+/* Gathers all numbers of the block, [tap][width], times `factor`.  Returns false if some would be outside of the array,
+ * or if queries are not the lanes. */
 static bool gather_pair(const attn__window_work *work, const pair_view *v, const void *base, attn_dtype dtype,
                         float factor, float *tile)
 {
@@ -205,7 +205,7 @@ static bool gather_pair(const attn__window_work *work, const pair_view *v, const
     return true;
 }
 
-/* Hides keys from the queries of a pair of lines, each of which has a mask and a length of its own. */
+/* Hides keys from the queries of a pair of lines. Each query has its own mask and length. */
 static void mask_pair(attn__window_work *work, int64_t p, float *s)
 {
     const attn__window_pair *pair = &work->s.pair[p];
@@ -249,7 +249,8 @@ static void hide_by_flags(attn__window_work *work, float *s)
 
 /* ---------------------------------------------------------------------------------------------------------- dropout */
 
-/* The keys of a line's rows, of which `row` is query 0's, from query `first` on: low halves, then high ones. */
+/* Computes the dropout hashes of a line's rows from query `first` on: first the low halves, then the high halves. `row`
+ * is query 0's row number. */
 void attn__window_drop_line(attn__window_work *work, int64_t slot, uint64_t row, int64_t first)
 {
     uint64_t step = (uint64_t)work->canonical->query.axis[attn__window_lane_axis(work->plan)->query].drop;
@@ -282,7 +283,7 @@ static void drop_pair(attn__window_work *work, int64_t p, float *s, int64_t ld)
     work->plan->taps->drop(s, &d);
 }
 
-/* Marks dropped weights of the block, or their gradients; rows of taps are `ld` apart. */
+/* Marks dropped weights of the block, or dropped gradients. Rows of taps are `ld` apart. */
 void attn__window_drop(attn__window_work *w, float *s, int64_t ld)
 {
     for (int64_t p = 0; p < w->pairs; p++)
@@ -306,7 +307,7 @@ static void add_bias(attn__window_work *work, int64_t p, float *s)
                 s[w] += (float)ATTN__LOG2E * bias[offset];
 }
 
-/* Adds the gradients of a pair's scores to those of the bias. */
+/* Adds the gradients of a pair's scores to dbias. */
 static void bias_gradient(attn__window_work *work, int64_t p, const float *ds, int64_t ld)
 {
     int64_t at = work->s.pair[p].dbias, offset;
@@ -331,7 +332,7 @@ static float *rows_of(const attn__window_work *work, attn_relative_kind kind, in
     return work->s.table + work->plan->table_at[kind][axis];
 }
 
-/* Offset of the table's row for the first virtual tap of its axis; *next is what one tap adds, in rows. */
+/* Returns the table row of the first virtual tap of the table's axis, and that axis in *axis. */
 static int64_t first_row(const attn__window_work *work, int i, const attn__window_axis **axis)
 {
     const attn_relative *r = &work->canonical->problem.relatives[i];
@@ -355,7 +356,7 @@ static void read_table(attn__window_work *work, int i)
                 out[c] += ((const float *)work->arrays->table[i])[batch + row * r->row_stride + channel[c]];
 }
 
-/* Tables stay, and their gradients go on growing, while the batch indices do not move them. */
+/* Reads the tables of the batch index, unless they are in memory. Gradients of the same tables keep growing. */
 static void tables_read(attn__window_work *work)
 {
     if (work->tables_read && memcmp(work->table_at, work->place.table, sizeof work->table_at) == 0)
@@ -391,7 +392,7 @@ void attn__window_tables_of_pairs(attn__window_work *work)
     }
 }
 
-/* out = rows x strip */
+/* Computes out = rows x strip. */
 static void multiply(const attn__window_work *work, const float *rows, int64_t m, int64_t channels, const float *strip,
                      int64_t ld, float *out)
 {
@@ -513,7 +514,7 @@ static void find_margins(attn__window_work *work, attn_relative_kind kind, const
     clear_dead(work, work->s.pair_margin, work->pairs);
 }
 
-/* C += A B for rows A of tables and weights B: a weight of 0 hides what is not finite. */
+/* Adds A B to C, for rows A of tables and weights B. If tables have NaN or infinity, terms of weight 0 are left out. */
 static void add_rows(const attn__window_work *work, const attn__gemm_tile_args *t)
 {
     if (work->tables_finite) {
@@ -528,7 +529,7 @@ static void add_rows(const attn__window_work *work, const attn__gemm_tile_args *
             }
 }
 
-/* out += the rows of `count` taps or pairs, times their margins. */
+/* Adds the rows of `count` taps or pairs times their margins to `out`. */
 static void mix_rows(const attn__window_work *work, const float *rows, int64_t step, int64_t count, int64_t channels,
                      const float *margin, float *out)
 {
@@ -558,7 +559,7 @@ static void table_mix(attn__window_work *work, attn_relative_kind kind, float *o
         mix_rows(work, work->s.pair_table[kind], n, work->pairs, n, work->s.pair_margin, out);
 }
 
-/* How many pairs from p on have consecutive taps of the axis. */
+/* Returns how many pairs from p on have consecutive taps along the axis. */
 static int64_t neighbours(const attn__window_work *work, int64_t p, int axis)
 {
     int64_t n = 1;
@@ -567,7 +568,7 @@ static int64_t neighbours(const attn__window_work *work, int64_t p, int axis)
     return n;
 }
 
-/* The margins are those of the lanes from `x` on. */
+/* Adds to the tables' gradients. The margins belong to the lanes from `x` on. */
 static void table_gradient(attn__window_work *work, attn_relative_kind kind, int64_t x, const float *tile,
                            int64_t tile_ld)
 {
@@ -621,7 +622,7 @@ void attn__window_once_terms(attn__window_work *work)
     memset(work->s.pair_margin, 0, (size_t)(work->pairs * ld) * sizeof(float));
 }
 
-/* dq += margins x tables, and the tables' gradients. */
+/* Adds margins x tables to dq, and adds to the tables' gradients. */
 void attn__window_once_margins(attn__window_work *work)
 {
     const attn__window *plan = work->plan;
@@ -643,7 +644,7 @@ void attn__window_once_margins(attn__window_work *work)
 
 /* ------------------------------------------------------------------------------------------------------------ tiles */
 
-/* Which queries take part where: those of the lanes where these are queries, else those of the strips. */
+/* Finds the range of taps of each query. Queries are the lanes, or in the pass by key the lanes of the strips. */
 static void read_ranges(attn__window_work *work)
 {
     const attn__window_axis *axis = attn__window_lane_axis(work->plan);
@@ -669,7 +670,7 @@ static int64_t shift_of(const attn__window_work *work, int64_t tap)
     return work->pass->by_key ? (last_cell(axis) - attn__window_cell(axis, tap)) * work->plan->woven : 0;
 }
 
-/* The number of lanes of the block that take part in the tap. */
+/* Returns how many lanes of the block attend the tap. */
 static int64_t count_lanes(const attn__window_work *work, int64_t cell, int64_t tap)
 {
     int64_t count = 0, at = cell + shift_of(work, tap), woven = work->plan->woven;
@@ -695,7 +696,7 @@ static attn__window_block describe_block(const attn__window_work *work, int64_t 
     return block;
 }
 
-/* Lanes of one phase use every stride-th tap; step and dilation give the stride. */
+/* Describes the blocks of the tile. Lanes of one phase use every stride-th tap, by the step and the dilation. */
 static void describe_blocks(attn__window_work *work)
 {
     const attn__window_axis *axis = attn__window_lane_axis(work->plan);
@@ -736,12 +737,12 @@ static void tile_start(attn__window_work *work, int64_t item)
 
 /* ----------------------------------------------------------------------------------------------------------- strips */
 
-/* Where the strip of a phase starts: coordinate of cell 0, and the step from cell to cell. */
+/* The source of a strip of one phase. `low` is the coordinate of cell 0, and `step` the coordinates per cell. */
 typedef struct strip_source {
     const void *base;
     attn_dtype dtype;
-    int64_t at, stride; /* offset of coordinate 0, and between coordinates */
-    int64_t head;       /* between interleaved heads */
+    int64_t at, stride; /* offset of coordinate 0; stride between coordinates */
+    int64_t head;       /* stride between interleaved heads */
     int64_t low, step, size;
     const int64_t *channel;
     int64_t channels;
@@ -816,7 +817,7 @@ void attn__window_read_queries(const attn__window_work *work, attn__operand op, 
     read_strip(work, &t, out);
 }
 
-/* delta = sum of o * dout for all heads. */
+/* Computes delta = sum over channels of o * dout for all heads. */
 static void read_delta(attn__window_work *work, int64_t slot, int64_t o_at)
 {
     const attn__window *plan = work->plan;
@@ -860,7 +861,7 @@ static void clear_slot(attn__window_work *work, int64_t slot)
         memset(attn__window_strip(work, true, slot, phase), 0, (size_t)(work->pass->ld * plan->values) * sizeof(float));
     }
     for (int64_t i = 0; work->plan->masked && !work->pass->by_key && i < n; i++)
-        work->s.flags[slot * n + i] = 1; /* what does not exist is not masked */
+        work->s.flags[slot * n + i] = 1; /* missing positions are not masked */
     tables_of_strip(work, slot);
 }
 
@@ -901,8 +902,7 @@ int64_t attn__window_slot_of(attn__window_work *work, const int64_t *at, int64_t
     return slot;
 }
 
-/* The pair of lines that meet at pair->tap: the other line is `at` and `free`.  A bias and dropout count taps from
- * the window's first one. */
+/* Initializes the pair of this line and line `at`, `free`. Biases and dropout count taps from the window's first. */
 void attn__window_pair_start(attn__window_work *work, attn__window_pair *pair, const int64_t *at, int64_t free)
 {
     const attn__canonical *canonical = work->canonical;
@@ -977,7 +977,7 @@ static void line_start(attn__window_work *work, int64_t line)
 
 /* ------------------------------------------------------------------------------------------ blocks read and written */
 
-/* Prefetches `lanes` coordinates from `first` on of the line `at`, if there is such a line. */
+/* Prefetches `lanes` coordinates from `first` on of the line `at`, if that line exists. */
 static void prefetch_line(const attn__window_work *work, attn__operand op, const void *base, int64_t at, int64_t first)
 {
     const attn__window *plan = work->plan;
@@ -993,7 +993,7 @@ static void prefetch_line(const attn__window_work *work, attn__operand op, const
         return;
     int64_t bytes = attn__window_channels(plan, op) * element;
     uintptr_t in_line = ((uintptr_t)base + (uintptr_t)(offset * element)) % 64;
-    if (work->head > 0 && in_line >= (uintptr_t)bytes) /* the head before has prefetched this line */
+    if (work->head > 0 && in_line >= (uintptr_t)bytes) /* the previous head has prefetched this line */
         return;
     for (int64_t w = 0, x = first * step; w < work->lanes && x < size; w += plan->woven, x += step)
         for (int64_t b = 0; x >= 0 && b < bytes * plan->woven; b += 64)
@@ -1061,7 +1061,7 @@ static void read_lanes(const attn__window_work *work, attn__operand op, const vo
     work->plan->lanes->gather(&view, out, work->plan->taps->width, 1);
 }
 
-/* Writes times the factor of each lane, or adds if the problem accumulates; the last head of an item writes for all. */
+/* Writes the tile times each lane's factor, or adds it with `accumulate`. An item's last head writes for all heads. */
 void attn__window_write(attn__window_work *work, attn__operand op, void *base, float *tile, const float *factor)
 {
     const attn__online_softmax_kernel *lanes = work->plan->lanes;
@@ -1125,7 +1125,7 @@ static void list_entries(attn__window_work *w)
     }
 }
 
-/* Lists stay as they are while the line and the taps do; all heads have the same ones. */
+/* Starts a block. The lists of entries are reused while the line and the taps stay the same. All heads share them. */
 static void block_start(attn__window_work *w, int64_t cell)
 {
     attn__window_block next = w->s.block[cell / w->plan->taps->width];
@@ -1140,13 +1140,13 @@ static void block_start(attn__window_work *w, int64_t cell)
         list_entries(w);
 }
 
-/* Taps of a pair are a run unless the lanes' axis has a step. */
+/* Returns the length of runs: all taps of a pair form a run if the lanes' axis has no step, otherwise 1. */
 static int64_t run_of(const attn__window_work *w)
 {
     return w->plan->axis[w->plan->naxes - 1].window.step == 1 ? w->now.n : 1;
 }
 
-/* Moves a block's products to the strips of keys or values at the cell. */
+/* Sets the strips of keys or values at the current cell as the operand of a block's products. */
 static void aim(const attn__window_work *w, bool values, attn__tap_block *b)
 {
     b->channels = values ? w->plan->values : w->plan->channels;
@@ -1154,7 +1154,7 @@ static void aim(const attn__window_work *w, bool values, attn__tap_block *b)
     b->offset = (values ? w->s.entries.b : w->s.entries.a) + w->entry;
 }
 
-/* Fields are set one by one: a struct that was built elsewhere and copied at once would wait for its own stores. */
+/* Initializes a block field by field: copying a struct that was just stored would wait for the stores. */
 static inline void block_of(const attn__window_work *w, bool values, attn__tap_block *b)
 {
     int64_t width = w->plan->taps->width;
@@ -1172,7 +1172,7 @@ static inline void block_of(const attn__window_work *w, bool values, attn__tap_b
     aim(w, values, b);
 }
 
-/* tile = weights x strip.  `marked`: some weights may be marks, of lanes that take no part. */
+/* Computes tile = weights x strip.  `marked`: some weights may be marks of lanes that take no part. */
 void attn__window_mix(attn__window_work *w, attn__tap_block *b, bool marked)
 {
     size_t size = (size_t)padded(w, b->channels) * sizeof(float);
@@ -1180,7 +1180,7 @@ void attn__window_mix(attn__window_work *w, attn__tap_block *b, bool marked)
     w->plan->taps->mix(b);
     if (!marked || w->plan->taps->finite(b->tile, padded(w, b->channels)))
         return;
-    b->marked = true; /* zero times something infinite, perhaps of a tap that takes no part */
+    b->marked = true; /* a mark may have been multiplied by NaN or infinity */
     memset(b->tile, 0, size);
     w->plan->taps->mix(b);
 }
@@ -1194,7 +1194,7 @@ static void mix(attn__window_work *w, bool values, float *weights, float *out)
     attn__window_mix(w, &b, attn__window_has_marks(w, &w->now));
 }
 
-/* Adds the terms of tables to scores of the pass for all gradients, which has rows of them for the whole line. */
+/* Adds table terms to scores in the pass for all gradients. Their rows cover the whole line. */
 static void line_terms(attn__window_work *w, float *s, float factor)
 {
     const attn__window *plan = w->plan;
@@ -1205,7 +1205,7 @@ static void line_terms(attn__window_work *w, float *s, float factor)
         plan->taps->add_rows(s, w->now.n, w->s.pair_rows[0] + w->s.pair->number * ld + w->cell, 0, factor);
 }
 
-/* Scores in powers of two; a masked lane is -infinity. Backward, capped scores are kept for their gradients. */
+/* Computes scores in powers of two. A masked lane gets -infinity. Backward, capped scores are kept. */
 static void find_scores(attn__window_work *w, attn__tap_block *b)
 {
     float factor = (float)(w->canonical->problem.scale * (double)(float)ATTN__LOG2E), *s = w->s.s;
@@ -1248,8 +1248,8 @@ static void store_lse(attn__window_work *w)
         lse[lane_offset(w, ATTN__OP_LSE, i)] = attn__running_lse(w->s.softmax.m[i], w->s.softmax.l[i]);
 }
 
-/* A sink is one more key, of value 0: it changes the running numbers, and if it is the largest score also the factor
- * of the weights. */
+/* Adds sinks to the running numbers. A sink is a further key of value 0. If its score is the largest one, it also
+ * changes the factor of the weights. */
 static void add_sinks(attn__window_work *w, float *factor)
 {
     const float *sinks = w->arrays->sinks;
@@ -1258,7 +1258,7 @@ static void add_sinks(attn__window_work *w, float *factor)
         float sink = sinks[lane_offset(w, ATTN__OP_SINKS, i)] * (float)ATTN__LOG2E;
         if (sink == -INFINITY)
             continue;
-        if (l[i] != 0 && !(sink > m[i])) { /* keeps NaN */
+        if (l[i] != 0 && !(sink > m[i])) { /* also true if m[i] is NaN: NaN stays */
             l[i] += attn__normal(exp2f(sink - m[i]));
             continue;
         }
@@ -1345,7 +1345,7 @@ void attn__window_find(attn__window_work *w, const attn__window_weights *to, att
     b->s_ld = to->ld;
 }
 
-/* The gradients for the lanes that were read; s becomes the weights, and dp the gradients. */
+/* Computes the gradients of the lanes that were read. s becomes the weights, and dp the gradients of scores. */
 static void find_block(attn__window_work *w, const float *lse, const float *delta, bool dbias)
 {
     int64_t width = w->plan->taps->width;
