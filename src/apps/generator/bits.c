@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: MIT
- * The cost of images: bits per dimension of a generator, and of independent pixels. */
+ *
+ * Measures the cost of images in bits per dimension, for a generator and for independent pixels.
+ */
 #include "apps/generator/generator.h"
 
 #include "base/clock.h"
@@ -15,7 +17,7 @@ attn_tensor *attn__generator_numbers(attn_tape *tape, const attn_image_batch *ba
 {
     int64_t dims[] = {batch->size, shape.frames * shape.channels, shape.height, shape.width};
     attn_tensor *x = attn_tape_tensor(tape, ATTN_I32, 4, dims, NULL);
-    /* Batches hold samples / 255 as floats, from which the sample is recovered exactly. */
+    /* Batches hold samples divided by 255 as floats, from which each sample is recovered exactly. */
     for (int64_t i = 0; x && i < attn_tensor_size(x); i++)
         ((int32_t *)attn_tensor_data(x))[i] = attn__level_of((unsigned char)lrintf(batch->x[i] * 255), levels);
     return x;
@@ -70,7 +72,7 @@ static attn_status measure_model(attn_generator *g, const attn_image_set *set, a
 
 /* -------------------------------------------------------------------------------------------- baseline */
 
-/* Counts counts[number * levels + level] over a set. */
+/* Counts the levels of a set's images: counts[number * levels + level] is the number of images with this level. */
 static void count(const attn_image_set *set, int64_t dims, int64_t levels, int64_t *counts)
 {
     for (int64_t i = 0; i < attn_image_set_size(set); i++) {
@@ -80,7 +82,8 @@ static void count(const attn_image_set *set, int64_t dims, int64_t levels, int64
     }
 }
 
-/* The mean over all numbers of `set` of -log2 of (count + 1) / (images + K), which is never infinite. */
+/* Returns the mean over all numbers of `set` of -log2 of (count + 1) / (images + K), where K is the number of
+ * levels. The added 1 keeps it finite. */
 static double independent_bits(const attn_image_set *set, int64_t dims, int64_t levels, const int64_t *counts,
                                int64_t learned)
 {

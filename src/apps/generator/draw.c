@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: MIT
- * Draws images, and completes images whose first rows are given. */
+ *
+ * Draws images, and completes images whose first rows are known.
+ */
 #include "apps/generator/generator.h"
 
 #include "base/context.h"
@@ -7,8 +9,8 @@
 
 #include <string.h>
 
-/* The number of images drawn together: enough to fill the vector units. Groups are fixed, so an image's noise does not
- * depend on the number of requested images. */
+/* Number of images that are drawn together, which is enough to fill the vector units. The groups are fixed, so an
+ * image's noise does not depend on the number of requested images. */
 enum { AT_ONCE = 16 };
 
 /* -------------------------------------------------------------------------------------- levels and samples */
@@ -18,7 +20,7 @@ static int64_t plane_of(const attn_generator *g)
     return g->shape.width * g->shape.height;
 }
 
-/* Number of samples in a frame. */
+/* Returns the number of samples in a frame. */
 static int64_t frame_of(const attn_generator *g)
 {
     return g->shape.channels * plane_of(g);
@@ -32,7 +34,7 @@ void attn__generator_put_rows(const attn_generator *g, const attn_image *image, 
     }
 }
 
-/* Copies rows [first, height) of x [C,Y,X] to an image. */
+/* Converts rows [first, height) of levels x [C,Y,X] to samples of an image. */
 static void take_rows(const attn_generator *g, const int32_t *x, int64_t first, attn_image *image)
 {
     for (int64_t p = first * g->shape.width; p < plane_of(g); p++) {
@@ -43,7 +45,8 @@ static void take_rows(const attn_generator *g, const int32_t *x, int64_t first, 
 
 /* ---------------------------------------------------------------------------------------------- drawing */
 
-/* `before` of `all` rows were drawn by earlier groups; for progress reports. */
+/* Returns the options for a group of images. `before` of `all` rows were drawn by earlier groups, which progress
+ * reports include. */
 static attn_axial_transformer_options sampling(const attn_generator *g, const attn_generator_options *options,
                                                int64_t group, int64_t before, int64_t all)
 {
@@ -62,7 +65,7 @@ static attn_status numbers_of(attn_tensor **x, const attn_generator *g, attn_dty
                               (int64_t[]){n, g->shape.frames * g->shape.channels, g->shape.height, g->shape.width});
 }
 
-/* Draws n images with all their frames. */
+/* Draws a group of n images with all their frames. */
 static attn_status draw_group(attn_generator *g, attn_image *images, int64_t n,
                               const attn_axial_transformer_options *options)
 {
@@ -116,8 +119,7 @@ attn_status attn__generator_fit(const attn_generator *g, const attn_image *image
     return status;
 }
 
-/* Which part of images [frames] of the model's size is given: all frames before `last`, and the first rows of
- * `last`. */
+/* The known part of a video's frames: all frames before `last`, and the first rows of `last`. */
 typedef struct given_part {
     int64_t last, rows;
 } given_part;
@@ -127,7 +129,7 @@ static int64_t rows_given(const attn_generator *g, given_part given, int64_t fra
     return frame < given.last ? g->shape.height : frame == given.last ? given.rows : 0;
 }
 
-/* Draws the rest of the images. */
+/* Draws the unknown rows of all frames. */
 static attn_status draw_rest(attn_generator *g, attn_image *images, given_part given,
                              const attn_generator_options *options)
 {

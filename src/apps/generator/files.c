@@ -27,7 +27,7 @@ attn_status attn__generator_write(const attn_model *model, const attn_config *se
 
 /* ---------------------------------------------------------------------------------------------- loading */
 
-/* Image keys that config.json must have in addition to the keys that the architecture checks. */
+/* Keys for images in config.json, in addition to the keys that the architecture checks. */
 static const attn_setting input_keys[] = {
     {"seed", ATTN_CONFIG_TYPE_INT, "1", 0, 9e15, NULL, "of the split"},
     {"valid", ATTN_CONFIG_TYPE_REAL, "0.05", 0, 0.9, NULL, "share for validation"},

@@ -16,37 +16,39 @@ struct attn_generator {
     attn_config *config; /* config.json, unchanged */
     attn_image_shape shape;
     int64_t levels;
-    bool slow; /* sample by definition, with the whole model for each pixel: the same images, for comparing times */
+    /* use the sampler that evaluates the whole model for each pixel, to compare times; images are the same */
+    bool slow;
 };
 
-/* Whether the directory's config.json is a generator's; false also if it cannot be read. */
+/* Reports whether the directory's config.json is that of a generator. Returns false also if the file cannot be read. */
 bool attn_generator_is_at(attn_context *context, const char *directory);
-/* The model, which the generator owns. */
+/* Returns the model, which the generator owns. */
 attn_model *attn_generator_model(const attn_generator *generator);
 attn_image_shape attn_generator_shape(const attn_generator *generator);
 int64_t attn_generator_levels(const attn_generator *generator);
 
 typedef struct attn_generator_score {
-    int64_t images, dims; /* number of samples of an image, including all frames of a video */
-    double bits;          /* mean of -log2 p: bits per dimension */
-    /* the same for a baseline of independent pixels: each number's histogram over the training part, with one added to
-     * every count */
+    int64_t images, dims; /* number of images; samples of an image, including all frames of a video */
+    double bits;          /* mean of -log2 p over all samples, in bits per dimension */
+    /* bits per dimension of a baseline of independent pixels, whose probabilities are histograms over the training
+     * part with 1 added to every count */
     double baseline;
     double images_per_second; /* measured speed of the model */
 } attn_generator_score;
-/* Measures the bits per dimension of a part of the data, divided as in the training. ATTN_ERROR_ARGUMENT: no such data,
- * or images that do not fit; ATTN_ERROR_NOT_FOUND, ATTN_ERROR_IO, ATTN_ERROR_FORMAT, ATTN_ERROR_MEMORY. */
+/* Measures the bits per dimension of a part of the data, divided as in the training. ATTN_ERROR_ARGUMENT: the data does
+ * not exist, or its images do not fit. ATTN_ERROR_NOT_FOUND, ATTN_ERROR_IO, ATTN_ERROR_FORMAT, ATTN_ERROR_MEMORY: the
+ * data cannot be read. */
 attn_status attn_generator_evaluate(attn_generator *generator, const char *data, attn_split part,
                                     attn_generator_score *score);
 
-/* Which number of a picture is predicted while attention is drawn; zero means the default. */
+/* The number of a picture that is predicted while attention is drawn. Zero fields mean the defaults. */
 typedef struct attn_generator_view {
-    attn_classifier_view view; /* query_row, query_col: the number's pixel, from 1; 0: the middle */
-    int64_t channel, frame;    /* channel and frame, from 1; 0: the last channel, and the last given frame */
+    attn_classifier_view view; /* query_row, query_col: pixel of the number, counted from 1; 0: the middle */
+    int64_t channel, frame;    /* channel and frame, counted from 1; 0: the last channel, and the last given frame */
 } attn_generator_view;
 typedef struct attn_generator_prediction {
     int64_t row, col, channel, frame; /* counted from 1 */
-    int32_t level, likeliest;         /* the picture's level, and the level with the largest probability */
+    int32_t level, likeliest;         /* the picture's level at this pixel; the likeliest level */
     double probability, of_likeliest;
 } attn_generator_prediction;
 /* Draws the attention of the model while it predicts one number of a picture, or of a video with n given frames, after
@@ -61,12 +63,12 @@ attn_status attn_generator_render_attention(attn_generator *generator, const att
                                             const attn_generator_view *view, attn_plot_format format,
                                             attn_bytes *picture, attn_generator_prediction *found);
 
-/* The drawing before it is rendered; free it on failure too. */
+/* A drawing before it is rendered. Free it with attn__generator_look_free, on failure too. */
 typedef struct attn__generator_look {
     attn_generator *g;
-    attn_generator_view view; /* the view with defaults filled in: only layer and head may still be 0 */
+    attn_generator_view view; /* the view with defaults filled in; only layer and head may still be 0 */
     int64_t slice;
-    attn_image plane, before; /* plane of the number, and the plane before it */
+    attn_image plane, before; /* the drawn plane, which contains the number, and the plane before it */
     attn__attention attention;
     attn_generator_prediction found;
 } attn__generator_look;
@@ -77,13 +79,13 @@ void attn__generator_look_free(attn__generator_look *look);
 extern const attn__keys attn__generator_keys;
 extern const attn_trainer attn__generator_trainer;
 
-/* A new model by `settings` for images of this shape. */
+/* Makes a new model by `settings` for images of this shape. */
 attn_status attn__generator_model(attn_model **model, attn_context *context, const attn_config *settings,
                                   attn_image_shape shape);
 /* Writes config.json: the model's own settings, and the settings that determine how images were split. */
 attn_status attn__generator_write(const attn_model *model, const attn_config *settings, const char *directory);
 
-/* Converts an image to the size and channels of the model. */
+/* Converts an image to the size and channels of the model. The caller frees `fitted`. */
 attn_status attn__generator_fit(const attn_generator *g, const attn_image *image, attn_image *fitted);
 /* Converts rows [0, rows) of a fitted image to levels in x [C,Y,X]. */
 void attn__generator_put_rows(const attn_generator *g, const attn_image *image, int64_t rows, int32_t *x);
@@ -96,10 +98,10 @@ static inline unsigned char attn__sample_of(int32_t level, int64_t levels)
 {
     return (unsigned char)(levels > 1 ? (255 * level + (levels - 1) / 2) / (levels - 1) : 0);
 }
-/* A batch as input of the model, I32 [B,S,Y,X]. */
+/* Returns a batch as input of the model, I32 [B,S,Y,X]. */
 attn_tensor *attn__generator_numbers(attn_tape *tape, const attn_image_batch *batch, attn_image_shape shape,
                                      int64_t levels);
-/* Mean bits per dimension over `batches` from their start. */
+/* Computes the mean bits per dimension over `batches`, from their start. */
 attn_status attn__generator_bits(attn_model *model, attn_tape *tape, attn_image_batches *batches,
                                  attn_image_shape shape, int64_t levels, double *bits);
 

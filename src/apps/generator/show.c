@@ -21,7 +21,7 @@ static attn_status refuse(const attn__generator_look *s, const char *what, int64
                       (long long)asked, (long long)most);
 }
 
-/* Reads a video with n given frames. */
+/* Checks the view, and fills in its defaults for a video with n given frames. */
 static attn_status resolve(attn__generator_look *s, int64_t n)
 {
     attn_image_shape shape = s->g->shape;
@@ -47,7 +47,7 @@ static attn_status resolve(attn__generator_look *s, int64_t n)
     return ATTN_OK;
 }
 
-/* The samples of a plane of levels [Y,X], as a grey image. */
+/* Converts a plane of levels [Y,X] to a grey image. */
 static attn_status plane_of(const attn_generator *g, attn_image *plane, const int32_t *levels)
 {
     attn_status status = attn_image_alloc(plane, g->context, g->shape.width, g->shape.height, 1);
@@ -56,7 +56,8 @@ static attn_status plane_of(const attn_generator *g, attn_image *plane, const in
     return status;
 }
 
-/* Converts the frames up to the chosen one to levels, makes later frames black, and fills the drawn planes. */
+/* Converts the frames up to the chosen frame to levels, fills later frames with zeros, and makes images of the drawn
+ * planes. */
 static attn_status put_frames(attn__generator_look *s, const attn_image *images, attn_tensor *x)
 {
     attn_image_shape shape = s->g->shape;
@@ -80,7 +81,7 @@ static attn_status put_frames(attn__generator_look *s, const attn_image *images,
 
 /* ------------------------------------------------------------------------------------------------- layers */
 
-/* Adds blocks `*from` to `*from + n` of one stack. */
+/* Adds the n blocks of one stack, whose weights begin at block *from. *from is increased by n. */
 static attn_status add_stack(attn__generator_look *s, const attn_tensor *weights, int64_t *from, const char *stack)
 {
     char key[32];
@@ -129,7 +130,7 @@ static attn_status add_layers(attn__generator_look *s)
 
 /* ------------------------------------------------------------------------------------------------ running */
 
-/* The probability of the number, from logits [1,Y,X,K]. */
+/* Computes the probability of the number from logits [1,Y,X,K]. */
 static attn_status predict(attn__generator_look *s, const attn_tensor *logits, const attn_tensor *x)
 {
     attn_generator_prediction *f = &s->found;
@@ -198,7 +199,7 @@ static attn_status draw(const attn__generator_look *s, attn_plot_format format, 
         used = snprintf(channel, sizeof channel, ", frame %lld", (long long)f->frame);
     if (s->g->shape.channels > 1)
         snprintf(channel + used, sizeof channel - (size_t)used, ", channel %lld", (long long)f->channel);
-    if (format == ATTN_PLOT_HTML) /* this layer covers all pixels of the plane */
+    if (format == ATTN_PLOT_HTML) /* the page shows the attention of all pixels of the plane */
         snprintf(title, sizeof title, "Attention of each pixel%s", channel);
     else
         snprintf(title, sizeof title, "row %lld, column %lld%s: level %d has %.0f %%", (long long)f->row,

@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: MIT
- * Training a generator: makes batches of levels, and defines the callbacks of a run (run.h). */
+ *
+ * Training of a generator: makes batches of levels, and defines the callbacks of a run (run.h).
+ */
 #include "apps/generator/generator.h"
 
 #include "apps/run/image_training.h"
@@ -33,15 +35,16 @@ static int64_t job_steps(void *user)
     return attn_image_batches_count(((const training *)user)->data.train_batches);
 }
 
-/* One random channel of a frame for each image, I32 [B]. It depends only on seed, epoch and step, so a resumed run
- * draws the same. */
+/* Draws one random slice (a channel of a frame) for each image, I32 [B]. It depends only on seed, epoch and step, so
+ * a resumed run draws the same slices. */
 static attn_tensor *random_slices(const training *t, attn_tape *tape, const attn_image_batch *batch, int64_t epoch,
                                   int64_t step)
 {
     attn_tensor *slices = attn_tape_tensor(tape, ATTN_I32, 1, &batch->size, NULL);
     attn__rng rng = {.seed = attn__mix64((uint64_t)attn_config_int(t->run.settings, "seed", 1) ^ (uint64_t)epoch),
                      .stream = (uint64_t)step};
-    for (int64_t i = 0; slices && i < batch->first + batch->size; i++) { /* skips the draws for images of other ranks */
+    /* the first draws are for images of other ranks */
+    for (int64_t i = 0; slices && i < batch->first + batch->size; i++) {
         int32_t drawn = (int32_t)attn__rng_below(&rng, (uint64_t)(t->data.shape.channels * t->data.shape.frames));
         if (i >= batch->first)
             ((int32_t *)attn_tensor_data(slices))[i - batch->first] = drawn;
@@ -68,7 +71,8 @@ static attn_status job_validate(void *user, attn_tape *tape, double *loss)
 
 /* ------------------------------------------------------------------------------------------------- run */
 
-/* The model of a directory, for pictures of the same size, with the dropout of this training. */
+/* Loads the model of a directory, which must be for pictures of the same size. Its dropout becomes that of this
+ * training. */
 static attn_status model_from(attn__run *run, const char *path, attn_image_shape shape)
 {
     attn_generator *generator = NULL;

@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: MIT
- * Runs an MSA Transformer: first plans the memory, then runs the model on its own tape. */
+ *
+ * Runs an MSA Transformer: it first plans the memory, and then runs the model on its own tape.
+ */
 #include "apps/msa/msa.h"
 
 #include "base/context.h"
@@ -9,7 +11,8 @@
 #include <math.h>
 #include <string.h>
 
-/* A layer's index in [0, L]; negative numbers count from the end. -1 (error set) if there is no such layer. */
+/* Returns the index in [0, L] of the i-th requested layer. Negative numbers count from the end. If the layer does
+ * not exist, it sets the error and returns -1. */
 static int64_t layer_at(const attn_msa *msa, const attn_msa_options *options, int64_t i)
 {
     int64_t layers = attn__msa_of(msa->model)->layers, layer = options->layers[i];
@@ -23,19 +26,21 @@ static int64_t layer_at(const attn_msa *msa, const attn_msa_options *options, in
 
 /* --------------------------------------------------------------------------------------------- planning */
 
-/* Sizes are computed as doubles: they come from a caller, and a double only loses digits of sizes that are too large
- * anyway. */
+/* Sizes for planning the memory. They are doubles because a caller's sizes may be too large for integers. A double
+ * only loses digits of such sizes. */
 typedef struct needs {
     double batch, rows, cols, tokens;
-    double at_once, hidden; /* tokens in a part of the linear layers, and in a part of the hidden channels */
+    /* number of tokens that a linear layer processes at once; number of tokens whose hidden channels are in memory
+     * at once */
+    double at_once, hidden;
     double threads;
-    int64_t max_tokens; /* the bound without a memory limit; 0: no bound */
-    /* number of floats in the space of one packed weight: more on AMX, where a weight has three parts */
+    int64_t max_tokens; /* maximum number of tokens without a memory limit; 0: no limit */
+    /* memory of one packed weight in floats: more than 1 on AMX, where a weight has three parts */
     double packed;
     const attn__msa *m;
     const attn_msa_options *o;
-    bool bf16; /* projections have half the size */
-    bool int8; /* rows are quantized separately, and sums are stored before they are added */
+    bool bf16; /* projections take half the memory */
+    bool int8; /* rows are quantized separately, and products are stored before they are added */
 } needs;
 
 static double results_of(const needs *n)
@@ -46,7 +51,7 @@ static double results_of(const needs *n)
            (n->o->column_maps ? maps * n->rows * n->rows : 0) + (double)n->o->nlayers * n->tokens * (double)n->m->dim;
 }
 
-/* The bound in tokens with which `heads` heads are computed at once. */
+/* Returns the max_tokens with which `heads` heads are computed at once. */
 static int64_t tokens_for(const needs *n, int64_t heads)
 {
     return (int64_t)(n->tokens * (double)heads / (double)n->m->heads) + 1;
@@ -58,11 +63,13 @@ static double hidden_together(const needs *n, int64_t heads)
     return fmin(n->hidden, heads < n->m->heads ? fmin(bound, (double)tokens_for(n, heads)) : bound);
 }
 
-enum { SCRATCH = 1 << 20 }; /* floats of scratch per thread: packed rows of a product, tiles of attention */
+/* scratch memory per thread in floats, for packed rows of a product and tiles of attention */
+enum { SCRATCH = 1 << 20 };
 
-/* x, and with groups of heads its normalized copy, since x changes between the groups. Then two parts, of which
- * the larger counts if they share memory: queries, keys, values, context and maps of the heads computed at once; the
- * hidden channels of some tokens. Each part includes its packed weights. */
+/* Returns the memory of a layer in floats. It includes x, and with groups of heads also its normalized copy, since x
+ * changes after each group. Attention needs queries, keys, values, context and maps of the heads that are computed
+ * at once. The feed-forward network needs hidden channels of some tokens. Both include their packed weights. If they
+ * share memory, only the larger counts. */
 static double layer_of(const needs *n, int64_t heads)
 {
     double dim = (double)n->m->dim, share = (double)heads / (double)n->m->heads, number = n->bf16 ? 0.5 : 1;
@@ -75,7 +82,7 @@ static double layer_of(const needs *n, int64_t heads)
     double hidden = together * (2 * dim + wide) + quantized + 2 * n->packed * dim * wide;
     double projections = (n->int8 ? 3 : 2) * part + 3 * n->packed * share * dim * dim;
     double attention = (4 * share + rounded) * n->tokens * dim + maps + projections;
-    /* each reuses memory of the other, which is allocated in blocks as large as x */
+    /* each of the two reuses the memory of the other, which is allocated in blocks as large as x */
     bool reused = largest <= n->tokens * dim;
     return n->tokens * dim * (1 + copy) + (reused ? fmax(attention, hidden) : attention + hidden) +
            n->threads * SCRATCH;

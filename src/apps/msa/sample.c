@@ -9,7 +9,7 @@
 
 #include <string.h>
 
-/* Random streams of one part: columns, rows, hidden residues. */
+/* Random streams of one part: for its columns, its rows and its hidden residues. */
 enum { OF_COLUMNS, OF_ROWS, OF_MASK, STREAMS };
 
 attn__msa_part attn__msa_part_of(const attn__msa_sampling *sampling, const attn_alignment *alignment, uint64_t stream)
@@ -24,7 +24,7 @@ attn__msa_part attn__msa_part_of(const attn__msa_sampling *sampling, const attn_
                             .rows = attn__min(attn_alignment_rows(alignment), depth > 1 ? depth : 1)};
 }
 
-/* Chooses the query and the requested number of other rows, in the order in which they were drawn. */
+/* Lists the rows of an alignment in random order, of which the part takes the first. The query is always first. */
 static bool draw_rows(const attn__msa_sampling *sampling, const attn__msa_part *part, attn_context *context,
                       int64_t **rows)
 {
@@ -39,7 +39,7 @@ static bool draw_rows(const attn__msa_sampling *sampling, const attn__msa_part *
     return true;
 }
 
-/* Writes a part's tokens into the rows of `tokens`, whose stride is `line`. */
+/* Writes a part's tokens to the rows of `tokens`. A row has `line` elements. */
 static bool fill(const attn__msa_sampling *sampling, const attn__msa_part *part, attn_context *context, int64_t line,
                  int32_t *tokens)
 {
@@ -57,7 +57,8 @@ static bool fill(const attn__msa_sampling *sampling, const attn__msa_part *part,
     return true;
 }
 
-/* Hides residues. If none was chosen at random, the first one is hidden, so that every part has a loss. */
+/* Hides random residues of a part, and returns their number. If none was chosen, the first residue is hidden, so
+ * that every part has a loss. */
 static int64_t hide(const attn__msa_sampling *sampling, uint64_t stream, int64_t n, int32_t *tokens, int32_t *labels)
 {
     attn_masking masking = {sampling->share, sampling->seed, stream * STREAMS + OF_MASK};
@@ -82,7 +83,8 @@ bool attn__msa_batch_on_tape(attn__msa_batch *batch, attn_tape *tape, const attn
     batch->tokens = attn_tape_tensor(tape, ATTN_I32, 3, shape, NULL);
     batch->labels = attn_tape_tensor(tape, ATTN_I32, 3, shape, NULL);
     batch->hidden = batch->all_hidden = 0;
-    /* Masks of other ranks' parts are drawn too, because the loss is the mean over the hidden residues of all ranks. */
+    /* Masks for other ranks' parts are drawn too, because the loss is the mean over the hidden residues of all ranks.
+     */
     int32_t *others = taken < n ? attn__alloc(context, attn__size_mul((size_t)map, 2 * sizeof *others)) : NULL;
     bool done = batch->tokens && batch->labels && (taken == n || others);
     for (int64_t i = 0; i < n && done; i++) {

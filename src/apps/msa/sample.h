@@ -7,27 +7,28 @@
 #include "attn/tensor.h"
 
 typedef struct attn__msa_sampling {
-    int64_t max_tokens; /* maximum tokens of one alignment: rows times (1 + columns) */
+    int64_t max_tokens; /* maximum number of tokens of one part: rows times (1 + columns) */
     int64_t max_columns;
     double share; /* share of the residues that are hidden */
     uint64_t seed;
 } attn__msa_sampling;
 
-/* The rows and columns taken from an alignment. */
+/* A part of an alignment: the rows and columns that are taken. */
 typedef struct attn__msa_part {
     const attn_alignment *alignment;
-    uint64_t stream; /* random stream of the draws */
+    uint64_t stream; /* random stream from which the part is drawn */
     int64_t rows, first_column, columns;
 } attn__msa_part;
 
 attn__msa_part attn__msa_part_of(const attn__msa_sampling *sampling, const attn_alignment *alignment, uint64_t stream);
 
 typedef struct attn__msa_batch {
-    attn_tensor *tokens, *labels; /* I32 [B,R,1+L], owned by the tape; labels are -1 where nothing is masked */
-    int64_t hidden;               /* number of masked residues, which are predicted */
-    int64_t all_hidden;           /* number of masked residues in all parts */
+    attn_tensor *tokens, *labels; /* I32 [B,R,1+L], owned by the tape; labels are -1 where no residue is hidden */
+    int64_t hidden;               /* number of hidden residues, which the model predicts */
+    int64_t all_hidden;           /* number of hidden residues in all parts, including those of other ranks */
 } attn__msa_batch;
-/* The batch of parts [first, first + taken) of n, padded to the largest of all n parts. False on failure. */
+/* Makes the batch of parts [first, first + taken) of n. All parts are padded to the largest of the n parts. Returns
+ * false on failure. */
 bool attn__msa_batch_on_tape(attn__msa_batch *batch, attn_tape *tape, const attn__msa_sampling *sampling,
                              const attn__msa_part *parts, int64_t n, int64_t first, int64_t taken);
 

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * Training an MSA Transformer by masked language modelling: alignments, the model, the loss of a step. The run (run.h)
- * handles files, stopping and resuming. */
+ * Training of an MSA Transformer by masked language modelling: alignments, the model, and the loss of a step. The run
+ * (run.h) handles files, stopping and resuming.
+ */
 #include "io/directory.h"
 
 #include "apps/checkpoint/model_directory.h"
@@ -40,7 +41,7 @@ static const attn_setting keys[] = {
     ATTN__BOOL("tied", "true", "one map of row attention for all rows; false: each row has its own"),
     ATTN__TEXT("order", "row-column", orders, "which attention of a layer comes first"),
     ATTN__REAL("dropout", "0.1", 0, 0.95, "share of activations dropped in training"),
-    /* training. A hidden residue has one right answer, so labels are not smoothed */
+    /* Settings of the training. A hidden residue has one right answer, so labels are not smoothed. */
     ATTN__RUN_KEYS("alignments", "residues", "20", "2", "adamw", "0.001", "cosine", "100", "0.01", "0"),
 };
 
@@ -61,7 +62,7 @@ typedef struct training {
     attn__msa_sampling sampling;
     attn__msa_part *parts; /* the parts of one step */
     int64_t batch;
-    bool regression; /* the initial checkpoint has a contact regression */
+    bool regression; /* the checkpoint from which the training starts has a contact regression */
 } training;
 
 /* ------------------------------------------------------------------------------------------------- data */
@@ -85,13 +86,14 @@ static attn_status read_one(training *t, const char *name)
     return status;
 }
 
-/* The rank of a file in the split depends only on the seed and its name, so adding a file moves few others. */
+/* Returns a file's rank in the split. It depends only on the seed and the file's name, so adding a file moves few
+ * other files to another part. */
 static uint64_t rank_of(const training *t, const char *name)
 {
     return attn__mix64(attn__hash_bytes((uint64_t)attn_config_int(t->run.settings, "seed", 1), name, strlen(name)));
 }
 
-/* Moves the names with the lowest ranks, which are for validation, to the end. */
+/* Sorts the names by falling rank. The names with the lowest ranks are at the end and are used for validation. */
 static void order_names(training *t)
 {
     for (int64_t i = 1; i < t->names.n; i++) {
@@ -127,10 +129,11 @@ static attn_status read_all(training *t)
 
 /* ------------------------------------------------------------------------------------------------ model */
 
-/* A tied score is a sum over R rows divided by sqrt(R). Features that all rows share, mostly positions and conserved
- * residues, therefore count sqrt(R) times. With Xavier's initial width for queries and keys, each map would select
- * nearly one column before any training, and these maps hardly learn. A quarter of the score keeps the initial maps
- * flat. (PyTorch's default initial values, which the published model's code uses, give a third.) */
+/* Halves the initial weights of queries and keys of tied row attention. A tied score is a sum over R rows divided by
+ * sqrt(R). Features that all rows share, mostly positions and conserved residues, therefore count sqrt(R) times.
+ * With Xavier's initial width, each map would select nearly one column before any training, and such maps hardly
+ * learn. A quarter of the score keeps the initial maps flat. (PyTorch's default initial values, which the published
+ * model's code uses, give a third of the score.) */
 static void soften_first_maps(const attn_model *model)
 {
     const attn_named_list *parameters = attn_model_parameters(model);
@@ -145,7 +148,7 @@ static void soften_first_maps(const attn_model *model)
     }
 }
 
-/* The model of a checkpoint with the dropout of this training; a contact regression is kept. */
+/* Loads the model of a checkpoint, with the dropout of this training. A contact regression is kept. */
 static attn_status model_from(training *t, const char *path)
 {
     attn_msa *msa = NULL;
@@ -186,7 +189,7 @@ static attn_status make_model(training *t)
     status = attn_architecture_select(attn_architecture_find("msa-transformer"), t->run.settings, config);
     if (status == ATTN_OK)
         status = attn_config_set_real(config, "activation_dropout", attn_config_real(t->run.settings, "dropout", 0));
-    if (status == ATTN_OK) /* for inference this bounds memory; it is not the size of a training step */
+    if (status == ATTN_OK) /* this limits the memory of inference, not of a training step */
         status = attn_config_set_int(config, "max_tokens_per_msa", 16384);
     if (status == ATTN_OK)
         status = attn_model_create(&t->run.model, t->run.context, "msa-transformer", config, &options);
@@ -208,7 +211,7 @@ static attn_tensor *logits_of(const training *t, attn_tape *tape, attn_tensor *t
     return logits;
 }
 
-/* The loss of parts [first, first + taken) of `n`. */
+/* Returns the loss of parts [first, first + taken) of n. */
 static attn_tensor *batch_loss(training *t, attn_tape *tape, int64_t n, int64_t first, int64_t taken, int64_t *hidden,
                                attn_tensor **logits, const attn_tensor **labels)
 {
@@ -245,8 +248,8 @@ static attn_tensor *job_loss(void *user, attn_tape *tape, int64_t epoch, int64_t
     attn_tensor *logits;
     const attn_tensor *labels;
     int64_t begin, taken = attn__ranks_share(t->run.context, t->batch, &begin);
-    /* if there are more ranks than alignments, a rank runs a part that does not count, so that all ranks take the same
-     * steps */
+    /* With more ranks than alignments in a batch, some ranks run a part that does not count, so that all ranks take
+     * the same steps. */
     bool stands_in = taken == 0;
     attn__run_share(&t->run, tape, (attn_shard){stands_in ? 0 : begin, taken, t->batch}, 0);
     attn_tensor *loss =
@@ -270,10 +273,11 @@ static int64_t found(const attn_tensor *logits, const attn_tensor *labels)
     return right;
 }
 
-/* Parts of each validation alignment: the same every time, from random streams that no training step uses. */
+/* Number of parts per validation alignment. They are the same in each validation, because their random streams
+ * differ from those of all training steps. */
 enum { VALID_PARTS = 4 };
 
-/* Adds to the sums: losses, hidden residues, and correct predictions. */
+/* Validates one part. Adds its loss, number of hidden residues and number of correct predictions to the sums. */
 static attn_status validate_part(training *t, attn_tape *tape, int64_t i, uint64_t part, double sums[3])
 {
     int64_t hidden;

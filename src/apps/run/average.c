@@ -15,7 +15,7 @@ static int64_t epochs_of(const attn__run *run)
     return epochs > 1 ? epochs : 0;
 }
 
-/* Copies the parameters, with `prefix` before their names. */
+/* Adds copies of the parameters to a list, with `prefix` before their names. */
 static attn_status add_copies(attn_named_list *list, const attn__run *run, const char *prefix)
 {
     const attn_named_list *parameters = attn_model_parameters(run->model);
@@ -25,7 +25,7 @@ static attn_status add_copies(attn_named_list *list, const attn__run *run, const
         attn_tensor *copy = NULL;
         char name[512];
         snprintf(name, sizeof name, "%s%s", prefix, parameters->items[i].name);
-        bool same = attn__run_lora_is_base(run, i); /* frozen tensors never change, so no second copy is needed */
+        bool same = attn__run_lora_is_base(run, i); /* frozen tensors never change, so the same memory is used */
         status = same ? attn_tensor_share(&copy, p)
                       : attn_tensor_create(&copy, run->context, attn_tensor_dtype(p), attn_tensor_rank(p),
                                            attn_tensor_shape(p));
@@ -61,8 +61,8 @@ void attn__run_average_end(attn__run *run)
 void attn__run_average_step(attn__run *run, int64_t steps)
 {
     const attn_named_list *parameters = attn_model_parameters(run->model);
-    /* At first the average covers a share of the steps so far. Otherwise the random start would keep the weight
-     * exp(-steps (1 - decay)) for long. */
+    /* At first the average covers only a share of the steps so far. With the decay of "ema", the random start would
+     * keep a weight of exp(-steps (1 - decay)) for long. */
     double most = attn_config_real(run->settings, "ema", 0), rising = (double)(1 + steps) / (double)(10 + steps);
     float keep = (float)(rising < most ? rising : most);
     for (int64_t i = 0; i < run->average.n && most > 0; i++) {
@@ -70,7 +70,7 @@ void attn__run_average_step(attn__run *run, int64_t steps)
         const float *from = attn_tensor_data(parameters->items[i].tensor);
         if (from == (const float *)attn_tensor_data(to))
             continue;
-        if (attn_tensor_dtype(to) != ATTN_F32) { /* counters and other integers are not averaged */
+        if (attn_tensor_dtype(to) != ATTN_F32) { /* integers such as counters are not averaged */
             memcpy(attn_tensor_data(to), from, attn__tensor_bytes(to));
             continue;
         }
@@ -81,7 +81,8 @@ void attn__run_average_step(attn__run *run, int64_t steps)
     }
 }
 
-/* Sums in the order of the slots, so that a resumed run adds in the same order. */
+/* Sets average i to the mean of the last `known` epochs. It adds in the order of the slots, so that a resumed run
+ * gives the same sum. */
 static void average_one(const attn__run *run, int64_t i, int64_t known)
 {
     attn_tensor *to = run->average.items[i].tensor;
@@ -102,7 +103,8 @@ void attn__run_average_epoch(attn__run *run)
     for (int64_t i = 0; i < parameters->n && epochs > 0; i++) {
         const attn_tensor *from = parameters->items[i].tensor;
         attn_tensor *to = run->snapshots.items[epoch % epochs * parameters->n + i].tensor;
-        if (attn_tensor_data(to) == attn_tensor_data(from)) /* the frozen base of an adapter */
+        /* the frozen base of an adapter shares the memory and never changes */
+        if (attn_tensor_data(to) == attn_tensor_data(from))
             continue;
         memcpy(attn_tensor_data(to), attn_tensor_data(from), attn__tensor_bytes(from));
         if (attn_tensor_dtype(from) == ATTN_F32)
@@ -118,7 +120,7 @@ const attn_named_list *attn__run_average_kept(const attn__run *run)
     return known ? &run->average : attn_model_parameters(run->model);
 }
 
-/* Only addresses are exchanged, because ranks may share the parameters' memory. */
+/* Exchanges only addresses, because ranks may share the parameters' memory. */
 void attn__run_average_swap(attn__run *run)
 {
     const attn_named_list *parameters = attn_model_parameters(run->model);

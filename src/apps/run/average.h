@@ -6,18 +6,19 @@
 
 #include "apps/run/run.h"
 
-/* Makes run->average a copy of the parameters if the setting "ema" is above 0 or "average" above 1; otherwise leaves it
- * empty. */
+/* Makes run->average a copy of the parameters if the setting "ema" is above 0 or "average" is above 1. Otherwise
+ * run->average is empty. */
 attn_status attn__run_average_begin(attn__run *run);
 void attn__run_average_end(attn__run *run);
 /* Adds the parameters at an epoch's end to the average of the last "average" epochs, if that setting is used. */
 void attn__run_average_epoch(attn__run *run);
-/* average = d average + (1 - d) parameters, after step `steps` (from 1). */
+/* Updates the moving average after step `steps`, counted from 1: average = d average + (1 - d) parameters, where d
+ * is the decay. */
 void attn__run_average_step(attn__run *run, int64_t steps);
-/* The parameters that are written to the model's files: the average if there is one, else the parameters. The average
- * over epochs exists from the end of the first epoch on. */
+/* Returns the parameters that are written to the model's files: the average if there is one, else the parameters. An
+ * average over epochs exists after the first epoch. */
 const attn_named_list *attn__run_average_kept(const attn__run *run);
-/* Exchanges parameters and average, so that the model uses the average until the next call. */
+/* Exchanges parameters and average. The model then uses the average until the function is called again. */
 void attn__run_average_swap(attn__run *run);
 
 #endif

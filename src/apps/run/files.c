@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * The files of a training run. Data that must be consistent (parameters, moments, counters) is in one file,
- * checkpoint.safetensors, which is replaced as a whole. model.safetensors is written before the checkpoint. If a run is
- * killed at any moment, resuming at most repeats work whose results are already saved. */
+ * The files of a training run. Data that must be consistent (parameters, the optimizer's moments, counters) is in one
+ * file, checkpoint.safetensors, which is replaced as a whole. model.safetensors is written before the checkpoint. A run
+ * can be killed at any moment. Resuming then at most repeats work whose results are already saved. */
 #include "apps/run/files.h"
 
 #include "apps/checkpoint/model_directory.h"
@@ -45,7 +45,7 @@ attn_status attn__run_check_directory(const attn__run *run)
     return ATTN_OK;
 }
 
-/* Writes training.json: every setting, and the data that they were used with. */
+/* Writes training.json: all settings, and the path and fingerprint of the data. */
 static attn_status write_settings(const attn__run *run)
 {
     char path[ATTN__PATH], hex[20];
@@ -53,14 +53,14 @@ static attn_status write_settings(const attn__run *run)
     attn_status status = attn_config_create(&all, run->context);
     if (status != ATTN_OK)
         return status;
-    /* sorted in an order that resuming does not change */
+    /* in the order of the table, which resuming does not change */
     for (int i = 0; status == ATTN_OK && i < run->kind->keys->n; i++) {
         const char *key = run->kind->keys->keys[i].name;
         const attn_config_value *value = attn_config_get(run->settings, key);
         status = value ? attn_config_set(all, key, value) : ATTN_OK;
     }
     snprintf(hex, sizeof hex, "%016" PRIx64, run->fingerprint);
-    /* An absolute path, so that the data is found from any working directory. */
+    /* Store an absolute path, so that the data is found from any working directory. */
     char *whole = run->data ? realpath(run->data, NULL) : NULL;
     if (status == ATTN_OK)
         status = attn_config_set_text(all, "data", whole ? whole : run->data ? run->data : run->no_path);
@@ -87,7 +87,8 @@ static attn_status append_history(attn__run *run, const char *line)
     return ATTN_OK;
 }
 
-/* The application's metrics are the last columns, so that the other columns are the same for all kinds. */
+/* Begins history.tsv with its header. The application's metrics are the last columns, so that the other columns are
+ * equal for all kinds. */
 static attn_status begin_history(attn__run *run)
 {
     char head[160];
@@ -99,8 +100,8 @@ static attn_status begin_history(attn__run *run)
 
 static attn_status save_checkpoint(attn__run *run);
 
-/* The first checkpoint is written before the first model. A run killed later can be resumed; a run killed earlier
- * starts anew. */
+/* Creates the run's directory. The first checkpoint is written before the first model. A run that is killed later
+ * can be resumed. A run that is killed earlier must start again. */
 attn_status attn__run_begin_directory(attn__run *run)
 {
     attn_status status = attn_directory_create(run->context, run->directory);
@@ -125,7 +126,7 @@ attn_status attn__run_begin_directory(attn__run *run)
 
 /* -------------------------------------------------------------------------------------------- resuming */
 
-/* The present name of a setting. Files from before a setting was renamed have the older name. */
+/* Returns the current name of a setting. Older files have the name that the setting had before it was renamed. */
 static const char *name_of_today(const char *key)
 {
     static const char *const renamed[][2] = {{"optimiser", "optimizer"}};
@@ -136,7 +137,7 @@ static const char *name_of_today(const char *key)
     return key;
 }
 
-/* Copies a value from an older name to the present name, unless the latter is set. */
+/* Copies the value of an older name to the current name, unless the current name is set. */
 static attn_status add_names_of_today(attn_config *settings)
 {
     attn_status status = ATTN_OK;
@@ -160,8 +161,8 @@ static attn_status overlay_settings(const attn__run *run, attn_config *settings)
     return status;
 }
 
-/* An unknown name may be a damaged setting, whose value would be lost. Or the file comes from a newer version of
- * attn. */
+/* Checks that all names in training.json are known. An unknown name may be a damaged setting, whose value would be
+ * lost, or the file comes from a newer version of attn. */
 static attn_status check_names(const attn__run *run, const char *path)
 {
     for (int64_t i = 0; i < attn_config_size(run->stored); i++) {
@@ -175,7 +176,7 @@ static attn_status check_names(const attn__run *run, const char *path)
     return ATTN_OK;
 }
 
-/* Takes the settings from the keys of training.json. They are checked before and after the new ones override them, so
+/* Takes the settings of training.json and overrides them by the caller's. They are checked before and after that, so
  * that an error names either the file or the caller. */
 static attn_status select_settings(attn__run *run, const char *path)
 {
@@ -226,7 +227,7 @@ attn_status attn__run_check_data(const attn__run *run)
 static attn_status add_all(const attn__run *run, attn_named_list *list, const char *prefix, const attn_named_list *from,
                            bool whole)
 {
-    int64_t parameters = attn_model_parameters(run->model)->n; /* `from` may contain a tensor several times */
+    int64_t parameters = attn_model_parameters(run->model)->n; /* `from` may hold several copies of each parameter */
     attn_status status = ATTN_OK;
     for (int64_t i = 0; i < from->n && status == ATTN_OK; i++) {
         char name[512];
@@ -238,8 +239,8 @@ static attn_status add_all(const attn__run *run, attn_named_list *list, const ch
     return status;
 }
 
-/* The contents of a checkpoint as one list of borrowed tensors: parameters as "p.NAME", their average as "a.NAME"; the
- * epochs behind the average and the optimizer's state have their own names. `whole`: includes the tensors of
+/* Lists the contents of a checkpoint as borrowed tensors: parameters as "p.NAME" and their average as "a.NAME". The
+ * epochs of the average and the optimizer's state have their own names. With `whole`, the list includes the tensors of
  * base.safetensors, for the checksum. */
 static attn_status checkpoint_list(const attn__run *run, bool whole, attn_named_list *list)
 {
@@ -268,8 +269,8 @@ static attn_status restore_counters(attn__run *run, const attn_config *metadata,
     return status;
 }
 
-/* The run continues with the settings of the checkpoint. A missing setting was added to attn later and gets its
- * default. */
+/* Checks that the run continues with the settings of the checkpoint. A setting that the checkpoint lacks was added
+ * to attn later, and keeps its default. */
 static attn_status check_settings(const attn__run *run, const attn_config *then, const char *path)
 {
     for (int64_t i = 0; i < attn_config_size(then); i++) {
@@ -306,7 +307,8 @@ static attn_status compare_sum(const attn__run *run, const attn_config *metadata
                       path);
 }
 
-/* Checkpoints of earlier versions contain no settings, so their settings are not checked (docs/formats.md). */
+/* Checks the checksum and the settings of a checkpoint. Checkpoints of earlier versions contain no settings and are
+ * not checked (docs/formats.md). */
 static attn_status check_whole(const attn__run *run, const attn_config *metadata, const char *path)
 {
     attn_config *then;
@@ -327,7 +329,8 @@ static attn_status check_whole(const attn__run *run, const attn_config *metadata
     return status;
 }
 
-/* Keeps the header and the lines of the epochs that the checkpoint includes; later epochs are run again. */
+/* Reads history.tsv. It keeps the header and the lines of the epochs that the checkpoint includes. Later epochs are
+ * run again. */
 static attn_status restore_history(attn__run *run)
 {
     char path[ATTN__PATH];
@@ -351,7 +354,7 @@ attn_status attn__run_restore(attn__run *run)
     char path[ATTN__PATH];
     attn_named_list list = {0};
     attn_config *metadata = NULL;
-    /* if there are several processes, only this one writes and holds the lock */
+    /* among several processes, only rank 0 writes and holds the lock */
     bool first = attn__ranks_first(run->context);
     attn_status status = path_in(run, path, "checkpoint.safetensors");
     if (status == ATTN_OK && first)
@@ -369,7 +372,7 @@ attn_status attn__run_restore(attn__run *run)
     if (status == ATTN_OK)
         status = restore_history(run);
     if (status == ATTN_OK && first)
-        status = write_settings(run); /* saves the settings that were changed on resuming */
+        status = write_settings(run); /* stores settings that the caller changed for the resumed run */
     attn_named_clear(&list);
     attn_config_destroy(metadata);
     return status;
@@ -387,7 +390,7 @@ void attn__run_note_epoch(attn__run *run, const attn_progress *p)
         n += snprintf(line + n, sizeof line - (size_t)n, "\t%.6f", run->measure_too);
     snprintf(line + n, sizeof line - (size_t)n, "\n");
     attn__text_points(line);
-    (void)append_history(run, line); /* the next save reports whether this failed */
+    (void)append_history(run, line); /* the next save reports a failure */
 }
 
 static attn_status counters_as_text(const attn__run *run, attn_config *metadata)
@@ -453,20 +456,21 @@ static attn_status save_checkpoint(attn__run *run)
 attn_status attn__run_save(attn__run *run, bool improved)
 {
     char model[ATTN__PATH], history[ATTN__PATH];
-    /* A lost line of the history (no memory) must be an error, because resuming counts lines as epochs. */
+    /* If a line of the history was lost without memory, saving must fail, because resuming counts lines as epochs. */
     attn_status status = attn__call_status(run->context);
     if (status == ATTN_OK)
         status = path_in(run, model, "model.safetensors");
     if (status == ATTN_OK)
         status = path_in(run, history, "history.tsv");
-    /* Before the first validation there is no best epoch: the present model is saved. */
+    /* Before the first validation there is no best epoch, so the current model is saved. */
     bool latest = strcmp(attn_config_text(run->settings, "keep", "best"), "last") == 0 || attn__run_epoch(run) == 0;
     const attn_named_list *kept = attn__run_average_kept(run);
     if (status == ATTN_OK && (improved || latest))
         status = run->lora         ? attn__run_lora_save(run, kept)
                  : run->kind->save ? run->kind->save(run, kept, model)
                                    : attn_safetensors_write(kept, model, NULL);
-    /* Written before the checkpoint: resuming can cut extra lines but cannot recover missing ones. */
+    /* The history is written before the checkpoint, because resuming can remove extra lines but cannot restore
+     * missing lines. */
     if (status == ATTN_OK)
         status = attn_file_write(run->context, history, run->history.data, run->history.size);
     return status == ATTN_OK ? save_checkpoint(run) : status;

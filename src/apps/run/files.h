@@ -1,13 +1,15 @@
 /* SPDX-License-Identifier: MIT
- * files.h - the files of a training run, for run.c. */
+ *
+ * files.h - reads and writes the files of a training run, for run.c.
+ */
 #ifndef ATTN_APPS_RUN_FILES_H
 #define ATTN_APPS_RUN_FILES_H
 
 #include "apps/run/run.h"
 
-/* Refuses a new run whose directory already holds a model. */
+/* Refuses a new run in a directory that already contains a model. */
 attn_status attn__run_check_directory(const attn__run *run);
-/* Creates the directory with all files that do not change during training, and the first checkpoint. */
+/* Creates the directory with all files that stay unchanged during training, and the first checkpoint. */
 attn_status attn__run_begin_directory(attn__run *run);
 /* Reads the settings and the path of the data of a resumed run from training.json. */
 attn_status attn__run_read_settings(attn__run *run);

@@ -18,7 +18,7 @@ void attn__clip_free(attn__clip *clip)
     *clip = (attn__clip){.context = clip->context};
 }
 
-/* A new frame, which is black. */
+/* Adds a frame without pixels to a video. Returns NULL without memory. */
 static attn_image *add_frame(attn__clip *clip)
 {
     attn_image *longer = attn__grow(clip->context, clip->frames, clip->n, sizeof *longer);
@@ -44,7 +44,7 @@ static bool is_digit(char c)
     return c >= '0' && c <= '9';
 }
 
-/* Compares runs of digits as numbers: frame2.png comes before frame10.png. */
+/* Orders file names. Digits are compared as numbers: frame2.png comes before frame10.png. */
 static int in_order(const void *a, const void *b)
 {
     const char *x = *(char *const *)a, *y = *(char *const *)b;
@@ -128,7 +128,7 @@ static attn_status refuse_type(const attn__clip *clip, const char *name, const a
                       name, attn_dtype_name(attn_tensor_dtype(array)));
 }
 
-/* Element i as a sample of 8 bits. */
+/* Converts element i of an array to an 8-bit sample. */
 static attn_status read_sample(const attn__clip *clip, const char *name, const attn_tensor *array, int64_t i,
                                unsigned char *sample)
 {
@@ -211,7 +211,7 @@ attn_status attn__clip_read(attn__clip *clip, attn_context *context, const char 
     return status;
 }
 
-/* Reads all videos and converts them to the requested channels. */
+/* Converts the frames of a video to the requested number of channels. */
 static attn_status convert(attn__clip *clip, int64_t channels)
 {
     attn_status status = ATTN_OK;

@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: MIT
- * Reads images in folders, one folder per class. */
+ *
+ * Reads images in folders, with one folder per class.
+ */
 #include "apps/run/image_source.h"
 
 #include "base/context.h"
@@ -22,14 +24,14 @@ bool attn__is_image_name(const char *name)
     return false;
 }
 
-/* Depends only on class and name, so that an image stays in its part wherever the folder is and whatever other files it
- * has. */
+/* Returns the key by which an image is assigned to a part. It depends only on class and name, so the image stays in
+ * its part if the folder moves or other files are added. */
 static uint64_t key_of(const char *class_name, const char *name)
 {
     return attn__mix64(attn__hash_text(attn__hash_text(ATTN__HASH_BEGIN, class_name), name));
 }
 
-/* The thing that is read, for messages. */
+/* The folders that are read, for error messages. */
 #define KNOWN_FOLDERS "train/CLASS/ is read, beside it test/, val/, valid/ or validation/, or CLASS/ alone"
 
 /* The state while reading a folder of class folders. */
@@ -40,7 +42,7 @@ typedef struct walk {
     char *first; /* the file that decided the shape of the set */
 } walk;
 
-/* Stores the name of an added file or video if it is the first. */
+/* Keeps the path of an added file or video if it is the first, else frees the path. */
 static void keep_first(walk *w, char *path, attn_status status)
 {
     if (status == ATTN_OK && !w->first)
@@ -127,7 +129,8 @@ static bool has_images(const attn__names *names)
     return has;
 }
 
-/* Lists the folders in a folder. If labels are not used, the folder itself counts if it has pictures and no folders. */
+/* Lists the folders in a folder. With `unlabelled`, a folder that has pictures but no folders is itself listed, as ".".
+ */
 static attn_status classes_of(attn__names *classes, attn_context *context, const char *folder, bool unlabelled)
 {
     attn_status status = attn__names_read(classes, context, folder);
@@ -154,7 +157,7 @@ static attn_status classes_of(attn__names *classes, attn_context *context, const
     return status;
 }
 
-/* Reports which class is missing on one of the sides. */
+/* Checks that a folder has the training's classes. The error names a class that is missing in one of the two. */
 static attn_status compare_classes(attn__image_source *s, const attn__names *classes, const char *folder)
 {
     for (int64_t i = 0; i < s->nclasses || i < classes->n; i++) {
@@ -194,10 +197,11 @@ static attn_status read_part(attn__image_source *s, const char *folder, const at
 }
 
 static const char *const train_names[] = {"train", NULL};
-/* the first folder that exists is used */
+/* names of the test folder; the first folder that exists is used */
 static const char *const held_names[] = {"test", "val", "valid", "validation", NULL};
 
-/* Whether the folder `name` matches `wanted`. A name in other letter case may be a class, unless it holds folders. */
+/* Reports whether the folder `name` matches `wanted`. A name that differs in upper and lower case may be a
+ * class, unless the folder contains folders. */
 static bool is_meant(const attn__image_source *s, const char *folder, const char *name, const char *wanted,
                      attn_status *status)
 {
@@ -211,8 +215,8 @@ static bool is_meant(const attn__image_source *s, const char *folder, const char
     return meant;
 }
 
-/* The first folder in `path` with one of the names; the caller frees it. NULL: there is none, or *status is not
- * ATTN_OK. */
+/* Returns the first folder in `path` that has one of the names. The caller frees it. Returns NULL if there is none,
+ * or if *status is not ATTN_OK. */
 static char *find_folder(const attn__image_source *s, const char *path, const attn__names *names,
                          const char *const *wanted, attn_status *status)
 {
@@ -227,7 +231,7 @@ static char *find_folder(const attn__image_source *s, const char *path, const at
     return NULL;
 }
 
-/* Counts folders next to train/ that are not read. */
+/* Counts the folders next to train/ that are not read. */
 static attn_status count_unread(attn__image_source *s, const char *path, const attn__names *names, const char *train,
                                 const char *held)
 {
@@ -242,8 +246,8 @@ static attn_status count_unread(attn__image_source *s, const char *path, const a
     return status;
 }
 
-/* ATTN_ERROR_FORMAT if there is a test folder without train/ that holds folders itself: it is a test part, not a
- * class. */
+/* Refuses a test folder that contains folders if there is no train/. It is a test part and not a class. Returns
+ * ATTN_ERROR_FORMAT in this case. */
 static attn_status refuse_alone(const attn__image_source *s, const char *path, const char *held)
 {
     attn__names inside = {0};
@@ -256,7 +260,7 @@ static attn_status refuse_alone(const attn__image_source *s, const char *path, c
     return status;
 }
 
-/* Reads class folders, or pictures without classes if labels are not used. */
+/* Reads a folder of class folders. If labels are not used, it also reads pictures without class folders. */
 static attn_status read_alone(attn__image_source *s, const char *path, const attn__names *names,
                               const attn__image_wish *wish, bool *found)
 {
@@ -271,7 +275,7 @@ static attn_status read_alone(attn__image_source *s, const char *path, const att
     return status == ATTN_OK && *found ? read_part(s, path, wish, &s->train) : status;
 }
 
-/* Reads train/ and a test folder next to it, or one folder with all images. */
+/* Reads train/ and a test folder next to it, or one folder that contains all images. */
 attn_status attn__read_folders(attn__image_source *s, const char *path, const attn__names *names,
                                const attn__image_wish *wish, bool *found)
 {

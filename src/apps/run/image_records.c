@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: MIT
- * The files of MNIST and of CIFAR-10 in a folder. */
+ *
+ * Reads the files of MNIST and of CIFAR-10 in a folder.
+ */
 #include "apps/run/image_source.h"
 
 #include "base/context.h"
@@ -7,7 +9,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* A file of the folder in memory; `bytes.name` is its path. */
+/* A file that was read into memory; `bytes.name` is its path. */
 typedef struct whole_file {
     attn_bytes content;
     char *path;
@@ -30,7 +32,7 @@ static void free_file(whole_file *f, attn_context *context)
 
 /* ---------------------------------------------------------------------------------------------- names */
 
-/* Reads one name per line. */
+/* Reads class names from a file with one name per line. */
 static attn_status read_class_names(attn__image_source *s, const char *folder, const char *name)
 {
     whole_file f;
@@ -52,7 +54,8 @@ static bool ends_in(const char *name, const char *ending)
     return a >= b && strcmp(name + a - b, ending) == 0;
 }
 
-/* Class names from classes.txt (or batches.meta.txt, CIFAR's own file), else numbers. */
+/* Sets the class names. They come from classes.txt or from CIFAR's own batches.meta.txt. Without such a file they
+ * are numbers. */
 static attn_status name_classes(attn__image_source *s, const char *folder, const attn__names *names,
                                 const attn__image_wish *wish)
 {
@@ -85,7 +88,7 @@ static bool fits(const attn_image_set *set, const attn__image_wish *wish)
            (w.channels == 0 || w.channels == s.channels);
 }
 
-/* The set with every image converted to the requested form. */
+/* Replaces *set by a set whose images are converted to the requested form. */
 static attn_status bring(attn__image_source *s, attn_image_set **set, const attn__image_wish *wish)
 {
     attn_image_set *to = NULL;
@@ -163,7 +166,7 @@ attn_status attn__read_idx(attn__image_source *s, const char *path, const attn__
     *found = s->train || s->test;
     if (status != ATTN_OK || !*found)
         return status;
-    if (!s->train) { /* a single pair of files is split */
+    if (!s->train) { /* if there is only one pair of files, it is split into parts later */
         s->train = s->test;
         s->test = NULL;
     }
@@ -189,7 +192,7 @@ attn_status attn__read_cifar(attn__image_source *s, const char *path, const attn
                              const attn__image_wish *wish, bool *found)
 {
     attn_status status = ATTN_OK;
-    /* The training part is read first, because test labels must be among its labels. */
+    /* Read the training part first, because test labels must be among its labels. */
     for (int testing = 0; testing < 2; testing++) {
         int64_t classes = wish->nclasses ? wish->nclasses : testing && s->train ? attn_image_set_classes(s->train) : 0;
         for (int64_t i = 0; status == ATTN_OK && i < names->n; i++) {

@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: MIT
- * The data of a training on images: reads it, splits it, and makes batches. */
+ *
+ * Reads the data of a training on images, splits it, and makes batches.
+ */
 #include "apps/run/image_training.h"
 
 #include "base/context.h"

@@ -17,9 +17,10 @@
 static const char prefix[] = "base_model.model.", weight[] = ".weight";
 
 typedef struct adapted {
-    int64_t parameter; /* index of the weight among the model's parameters */
+    int64_t parameter; /* index of the adapted weight among the model's parameters */
     attn__low_rank low_rank;
-    attn_tensor *merged; /* the weight with its adapter merged, for exchange; NULL until it is needed */
+    /* the weight with its adapter merged, by which the weight is replaced; NULL until it is needed */
+    attn_tensor *merged;
 } adapted;
 
 struct attn__run_lora {
@@ -42,7 +43,7 @@ bool attn__run_lora_is_base(const attn__run *run, int64_t i)
 
 /* ------------------------------------------------------------------------------------------ what is frozen */
 
-/* Whether the table of taken parameters marks this parameter as new. */
+/* Reports whether the table of taken parameters marks this parameter as new. */
 static bool began_anew(const attn__run *run, const char *name)
 {
     size_t size = strlen(name);
@@ -63,7 +64,8 @@ static void keep_whole(void *user, int64_t i)
     run->lora->base[i] = false;
 }
 
-/* Buffers change without being trained, so they are not part of the base either. */
+/* Chooses the parameters of the base, which are frozen. New parameters and those of "lora_whole" are trained.
+ * Buffers change without being trained, so they are not part of the base either. */
 static attn_status choose_base(attn__run *run)
 {
     const char *whole = attn_config_text(run->settings, "lora_whole", "");
@@ -74,7 +76,7 @@ static attn_status choose_base(attn__run *run)
     return *whole ? attn__run_matching(run, "lora_whole", whole, strlen(whole), keep_whole, run) : ATTN_OK;
 }
 
-/* A resumed run: parameters that its checkpoint lacks are in the base. */
+/* Reads the base of a resumed run. Parameters that the run's checkpoint lacks are part of the base. */
 static attn_status read_base(attn__run *run)
 {
     char path[ATTN__PATH], name[512];
@@ -100,7 +102,8 @@ static attn_status read_base(attn__run *run)
 
 /* ------------------------------------------------------------------------------------------------ factors */
 
-/* The length of "blks.0.attention.W_q" in "blks.0.attention.W_q.weight"; 0: the name is no weight's. */
+/* Returns the length of the module's name: that of "blks.0.attention.W_q" in "blks.0.attention.W_q.weight". Returns
+ * 0 if the name is not that of a weight. */
 static int module_length(const char *name)
 {
     size_t n = strlen(name), m = sizeof weight - 1;
@@ -113,7 +116,8 @@ static void add_adapted(void *user, int64_t i)
     run->lora->items[run->lora->n++] = (adapted){.parameter = i};
 }
 
-/* Initial values as in peft: A like PyTorch's linear layer, B zero. */
+/* Makes the factors A and B of an adapter. Their initial values are those of peft: A is like a linear layer of
+ * PyTorch, and B is zero. */
 static attn_status make_factors(const attn__run *run, adapted *item)
 {
     const attn_named *p = parameter_at(run, item->parameter);
@@ -213,7 +217,7 @@ static attn_status merge(const attn__run *run, adapted *item)
     return ATTN_OK;
 }
 
-/* Only the addresses change, because ranks may share the parameters' memory. */
+/* Exchanges only addresses, because ranks may share the parameters' memory. */
 static void exchange(attn_tensor *a, attn_tensor *b)
 {
     attn__storage *storage = a->storage;

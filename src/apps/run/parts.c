@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: MIT
- * Freezes parts of a model, or gives them their own learning rates. */
+ *
+ * Freezes parts of a model, or gives parts their own learning rates.
+ */
 #include "apps/run/parts.h"
 
 #include "apps/checkpoint/model_directory.h"
@@ -13,13 +15,13 @@
 #include <math.h>
 #include <string.h>
 
-/* The length of the name that a pattern must match; 0: the parameter is not matched. */
+/* Returns the length of the part of a name that a pattern must match. 0 means that no pattern matches the parameter. */
 static size_t whole_name(const char *name)
 {
     return strlen(name);
 }
 
-/* the module's name: without ".weight" */
+/* Returns the length of the module's name, which is the parameter's name without ".weight". */
 static size_t module_name(const char *name)
 {
     static const char ending[] = ".weight";
@@ -97,7 +99,7 @@ static void set_rate(void *user, int64_t i)
     attn_optimizer_set_factor(attn_training_optimizer(r->run->training), i, r->factor);
 }
 
-/* Parses "PATTERN=X PATTERN=X"; a later pattern wins. */
+/* Sets learning rates from the setting "rates": "PATTERN=X PATTERN=X". A later pattern overrides an earlier one. */
 attn_status attn__run_set_rates(const attn__run *run)
 {
     const char *at = attn_config_text(run->settings, "rates", "");

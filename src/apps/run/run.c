@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: MIT
  *
- * A training run from its first step or from its checkpoint. The order matters. Settings come before data, because they
- * control how the data is read. The lock comes before any file is written, and the first checkpoint before the first
- * step. */
+ * Runs a training from its first step or from its checkpoint. The order matters: settings are read before data, because
+ * they control how the data is read. The lock is taken before any file is written, and the first checkpoint is written
+ * before the first step.
+ */
 #include "apps/run/run.h"
 
 #include "apps/checkpoint/model_directory.h"
@@ -36,7 +37,7 @@ static int choice(const char *const *choices, const char *value)
     return i;
 }
 
-/* Steps of the optimizer in a pass over the data. */
+/* Returns the optimizer's number of steps in one pass over the data. */
 static int64_t epoch_steps(const attn_config *s, int64_t batches)
 {
     return attn__ceil_div(batches, attn_config_int(s, "accumulate", 1));
@@ -104,8 +105,8 @@ static attn_status job_validate(void *user, attn_tape *tape, double *loss)
         status = run->kind->validate(run->self, tape, loss);
     (void)attn__run_lora_fold(run, false);
     attn__run_average_swap(run);
-    /* Every rank takes the same steps from the same sums. A difference means a fault of the machine or of MPI, which
-     * should be found early. */
+    /* Check that all ranks have the same parameters: all take the same steps from the same sums. A difference means
+     * a fault of the machine or of MPI, which should be found early. */
     if (status == ATTN_OK && attn__ranks_many(run->context))
         status = attn__ranks_same(run->context, attn__run_sum_tensors(attn_model_parameters(run->model)),
                                   "has come to other parameters than rank 0");
@@ -129,10 +130,10 @@ static bool job_progress(void *user, const attn_progress *progress)
     attn__run *run = user;
     attn_progress told = *progress;
     if (progress->epoch_ends && run->no_validation)
-        attn__run_average_epoch(run); /* with a validation, the average was updated before it */
+        attn__run_average_epoch(run); /* with validation, the average was updated before the validation */
     if (progress->epoch_ends)
         attn__run_note_epoch(run, progress);
-    else /* called after every step, before anything is saved */
+    else /* this call follows every step, before data is saved */
         attn__run_average_step(run, progress->all_steps);
     told.metric = run->measure;
     told.metric2 = run->measure_too;
@@ -155,8 +156,8 @@ int64_t attn__run_parameters(const attn__run *run)
     return count;
 }
 
-/* The value of ATTN_PRECISION is stored among the settings, so that a resumed training has the same precision.
- * Directories from before this setting are f32. */
+/* Chooses the precision of the training. Its name is stored among the settings, so that a resumed training has the
+ * same precision. Directories without this setting are older and use f32. */
 static attn_status choose_precision(attn__run *run)
 {
     attn_precision precision;
@@ -170,7 +171,7 @@ static attn_status choose_precision(attn__run *run)
     return run->resume ? ATTN_OK : attn_config_set_text(run->settings, "precision", attn_precision_name(precision));
 }
 
-/* Whether a setting is the key of the model's own config under another name. */
+/* Reports whether a setting is a key of the model's config, perhaps under another name. */
 static bool is_setting_of(const char *setting, const char *key)
 {
     static const char *const names[][2] = {
@@ -196,7 +197,8 @@ attn_status attn__run_refuse(const attn__run *run, const char *setting, const at
                       attn_config_text(run->settings, "from", ""), why);
 }
 
-/* When a training starts from a checkpoint, settings of the model must have the checkpoint's values. */
+/* Checks the given settings when a training starts from a checkpoint. Settings of the model must have the
+ * checkpoint's values. */
 static attn_status check_given(const attn__run *run)
 {
     bool begins = !run->resume && run->given && attn_config_get(run->settings, "from");
@@ -204,7 +206,7 @@ static attn_status check_given(const attn__run *run)
     attn_status status = ATTN_OK;
     for (int64_t i = 0; begins && i < attn_config_size(run->given); i++) {
         const char *setting = attn_config_key(run->given, i);
-        /* decided by the width */
+        /* with 0 the width decides this setting */
         bool open = strcmp(setting, "mlp") == 0 && attn_config_int(run->given, setting, 0) == 0;
         for (int64_t j = 0; !open && status == ATTN_OK && j < attn_config_size(model); j++) {
             const char *key = attn_config_key(model, j);
@@ -216,8 +218,8 @@ static attn_status check_given(const attn__run *run)
     return status;
 }
 
-/* The default warm-up is at most a tenth of the run; otherwise a short run would never reach its learning rate. The
- * resulting value is in training.json. */
+/* Reduces the default warm-up to at most a tenth of the run. Otherwise a short run would never reach its learning
+ * rate. training.json stores the reduced value. */
 static attn_status fit_warmup(attn__run *run)
 {
     const attn_config *s = run->settings;
@@ -265,7 +267,7 @@ static attn_status prepare(attn__run *run)
     return status;
 }
 
-/* Ranks may read from their own disks. */
+/* Checks that all ranks have the same settings, data and parameters. Ranks may read from their own disks. */
 static attn_status compare_ranks(const attn__run *run)
 {
     uint64_t settings;

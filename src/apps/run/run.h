@@ -23,7 +23,7 @@
 #include "tensor/tape_state.h"
 #include "train/loop.h"
 
-/* Which part of the data: the part held out by the training, or all of it. */
+/* A part of the data as divided by the training, or all of the data. */
 typedef enum attn_split { ATTN_SPLIT_ALL = 0, ATTN_SPLIT_TRAIN, ATTN_SPLIT_VALID, ATTN_SPLIT_TEST } attn_split;
 
 typedef struct attn__run attn__run;
@@ -31,28 +31,29 @@ typedef struct attn__run attn__run;
 typedef struct attn__run_kind {
     const attn_trainer *about;
     size_t size;            /* size of the application's struct, whose first member is an attn__run */
-    const attn__keys *keys; /* the settings, including ATTN__RUN_KEYS */
-    /* Names in training.json for data without a path, NULL-terminated, the first by default. NULL: data always has a
-     * path. */
+    const attn__keys *keys; /* table of the settings, including ATTN__RUN_KEYS */
+    /* Names for data without a path, which training.json stores. The list is NULL-terminated, and the first name is
+     * the default. NULL: data always has a path. */
     const char *const *in_memory;
-    const char *measure;          /* column name in history.tsv of run->measure, which validate() sets; NULL: none */
+    /* column name of run->measure, which validate() sets, in history.tsv; NULL: no column */
+    const char *measure;
     const char *measure_too;      /* column name of run->measure_too */
-    const char *const *own_files; /* names of files that `write` may write; NULL-terminated; may be NULL */
-    /* Reads the data of run->data and builds run->model, by run->settings. Sets run->fingerprint, then calls
+    const char *const *own_files; /* names of files that `write` may write, NULL-terminated; NULL: none */
+    /* Reads the data of run->data and builds run->model, by run->settings. It sets run->fingerprint and then calls
      * attn__run_check_data, which checks that a resumed run has the same data. */
     attn_status (*prepare)(attn__run *run);
-    /* Writes files that do not change during training: config.json and its companion files. */
+    /* Writes the files that stay unchanged during training: config.json and the files that belong to it. */
     attn_status (*write)(const attn__run *run);
-    /* Writes parameters as model.safetensors; NULL: with their own names. */
+    /* Writes parameters as model.safetensors. NULL: the parameters are written with their own names. */
     attn_status (*save)(const attn__run *run, const attn_named_list *parameters, const char *path);
-    /* Called once before the first step: fills plan->sizes (`sizes`) and plan->passed_first. */
+    /* Fills plan->sizes (`sizes`) and plan->passed_first. It is called once, before the first step. */
     attn_status (*measure_data)(const attn__run *run, attn_config *sizes, attn_trainer_plan *plan);
     int64_t (*steps)(void *self);
     attn_tensor *(*loss)(void *self, attn_tape *tape, int64_t epoch, int64_t step, int64_t *counted);
-    /* The mean loss on the validation part; not called if run->no_validation. */
+    /* Computes the mean loss on the validation part. It is not called if run->no_validation. */
     attn_status (*validate)(void *self, attn_tape *tape, double *loss);
-    /* The metric for choosing the best epoch, larger is better; NaN: the loss decides. NULL: the loss decides
-     * always. */
+    /* Returns the metric for choosing the best epoch; a larger value is better. If it returns NaN, the loss decides.
+     * NULL: the loss always decides. */
     double (*judge)(const void *self);
     void (*release)(void *self); /* frees everything except the model */
 } attn__run_kind;
@@ -61,65 +62,66 @@ struct attn__run {
     attn_context *context;
     const attn__run_kind *kind;
     const attn_trainer_job *job;
-    void *self; /* the application's struct, of which this struct is the first member */
+    void *self; /* the application's struct, whose first member is this struct */
     const char *directory;
-    const char *data;         /* path, or NULL; a resumed run without a path gets the one in training.json */
-    const attn_config *given; /* settings; may be NULL */
+    const char *data;         /* path of the data, or NULL; a resumed run without a path gets it from training.json */
+    const attn_config *given; /* settings that the caller gave; may be NULL */
     bool resume;
-    /* Set by prepare(). */
+    /* Fields that prepare() sets. */
     uint64_t fingerprint; /* checksum of the data */
     attn_model *model;
-    bool no_validation;  /* there is nothing to validate on */
-    int64_t whole;       /* number of labels in the last step's whole batch; attn__run_share sets it */
+    bool no_validation;  /* there is no validation part */
+    int64_t whole;       /* number of labels in the whole batch of the last step, set by attn__run_share */
     double measure;      /* metric of the last validation, which kind->measure names */
     double measure_too;  /* metric that kind->measure_too names */
-    const char *no_path; /* name of data without a path in training.json and messages; NULL: the data has a path */
-    /* the source of each parameter, one per line, if the training started from a checkpoint; else empty */
+    const char *no_path; /* name for data without a path, used in training.json and messages; NULL: data has a path */
+    /* the source of each parameter, one per line; empty if the training did not start from a checkpoint */
     attn_bytes taken;
     /* Fields that only the run uses. */
     attn_config *settings; /* settings with defaults filled in */
     attn_config *stored;   /* training.json of a resumed run */
     attn_training *training;
     int64_t epochs;
-    bool warmup_fitted; /* the warm-up was reduced to a share of the run */
-    int lock;           /* lock of the directory, once it is locked; else -1 */
-    attn__isa isa;      /* the context's instruction set, which an fma training lowers while it runs */
+    bool warmup_fitted; /* the default warm-up was reduced to a share of the run */
+    int lock;           /* lock of the directory; -1: not locked */
+    attn__isa isa;      /* the context's instruction set, which a training with precision fma lowers while it runs */
     attn_bytes history; /* lines of history.tsv, one for each finished epoch */
-    /* Average of the parameters, under their names: moving with "ema" > 0, over the last epochs with "average" > 1,
-     * else empty. It is validated and saved as the model. In the checkpoint it is "a.NAME". */
+    /* The average of the parameters, under the parameters' names. It is a moving average with "ema" > 0, or an
+     * average over the last epochs with "average" > 1, else empty. The average is validated and saved as the model.
+     * In the checkpoint its tensors are named "a.NAME". */
     attn_named_list average;
-    struct attn__run_lora *lora; /* NULL: no adapters */
-    /* The parameters at the ends of "average" epochs, named "s0.NAME" and so on. The number is the epoch modulo
-     * "average". */
+    struct attn__run_lora *lora; /* adapters; NULL: none */
+    /* The parameters at the ends of the last "average" epochs, named "s0.NAME" and so on. The number is the epoch
+     * modulo "average". */
     attn_named_list snapshots;
 };
 
 extern const attn__run_kind attn__translator_training_kind, attn__classifier_training_kind,
     attn__generator_training_kind, attn__msa_training_kind, attn__detector_training_kind;
 
-/* Names and values of attn_trainer_plan.sizes, which are added to `sizes`. */
+/* The name and value of one size in attn_trainer_plan.sizes. attn__run_set_sizes adds sizes to a config. */
 typedef struct attn__run_size {
     const char *name;
     int64_t value;
 } attn__run_size;
 attn_status attn__run_set_sizes(attn_config *sizes, const attn__run_size *list, int n);
 
-/* Trains from the first step or from the checkpoint to the last epoch; statuses of attn_train. */
+/* Trains from the first step, or from the checkpoint, to the last epoch. Statuses of attn_train. */
 attn_status attn__run_train(attn_context *context, const attn__run_kind *kind, const attn_trainer_job *job);
 
-/* Called inside `loss`, before the batch is put on the tape: which share of the batch this process has, and the number
- * of labels of the whole batch. */
+/* Sets this process's share of the batch and the number of labels of the whole batch. `loss` calls it before it puts
+ * the batch on the tape. */
 void attn__run_share(attn__run *run, attn_tape *tape, attn_shard share, int64_t whole);
 
-/* ATTN_ERROR_ARGUMENT if run->fingerprint differs from the fingerprint at the start of a resumed run. */
+/* Checks that the data of a resumed run has the fingerprint of its start. Otherwise it returns ATTN_ERROR_ARGUMENT. */
 attn_status attn__run_check_data(const attn__run *run);
-/* ATTN_ERROR_ARGUMENT if a setting was given that the initial checkpoint decides, with another value than the
- * checkpoint's (NULL: with any value). `why` explains what the checkpoint decides. */
+/* Refuses a given setting that the initial checkpoint decides, unless it has the checkpoint's value `its` (NULL: any
+ * value is refused). It returns ATTN_ERROR_ARGUMENT in this case. `why` explains what the checkpoint decides. */
 attn_status attn__run_refuse(const attn__run *run, const char *setting, const attn_config_value *its, const char *why);
-int64_t attn__run_epoch(const attn__run *run);      /* number of finished epochs */
-int64_t attn__run_parameters(const attn__run *run); /* number of trained numbers of the model */
+int64_t attn__run_epoch(const attn__run *run);      /* Returns the number of finished epochs. */
+int64_t attn__run_parameters(const attn__run *run); /* Returns the number of the model's trained numbers. */
 
-/* Optimizer, schedule and length of a training, from settings with the keys of ATTN__RUN_KEYS. */
+/* Returns the optimizer, schedule and length of a training, from settings with the keys of ATTN__RUN_KEYS. */
 attn_training_options attn__run_options(const attn_config *settings, int64_t steps_per_epoch);
 
 /* ------------------------------------------------------------------------------------- tables of settings */
@@ -132,7 +134,7 @@ attn_training_options attn__run_options(const attn_config *settings, int64_t ste
     {                                                                                                                  \
         name, ATTN_CONFIG_TYPE_INT, otherwise, least, most, NULL, doc                                                  \
     }
-/* A setting that is a number, or a list of numbers. */
+/* Defines a setting that is a number or a list of numbers. */
 #define ATTN__INTS(name, otherwise, least, most, doc)                                                                  \
     {                                                                                                                  \
         name, ATTN_CONFIG_TYPE_INTS, otherwise, least, most, NULL, doc                                                 \
@@ -149,7 +151,7 @@ attn_training_options attn__run_options(const attn_config *settings, int64_t ste
 extern const char *const attn__run_optimizers[], *const attn__run_schedules[], *const attn__run_keeps[],
                                                                                    *const attn__run_precisions[];
 
-/* The first settings of every table: the initial checkpoint, and the seed. */
+/* The first settings of every table: the initial checkpoint and the seed. */
 #define ATTN__RUN_BEGIN(checkpoints, random)                                                                           \
     ATTN__TEXT("from", "", NULL, "warm start from " checkpoints),                                                      \
         ATTN__TEXT("names", "", NULL,                                                                                  \
@@ -165,8 +167,8 @@ extern const char *const attn__run_optimizers[], *const attn__run_schedules[], *
         ATTN__BOOL("flip", flip, "mirror every other image left to right"),                                            \
         ATTN__INT("shift", shift, 0, 64, "move images by up to this many pixels each way")
 
-/* The settings that every table has: a step counts `things`, and `labels` are predicted; the other arguments are
- * defaults. */
+/* The settings that every table has. A step counts `things`, and the model predicts `labels`. The other arguments
+ * are the settings' defaults. */
 #define ATTN__RUN_KEYS(things, labels, epochs, batch, optimizer, rate, schedule, warmup, decay, smoothing)             \
     ATTN__INT("epochs", epochs, 0, 1e6, "passes over the data"),                                                       \
         ATTN__INT("batch", batch, 1, 65536, things " in a step"),                                                      \

@@ -1,26 +1,28 @@
 /* SPDX-License-Identifier: MIT
- * sum.h - checksums over the data of a run, to check that several ranks start equal and that a directory is
- * undamaged. */
+ *
+ * sum.h - checksums over the data of a run, which check that all ranks start equal and that a directory is undamaged.
+ */
 #ifndef ATTN_APPS_RUN_SUM_H
 #define ATTN_APPS_RUN_SUM_H
 
 #include "apps/run/run.h"
 #include "io/json_writer.h"
 
-/* The checksum of every tensor of a list, in its order. */
+/* Returns the checksum of all tensors of a list, in their order. */
 uint64_t attn__run_sum_tensors(const attn_named_list *list);
-/* The checksum of all settings. ATTN_ERROR_MEMORY. */
+/* Computes the checksum of all settings. ATTN_ERROR_MEMORY: there is no memory. */
 attn_status attn__run_sum_settings(const attn__run *run, uint64_t *sum);
-/* The settings as JSON. `fixed`: without settings that a resumed run may change. The caller frees the text with
- * attn_json_free in any case. ATTN_ERROR_MEMORY. */
+/* Writes the settings as JSON. With `fixed`, it leaves out the settings that a resumed run may change. The caller
+ * frees the text with attn_json_free in any case. ATTN_ERROR_MEMORY: there is no memory. */
 attn_status attn__run_settings_text(const attn__run *run, bool fixed, attn_json *json, const char **text);
-/* The checksum of all data that belongs to a checkpoint: its metadata (settings and counters), config.json and the
- * application's own files in the directory, and the tensors. ATTN_ERROR_NOT_FOUND, ATTN_ERROR_IO, ATTN_ERROR_MEMORY: a
- * file cannot be read. */
+/* Computes the checksum of all data that belongs to a checkpoint: its metadata (settings and counters), config.json
+ * and the application's own files in the directory, and the tensors. ATTN_ERROR_NOT_FOUND, ATTN_ERROR_IO,
+ * ATTN_ERROR_MEMORY: a file cannot be read. */
 attn_status attn__run_sum(const attn__run *run, const attn_config *metadata, const attn_named_list *list,
                           uint64_t *sum);
 
-/* The settings that a resumed run may change: the length of the run, and how often it is saved; NULL-terminated. */
+/* The settings that a resumed run may change, which are the length of the run and how often it is saved.
+ * NULL-terminated. */
 extern const char *const attn__run_open_settings[];
 
 #endif

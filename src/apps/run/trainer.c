@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: MIT
- * The kinds of training, and running one. */
+ *
+ * The kinds of training, and the function that runs one of them.
+ */
 #include "attn/trainer.h"
 
 #include "apps/run/run.h"
@@ -20,7 +22,7 @@ const attn_trainer *attn_trainer_at(int i)
     return i >= 0 && i < KINDS ? kinds[i]->about : NULL;
 }
 
-/* NULL: no such kind. */
+/* Returns the kind of training with this name, or NULL if there is none. */
 static const attn__run_kind *find(const char *name)
 {
     for (int i = 0; i < KINDS; i++) {
@@ -36,7 +38,7 @@ const attn_trainer *attn_trainer_find(const char *kind)
     return found ? found->about : NULL;
 }
 
-/* The kind, or NULL (error set). */
+/* Returns the kind of training with this name. If there is none, it sets the error and returns NULL. */
 static const attn__run_kind *need(attn_context *context, const char *name)
 {
     const attn__run_kind *kind = name ? find(name) : NULL;
