@@ -6,18 +6,18 @@
 #include "apps/translator/translator.h"
 #include "data/token_words.h"
 
-/* A line and one of its translations. */
+/* A line and one of its translations, whose words are to be aligned. */
 typedef struct attn__aligned {
-    const int32_t *source; /* [nsource], including the end token */
+    const int32_t *source; /* [nsource] tokens of the line, including the end token */
     int64_t nsource, ntokens;
-    const int64_t *words; /* [ntokens]: the word that each token of the line belongs to */
-    const int32_t *said;  /* tokens of the translation [nsaid], at least one, without the end token */
+    const int64_t *words; /* [ntokens] number of the word to which each token of the line belongs */
+    const int32_t *said;  /* [nsaid] tokens of the translation without the end token; at least one */
     int64_t nsaid;
-    attn_context *owner; /* owner of the text */
-    char **alignment;    /* gets the pairs as text; free with attn__free */
+    attn_context *owner; /* context that allocates the text */
+    char **alignment;    /* gets the aligned pairs as text; free it with attn__free */
 } attn__aligned;
 
-/* Aligns n lines, on a tape that is reset first. ATTN_ERROR_UNSUPPORTED: the decoder has no attention to the source. */
+/* Aligns n lines. The tape is reset first. ATTN_ERROR_UNSUPPORTED: the decoder has no attention to the source. */
 attn_status attn__translator_align(const attn_translator *translator, attn_tape *tape, attn__aligned *aligned,
                                    int64_t n);
 

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: MIT
- * A translator's training data: reading, splitting, filtering, mixing with other data, encoding, batches. */
+ *
+ * A translator's training data: reads, splits and filters pairs, mixes other data into them, encodes them and makes
+ * batches.
+ */
 #include "apps/translator/training.h"
 
 #include "apps/checkpoint/model_directory.h"
@@ -41,7 +44,7 @@ static attn_status split_pairs(training *t)
     return status;
 }
 
-/* A resumed run reads the vocabularies from its directory. */
+/* Makes the vocabularies of the training data. A resumed run reads them from its directory. */
 static attn_status make_vocabularies(training *t)
 {
     attn_vocab_kind kind = attn__setting_vocabulary(t->run.settings);
@@ -103,7 +106,8 @@ static attn_status parse_mix(const training *t, char **path, double *share)
     return *path ? ATTN_OK : ATTN_ERROR_MEMORY;
 }
 
-/* The file to mix in. A resumed run must find it unchanged, from any working directory. */
+/* Reads the file of the setting "mix". A resumed run must find the file unchanged, from any working directory, so
+ * its absolute path is stored. */
 static attn_status read_mixed(training *t, const attn_pairs_options *options)
 {
     char *path = NULL;
@@ -130,8 +134,8 @@ static attn_status read_mixed(training *t, const attn_pairs_options *options)
     return status;
 }
 
-/* Mixes old data into the new, so that a fine-tuned model does not forget it. Both are split by the same rule: the test
- * part of the old training stays unused if the seed is the same. */
+/* Mixes old data into the training part, so that a fine-tuned model does not forget the old data. Both data are
+ * split by the same rule. The test part of the old training therefore stays unused if the seed is the same. */
 static attn_status mix(training *t)
 {
     attn_pairs_split_options options = attn__setting_split(t->run.settings);
@@ -144,7 +148,7 @@ static attn_status mix(training *t)
     int64_t own = attn_pairs_size(t->train);
     if (status == ATTN_OK)
         status = attn_pairs_split(&other, NULL, NULL, t->mixed_all, &options);
-    double wanted = (double)own * share / (1 - share) + 0.5; /* may be more than available */
+    double wanted = (double)own * share / (1 - share) + 0.5; /* may be more pairs than there are */
     if (status == ATTN_OK)
         status = attn_pairs_mix(&mixed, t->train, other, wanted < 1e15 ? (int64_t)wanted : INT64_MAX, options.seed);
     if (status == ATTN_OK) {
@@ -163,7 +167,8 @@ static attn_status read_pairs(training *t)
                                   .max_examples = attn_config_int(t->run.settings, "max_examples", 0),
                                   .keep_text = attn__setting_vocabulary(t->run.settings) != ATTN_VOCAB_WORDS};
     attn_pairs_destroy(t->all);
-    if (attn_config_get(t->run.settings, "guided_alignment")) /* one line for each line of the data */
+    /* alignments have one line for each line of the data, so bad lines must fail */
+    if (attn_config_get(t->run.settings, "guided_alignment"))
         t->data.bad.tell = NULL;
     attn_status status = attn__pairs_read(&t->all, t->run.context, &t->data, &options, &t->run.fingerprint);
     return status == ATTN_OK ? read_mixed(t, &options) : status;
@@ -174,7 +179,8 @@ static void pass_over(void *user, int64_t line, const char *error)
     (void)user, (void)line, (void)error;
 }
 
-/* With few pairs, learning pieces is no better than words. training.json stores the choice that "auto" made. */
+/* Chooses the kind of vocabulary for "auto". With few pairs, learning pieces is no better than words. training.json
+ * stores the choice. */
 static attn_status choose_vocabulary(training *t)
 {
     enum { ENOUGH = 4000 };
@@ -186,8 +192,8 @@ static attn_status choose_vocabulary(training *t)
     return status == ATTN_OK && many ? read_pairs(t) : status;
 }
 
-/* Defaults of a new Transformer that a vocabulary of pieces changes. training.json stores them, so that a resumed run
- * has the same model. */
+/* Sets defaults of a new Transformer that differ for a vocabulary of pieces. training.json stores them, so that a
+ * resumed run has the same model. */
 static attn_status choose_model(training *t)
 {
     attn_config *settings = t->run.settings;
@@ -204,8 +210,8 @@ static attn_status choose_model(training *t)
     return status;
 }
 
-/* Validation sentences that are translated after each epoch. They are spread over the part, since files are often
- * sorted. */
+/* Chooses the validation sentences that are translated after each epoch. They are spread over the validation part,
+ * since files are often sorted. */
 static attn_status choose_judged(training *t)
 {
     attn_config *settings = t->run.settings;
@@ -238,7 +244,7 @@ attn_status attn__training_data(attn__translator_training *t)
     if (status == ATTN_OK)
         status = attn__training_guided(t);
     if (status == ATTN_OK)
-        status = attn__run_check_data(&t->run); /* checked before errors in other data are reported */
+        status = attn__run_check_data(&t->run); /* check the data first, before other files report errors */
     if (status == ATTN_OK)
         status = split_pairs(t);
     if (status == ATTN_OK)

@@ -12,7 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* The part of the data, divided as in the training. */
+/* Selects a part of the pairs, divided as in the training. */
 static attn_status choose_part(const attn_translator *t, const attn_pairs *all, attn_split part, attn_pairs **chosen)
 {
     if (part == ATTN_SPLIT_ALL)
@@ -78,12 +78,12 @@ static attn_status measure_loss(attn_translator *t, const attn_pairs *pairs, dou
     return status;
 }
 
-/* Data of a part while it is scored: n distinct sentences with `pairs` references in all. */
+/* Data for scoring a part: n distinct sentences with `pairs` references in total. */
 typedef struct results {
     int64_t n, pairs;
     int64_t *order;                                    /* indices of the pairs, grouped by sentence */
     int64_t *counts;                                   /* number of references of each sentence */
-    const char **sources, **predictions, **references; /* references: detokenized, owned by this struct */
+    const char **sources, **predictions, **references; /* `references` are detokenized, and this struct owns them */
     attn_translation *translations;
 } results;
 
@@ -115,7 +115,7 @@ static void release(attn_context *context, results *r)
     attn__free(context, r->translations);
 }
 
-/* A pair's source and index, and the index of the first pair with the same source. */
+/* The source and the index of a pair, and the index of the first pair with the same source. */
 typedef struct place {
     const char *source;
     int64_t pair, first;
@@ -135,7 +135,7 @@ static int by_first(const void *a, const void *b)
                                 : (x->pair > y->pair) - (x->pair < y->pair);
 }
 
-/* Collects the source sentences in the order of their first pairs; `join` merges equal ones. */
+/* Collects the source sentences in the order of their first pairs. `join` merges equal sentences. */
 static attn_status list_sentences(attn_context *context, const attn_pairs *pairs, bool join, results *r)
 {
     place *places = attn__alloc(context, attn__size_mul((size_t)r->pairs, sizeof *places));
@@ -160,8 +160,8 @@ static attn_status list_sentences(attn_context *context, const attn_pairs *pairs
     return ATTN_OK;
 }
 
-/* D2L's BLEU counts lower case words, but a vocabulary of pieces keeps the original text. *bleu: the score of the best
- * reference so far. */
+/* Raises *bleu to the D2L BLEU of a translation with one reference, if that is larger. D2L's BLEU counts lower case
+ * words, but a vocabulary of pieces keeps the original text, so words are normalized first. */
 static attn_status bleu_d2l(const attn_translator *t, const attn_translation *said, const char *target, double *bleu)
 {
     const char *texts[2] = {said->text, target};
@@ -180,7 +180,7 @@ static attn_status bleu_d2l(const attn_translator *t, const attn_translation *sa
     return status;
 }
 
-/* Counts decoded tokens and source words, and adds up D2L's BLEU. */
+/* Counts decoded tokens and source words, and computes the mean of D2L's BLEU. */
 static attn_status look(attn_translator *t, const attn_pairs *pairs, results *r, double *tokens, double *source_words,
                         double *bleu)
 {
@@ -216,7 +216,7 @@ static attn_status translate_all(attn_translator *t, const attn_pairs *pairs, co
     if (status != ATTN_OK)
         return status;
     attn_translator_options best = judging->search;
-    best.nbest = 1; /* there is room for one entry per sentence */
+    best.nbest = 1; /* `translations` has room for one entry per sentence */
     best.prefixes = NULL;
     best.alignments = false;
     best.unscored = true;

@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: MIT
- * Writes a translator's directory, and loads it with a check that its parts are consistent. */
+ *
+ * Writes and loads a translator's directory. Loading checks that the directory's parts fit each other.
+ */
 #include "apps/translator/translator.h"
 
 #include "apps/checkpoint/foreign_model.h"
@@ -37,7 +39,8 @@ attn_status attn__vocab_write(attn_context *context, attn_vocab *vocab, const ch
     return status;
 }
 
-/* Settings of the training that the translator needs later: how text is prepared and how pairs were split. */
+/* Settings of the training that the translator needs later. They determine how text is prepared and how pairs were
+ * split. */
 static const char *const kept[] = {"compat", "vocabulary",   "max_tokens", "space_before_marks", "seed", "valid",
                                    "test",   "max_examples", NULL};
 
@@ -95,13 +98,13 @@ attn_status attn__translator_model(attn_model **model, attn_context *context, co
         status = attn_config_set_int(config, "src_vocab_size", attn_vocab_size(source));
     if (status == ATTN_OK)
         status = attn_config_set_int(config, "tgt_vocab_size", attn_vocab_size(target));
-    /* In the pre-norm form nothing normalizes the last layer's output. */
+    /* With pre-norm, blocks do not normalize the last layer's output, so encoder and decoder get their own norms. */
     bool pre = strcmp(attn_config_text(settings, "norm", "post"), "pre") == 0;
     if (status == ATTN_OK && pre && !bahdanau)
         status = attn_config_set_bool(config, "encoder_norm", true);
     if (status == ATTN_OK && pre && !bahdanau)
         status = attn_config_set_bool(config, "decoder_norm", true);
-    /* D2L's initial weights, and its encoder without a padding mask, are only for D2L compatibility. */
+    /* D2L's initial weights, and an encoder that reads padding, are only used for D2L compatibility. */
     bool d2l = attn__setting_compat(settings) == ATTN_COMPAT_D2L;
     if (status == ATTN_OK && d2l)
         status = attn_config_set_text(config, "init", "torch");
@@ -137,7 +140,7 @@ static attn_status check_vocabularies(const attn_translator *t, const char *dire
     return ATTN_OK;
 }
 
-/* Checks the stored settings against the table, because config.json may be from any source. */
+/* Checks the stored settings against the table of settings, because config.json may come from any source. */
 static attn_status read_kept(attn_translator *t, const char *path)
 {
     attn_config *given, *resolved = NULL;
@@ -156,7 +159,8 @@ static attn_status read_kept(attn_translator *t, const char *path)
     return status;
 }
 
-/* A published model that was trained further: its training.json tells how the data was split. */
+/* Reads how the data was split, for a published model that was trained further. Its training.json has these settings.
+ */
 static attn_status read_split(attn_translator *t, const char *directory)
 {
     static const char *const keys[] = {"seed", "valid", "test", "max_examples"};
@@ -184,9 +188,9 @@ static attn_status load_vocabularies(attn_translator *t, const char *directory)
     return status == ATTN_OK ? check_vocabularies(t, directory) : status;
 }
 
-/* A line may be as long as the model has positions; a recurrent model has no limit. A translation without an end is
- * limited by the length of its line; for a short line the limit is the training's maximum length. D2L pads all to one
- * length. */
+/* Sets the maximum lengths. A line may be as long as the model has positions, and a recurrent model has no limit. A
+ * translation without an end token is limited in proportion to the length of its line, but not below the training's
+ * maximum length. With D2L compatibility all lengths are equal. */
 static void set_lengths(attn_translator *t)
 {
     enum { UNBOUNDED = 1 << 16 };
@@ -199,7 +203,7 @@ static void set_lengths(attn_translator *t)
     t->search.least_limit = trained;
 }
 
-/* The files in one of attn's own directories, or in a directory whose weights a names file maps to attn's names. */
+/* Loads a directory of attn, or a directory whose weights a names file maps to attn's names. */
 static attn_status load_own(attn_translator *t, const char *directory, const attn__foreign *from)
 {
     attn_status status = check_kind(t, from);
@@ -227,7 +231,7 @@ static attn_status load_parts(attn_translator *t, const char *directory, const c
     if (attn__archive_is(t->context, directory))
         return load_archive(t, directory, names);
     attn_config *file = attn__model_config_try(t->context, directory);
-    bool marian = file && attn__marian_is(file); /* names file that maps the weights to attn's names */
+    bool marian = file && attn__marian_is(file); /* MarianMT's form has its own names files */
     attn_config_destroy(file);
     if (attn__call_status(t->context) == ATTN_ERROR_MEMORY)
         return ATTN_ERROR_MEMORY;

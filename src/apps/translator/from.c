@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: MIT
- * Fine-tuning a translator, one of attn's own or one in MarianMT's form: takes over its vocabularies and model. */
+ *
+ * Starts the fine-tuning of a translator from a directory of attn or of MarianMT's form. The training takes its
+ * vocabularies and its model.
+ */
 #include "apps/translator/training.h"
 
 #include "apps/checkpoint/marian.h"
@@ -12,7 +15,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* The checkpoint decides the vocabulary. */
+/* Takes the checkpoint's kind of vocabulary, and refuses settings that would change the vocabularies. */
 static attn_status take_vocabulary(const attn__translator_training *t, const char *path)
 {
     static const char *const making[] = {"vocabulary_size", "joint_vocabulary", "min_frequency", "max_words"};
@@ -31,7 +34,7 @@ static attn_status take_vocabulary(const attn__translator_training *t, const cha
     return status == ATTN_OK ? attn_config_set_text(t->run.settings, "vocabulary", its) : status;
 }
 
-/* The checkpoint also decides the kind of model. */
+/* Takes the checkpoint's kind of model, and refuses another kind. */
 static attn_status take_kind(const attn__translator_training *t)
 {
     bool transformer = strcmp(attn_model_architecture(t->from->model)->name, "transformer") == 0;
@@ -40,7 +43,7 @@ static attn_status take_kind(const attn__translator_training *t)
     return status == ATTN_OK ? attn_config_set(t->run.settings, "model", &its) : status;
 }
 
-/* The checkpoint's sizes override the settings. */
+/* Takes the checkpoint's sizes in place of those in the settings. */
 static attn_status take_sizes(const attn__translator_training *t)
 {
     static const char *const keys[] = {"num_hiddens", "ffn_num_hiddens", "num_heads", "num_blks", NULL};
@@ -107,7 +110,7 @@ attn_status attn__training_from_model(attn__translator_training *t)
     if (status == ATTN_OK && !t->run.resume)
         status = attn__model_tell_taken(t->run.model, t->from->no_bias ? "decoder.dense.bias" : NULL, &t->run.taken);
     attn_config_destroy(over);
-    attn_model_destroy(t->from->model); /* the copy is trained */
+    attn_model_destroy(t->from->model); /* only the copy is trained */
     t->from->model = NULL;
     return status;
 }

@@ -18,8 +18,8 @@ typedef attn__translator_training training;
 
 static const double usual_weight = 0.1;
 
-/* With a vocabulary of words the pairs were normalized. The words between spaces are found by reading the file
- * again. */
+/* Links the word alignments in a file to the pairs. Alignments count words between spaces. With a vocabulary of
+ * words the pairs were normalized, so the data is read again without normalization. */
 static attn_status link_pairs(training *t, const attn_bytes *file, const char *path)
 {
     attn_pairs *kept = NULL;
@@ -36,7 +36,7 @@ static attn_status link_pairs(training *t, const attn_bytes *file, const char *p
     return status;
 }
 
-/* training.json stores the absolute path, and the weight. */
+/* Stores the absolute path and the weight of guided alignment in the settings, and thus in training.json. */
 static attn_status keep_settings(training *t, const char *path)
 {
     attn_config *settings = t->run.settings;

@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: MIT
- * The built-in phrasebook: data/phrasebook.tsv, which the build converts to an array (cmake/embed.cmake). */
+ *
+ * The built-in phrasebook. It is data/phrasebook.tsv, which the build converts to an array (cmake/embed.cmake).
+ */
 #include "attn/translate.h"
 #include "apps/translator/translator.h"
 

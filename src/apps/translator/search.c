@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: MIT
- * Search options of a translator: the caller's, and by default those of the model's own files. */
+ *
+ * Search options of a translator. Options that the caller does not give come from the model's own files.
+ */
 #include "apps/translator/lines.h"
 
 #include "base/context.h"
@@ -23,7 +25,7 @@ attn_translator_search attn_translator_own_search(const attn_translator *t)
                                     .shortlist = t->search.shortlist};
 }
 
-/* The suppressed tokens of the caller and of the model. */
+/* Joins the suppressed tokens of the caller and of the model. */
 static attn_status join_banned(const attn_translator *t, attn_translator_options *o)
 {
     const int64_t own = t->search.nbanned, n = own + (o->suppressed ? o->nsuppressed : 0);
@@ -39,7 +41,7 @@ static attn_status join_banned(const attn_translator *t, attn_translator_options
     return ATTN_OK;
 }
 
-/* A maximum length given by the caller replaces a maximum that grows with the line. */
+/* Fills in the default options. A maximum length that the caller gives replaces a maximum that grows with the line. */
 attn_status attn__search_resolve(const attn_translator *t, const attn_translator_options *options,
                                  attn_translator_options *o)
 {

@@ -121,7 +121,8 @@ attn_vocab_kind attn__setting_vocabulary(const attn_config *settings)
                                         : ATTN_VOCAB_WORDS;
 }
 
-/* A share of 0 means none here, but the default in the library's options. */
+/* Returns a share for the library's options. In a setting 0 means no share, but in the options 0 means the default,
+ * and -1 means no share. */
 static double share(const attn_config *settings, const char *key)
 {
     double value = attn_config_real(settings, key, 0);

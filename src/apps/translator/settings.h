@@ -11,9 +11,10 @@ extern const attn__keys attn__translator_keys;
 extern const attn_trainer attn__translator_trainer;
 
 attn_compat attn__setting_compat(const attn_config *settings);
-/* ATTN_VOCAB_WORDS if "auto" is still unresolved: older directories without this setting have words. */
+/* Returns the kind of vocabulary. It is ATTN_VOCAB_WORDS while "auto" is unresolved, and for older directories,
+ * which lack this setting. */
 attn_vocab_kind attn__setting_vocabulary(const attn_config *settings);
-/* How the pairs are split, in training and later. */
+/* Returns how the pairs are split, both in the training and later. */
 attn_pairs_split_options attn__setting_split(const attn_config *settings);
 
 #endif

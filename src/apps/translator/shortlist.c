@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: MIT
- * Allowed tokens of a translation by a lexicon, and lexicons for a translator. */
+ *
+ * Finds the allowed tokens of a translation by a lexicon, and makes lexicons for a translator.
+ */
 #include "apps/translator/lines.h"
 
 #include "base/context.h"
@@ -23,8 +25,9 @@ static void mark(unsigned char *marks, int32_t token)
         marks[token] = 1;
 }
 
-/* The most frequent tokens are the first ones, since vocabularies are sorted, and pieces begin with the likeliest.
- * Vocabularies of pieces made by attn begin with special tokens and bytes, which are skipped. */
+/* Marks the `first` most frequent tokens of text, or all tokens if there are fewer. Vocabularies begin with the most
+ * frequent words or the likeliest pieces. Vocabularies of pieces made by attn begin with special tokens and bytes,
+ * which are skipped. */
 static void mark_first(const attn_vocab *vocab, int64_t first, unsigned char *marks)
 {
     int64_t size = attn_vocab_size(vocab);
@@ -85,7 +88,7 @@ attn_status attn_translator_lexicon(attn_lexicon **lexicon, const attn_translato
     return status;
 }
 
-/* The source words of all pairs. */
+/* Writes the source word of each target word of all pairs. */
 static attn_status align(const attn_translator *t, const attn__model1 *model, const attn_pairs_source *data,
                          attn_split part, const attn_pairs *all, attn_bytes *file)
 {

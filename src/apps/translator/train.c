@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * Training a translator, the callbacks of a run: the model, the loss of a step, and the loss and scores of a
- * validation. The run (run.h) handles files, stopping and resuming. */
+ * Training of a translator, as callbacks of a run: the model, the loss of a step, and the loss and scores of a
+ * validation. The run (run.h) handles files, stopping and resuming.
+ */
 #include "apps/translator/training.h"
 
 #include "apps/checkpoint/marian.h"
@@ -93,7 +94,8 @@ attn_status attn__translator_loss(attn_model *model, attn_tape *tape, attn_batch
     return status;
 }
 
-/* The scores of the model's translations of some sentences. Every rank gets the scores of rank 0. */
+/* Translates some validation sentences and scores the translations. Rank 0 does this, and every rank gets its scores.
+ */
 static attn_status judge_translations(training *t)
 {
     attn_translator view = {.context = t->run.context,
@@ -135,7 +137,7 @@ static double job_judge(const void *self)
 
 /* ------------------------------------------------------------------------------------------------- run */
 
-/* Reads the built-in phrasebook, or the caller's sentences. */
+/* Names for data without a path: the built-in phrasebook, and sentences that the caller passes as text. */
 static const char *const in_memory[] = {"phrasebook", "text", NULL};
 
 static attn_status run_prepare(attn__run *run)

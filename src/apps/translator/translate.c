@@ -35,7 +35,7 @@ static attn_status finish_empty(const attn_translator *t, bool aligned, attn_tra
     return result->tokens && result->text && (result->alignment || !aligned) ? ATTN_OK : ATTN_ERROR_MEMORY;
 }
 
-/* The number of hypotheses that the search returns for each sentence. */
+/* Returns the number of hypotheses per sentence that the search returns. */
 static int64_t searched(const attn_translator_options *options)
 {
     return options->mbr ? options->beam : options->nbest;
@@ -63,7 +63,8 @@ static attn_beam_search_options decoding_options(const attn_translator *t, const
     };
 }
 
-/* The batch's ids, padded to the longest (D2L compatibility: to a fixed length). */
+/* Puts the ids of a batch on the tape, padded to the longest sentence. With D2L compatibility, they are padded to a
+ * fixed length. */
 static attn_status stack(const attn_translator *t, attn_tape *tape, const attn__sentence *batch, int64_t n,
                          attn_tensor **source, attn_tensor **lens)
 {
@@ -84,21 +85,21 @@ static attn_status stack(const attn_translator *t, attn_tape *tape, const attn__
     return ATTN_OK;
 }
 
-/* State of a call: the sources, and the tape of the model, which keeps packed weights during the call. */
+/* The tapes of a call: one for the sources, and one for the model, which keeps packed weights during the call. */
 typedef struct tapes {
     attn_tape *sources, *model;
 } tapes;
 
-/* A batch and the forced prefixes of its sentences. */
+/* A batch of sentences, with their forced prefixes and allowed tokens. */
 typedef struct batch_of {
-    const attn_translator *owner; /* owner of the results: the caller's translator, not a thread's */
+    const attn_translator *owner; /* the caller's translator, which owns the results; not that of a thread */
     const attn__sentence *sentences;
     int64_t n;
     const int32_t **prefix, **allowed;
-    int64_t *nprefix, *nallowed, *most, *numbers; /* sentence numbers for errors, from 1 */
+    int64_t *nprefix, *nallowed, *most, *numbers; /* numbers: sentence numbers for error messages, from 1 */
 } batch_of;
 
-/* Fills `hypotheses`. */
+/* Translates a batch by beam search and fills `hypotheses`. */
 static attn_status search(const attn_translator *t, const tapes *on, const batch_of *batch,
                           const attn_translator_options *options, attn_hypothesis *hypotheses)
 {
@@ -154,8 +155,8 @@ static attn_status align(const attn_translator *t, const tapes *on, const batch_
     return status;
 }
 
-/* Ranks the hypotheses of each of n sentences, keeps the first ones and makes them contiguous: those of sentence i
- * begin at i * options->nbest. */
+/* Ranks the hypotheses of each of n sentences by minimum Bayes risk and keeps the first ones. The kept hypotheses
+ * become contiguous: those of sentence i begin at i * options->nbest. */
 static attn_status choose(const attn_translator *t, int64_t n, const attn_translator_options *options,
                           attn_hypothesis *hypotheses)
 {
@@ -201,21 +202,21 @@ static int longer_first(const void *a, const void *b)
     return (x->line > y->line) - (x->line < y->line);
 }
 
-/* Sentences in batches, longest first, and the destinations of their results. */
+/* The sentences of a call in batches, longest sentences first, and the destinations of their results. */
 typedef struct batches {
     const attn_translator *t;
     const attn__sentence *sentences;
-    int64_t n, size; /* number of non-empty sentences; number of sentences of a batch */
+    int64_t n, size; /* number of non-empty sentences; maximum number of sentences in a batch */
     const attn_translator_options *options;
     attn_translation *results;
-    attn_tape *weights; /* keeps weights packed for all threads */
+    attn_tape *weights; /* tape that keeps packed weights for all threads */
     struct worker *workers;
     atomic_int_least64_t done; /* number of finished sentences */
-    atomic_bool failed;        /* a batch failed: the others are not started */
+    atomic_bool failed;        /* a batch failed, so no other batch is started */
 } batches;
 
-/* Makes a translator for another thread with attn__model_view. `translator` shares all data with the original and is
- * not destroyed. Do not move the struct: it points to its own model. */
+/* A translator for another thread, made with attn__model_view. `translator` shares all data with the original and is
+ * not destroyed. Do not move the struct, because it points to its own model. */
 typedef struct view {
     attn_translator translator;
     attn_model model;
@@ -228,10 +229,10 @@ static void make_view(view *made, const attn_translator *of, attn_context *conte
     made->translator.model = &made->model;
 }
 
-/* A thread that translates whole batches with a translator in its own context and with the same parameters. */
+/* A thread that translates whole batches. Its translator has a context of its own and the same parameters. */
 typedef struct worker {
-    attn_context *context;    /* NULL: the caller's context */
-    const attn_translator *t; /* the caller's translator, or the one of `own` */
+    attn_context *context;    /* context of the thread; NULL: the caller's context */
+    const attn_translator *t; /* the caller's translator, or the translator of `own` */
     view own;
     tapes on;
     batch_of batch;
@@ -239,7 +240,7 @@ typedef struct worker {
     attn_status status;
 } worker;
 
-/* The threads must use the same plans as the caller's context. */
+/* Copies the plans of the caller's context to a thread's context, so that both use the same plans. */
 static attn_status share_wisdom(const attn_context *from, attn_context *to)
 {
     size_t size = attn_wisdom_export(from, NULL, 0) + 1;
@@ -330,7 +331,8 @@ static void translate_item(void *user, int64_t item, int thread)
         atomic_store(&all->failed, true);
 }
 
-/* Copies the first thread's error from its context; with a single thread the caller's context has it already. */
+/* Returns the first error of the threads, and copies its message to the caller's context. A single thread uses the
+ * caller's context, which has the message already. */
 static attn_status first_error(const batches *all, int threads, bool alone)
 {
     for (int i = 0; i < threads; i++) {
@@ -344,7 +346,8 @@ static attn_status first_error(const batches *all, int threads, bool alone)
     return ATTN_OK;
 }
 
-/* A single batch uses all threads. */
+/* Runs the batches. With `alone`, they run one after the other, and each uses all threads of the context. This is the
+ * case for a single batch. Otherwise each thread runs whole batches. */
 static void run_batches(batches *all, int64_t count, int threads, bool alone)
 {
     attn_status status = ATTN_OK;
@@ -358,7 +361,7 @@ static void run_batches(batches *all, int64_t count, int threads, bool alone)
         attn__parallel_items(threads, count, translate_item, all);
 }
 
-/* A tape that keeps packed weights. */
+/* Creates a tape that keeps packed weights. */
 static attn_status pack_begin(attn_tape **weights, attn_context *context)
 {
     attn_status status = attn_tape_create(weights, context);
@@ -375,12 +378,12 @@ static void pack_end(attn_tape *weights)
 attn_status attn_translator_pack_weights(attn_translator *translator)
 {
     attn_status status = attn_model_pack_weights(translator->model);
-    attn__system_trim(); /* returns the freed weights to the system before translations allocate */
+    attn__system_trim(); /* return the freed weights to the system before translations allocate memory */
     return status;
 }
 
-/* Translates batches on several threads if there are several. The batches are the same for any number of threads, and
- * so are the resulting bits. */
+/* Translates the batches, on several threads if possible. Batches do not depend on the number of threads, and thus
+ * neither do the resulting bits. */
 static attn_status translate_batches(batches *all)
 {
     attn_context *context = all->t->context;
@@ -411,7 +414,8 @@ static attn_status translate_sorted(attn_translator *t, const attn__sentence *se
     attn_status status = ATTN_OK;
     while (all.n < n && sentences[all.n].n > 0)
         all.n++;
-    all.size = options->batch < all.n ? options->batch : all.n; /* the requested number may be far larger than memory */
+    /* limited, because the requested size may be far too large for memory */
+    all.size = options->batch < all.n ? options->batch : all.n;
     if (all.n > 0)
         status = translate_batches(&all);
     for (int64_t i = all.n; status == ATTN_OK && i < n; i++)

@@ -15,26 +15,26 @@ struct attn_translator {
     attn_compat compat;
     int64_t max_tokens; /* maximum length of a sentence, including <eos> */
     int64_t max_output; /* maximum length of a translation, including <eos> */
-    struct {            /* default search options; zero: attn's own defaults */
+    struct {            /* default search options; zero fields mean attn's own defaults */
         attn_length_rule rule;
         attn_stopping stopping;
         bool force_end, renormalize, sampled, prefixed;
         int64_t beam, no_repeat_ngram, min_len;
         double length_penalty, repetition_penalty;
-        double length_factor; /* maximum number of tokens of a translation for each token of its line */
-        int64_t least_limit;  /* minimum of that limit */
+        double length_factor; /* maximum number of tokens of a translation, per token of its line */
+        int64_t least_limit;  /* minimum of the limit that follows from length_factor */
         int64_t nbanned;
         int32_t *banned;
         char *shortlist; /* path of the lexicon */
         int64_t shortlist_first, shortlist_best;
     } search;
     attn_config *config; /* config.json, unchanged */
-    bool no_bias;        /* the checkpoint has no bias of the output layer, so the bias is zero */
+    bool no_bias;        /* the checkpoint has no bias of the output layer, so this bias is zero */
 };
 
-/* The model, which the translator owns. */
+/* Returns the model, which the translator owns. */
 attn_model *attn_translator_model(const attn_translator *translator);
-/* The vocabulary of one side, which the translator owns. */
+/* Returns the vocabulary of one side, which the translator owns. */
 const attn_vocab *attn_translator_vocab(const attn_translator *translator, attn_side side);
 
 /* Default search settings from a published model's files, and hints for the caller. `shortlist` belongs to the
@@ -42,97 +42,99 @@ const attn_vocab *attn_translator_vocab(const attn_translator *translator, attn_
 typedef struct attn_translator_search {
     attn_translator_options options;
     bool sampled;          /* the files request sampling, which is not supported */
-    bool prefixed;         /* each input line is followed by a tab and a forced prefix (Marian's force-decode) */
-    const char *shortlist; /* the file of the model's lexicon; NULL: none */
+    bool prefixed;         /* each input line is followed by a tab and a forced prefix (force-decode of Marian) */
+    const char *shortlist; /* path of the model's lexicon; NULL: none */
 } attn_translator_search;
 attn_translator_search attn_translator_own_search(const attn_translator *translator);
 
 typedef struct attn_translator_score {
     int64_t sentences, references; /* number of translated sentences; number of references */
     int64_t truncated;             /* number of sentences that were longer than the model's maximum and were cut */
-    double loss;                   /* nats per target token */
-    double bleu_d2l;               /* mean over the sentences of attn_bleu_d2l with k = 2, against the best reference */
-    attn_bleu corpus;              /* sacreBLEU's BLEU of detokenized text */
-    double chrf;                   /* sacreBLEU's chrF2 of detokenized text */
+    double loss;                   /* mean loss in nats per target token */
+    double bleu_d2l;               /* mean of attn_bleu_d2l (k = 2) over the sentences, each with its best reference */
+    attn_bleu corpus;              /* sacreBLEU's BLEU of the detokenized texts */
+    double chrf;                   /* sacreBLEU's chrF2 of the detokenized texts */
     double tokens_per_second;      /* decoded tokens per second */
-    double words_per_second;       /* words of the source sentences per second, separated by spaces */
+    double words_per_second;       /* words of the source sentences per second; words are separated by spaces */
 } attn_translator_score;
 
-/* How a part is scored. Zero means the default. */
+/* How a part is scored. Zero fields mean the defaults. */
 typedef struct attn_translator_judging {
-    attn_translator_options search; /* `nbest`, `prefixes` and `alignments` are ignored */
-    /* true: a source that occurs in several pairs is translated once and compared with all their targets; false: each
-     * pair is scored separately */
+    attn_translator_options search; /* options of the search; `nbest`, `prefixes` and `alignments` are ignored */
+    /* If true, a source that occurs in several pairs is translated once and compared with all its targets. If false,
+     * each pair is scored separately. */
     bool all_references;
-    /* Called for each sentence, with its first reference. May be NULL. */
+    /* Called for each sentence, with its first reference and its translation. May be NULL. */
     void (*sample)(void *user, const char *source, const char *reference, const char *prediction);
     void *user;
 } attn_translator_judging;
-/* Translates a part of the pairs and scores it. `judging` may be NULL. ATTN_ERROR_ARGUMENT: a part without pairs;
- * ATTN_ERROR_NOT_FOUND, ATTN_ERROR_IO, ATTN_ERROR_FORMAT, ATTN_ERROR_MEMORY. */
+/* Translates a part of the pairs and scores it. `judging` may be NULL. ATTN_ERROR_ARGUMENT: the part has no pairs.
+ * ATTN_ERROR_NOT_FOUND, ATTN_ERROR_IO, ATTN_ERROR_FORMAT, ATTN_ERROR_MEMORY: the data cannot be read. */
 attn_status attn_translator_evaluate(attn_translator *translator, const attn_pairs_source *data, attn_split part,
                                      const attn_translator_judging *judging, attn_translator_score *score);
 
-/* Learns a lexicon for the translator's vocabularies from a part of the pairs; *pairs (may be NULL) gets their number.
- * The caller destroys the lexicon before the translator. options->alignments gets one line for each pair of the data,
- * whatever part was learned from: the likeliest source word of each target word, "0-0 1-2", source-target. Words are
- * separated by spaces. A word without a source word has no entry. Free the text with attn_bytes_free.
- * ATTN_ERROR_ARGUMENT: a part that has no pairs; ATTN_ERROR_NOT_FOUND, ATTN_ERROR_IO, ATTN_ERROR_FORMAT,
- * ATTN_ERROR_MEMORY. */
+/* Learns a lexicon for the translator's vocabularies from a part of the pairs. *pairs (may be NULL) gets the part's
+ * number of pairs. The caller destroys the lexicon before the translator. options->alignments gets one line for each
+ * pair of the data, even for pairs outside the part. A line lists the likeliest source word of each target word as
+ * "source-target", such as "0-0 1-2". Words are separated by spaces. A word without a source word has no entry. Free
+ * the text with attn_bytes_free. ATTN_ERROR_ARGUMENT: the part has no pairs. ATTN_ERROR_NOT_FOUND, ATTN_ERROR_IO,
+ * ATTN_ERROR_FORMAT, ATTN_ERROR_MEMORY: the data cannot be read. */
 attn_status attn_translator_learn_lexicon(attn_lexicon **lexicon, attn_translator *translator,
                                           const attn_pairs_source *data, attn_split part,
                                           const attn_lexicon_options *options, int64_t *pairs);
 
-/* The built-in phrasebook: English and French, 'source<TAB>target' lines (CC0). */
+/* Returns the built-in phrasebook: English and French, as lines 'source<TAB>target' (CC0). */
 const char *attn_phrasebook(size_t *size);
 
-/* Writes config.json of a new model trained with `settings`, and both vocabularies. */
+/* Writes config.json of a new model that was trained with `settings`, and both vocabularies. */
 attn_status attn__translator_write(const attn_model *model, const attn_config *settings, attn_vocab *source,
                                    attn_vocab *target, const char *directory);
-/* source.vocab or target.vocab; for pieces source.spm or target.spm. */
+/* Writes a vocabulary: source.vocab or target.vocab, or for pieces source.spm or target.spm. */
 attn_status attn__vocab_write(attn_context *context, attn_vocab *vocab, const char *directory, attn_side side);
 attn_status attn__vocab_read(attn_vocab **vocab, attn_context *context, const char *directory, attn_side side,
                              attn_vocab_kind kind);
-/* A new model by `settings` for these vocabularies. */
+/* Makes a new model by `settings` for these vocabularies. */
 attn_status attn__translator_model(attn_model **model, attn_context *context, const attn_config *settings,
                                    const attn_vocab *source, const attn_vocab *target);
 
 attn_encode_options attn__encoding(const attn_translator *translator);
 /* NULL on error. */
 attn_tensor *attn__ids_on_tape(attn_tape *tape, int64_t rows, int64_t cols, const int32_t *ids);
-/* Normalizes a line like the training data; free with attn__free, on error too. */
+/* Normalizes a line like the training data. Free the text with attn__free, on error too. */
 attn_status attn__normalized(const attn_translator *translator, const char *line, char **text);
-/* Normalizes a line as for a vocabulary of words; free with attn__free, on error too. */
+/* Normalizes a line as for a vocabulary of words. Free the text with attn__free, on error too. */
 attn_status attn__normalized_words(attn_context *context, const char *line, attn_compat compat, char **text);
-/* Fills text, tokens and score of a translation from a hypothesis; free with attn_translations_free, on error too. */
+/* Fills text, tokens and score of a translation from a hypothesis. Free the result with attn_translations_free, on
+ * error too. */
 attn_status attn__translation_make(const attn_translator *translator, const attn_hypothesis *hypothesis,
                                    attn_translation *result);
-/* The detokenized text of tokens; free with attn__free. */
+/* Detokenizes tokens. Free the text with attn__free. */
 attn_status attn__detokenized(const attn_translator *translator, const char *tokens, char **text);
-/* The detokenized target side of a pair of the data; free with attn__free. */
+/* Detokenizes the target side of a pair of the data. Free the text with attn__free. */
 attn_status attn__reference(const attn_translator *translator, const char *target, char **text);
 
-/* A checksum that tells files apart; not secure against an attacker. */
+/* Returns a checksum that distinguishes files. It is not secure against an attacker. */
 uint64_t attn__fingerprint(const char *text, size_t size);
-/* The name of the data in messages. */
+/* Returns the name of the data for messages. */
 const char *attn__pairs_name(const attn_pairs_source *data);
-/* `fingerprint` may be NULL. */
+/* Reads the pairs of the data. `fingerprint` (may be NULL) gets the data's checksum. */
 attn_status attn__pairs_read(attn_pairs **pairs, attn_context *context, const attn_pairs_source *data,
                              const attn_pairs_options *options, uint64_t *fingerprint);
 
-/* Mean loss per target token of `batches` (from their start), without dropout or smoothing. */
+/* Computes the mean loss per target token of `batches`, from their start, without dropout or label smoothing. */
 attn_status attn__translator_loss(attn_model *model, attn_tape *tape, attn_batches *batches, int32_t pad,
                                   bool see_future, double *loss);
-/* The number of pairs of the data that a part is taken from: the number that the training read, or 0 (no limit) for
- * all. */
+/* Returns the number of pairs of the data from which a part is taken. This is the number that the training read, or
+ * 0 (no limit) for the part "all". */
 int64_t attn__translator_most(const attn_translator *translator, attn_split part);
-/* A part of the pairs, divided as in the training. The caller destroys both, the part first, on error too; initialize
- * them with NULL. ATTN_ERROR_ARGUMENT: a part without pairs; otherwise the errors of reading. */
+/* Reads the data and selects a part of it, divided as in the training. The caller destroys `chosen` and then `all`,
+ * on error too, and initializes both with NULL. ATTN_ERROR_ARGUMENT: the part has no pairs. Otherwise the errors of
+ * reading. */
 attn_status attn__translator_part(const attn_translator *translator, const attn_pairs_source *data, attn_split part,
                                   attn_pairs **all, attn_pairs **chosen);
-/* Translates all pairs and fills all scores except the loss. */
+/* Translates all pairs and computes all scores except the loss. */
 attn_status attn__translator_judge(attn_translator *translator, const attn_pairs *pairs, attn_translator_score *score);
-/* The three tensors of a batch on the tape; false if there is no memory. */
+/* The tensors of a batch. attn__batch_on_tape puts them on the tape, and returns false without memory. */
 typedef struct attn__batch_tensors {
     attn_tensor *source, *source_lens, *input, *labels;
 } attn__batch_tensors;

@@ -73,7 +73,7 @@ int64_t attn__block_keys(const attn__block_attention *block)
     return (block->where == ATTN_KEYS_PLACES ? block->before : 0) + block->key_rows * block->key_cols;
 }
 
-/* The beginning of a window of `taps` around `centre`. */
+/* Returns the first row or column of a window of `taps` around `centre`. n is the grid's number of rows or columns. */
 static int64_t window_start(const attn__block_attention *b, int64_t centre, int64_t taps, int64_t n)
 {
     int64_t start = centre - taps / 2;
@@ -104,7 +104,7 @@ bool attn__block_place(const attn__block_attention *b, int64_t row, int64_t col,
 
 /* ----------------------------------------------------------------------------------------------- rollout */
 
-/* Computes to [T,T] = (mean over heads + identity) / 2. */
+/* Computes the matrix to [T,T] = (mean of the weights over heads + identity) / 2. */
 static void mix_heads(const attn__block_attention *b, int64_t t, float *to)
 {
     for (int64_t i = 0; i < t * t; i++) {
@@ -115,7 +115,7 @@ static void mix_heads(const attn__block_attention *b, int64_t t, float *to)
     }
 }
 
-/* Computes rolled [T,T] = mixed * rolled in place, row by row with scratch `row` of T numbers. */
+/* Computes the matrix product to [T,T] = mixed * rolled. */
 static void multiply(const float *mixed, const float *rolled, int64_t t, float *to)
 {
     memset(to, 0, (size_t)(t * t) * sizeof *to);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Attention over a picture as an interactive page: layers with the same queries and keys form one map. */
+ * Draws attention over a picture as an interactive page. Layers with the same queries and keys form one map.
+ */
 #include "apps/view/view.h"
 
 #include "base/context.h"

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Panels of one query's weights over a picture, one panel for each layer or head. */
+ * Draws panels of one query's weights over a picture, with one panel for each layer or head.
+ */
 #include "apps/view/view.h"
 
 #include "base/context.h"
@@ -22,7 +23,8 @@ typedef struct drawing {
     int64_t n;
 } drawing;
 
-/* A new panel with a map of rows x cols zeros over a picture; NULL without memory or room. */
+/* Adds a panel with a map of rows x cols zeros over a picture. Returns NULL without memory, or if there are too many
+ * panels. */
 static attn_overlay *add_panel(drawing *d, const attn_image *picture, int64_t rows, int64_t cols)
 {
     if (d->n >= MOST_PANELS) {
@@ -55,7 +57,7 @@ static attn_status refuse(const attn__attention *a, const char *what, int64_t as
                       (long long)asked, (long long)most);
 }
 
-/* The layer whose grid defines the query's row and column. */
+/* Returns the layer whose grid defines the row and the column of the view's query. */
 static const attn__block_attention *asked(const attn__attention *a, const attn_classifier_view *v)
 {
     return &a->blocks[v->layer > 0 ? v->layer - 1 : 0];
@@ -82,7 +84,8 @@ attn_status attn__view_check(const attn__attention *a, const attn_classifier_vie
 
 /* ------------------------------------------------------------------------------------------------- panels */
 
-/* The query in a layer's grid, which may be coarser than the first layer's; (-1, -1): the token before the grid. */
+/* Places the query in a layer's grid, which may be coarser than the grid of the view. Without a chosen cell the
+ * query is the class token, at (-1, -1), or the middle cell. */
 static void place_query(const drawing *d, const attn__block_attention *b, attn_overlay *panel)
 {
     const attn__block_attention *first = asked(d->attention, &d->view);
@@ -97,8 +100,8 @@ static void place_query(const drawing *d, const attn__block_attention *b, attn_o
     }
 }
 
-/* Spreads a key's weight over the cells of a finer grid. If keys pool 2 x 2 of an odd number of queries, the last row
- * or column has no key. */
+/* Writes a key's weight to the cells that the key covers in a finer grid. If keys pool 2 x 2 of an odd number of
+ * queries, the last row or column has no key. */
 static void spread(const attn__block_attention *b, const attn_overlay *panel, float *map, int64_t row, int64_t col,
                    float weight)
 {
@@ -110,7 +113,8 @@ static void spread(const attn__block_attention *b, const attn_overlay *panel, fl
     }
 }
 
-/* The mean over heads [from, to).  Where a row and a column cross, the larger of the two weights counts. */
+/* Draws a panel of the mean weights of heads [from, to). Where a row and a column cross, the larger of the two
+ * weights counts. */
 static attn_status draw_heads(drawing *d, const attn__block_attention *b, int64_t from, int64_t to, const char *title)
 {
     int64_t keys = attn__block_keys(b), queries = attn__block_queries(b);
@@ -133,7 +137,7 @@ static attn_status draw_heads(drawing *d, const attn__block_attention *b, int64_
     return ATTN_OK;
 }
 
-/* One panel for each head of a layer, or for the requested head. */
+/* Draws one panel for each head of a layer, or one for the requested head. */
 static attn_status draw_layer(drawing *d, const attn__block_attention *b, int64_t layer)
 {
     attn_status status = ATTN_OK;
@@ -150,7 +154,7 @@ static attn_status draw_layer(drawing *d, const attn__block_attention *b, int64_
     return status;
 }
 
-/* One panel for each layer: the mean of its heads, or the requested head. */
+/* Draws one panel for each layer, which shows the mean of its heads or the requested head. */
 static attn_status draw_layers(drawing *d)
 {
     attn_status status = ATTN_OK;
@@ -179,7 +183,7 @@ static attn_status draw_rollout(drawing *d)
     return status == ATTN_OK ? draw_heads(d, &d->rolled, 0, 1, title) : status;
 }
 
-/* The first panel is the picture alone, because the weights may hide dark parts of it. */
+/* Makes all panels. The first panel is the picture alone, because weights may hide dark parts of it. */
 static attn_status make_panels(drawing *d)
 {
     const attn__block_attention *b = asked(d->attention, &d->view);
