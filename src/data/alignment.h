@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * alignment.h - alignments inside this folder: records as read from a file, then rows of equal length. */
+ * alignment.h - the internal form of alignments: first records as read from a file, then rows of equal length. */
 #ifndef ATTN_DATA_ALIGNMENT_H
 #define ATTN_DATA_ALIGNMENT_H
 
@@ -17,7 +17,7 @@ struct attn_alignment {
     int64_t *numbers; /* [columns]: index of the query's residue in the column, from 1; 0: a gap */
 };
 
-/* A sequence as written in the file, with marks of insertions. */
+/* A sequence as it is written in the file, with marks of insertions. */
 typedef struct attn__record {
     char *name, *text; /* the text is not terminated by 0 */
     size_t length, capacity;
@@ -34,15 +34,16 @@ typedef struct attn__records {
     int64_t *numbers;   /* for each character of the first sequence without insertions: the residue's number, or 0 */
 } attn__records;
 
-/* A new record at the end; NULL on failure. */
+/* Adds a new record at the end. Returns NULL on failure. */
 attn__record *attn__record_add(attn__records *records, const char *name, size_t length, int64_t line);
-/* Appends the residues of a line to a record; white space is skipped. ATTN_ERROR_FORMAT: a character that is not
+/* Appends the residues of a line to a record and skips white space. ATTN_ERROR_FORMAT: a character that is not
  * allowed. */
 attn_status attn__record_extend(attn__records *records, attn__record *record, const char *text, size_t length,
                                 int64_t line);
 void attn__records_clear(attn__records *records);
 
-/* The two kinds of file: records that begin with '>', and blocks (Stockholm and Clustal). */
+/* Reads a file with records that begin with '>'. The next two functions read files of blocks (Stockholm and
+ * Clustal). */
 attn_status attn__records_read(attn__records *records, const char *text, size_t size, int64_t most);
 attn_status attn__records_read_stockholm(attn__records *records, const char *text, size_t size, int64_t most);
 attn_status attn__records_read_clustal(attn__records *records, const char *text, size_t size, int64_t most);
@@ -51,7 +52,7 @@ bool attn__is_stockholm(const char *text, size_t size);
 
 /* Finds which of the '>' formats the records have. */
 attn_alignment_format attn__records_format(const attn__records *records);
-/* An alignment with room for this many rows, without names. NULL on failure. */
+/* Creates an alignment with room for this many rows, without names. Returns NULL on failure. */
 attn_alignment *attn__alignment_create(attn_context *context, attn_alignment_format format, int64_t rows,
                                        int64_t columns);
 
@@ -65,7 +66,7 @@ static inline int64_t attn__differing(const char *a, const char *b, int n)
     return differ;
 }
 
-/* Columns in which two rows differ; counting stops once there are more than `most`. */
+/* Counts the columns in which two rows differ. Counting stops when there are more than `most`. */
 static inline int64_t attn__differing_columns(const char *a, const char *b, int64_t n, int64_t most)
 {
     enum { LONG = 128, SHORT = 16 };

@@ -41,8 +41,8 @@ static bool name_says(const char *source, const char *end)
     return ends_with(source, end) || ends_with(source, zipped);
 }
 
-/* Rows of different lengths can only be A3M. Rows of equal length with '.' are A2M, or FASTA with dots for gaps; for
- * FASTA A2M's rule gives the same columns unless the query has gaps. */
+/* Finds the format. Rows of different lengths can only be A3M. Rows of equal length with '.' are A2M, or FASTA with
+ * dots for gaps. For such a FASTA file, A2M's rule gives the same columns unless the query has gaps. */
 attn_alignment_format attn__records_format(const attn__records *records)
 {
     if (name_says(records->source, ".a3m"))
@@ -90,9 +90,9 @@ static void cut(attn__record *record, size_t length)
     record->length = record->length < length ? record->length : length;
 }
 
-/* A '*' after a row's last residue is a stop. If rows have equal length with their stops, a stop becomes a gap, and
- * columns at the end that hold only stops and gaps are removed. Otherwise the stop is removed from each row that has
- * one. */
+/* Removes stops. A '*' after a row's last residue is a stop. If rows have equal length with their stops, a stop becomes
+ * a gap, and columns at the end that hold only stops and gaps are removed. Otherwise the stop is removed from each row
+ * that has one. */
 static void drop_final_stops(attn__records *records)
 {
     bool even = are_even(records);
@@ -160,7 +160,7 @@ static attn_status check_lengths(const attn__records *records, attn_alignment_fo
     return ATTN_OK;
 }
 
-/* Whether raw column c is a column of the alignment. */
+/* Returns whether raw column c is a column of the alignment. */
 static bool is_column(const attn__records *records, attn_alignment_format format, bool query_columns, size_t c)
 {
     char query = records->items[0].text[c];
@@ -256,7 +256,8 @@ static attn_status arrange(attn_alignment **alignment, attn__records *records, a
     return ATTN_OK;
 }
 
-/* Databases of HH-suite (ffindex) end each alignment with a NUL byte. */
+/* Checks that no NUL byte is inside the alignment. Databases of HH-suite (ffindex) end each alignment with a NUL
+ * byte. */
 static attn_status check_nul(const attn__records *records, const char *text, size_t size)
 {
     const char *nul = size ? memchr(text, 0, size) : NULL, *line;

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT
- * Stockholm and Clustal files: blocks of "name sequence" lines; a sequence may continue in the next block. */
+ * Reads Stockholm and Clustal files. These have blocks of "name sequence" lines, and a sequence may continue in the
+ * next block. */
 #include "data/alignment.h"
 #include "data/lines.h"
 
@@ -27,7 +28,7 @@ bool attn__is_stockholm(const char *text, size_t size)
     return false;
 }
 
-/* Whether the line contains the words (given in lower case), in any case. */
+/* Returns whether the line contains the words, which are given in lower case. Upper and lower case count as equal. */
 static bool holds(const char *line, size_t length, const char *words)
 {
     size_t n = strlen(words), same;
@@ -40,7 +41,8 @@ static bool holds(const char *line, size_t length, const char *words)
     return false;
 }
 
-/* Every program writes its own name first; nearly all of them continue with these words. */
+/* Returns whether the line is a header. Every program writes its own name first, and nearly all continue with these
+ * words. */
 static bool is_header(const char *line, size_t length)
 {
     static const char *const programs[] = {"clustal", "muscle", "probcons", "kalign", "msaprobs", "biopython"};
@@ -54,7 +56,7 @@ static bool is_header(const char *line, size_t length)
     return holds(line, length, "clustal") || holds(line, length, "multiple sequence alignment");
 }
 
-/* The number of lines up to and including the header; 0: no header. */
+/* Returns the number of lines up to and including the header, or 0 if there is no header. */
 static int64_t header_lines(const char *text, size_t size)
 {
     const char *line;
@@ -79,7 +81,8 @@ typedef struct reading {
     bool first, inside; /* first block of the file; a sequence of this block was read */
 } reading;
 
-/* Every known writer keeps the same order in all blocks, so the next sequence is nearly always the one sought. */
+/* Finds the record of a sequence. Every known writer keeps the same order in all blocks, so the search begins with the
+ * next sequence. */
 static attn__record *find(reading *r, const char *name, size_t length)
 {
     attn__records *all = r->records;
@@ -93,7 +96,7 @@ static attn__record *find(reading *r, const char *name, size_t length)
     return NULL;
 }
 
-/* After `most` sequences the others are skipped in every block. */
+/* Reads a line of a sequence. After `most` sequences, the others are skipped in every block. */
 static attn_status take_sequence(reading *r, const char *line, size_t length)
 {
     size_t name = 0;
@@ -121,7 +124,8 @@ static attn_status take_sequence(reading *r, const char *line, size_t length)
     return record ? attn__record_extend(r->records, record, line + rest, length - rest, r->line) : ATTN_OK;
 }
 
-/* RF may hold any mark. Only gap or no gap matters, so marks are stored as 'X' and '.'. */
+/* Reads the marks of an RF line. RF may contain any mark. Only gap or no gap matters, so marks are stored as 'X' and
+ * '.'. */
 static attn_status take_marks(reading *r, const char *line, size_t length)
 {
     attn_status status = ATTN_OK;
@@ -148,7 +152,7 @@ static attn_status take_line(reading *r, const char *line, size_t length)
     return marked ? take_marks(r, line, length) : ATTN_OK;
 }
 
-/* Only white space may follow the end of the alignment. */
+/* Checks that only white space follows the end of the alignment. */
 static attn_status check_end(reading *r, const char *text, size_t size, size_t at)
 {
     const char *line;
@@ -174,7 +178,7 @@ static int by_name(const void *a, const void *b)
     return order ? order : (x->line > y->line) - (x->line < y->line);
 }
 
-/* A name identifies one sequence in all blocks, so two sequences with the same name cannot be told apart. */
+/* Checks that no two sequences have the same name, because a name identifies one sequence in all blocks. */
 static attn_status check_names(const attn__records *records)
 {
     const attn__record **sorted = attn__alloc(records->context, attn__size_mul((size_t)records->n, sizeof *sorted));
@@ -195,7 +199,7 @@ static attn_status check_names(const attn__records *records)
     return status;
 }
 
-/* A Clustal line may end with the number of residues so far. */
+/* Reads a line of a Clustal file. The line may end with the number of residues so far. */
 static attn_status take_clustal_line(reading *r, const char *line, size_t length)
 {
     while (length > 0 && (line[length - 1] == ' ' || line[length - 1] == '\t'))
@@ -203,7 +207,7 @@ static attn_status take_clustal_line(reading *r, const char *line, size_t length
     if (length == 0)
         return take_line(r, line, 0);
     if (line[0] == ' ' || line[0] == '\t')
-        return ATTN_OK; /* mark of how well the columns agree */
+        return ATTN_OK; /* the line marks how well the columns agree */
     size_t digits = length;
     while (digits > 0 && line[digits - 1] >= '0' && line[digits - 1] <= '9')
         digits--;
@@ -219,7 +223,7 @@ attn_status attn__records_read_clustal(attn__records *records, const char *text,
     size_t length, at = 0;
     attn_status status = ATTN_OK;
     int64_t header = header_lines(text, size);
-    header = header ? header : 1; /* written by an unknown program */
+    header = header ? header : 1; /* no known header: an unknown program wrote the first line */
     while (status == ATTN_OK && attn__next_line(text, size, &at, &line, &length)) {
         if (++r.line > header)
             status = take_clustal_line(&r, line, length);

@@ -97,7 +97,8 @@ static bool begins(const char *text, size_t length, const char *with)
     return length >= n && memcmp(text, with, n) == 0;
 }
 
-/* HH-suite writes predicted structure, confidences and a consensus as records among the sequences. */
+/* Returns whether a record is none of the sequences. HH-suite writes predicted structure, confidences and a consensus
+ * as records among the sequences. */
 static bool is_extra(const char *name, size_t length)
 {
     static const char *const kinds[] = {"ss_pred", "ss_conf", "ss_dssp", "ss_prob",
@@ -116,12 +117,13 @@ static bool is_extra(const char *name, size_t length)
 typedef struct reading {
     attn__records *records;
     attn__record *record; /* the record that lines belong to; NULL while a record is skipped */
-    bool began;           /* a '>' has been seen */
+    bool began;           /* true after the first '>' */
     enum { PLAIN, PIR_DESCRIPTION, PIR_SEQUENCE } next;
     int64_t line, most;
 } reading;
 
-/* NBRF/PIR: ">P1;name", a line of description, and a sequence that '*' ends. */
+/* Returns whether a name is one of NBRF/PIR. That format has ">P1;name", a line of description, and a sequence that '*'
+ * ends. */
 static bool is_pir(const char *name, size_t length)
 {
     static const char *const kinds[] = {"P1;", "F1;", "XX;", "DL;", "DC;", "RL;", "RC;", "N1;", "N3;"};
@@ -131,7 +133,8 @@ static bool is_pir(const char *name, size_t length)
     return false;
 }
 
-/* Without the required '*', a FASTA file whose names look like PIR's would lose its first lines as descriptions. */
+/* Checks that '*' ends the last sequence of a PIR file. Otherwise a FASTA file whose names look like those of PIR would
+ * lose its first lines as descriptions. */
 static attn_status check_pir_end(const reading *r)
 {
     return r->next == PLAIN
@@ -167,7 +170,7 @@ static attn_status take_residues(reading *r, const char *line, size_t length)
         status = attn__record_extend(r->records, r->record, line, end ? (size_t)(end - line) : length, r->line);
     if (end) {
         r->next = PLAIN;
-        r->record = NULL; /* notes may follow */
+        r->record = NULL; /* notes may follow the sequence */
     }
     return status;
 }

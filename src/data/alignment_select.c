@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * Choosing sequences of an alignment. */
+ * Chooses sequences of an alignment. */
 #include "data/alignment.h"
 
 #include "base/parallel.h"
@@ -12,9 +12,9 @@
 
 /* ------------------------------------------------------------------------------------ greatest diversity */
 
-/* Sums as NumPy adds a contiguous array: eight running sums, and halves for more than 128 terms. The published choice
- * of rows used these float64 sums, and their rounding breaks ties between equal sums of counts. The same choice
- * therefore needs the same rounding. */
+/* Sums numbers like NumPy sums a contiguous array: eight running sums, and halves for more than 128 terms. The
+ * published choice of rows used these float64 sums, and their rounding breaks ties between equal sums of counts. The
+ * same choice therefore needs the same rounding. */
 static double pairwise_sum(const double *x, int64_t n)
 {
     if (n < 8) {
@@ -40,8 +40,8 @@ static double pairwise_sum(const double *x, int64_t n)
     return sum;
 }
 
-/* Distances stay counts of columns until the end, so their sums are exact. Only rows with equal sums are compared by
- * their float64 means. */
+/* State of the diverse selection. Distances stay counts of columns until the end, so their sums are exact. Only rows
+ * with equal sums are compared by their float64 means. */
 typedef struct diverse {
     const attn_alignment *all;
     int64_t *chosen;   /* [depth] */
@@ -75,7 +75,7 @@ static void average(void *user, int64_t item, int thread)
     d->mean[item] = pairwise_sum(distances, d->n) / (double)d->n;
 }
 
-/* The row with the largest mean distance to the chosen rows; the first of them if several are equal. */
+/* Returns the row with the largest mean distance to the chosen rows. The first row wins ties. */
 static int64_t farthest(diverse *d)
 {
     int64_t most = 0, best = 0;
@@ -161,8 +161,9 @@ static int larger_key(const void *left, const void *right)
     return (a->row > b->row) - (a->row < b->row);
 }
 
-/* Draws without replacement by weight: the largest u^(1/w), u uniform (Efraimidis and Spirakis 2006,
- * doi:10.1016/j.ipl.2005.11.003). The logarithm, log(u) / w, gives the same order and does not underflow. */
+/* Draws rows without replacement by weight: the rows with the largest u^(1/w), where u is uniform and w is the weight
+ * (Efraimidis and Spirakis 2006, doi:10.1016/j.ipl.2005.11.003). log(u) / w gives the same order and does not
+ * underflow. */
 static void draw_by_weight(const attn_alignment *all, ticket *tickets, const double *weights, uint64_t seed)
 {
     attn__rng rng = {.seed = seed};

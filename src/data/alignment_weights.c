@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT
- * Weights of the sequences of an alignment: by the number of similar sequences, or by the rarity of residues. */
+ * Computes weights of the sequences of an alignment: from the number of similar sequences, or from the rarity of
+ * residues. */
 #include "data/alignment.h"
 
 #include "base/parallel.h"
@@ -9,15 +10,15 @@
 
 /* ---------------------------------------------------------------------------------------------- by identity */
 
-/* Rows are compared block by block, so the cached bytes of a block are read BLOCK times. Most pairs of a family differ
- * too much after a quarter of the columns; stopping there saves the rest of the comparison. */
+/* Rows are compared block by block, so that the cached bytes of a block are read BLOCK times. Most pairs of a family
+ * differ too much after a quarter of the columns, and the rest of the columns is then skipped. */
 enum { BLOCK = 64 };
 
 typedef struct comparing {
     const attn_alignment *a;
     int64_t most;    /* maximum number of differing columns */
     int64_t blocks;  /* number of blocks of rows */
-    int64_t first;   /* first block of the present work items */
+    int64_t first;   /* first block of the current work items */
     uint32_t *alike; /* [rows] */
 } comparing;
 
@@ -27,8 +28,8 @@ static int64_t last_of(const comparing *w, int64_t block)
     return end < w->a->rows ? end : w->a->rows;
 }
 
-/* Counts are written to memory once a block, because threads share the memory. Sums of integers are the same in any
- * order. */
+/* Compares two blocks of rows. Counts are written to memory once per block, because threads share the memory. Sums of
+ * integers are the same in any order. */
 static void compare_blocks(void *user, int64_t item, int thread)
 {
     const comparing *w = user;
@@ -52,10 +53,11 @@ static void compare_blocks(void *user, int64_t item, int thread)
     }
 }
 
-/* Later blocks of rows are compared with fewer blocks, so parts of equal work have more and more blocks. */
+/* Compares all pairs of blocks. Later blocks are compared with fewer blocks, so parts of equal work get more and more
+ * blocks. */
 static attn_status compare_all(comparing *w)
 {
-    enum { PARTS = 32, FEW = 128 }; /* so few blocks take no noticeable time */
+    enum { PARTS = 32, FEW = 128 }; /* FEW blocks take no noticeable time */
     int64_t all = w->blocks * (w->blocks + 1) / 2, done = 0;
     attn_context *context = w->a->context;
     attn_status status = ATTN_OK;
@@ -79,7 +81,8 @@ attn_status attn_alignment_weights(const attn_alignment *alignment, double ident
     if (!(identity > 0 && identity <= 1))
         return attn__fail(alignment->context, ATTN_ERROR_ARGUMENT, "identity %g: a share between 0 and 1 is wanted",
                           identity);
-    /* Rounded up: 0.8 of 7 columns are 6. But 0.55 of 100, which as doubles is a little more than 55, is 55. */
+    /* The number of columns is rounded up: 0.8 of 7 columns are 6. 0.55 of 100 is a little more than 55 in double, but
+     * must give 55. */
     int64_t agreeing = (int64_t)ceil(identity * (double)alignment->columns * (1 - 1e-12));
     comparing w = {alignment, alignment->columns - agreeing, (rows + BLOCK - 1) / BLOCK, 0, NULL};
     w.alike = attn__alloc_zero(alignment->context, attn__size_mul((size_t)rows, sizeof *w.alike));
@@ -96,13 +99,13 @@ attn_status attn_alignment_weights(const attn_alignment *alignment, double ident
 
 enum { LETTERS = 26 };
 
-/* The letter's index in the alphabet; -1 for a gap, and for a letter that is none of the twenty amino acids. */
+/* Returns the index of a letter in the alphabet, or -1 for a gap and for letters other than the twenty amino acids. */
 static int letter_of(char residue)
 {
     return residue < 'A' || residue > 'Z' || strchr("BJOUXZ", residue) ? -1 : residue - 'A';
 }
 
-/* shares [L,26]: 1 / (kinds in the column * rows with that letter). */
+/* Computes shares [L,26]: 1 / (kinds of letters in the column * rows with that letter). */
 static void measure_columns(const attn_alignment *a, double *shares)
 {
     for (int64_t r = 0; r < a->rows; r++) {

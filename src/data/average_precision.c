@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * COCO's evaluation of boxes.
+ * Evaluates boxes like COCO.
  *
  * A group is the detections and the objects of one category in one image. The detections of a group are matched for all
  * thresholds and size ranges at once: each pair of a threshold and a size range has one bit. A category's average
@@ -94,7 +94,8 @@ static attn_status check(const evaluation *e)
     return ATTN_OK;
 }
 
-/* Turns the counts in `ends` into positions: ends[k] is where k begins. `put` then advances it to k's end. */
+/* Converts the counts in `ends` to positions, so that ends[k] is where k begins. `put` then moves it to the end of
+ * k. */
 static void begin_places(int64_t *ends, int64_t n)
 {
     int64_t sum = 0;
@@ -191,8 +192,8 @@ static int compare_in_group(const void *left, const void *right)
     return a->index < b->index ? -1 : a->index > b->index;
 }
 
-/* The free candidate with the highest overlap, either among the ignored objects or among the others. The later one wins
- * ties. */
+/* Returns the free candidate with the highest overlap, either among the ignored objects or among the others. The later
+ * candidate wins ties. */
 static int64_t best_of(const evaluation *e, const group *g, const scratch *s, int64_t ncandidates, int size,
                        int threshold, bool ignored)
 {
@@ -277,8 +278,8 @@ static int compare_in_category(const void *left, const void *right)
     return a->place < b->place ? -1 : a->place > b->place;
 }
 
-/* The mean over recall levels of the best precision at that recall or higher. `precisions` are the precisions at each
- * found object, out of n objects. */
+/* Returns the mean over recall levels of the best precision at that recall or higher. `precisions` holds the precision
+ * at each of n found objects, out of `objects`. */
 static double mean_precision(double *precisions, int64_t n, int64_t objects)
 {
     double sum = 0;
@@ -328,7 +329,7 @@ static void measure_category(void *user, int64_t category, int thread)
             result->objects[size] += !(ignored >> size & 1);
     }
     int64_t begin = category > 0 ? e->found_ends[category - 1] : 0, n = 0;
-    found *sorted = e->all + begin; /* in place: the removed detections are not needed any more */
+    found *sorted = e->all + begin; /* in place, because the removed detections are not needed again */
     for (int64_t i = begin; i < e->found_ends[category]; i++) {
         if (e->all[i].rank < MOST)
             sorted[n++] = e->all[i];
@@ -347,7 +348,7 @@ static int size_of(const attn__ap_measure *m)
     return m->area[0] == 's' ? 1 : m->area[0] == 'm' ? 2 : m->area[0] == 'l' ? 3 : 0;
 }
 
-/* A category's value of a measure; -1: the category has no objects. */
+/* Returns a category's value of a measure, or -1 if the category has no objects. */
 static double measure_of(const category_result *r, const attn__ap_measure *m)
 {
     int size = size_of(m), n = 0;

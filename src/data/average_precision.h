@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * average_precision.h - average precision and recall of detections, as COCO's evaluation of boxes defines them
- * (pycocotools' COCOeval): intersection over union from 0.50 to 0.95 in steps of 0.05, 101 recalls, at most 100
- * detections of a category in an image. */
+ * average_precision.h - average precision and recall of detections, as in COCO's evaluation of boxes (COCOeval of
+ * pycocotools): intersection over union from 0.50 to 0.95 in steps of 0.05, 101 recalls, at most 100 detections of a
+ * category in an image. */
 #ifndef ATTN_DATA_AVERAGE_PRECISION_H
 #define ATTN_DATA_AVERAGE_PRECISION_H
 
@@ -20,8 +20,8 @@ typedef struct attn__ap_measure {
 extern const attn__ap_measure attn__ap_measures[ATTN__AP_MEASURES];
 
 /* Compares detections with the objects of a finished set, on the context's threads. Image and category of a detection
- * are indices in the set. The measures are means over the categories with objects in the size range; -1: no category
- * has any. `by_category` gets the AP of each category of the set; NULL: not needed.
+ * are indices in the set. The measures are means over the categories with objects in the size range, or -1 if no
+ * category has such objects. `by_category` gets the AP of each category of the set; NULL: not needed.
  *
  * Detections of one image and category with equal scores keep their order; across images the lower image id comes
  * first. A match with an object whose id is 0 does not count, as in pycocotools.

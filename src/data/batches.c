@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * Batches of sentence pairs in an order that depends only on (seed, epoch). */
+ * Makes batches of sentence pairs. The order depends only on (seed, epoch). */
 #include "data/corpus.h"
 
 #include "dist/ranks.h"
@@ -27,7 +27,7 @@ struct attn_batches {
     int64_t count, epoch, position;
     int64_t steps[2];   /* maximum length of an encoded sentence, by side */
     int64_t *sentences; /* [n] in the epoch's order */
-    int64_t *batches;   /* [count] the order in which batches are taken */
+    int64_t *batches;   /* [count] the order of the batches in the epoch */
     int64_t *begins;    /* [count + 1] where each batch begins in `sentences`, the same in every epoch */
     sortable *window;
     int32_t *source, *source_lens, *input, *labels, *target_lens;
@@ -62,8 +62,8 @@ static void sort_windows(attn_batches *b)
     }
 }
 
-/* All random numbers come from one generator that each epoch makes anew. An epoch can therefore be entered without
- * running earlier epochs. */
+/* Orders sentences and batches of an epoch. All random numbers come from one generator that is made anew for each
+ * epoch. An epoch can therefore begin without earlier epochs. */
 static void order_epoch(attn_batches *b)
 {
     int64_t n = b->corpus->n;
@@ -91,8 +91,8 @@ static int64_t round_up(const attn_batches *b, int64_t steps)
     return (steps + b->options.multiple - 1) / b->options.multiple * b->options.multiple;
 }
 
-/* The end of a batch that begins at `begin` of the present order. Sentences are added while their number times the
- * longest of either side is at most options.tokens. */
+/* Returns the end of a batch that begins at `begin` of the current order. Sentences are added while their number times
+ * the longest length of either side is at most options.tokens. */
 static int64_t end_of_tokens(const attn_batches *b, int64_t begin)
 {
     int64_t end = begin, longest = 1;
@@ -107,8 +107,8 @@ static int64_t end_of_tokens(const attn_batches *b, int64_t begin)
     return end;
 }
 
-/* Cuts the present order into batches. Sorted as a whole, the order has the same lengths at the same places in every
- * epoch, so the cuts stay valid. */
+/* Divides the current order into batches. If batches count tokens, the order is sorted as a whole. It then has the
+ * same lengths at the same places in every epoch, so the division stays valid. */
 static void cut(attn_batches *b)
 {
     int64_t n = b->corpus->n, most = 0;
@@ -155,7 +155,7 @@ static void *array_of(attn_batches *b, int64_t rows, int64_t columns, size_t ele
     return attn__alloc(b->context, attn__size_mul(attn__size_mul((size_t)rows, (size_t)columns), element));
 }
 
-/* Keys of the order of sentences. */
+/* Allocates the order of sentences and batches. */
 static attn_status allocate_order(attn_batches *b)
 {
     int64_t n = b->corpus->n, size = b->options.size;
@@ -169,7 +169,7 @@ static attn_status allocate_order(attn_batches *b)
     return b->sentences && b->batches && b->begins && b->window ? ATTN_OK : ATTN_ERROR_MEMORY;
 }
 
-/* Allocates for the longest sentences, so that no batch needs more later. */
+/* Allocates batches for the longest sentences, so that no batch needs more memory later. */
 static attn_status allocate(attn_batches *b)
 {
     int64_t size = b->options.size, places[2];
@@ -193,7 +193,7 @@ static attn_status prepare(attn_batches *b)
     attn_status status = allocate_order(b);
     if (status != ATTN_OK)
         return status;
-    order_epoch(b); /* the order in which batches of tokens are cut */
+    order_epoch(b); /* the order in which batches are divided */
     cut(b);
     order_epoch(b);
     return allocate(b);
@@ -274,7 +274,7 @@ int64_t attn_batches_position(const attn_batches *batches)
 
 /* ------------------------------------------------------------------------------------------- one batch */
 
-/* The length to which a batch's longest sentence is padded, rounded up as requested. */
+/* Returns the length to which a batch is padded: its longest sentence, rounded up as requested. */
 static int64_t longest_of(const attn_batches *b, const attn_batch *batch, attn_side side)
 {
     int64_t longest = 1;
@@ -285,7 +285,7 @@ static int64_t longest_of(const attn_batches *b, const attn_batch *batch, attn_s
     return round_up(b, longest);
 }
 
-/* Row `row` of an array of `steps` columns: `first` if it is not negative, then ids, then padding. */
+/* Writes a row of an array with `steps` columns: `first` if it is not negative, then ids, then padding. */
 static void put_row(int32_t *array, int64_t row, int64_t steps, int32_t first, const int32_t *ids, int64_t n,
                     int32_t pad)
 {
@@ -307,7 +307,7 @@ static void fill_row(attn_batches *b, attn_batch *batch, int64_t row)
     int64_t m = attn__corpus_length(b->corpus, ATTN_SIDE_TARGET, index);
     const int32_t *words = target->ids + target->begin[index];
     put_row(b->source, row, batch->source_steps, -1, source->ids + source->begin[index], n, source->pad);
-    /* The input is the labels shifted by one. With D2L compatibility <eos> stays in the input where padding leaves
+    /* The input is the labels shifted by one. With D2L compatibility, <eos> stays in the input if padding leaves
      * room. */
     put_row(b->input, row, batch->target_steps, b->corpus->bos, words, b->corpus->end_in_input ? m : m - 1,
             target->pad);

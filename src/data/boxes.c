@@ -112,7 +112,7 @@ static attn_status fail_twice(const attn__box_set *set, const char *name, const 
     return attn__fail(set->context, ATTN_ERROR_FORMAT, "%s: two %s have the id %lld", name, things, (long long)id);
 }
 
-/* `ids` has room for all objects. */
+/* Checks that the ids of objects are unique. `ids` has room for all objects. */
 static attn_status check_object_ids(const attn__box_set *set, const char *name, int64_t *ids)
 {
     for (int64_t i = 0; i < set->nobjects; i++)
@@ -167,7 +167,7 @@ static attn_status index_objects(attn__box_set *set, const char *name)
     return ATTN_OK;
 }
 
-/* By image, in the order in which they were added. */
+/* Sorts the objects by image. Objects of an image keep the order in which they were added. */
 static void sort_objects(attn__box_set *set, attn__object *sorted)
 {
     int64_t sum = 0;

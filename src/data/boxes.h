@@ -2,8 +2,8 @@
  *
  * boxes.h - images with labelled boxes, and the detections of a detector.
  *
- * A set is filled in any order and finished once; after that it is not changed, and any number of threads may read
- * it. */
+ * A set is filled in any order and finished once. After that it is not changed, and any number of threads may read it.
+ * */
 #ifndef ATTN_DATA_BOXES_H
 #define ATTN_DATA_BOXES_H
 
@@ -20,7 +20,7 @@ typedef struct attn__object {
     double area;
     int64_t id;       /* unique id of the object in a set */
     int64_t image;    /* index of the image in the set; before the set is finished, the image's id */
-    int64_t category; /* index or id of the category, likewise */
+    int64_t category; /* like `image`: index of the category, or its id */
     bool crowd;       /* the box is around a crowd of objects that were not labelled one by one */
 } attn__object;
 
@@ -41,7 +41,7 @@ typedef struct attn__category {
     char *name;
 } attn__category;
 
-/* Images and categories are sorted by their ids, which may be any numbers: an index is the number of lower ids. The
+/* Images and categories are sorted by their ids, which may be any numbers. An index is the number of lower ids. The
  * objects are sorted by image. */
 typedef struct attn__box_set {
     attn_context *context;
@@ -55,19 +55,19 @@ typedef struct attn__box_set {
 
 attn_status attn__box_set_create(attn__box_set **set, attn_context *context);
 void attn__box_set_destroy(attn__box_set *set); /* NULL is allowed */
-/* Texts are copied; `file` may be NULL.  ATTN_ERROR_MEMORY. */
+/* Adds an image. The text is copied; `file` may be NULL. All three functions may return ATTN_ERROR_MEMORY. */
 attn_status attn__box_set_add_image(attn__box_set *set, int64_t id, int64_t width, int64_t height, const char *file);
 attn_status attn__box_set_add_category(attn__box_set *set, int64_t id, const char *name);
 attn_status attn__box_set_add_object(attn__box_set *set, const attn__object *object);
-/* Sorts the set, and replaces the objects' ids of images and categories by indices. `name` is used in messages.
- * ATTN_ERROR_FORMAT: two images, categories or objects with the same id, or an object whose image or category the set
- * lacks. */
+/* Sorts the set and replaces the objects' ids of images and categories by indices. `name` is used in messages.
+ * ATTN_ERROR_FORMAT: two images, categories or objects with the same id, or an object whose image or category is not in
+ * the set. */
 attn_status attn__box_set_finish(attn__box_set *set, const char *name);
-/* The index of an id in a finished set; -1: the set does not have the id. */
+/* Returns the index of an id in a finished set, or -1 if the set does not have the id. */
 int64_t attn__box_set_image(const attn__box_set *set, int64_t id);
 int64_t attn__box_set_category(const attn__box_set *set, int64_t id);
 
-/* Clips a box to the image; false if no area is left. */
+/* Clips a box to the image. Returns false if no area is left. */
 bool attn__box_clip(attn__box *box, int64_t width, int64_t height);
 
 /* COCO's 80 categories, in the order of their ids, which are 1 to 90 with holes. */

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * The share of true contacts among the best-scored pairs of residues. */
+ * Computes the share of true contacts among the best-scored pairs of residues. */
 #include "data/alignment.h"
 
 #include <math.h>
@@ -11,7 +11,7 @@ typedef struct pair {
     int64_t place; /* i * L + j, for breaking ties */
 } pair;
 
-/* Best first; NaN scores come last. */
+/* Sorts the best score first, and NaN scores last. */
 static int compare(const void *left, const void *right)
 {
     const pair *a = left, *b = right;

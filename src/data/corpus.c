@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * Sentence pairs as ids. */
+ * Encodes sentence pairs as ids. */
 #include "data/corpus.h"
 
 #include "data/pairs.h"

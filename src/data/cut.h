@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * cut.h - text written to a caller's buffer. The text is cut to the buffer's size, but its whole length is counted. */
+ * cut.h - writes text to a caller's buffer. The text is cut to the buffer's size, but its whole length is counted. */
 #ifndef ATTN_DATA_CUT_H
 #define ATTN_DATA_CUT_H
 

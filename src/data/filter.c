@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* The number of characters of a text: bytes that are not continuation bytes of UTF-8. */
+/* Returns the number of characters of a text, which are the bytes that are not continuation bytes of UTF-8. */
 static int64_t characters(const char *text)
 {
     int64_t n = 0;
@@ -31,7 +31,7 @@ typedef struct seen {
     const attn_pair *pair;
 } seen;
 
-/* Equal pairs become adjacent, in the order of the file. */
+/* Sorts pairs by text, so that equal pairs are adjacent, in the order of the file. */
 static int by_text(const void *a, const void *b)
 {
     const seen *x = a, *y = b;
@@ -42,7 +42,7 @@ static int by_text(const void *a, const void *b)
     return order ? order : (x->index > y->index) - (x->index < y->index);
 }
 
-/* dropped[i] becomes true for every pair that is equal to an earlier one. */
+/* Sets dropped[i] to true for every pair that equals an earlier pair. */
 static attn_status find_duplicates(const attn_pairs *all, bool *dropped)
 {
     seen *order = attn__alloc(all->context, attn__size_mul((size_t)all->n, sizeof *order));

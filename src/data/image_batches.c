@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT
- * Batches of images. The order depends only on (seed, epoch), the augmentation only on (seed, epoch, index). */
+ * Makes batches of images. The order depends only on (seed, epoch), and the augmentation only on (seed, epoch, index).
+ * */
 #include "data/images.h"
 
 #include "base/context.h"
@@ -8,7 +9,7 @@
 
 #include <string.h>
 
-/* Streams of the seed: order and augmentation use different ones and are independent. */
+/* Streams of the seed. Order and augmentation use different streams, so they are independent. */
 enum { STREAM_ORDER = 0x6f72, STREAM_AUGMENT = 0x6175 };
 
 struct attn_image_batches {
@@ -24,7 +25,8 @@ struct attn_image_batches {
     float level[3][256]; /* the normalized value of each sample, by channel */
 };
 
-/* Each epoch makes its generator anew, so an epoch can be entered without running earlier epochs. */
+/* Orders the images of an epoch. The generator is made anew for each epoch, so an epoch can begin without earlier
+ * epochs. */
 static void order_epoch(attn_image_batches *b)
 {
     int64_t n = attn_image_set_size(b->set);
@@ -152,7 +154,7 @@ static void fill_frame(const attn_image_batches *b, const unsigned char *pixels,
     }
 }
 
-/* All frames of a video get the same augmentation. */
+/* Writes the image. All frames of a video get the same augmentation. */
 static void fill_image(const attn_image_batches *b, int64_t index, float *to)
 {
     const unsigned char *pixels = attn_image_set_pixels(b->set, index);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * The files of MNIST (IDX) and of CIFAR-10 (binary records). */
+ * Reads the files of MNIST (IDX) and of CIFAR-10 (binary records). */
 #include "data/images.h"
 
 #include "base/context.h"

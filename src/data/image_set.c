@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Sets of images. Pixels are stored in blocks that never move, so a part of a set is a list of pointers into the whole
- * set. */
+ * Sets of images. Pixels are stored in blocks that never move. A part of a set can therefore be a list of pointers into
+ * the whole set. */
 #include "data/images.h"
 
 #include "base/context.h"
@@ -150,7 +150,8 @@ int32_t attn_image_set_label(const attn_image_set *set, int64_t i)
     return set->items[i].label;
 }
 
-/* Sums of integers do not depend on the order of the images, not even in the last bit. */
+/* Computes mean and deviation from sums of integers, which do not depend on the order of the images, not even in the
+ * last bit. */
 void attn_image_set_statistics(const attn_image_set *set, float *mean, float *std)
 {
     int64_t channels = set->shape.channels, samples = (int64_t)image_bytes(set) / channels;

@@ -12,45 +12,46 @@
 
 /* ---------------------------------------------------------------------------------------------- sets */
 
-/* Images of one size, eight bits a sample, each with the number of its class. */
+/* A set of images of one size with eight bits per sample. Each image has the number of its class. */
 typedef struct attn_image_set attn_image_set;
 
 typedef struct attn_image_shape {
     int64_t width, height, channels; /* 1: grey, 3: red, green, blue */
     int64_t frames;                  /* number of frames of a video; 0, 1: a picture */
 } attn_image_shape;
-/* Number of samples in an image of this shape. */
+/* Returns the number of samples in an image of this shape. */
 static inline int64_t attn__image_numbers(attn_image_shape s)
 {
     return (s.frames > 1 ? s.frames : 1) * s.width * s.height * s.channels;
 }
 
-/* An empty set. ATTN_ERROR_ARGUMENT: a side not in 1 to 4096, channels other than 1 and 3, or more than 4096 frames. */
+/* Creates an empty set. ATTN_ERROR_ARGUMENT: a side not in 1 to 4096, channels other than 1 and 3, or more than 4096
+ * frames. */
 attn_status attn_image_set_create(attn_image_set **set, attn_context *context, attn_image_shape shape);
 void attn_image_set_destroy(attn_image_set *set); /* NULL is allowed */
-/* Copies pixels[((frame * height + y) * width + x) * channels + c]. `key` decides the part in a split. The key must
- * identify the image permanently, such as its index in a file or a hash of its name. ATTN_ERROR_ARGUMENT: a negative
- * label. */
+/* Adds an image: copies pixels[((frame * height + y) * width + x) * channels + c]. `key` decides the part in a split.
+ * The key must identify the image permanently, such as its index in a file or a hash of its name. ATTN_ERROR_ARGUMENT:
+ * a negative label. */
 attn_status attn_image_set_add(attn_image_set *set, const unsigned char *pixels, int32_t label, uint64_t key);
 
-/* The shape of all images in the set; a picture has 1 frame. */
+/* Returns the shape of all images in the set. A picture has 1 frame. */
 attn_image_shape attn_image_set_shape(const attn_image_set *set);
-/* The number of images. */
+/* Returns the number of images. */
 int64_t attn_image_set_size(const attn_image_set *set);
 int64_t attn_image_set_classes(const attn_image_set *set); /* the largest label + 1; 0 for an empty set */
-/* The pixels of image i, row by row with interleaved channels; the set owns them. */
+/* Returns the pixels of image i, row by row with interleaved channels. The set owns the pixels. */
 const unsigned char *attn_image_set_pixels(const attn_image_set *set, int64_t i); /* 0 <= i < size */
-/* The class of image i, 0 <= i < size. */
+/* Returns the class of image i, 0 <= i < size. */
 int32_t attn_image_set_label(const attn_image_set *set, int64_t i);
-/* Mean and standard deviation of each channel over all pixels, with samples scaled to 0 to 1. A deviation of 0 is
- * returned as 1. mean and std are [channels]. An empty set has mean 0 and deviation 1. */
+/* Computes mean and standard deviation of each channel over all pixels, with samples scaled to 0 to 1. A deviation of 0
+ * is returned as 1. mean and std are [channels]. An empty set has mean 0 and deviation 1. */
 void attn_image_set_statistics(const attn_image_set *set, float *mean, float *std);
-/* A checksum of every pixel and label in order, to tell sets apart. */
+/* Returns a checksum of every pixel and label in order, to tell sets apart. */
 uint64_t attn_image_set_fingerprint(const attn_image_set *set);
 
-/* Splits a set by a hash of seed and key: the part of an image does not depend on the other images. Each part may be
- * NULL, then it is not made. Parts keep the order and borrow the pixels: destroy them before `all`, and add nothing to
- * them. A part may be empty. ATTN_ERROR_ARGUMENT: shares are negative or sum to 1 or more. */
+/* Splits a set by a hash of seed and key. The part of an image does not depend on the other images. A part whose
+ * pointer is NULL is not made. Parts keep the order and borrow the pixels: destroy them before `all`, and add nothing
+ * to them. A part may be empty. ATTN_ERROR_ARGUMENT: shares are negative or sum to 1 or more. */
 attn_status attn_image_set_split(attn_image_set **train, attn_image_set **valid, attn_image_set **test,
                                  const attn_image_set *all, uint64_t seed, double valid_share, double test_share);
 
@@ -63,25 +64,27 @@ typedef struct attn_named_bytes {
     const char *name;
 } attn_named_bytes;
 
-/* The IDX format of MNIST (yann.lecun.com/exdb/mnist): two zero bytes, a type, a rank, sizes as big-endian 32-bit
- * numbers, then the elements.  Only unsigned bytes (type 8) are read, of rank 1 to 4. */
+/* A parsed file in the IDX format of MNIST (yann.lecun.com/exdb/mnist). The file has two zero bytes, a type, a rank,
+ * sizes as big-endian 32-bit numbers, then the elements. Only unsigned bytes (type 8) of rank 1 to 4 are read. */
 typedef struct attn_idx {
     int rank;
     int64_t dims[4];
     const unsigned char *elements; /* pointer into the file's bytes */
     int64_t n;                     /* product of the sizes */
 } attn_idx;
-/* ATTN_ERROR_FORMAT (with the file's name and the byte): not IDX, truncated, or too many bytes. ATTN_ERROR_UNSUPPORTED:
- * another type or rank. */
+/* Parses an IDX file. ATTN_ERROR_FORMAT (with the file's name and the byte): not IDX, truncated, or too many bytes.
+ * ATTN_ERROR_UNSUPPORTED: another type or rank. */
 attn_status attn_idx_parse(attn_idx *idx, attn_context *context, const attn_named_bytes *file);
 
-/* A new set of images [n,h,w] or [n,h,w,c] and labels [n], with keys from 0. Labels must be less than `classes`; 0:
- * any. ATTN_ERROR_FORMAT: the files do not belong together, or a label is out of range (with its byte). */
+/* Creates a set of images [n,h,w] or [n,h,w,c] and labels [n], with keys from 0. Labels must be less than `classes`; 0
+ * accepts any label. ATTN_ERROR_FORMAT: the files do not belong together, or a label is out of range (with its
+ * byte). */
 attn_status attn_image_set_of_idx(attn_image_set **set, attn_context *context, const attn_named_bytes *images,
                                   const attn_named_bytes *labels, int64_t classes);
 
-/* Adds the records of CIFAR-10's binary version (cs.toronto.edu/~kriz/cifar.html) to a set of 32 x 32 x 3: a label, then
- * 1024 bytes red, 1024 green, 1024 blue. Keys continue from the set's size. Errors as for IDX files. */
+/* Adds the records of CIFAR-10's binary version (cs.toronto.edu/~kriz/cifar.html) to a set of 32 x 32 x 3 images. A
+ * record is a label, then 1024 bytes each of red, green and blue. Keys continue from the set's size. Errors as for IDX
+ * files. */
 attn_status attn_image_set_add_cifar(attn_image_set *set, attn_context *context, const attn_named_bytes *file,
                                      int64_t classes);
 
@@ -94,9 +97,10 @@ typedef struct attn_image_batches_options {
     bool in_order; /* not shuffled */
     /* Augmentation, which depends only on (seed, epoch, index). */
     bool flip; /* mirrored left to right with probability 1/2 */
-    /* shifted by up to this many pixels in each direction and filled with black: a random crop after padding */
+    /* the image is shifted by up to this many pixels in each direction and filled with black: a random crop after
+     * padding */
     int64_t shift;
-    /* x = (sample / 255 - mean) / std by channel; std 0: 1 */
+    /* mean and standard deviation by channel: x = (sample / 255 - mean) / std; std 0 means 1 */
     float mean[3], std[3];
 } attn_image_batches_options;
 
@@ -106,7 +110,8 @@ typedef struct attn_image_batch {
     const float *x;         /* [B,frames,channels,height,width] */
     const int32_t *labels;  /* [B] */
     const int64_t *indices; /* [B]; index of each image in the set */
-    /* In a sharded batch, these images begin at `first` of `whole`. Not sharded: 0 and B. */
+    /* In a sharded batch, these images begin at index `first` of the whole batch of `whole` images. Not sharded: 0 and
+     * B. */
     int64_t first, whole;
     /* A placeholder: the batch has fewer images than there are processes. This image belongs to another process and
      * must not be counted. */
@@ -115,17 +120,17 @@ typedef struct attn_image_batch {
 
 typedef struct attn_image_batches attn_image_batches;
 
-/* The order of an epoch depends only on (seed, epoch), so saving (epoch, position) is enough to resume. `set` must
- * outlive the batches and not grow. Starts at (0, 0). ATTN_ERROR_ARGUMENT, ATTN_ERROR_MEMORY. */
+/* Creates batches of a set. The order of an epoch depends only on (seed, epoch), so saving (epoch, position) is enough
+ * to resume. `set` must outlive the batches and not grow. Starts at (0, 0). ATTN_ERROR_ARGUMENT, ATTN_ERROR_MEMORY. */
 attn_status attn_image_batches_create(attn_image_batches **batches, attn_context *context, const attn_image_set *set,
                                       const attn_image_batches_options *options);
 void attn_image_batches_destroy(attn_image_batches *batches); /* NULL is allowed */
 /* Makes batch `position` of epoch `epoch` the next one. A position at or past attn_image_batches_count is the epoch's
- * end; a negative one is its beginning. */
+ * end, and a negative position is its beginning. */
 void attn_image_batches_seek(attn_image_batches *batches, int64_t epoch, int64_t position);
-/* False at the epoch's end; the last batch may be smaller. */
+/* Gets the next batch. Returns false at the epoch's end. The last batch may be smaller. */
 bool attn_image_batches_next(attn_image_batches *batches, attn_image_batch *batch);
-/* From now on attn_image_batches_next returns this process's share of each batch (ranks.h). */
+/* Makes attn_image_batches_next return this process's share of each batch from now on (ranks.h). */
 void attn_image_batches_shard(attn_image_batches *batches);
 bool attn_image_batches_sharded(const attn_image_batches *batches);
 int64_t attn_image_batches_count(const attn_image_batches *batches); /* number of batches in an epoch */

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT
- * Lexicons as text in the form of Marian's lexical shortlists: one entry a line, target, source, probability. */
+ * Reads and writes lexicons as text in the form of Marian's lexical shortlists. Each line is an entry with target,
+ * source and probability. */
 #include "data/lexicon.h"
 
 #include "base/real.h"
@@ -79,7 +80,7 @@ void attn__lexicon_mark(const attn_lexicon *l, int32_t source, int64_t best, uns
 
 enum { MOST_LINE = 4096 };
 
-/* A line's position, and its three fields, which are terminated by 0 in `copy`. */
+/* State of the reader: the line's number, and its three fields, which are terminated by 0 in `copy`. */
 typedef struct reader {
     attn_lexicon *lexicon;
     const char *name;
@@ -93,7 +94,7 @@ static attn_status refuse(const reader *r, const char *what)
     return attn__fail(r->lexicon->context, ATTN_ERROR_FORMAT, "%s:%lld: %s", r->name, (long long)r->number, what);
 }
 
-/* Returns false if the line does not have three fields. */
+/* Splits a line into fields. Returns false if the line does not have three fields. */
 static bool split(reader *r)
 {
     char *at = r->copy;
@@ -107,7 +108,7 @@ static bool split(reader *r)
     return n == 3 && !*at;
 }
 
-/* The probability, or -1 (error set) if the field is none. */
+/* Returns the id of a token. Returns -1 and records an error if the vocabulary does not have the token. */
 static int32_t token(const reader *r, const attn_vocab *vocab, const char *text, const char *side)
 {
     int32_t id = attn__words_find(&vocab->words, text, strlen(text));
@@ -117,7 +118,7 @@ static int32_t token(const reader *r, const attn_vocab *vocab, const char *text,
     return id;
 }
 
-/* "NULL" is the empty word in these files; a shortlist does not need its entries. */
+/* Reads a line. "NULL" is the empty word in these files, and a shortlist does not need its entries. */
 static attn_status take_line(reader *r)
 {
     if (!split(r))

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * lexicon.h - probabilities that a token of one language translates to a token of another. */
+ * lexicon.h - the internal form of lexicons: probabilities that a token of one language translates to a token of
+ * another. */
 #ifndef ATTN_DATA_LEXICON_H
 #define ATTN_DATA_LEXICON_H
 
@@ -12,7 +13,8 @@ typedef struct attn__lexicon_entry {
     float probability;
 } attn__lexicon_entry;
 
-/* Entries sorted by source token, the likeliest first; token s has entries begin[s] to begin[s+1] - 1. */
+/* Entries are sorted by source token, with the likeliest translation first. Token s has entries begin[s] to begin[s+1]
+ * - 1. */
 struct attn_lexicon {
     attn_context *context;
     const attn_vocab *source, *target;
@@ -21,10 +23,10 @@ struct attn_lexicon {
     int64_t *begin;
 };
 
-/* An empty lexicon; NULL (error set) without memory. */
+/* Creates an empty lexicon. Returns NULL and records an error if there is no memory. */
 attn_lexicon *attn__lexicon_create(attn_context *context, const attn_vocab *source, const attn_vocab *target);
 attn_status attn__lexicon_add(attn_lexicon *lexicon, attn__lexicon_entry entry);
-/* Sorts the entries; call this after the last entry. */
+/* Sorts the entries. Call this after the last entry. */
 void attn__lexicon_sort(attn_lexicon *lexicon);
 /* Sets marks[target] for the likeliest `best` translations of a source token. */
 void attn__lexicon_mark(const attn_lexicon *lexicon, int32_t source, int64_t best, unsigned char *marks);

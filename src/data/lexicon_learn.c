@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * Translation probabilities of tokens, learned from sentence pairs: IBM Model 1 (Brown et al. 1993, The Mathematics of
- * Statistical Machine Translation, part 4.1). Each target token comes from one source token of its sentence or from the
- * empty word. Expectation maximisation finds t(target|source). */
+ * Learns translation probabilities of tokens from sentence pairs with IBM Model 1 (Brown et al. 1993, The Mathematics
+ * of Statistical Machine Translation, part 4.1). Each target token comes from one source token of its sentence or from
+ * the empty word. Expectation maximisation finds t(target|source). */
 #include "data/model1.h"
 
 #include "base/rng.h"
@@ -11,8 +11,8 @@
 
 #include <string.h>
 
-/* A pair of tokens that occurs together, in a hash table. The table has a power of two of slots, at most half of them
- * used. */
+/* A slot of a hash table for two tokens that occur together. The number of slots is a power of two, and at most half of
+ * the slots are used. */
 typedef struct pair {
     uint64_t key; /* 0: free */
     double probability, count;
@@ -24,7 +24,7 @@ typedef struct attn__model1 {
     const attn_vocab *source, *target;
     pair *pairs;
     size_t places, used;
-    double *total; /* [source tokens + 1]: sums of counts; the last is for the empty word */
+    double *total; /* [source tokens + 1]: sums of counts; the last sum is for the empty word */
     int32_t empty;
 } model;
 
@@ -105,7 +105,7 @@ static bool find_pairs(model *m)
     return true;
 }
 
-/* Computes the share of each source token in each target token. */
+/* Adds, for each target token, the share of each source token to the counts. */
 static void expect(model *m)
 {
     for (int64_t i = 0; i < m->corpus->n; i++) {
@@ -151,7 +151,7 @@ static void prune(attn_lexicon *l, int64_t best)
     attn__lexicon_sort(l);
 }
 
-/* A token must not contain the separator of a line's fields. */
+/* Returns whether both tokens are free of the characters that separate the fields of a line. */
 static bool can_be_written(const model *m, int32_t source, int32_t target)
 {
     const char *from = attn_vocab_token(m->source, source), *to = attn_vocab_token(m->target, target);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * lines.h - stepping through the lines of a text.
+ * lines.h - iterates over the lines of a text.
  */
 #ifndef ATTN_DATA_LINES_H
 #define ATTN_DATA_LINES_H
@@ -9,14 +9,15 @@
 #include <stddef.h>
 #include <string.h>
 
-/* The length, 3 or 0, of a UTF-8 byte order mark at the text's beginning; editors on Windows write one. */
+/* Returns the length, 3 or 0, of a UTF-8 byte order mark at the beginning of a text. Editors on Windows write this
+ * mark. */
 static inline size_t attn__byte_order_mark(const char *text, size_t size)
 {
     return size >= 3 && memcmp(text, "\xef\xbb\xbf", 3) == 0 ? 3 : 0;
 }
 
-/* The size of a text without the NUL bytes that ffindex databases write at its end, and without the line ends between
- * these bytes. */
+/* Returns the size of a text without the NUL bytes that ffindex databases write at its end, and without the line ends
+ * between these bytes. */
 static inline size_t attn__without_final_nuls(const char *text, size_t size)
 {
     size_t end = size;
@@ -25,8 +26,8 @@ static inline size_t attn__without_final_nuls(const char *text, size_t size)
     return size;
 }
 
-/* The next line without its end (LF, CR LF, or CR alone) and without a byte order mark. *at moves past the line. False
- * after the last line. */
+/* Gets the next line without its end (LF, CR LF, or CR alone) and without a byte order mark. *at moves past the line.
+ * Returns false after the last line. */
 static inline bool attn__next_line(const char *text, size_t size, size_t *at, const char **line, size_t *length)
 {
     if (*at == 0)

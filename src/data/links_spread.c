@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT
- * Converts links between words to links between their tokens: each token of one word with each token of the other. */
+ * Converts links between words to links between their tokens. Each token of one word is linked to each token of the
+ * other. */
 #include "data/corpus.h"
 #include "data/pairs.h"
 #include "data/token_words.h"
@@ -14,7 +15,7 @@ typedef struct spreading {
     int64_t n;
 } spreading;
 
-/* The tokens of sentence i that belong to words: all except <eos> and truncated tokens. */
+/* Returns the number of tokens of sentence i that belong to words: all tokens except <eos> and truncated tokens. */
 static int64_t tokens_of(const spreading *s, attn_side side, int64_t i, int32_t eos)
 {
     const attn__encoded *e = &s->corpus->side[side];
@@ -33,7 +34,8 @@ static attn_status add(spreading *s, int64_t source, int64_t target)
     return ATTN_OK;
 }
 
-/* Adds the links of target token j to the source tokens of its word's links, among n tokens. */
+/* Links target token j to the source tokens of all words that are linked to the word of j. n is the number of source
+ * tokens. */
 static attn_status spread_token(spreading *s, const attn__links *links, int64_t j, int64_t n)
 {
     const int64_t *words = s->side[ATTN_SIDE_SOURCE].words, word = s->side[ATTN_SIDE_TARGET].words[j];

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
  * Splits a text into the tokens of a MarianMT model. Names of special and added tokens are tokens wherever they occur.
- * SentencePiece splits each text between them. A leading >>language<< is one token. */
+ * SentencePiece splits the texts between these tokens. A leading >>language<< is one token. */
 #include "data/vocab.h"
 
 #include <string.h>
@@ -12,7 +12,7 @@ typedef struct found {
     const attn__added_token *added;
 } found;
 
-/* The longest special or added token that `text` begins with. */
+/* Returns the longest special or added token with which `text` begins. */
 static found token_at(const attn_vocab *vocab, const char *text)
 {
     static const char *const names[] = {"</s>", "<unk>", "<pad>"};

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT
- * Hiding residues for masked language modelling. */
+ * Hides residues for masked language modelling. */
 #include "data/alignment.h"
 
 #include "base/rng.h"
 
-/* Draws a random replacement of a residue: L to C (the twenty amino acids, ids 4 to 23) or the gap. */
+/* Draws a random replacement of a residue: one of the twenty amino acids (ids 4 to 23) or the gap. */
 static int32_t any_residue(attn__rng *rng)
 {
     uint64_t i = attn__rng_below(rng, 21);

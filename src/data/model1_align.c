@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
- * Word alignments by the probabilities of IBM Model 1 and a preference for the diagonal. The source shares of each
- * target token are summed over the tokens of a word. */
+ * Computes word alignments from the probabilities of IBM Model 1 and a preference for the diagonal. The source shares
+ * of the tokens of a target word are added up. */
 #include "base/utf8.h"
 #include "data/corpus.h"
 #include "data/model1.h"
@@ -13,7 +13,7 @@
 
 static const double tension = 4, empty_share = 0.08;
 
-/* One side of a pair. */
+/* One side of a sentence pair. */
 typedef struct side {
     const attn_vocab *vocab;
     attn__token_words tokens;
@@ -28,7 +28,7 @@ typedef struct aligner {
     const attn_pairs *pairs, *kept;
     attn_compat compat;
     side side[2];
-    double *shares; /* share of each source word, the empty one first */
+    double *shares; /* share of each source word, after the share of the empty word */
     double *prior;  /* share of each source token */
     size_t room;    /* size of the file's memory in bytes */
     attn_bytes *file;
@@ -55,9 +55,9 @@ static attn_status look_at(aligner *a, attn_side which, int64_t i)
     return ATTN_OK;
 }
 
-/* Fills `prior` [n] with the probability that target token j comes from each source token, before their content is
- * considered. The prior prefers the diagonal, as in fast_align (Dyer et al. 2013, equation 1, with its first tension
- * and share of the empty word). */
+/* Sets prior[k] to the probability that target token j comes from source token k, before the tokens are considered. The
+ * prior prefers the diagonal, as in fast_align (Dyer et al. 2013, equation 1, with its first tension and share of the
+ * empty word). */
 static void expect_place(const aligner *a, int64_t j)
 {
     const side *from = &a->side[ATTN_SIDE_SOURCE], *to = &a->side[ATTN_SIDE_TARGET];
@@ -68,7 +68,7 @@ static void expect_place(const aligner *a, int64_t j)
         a->prior[k] *= (1 - empty_share) / sum;
 }
 
-/* Adds the source shares of target token j. */
+/* Adds the source shares of target token j to the shares of the source words. */
 static void add_shares(const aligner *a, int64_t j)
 {
     const side *from = &a->side[ATTN_SIDE_SOURCE];
@@ -84,8 +84,8 @@ static void add_shares(const aligner *a, int64_t j)
         a->shares[from->tokens.words[k] + 1] += a->prior[k] / sum;
 }
 
-/* Whether a character is punctuation of ASCII, of U+0080 to U+00BF, or of the general, Chinese and Japanese blocks, or
- * the mark of a space. */
+/* Returns whether a character is punctuation of ASCII, of U+0080 to U+00BF, or of the general, Chinese and Japanese
+ * blocks, or is the mark of a space. */
 static bool is_punctuation(uint32_t code)
 {
     bool letter = (code >= 'a' && code <= 'z') || (code >= 'A' && code <= 'Z') || (code >= '0' && code <= '9');
@@ -111,8 +111,8 @@ static bool counts(const side *s, int64_t j, int64_t word, bool letters)
     return s->tokens.words[j] == word && has_letters(attn_vocab_token(s->vocab, s->ids[j])) == letters;
 }
 
-/* Punctuation after a word aligns well with punctuation in the source, which would outweigh the word. It therefore
- * counts only where it is a word of its own. */
+/* Adds the source shares of a target word. Punctuation after a word aligns well with punctuation in the source, which
+ * would outweigh the word. It therefore counts only if the whole word is punctuation. */
 static void add_word(const aligner *a, int64_t word)
 {
     const side *to = &a->side[ATTN_SIDE_TARGET];
@@ -125,7 +125,7 @@ static void add_word(const aligner *a, int64_t word)
     }
 }
 
-/* The source word of target word `word`; -1: none. */
+/* Returns the source word of target word `word`, or -1 if there is none. */
 static int64_t source_of(const aligner *a, int64_t word)
 {
     int64_t words = a->side[ATTN_SIDE_SOURCE].words, best = -1;

@@ -8,8 +8,8 @@
  *     attn_alignment_select(&some, all, &(attn_selection){.depth = 128, .how = ATTN_SELECT_DIVERSE});
  *     attn_alignment_tokens(some, tokens);            // ids of the MSA Transformer, [rows, 1 + columns]
  *
- * Fixed letters: R rows (sequences, the first is the query), L columns. Readers take (text, length, name). Any number
- * of threads may read an object at once. */
+ * R is the number of rows (sequences, of which the first is the query), and L the number of columns. Readers take
+ * (text, length, name). Any number of threads may read an object at once. */
 #ifndef ATTN_DATA_PROTEINS_H
 #define ATTN_DATA_PROTEINS_H
 
@@ -50,35 +50,35 @@ typedef struct attn_alignment_options {
 
 typedef struct attn_alignment attn_alignment;
 
-/* `options` may be NULL. `text` is not needed after the call. ATTN_ERROR_FORMAT, with `name:line:` and the reason: no
- * sequence, an empty sequence, rows of different lengths, a character that is no residue (letters, '-' and the marks
- * above), or an unknown format. ATTN_ERROR_MEMORY. */
+/* Reads an alignment. `options` may be NULL. `text` is not needed after the call. ATTN_ERROR_FORMAT, with `name:line:`
+ * and the reason: no sequence, an empty sequence, rows of different lengths, a character that is no residue (letters,
+ * '-' and the marks above), or an unknown format. ATTN_ERROR_MEMORY. */
 attn_status attn_alignment_parse(attn_alignment **alignment, attn_context *context, const char *text, size_t size,
                                  const char *name, const attn_alignment_options *options);
 void attn_alignment_destroy(attn_alignment *alignment);                       /* NULL is allowed */
 attn_alignment_format attn_alignment_origin(const attn_alignment *alignment); /* the format of the input */
 int64_t attn_alignment_rows(const attn_alignment *alignment);
 int64_t attn_alignment_columns(const attn_alignment *alignment);
-/* The header of row i, without '>'; valid as long as the alignment. */
+/* Returns the header of row i without '>'. The header is valid as long as the alignment. */
 const char *attn_alignment_name(const attn_alignment *alignment, int64_t i);
-/* L characters, 'A' to 'Z' and '-', then a 0. */
+/* Returns a row: L characters, 'A' to 'Z' and '-', then a 0. */
 const char *attn_alignment_row(const attn_alignment *alignment, int64_t i);
-/* All residues of the query in capitals, then a 0. Some residues may have no column: lower case ones in an a3m, and
- * those outside Stockholm's #=GC RF. */
+/* Returns all residues of the query in capitals, then a 0. Some residues may have no column: residues in lower case in
+ * an a3m file, and residues outside of Stockholm's #=GC RF. */
 const char *attn_alignment_query(const attn_alignment *alignment);
-/* Index of the residue in each column, counted from 1; 0: the query has a gap there. */
+/* Returns the index of the query's residue in a column, counted from 1, or 0 if the query has a gap there. */
 int64_t attn_alignment_number(const attn_alignment *alignment, int64_t column);
 
 /* ------------------------------------------------------------------------------------ choosing sequences */
 
 typedef enum attn_select {
-    /* greedily the row with the largest mean Hamming distance to the chosen rows, ties to the first; the same rows as
-     * in the notebook of facebookresearch/esm */
+    /* greedily chooses the row with the largest mean Hamming distance to the chosen rows; the first row wins ties; the
+     * same rows as in the notebook of facebookresearch/esm */
     ATTN_SELECT_DIVERSE = 0,
     ATTN_SELECT_FIRST,
     ATTN_SELECT_RANDOM, /* random by seed, all rows equally likely */
-    /* random by seed, in proportion to attn_alignment_weights at 0.8: many copies of one sequence together are drawn
-     * about as often as one */
+    /* random by seed, in proportion to attn_alignment_weights at 0.8, so that many copies of one sequence are together
+     * drawn about as often as a single copy */
     ATTN_SELECT_WEIGHTED
 } attn_select;
 
@@ -88,23 +88,23 @@ typedef struct attn_selection {
     uint64_t seed;
 } attn_selection;
 
-/* A new alignment with the chosen rows in their order.  ATTN_ERROR_ARGUMENT: negative depth; ATTN_ERROR_MEMORY. */
+/* Creates an alignment with the chosen rows in their order. ATTN_ERROR_ARGUMENT: negative depth. ATTN_ERROR_MEMORY. */
 attn_status attn_alignment_select(attn_alignment **chosen, const attn_alignment *all, const attn_selection *selection);
 
 /* ------------------------------------------------------------------------------------- weights of sequences */
 
-/* weights[R]: 1 / (number of rows that agree with row i in at least `identity` (0: 0.8) of all columns). Gaps count
- * like residues, and row i itself is included. The sum of the weights is the effective number of sequences, Neff
+/* Computes weights[R]: 1 / (number of rows that agree with row i in at least `identity` (0: 0.8) of all columns). Gaps
+ * count like residues, and row i itself is included. The sum of the weights is the effective number of sequences, Neff
  * (direct coupling analysis, Morcos et al. 2011, doi:10.1073/pnas.1111471108). Each pair of rows is compared until it
- * differs too much: at worst R^2 L / 2 comparisons, about a quarter of that for dissimilar rows. Uses all threads of
- * the context; the result does not depend on their number. Memory: 4 bytes a row. ATTN_ERROR_ARGUMENT: identity not in
- * (0, 1]; ATTN_ERROR_MEMORY. */
+ * differs too much. This takes at most R^2 L / 2 comparisons, and about a quarter of that for dissimilar rows. Uses all
+ * threads of the context; the result does not depend on their number. Memory: 4 bytes per row. ATTN_ERROR_ARGUMENT:
+ * identity not in (0, 1]. ATTN_ERROR_MEMORY. */
 attn_status attn_alignment_weights(const attn_alignment *alignment, double identity, double *weights);
-/* weights[R]: position-based weights (Henikoff and Henikoff 1994, doi:10.1016/0022-2836(94)90032-9). In a column with k
- * kinds of residue, a row whose residue occurs in n rows gets 1 / (k n). A row's weight is the mean over the columns
- * where it has one of the twenty amino acids, scaled so that the mean over all rows is 1. Gaps and ambiguous letters
- * are left out, and a row without any residue weighs 0. Taking the mean per residue (as in HMMER) does not penalize a
- * fragment for being short. Time R L, memory L. ATTN_ERROR_MEMORY. */
+/* Computes weights[R], position-based weights (Henikoff and Henikoff 1994, doi:10.1016/0022-2836(94)90032-9). In a
+ * column with k kinds of residue, a row whose residue occurs in n rows gets 1 / (k n). A row's weight is the mean over
+ * the columns in which the row has one of the twenty amino acids. Weights are scaled so that their mean over all rows
+ * is 1. Gaps and ambiguous letters are left out, and a row without any residue has weight 0. The mean per residue (as
+ * in HMMER) does not penalize a fragment for being short. Time R L, memory L. ATTN_ERROR_MEMORY. */
 attn_status attn_alignment_position_weights(const attn_alignment *alignment, double *weights);
 
 /* ------------------------------------------------------------------------------------------- residue ids */
@@ -119,17 +119,18 @@ enum {
     ATTN_RESIDUE_GAP = 30,
     ATTN_RESIDUE_MASK = 32
 };
-/* The id of a letter, '-' or '.'; -1: no residue. 'J' (leucine or isoleucine, not among the 33) is X. */
+/* Returns the id of a letter, '-' or '.', or -1 if the character is no residue. 'J' (leucine or isoleucine, not among
+ * the 33) is X. */
 int32_t attn_residue_id(char residue);
-/* "A", "<mask>" and so on; NULL if there is none. */
+/* Returns a symbol such as "A" or "<mask>", or NULL if the id has no symbol. */
 const char *attn_residue_symbol(int32_t id);
-/* tokens [R, 1 + L]: <cls>, then the columns. */
+/* Writes tokens [R, 1 + L]: each row is <cls>, then the columns. */
 void attn_alignment_tokens(const attn_alignment *alignment, int32_t *tokens);
 
 /* Chooses residues to hide for masked language modelling (Devlin et al. 2018, arXiv:1810.04805). Each residue or gap is
- * chosen with probability `share`. 80 % of the chosen ones become <mask>, 10 % become a random amino acid (of the
- * twenty) or gap, and 10 % stay. labels[n] get the id where chosen, else -1; <cls> and <pad> are never chosen. The
- * choice depends only on (seed, stream, place). Returns the number of chosen ones. */
+ * chosen with probability `share`. 80 % of the chosen residues become <mask>, 10 % become a random amino acid (of the
+ * twenty) or gap, and 10 % stay. labels[n] get the id of chosen residues, else -1; <cls> and <pad> are never chosen.
+ * The choice depends only on (seed, stream, place). Returns the number of chosen residues. */
 typedef struct attn_masking {
     double share; /* 0: 0.15 */
     uint64_t seed, stream;
@@ -155,9 +156,10 @@ typedef struct attn_structure attn_structure; /* chains of residues */
 attn_status attn_structure_parse(attn_structure **structure, attn_context *context, const char *text, size_t size,
                                  const char *name, const char *chain);
 void attn_structure_destroy(attn_structure *structure); /* NULL is allowed */
-/* Residues of all chains, one chain after the other. */
+/* Returns the number of residues of all chains, which are stored one chain after the other. */
 int64_t attn_structure_size(const attn_structure *structure);
-/* Residue i, 0 <= i < size, and the name of its chain; both are valid as long as the structure. */
+/* Returns residue i, 0 <= i < size. attn_structure_chain returns the name of its chain. Both are valid as long as the
+ * structure. */
 const attn_residue *attn_structure_residue(const attn_structure *structure, int64_t i);
 const char *attn_structure_chain(const attn_structure *structure, int64_t i);
 
@@ -169,15 +171,16 @@ typedef struct attn_structure_match {
     double coverage; /* share of the query's residues that are aligned */
 } attn_structure_match;
 
-/* The residue of each column: to[c] is an index into the structure, or -1 (a gap of the query, not aligned,
- * or absent from the file). The query is locally aligned with each chain (Smith and Waterman 1981, with the affine gaps
- * of Gotoh 1982; BLOSUM62, 11 to open a gap and 1 a residue). Gaps cost less where the chain is broken. The chain with
+/* Finds the residue of each column: to[c] is an index into the structure, or -1 (a gap of the query, not aligned, or
+ * absent from the file). The query is locally aligned with each chain (Smith and Waterman 1981, with the affine gaps of
+ * Gotoh 1982; BLOSUM62, 11 to open a gap and 1 per residue). Gaps cost less where the chain is broken. The chain with
  * the highest score is used. Among equal scores the chain with the most known coordinates is used, then the first. The
  * chain's sequence is the file's SEQRES or entity sequence, so absent residues stay absent. Without such a sequence,
- * the jump in residue numbers at a break tells how many residues are absent. `query` has L characters with gaps. *match
- * (may be NULL) gets the quality of the match. ATTN_ERROR_FORMAT if the structure is of another protein: less than half
- * of the shorter sequence is aligned, less than half of the aligned part is identical, or more than 0.01 equally good
- * alignments are expected by chance; ATTN_ERROR_MEMORY. Time and memory: L times the length of the longest chain. */
+ * the jump in residue numbers at a break gives the number of absent residues. `query` has L characters with gaps.
+ * *match (may be NULL) gets the quality of the match. ATTN_ERROR_FORMAT if the structure is of another protein: less
+ * than half of the shorter sequence is aligned, less than half of the aligned part is identical, or more than 0.01
+ * equally good alignments are expected by chance. ATTN_ERROR_MEMORY. Time and memory: L times the length of the longest
+ * chain. */
 attn_status attn_structure_map(const attn_structure *structure, const char *query, int64_t columns, int64_t *to,
                                attn_structure_match *match);
 
@@ -185,12 +188,13 @@ typedef enum attn_cbeta {
     ATTN_CBETA_ATOM = 0, /* C-beta, or C-alpha if there is none (glycine): CASP's rule */
     ATTN_CBETA_IMPUTED   /* C-beta placed from N, C-alpha and C for every residue, as in ESM's notebook */
 } attn_cbeta;
-/* distances [L,L] in angstrom between the residues that `to` names, NAN if one is missing. */
+/* Computes distances [L,L] in angstrom between the residues in `to`. A distance is NAN if one of the residues is
+ * missing. */
 void attn_structure_distances(const attn_structure *structure, const int64_t *to, int64_t columns, attn_cbeta beta,
                               float *distances);
 
-/* Which pairs of residues (i, j) are judged: the `count` highest scores among pairs with min_separation <= j - i <
- * max_separation. */
+/* Selects which pairs of residues (i, j) are judged: the `count` highest scores among pairs with min_separation <= j -
+ * i < max_separation. */
 typedef struct attn_contact_range {
     int64_t min_separation;
     int64_t max_separation; /* 0: no limit */
@@ -198,9 +202,9 @@ typedef struct attn_contact_range {
     double cutoff; /* maximum distance of a contact in angstrom; 0: 8 */
 } attn_contact_range;
 
-/* The fraction of true contacts among the range's highest-scoring resolved pairs. Ties are ordered by i, then j. If
- * there are fewer pairs than `count`, all of them are judged; *counted (may be NULL) gets the number. scores and
- * distances are [L,L]; only i < j is read. NAN if no pair is resolved. ATTN_ERROR_MEMORY. */
+/* Computes the fraction of true contacts among the range's highest-scoring resolved pairs. Ties are ordered by i, then
+ * j. If there are fewer pairs than `count`, all of them are judged; *counted (may be NULL) gets the number. scores and
+ * distances are [L,L]; only i < j is read. The fraction is NAN if no pair is resolved. ATTN_ERROR_MEMORY. */
 attn_status attn_contact_precision(attn_context *context, const float *scores, const float *distances, int64_t columns,
                                    const attn_contact_range *range, double *precision, int64_t *counted);
 

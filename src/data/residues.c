@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * Residues as ids: the alphabet of the ESM models, in the order of their embedding tables. */
+ * Converts residues to ids. The ids are those of the ESM models, in the order of their embedding tables. */
 #include "data/alignment.h"
 
 #include <string.h>

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * What the SentencePiece library does, behind functions that C can call. */
+ * Functions of the SentencePiece library that C code can call. */
 #include "data/sentencepiece.h"
 
 #include <cstdio>
@@ -31,7 +31,7 @@ attn__spm_result result_of(const sentencepiece::util::Status &status, char *mess
     return status.ok() ? ATTN__SPM_OK : refused(status.message(), message);
 }
 
-/* What `work` returns, or what it threw. */
+/* Returns the result of `work`. An exception becomes an error result with a message. */
 template <typename Work> attn__spm_result guarded(char *message, Work work)
 {
     try {
@@ -43,7 +43,7 @@ template <typename Work> attn__spm_result guarded(char *message, Work work)
     }
 }
 
-/* Texts one after the other, without a copy of them all. */
+/* Iterates over texts one after the other, without a copy of all texts. */
 class Texts : public sentencepiece::SentenceIterator
 {
   public:
@@ -143,7 +143,7 @@ attn__spm_result attn__spm_train(const char *const *texts, int64_t n, const char
                                  attn__spm_take *take, void *user, char *message)
 {
     return guarded(message, [&] {
-        /* The number of threads decides how sums are cut: a fixed one gives the same pieces on every machine. */
+        /* The number of threads decides how sums are divided. A fixed number gives the same pieces on every machine. */
         const std::unordered_map<std::string, std::string> options = {
             {"model_type", kind},
             {"vocab_size", std::to_string(size)},

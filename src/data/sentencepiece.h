@@ -22,7 +22,8 @@ typedef void attn__spm_take(void *user, const char *text, size_t length);
 attn__spm_result attn__spm_open(attn__spm **spm, const char *bytes, size_t size, char *message);
 void attn__spm_close(attn__spm *spm);
 int64_t attn__spm_size(const attn__spm *spm);
-/* The piece of an id, 0 <= id < size. *kind gets 'u' for the unknown piece, 'c' for a control piece, else 'n'. */
+/* Returns the piece of an id, 0 <= id < size. *kind becomes 'u' for the unknown piece, 'c' for a control piece, else
+ * 'n'. */
 const char *attn__spm_piece(const attn__spm *spm, int64_t id, size_t *length, char *kind);
 /* Calls `take` for each piece of a text in UTF-8. */
 attn__spm_result attn__spm_encode(const attn__spm *spm, const char *text, size_t length, attn__spm_take *take,
@@ -30,8 +31,8 @@ attn__spm_result attn__spm_encode(const attn__spm *spm, const char *text, size_t
 /* Calls `take` once with the text of n pieces. */
 attn__spm_result attn__spm_decode(const attn__spm *spm, const char *const *pieces, const size_t *lengths, int64_t n,
                                   attn__spm_take *take, void *user, char *message);
-/* Learns at most `size` pieces by "unigram" or "bpe" from n texts and calls `take` once with the model's bytes.  Ids 0
- * to 3 are <pad>, <bos>, <eos> and <unk>; characters too rare for a piece fall back to bytes. */
+/* Learns at most `size` pieces by "unigram" or "bpe" from n texts and calls `take` once with the model's bytes. Ids 0
+ * to 3 are <pad>, <bos>, <eos> and <unk>. Characters that are too rare for a piece are encoded as bytes. */
 attn__spm_result attn__spm_train(const char *const *texts, int64_t n, const char *kind, int64_t size,
                                  attn__spm_take *take, void *user, char *message);
 

@@ -40,16 +40,16 @@ typedef enum attn_compat { ATTN_COMPAT_NONE = 0, ATTN_COMPAT_D2L } attn_compat;
 /* Normalizes a sentence. Letters become lower case. No-break and thin spaces (U+00A0, U+202F, U+2009 and similar)
  * become spaces, U+200B and U+00AD are removed, and U+2019 becomes '. A space is put before , . ! ? ; : unless there is
  * one or the mark is between two digits. Runs of spaces become one space, and spaces at the ends are removed. Writes to
- * `out`, cut to `size` bytes with its final 0 (2 * length + 1 always suffice). `needed` (may be NULL) gets the uncut
- * length. `out` may be NULL if `size` is 0. ATTN_ERROR_FORMAT: invalid UTF-8, the error says at which byte. */
+ * `out` at most `size` bytes with the final 0 (2 * length + 1 bytes always suffice). `needed` (may be NULL) gets the
+ * uncut length. `out` may be NULL if `size` is 0. ATTN_ERROR_FORMAT: invalid UTF-8; the error names the byte. */
 attn_status attn_text_normalize(attn_context *context, const char *text, size_t length, attn_compat compat, char *out,
                                 size_t size, size_t *needed);
-/* Steps through the words of a text, separated by spaces. *word and *length get the next word, and *text moves past it.
- * False at the end. */
+/* Iterates over the words of a text, which are separated by spaces. *word and *length become the next word, and *text
+ * moves past it. Returns false at the end. */
 bool attn_text_word(const char **text, const char **word, size_t *length);
-/* Removes the spaces before punctuation that normalization added: no space before , . ! ? ; : remains. With
- * `space_before_high_marks`, as in French, the space before ! ? ; : stays. Buffer as in attn_text_normalize; returns
- * the length needed. */
+/* Removes the spaces that normalization added before punctuation, so that no space before , . ! ? ; : remains. With
+ * `space_before_high_marks`, as in French, the space before ! ? ; : stays. The buffer is used as in
+ * attn_text_normalize. Returns the length needed. */
 size_t attn_text_detokenize(const char *text, bool space_before_high_marks, char *out, size_t size);
 
 /* ----------------------------------------------------------------------------------------------- pairs */
@@ -59,8 +59,8 @@ typedef struct attn_pair {
 } attn_pair;
 typedef struct attn_pairs attn_pairs;
 
-/* Reports lines that are no pairs: `tell` is called with the number of each line and its fault, and the line is left
- * out. NULL: the first such line is an error. */
+/* A callback for lines that are no pairs. `tell` is called with the number of each such line and its fault, and the
+ * line is left out. If `tell` is NULL, the first such line is an error. */
 typedef struct attn_pairs_bad {
     void (*tell)(void *user, int64_t line, const char *error);
     void *user;
@@ -80,15 +80,15 @@ typedef struct attn_pairs_options {
     attn_compat compat;
     int64_t max_examples; /* maximum number of pairs; 0: all. D2L compatibility takes one more */
     size_t max_line;      /* maximum bytes of a line; 0: 65536 */
-    /* sentences are not normalized, only spaces at their ends are removed: for subword vocabularies */
+    /* sentences are stored unchanged, except that spaces at the ends are removed: for subword vocabularies */
     bool keep_text;
     attn_pairs_bad bad;
 } attn_pairs_options;
 
-/* Reads lines `source<TAB>target[<TAB>anything]`; empty lines are skipped, a carriage return at the end of a line and a
- * byte order mark at the start are dropped. `options` may be NULL; `text` is not needed after the call.
- * ATTN_ERROR_FORMAT: only empty lines, or a line that has no tab, has an empty side, is too long, or has invalid UTF-8;
- * the error says `name:line:` and, for UTF-8, the byte of the line. ATTN_ERROR_MEMORY. */
+/* Reads lines `source<TAB>target[<TAB>anything]`. Empty lines are skipped. A carriage return at the end of a line and a
+ * byte order mark at the start are dropped. `options` may be NULL. `text` is not needed after the call.
+ * ATTN_ERROR_FORMAT: only empty lines, or a line that has no tab, has an empty side, is too long, or has invalid UTF-8.
+ * The error says `name:line:` and, for UTF-8, the byte of the line. ATTN_ERROR_MEMORY. */
 attn_status attn_pairs_parse(attn_pairs **pairs, attn_context *context, const char *text, size_t size, const char *name,
                              const attn_pairs_options *options);
 void attn_pairs_destroy(attn_pairs *pairs); /* NULL is allowed */
@@ -102,16 +102,16 @@ typedef struct attn_pairs_split_options {
     int64_t train_examples; /* D2L compatibility: the first pairs are for training; 0: 512 */
 } attn_pairs_split_options;
 /* Splits pairs by a hash of the seed and the normalized source sentence (even if the original text is kept). All
- * translations of one sentence are thus in one part, whatever else the file holds. Any part may be NULL and is then not
- * made. The parts keep the order and borrow the texts: destroy them before `all`. A part may be empty.
+ * translations of one sentence are thus in one part, whatever else the file contains. A part whose pointer is NULL is
+ * not made. The parts keep the order and borrow the texts: destroy them before `all`. A part may be empty.
  * ATTN_ERROR_ARGUMENT: shares sum to 1 or more. ATTN_ERROR_MEMORY. */
 attn_status attn_pairs_split(attn_pairs **train, attn_pairs **valid, attn_pairs **test, const attn_pairs *all,
                              const attn_pairs_split_options *options);
-/* Pairs [begin, end) as a new part, which borrows the texts like the parts of a split. ATTN_ERROR_ARGUMENT: a range out
- * of bounds; ATTN_ERROR_MEMORY. */
+/* Makes a part of pairs [begin, end), which borrows the texts like the parts of a split. ATTN_ERROR_ARGUMENT: a range
+ * out of bounds. ATTN_ERROR_MEMORY. */
 attn_status attn_pairs_slice(attn_pairs **part, const attn_pairs *all, int64_t begin, int64_t end);
 
-/* Which pairs to leave out; zero leaves out none. */
+/* Options that leave out pairs. Zero leaves out none. */
 typedef struct attn_pairs_filter_options {
     double
         max_ratio; /* a pair is left out if one side has more than this many times the characters of the other; at least
@@ -121,12 +121,12 @@ typedef struct attn_pairs_filter_options {
 typedef struct attn_pairs_filtered {
     int64_t unlike, duplicates; /* numbers of pairs left out; a pair with both faults counts as a duplicate */
 } attn_pairs_filtered;
-/* The remaining pairs, in the same order; they borrow the texts. ATTN_ERROR_ARGUMENT: a ratio below 1;
- * ATTN_ERROR_MEMORY. */
+/* Makes a part of the remaining pairs in the same order. The part borrows the texts. ATTN_ERROR_ARGUMENT: a ratio below
+ * 1. ATTN_ERROR_MEMORY. */
 attn_status attn_pairs_filter(attn_pairs **kept, attn_pairs_filtered *counts, const attn_pairs *all,
                               const attn_pairs_filter_options *options);
-/* All pairs of `own`, followed by at most `n` of `other`, drawn without repetition by the seed. Both must outlive the
- * result. ATTN_ERROR_ARGUMENT, ATTN_ERROR_MEMORY. */
+/* Makes a list of all pairs of `own`, followed by at most `n` pairs of `other`, drawn without repetition by the seed.
+ * Both must outlive the result. ATTN_ERROR_ARGUMENT, ATTN_ERROR_MEMORY. */
 attn_status attn_pairs_mix(attn_pairs **mixed, const attn_pairs *own, const attn_pairs *other, int64_t n,
                            uint64_t seed);
 
@@ -136,22 +136,22 @@ typedef enum attn_side { ATTN_SIDE_SOURCE = 0, ATTN_SIDE_TARGET } attn_side;
 typedef enum attn_special { ATTN_SPECIAL_PAD = 0, ATTN_SPECIAL_BOS, ATTN_SPECIAL_EOS, ATTN_SPECIAL_UNK } attn_special;
 typedef struct attn_vocab attn_vocab;
 
-/* The tokens of a vocabulary: words, or subword pieces learned by SentencePiece (Kudo and Richardson 2018,
- * arXiv:1808.06226) by a unigram model (Kudo 2018, arXiv:1804.10959) or by merging pairs (Sennrich et al. 2016,
- * arXiv:1508.07909). Pieces keep case and punctuation. Characters without a piece become bytes, so nothing is
- * unknown. */
+/* The tokens of a vocabulary are words, or subword pieces learned by SentencePiece (Kudo and Richardson 2018,
+ * arXiv:1808.06226). Pieces are learned by a unigram model (Kudo 2018, arXiv:1804.10959) or by merging pairs (Sennrich
+ * et al. 2016, arXiv:1508.07909). Pieces keep case and punctuation. Characters without a piece become bytes, so nothing
+ * is unknown. */
 typedef enum attn_vocab_kind { ATTN_VOCAB_WORDS = 0, ATTN_VOCAB_UNIGRAM, ATTN_VOCAB_BPE } attn_vocab_kind;
 
 typedef struct attn_vocab_options {
     attn_compat compat;
     int64_t min_frequency; /* rarer words are left out; 0: 2 */
-    /* maximum number of tokens, including special ones; 0: no limit. For pieces: 8000, or fewer if the texts yield
-     * fewer */
+    /* maximum number of tokens, including special ones; 0: no limit. For pieces, 0 means 8000, or fewer if the texts
+     * yield fewer */
     int64_t max_size;
-    /* D2L compatibility only: the length to which sentences are cut or padded before counting; 0: 9 */
+    /* D2L compatibility only: the length to which sentences are cut or padded before words are counted; 0: 9 */
     int64_t steps;
     attn_vocab_kind kind;
-    bool joint; /* pieces: learned from both sides, whichever side is requested */
+    bool joint; /* pieces are learned from both sides, whichever side is requested */
 } attn_vocab_options;
 
 /* Builds the vocabulary of one side. Words are ordered <pad> <bos> <eos> <unk> (ids 0 to 3, as in attn_special), then
@@ -162,28 +162,29 @@ typedef struct attn_vocab_options {
 attn_status attn_vocab_build(attn_vocab **vocab, const attn_pairs *pairs, attn_side side,
                              const attn_vocab_options *options);
 void attn_vocab_destroy(attn_vocab *vocab); /* NULL is allowed */
-/* Writes a text file: one token a line, where the line number (from 0) is the id. Pieces are written as a SentencePiece
- * file (.spm). The caller frees *file with attn_bytes_free. ATTN_ERROR_MEMORY. */
+/* Writes a text file with one token per line, where the line number (from 0) is the id. Pieces are written as a
+ * SentencePiece file (.spm). The caller frees *file with attn_bytes_free. ATTN_ERROR_MEMORY. */
 attn_status attn_vocab_format(const attn_vocab *vocab, attn_bytes *file);
 /* Reads the text file. ATTN_ERROR_FORMAT: an empty line, a token with a space, a duplicate, invalid UTF-8, no newline
- * at the end (a truncated file), or <pad>, <eos> or <unk> missing; the error says `name:line:`. */
+ * at the end (a truncated file), or <pad>, <eos> or <unk> missing. The error says `name:line:`. */
 attn_status attn_vocab_parse(attn_vocab **vocab, attn_context *context, const char *text, size_t size,
                              const char *name);
 
 /* Reads the bytes of a SentencePiece model and keeps its ids. ATTN_ERROR_FORMAT: damaged, or without a <pad>, <eos> or
- * <unk>; the error begins with `name`. ATTN_ERROR_UNSUPPORTED: the library was built without SentencePiece;
+ * <unk>; the error begins with `name`. ATTN_ERROR_UNSUPPORTED: the library was built without SentencePiece.
  * ATTN_ERROR_MEMORY. */
 attn_status attn_vocab_parse_subwords(attn_vocab **vocab, attn_context *context, const char *bytes, size_t size,
                                       const char *name);
-/* Whether the library was built with SentencePiece. */
+/* Returns whether the library was built with SentencePiece. */
 bool attn_subwords_available(void);
-/* Whether the tokens are subword pieces. */
+/* Returns whether the tokens are subword pieces. */
 bool attn_vocab_has_subwords(const attn_vocab *vocab);
 
-/* The number of tokens, including the special ones. */
+/* Returns the number of tokens, including the special ones. */
 int64_t attn_vocab_size(const attn_vocab *vocab);
 const char *attn_vocab_token(const attn_vocab *vocab, int64_t id); /* NULL out of range */
-/* The id of a word of `length` bytes; -1 if it has none. The names of special tokens are no words and also give -1. */
+/* Returns the id of a word of `length` bytes, or -1 if the vocabulary does not have the word. The names of special
+ * tokens are not words and also give -1. */
 int32_t attn_vocab_find(const attn_vocab *vocab, const char *word, size_t length);
 int32_t attn_vocab_special(const attn_vocab *vocab, attn_special special); /* -1 if the vocabulary lacks it */
 
@@ -197,16 +198,16 @@ typedef struct attn_encode_options {
  * ATTN_ERROR_ARGUMENT: more ids than `capacity`. ATTN_ERROR_FORMAT: pieces, and the text is not UTF-8. */
 attn_status attn_vocab_encode(const attn_vocab *vocab, const char *text, const attn_encode_options *options,
                               int32_t *ids, int64_t capacity, int64_t *n, int64_t *unknown);
-/* Decodes ids to words joined by spaces, up to the first <eos>. <pad> and <bos> are skipped, ids out of range give
- * <unk>. Buffer as in attn_text_detokenize; returns the length needed. */
+/* Decodes ids to words joined by spaces, up to the first <eos>. <pad> and <bos> are skipped, and ids out of range give
+ * <unk>. The buffer is used as in attn_text_detokenize. Returns the length needed. */
 size_t attn_vocab_decode(const attn_vocab *vocab, const int32_t *ids, int64_t n, char *out, size_t size);
 
 /* --------------------------------------------------------------------------------------------- batches */
 
-/* Pairs as ids. */
+/* Sentence pairs as ids. */
 typedef struct attn_corpus attn_corpus;
-/* Copies the needed parts of the pairs and the vocabularies. ATTN_ERROR_ARGUMENT: the target vocabulary has no <bos>,
- * or a sentence may have more than 1024 tokens (options.steps); ATTN_ERROR_MEMORY. */
+/* Creates a corpus. The needed parts of the pairs and the vocabularies are copied. ATTN_ERROR_ARGUMENT: the target
+ * vocabulary has no <bos>, or a sentence may have more than 1024 tokens (options.steps). ATTN_ERROR_MEMORY. */
 attn_status attn_corpus_create(attn_corpus **corpus, const attn_pairs *pairs, const attn_vocab *source,
                                const attn_vocab *target, const attn_encode_options *options);
 void attn_corpus_destroy(attn_corpus *corpus); /* NULL is allowed */
@@ -215,9 +216,9 @@ int64_t attn_corpus_tokens(const attn_corpus *corpus, attn_side side); /* length
 int64_t attn_corpus_unknown(const attn_corpus *corpus, attn_side side);
 int64_t attn_corpus_longest(const attn_corpus *corpus, attn_side side); /* number of tokens, including <eos> */
 
-/* B sentences, padded with <pad>: the source to length S, the target to length T. The decoder reads input = <bos> w1 w2
- * ... and is trained to output labels = w1 w2 ... <eos>. Memory belongs to the attn_batches and is overwritten by its
- * next batch. */
+/* A batch of B sentences, padded with <pad>: the source to length S, the target to length T. The decoder reads input =
+ * <bos> w1 w2 ... and is trained to output labels = w1 w2 ... <eos>. The attn_batches own the memory, and their next
+ * batch overwrites it. */
 typedef struct attn_batch {
     int64_t size, source_steps, target_steps; /* B, S, T */
     const int32_t *source;                    /* [B,S] */
@@ -251,16 +252,17 @@ typedef struct attn_batches_options {
     int64_t fixed_steps;
 } attn_batches_options;
 
-/* The order of an epoch depends only on (seed, epoch), so saving (epoch, position) is enough to resume. `corpus` must
- * outlive the batches. Starts at (0, 0). All memory is allocated here. ATTN_ERROR_ARGUMENT, ATTN_ERROR_MEMORY. */
+/* Creates batches of a corpus. The order of an epoch depends only on (seed, epoch), so saving (epoch, position) is
+ * enough to resume. `corpus` must outlive the batches. Starts at (0, 0). All memory is allocated here.
+ * ATTN_ERROR_ARGUMENT, ATTN_ERROR_MEMORY. */
 attn_status attn_batches_create(attn_batches **batches, const attn_corpus *corpus, const attn_batches_options *options);
 void attn_batches_destroy(attn_batches *batches); /* NULL is allowed */
 /* Makes batch `position` of epoch `epoch` the next one. A position at or past attn_batches_count is the epoch's end. */
 void attn_batches_seek(attn_batches *batches, int64_t epoch, int64_t position);
-/* False at the epoch's end; the last batch may be smaller. */
+/* Gets the next batch. Returns false at the epoch's end. The last batch may be smaller. */
 bool attn_batches_next(attn_batches *batches, attn_batch *batch);
-/* From now on attn_batches_next returns this process's share of each batch (ranks.h), padded to the length of the whole
- * batch. */
+/* Makes attn_batches_next return this process's share of each batch from now on (ranks.h). The share is padded to the
+ * length of the whole batch. */
 void attn_batches_shard(attn_batches *batches);
 bool attn_batches_sharded(const attn_batches *batches);
 int64_t attn_batches_count(const attn_batches *batches); /* number of batches in an epoch */
@@ -270,12 +272,12 @@ int64_t attn_batches_position(const attn_batches *batches);
 /* --------------------------------------------------------------------------------------------- lexicons */
 
 /* Probabilities that a token of a source vocabulary translates to a token of a target vocabulary. Both vocabularies
- * must outlive the lexicon. As text, in the form of Marian's lexical shortlists (lex.s2t), a line is `target source
- * probability`. */
+ * must outlive the lexicon. The text form is that of Marian's lexical shortlists (lex.s2t), whose lines are `target
+ * source probability`. */
 typedef struct attn_lexicon attn_lexicon;
-/* Lines with "NULL" for a token are skipped. ATTN_ERROR_FORMAT: a line that is too long or does not have three fields,
- * an unknown token, an invalid probability, invalid UTF-8 (the error says `name:line:`), or no entry at all;
- * ATTN_ERROR_MEMORY. */
+/* Reads a lexicon. Lines with "NULL" for a token are skipped. ATTN_ERROR_FORMAT: a line that is too long or does not
+ * have three fields, an unknown token, an invalid probability, invalid UTF-8 (the error says `name:line:`), or no entry
+ * at all. ATTN_ERROR_MEMORY. */
 attn_status attn_lexicon_parse(attn_lexicon **lexicon, attn_context *context, const char *text, size_t size,
                                const char *name, const attn_vocab *source, const attn_vocab *target);
 typedef struct attn_lexicon_options {
@@ -285,13 +287,13 @@ typedef struct attn_lexicon_options {
     attn_bytes *alignments; /* attn_translator_learn_lexicon: if not NULL, gets word alignments too */
 } attn_lexicon_options;
 /* Learns a lexicon from pairs by IBM Model 1 (Brown et al. 1993), on one thread. `options` may be NULL.
- * ATTN_ERROR_ARGUMENT: pairs without tokens; ATTN_ERROR_MEMORY. */
+ * ATTN_ERROR_ARGUMENT: pairs without tokens. ATTN_ERROR_MEMORY. */
 attn_status attn_lexicon_learn(attn_lexicon **lexicon, const attn_corpus *corpus, const attn_vocab *source,
                                const attn_vocab *target, const attn_lexicon_options *options);
 ATTN_API void attn_lexicon_destroy(attn_lexicon *lexicon); /* NULL is allowed */
 int64_t attn_lexicon_size(const attn_lexicon *lexicon);    /* number of entries */
-/* Writes the lexicon as text, sorted by source token, the likeliest first. The caller frees *file with attn_bytes_free.
- * ATTN_ERROR_MEMORY. */
+/* Writes the lexicon as text, sorted by source token, with the likeliest translation first. The caller frees *file with
+ * attn_bytes_free. ATTN_ERROR_MEMORY. */
 attn_status attn_lexicon_format(const attn_lexicon *lexicon, attn_bytes *file);
 
 #endif

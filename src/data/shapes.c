@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
- * Images of coloured shapes. Uses only operations that IEEE 754 rounds exactly (no sine, no power), so every machine
- * draws the same bits. */
+ * Draws images of coloured shapes. Uses only operations that IEEE 754 rounds exactly (no sine, no power), so that every
+ * machine draws the same bits. */
 #include "data/shapes.h"
 
 #include "base/integers.h"
@@ -44,7 +44,8 @@ static double contrast(const colour *a, const colour *b)
 
 enum { LATTICE = 64 };
 
-/* Smooth random numbers, 0 to 1: values on a lattice whose points are `cell` pixels apart, interpolated. */
+/* Smooth random numbers from 0 to 1. They are interpolated between values on a lattice whose points are `cell` pixels
+ * apart. */
 typedef struct noise {
     double at[LATTICE * LATTICE], cell;
 } noise;
@@ -71,8 +72,8 @@ typedef struct scene {
     attn__shapes_image *image;
     colour ground[2];
     noise coarse, fine;
-    unsigned char owner[PIXELS]; /* for each pixel the index of the visible object; NOBODY: the background */
-    int64_t seen[ATTN__SHAPE_MOST], whole[ATTN__SHAPE_MOST]; /* visible pixels, and all pixels, of each object */
+    unsigned char owner[PIXELS]; /* index of the visible object of each pixel; NOBODY: the background */
+    int64_t seen[ATTN__SHAPE_MOST], whole[ATTN__SHAPE_MOST]; /* visible pixels and all pixels of each object */
 } scene;
 
 static void put(scene *s, int64_t pixel, const colour *wanted, double share, double grain)
@@ -112,8 +113,8 @@ typedef struct shape {
     colour fill;
 } shape;
 
-/* Counts how many lines have the point on their left. The lines are at a distance from the centre, and their normals
- * divide the circle evenly. */
+/* Counts the lines that have the point (u, v) on their inner side. The lines have the same distance from the centre,
+ * and their normals divide the circle evenly. */
 static int inside_lines(double u, double v, const double normals[][2], int n, double distance)
 {
     int inside = 0;
@@ -139,7 +140,7 @@ static bool covers(const shape *s, double x, double y)
         return fabs(u) <= 0.7071 && fabs(v) <= 0.7071;
     case TRIANGLE:
         return inside_lines(u, v, three, 3, 0.5) == 3;
-    case STAR: /* the points that are outside at most one line of a pentagram */
+    case STAR: /* points that are outside of at most one line of a pentagram */
         return inside_lines(u, v, five, 5, 0.30901699437494745) >= 4 && square <= 1;
     case RING:
         return square <= 1 && square >= 0.36;
@@ -148,7 +149,7 @@ static bool covers(const shape *s, double x, double y)
     }
 }
 
-/* How much of a pixel the shape covers, of SAMPLES^2. */
+/* Returns how many of the SAMPLES^2 samples of a pixel the shape covers. */
 static int coverage(const shape *s, int64_t x, int64_t y)
 {
     int n = 0;
@@ -181,7 +182,7 @@ static shape random_shape(scene *s)
 {
     shape one = {.kind = (int)attn__rng_below(&s->rng, ATTN__SHAPE_KINDS)};
     double most = 0.36 * (double)attn__min(s->image->width, s->image->height), share = attn__rng_uniform(&s->rng);
-    one.radius = 6 + (most - 6) * share * share; /* small ones are more frequent */
+    one.radius = 6 + (most - 6) * share * share; /* small shapes are more frequent */
     one.x = between(&s->rng, 0.8 * one.radius, (double)s->image->width - 0.8 * one.radius);
     one.y = between(&s->rng, 0.8 * one.radius, (double)s->image->height - 0.8 * one.radius);
     double t = between(&s->rng, -1, 1), square = t * t;
@@ -193,8 +194,8 @@ static shape random_shape(scene *s)
     return one;
 }
 
-/* Counts the pixels of a shape. False, with the counts unchanged, if it hid more than half of another shape or is more
- * than half outside. */
+/* Counts the pixels of a shape. Returns false, with the counts unchanged, if the shape hid more than half of another
+ * shape or is more than half outside. */
 static bool place(scene *s, const shape *one, unsigned char index)
 {
     part p = part_of(s, one);

@@ -7,13 +7,13 @@
 
 #include "data/boxes.h"
 
-/* Circle, square, triangle, star, ring and cross: categories 1 to 6. */
+/* The kinds are circle, square, triangle, star, ring and cross, which are categories 1 to 6. */
 enum { ATTN__SHAPE_KINDS = 6, ATTN__SHAPE_MOST = 6, ATTN__SHAPE_LEAST_SIDE = 64, ATTN__SHAPE_MOST_SIDE = 128 };
 extern const char *const attn__shape_names[ATTN__SHAPE_KINDS];
 
-/* An image of 1 to 6 shapes, later ones drawn over earlier ones. A box bounds the visible pixels of a shape, whose
- * number is its area. At least half of the pixels of each shape are visible. A pixel belongs to a shape that covers
- * more than half of it. */
+/* An image of 1 to 6 shapes, in which later shapes are drawn over earlier ones. A box bounds the visible pixels of a
+ * shape, whose number is its area. At least half of the pixels of each shape are visible. A pixel belongs to a shape
+ * that covers more than half of it. */
 typedef struct attn__shapes_image {
     int64_t width, height;                                                   /* 64 to 128 */
     unsigned char pixels[ATTN__SHAPE_MOST_SIDE * ATTN__SHAPE_MOST_SIDE * 3]; /* rows of red, green, blue */
@@ -21,7 +21,7 @@ typedef struct attn__shapes_image {
     attn__object objects[ATTN__SHAPE_MOST]; /* without ids; the categories are 1 to 6 */
 } attn__shapes_image;
 
-/* Depends only on (seed, index): the same bits on every machine. */
+/* Draws an image that depends only on (seed, index), with the same bits on every machine. */
 void attn__shapes_draw(attn__shapes_image *image, uint64_t seed, uint64_t index);
 
 #endif

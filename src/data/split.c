@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * Training, validation and test parts of sentence pairs. */
+ * Splits sentence pairs into training, validation and test parts. */
 #include "data/pairs.h"
 
 #include "base/rng.h"

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * Chains of residues from atoms. */
+ * Builds chains of residues from atoms. */
 #include "data/lines.h"
 #include "base/downloaded.h"
 #include "data/structure.h"
@@ -9,7 +9,7 @@
 #include <string.h>
 
 /* The twenty amino acids, selenocysteine and pyrrolysine, and variants that crystallographers build in place of a
- * parent. Nucleotides are listed too, marked as no residues of a protein. */
+ * parent residue. Nucleotides are listed too, and marked as no residues of a protein. */
 static const struct {
     char name[4];
     char letter;
@@ -28,7 +28,7 @@ static const struct {
     {"ASX", 'B', false}, {"GLX", 'Z', false}, {"UNK", 'X', false},
 };
 
-/* The one-letter code; 0: no residue of a protein. */
+/* Returns the one-letter code of a residue, or 0 if it is no residue of a protein. */
 static char letter_of(const char *residue, bool hetero)
 {
     for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
@@ -87,7 +87,7 @@ attn_status attn__structure_add_to_sequence(attn__structure_reading *r, const ch
 
 /* ----------------------------------------------------------------------------------------------- atoms */
 
-/* The chain of an atom; a new one is made at its first atom. NULL: no memory. */
+/* Returns the chain of an atom, which is made at its first atom. Returns NULL if there is no memory. */
 static attn__chain *chain_of(attn_structure *s, const attn__atom *atom)
 {
     for (int64_t i = s->nchains; i-- > 0;) {
@@ -110,7 +110,7 @@ static bool is_of(const attn__built_residue *r, const attn__atom *atom)
     return r->at.number == atom->number && r->at.insertion == atom->insertion;
 }
 
-/* The index of an atom name among the atoms that distances need; -1 for other atoms. */
+/* Returns the index of an atom name among the atoms that distances need, or -1 for other atoms. */
 static int place_of(const char *name)
 {
     static const char names[ATTN__BACKBONE][3] = {"N", "CA", "C", "CB"};
@@ -131,20 +131,20 @@ static slot slot_of(attn_residue *r, int place)
     return slots[place];
 }
 
-/* Atoms of one residue may be separated in the file: all C-alphas first, or alternative conformations grouped by
- * letter. If an atom has no letter and its place is already filled, it belongs to another residue with the same
- * number. */
+/* Returns whether an atom may belong to a residue. Atoms of one residue may be separated in the file: all C-alphas
+ * first, or alternative conformations grouped by letter. If an atom has no letter and its place is already filled, it
+ * belongs to another residue with the same number. */
 static bool may_join(attn__built_residue *r, const attn__atom *atom)
 {
     return is_of(r, atom) && (atom->rank.alternative != ' ' ||
                               (strcmp(r->name, atom->residue) == 0 && !*slot_of(&r->at, atom->place).has));
 }
 
-/* The residue of an atom; a new one is made if needed. NULL: no memory. */
+/* Returns the residue of an atom, which is made if needed. Returns NULL if there is no memory. */
 static attn__built_residue *residue_of(attn__structure_reading *r, attn__chain *chain, char letter,
                                        const attn__atom *atom)
 {
-    enum { MOST_SEARCHED = 10000 }; /* PDB numbers can repeat, so the search starts at the last atom's residue */
+    enum { MOST_SEARCHED = 10000 }; /* PDB numbers can repeat, so the search begins at the residue of the last atom */
     if (chain->n > 0 && is_of(&chain->built[chain->current], atom))
         return &chain->built[chain->current];
     for (int64_t k = 1; atom->number <= chain->highest && k < chain->n && k <= MOST_SEARCHED; k++) {
@@ -174,8 +174,8 @@ static bool is_better(attn__rank a, attn__rank b)
     return a.occupancy > b.occupancy || (a.occupancy == b.occupancy && a.alternative < b.alternative);
 }
 
-/* Whether the atom shows that two residues have the same number: neither has a letter, and they differ in their names
- * or in the position of an atom whose two occupancies together exceed 1. */
+/* Returns whether the atom shows that two residues have the same number. That is so if neither has a letter, and they
+ * differ in their names or in the position of an atom whose two occupancies together exceed 1. */
 static bool repeats(const attn__built_residue *r, slot to, const attn__atom *atom)
 {
     if (atom->rank.alternative != ' ' || r->best.alternative != ' ')
@@ -226,7 +226,7 @@ attn_status attn__structure_add(attn__structure_reading *r, attn__atom *atom)
 }
 
 /* Parses a number independently of the locale: sign, digits, point, digits. mmCIF also allows an exponent, but no
- * writer uses one for coordinates. */
+ * writer uses exponents for coordinates. */
 bool attn__decimal(const char *text, size_t length, double *value)
 {
     size_t i = 0;
@@ -270,7 +270,7 @@ static attn_status refuse(const attn__structure_reading *r)
                       r->seen);
 }
 
-/* Puts the residues of all chains into one array, and arranges each chain. */
+/* Moves the residues of all chains into one array, and arranges each chain. */
 static attn_status finish(const attn__structure_reading *r)
 {
     attn_structure *s = r->structure;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * structure.h - chains of residues: filled atom by atom by the readers, then read by an alignment. */
+ * structure.h - chains of residues, which the readers fill atom by atom and which alignments then read. */
 #ifndef ATTN_DATA_STRUCTURE_H
 #define ATTN_DATA_STRUCTURE_H
 
@@ -11,12 +11,12 @@ enum { ATTN__CHAIN_NAME = 16 };
 
 /* A position in a chain's sequence, with or without atoms in the file. */
 typedef struct attn__position {
-    char letter;     /* letter of the residue; 0: absent, and unknown which residue it is */
+    char letter;     /* letter of the residue; 0: an absent, unknown residue */
     bool broken;     /* no bond to the previous position: residues may be missing between the two */
     int64_t residue; /* index into the structure's residues; -1: absent */
 } attn__position;
 
-/* An alternative location. The highest occupancy counts; the first letter wins ties. */
+/* An alternative location. The location with the highest occupancy counts; the first letter wins ties. */
 typedef struct attn__rank {
     double occupancy;
     char alternative; /* ' ' if none */
@@ -67,7 +67,7 @@ typedef struct attn__atom {
     bool hetero; /* counts only if it belongs to a known variant of an amino acid */
 } attn__atom;
 
-/* A structure being read. */
+/* The state of reading a structure. */
 typedef struct attn__structure_reading {
     attn_structure *structure;
     const char *source;
@@ -79,7 +79,7 @@ typedef struct attn__structure_reading {
 } attn__structure_reading;
 
 attn_status attn__structure_add(attn__structure_reading *reading, attn__atom *atom);
-/* Adds the next residue of a sequence by its three-letter name; nucleotides are skipped. */
+/* Adds the next residue of a sequence by its three-letter name. Nucleotides are skipped. */
 attn_status attn__structure_add_to_sequence(attn__structure_reading *reading, const char *key, const char *residue);
 const attn__chain_sequence *attn__structure_sequence(const attn__structure_reading *reading,
                                                      const char *key); /* or NULL */
@@ -87,15 +87,15 @@ attn_status attn__structure_read_pdb(attn__structure_reading *reading, const cha
 attn_status attn__structure_read_cif(attn__structure_reading *reading, const char *text, size_t size);
 bool attn__is_cif(const char *text, size_t size);
 
-/* Makes chain->positions from its residues and the sequence of its key. */
+/* Makes chain->positions from the chain's residues and the sequence of its key. */
 attn_status attn__chain_arrange(const attn__structure_reading *reading, attn__chain *chain);
 
-/* The best local alignment of letters[n] with positions[m] (structure_align.c): to[i] is a position or -1. */
+/* Finds the best local alignment of letters[n] with positions[m] (structure_align.c). to[i] is a position or -1. */
 attn_status attn__structure_align(attn_context *context, const char *letters, int64_t n,
                                   const attn__position *positions, int64_t m, int64_t *to, int64_t *score);
 
-/* Parses a decimal number that fills the text except for spaces, independently of the locale. False if the text is no
- * number. */
+/* Parses a decimal number that fills the text except for spaces, independently of the locale. Returns false if the text
+ * is no number. */
 bool attn__decimal(const char *text, size_t length, double *value);
 
 #endif

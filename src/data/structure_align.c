@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT
  * Local alignment with affine gaps (Smith and Waterman 1981; Gotoh 1982) of a sequence with a chain's positions.
  *
- * A chain from an experiment has breaks: loops that are too mobile have no atoms. A gap at a break costs little;
- * elsewhere a gap costs as much as in BLAST. This keeps residues on their own side of a break. A position whose residue
- * is unknown matches every letter with score 0. */
+ * A chain from an experiment has breaks, because loops that are too mobile have no atoms. A gap at a break costs
+ * little. Elsewhere a gap costs as much as in BLAST. This keeps residues on their own side of a break. A position whose
+ * residue is unknown matches every letter with score 0. */
 #include "data/structure.h"
 
 #include <string.h>
@@ -40,8 +40,8 @@ static const int8_t blosum[] = {
 };
 /* clang-format on */
 
-/* Selenocysteine is scored as cysteine, pyrrolysine as lysine, leucine or isoleucine as leucine. All other letters are
- * unknown. */
+/* Returns the row of a letter. Selenocysteine is scored as cysteine, pyrrolysine as lysine, and leucine or isoleucine
+ * as leucine. All other letters are unknown. */
 static int row_of(char letter)
 {
     char known = letter == 'U' ? 'C' : letter == 'O' ? 'K' : letter == 'J' ? 'L' : letter;
@@ -49,20 +49,20 @@ static int row_of(char letter)
     return at ? (int)(at - order) : (int)(sizeof order - 2);
 }
 
-/* The scores of every letter against every position, filled once per alignment. */
+/* The state of an alignment. `scores` holds the scores of all pairs of letters and is filled once per alignment. */
 typedef struct aligning {
     const char *letters;
     const attn__position *positions;
     int64_t n, m;
     int8_t scores[26][26];
-    /* [m + 1] best scores of the row above: over all endings; over endings that skip letters */
+    /* [m + 1] best scores of the row above: over all endings, and over endings that skip letters */
     int32_t *best, *skipping;
     uint8_t *steps; /* [n + 1, m + 1] */
     int64_t end_i, end_j;
     int32_t top;
 } aligning;
 
-/* How a cell was reached, and whether the gaps that end at the cell also begin there. */
+/* Describes how a cell was reached, and whether the gaps that end at the cell also begin there. */
 enum { STOP, BOTH, SKIP_LETTER, SKIP_POSITION, FROM = 3, LETTER_OPENS = 4, POSITION_OPENS = 8 };
 
 static void fill_scores(aligning *a)
@@ -75,7 +75,7 @@ static void fill_scores(aligning *a)
     }
 }
 
-/* Whether the chain is broken after its first j positions. */
+/* Returns whether the chain is broken after its first j positions. */
 static bool breaks(const aligning *a, int64_t j)
 {
     const attn__position *p = a->positions + j;
@@ -126,7 +126,7 @@ static void fill_row(aligning *a, int64_t i)
 static void trace(const aligning *a, int64_t *to)
 {
     int64_t i = a->end_i, j = a->end_j;
-    int gap = BOTH; /* the kind of gap that the path is in; BOTH: none */
+    int gap = BOTH; /* the kind of gap of the current path; BOTH: no gap */
     while (i > 0 && j > 0) {
         uint8_t step = a->steps[i * (a->m + 1) + j];
         int how = gap == BOTH ? step & FROM : gap;

@@ -1,20 +1,20 @@
 /* SPDX-License-Identifier: MIT
- * mmCIF files: the loops over _atom_site and _entity_poly_seq (the STAR syntax, Hall et al. 1991; wwPDB's PDBx
+ * Reads mmCIF files: the loops over _atom_site and _entity_poly_seq (in the STAR syntax, Hall et al. 1991; wwPDB's PDBx
  * dictionary). */
 #include "data/structure.h"
 
 #include <inttypes.h>
 #include <string.h>
 
-/* Reads the next word of a STAR text. Quoted words lose their quotes; a text field is enclosed by two lines that begin
- * with ';'. */
+/* A reader of the words of a STAR text. Quoted words lose their quotes. A text field is enclosed by two lines that
+ * begin with ';'. */
 typedef struct words {
     const char *text;
     size_t size, at;
     int64_t line;
     const char *word;
     size_t length;
-    bool quoted; /* a quoted word is no keyword */
+    bool quoted; /* a quoted word is not a keyword */
 } words;
 
 static bool is_space(char c)
@@ -49,7 +49,7 @@ static void take_text(words *w)
     w->at += w->at < w->size;
 }
 
-/* A quote ends only before white space, so 5'-O may be in single quotes. */
+/* Reads a quoted word. A quote ends only before white space, so 5'-O may be in single quotes. */
 static void take_quoted(words *w, char quote)
 {
     size_t begin = ++w->at;
@@ -83,7 +83,7 @@ static bool next(words *w)
     return true;
 }
 
-/* Keywords and item names are compared without case. */
+/* Compares keywords or item names without regard to case. */
 static bool same(const char *a, const char *b, size_t n)
 {
     for (size_t i = 0; i < n; i++) {
@@ -93,7 +93,7 @@ static bool same(const char *a, const char *b, size_t n)
     return true;
 }
 
-/* Compares with `text`, which is in lower case. */
+/* Returns whether the word equals `text`, which is in lower case. */
 static bool is(const words *w, const char *text)
 {
     return !w->quoted && w->length == strlen(text) && same(w->word, text, w->length);
@@ -115,13 +115,13 @@ bool attn__is_cif(const char *text, size_t size)
 
 enum { FIELDS = 15 };
 
-/* A row of a loop: the words in the requested columns. */
+/* The words of a row of a loop in the requested columns. */
 typedef struct row {
     const char *word[FIELDS];
     size_t length[FIELDS];
 } row;
 
-/* The requested columns of a loop: the field that each column holds, or FIELDS. */
+/* The columns of a loop: the field that each column holds, or FIELDS if the column is not requested. */
 typedef struct table {
     int column[64];
     int columns;
@@ -154,7 +154,7 @@ static int field_of(const category *c, const words *w)
     return FIELDS;
 }
 
-/* Reads the loop's column names; afterwards `w` is the first word after them. */
+/* Reads the loop's column names. Afterwards `w` is the first word after them. */
 static attn_status read_columns(attn__structure_reading *r, words *w, const category *c, table *t)
 {
     do {
@@ -183,7 +183,7 @@ static bool is_blank(const row *a, int field)
     return a->length[field] == 0 || (a->length[field] == 1 && strchr("?.", a->word[field][0]));
 }
 
-/* Parses a whole number; returns `otherwise` if there is none. */
+/* Parses a whole number. Returns `otherwise` if there is none. */
 static int64_t whole(const row *a, int field, int64_t otherwise)
 {
     double value;
@@ -202,7 +202,7 @@ static bool ends_loop(const words *w)
     return false;
 }
 
-/* Reads the rows of the loop; afterwards `w` is the word after the loop. *more: whether there is one. */
+/* Reads the rows of the loop. Afterwards `w` is the word after the loop, and *more is whether there is a word. */
 static attn_status read_rows(attn__structure_reading *r, words *w, const category *c, table *t, bool *more)
 {
     row a = {{0}, {0}};
@@ -256,7 +256,7 @@ static attn_status check_atoms(attn__structure_reading *r, const words *w, const
     return ATTN_OK;
 }
 
-/* Whether the atom belongs to the same model as the first atom. */
+/* Returns whether the atom belongs to the same model as the first atom. */
 static bool in_first_model(const table *t, const row *a)
 {
     const row *first = &t->first;
@@ -306,14 +306,14 @@ static attn_status take_atom(attn__structure_reading *r, const words *w, const t
 
 enum { OF, PLACE, KIND };
 
-/* Without these columns the loop is not used. */
+/* Accepts any columns, because a loop without the required columns is not used. */
 static attn_status check_sequence(attn__structure_reading *r, const words *w, const table *t)
 {
     (void)r, (void)w, (void)t;
     return ATTN_OK;
 }
 
-/* Several residues with the same number are alternatives; the first one counts. */
+/* Adds a residue of a sequence. Several residues with the same number are alternatives, of which the first counts. */
 static attn_status take_residue(attn__structure_reading *r, const words *w, const table *t, const row *a)
 {
     char entity[ATTN__CHAIN_NAME], residue[8];
@@ -337,7 +337,7 @@ static const category categories[] = {
     {"_entity_poly_seq.", {"entity_id", "num", "mon_id"}, check_sequence, take_residue},
 };
 
-/* Reads the loop at `w`; afterwards `w` is the word after it. */
+/* Reads the loop at `w`. Afterwards `w` is the word after the loop. */
 static attn_status read_loop(attn__structure_reading *r, words *w, bool *more)
 {
     for (size_t i = 0; i < sizeof categories / sizeof *categories; i++) {

@@ -64,7 +64,7 @@ static bool is_better(const fit *a, const fit *b)
     return !b->chain || a->score > b->score || (a->score == b->score && a->resolved > b->resolved);
 }
 
-/* Fits the best chain: to[0..n) of letters. Both fits have room for n. */
+/* Fits the best chain to letters[n] and writes its alignment to `best`. Both fits have room for n positions. */
 static attn_status choose(const attn_structure *s, const char *letters, int64_t n, fit *best, fit *other)
 {
     int64_t i = 0;
@@ -131,8 +131,8 @@ static void normalize(double a[3])
         a[i] /= length;
 }
 
-/* The position after the atoms C, N, CA at bond length 1.522, angle 1.927 and dihedral -2.143 (ideal geometry of a
- * C-beta), the placement of trRosetta and ESM. */
+/* Computes the position of an ideal C-beta from the atoms C, N and CA, as in trRosetta and ESM: bond length 1.522,
+ * angle 1.927 and dihedral -2.143. */
 static void impute(const attn_residue *r, double out[3])
 {
     enum { LONG, UP, SIDE };
@@ -149,7 +149,7 @@ static void impute(const attn_residue *r, double out[3])
         out[i] = r->ca[i] + along[0] * axis[LONG][i] + along[1] * axis[UP][i] + along[2] * axis[SIDE][i];
 }
 
-/* The coordinates that represent a residue; false if the file does not have them. */
+/* Computes the coordinates that represent a residue. Returns false if the file does not have them. */
 static bool position(const attn_residue *r, attn_cbeta beta, double out[3])
 {
     if (beta == ATTN_CBETA_IMPUTED) {

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: MIT
- * PDB files: fixed columns (wwPDB, "Atomic Coordinate Entry Format" 3.3). */
+ * Reads PDB files, which have fixed columns (wwPDB, "Atomic Coordinate Entry Format" 3.3). */
 #include "data/lines.h"
 #include "data/structure.h"
 
 #include <inttypes.h>
 
-/* Columns [begin, end) of a line, counted from 0, without spaces; text that is too long is cut. */
+/* Copies columns [begin, end) of a line, counted from 0, without spaces. A text that is too long is cut. */
 static void cut(char *out, size_t room, const char *line, size_t length, size_t begin, size_t end)
 {
     size_t n = 0;
@@ -16,7 +16,7 @@ static void cut(char *out, size_t room, const char *line, size_t length, size_t 
     out[n] = 0;
 }
 
-/* Reports that columns [begin, end) hold no `what`. */
+/* Reports that columns [begin, end) do not contain a `what`. */
 static attn_status fail(const attn__structure_reading *r, const char *line, int begin, int end, const char *what)
 {
     return attn__fail(r->structure->context, ATTN_ERROR_FORMAT, "%s:%" PRId64 ": columns %d to %d are no %s: '%.*s'",

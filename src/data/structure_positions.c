@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
- * A chain's positions: its residues in order, and between them the residues without atoms in the file. A sequence
- * (SEQRES, an entity's) tells which residues are missing. Without a sequence, jumps of the residue numbers at breaks
- * tell how many are missing. */
+ * Computes a chain's positions: its residues in order, and between them the residues without atoms in the file. A
+ * sequence (SEQRES, or of an entity) gives the missing residues. Without a sequence, jumps of the residue numbers at
+ * breaks give the number of missing residues. */
 #include "data/structure.h"
 
 #include <math.h>
@@ -35,7 +35,8 @@ static int64_t absent_between(const attn__built_residue *a, const attn__built_re
     return step > 1 && step <= MOST_ABSENT ? step - 1 : 0;
 }
 
-/* If every twentieth bond or more is missing, the coordinates are not those of a protein and cannot show breaks. */
+/* Returns whether the coordinates are those of a protein. If every twentieth bond or more is missing, they are not, and
+ * cannot show breaks. */
 static bool has_bonds(const attn__chain *chain)
 {
     int64_t broken = 0;
@@ -44,7 +45,7 @@ static bool has_bonds(const attn__chain *chain)
     return broken <= 1 + chain->n / 20;
 }
 
-/* Returns the number of positions; `to` may be NULL. */
+/* Makes positions from residue numbers and returns their number. `to` may be NULL. */
 static int64_t by_numbers(const attn__chain *chain, attn__position *to)
 {
     int64_t n = 0, added = 0;
@@ -76,7 +77,7 @@ static attn_status arrange_by_numbers(attn_context *context, attn__chain *chain)
     return ATTN_OK;
 }
 
-/* Whether mmCIF gives the sequence position of every residue. */
+/* Returns whether mmCIF gives the sequence position of every residue. */
 static bool is_labelled(const attn__chain *chain, int64_t length)
 {
     int64_t last = 0;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * SentencePiece models: opened, learned and used, with the context's errors and allocator. */
+ * Opens, learns and uses SentencePiece models with the context's errors and allocator. */
 #include "data/subword.h"
 
 #include "base/context.h"
@@ -57,7 +57,7 @@ attn_status attn__subword_parse(attn__subword **subword, attn_context *context, 
     return status;
 }
 
-/* Receives bytes and copies them with the context's allocator. */
+/* A copy of received bytes, made with the context's allocator. */
 typedef struct kept {
     attn_context *context;
     char *bytes;
@@ -158,7 +158,7 @@ attn_status attn__subword_train(attn__subword **subword, attn_context *context, 
     return absent(context);
 }
 
-/* Without the library no model can be made, so this is never called with one. */
+/* Does nothing. Without the library no model can be made, so this is never called with a model. */
 void attn__subword_destroy(attn__subword *subword)
 {
     (void)subword;

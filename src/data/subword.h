@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * subword.h - a SentencePiece model inside this folder: converts texts to pieces and back.
+ * subword.h - the internal form of a SentencePiece model, which converts texts to pieces and pieces to texts.
  *
  * If the build lacks the library, every function that makes a model fails with ATTN_ERROR_UNSUPPORTED and a message. */
 #ifndef ATTN_DATA_SUBWORD_H
@@ -11,22 +11,23 @@
 typedef struct attn__subword attn__subword;
 typedef void attn__subword_take(void *user, const char *piece, size_t length);
 
-/* Makes a model from the bytes of a .spm file, which are fully checked and copied. ATTN_ERROR_FORMAT with `name`. */
+/* Makes a model from the bytes of a .spm file, which are fully checked and copied. ATTN_ERROR_FORMAT (with `name`): a
+ * damaged file. */
 attn_status attn__subword_parse(attn__subword **subword, attn_context *context, const char *bytes, size_t size,
                                 const char *name);
 /* Learns a model from n texts: see attn__spm_train. ATTN_ERROR_ARGUMENT: a size that does not fit the texts. */
 attn_status attn__subword_train(attn__subword **subword, attn_context *context, const char *const *texts, int64_t n,
                                 const char *kind, int64_t size);
 void attn__subword_destroy(attn__subword *subword); /* NULL is allowed */
-/* The bytes of the model's file, which the model owns. */
+/* Returns the bytes of the model's file, which the model owns. */
 const char *attn__subword_bytes(const attn__subword *subword, size_t *size);
 int64_t attn__subword_size(const attn__subword *subword);
 const char *attn__subword_piece(const attn__subword *subword, int64_t id, size_t *length, char *kind);
 
-/* Calls `take` for each piece; ATTN_ERROR_FORMAT: not UTF-8; ATTN_ERROR_MEMORY. */
+/* Calls `take` for each piece of a text. ATTN_ERROR_FORMAT: the text is not UTF-8. ATTN_ERROR_MEMORY. */
 attn_status attn__subword_encode(const attn__subword *subword, const char *text, size_t length,
                                  attn__subword_take *take, void *user);
-/* The text of n pieces, *size bytes, which may include zero bytes; free with attn__free. */
+/* Decodes n pieces to a text of *size bytes, which may include zero bytes. Free the text with attn__free. */
 attn_status attn__subword_decode(const attn__subword *subword, const char *const *pieces, const size_t *lengths,
                                  int64_t n, char **text, size_t *size);
 

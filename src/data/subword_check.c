@@ -35,8 +35,8 @@ static bool skip(span *s, uint64_t bytes)
     return true;
 }
 
-/* Reads the next field; *body is empty for numbers. False at the end or if the field is damaged, which also sets
- * *damaged. */
+/* Reads the next field. *body is empty for numbers. Returns false at the end and also if the field is damaged, which
+ * sets *damaged. */
 static bool next_field(span *s, uint64_t *number, span *body, bool *damaged)
 {
     uint64_t key, value;
@@ -44,7 +44,7 @@ static bool next_field(span *s, uint64_t *number, span *body, bool *damaged)
     if (s->at == s->end)
         return false;
     *damaged = true;
-    /* protobuf would take the number modulo 2^32, which gives another field */
+    /* protobuf would take the number modulo 2^32, which would give a different field */
     if (!take_varint(s, &key) || key > UINT32_MAX)
         return false;
     *number = key >> 3;
@@ -77,15 +77,17 @@ static bool next_field(span *s, uint64_t *number, span *body, bool *damaged)
 enum { MOST_MATCHES = 32 };
 enum { UNSEEN = 0, OPEN, DONE };
 
-/* Nodes with the same children share a base, so the double array is a graph in which texts with the same end meet. */
+/* A double array as a graph. Nodes with the same children share a base, so texts with the same end share nodes. */
 typedef struct trie {
     const unsigned char *units; /* n units of 4 bytes each, little endian */
     uint32_t n;
-    size_t replacements;     /* bytes of the replacements */
-    uint32_t *head, *next;   /* nodes grouped by their base; 0: none (the root has no base) */
-    uint32_t *stack, *child; /* path of nodes from the root to the present one, with the next child to visit of each */
+    size_t replacements;   /* bytes of the replacements */
+    uint32_t *head, *next; /* nodes grouped by their base; 0: none (the root has no base) */
+    /* path of nodes from the root to the current node, and the next child to visit of each node */
+    uint32_t *stack, *child;
     unsigned char *state;
-    unsigned char *matches; /* for each node, the most replacements on a path down from it, its own included */
+    /* for each node, the maximum number of replacements on a path down from it, including its own */
+    unsigned char *matches;
 } trie;
 
 static uint32_t unit_at(const trie *t, uint32_t i)
@@ -94,7 +96,7 @@ static uint32_t unit_at(const trie *t, uint32_t i)
     return (uint32_t)u[0] | (uint32_t)u[1] << 8 | (uint32_t)u[2] << 16 | (uint32_t)u[3] << 24;
 }
 
-/* Whether all nodes that a text can reach from node i are in bounds. */
+/* Returns whether all nodes that a text can reach from node i are in bounds. */
 static bool enter(trie *t, uint32_t i)
 {
     uint32_t unit = unit_at(t, i), base = i ^ ((unit >> 10) << ((unit & (1u << 9)) >> 6));
@@ -129,7 +131,7 @@ static void link_nodes(trie *t)
     }
 }
 
-/* Depth first, without recursion, because the file controls the depth. */
+/* Visits all nodes depth first. There is no recursion, because the file controls the depth. */
 static bool walk(trie *t)
 {
     uint32_t depth = 1;
@@ -176,7 +178,7 @@ static attn_status check_trie(attn_context *context, trie *t, const char *name)
     return status;
 }
 
-/* Parses a size, the double array of this many bytes, and texts that each end with a 0. */
+/* Checks rules: a size, a double array of this many bytes, and texts that each end with a 0. */
 static attn_status check_rules(attn_context *context, span rules, const char *name)
 {
     size_t bytes = (size_t)(rules.end - rules.at);

@@ -10,8 +10,8 @@
 
 /* ------------------------------------------------------------------------------------------- lower case */
 
-/* Ranges of capitals. Capitals of step 1 are `shift` below their small letters; those of step 2 alternate with their
- * small letters. The main blocks of Latin, Greek, Cyrillic and Armenian, by Unicode's simple case mapping. */
+/* Ranges of capital letters: the main blocks of Latin, Greek, Cyrillic and Armenian, by Unicode's simple case mapping.
+ * Capitals of step 1 are `shift` below their small letters. Capitals of step 2 alternate with their small letters. */
 static const struct {
     uint32_t first, last;
     uint8_t step;
@@ -69,7 +69,7 @@ static bool is_blank(uint32_t code, attn_compat compat)
            ((code >= 0x2000 && code <= 0x200a) || code == 0x205f || code == 0x3000 || code == 0x0b || code == 0x0c);
 }
 
-/* Invisible characters: soft hyphen, zero-width space, joiners, byte order mark. */
+/* Returns whether a character is invisible: soft hyphen, zero-width space, joiners, byte order mark. */
 static bool is_invisible(uint32_t code)
 {
     return code == 0xad || (code >= 0x200b && code <= 0x200d) || code == 0x2060 || code == 0xfeff;
@@ -86,7 +86,7 @@ static bool is_digit(uint32_t code)
     return code >= '0' && code <= '9';
 }
 
-/* The state of the text written so far, as far as the next character depends on it. */
+/* The text written so far, and the state that determines how the next character is written. */
 typedef struct prepare {
     attn__cut out;
     attn_compat compat;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * Which word of a text each of its tokens belongs to. */
+ * Finds the word of a text to which each token belongs. */
 #include "data/token_words.h"
 
 #include "data/vocab.h"
@@ -65,7 +65,7 @@ static void number_token(void *user, const char *token, size_t length)
         n->tokens->words[n->tokens->n++] = word;
 }
 
-/* The words of a text by the vocabulary's rules. */
+/* Counts the words of a text by the vocabulary's rules. */
 static attn_status count_seen(const attn_vocab *vocab, const char *text, int64_t *n)
 {
     numbering all = {.counter = {.subwords = true}};
@@ -74,7 +74,8 @@ static attn_status count_seen(const attn_vocab *vocab, const char *text, int64_t
     return status;
 }
 
-/* Maps the `seen` words of the vocabulary's rules to the space-separated words, each of which is split separately. */
+/* Maps the `seen` words of the vocabulary's rules to the space-separated words. For this, each space-separated word is
+ * split separately. */
 static attn_status join_words(attn__token_words *tokens, const attn_vocab *vocab, char *text, int64_t seen)
 {
     int64_t *origin = attn__alloc(tokens->context, attn__size_mul((size_t)seen, sizeof *origin)), at = 0, number = 0;
@@ -121,7 +122,7 @@ void attn__token_words_free(attn__token_words *tokens)
 
 /* ----------------------------------------------------------------------------------- words of the data */
 
-/* The number of words that a word becomes. */
+/* Computes the number of normalized words that a word becomes. */
 static attn_status prepare_word(attn__prepared_words *p, const char *word, size_t length, attn_compat compat,
                                 int64_t *n)
 {

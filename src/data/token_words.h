@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * token_words.h - which word of a text each of its tokens belongs to.
+ * token_words.h - finds the word of a text to which each token belongs.
  */
 #ifndef ATTN_DATA_TOKEN_WORDS_H
 #define ATTN_DATA_TOKEN_WORDS_H
@@ -13,7 +13,7 @@ typedef struct attn__word_counter {
     bool space;
     int64_t n; /* number of words begun */
 } attn__word_counter;
-/* The number, from 0, of the word that the token belongs to or begins. */
+/* Returns the number, from 0, of the word to which the token belongs or that the token begins. */
 int64_t attn__word_number(attn__word_counter *counter, const char *token, size_t length);
 
 /* The words of a text's tokens. */
@@ -22,13 +22,13 @@ typedef struct attn__token_words {
     int64_t *words; /* [n]; -1: no word */
     int64_t n, room;
 } attn__token_words;
-/* Finds the word, from 0, of each token of `text` in the vocabulary. Words are separated by the text's spaces, even
- * where the vocabulary begins a word at another blank (the narrow space of French). Initialize to zero except for
- * `context`; may be filled again. */
+/* Finds the word, from 0, of each token of `text` in the vocabulary. Words are separated by the text's spaces, even if
+ * the vocabulary begins a word at another blank (the narrow space of French). Initialize to zero except for `context`.
+ * The struct may be filled again. */
 attn_status attn__token_words_fill(attn__token_words *tokens, const attn_vocab *vocab, const char *text);
 void attn__token_words_free(attn__token_words *tokens);
 
-/* Maps words of the original text of pairs to normalized words: one word becomes several where punctuation is split
+/* Maps words of the original text of pairs to normalized words. One word becomes several words if punctuation is split
  * off. */
 typedef struct attn__prepared_words {
     attn_context *context;
@@ -38,9 +38,9 @@ typedef struct attn__prepared_words {
     char *out; /* a word after normalization */
     size_t size;
 } attn__prepared_words;
-/* `same`: the text is not normalized. */
+/* Maps the words of `text`. `same` means that the text is not normalized. */
 attn_status attn__prepared_words_fill(attn__prepared_words *prepared, const char *text, bool same, attn_compat compat);
-/* The original word that the normalized word `number` comes from; -1: none. */
+/* Returns the original word of normalized word `number`, or -1 if there is none. */
 int64_t attn__prepared_words_origin(const attn__prepared_words *prepared, int64_t number);
 void attn__prepared_words_free(attn__prepared_words *prepared);
 

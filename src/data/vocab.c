@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * Vocabularies: conversion between words and ids, and the text file. */
+ * Vocabularies convert between words and ids, and are stored in text files. */
 #include "data/vocab.h"
 
 #include "base/utf8.h"
@@ -97,8 +97,8 @@ static attn_status fail_line(const reader *r, const char *what)
     return attn__fail(r->context, ATTN_ERROR_FORMAT, "%s:%" PRId64 ": %s", r->name, r->words.n + 1, what);
 }
 
-/* A token must be readable from a file unchanged, so no token may contain a separator of lines or words or occur
- * twice. */
+/* Reads a token. A token must be readable from a file unchanged, so no token may contain a separator of lines or words,
+ * or occur twice. */
 static attn_status read_token(reader *r, const char *line, size_t length)
 {
     if (length == 0)

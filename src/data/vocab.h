@@ -12,7 +12,7 @@
 enum { ATTN__SPECIALS = 4 };
 extern const char *const attn__special_names[ATTN__SPECIALS];
 
-/* A token that is matched wherever its text occurs, and how it affects spaces around it. */
+/* A token that is matched wherever its text occurs, with its effect on the spaces around it. */
 typedef struct attn__added_token {
     int32_t id;
     bool strips_left, strips_right, special; /* special: not part of the text */
@@ -24,30 +24,30 @@ struct attn_vocab {
     char *text;
     attn__subword *subword; /* splits texts into pieces; NULL: words are separated by spaces */
     bool marian;            /* names of special tokens and a leading >>language<< in a text are tokens, not pieces */
-    /* only with marian tokens: no spaces before punctuation, as transformers' clean_up_tokenization_spaces */
+    /* only with marian tokens: no spaces before punctuation, like clean_up_tokenization_spaces of transformers */
     bool tidy;
     attn__added_token *added;
     int64_t nadded;
     int32_t special[ATTN__SPECIALS];
 };
 
-/* A vocabulary of `n` words in this order; the words are copied. */
+/* Creates a vocabulary of `n` words in this order. The words are copied. */
 attn_status attn__vocab_create(attn_vocab **vocab, attn_context *context, const attn__word *words, int64_t n);
-/* A vocabulary of the pieces of `subword`. The vocabulary owns `subword` from now on, even on failure. */
+/* Creates a vocabulary of the pieces of `subword`. The vocabulary owns `subword` from now on, even on failure. */
 attn_status attn__vocab_of_subwords(attn_vocab **vocab, attn_context *context, attn__subword *subword,
                                     const char *name);
 
-/* Whether a token is a word or a piece, not a special token or byte. */
+/* Returns whether a token is a word or a piece, not a special token or byte. */
 bool attn__vocab_is_text(const attn_vocab *vocab, int64_t id);
 
 /* Calls `take` for each token of a text: its words, or its pieces. */
 attn_status attn__vocab_split(const attn_vocab *vocab, const char *text, attn__subword_take *take, void *user);
-/* The id of a token from attn__vocab_split; -1: unknown. */
+/* Returns the id of a token from attn__vocab_split, or -1 if it is unknown. */
 int32_t attn__vocab_id(const attn_vocab *vocab, const char *token, size_t length);
-/* attn__vocab_split with the rules of MarianTokenizer. */
+/* Does the same as attn__vocab_split, with the rules of MarianTokenizer. */
 attn_status attn__marian_split(const attn_vocab *vocab, const char *text, attn__subword_take *take, void *user);
-/* Joins tokens to the text they came from; ATTN_ERROR_MEMORY; free with attn__free. Only for subwords: for words the
- * rule depends on the language (attn_text_detokenize). */
+/* Joins tokens to the text from which they were made. ATTN_ERROR_MEMORY. Free the text with attn__free. Only for
+ * subwords, because the rule for words depends on the language (attn_text_detokenize). */
 attn_status attn__vocab_join(const attn_vocab *vocab, const char *tokens, char **text);
 
 #endif

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: MIT
- * Vocabularies from sentences. */
+ * Builds vocabularies from sentences. */
 #include "data/pairs.h"
 #include "data/vocab.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-/* Byte order is code point order in UTF-8. */
+/* Compares texts by byte, which is the order of code points in UTF-8. */
 static int compare_texts(const attn__word *a, const attn__word *b)
 {
     uint32_t shorter = a->length < b->length ? a->length : b->length;
@@ -33,8 +33,9 @@ static attn_status count_special(attn__words *words, attn_special special, int64
     return attn__words_count(words, name, strlen(name), count);
 }
 
-/* The words of a sentence, except words that are written like a special token. With `steps`, for D2L compatibility: cut
- * to `steps` with <eos> as the last word, padded, and with <bos> before the words of the target. */
+/* Counts the words of a sentence, except words that are written like a special token. With `steps`, for D2L
+ * compatibility, the sentence is cut to `steps` with <eos> as the last word and padded, and <bos> precedes the words of
+ * the target. */
 static attn_status count_sentence(attn__words *words, const char *text, attn_side side, int64_t steps)
 {
     const char *word;
@@ -75,8 +76,9 @@ static int64_t keep_frequent(attn__word *items, int64_t n, int64_t min_frequency
     return kept;
 }
 
-/* <unk> is always in the table, and <pad> and <eos> are frequent in padded text. They may be missing if sentences are
- * very long or few. A vocabulary needs them to encode, so they are added. */
+/* Makes a vocabulary with D2L compatibility. <unk> is always in the table, and <pad> and <eos> are frequent in padded
+ * text. <pad> and <eos> may be missing if sentences are very long or few. A vocabulary needs them to encode, so they
+ * are added. */
 static attn_status finish_d2l(attn_vocab **vocab, attn__words *words, int64_t min_frequency)
 {
     attn_status status = count_special(words, ATTN_SPECIAL_UNK, min_frequency);
@@ -107,7 +109,7 @@ static attn_status finish(attn_vocab **vocab, attn__words *words, int64_t min_fr
     return status;
 }
 
-/* The sentences of one side, or of both sides, as texts for learning pieces. */
+/* Learns pieces from the sentences of one side, or of both sides. */
 static attn_status build_subwords(attn_vocab **vocab, const attn_pairs *pairs, attn_side side,
                                   const attn_vocab_options *o)
 {

@@ -77,7 +77,7 @@ bool attn_vocab_has_subwords(const attn_vocab *vocab)
     return vocab->subword != NULL;
 }
 
-/* Pieces of the other side's model keep their mark of a space, except at the ends. */
+/* Replaces marks of a space by spaces, except at the ends. Pieces of the other side's model keep such marks. */
 static void write_spaces(char *text)
 {
     static const char mark[] = "\xe2\x96\x81";
@@ -94,7 +94,7 @@ static void write_spaces(char *text)
     *out = '\0';
 }
 
-/* The replacements of transformers' clean_up_tokenization, in its order. */
+/* Makes the replacements of transformers' clean_up_tokenization, in its order. */
 static void tidy(char *text)
 {
     static const char *const marks[][2] = {{" .", "."},     {" ?", "?"},     {" !", "!"},   {" ,", ","},
@@ -113,7 +113,8 @@ static void tidy(char *text)
     }
 }
 
-/* Pieces for single bytes may be line ends or tabs; in messages they must stay on one line. */
+/* Replaces control characters by spaces. Pieces for single bytes may be line ends or tabs, but a message must stay on
+ * one line. */
 static void clear_controls(char *text, size_t length)
 {
     for (size_t i = 0; i < length; i++)
@@ -121,7 +122,7 @@ static void clear_controls(char *text, size_t length)
             text[i] = ' ';
 }
 
-/* Whether a token is no part of the text. For an unknown piece the library would write its own mark. */
+/* Returns whether a token is not part of the text. For an unknown piece the library would write its own mark. */
 static bool is_silent(const attn_vocab *vocab, int32_t id)
 {
     bool silent = id == vocab->special[ATTN_SPECIAL_UNK];
@@ -133,7 +134,7 @@ static bool is_silent(const attn_vocab *vocab, int32_t id)
 attn_status attn__vocab_join(const attn_vocab *vocab, const char *tokens, char **text)
 {
     attn_context *context = vocab->context;
-    /* one more than the words: a failed search also writes its slot */
+    /* one more than the words, because a failed search also writes its slot */
     int64_t most = (int64_t)strlen(tokens) / 2 + 2, n = 0;
     const char **pieces = attn__alloc(context, attn__size_mul((size_t)most, sizeof *pieces));
     size_t *lengths = attn__alloc(context, attn__size_mul((size_t)most, sizeof *lengths));

@@ -42,8 +42,8 @@ double attn__box_giou(const double *box, const double *target);
 
 /* ------------------------------------------------------------------------------------------ reversible */
 
-/* A function of one tensor x whose result has the shape of x. It may read the caller's tensors (parameters). Of the
- * tape's own tensors it may read only x and what it computes from x. It may be run twice and must give the same result
+/* A function of one tensor x whose result has the shape of x. It may read the caller's tensors (parameters), but no
+ * tensors of the tape other than x and the results that it computes from x. It may be run twice and must give the same result
  * both times. Dropout and batch normalization do; running statistics change only once. */
 typedef struct attn_branch {
     attn_tensor *(*run)(const void *self, attn_tape *tape, attn_tensor *x);

@@ -30,8 +30,8 @@ typedef struct attn__storage {
     unsigned leaf : 1;
     unsigned last : 1;  /* the last block of its chunk */
     unsigned small : 1; /* in a chunk for small blocks */
-    void (*release)(
-        struct attn__storage *storage); /* frees a block with data from elsewhere; NULL: returns to `pool` */
+    /* frees a block with data from elsewhere; NULL: the block returns to `pool` */
+    void (*release)(struct attn__storage *storage);
 } attn__storage;
 
 /* Returns a block with one reference, not cleared. Returns NULL and records ATTN_ERROR_MEMORY if there is no memory. If
