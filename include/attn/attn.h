@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * attn.h - the attention engine: describe a problem once, plan it, execute it often.
+ * attn.h - the attention engine. A program describes a problem once, plans it, and executes the plan often.
  *
  *     S[b,i,j] = cap(scale * score(q[b,i,:], k[b,j,:])) + bias[b,i,j]     cap: none, or softcap * tanh(x / softcap)
  *     P        = normalize(mask(S))              over the keys j
@@ -37,12 +37,12 @@ extern "C" {
 #define ATTN_VERSION_MAJOR 1
 #define ATTN_VERSION_MINOR 0
 #define ATTN_VERSION_PATCH 0
-/* "1.0.0"; a constant string. */
+/* Returns the version, such as "1.0.0", as a constant string. */
 ATTN_API const char *attn_version(void);
 
 /* ---------------------------------------------------------------------------------------------- errors */
 
-/* The one table of errors: X(NAME, code, text). */
+/* The table of all errors: X(NAME, code, text). */
 /* clang-format off */
 #define ATTN_STATUS_MAP(X)                                                                                   \
     X(OK, 0, "success")                                                                                      \
@@ -64,7 +64,8 @@ typedef enum attn_status {
 #undef ATTN_X
 } attn_status;
 
-/* The table's text for `status`, a constant string. The text is "unknown status" for a number outside the table. */
+/* Returns the text of `status` in this table, a constant string. For a number outside the table, the text is
+ * "unknown status". */
 ATTN_API const char *attn_status_text(attn_status status);
 
 /* --------------------------------------------------------------------------------------------- context */
@@ -83,29 +84,30 @@ typedef struct attn_allocator {
 typedef enum attn_precision {
     ATTN_PRECISION_DEFAULT = 0,
     ATTN_PRECISION_F32,  /* f32; a faster method is used where it is proved to be as exact (docs/numerics.md) */
-    ATTN_PRECISION_FMA,  /* f32 by f32 multiply-adds only, never AMX */
-    ATTN_PRECISION_BF16, /* numbers rounded to bf16, sums in f32 */
+    ATTN_PRECISION_FMA,  /* f32 with multiply-adds only, never AMX */
+    ATTN_PRECISION_BF16, /* numbers are rounded to bf16, sums are f32 */
     ATTN_PRECISION_INT8  /* linear layers in 8-bit integers, all other products in bf16; no gradients */
 } attn_precision;
-ATTN_API const char *attn_precision_name(attn_precision precision); /* "f32", "fma", ...; a constant string */
+ATTN_API const char *attn_precision_name(attn_precision precision); /* Returns "f32", "fma", ..., a constant string. */
 /* Finds the precision named "f32", "fma", "bf16" or "int8". Returns false, and leaves *precision unchanged, for any
  * other name. */
 ATTN_API bool attn_precision_find(attn_precision *precision, const char *name);
 
 /* Zero means the default in each field. */
 typedef struct attn_context_options {
-    attn_allocator allocator;                  /* default: aligned memory from libc */
-    int threads;                               /* default: ATTN_THREADS, else OMP_NUM_THREADS, else the usable cores */
-    const char *isa;                           /* default: ATTN_ISA, else the best of the machine; see attn_isa_name */
-    void (*log)(void *user, const char *line); /* default: none; gets one line for each plan made */
+    attn_allocator allocator; /* default: aligned memory from libc */
+    int threads;              /* default: ATTN_THREADS, OMP_NUM_THREADS, or the usable cores */
+    /* default: ATTN_ISA, or the best set of the machine; see attn_isa_name */
+    const char *isa;
+    void (*log)(void *user, const char *line); /* called with one line for each plan that is made; default: none */
     void *log_user;
-    int verbose; /* 0; with 1 the log also says why each other solver was not chosen */
+    int verbose; /* with 1, the log also has the reason why each other solver was not chosen; default: 0 */
     /* The precision of f32 products and of the models that are made with the context (models.h). Default:
-     * ATTN_PRECISION, else f32. */
+     * ATTN_PRECISION, or f32 if that is not set. */
     attn_precision precision;
     /* true: the result for one sequence is bitwise the same for any finite padding and any other sequences in the
-     * batch. This makes short sequences slower and disables AMX (docs/numerics.md). Default: true if
-     * ATTN_BATCH_INVARIANT is 1, else false. */
+     * batch. This makes short sequences slower and disables AMX (docs/numerics.md). Default: true only if
+     * ATTN_BATCH_INVARIANT is 1. */
     bool batch_invariant;
     int64_t reserved[8]; /* zero; reserved for later versions */
 } attn_context_options;
@@ -120,13 +122,13 @@ typedef struct attn_context attn_context;
  * of its two functions, an unknown precision (the option or ATTN_PRECISION), or an ATTN_BATCH_INVARIANT that is neither
  * 0 nor 1. ATTN_ERROR_MEMORY. On failure *context is NULL and no memory is held. */
 ATTN_API attn_status attn_context_create(attn_context **context, const attn_context_options *options);
-ATTN_API void attn_context_destroy(attn_context *context); /* NULL is allowed */
+ATTN_API void attn_context_destroy(attn_context *context); /* Destroys a context. NULL is allowed. */
 
-/* The status of the last call that failed, and a one-line message that says what was wrong and where ("" if none has
- * failed since the last attn_context_clear_error).  The text lives as long as the context and changes with the next
- * call that fails. For operations on a tape, the first failure is kept (see tensor.h). These three functions cannot
- * fail. If `context` is NULL (attn_context_create failed), the status is ATTN_ERROR_ARGUMENT, and the message says that
- * there is no context. */
+/* Return the status of the last call that failed, and a one-line message that says what was wrong and where. The
+ * message is "" if no call has failed since the last attn_context_clear_error. The text is valid until the next call
+ * that fails, and no longer than the context. For operations on a tape, the first failure is kept (see tensor.h). These
+ * three functions cannot fail. If `context` is NULL (attn_context_create failed), the status is ATTN_ERROR_ARGUMENT,
+ * and the message says that there is no context. */
 ATTN_API attn_status attn_context_status(const attn_context *context);
 ATTN_API const char *attn_context_error(const attn_context *context);
 ATTN_API void attn_context_clear_error(attn_context *context);
@@ -145,16 +147,17 @@ ATTN_API void attn_context_set_progress(attn_context *context,
  * attn_model_pack_weights (models.h). At most one such weight at a time is held in f32. Initially false. */
 ATTN_API void attn_context_set_inference(attn_context *context, bool inference);
 
-/* The number of threads of the context, with its default already resolved. */
+/* Returns the number of threads of the context, with its default resolved. */
 ATTN_API int attn_context_threads(const attn_context *context);
-/* Memory that the context allocated: bytes held now, the maximum ever held, and the number of allocations so far. Any
- * pointer may be NULL. Any thread may call this function. */
+/* Reports the memory that the context allocated: bytes held now, the maximum ever held, and the number of allocations
+ * so far. Any pointer may be NULL. Any thread may call this function. */
 ATTN_API void attn_context_memory(const attn_context *context, size_t *held, size_t *peak, uint64_t *allocations);
-/* "amx", "avx512bf16", "avx512", "avx2", "neon" or "scalar".  A constant string. */
+/* Returns the name of the context's instruction set, a constant string: "amx", "avx512bf16", "avx512", "avx2",
+ * "neon" or "scalar". */
 ATTN_API const char *attn_context_isa(const attn_context *context);
-/* The context's precision; never ATTN_PRECISION_DEFAULT. */
+/* Returns the context's precision, which is never ATTN_PRECISION_DEFAULT. */
 ATTN_API attn_precision attn_context_precision(const attn_context *context);
-/* The i-th instruction set that this machine can run, best first; NULL past the end. */
+/* Returns the i-th instruction set that this machine can run, best first; NULL past the end. */
 ATTN_API const char *attn_isa_name(int i);
 
 /* A byte buffer allocated by the context. A function that fills a buffer overwrites its pointer without freeing the old
@@ -164,7 +167,7 @@ typedef struct attn_bytes {
     char *data;
     size_t size;
 } attn_bytes;
-/* empties the buffer; an empty buffer is allowed */
+/* Empties the buffer. An empty buffer is allowed. */
 ATTN_API void attn_bytes_free(attn_context *context, attn_bytes *bytes);
 
 /* --------------------------------------------------------------------------------------------- problem */
@@ -185,16 +188,16 @@ typedef enum attn_role {
 
 typedef enum attn_dtype {
     ATTN_F32 = 0,
-    ATTN_BF16, /* storage only; sums are kept in f32 */
-    ATTN_F64,  /* the block solver if it accepts the problem, else the reference solver */
+    ATTN_BF16, /* for storage only; sums are f32 */
+    ATTN_F64,  /* the solver `blocked` if it accepts the problem, otherwise the reference solver */
     ATTN_F16,  /* a type of files only */
     ATTN_I32,
     ATTN_I64,
     ATTN_U8,
     ATTN_BOOL
 } attn_dtype;
-ATTN_API size_t attn_dtype_size(attn_dtype dtype);      /* bytes of one element; 0 if unknown */
-ATTN_API const char *attn_dtype_name(attn_dtype dtype); /* "f32", "bf16", ...; a constant string */
+ATTN_API size_t attn_dtype_size(attn_dtype dtype);      /* Returns the bytes of one element; 0 if unknown. */
+ATTN_API const char *attn_dtype_name(attn_dtype dtype); /* Returns "f32", "bf16", ..., a constant string. */
 
 /* The scores. A row X(NAME, name) defines ATTN_SCORE_NAME and the word `name` of attn_problem_parse. The file
  * src/attend/scores/score_name.c computes the score. A new score needs that file and a new row at the end, as
@@ -224,8 +227,8 @@ typedef enum attn_normalization {
     ATTN_NORMALIZATION_NONE /* S itself, for nonnegative S; lse is 0 */
 } attn_normalization;
 
-/* One row of the table. Strides are in elements and may be negative. An operand may have a nonzero stride only in the
- * roles that its comment names. */
+/* One dim of the problem. Strides are in elements and may be negative. An operand may have a nonzero stride only in
+ * the roles that its comment names. */
 typedef struct attn_dim {
     attn_role role;
     int64_t n; /* length; 0 is allowed: without keys every row is treated as fully masked */
@@ -233,11 +236,12 @@ typedef struct attn_dim {
     int64_t k; /* BATCH KEY CONTRACT */
     int64_t v; /* BATCH KEY VALUE */
     int64_t o; /* BATCH QUERY VALUE */
-    /* BATCH QUERY KEY; one number a distance: stride -s along QUERY and s along KEY, for each axis of a grid */
+    /* BATCH QUERY KEY. A bias with one number for each distance has stride -s along QUERY and s along KEY, for each
+     * axis of a grid. */
     int64_t bias;
     int64_t mask;    /* BATCH QUERY KEY */
     int64_t lens;    /* BATCH QUERY */
-    int64_t lse;     /* BATCH QUERY; the log-sum-exp, one number a row */
+    int64_t lse;     /* BATCH QUERY; the log-sum-exp, one number for each row */
     int64_t weights; /* BATCH QUERY KEY */
     int64_t w;       /* BATCH CONTRACT; the vectors w and w2 of additive and concatenation scores */
     int64_t sinks;   /* BATCH QUERY; strides of sinks and of their gradient */
@@ -245,7 +249,7 @@ typedef struct attn_dim {
     /* Strides of the gradients. Used only with attn_problem.own_grad_strides; otherwise dq has the strides of q, and so
      * on. */
     int64_t dq, dk, dv, dout, dbias;
-    int64_t reserved[4]; /* zero, as in all structs below with this field: reserved for later versions */
+    int64_t reserved[4]; /* zero, as in all structs below with this field; reserved for later versions */
 } attn_dim;
 
 /* Query i attends key j only if lo <= j - i <= hi, where i and j are the indices along the two dims named. INT64_MIN
@@ -263,7 +267,7 @@ typedef enum attn_border {
     ATTN_BORDER_SHIFT /* the window is moved inwards until it fits: neighbourhood attention */
 } attn_border;
 
-/* The KEY dim's length is then a number of taps, and tap t of query i is at position
+/* A window along an axis. The length of the KEY dim is a number of taps. Tap t of query i is at position
  *     i * step + t * dilation + offset        of an axis of `size` positions.
  * The KEY dim's strides in k, v and mask are per position (the QUERY dim's are 0). Its strides in bias and weights are
  * per tap. For bands and relative tables of the two dims, j is the position of the tap and i is i * step. A shifted
@@ -273,7 +277,7 @@ typedef struct attn_window {
     int64_t size;
     int64_t step;     /* 0 means 1 */
     int64_t dilation; /* 0 means 1 */
-    int64_t offset;   /* offset of the first tap; -(taps/2)*dilation centres the window */
+    int64_t offset;   /* offset of the first tap; -(taps/2)*dilation centres the window on the query */
     attn_border border;
 } attn_window;
 
@@ -291,11 +295,11 @@ typedef struct attn_relative {
     attn_relative_kind kind;
     int query_dim, key_dim;
     int64_t offset;
-    int64_t rows; /* number of rows of the table; every reachable d must lie in [0, rows) */
+    int64_t rows; /* number of rows of the table; every reachable d must be in [0, rows) */
     int64_t row_stride;
-    int64_t stride[ATTN_MAX_DIMS]; /* stride of each dim of the problem: BATCH and CONTRACT (VALUE for kind VALUE) */
-    /* the range of the innermost (last) CONTRACT or VALUE dim that uses the table; the stride counts from `begin`. 0,
-     * 0: the whole dim */
+    int64_t stride[ATTN_MAX_DIMS]; /* stride of each BATCH and CONTRACT dim (for kind VALUE: BATCH and VALUE) */
+    /* The table is used for channels [begin, end) of the innermost (last) CONTRACT or VALUE dim. Its stride counts
+     * from `begin`. 0, 0 means the whole dim. */
     int64_t begin, end;
 } attn_relative;
 
@@ -319,9 +323,9 @@ typedef struct attn_pick {
  * used, which can change the last bits.) */
 typedef struct attn_packed {
     int batch_dim, query_dim, key_dim;
-    int64_t queries, keys; /* number of packed positions in all; no offset may be larger */
-    /* bands use i + keys - queries in place of i, so that a sequence's last query is aligned with its last key: hi = 0
-     * is then causal bottom-right */
+    int64_t queries, keys; /* total number of packed positions; no offset may be larger */
+    /* true: bands use i + keys - queries instead of i, so that a sequence's last query is aligned with its last key. hi
+     * = 0 is then causal bottom-right. */
     bool align_ends;
 } attn_packed;
 
@@ -331,7 +335,7 @@ typedef struct attn_packed {
  * the strides of a matrix give one entry per pair. Strides of BATCH dims apply to the table, so each head can have its
  * own rows. */
 typedef struct attn_bias_index {
-    int64_t rows; /* number of rows of the table; entries lie in [0, rows) */
+    int64_t rows; /* number of rows of the table; entries are in [0, rows) */
     int64_t row_stride;
 } attn_bias_index;
 
@@ -347,7 +351,7 @@ typedef struct attn_blocks {
 /* Optional operands and outputs, as bits. */
 enum {
     ATTN_WITH_BIAS = 1 << 0,   /* arrays.bias */
-    ATTN_WITH_MASK = 1 << 1,   /* arrays.mask: one byte an entry, nonzero = attend */
+    ATTN_WITH_MASK = 1 << 1,   /* arrays.mask: one byte for each entry, nonzero = attend */
     ATTN_WITH_LENS = 1 << 2,   /* arrays.lens: int32; keys of lens_dim at or past the length are masked */
     ATTN_WITH_PACKED = 1 << 3, /* arrays.q_offsets, arrays.k_offsets: int32, see attn_problem.packed */
     /* arrays.sinks: a row's sink s enters the row's sum like a key of score s and value 0 (Xiao et al. 2023,
@@ -358,14 +362,15 @@ enum {
      * ignored in the forward pass and for a row without keys. */
     ATTN_WITH_DLSE = 1 << 5,
     ATTN_WITH_BIAS_INDEX = 1 << 6, /* with BIAS: arrays.bias_index, see attn_problem.bias_index */
-    ATTN_WITH_BLOCKS = 1 << 7,     /* arrays.blocks: one byte a block, nonzero = attend, see attn_problem.blocks */
+    /* arrays.blocks: one byte for each block, nonzero = attend; see attn_problem.blocks */
+    ATTN_WITH_BLOCKS = 1 << 7,
     /* arrays.k and arrays.v are bf16, q and o are f32: this halves the memory of a KV cache. F32 problems only, forward
      * only, without weights. */
     ATTN_WITH_BF16_KEYS = 1 << 8,
     ATTN_WITH_ALL = (1 << 16) - 1, /* every operand, including operands of later versions */
-    ATTN_WANT_LSE = 1 << 16,       /* forward: arrays.lse */
-    ATTN_WANT_WEIGHTS = 1 << 17,   /* forward: arrays.weights, before dropout unless weights_dropped */
-    ATTN_WANT_DQ = 1 << 18,        /* backward only: which gradients to compute */
+    ATTN_WANT_LSE = 1 << 16,       /* forward: writes arrays.lse */
+    ATTN_WANT_WEIGHTS = 1 << 17,   /* forward: writes arrays.weights, before dropout unless weights_dropped */
+    ATTN_WANT_DQ = 1 << 18,        /* backward only: the gradients to compute */
     ATTN_WANT_DK = 1 << 19,
     ATTN_WANT_DV = 1 << 20,
     ATTN_WANT_DBIAS = 1 << 21,
@@ -386,13 +391,14 @@ typedef struct attn_problem {
     attn_dtype dtype;
     attn_direction direction;
     attn_score score;
-    double scale; /* 0: 1/sqrt(product of the CONTRACT dims) for DOT, 1 for the others */
+    double scale; /* 0: 1/sqrt(product of the CONTRACT dims) for DOT, 1 for other scores */
     double width; /* width of the distance kernels; 0: 1 */
-    /* Not 0: scores x = scale * (score + tables) become softcap * tanh(x / softcap), before the bias and the masks, so
-     * a bias or a mask_fill is not capped. Between 1e-30 and 1e30. (Gemma 2, arXiv:2408.00118.) */
+    /* If not 0, scores x = scale * (score + tables) become softcap * tanh(x / softcap). This happens before the bias
+     * and the masks, so that a bias or a mask_fill is not capped. Between 1e-30 and 1e30. (Gemma 2, arXiv:2408.00118.)
+     */
     double softcap;
     attn_normalization normalization;
-    unsigned flags; /* ATTN_WITH_* | ATTN_WANT_* */
+    unsigned flags; /* sum of ATTN_WITH_* and ATTN_WANT_* */
     int lens_dim;   /* the KEY dim that arrays.lens limits */
     attn_packed packed;
     attn_bias_index bias_index; /* the gradient of a table always has the table's strides and is never accumulated */
@@ -410,14 +416,15 @@ typedef struct attn_problem {
      * so a row without keys gives the mean of all values. */
     double mask_fill;
     double dropout; /* drop probability of the normalized weights, 0 <= p < 1; kept weights are scaled by 1/(1-p) */
-    uint64_t seed;  /* seed of dropout; seed and `stream` together fix every dropped position, in any solver */
+    uint64_t seed;  /* seed of dropout; `seed` and `stream` together determine every dropped position, in any solver */
     uint64_t stream;
-    bool weights_dropped; /* weights are written after dropout */
-    bool accumulate;      /* backward: add to the gradients instead of overwriting them */
+    bool weights_dropped; /* true: weights are written after dropout */
+    bool accumulate;      /* backward: adds to the gradients instead of overwriting them */
     bool own_grad_strides;
-    /* Not 0: only the k largest scores of a row enter its softmax, ties by the lower key index. The other keys of the
-     * row are masked and have no gradient. Only visible keys count, sinks do not. A row with at most k visible keys, or
-     * with a NaN among its scores, keeps all its keys. The log-sum-exp is over the kept keys. Softmax only. */
+    /* If not 0, only the k largest scores of a row enter its softmax. Among equal scores, the lower key index is taken
+     * first. The other keys of the row are masked and have no gradient. Only visible keys count, sinks do not. A row
+     * with at most k visible keys, or with a NaN among its scores, keeps all its keys. The log-sum-exp is over the kept
+     * keys. Softmax only. */
     int64_t top_k;
     int64_t reserved[15];
 } attn_problem;
@@ -432,9 +439,8 @@ typedef struct attn_arrays {
     const void *bias;
     const uint8_t *mask;
     const int32_t *lens;
-    /* Offsets of packed sequences, one more than there are sequences: 0 <= q_offsets[s] <= q_offsets[s + 1] <=
-     * packed.queries. No sequence may be longer than the dim. The same holds for k_offsets, and both pointers may be
-     * the same array. */
+    /* Offsets of packed sequences, sequences + 1 numbers: 0 <= q_offsets[s] <= q_offsets[s + 1] <= packed.queries. No
+     * sequence may be longer than the dim. The same holds for k_offsets, and both pointers may be the same array. */
     const int32_t *q_offsets, *k_offsets;
     /* the entry of query 0 and key 0; with negative strides other entries precede this address */
     const int32_t *bias_index;
@@ -460,12 +466,13 @@ typedef struct attn_arrays {
 
 typedef enum attn_effort {
     ATTN_ESTIMATE = 0, /* choose by rule */
-    ATTN_MEASURE       /* time each solver that accepts the problem on scratch arrays, and remember the fastest */
+    /* measures the time of each solver that accepts the problem on scratch arrays, and remembers the fastest */
+    ATTN_MEASURE
 } attn_effort;
 
 typedef struct attn_plan_options {
-    /* maximum number of threads; too small a problem runs on fewer. With `solver` set, exactly this number. 0: the
-     * context's */
+    /* Maximum number of threads; a small problem runs on fewer. With `solver` set, exactly this number. 0: the
+     * context's number. */
     int threads;
     attn_effort effort;
     /* NULL: the best solver; otherwise the solver of this name, or ATTN_ERROR_UNSUPPORTED with its reason */
@@ -482,24 +489,24 @@ typedef struct attn_plan attn_plan;
  * would overlap, and an impossible window. ATTN_ERROR_UNSUPPORTED; ATTN_ERROR_MEMORY. *plan is NULL on failure. */
 ATTN_API attn_status attn_plan_create(attn_plan **plan, attn_context *context, const attn_problem *problem,
                                       const attn_plan_options *options);
-/* NULL is allowed. Any thread may call this once no thread executes the plan. */
+/* Destroys a plan. NULL is allowed. Any thread may call this function once no thread executes the plan. */
 ATTN_API void attn_plan_destroy(attn_plan *plan);
 
-/* Bytes of scratch memory that an execution uses. The size does not depend on the number of keys, with these
- * exceptions. The reference solver has its own needs. In the solver `blocked` (float64) each thread keeps the keys and
- * values of one batch index, and with top_k about 6 k numbers for each query of a block. A bias_index needs one number
- * for each of its entries and each index of the table's BATCH dims (twice that backward). With `accumulate`, each
- * broadcast gradient of q, k, v and bias needs one copy: its terms are summed there first, so that the caller's array
- * is rounded once. */
+/* Returns the bytes of scratch memory that an execution uses. The size does not depend on the number of keys, with
+ * these exceptions. The reference solver has its own needs. In the solver `blocked` (float64) each thread keeps the
+ * keys and values of one batch index, and with top_k about 6 k numbers for each query of a block. A bias_index needs
+ * one number for each of its entries and each index of the table's BATCH dims (twice that backward). With `accumulate`,
+ * each broadcast gradient of q, k, v and bias needs one copy: its terms are summed there first, so that the caller's
+ * array is rounded once. */
 ATTN_API size_t attn_plan_workspace(const attn_plan *plan);
-/* Multiplications and additions of one execution, by the usual convention: 2 for each score channel and 2 for each
- * value channel of every (query, key) pair that is not masked by structure; times 2.5 for the backward pass. Packed
- * sequences count as if all had the same length, a block mask as if all its blocks were visible. */
+/* Returns the multiplications and additions of one execution, by the usual convention: 2 for each score channel and 2
+ * for each value channel of every (query, key) pair that is not masked by structure. The backward pass has 2.5 times as
+ * many. Packed sequences count as if all had the same length. A block mask counts as if all blocks were visible. */
 ATTN_API double attn_plan_flops(const attn_plan *plan);
-/* The name of the solver chosen.  A constant string. */
+/* Returns the name of the chosen solver, a constant string. */
 ATTN_API const char *attn_plan_solver(const attn_plan *plan);
-/* Writes one line to `text` that names the solver chosen. With `verbose` the line also says why each other solver was
- * not chosen. The line is cut to `size` bytes with its final 0. Returns the length of the uncut line. */
+/* Writes one line with the name of the chosen solver to `text`. With `verbose`, the text also says why each other
+ * solver was not chosen. The line is cut to `size` bytes with its final 0. Returns the length of the uncut line. */
 ATTN_API size_t attn_plan_describe(const attn_plan *plan, bool verbose, char *text, size_t size);
 
 /* Runs the plan. `workspace` has attn_plan_workspace() bytes aligned to 64; NULL means the plan's own. Several threads
@@ -549,8 +556,8 @@ typedef enum attn_array {
     ATTN_ARRAY_COUNT = ATTN_ARRAY_DTABLE + ATTN_MAX_RELATIVE
 } attn_array;
 
-/* The elements [low, high) of an array that an execution reads or writes, counted from the pointer passed in. `low` is
- * 0 unless strides are negative; low = high if a dim has length 0. */
+/* The elements [low, high) of an array that an execution reads or writes, counted from the pointer that the caller
+ * passes. `low` is 0 unless strides are negative; low = high if a dim has length 0. */
 typedef struct attn_span {
     attn_dtype dtype;
     bool output;
@@ -561,10 +568,10 @@ typedef struct attn_span {
  * the product of the lengths of its dims, or of their picks. */
 ATTN_API bool attn_plan_span(const attn_plan *plan, attn_array array, attn_span *span);
 
-/* The i-th solver of the table, best first, the reference solver last; NULL past the end. */
+/* Returns the name of the i-th solver, best first, with the reference solver last; NULL past the end. */
 ATTN_API const char *attn_solver_name(int i);
 
-/* Export and import of the solvers that ATTN_MEASURE found fastest (wisdom), as lines of text. Export writes to the
+/* Export and import wisdom, the solvers that ATTN_MEASURE found fastest, as lines of text. Export writes to the
  * caller's buffer like attn_plan_describe. Import reads the lines into the context (ATTN_ERROR_FORMAT names the
  * malformed line). */
 ATTN_API size_t attn_wisdom_export(const attn_context *context, char *text, size_t size);
@@ -573,7 +580,7 @@ ATTN_API attn_status attn_wisdom_import(attn_context *context, const char *text)
 /* ---------------------------------------------------------------------------------------- usual problems */
 
 typedef enum attn_layout {
-    ATTN_LAYOUT_BTHD = 0, /* [B,T,H,D]: heads inside the channels, the output layout of a linear layer */
+    ATTN_LAYOUT_BTHD = 0, /* [B,T,H,D]: heads inside of the channels, the output layout of a linear layer */
     ATTN_LAYOUT_BHTD      /* [B,H,T,D] */
 } attn_layout;
 
@@ -583,7 +590,7 @@ typedef enum attn_causal { ATTN_CAUSAL_NONE = 0, ATTN_CAUSAL_TOP_LEFT, ATTN_CAUS
  * (elements between two tokens in BTHD; 0: H*D) let q, k and v be parts of a packed matrix. */
 typedef struct attn_heads {
     int64_t batch, heads, queries, keys, dim;
-    int64_t kv_heads;  /* number of key and value heads; 0: heads. Divides heads: grouped-query attention */
+    int64_t kv_heads;  /* number of key and value heads, which divides `heads` for grouped-query attention; 0: heads */
     int64_t dim_value; /* 0: dim */
     attn_layout layout;
     int64_t q_row, k_row, v_row, o_row;
@@ -597,9 +604,10 @@ typedef struct attn_heads {
     int64_t packed_queries, packed_keys;
     int64_t reserved[4];
 } attn_heads;
-/* Dims in order: batch, (kv) head, [group], query, key, contract, value. lse is [B,H,Tq] and weights are [B,H,Tq,Tk].
- * `problem` is overwritten; the caller may change it afterwards. ATTN_ERROR_SHAPE: kv_heads does not divide heads.
- * ATTN_ERROR_ARGUMENT: a size below 0 or above 2^40, or an unknown lens_per, causal or layout. */
+/* Fills a problem. Its dims are, in this order: batch, (kv) head, [group], query, key, contract, value. lse is [B,H,Tq]
+ * and weights are [B,H,Tq,Tk]. `problem` is overwritten; the caller may change it afterwards. ATTN_ERROR_SHAPE:
+ * kv_heads does not divide heads. ATTN_ERROR_ARGUMENT: a size below 0 or above 2^40, or an unknown lens_per, causal or
+ * layout. */
 ATTN_API attn_status attn_problem_heads(attn_problem *problem, const attn_heads *heads);
 
 /* Attention along one axis of a contiguous array (axial attention, Ho et al. 2019). x is [n0, ..., n(rank-1)] with the
@@ -608,15 +616,15 @@ typedef struct attn_axis {
     int rank; /* <= 8 */
     int64_t shape[8];
     int axis, channel_axis;
-    int64_t heads; /* divides shape[channel_axis]; head-major channels */
+    int64_t heads; /* number of heads, which divides shape[channel_axis]; channels are head-major */
     attn_causal causal;
 } attn_axis;
-/* ATTN_ERROR_SHAPE: heads does not divide the channels. ATTN_ERROR_ARGUMENT: rank not 2 to 8, an axis that does not
- * exist or is the channel axis, a negative length, heads < 1. */
+/* Fills a problem for the axis. ATTN_ERROR_SHAPE: heads does not divide the channels. ATTN_ERROR_ARGUMENT: rank not 2
+ * to 8, an axis that does not exist or is the channel axis, a negative length, heads < 1. */
 ATTN_API attn_status attn_problem_axis(attn_problem *problem, const attn_axis *axis);
 
-/* Tied rows of an alignment: q, k, v, o are [R,C,B,H,D]; all rows share one map [H,B,C,C]. Scale 1/sqrt(D*R). Rao et
- * al. 2021, MSA Transformer. ATTN_ERROR_ARGUMENT: a size below 0 or above 2^40. */
+/* Fills a problem for tied rows of an alignment: q, k, v, o are [R,C,B,H,D], and all rows share one map [H,B,C,C]. The
+ * scale is 1/sqrt(D*R). Rao et al. 2021, MSA Transformer. ATTN_ERROR_ARGUMENT: a size below 0 or above 2^40. */
 ATTN_API attn_status attn_problem_tied_rows(attn_problem *problem, int64_t rows, int64_t cols, int64_t batch,
                                             int64_t heads, int64_t dim);
 
@@ -630,19 +638,19 @@ typedef struct attn_window2d {
 /* Fills a problem for the window. ATTN_ERROR_ARGUMENT: a size below 0 or above 2^40, or an unknown border. */
 ATTN_API attn_status attn_problem_window2d(attn_problem *problem, const attn_window2d *window);
 
-/* Attention over two parts of the keys, merged into attention over both:
+/* The shape of partial attentions. Attention over two parts of the keys is merged into attention over both:
  *
  *     lse = log(exp(lse1) + exp(lse2))        o = exp(lse1 - lse) o1 + exp(lse2 - lse) o2
  *
  * Merge more parts one after another: o may be o1 or o2, and lse may be lse1 or lse2. o1, o2 and o are [B,T,H,D] or
  * [B,H,T,D], the log-sum-exps [B,H,T], f32 (f64 with F64), as attn_problem_heads leaves them. */
 typedef struct attn_partials {
-    int64_t batch, heads, queries, dim; /* channels of a value */
+    int64_t batch, heads, queries, dim; /* dim: channels of a value */
     attn_layout layout;
     attn_dtype dtype; /* f32, bf16, f64 */
 } attn_partials;
-/* ATTN_ERROR_SHAPE: a negative or too large size. ATTN_ERROR_UNSUPPORTED: another type. ATTN_ERROR_ARGUMENT: an unknown
- * layout, or NULL. */
+/* Merges the outputs o [B,T,H,D] and log-sum-exps of two parts. ATTN_ERROR_SHAPE: a negative or too large size.
+ * ATTN_ERROR_UNSUPPORTED: another type. ATTN_ERROR_ARGUMENT: an unknown layout, or NULL. */
 ATTN_API attn_status attn_partials_merge(attn_context *context, const attn_partials *shape, const void *o1,
                                          const void *lse1, const void *o2, const void *lse2, void *o, void *lse);
 
@@ -656,7 +664,7 @@ typedef struct attn_partials_arrays {
 ATTN_API attn_status attn_partials_backward(attn_context *context, const attn_partials *shape,
                                             const attn_partials_arrays *arrays);
 
-/* A problem from text, for benchmarks, tests and reports: FORM[:FEATURE[,FEATURE]...].
+/* Makes a problem from text, for benchmarks, tests and reports: FORM[:FEATURE[,FEATURE]...].
  *
  * FORM is one of these; N stands for a number, [] marks optional parts, and letters may be in any order:
  *     bNhNqNkNdN[gN][vN]     multi-head attention: batch, heads, queries, keys, channels of a head; g key and value

@@ -1,21 +1,21 @@
 /* SPDX-License-Identifier: MIT
  *
- * classify.h - the image classifier: trained from labelled images, saved in a directory, used to classify
- * pictures and to show its attention.
+ * classify.h - the image classifier. It is trained from labelled images and saved in a directory. It classifies
+ * pictures and shows its attention.
  *
  * A classifier's directory holds
  *     config.json          the architecture, its settings, the image size, mean and deviation, the class names
  *     model.safetensors    the parameters that were best on the validation part
- * and the files for resuming a training: training.json, checkpoint.safetensors and history.tsv, as a translator's does.
+ * and the files for resuming a training: training.json, checkpoint.safetensors and history.tsv (see translate.h).
  *
  * Data is a folder, of one of three kinds:
  *   - IDX files: train-images*, train-labels*, t10k-images*, t10k-labels*, plain or gzip (MNIST,
- *     Fashion-MNIST); with only one of the two pairs a part of it is kept for testing;
+ *     Fashion-MNIST); if there is only one of the two pairs, a part of it is kept for testing;
  *   - CIFAR-10's binary records: files *.bin or *.bin.gz whose names have "data_batch" or "train", and "test", in them;
  *   - folders train/CLASS/ and test/CLASS/ (or val/, valid/, validation/) of PNG, JPEG, WebP, BMP and PNM files, or
  *     only CLASS/.  Without a test folder a part is kept for testing.  Classes are sorted by name.  Other files are
  *     ignored and counted; names that begin with a dot are ignored without being counted.
- * classes.txt in the folder, a name a line, names the classes of the first two kinds.
+ * classes.txt in the folder has the class names of the first two kinds, one per line.
  *
  * One thread at a time uses a context and what was made from it; different contexts are independent. */
 #ifndef ATTN_CLASSIFY_H
@@ -39,32 +39,32 @@ typedef struct attn_classifier attn_classifier;
  * also: a malformed names file, or a tensor without a rule. */
 ATTN_API attn_status attn_classifier_load(attn_classifier **classifier, attn_context *context, const char *path,
                                           const char *names);
-ATTN_API void attn_classifier_destroy(attn_classifier *classifier); /* NULL is allowed */
-/* The name of class i; the classifier owns the string. */
-ATTN_API const char *attn_classifier_class_name(const attn_classifier *classifier, int64_t i); /* NULL past the end */
+ATTN_API void attn_classifier_destroy(attn_classifier *classifier); /* Destroys a classifier. NULL is allowed. */
+/* Returns the name of class i, which the classifier owns; NULL past the end. */
+ATTN_API const char *attn_classifier_class_name(const attn_classifier *classifier, int64_t i);
 
 typedef struct attn_prediction {
     int32_t label;
     double probability;
 } attn_prediction;
-/* The `top` likeliest classes of each of n images, best first, guesses[i * top + rank]. Images of any size and number
- * of channels are converted to the model's size and channels (attn_image_fit, bicubic unless config.json names another
- * filter). ATTN_ERROR_ARGUMENT: top not in 1 to the number of classes; ATTN_ERROR_UNSUPPORTED: the weights hold NaN or
- * infinity, so no probabilities exist. */
+/* Writes the `top` most likely classes of each of n images, best first, to guesses[i * top + rank]. Images of any size
+ * and number of channels are converted to the model's size and channels (attn_image_fit, bicubic unless config.json
+ * names another filter). ATTN_ERROR_ARGUMENT: top not in 1 to the number of classes; ATTN_ERROR_UNSUPPORTED: the
+ * weights hold NaN or infinity, so no probabilities exist. */
 ATTN_API attn_status attn_classifier_classify(attn_classifier *classifier, const attn_image *images, int64_t n,
                                               int64_t top, attn_prediction *guesses);
 
-/* Which attention is drawn. Zero means the default in each field; layers, heads and cells count from 1. */
+/* Selects the attention to draw. Zero means the default in each field. Layers, heads and cells count from 1. */
 typedef struct attn_classifier_view {
     int64_t layer; /* layer; 0: all layers (vit: rollout; other models: a panel for each layer) */
-    /* head; 0: a panel for each head of the layer, or the mean of the heads where all layers are drawn */
+    /* head; 0: a panel for each head of the layer, or the mean of the heads if all layers are drawn */
     int64_t head;
     /* The query's cell in the grid of the layer, or of the first layer if all are drawn (a coarser grid uses the cell
      * that contains it). 0: the class token, or the middle cell. */
     int64_t query_row, query_col;
     int64_t reserved[4];
 } attn_classifier_view;
-/* Draws what the classifier attends to on a picture: first the picture, then panels with the weights in red over the
+/* Draws the attention of the classifier on a picture: first the picture, then panels with the weights in red over the
  * picture in grey. The colours of a panel run from 0 to its largest weight, which is printed.
  *   vit        attention rollout (Abnar and Zuidema 2020, arXiv:2005.00928): the product over the layers of
  *              (mean over heads + identity) / 2, at the row of the class token; or the heads of one layer

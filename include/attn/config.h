@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * config.h - typed settings by name: the contents of a config.json, from which an architecture is built.
+ * config.h - typed settings by name. They are the contents of a config.json, from which an architecture is built.
  *
  * A config keeps its keys in the order in which they were set. Any number of threads may read a config at once. While
  * one thread changes a config, no other thread may use it. */
@@ -38,9 +38,9 @@ typedef struct attn_config_value {
 
 typedef struct attn_config attn_config;
 
-/* An empty config, which the caller destroys before the context.  ATTN_ERROR_MEMORY. */
+/* Creates an empty config, which the caller destroys before the context. ATTN_ERROR_MEMORY. */
 ATTN_API attn_status attn_config_create(attn_config **config, attn_context *context);
-ATTN_API void attn_config_destroy(attn_config *config); /* NULL is allowed */
+ATTN_API void attn_config_destroy(attn_config *config); /* Destroys a config. NULL is allowed. */
 
 /* Sets `key`; an existing key keeps its place in the order. Key and value are copied. ATTN_ERROR_MEMORY. */
 ATTN_API attn_status attn_config_set(attn_config *config, const char *key, const attn_config_value *value);
@@ -49,14 +49,15 @@ ATTN_API attn_status attn_config_set_real(attn_config *config, const char *key, 
 ATTN_API attn_status attn_config_set_bool(attn_config *config, const char *key, bool value);
 ATTN_API attn_status attn_config_set_text(attn_config *config, const char *key, const char *value);
 
-/* The number of keys in the config. */
+/* Returns the number of keys in the config. */
 ATTN_API int64_t attn_config_size(const attn_config *config);
-ATTN_API const char *attn_config_key(const attn_config *config, int64_t i); /* NULL past the end */
-/* The item of `key`, or NULL if there is no such key. The pointer is valid until the key is set again or the config is
- * destroyed. */
+/* Returns the i-th key; NULL past the end. */
+ATTN_API const char *attn_config_key(const attn_config *config, int64_t i);
+/* Returns the item of `key`, or NULL if there is no such key. The pointer is valid until the key is set again or the
+ * config is destroyed. */
 ATTN_API const attn_config_value *attn_config_get(const attn_config *config, const char *key);
 
-/* The value of `key`, or `fallback` if the key is missing or has another type. */
+/* Return the value of `key`, or `fallback` if the key is missing or has another type. */
 ATTN_API int64_t attn_config_int(const attn_config *config, const char *key, int64_t fallback);
 ATTN_API double attn_config_real(const attn_config *config, const char *key, double fallback);
 ATTN_API bool attn_config_bool(const attn_config *config, const char *key, bool fallback);
@@ -69,12 +70,12 @@ ATTN_API const char *attn_config_text(const attn_config *config, const char *key
 typedef struct attn_setting {
     const char *name;
     attn_config_type type;
-    /* the default, as text: "0.1", "true", "gaussian"; "": the key is optional and has no default; NULL: the key is
-     * required */
+    /* the default as text: "0.1", "true", "gaussian". "" means that the key is optional and has no default. NULL
+     * means that the key is required. */
     const char *default_text;
-    double min, max; /* range of numbers and of the numbers in lists, if min < max; else any */
-    /* allowed texts, NULL-terminated; NULL: any. For an INT: its allowed values as decimals; the value may then also be
-     * given as text */
+    double min, max; /* range of numbers and of the numbers in lists if min < max; otherwise any number is allowed */
+    /* allowed texts, NULL-terminated; NULL: any text. For an INT, these are the allowed values in decimal, and the
+     * value may also be given as text. */
     const char *const *choices;
     const char *doc;
 } attn_setting;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * generate.h - the generator of images: a distribution over images trained from examples, saved in a directory, used to
- * draw new images and to complete given rows.
+ * generate.h - the generator of images: a distribution over images. It is trained from examples and saved in a
+ * directory. It draws new images and completes images whose first rows are given.
  *
  *     attn_train(context, &(attn_trainer_job){.kind = "images", .data = "fashion_mnist", .directory = "clothes"});
  *     attn_generator_load(&generator, context, "clothes", NULL);
@@ -41,12 +41,12 @@ typedef struct attn_generator attn_generator;
  * malformed names file, or a tensor without a rule. */
 ATTN_API attn_status attn_generator_load(attn_generator **generator, attn_context *context, const char *path,
                                          const char *names);
-ATTN_API void attn_generator_destroy(attn_generator *generator); /* NULL is allowed */
-/* Zero means the default in each field. */
+ATTN_API void attn_generator_destroy(attn_generator *generator); /* Destroys a generator. NULL is allowed. */
+/* Options for drawing. Zero means the default in each field. */
 typedef struct attn_generator_options {
-    uint64_t seed;      /* the same seed gives the same images, with any number of threads */
+    uint64_t seed;      /* the same seed gives the same images for any number of threads */
     double temperature; /* the logits are divided by this number; 0: 1 */
-    int64_t frames;     /* attn_generator_complete with videos: the number of given frames */
+    int64_t frames;     /* for attn_generator_complete with videos: the number of given frames */
     int64_t reserved[3];
 } attn_generator_options;
 /* Draws n images, which the caller frees with attn_image_free; on an error they are empty. A model of videos draws n

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * image.h - pictures as pixels: reading PNG, JPEG, WebP, BMP and PNM files, resizing, and conversion to the channel
- * planes that a model takes as input.
+ * image.h - pictures as pixels. The functions read PNG, JPEG, WebP, BMP and PNM files, resize pictures, and convert
+ * them to the channel planes that a model reads.
  *
  *     attn_image image = {0}, small = {0};
  *     attn_image_read(&image, context, "cat.jpg", &(attn_image_options){.channels = 3});
@@ -21,39 +21,37 @@
 extern "C" {
 #endif
 
-/* An image with eight bits a sample: pixels[(y * width + x) * channels + c], allocated by the context. A function that
- * fills an image overwrites its pointer without freeing the old memory, so begin with {0}. */
+/* An image with eight bits for each sample: pixels[(y * width + x) * channels + c], allocated by the context. A
+ * function that fills an image overwrites its pointer without freeing the old memory, so begin with {0}. */
 typedef struct attn_image {
     int64_t width, height;
-    int channels; /* 1: grey, 3: red, green, blue */
+    int channels; /* 1: grey; 3: red, green, blue */
     unsigned char *pixels;
 } attn_image;
 
-/* empties the image; an empty image is allowed */
+/* Empties the image. An empty image is allowed. */
 ATTN_API void attn_image_free(attn_context *context, attn_image *image);
 
-/* Zero means the default in each field. */
+/* Options for reading. Zero means the default in each field. */
 typedef struct attn_image_options {
-    int channels;  /* 1 or 3: the image is converted to this number; 0: 1 if the file is grey, else 3 */
+    int channels;  /* 1 or 3: the image is converted to this number; 0: 1 if the file is grey, otherwise 3 */
     int64_t limit; /* maximum number of pixels; 0: 67,108,864 */
     int64_t reserved[4];
 } attn_image_options;
 
-/* Reads a PNG, a JPEG, a WebP, a BMP or a PNM file (P2, P3, P5, P6); its first bytes say which.
- *   - More than 8 bits a sample become 8, rounded to the nearest; palettes and fewer bits become full samples.
- *   - Transparent pixels are blended with white.
- *   - Colour becomes grey by ITU-R 601: (19595 R + 38470 G + 7471 B) / 65536, rounded to the nearest.
- *   - JPEG in CMYK or YCCK (as Adobe writes it, inverted, or not) becomes RGB: R = C K / 255 of the inverted values.
- *   - JPEG and WebP are turned by their EXIF orientation.
- *   - BMP is read with 1, 4, 8, 24 and 32 bits a pixel, uncompressed.
- *   - WebP needs libwebp in the build; an animation is refused.
- *   - Colour profiles and gamma are ignored: samples are taken as sRGB.
+/* Reads a PNG, a JPEG, a WebP, a BMP or a PNM file (P2, P3, P5, P6). The first bytes of the file determine its format.
+ *   - More than 8 bits a sample become 8, rounded to the nearest; palettes and fewer bits become full samples. -
+ *   Transparent pixels are blended with white. - Colour becomes grey by ITU-R 601: (19595 R + 38470 G + 7471 B) /
+ *   65536, rounded to the nearest. - JPEG in CMYK or YCCK (inverted as Adobe writes it, or not inverted) becomes RGB: R
+ *   = C K / 255 of the inverted values. - JPEG and WebP are rotated by their EXIF orientation. - BMP is read with 1, 4,
+ *   8, 24 and 32 bits a pixel, uncompressed. - WebP needs libwebp in the build; an animation is refused. - Colour
+ *   profiles and gamma are ignored: samples are taken as sRGB.
  * `options` may be NULL. ATTN_ERROR_NOT_FOUND, ATTN_ERROR_IO; ATTN_ERROR_FORMAT: an unknown format, or a damaged or
  * truncated file; ATTN_ERROR_UNSUPPORTED: more pixels than the limit; ATTN_ERROR_MEMORY. */
 ATTN_API attn_status attn_image_read(attn_image *image, attn_context *context, const char *path,
                                      const attn_image_options *options);
 
-/* Writes a .png, .ppm, .pgm or .pnm file, by the ending of the path. ATTN_ERROR_ARGUMENT: another ending. */
+/* Writes a .png, .ppm, .pgm or .pnm file, chosen by the ending of the path. ATTN_ERROR_ARGUMENT: another ending. */
 ATTN_API attn_status attn_image_write(attn_context *context, const attn_image *image, const char *path);
 
 /* -------------------------------------------------------------------------------------------- geometry */
@@ -68,8 +66,8 @@ typedef enum attn_image_filter {
 ATTN_API attn_status attn_image_fit(attn_image *to, attn_context *context, const attn_image *from, int64_t width,
                                     int64_t height, attn_image_filter filter);
 
-/* Fills `out`, channels * height * width numbers: out[c][y][x] = (pixel / 255 - mean[c]) / std[c]. mean and std may be
- * NULL: 0 and 1. */
+/* Fills `out` with channels * height * width numbers: out[c][y][x] = (pixel / 255 - mean[c]) / std[c]. If mean is
+ * NULL it counts as 0, and if std is NULL it counts as 1. */
 ATTN_API void attn_image_planes(const attn_image *image, const float *mean, const float *std, float *out);
 
 #ifdef __cplusplus

@@ -51,7 +51,7 @@ ATTN_API attn_status attn_config_read(attn_config **config, attn_context *contex
 /* --------------------------------------------------------------------------------------------- weights */
 
 /* A names file: rules that map the tensors of a foreign checkpoint to the parameter names of a model. The text has one
- * rule a line:
+ * rule per line:
  *
  *     attn names 1
  *     arch vit
@@ -69,9 +69,9 @@ typedef struct attn_name_map attn_name_map;
 /* Reads a names file, or the built-in one of this name. The caller destroys *names before the context; NULL on failure.
  * ATTN_ERROR_FORMAT, with the line; ATTN_ERROR_NOT_FOUND; ATTN_ERROR_IO. */
 ATTN_API attn_status attn_name_map_read(attn_name_map **names, attn_context *context, const char *path);
-ATTN_API void attn_name_map_destroy(attn_name_map *names); /* NULL is allowed */
+ATTN_API void attn_name_map_destroy(attn_name_map *names); /* Destroys a name map. NULL is allowed. */
 
-/* Zero means the default in each field. */
+/* Options for reading weights. Zero means the default in each field. */
 typedef struct attn_weights_options {
     /* true: tensors keep the file's type, with these exceptions: I8 with scales becomes F32; other I8, I16 and U16
      * become I32; U32 and U64 become I64. Default: reals become `reals`, integers become I32, U8 and BOOL stay (an
@@ -100,25 +100,25 @@ typedef struct attn_weights_options {
 /* Adds the tensors of a file to `list` in the file's order. The list's context is used, and the list owns the tensors
  * if it owns tensors. The format is recognized by the contents: safetensors, PyTorch's .pt or NumPy's .npz. `options`,
  * `metadata` and `report` may be NULL. `metadata` gets the file's plain data: the texts of safetensors' __metadata__,
- * or the numbers, texts and lists of a .pt (keys joined by dots, Namespace as a dict). `report` gets notes about what
- * was skipped, one a line; the caller frees it with attn_bytes_free. ATTN_ERROR_NOT_FOUND, ATTN_ERROR_IO,
+ * or the numbers, texts and lists of a .pt (keys joined by dots, Namespace as a dict). `report` gets notes about
+ * skipped tensors, one per line. The caller frees it with attn_bytes_free. ATTN_ERROR_NOT_FOUND, ATTN_ERROR_IO,
  * ATTN_ERROR_FORMAT (damaged, with the offset), ATTN_ERROR_UNSUPPORTED (a feature that is not supported),
  * ATTN_ERROR_MEMORY. */
 ATTN_API attn_status attn_weights_read(attn_named_list *list, const char *path, const attn_weights_options *options,
                                        attn_config *metadata, attn_bytes *report);
-/* As attn_weights_read, from a file in memory. ATTN_ERROR_FORMAT (damaged, with the offset), ATTN_ERROR_UNSUPPORTED (a
- * feature that is not supported), ATTN_ERROR_MEMORY. */
+/* Reads tensors like attn_weights_read, from a file in memory. ATTN_ERROR_FORMAT (damaged, with the offset),
+ * ATTN_ERROR_UNSUPPORTED (a feature that is not supported), ATTN_ERROR_MEMORY. */
 ATTN_API attn_status attn_weights_parse(attn_named_list *list, const void *data, size_t size, const char *name,
                                         const attn_weights_options *options, attn_config *metadata, attn_bytes *report);
 /* Fills the existing tensors of `parameters` (a model's) from a file, without a second copy in memory.
  * ATTN_ERROR_SHAPE: parameters are missing, extra or have another shape. Then no parameter is changed, the error counts
- * the faulty parameters and names the first ones, and `report` (may be NULL) lists all with expected and found shapes,
- * one a line. Reals are converted to the parameter's own type. A tied parameter, which PyTorch saves as a second name
- * of the same memory, is not extra. */
+ * the faulty parameters and names the first ones, and `report` (may be NULL) lists all of them with expected and found
+ * shapes, one per line. Reals are converted to the parameter's own type. A tied parameter, which PyTorch saves as a
+ * second name of the same memory, is not extra. */
 ATTN_API attn_status attn_weights_load(attn_named_list *parameters, const char *path,
                                        const attn_weights_options *options, attn_config *metadata, attn_bytes *report);
-/* As attn_weights_load, from tensors in memory. ATTN_ERROR_SHAPE: missing or extra tensors, or tensors of another
- * shape; `report` lists all of them. ATTN_ERROR_MEMORY. */
+/* Fills `parameters` like attn_weights_load, from tensors in memory. ATTN_ERROR_SHAPE: missing or extra tensors, or
+ * tensors of another shape; `report` lists all of them. ATTN_ERROR_MEMORY. */
 ATTN_API attn_status attn_weights_assign(attn_named_list *parameters, const attn_named_list *source,
                                          const attn_weights_options *options, attn_bytes *report);
 
@@ -131,15 +131,15 @@ typedef struct attn_checkpoint_entry {
     const int64_t *shape;
     int64_t count; /* number of elements */
     size_t bytes;
-    const char *origin; /* the tensor's name in the file, if a names file renamed it; else NULL */
+    const char *origin; /* the tensor's name in the file if a names file renamed it; otherwise NULL */
 } attn_checkpoint_entry;
 /* Opens a checkpoint that attn_weights_read can read. With `allow_extra` in the options, tensors without a rule of
  * `names` keep their names. `options` and `metadata` may be NULL. The caller closes *weights, NULL on failure, before
  * the context; the pointers in entries are valid until then. Statuses of attn_weights_read. */
 ATTN_API attn_status attn_checkpoint_open(attn_checkpoint **weights, attn_context *context, const char *path,
                                           const attn_weights_options *options, attn_config *metadata);
-ATTN_API void attn_checkpoint_close(attn_checkpoint *weights); /* NULL is allowed */
-/* The i-th tensor; false past the end. */
+ATTN_API void attn_checkpoint_close(attn_checkpoint *weights); /* Closes a checkpoint. NULL is allowed. */
+/* Describes the i-th tensor in *entry. Returns false past the end. */
 ATTN_API bool attn_checkpoint_at(const attn_checkpoint *weights, int64_t i, attn_checkpoint_entry *entry);
 /* Reads the i-th tensor with the options; the caller destroys *tensor. The shape is the entry's; NULL on failure.
  * ATTN_ERROR_ARGUMENT: no i-th tensor. ATTN_ERROR_FORMAT: more elements than the file can hold. ATTN_ERROR_MEMORY. */

@@ -25,9 +25,9 @@ extern "C" {
 /* A named input or output. */
 typedef struct attn_port {
     const char *name;
-    const char *shape; /* shape for people: "(b,q,d)" */
-    bool integer;      /* ids and lengths: I32, or any type whose values are whole and fit */
-    bool optional;     /* an optional input, or an output that is made only on request */
+    const char *shape; /* shape as readable text: "(b,q,d)" */
+    bool integer;      /* ids and lengths: I32, or any type whose values are integers in the range of I32 */
+    bool optional;     /* an optional input, or an output that is computed only on request */
     const char *doc;
 } attn_port;
 
@@ -41,20 +41,23 @@ typedef struct attn_architecture {
     bool seq2seq; /* true if attn_seq2seq_forward and attn_seq2seq_translate work with the architecture */
 } attn_architecture;
 
-ATTN_API const attn_architecture *attn_architecture_at(int i);              /* NULL past the end */
-ATTN_API const attn_architecture *attn_architecture_find(const char *name); /* NULL if there is none */
+/* Returns the i-th architecture; NULL past the end. */
+ATTN_API const attn_architecture *attn_architecture_at(int i);
+/* Returns the architecture with this name; NULL if there is none. */
+ATTN_API const attn_architecture *attn_architecture_find(const char *name);
 
 /* ----------------------------------------------------------------------------------------------- models */
 
 typedef struct attn_model attn_model;
 
-/* Zero means the default. */
+/* Options for making a model. Zero means the default. */
 typedef struct attn_model_options {
-    uint64_t seed;    /* the seed of the initial parameters */
+    uint64_t seed;    /* seed of the initial parameters */
     attn_dtype dtype; /* type of the parameters, ATTN_F32 or ATTN_F64 */
     /* parameters are zero, for weights that will be loaded: this saves the time of drawing random numbers */
     bool blank;
-    size_t limit; /* maximum bytes of parameters and tables together, for settings from a file; 0: no limit */
+    /* maximum bytes of parameters and tables together, for settings from an untrusted file; 0: no limit */
+    size_t limit;
     /* The precision of products. Parameters, their gradients and an optimizer's moments stay f32. The default is the
      * context's precision; a model in f64 computes in f64. ATTN_PRECISION_FMA is ATTN_ERROR_ARGUMENT in a context that
      * uses AMX; make that context with ATTN_PRECISION_FMA instead. */
@@ -68,15 +71,16 @@ typedef struct attn_model_options {
  * ATTN_ERROR_MEMORY. *model is NULL on failure. */
 ATTN_API attn_status attn_model_create(attn_model **model, attn_context *context, const char *architecture,
                                        const attn_config *config, const attn_model_options *options);
-ATTN_API void attn_model_destroy(attn_model *model); /* NULL is allowed */
+ATTN_API void attn_model_destroy(attn_model *model); /* Destroys a model. NULL is allowed. */
 
-/* The model's architecture; a constant of the library. */
+/* Returns the model's architecture, a constant of the library. */
 ATTN_API const attn_architecture *attn_model_architecture(const attn_model *model);
-ATTN_API const attn_config *attn_model_config(const attn_model *model); /* every key, with the defaults filled in */
-/* The context of the model, which the caller owns. */
+/* Returns the settings with every key, which the model owns. */
+ATTN_API const attn_config *attn_model_config(const attn_model *model);
+/* Returns the context of the model, which the caller owns. */
 ATTN_API attn_context *attn_model_context(const attn_model *model);
-/* The state dict, in order of construction: trained parameters (attn_tensor_requires_grad) and buffers. The model owns
- * the list; attn_weights_load and attn_weights_assign of io.h fill its tensors. */
+/* Returns the state dict in order of construction: trained parameters (attn_tensor_requires_grad) and buffers. The
+ * model owns the list; attn_weights_load and attn_weights_assign of io.h fill its tensors. */
 ATTN_API attn_named_list *attn_model_parameters(const attn_model *model);
 /* Packs the weights of linear layers once, in the order in which products read them. Without this call each run packs
  * the weights again. The packed form replaces a parameter where possible (not lookup tables in bf16 and int8, and not
@@ -97,15 +101,15 @@ ATTN_API attn_status attn_model_forward(attn_model *model, attn_tape *tape, cons
  * ATTN_ERROR_MEMORY. */
 ATTN_API attn_status attn_model_save(const attn_model *model, const char *directory);
 
-/* Zero means the default in each field. */
+/* Options for loading. Zero means the default in each field. */
 typedef struct attn_model_load_options {
-    const attn_config *config; /* the settings, in place of config.json; NULL: the directory's config.json */
+    const attn_config *config; /* settings instead of config.json; NULL: the directory's config.json */
     /* The architecture; NULL: the "architecture" of the settings or of the names file. */
     const char *architecture;
     const char *names;        /* a names file of io.h, or the name of a built-in one, for weights with foreign names */
     attn_dtype dtype;         /* ATTN_F32 or ATTN_F64 */
-    attn_precision precision; /* as in attn_model_options */
-    /* If not NULL: gets the parameters that are missing, extra or of another shape, one a line; free with
+    attn_precision precision; /* the precision, as in attn_model_options */
+    /* If not NULL, gets the parameters that are missing, extra or of another shape, one per line. Free it with
      * attn_bytes_free. */
     attn_bytes *report;
     int64_t reserved[4];
@@ -126,7 +130,7 @@ ATTN_API attn_status attn_model_load(attn_model **model, attn_context *context, 
 
 /* --------------------------------------------------------------------------------- sequence to sequence */
 
-/* Zero means the default. */
+/* Options of a forward pass. Zero means the default. */
 typedef struct attn_seq2seq_options {
     /* Quirk of Dive into Deep Learning: outside training its decoder is not causal, so its validation loss includes
      * tokens that should be predicted. By default the decoder is always causal. */
@@ -140,8 +144,8 @@ typedef struct attn_seq2seq_options {
     int64_t reserved[4];
 } attn_seq2seq_options;
 
-/* src I32 [B,Ts], src_lens I32 [B] or NULL, tgt_in I32 [B,Tt] -> logits [B,Tt,V].  Dropout follows the tape's mode.
- * NULL on error; ATTN_ERROR_UNSUPPORTED if the architecture is not sequence-to-sequence. */
+/* Computes logits [B,Tt,V] from src I32 [B,Ts], src_lens I32 [B] or NULL, and tgt_in I32 [B,Tt]. Dropout is applied if
+ * the tape trains. NULL on error; ATTN_ERROR_UNSUPPORTED if the architecture is not sequence-to-sequence. */
 ATTN_API attn_tensor *attn_seq2seq_forward(attn_model *model, attn_tape *tape, const attn_tensor *src,
                                            const attn_tensor *src_lens, const attn_tensor *tgt_in,
                                            const attn_seq2seq_options *options);
@@ -158,7 +162,7 @@ typedef enum attn_length_rule {
 } attn_length_rule;
 typedef enum attn_stopping { ATTN_STOP_LIKELY = 0, ATTN_STOP_FULL, ATTN_STOP_NEVER } attn_stopping;
 
-/* Zero means the default, except for the ids, which have no default. */
+/* Options of a beam search. Zero means the default, except for the ids, which have no default. */
 typedef struct attn_beam_search_options {
     int32_t bos, eos;      /* first and last token of a sentence */
     int64_t max_len;       /* maximum number of tokens of the result; 0: 64 */
@@ -166,19 +170,19 @@ typedef struct attn_beam_search_options {
     double length_penalty; /* alpha of the length rule; the length includes the end token. 0: no penalty */
     bool first_position;   /* quirk of Dive into Deep Learning: every decoded token is at position 0 */
     attn_length_rule rule;
-    /* only for ATTN_LENGTH_POWER, when the search ends: as described there; as soon as the beam is full of finished
-     * hypotheses; or when no open hypothesis could be above the finished ones at any length */
+    /* for ATTN_LENGTH_POWER only: when the search ends. It ends as described there, or as soon as the beam is full of
+     * finished hypotheses, or when no open hypothesis could be better than the finished ones at any length. */
     attn_stopping stopping;
-    bool force_end;  /* only the end token may be the last of max_len tokens; it adds no cost at that place */
+    bool force_end;  /* only the end token may be the last of max_len tokens, and it adds no cost there */
     int64_t nbanned; /* tokens that are never chosen; see `renormalize` for the other tokens' probabilities */
     const int32_t *banned;
     bool renormalize;        /* true: the softmax is renormalized over the tokens that are not banned */
-    int64_t no_repeat_ngram; /* no sequence of this many tokens occurs twice, `bos` included; 0: no such rule */
+    int64_t no_repeat_ngram; /* no sequence of this many tokens occurs twice, including `bos`; 0: no such rule */
     /* For tokens that a hypothesis already has, a negative log-probability (without a beam: logit) is multiplied by
      * this number, a positive one divided (arXiv:1909.05858). 0, 1: no penalty. */
     double repetition_penalty;
     int64_t min_len;         /* minimum number of tokens of a hypothesis, including the end token */
-    const int64_t *max_lens; /* for each sentence, its own max_len if that is smaller; NULL: no sentence has its own */
+    const int64_t *max_lens; /* for each sentence: its own max_len, if that is smaller; NULL: none */
     int64_t nbest;           /* number of hypotheses to return for each sentence, at most `beam`; 0: 1 */
     /* Forced prefixes: the tokens that each hypothesis of sentence b begins with, whatever their probability. prefix[b]
      * has nprefix[b] tokens, fewer than max_len and without the end token. NULL: no prefixes. */
@@ -199,7 +203,7 @@ typedef struct attn_hypothesis {
     int32_t *ids;    /* without the start and end tokens; free with attn_hypotheses_free */
     double log_prob; /* sum over the tokens, including the end token */
     double score;    /* log_prob after the length penalty */
-    bool finished;   /* the hypothesis has reached the end token */
+    bool finished;   /* true if the hypothesis has reached the end token */
 } attn_hypothesis;
 
 /* Translates src (I32 [B,Ts], src_lens I32 [B] or NULL), all sentences at once. `results` has room for B * nbest

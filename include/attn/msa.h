@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * msa.h - the MSA Transformer as a tool (Rao et al. 2021, doi:10.1101/2021.02.12.430858). Loads a published checkpoint
- * or a directory that this library wrote. Computes logits, representations, attention maps and contacts from alignments
- * given as tokens. The memory can be bounded.
+ * msa.h - the MSA Transformer as a tool (Rao et al. 2021, doi:10.1101/2021.02.12.430858). It loads a published
+ * checkpoint or a directory that this library wrote. It computes logits, representations, attention maps and contacts
+ * from alignments of tokens. The memory can be bounded.
  *
  *     attn_msa *msa;
  *     attn_msa_load(&msa, context, "esm_msa1b_t12_100M_UR50S.pt", NULL);
@@ -31,7 +31,7 @@ extern "C" {
 
 typedef struct attn_msa attn_msa;
 
-/* Zero means the default. */
+/* Options for loading. Zero means the default. */
 typedef struct attn_msa_load_options {
     /* the .pt file of the contact regression; NULL: the file in the checkpoint's directory whose name ends in
      * -contact-regression.pt, if there is one */
@@ -53,11 +53,11 @@ typedef struct attn_msa_load_options {
  * shape; ATTN_ERROR_MEMORY. *msa is NULL on failure. */
 ATTN_API attn_status attn_msa_load(attn_msa **msa, attn_context *context, const char *path,
                                    const attn_msa_load_options *options);
-ATTN_API void attn_msa_destroy(attn_msa *msa); /* NULL is allowed */
+ATTN_API void attn_msa_destroy(attn_msa *msa); /* Destroys a model. NULL is allowed. */
 
 /* ------------------------------------------------------------------------------------------------- a run */
 
-/* Zero means the default: no output. */
+/* Options of a run. Zero means the default: no output. */
 typedef struct attn_msa_options {
     bool logits, contacts, row_maps, column_maps;
     /* The layers whose representations are returned: 0 is the embedding, L the last layer (normalized); negative
@@ -84,21 +84,21 @@ typedef struct attn_msa_result {
     const attn_tensor *const *representations; /* [B,R,C,D], `nlayers` of them in the order of options.layers */
 } attn_msa_result;
 
-/* The cost of a run, known before it starts. */
+/* The cost of a run, which is computed before the run. */
 typedef struct attn_msa_cost {
     size_t bytes;       /* planned bytes, including parameters and results; the process needs a little more */
     size_t smallest;    /* planned bytes with the strictest max_tokens */
     int64_t max_tokens; /* the max_tokens that the run will use */
     int64_t heads;      /* number of heads, of H, that are computed together */
 } attn_msa_cost;
-/* ATTN_ERROR_SHAPE: sizes beyond the model's positions. ATTN_ERROR_ARGUMENT: a layer out of range, more memory needed
- * than allowed (cost->smallest is the minimum), or contacts without a regression. ATTN_ERROR_UNSUPPORTED: row maps or
- * contacts of a model whose rows are not tied. */
+/* Computes the cost of a run. ATTN_ERROR_SHAPE: sizes beyond the model's positions. ATTN_ERROR_ARGUMENT: a layer out of
+ * range, more memory needed than allowed (cost->smallest is the minimum), or contacts without a regression.
+ * ATTN_ERROR_UNSUPPORTED: row maps or contacts of a model whose rows are not tied. */
 ATTN_API attn_status attn_msa_estimate(const attn_msa *msa, int64_t batch, int64_t rows, int64_t cols,
                                        const attn_msa_options *options, attn_msa_cost *cost);
-/* tokens [B,R,C]. Short rows are padded at the end with <pad> (1); missing rows are all <pad>. The first row of each
- * alignment is its longest. `result` is overwritten. Statuses of attn_msa_estimate, and ATTN_ERROR_ARGUMENT: a token
- * out of range. */
+/* Runs the model on tokens [B,R,C]. Short rows are padded at the end with <pad> (1); missing rows are all <pad>. The
+ * first row of each alignment is its longest. `result` is overwritten. Statuses of attn_msa_estimate, and
+ * ATTN_ERROR_ARGUMENT: a token out of range. */
 ATTN_API attn_status attn_msa_run(attn_msa *msa, const int32_t *tokens, int64_t batch, int64_t rows, int64_t cols,
                                   const attn_msa_options *options, attn_msa_result *result);
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * plot.h - pictures: attention as heatmaps and as an interactive page, contacts of a protein, curves.
+ * plot.h - draws pictures: attention as heatmaps and as an interactive page, contacts of a protein, curves.
  *
  * The caller describes a picture by plain data. It is rendered into memory as PNG, SVG or PDF with the same content.
  * Text is UTF-8. No state is kept between calls; different contexts are independent.
@@ -22,8 +22,8 @@ typedef enum attn_plot_format {
     ATTN_PLOT_HTML /* an interactive page; only for heatmaps and for the attention of classifiers */
 } attn_plot_format;
 
-/* The format of a file name's ending (".png", ".svg", ".pdf", ".html", any case). ATTN_ERROR_ARGUMENT: another
- * ending. */
+/* Finds the format of a file name's ending (".png", ".svg", ".pdf", ".html", in any case). ATTN_ERROR_ARGUMENT:
+ * another ending. */
 ATTN_API attn_status attn_plot_format_from_path(attn_plot_format *format, attn_context *context, const char *path);
 
 /* Colours of the values of a heatmap. All except HEAT are computed in Oklab (Ottosson 2020), where steps of equal size
@@ -35,19 +35,19 @@ typedef enum attn_colours {
     ATTN_COLOURS_DIVERGING /* blue below 0, white at 0, red above 0 */
 } attn_colours;
 
-/* One map: weights of queries (rows) over keys (columns), values[row * cols + col]. A value that is not finite is drawn
- * grey: it marks a masked key. */
+/* A map of the weights of queries (rows) over keys (columns), values[row * cols + col]. A value that is not finite is
+ * drawn grey: it marks a masked key. */
 typedef struct attn_panel {
     const char *title; /* NULL: none */
     int64_t rows, cols;
     const float *values;
 } attn_panel;
 
-/* Maps side by side that share their labels: the heads of one layer. */
+/* Maps side by side with the same labels: the heads of one layer. */
 typedef struct attn_panel_row {
-    const char *title; /* above the row; NULL: none */
-    /* names of the queries and keys, `rows` and `cols` of them; NULL: none. "" leaves a position without a label.
-     * Panels grow to fit the labels. */
+    const char *title; /* title above the row; NULL: none */
+    /* labels of the queries (`rows` labels) and keys (`cols` labels); NULL: none. "" leaves a position without a
+     * label. Panels grow to fit the labels. */
     const char *const *row_labels, *const *col_labels;
     const char *row_name, *col_name; /* titles of the axes; NULL: "Queries", "Keys" */
     int64_t n;
@@ -58,8 +58,8 @@ typedef struct attn_heatmaps {
     const char *title; /* NULL: none */
     int64_t n;
     const attn_panel_row *rows;
-    /* The colour scale that all panels share. Both 0: from 0, or from the smallest value if it is negative, to the
-     * largest value. DIVERGING: symmetric around 0. */
+    /* The range of the colour scale of all panels. If both are 0, it ends at the largest value and begins at 0 or at
+     * the smallest value, if that is negative. DIVERGING is symmetric around 0. */
     double low, high;
     int64_t per_line; /* number of panels side by side before a row wraps; 0: 8 */
     attn_colours colours;
@@ -90,7 +90,7 @@ typedef struct attn_contact_map {
 ATTN_API attn_status attn_contact_map_render(attn_bytes *picture, attn_context *context, const attn_contact_map *map,
                                              attn_plot_format format);
 
-/* Positions of the keys of a map on the picture. */
+/* The positions of the keys of a map on the picture. */
 typedef enum attn_explorer_keys {
     ATTN_KEYS_PLACES = 0, /* the last key_rows * key_cols keys are cells of a grid over the whole picture */
     ATTN_KEYS_WINDOW, /* key_rows x key_cols cells of the queries' grid, of which the one in the middle is the query */
@@ -99,9 +99,9 @@ typedef enum attn_explorer_keys {
 
 /* Maps with the same queries and keys: all layers and heads of one attention. */
 typedef struct attn_explorer_map {
-    const char *name;                         /* "Encoder self-attention"; NULL: "Attention" */
+    const char *name;                         /* name such as "Encoder self-attention"; NULL: "Attention" */
     bool contacts;                            /* the values are probabilities of pairs, not weights that sum to 1 */
-    int64_t layers, heads, rows, cols;        /* queries are rows, keys columns */
+    int64_t layers, heads, rows, cols;        /* queries are rows, and keys are columns */
     const char *const *queries, *const *keys; /* labels; NULL: positions counted from 1 */
     /* [layers * heads] pointers to [rows, cols]; NaN marks a missing weight */
     const float *const *weights;
@@ -136,7 +136,7 @@ ATTN_API attn_status attn_explorer_render(attn_bytes *page, attn_context *contex
 typedef struct attn_overlay {
     const char *title; /* NULL: none */
     int64_t width, height;
-    int channels;                /* 1: grey, 3: red, green, blue */
+    int channels;                /* 1: grey; 3: red, green, blue */
     const unsigned char *pixels; /* pixels [height][width][channels]; drawn in grey */
     int64_t rows, cols;
     /* weights, scaled from 0 to the map's largest; NaN and 0 leave the picture unchanged; NULL: no map */
@@ -158,7 +158,7 @@ ATTN_API attn_status attn_overlays_render(attn_bytes *picture, attn_context *con
 
 typedef enum attn_curve_style { ATTN_CURVE_LINE = 0, ATTN_CURVE_DASHES, ATTN_CURVE_DOTS } attn_curve_style;
 
-/* One curve, y[i] at x[i]. A point that is not finite is left out and makes a gap in the line. */
+/* A curve through the points (x[i], y[i]). A point that is not finite is left out and makes a gap in the line. */
 typedef struct attn_curve {
     const char *name; /* name in the legend; curves with the same name share one entry and one colour; NULL: no entry */
     int64_t n;
@@ -167,7 +167,7 @@ typedef struct attn_curve {
     int64_t panel; /* index of the panel of the curve, from 0 */
 } attn_curve;
 
-/* Panels side by side with the same axes. */
+/* Panels side by side that have the same axes. */
 typedef struct attn_curves {
     const char *title, *x_name, *y_name; /* NULL: none */
     int64_t n;                           /* at most 8 different colours */

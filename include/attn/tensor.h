@@ -33,8 +33,8 @@ typedef struct attn_tensor attn_tensor;
  * ATTN_ERROR_ARGUMENT (rank > ATTN_MAX_RANK, negative length), ATTN_ERROR_MEMORY. */
 ATTN_API attn_status attn_tensor_create(attn_tensor **tensor, attn_context *context, attn_dtype dtype, int rank,
                                         const int64_t *shape);
-/* NULL is allowed. Never call this for a tape's tensors. Call it from the thread that uses the context, not from a
- * finalizer's thread: tensors may share memory. */
+/* Destroys a tensor that the caller owns. NULL is allowed. Never call this for a tape's tensors. Call it from the
+ * thread that uses the context, not from a finalizer's thread: tensors may share memory. */
 ATTN_API void attn_tensor_destroy(attn_tensor *tensor);
 /* Makes a tensor over the caller's memory, which must be contiguous and aligned to its elements. The memory is not
  * copied, cleared or freed. The memory must stay valid and unchanged until the tensor is destroyed (so until the tapes
@@ -48,28 +48,28 @@ ATTN_API attn_status attn_tensor_wrap(attn_tensor **tensor, attn_context *contex
  * ATTN_ERROR_MEMORY. */
 ATTN_API attn_status attn_tensor_share(attn_tensor **shared, const attn_tensor *tensor);
 
-/* The tensor's elements in row-major order; the tensor owns them. */
+/* Returns the tensor's elements in row-major order, which the tensor owns. */
 ATTN_API void *attn_tensor_data(const attn_tensor *tensor);
-/* The type of the tensor's elements. */
+/* Returns the type of the tensor's elements. */
 ATTN_API attn_dtype attn_tensor_dtype(const attn_tensor *tensor);
-/* The number of axes; 0: a single element. */
+/* Returns the number of axes; 0 for a single element. */
 ATTN_API int attn_tensor_rank(const attn_tensor *tensor);
-/* The lengths of the axes, `rank` numbers; the tensor owns them. */
+/* Returns the lengths of the axes, `rank` numbers that the tensor owns. */
 ATTN_API const int64_t *attn_tensor_shape(const attn_tensor *tensor);
-/* Length of axis `axis`; negative ones count from the end. */
+/* Returns the length of an axis. Negative axes count from the end. */
 ATTN_API int64_t attn_tensor_length(const attn_tensor *tensor, int axis);
-ATTN_API int64_t attn_tensor_size(const attn_tensor *tensor); /* number of elements */
-/* Marks a tensor that gets a gradient (parameters, checked inputs). Initially false. */
+ATTN_API int64_t attn_tensor_size(const attn_tensor *tensor); /* Returns the number of elements. */
+/* Sets whether a tensor gets a gradient, like parameters and checked inputs do. Initially false. */
 ATTN_API void attn_tensor_set_requires_grad(attn_tensor *tensor, bool needs);
 ATTN_API bool attn_tensor_requires_grad(const attn_tensor *tensor);
-/* The gradient, NULL if there is none yet. attn_backward adds to the gradient of a caller's tensor until it is
- * cleared. */
+/* Returns the gradient, or NULL if there is none yet. attn_backward adds to the gradient of a caller's tensor until it
+ * is cleared. */
 ATTN_API attn_tensor *attn_tensor_grad(const attn_tensor *tensor);
 /* Discards the gradient of a caller's tensor, as if no backward pass had run. The gradient's memory returns to the tape
  * that allocated it, for reuse. */
 ATTN_API void attn_tensor_drop_grad(attn_tensor *tensor);
 
-/* Named tensors: a state dict, the parameters of an optimizer, the contents of a file. */
+/* A list of named tensors: a state dict, the parameters of an optimizer, the contents of a file. */
 typedef struct attn_named {
     char *name;
     attn_tensor *tensor;
@@ -78,30 +78,31 @@ typedef struct attn_named_list {
     attn_context *context;
     attn_named *items;
     int64_t n, capacity;
-    bool owns; /* the list destroys its tensors */
+    bool owns; /* true: the list destroys its tensors */
 } attn_named_list;
-/* Copies `name`; list->context must be set.  ATTN_ERROR_MEMORY. */
+/* Adds a tensor under a copy of `name`. list->context must be set. ATTN_ERROR_MEMORY. */
 ATTN_API attn_status attn_named_add(attn_named_list *list, const char *name, attn_tensor *tensor);
 ATTN_API attn_tensor *attn_named_find(const attn_named_list *list, const char *name); /* NULL if none */
-/* frees the names (and the tensors, if owned); the list can be used again */
+/* Frees the names, and the tensors if the list owns them. The list can be used again. */
 ATTN_API void attn_named_clear(attn_named_list *list);
 
 /* ------------------------------------------------------------------------------------------------ tape */
 
 typedef struct attn_tape attn_tape;
 
-/* Zero: inference, no recording, no dropout. */
+/* Options of a tape. Zero means inference: no recording, no dropout. */
 typedef struct attn_tape_options {
-    bool record;   /* keep the data that attn_backward needs */
-    bool train;    /* dropout on, batch statistics taken from the batch */
-    uint64_t seed; /* seed of dropout: use a new one for each step; each dropout site of a step has its own stream */
+    bool record; /* keeps the data that attn_backward needs */
+    bool train;  /* enables dropout and statistics of the batch */
+    /* seed of dropout: use a new seed for each step; each dropout operation of a step has its own stream */
+    uint64_t seed;
     int64_t reserved[4];
 } attn_tape_options;
 
-/* A tape, which the caller destroys before the context.  It records nothing until attn_tape_reset enables recording.
- * ATTN_ERROR_MEMORY. */
+/* Creates a tape, which the caller destroys before the context.  It records nothing until attn_tape_reset enables
+ * recording. ATTN_ERROR_MEMORY. */
 ATTN_API attn_status attn_tape_create(attn_tape **tape, attn_context *context);
-/* NULL is allowed. The tape's tensors are destroyed with it; shared tensors (attn_tensor_share) stay valid. */
+/* Destroys a tape and its tensors. NULL is allowed. Shared tensors (attn_tensor_share) stay valid. */
 ATTN_API void attn_tape_destroy(attn_tape *tape);
 /* Destroys every tensor that the tape made and starts a new round. Memory is kept for reuse: after a few rounds with
  * the same shapes nothing is allocated any more. */
@@ -113,30 +114,33 @@ ATTN_API void attn_tape_reset(attn_tape *tape, const attn_tape_options *options)
  * ATTN_ERROR_SHAPE: more than one element. ATTN_ERROR_ARGUMENT: the loss does not depend on any tensor with a gradient.
  * ATTN_ERROR_MEMORY. */
 ATTN_API attn_status attn_backward(attn_tape *tape, attn_tensor *loss);
-/* As attn_backward, for `n` results at once with given gradients: grads[i] is the gradient of results[i].
- * ATTN_ERROR_SHAPE: a gradient of another shape or type. ATTN_ERROR_ARGUMENT: n < 1, or a result that does not depend
- * on any tensor with a gradient. On an error before the pass begins no gradient has changed. ATTN_ERROR_MEMORY. */
+/* Computes gradients like attn_backward, for `n` results at once with given gradients: grads[i] is the gradient of
+ * results[i]. ATTN_ERROR_SHAPE: a gradient of another shape or type. ATTN_ERROR_ARGUMENT: n < 1, or a result that does
+ * not depend on any tensor with a gradient. On an error before the pass begins no gradient has changed.
+ * ATTN_ERROR_MEMORY. */
 ATTN_API attn_status attn_backward_many(attn_tape *tape, attn_tensor *const *results, const attn_tensor *const *grads,
                                         int n);
 
 /* ------------------------------------------------------------------------------------------ making, shape */
 
-/* A tensor of the tape with `rank` lengths `shape`; copied from `data`, or zero if `data` is NULL. */
+/* Makes a tensor of the tape with `rank` lengths `shape`. It is copied from `data`, or zero if `data` is NULL. */
 ATTN_API attn_tensor *attn_tape_tensor(attn_tape *tape, attn_dtype dtype, int rank, const int64_t *shape,
                                        const void *data);
-/* x in another shape with the same number of elements. One length may be -1, which is inferred. Shares x's memory. */
+/* Returns x in another shape with the same number of elements. One length may be -1 and is then computed. The result
+ * shares x's memory. */
 ATTN_API attn_tensor *attn_reshape(attn_tape *tape, attn_tensor *x, int rank, const int64_t *shape);
-/* A copy of x with permuted axes: axis i of the result is axis axes[i] of x. `axes` has as many numbers as x has
- * axes. */
+/* Returns a copy of x with permuted axes: axis i of the result is axis axes[i] of x. `axes` has as many numbers as x
+ * has axes. */
 ATTN_API attn_tensor *attn_permute(attn_tape *tape, attn_tensor *x, const int *axes);
 /* Concatenates n tensors along `axis`. ATTN_ERROR_SHAPE if their shapes differ along another axis. */
 ATTN_API attn_tensor *attn_concat(attn_tape *tape, attn_tensor *const *xs, int n, int axis);
-/* x[..., begin : end, ...] along `axis`; a copy. */
+/* Returns a copy of x[..., begin : end, ...] along `axis`. */
 ATTN_API attn_tensor *attn_slice(attn_tape *tape, attn_tensor *x, int axis, int64_t begin, int64_t end);
-/* Rows of x (along axis 0) by I32 index: y[i] = x[index[i]]. */
+/* Selects rows of x (along axis 0) by I32 index: y[i] = x[index[i]]. */
 ATTN_API attn_tensor *attn_index_select(attn_tape *tape, attn_tensor *x, const attn_tensor *index);
-/* x converted to another type: F32, F64, I32, U8 or BOOL. Conversion to an integer truncates. A number that the new
- * type cannot hold (out of range, NaN) is ATTN_ERROR_ARGUMENT. The same shape. ATTN_ERROR_UNSUPPORTED: other types. */
+/* Converts x to another type: F32, F64, I32, U8 or BOOL. Conversion to an integer truncates. A number that the new type
+ * cannot represent (out of range, NaN) is ATTN_ERROR_ARGUMENT. The result has the same shape. ATTN_ERROR_UNSUPPORTED:
+ * other types. */
 ATTN_API attn_tensor *attn_cast(attn_tape *tape, attn_tensor *x, attn_dtype dtype);
 
 typedef enum attn_interpolation {
@@ -150,12 +154,14 @@ ATTN_API attn_tensor *attn_interpolate(attn_tape *tape, attn_tensor *x, int axis
 
 /* ------------------------------------------------------------------------------------------- arithmetic */
 
-/* Shapes broadcast as in NumPy: axes are aligned at the end, and axes of length 1 are repeated. */
+/* Add or multiply elements. Shapes broadcast as in NumPy: axes are aligned at the end, and axes of length 1 are
+ * repeated. */
 ATTN_API attn_tensor *attn_add(attn_tape *tape, attn_tensor *a, attn_tensor *b);
 ATTN_API attn_tensor *attn_sub(attn_tape *tape, attn_tensor *a, attn_tensor *b);
 ATTN_API attn_tensor *attn_mul(attn_tape *tape, attn_tensor *a, attn_tensor *b);
-ATTN_API attn_tensor *attn_affine(attn_tape *tape, attn_tensor *x, double scale, double shift); /* x*scale + shift */
-/* The sum and the mean along an axis, which is removed from the shape. */
+/* Computes x*scale + shift. The result has the same shape. */
+ATTN_API attn_tensor *attn_affine(attn_tape *tape, attn_tensor *x, double scale, double shift);
+/* Compute the sum or the mean along an axis, which is removed from the shape. */
 ATTN_API attn_tensor *attn_sum(attn_tape *tape, attn_tensor *x, int axis);
 ATTN_API attn_tensor *attn_mean(attn_tape *tape, attn_tensor *x, int axis);
 
@@ -170,39 +176,40 @@ typedef enum attn_activation {
     ATTN_ACTIVATION_SIGMOID,
     ATTN_ACTIVATION_SILU /* x * sigmoid(x), also called swish */
 } attn_activation;
-/* Applies the function to each element; the same shape. */
+/* Applies the function to each element. The result has the same shape. */
 ATTN_API attn_tensor *attn_activate(attn_tape *tape, attn_tensor *x, attn_activation activation);
-/* Softmax along the last axis. Keys at or past lens (I32, one number a row or one for each leading index; NULL: all
- * keys are visible) are masked. With fill 0 a row without visible keys gives zeros; otherwise masked keys get the score
- * `fill`. The same shape. */
+/* Computes the softmax along the last axis. Keys at or past lens (I32, one number a row or one for each leading index;
+ * NULL: all keys are visible) are masked. With fill 0 a row without visible keys gives zeros; otherwise masked keys get
+ * the score `fill`. The result has the same shape. */
 ATTN_API attn_tensor *attn_softmax(attn_tape *tape, attn_tensor *x, const attn_tensor *lens, double fill);
 
 /* --------------------------------------------------------------------------------------------- layers' ops */
 
-/* y[...,out] = activation(x[...,in] w[out,in]^T + b[out]); b may be NULL. */
+/* Computes y[...,out] = activation(x[...,in] w[out,in]^T + b[out]). b may be NULL. */
 ATTN_API attn_tensor *attn_linear(attn_tape *tape, attn_tensor *x, attn_tensor *w, attn_tensor *b,
                                   attn_activation activation);
-/* c[...,m,n] = a[...,m,k] b[...,k,n]; leading axes equal, or b of rank 2; transposes of the last two axes. */
+/* Computes c[...,m,n] = a[...,m,k] b[...,k,n]. The leading axes of a and b must be equal, or b has rank 2. The last
+ * two axes of a and b can be transposed. */
 ATTN_API attn_tensor *attn_matmul(attn_tape *tape, attn_tensor *a, attn_tensor *b, bool transpose_a, bool transpose_b);
-/* y[i,:] = table[ids[i],:]*scale (+ position[(i mod period) + first,:]); ids I32 of any shape [..., period];
- * position [max,D] or NULL.  ATTN_ERROR_ARGUMENT names the first id out of range. */
+/* Computes y[i,:] = table[ids[i],:]*scale (+ position[(i mod period) + first,:]). ids is I32 of any shape [...,
+ * period]. position is [max,D] or NULL.  ATTN_ERROR_ARGUMENT names the first id out of range. */
 ATTN_API attn_tensor *attn_embedding(attn_tape *tape, attn_tensor *table, const attn_tensor *ids, double scale,
                                      attn_tensor *position, int64_t first);
 ATTN_API attn_tensor *attn_dropout(attn_tape *tape, attn_tensor *x, double p);
-/* Over the last axis: (x - mean) / sqrt(var + eps) * g + b; g, b [D]. */
+/* Normalizes over the last axis: (x - mean) / sqrt(var + eps) * g + b. g and b are [D]. */
 ATTN_API attn_tensor *attn_layer_norm(attn_tape *tape, attn_tensor *x, attn_tensor *g, attn_tensor *b, double eps);
-/* The divisor of attn_channel_norm. */
+/* The divisors of attn_channel_norm. */
 typedef enum attn_norm {
-    ATTN_NORM_VARIANCE = 0, /* sqrt(var + eps), as layer norm does */
-    ATTN_NORM_DEVIATION     /* sqrt(var) + eps; its derivative is taken as 0 where var is 0 */
+    ATTN_NORM_VARIANCE = 0, /* sqrt(var + eps), as in layer norm */
+    ATTN_NORM_DEVIATION     /* sqrt(var) + eps; its derivative is taken as 0 if var is 0 */
 } attn_norm;
-/* Normalizes over any axis, without moving it: (x - mean) / divisor * g + b. g and b have as many elements as the axis
- * is long. attn_layer_norm is faster if the axis is the last one. The same shape. */
+/* Normalizes over any axis without moving the axis: (x - mean) / divisor * g + b. g and b have as many elements as the
+ * axis is long. attn_layer_norm is faster if the axis is the last one. The result has the same shape. */
 ATTN_API attn_tensor *attn_channel_norm(attn_tape *tape, attn_tensor *x, int axis, attn_tensor *g, attn_tensor *b,
                                         double eps, attn_norm kind);
 
-/* One layer of gated recurrent units, PyTorch's gate order r, z, n (Cho et al. 2014, arXiv:1406.1078):
- * x [T,B,I], h0 [B,H] or NULL (zeros), w_ih [3H,I], w_hh [3H,H], b_ih, b_hh [3H]. Returns all states [T,B,H]; the final
+/* Computes one layer of gated recurrent units with PyTorch's gate order r, z, n (Cho et al. 2014, arXiv:1406.1078): x
+ * [T,B,I], h0 [B,H] or NULL (zeros), w_ih [3H,I], w_hh [3H,H], b_ih, b_hh [3H]. Returns all states [T,B,H]; the final
  * state is the last row. */
 ATTN_API attn_tensor *attn_gru(attn_tape *tape, attn_tensor *x, attn_tensor *h0, attn_tensor *w_ih, attn_tensor *w_hh,
                                attn_tensor *b_ih, attn_tensor *b_hh);
@@ -214,8 +221,9 @@ typedef struct attn_cross_entropy_options {
     double divisor;         /* divisor of the sum; 0: the number of labels that are not ignored */
     int64_t reserved[4];
 } attn_cross_entropy_options;
-/* Mean of -log softmax(logits)[label] over the labels that are not ignored. logits [...,C], labels I32 [...]. One
- * element. While recording, the logits are overwritten by their gradient in the backward pass. */
+/* Computes the mean of -log softmax(logits)[label] over the labels that are not ignored. logits are [...,C], and labels
+ * are I32 [...]. The result has one element. While recording, the logits are overwritten by their gradient in the
+ * backward pass. */
 ATTN_API attn_tensor *attn_cross_entropy(attn_tape *tape, attn_tensor *logits, const attn_tensor *labels,
                                          const attn_cross_entropy_options *options);
 
@@ -245,9 +253,9 @@ typedef struct attn_attention {
     int examples;   /* the dim of the problem that counts the examples of a batch, usually the first */
     int64_t reserved[8];
 } attn_attention;
-/* Any attention that the engine supports, with its gradients. The tape keeps plans and reuses them for equal problems.
- * The result has the shape that the attention describes. On a tape that neither records nor trains, q, k and v may be
- * BF16, and the result is then BF16; this excludes a bias, tables, w and weights. */
+/* Computes any attention that the engine supports, with its gradients. The tape keeps plans and reuses them for equal
+ * problems. The result has the shape that the attention describes. On a tape that neither records nor trains, q, k and
+ * v may be BF16, and the result is then BF16; this excludes a bias, tables, w and weights. */
 ATTN_API attn_tensor *attn_attend(attn_tape *tape, const attn_attention *attention);
 
 /* ------------------------------------------------------------------------------------------ convolution */
@@ -259,19 +267,20 @@ typedef struct attn_conv {
     attn_activation activation;    /* activation of the result */
     int64_t dilation[3];           /* distance between taps; 0 means 1 */
 } attn_conv;
-/* Convolution (cross-correlation, as in PyTorch): x [B,C,spatial...], w [O,C/groups,kernel...], b [O] or NULL.
- * ATTN_ERROR_ARGUMENT: an unknown activation. */
+/* Computes a convolution (cross-correlation, as in PyTorch): x [B,C,spatial...], w [O,C/groups,kernel...], b [O] or
+ * NULL. ATTN_ERROR_ARGUMENT: an unknown activation. */
 ATTN_API attn_tensor *attn_convolve(attn_tape *tape, attn_tensor *x, attn_tensor *w, attn_tensor *b,
                                     const attn_conv *conv);
-/* Max or average pooling over windows of size `kernel` with step `stride` (NULL or 0: the kernel). Incomplete windows
- * are left out. Padding (NULL: none) is at most half a kernel on both sides and is never part of a mean or maximum. x
- * [B,C,spatial...]. ATTN_ERROR_SHAPE. */
+/* Compute max or average pooling over windows of size `kernel` with step `stride` (NULL or 0: the kernel). Incomplete
+ * windows are left out. Padding (NULL: none) is at most half a kernel on both sides and is never part of a mean or
+ * maximum. x [B,C,spatial...]. ATTN_ERROR_SHAPE. */
 ATTN_API attn_tensor *attn_max_pool(attn_tape *tape, attn_tensor *x, int spatial, const int64_t *kernel,
                                     const int64_t *stride, const int64_t *padding);
 ATTN_API attn_tensor *attn_avg_pool(attn_tape *tape, attn_tensor *x, int spatial, const int64_t *kernel,
                                     const int64_t *stride);
-/* Batch normalization per channel (axis 1): batch statistics in training, running statistics otherwise. In training
- * running_* [C] are updated by `momentum` (PyTorch's meaning; the running variance is unbiased). */
+/* Applies batch normalization to each channel (axis 1), with batch statistics in training and running statistics
+ * otherwise. In training, running_* [C] are updated by `momentum` (PyTorch's meaning; the running variance is
+ * unbiased). */
 ATTN_API attn_tensor *attn_batch_norm(attn_tape *tape, attn_tensor *x, attn_tensor *g, attn_tensor *b,
                                       attn_tensor *running_mean, attn_tensor *running_var, double momentum, double eps);
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * train.h - optimizers, learning-rate schedules and metrics for a program's own training loop. Complete trainings are
- * in trainer.h.
+ * train.h - optimizers, learning-rate schedules and metrics for a program's own training loop. trainer.h has complete
+ * trainings.
  *
  * One thread at a time uses a context and the objects made from it; different contexts are independent. */
 #ifndef ATTN_TRAIN_H
@@ -38,27 +38,26 @@ typedef struct attn_optimizer attn_optimizer;
  * ATTN_ERROR_UNSUPPORTED (a trained parameter that is not f32), ATTN_ERROR_MEMORY. */
 ATTN_API attn_status attn_optimizer_create(attn_optimizer **optimizer, attn_context *context,
                                            const attn_named_list *parameters, const attn_optimizer_options *options);
-ATTN_API void attn_optimizer_destroy(attn_optimizer *optimizer); /* NULL is allowed */
+ATTN_API void attn_optimizer_destroy(attn_optimizer *optimizer); /* Destroys an optimizer. NULL is allowed. */
 /* Takes one step with learning rate `rate` along the parameters' gradients, then discards the gradients. *norm (may be
  * NULL) gets their global norm before clipping. If the norm is not finite, parameters and state do not change.
  * Parameters have any shapes. Always returns ATTN_OK. */
 ATTN_API attn_status attn_optimizer_step(attn_optimizer *optimizer, double rate, double *norm);
 ATTN_API int64_t attn_optimizer_steps(const attn_optimizer *optimizer);
 ATTN_API void attn_optimizer_set_steps(attn_optimizer *optimizer, int64_t steps);
-/* The state that must be saved to resume: tensors named "m.NAME" and "v.NAME". The optimizer owns the list, which is
- * valid as long as the optimizer. */
+/* Returns the state that must be saved to resume: tensors named "m.NAME" and "v.NAME". The optimizer owns the list,
+ * which is valid as long as the optimizer. */
 ATTN_API const attn_named_list *attn_optimizer_state(const attn_optimizer *optimizer);
 
 /* -------------------------------------------------------------------------------------------- schedules */
 
 typedef enum attn_schedule_kind {
     ATTN_SCHEDULE_CONSTANT = 0,
-    /* cosine from the peak down to `floor` of the peak at `total` steps; Loshchilov and Hutter 2016,
-     * arXiv:1608.03983 */
+    /* cosine from the peak to `floor` times the peak at `total` steps; Loshchilov and Hutter 2016, arXiv:1608.03983 */
     ATTN_SCHEDULE_COSINE,
     /* peak * sqrt(warmup / step) after the warm-up; Vaswani et al. 2017, arXiv:1706.03762 */
     ATTN_SCHEDULE_INVERSE_SQUARE_ROOT,
-    /* the peak up to step `total`, then `floor` of the peak */
+    /* the peak until step `total`, then `floor` times the peak */
     ATTN_SCHEDULE_STEP
 } attn_schedule_kind;
 
@@ -70,8 +69,8 @@ typedef struct attn_schedule {
     double floor;
 } attn_schedule;
 
-/* The learning rate of step `step`, counted from 1; a step below 1 is treated as step 0. If a cosine's total is not
- * more than its warm-up, the rate is at its floor after the warm-up. */
+/* Returns the learning rate of step `step`, counted from 1. A step below 1 is treated as step 0. If a cosine's total is
+ * not more than its warm-up, the rate is at its floor after the warm-up. */
 ATTN_API double attn_schedule_rate(const attn_schedule *schedule, int64_t step);
 
 /* ------------------------------------------------------------------------------------------------ loop */
@@ -83,11 +82,12 @@ typedef struct attn_progress {
     double loss;                  /* mean loss of this epoch so far, per token */
     double valid_loss, best_loss; /* NaN before the first validation */
     double rate, grad_norm;
-    double tokens_per_second;     /* tokens per second of this run so far */
-    double seconds, seconds_left; /* seconds of this run; `left` is an estimate, NaN at first */
-    bool epoch_ends;              /* true for the one call after each epoch's validation */
-    double exchange_seconds;      /* the part of `seconds` spent waiting for the gradients of other processes */
-    /* a metric of the last validation in addition to the loss, such as accuracy; NaN: there is none */
+    double tokens_per_second; /* tokens per second of this run so far */
+    /* seconds of this run, and an estimate of the remaining seconds, which is NaN at first */
+    double seconds, seconds_left;
+    bool epoch_ends;         /* true for the one call after each epoch's validation */
+    double exchange_seconds; /* the part of `seconds` spent waiting for the gradients of other processes */
+    /* a metric of the last validation in addition to the loss, such as accuracy; NaN: none */
     double metric;
     double metric2; /* a second metric */
     bool improved;  /* with epoch_ends: this validation is the best so far */
@@ -101,15 +101,15 @@ typedef struct attn_bleu {
     double brevity_penalty;
     int64_t prediction_length, reference_length;
 } attn_bleu;
-/* Corpus BLEU (Papineni et al. 2002) as sacreBLEU computes it with its defaults: tokenizer 13a, case kept, exponential
- * smoothing of zero counts (Post 2018, arXiv:1804.08771). `references` holds the references of the first of n
- * predictions, then the references of the second, and so on. Prediction i has counts[i] references, at least 1 (else
- * ATTN_ERROR_ARGUMENT); counts NULL: one reference each. ATTN_ERROR_MEMORY. */
+/* Computes corpus BLEU (Papineni et al. 2002) as sacreBLEU does with its defaults: tokenizer 13a, case kept,
+ * exponential smoothing of zero counts (Post 2018, arXiv:1804.08771). `references` holds the references of the first of
+ * n predictions, then the references of the second, and so on. Prediction i has counts[i] references, at least 1
+ * (otherwise ATTN_ERROR_ARGUMENT). If counts is NULL, each prediction has one reference. ATTN_ERROR_MEMORY. */
 ATTN_API attn_status attn_bleu_corpus(attn_bleu *bleu, attn_context *context, const char *const *predictions,
                                       const char *const *references, const int64_t *counts, int64_t n);
-/* chrF2 of a corpus (Popovic 2015, W15-3049), 0 to 100, as sacreBLEU computes it with its defaults: characters 1 to 6,
- * white space left out, case kept. If a prediction has several references, the best one counts. `predictions` [n],
- * `references` [sum of counts], and errors as of attn_bleu_corpus. */
+/* Computes chrF2 of a corpus (Popovic 2015, W15-3049), 0 to 100, as sacreBLEU does with its defaults: 1 to 6
+ * characters, without white space, case kept. If a prediction has several references, the best one counts.
+ * The shapes are `predictions` [n] and `references` [sum of counts]. Errors as of attn_bleu_corpus. */
 ATTN_API attn_status attn_chrf_corpus(double *chrf, attn_context *context, const char *const *predictions,
                                       const char *const *references, const int64_t *counts, int64_t n);
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * trainer.h - training a complete application by its kind: a translator, an image classifier, an image generator, an
- * MSA Transformer, or an object detector.
+ * trainer.h - trains a complete application by its kind: a translator, an image classifier, an image generator, an MSA
+ * Transformer, or an object detector.
  *
  *     attn_trainer_job job = {.kind = "translate", .data = "fra.txt.gz", .directory = "en-fr"};
  *     if (attn_train(context, &job) != ATTN_OK)
@@ -30,17 +30,18 @@ extern "C" {
 /* One kind of training. All fields are constants of the library. */
 typedef struct attn_trainer {
     const char *kind;    /* "translate", "classify", "images", "msa", "detect" */
-    const char *summary; /* description for people */
-    const char *data;    /* description of a job's `data`, for people */
+    const char *summary; /* readable description */
+    const char *data;    /* readable description of a job's `data` */
     int nkeys;
     const attn_setting *keys;
 } attn_trainer;
 
-ATTN_API const attn_trainer *attn_trainer_at(int i);              /* NULL past the end */
-ATTN_API const attn_trainer *attn_trainer_find(const char *kind); /* NULL: there is no such kind */
+ATTN_API const attn_trainer *attn_trainer_at(int i); /* Returns the i-th kind; NULL past the end. */
+/* Returns the kind with this name; NULL if there is none. */
+ATTN_API const attn_trainer *attn_trainer_find(const char *kind);
 
-/* Settings and sizes of a run, known before it starts. The struct and its pointers are valid only until `begin`
- * returns. */
+/* Settings and sizes of a run, which are known before it starts. The struct and its pointers are valid only until
+ * `begin` returns. */
 typedef struct attn_trainer_plan {
     const attn_config *settings; /* the settings with defaults filled in */
     /* Integers by name, in this order.
@@ -59,27 +60,27 @@ typedef struct attn_trainer_plan {
     int64_t steps_per_epoch, epochs, first_epoch; /* first_epoch counts from 1 */
     /* true: "warmup" of the settings was too long for the number of steps and was reduced to a share of them */
     bool warmup_fitted;
-    /* One line per parameter, "name TAB shape TAB source", of a training that starts from a checkpoint; else NULL. */
+    /* One line per parameter, "name TAB shape TAB source", if the training starts from a checkpoint; otherwise NULL. */
     const char *taken;
     const char *passed_first; /* path of the first ignored file or folder; NULL: none */
 } attn_trainer_plan;
 
-/* Zero means the default in each field. */
+/* A training to run. Zero means the default in each field. */
 typedef struct attn_trainer_job {
     const char *kind;
-    const char *data; /* a file or a folder (attn_trainer.data); NULL when resuming: the original training's */
-    /* Sentence pairs in memory instead of `data`, `text_size` bytes. A resumed training needs the same text again. Only
-     * for "translate". */
+    const char *data; /* path of a file or a folder (attn_trainer.data); when resuming, NULL means the original path */
+    /* Sentence pairs in memory instead of `data`: `text_size` bytes. A resumed training needs the same text again.
+     * Only for "translate". */
     const char *text;
     size_t text_size;
-    /* Called for each line of `data` that is no sentence pair; the line is then left out. NULL: the first such line is
-     * an error. Only for "translate". */
+    /* Called for each line of `data` that is not a sentence pair; the line is then left out. If NULL, the first such
+     * line is an error. Only for "translate". */
     void (*left_out)(void *user, int64_t line, const char *error);
     const char *directory; /* created if it does not exist */
     /* NULL: the defaults. When resuming, only "epochs", "patience" and "save_every" have an effect; all other settings
      * keep their values. */
     const attn_config *settings;
-    bool resume; /* resume from the directory's checkpoint */
+    bool resume; /* true: resumes from the directory's checkpoint */
     /* Called after each step and epoch. If it returns false, the run stops and can be resumed. May be NULL. */
     bool (*progress)(void *user, const attn_progress *progress);
     /* Called once before the first step, with the settings and sizes of the run. May be NULL. */
@@ -88,15 +89,15 @@ typedef struct attn_trainer_job {
     int64_t reserved[4];
 } attn_trainer_job;
 
-/* Trains and leaves the directory complete.  ATTN_ERROR_INTERRUPTED: progress() stopped it; ATTN_ERROR_NOT_FOUND: no
- * such kind; ATTN_ERROR_ARGUMENT: wrong settings, a directory that already has a model (unless resuming), data that
- * differs from the resumed run's, or too little data; ATTN_ERROR_NOT_FOUND, ATTN_ERROR_FORMAT, ATTN_ERROR_IO: a file
- * (named); ATTN_ERROR_BUSY: another process trains in the directory; ATTN_ERROR_UNSUPPORTED: a precision without
- * gradients, or a kind of data that the model does not accept; ATTN_ERROR_MEMORY. */
+/* Trains a model and writes all files of the directory. ATTN_ERROR_INTERRUPTED: progress() stopped the run;
+ * ATTN_ERROR_NOT_FOUND: no such kind; ATTN_ERROR_ARGUMENT: wrong settings, a directory that already has a model (unless
+ * resuming), data that differs from the resumed run's, or too little data; ATTN_ERROR_NOT_FOUND, ATTN_ERROR_FORMAT,
+ * ATTN_ERROR_IO: a file (named); ATTN_ERROR_BUSY: another process trains in the directory; ATTN_ERROR_UNSUPPORTED: a
+ * precision without gradients, or a kind of data that the model does not accept; ATTN_ERROR_MEMORY. */
 ATTN_API attn_status attn_train(attn_context *context, const attn_trainer_job *job);
-/* Copies `given` (may be NULL) with every other key of the kind filled in; the caller destroys *settings. Defaults may
- * depend on "model" and "compat". ATTN_ERROR_NOT_FOUND: no such kind. ATTN_ERROR_ARGUMENT: an unknown key, or a wrong
- * type or value (the message names what is allowed). ATTN_ERROR_MEMORY. */
+/* Copies `given` (may be NULL) and adds the default of every other key of the kind. The caller destroys *settings.
+ * Defaults may depend on "model" and "compat". ATTN_ERROR_NOT_FOUND: no such kind. ATTN_ERROR_ARGUMENT: an unknown key,
+ * or a wrong type or value (the message names what is allowed). ATTN_ERROR_MEMORY. */
 ATTN_API attn_status attn_trainer_settings(attn_config **settings, attn_context *context, const char *kind,
                                            const attn_config *given);
 

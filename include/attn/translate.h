@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * translate.h - the translator: trained from sentence pairs, saved in a directory, used to translate
- * and to show its attention.
+ * translate.h - the translator. It is trained from sentence pairs and saved in a directory. It translates and shows its
+ * attention.
  *
  * A translator's directory holds
  *     config.json          the architecture, its settings and how text is prepared
@@ -33,7 +33,7 @@ typedef struct attn_translator attn_translator;
  * also: a malformed names file, or a tensor without a rule. */
 ATTN_API attn_status attn_translator_load(attn_translator **translator, attn_context *context, const char *directory,
                                           const char *names);
-ATTN_API void attn_translator_destroy(attn_translator *translator); /* NULL is allowed */
+ATTN_API void attn_translator_destroy(attn_translator *translator); /* Destroys a translator. NULL is allowed. */
 /* Packs the weights once, in the order in which products read them, for all later translations. Without this call each
  * translation packs them again. The packed form replaces a parameter where possible (not on AMX in f32). Then the model
  * can only translate and score, and attn_tensor_data of a replaced parameter is NULL. The parameters must not change
@@ -41,9 +41,10 @@ ATTN_API void attn_translator_destroy(attn_translator *translator); /* NULL is a
 ATTN_API attn_status attn_translator_pack_weights(attn_translator *translator);
 /* A lexicon: the probability that a token of one language translates to a token of the other. */
 typedef struct attn_lexicon attn_lexicon;
-/* Zero means the default. */
+/* Options for translating. Zero means the default. */
 typedef struct attn_translator_options {
-    int64_t beam;          /* 1: greedy; 0: the model's own setting, which is 1 for a model trained by attn */
+    /* width of the beam; 1: greedy; 0: the model's own setting, which is 1 for a model trained by attn */
+    int64_t beam;
     double length_penalty; /* length penalty of beam search; 0: the model's own setting */
     int64_t batch;         /* number of sentences translated at once; 0: 32 */
     /* maximum number of tokens of a translation, including its end, if smaller than the model's own maximum */
@@ -67,26 +68,26 @@ typedef struct attn_translator_options {
     bool mbr;
     /* Forced prefixes: for each line the text that its translations begin with, in whole words; NULL or "": none. */
     const char *const *prefixes;
-    bool alignments; /* fill in `alignment` of the translations */
+    bool alignments; /* true: fills in `alignment` of the translations */
     /* A shortlist: translations use only the tokens that this lexicon lists for the tokens of the line, the first
      * `shortlist_first` tokens of the vocabulary (0: 100), and tokens that are always allowed. The lexicon must be for
      * the translator's vocabularies. NULL: all tokens. */
     const attn_lexicon *shortlist;
     int64_t shortlist_first;
     int64_t shortlist_best; /* number of likeliest translations for each token of the line; 0: 100 */
-    bool unscored;          /* greedy search leaves `score` 0, which saves time */
+    bool unscored;          /* true: greedy search leaves `score` 0, which saves time */
     int64_t reserved[4];
 } attn_translator_options;
 
 typedef struct attn_translation {
-    char *text;   /* detokenized; "" for an empty line */
+    char *text;   /* detokenized translation; "" for an empty line */
     char *tokens; /* words of the translation joined by spaces, as the model produced them */
     double score; /* log-probability after the length penalty; with mbr the expected chrF */
     /* number of tokens of the source sentence, and number of those that are unknown to the vocabulary */
     int64_t words, unknown;
     char *unknown_words; /* the unknown words, joined by ", "; "" if there are none */
-    bool truncated;      /* the sentence was longer than the model allows and was cut */
-    /* if requested: a pair "i-j" for each word j of the translation, joined by spaces. Word i of the line has the
+    bool truncated;      /* true if the sentence was longer than the model allows and was cut */
+    /* If requested: pairs "i-j", one for each word j of the translation, joined by spaces. Word i of the line has the
      * largest attention weight. Both count from 0. Words are separated by spaces or, with a vocabulary of words, are
      * its tokens. */
     char *alignment;
@@ -106,20 +107,22 @@ ATTN_API void attn_translations_free(attn_context *context, attn_translation *re
  * ATTN_ERROR_NOT_FOUND, ATTN_ERROR_IO, ATTN_ERROR_FORMAT, ATTN_ERROR_MEMORY. */
 ATTN_API attn_status attn_translator_lexicon(attn_lexicon **lexicon, const attn_translator *translator,
                                              const char *path);
-ATTN_API void attn_lexicon_destroy(attn_lexicon *lexicon); /* NULL is allowed */
+ATTN_API void attn_lexicon_destroy(attn_lexicon *lexicon); /* Destroys a lexicon. NULL is allowed. */
 
 typedef enum attn_attention_kind {
     ATTN_SHOW_ENCODER = 1 << 0,
     ATTN_SHOW_DECODER = 1 << 1,
     ATTN_SHOW_CROSS = 1 << 2,
-    /* Option: the pieces of a word are joined, queries by their mean and keys by their sum. */
+    /* An option: the pieces of a word are joined, queries by their mean and keys by their sum. */
     ATTN_SHOW_WORDS = 1 << 3,
-    ATTN_SHOW_COLOURS = 1 << 4 /* add this number times an attn_colours: the colours of the heatmaps */
+    /* multiply with a value of attn_colours and add it to select the colours of the heatmaps */
+    ATTN_SHOW_COLOURS = 1 << 4
 } attn_attention_kind;
 
 /* Draws the attention during the translation of `sentence`: one panel per head, one row of panels per layer and kind,
- * with token labels and one colour scale. `kinds`: ATTN_SHOW_* added up; without a kind, all kinds. `translation` (may
- * be NULL) gets the words of the translation; free it with attn_bytes_free. ATTN_ERROR_ARGUMENT: an empty sentence. */
+ * with token labels and one colour scale. `kinds` is a sum of ATTN_SHOW_*; a sum without a kind shows all kinds.
+ * `translation` (may be NULL) gets the words of the translation; free it with attn_bytes_free. ATTN_ERROR_ARGUMENT: an
+ * empty sentence. */
 ATTN_API attn_status attn_translator_render_attention(attn_translator *translator, const char *sentence, unsigned kinds,
                                                       attn_plot_format format, attn_bytes *picture,
                                                       attn_bytes *translation);
