@@ -1,19 +1,19 @@
 /* SPDX-License-Identifier: MIT
  *
- * gemm.c - the loops of a product:
+ * gemm.c - the loops of a matrix product:
  *
- *     for each round of k:                pack what all blocks share (share_a, share_b)
+ *     for each round of k:                pack operands that all blocks share (share_a, share_b)
  *       for each block of C:              an item of work for a thread
  *         for each K panel:               pack B's panels, unless they are shared or in place
- *           for each group of rows:       pack A's panels, likewise
- *             for each panel of B:        prefetch the next one
+ *           for each group of rows:       pack A's panels, unless they are shared or in place
+ *             for each panel of B:        prefetch the next panel
  *               for each register tile:
  *                 for each K block:       kernel->run
  *             after the last K panel:     finish
  *
- * Blocks follow from the caches.  A group of A's rows along one K panel stays in L2.  Each register tile reads a panel
- * of B from L2, while the next panel is fetched from L3.  A block of C is read and written once for
- * each K panel, and stays in L1 between its K blocks.
+ * The sizes of blocks follow from the caches.  A group of A's rows along one K panel stays in L2.  Each register tile
+ * reads a panel of B from L2, while the next panel is fetched from L3.  A block of C is read and written once per K
+ * panel, and stays in L1 between its K blocks.
  */
 #include "gemm/gemm.h"
 
@@ -24,9 +24,9 @@
 
 #include <string.h>
 
-/* A block of which each item packs A has up to WIDE_BLOCK columns; one whose C has to stay in L2 has SQUARE_BLOCK. */
+/* The largest number of columns of a block: WIDE_BLOCK if each item packs A, SQUARE_BLOCK if C has to stay in L2. */
 enum { WIDE_BLOCK = 1024, SQUARE_BLOCK = 256, LINE = 64 };
-/* Gathered rows have padding behind them: rows whose stride is a power of two would share few sets of the L1 cache. */
+/* Gathered rows are padded, because rows with a stride of a power of two would share few sets of the L1 cache. */
 enum { GAP = 16 };
 /* A round of k is the part of k that is packed for all blocks at once. It has about ROUND_BYTES of each shared
  * operand, which fit into the L3 cache, but at least LEAST_ROUND of k. */
@@ -34,7 +34,7 @@ enum { ROUND_BYTES = 1 << 23, SHORT_ROUND_BYTES = 1 << 21, LEAST_ROUND = 1024 };
 
 typedef attn__gemm_plan plan;
 
-/* Bytes of a number of C while it is summed. */
+/* Returns the bytes of a number of C while it is summed. */
 static int64_t size_of_sum(const plan *p)
 {
     return p->g.dtype == ATTN_F64 ? (int64_t)sizeof(double) : (int64_t)sizeof(float);
@@ -50,7 +50,7 @@ static void *at(const void *data, int64_t index, int64_t size)
     return (char *)(uintptr_t)data + index * size;
 }
 
-/* Strides of C as the plan has it. */
+/* Returns the stride between rows of C in the plan. */
 static int64_t row_of_c(const plan *p)
 {
     return p->transposed ? 1 : p->g.ldc;
@@ -61,13 +61,13 @@ static int64_t column_of_c(const plan *p)
     return p->transposed ? p->g.ldc : 1;
 }
 
-/* The length of the K panel that begins at k0, where the last one ends at `end`. */
+/* Returns the length of the K panel that begins at k0. The last panel ends at `end`. */
 static int64_t k_panel_at(const plan *p, int64_t k0, int64_t end)
 {
     return attn__min(end - k0, p->k_panel);
 }
 
-/* A K panel's length with its padding. */
+/* Returns the length of a K panel with its padding. */
 static int64_t packed_k(const plan *p, int64_t k)
 {
     return attn__round_up(k, p->kernel->k_step);
@@ -75,8 +75,8 @@ static int64_t packed_k(const plan *p, int64_t k)
 
 /* ------------------------------------------------------------------------------------------------- plan */
 
-/* Whether to compute C^T = B^T A^T. It is faster if C has fewer columns than half a vector, or if B is gathered in
- * rows along k: as the first operand, such rows are read in place. */
+/* Computes C^T = B^T A^T instead if that is faster: if C has fewer columns than half a vector, or if B is gathered in
+ * rows along k, which are read in place as the first operand. */
 static void transpose_where_better(plan *p)
 {
     attn__gemm_problem *g = &p->g;
@@ -93,7 +93,7 @@ static void transpose_where_better(plan *p)
     p->transposed = true;
 }
 
-/* The number of threads to use: each thread needs some microseconds of work to be worth waking. */
+/* Returns the number of threads to use. Each thread needs some microseconds of work to be worth waking. */
 static int threads_for(const attn__gemm_problem *g, int threads)
 {
     const double worth = 1 << 18;
@@ -106,8 +106,9 @@ static int64_t items_of(const plan *p)
     return p->m_blocks * p->n_blocks * (p->g.c_batch ? p->g.batch : 1);
 }
 
-/* K blocks in a panel of packed weights, which every product with them reads: a panel of B takes at most an eighth of L2,
- * and ROWS rows of A at most half; more than MOST blocks would gain nothing, since C then costs little. */
+/* Returns the length of a K panel of packed weights. Every product with these weights uses it. A panel of B takes at
+ * most an eighth of L2, and ROWS rows of A take at most half. More than MOST blocks would gain nothing, since C then
+ * costs little. */
 static int64_t packed_k_panel(const attn__gemm_kernel *kernel, const attn__caches *caches)
 {
     enum { ROWS = 128, MOST = 4 };
@@ -119,8 +120,8 @@ static int64_t packed_k_panel(const attn__gemm_kernel *kernel, const attn__cache
 
 enum { FEW_ROWS = 64, FEW_PANELS = 4 };
 
-/* A K panel is one K block where a longer one gains nothing: for few rows, for a C that stays in L2, and for gathered
- * operands, which a block gathers for each K panel. */
+/* Chooses the length of a K panel. One K block suffices if a longer panel gains nothing: for few rows, for a C that
+ * stays in L2, and for gathered operands, which a block gathers for each K panel. */
 static void choose_k_panel(plan *p)
 {
     const attn__gemm_problem *g = &p->g;
@@ -129,21 +130,21 @@ static void choose_k_panel(plan *p)
     p->k_panel = one && !g->packed ? p->kernel->k_block : packed_k_panel(p->kernel, p->caches);
 }
 
-/* The most k that one K panel has. */
+/* Returns the largest k that one K panel has. */
 static int64_t most_k(const plan *p)
 {
     return attn__min(p->k_panel, packed_k(p, p->g.k));
 }
 
-/* A block of C has to stay in L2 in two cases: AMX computes it (AMX multiplies faster than L3 reads), or the block
- * has memory of its own. */
+/* Reports whether a block of C has to stay in L2. It must if AMX computes it, because AMX multiplies faster than L3
+ * reads, or if the block has memory of its own. */
 static bool c_must_fit_l2(const plan *p)
 {
     return p->own_c || p->kernel->begin;
 }
 
-/* Rows of A that are multiplied at once.  Half of L2 holds them; an eighth holds the block of C that has to stay there, or,
- * where B has only a few panels, rows of A and of C. */
+/* Returns how many rows of A are multiplied at once.  They take at most half of L2. An eighth of L2 holds the block of
+ * C if it has to stay there, or rows of A and C if B has only a few panels. */
 static int64_t rows_in_l2(const plan *p)
 {
     int64_t a_row = most_k(p) * p->kernel->a_size, c_row = attn__min(p->g.n, SQUARE_BLOCK) * size_of_sum(p);
@@ -155,9 +156,10 @@ static int64_t rows_in_l2(const plan *p)
     return attn__round_up(attn__max(rows, 1), p->kernel->rows);
 }
 
-/* The most panels of rows and of columns in a block.  If all rows fit into L2, or nearly so, or A is the smaller operand, a
- * block has all rows and packs its own part of B, which takes a quarter of L2.  Else B is packed once for all blocks.  With
- * few rows, for which packing is much of the work, a block is one panel of B, which stays in L1. */
+/* Finds the largest number of panels of rows and of columns in a block.  If all rows fit into L2, or nearly do, or if A
+ * is the smaller operand, a block has all rows and packs its own part of B, which takes a quarter of L2.  Otherwise B
+ * is packed once for all blocks.  If there are few rows, packing is much of the work, so a block is one panel of B,
+ * which stays in L1. */
 static void most_panels(const plan *p, int64_t *m_each, int64_t *n_each)
 {
     enum { MOST_ROWS = 3072 };
@@ -176,8 +178,8 @@ static void most_panels(const plan *p, int64_t *m_each, int64_t *n_each)
     *n_each = attn__max(columns / p->kernel->columns, 1);
 }
 
-/* Panels of a block, at most `most`.  One thread gets equal blocks; several the size with which the last of them ends
- * first.  `others` is the number of blocks along the other side. */
+/* Returns the panels of a block, at most `most`.  One thread gets blocks of equal size. Several threads get the size
+ * with which the last thread ends first.  `others` is the number of blocks along the other side. */
 static int64_t even(int64_t panels, int64_t most, int64_t others, int threads)
 {
     if (threads <= 1)
@@ -199,8 +201,8 @@ static void set_blocks(plan *p, int64_t m_each, int64_t n_each)
     p->n_blocks = attn__max(attn__ceil_div(p->g.n, p->n_block), 1);
 }
 
-/* Blocks as large as they may be; smaller ones where there would be too few items for the threads.  A block with all
- * rows, or one that gathers B, then loses columns first, down to a FINER-th of its rows; a wide one loses rows first. */
+/* Chooses the blocks: as large as possible, but smaller if there were too few items for the threads.  A block with all
+ * rows, or one that gathers B, loses columns first, down to a FINER-th of its rows. A wide block loses rows first. */
 static void divide(plan *p)
 {
     enum { ITEMS_EACH = 4, FINER = 8 };
@@ -226,14 +228,14 @@ static void divide(plan *p)
     set_blocks(p, m_each, n_each);
 }
 
-/* Equal groups of a block's rows. */
+/* Returns the size of equal groups of a block's rows. */
 static int64_t even_group(const plan *p)
 {
     int64_t groups = attn__ceil_div(p->m_block, p->m_group);
     return attn__round_up(attn__ceil_div(p->m_block, groups), p->kernel->rows);
 }
 
-/* Rows of A are read in place if they are few, or if they do not fall into the same sets of the L1 cache. */
+/* Reports whether rows of A are read in place: if they are few, or if they use different sets of the L1 cache. */
 static bool reads_a_in_place(const plan *p)
 {
     enum { PAGE = 4096 };
@@ -242,14 +244,14 @@ static bool reads_a_in_place(const plan *p)
         return false;
     if (a->gather)
         return true;
-    if (a->outer == 0) /* which would mean a panel */
+    if (a->outer == 0) /* the stride 0 would mean a panel */
         return false;
     bool few = p->g.m <= p->kernel->rows || p->g.n <= FEW_PANELS * p->kernel->columns;
     return few || a->outer * size_of_sum(p) % PAGE != 0;
 }
 
-/* Rows of B are read in place if they are whole vectors, and if they are near each other or are read for few rows of
- * A. */
+/* Reports whether rows of B are read in place. Rows must be whole vectors, and must be near each other or read for few
+ * rows of A. */
 static bool reads_b_in_place(const plan *p)
 {
     enum { NEAR_PANELS = 4 };
@@ -263,8 +265,8 @@ static bool reads_b_in_place(const plan *p)
     return p->g.m <= 2 * p->kernel->rows || b->inner <= NEAR_PANELS * p->kernel->columns;
 }
 
-/* As much of k as B, A or both take ROUND_BYTES for; at least LEAST_ROUND.  All of k for a C of bf16, which
- * holds no sums between rounds. */
+/* Shortens a round of k so that a shared operand takes ROUND_BYTES, but to no less than LEAST_ROUND.  If C is bf16, a
+ * round is all of k, because C cannot hold sums between rounds. */
 static void shorten_round(plan *p, int64_t bytes_of_k)
 {
     if (p->g.c_bf16)
@@ -274,8 +276,8 @@ static void shorten_round(plan *p, int64_t bytes_of_k)
     p->k_round = attn__min(p->k_round, attn__max(blocks, attn__ceil_div(LEAST_ROUND, p->k_panel)) * p->k_panel);
 }
 
-/* An operand that several blocks of C need is packed once for all of them. Exceptions: a gathered operand, the
- * operands of a batch, and an A whose blocks are so wide that each block packs its own rows. */
+/* Chooses the packing. An operand that several blocks of C need is packed once for all of them. Exceptions: a gathered
+ * operand, the operands of a batch, and an A with blocks so wide that each block packs its own rows. */
 static void choose_packing(plan *p)
 {
     const attn__gemm_problem *g = &p->g;
@@ -297,7 +299,8 @@ static void choose_packing(plan *p)
     p->shared_b = attn__round_up(p->shared_b, LINE);
 }
 
-/* A thread's own memory: gathered parts of A and of B, panels of A, panels of B, and a block of C. */
+/* Returns how many rows of A are multiplied at once. A thread has memory for gathered parts of A and B, panels of A,
+ * panels of B, and a block of C. */
 static int64_t rows_at_once(const plan *p)
 {
     return attn__min(p->m_block, p->m_group);
@@ -324,7 +327,7 @@ static int64_t gathered_b_bytes(const plan *p)
     return p->gather_b ? gathered_bytes(p, &p->g.b, p->n_block) : 0;
 }
 
-/* A's panels of the rows that are multiplied at once, along one K block. */
+/* Returns the bytes of A's panels of the rows that are multiplied at once, along one K panel. */
 static int64_t a_panels_bytes(const plan *p)
 {
     int64_t rows = rows_at_once(p);
@@ -336,7 +339,7 @@ static int64_t a_bytes(const plan *p)
     return p->pack_a ? a_panels_bytes(p) : 0;
 }
 
-/* Groups of A's rows that are multiplied at once, in a block of C. */
+/* Returns how many groups of A's rows a block of C has. The rows of a group are multiplied at once. */
 static int64_t a_groups(const plan *p)
 {
     return attn__ceil_div(p->m_block, rows_at_once(p));
@@ -377,7 +380,8 @@ void attn__gemm_plan_make(attn__gemm_plan *p, const attn__gemm_problem *problem,
     choose_blocks(p, threads);
 }
 
-/* Smaller blocks serve more threads. If they would need more memory, the blocks of the longer plan are used. */
+/* Tries smaller blocks, which serve more threads. If they would need more memory, the blocks of the longer plan
+ * stay. */
 void attn__gemm_plan_shorten(attn__gemm_plan *p, int64_t m)
 {
     plan shorter = *p;
@@ -396,12 +400,12 @@ size_t attn__gemm_workspace(const attn__gemm_plan *p)
 
 /* ---------------------------------------------------------------------------------------------- packing */
 
-/* A part of an operand: rows or columns [first, first + n) along one K block. */
+/* A part of an operand: rows or columns [first, first + n) along one K panel. */
 typedef struct part {
     int64_t batch, k0, nk, first, n;
 } part;
 
-/* The location of the part. A part that must be gathered is gathered to `room` first. */
+/* Returns the part as an operand. A part that must be gathered is first gathered to `room`. */
 static attn__gemm_operand find(const plan *p, const attn__gemm_operand *x, const part *t, void *room)
 {
     attn__gemm_operand y = *x;
@@ -422,7 +426,7 @@ static attn__gemm_operand find(const plan *p, const attn__gemm_operand *x, const
     return y;
 }
 
-/* A's panels, or B's. */
+/* Packs a part of A or B into panels. */
 static void pack_panels(const plan *p, const attn__gemm_operand *x, const part *t, bool is_b, void *to)
 {
     p->kernel->pack(&(attn__gemm_pack){.x = x->data,
@@ -436,17 +440,17 @@ static void pack_panels(const plan *p, const attn__gemm_operand *x, const part *
                                        .to = to});
 }
 
-/* Packing an operand for all blocks.  B: K block after K block, each with all panels; an item is a group of panels of
- * one K block. */
+/* The packing of an operand for all blocks.  B is stored by K panel, each with all panels of columns. An item is a
+ * group of panels of one K panel. */
 typedef struct packing {
     const plan *p;
-    int64_t k0, k_end;  /* of the round */
-    int64_t begin, end; /* columns, of B */
+    int64_t k0, k_end;  /* range of k of the round */
+    int64_t begin, end; /* range of columns of B */
     int64_t groups;
     void *to;
 } packing;
 
-enum { GROUP = 8 }; /* panels */
+enum { GROUP = 8 }; /* panels per item */
 
 static void pack_b_group(void *user, int64_t item, int thread)
 {
@@ -468,8 +472,8 @@ static void pack_b_round(const plan *p, int threads, int64_t k0, int64_t k_end, 
     attn__parallel_items(threads, w.groups * attn__ceil_div(k_end - k0, p->k_panel), pack_b_group, &w);
 }
 
-/* A packed for all: K block after K block, each with all groups of rows.  A group has memory of its own, since
- * panels of A are written past their end. */
+/* Returns the offset of a group of A's rows that is packed for all blocks. K panels follow each other, each with all
+ * groups of rows.  Each group has its own memory, because panels of A are written past their end. */
 static int64_t place_of_a_group(const plan *p, int64_t k, int64_t row)
 {
     int64_t group = row / p->m_block * a_groups(p) + row % p->m_block / rows_at_once(p);
@@ -540,10 +544,10 @@ void attn__gemm_packed_column(const attn__gemm_problem *problem, attn__isa isa, 
 typedef struct run {
     const plan *p;
     char *shared_a, *shared_b, *own;
-    int64_t k0, k_end; /* of the round */
+    int64_t k0, k_end; /* range of k of the round */
 } run;
 
-/* One item: rows [m0, m0 + m) and columns [n0, n0 + n) of C of one matrix, and the thread's own memory. */
+/* One item of work: rows [m0, m0 + m) and columns [n0, n0 + n) of C of one matrix, and memory of the thread. */
 typedef struct block {
     int64_t batch, m0, m, n0, n;
     char *gathered_a, *gathered_b, *a, *b;
@@ -551,7 +555,7 @@ typedef struct block {
     int64_t ldc;
 } block;
 
-/* The address of element (i, j) of a block in C. */
+/* Returns the offset of element (i, j) of a block in C. */
 static int64_t place_in_c(const plan *p, const block *t, int64_t i, int64_t j)
 {
     return t->batch * p->g.c_batch + (t->m0 + i) * row_of_c(p) + (t->n0 + j) * column_of_c(p);
@@ -575,7 +579,7 @@ static block block_of(const run *r, int64_t item, int thread)
     return t;
 }
 
-/* B's panels for a block along one K block: their address, and the strides between panels and between rows. */
+/* The panels of B for a block along one K panel: address, stride between panels, and stride between rows. */
 typedef struct b_panels {
     const void *data;
     int64_t size; /* bytes of a number */
@@ -602,14 +606,15 @@ static b_panels panels_of(const run *r, const block *t, int64_t batch, int64_t k
     return b;
 }
 
-/* Rows [m0, m0 + m) of the block along one K block: A's panels, or A in place. */
+/* Rows [m0, m0 + m) of the block along one K panel: panels of A, or A in place. */
 typedef struct a_rows {
     const void *data;
-    int64_t size, ld; /* bytes of a number; ld 0: panels */
+    int64_t size, ld; /* bytes of a number; row stride, or 0 for panels */
     int64_t m0, m, nk;
 } a_rows;
 
-/* Rows of A that are whole pages apart fall into the same sets of the L1 cache, which has 8 ways or more. */
+/* Returns the rows of a register tile. Rows of A that are whole pages apart use the same sets of the L1 cache, which
+ * has at least 8 ways. */
 static int64_t rows_of_tile(const plan *p, const a_rows *a)
 {
     enum { PAGE = 4096, WAYS = 8 };
@@ -617,8 +622,8 @@ static int64_t rows_of_tile(const plan *p, const a_rows *a)
     return meet ? attn__min(WAYS, p->kernel->rows) : p->kernel->rows;
 }
 
-/* Prefetches rows of A in place. The hardware prefetches little of them, because a row has only a short part in each
- * K block. */
+/* Prefetches rows of A that are read in place. The hardware prefetches little of them, because a row has only a short
+ * part in each K block. */
 static void prefetch_rows(const a_rows *a, int64_t row, int64_t end)
 {
     for (; row < end; row++) {
@@ -628,7 +633,7 @@ static void prefetch_rows(const a_rows *a, int64_t row, int64_t end)
     }
 }
 
-/* A register tile of several K blocks, one after the other: C's tile stays in L1. */
+/* Runs a register tile over several K blocks, one after the other, so that C's tile stays in L1. */
 static void multiply_tile(const attn__gemm_kernel *kernel, const attn__gemm_tile *all, int64_t a_size, int64_t b_size)
 {
     attn__gemm_tile tile = *all;
@@ -643,8 +648,8 @@ static void multiply_tile(const attn__gemm_kernel *kernel, const attn__gemm_tile
     }
 }
 
-/* Bytes of the next panel of B that each step of a kernel prefetches, so that it is in L2 when it is multiplied.  B in place
- * has no next panel in one piece; for few tiles the hardware's prefetch does more. */
+/* Returns how many bytes of the next panel of B each step of a kernel prefetches, so that the panel is in L2 when it is
+ * needed.  B in place has no contiguous next panel. For few tiles, the hardware prefetches more. */
 static int64_t bytes_ahead(const plan *p, const a_rows *a, const b_panels *b, int64_t tiles)
 {
     enum { FEW = 4 };
@@ -654,7 +659,7 @@ static int64_t bytes_ahead(const plan *p, const a_rows *a, const b_panels *b, in
     return attn__min(attn__ceil_div(b->panel * b->size, steps), LINE);
 }
 
-/* The register tiles of these rows and all columns of the block. */
+/* Runs the register tiles of these rows and all columns of the block. */
 static void multiply(const plan *p, const block *t, const a_rows *a, const b_panels *b, bool add)
 {
     const attn__gemm_kernel *kernel = p->kernel;
@@ -702,7 +707,7 @@ static a_rows rows_of(const run *r, const block *t, const part *piece, int64_t m
     return a;
 }
 
-/* Rows [m0, m0 + m) of the block, in place. */
+/* Runs the epilogue for rows [m0, m0 + m) of the block. */
 static void finish_rows(const plan *p, const block *t, int64_t m0, int64_t m)
 {
     if (!p->g.finish)
@@ -711,7 +716,8 @@ static void finish_rows(const plan *p, const block *t, int64_t m0, int64_t m)
         p->g.finish(p->g.user, at(t->c, i * t->ldc, size_of_sum(p)), t->m0 + i, t->n0, t->n);
 }
 
-/* One K panel of one matrix of the batch.  Rows that end with it are finished while they are in the cache. */
+/* Adds one K panel of one matrix of the batch. Rows for which this is the last panel get the epilogue while they are in
+ * the cache. */
 static void add_k_panel(const run *r, const block *t, int64_t batch, int64_t k0, int64_t nk, bool add, bool ends)
 {
     const plan *p = r->p;
@@ -728,24 +734,24 @@ static void add_k_panel(const run *r, const block *t, int64_t batch, int64_t k0,
 
 /* ------------------------------------------------------------------------------------------------- ends */
 
-/* Copies a block between its own memory, rows t->ldc apart, and C, where its column j begins at c + j * ld_c.  `load`: from
- * C, else to C. */
+/* Copies a block between its own memory, with a row stride of t->ldc, and C, where its column j begins at c + j * ld_c.
+ * `load` copies from C, otherwise to C. */
 static void copy_transposed(const block *t, int64_t ld_c, void *c, int64_t size, bool load)
 {
-    enum { SIDE = 16 }; /* of a square: the lines of both stay in the L1 cache */
+    enum { SIDE = 16 }; /* side of a square whose lines stay in L1 on both sides */
     for (int64_t i0 = 0; i0 < t->m; i0 += SIDE)
         for (int64_t j0 = 0; j0 < t->n; j0 += SIDE)
             for (int64_t j = j0; j < attn__min(j0 + SIDE, t->n); j++)
                 for (int64_t i = i0; i < attn__min(i0 + SIDE, t->m); i++) {
                     void *own = at(t->c, i * t->ldc + j, size), *there = at(c, j * ld_c + i, size);
-                    if (size == sizeof(float)) /* a compile-time constant: no call */
+                    if (size == sizeof(float)) /* a constant size needs no call */
                         memcpy(load ? own : there, load ? there : own, sizeof(float));
                     else
                         memcpy(load ? own : there, load ? there : own, sizeof(double));
                 }
 }
 
-/* A block in memory of its own starts from the numbers in C, so that blocks of k are added in the same order. */
+/* Loads a block with memory of its own from C, so that blocks of k are added in the same order as in place. */
 static void load_block(const plan *p, const block *t)
 {
     copy_transposed(t, p->g.ldc, at(p->g.c, place_in_c(p, t, 0, 0), size_of_sum(p)), size_of_sum(p), true);
@@ -759,7 +765,7 @@ static void store_block(const plan *p, const block *t)
         p->round_row((const float *)t->c + i * t->ldc, t->n, (uint16_t *)p->g.c + place_in_c(p, t, i, 0));
 }
 
-/* In C, for a block that was transposed on its way there. */
+/* Runs the epilogue in C, for a block that was stored transposed. */
 static void finish_stored(const plan *p, const block *t)
 {
     if (!p->g.finish)
@@ -768,7 +774,7 @@ static void finish_stored(const plan *p, const block *t)
         p->g.finish(p->g.user, at(p->g.c, place_in_c(p, t, 0, j), size_of_sum(p)), t->n0 + j, t->m0, t->m);
 }
 
-/* Handles k = 0, where no K block begins or ends a sum. The sums over no k are zero, and C is then finished. */
+/* Handles k = 0: sets C to zero unless the product is added, and runs the epilogue. */
 static void sum_nothing(const plan *p, const block *t)
 {
     for (int64_t i = 0; i < t->m && !p->g.add; i++)

@@ -1,16 +1,18 @@
 /* SPDX-License-Identifier: MIT
  *
- * gemm.h - the one product of matrices, strided and batched:
+ * gemm.h - the product of matrices, with any strides and batched:
  *
- *     C[i,j] (+)= sum over k of A[i,k] B[k,j]        i < m, j < n, k < k
+ *     C[i,j] = or += sum over l of A[i,l] B[l,j]        i < m, j < n, l < k
  *
- * Order: k is cut into the micro-kernel's K blocks.  An element's block is one chain of multiply-adds in ascending k;
- * blocks are added to C in ascending order.  So the bits of an element depend on its row of A, its column of B and k
- * alone: not on m, n, the batch (unless C is its sum), strides, packing or threads.  Error: at most
- * k * 2^-24 * sum |a||b| (f64: 2^-53).
+ * Order: k is divided into the micro-kernel's K blocks.  In a block, an element is one chain of multiply-adds in
+ * ascending k. Blocks are added to C in ascending order.  The bits of an element therefore depend only on its row of A,
+ * its column of B and k. They do not depend on m, n, the batch (unless C is its sum), strides, packing or threads.
  *
- * Way: an operand is read in place, packed into panels (kernel.h) once for all blocks of C, or packed by each block for
- * itself.  A block takes one K block after the other; its rows are finished with the last one. */
+ * Error: at most k * 2^-24 * sum |a||b| (f64: 2^-53).
+ *
+ * Packing: an operand is read in place, packed into panels (kernel.h) once for all blocks of C, or packed by each
+ * block. A block runs one K block after the other, and its rows get the epilogue after the last one.
+ */
 #ifndef ATTN_GEMM_GEMM_H
 #define ATTN_GEMM_GEMM_H
 
@@ -21,108 +23,109 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* Writes rows [row, row + rows), columns [column, column + columns) of matrix `batch` to `to`. The rows of `to` are
- * `ld` apart and get zeros up to the next multiple of 16 columns. Numbers are float or double. A gather serves
- * operands that are no strided matrix, such as an im2col matrix. */
+/* Writes rows [row, row + rows) and columns [column, column + columns) of matrix `batch` to `to`. The rows of `to` are
+ * `ld` apart and get zeros up to the next multiple of 16 columns. Numbers are float or double. A gather is for operands
+ * that are no strided matrix, such as an im2col matrix. */
 typedef void attn__gemm_gather(const void *source, int64_t batch, int64_t row, int64_t rows, int64_t column,
                                int64_t columns, int64_t ld, void *to);
 
-/* An operand. Element (i, k) of A is data[i * outer + k * inner]; element (k, j) of B is data[j * outer + k *
+/* An operand. Element (i, k) of A is data[i * outer + k * inner], and element (k, j) of B is data[j * outer + k *
  * inner]. With `gather`, one stride is 1, which defines the direction of the rows, and the other stride is 0. */
 typedef struct attn__gemm_operand {
     const void *data;
     int64_t outer, inner;
-    int64_t batch;             /* stride between matrices of the batch; 0: one matrix for all */
-    bool bf16;                 /* data is bf16; else data has the product's type */
+    int64_t batch;             /* stride between matrices of the batch; 0: one matrix for the whole batch */
+    bool bf16;                 /* data is bf16; otherwise data has the product's type */
     attn__gemm_gather *gather; /* if not NULL, replaces data */
     const void *source;
 } attn__gemm_operand;
 
-/* One matrix of the product's type, by its strides. */
+/* Describes a matrix of the product's type by its strides. */
 static inline attn__gemm_operand attn__matrix(const void *data, int64_t outer, int64_t inner)
 {
     return (attn__gemm_operand){.data = data, .outer = outer, .inner = inner};
 }
 
-/* One matrix of the product's type that is stored in rows, `ld` apart. The rows run along k or across k. */
+/* Describes a matrix of the product's type that is stored in rows, `ld` apart. The rows run along k or across k. */
 static inline attn__gemm_operand attn__matrix_rows(const void *data, int64_t ld, bool along_k)
 {
     return along_k ? attn__matrix(data, ld, 1) : attn__matrix(data, 1, ld);
 }
 
-/* y = x rounded to bf16, for n numbers. */
+/* Rounds n numbers x to bf16 and writes them to y. */
 typedef void attn__gemm_round_row(const float *x, int64_t n, uint16_t *y);
 attn__gemm_round_row *attn__gemm_round_row_for(attn__isa isa);
 
-/* Called once for each segment of C's rows when its sums are complete, by the thread that computed the sums: row i,
- * columns [column, column + n), float, double or int32. The callback must not use AMX. */
+/* Epilogue of a segment of C: row i, columns [column, column + n), as float, double or int32. The thread that computed
+ * the sums calls it once, when the sums are complete. It must not use AMX. */
 typedef void attn__gemm_finish(const void *user, void *c, int64_t row, int64_t column, int64_t n);
 
 typedef struct attn__gemm_problem {
-    /* F32, F64; BF16: products of numbers rounded to bf16, sums in f32; I32: operands are int8, sums and C int32 */
+    /* Type of the product. F32, F64. BF16: numbers are rounded to bf16 and summed in f32. I32: operands are int8, sums
+     * and C are int32. */
     attn_dtype dtype;
-    int64_t batch; /* 0 is 1 */
+    int64_t batch; /* number of matrices; 0 means 1 */
     int64_t m, n, k;
     attn__gemm_operand a, b;
-    const void *packed;                  /* all of B, from attn__gemm_pack_b; or NULL */
+    const void *packed;                  /* all of B, packed by attn__gemm_pack_b; or NULL */
     const struct attn__weights *weights; /* B packed in any form (weights.h), or NULL; only product.h reads it */
-    bool int8;                           /* ... and this: B is a linear layer's, and f32 is to be multiplied as int8 */
-    void *c;                             /* float, double, int32 or bf16; rows of adjacent columns, ... */
-    int64_t ldc;                         /* stride between rows of C, in elements */
-    int64_t c_batch;                     /* stride between matrices of C; 0 with a batch: C is the sum over the batch */
-    bool c_bf16;                         /* C is bf16: not with `add`; finish gets f32 */
+    bool int8;       /* multiply f32 as int8, if B belongs to a linear layer; only product.h reads it */
+    void *c;         /* C as float, double, int32 or bf16; columns are adjacent */
+    int64_t ldc;     /* stride between rows of C, in elements */
+    int64_t c_batch; /* stride between matrices of C; 0 with a batch: C is the sum over the batch */
+    bool c_bf16;     /* C is bf16; excludes `add`; the epilogue gets f32 */
     bool add;
-    attn__gemm_finish *finish; /* or NULL */
+    attn__gemm_finish *finish; /* epilogue, or NULL */
     const void *user;
-    const struct attn__caches *caches; /* machine to plan for; NULL: this machine */
+    const struct attn__caches *caches; /* caches to plan for; NULL: this machine's */
 } attn__gemm_problem;
 
 typedef struct attn__gemm_plan {
-    attn__gemm_problem g; /* operands changed over where C^T is computed, ... */
-    bool transposed;      /* ... and stored as C */
+    attn__gemm_problem g; /* the problem; A and B are exchanged if C^T is computed */
+    bool transposed;      /* C^T is computed and stored as C */
     const struct attn__gemm_kernel *kernel;
-    attn__gemm_round_row *round_row; /* of a C in bf16 */
+    attn__gemm_round_row *round_row; /* rounds rows of a C in bf16 */
     int threads;
     const struct attn__caches *caches;
-    int64_t m_block, n_block; /* of C, for one item of work */
+    int64_t m_block, n_block; /* rows and columns of a block of C, which is an item of work */
     int64_t m_blocks, n_blocks;
     int64_t m_group;     /* rows of A that are multiplied at once */
-    int64_t k_panel;     /* as much of k as a panel holds and a block multiplies at once, whole K blocks */
-    int64_t k_round;     /* as much of k as is packed at once, whole K panels */
-    bool pack_a, pack_b; /* each item packs */
-    bool share_a;        /* A is packed for all items first, ... */
-    bool share_b;        /* ... and B */
+    int64_t k_panel;     /* length of a panel along k, in whole K blocks */
+    int64_t k_round;     /* length of k that is packed at once, in whole K panels */
+    bool pack_a, pack_b; /* each item packs its part of A; of B */
+    bool share_a;        /* A is packed once for all items */
+    bool share_b;        /* B is packed once for all items */
     bool gather_a, gather_b;
-    bool own_c;                       /* an item's block of C is in scratch of its own first */
-    int64_t shared_a, shared_b, each; /* bytes of workspace for all threads, and for each */
+    bool own_c;                       /* an item's block of C is first computed in scratch memory */
+    int64_t shared_a, shared_b, each; /* bytes of workspace for all threads (A, B); bytes for each thread */
 } attn__gemm_plan;
 
-/* The number of threads to use, at most the given number. Small products use fewer. */
+/* Plans a product for at most `threads` threads. Small products use fewer. */
 void attn__gemm_plan_make(attn__gemm_plan *plan, const attn__gemm_problem *problem, attn__isa isa, int threads);
-/* Bytes that the plan of one matrix moves between L2 and L3 or memory, for operands larger than L2. */
+/* The bytes that the plan of one matrix moves between L2 and L3 or memory, for operands larger than L2. */
 typedef struct attn__gemm_traffic {
     int64_t a, b, c;
 } attn__gemm_traffic;
 attn__gemm_traffic attn__gemm_plan_traffic(const attn__gemm_plan *plan);
-/* Prints the plan as one line; the arguments and the result are those of snprintf. */
+/* Prints the plan as one line. Arguments and result are as in snprintf. */
 int attn__gemm_plan_print(const attn__gemm_plan *plan, char *text, size_t size);
-/* The plan for fewer rows; it needs no more workspace. A must have a gather of rows. */
+/* Changes the plan to fewer rows. It then needs no more workspace. A must be a gather of rows. */
 void attn__gemm_plan_shorten(attn__gemm_plan *plan, int64_t m);
-/* Bytes of scratch that attn__gemm_run needs, aligned to 64. */
+/* Returns the bytes of scratch memory of attn__gemm_run, aligned to 64 bytes. */
 size_t attn__gemm_workspace(const attn__gemm_plan *plan);
 /* Runs the plan. It allocates nothing. Several threads may run one plan at once if each has its own workspace. */
 void attn__gemm_run(const attn__gemm_plan *plan, void *workspace);
 
-/* B can be packed once for several products: its bytes, and the packing of columns [first, end). `first` and `end`
- * are multiples of ATTN__GEMM_PART (`end` may be n), so that a part begins with a panel in every micro-kernel. The
- * problem's m, A and C are not read; its batch is 1, and B has no gather. */
+/* B can be packed once for several products. `first` and `end` are multiples of ATTN__GEMM_PART (`end` may be n), so
+ * that a part begins with a panel in every micro-kernel. The problem's m, A and C are not read, its batch must be 1,
+ * and B must have no gather. */
 enum { ATTN__GEMM_PART = 960 };
-/* Bytes of a packed number. */
+/* Returns the bytes of a packed number. */
 int attn__gemm_packed_size(attn_dtype dtype, attn__isa isa);
 size_t attn__gemm_packed_bytes(const attn__gemm_problem *problem, attn__isa isa);
 void attn__gemm_pack_b(const attn__gemm_problem *problem, attn__isa isa, int threads, int64_t first, int64_t end,
                        void *packed);
-/* Copies one column of B from its panels: k numbers of the product's type, F32 or F64. */
+/* Copies one column of B from its panels, which has k numbers of the product's type F32 or F64. */
 void attn__gemm_packed_column(const attn__gemm_problem *problem, attn__isa isa, const void *packed, int64_t column,
                               void *to);
 

@@ -6,18 +6,18 @@
 #include <stdbool.h>
 #include <string.h>
 
-enum { X = 2 }; /* the axis of adjacent numbers */
+enum { X = 2 }; /* axis along which numbers are adjacent */
 
 int64_t attn__volume(const int64_t size[3])
 {
     return size[0] * size[1] * size[2];
 }
 
-/* A row of the matrix: its tap, and its channel's numbers. */
+/* A row of the matrix: its tap, and the numbers of its channel. */
 typedef struct tap {
     const attn__window_grid *g;
     int64_t size;     /* bytes of a number */
-    int64_t shift[3]; /* input's position = stride * output's position + shift */
+    int64_t shift[3]; /* position in the input = stride * position in the output + shift */
     const char *x;
 } tap;
 
@@ -34,7 +34,7 @@ static tap tap_of(const attn__im2col *s, int64_t batch, int64_t row)
     return t;
 }
 
-/* The next row, without a division. */
+/* Moves to the next row of the matrix without a division. */
 static void next_tap(tap *t)
 {
     const attn__window_grid *g = t->g;
@@ -47,7 +47,7 @@ static void next_tap(tap *t)
     t->x += attn__volume(t->g->in) * t->size;
 }
 
-/* Copies with a loop: most copies have one number or none, and a call would cost more than the copy. */
+/* Clears n numbers. Most calls clear one number or none, so that a single number has its own branch. */
 static void clear(char *to, int64_t n, int64_t size)
 {
     if (n == 1 && size == sizeof(float))
@@ -56,7 +56,7 @@ static void clear(char *to, int64_t n, int64_t size)
         memset(to, 0, (size_t)(n * size));
 }
 
-/* Copies every second float.  Returns how many numbers it copied, up to four fewer than n; it never reads past
+/* Copies every second float.  Returns how many numbers it copied, up to four fewer than n, because it never reads past
  * from[2 * (n - 1)]. */
 static int64_t copy_every_second(float *to, const float *from, int64_t n)
 {
@@ -69,7 +69,7 @@ static int64_t copy_every_second(float *to, const float *from, int64_t n)
     return i;
 }
 
-/* Numbers `step` apart. */
+/* Copies n numbers that are `step` apart. */
 static void copy_strided(void *to, const void *from, int64_t n, int64_t step, int64_t size)
 {
     bool floats = size == sizeof(float);
@@ -80,7 +80,7 @@ static void copy_strided(void *to, const void *from, int64_t n, int64_t step, in
         ((double *)to)[i] = ((const double *)from)[i * step];
 }
 
-/* Columns [x, x + n) of one row of the matrix. The row reads line `line` of the input; -1 means no line. */
+/* Writes columns [x, x + n) of one row of the matrix. The row reads line `line` of the input. -1 means no line. */
 static void copy_line(const tap *t, int64_t line, int64_t x, int64_t n, char *to)
 {
     const attn__window_grid *g = t->g;
@@ -100,7 +100,8 @@ static void copy_line(const tap *t, int64_t line, int64_t x, int64_t n, char *to
         copy_strided(to + first * t->size, from, end - first, step, t->size);
 }
 
-/* The input line for a line of the output, counted over depth and height; -1: outside the input. */
+/* Returns the input line of a line of the output, counted over depth and height, or -1 if it is outside of the
+ * input. */
 static int64_t line_of(const tap *t, int64_t row)
 {
     const attn__window_grid *g = t->g;
@@ -119,15 +120,15 @@ static void copy_lines(const tap *t, int64_t column, int64_t columns, char *to)
     }
 }
 
-/* For stride 1, equal widths of input and output, and depth 1: adjacent positions read adjacent numbers. One copy
- * fills a range of positions, and the borders are cleared afterwards. */
+/* Reports whether adjacent positions read adjacent numbers: stride 1, equal widths of input and output, and depth 1.
+ * One copy then fills a range of positions, and the borders are cleared afterwards. */
 static bool is_one_copy(const attn__window_grid *g)
 {
     return g->out[X] == g->in[X] && g->stride[X] == 1 && g->stride[1] == 1 && g->out[0] == 1 && g->in[0] == 1 &&
            g->kernel[0] == 1 && g->padding[0] == 0 && g->padding[X] < g->in[X];
 }
 
-/* Zeros for columns [begin, end) of every row of the output. */
+/* Writes zeros to columns [begin, end) of every row of the output. */
 static void clear_columns(const tap *t, int64_t begin, int64_t end, int64_t column, int64_t columns, char *to)
 {
     int64_t width = t->g->out[X];

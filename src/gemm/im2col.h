@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: MIT
  *
- * im2col.h - the matrix that makes a convolution a product: row (channel, tap), column (position of the output), whose
- * element is the number of the image that the tap meets there, or zero outside the image.  It is never whole in memory:
- * a product gathers blocks of it (attn__gemm_gather).
+ * im2col.h - the matrix that makes a convolution a matrix product. A row is a channel and a tap, a column is a position
+ * of the output, and an element is the number of the image under the tap, or zero outside of the image.  It is never
+ * stored as a whole, because a product gathers blocks of it (attn__gemm_gather).
  */
 #ifndef ATTN_GEMM_IM2COL_H
 #define ATTN_GEMM_IM2COL_H
 
 #include <stdint.h>
 
-/* Windows over one volume [in], which give one volume [out]. Axes are depth, height, width. */
+/* Windows over a volume [in], which give a volume [out]. The axes are depth, height and width. */
 typedef struct attn__window_grid {
     int64_t in[3], out[3], kernel[3], stride[3], padding[3];
     int64_t dilation[3]; /* distance between taps; 0 means 1 */
@@ -22,14 +22,15 @@ static inline int64_t attn__tap_step(const attn__window_grid *grid, int axis)
 
 int64_t attn__volume(const int64_t size[3]);
 
-/* Images [batch][channels...][in]; `image` elements from one to the next; element_size 4 or 8. */
+/* Images [batch][channels...][in]. `image` is the number of elements from an image to the next, and element_size is 4
+ * or 8. */
 typedef struct attn__im2col {
     attn__window_grid grid;
     const void *x;
     int64_t image, element_size;
 } attn__im2col;
 
-/* An attn__gemm_gather of an attn__im2col. */
+/* Gathers a part of the matrix of an attn__im2col, as an attn__gemm_gather. */
 void attn__im2col_gather(const void *source, int64_t batch, int64_t row, int64_t rows, int64_t column, int64_t columns,
                          int64_t ld, void *to);
 

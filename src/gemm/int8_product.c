@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * Products in 8-bit integers. */
+ * Matrix products in 8-bit integers. */
 #include "gemm/int8_product.h"
 
 #include "base/integers.h"
@@ -11,7 +11,7 @@ enum { LINE = 64 /* bytes */ };
 
 bool attn__int8_sums(int64_t k)
 {
-    enum { MOST = 130000 }; /* products of 127 x 127 that 31 bits hold */
+    enum { MOST = 130000 }; /* largest k for which sums of 127 x 127 fit into 31 bits */
     return k <= MOST;
 }
 
@@ -33,7 +33,7 @@ static void quantize_range(void *user, int64_t begin, int64_t end)
 void attn__int8_quantize_rows(attn__isa isa, int threads, const float *x, int64_t ld, int64_t rows, int64_t n,
                               int8_t *q, float *scales)
 {
-    enum { NUMBERS = 16384 }; /* of a range, at least */
+    enum { NUMBERS = 16384 }; /* numbers per range, at least */
     quantizing z = {attn__int8_rows_for(isa), n, ld, x, q, scales};
     attn__parallel_range(threads, rows, 1 + NUMBERS / (n + 1), quantize_range, &z);
 }
@@ -56,8 +56,8 @@ void attn__int8_plan_make(attn__int8_plan *p, const attn__gemm_problem *problem,
                          isa, threads);
 }
 
-/* The parts of the workspace after those of the integer product: sums (if they are added to C), scales, integers of
- * A, and integers of B unless B is packed. */
+/* The arrays in the workspace after that of the integer product: sums (if they are added to C), scales, integers of A,
+ * and integers of B unless B is packed. */
 typedef struct integers {
     const attn__int8_plan *p;
     const attn__int8_rows *scaling;

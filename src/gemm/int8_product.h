@@ -1,17 +1,18 @@
 /* SPDX-License-Identifier: MIT
  *
- * int8_product.h - a linear layer's product in 8-bit integers: each row of A and each column of B (an output channel)
- * has one scale, its largest number by 127; products are summed in int32 without rounding.
+ * int8_product.h - the product of a linear layer in 8-bit integers. Each row of A and each column of B (an output
+ * channel) has one scale: its largest number divided by 127. Products are summed in int32 without rounding.
  *
- *     C[i,j] (+)= finish(scale_a[i] scale_b[j] sum_k qa[i,k] qb[k,j])        qa, qb in [-127, 127] */
+ *     C[i,j] = or += finish(scale_a[i] scale_b[j] sum_k qa[i,k] qb[k,j])        qa, qb in [-127, 127]
+ */
 #ifndef ATTN_GEMM_INT8_PRODUCT_H
 #define ATTN_GEMM_INT8_PRODUCT_H
 
 #include "gemm/gemm.h"
 
-/* Whether sums of k products fit into int32. */
+/* Reports whether sums of k products fit into int32. */
 bool attn__int8_sums(int64_t k);
-/* Converts rows of n floats, ld apart, to integers and their scales. */
+/* Converts rows of n floats, `ld` apart, to integers and their scales. */
 void attn__int8_quantize_rows(attn__isa isa, int threads, const float *x, int64_t ld, int64_t rows, int64_t n,
                               int8_t *q, float *scales);
 
@@ -22,7 +23,8 @@ typedef struct attn__int8_plan {
     attn__gemm_plan integers;
 } attn__int8_plan;
 
-/* The problem has type F32; A and B^T are stored in rows; g.weights is NULL or int8. With `add`, C is f32. */
+/* Plans a product of type F32. A and B^T must be stored in rows, and g.weights must be NULL or int8. With `add`, C must
+ * be f32. */
 void attn__int8_plan_make(attn__int8_plan *plan, const attn__gemm_problem *problem, attn__isa isa, int threads);
 size_t attn__int8_workspace(const attn__int8_plan *plan);
 void attn__int8_run(const attn__int8_plan *plan, void *workspace);

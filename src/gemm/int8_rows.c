@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: MIT
- * Rows to integers and sums to floats. */
+ * Converts rows to integers, and sums to floats. */
 #include "gemm/int8_rows.h"
 
 #include <float.h>
 #include <math.h>
 #include <string.h>
 
-/* As bits, so that infinity and NaN are largest. */
+/* Returns the largest size as bits, in which infinity and NaN are largest. */
 static uint32_t larger(uint32_t most, const float *x, int64_t begin, int64_t n)
 {
     for (int64_t i = begin; i < n; i++) {
@@ -18,7 +18,7 @@ static uint32_t larger(uint32_t most, const float *x, int64_t begin, int64_t n)
     return most;
 }
 
-/* Adding 1.5 x 2^23 rounds to an integer, which is then in the lowest bits. */
+/* Rounds x * factor to integers. After adding 1.5 x 2^23, the integer is in the lowest bits. */
 static void round_part(const float *x, int64_t begin, int64_t n, float factor, int8_t *q)
 {
     for (int64_t i = begin; i < n; i++) {
@@ -29,7 +29,8 @@ static void round_part(const float *x, int64_t begin, int64_t n, float factor, i
     }
 }
 
-/* The scale of a row, and the factor for its numbers. The factor is 0 for rows that count as zero or are not finite. */
+/* Returns the scale of a row, and the factor for its numbers. The factor is 0 for rows that count as zero or are not
+ * finite. */
 static float scale_of(uint32_t bits, float *factor)
 {
     float most;
@@ -87,7 +88,7 @@ static float quantize_avx2(const float *x, int64_t n, int8_t *q)
         memset(q, 0, (size_t)n);
         return result;
     }
-    const __m256i order = _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7); /* packing works within halves */
+    const __m256i order = _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7); /* packing works within 128-bit halves */
     for (int64_t i = 0; i < whole; i += AT_ONCE) {
         __m256i z[4];
         VF_UNROLL

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * int8_rows.h - the steps before and after a product of int8: rows of floats to integers with a scale each, and
- * sums in int32 to floats.  All instruction sets give the same bits. */
+ * int8_rows.h - the steps before and after a product of int8: it converts rows of floats to integers with one scale per
+ * row, and int32 sums to floats.  All instruction sets give the same bits.
+ */
 #ifndef ATTN_GEMM_INT8_ROWS_H
 #define ATTN_GEMM_INT8_ROWS_H
 
@@ -10,12 +11,12 @@
 #include <stdint.h>
 
 typedef struct attn__int8_rows {
-    /* Quantizes a row: q = x / scale, rounded to integers in [-127, 127]. The scale is the largest |x| divided by
-     * 127. A row with a largest |x| below 128 times the least normal number counts as zero, with scale 0: the factor
-     * 127 / |x| would overflow. If a number is not finite, q is 0 and the scale NaN. */
+    /* Quantizes a row: q = x / scale, rounded to integers in [-127, 127]. The scale is the largest |x| divided by 127.
+     * If the largest |x| is below 128 times the smallest normal number, the row counts as zero and gets scale 0,
+     * because the factor 127 / |x| would overflow. If a number is not finite, q is 0 and the scale is NaN. */
     float (*quantize)(const float *x, int64_t n, int8_t *q);
-    /* y = sum * row * columns, computed in double and rounded once, because the product of the scales may exceed the
-     * largest float. In place: y is also the array of the sums. */
+    /* Computes y = sum * row * columns. It computes in double and rounds once, because the product of the scales may
+     * exceed the largest float. It works in place: y holds the sums before. */
     void (*scale)(void *y, int64_t n, float row, const float *columns);
 } attn__int8_rows;
 

@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: MIT
  *
- * kernel_amx.c - the micro-kernels of bf16 and int8 in AMX: 2 x 2 tiles of 16 x 16 sums.
- *
- * Panels are cut into steps of 64 bytes along k.  A's step is two tiles, rows of 64 bytes; B's two tiles, rows of 16
- * groups of 4 bytes: a group is numbers of one column that follow one another along k.  A sum that is added to goes on
- * from what C holds.
+ * kernel_amx.c - the micro-kernels of bf16 and int8 on AMX, with 2 x 2 tiles of 16 x 16 sums.  Panels are divided into
+ * steps of 64 bytes along k.  A step of A is two tiles of 16 rows of 64 bytes. A step of B is two tiles of rows of 16
+ * groups of 4 bytes. A group has numbers of one column that are adjacent along k.  With `add`, sums continue from the
+ * numbers in C.
  */
 #include "gemm/kernel.h"
 
@@ -23,7 +22,8 @@
 
 enum { SIDE = 16, ROWS = 2 * SIDE, STEP_BYTES = 64, TILE_BYTES = SIDE * STEP_BYTES };
 
-/* Tiles 0 to 3 hold sums, 4 and 5 A, 6 and 7 B. The tile numbers are constants because instructions encode them. */
+/* Tiles 0 to 3 hold sums, tiles 4 and 5 hold A, and tiles 6 and 7 hold B. The tile numbers are constants, because
+ * instructions encode them. */
 #include "simd/amx.h"
 #include "gemm/bf16_square.h"
 #define DOT(int8, sum, a, b)                                                                                           \
@@ -68,14 +68,14 @@ VF_FN void multiply(const attn__gemm_tile *t, bool int8)
     }
 }
 
-/* 32-bit sums of either type. */
+/* Copies 32-bit sums of either type. */
 static void copy(int32_t *to, int64_t ldt, const int32_t *from, int64_t ldf, const attn__gemm_tile *t)
 {
     for (int i = 0; i < t->rows; i++)
         memcpy(to + i * ldt, from + i * ldf, (size_t)t->columns * sizeof *to);
 }
 
-/* A tile at C's edge is stored through a buffer, because it exceeds C. */
+/* Runs a register tile. A tile at the edge of C is stored through a buffer, because it exceeds C. */
 VF_FN void run(const attn__gemm_tile *t, bool int8)
 {
     _Alignas(64) int32_t edge[ROWS * ROWS];
@@ -103,7 +103,7 @@ VF_FN void run(const attn__gemm_tile *t, bool int8)
 
 /* ----------------------------------------------------------------------------------------------- packing */
 
-/* Up to 64 bytes from x[at] on along k, zeros behind them. */
+/* Loads up to 64 bytes along k from x[at] on, and fills the rest with zeros. */
 VF_FN __m512i int8_along_k(const attn__gemm_pack *p, int64_t at, int64_t n)
 {
     const int8_t *x = (const int8_t *)p->x + at;
@@ -115,7 +115,7 @@ VF_FN __m512i int8_along_k(const attn__gemm_pack *p, int64_t at, int64_t n)
     return _mm512_load_si512(numbers);
 }
 
-/* A tile: 16 rows of A as they are, or 16 columns of B with groups of 4 bytes transposed. */
+/* Packs a tile: 16 rows of A unchanged, or 16 columns of B with transposed groups of 4 bytes. */
 VF_FN void pack_tile(const attn__gemm_pack *p, int64_t first, int64_t k, bool int8, char *to)
 {
     vf r[SIDE];

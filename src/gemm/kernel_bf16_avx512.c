@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * kernel_bf16_avx512.c - the micro-kernel of bf16 with AVX-512 BF16, whose instruction multiplies and sums pairs along
- * k and counts subnormal numbers as zero.
- *
- * For each pair along k a panel has one line: this pair of each of its rows of A, or columns of B.
+ * kernel_bf16_avx512.c - the micro-kernel of bf16 with AVX-512 BF16. Its instruction multiplies and sums pairs along k,
+ * and treats subnormal numbers as zero.  A panel has one line for each pair along k, with this pair of each row of A or
+ * column of B.
  */
 #include "gemm/kernel.h"
 #if defined(__x86_64__)
@@ -50,9 +49,9 @@ VF_FN void prefetch_row(const attn__gemm_pack *p, int64_t at)
     __builtin_prefetch((const char *)p->x + at * (p->bf16 ? 2 : 4));
 }
 
-/* Panels whose rows or columns are adjacent in the matrix, n in all: a pair along k is stored to all panels before the
- * next pair is read.  A vector that is stored past a panel's line is overwritten by the next line; the last line is
- * stored in part. */
+/* Packs panels whose rows or columns, n in all, are adjacent in the matrix. A pair along k is stored to all panels
+ * before the next pair is read.  The part of a vector past a panel's line is overwritten by the next line, and the last
+ * line is stored in part. */
 VF_FN void pack_adjacent(const attn__gemm_pack *p, int64_t first, int64_t n, char *to)
 {
     const int64_t pairs = (p->k + 1) / 2, bytes = p->width * 4;

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT
  *
  * kernel_dot_tmpl.h - the register tile for instructions that multiply groups of adjacent numbers along k and add each
- * group's dot product to a 32-bit sum: int8 (kernel_int8_tmpl.h) and bf16 (kernel_bf16_avx512.c).  Include after a
- * vec_*.h, once for each instruction.  Parameters:
+ * group's dot product to a 32-bit sum. It is for int8 (kernel_int8_tmpl.h) and bf16 (kernel_bf16_avx512.c).  Include it
+ * after a vec_*.h, once for each instruction.  Parameters:
  *
- *     Q(name)                names of its own
+ *     Q(name)                names for this instruction
  *     Q_ROWS, Q_VECTORS      the register tile
  *     Q_STEP                 numbers in a group, which takes 4 bytes in A's panels
  *     Q_B_BYTES              the bytes of a group in B's panels
@@ -15,7 +15,7 @@
  *                            constant with x, the groups of A's rows, a row in each lane
  */
 
-/* The sums of one vector of C's columns from `column` on. */
+/* Stores the sums of one vector of C's columns, from `column` on. */
 VF_FN void Q(store)(const attn__gemm_tile *t, int row, int column, vi sum)
 {
     float *c = (float *)t->c + row * t->ldc + column;
@@ -29,8 +29,8 @@ VF_FN void Q(store)(const attn__gemm_tile *t, int row, int column, vi sum)
 #ifdef q_excess
 _Static_assert(Q_ROWS <= VF_LANES, "a vector holds what the sums of all rows begin with");
 
-/* The initial value of each row's sums: minus the excess.  It depends on A alone, whose panel is in the L1 cache.  A
- * panel may be read past its end (kernel.h).  Four independent chains hide the instruction's latency. */
+/* Computes the initial value of each row's sums, which is minus the excess. It depends only on A, whose panel is in the
+ * L1 cache.  A panel may be read past its end (kernel.h).  Four independent chains hide the instruction's latency. */
 VF_FN void Q(begin)(const attn__gemm_tile *t, int32_t *rows)
 {
     enum { CHAINS = 4 };
@@ -49,7 +49,7 @@ VF_FN void Q(begin)(const attn__gemm_tile *t, int32_t *rows)
 }
 #endif
 
-/* One register tile; rows is a constant after inlining. */
+/* Runs one register tile. `rows` is a constant after inlining. */
 VF_FN void Q(tile)(const attn__gemm_tile *t, int rows)
 {
     const int8_t *a = t->a, *b = t->b;

@@ -6,9 +6,9 @@
 #if defined(__x86_64__)
 #include "simd/vec_avx2.h"
 
-/* Pairs of numbers as 16 bits, two of which vpmaddwd multiplies and adds: exact, since each product is at most 2^14.  The
- * bytes' own instruction (vpmaddubsw) would take a sign and an absolute value for each pair of vectors, and so as
- * many steps. */
+/* Converts numbers to 16 bits, so that vpmaddwd multiplies and adds pairs. The sums are exact, since each product is at
+ * most 2^14.  The instruction for bytes (vpmaddubsw) would need a sign and an absolute value for each pair of vectors,
+ * so it would need as many steps. */
 VF_FN vi widen(const int8_t *b)
 {
     return _mm256_cvtepi8_epi16(_mm_loadu_si128((const __m128i *)(const void *)b));
@@ -45,7 +45,7 @@ VF_FN void narrow(int8_t *b, vi y)
 #pragma GCC target("avxvnni,avx2,fma")
 #endif
 #define VF_REGION
-/* vpdpbusd multiplies unsigned by signed bytes: 128 is added to B's numbers. */
+/* Adds 128 to B's numbers, because vpdpbusd multiplies unsigned bytes by signed bytes. */
 VF_FN vi with_128(const int8_t *x)
 {
     return vi_xor(vi_load(x), vi_set1((int32_t)0x80808080));

@@ -6,12 +6,13 @@
 #if defined(__aarch64__)
 #include "simd/vec_neon.h"
 
-/* A row's four numbers for each of four columns. */
+/* Copies a row's four numbers to each of four columns. */
 VF_FN int8x16_t broadcast(const int8_t *a)
 {
     return vreinterpretq_s8_s32(vld1q_dup_s32((const int32_t *)(const void *)a));
 }
-/* Two products are at most 2^15 - 510 and so fit into 16 bits. */
+/* Adds the dot product of four numbers to each sum. Two products are at most 2^15 - 510, so their sum fits into 16
+ * bits. */
 VF_FN vi dot(vi sum, const int8_t *a, vi y)
 {
     int8x16_t x = broadcast(a), b = vreinterpretq_s8_s32(y);
@@ -40,7 +41,8 @@ VF_FN vi dot(vi sum, const int8_t *a, vi y)
 #pragma GCC target("arch=armv8.2-a+dotprod")
 #endif
 #define VF_REGION
-/* The instruction takes its row from one of the four lanes of a vector, which four rows share. */
+/* Adds the dot products with row i. The instruction reads the row from one of the four lanes of a vector, which four
+ * rows share. */
 VF_FN vi dot_of_row(vi sum, const int8_t *a, int i, vi y)
 {
     int8x16_t rows = vld1q_s8(a + i / 4 * 16), b = vreinterpretq_s8_s32(y);

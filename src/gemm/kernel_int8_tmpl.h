@@ -1,20 +1,20 @@
 /* SPDX-License-Identifier: MIT
  *
- * kernel_int8_tmpl.h - kernel.h for int8 with sums in int32, for one instruction; include after a vec_*.h, once for
- * each instruction.  The sums are exact, and so the same for all of them.  Parameters, undefined at the end: those of
- * kernel_dot_tmpl.h but Q_B_BYTES and q_add, and
+ * kernel_int8_tmpl.h - kernel.h for int8 with sums in int32, for one instruction. Include it after a vec_*.h, once for
+ * each instruction.  The sums are exact, so all instructions give the same bits.  Parameters, which are undefined at
+ * the end: those of kernel_dot_tmpl.h except Q_B_BYTES and q_add, and
  *
- *     Q_KERNEL                 a name of its own
+ *     Q_KERNEL                 name of the kernel
  *     Q_NEEDS                  features that the processor needs in addition to the instruction set
  *     q_move_a(x), q_move_b(x) VF_LANES steps of a row or column of the matrix, as panels of A and of B hold them
- *     q_store_b(b, y)          a group of each of VF_LANES columns to B's panel
+ *     q_store_b(b, y)          stores a group of each of VF_LANES columns to B's panel
  */
 #define Q_B_BYTES Q_STEP
 #define q_add     vi_add
 #include "gemm/kernel_dot_tmpl.h"
 
-/* Up to VF_LANES rows or columns, `apart` bytes from each other, by VF_LANES steps along k, transposed: a step is as wide
- * as a lane.  The first `steps` of them are stored to the panel. */
+/* Packs up to VF_LANES rows or columns, `apart` bytes from each other, by VF_LANES steps along k. The square is
+ * transposed, with steps as wide as a lane. The first `steps` of them are stored to the panel. */
 VF_FN void Q(pack_square)(const attn__gemm_pack *p, const int8_t *x, int64_t apart, int64_t n, int64_t steps,
                           int8_t *to)
 {
@@ -42,7 +42,7 @@ static void Q(gather_square)(const attn__gemm_pack *p, const int8_t *x, int64_t 
     }
 }
 
-/* A panel of A may be written past its end, see kernel.h. */
+/* Packs a matrix. A panel of A may be written past its end (kernel.h). */
 static void Q(pack)(const attn__gemm_pack *p)
 {
     enum { RUN = Q_STEP * VF_LANES };

@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * kernel_neon_matrix.c - the micro-kernels of int8 and of bf16 for NEON with instructions for matrices: each adds the
- * product of two rows and two columns, of 8 bytes each along k, to 2 x 2 sums.
- *
- * In a panel the 8 bytes of one row or column are contiguous, those of the next one behind them.
+ * kernel_neon_matrix.c - the micro-kernels of int8 and bf16 for NEON with matrix instructions. Each instruction adds
+ * the product of two rows and two columns, of 8 bytes each along k, to 2 x 2 sums.  In a panel, the 8 bytes of a row or
+ * column are contiguous, and those of the next row or column follow.
  */
 #include "gemm/kernel.h"
 #if ATTN__COMPILES_NEON_MATRIX
@@ -11,7 +10,7 @@
 
 enum { ROWS = 8, COLUMNS = 12, STEP_BYTES = 8, PAIR = 2 * STEP_BYTES };
 
-/* Up to 4 columns of a row, of 32 bits each; the lower or upper halves of two vectors of 2 x 2 sums. */
+/* Stores up to 4 columns of a row, of 32 bits each. They are the lower or upper halves of two vectors of 2 x 2 sums. */
 VF_FN void store_row(const attn__gemm_tile *t, int row, int column, vi sums, vi (*add)(vi, vi))
 {
     float *c = (float *)t->c + row * t->ldc + column;
@@ -34,7 +33,7 @@ VF_FN vi upper(vi a, vi b)
     return vcombine_s32(vget_high_s32(a), vget_high_s32(b));
 }
 
-/* `pairs` of rows, a constant after inlining; k counts steps. */
+/* Runs a tile of `pairs` pairs of rows, a constant after inlining. k counts steps. */
 VF_FN void tile(const attn__gemm_tile *t, int64_t steps, int pairs, vi (*multiply)(vi, vi, vi), vi (*add)(vi, vi))
 {
     const char *a = t->a, *b = t->b;
@@ -52,7 +51,7 @@ VF_FN void tile(const attn__gemm_tile *t, int64_t steps, int pairs, vi (*multipl
             x[i] = vi_load(a + i * PAIR);
         VF_UNROLL
         for (int j = 0; j < COLUMNS / 2; j++) {
-            /* Loads stay where they are: 24 sums and A's 4 vectors leave few registers. */
+            /* The compiler must not move loads: 24 sums and 4 vectors of A leave few registers. */
             __asm__ volatile("" ::: "memory");
             vi y = vi_load(b + j * PAIR);
             VF_UNROLL
@@ -88,7 +87,7 @@ VF_FN void tiles(const attn__gemm_tile *t, int step, vi (*multiply)(vi, vi, vi),
     }
 }
 
-/* `move` writes up to `step` numbers from x[at] on along k, and zeros behind them. */
+/* Packs a matrix. `move` writes up to `step` numbers along k from x[at] on, and fills the rest with zeros. */
 static void pack(const attn__gemm_pack *p, int64_t step,
                  void (*move)(const attn__gemm_pack *, int64_t, int64_t, void *))
 {

@@ -1,18 +1,18 @@
 /* SPDX-License-Identifier: MIT
  *
- * kernel_tmpl.h - kernel.h for one type; kernel_types.h includes it once a type and defines
+ * kernel_tmpl.h - kernel.h for one type. kernel_types.h includes it once per type and defines
  *
- *     GK_REAL, GK(name)                      the type, and a name of its own
+ *     GK_REAL, GK(name)                      the type, and names for it
  *     gv, GV_LANES, gv_load ...              the vector operations
  *     GK_ROWS, GK_VECTORS                    the register tile
  *     GV_ADD_PRODUCT(sum, x, y)              sum += x * y, rounded once
  *     GV_TRANSPOSE(r)                        optional: transposes GV_LANES vectors
  *
- * The tile's sums, one row of B and one broadcast fill the registers: 6 x 2 + 2 + 1 of 16, 12 x 2 + 2 + 1 or
+ * The tile's sums, one row of B and one broadcast number fill the registers: 6 x 2 + 2 + 1 of 16, and 12 x 2 + 2 + 1 or
  * 8 x 3 + 3 + 1 of 32.
  */
 
-/* The products of one k: x[i] is A's number in row i. They need the row of B and the sums of each row. */
+/* Adds the products of one k. x is A's number in row i. The macro uses the row of B and the sums of each row. */
 #define GK_STEP(x)                                                                                                     \
     do {                                                                                                               \
         gv y[GK_VECTORS];                                                                                              \
@@ -29,15 +29,15 @@
         }                                                                                                              \
     } while (0)
 
-/* One register tile; rows, vectors and panel are constants after inlining.  Row i of A in place is row[i / 3] from
- * at[i % 3] on: a pointer for each row would not fit into the general registers.  The loop over k is unrolled, so that
- * a step's additions to pointers and its prefetch cost little compared to its multiply-adds. */
+/* Runs one register tile. `rows`, `vectors` and `panel` are constants after inlining.  Row i of A in place is row[i /
+ * 3] from at[i % 3] on, because a pointer for each row would not fit into the general registers.  The loop over k is
+ * unrolled, so that the pointer additions and the prefetch of a step cost little compared to its multiply-adds. */
 VF_FN void GK(tile)(const attn__gemm_tile *t, int rows, int vectors, bool panel)
 {
     enum { NEAR = 3, LINE = 64 };
     gv sum[GK_ROWS][GK_VECTORS];
     const GK_REAL *a = t->a, *b = t->b, *row[(GK_ROWS + NEAR - 1) / NEAR];
-    uintptr_t ahead = (uintptr_t)t->ahead; /* may end past what is there */
+    uintptr_t ahead = (uintptr_t)t->ahead; /* may point past the end */
     int64_t at[NEAR] = {0, t->lda, 2 * t->lda}, k = t->k;
     VF_UNROLL
     for (int i = 0; i < rows; i++) {
@@ -67,7 +67,7 @@ VF_FN void GK(tile)(const attn__gemm_tile *t, int rows, int vectors, bool panel)
             at[i]++;
         a += panel ? GK_ROWS : 0;
     }
-    int last = t->columns - (vectors - 1) * GV_LANES; /* columns of the last vector */
+    int last = t->columns - (vectors - 1) * GV_LANES; /* number of columns of the last vector */
     VF_UNROLL
     for (int i = 0; i < rows; i++) {
         GK_REAL *c = (GK_REAL *)t->c + i * t->ldc;
@@ -155,7 +155,7 @@ static void GK(run)(const attn__gemm_tile *t)
 /* The ways to read numbers for packing: the kernel's type, the kernel's type rounded to bf16, or bf16. */
 enum GK(kind) { GK(PLAIN), GK(ROUNDED), GK(BF16) };
 
-/* The first n numbers from x[at] on, zeros behind them. */
+/* Loads the first n numbers from x[at] on, and fills the rest with zeros. */
 VF_FN gv GK(load)(const void *x, int64_t at, int n, enum GK(kind) kind)
 {
 #ifdef GK_HAS_BF16
@@ -175,7 +175,7 @@ VF_FN gv GK(load)(const void *x, int64_t at, int n, enum GK(kind) kind)
     return y;
 }
 
-/* One panel, element by element. */
+/* Packs one panel, element by element. */
 VF_FN void GK(pack_elements)(const attn__gemm_pack *p, int64_t first, int64_t n, int64_t k, GK_REAL *to,
                              enum GK(kind) kind)
 {
@@ -189,8 +189,8 @@ VF_FN void GK(pack_elements)(const attn__gemm_pack *p, int64_t first, int64_t n,
     }
 }
 
-/* A row of a panel, n numbers of it from x[at] on.  Lanes of a vector past the row's end overwrite the next row, which
- * is written afterwards; the last row has none. */
+/* Packs a row of a panel, with n numbers from x[at] on.  Lanes of a vector past the row's end overwrite the next row,
+ * which is written afterwards. The last row has no next row and is stored in part. */
 VF_FN void GK(pack_row)(const void *x, int64_t at, int64_t n, int width, bool last, GK_REAL *to, enum GK(kind) kind)
 {
     for (int j = 0; j < width; j += GV_LANES) {
@@ -204,8 +204,9 @@ VF_FN void GK(pack_row)(const void *x, int64_t at, int64_t n, int width, bool la
     }
 }
 
-/* Panels of rows that are adjacent in the matrix, n columns in all: ROWS rows are stored to all panels before the next
- * are read. Rows are far apart, so the hardware does not prefetch them; each panel prefetches some of the next ROWS. */
+/* Packs panels of rows that are adjacent in the matrix, with n columns in all. ROWS rows are stored to all panels
+ * before the next are read. Rows are far apart, so the hardware does not prefetch them. Each panel prefetches some of
+ * the next ROWS. */
 VF_FN void GK(pack_rows)(const attn__gemm_pack *p, int64_t first, int64_t n, GK_REAL *to, int width, enum GK(kind) kind)
 {
     enum { ROWS = 8, LINE = 64 };
@@ -227,7 +228,7 @@ VF_FN void GK(pack_rows)(const attn__gemm_pack *p, int64_t first, int64_t n, GK_
 }
 
 #ifdef GV_TRANSPOSE
-/* A square of the vectors' size, transposed: `n` rows of x, `outer` apart, to rows of a panel. */
+/* Packs a square of the vectors' size transposed: `n` rows of x, which are `outer` apart, to rows of a panel. */
 VF_FN void GK(pack_square)(const void *x, int64_t at, int64_t outer, int n, GK_REAL *to, int64_t width,
                            enum GK(kind) kind)
 {
@@ -241,7 +242,7 @@ VF_FN void GK(pack_square)(const void *x, int64_t at, int64_t outer, int n, GK_R
         gv_store(to + i * width, r[i]);
 }
 
-/* Prefetches, for each row of a square, the line four squares ahead.  Rows are far apart, so the hardware does not
+/* Prefetches for each row of a square the line four squares ahead.  Rows are far apart, so the hardware does not
  * prefetch them. */
 VF_FN void GK(prefetch_square)(const void *x, int64_t at, int64_t outer, enum GK(kind) kind)
 {
@@ -251,8 +252,8 @@ VF_FN void GK(prefetch_square)(const void *x, int64_t at, int64_t outer, enum GK
         __builtin_prefetch((const char *)x + (at + i * outer + 4 * GV_LANES) * size, 0, 2);
 }
 
-/* One panel whose columns are adjacent in the matrix.  The strides are copied: the compiler cannot prove that the
- * writes do not alias `p`. */
+/* Packs one panel whose columns are adjacent in the matrix.  The strides are copied to variables, because the compiler
+ * cannot prove that the writes do not alias `p`. */
 VF_FN void GK(pack_columns)(const attn__gemm_pack *p, int64_t first, int64_t n, GK_REAL *to, enum GK(kind) kind)
 {
     const int64_t whole = p->k / GV_LANES * GV_LANES, outer = p->outer, width = p->width;
@@ -261,7 +262,7 @@ VF_FN void GK(pack_columns)(const attn__gemm_pack *p, int64_t first, int64_t n, 
         int64_t left = n - j, at = (first + j) * outer;
         int rows = left >= GV_LANES ? GV_LANES : left > 0 ? (int)left : 0;
         for (int64_t k = 0; k < whole && rows == GV_LANES; k += GV_LANES) {
-            if (k % (64 / (int64_t)sizeof(GK_REAL)) == 0) /* once a line */
+            if (k % (64 / (int64_t)sizeof(GK_REAL)) == 0) /* once per cache line */
                 GK(prefetch_square)(x, at + k, outer, kind);
             GK(pack_square)(x, at + k, outer, GV_LANES, to + k * width + j, width, kind);
         }
@@ -310,7 +311,7 @@ void VF_NAME(attn__gemm_round_row)(const float *x, int64_t n, uint16_t *y)
         vf_store_bf16_part(y + i, gv_load_part(x + i, (int)(n - i)), (int)(n - i));
 }
 
-/* The same packing functions for products of bf16 numbers. */
+/* Packs a matrix for products of bf16 numbers. */
 static void GK(pack_rounded)(const attn__gemm_pack *p)
 {
     if (p->bf16)

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * kernel_types.h - the micro-kernels of float and of double for the instruction set whose vec_*.h was included before.
+ * kernel_types.h - the micro-kernels of float and double for the instruction set whose vec_*.h was included before.
  */
 #include "simd/vec_f64.h"
 
@@ -18,8 +18,8 @@
 #define GK_VECTORS 2
 #endif
 
-/* sum += x * y.  In an unrolled loop gcc moves sums from register to register.  Where the tile needs all 16 of AVX2, it
- * spills one of them; there the instruction is written out, which adds to a sum in its own register. */
+/* Computes sum += x * y.  In an unrolled loop gcc moves sums between registers. If the tile needs all 16 registers of
+ * AVX2, gcc would spill a sum. The inline assembly therefore adds to a sum in its own register. */
 #if defined(__AVX2__) && VF_REGISTERS < 32
 #define GK_ADD_PRODUCT(type, sum, x, y) __asm__("vfmadd231" type " %2, %1, %0" : "+x"(sum) : "x"(x), "x"(y))
 #else

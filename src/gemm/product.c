@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT
- * The route of a product. */
+ * Chooses the route of a product. */
 #include "gemm/product.h"
 
 #include <stdio.h>
 
-/* A and B^T as matrices with rows of f32. */
+/* Reports whether A and B^T are matrices with rows of f32. */
 static bool is_linear(const attn__gemm_problem *g)
 {
     const attn__gemm_operand *a = &g->a, *b = &g->b;

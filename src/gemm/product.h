@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: MIT
  *
- * product.h - the route of a product, chosen once, before anything is computed:
+ * product.h - a product by one of three routes, which is chosen before anything is computed:
  *
  *     slices         f32 by weights packed as slices (sliced.h), on AMX
- *     int8           f32 of a linear layer where its model computes in int8 (int8_product.h)
- *     multiply-adds  all others, with the micro-kernel of their type (gemm.h), on packed weights or not */
+ *     int8           f32 of a linear layer whose model computes in int8 (int8_product.h)
+ *     multiply-adds  all other products, with the micro-kernel of their type (gemm.h), with or without packed weights
+ */
 #ifndef ATTN_GEMM_PRODUCT_H
 #define ATTN_GEMM_PRODUCT_H
 
@@ -23,12 +24,12 @@ typedef struct attn__product {
     };
 } attn__product;
 
-/* g.weights is ignored if the chosen route cannot read its form; the route then reads B. */
+/* Chooses the route and plans the product. If the route cannot read the form of g.weights, it reads B instead. */
 void attn__product_plan(attn__product *product, const attn__gemm_problem *problem, attn__isa isa, int threads);
-/* Prints the route and its GEMM plan as one line, as snprintf does. With slices, the plan is that of the rows
- * without a proof. */
+/* Prints the route and its GEMM plan as one line, as snprintf does. With slices, it is the plan of the rows that
+ * multiply-adds compute. */
 int attn__product_print(const attn__product *product, char *text, size_t size);
-/* Bytes of scratch that attn__product_run needs, aligned to 64. */
+/* Returns the bytes of scratch memory of attn__product_run, aligned to 64 bytes. */
 size_t attn__product_workspace(const attn__product *product);
 /* Runs the product as attn__gemm_run does. It allocates nothing. */
 void attn__product_run(const attn__product *product, void *workspace);

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT
- * The driver of sliced.h: which rows are computed by slices, and multiply-adds for the others. */
+ * Runs the products of sliced.h. It decides which rows are computed by slices, and computes the others by
+ * multiply-adds. */
 #include "gemm/sliced.h"
 
 #include <string.h>
@@ -29,7 +30,8 @@ static void gather_rows(const void *source, int64_t batch, int64_t row, int64_t 
     }
 }
 
-/* Columns [*first, *end) of the next panels that are computed by multiply-adds; false: there are no more. */
+/* Finds the columns [*first, *end) of the next panels that are computed by multiply-adds. Returns false if there are no
+ * more. */
 static bool next_columns(const attn__sliced_weights *w, int64_t *first, int64_t *end)
 {
     int64_t panel = *end / SIDE + (*end % SIDE != 0);
@@ -42,7 +44,7 @@ static bool next_columns(const attn__sliced_weights *w, int64_t *first, int64_t 
     return *first < w->n;
 }
 
-/* Computes these columns for all rows by multiply-adds. */
+/* Plans the multiply-adds of these columns for all rows. */
 static attn__gemm_plan plan_columns(const attn__sliced_plan *p, int64_t first, int64_t end)
 {
     attn__gemm_plan plan;
@@ -54,7 +56,8 @@ static attn__gemm_plan plan_columns(const attn__sliced_plan *p, int64_t first, i
     return plan;
 }
 
-/* Rows at a time: their slices stay in L3, and packing W for the rows by multiply-adds is worth it. */
+/* Returns how many rows to process at a time. Their slices stay in L3, and there are enough rows to pay for packing
+ * W. */
 static int64_t rows_at_once(int64_t m, int threads)
 {
     enum { ROWS = 1024 };
@@ -111,7 +114,7 @@ size_t attn__sliced_workspace(const attn__sliced_plan *p)
 
 /* ------------------------------------------------------------------------------------------------ deciding */
 
-/* Counts the rows of a tile that fail the test of some panel by slices in K block c. */
+/* Returns a bit mask of the rows of a tile that fail the test of some panel by slices in K block c. */
 static uint16_t unproved(const attn__sliced_plan *p, const attn__slices_rows *rows, int64_t c)
 {
     const attn__sliced_weights *w = &p->w;
@@ -124,7 +127,7 @@ static uint16_t unproved(const attn__sliced_plan *p, const attn__slices_rows *ro
 
 typedef struct quantizing {
     attn__sliced_part *t;
-    uint16_t *unproved; /* of each tile */
+    uint16_t *unproved; /* bit mask of each tile's rows without a proof */
 } quantizing;
 
 static void quantize_tile(void *user, int64_t tile, int thread)
@@ -152,7 +155,7 @@ static void quantize_tile(void *user, int64_t tile, int thread)
     }
 }
 
-/* Moves row `from` to place `to`. */
+/* Moves a row's tiles and measures from index `from` to index `to`. */
 static void move_row(const attn__sliced_part *t, int64_t c, int64_t from, int64_t to)
 {
     const int8_t *x = attn__sliced_tiles_of_a(t, from / SIDE, c) + from % SIDE * DEPTH;
@@ -164,7 +167,7 @@ static void move_row(const attn__sliced_part *t, int64_t c, int64_t from, int64_
                            from % SIDE);
 }
 
-/* Proved rows move up, so that they fill whole tiles. */
+/* Moves proved rows of K block c to the front, so that they fill whole tiles. */
 static void compact_block(void *user, int64_t c, int thread)
 {
     const attn__sliced_part *t = user;

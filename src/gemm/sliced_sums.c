@@ -1,22 +1,22 @@
 /* SPDX-License-Identifier: MIT
- * The sums of sliced.h.  A thread takes item after item: some rows of A and some groups of panels.  A's tiles of a
- * stretch of k stay in L2, while panels of W stream past and stay in L1 until all rows have met them.  A C tile of 16 rows
- * by 16 columns is summed over a K block.  Between its products, while AMX works, the C tile before it becomes floats,
- * and the group of panels before is stored, with what follows the sums, in portions so small that they do not keep
- * AMX's instructions out of the processor's window. */
+ * Computes the sums of sliced.h.  A thread runs one item after another. An item is some rows of A and some groups of
+ * panels.  A's tiles of a stretch of k stay in L2, and each panel of W stays in L1 until all rows have used it.  A C
+ * tile of 16 rows by 16 columns is summed over a K block.  Between its products, while AMX works, the previous C tile
+ * is converted to floats, and the previous group of panels is stored with its epilogue. This work is divided into small
+ * portions that do not block AMX's instructions. */
 #include "gemm/sliced.h"
 
 #include <string.h>
 
 enum { SIDE = ATTN__SLICES_SIDE, DEPTH = ATTN__SLICES_DEPTH, LINE = 64 /* bytes */ };
 enum { GROUP = ATTN__SLICED_GROUP, WIDTH = ATTN__SLICED_WIDTH };
-enum { STORED = WIDTH / 2 }; /* columns of a portion */
+enum { STORED = WIDTH / 2 }; /* columns per portion */
 
-/* A group of panels that is being added to C, row after row. */
+/* The state of adding a group of panels to C, row after row. */
 typedef struct storing {
     const float *sums;                  /* [height][WIDTH] */
-    int64_t row, column, height, width; /* row: its place in the part's order */
-    int64_t stored, at;                 /* rows; columns of the next */
+    int64_t row, column, height, width; /* row: index in the part's order */
+    int64_t stored, at;                 /* rows stored so far; columns of the next row stored so far */
 } storing;
 
 /* The amount of a side task that each kernel call does. */
@@ -25,18 +25,18 @@ typedef struct chore {
 } chore;
 
 typedef struct worker {
-    attn__slices_hook hook; /* the first member */
+    attn__slices_hook hook; /* must be the first member */
     attn__sliced_part *t;
     float *sums;
-    int64_t tile, tiles;       /* of the item's rows */
-    int64_t group, groups_end; /* of its columns */
-    int64_t panel, chunk, end; /* chunk, end: K blocks of the stretch */
+    int64_t tile, tiles;       /* tiles of the item's rows */
+    int64_t group, groups_end; /* groups of the item's columns */
+    int64_t panel, chunk, end; /* current panel; chunk, end: K blocks of the stretch */
     attn__slices_state state;
-    storing before; /* the group before */
-    int64_t turn;   /* of the groups' sums */
+    storing before; /* the previous group, which is being stored */
+    int64_t turn;   /* which of two groups of sums is used */
     chore store;
-    const int8_t *fetched, *fetch_end; /* of the panel that is next */
-    int64_t fetches;                   /* lines in a portion */
+    const int8_t *fetched, *fetch_end; /* next part and end of the next panel of W to prefetch */
+    int64_t fetches;                   /* cache lines per portion */
 } worker;
 
 /* --------------------------------------------------------------------------------------------------- to C */
@@ -59,7 +59,8 @@ void attn__sliced_store(const attn__sliced_part *t, const float *x, int64_t plac
     }
 }
 
-/* Prefetches lines of C: they are not in a cache, and a store waits for its line. */
+/* Stores a portion of a group. It also prefetches lines of C, because C is not in a cache and a store waits for its
+ * line. */
 static void store_some(const attn__sliced_part *t, storing *s)
 {
     enum { AHEAD = 2, EACH = LINE / sizeof(float) };
@@ -91,7 +92,7 @@ static chore chore_of(int64_t due, int64_t calls)
     return (chore){due, calls, attn__ceil_div(due, attn__max(calls, 1)), 0};
 }
 
-/* How much of it a call does, so that it is spread evenly. */
+/* Returns how much of a chore this call does, so that the chore is spread evenly over the calls. */
 static int64_t now_due(chore *c)
 {
     c->count += c->due;
@@ -101,7 +102,7 @@ static int64_t now_due(chore *c)
     return c->at_once;
 }
 
-/* Prefetches a panel of W, which is not in a cache when its products begin. */
+/* Prefetches a part of the next panel of W, which is not in a cache otherwise. */
 static void fetch_some(worker *w)
 {
     int64_t n = attn__min(w->fetch_end - w->fetched, w->fetches * LINE);
@@ -118,7 +119,7 @@ static void do_some(attn__slices_hook *hook)
         store_some(w->t, &w->before);
 }
 
-/* The first panel by slices from `panel` on, or the end of the item's panels. */
+/* Returns the first panel by slices from `panel` on, or weights->panels after the item's last panel. */
 static int64_t panel_from(const worker *w, int64_t panel)
 {
     const attn__sliced_weights *weights = &w->t->p->w;
@@ -128,7 +129,7 @@ static int64_t panel_from(const worker *w, int64_t panel)
     return panel < end ? panel : weights->panels;
 }
 
-/* Prefetches for the next run: its first tiles and its panel of W. */
+/* Finds the operands of the next run: its first tiles, and its panel of W for prefetching. */
 static void look_ahead(worker *w, int64_t c, attn__slices_args *args)
 {
     const attn__sliced_weights *weights = &w->t->p->w;
@@ -146,7 +147,7 @@ static void look_ahead(worker *w, int64_t c, attn__slices_args *args)
 
 /* ---------------------------------------------------------------------------------------------------- sums */
 
-/* [height][WIDTH] of a group. */
+/* Returns the sums of a group, [height][WIDTH]. */
 static float *sums_of(const worker *w, int64_t group)
 {
     int64_t at = w->t->p->once ? w->turn : group - w->group;
@@ -173,7 +174,7 @@ static void sum_panel(worker *w, int64_t c, float *sums)
     t->p->kernel->run(&args, &w->state, &w->hook);
 }
 
-/* A group whose sums are complete is added to C between the products of the next one. */
+/* Begins to store a group whose sums are complete. It is added to C between the products of the next group. */
 static void begin_storing(worker *w, int64_t group, const float *sums)
 {
     const attn__sliced_part *t = w->t;
@@ -201,7 +202,7 @@ static void sum_group(worker *w, int64_t group)
         begin_storing(w, group, sums);
 }
 
-/* Index `i` of `n` parts of `all`, larger ones first: where it begins. */
+/* Returns where part `i` of `n` parts of `all` begins. Larger parts are first. */
 static int64_t begin_of(int64_t all, int64_t n, int64_t i)
 {
     return i * (all / n) + attn__min(i, all % n);
@@ -238,7 +239,8 @@ static void work(void *user, int64_t index, int thread)
     t->p->kernel->end();
 }
 
-/* As many row blocks for each thread, of as many rows but for one tile; columns are divided where rows are few. */
+/* Gives each thread the same number of row blocks, whose sizes differ by at most one tile. If rows are few, columns are
+ * divided too. */
 void attn__sliced_divide(const attn__sliced_plan *p, int64_t rows, int64_t *row_blocks, int64_t *column_parts)
 {
     int64_t tiles = attn__ceil_div(rows, SIDE), most = ATTN__SLICED_BLOCK_ROWS / SIDE;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * Weights as tiles of slices. */
+ * Packs weights as tiles of slices. */
 #include "base/rng.h"
 #include "gemm/sliced.h"
 
@@ -11,7 +11,7 @@ enum { TOGETHER = 8 }; /* panels that one thread packs at a time */
 
 bool attn__sliced_serves(const attn__slices_kernel *kernel, int64_t n, int64_t k)
 {
-    return kernel && n > 0 && k >= DEPTH; /* of fewer most of a tile would be zeros */
+    return kernel && n > 0 && k >= DEPTH; /* with a smaller k, most of a tile would be zeros */
 }
 
 attn__sliced_weights attn__sliced_weights_in(void *data, int64_t n, int64_t k)
@@ -50,9 +50,9 @@ static void fetch_to_write(int8_t *data, int64_t bytes)
         __builtin_prefetch(data + i, 1, 3);
 }
 
-/* Up to 16 rows along k become one panel; lanes without a row have any numbers.  Weights are far away, and their rows
- * too short for the hardware prefetcher: the next ones are prefetched meanwhile, and, if `next` is not NULL, the tiles
- * of the panel after this one. */
+/* Packs up to 16 rows along k as one panel. Lanes without a row get arbitrary numbers.  Weights are not in a cache, and
+ * their rows are too short for the hardware prefetcher. This function therefore prefetches the next rows and, if `next`
+ * is not NULL, the tiles of the next panel. */
 static void pack_panel(const attn__slices_kernel *kernel, const float *x, int64_t ld, int64_t rows, int64_t depth,
                        int8_t *tiles, int8_t *next, attn__slices_panel *panel)
 {
@@ -100,7 +100,7 @@ static void pack_item(void *user, int64_t item, int thread)
 
 /* ------------------------------------------------------------------------------------------------ judging */
 
-/* The measures of a row of normal numbers, in lane 0; the others pass. */
+/* Measures a row of normally distributed random numbers, in lane 0. The other lanes always pass. */
 static void measure_ordinary(const attn__slices_kernel *kernel, int64_t depth, attn__slices_rows *rows)
 {
     attn__rng rng = {.seed = 1};
@@ -115,7 +115,7 @@ static void measure_ordinary(const attn__slices_kernel *kernel, int64_t depth, a
     kernel->measure(tiles, depth, scale, rows, 0);
 }
 
-/* Sets w->multiply_adds; returns how many panels those are. */
+/* Sets w->multiply_adds for panels that an ordinary row fails. Returns the number of these panels. */
 static int64_t judge_panels(const attn__slices_kernel *kernel, const attn__sliced_weights *w)
 {
     attn__slices_rows rows;
@@ -151,7 +151,7 @@ static void join_panels(const attn__sliced_weights *w)
 bool attn__sliced_pack(const attn__slices_kernel *kernel, const attn__gemm_operand *x, int64_t n, int64_t k,
                        int threads, void *data)
 {
-    enum { WORTH = 4 }; /* of so many panels all but one have to be computed by slices */
+    enum { WORTH = 4 }; /* at most a quarter of the panels may need multiply-adds */
     packing t = {kernel, x, attn__sliced_weights_in(data, n, k)};
     attn__parallel_items(threads, attn__ceil_div(t.w.panels, TOGETHER), pack_item, &t);
     if (WORTH * judge_panels(kernel, &t.w) > t.w.panels)

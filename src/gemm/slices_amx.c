@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * slices_amx.c - the micro-kernel of products by int8 slices in AMX, and its epilogue; see slices.h.
+ * slices_amx.c - the micro-kernel of products by int8 slices on AMX, and its epilogue (slices.h).
  */
 #include "gemm/slices.h"
 
@@ -25,12 +25,12 @@
 enum { SIDE = ATTN__SLICES_SIDE, TILE = ATTN__SLICES_TILE, STEP = ATTN__SLICES_STEP, C_TILE = ATTN__SLICES_C_TILE };
 enum { ROW = 64 };
 
-/* Tiles 0 to 3 hold sums, 4 and 5 slices of A, 6 and 7 of B. */
+/* Tiles 0 to 3 hold sums, tiles 4 and 5 slices of A, and tiles 6 and 7 slices of B. */
 #include "simd/amx.h"
 
-/* Two rows of the C tile before.  Sums of a K block are below 2^24, exact in f32, but for those of weight 2^-16 where
- * eight products are summed, which are below 2^25 and rounded once; with their last weight 0 rows get the bits of six
- * products, whose last two sums are rounded together. */
+/* Converts two rows of the previous C tile to floats.  Sums of a K block are below 2^24, so they are exact in f32. With
+ * eight products, sums of weight 2^-16 are below 2^25 and are rounded once. Rows with a last weight of 0 get the same
+ * bits as with six products, whose last two sums are rounded together. */
 SLICES_FN void sum_rows(attn__slices_rest *t)
 {
     enum { ROWS = 2 };
@@ -67,9 +67,9 @@ static void finish(attn__slices_state *state)
     sum_all(&state->rest);
 }
 
-/* The products of a step, six or eight, of which those of the second and the third slices are of weight 2^-24 (tile 3;
- * else it shares 2^-16 with tile 2).  Each tile is loaded as soon as the last reader of its register has begun.
- * Between, the C tile before becomes floats. */
+/* Computes the six or eight products of a step. With eight, the products of second and third slices have the weight
+ * 2^-24 in tile 3. With six, tile 3 has the weight 2^-16 as tile 2 does.  Each tile is loaded as soon as the last
+ * reader of its register has begun. In between, the previous C tile is converted to floats. */
 SLICES_FN void multiply_step(const int8_t *a, const int8_t *b, const int8_t *next_a, const int8_t *next_b, bool eight,
                              attn__slices_rest *rest)
 {
@@ -106,7 +106,7 @@ SLICES_FN void begin_tile(void)
     _tile_zero(3);
 }
 
-/* The weights of a C tile's last sums. */
+/* Returns the weights of a C tile's last sums. */
 SLICES_FN const float *last_weights(uint16_t eight, float *mixed)
 {
     const __m512 six_weight = _mm512_set1_ps(0x1p-16f), eight_weight = _mm512_set1_ps(0x1p-24f);
@@ -114,7 +114,7 @@ SLICES_FN const float *last_weights(uint16_t eight, float *mixed)
     return mixed;
 }
 
-/* How a C tile is stored after its sums. */
+/* Stores the sums of C tile m. Returns its epilogue, which runs later. */
 SLICES_FN attn__slices_rest leave(const attn__slices_args *t, int64_t m, uint16_t eight, attn__slices_state *state)
 {
     static const float _Alignas(64) zeros[SIDE];
@@ -135,7 +135,7 @@ SLICES_FN attn__slices_rest leave(const attn__slices_args *t, int64_t m, uint16_
                                .last = last_weights(eight, state->last)};
 }
 
-/* All steps of a C tile whose operands begin at a and b; then the first tiles of the next one are loaded. */
+/* Computes all steps of a C tile whose operands begin at a and b, and loads the first tiles of the next C tile. */
 SLICES_FN void multiply(const int8_t *a, const int8_t *b, int64_t steps, const int8_t *next_a, const int8_t *next_b,
                         bool eight, attn__slices_rest *rest, attn__slices_hook *hook)
 {
@@ -147,7 +147,7 @@ SLICES_FN void multiply(const int8_t *a, const int8_t *b, int64_t steps, const i
     }
 }
 
-/* C tile m, while the one before becomes floats. */
+/* Computes C tile m, while the previous one is converted to floats. */
 SLICES_FN void run_tile(const attn__slices_args *t, int64_t m, const int8_t *next_a, const int8_t *next_b,
                         attn__slices_state *state, attn__slices_rest *rest, attn__slices_hook *hook)
 {

@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: MIT
  *
- * slices_bound.c - the bounds on which `decide` rests; docs/numerics.md has the proof.
+ * slices_bound.c - the bounds that `decide` uses; docs/numerics.md has the proof.
  *
- * In units of the last slice, per term: the error of a K block is at most
+ * In units of the last slice, per term, the error of a K block is at most
  *
  *     (q_a + q_b)/2 + 1/4 + d2_a d2_b + ROUNDING + [256 (d1_a d2_b + d2_a d1_b): six products only]
  *
- * by Cauchy and Schwarz, all symbols being root mean squares; ROUNDING bounds the three roundings of the epilogue that
- * precede the sum of the highest slices.  A share N_a(s) of the |a| is at least s, a share N_b(t) of the |b| at least
- * t, so N_a + N_b - 1 of the pairs are both: the mean of |a||b| is at least the sum of rise_s rise_t max(0, N_a + N_b -
- * 1) over all levels s and t.
+ * by Cauchy and Schwarz. All symbols are root mean squares. ROUNDING bounds the three roundings of the epilogue before
+ * the sum of the highest slices.  A share N_a(s) of the |a| is at least s, and a share N_b(t) of the |b| is at least t,
+ * so both hold for a share N_a + N_b - 1 of the pairs. The mean of |a||b| is therefore at least the sum of rise_s
+ * rise_t max(0, N_a + N_b - 1) over all levels s and t.
  */
 #include "gemm/slices.h"
 
@@ -17,26 +17,26 @@
 #include <string.h>
 
 enum { SIDE = ATTN__SLICES_SIDE, LEVELS = ATTN__SLICES_LEVELS, SHARES = ATTN__SLICES_SHARES };
-enum { ALL = (SHARES - 1) << ATTN__SLICES_FINE }; /* a count of all numbers */
+enum { ALL = (SHARES - 1) << ATTN__SLICES_FINE }; /* the count that stands for all numbers */
 enum { LEAST_EXPONENT = 31, MOST_EXPONENT = 175, SCALE_BIAS = 276, INVERSE_BIAS = 6, MANTISSA = 23 };
 
 const uint8_t attn__slices_level[LEVELS] = {1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64};
 
-/* |d0| >= c: |x| >= 65536 c - 32896 - 1/2, at least 65536 (c - 0.502). */
+/* |d0| >= c implies |x| >= 65536 c - 32896 - 1/2, which is at least 65536 (c - 0.502). */
 #define RISE(c) (65536.0f * (c))
 const float attn__slices_rise[LEVELS] = {RISE(0.498f), RISE(1), RISE(1), RISE(1), RISE(2),  RISE(2),
                                          RISE(4),      RISE(4), RISE(8), RISE(8), RISE(16), RISE(16)};
 
-/* Off by: k blocks' sums and the last rounding of each, which cost at most 2 blocks + 4 of k; 2^-8 pays for the
- * roundings of the bounds themselves. */
+/* Returns the limit. Sums of the K blocks and their last roundings subtract at most 2 per block + 4 from k, and 2^-8
+ * covers the roundings of the bounds themselves. */
 float attn__slices_limit(int64_t k)
 {
     int64_t blocks = (k + ATTN__SLICES_K_BLOCK - 1) / ATTN__SLICES_K_BLOCK;
     return (float)(k - 2 * blocks - 4) * (0x1p-24f * (1 - 0x1p-8f));
 }
 
-/* With the largest number below 2^e / MARGIN, the scale is 2^(23-e) and the first slice at most 127.  Below 2^-96 a
- * factor of the two could make a sum subnormal; up to 2^48 no sum overflows, whatever k. */
+/* Returns the scale. If the largest number is below 2^e / margin, the scale is 2^(23-e) and the first slice at most
+ * 127. Below 2^-96 a factor of the two could make a sum subnormal. Up to 2^48 no sum overflows for any k. */
 attn__slices_scale attn__slices_scale_of(uint32_t largest)
 {
     const float margin = 1.00395f;
@@ -75,12 +75,12 @@ void attn__slices_copy_lane(attn__slices_rows *to, int64_t to_lane, const attn__
         to->count[i][to_lane] = from->count[i][lane];
 }
 
-/* A count is never rounded up: n <= 384, so what is no integer is at least 1/384 below the next, and 2^-10 only
- * undoes the rounding of 1/n. */
+/* Sets the measures of a lane. A count is never rounded up: n <= 384, so a fraction is at least 1/384 below the next
+ * integer, and 2^-10 only undoes the rounding of 1/n. */
 void attn__slices_note(attn__slices_rows *rows, int64_t lane, attn__slices_scale scale, int64_t n,
                        const int32_t count[LEVELS], const int32_t sums[ATTN__SLICES])
 {
-    const float one_more = 1 + 0x1p-10f, not_full = 128.0f / 127; /* of squares: 128 counted as 127 */
+    const float one_more = 1 + 0x1p-10f, not_full = 128.0f / 127; /* squares count 128 as 127 */
     float each = 1.0f / (float)n;
     if (scale.inverse == 0) {
         attn__slices_note_none(rows, lane);
@@ -104,7 +104,7 @@ void attn__slices_panel_of(const attn__slices_rows *columns, attn__slices_panel 
         least[i] = ALL;
     for (int c = 0; c < SIDE; c++) {
         panel->inverse[c] = columns->inverse[c];
-        if (columns->inverse[c] == 0) /* sums of zeros are exact */
+        if (columns->inverse[c] == 0) /* sums of zeros are exact, so no bound is needed */
             continue;
         none = false;
         adds = adds || isnan(columns->q[c]);

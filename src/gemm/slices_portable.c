@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * slices_portable.c - products by int8 slices in plain C, bit for bit what slices_quantize.c and slices_amx.c make: so
- * the proof is tested on every machine.  See slices.h.
+ * slices_portable.c - products by int8 slices in plain C, with the same bits as slices_quantize.c and slices_amx.c. The
+ * proof is therefore tested on every machine (slices.h).
  */
 #include "gemm/slices.h"
 
@@ -34,7 +34,7 @@ static attn__slices_scale scale(const float *x, int64_t n)
     return attn__slices_scale_of(largest);
 }
 
-/* One byte for each slice; 0 where the scale is, which no row that passes has. */
+/* Writes one byte for each slice. A number whose scale is 0 gives zeros, but no row that passes has that scale. */
 static void quantize_one(float x, float by, int8_t *to)
 {
     uint32_t bytes = (uint32_t)(by == 0 ? 0 : (int32_t)lrintf(x * by)) + 0x808080u;

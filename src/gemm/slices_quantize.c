@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * slices_quantize.c - numbers of the caller to tiles of slices, in AVX-512; see slices.h.
+ * slices_quantize.c - converts the caller's numbers to tiles of slices, in AVX-512 (slices.h).
  */
 #include "gemm/slices_quantize.h"
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * slices_quantize.h - the functions of attn__slices_kernel (slices.h) that do without AMX.
+ * slices_quantize.h - the functions of attn__slices_kernel (slices.h) that do not use AMX.
  */
 #ifndef ATTN_GEMM_SLICES_QUANTIZE_H
 #define ATTN_GEMM_SLICES_QUANTIZE_H

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT
  *
- * slices_vectors.h - vectors of numbers become slices, as bytes in the order of tiles; and what slices are counted and
- * squared to.
+ * slices_vectors.h - converts vectors of numbers to slices, as bytes in the order of tiles. It also counts slices and
+ * sums their squares.
  *
- * x * scale rounds to an integer of 24 bits with its sign; with 0x808080 it is three bytes, its slices each 128 too
- * large. Include within a region of the instruction set, after vec_avx512.h.
+ * x * scale is rounded to a signed integer of 24 bits. After adding 0x808080, each of its three bytes is a slice plus
+ * 128. Include within a region of the instruction set, after vec_avx512.h.
  */
 #ifndef ATTN_GEMM_SLICES_VECTORS_H
 #define ATTN_GEMM_SLICES_VECTORS_H
@@ -16,9 +16,9 @@
 
 enum { SIDE = ATTN__SLICES_SIDE, DEPTH = ATTN__SLICES_DEPTH, TILE = ATTN__SLICES_TILE, STEP = ATTN__SLICES_STEP };
 enum { LEVELS = ATTN__SLICES_LEVELS };
-enum { ROW = 64, ROWS = 4 }; /* of a tile, bytes; of B's numbers in a row of its tiles */
+enum { ROW = 64, ROWS = 4 }; /* bytes of a row of a tile; number of B's numbers in a row of its tiles */
 
-/* The bits of |x|: as integers in the order of the numbers, infinity and NaN above all. */
+/* Returns the bits of |x|. As integers they have the same order as the numbers, and infinity and NaN are largest. */
 SLICES_FN __m512i size_of(__m512 x)
 {
     return _mm512_and_si512(_mm512_castps_si512(x), _mm512_set1_epi32(0x7fffffff));
@@ -26,13 +26,14 @@ SLICES_FN __m512i size_of(__m512 x)
 
 /* ------------------------------------------------------------------------------------------------ quantize */
 
-/* Three bytes of each lane. */
+/* Converts each lane to an integer with three bytes, which are the slices plus 128. */
 SLICES_FN __m512i bytes_of(__m512 x, __m512 scale)
 {
     return _mm512_add_epi32(_mm512_cvtps_epi32(_mm512_mul_ps(x, scale)), _mm512_set1_epi32(0x808080));
 }
 
-/* Lane i of d has the bytes of lane i of four vectors: d[0] their third ones, d[2] their first, as signed numbers. */
+/* Computes the slices of four vectors, as signed bytes. Lane i of d[0] has the third bytes of lane i of the four
+ * vectors, and lane i of d[2] has the first bytes. */
 SLICES_FN void slices_of(const __m512 x[ROWS], __m512 scale, __m512i d[ATTN__SLICES])
 {
     __m512i y[ROWS];
@@ -55,7 +56,7 @@ SLICES_FN void slices_of(const __m512 x[ROWS], __m512 scale, __m512i d[ATTN__SLI
 #define FOUR(at)  (at), (at) + 4, (at) + 8, (at) + 12
 #define LANES(at) FOUR(at), FOUR((at) + 16), FOUR((at) + 32), FOUR((at) + 48)
 
-/* Which bytes make 64 numbers, four vectors, follow each other. */
+/* Returns the order of bytes with which the slices of 64 numbers, from four vectors, follow each other. */
 SLICES_FN __m512i order_of_numbers(void)
 {
     static const _Alignas(64) uint8_t order[ROW] = {LANES(0), LANES(1), LANES(2), LANES(3)};
@@ -73,7 +74,7 @@ SLICES_FN void quantize_numbers(const __m512 x[ROWS], __m512 scale, __m512i orde
 
 /* ------------------------------------------------------------------------------------------------- measure */
 
-/* Counts as bytes, which hold 255, and sums of squares in units of 32 bits. */
+/* Counts, as bytes up to 255, and sums of squares, in 32 bits. */
 typedef struct tally {
     __m512i count[LEVELS], squares[ATTN__SLICES];
 } tally;
@@ -88,7 +89,7 @@ SLICES_FN void begin_tally(tally *t)
         t->squares[i] = _mm512_setzero_si512();
 }
 
-/* 64 numbers. */
+/* Counts 64 numbers. */
 SLICES_FN void add_to_tally(tally *t, const int8_t *slices)
 {
     const __m512i most = _mm512_set1_epi8(127), minus_one = _mm512_set1_epi8(-1);

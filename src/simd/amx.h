@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * amx.h - the state of AMX for eight tiles of 16 rows of 64 bytes.  Include within a region of the
- * instruction set.  The state belongs to the thread: other code that uses AMX must not come between.
+ * amx.h - sets up AMX for eight tiles of 16 rows of 64 bytes.  Include within a region of the instruction set.  The
+ * tiles are state of the thread, so other code that uses AMX must not run in between.
  */
 #ifndef ATTN_SIMD_AMX_H
 #define ATTN_SIMD_AMX_H

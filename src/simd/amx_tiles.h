@@ -1,17 +1,17 @@
 /* SPDX-License-Identifier: MIT
  *
- * amx_tiles.h - what makes AMX's tiles on vectors.  Include after vec_avx512.h.
+ * amx_tiles.h - vector functions that prepare AMX tiles.  Include after vec_avx512.h.
  */
 #ifndef ATTN_SIMD_AMX_TILES_H
 #define ATTN_SIMD_AMX_TILES_H
 
-/* The mask of the first n lanes: no lane if n < 1, all lanes if n >= 16. */
+/* Returns the mask of the first n lanes: no lane if n < 1, all lanes if n >= 16. */
 VF_FN vm first_lanes(int64_t n)
 {
     return n >= VF_LANES ? (vm)0xffff : n <= 0 ? (vm)0 : vm_first((int)n);
 }
 
-/* Transposes tiles of 16 by 16 units of 32 bits, which are moved and never computed with. */
+/* Transposes tiles of 16 by 16 units of 32 bits. The units are moved, and never used in arithmetic. */
 VF_FN void transpose_tiles(float *tile, int64_t count)
 {
     for (int64_t i = 0; i < count; i++, tile += VF_LANES * VF_LANES) {

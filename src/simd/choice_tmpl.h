@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT
  *
- * choice_tmpl.h - the table of one kernel's instruction sets and the choice from it; included by NAME.c with
+ * choice_tmpl.h - lists one kernel's instruction sets and chooses one. NAME.c includes it with
  *     #define KERNEL_TYPE attn__NAME_kernel
  *     #define KERNEL_OF(set) attn__NAME_##set
- * Defines kernels[], best first, and choose(isa).
+ * It defines kernels[], with the best first, and choose(isa).
  */
 #define ATTN__KERNEL(NAME, name) extern const KERNEL_TYPE KERNEL_OF(name);
 #include "simd/kernels.inc"
@@ -15,7 +15,8 @@ static const KERNEL_TYPE *const kernels[] = {
 #undef ATTN__KERNEL
 };
 
-/* The best set that is not above `isa`.  Plain C is last in the list and runs anywhere, so that there is one. */
+/* Returns the best kernel whose instruction set is not above `isa`. The last kernel is plain C, which runs on any
+ * machine, so the result is never NULL. */
 static const KERNEL_TYPE *choose(attn__isa isa)
 {
     int i = 0;

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: MIT
  *
- * dropout.h - the bits of dropout on vectors.  Include after a vec_*.h.
+ * dropout.h - computes the random bits of dropout on vectors.  Include after a vec_*.h.
  */
 #ifndef ATTN_SIMD_DROPOUT_H
 #define ATTN_SIMD_DROPOUT_H
 
-/* Computes attn__dropout_bits of base/rng.h for each lane; `low` and `high` are the halves of the row's key. */
+/* Computes attn__dropout_bits of base/rng.h for each lane. `low` and `high` are the halves of the row's hash. */
 VF_FN vi vi_dropout_bits(vi column, vi low, vi high)
 {
     vi x = vi_xor(column, low);

@@ -1,21 +1,23 @@
 /* SPDX-License-Identifier: MIT
  *
- * exp.h - exponentials on vectors.  Include after a vec_*.h.
+ * exp.h - computes exponentials on vectors.  Include after a vec_*.h.
  */
 #ifndef ATTN_SIMD_EXP_H
 #define ATTN_SIMD_EXP_H
 
-/* 2^x, within 2 units in the last place of the true value for every float from -126 on; exact for integers; 0 below
- * -126, +inf for 128 and above, NaN for NaN.  So there is no subnormal result: a product with one takes a hundred cycles
- * and more on Intel's processors.
+/* Returns 2^x, within 2 units in the last place of the true value for every float from -126 on. It is exact for
+ * integers, 0 below -126, +infinity for 128 and above, and NaN for NaN.  Results are never subnormal, because a product
+ * with a subnormal number takes a hundred cycles or more on Intel's processors.
  *
  * 2^floor(x) is a shift of the exponent.  For the fraction f in [0, 1] the polynomial is
+ *
  *     p(f) = 1 + f + f (1 - f) q(f),    q of degree 4,
- * so that p(0) = 1 and, but for rounding, p(1) = 2: a largest score gets weight 1, and a tiny negative x, whose
- * fraction rounds to 1, is no special case.  q minimizes the largest |p(f) / 2^f - 1| (Remez' exchange),
- * which is 2.3e-9.  (A fifth degree leaves 9.3e-8: that alone is 1.5 units just below a power of two.)  The rest
- * is rounding, in units where f is near 1: 1/2 of the last sum, 1/4 each of the one before and of its constant,
- * 1/4 of f itself, less of the inner terms, and on `scalar` 1/4 and less of each product. */
+ *
+ * so that p(0) = 1 and, except for rounding, p(1) = 2. A largest score therefore gets weight 1, and a tiny negative x,
+ * whose fraction rounds to 1, needs no special case.  q minimizes the largest |p(f) / 2^f - 1| (Remez' exchange), which
+ * is 2.3e-9.  (A q of one degree less leaves 9.3e-8, which alone is 1.5 units just below a power of two.)  The rest is
+ * rounding, in units for f near 1: 1/2 of the last sum, 1/4 each of the sum before it and of its constant, 1/4 of f
+ * itself, less of the inner terms, and on `scalar` 1/4 and less of each product. */
 VF_FN vf vf_exp2(vf x)
 {
     vf f = vf_fraction(x);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * isa_end.h - closes the region of one instruction set that a vec_*.h has opened.
+ * isa_end.h - closes the region of an instruction set, which a vec_*.h has opened.
  */
 #ifdef VF_REGION
 #undef VF_REGION

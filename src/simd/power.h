@@ -28,7 +28,7 @@ typedef struct vf_powers {
 #define VF_POWER_SHIFT 18
 #define VF_POWER_MAGIC 0x1.8p18f
 
-/* The bits of 2^(i/32) less i << 18, which adding the shifted index puts back. */
+/* The bits of 2^(i/32) minus i << 18. Adding the shifted index gives the bits of 2^(i/32) again. */
 static const uint32_t vf_power_table[32] = {
     0x3f800000, 0x3f7ecd87, 0x3f7daac3, 0x3f7c980f, 0x3f7b95c2, 0x3f7aa43a, 0x3f79c3d3, 0x3f78f4f0,
     0x3f7837f0, 0x3f778d3a, 0x3f76f532, 0x3f767043, 0x3f75fed7, 0x3f75a15b, 0x3f75583f, 0x3f7523f6,
@@ -41,7 +41,7 @@ VF_FN vf_powers vf_powers_make(void)
                        vf_set1(0x1.62e584p-1f), vf_set1(0x1.ebfbdep-3f)};
 }
 
-/* The power of two with the shifted index `index`, times 2^r. */
+/* Returns the power of two with the shifted index `index`, times 2^r. */
 VF_FN vf vf_power_of(const vf_powers *c, vi t, vi index, vf r)
 {
     vf power = vf_from_bits(vi_add(vf_bits(vf_pick(c->low, c->high, t)), index));
@@ -67,23 +67,24 @@ VF_FN vf vf_power_of(const vf_powers *c, vi t, vi index, vf r)
 }
 #endif
 
-/* The constant M - m of the reference m. */
+/* Returns the constant M - m of the reference m. */
 VF_FN vf vf_power_reference(vf m)
 {
     return vf_sub(vf_set1(VF_POWER_MAGIC), m);
 }
 
-/* 2^(x - m), which must be a normal number. */
+/* Returns 2^(x - m), which must be a normal number. */
 VF_FN vf vf_power(const vf_powers *c, vf x, vf reference)
 {
     vf t = vf_add(x, reference), r = vf_sub(x, vf_sub(t, reference));
     return vf_power_of(c, vf_bits(t), vi_shl(vf_bits(t), VF_POWER_SHIFT), r);
 }
 
-/* The same bits where the result is a normal number; for any x and m else, 0 where it would be smaller. */
+/* Returns 2^(x - m) for any x and m. The bits are those of vf_power if the result is a normal number. Smaller results
+ * are 0. */
 VF_FN vf vf_power_any(const vf_powers *c, vf x, vf m)
 {
-    vm far = vf_lt(vf_set1(0x1p15f), vf_abs(m)); /* then the difference first, which costs a rounding */
+    vm far = vf_lt(vf_set1(0x1p15f), vf_abs(m)); /* if |m| is large, the difference comes first and is rounded */
     x = vf_select(far, vf_sub(x, m), x);
     m = vf_select(far, vf_zero(), m);
     vm gone = vf_lt(x, vf_sub(m, vf_set1(126.0f)));

@@ -36,7 +36,7 @@
 #include <stdint.h>
 #include <string.h>
 
-/* Loops over arrays of vectors must vanish, or the arrays live in memory. */
+/* Loops over arrays of vectors must be unrolled completely. Otherwise the arrays are in memory, not in registers. */
 #if defined(__clang__)
 #define VF_UNROLL _Pragma("clang loop unroll(full)")
 #else

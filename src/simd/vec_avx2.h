@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * vec_avx2.h - the vector operations on AVX2 with FMA: 8 lanes.  vec.h documents them.
- *
- * Opens a region, which isa_end.h closes, like vec_avx512.h.
+ * vec_avx2.h - the vector operations (vec.h) on AVX2 with FMA: 8 lanes.  It opens a region, which isa_end.h closes,
+ * like vec_avx512.h.
  */
 #ifndef ATTN_SIMD_VEC_H
 #define ATTN_SIMD_VEC_H
@@ -25,7 +24,7 @@
 #define VF_NAME(name) name##_avx2
 typedef __m256 vf;
 typedef __m256i vi;
-typedef __m256 vm; /* the sign bit chooses */
+typedef __m256 vm; /* the sign bit of each lane selects the lane */
 
 #define VF_FN static inline __attribute__((always_inline))
 
@@ -191,7 +190,7 @@ VF_FN void vi_store(void *p, vi x)
 {
     _mm256_storeu_si256(p, x);
 }
-/* VF_LANES bytes, each from 0 to 255. */
+/* Loads VF_LANES bytes, each from 0 to 255, as integers. */
 VF_FN vi vi_load_u8(const uint8_t *p)
 {
     return _mm256_cvtepu8_epi32(_mm_loadl_epi64((const __m128i *)(const void *)p));

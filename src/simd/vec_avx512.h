@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * vec_avx512.h - the vector operations on AVX-512 (F, BW, DQ, VL): 16 lanes.  vec.h documents them.
- *
- * Opens a region in which functions are compiled for the instruction set, so that a plain `cc` needs no flags
- * per file; isa_end.h closes it.  Include other headers before this one.
+ * vec_avx512.h - the vector operations (vec.h) on AVX-512 (F, BW, DQ, VL): 16 lanes.  It opens a region in which
+ * functions are compiled for the instruction set, so that a plain `cc` needs no flags per file. isa_end.h closes the
+ * region.  Include other headers before this one.
  */
 #ifndef ATTN_SIMD_VEC_H
 #define ATTN_SIMD_VEC_H
@@ -123,25 +122,25 @@ VF_FN vf vf_abs(vf x)
 {
     return _mm512_abs_ps(x);
 }
-/* Right at both infinities: the fraction of -inf is 0. */
+/* Returns x - floor(x). The fraction of both infinities is 0. */
 VF_FN vf vf_fraction(vf x)
 {
     return _mm512_reduce_ps(x, _MM_FROUND_TO_NEG_INF | _MM_FROUND_NO_EXC);
 }
-/* Without the mask a result that underflows takes hundreds of cycles on Intel's processors. */
+/* Returns p * 2^floor(x). The mask avoids an underflow, which takes hundreds of cycles on Intel's processors. */
 VF_FN vf vf_scale2(vf p, vf x)
 {
     return _mm512_maskz_scalef_ps(_mm512_cmp_ps_mask(x, vf_set1(-126.0f), _CMP_NLT_UQ), p, x);
 }
 
-/* In each lane, element i % 32 of a table in two registers. Other instruction sets have no fast equivalent. */
+/* Returns in each lane element i % 32 of a table in two registers. Other instruction sets have no fast equivalent. */
 #define VF_TABLE
 VF_FN vf vf_pick(vf low, vf high, vi i)
 {
     return _mm512_permutex2var_ps(low, i, high);
 }
 
-/* Elements n to n + 15 of the concatenation of two vectors; n is a constant from 0 to 7. */
+/* Returns elements n to n + 15 of the concatenation of two vectors. n is a constant from 0 to 7. */
 #define VF_SHIFT
 #define VF_ALIGN(n)                                                                                                    \
     case n:                                                                                                            \
@@ -207,7 +206,7 @@ VF_FN void vi_store(void *p, vi x)
 {
     _mm512_storeu_si512(p, x);
 }
-/* VF_LANES bytes, each from 0 to 255. */
+/* Loads VF_LANES bytes, each from 0 to 255, as integers. */
 VF_FN vi vi_load_u8(const uint8_t *p)
 {
     return _mm512_cvtepu8_epi32(_mm_loadu_si128((const __m128i *)(const void *)p));
@@ -287,9 +286,9 @@ VF_FN void vf_store_bf16_part(uint16_t *p, vf x, int n)
     _mm256_mask_storeu_epi16(p, vm_first(n), vf_round_bf16(x));
 }
 
-/* For pairs of bf16 numbers in 32 bits: the permutation (0, 16, 1, 17, ...) that pairs two converted vectors; whether
- * any number has all exponent bits set; the upper halves of two vectors as pairs; the rest of a number without its
- * upper half. */
+/* Functions for pairs of bf16 numbers in 32 bits. vi_order_of_pairs is the permutation (0, 16, 1, 17, ...) that pairs
+ * two converted vectors. vi_any_not_finite reports whether any number has all exponent bits set. vf_pair_upper pairs
+ * the upper halves of two vectors. vf_without_upper subtracts a number's upper half. */
 VF_FN vi vi_order_of_pairs(void)
 {
     vi low = _mm512_set_epi32(15, 14, 13, 12, 11, 10, 9, 8, 7, 6, 5, 4, 3, 2, 1, 0);
@@ -308,13 +307,13 @@ VF_FN vi vf_pair_upper(vf low, vf high)
     return _mm512_mask_blend_epi16(0xaaaaaaaau, shifted, _mm512_castps_si512(high));
 }
 
-/* Rounds so that the upper half is the nearest bf16 number; too large numbers become infinite. */
+/* Rounds x so that the upper half is the nearest bf16 number. Numbers that are too large become infinite. */
 VF_FN vf vf_round_upper(vf x)
 {
     return _mm512_castsi512_ps(_mm512_add_epi32(_mm512_castps_si512(x), _mm512_set1_epi32(0x8000)));
 }
 
-/* x minus the upper half of `near`; exact if that half was truncated or rounded from x. */
+/* Returns x minus the upper half of `near`. It is exact if that half was truncated or rounded from x. */
 VF_FN vf vf_beyond_upper(vf x, vf near)
 {
     vi upper = _mm512_and_si512(_mm512_castps_si512(near), _mm512_set1_epi32((int32_t)0xffff0000u));
@@ -335,7 +334,7 @@ VF_FN float vf_largest(vf x)
     return _mm512_reduce_max_ps(x);
 }
 
-/* Half vectors: loads two from memory into one, and transposes the squares of both. */
+/* Functions for half vectors: they load two halves from memory into one vector, and transpose the squares of both. */
 #define VF_HALVES
 VF_FN vf vf_load_halves(const float *low, const float *high)
 {
@@ -375,7 +374,7 @@ VF_FN void vf_transpose_halves(vf r[8])
 #undef PS
 }
 
-/* Four rounds: pairs of rows by 32 bits, then 64, then quarters of the register twice. */
+/* Transposes in four rounds: pairs of rows by 32 bits, then by 64 bits, then quarters of the register twice. */
 VF_FN void vf_transpose(vf r[16])
 {
     vf t[16];

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * vec_neon.h - the vector operations on NEON (every 64-bit Arm): 4 lanes.  vec.h documents them.
+ * vec_neon.h - the vector operations (vec.h) on NEON, which every 64-bit Arm has: 4 lanes.
  */
 #ifndef ATTN_SIMD_VEC_H
 #define ATTN_SIMD_VEC_H
@@ -15,7 +15,7 @@
 #define VF_NAME(name) name##_neon
 typedef float32x4_t vf;
 typedef int32x4_t vi;
-typedef uint32x4_t vm; /* 0 or all ones */
+typedef uint32x4_t vm; /* each lane is 0 or all ones */
 
 #define VF_FN static inline __attribute__((always_inline))
 
@@ -53,7 +53,7 @@ VF_FN vm vm_first(int n)
     const int32_t index[4] = {0, 1, 2, 3};
     return vcltq_s32(vld1q_s32(index), vdupq_n_s32(n));
 }
-/* Without memcpy: across a call half of the registers would not be kept. */
+/* Loads the first n lanes without memcpy, because a call would not preserve half of the registers. */
 VF_FN vf vf_load_part(const float *p, int n)
 {
     if (n >= 4)
@@ -103,7 +103,7 @@ VF_FN vf vf_fnma(vf a, vf b, vf c)
 {
     return vfmsq_f32(c, a, b);
 }
-/* Not vmaxq: that gives NaN where either is NaN. */
+/* Returns the maximum. It is not vmaxq, which gives NaN if either number is NaN. */
 VF_FN vf vf_max(vf a, vf b)
 {
     return vbslq_f32(vcgtq_f32(a, b), a, b);
@@ -187,7 +187,7 @@ VF_FN void vi_store(void *p, vi x)
 {
     vst1q_u8(p, vreinterpretq_u8_s32(x));
 }
-/* VF_LANES bytes, each from 0 to 255. */
+/* Loads VF_LANES bytes, each from 0 to 255, as integers. */
 VF_FN vi vi_load_u8(const uint8_t *p)
 {
     return (vi){p[0], p[1], p[2], p[3]};

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * vec_scalar.h - the vector operations in plain C: 4 lanes, which the compiler maps to whatever the target
- * has.  vec.h documents them.  A multiply-add rounds twice here: without the instruction, one rounding
- * is a function call.
+ * vec_scalar.h - the vector operations (vec.h) in plain C: 4 lanes, which the compiler maps to the target's vectors. A
+ * multiply-add rounds twice here, because without the instruction a single rounding needs a function call.
  */
 #ifndef ATTN_SIMD_VEC_H
 #define ATTN_SIMD_VEC_H
@@ -16,7 +15,7 @@
 typedef float vf __attribute__((vector_size(16)));
 typedef int32_t vi __attribute__((vector_size(16)));
 typedef uint32_t vu __attribute__((vector_size(16)));
-typedef int32_t vm __attribute__((vector_size(16))); /* 0 or -1 */
+typedef int32_t vm __attribute__((vector_size(16))); /* each lane is 0 or -1 */
 
 #define VF_FN static inline __attribute__((always_inline))
 
@@ -156,7 +155,7 @@ VF_FN vf vf_from_int(vi x)
     return __builtin_convertvector(x, vf);
 }
 
-/* Rounds towards zero, then down; floats of 2^23 and more are whole already, NaN stays. */
+/* Rounds towards zero, then down. Floats of 2^23 and more are integers already. NaN stays NaN. */
 VF_FN vf vf_floor(vf x)
 {
     vm small = vf_abs(x) < vf_set1(0x1p23f);
@@ -189,7 +188,7 @@ VF_FN void vi_store(void *p, vi x)
 {
     memcpy(p, &x, sizeof x);
 }
-/* VF_LANES bytes, each from 0 to 255. */
+/* Loads VF_LANES bytes, each from 0 to 255, as integers. */
 VF_FN vi vi_load_u8(const uint8_t *p)
 {
     return (vi){p[0], p[1], p[2], p[3]};
