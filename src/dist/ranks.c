@@ -19,7 +19,7 @@ struct attn__ranks {
     const attn__ranks_ops *ops;
     int rank, size;
     attn_status broken; /* ATTN_OK while all started sums can be finished; otherwise the failure */
-    bool agreed;        /* all ranks have been told about the failure */
+    bool agreed;        /* all ranks have received the failure */
     bool left;          /* rank 0 has announced that it is done */
     kept *kept;
     bool (*stop)(void *user);
@@ -229,7 +229,7 @@ void attn__ranks_free(attn_context *context, void *memory)
         return;
     }
     kept *k = attn__alloc(context, sizeof *k);
-    if (k) { /* without memory for the entry `memory` leaks, which is harmless because this process is about to end */
+    if (k) { /* without memory for the entry, `memory` leaks, which is harmless at the end of this process */
         *k = (kept){r->kept, memory};
         r->kept = k;
     }

@@ -97,7 +97,7 @@ static attn_status all_can(attn_context *context, bool can, bool *all)
  * model would write beyond the file's end. */
 static attn_status all_want(attn_context *context, size_t bytes, bool *all)
 {
-    uint64_t most[] = {bytes, ~(uint64_t)bytes}; /* the maximum of the complements is the complement of the minimum */
+    uint64_t most[] = {bytes, ~(uint64_t)bytes}; /* the minimum is the complement of the maximum of the complements */
     attn_status status = attn__ranks_sum(context, most, 2, ATTN__MAX_U64);
     *all = status == ATTN_OK && most[0] > 0 && most[0] == ~most[1];
     return status;

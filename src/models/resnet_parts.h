@@ -28,7 +28,7 @@ typedef struct attn__resnet {
 
 extern const char *const attn__resnet_names[], *const attn__resnet_stems[], *const attn__resnet_norms[];
 
-/* The keys of a residual network. */
+/* The config keys of a residual network. */
 #define ATTN__KEYS_RESNET(norm, frozen_doc)                                                                            \
     {"backbone",                                                                                                       \
      ATTN_CONFIG_TYPE_TEXT,                                                                                            \

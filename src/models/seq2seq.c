@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Code for all sequence-to-sequence models: running a whole sequence at once, and the state of decoding. */
+ * Functions for all sequence-to-sequence models, which run a whole sequence at once or keep the state of decoding.
+ */
 #include "models/seq2seq.h"
 
 #include "base/context.h"

@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: MIT
- * Translations restricted to a list of tokens. */
+ *
+ * Restricts translations to a list of tokens.
+ */
 #include "models/shortlist.h"
 
 #include "base/context.h"

@@ -11,7 +11,8 @@
 
 typedef struct attn__shortlist {
     attn_context *context;
-    int64_t vocabulary, n; /* n: number of tokens that any sentence may use; 0: no list, all tokens are allowed */
+    /* size of the vocabulary; n: number of tokens in the list (0: no list, all tokens are allowed) */
+    int64_t vocabulary, n;
     int32_t *tokens;       /* [n], ascending */
     int32_t *columns;      /* index in the list of each token of each sentence, sentence by sentence */
     int64_t *first;        /* [batch + 1]: index in `columns` at which each sentence begins */

@@ -114,7 +114,7 @@ static attn_status select_own(attn_decoding *decoding, const int64_t *rows, int6
 {
     state *s = decoding->state;
     attn_status status = ATTN_OK;
-    attn_nn_kv_cache_free(&s->spare); /* its number of rows is that of the old caches */
+    attn_nn_kv_cache_free(&s->spare); /* `spare` has the old number of rows */
     for (int i = 0; status == ATTN_OK && i < self_of(decoding)->decoder.blocks; i++) {
         status = attn_nn_kv_cache_select(&s->own[i], decoding->model->context, rows, n, room);
     }

@@ -8,7 +8,7 @@
 
 #include "models/model_keys.h"
 
-/* The keys that both halves have, except the names of their vocabularies. */
+/* The config keys that encoder and decoder have, except the names of their vocabularies. */
 #define ATTN__KEYS_TRANSFORMER                                                                                         \
     ATTN__KEY_COUNT("num_hiddens", "256", "channels; num_heads divides it"),                                           \
         ATTN__KEY_COUNT("ffn_num_hiddens", "64", "channels inside the feed-forward network"),                          \

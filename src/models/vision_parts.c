@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Image and patch sizes in settings, and checks of networks for a fixed image size. */
+ * Reads image and patch sizes from settings, and checks the images of networks for a fixed image size.
+ */
 #include "models/vision_parts.h"
 
 #include "base/context.h"

@@ -3,7 +3,7 @@
  * axial.h - layers of axial transformers over images and videos: positions, channel norm, and blocks with a mask along
  * one axis. The channels can be at any axis.
  *
- * Build and run them as described in layers.h. layers.h also has self-attention along one axis,
+ * layers.h describes how to build and run layers. It also has self-attention along one axis,
  * attn_nn_self_attention_axis. Letters: B batch, C and D channels, Y rows and X columns of an image.
  *
  * Results belong to the tape. The rules for threads are those of layers.h. */

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Weights of attention along an axis. */
+ * Requests and reorders the weights of attention along one axis.
+ */
 #include "nn/axis_weights.h"
 
 #include "base/context.h"

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Names and initial values of parameters. */
+ * Registers parameters under their names, and computes their initial values.
+ */
 #include "nn/linear_weight.h"
 
 #include "base/context.h"

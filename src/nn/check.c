@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Checks of layers' inputs. */
+ * Checks the inputs of layers.
+ */
 #include "nn/check.h"
 
 #include "base/context.h"

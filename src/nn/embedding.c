@@ -10,7 +10,7 @@ void attn_nn_embedding_init(attn_nn_embedding *layer, attn_nn_builder *builder, 
 {
     attn_nn_initializer fill = {.start = ATTN_INIT_NORMAL};
     *layer = (attn_nn_embedding){.scale = scale > 0 ? scale : 1};
-    /* This makes the variance of the next layer's input 1, like that of the positional encoding. */
+    /* With this variance the next layer's input has variance 1, like the positional encoding. */
     if (builder->policy == ATTN_POLICY_XAVIER) {
         fill.scale = 1 / layer->scale;
     }

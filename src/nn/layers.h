@@ -57,8 +57,8 @@ typedef enum attn_nn_policy {
 
 enum { ATTN_NN_MAX_DEPTH = 16, ATTN_NN_MAX_NAME = 256 };
 
-/* Registers parameters. Set the fields up to `blank`, `limit` if needed, and zero all others. A parameter's initial
- * values depend only on the seed and its full name, not on the order of construction. */
+/* Registers parameters. Set the fields up to `blank`, and `limit` if needed. All other fields must be zero. A
+ * parameter's initial values depend only on the seed and its full name, not on the order of construction. */
 typedef struct attn_nn_builder {
     attn_context *context;
     attn_named_list *parameters; /* gets the saved tensors: trained parameters and buffers */
@@ -296,7 +296,7 @@ void attn_nn_kv_cache_reorder(attn_nn_kv_cache *cache, attn_nn_kv_cache *spare, 
 /* Changes the cache to n rows with room for `capacity` tokens. New row i is the old row rows[i], or row i if `rows` is
  * NULL. If the rows are strictly ascending and `capacity` is unchanged, rows move within the old memory. Otherwise they
  * move to new memory, and the old memory is freed. ATTN_ERROR_SHAPE: the cache holds more tokens than `capacity`, or
- * has fewer rows than n. ATTN_ERROR_MEMORY: there is no memory. On error the cache is unchanged. */
+ * has fewer than n rows and `rows` is NULL. ATTN_ERROR_MEMORY: there is no memory. On error the cache is unchanged. */
 attn_status attn_nn_kv_cache_select(attn_nn_kv_cache *cache, attn_context *context, const int64_t *rows, int64_t n,
                                     int64_t capacity);
 

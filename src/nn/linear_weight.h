@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: MIT
- * linear_weight.h - how linear layers read their weights. */
+ *
+ * linear_weight.h - registers the weights of linear layers.
+ */
 #ifndef ATTN_NN_LINEAR_WEIGHT_H
 #define ATTN_NN_LINEAR_WEIGHT_H
 

@@ -50,7 +50,7 @@ typedef struct attn_nn_msa_layer {
 typedef struct attn_nn_msa_layer_options {
     int64_t dim, ffn_dim, heads;
     double dropout;            /* dropout of the weights of both attentions, and of the blocks' results */
-    double activation_dropout; /* dropout of the hidden channels */
+    double activation_dropout; /* dropout of the hidden channels of the feed-forward network */
     double fill;               /* as in attn_nn_msa_attention */
     bool own_depth, untied;    /* as in attn_nn_msa_attention */
     bool columns_first;        /* column attention comes before row attention */

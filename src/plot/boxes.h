@@ -6,7 +6,8 @@
 #include "attn/plot.h"
 
 typedef struct attn__drawn_box {
-    double left, top, right, bottom; /* in pixels of the picture; parts outside are not drawn */
+    /* edges of the box in pixels of the picture; parts outside the picture are not drawn */
+    double left, top, right, bottom;
     const char *label;               /* label; NULL: none */
     double score;                    /* score, printed after the label; NaN: no score */
     int64_t kind;                    /* boxes of the same kind have the same colour */
@@ -17,7 +18,7 @@ typedef struct attn__drawn_boxes {
     int channels;                /* number of channels, 1 or 3 */
     const unsigned char *pixels; /* pixels [height][width][channels] */
     int64_t n;
-    const attn__drawn_box *items; /* the first box is drawn on top */
+    const attn__drawn_box *items; /* the boxes; the first box is drawn on top */
 } attn__drawn_boxes;
 
 /* Draws the picture and its boxes in this format. ATTN_ERROR_ARGUMENT: there is no picture, or a text is not UTF-8.

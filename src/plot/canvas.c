@@ -113,7 +113,7 @@ static cairo_status_t append(void *user, const unsigned char *data, unsigned int
 static cairo_surface_t *make_surface(attn__sink *out, attn_plot_format format, double width, double height)
 {
     switch (format) {
-    case ATTN_PLOT_HTML: /* the format was checked before */
+    case ATTN_PLOT_HTML: /* cannot occur, because the format was checked before */
     case ATTN_PLOT_SVG:
         return cairo_svg_surface_create_for_stream(append, out, width, height);
     case ATTN_PLOT_PDF:
@@ -138,7 +138,7 @@ static cairo_status_t draw_on(cairo_surface_t *surface, attn__sink *out, attn_pl
     cairo_destroy(cr);
     if (status == CAIRO_STATUS_SUCCESS && format == ATTN_PLOT_PNG)
         status = cairo_surface_write_to_png_stream(surface, append, out);
-    cairo_surface_finish(surface); /* finishing writes SVG and PDF */
+    cairo_surface_finish(surface); /* SVG and PDF are written when the surface is finished */
     return status != CAIRO_STATUS_SUCCESS ? status : cairo_surface_status(surface);
 }
 

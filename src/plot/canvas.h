@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * canvas.h - a cairo surface of any format, rendered into memory, and basic drawing functions. Lengths are in
- * points. */
+ * canvas.h - renders a cairo surface of any format into memory, and has basic drawing functions. Lengths are in points.
+ */
 #ifndef ATTN_PLOT_CANVAS_H
 #define ATTN_PLOT_CANVAS_H
 
@@ -30,7 +30,7 @@ typedef enum attn__anchor { ATTN_LEFT = 0, ATTN_CENTRE, ATTN_RIGHT } attn__ancho
  * machine. If no font has the character, its code point is printed, such as U+65E5. */
 void attn__font(cairo_t *cr, double size, bool bold);
 double attn__text_width(cairo_t *cr, const char *text);
-/* The baseline of the text starts, is centred, or ends at (x, y). The text is rotated by `angle` about that point. */
+/* Draws a text. Its baseline starts, is centred, or ends at (x, y). The text is rotated by `angle` about that point. */
 void attn__text(cairo_t *cr, double x, double y, const char *text, attn__anchor anchor, double angle);
 void attn__set_colour(cairo_t *cr, attn__colour colour);
 

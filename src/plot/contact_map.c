@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * A protein's contacts on a square: probabilities below the diagonal, the best pairs above it. */
+ * Draws a protein's contacts on a square: probabilities below the diagonal, the best pairs above it.
+ */
 #include "attn/plot.h"
 
 #include "base/context.h"

@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: MIT
- * Curves over a common axis, in panels side by side: losses by epoch, kernels, estimates and measurements. */
+ *
+ * Draws curves over a common axis, in panels side by side: losses by epoch, kernels, estimates and measurements.
+ */
 #include "attn/plot.h"
 
 #include "base/context.h"
@@ -32,7 +34,7 @@ typedef struct frame {
     double step; /* distance between panels */
     double width, height, left, top;
     int hue_of[MOST_CURVES], nhues;
-    double legend_x[MOST_COLOURS], legend_y[MOST_COLOURS]; /* positions of the names in the legend */
+    double legend_x[MOST_COLOURS], legend_y[MOST_COLOURS]; /* positions of the names in the legend, in points */
 } frame;
 
 /* ---------------------------------------------------------------------------------------------- checking */

@@ -142,7 +142,7 @@ static double peak_of(const float *weights, int64_t n)
 {
     double peak = 0;
     for (int64_t i = 0; i < n; i++)
-        peak = fmax(peak, (double)weights[i]); /* skips NaN, which marks masked keys */
+        peak = fmax(peak, (double)weights[i]); /* fmax skips NaN, which marks masked keys */
     return peak;
 }
 

@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: MIT
- * Text on a canvas, with a fallback to other fonts for missing characters. */
+ *
+ * Draws text on a canvas, with a fallback to other fonts for missing characters.
+ */
 #include "plot/canvas.h"
 
 #include "base/utf8.h"

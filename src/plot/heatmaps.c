@@ -29,7 +29,7 @@ typedef struct laid_row {
     double below;         /* height of the keys' labels and axis name */
     double width, height; /* size of one panel's map */
     int64_t lines;        /* number of lines into which the row's panels wrap */
-    double x, y;          /* position of the row */
+    double x, y;          /* position of the row on the page, in points */
 } laid_row;
 
 typedef struct layout {

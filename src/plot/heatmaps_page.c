@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * Heatmaps as an interactive page. Rows of panels with the same labels become the layers of one map.
+ * Renders heatmaps as an interactive page. Rows of panels with the same labels become the layers of one map.
  */
 #include "plot/heatmaps.h"
 

@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: MIT
- * A growing output buffer, and the text formats of a page. */
+ *
+ * A growing output buffer, and functions that write a page's text formats to it.
+ */
 #include "plot/sink.h"
 
 #include "base/real.h"

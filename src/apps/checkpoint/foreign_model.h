@@ -15,8 +15,8 @@ typedef struct attn__foreign {
     /* settings of config.json; with a names file, also settings from that file and from shapes */
     attn_config *config;
     char settings[ATTN__PATH]; /* path of the settings, for messages */
-    char weights[ATTN__PATH];  /* path of the weights, for readers of weights */
-    attn_bytes *report;        /* gets the report of attn_weights_load; may be NULL */
+    char weights[ATTN__PATH];  /* path of the weights, a file or a directory */
+    attn_bytes *report;        /* gets the report of attn_weights_load about the weights; may be NULL */
 } attn__foreign;
 
 /* How a model is loaded. With zero fields it is described by config.json, and can have any architecture. */

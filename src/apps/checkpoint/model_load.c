@@ -42,7 +42,7 @@ static attn_status load(attn_model **model, attn_context *context, const char *p
         return attn__fail(context, ATTN_ERROR_NOT_FOUND, "there is no architecture \"%.80s\"",
                           attn_config_text(from->config, "architecture", ""));
     from->report = o->report;
-    /* readers of weights find the files of a directory themselves */
+    /* use the path itself: readers of weights find the files of a directory */
     snprintf(from->weights, sizeof from->weights, "%s", path);
     return attn__foreign_model(model, context, from, &how);
 }

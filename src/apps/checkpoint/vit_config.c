@@ -104,7 +104,7 @@ attn_status attn__vit_heads(const attn__vit_config *v, int64_t width, int64_t *h
 
 /* ----------------------------------------------------------------------------------------------- shapes */
 
-/* Properties that no tensor shows, and that have one fixed value in a plain ViT of timm. */
+/* Properties that no tensor shows. Each has one fixed value in a plain ViT of timm. */
 static const struct {
     const char *key, *plain, *what;
 } forms[] = {{"global_pool", "token", "only the class token is read by the classifier here"},

@@ -57,7 +57,7 @@ static bool counts_classes(const attn_setting *key)
     return strcmp(key->name, "num_classes") == 0 || strcmp(key->name, "classes") == 0;
 }
 
-/* Makes the model that a config.json or a names file describes, for other classes. */
+/* Makes a model as a config.json or a names file describes it, but with the number of classes of this training. */
 static attn_status build_own(const source *s, const attn_config *file, attn_model **model)
 {
     const attn_architecture *architecture = attn_architecture_find(attn_config_text(file, "architecture", ""));

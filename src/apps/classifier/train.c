@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: MIT
- * Training a classifier: makes batches from the data, and defines the callbacks of a run (run.h). */
+ *
+ * Trains a classifier: makes batches from the data, and defines the callbacks of a run (run.h).
+ */
 #include "apps/classifier/classifier.h"
 
 #include "apps/run/image_training.h"

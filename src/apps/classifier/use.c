@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: MIT
- * Predictions of a classifier, and its accuracy. */
+ *
+ * Computes the predictions of a classifier, and its accuracy.
+ */
 #include "apps/classifier/classifier.h"
 
 #include "base/clock.h"
@@ -187,7 +189,7 @@ static attn_status prepare(const attn_classifier *c, const attn_image *image, fl
     return status;
 }
 
-/* Finds the likeliest classes, with one pass over all classes for each. */
+/* Finds the `top` likeliest classes. It passes over all classes once for each of them. */
 static attn_status rank(attn_context *context, const float *logits, int64_t classes, int64_t top,
                         attn_prediction *guesses)
 {

@@ -51,12 +51,12 @@ typedef struct attn_generator_prediction {
     int32_t level, likeliest;         /* the picture's level at this pixel; the likeliest level */
     double probability, of_likeliest;
 } attn_generator_prediction;
-/* Draws the attention of the model while it predicts one number of a picture, or of a video with n given frames, after
- * resizing to the model's size. Shown is the plane of that number, a channel of a frame. Over it are the weights of
- * each block, for the query whose result enters the prediction.
- *   exterior the pixel itself, over the previous plane; no panels for the first plane
- *   outer the pixel above, along its row and column; no panels for the first row
- *   inner the pixel itself: its input depends on the pixels to the left and above
+/* Draws the attention of the model while it predicts one number. The number belongs to a picture, or to a video with n
+ * given frames, which are resized to the model's size. The drawing shows the plane of the number, which is a channel of
+ * a frame. Over the plane it shows the weights of each block, for the query whose result enters the prediction:
+ *   exterior  the pixel itself, over the previous plane; there are no panels for the first plane
+ *   outer     the pixel above, along its row and column; there are no panels for the first row
+ *   inner     the pixel itself, whose input depends on the pixels to the left and above
  * ATTN_PLOT_HTML gives an interactive page with all blocks and positions of the plane. `found` (may be NULL) gets the
  * number's probability. ATTN_ERROR_ARGUMENT: there is no such layer, head, pixel, channel or frame. */
 attn_status attn_generator_render_attention(attn_generator *generator, const attn_image *images, int64_t n,

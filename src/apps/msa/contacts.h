@@ -20,7 +20,7 @@ typedef struct attn_contact_example {
 typedef struct attn_contacts_fit_options {
     int64_t min_separation; /* minimum distance of a pair's residues in the sequence; 0: 6 */
     double cutoff;          /* maximum distance of a contact in angstrom; 0: 8 */
-    double c;               /* weight of the data against the penalty; 0: 0.15, the authors' value */
+    double c;               /* weight of the data relative to the penalty; 0: 0.15, the authors' value */
     size_t memory;          /* limit of the memory in bytes, as in attn_msa_options */
 } attn_contacts_fit_options;
 

@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: MIT
- * The average of a run's weights. */
+ *
+ * Averages the weights of a run.
+ */
 #include "apps/run/average.h"
 
 #include "apps/run/lora.h"

@@ -39,7 +39,7 @@ typedef struct walk {
     attn__image_source *source;
     const attn__image_wish *wish;
     attn_image_set **set;
-    char *first; /* the file that decided the shape of the set */
+    char *first; /* path of the file that decided the shape of the set */
 } walk;
 
 /* Keeps the path of an added file or video if it is the first, else frees the path. */

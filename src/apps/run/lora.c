@@ -27,7 +27,7 @@ struct attn__run_lora {
     adapted *items;
     int64_t n;
     bool *base;
-    int64_t nbase; /* number of parameters of the model without adapters */
+    int64_t nbase; /* number of the model's parameters, not counting adapters */
     bool folded;
 };
 

@@ -1,16 +1,17 @@
 /* SPDX-License-Identifier: MIT
  *
- * run.h - one training run of any kind in a directory: its lock, settings, checkpoint and history, stopping and
- * resuming. An application defines a kind (the data, the model, the loss of a step); everything else is common to all
- * kinds and is here.
+ * run.h - runs one training of any kind in a directory: its lock, settings, checkpoint and history, stopping and
+ * resuming. An application defines a kind of training: the data, the model and the loss of a step. All other code is
+ * the same for all kinds and is declared here.
  *
- * The directory holds, in addition to the application's own files,
- *     training.json           the settings, every one, and which data they were used on
- *     checkpoint.safetensors  parameters ("p.NAME"), their average ("a.NAME", where there is one), the optimizer's
- *                             state and the counters: all that must fit together is one file, which is replaced as a
- *                             whole; with a sum of it, the settings and the application's files, so that damage is seen
- *     history.tsv             a line an epoch
- *     model.safetensors       the parameters that are best so far, or the last */
+ * In addition to the application's own files, the directory contains
+ *     training.json           all settings, and the path and fingerprint of the data
+ *     checkpoint.safetensors  the parameters ("p.NAME"), their average ("a.NAME", if there is one), the optimizer's
+ *                             state and the counters. All data that must fit together is in this file, which is
+ *                             replaced as a whole. A checksum of the file's data, the settings and the application's
+ *                             files detects damage.
+ *     history.tsv             one line per epoch
+ *     model.safetensors       the parameters of the best epoch so far, or of the last epoch */
 #ifndef ATTN_APPS_RUN_H
 #define ATTN_APPS_RUN_H
 
@@ -30,7 +31,7 @@ typedef struct attn__run attn__run;
 
 typedef struct attn__run_kind {
     const attn_trainer *about;
-    size_t size;            /* size of the application's struct, whose first member is an attn__run */
+    size_t size;            /* size of the application's struct in bytes; its first member is an attn__run */
     const attn__keys *keys; /* table of the settings, including ATTN__RUN_KEYS */
     /* Names for data without a path, which training.json stores. The list is NULL-terminated, and the first name is
      * the default. NULL: data always has a path. */
@@ -55,7 +56,7 @@ typedef struct attn__run_kind {
     /* Returns the metric for choosing the best epoch; a larger value is better. If it returns NaN, the loss decides.
      * NULL: the loss always decides. */
     double (*judge)(const void *self);
-    void (*release)(void *self); /* frees everything except the model */
+    void (*release)(void *self); /* frees all memory of the application's struct except the model */
 } attn__run_kind;
 
 struct attn__run {
@@ -73,7 +74,7 @@ struct attn__run {
     bool no_validation;  /* there is no validation part */
     int64_t whole;       /* number of labels in the whole batch of the last step, set by attn__run_share */
     double measure;      /* metric of the last validation, which kind->measure names */
-    double measure_too;  /* metric that kind->measure_too names */
+    double measure_too;  /* metric of the last validation, which kind->measure_too names */
     const char *no_path; /* name for data without a path, used in training.json and messages; NULL: data has a path */
     /* the source of each parameter, one per line; empty if the training did not start from a checkpoint */
     attn_bytes taken;

@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: MIT
- * Scores a translator on a part of its data: loss, and both BLEU scores of its translations. */
+ *
+ * Scores a translator on a part of its data: the loss, and BLEU and chrF of its translations.
+ */
 #include "apps/translator/translator.h"
 
 #include "apps/translator/settings.h"

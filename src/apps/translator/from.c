@@ -87,8 +87,8 @@ attn_status attn__training_from(attn__translator_training *t)
     attn_status status = attn_translator_load(
         &t->from, t->run.context, t->run.resume ? t->run.directory : path,
         t->run.resume ? NULL
-                      : attn_config_text(t->run.settings, "names", NULL)); /* the run's own directory has the model's
-                                                                            * names */
+                      /* the run's own directory needs no names file */
+                      : attn_config_text(t->run.settings, "names", NULL));
     if (status == ATTN_OK && !t->run.resume)
         status = take_settings(t, path);
     if (status != ATTN_OK)

@@ -79,7 +79,7 @@ static const attn_setting keys[] = {
               "tokens in a step, padding included, of the longer side, in place of --batch; 0: sentences are counted"),
     ATTN__RUN_KEYS("sentences", "words", "10", "64", "adam", "0.0007", "inverse-sqrt", "1000", "0", "0.1"),
 };
-/* Defaults that depend on "model" or "compat". */
+/* Defaults that depend on the settings "model" or "compat". */
 static const attn__preset presets[] = {
     {{"bahdanau", NULL}, "dropout", "0.2"},   {{"bahdanau", NULL}, "rate", "0.001"},
     {{"bahdanau", NULL}, "warmup", "200"},    {{NULL, "d2l"}, "vocabulary", "word"},

@@ -37,7 +37,7 @@ attn_model *attn_translator_model(const attn_translator *translator);
 /* Returns the vocabulary of one side, which the translator owns. */
 const attn_vocab *attn_translator_vocab(const attn_translator *translator, attn_side side);
 
-/* Default search settings from a published model's files, and hints for the caller. `shortlist` belongs to the
+/* Default search options from the files of a published model, and hints for the caller. `shortlist` belongs to the
  * translator. */
 typedef struct attn_translator_search {
     attn_translator_options options;
@@ -54,7 +54,7 @@ typedef struct attn_translator_score {
     double bleu_d2l;               /* mean of attn_bleu_d2l (k = 2) over the sentences, each with its best reference */
     attn_bleu corpus;              /* sacreBLEU's BLEU of the detokenized texts */
     double chrf;                   /* sacreBLEU's chrF2 of the detokenized texts */
-    double tokens_per_second;      /* decoded tokens per second */
+    double tokens_per_second;      /* number of decoded tokens per second */
     double words_per_second;       /* words of the source sentences per second; words are separated by spaces */
 } attn_translator_score;
 

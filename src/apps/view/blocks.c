@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Attention over a picture: positions of the keys, and attention rollout. */
+ * Attention over a picture: finds the positions of keys, and computes attention rollout.
+ */
 #include "apps/view/view.h"
 
 #include "base/context.h"
