@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * attend_probe.c - the engine's forward rate and the machine's peak, measured in turns in one process.
+ * attend_probe.c - measures the engine's forward rate and the machine's peak in turns in one process.
  *
  *     cc -O2 -pthread -ffp-contract=off -Iinclude -Isrc bench/attend_probe.c src/base/<all>.c src/kernels/<all>/<all>.c
  *        src/attend/<all>.c -lm -o attend_probe
@@ -24,7 +24,7 @@ static double seconds(void)
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
-/* Small numbers of either sign; as bf16 pairs they are small numbers too. */
+/* Allocates and fills an array with small numbers of either sign. Their bytes as bf16 pairs are small numbers, too. */
 static float *fill(attn_context *context, size_t count)
 {
     float *x = attn__alloc(context, count * sizeof *x);
@@ -36,7 +36,7 @@ static float *fill(attn_context *context, size_t count)
     return x;
 }
 
-/* The best seconds of a few runs in a row. */
+/* Returns the shortest time in seconds of a few runs in a row. */
 static double best_run(const attn_plan *plan, const attn_arrays *arrays)
 {
     double best = 1e9, until = seconds() + 0.3;

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: MIT
  *
- * image_probe.c - axial models of images, timed.
+ * image_probe.c - measures axial models of images.
  *
  *     cc -O2 -pthread -Iinclude bench/image_probe.c build/libattn.a $(pkg-config --libs jansson cairo) -lz -lm
  *
  * image_probe train SIDE DIM BATCH DEPTH...  the axial image transformer's reversible training step: time and memory
  * image_probe draw DIM SIDE...               one image from the axial transformer, fast and (to 16 x 16) slowly
  *
- * Timed next to bench/peers/axial.py, which measures the same in PyTorch.  Threads: ATTN_THREADS, else all. */
+ * bench/peers/axial.py measures the same in PyTorch. The number of threads is ATTN_THREADS, or all. */
 #define _POSIX_C_SOURCE 200809L
 #include "models/axial_transformer.h"
 

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: MIT
  *
- * operations.c - single operations of tensors, forward and backward, for bench/peers/operations.py.
+ * operations.c - measures single operations of tensors, forward and backward, for bench/peers/operations.py.
  *
  *     cc -O2 -pthread -Iinclude bench/operations.c build/libattn.a $(pkg-config --libs jansson cairo libpng) \
  *         -ljpeg -lz -lm -o operations
  *     ./operations SECONDS NAME:N,N... ...
  *
- * Prints the shortest times in milliseconds, forward, and backward without earlier gradients to add to.  ATTN_THREADS
- * and ATTN_ISA apply. */
+ * Prints the shortest times in milliseconds: forward, and backward without existing gradients.  ATTN_THREADS and
+ * ATTN_ISA apply. */
 #define _POSIX_C_SOURCE 200809L
 #include "attn/tensor.h"
 #include "tensor/parts.h"
@@ -20,7 +20,7 @@
 
 enum { MOST = 8 };
 
-/* An operation's sizes, and its tensors: x, then parameters. */
+/* An operation's sizes and tensors: x, then the parameters. */
 typedef struct operands {
     int64_t n[MOST];
     attn_tensor *x[MOST];
@@ -50,7 +50,7 @@ static void check(const attn_context *context)
     exit(1);
 }
 
-/* Numbers between -1 and 1. */
+/* Adds a tensor of numbers between -1 and 1. */
 static attn_tensor *add(attn_context *context, operands *o, int rank, const int64_t *shape)
 {
     attn_tensor *x = NULL;
@@ -125,14 +125,14 @@ static void make_labels(attn_context *context, operands *o)
     add_integers(context, o, o->n[0], o->n[1]);
 }
 
-/* Rows of the table, channels, words. */
+/* Makes an embedding with these sizes: rows of the table, channels, words. */
 static void make_embedding(attn_context *context, operands *o)
 {
     make_rows(context, o);
     add_integers(context, o, o->n[2], o->n[0]);
 }
 
-/* Rows, inputs, outputs. */
+/* Makes a linear layer with these sizes: rows, inputs, outputs. */
 static void make_linear(attn_context *context, operands *o)
 {
     make_rows(context, o);
@@ -140,14 +140,14 @@ static void make_linear(attn_context *context, operands *o)
     add(context, o, SHAPE(o->n[2]));
 }
 
-/* Batch, m, n, k. */
+/* Makes a product of matrices with these sizes: batch, m, n, k. */
 static void make_matmul(attn_context *context, operands *o)
 {
     add(context, o, SHAPE(o->n[0], o->n[1], o->n[3]));
     add(context, o, SHAPE(o->n[0], o->n[3], o->n[2]));
 }
 
-/* Steps, batch, inputs, hidden. */
+/* Makes a GRU with these sizes: steps, batch, inputs, hidden. */
 static void make_gru(attn_context *context, operands *o)
 {
     int64_t hidden = o->n[3], gates = 3 * hidden;
@@ -159,7 +159,7 @@ static void make_gru(attn_context *context, operands *o)
     add(context, o, SHAPE(gates));
 }
 
-/* Batch, channels, height, width, outputs, kernel, stride, groups. */
+/* Makes a convolution with these sizes: batch, channels, height, width, outputs, kernel, stride, groups. */
 static void make_convolution(attn_context *context, operands *o)
 {
     make_image(context, o);
@@ -270,7 +270,7 @@ static attn_tensor *run_double_size(attn_tape *tape, const operands *o)
     return attn_interpolate(tape, x, 3, 2 * o->n[3], ATTN_INTERPOLATE_LINEAR);
 }
 
-/* Channels to the end. */
+/* Moves the channels to the last axis. */
 static attn_tensor *run_permute(attn_tape *tape, const operands *o)
 {
     return attn_permute(tape, o->x[0], (int[]){0, 2, 3, 1});
@@ -311,7 +311,7 @@ static const operation operations[] = {{"add", make_two, run_add},
                                        {"permute", make_image, run_permute},
                                        {"concat", make_two, run_concat}};
 
-/* The time that attn_backward_from takes to copy its gradient, which no operation inside a model does. */
+/* Returns the time in which attn_backward_from copies its gradient. No operation inside of a model copies it. */
 static double copy_ms(float *to, const attn_tensor *from)
 {
     double begin = milliseconds();
@@ -319,7 +319,8 @@ static double copy_ms(float *to, const attn_tensor *from)
     return milliseconds() - begin;
 }
 
-/* One pass; ms keeps the shorter times: forward, backward, and of that the copy of the gradient. */
+/* Runs one pass. `ms` keeps the shortest times: forward, backward, and the copy of the gradient in the backward
+ * time. */
 static void measure(attn_tape *tape, const operation *op, const operands *o, double ms[3])
 {
     for (int i = 0; i < o->count; i++)

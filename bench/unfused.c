@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: MIT
  *
- * unfused.c - attention as three steps over a whole matrix of scores, the products oneDNN's: what the engine must not
- * be slower than.  The backward pass is timed twice: with the weights of the forward pass kept, N x N numbers a head,
- * as automatic differentiation does, and from the log-sum-exp alone, as the engine has to.
+ * unfused.c - measures attention as three steps over a whole matrix of scores, with products of oneDNN. The engine must
+ * not be slower.  The backward pass is measured twice. First, the weights of the forward pass are kept, N x N numbers
+ * for each head, as in automatic differentiation. Second, only the log-sum-exp is kept, as in the engine.
  *
  *     cc -O3 -march=native -ffast-math -fopenmp bench/unfused.c -ldnnl -lm -o unfused
  *     ./unfused THREADS PROBLEM...      bNhNqNkNdN[gN][:causal], axisNxNcNhN:row or :col, tiedNxNhNdN
  *
- * One line each: problem, milliseconds forward, backward with weights kept, backward without.  Heads are divided among
- * threads; layouts are those of `attn bench attend`.
+ * Each line has the problem and the milliseconds forward, backward with kept weights, and backward without. Threads
+ * share the heads. The layouts are the same as in `attn bench attend`.
  */
 #include <dnnl.h>
 #include <math.h>
@@ -20,7 +20,7 @@
 #include <sys/mman.h>
 #include <time.h>
 
-/* S = sum over `tied` products; an item is a batch and a head. */
+/* A problem. Its scores S are the sum of `tied` products. An item is one head of one batch. */
 typedef struct problem {
     long batch, heads, groups, queries, keys, dim, tied;
     long ld, batch_step, tied_step; /* elements between tokens, batches and tied rows */
@@ -72,7 +72,8 @@ static bool parse(problem *p, const char *text)
     return true;
 }
 
-/* Where a head's rows begin: heads of keys are shared by heads / groups of queries, at the same distance of rows. */
+/* Returns the offset of a head's rows. heads / groups heads of queries share a head of keys, whose rows have the
+ * same stride. */
 static long start(const problem *p, long item, bool keys, long tied)
 {
     long head = item % p->heads;
@@ -106,7 +107,7 @@ static void scores(const problem *p, const arrays *a, long item, float *s)
                    a->k + start(p, item, true, t), p->ld, t > 0, s, p->keys);
 }
 
-/* The weights again. */
+/* Computes the weights again from the scores and the log-sum-exp. */
 static void weights(const problem *p, const arrays *a, long item, float *s)
 {
     scores(p, a, item, s);
@@ -128,7 +129,7 @@ static void forward(const problem *p, const arrays *a, long item, float *s)
                    a->o + start(p, item, false, t), p->ld);
 }
 
-/* dS into `ds`, which holds dP: P (dP - sum of P dP). */
+/* Computes dS = P (dP - sum of P dP) in `ds`, which initially holds dP. */
 static void softmax_backward(const problem *p, const float *s, float *ds, float scale)
 {
     for (long i = 0; i < p->queries; i++, s += p->keys, ds += p->keys) {
@@ -197,7 +198,7 @@ static double median_ms(const problem *p, const arrays *a, unfused_pass pass)
 
 static float *fill(long count)
 {
-    const size_t page = (size_t)2 << 20; /* on huge pages, as the arrays of `attn bench` */
+    const size_t page = (size_t)2 << 20; /* the arrays are on huge pages, as in `attn bench` */
     size_t bytes = ((size_t)count * sizeof(float) + page - 1) / page * page;
     float *x = aligned_alloc(page, bytes);
 #ifdef MADV_HUGEPAGE

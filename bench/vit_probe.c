@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: MIT
  *
- * vit_probe.c - Vision Transformers, timed.
+ * vit_probe.c - measures Vision Transformers.
  *
  *     cc -O2 -pthread -Iinclude -Icli bench/vit_probe.c cli/bench_vit.c build/libattn.a \
  *         $(pkg-config --libs jansson cairo libpng) -ljpeg -lz -lm -o vit_probe
  *
  * vit_probe forward BATCH [SECONDS]   ViT-B/16 on 224 x 224, 1,000 classes
- * vit_probe infer BATCH [SECONDS]     the same with weights packed once (attn_model_pack_weights)
- * vit_probe train BATCH [SECONDS]     the ViT of Dive into Deep Learning (96 x 96, patch 16, 512 wide, 2 blocks): forward,
- *                                     cross-entropy and backward
+ * vit_probe infer BATCH [SECONDS]     ViT-B/16 with weights packed once (attn_model_pack_weights)
+ * vit_probe train BATCH [SECONDS]     the ViT of Dive into Deep Learning (96 x 96, patch 16, 512 wide, 2 blocks):
+ *                                     forward, cross-entropy and backward
  *
- * Timed next to bench/peers/vit.py.  ATTN_THREADS, ATTN_PRECISION and ATTN_ISA apply. */
+ * bench/peers/vit.py measures the same in PyTorch.  ATTN_THREADS, ATTN_PRECISION and ATTN_ISA apply. */
 #define _POSIX_C_SOURCE 200809L
 #include "bench_vit.h"
 

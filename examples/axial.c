@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: MIT
- * Axial attention: along the rows or the columns of an image; the other axis is BATCH (Ho et al. 2019).
- * A column needs no transpose: its pixels are one row apart, which is a stride. */
+ *
+ * Axial attention (Ho et al. 2019): attention along the rows or the columns of an image. The other axis is BATCH. A
+ * column needs no transpose: its pixels are one row apart, which is a stride.
+ */
 #include "example.h"
 
 enum { Y = 10, X = 6, C = 16, H = 2 };
 
-/* [Y,X,C] <- [X,Y,C] */
+/* Transposes an image: from [X,Y,C] to [Y,X,C]. */
 static void transpose(float *to, const float *from)
 {
     for (int y = 0; y < Y; y++)
@@ -38,7 +40,7 @@ int main(void)
     arrays.o = columns;
     run(context, &problem, &arrays);
 
-    /* Check: a column of the image equals a row of the transposed image. */
+    /* Checks that attention along a column equals attention along a row of the transposed image. */
     axis.shape[0] = X, axis.shape[1] = Y, axis.axis = 1;
     must(context, attn_problem_axis(&problem, &axis));
     run(context, &problem, &(attn_arrays){.q = turned[0], .k = turned[1], .v = turned[2], .o = turned_rows});

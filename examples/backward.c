@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: MIT
- * Gradients of q, k, v and an additive bias, checked by difference quotients.
- * The forward run stores only o and the log-sum-exp; the backward run recomputes the weights. */
+ *
+ * Computes gradients of q, k, v and an additive bias, and checks them by difference quotients. The forward run stores
+ * only o and the log-sum-exp. The backward run recomputes the weights.
+ */
 #include "example.h"
 
 enum { H = 2, TQ = 5, TK = 7, D = 4, QUERIES = TQ * H * D, KEYS = TK * H * D };
-enum { HEAD_DIM = 1, QUERY_DIM = 2, KEY_DIM = 3 }; /* the dim numbers that attn_problem_heads uses */
+enum { HEAD_DIM = 1, QUERY_DIM = 2, KEY_DIM = 3 }; /* the indices of dims in problems of attn_problem_heads */
 
 static float q[QUERIES], k[KEYS], v[KEYS], bias[H * TQ * TK], o[QUERIES], lse[H * TQ];
 static float dout[QUERIES], dq[QUERIES], dk[KEYS], dv[KEYS], dbias[H * TQ * TK];
@@ -20,7 +22,7 @@ static attn_arrays arrays = {.q = q,
                              .dv = dv,
                              .dbias = dbias};
 
-/* A loss whose gradient with respect to o is dout: sum o * dout. */
+/* Returns the loss sum(o * dout), whose gradient with respect to o is dout. */
 static double loss(attn_context *context, const attn_plan *forward)
 {
     double sum = 0;
@@ -30,7 +32,7 @@ static double loss(attn_context *context, const attn_plan *forward)
     return sum;
 }
 
-/* The largest difference between a gradient and (loss(x + h) - loss(x - h)) / 2h over its elements. */
+/* Returns the largest difference between the elements of a gradient and (loss(x + h) - loss(x - h)) / 2h. */
 static double check(attn_context *context, const attn_plan *forward, const char *name, float *x, const float *dx, int n)
 {
     const float h = 0.01f;

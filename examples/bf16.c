@@ -1,12 +1,14 @@
 /* SPDX-License-Identifier: MIT
- * bf16 as storage: the upper half of a float. Half the memory is read, while sums stay in f32. */
+ *
+ * bf16 for storage: a bf16 number is the upper half of a float. Half the memory is read, and sums are still f32.
+ */
 #include "example.h"
 
 #include <string.h>
 
 enum { H = 4, T = 128, D = 64, N = T * H * D };
 
-/* To the nearest, ties to even. */
+/* Rounds to nearest, ties to even. */
 static uint16_t bf16_from(float x)
 {
     uint32_t bits;
@@ -26,7 +28,7 @@ int main(void)
 {
     static float whole[3][N], o[N];
     static uint16_t half[3][N], half_o[N];
-    for (int i = 0; i < 3; i++) { /* q, k, v; the f32 run also uses the rounded numbers */
+    for (int i = 0; i < 3; i++) { /* rounds q, k and v; the f32 run also uses the rounded numbers */
         fill(whole[i], N, (uint32_t)i);
         for (int j = 0; j < N; j++)
             whole[i][j] = bf16_to(half[i][j] = bf16_from(whole[i][j]));
@@ -37,7 +39,7 @@ int main(void)
     attn_heads heads = {.batch = 1, .heads = H, .queries = T, .keys = T, .dim = D};
     must(context, attn_problem_heads(&problem, &heads));
     run(context, &problem, &(attn_arrays){.q = whole[0], .k = whole[1], .v = whole[2], .o = o});
-    problem.dtype = ATTN_BF16; /* the problem stays the same: strides count elements, not bytes */
+    problem.dtype = ATTN_BF16; /* the strides do not change, because they count elements */
     print_table("f32 and bf16 alike", &problem);
     run(context, &problem, &(attn_arrays){.q = half[0], .k = half[1], .v = half[2], .o = half_o});
 

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT
- * Fills the table of dims by hand, for a problem that no function describes: in a video [T,Y,X,H,D], a pixel attends
- * its own row of pixels in this frame and in all earlier frames. Then the same video is stored channels first,
- * [H,D,T,Y,X]. */
+ *
+ * Fills the table of dims by hand for a problem that no function describes. In a video [T,Y,X,H,D], a pixel attends to
+ * its row of pixels in this frame and in all earlier frames. Then the same video is stored channels first, [H,D,T,Y,X].
+ */
 #include "example.h"
 
 enum { T = 4, Y = 3, X = 5, H = 2, D = 8, N = T * Y * X * H * D, QUERY_T = 2, KEY_T = 4 };
@@ -23,13 +24,13 @@ static attn_problem describe(layout s)
                  {.role = ATTN_ROLE_KEY, .n = X, .k = s.x, .v = s.x},
                  {.role = ATTN_ROLE_CONTRACT, .n = D, .q = s.d, .k = s.d},
                  {.role = ATTN_ROLE_VALUE, .n = D, .v = s.d, .o = s.d}},
-        .nbands = 1, /* no later frames: causal only in t */
+        .nbands = 1, /* causal only along t: no later frames */
         .bands = {{.query_dim = QUERY_T, .key_dim = KEY_T, .lo = INT64_MIN, .hi = 0}},
     };
     return p;
 }
 
-/* One element of the output by its definition. */
+/* Returns one element of the output by its definition. */
 static double expected(const float *q, const float *k, const float *v, layout s, int t, int y, int x, int h, int d)
 {
     double above = 0, below = 0;
@@ -60,7 +61,7 @@ int main(void)
         run(context, &problem, &(attn_arrays){.q = q, .k = k, .v = v, .o = o});
         double most = 0;
         for (int t = 0; t < T; t++)
-            for (int x = 0; x < X; x++) /* the last row of pixels, head and channel are checked as a sample */
+            for (int x = 0; x < X; x++) /* checks a sample: the last row of pixels, head and channel */
                 most = fmax(most, fabs(expected(q, k, v, s, t, Y - 1, x, H - 1, D - 1) -
                                        (double)o[t * s.t + (Y - 1) * s.y + x * s.x + (H - 1) * s.h + (D - 1) * s.d]));
         printf("furthest from the plain loop: %.1e\n", most);

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * Code that the examples share: input numbers, ending with a message when a call or a check fails, and printing a
- * problem's table of dimensions. */
+ * Functions that the examples use: they fill arrays with numbers, end the program with a message when a call or a check
+ * fails, and print a problem's table of dims.
+ */
 #ifndef EXAMPLE_H
 #define EXAMPLE_H
 
@@ -13,7 +14,8 @@
 
 #define COUNT(array) (sizeof(array) / sizeof *(array))
 
-/* Every function of the engine returns a status; the context holds the error message. */
+/* Ends the program with the context's error message unless a call succeeded. Every function of the engine returns a
+ * status. */
 static inline void must(const attn_context *context, attn_status status)
 {
     if (status == ATTN_OK)
@@ -39,7 +41,7 @@ static inline attn_context *begin(void)
     return context;
 }
 
-/* Numbers in [-1, 1), the same in every run. */
+/* Fills an array with numbers in [-1, 1) that are the same in every run. */
 static inline void fill(float *x, size_t n, uint32_t seed)
 {
     for (size_t i = 0; i < n; i++) {
@@ -67,7 +69,7 @@ static inline void run(attn_context *context, const attn_problem *problem, const
     attn_plan_destroy(plan);
 }
 
-/* Prints the table: a role, a length, and the stride of each operand, in elements, along the dim. */
+/* Prints the table of dims: each dim's role, length, and stride of each operand in elements. */
 static inline void print_table(const char *title, const attn_problem *problem)
 {
     static const char *const roles[] = {"", "BATCH", "QUERY", "KEY", "CONTRACT", "VALUE"};

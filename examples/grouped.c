@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
- * Grouped-query attention: several heads of queries share one head of keys and values (Ainslie et al. 2023).
- * Sharing is a stride of 0: the group is a BATCH dim along which k and v have stride 0. */
+ * Grouped-query attention: several heads of queries share one head of keys and values (Ainslie et al. 2023). The group
+ * is a BATCH dim along which k and v have stride 0. */
 #include "example.h"
 
 #include <string.h>
@@ -20,7 +20,7 @@ int main(void)
     print_table("grouped: batch, kv head, group, query, key, channels", &problem);
     run(context, &problem, &(attn_arrays){.q = q, .k = k, .v = v, .o = o});
 
-    /* The same without sharing: each head of keys and values is copied four times. */
+    /* Computes the same without sharing: each head of keys and values is copied four times. */
     for (int t = 0; t < B * T; t++)
         for (int h = 0; h < H; h++) {
             memcpy(all_k + (t * H + h) * D, k + (t * G + h / (H / G)) * D, D * sizeof *k);

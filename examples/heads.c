@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: MIT
- * Multi-head attention, causal, over sentences of different lengths: describe, plan, execute. */
+ *
+ * Causal multi-head attention over sentences of different lengths. The program describes a problem, plans it and
+ * executes it.
+ */
 #include "example.h"
 
 #include <string.h>
@@ -9,11 +12,11 @@ enum { B = 2, H = 4, T = 24, D = 16, ROW = H * D };
 int main(void)
 {
     static float q[B * T * ROW], k[B * T * ROW], v[B * T * ROW], o[B * T * ROW], again[B * T * ROW];
-    const int32_t lens[B] = {24, 9}; /* the second sentence is padded from its 10th token on */
+    const int32_t lens[B] = {24, 9}; /* the second sentence has padding after its 9th token */
     fill(q, COUNT(q), 1), fill(k, COUNT(k), 2), fill(v, COUNT(v), 3);
     attn_context *context = begin();
 
-    /* Arrays are [B,T,H,D], as linear layers leave them.  A field left at zero means its default. */
+    /* The arrays are [B,T,H,D], the output layout of linear layers. A field that is zero has its default. */
     attn_problem problem;
     must(context, attn_problem_heads(&problem, &(attn_heads){.batch = B,
                                                              .heads = H,
@@ -33,10 +36,10 @@ int main(void)
     attn_arrays arrays = {.q = q, .k = k, .v = v, .lens = lens, .o = o};
     must(context, attn_plan_execute(plan, &arrays, NULL));
 
-    /* The first token attends only itself, so its output is its own value. */
+    /* The first token attends only to itself, so that its output is its own value. */
     claim(furthest(o, v, ROW) == 0, "the first token of a causal sentence gets its own value");
 
-    /* The content of the padding does not matter. The same plan runs again with other arrays. */
+    /* The content of the padding has no effect. The same plan runs again with other arrays. */
     for (int t = lens[1]; t < T; t++)
         for (int c = 0; c < ROW; c++)
             k[(T + t) * ROW + c] = v[(T + t) * ROW + c] = NAN;

@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: MIT
- * A distribution over images (the axial transformer, Ho et al. 2019): computes the bits of an image, learns stripes in
- * a few steps, draws an image, and completes one from its upper half. The model is saved in a directory (example-images
- * here), from which a generator draws; `attn generate example-images` does too. */
+ *
+ * Uses the axial transformer (Ho et al. 2019), a distribution over images. The program computes the bits of an image,
+ * learns stripes in a few steps, draws an image, and completes an image from its upper half. It saves the model in a
+ * directory (example-images), from which a generator draws. `attn generate example-images` also draws from it.
+ */
 #include "example.h"
 
 #include <attn/generate.h>
@@ -10,7 +12,7 @@
 
 enum { SIDE = 8, LEVELS = 4, BATCH = 4, STEPS = 50 };
 
-/* Diagonal stripes, each image with its own shift. */
+/* Makes images of diagonal stripes, each with its own shift. */
 static void stripes(int32_t *x, int images, uint32_t seed)
 {
     for (int i = 0; i < images; i++) {
@@ -37,7 +39,7 @@ static attn_model *build(attn_context *context)
     return model;
 }
 
-/* Bits per sample of the images: the mean of -log2 of the probability that the model gives each sample. */
+/* Returns the bits per sample of the images: the mean of -log2 of the probability of each sample. */
 static attn_tensor *bits_of(attn_model *model, attn_tape *tape, attn_tensor *x)
 {
     attn_context *context = attn_model_context(model);
@@ -79,7 +81,7 @@ static double train(attn_model *model)
     return bits;
 }
 
-/* Grey samples of 8 bits: level 0 becomes 0, the last level becomes 255. */
+/* Returns the level of a grey sample of 8 bits: level 0 is 0, and the last level is 255. */
 static int level_of(const attn_image *image, int p)
 {
     return image->pixels[p] * LEVELS / 256;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
- * Nadaraya-Watson regression: attention over the training points, whose score is a kernel of the distance.
- * Keys are the positions of known points, values their values, and queries the positions where values are estimated. */
+ * Nadaraya-Watson regression: attention over the training points. The score is a kernel of the distance. Keys are the
+ * positions of known points, values their values, and queries the positions where values are estimated. */
 #include "example.h"
 
 enum { POINTS = 50, ASKED = 11 };
@@ -10,7 +10,7 @@ static double curve(double x)
     return 2 * sin(x) + pow(x, 0.8);
 }
 
-/* The estimate by its definition, sum K(x - x_i) y_i / sum K(x - x_i). */
+/* Returns the estimate by its definition, sum K(x - x_i) y_i / sum K(x - x_i). */
 static double expected(attn_score kernel, const float *x, const float *y, double at)
 {
     double above = 0, below = 0;
@@ -27,7 +27,7 @@ static double expected(attn_score kernel, const float *x, const float *y, double
 
 int main(void)
 {
-    /* The Gaussian score is the logarithm of its kernel and is used with softmax. The other scores are kernels
+    /* The Gaussian score is the logarithm of its kernel and is used with softmax. The other scores are the kernels
      * themselves. */
     static const struct {
         const char *name;
@@ -44,8 +44,8 @@ int main(void)
         y[i] = (float)curve((double)x[i]) + 0.5f * noise[i];
     }
     for (int i = 0; i < ASKED; i++)
-        at[i] = 0.47f * (float)i + 0.015f; /* midway between points, and at distance 1 from none of them, where a boxcar
-                                            * has an edge */
+        /* queries are between two points, and never at distance 1 from a point, where the boxcar has an edge */
+        at[i] = 0.47f * (float)i + 0.015f;
     attn_context *context = begin();
 
     attn_problem problem = {.ndims = 4, .width = 1};

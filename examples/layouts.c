@@ -1,10 +1,14 @@
 /* SPDX-License-Identifier: MIT
- * Layouts are strides: heads inside the channels of one packed qkv matrix, and the same numbers as [B,H,T,D]. */
+ *
+ * Layouts are strides. The program uses heads inside of the channels of one packed qkv matrix, and the same numbers as
+ * [B,H,T,D].
+ */
 #include "example.h"
 
 enum { B = 2, T = 20, H = 3, D = 8, PACKED = 3 * H * D };
 
-/* Element (b, t, h, d) of part 0 (q), 1 (k) or 2 (v) in the output matrix of one linear layer: [B,T,3,H,D]. */
+/* Returns the offset of element (b, t, h, d) of q (part 0), k (part 1) or v (part 2) in the output of one linear
+ * layer, [B,T,3,H,D]. */
 static size_t packed_at(int part, int b, int t, int h, int d)
 {
     return (size_t)(((b * T + t) * 3 + part) * H + h) * D + (size_t)d;
@@ -21,7 +25,8 @@ int main(void)
     fill(qkv, COUNT(qkv), 1);
     attn_context *context = begin();
 
-    /* Nothing is copied: q, k and v are three pointers into the matrix, and a token's row is 3*H*D elements long. */
+    /* Nothing is copied: q, k and v are three pointers into the matrix, whose rows have 3*H*D elements for each
+     * token. */
     attn_problem problem;
     attn_heads heads = {
         .batch = B, .heads = H, .queries = T, .keys = T, .dim = D, .q_row = PACKED, .k_row = PACKED, .v_row = PACKED};
@@ -29,7 +34,7 @@ int main(void)
     print_table("inside a packed matrix [B,T,3,H,D]", &problem);
     run(context, &problem, &(attn_arrays){.q = qkv, .k = qkv + H * D, .v = qkv + 2 * H * D, .o = o});
 
-    /* Check: the same with each head's tokens contiguous, which needs a copy by hand. */
+    /* Checks the result with contiguous tokens for each head, which need a copy by hand. */
     for (int part = 0; part < 3; part++)
         for (int b = 0; b < B; b++)
             for (int t = 0; t < T; t++)

@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: MIT
- * Masks and biases: any array over batch, query and key, with a stride of 0 where it is the same for all.
- * Also shows the output of a row that attends nothing. */
+ *
+ * Masks and biases: each is an array over batch, query and key, with a stride of 0 along dims where it is constant. The
+ * program also shows the output of a row that attends to no key.
+ */
 #include "example.h"
 
 enum { B = 2, H = 2, T = 4, D = 8, ROW = H * D };
-enum { HEAD_DIM = 1, QUERY_DIM = 2, KEY_DIM = 3 }; /* the dim numbers that attn_problem_heads uses */
+enum { HEAD_DIM = 1, QUERY_DIM = 2, KEY_DIM = 3 }; /* the indices of dims in problems of attn_problem_heads */
 
 static void print_weights(const char *title, const float *weights)
 {
@@ -23,11 +25,13 @@ int main(void)
     attn_heads heads = {.batch = B, .heads = H, .queries = T, .keys = T, .dim = D};
     attn_arrays arrays = {.q = q, .k = k, .v = v, .o = o, .lse = lse, .weights = weights};
 
-    /* A boolean mask [Tq,Tk] for all batches and heads, one byte an entry, nonzero = attend. Query 2 has no key. */
+    /* A boolean mask [Tq,Tk] for all batches and heads, one byte for each entry, nonzero = attend. Query 2 has no
+     * key. */
     static const uint8_t mask[T * T] = {1, 0, 0, 0, /**/ 1, 1, 0, 0, /**/ 0, 0, 0, 0, /**/ 0, 1, 0, 1};
     attn_problem problem;
     must(context, attn_problem_heads(&problem, &heads));
-    problem.dims[QUERY_DIM].mask = T, problem.dims[KEY_DIM].mask = 1; /* stride 0 along other dims: broadcast */
+    /* a stride of 0 along the other dims broadcasts the mask */
+    problem.dims[QUERY_DIM].mask = T, problem.dims[KEY_DIM].mask = 1;
     problem.flags = ATTN_WITH_MASK | ATTN_WANT_LSE | ATTN_WANT_WEIGHTS;
     arrays.mask = mask;
     print_table("a boolean mask", &problem);
@@ -35,12 +39,12 @@ int main(void)
     print_weights("weights", weights);
     claim(o[2 * ROW] == 0 && isinf(lse[2]) && lse[2] < 0, "a row without keys gives 0, and -inf as its log-sum-exp");
 
-    /* The other convention: a masked key gets a finite score, so a row without keys gives the mean. */
+    /* With mask_fill, a masked key gets a finite score, so that a row without keys gives the mean of all values. */
     problem.mask_fill = -1e6;
     run(context, &problem, &arrays);
     claim(fabsf(weights[2 * T + 1] - 0.25f) < 1e-6f, "with a finite mask_fill it attends everything alike");
 
-    /* Key padding is a mask [B,Tk]; NaN under a mask has no effect. */
+    /* Key padding is a mask [B,Tk]. NaN in a masked key has no effect. */
     static const uint8_t padding[B * T] = {1, 1, 1, 0, /**/ 1, 1, 1, 1};
     heads.key_padding = true;
     must(context, attn_problem_heads(&problem, &heads));
@@ -49,8 +53,8 @@ int main(void)
     claim(!isnan(o[0]) && !isnan(o[(B * T - 1) * ROW]), "NaN in a padded key does not leak");
     fill(k, COUNT(k), 2), fill(v, COUNT(v), 3);
 
-    /* A bias [H,Tk] that is broadcast over batches and queries. An entry of -inf masks its key; here head 0 loses its
-     * last key. */
+    /* A bias [H,Tk] that is broadcast over batches and queries. An entry of -inf masks its key: head 0 does not
+     * attend to its last key. */
     static float bias[H * T] = {0, 1, 2, 0, /**/ 3, 2, 1, 0};
     bias[T - 1] = -INFINITY;
     heads.key_padding = false;

@@ -5,7 +5,7 @@
 
 enum { B = 2, H = 4, HK = 2, T = 9, D = 8, Y = 5, X = 6, R = 3 };
 
-/* o = softmax(score) v for one query: `keys` scores, and values v[j * step], D of them. */
+/* Computes o = softmax(score) v for one query, with `keys` scores and values v[j * step] of D channels. */
 static void attend(float *o, const double *score, int keys, const float *v, int step)
 {
     double most = -INFINITY, sum = 0;
@@ -28,8 +28,8 @@ static double dot(const float *a, const float *b)
     return sum;
 }
 
-/* q, k and v are parts of one matrix [B,T,(H+HK+HK)*D], the output of one linear layer; o is [B,T,H,D]. Two heads of q
- * share each head of k and v. Query i attends key j if j <= i and j < lens[b]. */
+/* Tests q, k and v that are parts of one matrix [B,T,(H+HK+HK)*D], the output of one linear layer. o is [B,T,H,D]. Two
+ * heads of q share each head of k and v. Query i attends key j if j <= i and j < lens[b]. */
 static void heads(attn_context *context)
 {
     enum { ROW = (H + 2 * HK) * D };
@@ -62,7 +62,7 @@ static void heads(attn_context *context)
     claim(furthest(o, expected, COUNT(o)) < 1e-5, "grouped, causal heads with lengths, in a packed matrix");
 }
 
-/* x [B,Y,X,H*D] attends along Y: each column of each image separately. */
+/* Tests attention of x [B,Y,X,H*D] along Y: each column of each image separately. */
 static void axis(attn_context *context)
 {
     enum { ROW = X * H * D, N = B * Y * ROW };
@@ -86,7 +86,8 @@ static void axis(attn_context *context)
     claim(furthest(o, expected, N) < 1e-5, "one axis of an image");
 }
 
-/* q, k, v, o are [R,T,B,H,D]. The scores of all rows are summed, and the same weights apply to every row. */
+/* Tests tied rows: q, k, v and o are [R,T,B,H,D]. The scores of all rows are summed, and the same weights apply to
+ * every row. */
 static void tied_rows(attn_context *context)
 {
     enum { COLUMN = B * H * D, ROW = T * COLUMN, N = R * ROW };

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: MIT
- * The non-local block (Wang et al. 2018): every pixel attends every second pixel of every second row. The dot products
- * are divided by their number; there is no softmax. */
+ *
+ * The non-local block (Wang et al. 2018): every pixel attends to every second pixel of every second row. The dot
+ * products are divided by their number, and there is no softmax.
+ */
 #include "example.h"
 
 enum { Y = 6, X = 8, C = 4, KEYS = (Y / 2) * (X / 2) };

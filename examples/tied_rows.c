@@ -1,17 +1,20 @@
 /* SPDX-License-Identifier: MIT
- * Tied rows: the sequences of an alignment share one map of which column attends which (Rao et al. 2021).
- * Sharing means that rows are summed in the score: row is a CONTRACT dim and a VALUE dim, and not BATCH. */
+ *
+ * Tied rows (Rao et al. 2021): the sequences of an alignment share one attention map between columns. The scores of the
+ * rows are summed: the row is a CONTRACT dim and a VALUE dim, and not BATCH.
+ */
 #include "example.h"
 
 enum { R = 6, C = 9, B = 1, H = 2, D = 4 }; /* 6 sequences, 9 columns */
 
-/* Element (r, c, h, d) of [R,C,B,H,D]. */
+/* Returns the offset of element (r, c, h, d) of [R,C,B,H,D]. */
 static int at(int r, int c, int h, int d)
 {
     return ((r * C + c) * H + h) * D + d;
 }
 
-/* The map by its formula: the softmax over j of the scores summed over rows and channels. */
+/* Computes a row of the map by its formula: the softmax over j of the scores, which are summed over rows and
+ * channels. */
 static void expected_row(const float *q, const float *k, int h, int i, double *weights)
 {
     double sum = 0;
@@ -35,7 +38,7 @@ int main(void)
 
     attn_problem problem;
     must(context, attn_problem_tied_rows(&problem, R, C, B, H, D));
-    problem.flags |= ATTN_WANT_WEIGHTS; /* [H,B,C,C]: one map for all rows */
+    problem.flags |= ATTN_WANT_WEIGHTS; /* the weights [H,B,C,C] are one map for all rows */
     print_table("tied rows", &problem);
     run(context, &problem, &(attn_arrays){.q = q, .k = k, .v = v, .o = o, .weights = map});
 

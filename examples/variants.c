@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: MIT
- * Checks features of newer models against plain loops that define them: packed sequences, a softcap and sinks, a block
- * mask, a bias through an index, keys in two parts. */
+ * Checks features of newer models against plain loops by their definitions: packed sequences, a softcap and sinks, a
+ * block mask, a bias through an index, keys in two parts. */
 #include "example.h"
 
 enum { H = 2, T = 10, D = 8, QUERY_DIM = 2, KEY_DIM = 3, N = T * H * D };
 
 static float q[N], k[N], v[N], o[N], expected[N];
 
-/* Scores of query i with all keys of head h; a masked key gets -INFINITY. */
+/* A function that computes the scores of query i with all keys of head h. A masked key gets -INFINITY. */
 typedef void score_rule(int h, int i, double *score);
 
 static double dot(int h, int i, int j)
@@ -18,7 +18,7 @@ static double dot(int h, int i, int j)
     return sum / sqrt(D);
 }
 
-/* softmax(score) v; `sink` is one more score in the sum. */
+/* Checks the output softmax(score) v. `sink` is an additional score in the sum. */
 static void expect(score_rule *rule, const float *sink)
 {
     for (int h = 0; h < H; h++)
@@ -107,7 +107,8 @@ static void block_mask(attn_context *context)
     attn_problem problem = heads(context);
     problem.flags = ATTN_WITH_BLOCKS;
     problem.blocks = (attn_blocks){.query_dim = QUERY_DIM, .key_dim = KEY_DIM, .queries = BLOCK, .keys = BLOCK};
-    problem.dims[QUERY_DIM].blocks = BLOCKS, problem.dims[KEY_DIM].blocks = 1; /* stride 0: the same for all heads */
+    /* stride 0 along the other dims: all heads use the same mask */
+    problem.dims[QUERY_DIM].blocks = BLOCKS, problem.dims[KEY_DIM].blocks = 1;
     run(context, &problem, &(attn_arrays){.q = q, .k = k, .v = v, .blocks = &there[0][0], .o = o});
     expect(blockwise, NULL);
     claim(furthest(o, expected, N) < 1e-5, "a mask of blocks");
@@ -117,7 +118,7 @@ static void block_mask(attn_context *context)
 
 enum { ROWS = 5, DISTANCES = 2 * T - 1 };
 static float table[ROWS * H];
-static int32_t bucket[DISTANCES]; /* the row of distance j - i, at j - i + T - 1 */
+static int32_t bucket[DISTANCES]; /* the row of distance j - i, at index j - i + T - 1 */
 
 static void biased(int h, int i, double *score)
 {
@@ -125,7 +126,7 @@ static void biased(int h, int i, double *score)
         score[j] = dot(h, i, j) + (double)table[bucket[j - i + T - 1] * H + h];
 }
 
-/* Distances share rows of a table, as in T5. In the backward pass the table has a gradient. */
+/* Tests distances that share rows of a table, as in T5. In the backward pass the table has a gradient. */
 static void buckets(attn_context *context)
 {
     static float lse[H * T], dout[N], dtable[ROWS * H], apart[ROWS * H];
@@ -135,7 +136,7 @@ static void buckets(attn_context *context)
     attn_problem problem = heads(context);
     problem.flags = ATTN_WITH_BIAS | ATTN_WITH_BIAS_INDEX | ATTN_WANT_LSE;
     problem.bias_index = (attn_bias_index){.rows = ROWS, .row_stride = H};
-    problem.dims[1].bias = 1;                                          /* stride from head to head in the table */
+    problem.dims[1].bias = 1;                                          /* stride between heads in the table */
     problem.dims[QUERY_DIM].bias = -1, problem.dims[KEY_DIM].bias = 1; /* strides in the index */
     attn_arrays arrays = {.q = q, .k = k, .v = v, .bias = table, .bias_index = bucket + T - 1, .o = o, .lse = lse};
     run(context, &problem, &arrays);
@@ -146,7 +147,7 @@ static void buckets(attn_context *context)
     problem.flags = ATTN_WITH_BIAS | ATTN_WITH_BIAS_INDEX | ATTN_WANT_DBIAS;
     arrays.dout = dout, arrays.dbias = dtable;
     run(context, &problem, &arrays);
-    for (int e = 0; e < ROWS * H; e++) { /* difference quotients of sum(o * dout) */
+    for (int e = 0; e < ROWS * H; e++) { /* compares with difference quotients of sum(o * dout) */
         const float step = 1.0f / 64, before = table[e];
         double value[2] = {0, 0};
         for (int side = 0; side < 2; side++) {

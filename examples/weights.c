@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: MIT
- * Computes the weights of a few rows of one head without the whole map. Then the log-sum-exp of each row is used to
- * merge attention over two halves of the keys, as in ring attention and paged caches. */
+ *
+ * Computes the weights of a few rows of one head without the whole map. Then it merges attention over two halves of the
+ * keys by the log-sum-exp of each row, as in ring attention and paged caches.
+ */
 #include "example.h"
 
 enum { H = 4, T = 64, D = 16, ROW = H * D };
-enum { HEAD_DIM = 1, QUERY_DIM = 2, KEY_DIM = 3 }; /* the dim numbers that attn_problem_heads uses */
+enum { HEAD_DIM = 1, QUERY_DIM = 2, KEY_DIM = 3 }; /* the indices of dims in problems of attn_problem_heads */
 
 static float q[T * ROW], k[T * ROW], v[T * ROW], o[T * ROW], lse[H * T];
 
@@ -39,7 +41,7 @@ int main(void)
     problem.flags = ATTN_WANT_LSE;
     show_picked(context, problem);
 
-    /* Attention over each half of the keys, then o = sum exp(lse_half - lse) o_half. */
+    /* Computes attention over each half of the keys, and then o = sum exp(lse_half - lse) o_half. */
     heads.keys = T / 2;
     must(context, attn_problem_heads(&problem, &heads));
     problem.flags = ATTN_WANT_LSE;

@@ -7,7 +7,7 @@
 
 enum { B = 2, Y = 4, X = 5, H = 2, D = 6, W = 3, HALF = D / 2, N = B * Y * X * H * D };
 
-/* The dims of attn_problem_window2d, in order. */
+/* The indices of dims in problems of attn_problem_window2d. */
 enum { BATCH, HEAD, QUERY_Y, QUERY_X, KEY_Y, KEY_X, CHANNEL, VALUE };
 
 static float q[N], k[N], v[N], o[N], lse[B * H * Y * X], table_y[W * HALF], table_x[W * HALF];
@@ -39,7 +39,7 @@ static size_t at(int b, int y, int x, int h)
     return (size_t)(((b * Y + y) * X + x) * H + h) * D;
 }
 
-/* The output of one query; positions outside the image are masked. */
+/* Computes the output of one query. Positions outside of the image are masked. */
 static void naive(float *to, int b, int y, int x, int h)
 {
     double weights[W * W], sum = 0;
@@ -64,7 +64,7 @@ static void naive(float *to, int b, int y, int x, int h)
     }
 }
 
-/* The loss is half the sum of the squared outputs, so its gradient with respect to o is o. */
+/* Returns the loss, half the sum of the squared outputs, so that its gradient with respect to o is o. */
 static double loss(attn_context *context, const attn_problem *forward)
 {
     double sum = 0;
@@ -74,7 +74,7 @@ static double loss(attn_context *context, const attn_problem *forward)
     return sum;
 }
 
-/* The difference between a gradient and the loss's difference quotient, at element i of x. */
+/* Returns the difference between element i of a gradient and the difference quotient of the loss. */
 static double off(attn_context *context, const attn_problem *forward, float *x, const float *gradient, int i)
 {
     const float kept = x[i], step = 1.0f / 64;
@@ -94,7 +94,7 @@ int main(void)
     attn_problem forward = describe(context);
     print_table("o is [B,Y,X,H,D], the log-sum-exp [B,H,Y,X]", &forward);
 
-    forward.flags = ATTN_WANT_LSE; /* backward needs o and lse */
+    forward.flags = ATTN_WANT_LSE; /* the backward pass needs o and lse */
     loss(context, &forward);
     for (int i = 0; i < B * Y * X * H; i++)
         naive(expected + i * D, i / (Y * X * H), i / (X * H) % Y, i / H % X, i % H);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * fuzz.h - what the targets share: a context, and a check that it ends with nothing held.
+ * fuzz.h - functions that all fuzz targets use: making a context, and checking that all memory is freed at the end.
  */
 #ifndef ATTN_FUZZ_H
 #define ATTN_FUZZ_H
@@ -13,7 +13,8 @@
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
-/* Readers compute nothing, and to look for the best instruction set took most of the time of a short input. */
+/* Makes a context with a fixed instruction set. Readers compute nothing, and detecting the best set would take most
+ * of the time of a short input. */
 static inline attn_context *fuzz_context(void)
 {
     attn_context *context = NULL;
@@ -22,7 +23,7 @@ static inline attn_context *fuzz_context(void)
     return context;
 }
 
-/* A leak is a finding, and so is a refusal without a reason. */
+/* Ends the context. A leak is an error, and so is a refusal without a message. */
 static inline int fuzz_end(attn_context *context)
 {
     size_t held = 0;

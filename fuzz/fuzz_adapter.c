@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: MIT
- * A low-rank adapter: its tensors, with weights that they may be for.  The first byte chooses among configs. */
+ *
+ * Tests low-rank adapters: their tensors, applied to weights. The first byte selects the config.
+ */
 #include "fuzz.h"
 #include "io/tensors/adapter.h"
 

@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: MIT
- * Alignments in every format, and a choice among what was read. */
+ *
+ * Tests alignments in every format, and the selection of rows.
+ */
 #include "fuzz.h"
 
 #include "data/proteins.h"

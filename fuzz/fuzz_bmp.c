@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: MIT
- * The BMP reader. */
+ *
+ * Tests the BMP reader.
+ */
 #include "fuzz_image.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)

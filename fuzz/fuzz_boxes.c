@@ -1,10 +1,13 @@
 /* SPDX-License-Identifier: MIT
- * Annotations and results of COCO, text files of YOLO, and the evaluation of what was read.  The first byte decides which. */
+ *
+ * Tests annotations and results of COCO, text files of YOLO, and the evaluation of boxes. The first byte selects the
+ * format.
+ */
 #include "fuzz.h"
 #include "apps/detector/boxes_files.h"
 #include "data/average_precision.h"
 
-/* Every object is found where it is. */
+/* Checks that a detection at the place of each object finds the object. */
 static void judge_itself(attn_context *context, const attn__box_set *set)
 {
     double measures[ATTN__AP_MEASURES];

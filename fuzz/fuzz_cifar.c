@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: MIT
- * CIFAR's records, so long that nobody would guess one: the input is repeated to whole records and some bytes more. */
+ *
+ * Tests CIFAR's records. They are longer than the fuzzer's inputs, so that the input is repeated to whole records and
+ * some more bytes.
+ */
 #include "fuzz.h"
 
 #include "data/images.h"
@@ -13,7 +16,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         return 0;
     attn_context *context = fuzz_context();
     size_t length = (size_t)(data[0] % 4) * RECORD + data[1] % 3;
-    for (size_t i = 0; i < length; i += RECORD) /* the labels; pixels may be anything */
+    for (size_t i = 0; i < length; i += RECORD) /* sets the labels; pixels may have any value */
         records[i] = data[i / RECORD % (size - 1) + 1];
     attn_named_bytes file = {records, length, "fuzz"};
     attn_image_set *set = NULL;

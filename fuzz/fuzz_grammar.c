@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: MIT
- * Problems as text: refused with words, or a problem that the engine's own checks can look at. */
+ *
+ * Tests problems as text. A text is refused with a message, or the engine checks the problem.
+ */
 #include "fuzz.h"
 
 #include <string.h>

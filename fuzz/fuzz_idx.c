@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: MIT
- * The IDX reader: images first, then labels made to fit them. */
+ *
+ * Tests the IDX reader: images, and then labels that fit them.
+ */
 #include "fuzz.h"
 
 #include "data/images.h"
@@ -12,7 +14,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     attn_named_bytes file = {data, size, "fuzz"};
     attn_image_set *set = NULL;
     attn_idx idx;
-    /* Labels for as many images as the file says, where that is few. */
+    /* Makes labels for as many images as the file has, if there are few. */
     uint8_t labels[64] = {0, 0, 8, 1};
     if (attn_idx_parse(&idx, context, &file) == ATTN_OK && idx.dims[0] <= 56) {
         labels[7] = (uint8_t)idx.dims[0];

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * fuzz_image.h - one kind of image file: its first bytes are put back, so that no time is spent guessing them, and
- * what is read is written, read again and compared.
+ * fuzz_image.h - tests one kind of image file. The first bytes of the format are restored, so that the fuzzer does not
+ * spend time on them. An image that was read is written, read again and compared.
  */
 #ifndef ATTN_FUZZ_IMAGE_H
 #define ATTN_FUZZ_IMAGE_H

@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: MIT
- * The index of weights in several files, in a directory with two parts of one tensor each. */
+ *
+ * Tests the index of weights in several files, in a directory with two parts of one tensor each.
+ */
 #include "fuzz.h"
 
 #include <stdio.h>
@@ -34,7 +36,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     static bool written;
     char path[64];
-    if (!written) /* the name that mkdtemp draws may end in an X, too */
+    if (!written) /* a flag, because the name of mkdtemp may end in an X, too */
         write_parts();
     written = true;
     write_file("model.safetensors.index.json", data, size);

@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: MIT
- * The JPEG reader, and the EXIF block in it. */
+ *
+ * Tests the JPEG reader, and the EXIF block of JPEG files.
+ */
 #include "fuzz_image.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)

@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: MIT
- * JSON configs, read, written and read again. */
+ *
+ * Tests JSON configs: they are read, written and read again.
+ */
 #include "fuzz.h"
 #include "io/json_writer.h"
 

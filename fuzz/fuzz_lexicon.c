@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: MIT
- * Lexicons, read, written and read again. */
+ *
+ * Tests lexicons: they are read, written and read again.
+ */
 #include "fuzz.h"
 
 static const char words[] = "<pad>\n<bos>\n<eos>\n<unk>\nva\nje\n.\n";

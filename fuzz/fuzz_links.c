@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: MIT
- * Word alignments of three pairs, for prepared words and as they are written, and what a batch makes of them. */
+ *
+ * Tests word alignments of three pairs, for prepared and unprepared words, and their use in batches.
+ */
 #include "fuzz.h"
 
 #include "data/corpus.h"
@@ -13,7 +15,7 @@ static const char words[] = "<pad>\n<bos>\n<eos>\n<unk>\nva\n,\ntom\n!\nVa\n";
 
 enum { ROOM = 3 * 16 * 16 };
 
-/* The target weights of each token sum to 1 or are all 0. */
+/* Checks that the target weights of each token sum to 1 or are all 0. */
 static void check_guide(const attn_pairs *pairs, attn_vocab *vocab)
 {
     attn_corpus *corpus;

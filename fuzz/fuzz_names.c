@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: MIT
- * Names files, applied to a checkpoint of a few tensors. */
+ *
+ * Tests names files by applying them to a checkpoint of a few tensors.
+ */
 #include "fuzz.h"
 #include "io/names/names.h"
 

@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: MIT
- * The .npy reader. */
+ *
+ * Tests the .npy reader.
+ */
 #include "fuzz.h"
 #include "io/tensors/formats.h"
 

@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: MIT
- * The reader of NumPy's .npz. */
+ *
+ * Tests the reader of NumPy's .npz files.
+ */
 #include "fuzz.h"
 #include "io/tensors/formats.h"
 

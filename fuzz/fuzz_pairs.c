@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: MIT
- * Sentence pairs, with the split and the vocabulary made of them. */
+ *
+ * Tests sentence pairs, their split and their vocabulary.
+ */
 #include "fuzz.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: MIT
- * The PNG reader.  Nearly every change of a byte breaks a chunk's sum, and libpng then reads no further: changed files
- * get their sums put right, three of four, so that the code behind the checksums is reached. */
+ *
+ * Tests the PNG reader. Nearly every changed byte makes a chunk's checksum wrong, and libpng then stops reading. Three
+ * of four changed files get correct checksums, so that the code after the checksums is tested.
+ */
 #include "fuzz_image.h"
 
 #include <zlib.h>
@@ -10,7 +12,8 @@ size_t LLVMFuzzerCustomMutator(uint8_t *data, size_t size, size_t most, unsigned
 
 enum { SIGNATURE = 8, FRAME = 12 };
 
-/* Chunks are length, name, content, sum of name and content; the last may be cut off. */
+/* Corrects the checksums. A chunk is its length, name, content, and the checksum of name and content. The last chunk
+ * may be cut off. */
 static void put_sums_right(uint8_t *data, size_t size)
 {
     for (size_t at = SIGNATURE; at + FRAME <= size;) {

@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: MIT
- * The PGM and PPM reader. */
+ *
+ * Tests the PGM and PPM reader.
+ */
 #include "fuzz_image.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: MIT
- * Problems made from bytes, right ones and wrong ones: each is refused with words, or every solver that accepts it
- * agrees with the reference in float64. */
+ *
+ * Tests valid and invalid problems that are made from bytes. Each problem is refused with a message, or every solver
+ * that accepts it agrees with the reference in float64.
+ */
 #include "attn/attn.h"
 
 #include <math.h>
@@ -14,7 +16,7 @@ typedef struct bytes {
     const uint8_t *at, *end;
 } bytes;
 
-/* A number in [least, most]; `least` once the bytes are used up. */
+/* Returns a number in [least, most], or `least` if all bytes are used. */
 static int64_t take(bytes *b, int64_t least, int64_t most)
 {
     return b->at < b->end ? least + *b->at++ % (most - least + 1) : least;
@@ -115,7 +117,7 @@ static void change(attn_problem *p, bytes *b)
     case 0:
         dim->n = take(b, -1, MOST_LENGTH);
         break;
-    case 1: /* any stride of the dim */
+    case 1: /* changes any stride of the dim */
         (&dim->q)[take(b, 0, 11)] = take(b, 0, 7) == 7 ? INT64_MAX / (1 + take(b, 0, 3)) : take(b, -20, 60);
         break;
     case 2:
@@ -183,7 +185,7 @@ static bool make_problem(attn_problem *p, attn_context *context, bytes *b)
     return true;
 }
 
-/* Small enough to be run by the reference many times a second. */
+/* Returns true if the reference can run the problem many times per second. */
 static bool is_small(const attn_problem *p)
 {
     double work = 1;
@@ -237,7 +239,7 @@ static void put(arrays *s, int array, void *at)
         a->dtable[array - ATTN_ARRAY_DTABLE] = at;
 }
 
-/* Numbers that bf16 holds exactly. */
+/* Fills an array with numbers that bf16 represents exactly. */
 static void fill(char *block, attn_dtype dtype, int64_t n, int array)
 {
     for (int64_t i = 0; i < n; i++) {
@@ -257,7 +259,7 @@ static void fill(char *block, attn_dtype dtype, int64_t n, int array)
     }
 }
 
-/* Packed sequences of different lengths, as long as there are positions. */
+/* Fills offsets of packed sequences of different lengths until all positions are used. */
 static void fill_offsets(int32_t *offsets, int64_t sequences, int64_t longest, int64_t positions)
 {
     for (int64_t s = 0; s < sequences; s++) {
@@ -266,14 +268,14 @@ static void fill_offsets(int32_t *offsets, int64_t sequences, int64_t longest, i
     }
 }
 
-/* Each entry names a row of the bias's table. */
+/* Fills the index of a bias with rows of the bias's table. */
 static void fill_rows(int32_t *entries, int64_t n, int64_t rows)
 {
     for (int64_t i = 0; i < n; i++)
         entries[i] = (int32_t)(i * 7 % rows);
 }
 
-/* Blocks are as long as the span, so that the address sanitizer detects any access outside. */
+/* Allocates arrays that are as long as their spans, so that the address sanitizer detects any access outside. */
 static bool make_arrays(arrays *s, const attn_plan *plan, const attn_problem *problem)
 {
     const attn_packed *p = &problem->packed;
@@ -327,14 +329,15 @@ static double element(const arrays *s, int array, int64_t i)
 
 /* --------------------------------------------------------------------------------------------- running */
 
-/* Prints what is inconsistent and aborts. */
+/* Prints an inconsistency and aborts. */
 static void fault(const char *what, const char *solver)
 {
     fprintf(stderr, "fuzz_problem: %s (solver %s)\n", what, solver);
     abort();
 }
 
-/* The output and log-sum-exp that the backward pass reads; false if the problem cannot be run forward. */
+/* Computes the output and log-sum-exp that the backward pass reads. Returns false if the problem has no forward
+ * pass. */
 static bool run_before(attn_context *context, const attn_problem *problem, arrays *s)
 {
     attn_problem forward = *problem;
@@ -350,7 +353,7 @@ static bool run_before(attn_context *context, const attn_problem *problem, array
     return done;
 }
 
-/* False: the problem is refused, or too large to be run. */
+/* Runs the problem. Returns false if it is refused or too large. */
 static bool run(attn_context *context, const attn_problem *problem, const char *solver, arrays *s)
 {
     attn_plan *plan;
@@ -366,7 +369,7 @@ static bool run(attn_context *context, const attn_problem *problem, const char *
     return done;
 }
 
-/* Steps and sums of mixed signs have no bound that rounding keeps. */
+/* Returns true if rounding errors have a bound. Step functions and sums of mixed signs have none. */
 static bool comparable(const attn_problem *p)
 {
     bool nonnegative =

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * fuzz_products.c - linear layers, products of matrices and convolutions on hostile operands: the promise of f32
- * products, as tests/test_hostile_products.c has it, for cases that are new in each run.  A finding prints the line
- * that repeats it.
+ * fuzz_products.c - tests linear layers, products of matrices and convolutions on extreme operands. They must keep the
+ * promise of f32 products (tests/test_hostile_products.c), for new cases in each run. A failure prints the line that
+ * repeats the case.
  */
 #include "support/hostile.h"
 #include "attn/tensor.h"
@@ -11,7 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Every byte counts. */
+/* Returns a seed that depends on every byte. */
 static uint64_t seed_of(const uint8_t *data, size_t size)
 {
     uint64_t seed = 0;

@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: MIT
- * The reader of PyTorch's files, zip and older form. */
+ *
+ * Tests the reader of PyTorch's files in the zip form and the older form.
+ */
 #include "fuzz.h"
 #include "io/tensors/formats.h"
 

@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: MIT
- * The safetensors reader. */
+ *
+ * Tests the safetensors reader.
+ */
 #include "fuzz.h"
 #include "io/tensors/formats.h"
 

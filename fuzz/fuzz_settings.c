@@ -1,13 +1,15 @@
 /* SPDX-License-Identifier: MIT
- * The texts that a resumed training trusts: settings held to the table of what they may be, and the counters of a
- * checkpoint. */
+ *
+ * Tests the files that a resumed training reads: settings, which must be within the limits of the table of settings,
+ * and the counters of a checkpoint.
+ */
 #include "fuzz.h"
 
 #include "apps/run/run.h"
 #include "apps/translator/settings.h"
 #include "train/loop.h"
 
-/* Whatever the file says, the table's limits hold. */
+/* Checks that the settings are within the table's limits, whatever the file contains. */
 static void check_limits(const attn_config *settings)
 {
     for (int i = 0; i < attn__translator_keys.n; i++) {

@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: MIT
- * PDB and mmCIF files, and the way from a query to their residues. */
+ *
+ * Tests PDB and mmCIF files, and the mapping of a query to their residues.
+ */
 #include "fuzz.h"
 
 #include "data/proteins.h"

@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: MIT
- * SentencePiece models from anywhere: opened, and where they open, used. */
+ *
+ * Tests SentencePiece models from any source: a model that can be opened is used.
+ */
 #include "fuzz.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)

@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: MIT
- * What a user types: sentences normalized, encoded, decoded and put together again; and lines scored by BLEU. */
+ *
+ * Tests texts of users: sentences are normalized, encoded, decoded and joined again, and lines are scored by BLEU.
+ */
 #include "fuzz.h"
 
 #include "attn/train.h"
@@ -18,7 +20,8 @@ static char *terminated(const uint8_t *data, size_t size)
     return text;
 }
 
-/* Texts that come back in a buffer: what is said to be needed is enough, and one byte less is not written past. */
+/* Checks that detokenizing writes exactly the number of bytes that it reports, and nothing past a buffer that is one
+ * byte smaller. */
 static void put_together(const char *words, bool marks)
 {
     size_t needed = attn_text_detokenize(words, marks, NULL, 0);

@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: MIT
- * Vocabulary files, read, written and read again. */
+ *
+ * Tests vocabulary files: they are read, written and read again.
+ */
 #include "fuzz.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)

@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: MIT
- * Wisdom of the planner, read, written and read again. */
+ *
+ * Tests the planner's wisdom: it is read, written and read again.
+ */
 #include "fuzz.h"
 
 #include <string.h>
@@ -31,7 +33,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         abort();
     }
     free(text);
-    attn_context_destroy(context); /* with the wisdom, which is the context's: held at this point by right */
+    attn_context_destroy(context); /* this also frees the wisdom, which belongs to the context */
     attn_context_destroy(other);
     return 0;
 }

@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: MIT
- * YAML settings, and what is made of them. */
+ *
+ * Tests YAML settings, and the configs that are made from them.
+ */
 #include "fuzz.h"
 #include "io/yaml.h"
 

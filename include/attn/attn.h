@@ -654,7 +654,7 @@ typedef struct attn_partials {
 ATTN_API attn_status attn_partials_merge(attn_context *context, const attn_partials *shape, const void *o1,
                                          const void *lse1, const void *o2, const void *lse2, void *o, void *lse);
 
-/* Backward: computes the gradients of the parts from the gradients of o and lse. A backward problem of each part takes
+/* Computes the gradients of the parts from the gradients of o and lse. A backward problem of each part takes
  * its results as dout and, with ATTN_WITH_DLSE, as dlse. */
 typedef struct attn_partials_arrays {
     const void *o1, *lse1, *o2, *lse2;

@@ -40,12 +40,15 @@ typedef struct attn_image_options {
 } attn_image_options;
 
 /* Reads a PNG, a JPEG, a WebP, a BMP or a PNM file (P2, P3, P5, P6). The first bytes of the file determine its format.
- *   - More than 8 bits a sample become 8, rounded to the nearest; palettes and fewer bits become full samples. -
- *   Transparent pixels are blended with white. - Colour becomes grey by ITU-R 601: (19595 R + 38470 G + 7471 B) /
- *   65536, rounded to the nearest. - JPEG in CMYK or YCCK (inverted as Adobe writes it, or not inverted) becomes RGB: R
- *   = C K / 255 of the inverted values. - JPEG and WebP are rotated by their EXIF orientation. - BMP is read with 1, 4,
- *   8, 24 and 32 bits a pixel, uncompressed. - WebP needs libwebp in the build; an animation is refused. - Colour
- *   profiles and gamma are ignored: samples are taken as sRGB.
+ *   - More than 8 bits per sample are rounded to 8 bits. Palettes and samples of fewer bits are expanded to 8 bits.
+ *   - Transparent pixels are blended with white.
+ *   - Colour becomes grey by ITU-R 601: (19595 R + 38470 G + 7471 B) / 65536, rounded to the nearest.
+ *   - JPEG in CMYK or YCCK (inverted as Adobe writes it, or not inverted) becomes RGB: R = C K / 255 of the inverted
+ *     values.
+ *   - JPEG and WebP are rotated by their EXIF orientation.
+ *   - BMP is read with 1, 4, 8, 24 and 32 bits per pixel, uncompressed.
+ *   - WebP needs libwebp in the build. An animation is refused.
+ *   - Colour profiles and gamma are ignored: samples are treated as sRGB.
  * `options` may be NULL. ATTN_ERROR_NOT_FOUND, ATTN_ERROR_IO; ATTN_ERROR_FORMAT: an unknown format, or a damaged or
  * truncated file; ATTN_ERROR_UNSUPPORTED: more pixels than the limit; ATTN_ERROR_MEMORY. */
 ATTN_API attn_status attn_image_read(attn_image *image, attn_context *context, const char *path,

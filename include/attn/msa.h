@@ -15,8 +15,8 @@
  * and the residues), D channels, H heads, L layers, V tokens.
  *
  * A token is an index into the 33 symbols of the ESM models (Rives et al. 2021, doi:10.1073/pnas.2016239118):
- *     0 <cls>  1 <pad>  2 <eos>  3 <unk>  4 to 29 the letters of LAGVSERTIDPKQNFYMHWCXBUZO.  30 -  31 <null_1>  32
- * <mask> */
+ *     0 <cls>  1 <pad>  2 <eos>  3 <unk>  4 to 29 the letters of LAGVSERTIDPKQNFYMHWCXBUZO.  30 -  31 <null_1>
+ *     32 <mask> */
 #ifndef ATTN_MSA_H
 #define ATTN_MSA_H
 

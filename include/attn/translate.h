@@ -8,9 +8,9 @@
  *     model.safetensors    the parameters that were best on the validation part
  *     source.vocab, target.vocab   or, with a vocabulary of pieces, source.spm, target.spm
  * and, for resuming the training,
- *     training.json        the settings of the training, every one
- *     checkpoint.safetensors  parameters, optimizer and counters, one file so that they always belong together
- *     history.tsv          one line an epoch
+ *     training.json        every setting of the training
+ *     checkpoint.safetensors  parameters, optimizer and counters in one file, so that they always match
+ *     history.tsv          one line per epoch
  * Files are replaced as a whole. A run killed at any moment can be resumed and ends with the same bits (for any number
  * of threads). */
 #ifndef ATTN_TRANSLATE_H
