@@ -13,10 +13,10 @@ typedef struct attn__shortlist {
     attn_context *context;
     /* size of the vocabulary; n: number of tokens in the list (0: no list, all tokens are allowed) */
     int64_t vocabulary, n;
-    int32_t *tokens;       /* [n], ascending */
-    int32_t *columns;      /* index in the list of each token of each sentence, sentence by sentence */
-    int64_t *first;        /* [batch + 1]: index in `columns` at which each sentence begins */
-    attn_nn_linear rows;   /* rows of the output layer for the list; NULL: not yet copied, or not needed */
+    int32_t *tokens;     /* [n], ascending */
+    int32_t *columns;    /* index in the list of each token of each sentence, sentence by sentence */
+    int64_t *first;      /* [batch + 1]: index in `columns` at which each sentence begins */
+    attn_nn_linear rows; /* rows of the output layer for the list; NULL: not yet copied, or not needed */
 } attn__shortlist;
 
 /* Makes the list from the option `allowed`. Without this option the list is empty. ATTN_ERROR_ARGUMENT: tokens are

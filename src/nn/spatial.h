@@ -184,7 +184,7 @@ typedef struct attn_nn_generalized_attention_options {
     unsigned factors;             /* ATTN_FACTOR_... combined; 0: all four terms */
     /* number of sine features P, a multiple of 4; 0: dim rounded down to a multiple of 4 */
     int64_t position_dim;
-    double magnitude;             /* factor by which the distances are multiplied; 0: 1 */
+    double magnitude; /* factor by which the distances are multiplied; 0: 1 */
 } attn_nn_generalized_attention_options;
 void attn_nn_generalized_attention_init(attn_nn_generalized_attention *layer, attn_nn_builder *builder,
                                         const attn_nn_generalized_attention_options *options);

@@ -8,9 +8,9 @@
 typedef struct attn__drawn_box {
     /* edges of the box in pixels of the picture; parts outside the picture are not drawn */
     double left, top, right, bottom;
-    const char *label;               /* label; NULL: none */
-    double score;                    /* score, printed after the label; NaN: no score */
-    int64_t kind;                    /* boxes of the same kind have the same colour */
+    const char *label; /* label; NULL: none */
+    double score;      /* score, printed after the label; NaN: no score */
+    int64_t kind;      /* boxes of the same kind have the same colour */
 } attn__drawn_box;
 
 typedef struct attn__drawn_boxes {

@@ -84,11 +84,9 @@ attn_status attn__training_from(attn__translator_training *t)
     const char *path = attn_config_text(t->run.settings, "from", "");
     if (!*path)
         return ATTN_OK;
-    attn_status status = attn_translator_load(
-        &t->from, t->run.context, t->run.resume ? t->run.directory : path,
-        t->run.resume ? NULL
-                      /* the run's own directory needs no names file */
-                      : attn_config_text(t->run.settings, "names", NULL));
+    /* A resumed run loads its own directory, which needs no names file. */
+    attn_status status = attn_translator_load(&t->from, t->run.context, t->run.resume ? t->run.directory : path,
+                                              t->run.resume ? NULL : attn_config_text(t->run.settings, "names", NULL));
     if (status == ATTN_OK && !t->run.resume)
         status = take_settings(t, path);
     if (status != ATTN_OK)
