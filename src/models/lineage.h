@@ -8,7 +8,7 @@
 #include "attn/attn.h"
 
 typedef struct attn__lineage {
-    /* [n,room]: the row that computed token t of row i; the same before the last reordering */
+    /* rows: [n,room] the row that computed token t of row i; old: the rows before the last reordering */
     int32_t *rows, *old;
     int64_t *shared; /* [n] */
     int64_t n, room;

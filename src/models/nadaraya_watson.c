@@ -76,8 +76,8 @@ static int64_t columns(const attn__call *call, const attn_tensor *x, const char 
     return !x ? -1 : rank == 1 ? 1 : attn_tensor_length(x, 1);
 }
 
-/* Describes the attention. The Gaussian kernel is the softmax of its logarithm. The other kernels are divided by
- * their sum. */
+/* Describes the attention. The Gaussian kernel is computed as the softmax of its logarithm. The other kernels are
+ * divided by their sum. */
 static void describe(attn_problem *p, const regression *r, int64_t train, int64_t val, int64_t d, int64_t c)
 {
     *p = (attn_problem){.ndims = 4,

@@ -16,8 +16,8 @@
  * and returns 1. */
 int64_t attn__vocabulary_size(attn_context *context, const attn_config *config, const char *key);
 
-extern const attn_port attn__seq2seq_inputs[3];  /* tokens, valid_lens, tgt_tokens */
-extern const attn_port attn__seq2seq_outputs[4]; /* logits, and three kinds of attention weights */
+extern const attn_port attn__seq2seq_inputs[3];  /* the inputs tokens, valid_lens and tgt_tokens */
+extern const attn_port attn__seq2seq_outputs[4]; /* the outputs: logits, and three kinds of attention weights */
 
 /* The function `forward` of every attn__kind that has a `seq2seq`. */
 void attn__seq2seq_run(const void *self, const attn__call *call);

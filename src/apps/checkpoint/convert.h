@@ -26,12 +26,12 @@ typedef enum attn_checkpoint_kind {
 attn_status attn_checkpoint_kind_of(attn_checkpoint_kind *kind, attn_context *context, const char *path);
 
 /* Converts a directory in Marian's own form to Hugging Face's MarianMT form. Statuses of attn_translator_load, and
- * ATTN_ERROR_IO. */
+ * ATTN_ERROR_IO if a file cannot be written. */
 attn_status attn_marian_convert(attn_context *context, const char *path, const char *directory);
 
-/* Writes all tensors of a file as a .safetensors file. Names and numbers are unchanged; types follow keep_types of
- * attn_weights_options (io.h). Other numbers and texts of a .pt become __metadata__. *tensors (may be NULL) gets the
- * number of tensors. `report` and statuses as in attn_weights_read, and ATTN_ERROR_IO. */
+/* Writes all tensors of a file to a .safetensors file. Names and numbers are unchanged. Types follow keep_types of
+ * attn_weights_options (io.h). Other numbers and texts of a .pt file are stored in __metadata__. *tensors (may be NULL)
+ * gets the number of tensors. `report` is as in attn_weights_read. Statuses of attn_weights_read, and ATTN_ERROR_IO. */
 attn_status attn_weights_convert(attn_context *context, const char *path, const char *to, int64_t *tensors,
                                  attn_bytes *report);
 

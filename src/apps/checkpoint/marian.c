@@ -102,7 +102,7 @@ static attn_status model_config(const attn_translator *t, const char *path, attn
         status = attn_config_set_bool(to, "use_bias", true);
     if (status == ATTN_OK)
         status = attn_config_set_bool(to, "decoder_bias", true);
-    /* a key of attn, because Marian's own eps differs from the default */
+    /* a key of attn, needed because Marian's eps differs from the default */
     if (status == ATTN_OK && attn_config_get(t->config, "layer_norm_eps"))
         status = attn_config_set(to, "eps", attn_config_get(t->config, "layer_norm_eps"));
     return status == ATTN_OK ? attn_config_set_real(to, "dropout", attn_config_real(t->config, "dropout", 0.1))
@@ -138,8 +138,8 @@ static attn_status build_model(attn_translator *t, const char *path)
 
 /* ------------------------------------------------------------------------------------------ parameters */
 
-/* Returns the names file for the form of the checkpoint, and for one table of embeddings shared by both sides or two
- * tables. */
+/* Returns the names file of the checkpoint. It depends on the form (`native`: Marian's own), and on whether both
+ * sides share one table of embeddings. */
 static const char *names_of(const attn_config *model, bool native)
 {
     static const char *const names[2][2] = {{"marian-huggingface-two", "marian-huggingface"},

@@ -13,9 +13,9 @@ typedef struct attn__vit_config {
     attn_context *context;
     const char *weights;      /* path of the weights, for messages */
     char path[ATTN__PATH];    /* path of config.json, which may not exist */
-    attn_config *config;      /* config.json; empty if it does not exist */
-    attn_config *preparation; /* preprocessor_config.json; empty if it does not exist */
-    attn_config *saved;       /* metadata in the file of weights, filled by a reader of weights */
+    attn_config *config;      /* settings of config.json; empty if the file does not exist */
+    attn_config *preparation; /* settings of preprocessor_config.json; empty if the file does not exist */
+    attn_config *saved;       /* metadata in the file of weights; a reader of weights fills it */
     bool hugging_face;        /* true: Hugging Face, false: timm; set by the caller */
 } attn__vit_config;
 

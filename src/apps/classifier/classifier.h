@@ -26,7 +26,7 @@ typedef struct attn__pixels {
 struct attn_classifier {
     attn_context *context;
     attn_model *model;
-    attn_config *config; /* config.json, unchanged */
+    attn_config *config; /* settings of config.json, unchanged */
     attn_image_shape shape;
     int64_t nclasses;
     const char *const *classes; /* names of the classes, which `config` owns */

@@ -21,7 +21,7 @@ static int64_t share(int64_t size, int64_t of)
     return n < 1 ? 1 : n;
 }
 
-/* Draws a random number from `least` to `most`. If `side` is smaller than either, it takes the place of that limit. */
+/* Draws a random number from `least` to `most`. Both limits are reduced to `side` if they are larger. */
 static int64_t draw_side(attn__rng *rng, int64_t least, int64_t most, int64_t side)
 {
     most = most < side ? most : side;

@@ -8,7 +8,7 @@
 
 /* The steps of an augmentation, in order. Each size is the size after the step. */
 typedef struct attn__augmentation {
-    /* whether the picture is resized and cut first; otherwise the next two fields are not used */
+    /* whether the picture is resized and cut first; otherwise first_width to cut_height are not used */
     bool crop;
     int64_t first_width, first_height;   /* size to which the picture is resized first */
     int64_t x, y, cut_width, cut_height; /* the part that is cut out of the resized picture */

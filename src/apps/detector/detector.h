@@ -47,7 +47,7 @@ typedef struct attn__classes {
 typedef struct attn__detector {
     attn_context *context;
     attn_model *model;
-    attn_config *config; /* config.json with defaults filled in; owns the strings of the classes */
+    attn_config *config; /* settings of config.json with defaults filled in; owns the strings of the classes */
     attn_tape *tape;
     attn__picture_view view;
     attn__classes classes;

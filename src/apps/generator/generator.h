@@ -13,7 +13,7 @@
 struct attn_generator {
     attn_context *context;
     attn_model *model;
-    attn_config *config; /* config.json, unchanged */
+    attn_config *config; /* settings of config.json, unchanged */
     attn_image_shape shape;
     int64_t levels;
     /* use the sampler that evaluates the whole model for each pixel, to compare times; images are the same */

@@ -80,7 +80,7 @@ struct attn__run {
     attn_bytes taken;
     /* Fields that only the run uses. */
     attn_config *settings; /* settings with defaults filled in */
-    attn_config *stored;   /* training.json of a resumed run */
+    attn_config *stored;   /* settings in training.json of a resumed run */
     attn_training *training;
     int64_t epochs;
     bool warmup_fitted; /* the default warm-up was reduced to a share of the run */

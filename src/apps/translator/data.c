@@ -148,7 +148,7 @@ static attn_status mix(training *t)
     int64_t own = attn_pairs_size(t->train);
     if (status == ATTN_OK)
         status = attn_pairs_split(&other, NULL, NULL, t->mixed_all, &options);
-    double wanted = (double)own * share / (1 - share) + 0.5; /* may be more pairs than there are */
+    double wanted = (double)own * share / (1 - share) + 0.5; /* may be more pairs than the other data has */
     if (status == ATTN_OK)
         status = attn_pairs_mix(&mixed, t->train, other, wanted < 1e15 ? (int64_t)wanted : INT64_MAX, options.seed);
     if (status == ATTN_OK) {

@@ -5,8 +5,9 @@
  *
  *     argmax_i  sum_j w_j chrF(i, j)          w_j = sqrt(p_j)
  *
- * The weight is the square root of the probability, because a beam holds only the likeliest translations: with p itself
- * the first one outweighs all others. */
+ * Here i and j are translations of one sentence, and p_j is the probability of translation j. The weight w_j is the
+ * square root of the probability, because a beam holds only the likeliest translations. With p_j itself the first
+ * translation would outweigh all others. */
 #include "apps/translator/mbr.h"
 
 #include "base/context.h"

@@ -28,7 +28,7 @@ struct attn_translator {
         char *shortlist; /* path of the lexicon */
         int64_t shortlist_first, shortlist_best;
     } search;
-    attn_config *config; /* config.json, unchanged */
+    attn_config *config; /* settings of config.json, unchanged */
     bool no_bias;        /* the checkpoint has no bias of the output layer, so this bias is zero */
 };
 
