@@ -75,7 +75,7 @@ static int64_t packed_k(const plan *p, int64_t k)
 
 /* ------------------------------------------------------------------------------------------------- plan */
 
-/* Computes C^T = B^T A^T instead if that is faster: if C has fewer columns than half a vector, or if B is gathered in
+/* Plans C^T = B^T A^T instead of C if that is faster: if C has fewer columns than half a vector, or if B is gathered in
  * rows along k, which are read in place as the first operand. */
 static void transpose_where_better(plan *p)
 {
@@ -178,8 +178,8 @@ static void most_panels(const plan *p, int64_t *m_each, int64_t *n_each)
     *n_each = attn__max(columns / p->kernel->columns, 1);
 }
 
-/* Returns the panels of a block, at most `most`.  One thread gets blocks of equal size. Several threads get the size
- * with which the last thread ends first.  `others` is the number of blocks along the other side. */
+/* Returns the number of panels of a block, at most `most`.  One thread gets blocks of equal size. Several threads get
+ * the size with which the last thread ends first.  `others` is the number of blocks along the other side. */
 static int64_t even(int64_t panels, int64_t most, int64_t others, int threads)
 {
     if (threads <= 1)
@@ -202,7 +202,8 @@ static void set_blocks(plan *p, int64_t m_each, int64_t n_each)
 }
 
 /* Chooses the blocks: as large as possible, but smaller if there were too few items for the threads.  A block with all
- * rows, or one that gathers B, loses columns first, down to a FINER-th of its rows. A wide block loses rows first. */
+ * rows, or one that gathers B, loses columns first, until it has FINER times as many rows as columns. A wide block
+ * loses rows first. */
 static void divide(plan *p)
 {
     enum { ITEMS_EACH = 4, FINER = 8 };

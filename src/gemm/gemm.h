@@ -61,8 +61,8 @@ attn__gemm_round_row *attn__gemm_round_row_for(attn__isa isa);
 typedef void attn__gemm_finish(const void *user, void *c, int64_t row, int64_t column, int64_t n);
 
 typedef struct attn__gemm_problem {
-    /* Type of the product. F32, F64. BF16: numbers are rounded to bf16 and summed in f32. I32: operands are int8, sums
-     * and C are int32. */
+    /* Type of the product: F32, F64, BF16 (numbers are rounded to bf16 and summed in f32) or I32 (operands are int8,
+     * sums and C are int32). */
     attn_dtype dtype;
     int64_t batch; /* number of matrices; 0 means 1 */
     int64_t m, n, k;
@@ -92,7 +92,7 @@ typedef struct attn__gemm_plan {
     int64_t m_group;     /* rows of A that are multiplied at once */
     int64_t k_panel;     /* length of a panel along k, in whole K blocks */
     int64_t k_round;     /* length of k that is packed at once, in whole K panels */
-    bool pack_a, pack_b; /* each item packs its part of A; of B */
+    bool pack_a, pack_b; /* each item packs its part of A, or of B */
     bool share_a;        /* A is packed once for all items */
     bool share_b;        /* B is packed once for all items */
     bool gather_a, gather_b;

@@ -47,7 +47,7 @@ static void next_tap(tap *t)
     t->x += attn__volume(t->g->in) * t->size;
 }
 
-/* Clears n numbers. Most calls clear one number or none, so that a single number has its own branch. */
+/* Clears n numbers. Most calls clear one number or none, so a single number has its own branch. */
 static void clear(char *to, int64_t n, int64_t size)
 {
     if (n == 1 && size == sizeof(float))

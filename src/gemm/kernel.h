@@ -25,7 +25,8 @@
 
 enum { ATTN__GEMM_UNROLL = 4 };
 
-/* Strides are in elements.  Nothing must be aligned, but panels in whole cache lines are faster. */
+/* The arguments of a register tile. Strides are in elements.  Nothing must be aligned, but panels in whole cache lines
+ * are faster. */
 typedef struct attn__gemm_tile {
     int64_t k;
     int rows, columns; /* at least 1, at most those of the kernel */
@@ -37,11 +38,11 @@ typedef struct attn__gemm_tile {
     int64_t ldc;
     bool add;
     const void *ahead;  /* what the kernel prefetches into L2; multiply-add kernels only */
-    int64_t ahead_step; /* bytes between lines that are prefetched per ATTN__GEMM_UNROLL of k */
+    int64_t ahead_step; /* a line is prefetched per ATTN__GEMM_UNROLL of k; bytes between these lines */
 } attn__gemm_tile;
 
-/* Packs some rows or columns of a matrix, x[k * inner + j * outer], into consecutive panels. Panels of A may be written
- * and read up to ATTN__GEMM_SLACK bytes past their end. */
+/* The arguments of packing rows or columns of a matrix, x[k * inner + j * outer], into consecutive panels. Panels of A
+ * may be written and read up to ATTN__GEMM_SLACK bytes past their end. */
 enum { ATTN__GEMM_SLACK = 64 };
 typedef struct attn__gemm_pack {
     const void *x;

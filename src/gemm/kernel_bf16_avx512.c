@@ -42,7 +42,7 @@ VF_FN vi add(vi x, vi y)
 #include "gemm/kernel_dot_tmpl.h"
 _Static_assert(Q_ROWS == BF16_ROWS, "a panel of A is packed without branches");
 
-/* Rows are far apart, so the hardware does not prefetch them. */
+/* The number of rows to prefetch ahead. Rows are far apart, so the hardware does not prefetch them. */
 enum { AHEAD = 16 };
 VF_FN void prefetch_row(const attn__gemm_pack *p, int64_t at)
 {

@@ -24,8 +24,8 @@ typedef struct attn__sliced_weights {
     int64_t panel; /* bytes between panels */
     int8_t *tiles;
     attn__slices_panel *bounds; /* [K block][panels]: bounds of each panel */
-    attn__slices_panel *joined; /* [K block]: bounds of all panels by slices, joined */
-    bool *multiply_adds;        /* [panels]: computed by multiply-adds */
+    attn__slices_panel *joined; /* [K block]: joined bounds of all panels that slices compute */
+    bool *multiply_adds;        /* [panels]: whether multiply-adds compute the panel */
 } attn__sliced_weights;
 
 /* Reports whether packed weights of this size should be slices. */
@@ -64,7 +64,7 @@ enum {
     ATTN__SLICED_GROUP = 8, /* panels whose sums are added to C together */
     ATTN__SLICED_WIDTH = ATTN__SLICED_GROUP * ATTN__SLICES_SIDE,
     ATTN__SLICED_STRETCH = 2,      /* number of K blocks of A that stay in L2 */
-    ATTN__SLICED_BLOCK_ROWS = 256, /* largest number of rows of an item: 0.6 MB */
+    ATTN__SLICED_BLOCK_ROWS = 256, /* largest number of rows of an item, which take 0.6 MB */
 };
 
 /* A part of the rows of A. The rows that are computed by slices are first in `order`, and all others follow. */

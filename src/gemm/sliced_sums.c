@@ -19,7 +19,7 @@ typedef struct storing {
     int64_t stored, at;                 /* rows stored so far; columns of the next row stored so far */
 } storing;
 
-/* The amount of a side task that each kernel call does. */
+/* Spreads a side task evenly over the calls of a kernel. */
 typedef struct chore {
     int64_t due, of, at_once, count;
 } chore;
@@ -28,9 +28,9 @@ typedef struct worker {
     attn__slices_hook hook; /* must be the first member */
     attn__sliced_part *t;
     float *sums;
-    int64_t tile, tiles;       /* tiles of the item's rows */
-    int64_t group, groups_end; /* groups of the item's columns */
-    int64_t panel, chunk, end; /* current panel; chunk, end: K blocks of the stretch */
+    int64_t tile, tiles;       /* first tile and number of tiles of the item's rows */
+    int64_t group, groups_end; /* first and end of the groups of the item's columns */
+    int64_t panel, chunk, end; /* current panel; K blocks [chunk, end) of the stretch */
     attn__slices_state state;
     storing before; /* the previous group, which is being stored */
     int64_t turn;   /* which of two groups of sums is used */

@@ -36,7 +36,8 @@ float attn__slices_limit(int64_t k)
 }
 
 /* Returns the scale. If the largest number is below 2^e / margin, the scale is 2^(23-e) and the first slice at most
- * 127. Below 2^-96 a factor of the two could make a sum subnormal. Up to 2^48 no sum overflows for any k. */
+ * 127. If it is below 2^-96, one of the two factors could make a sum subnormal. Up to 2^48 no sum overflows for any
+ * k. */
 attn__slices_scale attn__slices_scale_of(uint32_t largest)
 {
     const float margin = 1.00395f;

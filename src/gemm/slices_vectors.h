@@ -89,7 +89,7 @@ SLICES_FN void begin_tally(tally *t)
         t->squares[i] = _mm512_setzero_si512();
 }
 
-/* Counts 64 numbers. */
+/* Adds the counts and squares of 64 numbers to the tally. */
 SLICES_FN void add_to_tally(tally *t, const int8_t *slices)
 {
     const __m512i most = _mm512_set1_epi8(127), minus_one = _mm512_set1_epi8(-1);

@@ -155,7 +155,7 @@ VF_FN vf vf_from_int(vi x)
     return __builtin_convertvector(x, vf);
 }
 
-/* Rounds towards zero, then down. Floats of 2^23 and more are integers already. NaN stays NaN. */
+/* Returns floor(x): rounds towards zero, then down. Floats of 2^23 and more are integers already. NaN stays NaN. */
 VF_FN vf vf_floor(vf x)
 {
     vm small = vf_abs(x) < vf_set1(0x1p23f);

@@ -33,10 +33,11 @@ static inline uint64_t attn__dropout_row(const attn__canonical *canonical, const
 /* Writes the dropout hashes of the rows of queries [first, first + count) of a batch index. */
 void attn__dropout_rows(const attn__canonical *canonical, const attn_arrays *arrays, int64_t batch, int64_t first,
                         int64_t count, uint64_t *key);
-/* Writes the low and high 32 bits of these hashes. Copies of the last hash pad both arrays to a multiple of `lanes`. */
+/* Writes the low and high 32 bits of the dropout hashes of queries. Copies of the last hash pad both to a multiple of
+ * `lanes`. */
 void attn__dropout_lanes(const attn__canonical *canonical, const attn_arrays *arrays, int64_t batch, int64_t first,
                          int64_t count, int64_t lanes, uint32_t *low, uint32_t *high);
-/* Drops weights in p[keys][width], with one query per lane. attn__dropout_lanes computed `low` and `high`. */
+/* Drops weights in p[keys][width], with one query per lane. `low` and `high` come from attn__dropout_lanes. */
 static inline void attn__dropout_apply(const attn__canonical *canonical, const attn__online_softmax_kernel *lanes,
                                        float *p, int64_t keys, int64_t width, const uint32_t *low, const uint32_t *high,
                                        const uint32_t *column)

@@ -3,7 +3,7 @@
 
 #include <string.h>
 
-/* A finite number times 0 is 0. Infinity and NaN times 0 give NaN, and the sum stays NaN. */
+/* Reports whether n numbers are finite. Infinity or NaN times 0 gives NaN, and then the sum is NaN. */
 static bool is_finite(const float *x, int64_t n)
 {
     float check = 0.0f;

@@ -157,10 +157,10 @@ int64_t attn__batch_split_index(const attn__batch_split *split, const attn__cano
 
 /* ------------------------------------------------------------------------------------------------- slots */
 
-enum { SLOTS = 16 }; /* the largest number of slots with shared sums, since each slot takes memory */
+enum { SLOTS = 16 }; /* largest number of slots if sums are shared, since each slot takes memory */
 enum { SHARED = ATTN_WANT_DW | ATTN_WANT_DTABLES }; /* gradients that all items share */
 
-/* Without batch indices the slots still have memory, because the gradients are set to zero. */
+/* Divides the items into slots. Without items there is memory for one slot, whose zeros are stored. */
 attn__slots attn__slots_make(const attn__canonical *canonical, void *memory)
 {
     attn__slots slots = {.canonical = canonical,
@@ -200,7 +200,7 @@ void attn__slots_store(const attn__slots *slots, const attn_arrays *arrays)
     attn__sums_store(&sums, slots->canonical, arrays);
 }
 
-/* Reports whether some axis has stride 0. The axis of packed sequences does not count: its tokens differ. */
+/* Reports whether some axis has stride 0. The axis of packed sequences is ignored: its indices are different tokens. */
 static bool is_broadcast(const attn__canonical *canonical, attn__operand op)
 {
     bool broadcast = false;

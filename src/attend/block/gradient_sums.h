@@ -36,8 +36,8 @@ enum {
     ATTN__WANT_ROWS = ATTN_WANT_DQ | ATTN_WANT_DK | ATTN_WANT_DV,
     ATTN__WANT_OWN = ATTN__WANT_ROWS | ATTN_WANT_DBIAS
 };
-/* Sets the elements of the requested gradients to zero that a batch index writes. `fixed` marks BATCH axes whose other
- * indices are cleared too. NULL: all elements are cleared. */
+/* Sets to zero the elements of the requested gradients that a batch index writes. `fixed` marks BATCH axes along which
+ * only that index is cleared. Along other axes all indices are cleared. NULL: all elements are cleared. */
 void attn__gradients_clear(const attn__canonical *canonical, const attn_arrays *arrays, int64_t batch,
                            unsigned gradients, const bool *fixed);
 

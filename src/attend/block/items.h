@@ -53,7 +53,7 @@ typedef struct attn__item {
     const attn__canonical *canonical; /* the problem; with packed sequences, the problem of the item's sequence */
     const attn_arrays *arrays;
     int64_t batch, first, count;    /* queries [first, first + count) */
-    int64_t next_batch, next_first; /* the next item; next_batch < 0: no next item in this sequence */
+    int64_t next_batch, next_first; /* the next item; next_batch < 0: the sequence has no next item */
     attn__sequence one;
 } attn__item;
 

@@ -14,7 +14,7 @@
 typedef struct attn__largest {
     double *score, *scratch; /* scores of the candidates, in the order of their keys */
     int64_t *key;
-    int64_t k, n, room; /* n candidates are kept; n < room */
+    int64_t k, n, room; /* number of largest scores; number of candidates, below room; capacity */
     double least;       /* the smallest of the k largest scores so far; -inf if there are fewer */
     int64_t last;       /* the last key whose score is `least` */
     bool has_nan;       /* whether some score is NaN; then all keys are kept */

@@ -12,14 +12,14 @@
 #include "attend/block/table.h"
 #include "attend/scores/score.h"
 
-/* Scratch rows of one thread: `contract` doubles in each row of the first group, `value` in each row of the rest. */
+/* Scratch rows of one thread. Rows of q, k, w and w2 have `contract` doubles, and rows of v and dout have `value`. */
 typedef struct attn__pair {
     const attn__canonical *canonical;
     const attn_arrays *arrays;
     attn_dtype dtype, keys, side; /* data types of q and o; of k and v; of bias, tables and w */
     double slope; /* the derivative of the last score with respect to scale * (score + tables); 1 without a softcap */
     double *qs, *ks, *ws, *w2s;           /* [contract] */
-    double *dqs, *dks, *dws, *dw2s;       /* [contract] gradients */
+    double *dqs, *dks, *dws, *dw2s;       /* [contract]: gradients of qs, ks, ws and w2s */
     double *vs, *sum, *douts;             /* [value] */
     double *table_row[ATTN_MAX_RELATIVE]; /* [contract] or [value]: the last row read; 0 outside of [begin, end) */
     attn__score_rows rows;                /* the rows of q, k, w and w2 of a pair */
@@ -31,15 +31,15 @@ size_t attn__pair_size(const attn__canonical *canonical);
 /* Places the arrays of a pair in `memory`: attn__pair_size() bytes, aligned to 8 bytes. */
 void attn__pair_start(attn__pair *pair, const attn__canonical *canonical, const attn_arrays *arrays, void *memory);
 
-/* The log-sum-exp of a row as the unrounded sum of two numbers.  Code subtracts both from a score, one after the other.
- * Rounding their sum first would lose digits for large scores, such as a fill of -1e6 in f32.  `max` is -infinity if
- * the row has no keys. */
+/* The log-sum-exp of a row as the unrounded sum of two numbers.  Both are subtracted from a score, one after the other.
+ * Rounding their sum first would lose digits of large scores, such as a fill of -1e6 in f32.  `max` is -infinity if the
+ * row has no keys. */
 typedef struct attn__normalizer {
     double max, log_sum;
 } attn__normalizer;
 
-/* Gathers q, w and w2 of a row. Computes the row's log-sum-exp if `normalizer` is not NULL.  If the problem has a
- * mask_fill, it is computed from the scores. Otherwise it is read from arrays->lse. */
+/* Gathers q, w and w2 of a row. If `normalizer` is not NULL, also computes the row's log-sum-exp: from the scores if
+ * the problem has a mask_fill, otherwise from arrays->lse. */
 void attn__pair_row(attn__pair *pair, const attn__row *row, attn__normalizer *normalizer);
 /* Computes the score of a key: mask_fill, or scale * (score + tables), capped, plus bias. Gathers k and the rows of the
  * tables.  A key that is not among the top_k is masked. */

@@ -38,15 +38,15 @@ static inline void attn__prefetch_clear(attn__prefetch *a)
 /* Adds `rows` rows to the list. Each row has `runs` runs of `bytes` bytes. A negative `rows` adds nothing. */
 void attn__prefetch_add_runs(attn__prefetch *prefetch, const void *base, int64_t step, const int64_t *row_at,
                              int64_t rows, int64_t runs, int64_t run_step, int64_t bytes);
-/* Adds rows that have one run each. */
+/* Adds rows that have one run each to the list. */
 static inline void attn__prefetch_add(attn__prefetch *a, const void *base, int64_t step, const int64_t *row_at,
                                       int64_t rows, int64_t bytes)
 {
     attn__prefetch_add_runs(a, base, step, row_at, rows, 1, 0, bytes);
 }
 
-/* Also copies the rows of the last stream to `to`, shortly after their prefetch. Each row is one run of whole lines.
- * Rows whose stride maps them to few cache sets would otherwise soon be evicted. */
+/* Sets that rows of the last stream are also copied to `to`, shortly after their prefetch. Each row is one run of whole
+ * lines. Rows whose stride maps them to few cache sets would otherwise soon be evicted. */
 static inline void attn__prefetch_copy(attn__prefetch *a, void *to, int64_t to_step)
 {
     int last = a->streams - 1;

@@ -58,7 +58,7 @@ void attn__row_at(attn__row *row, const attn__canonical *canonical, const attn_a
 
 typedef struct place {
     int64_t tap[ATTN_MAX_DIMS];
-    int64_t position[ATTN_MAX_DIMS]; /* position of the key along each axis; without windows the tap */
+    int64_t position[ATTN_MAX_DIMS]; /* position of the key along each axis; equals the tap without a window */
     int64_t step[ATTN_MAX_DIMS];     /* step of the window; 1 without a window */
 } place;
 
@@ -92,7 +92,7 @@ static int64_t distance(const attn__row *row, const place *at, int query_dim, in
     return at->position[key_dim] - row->index[query_dim] * at->step[key_dim];
 }
 
-/* Returns a correction of the offset in the mask of blocks, which has one element per block, not per index. */
+/* Returns what to add to the offset in the mask of blocks, which has one element per block, not per index. */
 static int64_t block_shift(const attn__row *row, const place *at)
 {
     const attn__canonical *canonical = row->canonical;

@@ -21,7 +21,7 @@ int64_t attn__offsets_one(const attn__group *group, size_t stride, int64_t index
     return offset;
 }
 
-/* The innermost axis is a loop without divisions. Each run along it needs one division. */
+/* Computes the offsets run by run along the innermost axis, with one division per run. */
 void attn__offsets_fill(const attn__group *group, size_t stride, int64_t first, int64_t count, int64_t *out)
 {
     const attn__axis *last = &group->axis[group->n - 1];

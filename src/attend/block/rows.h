@@ -125,7 +125,7 @@ bool attn__offsets_even(const attn__group *group, size_t stride, int64_t step);
 
 /* The offsets of one batch index in all operands and tables, and its row number for dropout. */
 typedef struct attn__place {
-    attn_dim at; /* each stride field is the offset in that operand */
+    attn_dim at; /* each stride field holds the offset in its operand */
     int64_t table[ATTN_MAX_RELATIVE];
     uint64_t drop;
 } attn__place;
@@ -213,10 +213,10 @@ static inline void attn__split(const attn__group *group, int64_t linear, int64_t
     index[0] = linear;
 }
 
-/* Reads all elements of a group, in order. Offsets from base + offset are those of the operand's strides. */
+/* Reads all elements of a group to `out`, in order, from base[offset] on with the operand's strides. */
 void attn__gather(const attn__group *group, attn__operand op, attn_dtype dtype, const void *base, int64_t offset,
                   double *out);
-/* Stores `in` in the elements of a group, or adds it with `add`, in order, as elements may share an address. */
+/* Stores `in` in the elements of a group, or adds it with `add`. The order is fixed: elements may share an address. */
 void attn__scatter(const attn__group *group, attn__operand op, attn_dtype dtype, void *base, int64_t offset,
                    const double *in, bool add);
 

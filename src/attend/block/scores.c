@@ -74,7 +74,7 @@ static rows rows_of(const attn__canonical *canonical, size_t stride, int64_t bat
                   .count = count};
 }
 
-/* Returns the offset of query first + i. The caller counts i up from 0. */
+/* Returns the offset of query first + i. It must be called for i = 0, 1, 2, ... in this order. */
 static inline int64_t offset_of(rows *r, int64_t i)
 {
     if (i % CHUNK == 0)

@@ -31,8 +31,8 @@ void attn__table_add(const attn__canonical *canonical, int relative, double *sum
 
 /* ------------------------------------------------------------------------------------------------ panels */
 
-/* A panel of a table of queries or values. Query i and key j, counted along their axes, read row
- * j - i + queries - 1. */
+/* A panel of a table of queries or values. Query i and key j, which are indices along the table's axes, read row j - i
+ * + queries - 1. */
 typedef struct attn__table_panel {
     int relative; /* index of the table in the problem */
     int64_t queries, rows, channels;

@@ -110,8 +110,8 @@ static inline void step(walk *w)
     w->at = w->at + 1 == w->n ? 0 : w->at + 1;
 }
 
-/* Returns index + bound, limited to [0, n].  A sum that saturates is outside [0, n] on the same side, so the result is
- * exact for each bound. Open ends are included. */
+/* Returns index + bound, limited to [0, n].  A sum that saturates is outside [0, n] on the same side. The result is
+ * therefore exact for each bound, also for open ends. */
 static inline int64_t bounded(int64_t index, int64_t bound, int64_t n)
 {
     return attn__clamp(attn__add_saturated(index, bound), 0, n);
@@ -656,7 +656,7 @@ static bool dominates(const attn__canonical *canonical, float lse)
     return fabs(fill) > 256.0 && lse - fill >= -slack && lse - fill <= log((double)canonical->key.size) + slack;
 }
 
-/* Unmasked keys keep their own weight, even if their score is near the fill. */
+/* Returns the weight of a masked key. Unmasked keys keep their own weight, even if their score is near the fill. */
 float attn__visible_fill_weight(const attn__visible_rows *rows, int64_t row, float lse)
 {
     double fill = rows->canonical->problem.mask_fill;

@@ -73,7 +73,7 @@ typedef struct attn__visible_rows {
     /* With windows, indices are taps. [inside_from, inside_to) are the taps inside of the axis. `length` is the
      * first tap past the length. It does not apply to taps outside of the axis, so `to` does not include it. */
     int32_t *inside_from[ATTN__VISIBLE_AXES], *inside_to[ATTN__VISIBLE_AXES], *length;
-    int64_t *mask, *blocks; /* offsets of queries; a pair's byte is at the sum of query and key offset */
+    int64_t *mask, *blocks; /* offset of each query; a pair's byte is at query offset + key offset */
 } attn__visible_rows;
 
 /* Reserves memory for up to `count` queries, a multiple of the lanes. `parts`: the arrays that the solver reads. */
@@ -88,8 +88,8 @@ typedef struct attn__visible_keys {
     const attn__visible *visible;
     unsigned parts;
     int64_t first, count;
-    int32_t *index[ATTN__VISIBLE_AXES]; /* index along visible->axis[a] */
-    int64_t *mask, *blocks;             /* offsets of the key */
+    int32_t *index[ATTN__VISIBLE_AXES]; /* index of each key along visible->axis[a] */
+    int64_t *mask, *blocks;             /* offset of each key in the mask and in the mask of blocks */
     bool adjacent;                      /* the mask bytes of the keys are adjacent */
 } attn__visible_keys;
 
@@ -113,8 +113,8 @@ typedef struct attn__visible_tile {
     int64_t key, nkeys;
 } attn__visible_tile;
 
-/* Returns the parts that hide keys of the tile. ALL and NONE are exact. NONE ignores mask_fill.  `span` belongs to the
- * tile's rows. NULL: only the mask of blocks is tested. */
+/* Returns the parts that hide keys of the tile. ALL: no key is masked. NONE: all keys are masked, but may score
+ * mask_fill.  `span` belongs to the tile's rows. NULL: only the mask of blocks is tested. */
 unsigned attn__visible_of(const attn__visible_tile *tile, const attn__visible_span *span);
 /* Sets out[r * ld + j] = 1 if `parts` do not hide key j from row r, else 0.  With windows all parts are applied. */
 void attn__visible_bytes(const attn__visible_tile *tile, unsigned parts, uint8_t *out, int64_t ld);

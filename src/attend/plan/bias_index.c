@@ -16,7 +16,7 @@
 typedef struct bias_index {
     bool learned; /* whether the gradient of the table is requested */
     attn_dtype dtype;
-    attn__extent table; /* the table's BATCH axes, and last its rows */
+    attn__extent table; /* the table's BATCH axes, then its rows */
     int64_t copies;     /* number of indices over the BATCH axes; the workspace has one expanded bias for each */
     int64_t low, high;  /* lowest and highest offset of an entry of the index */
 } bias_index;

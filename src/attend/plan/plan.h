@@ -28,16 +28,16 @@ static inline void attn__step_run(const attn__step *step, const attn_arrays *arr
 
 /* A wrapper as a table of functions. A function that has nothing to do may be NULL. */
 typedef struct attn__wrapper {
-    /* Decide whether the problem needs the wrapper.  If so, they set *data to the data of its step, one block from
-     * attn__alloc, and change the problem to the child's. Otherwise *data stays NULL.  `resolve` changes a resolved
-     * problem before it is made canonical.  `canonical` changes the canonical problem, once before a solver is chosen
-     * (solver NULL) and once after. */
+    /* These functions decide whether the problem needs the wrapper.  If so, they set *data to the data of its step, one
+     * block from attn__alloc, and change the problem to the child's. Otherwise *data stays NULL.  `resolve` changes a
+     * resolved problem before it is made canonical.  `canonical` changes the canonical problem, once before a solver is
+     * chosen (solver NULL) and once after. */
     attn_status (*resolve)(attn_context *context, attn_problem *resolved, void **data);
     attn_status (*canonical)(attn_context *context, attn__canonical *canonical, const attn__solver *solver,
                              void **data);
     size_t (*workspace)(const void *data, const attn__canonical *canonical); /* returns bytes, SIZE_MAX on overflow */
-    /* Converts a span of the child's array to a span of the caller's array. Returns false if the caller has no such
-     * one. */
+    /* Converts a span of the child's array to one of the caller's array. Returns false if the caller lacks the
+     * array. */
     bool (*span)(const void *data, attn_array array, attn_span *span);
     /* Checks that the contents of the arrays are valid for the step. An error is stored in the context. */
     attn_status (*check)(attn_context *context, const void *data, const attn_arrays *arrays);
@@ -53,7 +53,7 @@ struct attn_plan {
     attn__canonical canonical;
     const attn__solver *solver;
     attn__recipe recipe;
-    const char *how;            /* how it was chosen: "by rule", "measured", "asked for" or "remembered" */
+    const char *how;            /* how the solver was chosen: "by rule", "measured", "asked for" or "remembered" */
     void *data[ATTN__WRAPPERS]; /* data of each wrapper; NULL: the plan has no such step */
     attn__step steps[ATTN__WRAPPERS + 1];
     int nsteps; /* number of steps; the last step is the solver's */

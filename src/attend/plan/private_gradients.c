@@ -59,14 +59,14 @@ static void make_private(private_gradients *sums, attn__canonical *canonical, in
 }
 
 /* Reports whether sums in the workspace are possible. With windows, a stride counts positions, so different taps share
- * elements.  Solvers refuse problems that need such sums otherwise. */
+ * elements.  If sums are needed but not possible, solvers refuse the problem. */
 static bool applies(const attn__canonical *canonical)
 {
     const attn_problem *p = &canonical->problem;
     return canonical->backward && p->accumulate && p->dtype == ATTN_F32 && !p->nwindows;
 }
 
-/* Gives dense strides to broadcast gradients and, once a solver is chosen, to gradients that it adds to repeatedly. */
+/* Gives dense strides to gradients that are broadcast and, once a solver is chosen, that it adds to several times. */
 static attn_status canonical(attn_context *context, attn__canonical *canonical, const attn__solver *solver, void **data)
 {
     if (!applies(canonical))

@@ -25,7 +25,7 @@ typedef struct attn__solver {
     double (*cost)(const attn__canonical *canonical);
     /* Plans an execution. NULL: the solver needs neither workspace nor data. */
     attn_status (*plan)(attn_context *context, const attn__canonical *canonical, attn__recipe *recipe);
-    /* Computes o and lse, or the requested gradients. The arrays are already checked. Must not allocate memory.
+    /* Computes o and lse, or the requested gradients. The arrays are already checked. It must not allocate memory.
      * Requested weights, a bias index and gradients of sinks are computed by other steps (plan.h). */
     void (*apply)(const attn__canonical *canonical, const attn__recipe *recipe, const attn_arrays *arrays,
                   void *workspace);

@@ -47,9 +47,9 @@ typedef struct attn__group {
 } attn__group;
 
 typedef struct attn__canonical {
-    attn_problem problem; /* as given, with defaults resolved: scale, width, step, dilation, end, gradient strides.
-                           * query_dim, key_dim and lens_dim here index the groups `query` and `key`, packed.batch_dim
-                           * `batch`. */
+    attn_problem problem; /* the given problem with resolved defaults: scale, width, step, dilation, end, gradient
+                           * strides. query_dim, key_dim and lens_dim index the groups `query` and `key`, and
+                           * packed.batch_dim indexes `batch`. */
     attn__group batch, query, key, contract, value;
     bool backward;
     int threads;
@@ -58,7 +58,7 @@ typedef struct attn__canonical {
     /* These fields are derived from the fields above. */
     bool has_bias, has_mask, has_lens, has_blocks, has_dropout;
     unsigned extras;     /* bits such as ATTN__PACKED */
-    bool needs_row_scan; /* a row may have no keys: lens, mask, bands, or an empty key axis */
+    bool needs_row_scan; /* a row may have no keys, because of lens, mask, bands, or an empty key axis */
 } attn__canonical;
 
 static inline const attn__group *attn__group_of(const attn__canonical *canonical, attn_role role)

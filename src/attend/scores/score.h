@@ -35,7 +35,7 @@ typedef struct attn__score_kind {
 /* The kind of each attn_score, indexed by its value. */
 extern const attn__score_kind *const attn__score_kinds[ATTN_SCORE_COUNT];
 
-const attn__score_kind *attn__score_of(const attn_problem *problem); /* the problem must be checked */
+const attn__score_kind *attn__score_of(const attn_problem *problem); /* the problem must have been checked */
 
 /* ------------------------------------------------------------------------------ parts that kinds share */
 

@@ -26,8 +26,8 @@
 #include <stdio.h>
 
 enum {
-    ROWS = 16, /* rows of an item forward, so that waking a thread pays */
-    KEYS = 64  /* number of keys backward whose terms of dw are summed in f32 */
+    ROWS = 16, /* forward: rows per item, enough to be worth waking a thread */
+    KEYS = 64  /* backward: keys whose terms of dw are summed in f32 */
 };
 
 /* The data of the plan. */
@@ -62,11 +62,11 @@ typedef struct work {
     float max;
     double total;
     int64_t keys;
-    /* Used by the backward pass. */
+    /* The following fields are for the backward pass. */
     attn__sums sums; /* sums of the current slot */
     const float *o, *dout;
     double normalizer; /* log of the row's sum or number of keys, minus `max` */
-    double inverse;    /* 1 / sum or number of keys */
+    double inverse;    /* 1 / the row's sum or number of keys */
     float delta;
 } work;
 
@@ -352,7 +352,7 @@ static void backward_row(work *w, int64_t batch, int64_t query)
     find_normalizer(w, lse);
     w->o = read_channels(w, ATTN__OP_O, w->row.offset[ATTN__OP_O], w->s.o);
     w->dout = read_channels(w, ATTN__OP_DOUT, w->row.offset[ATTN__OP_DOUT], w->s.dout);
-    double delta = kernel->dot_f64(w->o, w->dout, w->values); /* float64, since differences from it may cancel */
+    double delta = kernel->dot_f64(w->o, w->dout, w->values); /* float64, because differences from it may cancel */
     if (w->canonical->extras & ATTN__DLSE)
         delta -= (double)((const float *)a->dlse)[w->row.offset[ATTN__OP_LSE]];
     w->delta = (float)delta;

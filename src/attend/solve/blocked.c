@@ -18,7 +18,7 @@
 #include <float.h>
 #include <stdio.h>
 
-/* Reports whether several indices of a group share an element. Packed tokens differ, although their stride is 0. */
+/* Reports whether several indices of a group share an element. Packed sequences differ, although their stride is 0. */
 static bool repeats(const attn__canonical *canonical, const attn__group *group, attn__operand op)
 {
     for (int i = 0; i < group->n; i++) {
@@ -541,7 +541,7 @@ static void weigh(const blocked *b, const blocked_tile *t, double lse, double de
     bool chosen = p->normalization == ATTN_NORMALIZATION_HARDMAX;
     double inverse = chosen ? 0 : exp(-lse), less = p->normalization == ATTN_NORMALIZATION_SUM ? delta : 0;
     for (int64_t j = 0; j < t->pairs; j++) {
-        bool sees = seen[j] == ATTN__VISIBLE_KEY; /* other weights stay 0, even if lse is NaN */
+        bool sees = seen[j] == ATTN__VISIBLE_KEY; /* hidden keys get 0, even if the sum is NaN */
         s[j] = !sees ? 0 : chosen ? 1 : s[j] * inverse;
         dp[j] = sees && !chosen ? (dp[j] - less) * inverse : 0;
     }
@@ -871,7 +871,7 @@ static void run_slot(void *user, int64_t slot, int thread)
     attn__sums sums;
     int64_t item, end;
     bool packed = attn__is_packed(j->canonical);
-    unsigned clear = packed ? ATTN_WANT_DBIAS : j->broadcast; /* missing pairs write no dbias */
+    unsigned clear = packed ? ATTN_WANT_DBIAS : j->broadcast; /* padding pairs write no dbias */
     if (j->canonical->problem.accumulate)
         clear = 0;
     for (attn__slots_start(slots, slot, &sums, &item, &end); item < end; item++) {
@@ -891,7 +891,7 @@ static double columns_along(const attn__canonical *canonical, int axis, int64_t 
     double taps = (double)canonical->key.axis[axis].dim.n;
     if (!w || w->query_dim != canonical->query.n - 1 || queries == 1)
         return taps;
-    /* A shifted window may be up to one dilation further. */
+    /* A shifted window may reach up to one dilation further. */
     return (double)(queries - 1) * (double)w->step + (taps + 1) * (double)w->dilation;
 }
 
@@ -932,7 +932,8 @@ static int64_t query_block(const attn__canonical *canonical, int64_t run)
 
 /* ------------------------------------------------------------------------------------------ plan of wide problems */
 
-/* Block sizes of wide problems. Backward, WIDE_BLOCK queries and keys: P and dS fill half of a typical L2 cache. */
+/* Block sizes of wide problems: WIDE_QUERIES queries forward, and WIDE_BLOCK queries and keys backward. P and dS then
+ * fill half of a typical L2 cache. */
 enum { WIDE_BLOCK = 256, WIDE_QUERIES = 288 };
 
 /* Reports whether AMX multiplies f32 numbers. Each step along k must be a run of adjacent channels in every operand. */
@@ -1044,7 +1045,7 @@ static void find_rows(const attn__canonical *canonical, const blocked_plan *p, c
 {
     const attn_window *w = attn__window_of(&canonical->problem, r->key_dim);
     int64_t queries = canonical->query.axis[r->query_dim].dim.n, keys = canonical->key.axis[r->key_dim].dim.n;
-    int64_t low = 1 - queries, high = keys - 1, queries_along = 1; /* queries_along: queries of a block */
+    int64_t low = 1 - queries, high = keys - 1, queries_along = 1; /* queries of a block along the axis */
     if (w)
         attn__window_reach(w, keys, queries, &low, &high);
     if (r->query_dim == canonical->query.n - 1)
@@ -1093,7 +1094,7 @@ static int64_t size_of_products(const attn__canonical *canonical, const blocked_
 
 static void choose_blocks(blocked_plan *p, const attn__canonical *canonical)
 {
-    enum { MOST_TANH = 65536, FEWER = 8, LEAST = 24 }; /* tanh in the cache; divisor and minimum of queries */
+    enum { MOST_TANH = 65536, FEWER = 8, LEAST = 24 }; /* tanh that the cache holds; divisor and minimum of queries */
     bool windows = canonical->problem.nwindows > 0;
     p->queries = query_block(canonical, p->segment);
     p->pairs = canonical->key.size;
@@ -1207,7 +1208,7 @@ static double wide_cost(const attn__canonical *canonical)
     return pairs * (double)channels * each * (canonical->problem.nbands ? 1.2 : 1);
 }
 
-/* Estimates the time in multiply-adds of f32. A multiply-add of float64 is 2.5, exp 60, tanh 50, and a gather 10. */
+/* Estimates the time in multiply-adds of f32. One of float64 counts 2.5, an exp 60, a tanh 50, and a gather 10. */
 static double cost(const attn__canonical *canonical)
 {
     blocked_plan p = {0};

@@ -53,12 +53,12 @@ typedef struct blocked_scores {
 
 /* The memory of a thread. k and v may also be stored transposed, because a product reads its right operand by rows. */
 typedef struct blocked_memory {
-    double *k, *k_t, *v, *v_t;                         /* [positions,channels] and transposed, for all positions */
+    double *k, *k_t, *v, *v_t; /* k and v of all positions, [positions,channels], and transposed */
     double *block_k, *block_k_t, *block_v, *block_v_t; /* with windows: rows of the columns of a block */
     double *block_dk, *block_dv;                       /* with windows: the gradients of these columns */
     double *q, *o, *dout, *dq;                         /* rows of a block of queries */
     blocked_scores s, dp;
-    double *dk, *dv;                 /* sums over all queries */
+    double *dk, *dv;                 /* dk and dv, summed over all queries */
     double *max, *sum, *count;       /* one number per query of a block */
     attn__largest *largest;          /* with top_k: largest scores of each query of a block */
     char *ranked;                    /* the memory of `largest` */
@@ -70,14 +70,14 @@ typedef struct blocked_memory {
     int64_t *bias_at, *dbias_at;     /* offsets of the tile's pairs in the bias and in its gradient */
     uint32_t *drop_at;               /* dropout column number of each pair */
     double *w, *dw;                  /* learned vectors w and w2 of the batch index; their gradients in a tile */
-    double *dk_t, *scratch;          /* rows of a tile's columns, if the score is no product */
+    double *dk_t, *scratch;          /* dk transposed, and one row, for scores that are no products */
     double *m, *dm;                  /* [channels,values] sums for blocked_is_linear */
     double *tanh;                    /* tanh of one pair, or [queries,columns,channels] if it is kept */
-    int64_t *offsets;                /* offsets of the rows of the largest group */
+    int64_t *offsets;                /* offsets of rows, for the largest group */
     double *product;                 /* workspace of src/gemm */
-    double *finite;                  /* right operand of a product without infinity and NaN */
+    double *finite;                  /* copy of a product's right operand without infinity and NaN */
     double *delta;                   /* wide problems: o . dout of each query */
-    float *sums, *factor, *was;      /* wide problems: rows of O in f32; the factors of its rows */
+    float *sums, *factor, *was;      /* wide problems: sums of O in f32; factors of its rows */
     int64_t *row_at[BLOCKED_ROW_AT]; /* wide problems: offsets of rows */
     /* Each relative table. t: rows, [rows,channels]. t_t: t transposed, and scaled if it adds to scores. dt: gradient
      * of t. x: product of queries or columns with the table, [queries or columns,distances]. For tables of queries and
@@ -106,7 +106,7 @@ typedef struct blocked_plan {
     int64_t ld_s;          /* row stride of s and dp */
     bool keeps_tanh;       /* whether tanh is kept for the gradients */
     bool linear;           /* result of blocked_is_linear */
-    bool wide;             /* computed by blocked_wide.h */
+    bool wide;             /* products are in f32 (blocked_wide.h) */
     bool single;           /* wide problems: the softmax is in f32 too */
     attn__visible visible;
     wide_kernels kernels;
@@ -604,7 +604,7 @@ static int64_t blocked_column_shift(const blocked *b, const blocked_tile *t, int
     *column = canonical->problem.nwindows ? b->at.column : NULL;
     for (int a = 0; *column && a < canonical->key.n; a++) {
         const blocked_axis *axis = &b->axis[a];
-        at = at * axis->columns + moved(b, t, i, a); /* 0 unless columns are neighbouring positions */
+        at = at * axis->columns + moved(b, t, i, a); /* moved() is 0 unless columns are 1 position apart */
     }
     return at;
 }
@@ -755,7 +755,7 @@ static walk walk_of(const blocked *b, const blocked_tile *t, int64_t i, int tabl
 
 static int64_t entry_of(const walk *w, int64_t i, int64_t j, int64_t ld)
 {
-    int64_t at = attn__min(attn__max(w->position[j] + w->row, 0), w->n - 1); /* a masked pair may read no row */
+    int64_t at = attn__min(attn__max(w->position[j] + w->row, 0), w->n - 1); /* a masked pair may be out of the table */
     return (w->by_key ? w->first_column + (w->column ? w->column[j] : j) : i) * ld + at;
 }
 
@@ -843,8 +843,8 @@ static void cap_row(double cap, double *s, double *slope, int64_t n)
     }
 }
 
-/* Adds the tile's scores to the largest scores of row i, or masks keys with lower scores. Whole rows do both at
- * once. */
+/* Adds the tile's scores to the largest scores of row i, or masks keys with lower scores. Tiles of whole rows do
+ * both. */
 static void rank(const blocked *b, const blocked_tile *t, int64_t i, const double *s)
 {
     bool alone = has_whole_rows(b);

@@ -288,7 +288,7 @@ static attn__feed_side stream_side(const wide_rows *rows, attn__feed_kind kind, 
     return s;
 }
 
-/* Computes c = or += a b for m rows and n columns. Products of f32 are interleaved with the feed. */
+/* Computes c = or += a b for m rows and n columns. Products of f32 are interleaved with packing (w->stream.feed). */
 static void tiles_multiply(wide *w, int64_t m, int64_t n, attn__bf16x3_side a, attn__bf16x3_side b, int64_t steps,
                            float *c, int64_t ldc, bool accumulate)
 {
@@ -309,7 +309,7 @@ static void tiles_multiply(wide *w, int64_t m, int64_t n, attn__bf16x3_side a, a
 
 /* A product: out[a's row, b's row] = sum over channels of a * factor * b. */
 typedef struct wide_scores {
-    wide_rows a, b, with; /* if with.rows is not 0: dots[a's row] += a . with */
+    wide_rows a, b, with; /* if with.rows is not 0, dots[a's row] += a . with */
     int64_t channels;
     float factor, *out;
     double *dots;
@@ -521,7 +521,8 @@ static int stream_product_sides(const wide *w, const wide_product *p, int64_t fi
     return 1;
 }
 
-/* Starts the feed for a chunk. `drained` is the chunk whose sums are to be stored, or negative if there is none. */
+/* Starts the packing and prefetching during the products of a chunk. `drained` is the chunk whose sums are to be
+ * stored, or negative if there is none. */
 static void stream_feed_product(wide *w, const wide_product *p, int64_t first, int64_t drained, int64_t portions)
 {
     attn__bf16x3_feed *feed = &w->stream.feed;

@@ -141,7 +141,7 @@ static decode *make_plan(attn_context *context, const attn__canonical *canonical
     return f;
 }
 
-/* Sets the plan's text and workspace size. `thread` is the bytes of a thread, and `part` those of one part and head. */
+/* Sets the plan's text and workspace size. `thread` is the bytes of a thread, `part` the bytes of one part and head. */
 static void finish_plan(attn__recipe *recipe, decode *f, const attn__canonical *canonical, size_t thread, size_t part)
 {
     size_t parts = attn__size_mul((size_t)(canonical->batch.size * f->parts), part);
@@ -313,7 +313,7 @@ static void locate_keys(const item *t, size_t stride, int64_t first, int64_t *at
         at[i] = at[n - 1];
 }
 
-/* Finds the offsets of the first blocks' rows, which the next item has too. */
+/* Finds the offsets of an item's first two blocks of rows. The next item has the same offsets. */
 static void start_item(const item *t, const scratch *s)
 {
     if (t->canonical->key.size <= BLOCK)
@@ -570,7 +570,7 @@ static void write_head(const item *t, int64_t batch, const sums *of)
     attn__rows o = query_rows(t, ATTN__OP_O, t->arrays->o, batch, at);
     o.rows = 1;
     for (int64_t i = 0; i < n; i++, o.at++) {
-        float factor = attn__running_factor(canonical, of->l[i]); /* NOLINT: as above */
+        float factor = attn__running_factor(canonical, of->l[i]); /* NOLINT: the arena is on the workspace */
         attn__rows_store(&o, t->f->backward, of->o + i * t->f->values, 0, factor, false);
     }
     if (canonical->problem.flags & ATTN_WANT_LSE)
@@ -606,7 +606,7 @@ static void run_forward_item(void *user, int64_t number, int thread)
         clear_sums(&t, h, &head[h]);
         widen(&t, h, &s, &first, &last);
     }
-    first -= first % BLOCK; /* blocks begin at the same keys whatever the ranges */
+    first -= first % BLOCK; /* blocks begin at the same keys for all ranges */
     t.end = last;
     start_item(&t, &s);
     for (int64_t at = first; at < last; at += BLOCK) {

@@ -465,8 +465,8 @@ static bool set_table_terms(const attn__flash_item *t, const attn__flash_keys *b
     return any;
 }
 
-/* Adds the terms of a value table pair by pair, for pairs that are not masked. A product would multiply each row by
- * weights of 0 too, and it may have NaN or infinity. */
+/* Adds the terms of a value table pair by pair, for pairs that are not masked. A product would also multiply rows by
+ * weights of 0, and rows may have NaN or infinity. */
 static void add_table_carefully(const attn__flash_item *t, const attn__flash_keys *b, attn__flash_subtile sub, int i,
                                 int64_t low)
 {
@@ -742,7 +742,7 @@ static void see_keys(attn__flash_item *t, const attn__flash_keys *b, attn__flash
     add_table_values(t, b, sub);
 }
 
-/* Returns the number of prefetch portions of a subtile and a block: one per STEP keys, register tile, or hook. */
+/* Returns the number of prefetch portions of a subtile and a block: one per STEP keys, register tile, or AMX hook. */
 static int64_t portions(const attn__flash *f, const attn__flash_keys *b)
 {
     enum { SQUARE = 2 * ATTN__BF16X3_SIDE, PAIRS = 6 };

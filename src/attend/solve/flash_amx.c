@@ -37,7 +37,7 @@ void attn__flash_amx_queries(attn__flash_item *t)
     f->amx->transpose(t->s.tiles.q.data, t->padded / ATTN__BF16X3_SIDE * t->s.tiles.q.block / ATTN__BF16X3_TILE);
 }
 
-/* A single bf16 term represents every bf16 number, so bf16 always runs on AMX. */
+/* Packs keys and values. bf16 always runs on AMX, because a single term represents every bf16 number. */
 bool attn__flash_amx_panels(attn__flash_item *t, attn__flash_keys *b)
 {
     const attn__flash *f = t->flash;
@@ -131,7 +131,7 @@ void attn__flash_amx_end(attn__flash_item *t)
     }
 }
 
-/* Computes weights with dropout, which follows the sums of weights. They are therefore split into terms separately. */
+/* Computes weights with dropout. It follows the sums of weights, so weights are split into terms separately. */
 static void weigh_and_drop(attn__flash_item *t, const attn__flash_keys *b, attn__flash_subtile sub)
 {
     attn__bf16x3_rows p = {.data = t->s.s,

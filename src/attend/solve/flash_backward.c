@@ -238,7 +238,7 @@ static void place_keys(const attn__flash_backward_plan *p, attn__arena *arena, a
     m->dk = attn__arena_floats(arena, summed * p->ldk);
     m->dv = attn__arena_floats(arena, summed * p->ldv);
     m->v = apart ? attn__arena_floats(arena, p->block_k * p->ldv)
-                 : m->dv;               /* row copies are needed only before transposing */
+                 : m->dv;               /* v as rows is only needed until it is transposed */
     m->dk_rows = p->amx ? m->k : m->dk; /* k and v are needed until their block is done */
     m->dv_rows = p->amx ? m->v : m->dv;
 }

@@ -126,7 +126,7 @@ typedef struct attn__flash_backward_pairs {
 typedef struct attn__flash_backward_keys {
     float *kt, *vt;           /* K^T and V^T: [strips][d][strip]; with `amx` or `pairs`, one strip */
     float *k, *v;             /* rows: [block_k][ldk], [block_k][ldv] */
-    float *dk, *dv;           /* the shapes of k and v; with `amx`, [dp][ld_keys] and [dvp][ld_keys] */
+    float *dk, *dv;           /* with the shapes of k and v; with `amx`, [dp][ld_keys] and [dvp][ld_keys] */
     float *dk_rows, *dv_rows; /* gradients as rows, with the shapes of k and v */
 } attn__flash_backward_keys;
 

@@ -99,7 +99,7 @@ static void find_rows(attn__flash_backward_run *run, int i)
         x->query[r] += x->reach.low - (panel->queries - 1);
 }
 
-/* Computes X of the tile and sets D to zero. */
+/* Computes the products of the tile with the tables (X), and sets the sums by distance (D) to zero. */
 static void multiply_tables(attn__flash_backward_run *run)
 {
     const attn__flash_backward_plan *plan = run->plan;
@@ -182,7 +182,7 @@ static void collect_row(store_function *add, const float *from, bool steps, int6
     to[0] += sum[0] + sum[1] + sum[2] + sum[3];
 }
 
-/* Adds P and dS to the sums by distance. An array that is NULL is not requested. */
+/* Adds P and dS to the sums by distance. Arrays that are NULL are not requested. */
 static void collect_table_weights(const strip *x)
 {
     const attn__flash_backward_plan *plan = x->run->plan;
@@ -205,7 +205,7 @@ static void collect_table_weights(const strip *x)
     }
 }
 
-/* Adds D T to dQ, and D^T Q or D^T dO to dT. */
+/* Adds the products of the sums by distance D: D T to dQ, and D^T Q or D^T dO to dT. */
 static void add_table_gradients(const attn__flash_backward_run *run)
 {
     const attn__flash_backward_plan *plan = run->plan;

@@ -25,9 +25,10 @@ typedef struct attn__flash_table_memory {
     attn__table_memory panel;
     float *terms;
     int64_t *query, *key; /* indices of a block's queries and keys along the table's axes */
-    /* Used by the forward pass. */
+    /* The following field is for the forward pass. */
     int64_t *lane; /* for tables of queries: offset in `terms` of each lane's term for key index 0 */
-    /* Used by the backward pass. A query and a key have the term terms[query][key index - query index]. */
+    /* The following fields are for the backward pass. A query and a key have the term terms[query][key index - query
+     * index]. */
     float *sums;             /* gradient of one item, with the shape of the panel */
     float *weights;          /* sums of dS or P, with the shape of `terms` */
     attn__table_reach reach; /* range of table rows of the tile and the block of keys */

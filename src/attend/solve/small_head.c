@@ -111,7 +111,7 @@ typedef struct small_plan {
     int64_t width;                                 /* queries of one call; backward, keys of a square */
     int64_t heads;                                 /* heads of a group, adjacent along the last batch axis */
     int64_t stage_ld;
-    bool plain; /* nothing changes scores and weights */
+    bool plain; /* no mask, bias, softcap or dropout changes scores or weights */
     attn__visible visible;
     int64_t query_block, query_blocks, key_block; /* backward, one block has all rows, padded */
     int64_t step;                                 /* keys of a tile of scores; backward, queries of a square */
@@ -135,34 +135,34 @@ typedef struct scratch {
     float *p;     /* [step][width]: scores, then weights */
     float *factor;
     int64_t *at, *stage_at;
-    /* Used by the forward pass. */
+    /* The following fields are for the forward pass. */
     kept_rows *kept;        /* queries are only kept if `at` is 0 */
     float *kept_rows[KEPT]; /* shaped like `stage` */
     float *o;               /* [heads][channels][query_block] */
     float *m, *l;           /* [heads][query_block] */
     float *v;               /* shaped like `k` */
     float *reach;           /* [heads][channels]: largest magnitude of each channel of k */
-    /* Used by the backward pass. */
+    /* The following fields are for the backward pass. */
     float *o_stage;           /* shaped like `stage` */
     float *dout;              /* shaped like `q` */
     float *kt, *vt, *dk, *dv; /* [heads][channels][key_block] */
     float *dq;                /* [heads][channels][query_block] */
     float *lse, *delta;       /* [heads][query_block]: log-sum-exp, and sum of dout * o */
     float *ds, *transposed;   /* shaped like `p` */
-    /* Used unless the plan is plain. The backward pass also uses them if a number is not finite. */
+    /* The following fields are for problems that are not plain, and backward for numbers that are not finite. */
     attn__visible_rows rows;
     attn__visible_keys keys;
     float *bias;                  /* bias of a tile, shaped like `p` */
     uint8_t *alive;               /* pairs that count, shaped like `p` */
     int64_t *bias_row, *bias_key; /* [query_block] and [key_block]: offsets in the bias */
     uint32_t *column;             /* [key_block]: dropout column numbers */
-    /* Used only by the forward pass. */
+    /* The following fields are only for the forward pass. */
     float *flags;                  /* 0 for masked pairs, shaped like `p` */
     float *shrink;                 /* [width]: factors of earlier sums */
     uint32_t *low, *high;          /* [heads][query_block]: dropout hashes */
     int64_t *bias_head;            /* [heads]: offsets in the bias */
-    int64_t *bad, *nbad, *bad_now; /* [heads][key_block], [heads], [step]: values that are not finite */
-    /* Used only by the backward pass. */
+    int64_t *bad, *nbad, *bad_now; /* keys whose values are not finite: all, their number, and those of a tile */
+    /* The following fields are only for the backward pass. */
     uint8_t *mask;                  /* visible pairs, shaped like `p` */
     float *dbias;                   /* gradients of the bias, shaped like `p` */
     int32_t *from, *to;             /* [query_block]: range of keys; all keys unless the plan has ranges */
@@ -354,7 +354,7 @@ static void begin_panels(const small_plan *n, int64_t rows, int64_t padded, int6
         memset(panel, 0, (size_t)(n->heads * padded * n->channels) * sizeof *panel);
 }
 
-/* It is inlined, so that the compiler vectorizes it for a fixed number of channels. */
+/* Scales rows of a head. It is inlined, so that the compiler vectorizes it for a fixed number of channels. */
 static inline __attribute__((always_inline)) void scale_head(const float *restrict in, int64_t ld, int64_t rows,
                                                              int64_t channels, float factor, float *restrict out,
                                                              int64_t out_ld)

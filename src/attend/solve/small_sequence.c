@@ -58,7 +58,7 @@ typedef struct head_plan {
     bool has_bias, wants_dbias;
     attn__visible visible;
     bool masks;     /* some pair may be masked; otherwise a thread has no rows and keys of `visible` */
-    bool has_bytes; /* some masks are not a range of keys per query */
+    bool has_bytes; /* there are masks other than a range of keys per query */
     bool copies;    /* rows run along several axes and are copied */
     bool converts;  /* rows are bf16 and are converted */
     float fill;     /* score of a masked key in powers of two; -infinity without mask_fill */
@@ -88,7 +88,7 @@ typedef struct head_scratch {
     attn__visible_rows rows;
     attn__visible_keys keys;
     float *clean; /* rows of one operand, with 0 in rows that are not finite */
-    int64_t *bad; /* indices of these rows */
+    int64_t *bad; /* indices of the rows that are not finite */
     char *shape;  /* arrays of the shape of a packed sequence */
 } head_scratch;
 
@@ -709,7 +709,7 @@ static void run_head_backward(head *h)
 
 /* -------------------------------------------------------------------------------------------------------- all heads */
 
-/* Starts with head `number` in the plan's order. */
+/* Moves to head `number` in the plan's order. */
 static void locate(head *h, int64_t number)
 {
     const attn__group *batch = &h->canonical->batch;

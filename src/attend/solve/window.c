@@ -15,7 +15,7 @@ enum { MOST_ENTRIES = 16384, MOST_SLOTS = 2048, WIDEST = 512, SPREAD = 64, COLUM
 
 /* ------------------------------------------------------------------------------------------------------------- axes */
 
-/* Converts bands lo <= position - i * step <= hi to ranges of taps. Accepted windows have no distance of FAR. */
+/* Converts bands lo <= position - i * step <= hi to ranges of taps. Distances in accepted windows are below FAR. */
 static void find_bands(attn__window_axis *axis, const attn_problem *p)
 {
     const int64_t FAR = INT64_C(1) << 40;
@@ -761,7 +761,7 @@ static void apply(const attn__canonical *canonical, const attn__recipe *recipe, 
  * lanes. */
 static double cost(const attn__canonical *canonical)
 {
-    enum { SMALL = 256, SEVERAL = 4 }; /* numbers of a head's keys and values; heads */
+    enum { SMALL = 256, SEVERAL = 4 }; /* numbers in a head's keys and values; number of heads */
     double pairs = (double)canonical->batch.size * (double)canonical->query.size * (double)canonical->key.size;
     double channels = (double)(canonical->contract.size + canonical->value.size);
     if (canonical->problem.nwindows == 0 && (double)canonical->key.size * channels <= SMALL &&

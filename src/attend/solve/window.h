@@ -86,7 +86,7 @@ typedef struct attn__window_pass {
     bool by_key, once;
     int64_t lines, band, bands;
     int64_t cells, tile, tiles; /* lanes of a line; lanes of a tile; number of tiles */
-    /* With `once`: lanes before those whose gradients the tile writes, and their number. Else 0 and all lanes. */
+    /* With `once`: `left` lanes precede the `own` lanes whose gradients the tile writes. Otherwise 0 and all lanes. */
     int64_t left, own;
     int64_t sums;          /* with `once`: number of lines of keys and values with partial gradients */
     int64_t recent;        /* with `once`: number of lanes whose weights are kept */
@@ -203,8 +203,8 @@ typedef struct attn__window_scratch {
     attn__window_softmax softmax;
     float *flags;           /* 0 for masked keys; in the pass by query, one row per slot */
     uint32_t *drop_key;     /* dropout hashes, low and high 32 bits, placed like lse and delta */
-    int64_t *shift, *phase; /* for each tap of the block: its lane offset in the strip, and its strip */
-    int64_t *tap_at;        /* offsets of taps */
+    int64_t *shift, *phase; /* for each tap of the block: lane offset in its strip, and phase of the strip */
+    int64_t *tap_at;        /* offsets of the block's taps in an array */
     int64_t *tag, *offset;
     float *a, *b;                          /* strips: k and v, or q and dout */
     float *rows;                           /* pass by key: lse and delta of each slot */
@@ -307,7 +307,7 @@ void attn__window_drop(attn__window_work *work, float *s, int64_t ld);
 void attn__window_find(attn__window_work *work, const attn__window_weights *weights, attn__tap_block *gradients);
 void attn__window_mix(attn__window_work *work, attn__tap_block *block, bool marked);
 void attn__window_write(attn__window_work *work, attn__operand op, void *base, float *tile, const float *factor);
-/* Prefetches what the next line reads and this line writes, from lane `x` of the tile on. A line's pairs share this. */
+/* Prefetches what the next line reads and this line writes, from lane `x` on. Each pair of the line does a part. */
 void attn__window_once_prefetch(attn__window_work *work, int64_t pair, int64_t x);
 /* Computes the line's table terms. The next function adds margins x tables to dq, and adds to the tables' gradients. */
 void attn__window_once_terms(attn__window_work *work);
@@ -326,7 +326,7 @@ static inline bool attn__window_has_marks(const attn__window_work *work, const a
     return block->ragged || work->canonical->has_bias || work->plan->masked || work->canonical->has_dropout;
 }
 
-/* Return the kind of tables whose rows are multiplied with the lanes, and with the strips of q and k. */
+/* Return the kind of tables that are multiplied with the lanes, and the kind for the strips of q and k. */
 static inline attn_relative_kind attn__window_lane_kind(const attn__window_pass *pass)
 {
     return pass->by_key ? ATTN_RELATIVE_KEY : ATTN_RELATIVE_QUERY;

@@ -276,8 +276,7 @@ static void run_line(attn__window_work *w, int64_t line, int64_t first, int64_t 
         write_line(w, ATTN__OP_DQ, w->arrays->dq, o->dq, (float)w->canonical->problem.scale);
 }
 
-/* Returns the taps that reach a block of keys. They belong to the blocks of queries from that of the first query that
- * attends the keys to that of the last. */
+/* Returns the taps that reach a block of keys. It merges the taps of all blocks of queries that attend the keys. */
 static attn__window_block describe_keys(attn__window_work *w, int64_t x)
 {
     const attn__window_axis *axis = attn__window_lane_axis(w->plan);

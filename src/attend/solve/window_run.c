@@ -79,7 +79,7 @@ static void list_by_key(const attn__window_axis *axis, int64_t position, attn__w
     }
 }
 
-/* Computes offsets of lanes. `step` is the stride between cells, and `head` that between interleaved heads. */
+/* Computes offsets of lanes. `step` is the stride of cells, and `head` is the stride of interleaved heads. */
 static void lane_offsets(const attn__window_work *work, int64_t first, int64_t step, int64_t head, int64_t lanes)
 {
     int64_t woven = work->plan->woven, *offset = work->s.offset;
@@ -116,7 +116,7 @@ static int64_t entries_of(const attn__window_work *w)
 
 /* ------------------------------------------------------------------------------------------------ masks and lengths */
 
-/* Returns the number of unmasked keys of a line by the length at `lens`. The line is at `position` along lens_axis. */
+/* Returns how many keys of a line the length at `lens` leaves. The line is at `position` along lens_axis. */
 static int64_t length_of(const attn__window_work *work, int64_t lens, int64_t position)
 {
     int64_t len = work->canonical->has_lens ? work->arrays->lens[lens] : INT64_MAX;
@@ -131,7 +131,8 @@ static int64_t outer_position(const attn__window_work *work, const int64_t *at)
     return axis < work->plan->naxes - 1 ? at[axis] : 0;
 }
 
-/* Reads the mask flags of n lanes of a line of keys, from `position` on. Positions outside are not masked. */
+/* Reads the mask flags of n lanes of a line of keys, from `position` on. Positions outside of the axis are not
+ * masked. */
 static void read_flags(const attn__window_work *work, const attn__place *line, const int64_t *at, int64_t position,
                        int64_t n, float *flags)
 {
@@ -356,7 +357,7 @@ static void read_table(attn__window_work *work, int i)
                 out[c] += ((const float *)work->arrays->table[i])[batch + row * r->row_stride + channel[c]];
 }
 
-/* Reads the tables of the batch index, unless they are in memory. Gradients of the same tables keep growing. */
+/* Reads the tables of the batch index, unless they are in memory. Gradients of unchanged tables are summed further. */
 static void tables_read(attn__window_work *work)
 {
     if (work->tables_read && memcmp(work->table_at, work->place.table, sizeof work->table_at) == 0)
@@ -568,7 +569,7 @@ static int64_t neighbours(const attn__window_work *work, int64_t p, int axis)
     return n;
 }
 
-/* Adds to the tables' gradients. The margins belong to the lanes from `x` on. */
+/* Adds the products of the margins with `tile` to the tables' gradients. The margins start at lane `x`. */
 static void table_gradient(attn__window_work *work, attn_relative_kind kind, int64_t x, const float *tile,
                            int64_t tile_ld)
 {
@@ -902,7 +903,7 @@ int64_t attn__window_slot_of(attn__window_work *work, const int64_t *at, int64_t
     return slot;
 }
 
-/* Initializes the pair of this line and line `at`, `free`. Biases and dropout count taps from the window's first. */
+/* Initializes the pair of the current line and the line at `at`, `free`. Taps count from the window's first tap. */
 void attn__window_pair_start(attn__window_work *work, attn__window_pair *pair, const int64_t *at, int64_t free)
 {
     const attn__canonical *canonical = work->canonical;
