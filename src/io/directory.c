@@ -23,7 +23,7 @@ static int compare(const void *left, const void *right)
     return strcmp(*(char *const *)left, *(char *const *)right);
 }
 
-/* Whether the entry is of the requested kind. An entry that cannot be examined is of neither kind. */
+/* Returns whether the entry is of the requested kind. An entry that cannot be examined is of neither kind. */
 static bool is_kind(attn_context *context, const char *path, const char *name, bool directories, attn_status *status)
 {
     size_t length = strlen(path) + strlen(name) + 2;

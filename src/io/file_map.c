@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * Files mapped into memory for reading. */
+ * Maps files into memory for reading. */
 #include "io/file.h"
 
 #include <errno.h>
@@ -26,7 +26,7 @@ static const char *kind_of(mode_t mode)
 
 attn_status attn__file_open(attn_context *context, const char *path, int *descriptor, size_t *size)
 {
-    /* Opened without blocking: opening a pipe without a writer would wait. */
+    /* The file is opened without blocking, because opening a pipe without a writer would wait. */
     int opened = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
     struct stat about;
     *descriptor = -1;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * Whole files, plain or gzip. */
+ * Reads whole files, plain or gzip. */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE
 #endif
@@ -10,11 +10,11 @@
 #include <unistd.h>
 #include <zlib.h>
 
-/* A buffer whose final size is not known, as for compressed data. */
+/* A buffer whose final size is not known in advance, for example because the data are compressed. */
 typedef struct sink {
     attn_context *context;
     const char *name;
-    size_t limit, hint; /* hint: expected size, for the first allocation; 0: unknown */
+    size_t limit, hint; /* hint: expected size for the first allocation; 0: unknown */
     size_t capacity;
     attn_bytes *bytes;
 } sink;

@@ -16,15 +16,16 @@ static void output_fail(attn__output *output, const char *what)
         attn__fail(output->context, ATTN_ERROR_IO, "%s: cannot be %s: %s", output->path, what, strerror(errno));
 }
 
-/* The length of the path up to and including its last slash; 0 if there is none. */
+/* Returns the length of the path up to and including its last slash, or 0 if there is none. */
 static size_t folder_length(const char *path)
 {
     const char *slash = strrchr(path, '/');
     return slash ? (size_t)(slash - path) + 1 : 0;
 }
 
-/* /dev/stdout and similar links lead to a file that this process already writes to, which may be a regular file.
- * Returns the descriptor; negative: the path is no such link. */
+/* Returns the descriptor of standard output or standard error if the path is a link to it, such as /dev/stdout. That
+ * may be a regular file, to which this process already writes. Returns a negative number if the path is no such
+ * link. */
 static int standard_behind(const char *path, const struct stat *about)
 {
     struct stat link, open;
@@ -37,8 +38,8 @@ static int standard_behind(const char *path, const struct stat *about)
     return -1;
 }
 
-/* A device or a pipe is written to directly: renaming a file over /dev/null would remove the device for everybody. A
- * folder is opened too, which fails with the right message. */
+/* Opens a device or a pipe directly. Renaming a file over /dev/null would remove the device for everybody. A folder is
+ * opened too, which fails with the right message. */
 static bool open_in_place(attn__output *output)
 {
     struct stat about;
@@ -55,8 +56,8 @@ static bool open_in_place(attn__output *output)
     return true;
 }
 
-/* Opens a new, exclusive file in the path's directory; a leading dot hides it from listings and globs. Names left by a
- * killed process with the same number are skipped. */
+/* Opens a new, exclusive file in the path's directory. A leading dot hides the file from listings and globs. Names left
+ * by a killed process with the same number are skipped. */
 static void open_temporary(attn__output *output, size_t size)
 {
     size_t folder = folder_length(output->path);
@@ -95,7 +96,7 @@ void attn__output_write(attn__output *output, const void *data, size_t size)
     }
 }
 
-/* The new file gets the mode of the file that it replaces. */
+/* Gives the new file the mode of the file that it replaces. */
 static void keep_mode(attn__output *output)
 {
     struct stat about;
@@ -103,8 +104,8 @@ static void keep_mode(attn__output *output)
         output_fail(output, "given its mode");
 }
 
-/* If the folder was not flushed, a crash may lose the new name. Some file systems cannot flush folders, so a failure is
- * no error. */
+/* Flushes the folder, because a crash may otherwise lose the new name. Some file systems cannot flush folders, so a
+ * failure is no error. */
 static void flush_folder(attn__output *output)
 {
     size_t folder = folder_length(output->path);
@@ -132,7 +133,7 @@ attn_status attn__output_end(attn__output *output)
     if (output->descriptor >= 0) {
         if (output->status == ATTN_OK && !output->in_place)
             keep_mode(output);
-        /* EINVAL: a pipe or a device, which need not be flushed. */
+        /* EINVAL means a pipe or a device, which need not be flushed. */
         if (output->status == ATTN_OK && fsync(output->descriptor) != 0 && errno != EINVAL)
             output_fail(output, "flushed to the disk");
         if (close(output->descriptor) != 0 && output->status == ATTN_OK)
@@ -155,7 +156,8 @@ attn_status attn_file_write(attn_context *context, const char *path, const void 
     return attn__output_end(&output);
 }
 
-/* If stat fails, the path may still exist; opening it then reports the reason. */
+/* Returns whether the path exists. If stat fails for other reasons, the path may exist, and opening it reports the
+ * reason. */
 bool attn_file_exists(const char *path)
 {
     struct stat about;

@@ -29,7 +29,7 @@ uint64_t attn__read_u64(const uint8_t *p)
     return attn__read_u32(p) | (uint64_t)attn__read_u32(p + 4) << 32;
 }
 
-/* Allocates `size` bytes and a zero; fails for SIZE_MAX, which means overflow. */
+/* Returns the capacity for `size` bytes and a final zero. SIZE_MAX means overflow, for which allocation fails. */
 static size_t capacity_for(size_t size)
 {
     size_t capacity = 64;

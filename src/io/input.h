@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * input.h - the input of readers: bytes with a name; and growing text. */
+ * input.h - the input of readers, which is bytes with a name, and text that grows. */
 #ifndef ATTN_IO_INPUT_H
 #define ATTN_IO_INPUT_H
 
@@ -23,7 +23,7 @@ uint16_t attn__read_u16(const uint8_t *p);
 uint32_t attn__read_u32(const uint8_t *p);
 uint64_t attn__read_u64(const uint8_t *p);
 
-/* Appends to a text that only these functions extend; the allocated size is the next power of two. */
+/* Appends to a text that only these functions extend. The allocated size is the next power of two. */
 attn_status attn__bytes_append(attn_context *context, attn_bytes *bytes, const char *data, size_t size);
 attn_status attn__bytes_appendf(attn_context *context, attn_bytes *bytes, const char *format, ...)
     __attribute__((format(printf, 3, 4)));

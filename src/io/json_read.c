@@ -22,8 +22,8 @@ static attn_status fail_at(const attn__input *text, place at, size_t offset, con
     return attn__fail(text->context, ATTN_ERROR_FORMAT, "%s:%d:%d: %s", text->name, at.line, at.column, what);
 }
 
-/* Scans the text once, skipping strings. The parser recurses and uses hundreds of bytes per value, so texts that are
- * too deep or have too many values are refused before parsing. */
+/* Scans the text once, without the strings, and refuses texts that are too deep or have too many values. The parser
+ * recurses and uses hundreds of bytes per value, so this is checked before parsing. */
 static attn_status check_bounds(const attn__input *text, int depth, size_t values, size_t offset)
 {
     place at = {1, 0};
@@ -146,7 +146,7 @@ static attn_status set_scalar(const attn__input *text, const json_t *json, const
 
 /* --------------------------------------------------------------------------------------------- walking */
 
-/* An object or a list that is being walked, and the offset of its members' names in the key. */
+/* An object or a list that is being visited, and the offset of its members' names in the key. */
 typedef struct frame {
     json_t *json;
     void *member; /* the next member of an object */
@@ -165,7 +165,7 @@ static attn_status fail_key(const attn__input *text, const char *key, const char
     return attn__fail(text->context, ATTN_ERROR_FORMAT, "%s: key \"%.100s\": %s", text->name, key, what);
 }
 
-/* The next member, with its name appended to the prefix; NULL after the last. */
+/* Gets the next member and appends its name to the prefix. *value is NULL after the last member. */
 static attn_status next_member(const attn__input *text, frame *f, char *key, json_t **value)
 {
     char number[24];
@@ -185,7 +185,8 @@ static attn_status next_member(const attn__input *text, frame *f, char *key, jso
     return ATTN_OK;
 }
 
-/* A config has lists of integers and of texts. Elements of any other list get separate keys. */
+/* Returns whether the elements get separate keys. A config has lists of integers and lists of texts; elements of any
+ * other list get separate keys. */
 static bool has_members(const json_t *value)
 {
     return json_is_object(value) ||
@@ -227,8 +228,8 @@ static bool fits_64_bits(const char *digits, size_t n)
     return n < sizeof most - 1 || (n == sizeof most - 1 && memcmp(digits, most, n) <= 0);
 }
 
-/* Copies the text with "e0" appended to each integer beyond 64 bits, which jansson would refuse. Files of Hugging
- * Face's tokenizers have such an integer as maximum length. The copy may need an eighth more space. */
+/* Copies the text and appends "e0" to each integer beyond 64 bits, which jansson would otherwise refuse. Tokenizer
+ * files of Hugging Face have such an integer as maximum length. The copy may need an eighth more space. */
 static size_t widen(const attn__input *text, char *out)
 {
     const char *at = (const char *)text->data, *end = at + text->size;

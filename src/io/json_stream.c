@@ -10,7 +10,7 @@ enum { MAX_DEPTH = 16, MAX_VALUES = 1 << 20, MAX_TEXT = 1 << 28 };
 typedef struct stream {
     const attn__input *text;
     size_t at;
-    char key[64]; /* name of the present member; cut if it is longer */
+    char key[64]; /* name of the current member; cut if it is longer */
     int64_t index;
     const char *skip; /* name of members of elements that are not parsed; NULL: none */
     char *copy;       /* copy of an element without these members */
@@ -36,12 +36,12 @@ static attn_status fail(const stream *s, size_t at, const char *what)
     return attn__input_fail(s->text, ATTN_ERROR_FORMAT, at, "%s%s%s", s->key, s->key[0] ? ": " : "", what);
 }
 
-/* The text of an element: its end, and the part of it that is not parsed. */
+/* The end of an element's text, and the part of the text that is not parsed. */
 typedef struct extent {
     size_t end, skip, skip_end;
 } extent;
 
-/* If the member with the quoted name before `at` is to be skipped, finds its value after the colon. */
+/* Finds the value after the colon if the member is to be skipped. Its quoted name ends before `at`. */
 static void note_member(const stream *s, size_t name, size_t at, extent *e)
 {
     size_t size = s->skip ? strlen(s->skip) : 0;
@@ -50,7 +50,7 @@ static void note_member(const stream *s, size_t name, size_t at, extent *e)
         e->skip = at + 1;
 }
 
-/* Finds the end of the value that begins here. Invalid JSON is detected later, when the value is parsed. */
+/* Finds the end of the value that begins at s->at. Invalid JSON is detected later, when the value is parsed. */
 static attn_status find_end(const stream *s, extent *e)
 {
     const uint8_t *data = s->text->data;
@@ -99,7 +99,7 @@ static attn_status cut(stream *s, const extent *e, size_t *size)
     return ATTN_OK;
 }
 
-/* Parses the value that begins here; the caller frees it. */
+/* Parses the value that begins at s->at. The caller frees the value. */
 static attn_status read_value(stream *s, json_t **value)
 {
     extent e;
@@ -118,7 +118,7 @@ static attn_status read_value(stream *s, json_t **value)
     *value = attn__json_load(text, size, JSON_DECODE_ANY, &error);
     if (!*value && json_error_code(&error) == json_error_out_of_memory)
         return attn__fail_memory(s->text->context, size);
-    size_t place = (size_t)error.position; /* offset in the copy, if there is one */
+    size_t place = (size_t)error.position; /* offset in the copy, if the text was copied */
     if (!*value && text == s->copy && place > e.skip - s->at)
         place += e.skip_end - e.skip - 1;
     if (!*value)
@@ -137,7 +137,7 @@ static attn_status visit_value(stream *s, int64_t index)
     return status;
 }
 
-/* Calls `one` for each value between brackets; the first value begins here. */
+/* Calls `one` for each value between brackets. s->at is at the opening bracket. */
 static attn_status read_members(stream *s, char close, attn_status (*one)(stream *s))
 {
     attn_status status = ATTN_OK;
@@ -173,7 +173,7 @@ static attn_status read_list(stream *s)
     return status == ATTN_OK ? read_members(s, ']', read_element) : status;
 }
 
-/* Makes a name printable and short, for comparisons and messages. */
+/* Stores the name of a member as printable, short text, for comparisons and messages. */
 static void keep_key(stream *s, const uint8_t *name, size_t size)
 {
     size = size < sizeof s->key ? size : sizeof s->key - 1;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * The JSON writer. */
+ * Writes JSON. */
 #include "base/real.h"
 #include "base/utf8.h"
 #include "io/input.h"
@@ -40,7 +40,7 @@ static void new_line(attn_json *json)
 
 /* ---------------------------------------------------------------------------------------------- values */
 
-/* The escape of a control character (which could control a terminal), of the quote or of the backslash. */
+/* Writes the escape of a quote, of a backslash, or of a control character, which could control a terminal. */
 static void put_escape(attn_json *json, unsigned char c)
 {
     static const char letters[] = "\"\"\\\\\bb\ff\nn\rr\tt";
@@ -87,8 +87,8 @@ static void put_int(attn_json *json, int64_t value)
     put_text(json, text);
 }
 
-/* Writes the fewest digits that read back as the same number, always with a point or an exponent, so that it stays a
- * real. */
+/* Writes the fewest digits that read back as the same number. The text always has a point or an exponent, so that it
+ * stays a real. */
 static void put_real(attn_json *json, double value)
 {
     if (!isfinite(value)) {
@@ -109,7 +109,7 @@ static void put_real(attn_json *json, double value)
 
 /* ------------------------------------------------------------------------------------------- structure */
 
-/* Writes the text before a value: the comma, the line, the key. */
+/* Writes the text before a value: the comma, the line break and the key. */
 static void begin_value(attn_json *json, const char *key)
 {
     bool in_object = json->depth > 0 && json->closing[json->depth - 1] == '}';

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * Reads YAML by libyaml's events: mappings, sequences and scalars, which are enough for settings. */
+ * Reads YAML from libyaml's events: mappings, sequences and scalars, which are enough for settings. */
 #include "io/yaml.h"
 
 #ifdef ATTN_HAVE_YAML
@@ -46,8 +46,9 @@ static attn_status next(reading *r)
 
 /* ------------------------------------------------------------------------------------------ characters */
 
-/* yaml-cpp, which Marian uses for vocabularies, does not escape characters that libyaml treats as line ends or refuses.
- * They are replaced by the last private-use characters for libyaml, and restored in scalars. */
+/* Replacements for characters. yaml-cpp, which Marian uses for vocabularies, does not escape characters that libyaml
+ * treats as line ends or refuses. For libyaml they are replaced by the last private-use characters, and they are
+ * restored in scalars. */
 enum { STAND_IN = 0x10fe00, OTHERS = STAND_IN + 0xf0, LAST = OTHERS + 5 };
 static const uint32_t others[LAST - OTHERS] = {0x2028, 0x2029, 0xfeff, 0xfffe, 0xffff};
 
@@ -68,7 +69,8 @@ static uint32_t stood_for(uint32_t character)
                                                      : character - STAND_IN;
 }
 
-/* `out` has four bytes for each replaced character, or is the text itself if no character becomes longer. */
+/* Replaces characters. `out` has four bytes for each replaced character, or is the text itself if no character becomes
+ * longer. */
 static size_t replace_all(const char *text, size_t size, uint32_t (*replace)(uint32_t character), char *out)
 {
     size_t n = 0;
@@ -87,7 +89,7 @@ static size_t replace_all(const char *text, size_t size, uint32_t (*replace)(uin
     return n;
 }
 
-/* The caller frees *out. A byte order mark at the beginning is unchanged. */
+/* Replaces such characters in a text. The caller frees *out. A byte order mark at the beginning is unchanged. */
 static attn_status stand_in_all(const attn__input *text, char **out, size_t *size)
 {
     const char *from = (const char *)text->data;
@@ -116,7 +118,7 @@ static bool is_one_of(const char *text, const char *const *words)
     return false;
 }
 
-/* A decimal number of YAML's core schema; NULL: another scalar. */
+/* Returns a decimal number of YAML's core schema, or NULL for another scalar. */
 static json_t *number_of(const char *text)
 {
     char *end;
@@ -148,7 +150,7 @@ static json_t *scalar_of(const yaml_event_t *event)
 
 /* --------------------------------------------------------------------------------------------- the tree */
 
-/* Adds a value to its container; takes ownership, on failure too. */
+/* Adds a value to its container. Takes ownership of the value, on failure too. */
 static attn_status place(reading *r, json_t *value)
 {
     int in = r->depth - 1;
@@ -218,7 +220,7 @@ static bool is_marked(const yaml_event_t *event)
     }
 }
 
-/* From the root's beginning to its end. */
+/* Reads the events from the root's beginning to its end. */
 static attn_status walk(reading *r, json_t **root)
 {
     attn_status status = ATTN_OK;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * BMP, as Windows and most programs write it: 1, 4 and 8 bits with a palette, 24 and 32 bits, not compressed. */
+ * Reads BMP as Windows and most programs write it: 1, 4 and 8 bits with a palette, 24 and 32 bits, not compressed. */
 #include "io/images/image.h"
 
 #include <string.h>
@@ -11,7 +11,7 @@ typedef struct header {
     size_t pixels, palette; /* offsets of the pixels and of the palette */
     uint32_t colours;       /* number of entries of the palette */
     int64_t width, height;
-    bool down, alpha; /* the first row is the top one; the fourth byte is alpha */
+    bool down, alpha; /* down: the first row is the top row; alpha: the fourth byte is alpha */
     int bits;
 } header;
 
@@ -25,7 +25,7 @@ static attn_status refuse(const attn__input *input, size_t offset, const char *w
     return attn__input_fail(input, ATTN_ERROR_UNSUPPORTED, offset, "bmp: %s %lld is not read", what, found);
 }
 
-/* The masks of red, green, blue and alpha are accepted only if they are the usual ones. */
+/* Checks the masks of red, green, blue and alpha. Only the usual masks are accepted. */
 static attn_status read_masks(const attn__input *input, size_t size, header *h)
 {
     const uint8_t *p = input->data + FILE_HEADER + LEAST_HEADER;
@@ -62,7 +62,7 @@ static attn_status read_header(const attn__input *input, header *h)
     return method == 0 ? ATTN_OK : refuse(input, 30, "compression", method);
 }
 
-/* Rows are padded to a multiple of 4 bytes. */
+/* Returns the bytes of a row, which is padded to a multiple of 4 bytes. */
 static size_t row_bytes(const header *h)
 {
     return ((size_t)h->width * (size_t)h->bits + 31) / 32 * 4;

@@ -59,13 +59,13 @@ attn_status attn__raster_begin(attn__raster *raster, const attn__input *input, u
 
 /* ------------------------------------------------------------------------------------------- channels */
 
-/* Blends with white. */
+/* Blends a sample with white. */
 static unsigned char over_white(unsigned value, unsigned alpha)
 {
     return (unsigned char)((value * alpha + 255 * (255 - alpha) + 127) / 255);
 }
 
-/* Weights of Pillow, which most training libraries use; they sum to 65536. */
+/* Returns the grey value with the weights of Pillow, which most training libraries use. The weights sum to 65536. */
 static unsigned char luma(unsigned red, unsigned green, unsigned blue)
 {
     return (unsigned char)((19595 * red + 38470 * green + 7471 * blue + 32768) >> 16);
@@ -101,7 +101,7 @@ attn_status attn_image_convert(attn_image *to, attn_context *context, const attn
     return convert(to, context, &raster, channels);
 }
 
-/* Converts the raster to the image; no copy if the channels are the requested ones. */
+/* Converts the raster to the image. No copy is made if the raster has the requested channels. */
 static attn_status deliver(attn_image *image, attn_context *context, attn__raster *raster, int channels)
 {
     int wanted = channels ? channels : raster->channels > 2 ? 3 : 1;
@@ -166,7 +166,7 @@ attn_status attn_image_read(attn_image *image, attn_context *context, const char
     return status;
 }
 
-/* Converts to channel planes, the input of convolutions and patch embeddings. */
+/* Converts the image to channel planes, the input of convolutions and patch embeddings. */
 void attn_image_planes(const attn_image *image, const float *mean, const float *std, float *out)
 {
     size_t pixels = (size_t)(image->width * image->height), channels = (size_t)image->channels;

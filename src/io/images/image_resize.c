@@ -1,17 +1,17 @@
 /* SPDX-License-Identifier: MIT
  *
- * Resizing by a separable filter whose width grows with the reduction. The arithmetic (8-bit intermediate results,
- * weights with 22 fractional bits) is the same as in the training of most vision models, so that a model gets the same
- * pixels. */
+ * Resizes images with a separable filter whose width grows with the reduction. The arithmetic (8-bit intermediate
+ * results, weights with 22 fractional bits) is the same as in the training of most vision models, so that a model gets
+ * the same pixels. */
 #include "io/images/image.h"
 
 #include <math.h>
 #include <string.h>
 
-/* 32 bits minus 8 of a sample and 2 for weights outside 0 to 1. */
+/* 32 bits minus 8 bits of a sample and 2 bits for weights outside 0 to 1. */
 enum { FRACTION = 22 };
 
-/* For each position of the result: the source positions and their weights. */
+/* The source positions and weights of each position of the result. */
 typedef struct taps {
     int64_t n, most; /* number of positions; maximum number of weights of each */
     int64_t *first, *count;
@@ -25,7 +25,8 @@ static double triangle(double x)
     return x < 1 ? 1 - x : 0;
 }
 
-/* Keys 1981, "Cubic convolution interpolation for digital image processing", a = -0.5. */
+/* Returns a weight of the cubic filter with a = -0.5 (Keys 1981, "Cubic convolution interpolation for digital image
+ * processing"). */
 static double cubic(double x)
 {
     const double a = -0.5;
@@ -35,7 +36,8 @@ static double cubic(double x)
     return x < 2 ? (((x - 5) * x + 8) * x - 4) * a : 0;
 }
 
-/* The weights of one position, normalized so that a constant picture stays constant, even at its border. */
+/* Computes the weights of one position. They are normalized so that a constant picture stays constant, even at its
+ * border. */
 static void weigh(const taps *t, int64_t i, double centre, double widening, double (*filter)(double))
 {
     double *shares = t->shares + i * t->most, sum = 0;
@@ -147,7 +149,7 @@ attn_status attn_image_resize(attn_image *to, attn_context *context, const attn_
     return status;
 }
 
-/* Resamples n lines of `size` numbers each to t->n lines; lines have stride `step`. */
+/* Resamples n lines of `size` numbers each to t->n lines. Lines have stride `step`. */
 static void filter_numbers(const taps *t, const float *from, float *to, int64_t step, int64_t size)
 {
     for (int64_t i = 0; i < t->n; i++) {
@@ -207,7 +209,7 @@ attn_status attn__image_fit(attn_image *to, attn_context *context, const attn_im
         return attn__fail(context, ATTN_ERROR_ARGUMENT,
                           "a picture of %lld x %lld pixels cannot be fitted to %lld x %lld", (long long)from->width,
                           (long long)from->height, (long long)width, (long long)height);
-    /* Which side is filled exactly; the other side is at least as long as required. */
+    /* The side that is filled exactly. The other side is at least as long as required. */
     bool by_width = wide * from->height >= high * from->width;
     int64_t w = by_width || fitting->squash ? wide : from->width * high / from->height;
     int64_t h = by_width && !fitting->squash ? from->height * wide / from->width : high;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * Images as PNG and PNM files. */
+ * Writes images as PNG and PNM files. */
 #include "io/file.h"
 #include "io/images/image.h"
 
@@ -26,7 +26,7 @@ static void on_error(png_structp png, png_const_charp message)
     longjmp(w->jump, 1);
 }
 
-/* libpng would print the message */
+/* Ignores a warning, which libpng would otherwise print. */
 static void on_warning(png_structp png, png_const_charp message)
 {
     (void)png;
@@ -50,7 +50,8 @@ static void on_free(png_structp png, png_voidp memory)
     attn__free(png_get_mem_ptr(png), memory);
 }
 
-/* The only function that a longjmp returns to; the context has the error. */
+/* Encodes the image. A longjmp returns only to this function. Returns false on failure, and the context has the
+ * error. */
 static bool guarded(writer *w)
 {
     const attn_image *image = w->image;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * JPEG through libjpeg-turbo. Its errors come by longjmp, as libpng's do (png_read.c). libjpeg only warns of damage
- * such as a truncated file, and fills the rest with grey. Here damage is an error, so that no half-grey picture is used
- * for training. */
+ * Reads JPEG with libjpeg-turbo, which reports errors by longjmp, like libpng (png_read.c). libjpeg only warns of
+ * damage such as a truncated file, and fills the rest with grey. Here damage is an error, so that no half-grey picture
+ * is used for training. */
 #include "io/images/image.h"
 
 #include <setjmp.h>
@@ -13,8 +13,8 @@
 #include <jerror.h>
 #include <jpeglib.h>
 
-/* A small progressive file may require many passes over a large picture, which would take hours; their number is
- * limited. */
+/* Maximum number of scans. A small progressive file may require many passes over a large picture, which would take
+ * hours. */
 enum { MOST_SCANS = 200 };
 
 typedef struct reader {
@@ -60,9 +60,9 @@ static void on_error(j_common_ptr jpeg)
     refuse(reader_of(jpeg), jpeg->err->msg_code == JERR_OUT_OF_MEMORY ? ATTN_ERROR_MEMORY : ATTN_ERROR_FORMAT, message);
 }
 
-/* Level -1 is a warning. Some warnings do not affect pixels and are ignored: bytes between markers, versions of the
- * JFIF and Adobe markers, and progressive parameters of 0 in a scan of a sequential picture, which some phones
- * write. */
+/* Handles a message. Level -1 is a warning. Some warnings do not affect pixels and are ignored: bytes between markers,
+ * versions of the JFIF and Adobe markers, and progressive parameters of 0 in a scan of a sequential picture, which some
+ * phones write. */
 static void on_message(j_common_ptr jpeg, int level)
 {
     int code = jpeg->err->msg_code;
@@ -109,7 +109,7 @@ static void read_header(reader *r)
     (void)jpeg_start_decompress(&r->jpeg);
 }
 
-/* Converts ink to light. Adobe's programs write inverted values and mark the file with their own marker. */
+/* Converts CMYK to RGB. Adobe's programs write inverted values and mark the file with their own marker. */
 static void light_of_ink(const unsigned char *cmyk, unsigned char *rgb, int64_t width, bool inverted)
 {
     for (int64_t x = 0; x < width; x++, cmyk += 4, rgb += 3) {
@@ -141,7 +141,7 @@ static void read_pixels(reader *r)
     (void)jpeg_finish_decompress(&r->jpeg);
 }
 
-/* The only function that a longjmp returns to. */
+/* Reads the file. A longjmp returns only to this function. */
 static attn_status guarded(reader *r)
 {
     if (setjmp(r->jump))

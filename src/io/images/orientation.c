@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: MIT
- * The camera's orientation in an EXIF block (TIFF 6.0's structure, EXIF 2.3's tag), and rotating pixels by it. */
+ * Reads the camera's orientation from an EXIF block (the structure of TIFF 6.0 with the tag of EXIF 2.3), and rotates
+ * pixels by it. */
 #include "io/images/image.h"
 
 #include <string.h>
 
 enum { TAG_ORIENTATION = 0x0112, ENTRY = 12 };
 
-/* Bytes of TIFF's types BYTE, SHORT and LONG; EXIF requires SHORT, but some programs write LONG. */
+/* Returns the bytes of TIFF's types BYTE, SHORT and LONG, or 0. EXIF requires SHORT, but some programs write LONG. */
 static int bytes_of(uint32_t type)
 {
     return type == 1 ? 1 : type == 3 ? 2 : type == 4 ? 4 : 0;
@@ -44,8 +45,8 @@ int attn__exif_orientation(const uint8_t *data, size_t size)
     return 1;
 }
 
-/* The eight orientations: transposed or not, then mirrored in rows, in columns, in both or in neither. Returns the
- * source of the pixel at (y, x) in a picture of height x width. */
+/* Returns the source of the pixel at (y, x) in a picture of height x width. An orientation is a picture that is
+ * transposed or not, and then mirrored in rows, in columns, in both or in neither. */
 static size_t source(const attn__raster *from, int orientation, int64_t y, int64_t x)
 {
     static const struct way {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * PNG through libpng, which reports errors by longjmp. All resources to release are in one struct outside the function
- * that calls setjmp, so no local variable is read after a jump. */
+ * Reads PNG with libpng, which reports errors by longjmp. All resources to release are in one struct outside of the
+ * function that calls setjmp, so that no local variable is read after a jump. */
 #include "io/images/image.h"
 
 #include <png.h>
@@ -13,7 +13,7 @@ typedef struct reader {
     const attn__input *input;
     attn__raster *raster;
     int64_t limit;
-    size_t at; /* the next byte of the input */
+    size_t at; /* offset of the next byte of the input */
     png_structp png;
     png_infop info;
     png_bytepp rows;
@@ -31,7 +31,7 @@ bool attn__png_matches(const attn__input *input)
 static void on_error(png_structp png, png_const_charp message)
 {
     reader *r = png_get_error_ptr(png);
-    /* The allocator itself reports errors of memory. */
+    /* The allocator has already reported errors of memory. */
     r->status =
         attn_context_status(r->input->context) == ATTN_ERROR_MEMORY
             ? ATTN_ERROR_MEMORY
@@ -39,7 +39,7 @@ static void on_error(png_structp png, png_const_charp message)
     longjmp(r->jump, 1);
 }
 
-/* Damaged ancillary chunks are ignored: they do not affect pixels. */
+/* Ignores a warning. Damaged ancillary chunks do not affect pixels. */
 static void on_warning(png_structp png, png_const_charp message)
 {
     (void)png;
@@ -55,8 +55,8 @@ static void on_read(png_structp png, png_bytep to, size_t size)
     r->at += size;
 }
 
-/* Memory for a chunk is allocated by its declared length before it is read, despite png_set_chunk_malloc_max; rows of
- * the widest image take 8 MiB. Without memory libpng ends with its own error. */
+/* Allocates memory for libpng. libpng allocates a chunk by its declared length before the chunk is read, despite
+ * png_set_chunk_malloc_max. Rows of the widest image take 8 MiB. Without memory libpng ends with its own error. */
 static png_voidp on_alloc(png_structp png, png_alloc_size_t size)
 {
     enum { MOST = 32 << 20 };
@@ -76,7 +76,8 @@ static void fail(reader *r, attn_status status)
     longjmp(r->jump, 1);
 }
 
-/* Deflate compresses at most 1032 to 1: a header that promises more is false and gets no memory. */
+/* Checks that the file can contain the declared pixels. Deflate compresses at most 1032 to 1, so a header that declares
+ * more is false and gets no memory. */
 static void check_promise(reader *r, uint64_t width, uint64_t height)
 {
     uint64_t bits = (uint64_t)png_get_bit_depth(r->png, r->info) * png_get_channels(r->png, r->info);
@@ -126,8 +127,8 @@ static int hex(char c)
                                   : -1;
 }
 
-/* ImageMagick's text "Raw profile type exif": a name and a number of bytes on separate lines, then the bytes in
- * hexadecimal digits. Only the first bytes are needed for the orientation. */
+/* Returns the orientation in ImageMagick's text "Raw profile type exif". The text has a name and a number of bytes on
+ * separate lines, then the bytes in hexadecimal digits. Only the first bytes are needed for the orientation. */
 static int orientation_of_text(const char *text)
 {
     uint8_t bytes[1024];
@@ -161,7 +162,7 @@ static int orientation(const reader *r)
     return 1;
 }
 
-/* The only function that a longjmp returns to. */
+/* Reads the file. A longjmp returns only to this function. */
 static attn_status guarded(reader *r)
 {
     if (setjmp(r->jump))

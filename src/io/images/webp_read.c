@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * WebP files, by libwebp where the build has it. */
+ * Reads WebP files with libwebp, if the build has libwebp. */
 #include "io/images/image.h"
 
 #include <string.h>
@@ -14,7 +14,8 @@ bool attn__webp_matches(const attn__input *input)
 
 #ifdef ATTN_HAVE_WEBP
 
-/* Each chunk has a name, a length, and that number of bytes, padded to an even number. */
+/* Returns the orientation in the EXIF chunk. Each chunk has a name, a length, and that number of bytes, padded to an
+ * even number. */
 static int orientation_of(const attn__input *input)
 {
     size_t at = 12;

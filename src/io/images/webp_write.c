@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * Animations as WebP files, by libwebp and libwebpmux where the build has them. */
+ * Writes animations as WebP files with libwebp and libwebpmux, if the build has these libraries. */
 #include "io/images/image.h"
 
 #ifdef ATTN_HAVE_WEBPMUX

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * Names files: maps the tensors of a checkpoint to a model's own names. */
+ * Applies names files: maps the tensors of a checkpoint to a model's own names. */
 #include "io/names/names.h"
 
 #include <inttypes.h>
@@ -12,7 +12,7 @@ typedef struct made {
     char *target;
     attn__array array;
     const attn__rule *rule;
-    const attn__operation *join; /* the operation join, add or same; NULL: it is the whole target */
+    const attn__operation *join; /* the operation join, add or same; NULL: this array is the whole target */
 } made;
 
 typedef struct work {
@@ -22,11 +22,11 @@ typedef struct work {
     int64_t n;
     int64_t steps;       /* steps of pattern matching that remain */
     bool keep;           /* keep tensors without a rule */
-    const char *average; /* prefix of the tensors that are used; NULL: all are */
+    const char *average; /* prefix of the tensors that are used; NULL: all are used */
     int64_t passed;      /* number of skipped tensors that belong to a training */
 } work;
 
-/* Patterns take linear time, but a million names times 4096 rules would take minutes. */
+/* Maximum number of steps. Patterns take linear time, but a million names times 4096 rules would take minutes. */
 static const int64_t STEPS = (int64_t)1 << 34;
 
 static attn_status fail(const work *w, int line, const char *format, const char *name)
@@ -62,7 +62,7 @@ static attn_status use_rule(work *w, const attn__rule *rule, const attn__array *
     return status == ATTN_OK ? add_made(w, &item) : status;
 }
 
-/* Applies every rule that matches the name; *taken: one of them has a target. */
+/* Applies every rule that matches the name. *taken is set if one of these rules has a target. */
 static attn_status use_rules(work *w, const attn__array *array, const char *name, bool *known, bool *taken)
 {
     const attn_name_map *names = w->names;
@@ -83,7 +83,8 @@ static attn_status use_rules(work *w, const attn__array *array, const char *name
     return status;
 }
 
-/* Prefixes of trainings that save a moving average of the weights: timm (--model-ema), torchvision's references. */
+/* Prefixes of trainings that save a moving average of the weights: timm (--model-ema), and the reference scripts of
+ * torchvision. */
 static const char *const averages[] = {"state_dict_ema.", "model_ema."};
 
 static bool begins(const char *name, const char *prefix)
@@ -91,7 +92,7 @@ static bool begins(const char *name, const char *prefix)
     return strncmp(name, prefix, strlen(prefix)) == 0;
 }
 
-/* If there is an average, it replaces the weights, as when timm loads such a checkpoint. */
+/* Chooses the average of the weights if there is one. It replaces the weights, as when timm loads such a checkpoint. */
 static void choose_average(work *w)
 {
     enum { MOST = 64 }; /* only the first names are tried, which is enough to decide */
@@ -107,7 +108,7 @@ static void choose_average(work *w)
         }
 }
 
-/* Whether a tensor belongs to a training, or is a weight whose average is used instead. */
+/* Returns whether a tensor belongs to a training, or is a weight whose average is used instead. */
 static bool stands_beside(const work *w, const char *name)
 {
     static const char *const parts[] = {"optimizer.",  "optimizers.",   "optimizer_states.", "scaler.",
@@ -197,7 +198,7 @@ static attn_status check_slices(const work *w, const made *first, int64_t n)
     return n == join->b ? ATTN_OK : fail(w, first->rule->line, "\"%.200s\" has a slice missing", first->target);
 }
 
-/* The slice's numbers, row-major, as reals of the target's type. */
+/* Writes the slice's numbers, row-major, as reals of the target's type. */
 static attn_status make_dense(const work *w, const attn__array *slice, attn__array *dense)
 {
     attn_dtype dtype = dense->element == ATTN__F64 ? ATTN_F64 : ATTN_F32;
@@ -231,7 +232,7 @@ static attn_status copy_slices(const work *w, const made *first, int64_t n, attn
     return ATTN_OK;
 }
 
-/* Sums in the order of the indices, in the target's type. */
+/* Adds up the slices in the order of their indices, in the target's type. */
 static attn_status add_slices(const work *w, const made *first, int64_t n, attn__array *whole)
 {
     int64_t count = attn__array_count(whole);
@@ -280,7 +281,7 @@ static attn_status fail_twice(const work *w, const made *first)
                       first[0].rule->line, first[1].array.origin, first[1].rule->line);
 }
 
-/* Row i of the first axis, as an array. */
+/* Returns row i of the first axis as an array. */
 static attn__array row_of(const attn__array *array, int64_t i)
 {
     attn__array row = *array;
@@ -291,7 +292,7 @@ static attn__array row_of(const attn__array *array, int64_t i)
     return row;
 }
 
-/* Whether both hold the same numbers, including NaN; they are compared row by row. */
+/* Sets *same to whether both arrays hold the same numbers, including NaN. The arrays are compared row by row. */
 static attn_status are_same(const work *w, const attn__array *a, const attn__array *b, bool *same)
 {
     attn_context *context = w->names->context;
@@ -313,7 +314,7 @@ static attn_status are_same(const work *w, const attn__array *a, const attn__arr
     return status;
 }
 
-/* Tensors that are stored under several names must be equal. */
+/* Checks that tensors stored under several names are equal. */
 static attn_status check_same(const work *w, const made *first, int64_t n)
 {
     bool same = true;
@@ -360,7 +361,7 @@ static attn_status collect(work *w, attn__arrays *arrays)
 
 /* ------------------------------------------------------------------------------------------------ whole */
 
-/* The original names must outlive the arrays that had them. */
+/* Copies the name, because the original names must outlive the arrays that had them. */
 static attn_status keep_name(work *w, attn__array *array)
 {
     size_t size = strlen(array->name) + 1;

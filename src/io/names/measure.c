@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * Names files: reads settings from the shapes of a checkpoint. */
+ * Reads settings from the shapes of a checkpoint, as a names file prescribes. */
 #include "io/names/names.h"
 
 #include <stdlib.h>
@@ -13,7 +13,7 @@ static bool find(const attn_checkpoint *weights, const char *target, attn_checkp
     return false;
 }
 
-/* The largest number after the prefix, plus one. */
+/* Returns the largest number after the prefix, plus one. */
 static int64_t count_of(const attn_checkpoint *weights, const char *prefix)
 {
     attn_checkpoint_entry entry;
@@ -44,7 +44,7 @@ static attn_status measure(const attn__measure *m, const attn_checkpoint *weight
     return m->axis < entry.rank ? attn_config_set_int(config, m->key, entry.shape[m->axis] + m->add) : ATTN_OK;
 }
 
-/* null, which some programs write for missing values, counts as absent. */
+/* Returns whether a key has a value. null, which some programs write for missing values, counts as absent. */
 static bool is_set(const attn_config *config, const char *key)
 {
     const attn_config_value *value = attn_config_get(config, key);

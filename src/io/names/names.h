@@ -39,14 +39,14 @@ typedef struct attn__rule {
     int n;
 } attn__rule;
 
-/* The operation by which several tensors make one target; NULL: each tensor makes its own target. */
+/* Returns the operation by which several tensors make one target, or NULL if each tensor makes its own target. */
 static inline const attn__operation *attn__rule_gathers(const attn__rule *rule)
 {
     const attn__operation *last = rule->n > 0 ? &rule->operations[rule->n - 1] : NULL;
     return last && (last->kind == ATTN__JOIN || last->kind == ATTN__ADD || last->kind == ATTN__SAME) ? last : NULL;
 }
 
-/* A setting whose value is read from the tensors that the rules make. */
+/* A kind of setting whose value is read from the tensors that the rules make. */
 typedef enum attn__measure_kind {
     ATTN__SIZE,     /* the length of the target's axis */
     ATTN__COUNT_OF, /* the count of numbers, from 0, that follow the target in names of tensors */
@@ -71,38 +71,40 @@ struct attn_name_map {
     int nmeasures;
 };
 
-/* Sets a value from text: a whole number, true or false, a real number, or else the text. */
+/* Sets a value from text: a whole number, true or false, a real number, or else the text itself. */
 attn_status attn__names_set(attn_config *settings, const char *key, const char *value);
-/* The index of the rule that maps a tensor of this name to a target, -1 if there is none. */
+/* Returns the index of the rule that maps a tensor of this name to a target, or -1 if there is none. */
 int attn__names_rule(const attn_name_map *names, const char *name, bool wrapped);
-/* Whether a rule maps a tensor of this name to a target. `wrapped`: the name may also have a prefix of a training. */
+/* Returns whether a rule maps a tensor of this name to a target. With `wrapped`, the name may also have a prefix of a
+ * training. */
 bool attn__names_know(const attn_name_map *names, const char *name, bool wrapped);
-/* The name without its first wrapper prefix (PyTorch's DDP and compile, Lightning, the state_dict in a checkpoint);
- * NULL: it has none. */
+/* Returns the name without its first wrapper prefix (PyTorch's DDP and compile, Lightning, the state_dict in a
+ * checkpoint), or NULL if the name has no such prefix. */
 const char *attn__name_unwrapped(const char *name);
-/* Whether this parameter may stay zero. */
+/* Returns whether this parameter may stay zero. */
 bool attn__names_default(const attn_name_map *names, const char *target);
-/* The name that a rule makes from a match; false: too long, or not a number where one is counted. */
+/* Makes the name of a rule's target from a match. Returns false if the name is too long, or a counted group is no
+ * number. */
 bool attn__rule_target(const attn__rule *rule, const char *name, const attn__span *groups,
                        char target[ATTN__NAME_MOST + 1]);
 /* Applies the rule's operations to the array; new numbers are stored in the findings. */
 attn_status attn__rule_operate(const attn__rule *rule, attn__findings *findings, attn__array *array);
-/* Allocates row-major reals of `shape`, `count` numbers, in the findings. */
+/* Allocates row-major reals with the array's shape in the findings. */
 attn_status attn__findings_reals(attn__findings *findings, attn__array *array);
-/* Replaces the arrays found by the arrays that the rules make. `keep`: arrays without a rule keep their names; else
- * they are an error. */
+/* Replaces the found arrays by the arrays that the rules make. With `keep`, arrays without a rule keep their names;
+ * otherwise such arrays are an error. */
 attn_status attn__names_apply(const attn_name_map *names, attn__findings *findings, bool keep);
-/* The built-in file of this name; false: there is none. */
+/* Gets the built-in file of this name. Returns false if there is none. */
 bool attn__names_builtin_size(const char *name, const char **text, size_t *size);
 attn_context *attn__weights_context(const attn_checkpoint *weights);
 
-/* `name` is used in messages.  The caller destroys *names before the context; NULL on failure.  ATTN_ERROR_FORMAT,
- * with the line. */
+/* Parses a names file. `name` is used in messages. The caller destroys *names before the context; *names is NULL on
+ * failure. ATTN_ERROR_FORMAT, with the line. */
 attn_status attn_name_map_parse(attn_name_map **names, attn_context *context, const char *text, size_t size,
                                 const char *name);
 
-/* The model's properties in the file: its architecture, NULL if not named, and the settings of its lines `set`. Both
- * are valid as long as `names`. */
+/* Returns the model's architecture in the file, or NULL if the file does not name it. attn_name_map_settings returns
+ * the settings of the lines `set`. Both are valid as long as `names`. */
 const char *attn_name_map_architecture(const attn_name_map *names);
 
 const attn_config *attn_name_map_settings(const attn_name_map *names);
@@ -112,12 +114,12 @@ const attn_config *attn_name_map_settings(const attn_name_map *names);
  * keys of the config stay. ATTN_ERROR_MEMORY. */
 attn_status attn_name_map_infer_config(const attn_name_map *names, const attn_checkpoint *weights, attn_config *config);
 
-/* The i-th built-in names file, NULL past the last; attn_name_map_read accepts its name as a path. `text` (may be NULL)
- * gets its contents. */
+/* Returns the i-th built-in names file, or NULL past the last. attn_name_map_read accepts its name as a path. `text`
+ * (may be NULL) gets its contents. */
 const char *attn_name_map_builtin(int i, const char **text);
 
-/* The built-in names file whose rules match the most tensors; *known (may be NULL) gets their number. *name is NULL if
- * no file matches any. ATTN_ERROR_MEMORY. */
+/* Finds the built-in names file whose rules match the most tensors. *known (may be NULL) gets their number. *name is
+ * NULL if no file matches any tensor. ATTN_ERROR_MEMORY. */
 attn_status attn_name_map_detect(const char **name, const attn_checkpoint *weights, int64_t *known);
 
 #endif

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: MIT
- * Names files: the operations on a tensor. Most of them only change shape and strides. */
+ * The operations of names files on a tensor. Most operations only change shape and strides. */
 #include "io/names/names.h"
 
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 
-/* The size of arrays that rules make is bounded by the file's size. */
+/* Allocates reals for an array that a rule makes. The total size of such arrays is limited by the file's size. */
 attn_status attn__findings_reals(attn__findings *findings, attn__array *array)
 {
     size_t bound = attn__size_add(attn__size_mul(findings->arrays.backing, 16), (size_t)256 << 20);
@@ -33,7 +33,7 @@ static attn_status fail(attn__findings *findings, const attn__rule *rule, const 
                       shape, rule->line, what);
 }
 
-/* Copies the numbers to new memory, row-major. */
+/* Copies the numbers to new memory in row-major order. */
 static attn_status make_own(attn__findings *findings, const attn__rule *rule, attn__array *array)
 {
     attn__array from = *array;

@@ -6,8 +6,8 @@
 
 typedef enum kind { SET, SPLIT, JUMP, GROUP, END } kind;
 
-/* SPLIT prefers `a`; both are relative jumps. GROUP stores the position as the begin (even a) or end (odd a) of group a
- * / 2. */
+/* An instruction. SPLIT prefers `a` to `b`; both are relative jumps. GROUP stores the position as the begin (even a) or
+ * end (odd a) of group a / 2. */
 typedef struct instruction {
     kind kind;
     int a, b;
@@ -66,7 +66,7 @@ static bool is_letter_or_digit(char c)
     return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9');
 }
 
-/* Parses the character after a backslash; false: a class of characters, already added. */
+/* Parses the character after a backslash. Returns false for a class of characters, which is already added. */
 static bool take_escape(compiler *c, instruction *i, char *byte)
 {
     *byte = c->at < c->end ? *c->at++ : '\0';
@@ -79,7 +79,7 @@ static bool take_escape(compiler *c, instruction *i, char *byte)
     return true;
 }
 
-/* One character inside [ ]; false: it was \d. */
+/* Parses one character inside [ ]. Returns false for \d. */
 static bool take_member(compiler *c, instruction *i, char *byte)
 {
     *byte = *c->at++;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * Names files: parses the text into rules. */
+ * Parses the text of a names file into rules. */
 #include "io/names/names.h"
 
 #include "base/real.h"
@@ -13,7 +13,7 @@
 
 enum { SIZE_MOST = 1 << 20, RULES_MOST = 4096, WORDS_MOST = 32 };
 
-/* One line, split into words; a # that begins a word begins a comment. */
+/* One line, split into words. A # at the beginning of a word begins a comment. */
 typedef struct line {
     attn_name_map *names;
     int number, n;
@@ -163,7 +163,8 @@ static attn_status compile(const line *l, const char *text, attn__pattern **patt
     return status == ATTN_ERROR_FORMAT ? fail(l, wrong, text) : status;
 }
 
-/* Parses "\1", or "{\1-1}" and the like, in a target: its group, and the number added to it; 0: neither. */
+/* Parses "\1", or "{\1-1}" and similar references, in a target: the group, and the number added to it. Returns the
+ * length of the reference, or 0 if there is none. */
 static size_t reference(const char *at, int *group, int *add)
 {
     bool counted = at[0] == '{';
@@ -198,7 +199,7 @@ static attn_status check_target(const line *l, const attn__rule *rule)
     return strlen(rule->target) <= ATTN__PATTERN_MOST ? ATTN_OK : fail(l, "a target of more than 256 bytes", "");
 }
 
-/* The targets that a rule can make, as a pattern, in which each group is any text or a number. */
+/* Compiles a pattern of the targets that a rule can make. Each group is any text, or a number. */
 static attn_status compile_fallback(const line *l, attn__rule *rule)
 {
     char text[2 * ATTN__PATTERN_MOST + 8];
@@ -273,7 +274,7 @@ static attn_status set_value(const line *l, char *word)
     return attn__names_set(l->names->settings, word, equals + 1);
 }
 
-/* size KEY TARGET AXIS [ADD], count KEY PREFIX, when KEY=VALUE TARGET */
+/* Parses one of the lines: size KEY TARGET AXIS [ADD], count KEY PREFIX, when KEY=VALUE TARGET. */
 static attn_status add_measure(const line *l, attn__measure_kind kind)
 {
     enum { MOST = 256 };
@@ -329,7 +330,7 @@ static attn_status take_line(line *l)
     return names->architecture ? ATTN_OK : ATTN_ERROR_MEMORY;
 }
 
-/* The first line that is no comment names the format. */
+/* Parses the lines. The first line that is no comment names the format. */
 static attn_status take_lines(attn_name_map *names, char *text)
 {
     line l = {.names = names};

@@ -38,7 +38,8 @@ attn_status attn__adapter_is_in(bool *is, attn_context *context, const char *dir
     return status;
 }
 
-/* Initializations of peft that leave the base unchanged are supported; those that change the base are not. */
+/* Returns whether the initialization leaves the base unchanged. Initializations of peft that change the base are not
+ * supported. */
 static bool keeps_base(const attn_config *config)
 {
     static const char *const known[] = {"gaussian", "eva", "orthogonal", NULL};
@@ -51,7 +52,7 @@ static bool keeps_base(const attn_config *config)
     return false;
 }
 
-/* Whether Python treats the value as true: a nonzero number or a non-empty text counts too. */
+/* Returns whether Python treats the value as true. A nonzero number and a non-empty text count, too. */
 static bool is_true(const attn_config_value *value)
 {
     switch (value->type) {
@@ -76,7 +77,7 @@ static bool is_set(const attn_config *config, const char *key)
     return value && is_true(value);
 }
 
-/* Keys that do not affect the merged weights, or that are used elsewhere: initialization, training, authors. */
+/* Returns whether a key does not affect the merged weights, or is used elsewhere: initialization, training, authors. */
 static bool is_harmless(const char *key)
 {
     static const char *const harmless[] = {"auto_mapping",
@@ -111,7 +112,7 @@ static bool is_harmless(const char *key)
     return false;
 }
 
-/* Each variant of peft has its own key, so an unknown key with an effect must be refused. */
+/* Refuses unknown keys that have an effect, because each variant of peft has its own key. */
 static attn_status check_keys(const attn__adapter *adapter, const char *path)
 {
     const attn_config *config = adapter->config;
@@ -202,7 +203,7 @@ static bool ends_with(const char *name, const char *ending)
     return n > m && strcmp(name + n - m, ending) == 0;
 }
 
-/* Copies to row-major f32, in the findings. */
+/* Copies an array to row-major f32 in the findings. */
 static attn_status as_f32(const merging *m, const attn__array *from, attn__array *to)
 {
     *to = *from;
@@ -270,7 +271,7 @@ static attn_status merge_pair(const merging *m, const attn__array *a, const char
     return ATTN_OK;
 }
 
-/* Checks the name; *name is the part after peft's prefix. */
+/* Checks the name. *name becomes the part after peft's prefix. */
 static attn_status check_name(const merging *m, const attn__array *own, const char **name)
 {
     *name = own->name + sizeof prefix - 1;
@@ -281,7 +282,7 @@ static attn_status check_name(const merging *m, const attn__array *own, const ch
     return ATTN_OK;
 }
 
-/* Merges pairs of factors, and replaces tensors of the base. */
+/* Merges a pair of factors, or replaces a tensor of the base. */
 static attn_status use(const merging *m, const attn__array *own)
 {
     char other[1100];
@@ -306,7 +307,8 @@ static attn_status use(const merging *m, const attn__array *own)
     return ATTN_OK;
 }
 
-/* Tensors that the base lacks are added last, because adding moves the arrays that the sorted names point to. */
+/* Adds tensors that the base does not have. They are added last, because adding moves the arrays to which the sorted
+ * names point. */
 static attn_status add_new(const merging *m)
 {
     attn_context *context = m->adapter->context;

@@ -109,8 +109,9 @@ attn_status attn__array_to_tensor(attn_tensor **tensor, const attn__arrays *arra
     return status;
 }
 
-/* Strides of 0 and shared storages let a small file describe huge tensors. Honest files grow by their types (U8 stays,
- * BF16 to F64 is 4 times) and by some sharing; the limit is 16 times the file's size plus a quarter of a GiB. */
+/* Checks the total size of the tensors. Strides of 0 and shared storages let a small file describe huge tensors. Other
+ * files grow by their types (U8 stays, BF16 to F64 is 4 times) and by some sharing. The limit is 16 times the file's
+ * size plus a quarter of a GiB. */
 attn_status attn__arrays_check_total(const attn__arrays *arrays, const attn_weights_options *options)
 {
     size_t limit = options && options->limit ? options->limit : (size_t)64 << 30;
@@ -158,7 +159,7 @@ attn_status attn__arrays_to_list(const attn__arrays *arrays, attn_named_list *li
     return status;
 }
 
-/* Keys that contain dots can give equal names. */
+/* Checks that no two arrays have the same name, which keys that contain dots can cause. */
 attn_status attn__arrays_check_names(const attn__arrays *arrays)
 {
     const attn__array **sorted = attn__arrays_sorted(arrays);

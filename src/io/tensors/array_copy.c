@@ -19,7 +19,7 @@ size_t attn__element_size(attn__element element)
     return element_sizes[element];
 }
 
-/* The bits of an element, lowest byte first. */
+/* Returns the bits of an element, lowest byte first. */
 static uint64_t element_bits(const uint8_t *p, size_t size, bool swapped)
 {
     uint64_t bits = 0;
@@ -35,7 +35,7 @@ static double from_f32_bits(uint32_t bits)
     return (double)value;
 }
 
-/* IEEE 754 binary16: 1 sign, 5 exponent, 10 mantissa bits. */
+/* Converts IEEE 754 binary16, which has 1 sign, 5 exponent and 10 mantissa bits. */
 static double from_f16_bits(unsigned bits)
 {
     unsigned exponent = bits >> 10 & 31, mantissa = bits & 1023;
@@ -65,7 +65,7 @@ static double real_of(attn__element element, uint64_t bits)
     }
 }
 
-/* False if a U64 is too large. */
+/* Converts the bits to an integer. Returns false if a U64 is too large. */
 static bool integer_of(attn__element element, uint64_t bits, int64_t *value)
 {
     switch (element) {
@@ -89,7 +89,7 @@ static bool integer_of(attn__element element, uint64_t bits, int64_t *value)
 
 /* ----------------------------------------------------------------------------------------------- store */
 
-/* False if the value does not fit. */
+/* Stores an integer. Returns false if the value does not fit. */
 static bool store_integer(attn_dtype dtype, int64_t value, void *out, int64_t i)
 {
     switch (dtype) {
@@ -131,7 +131,7 @@ static attn_status fail_fit(const copy *c)
                       c->done, attn_dtype_name(c->dtype));
 }
 
-/* `n` elements of equal type with stride `stride`. */
+/* Copies `n` elements of equal type with stride `stride`. */
 static void copy_bits(copy *c, const uint8_t *from, int64_t stride, int64_t n)
 {
     uint8_t *out = c->out + (size_t)c->done * c->element;
@@ -158,7 +158,7 @@ static void copy_reals(copy *c, const uint8_t *from, int64_t stride, int64_t n)
     }
 }
 
-/* A fast path for the most frequent case of weights with few bytes. */
+/* Converts bf16 to f32 on a fast path, because this is the most frequent type of weights with few bytes. */
 static void copy_bf16(copy *c, const uint8_t *from, int64_t stride, int64_t n)
 {
     float *out = (float *)(void *)c->out + c->done;
@@ -168,7 +168,7 @@ static void copy_bf16(copy *c, const uint8_t *from, int64_t stride, int64_t n)
     }
 }
 
-/* Integers times the scale of their row. */
+/* Multiplies integers by the scale of their row. */
 static void copy_scaled(copy *c, const uint8_t *from, int64_t stride, int64_t n)
 {
     const attn__array *array = c->array;
@@ -221,7 +221,7 @@ static attn_status copy_row(copy *c, const uint8_t *from, int64_t stride, int64_
 
 /* ------------------------------------------------------------------------------------------------ walk */
 
-/* Merges axes that are contiguous in memory; an array without axes becomes one element. */
+/* Merges axes that are contiguous in memory. An array without axes becomes one element. */
 static int merge_axes(const attn__array *array, int64_t *shape, int64_t *stride)
 {
     int rank = 1;
@@ -243,7 +243,7 @@ static int merge_axes(const attn__array *array, int64_t *shape, int64_t *stride)
     return rank;
 }
 
-/* Copies one run; a long run is copied in pieces, of which only one stays in memory. */
+/* Copies one run. A long run is copied in pieces, of which only one stays in memory. */
 static attn_status copy_run(copy *c, const uint8_t *from, int64_t stride, int64_t n)
 {
     enum { PIECE = 1 << 18 };
@@ -258,7 +258,7 @@ static attn_status copy_run(copy *c, const uint8_t *from, int64_t stride, int64_
     return status;
 }
 
-/* Copies runs along the last merged axis; the other axes count like an odometer. */
+/* Copies runs along the last merged axis. The indices of the other axes count like an odometer. */
 static attn_status walk(copy *c)
 {
     int64_t shape[ATTN_MAX_RANK + 1], stride[ATTN_MAX_RANK + 1], index[ATTN_MAX_RANK + 1] = {0};
@@ -285,11 +285,11 @@ static bool same_type(attn__element element, attn_dtype dtype)
         [ATTN__F32] = ATTN_F32, [ATTN__F64] = ATTN_F64, [ATTN__F16] = ATTN_F16, [ATTN__BF16] = ATTN_BF16,
         [ATTN__I32] = ATTN_I32, [ATTN__I64] = ATTN_I64, [ATTN__U8] = ATTN_U8,
     };
-    /* Booleans become 0 or 1, and types that tensors lack are converted. */
+    /* Booleans become 0 or 1, and types that tensors do not have are converted. */
     return same[element] == dtype && (dtype != ATTN_F32 || element == ATTN__F32);
 }
 
-/* The bytes from the array's first element to its last. */
+/* Returns the number of bytes from the array's first element to its last. */
 static size_t extent(const attn__array *array)
 {
     int64_t last = 0;

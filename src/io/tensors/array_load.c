@@ -9,7 +9,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Counts and reports mismatches: every one in the report, the first in the error. */
+/* Counts mismatches and reports them: every mismatch in the report, and the first one in the error. */
 typedef struct complaints {
     const attn__arrays *arrays;
     int64_t missing, extra, misshapen;
@@ -49,9 +49,9 @@ static void complain_shape(complaints *c, const attn__array *array, const attn_t
     complain(c, &c->misshapen, "misshapen", array->name, detail);
 }
 
-/* Whether an unused array shares memory with a used one. PyTorch saves a tied parameter (the output layer that is the
- * embedding, "lm_head.weight") under each of its names, but here the parameter has one name. Equal numbers at another
- * address do not count: two new biases are equal too. */
+/* Returns whether an unused array shares memory with a used one. PyTorch saves a tied parameter under each of its
+ * names, such as "lm_head.weight" for an output layer that is the embedding. Here the parameter has one name. Equal
+ * numbers at another address do not count, because two new biases are equal, too. */
 static bool is_tied(const attn__array *array, const attn__array **matched, int64_t n)
 {
     size_t axes = (size_t)array->rank * sizeof(int64_t);
@@ -65,13 +65,13 @@ static bool is_tied(const attn__array *array, const attn__array **matched, int64
     return false;
 }
 
-/* A names file may allow a parameter to be zero if the file lacks it. */
+/* Returns whether a names file allows a parameter to stay zero if the file does not have it. */
 static bool stays_zero(const attn_weights_options *options, const char *name)
 {
     return options->names && attn__names_default(options->names, name);
 }
 
-/* Matches parameters with arrays; `matched[i]` gets the array of parameter i or NULL. */
+/* Matches parameters with arrays. matched[i] becomes the array of parameter i, or NULL. */
 static void match(complaints *c, const attn_named_list *parameters, const attn__array **sorted, bool *used,
                   const attn__array **matched, const attn_weights_options *options)
 {
@@ -113,8 +113,8 @@ static attn_status fail_complaints(const complaints *c)
                       (int)(c->report.size ? strcspn(c->report.data, "\n") : 0), c->report.size ? c->report.data : "");
 }
 
-/* A weight that is packed during loading has f32 memory only while it is read, so at most one such weight is in f32 at
- * a time. */
+/* Fills a tensor. A weight that is packed during loading has f32 memory only while it is read, so at most one such
+ * weight is in f32 at a time. */
 static attn_status fill(const attn__arrays *arrays, const attn__array *array, attn_tensor *tensor)
 {
     attn_status status = attn__weight_fill(tensor);
@@ -125,8 +125,8 @@ static attn_status fill(const attn__arrays *arrays, const attn__array *array, at
     return status == ATTN_OK ? attn__weight_filled(tensor) : status;
 }
 
-/* Everything is checked first, so that a model is filled completely or not at all. Only an integer that does not fit
- * its parameter's type is found later. */
+/* Loads the arrays. All checks come first, so that a model is filled completely or not at all. Only an integer that
+ * does not fit its parameter's type is found later. */
 static attn_status load(complaints *c, attn_named_list *parameters, const attn_weights_options *options)
 {
     const attn__arrays *arrays = c->arrays;

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT
- * NumPy's .npy: magic, version, length of a header, the header (a Python dict), the elements. */
+ * Reads NumPy's .npy files. A file has a magic, a version, the length of a header, the header (a Python dict), and the
+ * elements. */
 #include "io/tensors/array.h"
 #include "io/file.h"
 #include "io/tensors/formats.h"
@@ -37,7 +38,7 @@ static bool take(reader *r, char c)
     return true;
 }
 
-/* A quoted text without escapes, which NumPy never writes in headers. */
+/* Reads a quoted text without escapes, which NumPy never writes in headers. */
 static attn_status take_text(reader *r, char text[32])
 {
     skip_blanks(r);
@@ -107,7 +108,7 @@ static attn_status take_length(reader *r, int64_t *length)
         *length = *length * 10 + (*r->at - '0');
     }
     if (r->at < r->end && *r->at == 'L')
-        r->at++; /* a suffix of Python 2 */
+        r->at++; /* suffix of an integer in Python 2 */
     return r->at > begin ? ATTN_OK : fail(r, ATTN_ERROR_FORMAT, "header: a length must stand here");
 }
 
@@ -189,7 +190,7 @@ static attn_status open_header(reader *r)
     return ATTN_OK;
 }
 
-/* Fortran order is row-major with reversed strides. */
+/* Sets the strides of Fortran order, in which the first axis is contiguous. */
 static void set_columns(attn__array *array)
 {
     int64_t step = 1;

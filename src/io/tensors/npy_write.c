@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * Writes .npy. */
+ * Writes .npy files. */
 #include "io/file.h"
 
 #include "base/bf16.h"
@@ -18,7 +18,8 @@ static const char *type_name(attn_dtype dtype)
     return names[dtype];
 }
 
-/* Writes the header of version 1, padded so that the elements begin at a multiple of 64; returns its size. */
+/* Writes the header of version 1, padded so that the elements begin at a multiple of 64. Returns the size of the
+ * header. */
 static size_t make_header(const attn_tensor *tensor, char *header, size_t size)
 {
     enum { BEFORE = 10, ALIGN = 64 };

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * NumPy's .npz: a zip of .npy files, stored or deflated, each named after its array. */
+ * Reads NumPy's .npz, a zip of .npy files, stored or deflated. Each file has the name of its array. */
 #include "io/tensors/weights.h"
 
 #include <stdio.h>
@@ -21,7 +21,7 @@ bool attn__npz_matches(const attn__zip *zip)
     return false;
 }
 
-/* The array's name is the entry's name without ".npy". */
+/* Adds an array. Its name is the entry's name without ".npy". */
 static attn_status add_array(attn__findings *findings, const attn__zip *zip, const attn__zip_entry *entry)
 {
     enum { MAX_NAME = 1024 };

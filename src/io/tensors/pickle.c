@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: MIT
- * The pickle machine, which builds an inert tree. */
+ * Runs the opcodes of a pickle and builds an inert tree. */
 #include "io/tensors/pickle.h"
 
 #include <string.h>
 
-/* A node takes about a hundred bytes; a checkpoint of a thousand tensors has about twenty thousand nodes. */
+/* Limits of a pickle's size. A node takes about a hundred bytes, and a checkpoint of a thousand tensors has about
+ * twenty thousand nodes. */
 enum { MAX_NODES = 1 << 22, MAX_CELLS = 1 << 23 };
 
 typedef struct list {
@@ -15,7 +16,7 @@ typedef struct list {
 typedef struct machine {
     const attn__input *input;
     attn__pickle *pickle;
-    size_t opcode, at; /* offset of the running opcode, and of the next unread byte */
+    size_t opcode, at; /* offset of the current opcode, and of the next unread byte */
     list stack, marks, memo;
     bool stopped;
 } machine;
@@ -65,7 +66,7 @@ static attn_status push(machine *m, uint32_t node)
     return list_push(m, &m->stack, node);
 }
 
-/* Items above the last mark belong to it; an operation must not take items below it. */
+/* Returns the stack index of the first item above the last mark. An operation must not take items below the mark. */
 static size_t floor_of(const machine *m)
 {
     return m->marks.n ? m->marks.items[m->marks.n - 1] : 0;
@@ -86,7 +87,7 @@ static attn_status top(machine *m, uint32_t *node)
     return status;
 }
 
-/* Removes the last mark; *begin gets the stack index of its first item. */
+/* Removes the last mark. *begin becomes the stack index of its first item. */
 static attn_status pop_mark(machine *m, size_t *begin)
 {
     if (m->marks.n == 0)
@@ -125,7 +126,7 @@ static attn_status append(machine *m, uint32_t container, uint32_t node)
     if (!cells)
         return ATTN_ERROR_MEMORY;
     p->cells = cells;
-    p->cells[0] = (attn__cell){0}; /* number 0 ends a list: no object */
+    p->cells[0] = (attn__cell){0}; /* cell number 0 is no cell and ends a list */
     uint32_t cell = p->n_cells++;
     p->cells[cell] = (attn__cell){node, 0};
     attn__pickle_node *c = &p->nodes[container];
@@ -157,7 +158,7 @@ static attn_status run_nothing(machine *m, const argument *a)
     return ATTN_OK;
 }
 
-/* The item on top of the stack is the result of the pickle. */
+/* Ends the pickle. The item on top of the stack is its result. */
 static attn_status run_stop(machine *m, const argument *a)
 {
     (void)a;
@@ -220,7 +221,7 @@ static attn_status run_int32(machine *m, const argument *a)
     return push_node(m, &(attn__pickle_node){.type = ATTN__NODE_INT, .integer = (int32_t)(uint32_t)a->number});
 }
 
-/* Little-endian two's complement of any length. */
+/* Pushes a little-endian two's complement integer of any length. */
 static attn_status run_long(machine *m, const argument *a)
 {
     if (a->size > 8)
@@ -231,7 +232,7 @@ static attn_status run_long(machine *m, const argument *a)
     return push_node(m, &(attn__pickle_node){.type = ATTN__NODE_INT, .integer = (int64_t)value});
 }
 
-/* Big endian, unlike all other numbers. */
+/* Pushes a real, which is big endian, unlike all other numbers. */
 static attn_status run_real(machine *m, const argument *a)
 {
     uint64_t bits = __builtin_bswap64(a->number);
@@ -342,7 +343,7 @@ static attn_status run_tuple3(machine *m, const argument *a)
     return tuple_of(m, 3);
 }
 
-/* Adds items from `begin` on to the object below them: a container, or the unknown result of a call. */
+/* Adds items from `begin` on to the object below them, which is a container or the unknown result of a call. */
 static attn_status extend(machine *m, size_t begin, size_t each)
 {
     if (begin <= floor_of(m))
@@ -419,7 +420,7 @@ static attn_status run_stack_global(machine *m, const argument *a)
     return push_node(m, &node);
 }
 
-/* REDUCE and NEWOBJ: recorded as a call. */
+/* Records REDUCE or NEWOBJ as a call. */
 static attn_status run_call(machine *m, const argument *a)
 {
     (void)a;
@@ -430,7 +431,7 @@ static attn_status run_call(machine *m, const argument *a)
     return status == ATTN_OK ? push_node(m, &node) : status;
 }
 
-/* NEWOBJ_EX: its keyword arguments are ignored. */
+/* Records NEWOBJ_EX as a call and ignores its keyword arguments. */
 static attn_status run_call_keywords(machine *m, const argument *a)
 {
     uint32_t keywords = 0;
@@ -438,7 +439,7 @@ static attn_status run_call_keywords(machine *m, const argument *a)
     return status == ATTN_OK ? run_call(m, a) : status;
 }
 
-/* The state is only recorded: the object is unchanged, whatever its class would do with the state. */
+/* Records the state of an object. The object is unchanged, whatever its class would do with the state. */
 static attn_status run_build(machine *m, const argument *a)
 {
     (void)a;
@@ -472,7 +473,7 @@ static attn_status put(machine *m, uint64_t index)
     attn_status status = top(m, &node);
     if (status != ATTN_OK)
         return status;
-    /* Writers count memo indices up from 0 with at least two bytes each, so a larger index is invalid. */
+    /* Writers count memo indices up from 0 and use at least two bytes for each, so a larger index is invalid. */
     if (index >= m->input->size)
         return fail(m, "keeps an object under too large a number");
     status = reserve(m, &m->memo, (size_t)index + 1);
@@ -489,7 +490,7 @@ static attn_status run_put(machine *m, const argument *a)
     return put(m, a->number);
 }
 
-/* Protocol 4: stores under the next free index. */
+/* Stores the top item under the next free index (protocol 4). */
 static attn_status run_memoize(machine *m, const argument *a)
 {
     (void)a;
@@ -532,7 +533,7 @@ static const operation operations[256] = {
     [0x8a] = {run_long, TEXT1},
     [0x8b] = {run_long, TEXT4},
     ['G'] = {run_real, BYTES8},
-    ['T'] = {run_text, TEXT4}, /* Python 2's str: text or bytes */
+    ['T'] = {run_text, TEXT4}, /* Python 2's str, which is text or bytes */
     ['U'] = {run_text, TEXT1},
     ['X'] = {run_text, TEXT4},
     [0x8c] = {run_text, TEXT1},
@@ -622,7 +623,8 @@ static attn_status take_argument(machine *m, format kind, argument *a)
     return status == ATTN_OK ? take_line(m, &a->name, &a->name_size) : status;
 }
 
-/* Runs one opcode. Opcodes that no writer of weights uses are unknown here, including all that would import. */
+/* Runs one opcode. Opcodes that no writer of weights uses are unknown here, including all opcodes that would import
+ * code. */
 static attn_status step(machine *m)
 {
     m->opcode = m->at;
@@ -639,9 +641,9 @@ static attn_status step(machine *m)
 
 attn_status attn__pickle_read(attn__pickle *pickle, const attn__input *input, size_t *offset)
 {
-    *pickle = (attn__pickle){.context = input->context, .n_cells = 1}; /* number 0 means none */
+    *pickle = (attn__pickle){.context = input->context, .n_cells = 1}; /* number 0 means no cell */
     machine m = {.input = input, .pickle = pickle, .at = *offset};
-    /* Number 0 is reserved, so that it can mean none. */
+    /* Node number 0 is reserved, so that it can mean none. */
     uint32_t none;
     attn_status status = new_node(&m, &(attn__pickle_node){.type = ATTN__NODE_NONE}, &none);
     while (status == ATTN_OK && !m.stopped)

@@ -2,8 +2,8 @@
  *
  * pickle.h - reads Python's pickles as an inert tree, in which calls are only recorded, never made.
  *
- * Protocols 2 to 5 (Python's pickletools describes the opcodes).  The machine's memory grows at most linearly with the
- * pickle, and objects may be shared or contain themselves: code that walks the tree bounds the walk. */
+ * Protocols 2 to 5 are read (Python's pickletools describes the opcodes). Memory grows at most linearly with the
+ * pickle. Objects may be shared or contain themselves, so code that visits the tree must limit its visits. */
 #ifndef ATTN_IO_PICKLE_H
 #define ATTN_IO_PICKLE_H
 
@@ -29,7 +29,7 @@ typedef enum attn__node_type {
 /* Nodes and cells are numbered from 1; 0 means none. */
 typedef struct attn__pickle_node {
     attn__node_type type;
-    uint32_t first, last, count;         /* cells of a container; in a dict keys and values alternate */
+    uint32_t first, last, count;         /* cells of a container; keys and values alternate in a dict */
     uint32_t function, arguments, state; /* numbers of nodes */
     int64_t integer;                     /* value of BOOL and INT */
     double real;
@@ -52,11 +52,11 @@ typedef struct attn__pickle {
     uint32_t root;
 } attn__pickle;
 
-/* Reads one pickle from *offset of the input on, and moves *offset past it. The tree points into the input. */
+/* Reads one pickle that begins at *offset of the input, and moves *offset past it. The tree points into the input. */
 attn_status attn__pickle_read(attn__pickle *pickle, const attn__input *input, size_t *offset);
 void attn__pickle_clear(attn__pickle *pickle);
 
-/* The i-th item of a list or tuple; NULL past the end. */
+/* Returns the i-th item of a list or tuple, or NULL past the end. */
 const attn__pickle_node *attn__pickle_item(const attn__pickle *pickle, const attn__pickle_node *container, uint32_t i);
 bool attn__node_is_global(const attn__pickle_node *node, const char *module, const char *name);
 bool attn__node_is_text(const attn__pickle_node *node, const char *text);

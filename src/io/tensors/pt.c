@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT
- * PyTorch's torch.save, the zip form: STEM/data.pkl, STEM/data/KEY for each storage, STEM/byteorder. */
+ * Reads files of PyTorch's torch.save in the zip form: STEM/data.pkl, STEM/data/KEY for each storage, STEM/byteorder.
+ * */
 #include "io/tensors/pt.h"
 #include "io/tensors/zip.h"
 
@@ -24,7 +25,8 @@ static attn_status read_entry(archive *a, const attn__zip_entry *entry, const ui
     return status;
 }
 
-/* The pickle's number of elements must match the entry. Each entry's checksum is verified once, at its first use. */
+/* Finds the bytes of a storage. The pickle's number of elements must match the entry. Each entry's checksum is verified
+ * once, at its first use. */
 static attn_status find_storage(void *user, const char *key, size_t key_size, uint64_t numel, size_t element,
                                 attn__storage_bytes *bytes)
 {
@@ -64,7 +66,7 @@ static attn_status read_byte_order(archive *a, bool *swapped)
     const attn__zip_entry *entry = attn__zip_find(a->zip, a->stem, a->stem_size, "byteorder", 9);
     static const uint8_t nothing[8];
     const uint8_t *text = nothing;
-    *swapped = false; /* older files lack the entry and are little endian */
+    *swapped = false; /* older files do not have the entry and are little endian */
     if (!entry)
         return ATTN_OK;
     attn_status status = read_entry(a, entry, &text);
@@ -75,7 +77,7 @@ static attn_status read_byte_order(archive *a, bool *swapped)
     return status;
 }
 
-/* Messages about the pickle name it within the file, because offsets count from the pickle's beginning. */
+/* Reads the pickle. Messages name the pickle within the file, because offsets count from the pickle's beginning. */
 static attn_status walk_pickle(archive *a, const attn__zip_entry *entry)
 {
     const uint8_t *text;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * pt.h - PyTorch's files: the pickled tree, and its storages. */
+ * pt.h - reads PyTorch's files: the pickled tree and its storages. */
 #ifndef ATTN_IO_PT_H
 #define ATTN_IO_PT_H
 
@@ -13,7 +13,8 @@ typedef struct attn__storage_bytes {
     size_t size;
 } attn__storage_bytes;
 
-/* Finds the storage of this key, with `numel` elements of `element` bytes according to the pickle. */
+/* A function that finds the storage of a key. According to the pickle, the storage has `numel` elements of `element`
+ * bytes. */
 typedef attn_status (*attn__storage_find)(void *user, const char *key, size_t key_size, uint64_t numel, size_t element,
                                           attn__storage_bytes *bytes);
 
@@ -26,10 +27,10 @@ typedef struct attn__pt {
     void *user;
 } attn__pt;
 
-/* Walks the tree: tensors become arrays, plain values become metadata, and names are joined by dots. */
+/* Visits the tree. Tensors become arrays, plain values become metadata, and names are joined by dots. */
 attn_status attn__pt_walk(const attn__pt *pt);
 
-/* Finds the arrays of a file in the format before 1.6. */
+/* Returns whether a file has the format before 1.6. attn__pt_legacy_find finds its arrays. */
 bool attn__pt_legacy_matches(const attn__input *input);
 attn_status attn__pt_legacy_find(attn__findings *findings, const attn__input *input);
 

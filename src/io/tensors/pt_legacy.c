@@ -1,17 +1,17 @@
 /* SPDX-License-Identifier: MIT
- * PyTorch's form before 1.6: pickles of a magic number, a protocol, the system, the object and the storages'
- * keys, then for each key an int64 number of elements and the elements. */
+ * Reads PyTorch's format before 1.6. A file has pickles of a magic number, a protocol, the system, the object and the
+ * storages' keys. After these, each key has an int64 number of elements, and the elements. */
 #include "io/tensors/pt_tensor.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
-/* LONG1 of 10 bytes: 0x1950a86a20f9469cfc6c, STOP. */
+/* The bytes of opcode LONG1 with the 10-byte number 0x1950a86a20f9469cfc6c, and of opcode STOP. */
 static const uint8_t magic[] = {0x8a, 10, 0x6c, 0xfc, 0x9c, 0x46, 0xf9, 0x20, 0x6a, 0xa8, 0x50, 0x19, '.'};
 
-/* The number of bytes of the first pickle, which holds the magic number; 0: it is none. The magic number follows the
- * protocol, and from protocol 4 on also a frame's length. */
+/* Returns the number of bytes of the first pickle, which holds the magic number, or 0 if this is another file. The
+ * magic number follows the protocol, and from protocol 4 on also a frame's length. */
 static size_t magic_size(const attn__input *input)
 {
     enum { PROTOCOL = 2, FRAME = 9 };
@@ -26,8 +26,8 @@ bool attn__pt_legacy_matches(const attn__input *input)
     return magic_size(input) > 0;
 }
 
-/* Only persistent ids in the tree, which comes first, give the size of a storage's elements. All ids are read, even in
- * unknown objects, since the next storage begins where the previous one ends. */
+/* A storage of the file. Only persistent ids in the tree, which comes first, give the size of a storage's elements. All
+ * ids are read, even in unknown objects, since the next storage begins where the previous one ends. */
 typedef struct storage {
     const char *key;
     size_t key_size;
@@ -94,7 +94,7 @@ static attn_status read_keys(reader *r, const attn__pickle *keys)
     return ATTN_OK;
 }
 
-/* ('storage', class, key, ...): stores the bytes of an element. */
+/* Stores the bytes of an element of the storage from a persistent id, which is ('storage', class, key, ...). */
 static attn_status note_unit(reader *r, const attn__pickle *object, const attn__pickle_node *id)
 {
     const attn__pickle_node *kind = attn__pickle_item(object, id, 0), *class = attn__pickle_item(object, id, 1);
@@ -151,7 +151,7 @@ static attn_status walk(reader *r, attn__findings *findings, const attn__pickle 
     return status == ATTN_OK ? attn__pt_walk(&pt) : status;
 }
 
-/* Skips protocol and system (PyTorch writes them little endian on all its platforms). */
+/* Skips protocol and system, since PyTorch writes little endian on all its platforms. */
 static attn_status skip_pickles(const attn__input *input, size_t *offset)
 {
     attn_status status = ATTN_OK;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * Known calls of a PyTorch pickle, recognized by name. */
+ * Interprets the known calls of a PyTorch pickle, which are recognized by name. */
 #include "io/tensors/pt_tensor.h"
 
 #include <inttypes.h>
@@ -102,7 +102,7 @@ static bool storage_element(const attn__pickle_node *class, attn__element *eleme
     return false;
 }
 
-/* Types named by the call itself, for storages that are only bytes. */
+/* Finds the type that the call itself names, for storages that are only bytes. */
 static bool dtype_element(const attn__pickle_node *dtype, attn__element *element)
 {
     static const struct {
@@ -141,7 +141,7 @@ size_t attn__pt_storage_unit(const attn__pickle_node *class)
     return attn__node_is_global(class, "torch.storage", "UntypedStorage") ? 1 : 0;
 }
 
-/* A view: its own key, its offset in the storage, and its number of elements. */
+/* Reads a view: its own key, its offset in the storage, and its number of elements. */
 static attn_status take_view(const attn__pt *pt, const attn__pickle_node *view, const char *name, size_t unit,
                              attn__storage_bytes *bytes)
 {
@@ -158,7 +158,7 @@ static attn_status take_view(const attn__pt *pt, const attn__pickle_node *view, 
     return ATTN_OK;
 }
 
-/* The persistent id: ('storage', class, key, device, elements[, view]). */
+/* Finds the storage of a tensor from the persistent id: ('storage', class, key, device, elements[, view]). */
 static attn_status find_storage(const attn__pt *pt, const attn__pickle_node *node, const attn__pickle_node *dtype,
                                 const char *name, attn__array *array, attn__storage_bytes *bytes)
 {
@@ -207,8 +207,8 @@ static attn_status read_lengths(const attn__pt *pt, const attn__pickle_node *tup
     return ATTN_OK;
 }
 
-/* The last element reached must be in the storage. An element that is read repeatedly could make a small file huge: the
- * size of an array is limited here by the address space, and later by the file's size. */
+/* Checks that the last element reached is in the storage. An element that is read repeatedly could make a small file
+ * huge. The size of an array is limited here by the address space, and later by the file's size. */
 static attn_status check_reach(const attn__pt *pt, const attn__array *array, int64_t offset, size_t size,
                                const char *name)
 {
@@ -216,7 +216,8 @@ static attn_status check_reach(const attn__pt *pt, const attn__array *array, int
     bool empty = false;
     for (int i = 0; i < array->rank; i++) {
         count =
-            attn__size_mul(count, array->shape[i] ? (size_t)array->shape[i] : 1); /* no stride may overflow either */
+            /* computed without empty axes, so that no stride can overflow either */
+            attn__size_mul(count, array->shape[i] ? (size_t)array->shape[i] : 1);
         empty |= array->shape[i] == 0;
         if (array->shape[i] > 0)
             reach = attn__size_add(reach, attn__size_mul((size_t)array->shape[i] - 1, (size_t)array->stride[i]));
@@ -230,8 +231,8 @@ static attn_status check_reach(const attn__pt *pt, const attn__array *array, int
     return ATTN_OK;
 }
 
-/* Whether the elements are the negated contents of the storage, as for x.conj().imag. The metadata, the last argument,
- * tell this. */
+/* Returns whether the elements are the negated contents of the storage, as for x.conj().imag. The last argument, the
+ * metadata, tells this. */
 static bool is_negated(const attn__pickle *p, const attn__pickle_node *arguments)
 {
     const attn__pickle_node *metadata = attn__pickle_item(p, arguments, arguments->count - 1);

@@ -6,14 +6,14 @@
 
 #include "io/tensors/pt.h"
 
-/* The content of a node after resolving known calls: the node of a dict, list, tuple or plain value; or the arguments
- * of the call that rebuilds a tensor, with *tensor set; NULL for unknown objects. */
+/* Returns the content of a node after known calls are resolved. This is the node of a dict, list, tuple or plain value,
+ * or the arguments of the call that rebuilds a tensor, with *tensor set. Returns NULL for unknown objects. */
 const attn__pickle_node *attn__pt_resolve(const attn__pt *pt, const attn__pickle_node *node, bool *tensor);
-/* The array that the arguments of a tensor's call describe; array->name is not set. */
+/* Makes the array that the arguments of a tensor's call describe. array->name is not set. */
 attn_status attn__pt_tensor(const attn__pt *pt, const attn__pickle_node *arguments, const char *name,
                             attn__array *array);
 
-/* The bytes of an element in this class of storage; 0: unknown class. */
+/* Returns the bytes of an element in this class of storage, or 0 for an unknown class. */
 size_t attn__pt_storage_unit(const attn__pickle_node *class);
 
 #endif

@@ -6,8 +6,9 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Trees can share objects and contain themselves: the depth limit ends cycles, and the limit of visits bounds sharing.
- * The number of stored plain values is limited too, because a config searches its keys linearly. */
+/* Limits of a tree. Trees can share objects and contain themselves. The depth limit ends cycles, and the limit of
+ * visits bounds sharing. The number of stored plain values is limited too, because a config searches its keys
+ * linearly. */
 enum { MAX_DEPTH = 64, MAX_NAME = 1024, MAX_VISITS = 1 << 20, MAX_SCANNED = 1 << 24, MAX_KEPT = 1 << 12 };
 
 typedef struct frame {
@@ -25,7 +26,7 @@ typedef struct walk {
     int depth;           /* number of used frames */
     int visits, scanned; /* visited nodes; visited members of lists */
     bool full;           /* the limit of plain values was reached, which has been reported */
-    char module[128];    /* the class of the first skipped module; "": none */
+    char module[128];    /* the class of the first skipped module; "": no module was skipped */
 } walk;
 
 static attn_status fail(const walk *w, const char *what)
@@ -50,7 +51,7 @@ static attn_status enter(walk *w, const attn__pickle_node *container, bool pairs
     return ATTN_OK;
 }
 
-/* A dict made by a call has its own items or, as Python 2 wrote it, a list of pairs as argument. */
+/* Enters a dict. A dict made by a call has its own items or, as Python 2 wrote it, a list of pairs as argument. */
 static attn_status enter_dict(walk *w, const attn__pickle_node *dict)
 {
     const attn__pickle *p = w->pt->pickle;
@@ -62,7 +63,7 @@ static attn_status enter_dict(walk *w, const attn__pickle_node *dict)
     return status == ATTN_OK && (pairs || (given && given->type == ATTN__NODE_DICT)) ? enter(w, given, pairs) : status;
 }
 
-/* Appends the member's name to its container's name; false if the key is neither text nor integer. */
+/* Appends the member's name to its container's name. Returns false if the key is neither text nor integer. */
 static bool name_member(walk *w, const frame *f, const attn__pickle_node *key)
 {
     char *out = w->name + f->prefix;
@@ -91,7 +92,7 @@ static attn_status add_tensor(walk *w, const attn__pickle_node *arguments)
     return array.name ? attn__arrays_add(&w->pt->findings->arrays, &array) : ATTN_ERROR_MEMORY;
 }
 
-/* Whether one more plain value may be stored. */
+/* Returns whether one more plain value may be stored. */
 static bool is_kept(walk *w)
 {
     const attn_config *metadata = w->pt->findings->metadata;
@@ -152,7 +153,7 @@ static bool all_of(walk *w, const attn__pickle_node *list, attn__node_type type)
     return !cell;
 }
 
-/* A list of only integers is stored as one value (a shape), not as separate keys. */
+/* Stores a list of only integers, such as a shape, as one value instead of separate keys. */
 static attn_status add_integers(walk *w, const attn__pickle_node *list)
 {
     const attn__pickle *p = w->pt->pickle;
@@ -170,8 +171,8 @@ static attn_status add_integers(walk *w, const attn__pickle_node *list)
     return status;
 }
 
-/* torch.nn.Module stores its parts in a dict of this name, among its first attributes. TorchScript makes up a class
- * name for each program. */
+/* Returns whether an object is a module. torch.nn.Module stores its parts in a dict of this name, among its first
+ * attributes. TorchScript makes up a class name for each program. */
 static bool is_module(const attn__pickle *p, const attn__pickle_node *object, const attn__pickle_node *class)
 {
     static const char script[] = "__torch__";
@@ -184,7 +185,8 @@ static bool is_module(const attn__pickle *p, const attn__pickle_node *object, co
     return false;
 }
 
-/* The class of an object. Before PyTorch 1.6 the class of a module is a persistent id together with its source. */
+/* Returns the class of an object. Before PyTorch 1.6 the class of a module is a persistent id together with its
+ * source. */
 static const attn__pickle_node *class_of(const attn__pickle *p, const attn__pickle_node *object)
 {
     const attn__pickle_node *class = object->type == ATTN__NODE_CALL ? &p->nodes[object->function] : object;
@@ -193,7 +195,7 @@ static const attn__pickle_node *class_of(const attn__pickle *p, const attn__pick
     return inside ? inside : class;
 }
 
-/* An unknown class would need its code, which is never run. */
+/* Skips an object of an unknown class. Its content would need the code of the class, which is never run. */
 static attn_status pass_over(walk *w, const attn__pickle_node *node)
 {
     enum { MOST = 60 };
@@ -209,7 +211,8 @@ static attn_status pass_over(walk *w, const attn__pickle_node *node)
                                w->pt->input->name, w->name, *name ? ", " : "", name);
 }
 
-/* Only a whole module was saved: the file contains tensors, but only the module's code can find them. */
+/* Refuses a file in which only a whole module was saved. The file contains tensors, but only the module's code can find
+ * them. */
 static attn_status check_modules(const walk *w)
 {
     bool script = strncmp(w->module, "__torch__", 9) == 0;

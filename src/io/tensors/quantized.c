@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * Weights stored as int8 with one scale per row. */
+ * Reads and makes weights that are stored as int8 with one scale per row. */
 #include "io/tensors/quantized.h"
 
 #include "tensor/linear_part.h"
@@ -11,10 +11,10 @@
 
 static const char ending[] = ATTN__INT8_SCALE;
 
-/* The product of any scale and integer stays below the largest float. */
+/* The product of any scale up to this and an integer stays below the largest float. */
 static const float LARGEST_SCALE = FLT_MAX / 128;
 
-/* The length of NAME in "NAME.int8_scale"; 0: no such name. */
+/* Returns the length of NAME in "NAME.int8_scale", or 0 for other names. */
 static size_t base_length(const char *name)
 {
     size_t n = strlen(name), m = sizeof ending - 1;
@@ -67,7 +67,7 @@ static void attach(const attn__array *scale, attn__array *weights)
     weights->stored = (size_t)attn__array_count(weights) + (size_t)weights->shape[0] * sizeof(float);
 }
 
-/* Scales that belong to a weight are not separate tensors. */
+/* Removes scales that belong to a weight, because they are not separate tensors. */
 static void drop_scales(attn__arrays *arrays, const bool *used)
 {
     int64_t kept = 0;
@@ -109,7 +109,7 @@ attn_status attn__findings_dequantize(attn__findings *findings)
     return status;
 }
 
-/* Reading must give the same integers and scale again; some numbers next to the largest float do not. */
+/* Returns whether reading gives the same integers and scale again. Some numbers near the largest float do not. */
 static bool same_again(const int8_t *q, float scale, int64_t k, float *row, int8_t *again)
 {
     for (int64_t j = 0; j < k; j++)

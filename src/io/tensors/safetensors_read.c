@@ -63,7 +63,7 @@ static attn_status read_shape(const reader *r, const char *tensor, const json_t 
     return *size == SIZE_MAX ? fail(r, ATTN_ERROR_FORMAT, tensor, "its size overflows") : ATTN_OK;
 }
 
-/* Finds the bytes, and checks that their number matches type and shape. */
+/* Finds the bytes of a tensor, and checks that their number matches type and shape. */
 static attn_status read_offsets(reader *r, const char *tensor, const json_t *info, size_t size, attn__array *array)
 {
     const json_t *offsets = json_object_get(info, "data_offsets");
@@ -85,7 +85,7 @@ static attn_status read_offsets(reader *r, const char *tensor, const json_t *inf
     return ATTN_OK;
 }
 
-/* An entry must have exactly three members, as the format's own reader requires. */
+/* Reads an entry. It must have exactly three members, as the format's own reader requires. */
 static attn_status read_tensor(reader *r, const char *name, const json_t *info)
 {
     attn__array array = {0};
@@ -103,7 +103,7 @@ static attn_status read_tensor(reader *r, const char *name, const json_t *info)
     return array.name ? attn__arrays_add(&r->findings->arrays, &array) : ATTN_ERROR_MEMORY;
 }
 
-/* Metadata must be texts; checked even if the caller does not need them. */
+/* Reads the metadata, which must be texts. This is checked even if the caller does not need the metadata. */
 static attn_status read_metadata(reader *r, const json_t *metadata)
 {
     const char *key;
@@ -148,7 +148,7 @@ static attn_status read_header(reader *r, size_t size)
     return status;
 }
 
-/* There may be no holes or overlaps: sorted by offset, each tensor begins where the previous one ends. */
+/* Sorts tensors by offset, to check for holes and overlaps: each tensor must begin where the previous one ends. */
 static int by_place(const void *a, const void *b)
 {
     const attn__array *x = a, *y = b;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * Writes safetensors. */
+ * Writes safetensors files. */
 #include "io/file.h"
 #include "io/tensors/weights.h"
 #include "io/json_writer.h"
@@ -26,7 +26,8 @@ static size_t tensor_bytes(const attn_tensor *tensor)
     return (size_t)attn_tensor_size(tensor) * attn_dtype_size(attn_tensor_dtype(tensor));
 }
 
-/* The format allows only texts as metadata: other values are written as JSON. */
+/* Writes a value as text, because the format allows only texts as metadata. Values other than texts are written as
+ * JSON. */
 static void write_as_text(attn_json *json, const char *key, const attn_config_value *value)
 {
     attn_json inner;
@@ -76,8 +77,8 @@ static int by_text(const void *a, const void *b)
     return strcmp(*(const char *const *)a, *(const char *const *)b);
 }
 
-/* Checks that each name occurs once (comparing sorted neighbours is fast for thousands of names) and that each tensor
- * has data. */
+/* Checks that each tensor has data and that each name occurs once. Comparing sorted neighbours is fast for thousands of
+ * names. */
 static attn_status check_tensors(const attn_named_list *list)
 {
     const char **names = attn__alloc(list->context, attn__size_mul((size_t)list->n, sizeof *names));
@@ -100,7 +101,7 @@ static attn_status check_tensors(const attn_named_list *list)
     return status;
 }
 
-/* Spaces after the header align the data to 64 bytes, so that a mapped file can be used in place. */
+/* Writes the file. Spaces after the header align the data to 64 bytes, so that a mapped file can be used in place. */
 static attn_status write_file(const attn_named_list *list, const char *path, const char *header, size_t size)
 {
     attn__output output;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * Weights of any format: reads them into new tensors or a model's tensors, by path or from memory. */
+ * Reads weights of any format into new tensors or a model's tensors, by path or from memory. */
 #include "io/tensors/weights.h"
 #include "base/downloaded.h"
 
@@ -91,7 +91,7 @@ void attn__findings_join_memory(attn__findings *findings, attn__findings *other)
 
 typedef attn_status (*find_function)(attn__findings *findings, const attn__input *input);
 
-/* A zip file is NumPy's if it contains .npy files, else PyTorch's. */
+/* Finds the arrays of a zip file. The file is NumPy's if it contains .npy files, else PyTorch's. */
 static attn_status find_in_zip(attn__findings *findings, const attn__input *input)
 {
     attn__zip zip = {0};
@@ -102,7 +102,7 @@ static attn_status find_in_zip(attn__findings *findings, const attn__input *inpu
     return status;
 }
 
-/* A .npy file holds one array without a name. */
+/* Finds the array of a .npy file, which holds one array without a name. */
 static attn_status find_in_npy(attn__findings *findings, const attn__input *input)
 {
     attn__array array;
@@ -118,13 +118,14 @@ static bool begins_with(const attn__input *input, const char *magic, size_t size
     return input->size >= size && memcmp(input->data, magic, size) == 0;
 }
 
-/* Whether it begins like a pickle of a protocol that PyTorch writes. */
+/* Returns whether the input begins like a pickle of a protocol that PyTorch writes. */
 static bool is_pickle(const attn__input *input)
 {
     return begins_with(input, "\x80", 1) && input->size >= 2 && input->data[1] >= 2 && input->data[1] <= 5;
 }
 
-/* A zip, a .npy and PyTorch's older format begin with bytes that cannot be the header length of a safetensors file. */
+/* Returns the reader of the format. A zip, a .npy and PyTorch's older format begin with bytes that cannot be the header
+ * length of a safetensors file. */
 static find_function finder_for(const attn__input *input)
 {
     if (input->size >= 9 && input->data[8] == '{')
@@ -142,7 +143,7 @@ static attn_status find_any(attn__findings *findings, const attn__input *input)
     return status == ATTN_OK ? finder_for(input)(findings, input) : status;
 }
 
-/* Renames the arrays with the caller's function; arrays that it refuses are dropped. */
+/* Renames the arrays with the caller's function. Arrays that it refuses are dropped. */
 static attn_status rename_arrays(attn__arrays *arrays, const attn_weights_options *options)
 {
     int64_t kept = 0;
@@ -307,7 +308,7 @@ attn_status attn_weights_bound(attn_context *context, const char *path, size_t *
     attn__weights_files files = {.find = find_any};
     attn__findings findings = {.arrays = {.context = context}};
     attn_status status = attn__weights_files_open(&files, context, path);
-    if (status == ATTN_OK && files.n == 1) /* a single file: use its own size */
+    if (status == ATTN_OK && files.n == 1) /* for a single file, its own size is used */
         findings.arrays.backing = attn__size_add(files.parts->input.size, files.adapter.input.size);
     else if (status == ATTN_OK)
         status = attn__weights_files_find(&files, &findings);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * Weights in several files: Hugging Face's NAME.index.json maps tensors to files. */
+ * Reads weights from several files. NAME.index.json of Hugging Face maps tensors to files. */
 #include "io/tensors/weights_files.h"
 
 #include "io/json.h"
@@ -11,7 +11,7 @@
 
 /* ------------------------------------------------------------------------------------------------ paths */
 
-/* The directory of `path` with its slash, followed by `name`. */
+/* Returns the first `length` characters of `directory` followed by `name`. */
 static char *path_with(attn_context *context, const char *directory, size_t length, const char *name)
 {
     char *path = attn__alloc(context, attn__size_add(length, strlen(name) + 1));
@@ -25,7 +25,7 @@ static char *path_with(attn_context *context, const char *directory, size_t leng
 static const char *const usual[] = {"/model.safetensors", "/model.safetensors.index.json", "/pytorch_model.bin",
                                     "/pytorch_model.bin.index.json", "/model.npz"};
 
-/* The standard file of a directory; if there is none, the path stays NULL. */
+/* Chooses the standard file of a directory. If there is none, the path stays NULL. */
 static attn_status choose_in(attn__weights_files *files, const char *directory)
 {
     for (size_t i = 0; i < sizeof usual / sizeof *usual; i++) {
@@ -40,7 +40,7 @@ static attn_status choose_in(attn__weights_files *files, const char *directory)
 
 static attn_status choose(attn__weights_files *files, const char *path);
 
-/* The path of the base model in an adapter, relative to the adapter's directory or to the working directory. */
+/* Chooses the base model of an adapter. Its path is relative to the adapter's directory or to the working directory. */
 static attn_status choose_base(attn__weights_files *files, const char *directory)
 {
     const char *base = attn__adapter_base(&files->adapter);
@@ -145,7 +145,7 @@ static attn_status fail(const index_reader *r, const char *format, const char *n
     return attn__fail(r->files->context, ATTN_ERROR_FORMAT, "%s: %s", r->files->path, what);
 }
 
-/* Parts must be in the same directory as their index. */
+/* Returns whether a part is in the same directory as its index, as parts must be. */
 static bool is_plain_name(const char *name)
 {
     return *name && *name != '.' && !strchr(name, '/') && !strchr(name, '\\');
@@ -173,7 +173,7 @@ static attn_status read_places(index_reader *r, const json_t *map)
 
 /* ------------------------------------------------------------------------------------------------ parts */
 
-/* The names in the part, and the names that the index assigns to it, must be equal; both lists are sorted. */
+/* Checks that the names in the part equal the names that the index assigns to the part. Both lists are sorted. */
 static attn_status compare_names(const index_reader *r, const attn__arrays *arrays, const place *places, int64_t n)
 {
     const attn__array **sorted = attn__arrays_sorted(arrays);
@@ -196,7 +196,7 @@ static attn_status compare_names(const index_reader *r, const attn__arrays *arra
     return status;
 }
 
-/* Appends the findings of a part to the earlier ones; names that could not be moved stay with the part. */
+/* Appends the findings of a part to the earlier findings. Names that could not be moved stay with the part. */
 static attn_status take(attn__findings *to, attn__findings *from)
 {
     attn_status status = ATTN_OK;

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * weights_files.h - the files of weights: one file, the parts that an index names, or one of these in a directory. */
+ * weights_files.h - the files of weights. They are one file, or the parts that an index names, and may be given as a
+ * directory. */
 #ifndef ATTN_IO_WEIGHTS_FILES_H
 #define ATTN_IO_WEIGHTS_FILES_H
 
@@ -13,7 +14,7 @@ typedef struct attn__weights_part {
     attn__input input; /* the mapped files */
 } attn__weights_part;
 
-/* The mapped files that the found arrays point to. */
+/* The mapped files to which the found arrays point. */
 typedef struct attn__weights_files {
     attn_context *context;
     char *path; /* path of the file or of the index */
@@ -24,7 +25,7 @@ typedef struct attn__weights_files {
     attn_status (*find)(attn__findings *findings, const attn__input *input);
 } attn__weights_files;
 
-/* Chooses and maps the files; set `files->find` before. Close in any case. */
+/* Chooses and maps the files. Set `files->find` before. Close the files in any case. */
 attn_status attn__weights_files_open(attn__weights_files *files, attn_context *context, const char *path);
 void attn__weights_files_close(attn__weights_files *files);
 /* Finds the arrays of all parts. With an index, each part must have exactly the tensors assigned to it. */

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * An open checkpoint: lists its tensors, and reads them one at a time. */
+ * Opens a checkpoint, lists its tensors, and reads them one at a time. */
 #include "io/names/names.h"
 #include "io/tensors/weights_files.h"
 

@@ -28,11 +28,11 @@ bool attn__zip_matches(const attn__input *input);
 /* Reads the directory and checks it: entries are inside the file, do not overlap, and are not encrypted. */
 attn_status attn__zip_open(attn__zip *zip, const attn__input *input);
 void attn__zip_close(attn__zip *zip);
-/* The entry `prefix` + `name`; NULL if there is none. */
+/* Finds the entry `prefix` + `name`. Returns NULL if there is none. */
 const attn__zip_entry *attn__zip_find(const attn__zip *zip, const char *prefix, size_t prefix_size, const char *name,
                                       size_t name_size);
 /* Decompresses or copies an entry to `out` (entry->size bytes) and checks its CRC if the archive has checksums. For a
- * stored entry `out` may be NULL; then it is only checked. */
+ * stored entry `out` may be NULL; then the entry is only checked. */
 attn_status attn__zip_read(const attn__zip *zip, const attn__zip_entry *entry, uint8_t *out);
 
 #endif
