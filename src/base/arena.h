@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT
- * arena.h - an arena: takes arrays from one block of memory; without a block it only counts their bytes. */
+ * arena.h - an arena, which takes arrays from one block of memory. Without a block, the arena only counts their bytes.
+ * */
 #ifndef ATTN_BASE_ARENA_H
 #define ATTN_BASE_ARENA_H
 
@@ -7,11 +8,11 @@
 #include <stdint.h>
 
 typedef struct attn__arena {
-    char *base; /* NULL: only count */
+    char *base; /* NULL: the arena only counts bytes */
     size_t used;
 } attn__arena;
 
-/* Allocates `count` elements at the next multiple of 64 bytes. */
+/* Takes `count` elements of `size` bytes at the next multiple of 64 bytes. */
 static inline void *attn__arena_take(attn__arena *arena, int64_t count, size_t size)
 {
     void *at = arena->base ? arena->base + arena->used : NULL;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * bf16.h - between f32 and bf16, its upper half.
+ * bf16.h - converts between f32 and bf16, which is the upper half of an f32.
  */
 #ifndef ATTN_BASE_BF16_H
 #define ATTN_BASE_BF16_H
@@ -16,7 +16,7 @@ static inline float attn__from_bf16(uint16_t x)
     return wide;
 }
 
-/* Rounds to the nearest number, ties to even. A NaN remains a NaN. */
+/* Rounds to the nearest bf16 number, ties to even. A NaN remains a NaN. */
 static inline uint16_t attn__to_bf16(float x)
 {
     uint32_t bits;

@@ -17,13 +17,13 @@
 
 enum { LEVELS = 4 }; /* level 0 is unused */
 
-/* A level as the machine describes it: bytes, 0 if unknown, and the threads that share it. */
+/* A cache level as the machine describes it: its bytes (0 if unknown), and the number of threads that share it. */
 typedef struct level {
     int64_t bytes, threads;
 } level;
 
 #if defined(__x86_64__)
-/* The leaf of CPUID that lists caches: Intel's or AMD's. */
+/* Returns the leaf of CPUID that lists caches. Intel and AMD have different leaves. */
 static unsigned leaf_of_caches(void)
 {
     enum { INTEL = 4, HIGHEST_EXTENDED = (int)0x80000000u, AMD = (int)0x8000001du };
@@ -60,7 +60,8 @@ static void ask_processor(level levels[LEVELS])
 }
 #endif
 
-/* Reads the first line of a file that describes a cache of the first processor; "" if the file does not exist. */
+/* Reads the first line of a file that describes a cache of the first processor. The line is "" if the file does not
+ * exist. */
 static void read_line(int index, const char *name, char line[64])
 {
     char path[128];
@@ -72,7 +73,7 @@ static void read_line(int index, const char *name, char line[64])
         fclose(file);
 }
 
-/* Processors in a list such as "0-3,8". */
+/* Counts the processors in a list such as "0-3,8". */
 static int64_t count_listed(const char *list)
 {
     int64_t count = 0;
@@ -85,7 +86,7 @@ static int64_t count_listed(const char *list)
     return attn__max(count, 1);
 }
 
-/* Fills the levels that the processor does not describe. */
+/* Fills the levels that the processor does not describe with the system's values. */
 static void ask_system(level levels[LEVELS])
 {
     enum { MOST = 8 };
@@ -105,7 +106,8 @@ static void ask_system(level levels[LEVELS])
     }
 }
 
-/* Threads of one core share its L1. If more threads share a cache, its size is divided by the number of cores. */
+/* Returns the bytes of a cache level for one core. Threads of one core share its L1. If more threads share a cache, its
+ * size is divided by the number of cores. */
 static int64_t bytes_of_core(const level levels[LEVELS], int at)
 {
     int64_t of_core = attn__max(levels[1].threads, 1);

@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Reads the first line of DIR/NAME; false if the file has none. */
+/* Reads the first line of the file DIR/NAME. Returns false if the file has none. */
 static bool first_line(const char *dir, const char *name, char line[64])
 {
     char path[PATH_MAX];
@@ -22,7 +22,8 @@ static bool first_line(const char *dir, const char *name, char line[64])
     return read;
 }
 
-/* Microseconds of CPU in each `period` as whole cores; 0 if either means that there is no limit. */
+/* Converts `quota` microseconds of CPU in each `period` to whole cores, rounded up. Returns 0 if either value means
+ * that there is no limit. */
 static int cores_of(long long quota, long long period)
 {
     if (quota <= 0 || period <= 0)
@@ -34,7 +35,7 @@ static int quota_of_v2(const char *dir)
 {
     char line[64];
     long long quota, period;
-    if (!first_line(dir, "cpu.max", line) || sscanf(line, "%lld %lld", &quota, &period) != 2) /* "max": no limit */
+    if (!first_line(dir, "cpu.max", line) || sscanf(line, "%lld %lld", &quota, &period) != 2) /* "max" means no limit */
         return 0;
     return cores_of(quota, period);
 }
@@ -47,14 +48,14 @@ static int quota_of_v1(const char *dir)
     return cores_of(strtoll(quota, NULL, 10), strtoll(period, NULL, 10));
 }
 
-/* The smaller of two limits, where 0 means no limit. */
+/* Returns the smaller of two limits, where 0 means no limit. */
 static int least_limit(int a, int b)
 {
     return a == 0 || (b != 0 && b < a) ? b : a;
 }
 
-/* Reads limits from the group up to the root of the hierarchy. A container mounts its own group as the root, but the
- * path may be the host's. Directories that do not exist are skipped. */
+/* Returns the smallest limit of the group and its parents up to the root of the hierarchy. A container mounts its own
+ * group as the root, but the path may be that of the host. Directories that do not exist are skipped. */
 static int quota_up(const char *mount, const char *group, int (*quota_of)(const char *dir))
 {
     char dir[PATH_MAX];
@@ -71,7 +72,7 @@ static int quota_up(const char *mount, const char *group, int (*quota_of)(const 
     }
 }
 
-/* Whether "cpu" is in a list like "cpu,cpuacct". */
+/* Returns whether "cpu" is in a list like "cpu,cpuacct". */
 static bool names_cpu(const char *list)
 {
     for (; *list; list += strcspn(list, ","), list += *list == ',')
@@ -80,7 +81,8 @@ static bool names_cpu(const char *list)
     return false;
 }
 
-/* A line of /proc/self/cgroup: "4:cpu,cpuacct:/group" in version 1, "0::/group" in version 2. */
+/* Returns the limit for a line of /proc/self/cgroup, which is "4:cpu,cpuacct:/group" in version 1 and "0::/group" in
+ * version 2. */
 static int quota_of_line(const char *root, char *line)
 {
     char mount[PATH_MAX];
@@ -118,7 +120,8 @@ int attn__cgroup_cores(const char *root)
     return cores;
 }
 
-/* How many processes the launcher started on this machine; 1 if there is no launcher or the number is unknown. */
+/* Returns how many processes the launcher started on this machine, or 1 if there is no launcher or the number is
+ * unknown. */
 static int launched_here(void)
 {
     static const char *const counts[] = {"OMPI_COMM_WORLD_LOCAL_SIZE", "MPI_LOCALNRANKS"};
@@ -134,7 +137,7 @@ static int launched_here(void)
 int attn__process_cores(int usable, int quota)
 {
     int here = launched_here();
-    /* Processes bound to cores have different cores, each fewer than the machine has. All processes share one quota. */
+    /* Processes that are bound have different cores, each fewer than the machine has. All processes share one quota. */
     int cores = usable == attn__online_cores() ? usable / here : usable;
     if (quota > 0)
         cores = (int)attn__min(cores, quota / here);

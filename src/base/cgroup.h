@@ -6,13 +6,13 @@
 #ifndef ATTN_BASE_CGROUP_H
 #define ATTN_BASE_CGROUP_H
 
-/* The smallest CPU quota of the process's group and its parent groups, in cores, rounded up. 0: no quota, or
- * unknown. Reads ROOT/proc/self/cgroup, and the files that it names below ROOT/sys/fs/cgroup (versions 1 and 2).
- * Root is "" except in tests. */
+/* Returns the smallest CPU quota of the process's group and its parent groups, in cores, rounded up. Returns 0 if there
+ * is no quota or the quota is unknown. Reads ROOT/proc/self/cgroup, and the files that it names below
+ * ROOT/sys/fs/cgroup (versions 1 and 2). Root is "" except in tests. */
 int attn__cgroup_cores(const char *root);
 
-/* This process's share of the cores if mpirun started several processes here without binding them. `usable` is the
- * number of cores in the affinity mask, `quota` the cgroup's limit (0: unlimited). The share is at least 1. */
+/* Returns this process's share of the cores if mpirun started several processes here without binding them. `usable` is
+ * the number of cores in the affinity mask, and `quota` the cgroup's limit (0: unlimited). The share is at least 1. */
 int attn__process_cores(int usable, int quota);
 
 #endif

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: MIT
- * clock.h - seconds that passed, for speeds and estimates: never anything that results depend on. */
+ * clock.h - measures elapsed seconds for speeds and estimates. Results never depend on them. */
 #ifndef ATTN_BASE_CLOCK_H
 #define ATTN_BASE_CLOCK_H
 
 #include <time.h>
 
-/* Time of a monotonic clock. */
+/* Returns the time of a monotonic clock in seconds. */
 static inline double attn__now(void)
 {
     struct timespec t;
@@ -13,7 +13,7 @@ static inline double attn__now(void)
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
-/* The time since `begin` is never negative, even if the clock of a virtual machine jumped back. */
+/* Returns the seconds since `begin`, which are never negative, even if the clock of a virtual machine jumped back. */
 static inline double attn__seconds_since(double begin)
 {
     double passed = attn__now() - begin;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * Settings by name, in the order in which they were set. */
+ * Stores settings by name, in the order in which they were set. */
 #include "attn/config.h"
 
 #include "base/context.h"
@@ -10,14 +10,14 @@
 
 typedef struct entry {
     char *key;
-    attn_config_value value; /* what it points to is ours */
+    attn_config_value value; /* the entry owns the memory to which its value points */
 } entry;
 
 struct attn_config {
     attn_context *context;
     entry *entries;
     int64_t n;
-    attn__words keys; /* numbered as `entries` are */
+    attn__words keys; /* indices of the keys in `entries` */
 };
 
 /* ---------------------------------------------------------------------------------------------- values */
@@ -45,7 +45,7 @@ static bool copy_texts(attn_context *context, attn_config_value *to, const attn_
     return texts != NULL;
 }
 
-/* A copy of n numbers of 8 bytes. */
+/* Copies n numbers of 8 bytes. */
 static void *copy_numbers(attn_context *context, const void *from, int64_t n)
 {
     size_t size = attn__size_mul((size_t)n, sizeof(int64_t));
@@ -55,7 +55,7 @@ static void *copy_numbers(attn_context *context, const void *from, int64_t n)
     return numbers;
 }
 
-/* Copies only the fields that the type uses. False if memory runs out; then nothing is held. */
+/* Copies only the fields that the type uses. Returns false if memory runs out; then nothing is held. */
 static bool copy_value(attn_context *context, attn_config_value *to, const attn_config_value *from)
 {
     *to =
@@ -179,7 +179,7 @@ attn_status attn_config_set(attn_config *config, const char *key, const attn_con
     if (!copy_value(config->context, &copy, value))
         return ATTN_ERROR_MEMORY;
     entry *old = find(config, key);
-    if (old) { /* only now, so that the old value may be part of the new one */
+    if (old) { /* freed only now, because the new value may contain part of the old one */
         free_value(config->context, &old->value);
         old->value = copy;
         return ATTN_OK;
@@ -245,7 +245,7 @@ int64_t attn_config_int(const attn_config *config, const char *key, int64_t othe
     return value ? value->integer : otherwise;
 }
 
-/* An integer is a real number too: 1 and 1.0 are the same in a file. */
+/* Returns a real number. An integer is accepted too, because 1 and 1.0 are the same in a file. */
 double attn_config_real(const attn_config *config, const char *key, double otherwise)
 {
     const attn_config_value *value = typed(config, key, ATTN_CONFIG_TYPE_REAL);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * constants.h - log2(e): scores are held as powers of two, so that an exponential is 2^x.
+ * constants.h - the constant log2(e). Scores are stored in base 2, so that an exponential is 2^x.
  */
 #ifndef ATTN_BASE_CONSTANTS_H
 #define ATTN_BASE_CONSTANTS_H

@@ -24,8 +24,8 @@ static void system_release(void *user, void *memory, size_t size)
     attn__system_release(memory);
 }
 
-/* Each block starts with a header that keeps its size, as large as the alignment so that what follows stays
- * aligned. */
+/* Each block begins with a header that holds its size. The header is as large as the alignment, so that the data after
+ * it are aligned. */
 enum { ALIGN = 64 };
 
 size_t attn__size_mul(size_t a, size_t b)
@@ -110,7 +110,7 @@ char *attn__strdup(attn_context *context, const char *text)
 
 /* ---------------------------------------------------------------------------------------------- errors */
 
-/* Threads that share a plan may fail at once. */
+/* Locks the error, because threads that share a plan may fail at the same time. */
 static void hold_error(attn_context *context)
 {
     while (atomic_flag_test_and_set(&context->noting)) {
@@ -230,8 +230,8 @@ static int default_threads(void)
     return threads < ATTN__MAX_THREADS ? threads : ATTN__MAX_THREADS;
 }
 
-/* Detects the best set only if none is named: detection requests AMX from the system, whose state may not fit the
- * signal stacks of a process. */
+/* Chooses the instruction set. The best one is detected only if no set is named, because detection requests AMX from
+ * the system. The state of AMX may not fit the signal stacks of a process. */
 static attn_status choose_isa(const char *name, attn__isa *isa)
 {
     if (!name)
@@ -267,7 +267,7 @@ attn_status attn_context_create(attn_context **context, const attn_context_optio
     static const attn_context_options defaults;
     const attn_context_options *o = options ? options : &defaults;
     attn_allocator allocator = o->allocator;
-    /* alloc and release must be given together: memory is freed by its own allocator. */
+    /* alloc and release must be given together, because memory must be freed by its own allocator. */
     bool half = !allocator.alloc != !allocator.release;
     if (!allocator.alloc)
         allocator = (attn_allocator){system_alloc, system_release, NULL};
@@ -293,7 +293,7 @@ attn_status attn_context_create(attn_context **context, const attn_context_optio
     made->threads = o->threads ? o->threads : default_threads();
     made->precision = precision;
     made->batch_invariant = batch_invariant;
-    /* AMX takes its routes by sizes, which a batch changes. */
+    /* Batch invariance excludes AMX, because AMX chooses its methods by sizes that depend on the batch. */
     made->isa = precision == ATTN_PRECISION_FMA || batch_invariant ? attn__isa_without_amx(isa) : isa;
     made->caches = *attn__caches_here();
     made->log = o->log;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * context.h - the one error path and the one allocator.
+ * context.h - the context, through which all errors are reported and all memory is allocated.
  */
 #ifndef ATTN_BASE_CONTEXT_H
 #define ATTN_BASE_CONTEXT_H
@@ -19,67 +19,70 @@ struct attn_context {
     attn__isa isa;
     attn_precision precision; /* never DEFAULT */
     bool batch_invariant;
-    bool inference; /* models of bf16 and int8 that are made blank here only infer */
+    bool inference; /* bf16 and int8 models that are created without weights in this context are only for inference */
     attn__caches caches;
-    atomic_flag noting; /* held while what follows is written */
-    bool noted;         /* the current call has failed: later errors are not noted */
-    uint64_t failures;  /* number of all errors passed to attn__fail, noted or not */
+    atomic_flag noting; /* locked while the following error fields are written */
+    bool noted;         /* the current call has failed: its later errors are not recorded */
+    uint64_t failures;  /* number of all errors passed to attn__fail, recorded or not */
     attn_status status; /* error of the last call that failed since the last clear */
     char error[512];
     bool (*work)(void *user, const char *things, int64_t done, int64_t total); /* NULL: no progress is reported */
     void *work_user;
-    bool work_around; /* only the outer loop of long work is reported */
+    bool work_around; /* true: only the outer loop of long work is reported */
     void (*log)(void *user, const char *line);
     void *log_user;
     int verbose;
     atomic_size_t held, peak;
     atomic_uint_least64_t allocations;
-    /* State of a higher floor (the planner's wisdom), with the function that frees it. */
+    /* State of a higher layer (wisdom of the planner), and the function that frees it. */
     void *wisdom;
     void (*release_wisdom)(attn_context *context, void *wisdom);
     struct attn__ranks *ranks; /* the group of processes; NULL: one process alone (dist/ranks.h) */
     void (*leave_ranks)(attn_context *context);
 };
 
-/* Notes an error, unless the same call has noted one before, and returns `status`. `context` may be NULL. Several
- * threads may call it at once, but no thread may read the error at that time. */
+/* Records an error, unless the same call has recorded one before, and returns `status`. `context` may be NULL. Several
+ * threads may call this at once, but no thread may read the error at that time. */
 attn_status attn__fail(attn_context *context, attn_status status, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
-/* Refuses an enum value outside of 0 to `last`. A caller built for another version may pass one. */
+/* Refuses an enum value outside of 0 to `last`, which a caller built for another version may pass. */
 attn_status attn__check_choice(attn_context *context, const char *what, int value, int last);
-/* Called at the beginning of a public function that returns a status: its error replaces that of an earlier call.
- * Operations on a tape and layers do not call it; attn_tape_reset does. So the first failed operation of a pass is
- * the one that is reported. */
+/* Begins a public function that returns a status: its error replaces that of an earlier call. Operations on a tape and
+ * layers do not call this, but attn_tape_reset does. So the first failed operation of a pass is the one that is
+ * reported. */
 void attn__call_begin(attn_context *context);
-/* The error noted since the current call began. The context's status may come from an earlier call. */
+/* Returns the error recorded since the current call began. The context's status may come from an earlier call. */
 static inline attn_status attn__call_status(const attn_context *context)
 {
     return context->noted ? context->status : ATTN_OK;
 }
-/* Reports to the progress callback that `done` of `total` `things` are done.  For long loops, outside of parallel
+/* Reports to the progress callback that `done` of `total` `things` are done. This is for long loops outside of parallel
  * regions. ATTN_ERROR_INTERRUPTED: the callback requested to stop. */
 attn_status attn__work(attn_context *context, const char *things, int64_t done, int64_t total);
-/* The same report for a loop around calls that report progress: until `done` is `total`, only this loop is reported.
- * A loop that ends early reports a total of 0. */
+/* Makes the same report for a loop around calls that also report progress. Until `done` is `total`, only this loop is
+ * reported. A loop that ends early reports a total of 0. */
 attn_status attn__work_around(attn_context *context, const char *things, int64_t done, int64_t total);
-/* ATTN_ERROR_ARGUMENT, noted, if the field `reserved` of a struct of that type is not zero; the struct may be NULL. */
+/* Returns ATTN_ERROR_ARGUMENT, with an error recorded, if the field `reserved` of a struct of that type is not zero.
+ * The struct may be NULL. */
 #define ATTN__CHECK_RESERVED(context, pointer, type)                                                                   \
     ((pointer) ? attn__check_reserved((context), (pointer)->reserved, sizeof(pointer)->reserved, #type) : ATTN_OK)
 attn_status attn__check_reserved(attn_context *context, const void *reserved, size_t size, const char *type);
 attn_status attn__fail_memory(attn_context *context, size_t size);
 
-/* Memory aligned to 64 bytes, not cleared. NULL, with ATTN_ERROR_MEMORY noted, if there is no memory or the size
- * overflowed (attn__size_mul returns SIZE_MAX). Size 0 gives a pointer too. Thread safe if the allocator is. */
+/* Allocates memory aligned to 64 bytes, not cleared. Returns NULL and records ATTN_ERROR_MEMORY if there is no memory
+ * or the size overflowed (attn__size_mul returns SIZE_MAX). Size 0 gives a pointer, too. Thread safe if the allocator
+ * is. */
 void *attn__alloc(attn_context *context, size_t size);
 void *attn__alloc_zero(attn_context *context, size_t size);
-void *attn__realloc(attn_context *context, void *memory, size_t size); /* keeps what fits; NULL leaves `memory` */
-/* Makes room for another item behind the n items of `size` bytes. Returns the same memory or a copy in twice the
+/* keeps the contents up to the new size; on failure `memory` stays valid */
+void *attn__realloc(attn_context *context, void *memory, size_t size);
+/* Makes room for another item after the n items of `size` bytes. Returns the same memory, or a copy in twice the
  * memory. If it returns NULL, `items` is unchanged. */
 void *attn__grow(attn_context *context, void *items, int64_t n, size_t size);
 char *attn__strdup(attn_context *context, const char *text);
 void attn__free(attn_context *context, void *memory); /* NULL is allowed; thread safe */
 
-/* Products and sums that saturate at SIZE_MAX instead of wrapping. */
+/* Computes a product or a sum that saturates at SIZE_MAX instead of wrapping. */
 size_t attn__size_mul(size_t a, size_t b);
 size_t attn__size_add(size_t a, size_t b);
 

@@ -45,8 +45,8 @@ bool attn__isa_parse(const char *name, attn__isa *isa)
 }
 
 #if defined(__x86_64__)
-/* CPUID's leaves 1 and 7, and the registers that the system saves (XCR0).  Not __builtin_cpu_supports, which denies
- * every feature with run-time libraries that leave it empty (zig's). */
+/* CPUID's leaves 1 and 7, and the registers that the system saves (XCR0). __builtin_cpu_supports is not used, because
+ * it reports no features with run-time libraries that leave its table empty (zig's). */
 typedef struct features {
     unsigned leaf1_c, leaf7_b, leaf7_c, leaf7_d, leaf7_1_a;
     unsigned saved;
@@ -96,8 +96,8 @@ static bool has_avx512bf16(const features *f)
     return has_avx512(f) && bits(f->leaf7_1_a, AVX512BF16);
 }
 
-/* AMX has 8 KiB of state, which Linux saves only for processes that requested it. The AMX kernels also use VBMI and
- * VNNI, which every processor with AMX has. */
+/* Returns whether AMX can be used. AMX has 8 KiB of state, which Linux saves only for processes that requested it. The
+ * AMX kernels also use VBMI and VNNI, which every processor with AMX has. */
 static bool has_amx(const features *f)
 {
     enum { VBMI = 1 << 1, VNNI = 1 << 11, BF16 = 1 << 22, TILES = 1 << 24, INT8 = 1 << 25 };
@@ -156,15 +156,16 @@ attn__isa attn__isa_best(void)
 #if defined(__x86_64__)
 bool attn__cpu_is_amd(void)
 {
-    const unsigned amd = 0x68747541u, hygon = 0x6f677948u; /* "Auth", "Hygo": the first letters of the vendor's name */
+    /* "Auth" and "Hygo", the first letters of the vendors' names */
+    const unsigned amd = 0x68747541u, hygon = 0x6f677948u;
     unsigned a = 0, b = 0, c = 0, d = 0;
     __cpuid(0, a, b, c, d);
     return b == amd || b == hygon;
 }
 #endif
 
-/* A bit for each of attn__cpu_extra.  VDPBF16PS takes as long as a multiply-add on Zen 4 and 5, and twice as long on
- * Intel's processors, where products of numbers rounded to bf16 in f32 are faster. */
+/* Returns a bit for each attn__cpu_extra. VDPBF16PS takes as long as a multiply-add on Zen 4 and 5, and twice as long
+ * on Intel's processors. There, f32 products of numbers rounded to bf16 are faster. */
 static unsigned read_extras(void)
 {
 #if defined(__x86_64__)
@@ -201,7 +202,7 @@ bool attn__cpu_has(attn__cpu_extra extra)
     static _Atomic unsigned known;
     unsigned all = atomic_load_explicit(&known, memory_order_relaxed);
     if (!all) {
-        all = read_extras() | 1u << ATTN__CPU_ANY; /* which every machine has: never 0 */
+        all = read_extras() | 1u << ATTN__CPU_ANY; /* every machine has this bit, so that the value is never 0 */
         atomic_store_explicit(&known, all, memory_order_relaxed);
     }
     return all >> extra & 1;

@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: MIT
  *
- * cpu.h - which instruction sets the machine has.
+ * cpu.h - detects the instruction sets of the machine.
  */
 #ifndef ATTN_BASE_CPU_H
 #define ATTN_BASE_CPU_H
 
 #include <stdbool.h>
 
-/* Instruction sets in ascending order: a larger value may use the kernels of a smaller one of the same machine. */
+/* Instruction sets in ascending order. Code for a larger value may use the kernels of a smaller value of the same
+ * machine. */
 typedef enum attn__isa {
     ATTN_ISA_SCALAR = 0,
     ATTN_ISA_NEON,
@@ -18,7 +19,7 @@ typedef enum attn__isa {
     ATTN_ISA_COUNT
 } attn__isa;
 
-/* Whether this compiler has AMX intrinsics: gcc and clang from 11 on. */
+/* Defined as true if this compiler has AMX intrinsics: gcc and clang from 11 on. */
 #if defined(__x86_64__) && defined(__clang__)
 #define ATTN__COMPILES_AMX (__clang_major__ >= 11)
 #elif defined(__x86_64__) && defined(__GNUC__)
@@ -27,14 +28,15 @@ typedef enum attn__isa {
 #define ATTN__COMPILES_AMX 0
 #endif
 
-/* Whether this compiler has AVX-VNNI intrinsics: gcc from 11, clang from 12 on. */
+/* Defined as true if this compiler has AVX-VNNI intrinsics: gcc from 11 on, clang from 12 on. */
 #if defined(__x86_64__) && defined(__clang__)
 #define ATTN__COMPILES_AVX_VNNI (__clang_major__ >= 12)
 #else
 #define ATTN__COMPILES_AVX_VNNI ATTN__COMPILES_AMX
 #endif
 
-/* NEON's dot products and matrix instructions for single functions: gcc from 10, clang from 16 on. */
+/* Defined as true if single functions may use NEON's dot products and matrix instructions: gcc from 10 on, clang from
+ * 16 on. */
 #if defined(__aarch64__) && defined(__clang__)
 #define ATTN__COMPILES_NEON_MATRIX (__clang_major__ >= 16)
 #elif defined(__aarch64__) && defined(__GNUC__)
@@ -43,29 +45,30 @@ typedef enum attn__isa {
 #define ATTN__COMPILES_NEON_MATRIX 0
 #endif
 
-/* Features in addition to the instruction set, used by single kernels. */
+/* Features in addition to the instruction set, which single kernels use. */
 typedef enum attn__cpu_extra {
-    ATTN__CPU_ANY = 0,     /* nothing */
-    ATTN__CPU_AVX_VNNI,    /* dot products of bytes, in AVX2's registers */
-    ATTN__CPU_AVX512_VNNI, /* ... and in those of AVX-512 */
-    ATTN__CPU_BF16_DOT,    /* dot products of bf16 pairs at the rate of f32 multiply-adds, in AVX-512's registers */
-    ATTN__CPU_DOT_PRODUCT, /* the same in NEON (FEAT_DotProd) */
+    ATTN__CPU_ANY = 0,     /* no feature */
+    ATTN__CPU_AVX_VNNI,    /* dot products of bytes in AVX2 registers */
+    ATTN__CPU_AVX512_VNNI, /* dot products of bytes in AVX-512 registers */
+    ATTN__CPU_BF16_DOT,    /* dot products of bf16 pairs at the rate of f32 multiply-adds, in AVX-512 registers */
+    ATTN__CPU_DOT_PRODUCT, /* dot products of bytes in NEON (FEAT_DotProd) */
     ATTN__CPU_INT8_MATRIX, /* 2 x 2 products of bytes in NEON (FEAT_I8MM) */
     ATTN__CPU_BF16_MATRIX, /* 2 x 2 products of bf16 in NEON (FEAT_BF16) */
     ATTN__CPU_EXTRA_COUNT
 } attn__cpu_extra;
 
 const char *attn__isa_text(attn__isa isa);
-/* False if no instruction set has this name. */
+/* Finds the instruction set with this name. Returns false if there is none. */
 bool attn__isa_parse(const char *name, attn__isa *isa);
 bool attn__isa_runs_here(attn__isa isa);
-/* The set for f32 kernels: for AMX the set below it, which has the same multiply-adds. Other sets are returned
- * unchanged. */
+/* Returns the set for f32 kernels. For AMX this is the set below, which has the same multiply-adds. Other sets are
+ * returned unchanged. */
 attn__isa attn__isa_without_amx(attn__isa isa);
 attn__isa attn__isa_best(void);
-/* Queries the machine once. */
+/* Returns whether the machine has the feature. The machine is queried once. */
 bool attn__cpu_has(attn__cpu_extra extra);
-/* Whether attention multiplies bf16 numbers faster than f32 ones with this instruction set on this machine. */
+/* Returns whether attention multiplies bf16 numbers faster than f32 numbers with this instruction set on this
+ * machine. */
 bool attn__isa_gains_by_bf16(attn__isa isa);
 #if defined(__x86_64__)
 bool attn__cpu_is_amd(void);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * What a clone or a download leaves in a file's place. */
+ * Detects other contents that a clone or a download may leave in place of a file. */
 #include "base/downloaded.h"
 
 #include "base/context.h"
@@ -7,7 +7,7 @@
 #include <string.h>
 #include <strings.h>
 
-/* Whether the text `data`, which may be cut off, begins with `start` in upper or lower case. */
+/* Returns whether the text `data`, which may be cut off, begins with `start` in upper or lower case. */
 static bool text_begins(const char *data, const char *start)
 {
     return strncasecmp(data, start, strlen(start)) == 0;

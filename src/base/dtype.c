@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * Element types, sizes and names in one table; and the names of precisions. */
+ * The sizes and names of element types in one table, and the names of precisions. */
 #include "attn/attn.h"
 
 #include <string.h>

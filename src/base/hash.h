@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
  * hash.h - FNV-1a over bytes (Fowler, Noll and Vo): fast and the same on every machine, so that stored values and
- * random draws keep their meaning.  Its high bits are poor; where they matter, apply attn__mix64 (rng.h). */
+ * random draws keep their meaning.  Its high bits are poor. If they matter, apply attn__mix64 (rng.h). */
 #ifndef ATTN_BASE_HASH_H
 #define ATTN_BASE_HASH_H
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * integers.h - sizes and indices: the smaller, the larger, multiples, quotients, common divisors. */
+ * integers.h - functions of sizes and indices: minimum, maximum, multiples, quotients, common divisors. */
 #ifndef ATTN_BASE_INTEGERS_H
 #define ATTN_BASE_INTEGERS_H
 
@@ -17,26 +17,26 @@ static inline int64_t attn__max(int64_t a, int64_t b)
     return a > b ? a : b;
 }
 
-/* Clamps the number to [low, high]; low <= high. */
+/* Clamps x to [low, high]. low must be at most high. */
 static inline int64_t attn__clamp(int64_t x, int64_t low, int64_t high)
 {
     return x < low ? low : x > high ? high : x;
 }
 
-/* a + b, saturated to the range of int64_t. */
+/* Returns a + b, saturated to the range of int64_t. */
 static inline int64_t attn__add_saturated(int64_t a, int64_t b)
 {
     int64_t sum;
     return __builtin_add_overflow(a, b, &sum) ? (b > 0 ? INT64_MAX : INT64_MIN) : sum;
 }
 
-/* n >= 0, to >= 1. */
+/* Rounds n >= 0 up to a multiple of to >= 1. */
 static inline int64_t attn__round_up(int64_t n, int64_t to)
 {
     return (n + to - 1) / to * to;
 }
 
-/* a / b, rounded towards minus and towards plus infinity; b > 0. */
+/* Returns a / b rounded towards minus infinity; b > 0. attn__ceil_div rounds towards plus infinity. */
 static inline int64_t attn__floor_div(int64_t a, int64_t b)
 {
     return a / b - (a % b < 0);
@@ -47,7 +47,7 @@ static inline int64_t attn__ceil_div(int64_t a, int64_t b)
     return -attn__floor_div(-a, b);
 }
 
-/* The greatest common divisor; that of a and 0 is a. */
+/* Returns the greatest common divisor. That of a and 0 is a. */
 static inline int64_t attn__common_divisor(int64_t a, int64_t b)
 {
     while (b) {
@@ -58,7 +58,7 @@ static inline int64_t attn__common_divisor(int64_t a, int64_t b)
     return a;
 }
 
-/* Whether `size` bytes are all zero: the fields that later versions will give a meaning. */
+/* Returns whether `size` bytes are all zero. This is for fields that later versions will use. */
 static inline bool attn__all_zero(const void *bytes, size_t size)
 {
     const unsigned char *at = bytes;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * Settings checked against a table of keys, and completed with the defaults. */
+ * Checks settings against a table of keys, and completes them with the defaults. */
 #include "base/keys.h"
 
 #include "base/context.h"
@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* One resolving. */
+/* The state of attn__keys_resolve. */
 typedef struct work {
     attn_context *context;
     const attn__keys *keys;
@@ -49,7 +49,7 @@ bool attn__key_has_member(const attn_setting *key, const char *name)
            name[n + 1 + strspn(name + n + 1, "0123456789")] == '\0';
 }
 
-/* The key of the table with this name, or the key that has `name` as a member. */
+/* Returns whether `name` is a key of the table or a member of a key. */
 static bool is_known(const attn__keys *keys, const char *name)
 {
     bool known = attn__key_find(keys, name) != NULL;
@@ -64,7 +64,7 @@ static attn_status check_names(const work *w)
 {
     for (int64_t i = 0; w->given && i < attn_config_size(w->given); i++) {
         const char *name = attn_config_key(w->given, i);
-        /* A model's config file names its architecture in this key. */
+        /* A model's config file gives its architecture in this key, so it is accepted. */
         if (w->options.select || is_known(w->keys, name) || strcmp(name, "architecture") == 0)
             continue;
         line allowed = {0};
@@ -105,7 +105,7 @@ static attn_config_type element_of(const attn_setting *list)
     return list->type == ATTN_CONFIG_TYPE_INTS ? ATTN_CONFIG_TYPE_INT : ATTN_CONFIG_TYPE_REAL;
 }
 
-/* Integers are real numbers too. */
+/* Returns whether a value of type `given` is accepted for type `wanted`. Integers are real numbers, too. */
 static bool takes(attn_config_type wanted, attn_config_type given)
 {
     return given == wanted || (wanted == ATTN_CONFIG_TYPE_REAL && given == ATTN_CONFIG_TYPE_INT) ||
@@ -120,7 +120,7 @@ static attn_status check_type(const work *w, const attn_setting *key, const attn
         [ATTN_CONFIG_TYPE_TEXT] = "a text",           [ATTN_CONFIG_TYPE_INTS] = "a list of integers",
         [ATTN_CONFIG_TYPE_TEXTS] = "a list of texts", [ATTN_CONFIG_TYPE_REALS] = "a list of numbers",
     };
-    bool single = is_list_of_numbers(key) && key->min < key->max; /* one number will do */
+    bool single = is_list_of_numbers(key) && key->min < key->max; /* one number is accepted in place of a list */
     if (takes(key->type, value->type) || (single && takes(element_of(key), value->type)))
         return ATTN_OK;
     /* Numbers with a list of choices were once written as strings ("26"); such files are still read. */
@@ -195,7 +195,8 @@ static const char *default_of(const work *w, const attn_setting *key)
     return otherwise;
 }
 
-/* An empty default leaves the key out: the code that reads the key then uses another key. */
+/* Sets the default of a key. An empty default leaves the key out, and the code that reads the key then uses another
+ * key. */
 static attn_status set_default(attn_config *config, const attn_setting *key, const char *text)
 {
     if (!text[0])
@@ -214,8 +215,8 @@ static attn_status set_default(attn_config *config, const attn_setting *key, con
     }
 }
 
-/* A config.json may hold a list of numbers that are not all integers. Such a list is stored as one key for each
- * number: this collects NAME.0, NAME.1, ... in `to`. *found: there was one. */
+/* Collects NAME.0, NAME.1, ... in `to`. A config.json may have a list of numbers that are not all integers, which is
+ * stored as one key for each number. *found is set if there was such a key. */
 static attn_status collect_members(const work *w, const attn_setting *key, attn_config *to, bool *found)
 {
     enum { MOST = 64 };
@@ -264,7 +265,7 @@ static attn_status resolve_key(const work *w, const attn_setting *key, attn_conf
                : attn_config_set(to, key->name, value);
 }
 
-/* Selectors choose defaults, so they are looked up before defaults are filled in. */
+/* Finds the values of the selectors. Selectors choose defaults, so they are looked up before defaults are filled in. */
 static void select_presets(work *w)
 {
     for (int s = 0; s < 2; s++) {

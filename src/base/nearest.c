@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * What the user may have meant: the known word with the fewest edits. */
+ * Finds the word that the user may have meant: the known word with the fewest edits. */
 #include "attn/config.h"
 #include "base/nearest.h"
 
@@ -13,8 +13,8 @@ static int least(int a, int b)
     return a < b ? a : b;
 }
 
-/* The number of insertions, deletions and changes of one byte. A swap of neighbours counts as one (optimal string
- * alignment). */
+/* Returns the number of insertions, deletions and changes of one byte. A swap of adjacent bytes counts as one edit
+ * (optimal string alignment). */
 static int edits(const char *a, const char *b)
 {
     int rows[3][LONGEST + 1];

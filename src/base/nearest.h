@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: MIT
  *
- * nearest.h - the word that was probably meant.
+ * nearest.h - finds the word that was probably meant.
  */
 #ifndef ATTN_BASE_NEAREST_H
 #define ATTN_BASE_NEAREST_H
 
 #include <stdbool.h>
 
-/* Finds the known word nearest to a misspelt one, for "did you mean". Begin with {.word = word}, offer each known
+/* Finds the known word nearest to a misspelt word, for "did you mean". Begin with {.word = word}, offer each known
  * word, then check whether `best` is near enough to suggest. These functions cannot fail. */
 typedef struct attn_nearest {
     const char *word;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * normal.h - numbers that are not subnormal: an operation with one that is takes a hundred cycles and more on Intel's
- * processors.
+ * normal.h - replaces subnormal numbers by 0. An operation on a subnormal number takes a hundred cycles or more on
+ * Intel's processors.
  */
 #ifndef ATTN_BASE_NORMAL_H
 #define ATTN_BASE_NORMAL_H

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT
  *
- * parallel.h - loops that several threads share; pool.h has the threads.
+ * parallel.h - loops that several threads share. pool.h has the threads.
  *
- * Neither function promises which thread runs what, nor how many there are, so results must not depend on it: give each
- * item its own output, and each thread only scratch memory.  An item never waits for another: one thread may run them
- * all.  Within an item both run on its thread alone.
+ * No function specifies which thread runs an item, or how many threads run. Results must not depend on this: give each
+ * item its own output, and each thread only scratch memory. An item never waits for another item, because one thread
+ * may run all items. A loop inside of an item runs only on the thread of the item.
  */
 #ifndef ATTN_BASE_PARALLEL_H
 #define ATTN_BASE_PARALLEL_H
@@ -14,9 +14,9 @@
 #include <stdatomic.h>
 #include <stdint.h>
 
-/* Items are shared among threads. A thread takes its own share of neighbouring items in order, and then items that
- * remain in another thread's share. If there are more threads than shares, some threads begin in another thread's
- * share. */
+/* The items of a loop, divided into shares for the threads. A thread takes its own share of adjacent items in order,
+ * and then items that remain in another thread's share. If there are more threads than shares, some threads begin in
+ * another thread's share. */
 enum { ATTN__SHARES = 64, ATTN__SHARE_LINE = 64 };
 typedef struct attn__share {
     _Alignas(ATTN__SHARE_LINE) atomic_int_least64_t next;
@@ -27,15 +27,15 @@ typedef struct attn__shares {
     attn__share of[ATTN__SHARES];
 } attn__shares;
 void attn__share_out(attn__shares *shares, int threads, int64_t items);
-int64_t attn__share_take(attn__shares *shares, int thread); /* -1: none is left */
+int64_t attn__share_take(attn__shares *shares, int thread); /* returns -1 if no item is left */
 
-/* Calls work(user, item, thread) once for each item in [0, items), 0 <= thread < threads, as attn__shares assigns
- * them. Meant for large and uneven items. If two regions write and read data in item order, a thread finds most of
- * its data in its own caches. */
+/* Calls work(user, item, thread) once for each item in [0, items), with 0 <= thread < threads, as attn__shares assigns
+ * the items. This is for large and uneven items. If two regions write and read data in item order, a thread finds most
+ * of its data in its own caches. */
 void attn__parallel_items(int threads, int64_t items, void (*work)(void *user, int64_t item, int thread), void *user);
 
-/* Calls work(user, begin, end) on disjoint ranges that cover [0, n). Only the last range may be shorter than
- * `grain`. Meant for loops over many small equal pieces. If n <= grain, the caller's thread runs one range. */
+/* Calls work(user, begin, end) on disjoint ranges that cover [0, n). Only the last range may be shorter than `grain`.
+ * This is for loops over many small equal pieces. If n <= grain, the caller's thread runs one range. */
 void attn__parallel_range(int threads, int64_t n, int64_t grain, void (*work)(void *user, int64_t begin, int64_t end),
                           void *user);
 

@@ -11,9 +11,9 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* How often a waiting thread polls before it sleeps: first with pauses (about 10 microseconds), then yielding its
- * core (about 50 more). The next region of a model's pass usually begins by then. Sleeping and waking cost about as
- * much. */
+/* How often a waiting thread polls before it sleeps: first with pauses (about 10 microseconds), then yielding its core
+ * (about 50 microseconds more). The next region of a model's pass usually begins by then. Sleeping and waking cost
+ * about as much. */
 enum { PAUSES = 500, YIELDS = 100 };
 
 /* A running region, stored on its caller's stack. */
@@ -21,12 +21,13 @@ typedef struct region {
     void (*work)(void *user, int thread);
     void *user;
     attn__float_mode mode;
-    /* Workers that joined and have not left, plus SLEEPS while the caller sleeps.  The number of joined threads is
-     * known only at the end: until then each that leaves counts one below zero. */
+    /* Number of workers that joined and have not left, plus SLEEPS while the caller sleeps. The number of joined
+     * threads is known only at the end. Until then, each thread that leaves subtracts one, so the number is
+     * negative. */
     atomic_int running;
-    bool all_left;                       /* under `leaving` */
-    int threads;                         /* with the caller */
-    uint16_t workers[ATTN__MAX_THREADS]; /* of thread t, which is not the caller: [t] */
+    bool all_left;                       /* protected by `leaving` */
+    int threads;                         /* number of threads, including the caller */
+    uint16_t workers[ATTN__MAX_THREADS]; /* [t]: worker of thread t; unused for the caller */
 } region;
 
 enum { SLEEPS = 1 << 20 };
@@ -35,7 +36,7 @@ enum { SLEEPS = 1 << 20 };
  * offer is being written. Otherwise `offer` is the region that the thread may join. */
 typedef struct worker {
     _Alignas(64) _Atomic(region *) offer;
-    int thread; /* its number in the region; written by the offering thread */
+    int thread; /* index of the thread in the region; written by the offering thread */
     atomic_bool asleep;
     pthread_mutex_t lock;
     pthread_cond_t wake;
@@ -47,7 +48,7 @@ static region taken_region;
 static worker workers[ATTN__MAX_THREADS];
 static atomic_int worker_count;
 static pthread_mutex_t making = PTHREAD_MUTEX_INITIALIZER;
-static double refused_at; /* when the system last refused to make a thread; 0: never */
+static double refused_at; /* when the system last refused to start a thread; 0: never */
 static pthread_mutex_t leaving = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t left = PTHREAD_COND_INITIALIZER;
 static _Thread_local bool inside;
@@ -93,7 +94,8 @@ static void sleep_until_offered(worker *w)
     pthread_mutex_lock(&w->lock);
     for (;;) {
         atomic_store(&w->asleep, true);
-        /* The offering thread reads `asleep` after that; so one of the two observes the other. */
+        /* The offering thread reads `asleep` after it writes `offer`, so that one of the two threads always observes
+         * the other. */
         if (offered(w))
             break;
         pthread_cond_wait(&w->wake, &w->lock);
@@ -111,7 +113,7 @@ static void wake(worker *w)
     pthread_mutex_unlock(&w->lock);
 }
 
-/* Each thread of a region wakes two others, so that many are awake soon. */
+/* Wakes two other threads. Each thread of a region does so, which wakes many threads quickly. */
 static void wake_next(const region *r, int thread)
 {
     for (int t = 2 * thread + 1; t <= 2 * thread + 2 && t < r->threads; t++)
@@ -120,7 +122,8 @@ static void wake_next(const region *r, int thread)
 
 /* --------------------------------------------------------------------------------------------- workers */
 
-/* The region no longer exists once its last worker has left, unless its caller sleeps and waits for `all_left`. */
+/* Leaves the region. After its last worker has left, the region does not exist, unless its caller sleeps and waits for
+ * `all_left`. */
 static void leave(region *r)
 {
     if (atomic_fetch_sub(&r->running, 1) != SLEEPS + 1)
@@ -140,18 +143,19 @@ static void *serve(void *user)
             sleep_until_offered(w);
         region *r = atomic_load(&w->offer);
         if (!r || r == TAKEN || !atomic_compare_exchange_strong(&w->offer, &r, TAKEN))
-            continue; /* the region ended without it */
+            continue; /* the region ended before this worker could join */
         int thread = w->thread;
         wake_next(r, thread);
         attn__float_mode_set(r->mode);
         r->work(r->user, thread);
-        atomic_store(&w->offer, NULL); /* before it leaves: the caller's next region finds it free */
+        atomic_store(&w->offer, NULL); /* set before leaving, so that the caller's next region can use this worker */
         leave(r);
     }
     return NULL;
 }
 
-/* Runs in the child of a fork: the child has none of the pool's threads, and another thread may have held a lock. */
+/* Resets the pool in the child of a fork. The child has none of the pool's threads, and another thread may have held a
+ * lock. */
 static void begin_anew(void)
 {
     atomic_store(&worker_count, 0);
@@ -170,14 +174,14 @@ static bool start(worker *w)
     return attn__start_thread(serve, w);
 }
 
-/* Starts workers until there are `count`, or as many as the system allows. Refused threads are requested again only
- * after a second, because a refusal may cost more than a region. */
+/* Starts workers until there are `count`, or as many as the system allows. After a refusal, threads are requested again
+ * only after a second, because a refusal may cost more than a region. */
 static void grow(int count)
 {
     static atomic_bool heeds_forks;
     const double again = 1;
-    /* Registered before the lock is taken: a fork in another thread would leave the lock held in the child. A second
-     * registration is harmless. */
+    /* The handler is registered before the lock is taken, because a fork in another thread would leave the lock held in
+     * the child. A second registration is harmless. */
     if (!atomic_load(&heeds_forks) && !attn__heed_forks(begin_anew))
         return;
     atomic_store(&heeds_forks, true);
@@ -210,7 +214,7 @@ static void offer(region *r, int threads)
         w->thread = r->threads;
         r->workers[r->threads++] = (uint16_t)i;
     }
-    /* After the last one is known: who joins reads them all. */
+    /* The offers are made after the last worker is known, because each worker that joins reads all of them. */
     for (int t = 1; t < r->threads; t++)
         atomic_store(&workers[r->workers[t]].offer, r);
 }
@@ -249,7 +253,7 @@ void attn__pool_run(int threads, void (*work)(void *user, int thread), void *use
         work(user, 0);
         return;
     }
-    region r; /* not initialized whole: the numbers of its workers are kilobytes */
+    region r; /* not initialized as a whole, because `workers` has kilobytes */
     r.work = work;
     r.user = user;
     r.mode = attn__float_mode_get();

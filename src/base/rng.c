@@ -3,7 +3,7 @@
 
 #include <math.h>
 
-/* Philox4x32-10 of the counter's upper bits. Its four words are the results of four consecutive counters. */
+/* Computes Philox4x32-10 of the counter's upper bits. Its four words are the results of four consecutive counters. */
 static void philox(const attn__rng *rng, uint32_t out[4])
 {
     uint64_t block = rng->counter >> 2;
@@ -37,7 +37,8 @@ static uint64_t next_u64(attn__rng *rng)
 
 uint64_t attn__rng_below(attn__rng *rng, uint64_t n)
 {
-    uint64_t reject = (0 - n) % n; /* 2^64 mod n: numbers below it would make some results likelier */
+    /* 2^64 mod n; smaller numbers are rejected, because they would make some results likelier */
+    uint64_t reject = (0 - n) % n;
     uint64_t x;
     do {
         x = next_u64(rng);

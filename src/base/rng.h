@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT
  *
- * rng.h - random numbers by counter: the n-th number of a stream is a function of (seed, stream, n) alone,
- * so that tiles, threads, backward passes and resumed runs agree.
+ * rng.h - counter-based random numbers. The n-th number of a stream is a function of only (seed, stream, n), so that
+ * tiles, threads, backward passes and resumed runs agree.
  *
- * Philox4x32-10 (Salmon et al. 2011, "Parallel random numbers: as easy as 1, 2, 3") for initialization and
- * shuffles; a cheaper 32-bit hash for dropout, where vector code needs one number per element.
+ * Initialization and shuffles use Philox4x32-10 (Salmon et al. 2011, "Parallel random numbers: as easy as 1, 2, 3").
+ * Dropout uses a cheaper 32-bit hash, because vector code needs one number per element.
  */
 #ifndef ATTN_BASE_RNG_H
 #define ATTN_BASE_RNG_H
@@ -19,12 +19,14 @@ typedef struct attn__rng {
 } attn__rng;
 
 uint32_t attn__rng_u32(attn__rng *rng);
-uint64_t attn__rng_below(attn__rng *rng, uint64_t n);          /* uniform in [0, n), n >= 1, without bias */
-double attn__rng_uniform(attn__rng *rng);                      /* [0, 1), 53 bits */
-double attn__rng_normal(attn__rng *rng);                       /* mean 0, variance 1 (Box-Muller, one per call) */
-void attn__rng_shuffle(attn__rng *rng, int64_t *x, int64_t n); /* Fisher-Yates */
+uint64_t attn__rng_below(attn__rng *rng, uint64_t n); /* uniform in [0, n), n >= 1, without bias */
+double attn__rng_uniform(attn__rng *rng);             /* uniform in [0, 1), with 53 bits */
+/* normal with mean 0 and variance 1 (Box-Muller, one number per call) */
+double attn__rng_normal(attn__rng *rng);
+void attn__rng_shuffle(attn__rng *rng, int64_t *x, int64_t n); /* shuffles with Fisher-Yates */
 
-/* SplitMix64's finalizer (Steele et al. 2014): every output bit depends on every input bit. */
+/* Mixes the bits of x, so that every output bit depends on every input bit (SplitMix64's finalizer, Steele et al.
+ * 2014). */
 static inline uint64_t attn__mix64(uint64_t x)
 {
     x += 0x9e3779b97f4a7c15u;
@@ -33,15 +35,16 @@ static inline uint64_t attn__mix64(uint64_t x)
     return x ^ (x >> 31);
 }
 
-/* Dropout of element (row, column): the row gives a key, and attn__dropout_bits gives the bits of each column (taken
- * modulo 2^32). The element is dropped if the bits are below attn__dropout_threshold(p). */
+/* Returns the key of a row for dropout. From the key, attn__dropout_bits computes the bits of each column (taken modulo
+ * 2^32). Element (row, column) is dropped if its bits are below attn__dropout_threshold(p). */
 static inline uint64_t attn__dropout_key(uint64_t seed, uint64_t stream, uint64_t row)
 {
     return attn__mix64(attn__mix64(attn__mix64(seed) ^ stream) ^ row);
 }
 
-/* The rows of a batch that is one shard of a larger batch. Row r is row r + first + r / block * skip of the whole
- * batch. So each shard drops the elements that the whole batch would drop. block 0: row r is row r. */
+/* Numbers the rows of a batch that is one shard of a larger batch. Row r is row r + first + r / block * skip of the
+ * whole batch. Each shard then drops the elements that the whole batch would drop. block = 0 means that row r is row
+ * r. */
 typedef struct attn__drop_rows {
     int64_t first, block, skip;
 } attn__drop_rows;
@@ -53,8 +56,8 @@ static inline uint64_t attn__drop_row(const attn__drop_rows *rows, uint64_t row)
     return row + (uint64_t)rows->first + row / (uint64_t)rows->block * (uint64_t)rows->skip;
 }
 
-/* Two rounds of multiply and shift (constants of the "lowbias32" integer hash); half of the key is added before each
- * round. All operations have 32 bits, which every vector unit supports. */
+/* Returns random bits for an element: two rounds of multiply and shift (constants of the "lowbias32" integer hash).
+ * Half of the key is added before each round. All operations have 32 bits, which every vector unit supports. */
 static inline uint32_t attn__dropout_bits(uint64_t key, uint32_t column)
 {
     uint32_t x = column ^ (uint32_t)key;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * The table of errors and the version, as text. */
+ * The texts of errors and of the version. */
 #include "attn/attn.h"
 
 #define TEXT_OF(x)      #x

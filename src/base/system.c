@@ -79,8 +79,9 @@ static bool create_thread(pthread_t *id, const pthread_attr_t *attributes, void 
 
 #define HUGE_PAGE ((size_t)2 << 20)
 
-/* Requests huge pages for large blocks, if the system leaves that to the program. Then rows that are kilobytes apart
- * do not need a TLB entry each. Only whole huge pages are requested, so no partly used page becomes resident. */
+/* Allocates memory. Requests huge pages for large blocks, if the system leaves the choice to the program. Then rows
+ * that are kilobytes apart do not need a TLB entry each. Only whole huge pages are requested, so that no partly used
+ * page becomes resident. */
 void *attn__system_alloc(size_t size, size_t align)
 {
     void *memory = NULL;
@@ -88,7 +89,7 @@ void *attn__system_alloc(size_t size, size_t align)
     if (posix_memalign(&memory, huge ? HUGE_PAGE : align, size) != 0)
         return NULL;
 #ifdef MADV_HUGEPAGE
-    if (huge) /* advice: if it is refused, nothing is lost */
+    if (huge) /* only advice, so a refusal is ignored */
         (void)madvise(memory, size / HUGE_PAGE * HUGE_PAGE, MADV_HUGEPAGE);
 #endif
     return memory;
@@ -104,7 +105,7 @@ void attn__system_drop_pages(const void *data, size_t size)
 #ifdef MADV_DONTNEED
     uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE), first = (uintptr_t)data;
     uintptr_t begin = (first + page - 1) / page * page, end = (first + size) / page * page;
-    if (begin < end) /* advice: its failure costs nothing */
+    if (begin < end) /* only advice, so a failure is ignored */
         (void)madvise((char *)(uintptr_t)data + (begin - first), end - begin, MADV_DONTNEED);
 #else
     (void)data;

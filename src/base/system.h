@@ -9,22 +9,24 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-/* `align` is a power of two.  NULL: there is no memory. */
+/* Allocates memory. `align` is a power of two. Returns NULL if there is no memory. */
 void *attn__system_alloc(size_t size, size_t align);
 void attn__system_release(void *memory);
 /* Removes the whole pages among these bytes from the process's memory. Pages of a file return when they are read.
  * The contents of other pages are lost, so the caller may then only free them. */
 void attn__system_drop_pages(const void *data, size_t size);
-/* Returns freed memory that the allocator keeps to the system, if the allocator can (malloc_trim). */
+/* Returns freed memory that the allocator keeps to the system, if the allocator can do this (malloc_trim). */
 void attn__system_trim(void);
 
-/* The number of cores that are online, and the number that this process may use. */
+/* Returns the number of cores that are online. attn__usable_cores returns the number that this process may
+ * use. */
 int attn__online_cores(void);
 int attn__usable_cores(void);
 
-/* Starts a detached thread that takes no signals; false: the system refused. */
+/* Starts a detached thread that takes no signals. Returns false if the system refused. */
 bool attn__start_thread(void *(*run)(void *user), void *user);
-/* `in_child` is called in the child after each fork; false: the system refused.  Windows has no fork. */
+/* Makes the system call `in_child` in the child after each fork. Returns false if the system refused. Windows has no
+ * fork. */
 bool attn__heed_forks(void (*in_child)(void));
 
 #endif

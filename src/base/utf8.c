@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 #include "base/utf8.h"
 
-/* Bytes of the sequence that `lead` begins, by its leading ones; 0 for a continuation or 0xf8 and above. */
+/* Returns the bytes of the sequence that begins with `lead`, from its leading one bits. Returns 0 for a continuation
+ * byte or 0xf8 and above. */
 static int sequence_length(unsigned lead)
 {
     if (lead < 0x80)

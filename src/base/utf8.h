@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * utf8.h - code points from and to UTF-8 (RFC 3629: no overlong forms, no surrogates, nothing above U+10FFFF).
+ * utf8.h - converts code points from and to UTF-8 (RFC 3629: no overlong forms, no surrogates, nothing above U+10FFFF).
  */
 #ifndef ATTN_BASE_UTF8_H
 #define ATTN_BASE_UTF8_H
@@ -8,12 +8,12 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* The code point at `text`, which ends at `end` (text < end); returns its bytes, 1 to 4, or 0 if they are
+/* Decodes the code point at `text`, which ends at `end` (text < end). Returns its bytes, 1 to 4, or 0 if they are
  * invalid or cut off. */
 int attn__utf8_decode(const char *text, const char *end, uint32_t *code);
-/* Writes a valid code point; returns its bytes. */
+/* Writes a valid code point and returns its bytes. */
 int attn__utf8_encode(uint32_t code, char out[4]);
-/* The first byte that does not begin a valid sequence; SIZE_MAX if all are valid. */
+/* Returns the offset of the first byte that does not begin a valid sequence, or SIZE_MAX if all are valid. */
 size_t attn__utf8_first_invalid(const char *text, size_t size);
 
 #endif

@@ -7,13 +7,13 @@
 
 #include <string.h>
 
-/* The final mixing step of the hash: the table uses the low bits. */
+/* Returns the hash of a word. The hash is mixed at the end, because the table uses the low bits. */
 static uint64_t hash_word(const char *text, size_t length)
 {
     return attn__mix64(attn__hash_bytes(length, text, length));
 }
 
-/* The slot of a word, or the free slot for it. */
+/* Returns the slot of a word, or the free slot for the word. */
 static size_t slot_of(const attn__words *words, const char *text, size_t length)
 {
     size_t slot = hash_word(text, length) & words->mask;
@@ -25,7 +25,7 @@ static size_t slot_of(const attn__words *words, const char *text, size_t length)
     return slot;
 }
 
-/* Room for `capacity` words, a power of two. */
+/* Makes room for `capacity` words, which must be a power of two. */
 static attn_status resize(attn__words *words, int64_t capacity)
 {
     size_t slots = 2 * (size_t)capacity;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * words.h - a hash table of words, numbered in the order in which they came.
+ * words.h - a hash table of words, which are numbered in the order in which they were added.
  */
 #ifndef ATTN_BASE_WORDS_H
 #define ATTN_BASE_WORDS_H
@@ -8,12 +8,12 @@
 #include "base/context.h"
 
 typedef struct attn__word {
-    const char *text; /* not always ended by 0 */
+    const char *text; /* not always terminated by 0 */
     uint32_t length;
     int64_t count;
 } attn__word;
 
-/* Words, each once, found by a hash table with linear probing, at most half full. */
+/* A set of words in a hash table with linear probing, which is at most half full. */
 typedef struct attn__words {
     attn_context *context;
     attn__word *items;
@@ -24,9 +24,9 @@ typedef struct attn__words {
 
 attn_status attn__words_create(attn__words *words, attn_context *context);
 void attn__words_destroy(attn__words *words);
-/* The index of a word, or -1 if the table does not have the word. */
+/* Returns the index of a word, or -1 if the table does not have the word. */
 int32_t attn__words_find(const attn__words *words, const char *text, size_t length);
-/* Adds `count` to a word, and inserts the word first if it is new. `text` is borrowed. */
+/* Adds `count` to the count of a word, which is inserted first if it is new. `text` is borrowed. */
 attn_status attn__words_count(attn__words *words, const char *text, size_t length, int64_t count);
 
 #endif

@@ -42,8 +42,8 @@ attn_status attn__record_extend(attn__records *records, attn__record *record, co
                                 int64_t line);
 void attn__records_clear(attn__records *records);
 
-/* Reads a file with records that begin with '>'. The next two functions read files of blocks (Stockholm and
- * Clustal). */
+/* Reads a file with records that begin with '>'. attn__records_read_stockholm and
+ * attn__records_read_clustal read files of blocks. */
 attn_status attn__records_read(attn__records *records, const char *text, size_t size, int64_t most);
 attn_status attn__records_read_stockholm(attn__records *records, const char *text, size_t size, int64_t most);
 attn_status attn__records_read_clustal(attn__records *records, const char *text, size_t size, int64_t most);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * The linear sum assignment problem by shortest augmenting paths. */
+ * Solves the linear sum assignment problem by shortest augmenting paths. */
 #include "train/assignment.h"
 
 #include "base/context.h"
@@ -7,14 +7,14 @@
 #include <math.h>
 #include <string.h>
 
-/* Sums and differences of many costs up to this bound stay finite. */
+/* Bound of a cost. Sums and differences of many costs up to this bound stay finite. */
 static const double largest = 1e150;
 
-/* Columns count from 1; entry 0 holds the row that is being assigned. */
+/* State of the search. Columns count from 1; entry 0 holds the row that is being assigned. */
 typedef struct search {
     const double *cost;
     int64_t columns;
-    /* reduced cost, never negative: the cost minus the potentials of row and column */
+    /* reduced cost = cost - potential of the row - potential of the column; never negative */
     double *row_potential, *column_potential;
     double *distance; /* length of the shortest path to an unreached column */
     int64_t *row_of;  /* row of each column, from 1; 0: the column is free */
@@ -36,7 +36,7 @@ static attn_status check(attn_context *context, const double *cost, int64_t rows
     return ATTN_OK;
 }
 
-/* Updates distances by way of column `from`. Returns the nearest unreached column, with its distance in *least. */
+/* Updates distances by way of column `from`. Returns the nearest unreached column and writes its distance to *least. */
 static int64_t relax(search *s, int64_t from, double *least)
 {
     int64_t row = s->row_of[from], nearest = 0;

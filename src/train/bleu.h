@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: MIT
  *
- * bleu.h - BLEU as Dive into Deep Learning defines it; sacreBLEU's is in attn/train.h.
+ * bleu.h - BLEU as Dive into Deep Learning defines it. attn/train.h has the BLEU of sacreBLEU.
  */
 #ifndef ATTN_TRAIN_BLEU_H
 #define ATTN_TRAIN_BLEU_H
 
 #include "attn/train.h"
 
-/* BLEU as Dive into Deep Learning defines it, of two lines of words separated by single spaces:
- * exp(min(0, 1 - |label|/|pred|)) * prod_{n=1..min(k,|pred|)} p_n^(1/2^n), matches clipped. */
+/* Computes BLEU as Dive into Deep Learning defines it, for two lines of words separated by single spaces. The score is
+ * exp(min(0, 1 - |label|/|pred|)) * prod_{n=1..min(k,|pred|)} p_n^(1/2^n), with clipped matches. */
 double attn_bleu_d2l(const char *prediction, const char *label, int k);
 
 #endif

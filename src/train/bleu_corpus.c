@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * Corpus BLEU with sacreBLEU's defaults. */
+ * Computes corpus BLEU with sacreBLEU's defaults. */
 #include "attn/train.h"
 
 #include "base/context.h"
@@ -11,8 +11,8 @@
 
 enum { ORDERS = 4 };
 
-/* The first order without a match counts as half a match, the next one as a quarter, and so on. If no order has a
- * match, the score is 0. */
+/* Computes the score. The first order without a match counts as half a match, the next one as a quarter, and so on. If
+ * no order has a match, the score is 0. */
 static void score(attn_bleu *bleu, const attn__ngrams orders[ORDERS])
 {
     double halves = 1, log_sum = 0;
@@ -27,13 +27,13 @@ static void score(attn_bleu *bleu, const attn__ngrams orders[ORDERS])
     double pred = (double)bleu->prediction_length, ref = (double)bleu->reference_length;
     bleu->brevity_penalty = pred >= ref ? 1 : pred > 0 ? exp(1 - ref / pred) : 0;
     for (int n = 0; n < ORDERS; n++)
-        log_sum += log(bleu->precisions[n]); /* -inf if there is no n-gram at all, which gives a score of 0 */
+        log_sum += log(bleu->precisions[n]); /* -inf if there is no n-gram at all, so that the score is 0 */
     bleu->score = any ? bleu->brevity_penalty * exp(log_sum / ORDERS) : 0;
     if (!any)
         memset(bleu->precisions, 0, sizeof bleu->precisions);
 }
 
-/* The reference whose length is nearest to the prediction's counts; the shorter one wins ties. */
+/* Returns the length of the reference that is nearest to the prediction's length. The shorter reference wins ties. */
 static int64_t nearest_length(int64_t length, const attn__tokens *references, int64_t n)
 {
     int64_t nearest = references[0].n;

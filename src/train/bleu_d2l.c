@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: MIT
- * BLEU of one sentence, as Dive into Deep Learning defines it. */
+ * Computes BLEU of one sentence, as Dive into Deep Learning defines it. */
 #include "attn/train.h"
 #include "train/bleu.h"
 
 #include <math.h>
 #include <string.h>
 
-/* Words are separated by single spaces, so "" is one empty word: the length of an empty line is 1. */
+/* Counts the words. Words are separated by single spaces, so "" is one empty word, and the length of an empty line is
+ * 1. */
 static int64_t word_count(const char *line)
 {
     int64_t words = 1;
@@ -15,7 +16,7 @@ static int64_t word_count(const char *line)
     return words;
 }
 
-/* The number of bytes of the `n` words that start at `line`. */
+/* Returns the number of bytes of the `n` words that begin at `line`. */
 static size_t gram_length(const char *line, int n)
 {
     const char *end = line;
@@ -33,7 +34,7 @@ static const char *next_word(const char *line)
     return *line ? line + 1 : NULL;
 }
 
-/* The number of occurrences of the n words at `gram` among the first `starts` start positions of `line`. */
+/* Returns how often the n words at `gram` occur among the first `starts` start positions of `line`. */
 static int64_t occurrences(const char *line, int64_t starts, const char *gram, size_t length, int n)
 {
     int64_t count = 0;
@@ -42,8 +43,8 @@ static int64_t occurrences(const char *line, int64_t starts, const char *gram, s
     return count;
 }
 
-/* Each n-gram of the prediction counts at most as often as it occurs in the label. Quadratic time, only for
- * sentences. */
+/* Returns the number of matches. Each n-gram of the prediction counts at most as often as it occurs in the label. The
+ * time is quadratic, which is acceptable for sentences. */
 static int64_t clipped_matches(const char *prediction, int64_t pred_grams, const char *label, int64_t label_grams,
                                int n)
 {

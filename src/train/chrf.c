@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * chrF with sacreBLEU's defaults: the F-score of character n-grams. */
+ * Computes chrF, the F-score of character n-grams, with sacreBLEU's defaults. */
 #include "attn/train.h"
 
 #include "base/context.h"
@@ -10,7 +10,7 @@
 
 enum { ORDERS = 6 };
 
-/* Bytes of the character at `s`, which is not at the end; invalid UTF-8 counts byte by byte. */
+/* Returns the bytes of the character at `s`, which is not at the end. Invalid UTF-8 counts byte by byte. */
 static size_t character_at(const char *s)
 {
     unsigned char c = (unsigned char)*s;
@@ -21,7 +21,7 @@ static size_t character_at(const char *s)
     return n;
 }
 
-/* The characters of a line as its "words", without white space. */
+/* Splits a line into characters, which are its "words", without white space. */
 static attn_status split(attn__tokens *words, attn_context *context, const char *line)
 {
     size_t length = strlen(line), at = 0;
@@ -45,7 +45,8 @@ static attn_status split(attn__tokens *words, attn_context *context, const char 
     return ATTN_OK;
 }
 
-/* Precision and recall are means over the orders for which both sides have n-grams; recall has twice the weight. */
+/* Returns the F-score. Precision and recall are means over the orders for which both sides have n-grams. Recall has
+ * twice the weight. */
 static double score(const attn__ngrams orders[ORDERS])
 {
     const double beta2 = 4;
@@ -65,7 +66,7 @@ static double score(const attn__ngrams orders[ORDERS])
     return 100 * (1 + beta2) * precision * recall / (beta2 * precision + recall);
 }
 
-/* N-gram counts of one prediction and one reference. */
+/* Counts the n-grams of one prediction and one reference. */
 static attn_status compare(attn_context *context, const attn__tokens *predicted, const char *reference,
                            attn__ngrams own[ORDERS])
 {
@@ -76,13 +77,14 @@ static attn_status compare(attn_context *context, const attn__tokens *predicted,
     memset(own, 0, ORDERS * sizeof *own);
     status = attn__ngrams_add(context, predicted, &wanted, 1, own, ORDERS);
     attn__tokens_free(&wanted, context);
-    /* As in sacreBLEU, a prediction's n-grams count only if its reference has some of that order. */
+    /* As in sacreBLEU, a prediction's n-grams count only if its reference has n-grams of that order. */
     for (int n = 0; n < ORDERS; n++)
         own[n].predicted = own[n].wanted > 0 ? own[n].predicted : 0;
     return status;
 }
 
-/* As in sacreBLEU, the reference with the highest sentence score counts; the first one wins ties. */
+/* Adds the n-gram counts of a sentence. As in sacreBLEU, the reference with the highest sentence score counts, and the
+ * first one wins ties. */
 static attn_status add(attn_context *context, const char *prediction, const char *const *references, int64_t count,
                        attn__ngrams *orders)
 {
@@ -125,7 +127,7 @@ attn_status attn_chrf_corpus(double *chrf, attn_context *context, const char *co
     return status;
 }
 
-/* Computes chrf[i * n + j] from the n-grams that texts share. */
+/* Computes chrf[i * n + j] from the n-grams that texts i and j share. */
 static void score_pairs(int64_t n, const int64_t *counts, const int64_t *shared, double *chrf)
 {
     for (int64_t i = 0; i < n; i++)

@@ -5,7 +5,8 @@
 
 #include "attn/attn.h"
 
-/* chrf[i * n + j], 0 to 100: text i as a prediction, text j as its only reference.  ATTN_ERROR_MEMORY. */
+/* Computes chrf[i * n + j], 0 to 100, with text i as a prediction and text j as its only reference.
+ * ATTN_ERROR_MEMORY. */
 attn_status attn__chrf_pairs(attn_context *context, const char *const *texts, int64_t n, double *chrf);
 
 #endif

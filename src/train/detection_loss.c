@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT
- * The loss of a set of boxes: assignment, weighted cross-entropy, distances of the assigned boxes. */
+ * Computes the loss of a set of boxes: the assignment, the weighted cross-entropy, and distances of the assigned boxes.
+ * */
 #include "train/detection_loss.h"
 
 #include "base/context.h"
@@ -11,7 +12,8 @@
 #include <math.h>
 #include <string.h>
 
-/* One call's arrays. `blocks`: number of combinations of the leading indices; each has its own assignment. */
+/* The arrays of one call. `blocks` is the number of combinations of the leading indices. Each combination has its own
+ * assignment. */
 typedef struct set_loss {
     attn_context *context;
     attn_tape *tape;
@@ -25,7 +27,7 @@ typedef struct set_loss {
 
 /* ------------------------------------------------------------------------------------------ assignment */
 
-/* The probability of a class from the logits of one query, at element `row`. */
+/* Returns the probability of a class from the logits of one query, which begin at element `row`. */
 static double probability(const attn_tensor *logits, int64_t row, int64_t outputs, int32_t class)
 {
     double largest = -INFINITY, sum = 0;
@@ -36,7 +38,8 @@ static double probability(const attn_tensor *logits, int64_t row, int64_t output
     return exp(attn__number(logits, row + class) - largest) / sum;
 }
 
-/* `at`: index of the query among all queries; `object`: index among all objects. */
+/* Returns the cost of a pair. `at` is the index of the query among all queries, and `object` the index among all
+ * objects. */
 static double cost_of(const set_loss *s, int64_t at, int64_t object)
 {
     const double *target = s->targets->boxes + 4 * object;
@@ -80,7 +83,8 @@ static attn_status assign(set_loss *s)
 
 /* ----------------------------------------------------------------------------------------------- terms */
 
-/* The row, among all queries of all blocks, of the query assigned to object i, where i counts over blocks. */
+/* Returns the row, among all queries of all blocks, of the query assigned to object i. i counts objects over all
+ * blocks. */
 static int64_t row_of(const set_loss *s, int64_t i)
 {
     int64_t block = i / s->objects, object = i % s->objects, image = 0;
@@ -89,8 +93,8 @@ static int64_t row_of(const set_loss *s, int64_t i)
     return (block * s->targets->images + image) * s->queries + s->query[i];
 }
 
-/* The class-weighted mean of -log p is the sum of two cross-entropies: over the objects' queries, and over all other
- * queries. */
+/* Computes the class-weighted mean of -log p as the sum of two cross-entropies: over the objects' queries, and over all
+ * other queries. */
 static attn_tensor *class_term(const set_loss *s)
 {
     enum { LEFT_OUT = -1 };

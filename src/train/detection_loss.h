@@ -1,16 +1,17 @@
 /* SPDX-License-Identifier: MIT
  *
- * detection_loss.h - the loss of a set of boxes (DETR: Carion et al. 2020, arXiv:2005.12872, as in its authors' code).
+ * detection_loss.h - the loss of a set of boxes (DETR: Carion et al. 2020, arXiv:2005.12872, as in the code of its
+ * authors).
  *
- * In each image each object is assigned one query, so that the sum of
+ * In each image, each object is assigned one query, so that this sum over the objects is minimal:
  *     -p(class) + l1 * |box - object's| - giou * GIoU
- * is minimal. The class of all other queries is the last one, "no object". */
+ * The class of all other queries is the last one, "no object". */
 #ifndef ATTN_TRAIN_DETECTION_LOSS_H
 #define ATTN_TRAIN_DETECTION_LOSS_H
 
 #include "attn/tensor.h"
 
-/* The objects of a batch of images. Image i has objects begin[i] to begin[i + 1]. */
+/* The objects of a batch of images. Image i has objects begin[i] to begin[i + 1] - 1. */
 typedef struct attn__targets {
     int64_t images;
     const int64_t *begin;   /* [images + 1] */
@@ -20,9 +21,9 @@ typedef struct attn__targets {
 
 /* Zero means the default. */
 typedef struct attn__detection_loss_options {
-    double no_object; /* weight of the class "no object", the others having 1; 0: 0.1 */
-    double l1, giou;  /* 0: 5 and 2 */
-    /* The divisors of the terms when several processes share a batch. 0: the sum of the queries' weights, and the
+    double no_object; /* weight of the class "no object"; other classes have weight 1; 0: 0.1 */
+    double l1, giou;  /* factors of the terms; 0: 5 and 2 */
+    /* The divisors of the terms, for several processes that share a batch. 0: the sum of the queries' weights, and the
      * number of objects, at least 1. */
     double weights, objects;
     /* query of each object, for each index of the leading axes; NULL: the assignment with the smallest sum */
@@ -34,10 +35,10 @@ typedef struct attn__detection_terms {
     attn_tensor *classes, *l1, *giou;
 } attn__detection_terms;
 
-/* logits [...,B,Q,C+1] and boxes [...,B,Q,4] of B images. Each index of the leading axes (the decoder's blocks) has its
- * own assignment, and the terms are summed over these indices. One element; NULL on error: ATTN_ERROR_SHAPE;
- * ATTN_ERROR_ARGUMENT: an image with more objects than queries, a class out of range, an object without area, logits or
- * boxes that are not finite; ATTN_ERROR_MEMORY. `terms` and `options` may be NULL. */
+/* Computes the loss from logits [...,B,Q,C+1] and boxes [...,B,Q,4] of B images. Each index of the leading axes (the
+ * decoder's blocks) has its own assignment, and the terms are summed over these indices. The loss has one element. NULL
+ * on error: ATTN_ERROR_SHAPE. ATTN_ERROR_ARGUMENT: an image with more objects than queries, a class out of range, an
+ * object without area, logits or boxes that are not finite. ATTN_ERROR_MEMORY. `terms` and `options` may be NULL. */
 attn_tensor *attn__detection_loss(attn_tape *tape, attn_tensor *logits, attn_tensor *boxes,
                                   const attn__targets *targets, const attn__detection_loss_options *options,
                                   attn__detection_terms *terms);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * L1-regularized logistic regression by coordinate descent with Newton directions (Yuan, Ho and Lin 2010).
+ * Fits an L1-regularized logistic regression by coordinate descent with Newton directions (Yuan, Ho and Lin 2010).
  *
  * The objective is |w|_1 + C sum_i log(1 + exp(-s_i z_i)) with z = x w. A coordinate's step minimizes the quadratic
  * model of the loss plus the exact |w_j + d|. The step is halved until the objective falls enough. z is updated after
@@ -14,8 +14,8 @@
 #include <string.h>
 
 static const double SUFFICIENT = 0.01, SHORTER = 0.5; /* constants of the line search, from the paper */
-/* An expected decrease below this part of the loss is lost in the rounding of the loss's sum. Near the minimum a full
- * Newton step is right, so the line search is skipped. */
+/* Smallest expected decrease relative to the loss. Smaller decreases are lost in the rounding of the loss's sum. Near
+ * the minimum a full Newton step is right, so the line search is skipped. */
 static const double ROUNDING = 1e-11;
 
 typedef struct fit {
@@ -26,7 +26,7 @@ typedef struct fit {
     double *chance;   /* [rows]: sigmoid(z) */
 } fit;
 
-/* log(1 + exp(t)) without overflow. */
+/* Returns log(1 + exp(t)) without overflow. */
 static double log1p_exp(double t)
 {
     return t > 0 ? t + log1p(exp(-t)) : log1p(exp(t));
@@ -42,7 +42,7 @@ static double feature(const fit *f, int64_t j, int64_t i)
     return j < f->p->features ? (double)f->p->x[j * f->p->rows + i] : 1;
 }
 
-/* First and second derivatives of the loss along coordinate j. */
+/* Computes the first and second derivatives of the loss along coordinate j. */
 static void derivatives(const fit *f, int64_t j, double *first, double *second)
 {
     double g = 0, h = 0;
@@ -52,10 +52,10 @@ static void derivatives(const fit *f, int64_t j, double *first, double *second)
         h += x * x * chance * (1 - chance);
     }
     *first = f->c * g;
-    *second = f->c * h + 1e-12; /* a feature that is zero in all rows */
+    *second = f->c * h + 1e-12; /* 1e-12 is for a feature that is zero in all rows */
 }
 
-/* The minimizer of g d + h d^2 / 2 + |w + d|. */
+/* Returns the d that minimizes g d + h d^2 / 2 + |w + d|. */
 static double newton_step(double g, double h, double w)
 {
     if (g + 1 <= h * w)
@@ -65,7 +65,7 @@ static double newton_step(double g, double h, double w)
     return -w;
 }
 
-/* The violation of the coordinate's optimality condition. */
+/* Returns how much the coordinate violates its optimality condition. */
 static double violation(double g, double w)
 {
     if (w > 0)
@@ -75,7 +75,7 @@ static double violation(double g, double w)
     return fmax(0, fabs(g) - 1);
 }
 
-/* The change of the objective when a fraction of the step is taken. */
+/* Returns the change of the objective when the fraction `share` of the step is taken. */
 static double change(const fit *f, double share, double w, double d)
 {
     double loss = 0;
@@ -94,7 +94,7 @@ static void move(fit *f, double share)
     }
 }
 
-/* Improves one coordinate; returns its previous violation. */
+/* Improves one coordinate and returns its previous violation. */
 static double improve(fit *f, int64_t j, double *w)
 {
     double g, h;
@@ -127,15 +127,15 @@ static void begin(fit *f, const double *w, double b)
     }
 }
 
-/* Progress in hundredths. Each sweep reduces the violation by about the same factor, so progress is measured by its
- * logarithm. */
+/* Returns the progress in hundredths. Each sweep reduces the violation by about the same factor, so progress is
+ * measured by its logarithm. */
 static int64_t way(double first, double worst, double tolerance)
 {
     double share = worst > 0 && first > worst ? log(first / worst) / log(1 / tolerance) : 0;
     return (int64_t)(100 * fmin(share, 1));
 }
 
-/* *sweep gets the number of sweeps. */
+/* Minimizes the objective. *sweep becomes the number of sweeps. */
 static attn_status solve(fit *f, double *w, double *b, int64_t *sweep)
 {
     double tolerance = f->p->tolerance > 0 ? f->p->tolerance : 1e-4, first = 0;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
  * The training loop: epochs of steps, validation, early stopping, saving, progress, and resuming with the same bits.
- * The state between two steps is `counters`; the job saves the optimizer's tensors and the parameters. */
+ * The state between two steps is in `counters`. The job saves the optimizer's tensors and the parameters. */
 #include "attn/train.h"
 
 #include "base/clock.h"
@@ -20,9 +20,9 @@ typedef struct counters {
     int64_t epoch, step; /* the next step to take */
     int64_t all_steps;
     double loss_sum, loss_tokens; /* sums of this epoch so far */
-    double best, last_valid;      /* losses; NaN at first */
-    double best_score;            /* metric of the best validation, if its loss does not decide */
-    int64_t stale;                /* number of epochs since the best one */
+    double best, last_valid;      /* losses; NaN if not known yet */
+    double best_score;            /* metric of the best validation, if the metric decides and not the loss */
+    int64_t stale;                /* number of epochs since the best epoch */
 } counters;
 
 struct attn_training {
@@ -89,7 +89,7 @@ int64_t attn_training_epoch(const attn_training *training)
 
 /* ----------------------------------------------------------------------------------------- checkpoints */
 
-/* The list of a checkpoint's counters, used for both storing and restoring. */
+/* Lists a checkpoint's counters, for both storing and restoring. */
 /* clang-format off */
 #define COUNTERS(INT, REAL)                                                                                            \
     INT("epoch", at.epoch) INT("step", at.step) INT("all_steps", at.all_steps) INT("stale", at.stale)                  \
@@ -104,7 +104,7 @@ attn_status attn_training_store(const attn_training *training, attn_config *conf
 #define STORE_INT(key, field)                                                                                          \
     if (status == ATTN_OK)                                                                                             \
         status = attn_config_set_int(config, key, training->field);
-/* JSON has no NaN: a loss that is not known yet is left out. */
+/* JSON has no NaN, so a loss that is not known yet is left out. */
 #define STORE_REAL(key, field)                                                                                         \
     if (status == ATTN_OK && !isnan(training->field))                                                                  \
         status = attn_config_set_real(config, key, training->field);
@@ -117,7 +117,7 @@ attn_status attn_training_restore(attn_training *training, const attn_config *co
     attn__call_begin(training->context);
     const attn_config_value *steps = attn_config_get(config, "optimizer_steps");
     if (!steps)
-        steps = attn_config_get(config, "optimiser_steps"); /* its name before version 1.0 */
+        steps = attn_config_get(config, "optimiser_steps"); /* the name of the key before version 1.0 */
     if (!steps || steps->type != ATTN_CONFIG_TYPE_INT || steps->integer < 0)
         return attn__fail(training->context, ATTN_ERROR_FORMAT,
                           "checkpoint: \"optimizer_steps\" is missing or no count");
@@ -135,7 +135,7 @@ attn_status attn_training_restore(attn_training *training, const attn_config *co
 
 /* ------------------------------------------------------------------------------------------------ steps */
 
-/* False if the caller requests to stop. */
+/* Reports progress. Returns false if the caller requests to stop. */
 static bool report(attn_training *training, const attn_job *job, attn_progress *p)
 {
     if (!job->progress)
@@ -157,13 +157,14 @@ static bool report(attn_training *training, const attn_job *job, attn_progress *
     return job->progress(job->user, p);
 }
 
-/* Each step's dropout has its own seed, which depends only on the run's seed and the step. */
+/* Returns the seed of the step's dropout. Each step has its own seed, which depends only on the run's seed and the
+ * step. */
 static uint64_t step_seed(const attn_training *training)
 {
     return attn__mix64(training->options.seed ^ attn__mix64((uint64_t)training->at.all_steps));
 }
 
-/* Number of losses of one optimizer step. */
+/* Returns the number of losses of one optimizer step. */
 static int64_t parts_of(const attn_training *training)
 {
     return training->options.accumulate > 1 ? training->options.accumulate : 1;
@@ -182,7 +183,7 @@ static attn_status add_gradient(attn_training *training, const attn_job *job, at
                 : attn__all_reduce_keep(training->all_reduce, tape, loss, share);
 }
 
-/* Computes one of the losses of a step on its own tape. */
+/* Computes the gradients of one loss of a step on its own tape. */
 static attn_status part_gradients(attn_training *training, const attn_job *job, attn_tape *tape, int64_t part,
                                   int64_t parts, double totals[2])
 {
@@ -197,7 +198,7 @@ static attn_status part_gradients(attn_training *training, const attn_job *job, 
     if (!loss)
         return attn_context_status(training->context);
     double share = 1 / (double)parts;
-    if (counted > 0) /* without labels it is a placeholder batch, whose loss has no targets */
+    if (counted > 0) /* without labels this is a placeholder batch, whose loss has no targets */
         totals[0] += attn__number(loss, 0) * (double)counted;
     totals[1] += (double)counted;
     if (training->all_reduce && job->whole) {
@@ -207,8 +208,8 @@ static attn_status part_gradients(attn_training *training, const attn_job *job, 
     return add_gradient(training, job, tape, loss, share, part == parts - 1, totals);
 }
 
-/* Computes gradients of the mean of the step's losses, each of which is the mean over its labels. totals gets the sum
- * over all labels and their number, over all ranks if there are several. */
+/* Computes gradients of the mean of the step's losses. Each loss is the mean over its labels. *sum becomes the sum over
+ * all labels and *tokens their number, over all ranks if there are several. */
 static attn_status gradients(attn_training *training, const attn_job *job, attn_tape *tape, double *sum, double *tokens)
 {
     int64_t most = parts_of(training), left = job->steps(job->user) - training->at.step * most;
@@ -218,7 +219,7 @@ static attn_status gradients(attn_training *training, const attn_job *job, attn_
     for (int64_t part = 0; part < parts && status == ATTN_OK; part++)
         status = part_gradients(training, job, tape, part, parts, totals);
     for (int64_t i = 0; i < training->parameters->n && status != ATTN_OK && parts > 1; i++)
-        attn_tensor_drop_grad(training->parameters->items[i].tensor); /* gradients of the finished losses */
+        attn_tensor_drop_grad(training->parameters->items[i].tensor); /* drops the gradients of the finished losses */
     *sum = totals[0];
     *tokens = totals[1];
     return status;
@@ -240,7 +241,7 @@ static attn_status one_step(attn_training *training, const attn_job *job, attn_t
     if (status != ATTN_OK)
         return status;
     if (!isfinite(value) || !isfinite(p->grad_norm)) {
-        attn__ranks_all_know(training->context); /* sums are equal on all ranks */
+        attn__ranks_all_know(training->context); /* sums are equal on all ranks, so all ranks fail */
         return attn__fail(training->context, ATTN_ERROR_ARGUMENT,
                           "training diverged at epoch %lld, step %lld: loss %g, gradient norm %g; try a smaller rate",
                           (long long)at->epoch + 1, (long long)at->step + 1, value, p->grad_norm);
@@ -254,10 +255,10 @@ static attn_status one_step(attn_training *training, const attn_job *job, attn_t
     return ATTN_OK;
 }
 
-/* Aborts a training among ranks. The other ranks are notified, unless they are already, before memory is freed that
- * their sums may still write to. Changes of an unfinished step or validation are undone. If the cause is a signal or a
- * process that ended, the state of the last complete step is saved. If no step was in progress, nothing is saved:
- * saving has failed or is done. */
+/* Aborts a training among ranks. The other ranks are notified before memory is freed to which their sums may still
+ * write, unless they already are. Changes of an unfinished step or validation are undone. If the cause is a signal or a
+ * process that ended, the state of the last complete step is saved. If no step was in progress, nothing is saved,
+ * because saving has failed or is done. */
 static attn_status leave(attn_training *training, const attn_job *job, attn_tape *tape, attn_status status)
 {
     char why[512];
@@ -268,7 +269,7 @@ static attn_status leave(attn_training *training, const attn_job *job, attn_tape
     if (status != ATTN_ERROR_INTERRUPTED && status != ATTN_ERROR_IO)
         return status;
     snprintf(why, sizeof why, "%s", attn_context_error(training->context));
-    attn_context_clear_error(training->context); /* a failure to save has its own error */
+    attn_context_clear_error(training->context); /* cleared, because a failure to save has its own error */
     attn_status saved = job->save(job->user, false);
     if (saved != ATTN_OK || status == ATTN_ERROR_INTERRUPTED)
         return saved != ATTN_OK ? saved : status;
@@ -300,7 +301,7 @@ static attn_status run_steps(attn_training *training, const attn_job *job, attn_
     return ATTN_OK;
 }
 
-/* Whether the last validation is the best so far; if so, it is recorded. */
+/* Returns whether the last validation is the best so far, and records it if so. */
 static bool improved(counters *at, double score)
 {
     bool better =

@@ -7,27 +7,29 @@
 
 #include "attn/train.h"
 
-/* Callbacks of the loop.  Every function gets `user`. */
+/* Callbacks of the loop. Every function gets `user`. */
 typedef struct attn_job {
     void *user;
-    /* Number of steps of an epoch (equal for all epochs). */
+    /* Returns the number of steps of an epoch, which is equal for all epochs. */
     int64_t (*steps)(void *user);
-    /* The loss of step `step` (from 0) of `epoch` (from 0), one element, recorded on `tape`; NULL on error.
-     * *tokens gets the number of labels that the mean is over. The result must depend only on (epoch, step), so that a
-     * resumed run computes the same as an uninterrupted one. If the batch is sharded (see `whole`), it also depends on
-     * the rank. */
+    /* Computes the loss of step `step` (from 0) of `epoch` (from 0): one element, recorded on `tape`. Returns NULL on
+     * error. *tokens gets the number of labels over which the mean is taken. The result must depend only on (epoch,
+     * step), so that a resumed run computes the same as an uninterrupted run. If the batch is sharded (see `whole`),
+     * the result also depends on the rank. */
     attn_tensor *(*loss)(void *user, attn_tape *tape, int64_t epoch, int64_t step, int64_t *tokens);
-    /* Mean loss on the validation data; NULL: no validation and no early stopping. */
+    /* Computes the mean loss on the validation data. NULL: no validation and no early stopping. */
     attn_status (*validate)(void *user, attn_tape *tape, double *loss);
-    /* Metric of the last validation that replaces its loss, larger is better; NaN: the loss decides. May be NULL. */
+    /* Returns the metric of the last validation, which replaces its loss; larger is better. NaN: the loss decides. May
+     * be NULL. */
     double (*judge)(void *user);
-    /* Called at each epoch's end, and when the run stops early. `improved`: the parameters are the best so far. */
+    /* Saves the run. Called at each epoch's end, and when the run stops early. `improved`: the parameters are the best
+     * so far. */
     attn_status (*save)(void *user, bool improved);
-    /* May be NULL. If it returns false, the run saves and stops. */
+    /* Reports progress. If it returns false, the run saves and stops. May be NULL. */
     bool (*progress)(void *user, const attn_progress *progress);
-    /* Number of labels in the whole batch of the step for which `loss` was last called. This process has *tokens of
-     * them, the other ranks of the context (ranks.h) have the others. Gradients and losses are then summed over the
-     * ranks, and the step is that of the whole batch. NULL: the batch is not sharded. */
+    /* Returns the number of labels in the whole batch of the step for which `loss` was last called. This process has
+     * *tokens of these labels, and the other ranks of the context (ranks.h) have the others. Gradients and losses are
+     * then summed over the ranks, and the step is that of the whole batch. NULL: the batch is not sharded. */
     int64_t (*whole)(void *user);
 } attn_job;
 
@@ -38,29 +40,29 @@ typedef struct attn_training_options {
     uint64_t seed;
     int64_t patience;   /* number of validations without improvement before stopping; 0: never */
     int64_t save_every; /* number of steps between saves inside an epoch; 0: save only at the ends of epochs */
-    /* gradient accumulation: number of losses per optimizer step, which uses their mean gradient (the last step of an
-     * epoch may have fewer); 0: 1. Not if ranks shard a batch. */
+    /* gradient accumulation: number of losses per optimizer step, which uses the mean of their gradients (the last step
+     * of an epoch may have fewer); 0: 1. Not if ranks shard a batch. */
     int64_t accumulate;
 } attn_training_options;
 
 /* State of a run: the optimizer and the counters, which can be saved and restored. */
 typedef struct attn_training attn_training;
 
-/* A new run with its own optimizer for `parameters`, which must outlive it; the caller destroys the run.
- * ATTN_ERROR_ARGUMENT: options out of range; ATTN_ERROR_UNSUPPORTED: a trained parameter that is not f32;
+/* Creates a run with its own optimizer for `parameters`, which must outlive the run. The caller destroys the run.
+ * ATTN_ERROR_ARGUMENT: options out of range. ATTN_ERROR_UNSUPPORTED: a trained parameter that is not f32.
  * ATTN_ERROR_MEMORY. */
 attn_status attn_training_create(attn_training **training, attn_context *context, const attn_named_list *parameters,
                                  const attn_training_options *options);
 void attn_training_destroy(attn_training *training); /* NULL is allowed */
-/* The optimizer, which the run owns. const is shallow, here and in attn_tensor_data and attn_model_parameters: the
- * returned object may be changed. */
+/* Returns the optimizer, which the run owns. const is shallow, here and in attn_tensor_data and attn_model_parameters:
+ * the returned object may be changed. */
 attn_optimizer *attn_training_optimizer(const attn_training *training);
 int64_t attn_training_epoch(const attn_training *training); /* number of finished epochs */
-/* Converts the counters and sums of a run to a config (for a checkpoint), and back. ATTN_ERROR_FORMAT: a key is
- * missing. */
+/* Converts the counters and sums of a run to a config (for a checkpoint). attn_training_restore converts them back.
+ * ATTN_ERROR_FORMAT: a key is missing. */
 attn_status attn_training_store(const attn_training *training, attn_config *config);
 attn_status attn_training_restore(attn_training *training, const attn_config *config);
-/* Runs from the present state of `training` to the last epoch. ATTN_ERROR_INTERRUPTED if progress() requested to stop;
+/* Runs from the current state of `training` to the last epoch. ATTN_ERROR_INTERRUPTED if progress() requested to stop;
  * otherwise the status of the job's functions. */
 attn_status attn_training_run(attn_training *training, const attn_job *job);
 

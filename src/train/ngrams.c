@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * Counting shared n-grams by sorting them. */
+ * Counts shared n-grams by sorting them. */
 #include "train/ngrams.h"
 
 #include "base/context.h"
@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* An n-gram: the number of its first n - 1 words, its last word, its start, and the index of its text; 0 is the
+/* An n-gram: the number of its first n - 1 words, its last word, its start, and the index of its text. Text 0 is the
  * prediction. */
 typedef struct gram {
     int64_t head;
@@ -27,7 +27,7 @@ static int by_words_and_text(const void *a, const void *b)
     return words ? words : (x->text > y->text) - (x->text < y->text);
 }
 
-/* The n-grams of a text whose words are numbered from `first` on in `heads`. */
+/* Lists the n-grams of a text. The words of the text are numbered from `first` on in `heads`. Returns the count. */
 static int64_t list_grams(gram *grams, const attn__tokens *words, int64_t text, const int64_t *heads, int64_t first,
                           int n)
 {
@@ -37,9 +37,9 @@ static int64_t list_grams(gram *grams, const attn__tokens *words, int64_t text, 
     return count > 0 ? count : 0;
 }
 
-/* Sorts the n-grams of all texts and gives equal ones the same number for the next order. Returns the number of the
- * prediction's n-grams that occur in a reference; each counts at most as often as in the reference that has most of
- * it. */
+/* Sorts the n-grams of all texts and gives equal n-grams the same number for the next order. Returns how many of the
+ * prediction's n-grams occur in a reference. Each n-gram counts at most as often as in the reference that has it most
+ * often. */
 static int64_t match_grams(gram *grams, int64_t n, int64_t *heads)
 {
     int64_t matches = 0, next;
@@ -81,14 +81,14 @@ attn_status attn__ngrams_add(attn_context *context, const attn__tokens *predicti
     return status;
 }
 
-/* Sorts the n-grams of all texts, gives equal ones the same number for the next order, and sums what pairs of texts
- * share. own[t]: scratch for the count of one n-gram in text t. */
+/* Sorts the n-grams of all texts, gives equal n-grams the same number for the next order, and adds up the n-grams that
+ * pairs of texts share. own[t] is scratch memory for the count of one n-gram in text t. */
 static void share_grams(gram *grams, int64_t all, int64_t *heads, int64_t n, int64_t *own, int64_t *shared)
 {
     int64_t next;
     qsort(grams, (size_t)all, sizeof *grams, by_words_and_text);
     for (int64_t at = 0; at < all; at = next) {
-        int64_t texts = 0; /* grams[at + k].text for k < texts: the texts that contain it */
+        int64_t texts = 0; /* grams[at + k].text for k < texts are the texts that contain the n-gram */
         for (next = at; next < all && by_words(grams + at, grams + next) == 0; next++) {
             heads[grams[next].start] = at;
             if (next == at || grams[next].text != grams[at + texts - 1].text) {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * ngrams.h - the n-grams that two texts share, of words or of characters, for translation metrics. */
+ * ngrams.h - counts the n-grams of words or characters that texts share, for translation metrics. */
 #ifndef ATTN_TRAIN_NGRAMS_H
 #define ATTN_TRAIN_NGRAMS_H
 
@@ -8,7 +8,7 @@
 /* Counts of one order over all sentences so far. */
 typedef struct attn__ngrams {
     int64_t predicted, wanted; /* number of n-grams of the predictions, and of all references */
-    /* matches of the predictions; each n-gram counts at most as often as in the reference that has most of it */
+    /* matches of the predictions; each n-gram counts at most as often as in the reference that has it most often */
     int64_t matches;
 } attn__ngrams;
 
@@ -21,8 +21,8 @@ attn_status attn__ngrams_add(attn_context *context, const attn__tokens *predicti
 attn_status attn__ngrams_shared(attn_context *context, const attn__tokens *texts, int64_t n, int orders,
                                 int64_t *counts, int64_t *shared);
 
-/* The number of references of prediction i; ATTN_ERROR_ARGUMENT (error set) if there are none. `counts` NULL: one
- * each. */
+/* Checks that each prediction has references. `counts` holds their numbers; NULL means one each. Returns
+ * ATTN_ERROR_ARGUMENT, with an error recorded, if a prediction has none. */
 attn_status attn__reference_counts_fit(attn_context *context, const int64_t *counts, int64_t n);
 static inline int64_t attn__reference_count(const int64_t *counts, int64_t i)
 {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * Adam, AdamW and SGD with momentum over a list of f32 parameters, with clipping by the global norm.
+ * Updates a list of f32 parameters with Adam, AdamW or SGD with momentum, with clipping by the global norm.
  */
 #include "train/optimizer.h"
 
@@ -18,7 +18,7 @@ enum { GRAIN = 4 }; /* minimum number of blocks (ATTN__ELEMENTWISE_BLOCK element
 /* Data of each parameter in the list. */
 typedef struct parameter_part {
     double factor;   /* factor of the learning rate */
-    int64_t moments; /* offset of its moments in the state; -1: it needed no gradient when the optimizer was made */
+    int64_t moments; /* offset of its moments in the state; -1: it needed no gradient when the optimizer was created */
 } parameter_part;
 
 struct attn_optimizer {
@@ -28,8 +28,9 @@ struct attn_optimizer {
     attn_optimizer_options options;
     int64_t steps;
     parameter_part *each;
-    bool rated;            /* some factor is not 1 */
-    attn_named_list state; /* tensors m.NAME (and v.NAME after it), in the parameters' order, only for trained ones */
+    bool rated; /* true if a factor is not 1 */
+    /* tensors m.NAME (and v.NAME after each), in the order of the parameters; only for trained parameters */
+    attn_named_list state;
 };
 
 static double or_default(double value, double otherwise)
@@ -58,7 +59,8 @@ static int64_t block_count(int64_t elements)
     return (elements + ATTN__ELEMENTWISE_BLOCK - 1) / ATTN__ELEMENTWISE_BLOCK;
 }
 
-/* A parameter may be frozen later; the moments of the others keep their places. */
+/* Returns whether parameter i is trained. A parameter may be frozen later; the moments of the others keep their
+ * places. */
 static bool trained(const attn_optimizer *optimizer, int64_t i)
 {
     return optimizer->each[i].moments >= 0 && attn_tensor_requires_grad(optimizer->parameters->items[i].tensor);
@@ -168,7 +170,7 @@ const attn_named_list *attn_optimizer_state(const attn_optimizer *optimizer)
 
 /* ------------------------------------------------------------------------------------------------ norm */
 
-/* Sums of squares over fixed blocks, so that the total does not depend on the number of threads. */
+/* Computes sums of squares over fixed blocks, so that the total does not depend on the number of threads. */
 typedef struct norm_job {
     attn__elementwise_fn squares;
     attn__elementwise_args args;
@@ -241,7 +243,7 @@ static void sgd_blocks(void *user, int64_t begin, int64_t end)
     }
 }
 
-/* Moment number `which` of trained parameter i; NULL: there is none. */
+/* Returns moment number `which` of trained parameter i, or NULL if there is none. */
 static float *moment(const attn_optimizer *optimizer, int64_t i, int which)
 {
     int kept = optimizer->options.kind == ATTN_OPTIMIZER_SGD ? (optimizer->options.momentum > 0) : 2;
@@ -294,7 +296,7 @@ static void update(attn_optimizer *optimizer, double rate, double clip)
     }
 }
 
-/* The clipping factor for gradients with this norm. */
+/* Returns the clipping factor for gradients with this norm. */
 static double clipping(const attn_optimizer *optimizer, double length)
 {
     double most = optimizer->options.clip_norm;
@@ -309,7 +311,8 @@ static void drop_gradients(const attn_optimizer *optimizer)
 
 attn_status attn_optimizer_step(attn_optimizer *optimizer, double rate, double *norm)
 {
-    /* Checked even without clipping: a gradient that is not finite must not change the parameters. */
+    /* The norm is checked even without clipping, because a gradient that is not finite must not change the
+     * parameters. */
     double length = global_norm(optimizer);
     if (isfinite(length)) {
         optimizer->steps++;

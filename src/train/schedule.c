@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * Learning rate by step. */
+ * Computes the learning rate of a step. */
 #include "attn/train.h"
 
 #include <math.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * The rules of mteval-v13a: each rule is one pass over the text that inserts spaces. A rule that matches two characters
- * consumes both, so that "a.." gives the same result as the original. */
+ * Applies the rules of mteval-v13a. Each rule is one pass over the text that inserts spaces. A rule that matches two
+ * characters consumes both, so that "a.." gives the same result as in the original. */
 #include "train/tokenize_13a.h"
 
 #include "base/context.h"
@@ -18,13 +18,13 @@ static bool stop(char c)
     return c == '.' || c == ',';
 }
 
-/* All ASCII punctuation except the apostrophe, comma, dash and period. */
+/* Returns whether c is ASCII punctuation other than the apostrophe, comma, dash and period. */
 static bool symbol(char c)
 {
     return c != '\0' && strchr("{|}~[\\]^_` !\"#$%&()*+:;<=>?@/", c) != NULL;
 }
 
-/* Each pass reads `in` and writes `out`, which is large enough; returns the length of the output. */
+/* A pass that reads `in` and writes `out`, which is large enough. Returns the length of the output. */
 typedef size_t pass(const char *in, size_t n, char *out);
 
 static size_t symbols_apart(const char *in, size_t n, char *out)
@@ -83,7 +83,8 @@ static size_t dashes_after_digits_apart(const char *in, size_t n, char *out)
     return o;
 }
 
-/* Works in place on entities for one ASCII character, the mark of skipped segments, and a hyphen at a line's end. */
+/* Replaces entities for one ASCII character, the mark of skipped segments, and a hyphen at a line's end, in place.
+ * Returns the new length. */
 static size_t resolve_entities(char *text, size_t n)
 {
     static const struct {
@@ -119,7 +120,7 @@ size_t attn__space_at(const char *s)
     return (c == 0xE2 && d == 0x81 && e == 0x9F) || (c == 0xE3 && d == 0x80 && e == 0x80) ? 3 : 0;
 }
 
-/* The length without white space at the end. */
+/* Returns the length of the line without white space at the end. */
 static size_t trimmed(const char *line)
 {
     size_t n = 0;
@@ -150,7 +151,7 @@ attn_status attn__tokenize_13a(attn__tokens *words, attn_context *context, const
     static pass *const passes[] = {symbols_apart, stops_after_nondigits_apart, stops_before_nondigits_apart,
                                    dashes_after_digits_apart};
     size_t n = trimmed(line);
-    /* Spaces are only inserted around characters of the line, at most twice around each. */
+    /* Spaces are only inserted around characters of the line, at most twice on each side. */
     size_t room = attn__size_add(attn__size_mul(n, 5), 16);
     *words = (attn__tokens){0};
     words->buffer = attn__alloc(context, room);
@@ -172,7 +173,7 @@ attn_status attn__tokenize_13a(attn__tokens *words, attn_context *context, const
         from = to;
         to = swap;
     }
-    from[n] = '\0'; /* four passes: the text is back in words->buffer */
+    from[n] = '\0'; /* after four passes the text is back in words->buffer */
     attn__free(context, other);
     split(words, words->buffer);
     return ATTN_OK;

@@ -12,10 +12,11 @@ typedef struct attn__tokens {
     const char **word; /* n pointers into `buffer` */
 } attn__tokens;
 
-/* Splits UTF-8 text into words. Entities are decoded, ASCII punctuation is split off, and so are periods and commas
- * unless they are between digits, and a dash after a digit. Free with attn__tokens_free. ATTN_ERROR_MEMORY. */
+/* Splits UTF-8 text into words. Entities are decoded, and ASCII punctuation is split off. Periods and commas are split
+ * off unless they are between digits. A dash is split off after a digit. Free with attn__tokens_free.
+ * ATTN_ERROR_MEMORY. */
 attn_status attn__tokenize_13a(attn__tokens *words, attn_context *context, const char *line);
-/* Bytes of the white space (any of Unicode's) at `s`; 0 if `s` is no white space. */
+/* Returns the bytes of the white space (of any kind in Unicode) at `s`, or 0 if `s` is no white space. */
 size_t attn__space_at(const char *s);
 void attn__tokens_free(attn__tokens *words, attn_context *context);
 
