@@ -17,7 +17,7 @@ int bench_thread_counts(const cli_call *cli, int counts[BENCH_MOST_THREADS], int
 
 /* ------------------------------------------------------------------------------------ bench_arrays.c */
 
-/* Allocates the arrays of a plan. Inputs get numbers that depend only on their index. */
+/* The arrays of a plan. Inputs have numbers that depend only on their index. */
 typedef struct bench_arrays {
     attn_arrays arrays;
     attn_span spans[ATTN_ARRAY_COUNT];

@@ -14,8 +14,8 @@ static const char *const as_they_are[] = {"usual"};
 typedef struct attention {
     const char *problem;
     attn_direction direction;
-    void (*make_small)(bench_arrays *arrays,
-                       const attn_problem *problem); /* the weights for the second kind of numbers */
+    /* Makes attention weights tiny or 0, for the second kind of numbers. */
+    void (*make_small)(bench_arrays *arrays, const attn_problem *problem);
 } attention;
 
 typedef struct attention_state {

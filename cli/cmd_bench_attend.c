@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: MIT
- * attn bench attend: the speed of attention problems, as a fraction of the machine's peak. */
+ *
+ * attn bench attend: measures the speed of attention problems, as a fraction of the machine's peak.
+ */
 #include "bench.h"
 #include "bench_features.h"
 #include "bench_problems.h"

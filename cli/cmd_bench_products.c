@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: MIT
- * attn bench products: the speed of matrix products on each instruction set and on several kinds of input numbers. */
+ *
+ * attn bench products: measures the speed of matrix products on each instruction set and on several kinds of input
+ * numbers.
+ */
 #include "bench_product.h"
 #include "bench_race.h"
 #include "commands.h"

@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: MIT
- * attn bench train: time and memory of a training step of a Transformer. */
+ *
+ * attn bench train: measures time and memory of a training step of a Transformer.
+ */
 #include "bench.h"
 #include "bench_step.h"
 #include "commands.h"

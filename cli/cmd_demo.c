@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * attn demo: a complete example in a minute. Trains on the built-in phrasebook, translates held-out sentences, draws
- * the attention, and prints commands to try next. */
+ * attn demo: runs a complete example in a minute. It trains on the built-in phrasebook, translates held-out sentences,
+ * draws the attention, and prints commands to try next.
+ */
 #include "commands.h"
 #include "sentences.h"
 #include "training.h"

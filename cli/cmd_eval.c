@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: MIT
- * attn eval: loss and BLEU of a translator on sentence pairs, accuracy of a classifier on images, bits per dimension of
- * an image generator, average precision of detections. */
+ *
+ * attn eval: measures loss and BLEU of a translator on sentence pairs, accuracy of a classifier on images, bits per
+ * dimension of an image generator, and average precision of detections.
+ */
 #include "commands.h"
 #include "eval_images.h"
 #include "failures.h"

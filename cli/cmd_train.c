@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: MIT
- * attn train translate, classify, images, msa, detect: one command for all kinds of training. */
+ *
+ * attn train translate, classify, images, msa, detect: trains a model. One command has all kinds of training.
+ */
 #include "commands.h"
 #include "source.h"
 #include "training.h"

@@ -82,7 +82,7 @@ typedef struct job {
     const cli_call *cli;
     attn_translator *translator;
     attn_translator_options how;
-    attn_translation *results; /* [AHEAD * nbest] */
+    attn_translation *results; /* translations [AHEAD * nbest] */
     int32_t *suppressed;
     bool prefixed;
     cli_failures failures;

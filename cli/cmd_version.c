@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: MIT
- * attn version: the version of the program, its build options, and the machine. */
+ *
+ * attn version: prints the version of the program, its build options, and the machine.
+ */
 #include "commands.h"
 #include "build_info.h"
 #include "base/cpu.h"

@@ -9,7 +9,7 @@
 
 #define CLI_NAMES CLI_TEXT("names", 'n', "FILE", "", "a names file for weights of foreign names, or a built-in one")
 
-/* Whether the short option -n sets a count. */
+/* The option --names for commands whose short option -n sets a count. */
 #define CLI_NAMES_LONG CLI_TEXT("names", 0, "FILE", "", "a names file for weights of foreign names, or a built-in one")
 
 typedef struct cli_foreign {

@@ -41,7 +41,7 @@ attn_status cli_model_config_sample(const cli_call *cli, const attn_architecture
     attn_status status = attn_config_create(config, cli->context);
     for (int i = 0; status == ATTN_OK && i < architecture->nkeys; i++) {
         const attn_setting *key = &architecture->keys[i];
-        /* "vocab_size" may be absent because a model has two vocabularies or one for both */
+        /* "vocab_size" is optional, because a model has two vocabularies or one for both */
         bool needed = !key->default_text || strcmp(key->name, "vocab_size") == 0;
         if (needed)
             status = set_sample(*config, key);

@@ -100,8 +100,8 @@ static void draw(cli_progress *progress, const attn_progress *at)
     progress->last = cli_seconds();
 }
 
-/* Prints a line for each epoch, and a line after some time without output. It is used without a terminal. That time
- * is shorter than the watch's (watch.c). */
+/* Prints the progress without a terminal: a line for each epoch, and a line after some time without output. This
+ * time is shorter than the time in watch.c. */
 static void print_line(cli_progress *progress, const attn_progress *at)
 {
     double now = cli_seconds();

@@ -104,7 +104,7 @@ int cli_lines_next(cli_lines *lines, const cli_call *cli, const char **texts, in
         good = good && attn_text_normalize(cli->context, start, length, ATTN_COMPAT_NONE, NULL, 0, &needed) == ATTN_OK;
         if (!good)
             attn_context_clear_error(cli->context);
-        if (!good && *n > 0) /* later lines are read only after these are processed */
+        if (!good && *n > 0) /* the lines before a bad line are processed first */
             return CLI_OK;
         if (!good) {
             code = cli_check_sentence(cli, start, length, "standard input", lines->number + 1);

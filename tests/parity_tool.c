@@ -104,7 +104,7 @@ static attn_status run_translator(parity_case *c)
     attn_tensor *logits = attn_seq2seq_forward(c->model, c->tape, c->src, c->lens, c->tgt, NULL);
     if (!logits)
         return attn_context_status(c->context);
-    /* before the loss overwrites the logits */
+    /* the logits are written before the loss overwrites them */
     status = attn_npy_write(logits, c->context, path_of(c, "out_logits.npy", path));
     attn_tensor *loss = attn_cross_entropy(c->tape, logits, c->labels, &options);
     if (!loss || status != ATTN_OK)
@@ -213,7 +213,7 @@ static attn_status run_outputs(parity_case *c, const attn_named_list *inputs, at
     attn_status status = ATTN_OK;
     for (int i = 0; status == ATTN_OK && i < a->noutputs; i++) {
         bool of_a_head =
-            a->outputs[i].optional && strstr(a->outputs[i].name, "logits") && !detects; /* which no case has */
+            a->outputs[i].optional && strstr(a->outputs[i].name, "logits") && !detects; /* no case has these */
         of_a_head |= strcmp(a->outputs[i].name, "contacts") == 0 && !attn_config_bool(c->config, "tied", true);
         status = of_a_head ? ATTN_OK : attn_named_add(outputs, a->outputs[i].name, NULL);
     }

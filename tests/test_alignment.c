@@ -82,7 +82,8 @@ static void stops_at_the_end_are_gaps(void **state)
     check_rows("# STOCKHOLM 1.0\nq MK*\ns MK*\n#=GC RF xxx\n//\n", "x", NONE, ATTN_ALIGNMENT_STOCKHOLM, "MK MK");
 }
 
-/* Columns have the numbers of the query's residues, which count the residues in the query's sequence in the file. */
+/* A column has the number of its residue in the query. Residues are counted in the query's sequence in the file,
+ * with insertions. */
 static void columns_are_numbered_by_residues_of_the_query(void **state)
 {
     attn_context *c = *state;
@@ -339,7 +340,7 @@ static void diverse_rows_take_little_memory_and_report_progress(void **state)
     assert_int_equal(attn_alignment_select(&chosen, all, &(attn_selection){.depth = DEPTH}), ATTN_OK);
     assert_int_equal(l.calls, DEPTH);
     attn_context_memory(c, NULL, &peak, NULL);
-    assert_true(peak < held + (size_t)ROWS * 200); /* distances to all chosen rows: 2,400 bytes a row */
+    assert_true(peak < held + (size_t)ROWS * 200); /* a table of all distances would need 2,400 bytes for each row */
     attn_alignment_destroy(chosen);
     l = (listener){0, 7};
     assert_int_equal(attn_alignment_select(&chosen, all, &(attn_selection){.depth = DEPTH}), ATTN_ERROR_INTERRUPTED);
@@ -473,7 +474,8 @@ static bool stop_at_once(void *user, const char *things, int64_t done, int64_t t
     return false;
 }
 
-/* So many rows are compared in parts. They are of seven kinds, and rows are similar only to rows of the same kind. */
+/* 8,200 rows are so many that they are compared in parts. They are of seven kinds, and rows are similar only to rows
+ * of the same kind. */
 static void many_rows_are_compared_in_parts(void **state)
 {
     enum { ROWS = 8200, KINDS = 7 };

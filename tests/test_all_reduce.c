@@ -13,7 +13,7 @@
 
 typedef struct model {
     attn_named_list list;
-    attn_tensor *w[4]; /* two that are used, one of them twice; one that is unused; one that is not trained */
+    attn_tensor *w[4]; /* w[0] and w[1] are used, w[2] is unused, w[3] is not trained */
 } model;
 
 static attn_status make_model(model *m, attn_context *c)
@@ -92,7 +92,7 @@ static void gradients_add_up(void **state)
     attn_status (*check)(model *) = is_gradient;
     other = (struct two_ranks){0};
     assert_int_equal(one_step(c, (void *)&check), ATTN_OK);
-    assert_true(other.begun >= 2 * 4); /* three buckets and the totals, in each of two steps */
+    assert_true(other.begun >= 2 * 4); /* each of two steps sums three buckets and the totals */
     attn_context_destroy(c);           /* destroying the context frees the memory of the ranks */
 }
 

@@ -21,12 +21,13 @@ enum { Q, K, V, O, DOUT, DQ, DK, DV, BIAS, DBIAS, LSE, ARRAYS };
  * of keys. */
 typedef struct kase {
     int64_t b, g, h, tq, tk, d, dv;
-    bool tokens_outside;   /* layout [B,T,H,D] instead of [B,H,T,D] */
+    bool tokens_outside;   /* true: layout [B,T,H,D] instead of [B,H,T,D] */
     bool channels_outside; /* the channels of q and k are the slowest dim */
-    int causal;            /* 1: hi = 0; 2: hi = tk - tq; 3: a band on both sides */
-    int lens;              /* 1 per b, 2 per b and query */
-    int mask;              /* 1 [B,Tk], 2 [Tq,Tk], 3 [B,G,H,Tq,Tk] */
-    int bias;              /* 1 full, 2 shared by the batch, 3 [Tq,Tk], 4 [B,1,1,1,Tk], 5 one number a head, 6 [Tq] */
+    int causal;            /* band: 1 has hi = 0, 2 has hi = tk - tq, 3 has both sides */
+    int lens;              /* 1: one for each b; 2: one for each b and query */
+    int mask;              /* shape: 1 [B,Tk], 2 [Tq,Tk], 3 [B,G,H,Tq,Tk] */
+    /* shape: 1 full, 2 shared by the batch, 3 [Tq,Tk], 4 [B,1,1,1,Tk], 5 one number for each head, 6 [Tq] */
+    int bias;
     double fill, dropout, spread;
     bool accumulate, bf16, own_strides, holes; /* holes: a third of the bias is -inf */
     int poison;                                /* a row of NaN: 1 in k and v, 2 in q and dout */
@@ -284,7 +285,7 @@ static void compare(const bench *t, const kase *c, float *want[ARRAYS], int numb
         double largest = 0, worst = 0, tolerance = c->bf16 ? 8e-3 : 1e-5;
         for (size_t j = 0; j < t->n[i]; j++)
             largest = isnan((double)want[i][j]) ? largest : fmax(largest, fabs((double)want[i][j]));
-        /* the gradients are sums over all keys of a row that cancel to 0, of terms of order 1 */
+        /* these gradients are sums over all keys of a row: terms of order 1 cancel to 0 */
         if (i == DBIAS && c->bias >= 5)
             largest = fmax(largest, 1);
         for (size_t j = 0; j < t->n[i] && i != BIAS; j++) {

@@ -238,7 +238,7 @@ static void masked_keys_score_the_fill_or_nothing(void **state)
 
 enum { OUTS = 9, IN = 13, CHANNELS = 7 };
 
-/* Checks the sums over all pairs that are alive, and the sums that use a copy without NaN and infinity. The rows of
+/* Checks the sums over all pairs marked in `alive`, and the sums that use a copy without NaN and infinity. The rows of
  * x are `ld` elements apart. */
 static void check_channels(const float *x, int64_t ld, int channels, bool transposed, int64_t bads)
 {

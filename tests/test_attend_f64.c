@@ -230,7 +230,7 @@ typedef struct quotient {
     const f64_case *c;
     random_problem r;
     attn_plan *plan;
-    double *o, *lse; /* the output at the point above */
+    double *o, *lse; /* the output at the upper point of the difference quotient */
 } quotient;
 
 static void execute(const quotient *d)
@@ -239,7 +239,7 @@ static void execute(const quotient *d)
         fail_msg("%s: %s", f64_name(d->c), attn_context_error(f64_context));
 }
 
-/* Returns the loss at the point above minus the loss at the current point. It subtracts before it sums, so that
+/* Returns the loss at the upper point minus the loss at the current point. It subtracts before it sums, so that
  * unchanged outputs contribute exactly 0. */
 static double loss_above(const quotient *d)
 {

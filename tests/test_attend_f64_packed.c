@@ -19,11 +19,11 @@ enum { SEQUENCES = 9, HEADS = 2, CHANNELS = 5, VALUES = 6, LONGEST = 300, MOST =
 typedef struct mode {
     const char *name;
     attn_causal causal;
-    bool other_keys; /* the numbers of keys are `fewer` instead of the numbers of queries */
+    bool other_keys; /* true: `fewer` has the numbers of keys, which otherwise equal the numbers of queries */
     attn_score score;
     attn_normalization normalization;
     double softcap, fill, dropout;
-    /* with a bias by distance and a mask over queries and keys, which all sequences share; with sinks; with dlse */
+    /* flags: a bias by distance and a mask, which all sequences share; sinks; dlse */
     unsigned with;
     bool not_alone, not_padded;
 } mode;

@@ -14,7 +14,8 @@
 
 enum { PROBLEMS = 40, LEVELS = 3, MOST_SOLVERS = 64 };
 
-/* Counts for each direction, and the largest share of an error bound for each direction and each type (f32, bf16). */
+/* The number of runs for each direction, and the largest share of an error bound for each direction and each type
+ * (f32, bf16). */
 typedef struct tally {
     int problems[2], chosen[2];
     double worst[2][2];

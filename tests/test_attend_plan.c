@@ -204,7 +204,8 @@ static void canonical_form_is_small(void **state)
     attn_context *c;
     attn_context_create(&c, NULL);
     attn_problem p;
-    /* One head and one batch vanish. Contiguous rows and heads of BHTD merge. Grouped heads become queries. */
+    /* The plan drops dims of length 1 (one head, one batch), merges contiguous rows and heads of BHTD, and turns
+     * grouped heads into queries. */
     attn_problem_heads(
         &p, &(attn_heads){.batch = 4, .heads = 3, .queries = 5, .keys = 7, .dim = 8, .layout = ATTN_LAYOUT_BHTD});
     attn_plan *plan = plan_of(c, &p, (attn_plan_options){0});

@@ -12,7 +12,7 @@
 #include <math.h>
 #include <string.h>
 
-/* UNITS: roundings allowed for a sum: 16 in a lane, and those of the terms and of the sum over lanes */
+/* UNITS is the number of roundings allowed for a sum: 16 in a lane, and those of the terms and of the sum over lanes */
 enum { CHANNELS = 19, UNITS = 40 };
 static const double unit = 0x1p-24;
 

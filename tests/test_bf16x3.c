@@ -55,8 +55,8 @@ static void *random_numbers(attn__rng *rng, attn_dtype dtype, int64_t count, siz
     return x;
 }
 
-/* Computes the product in double, and its error bound. The bound has one rounding for every second term, and the
- * parts that a product of three parts omits. For f32 in one part, it has a rounding of each factor. */
+/* Computes the product in double, and its error bound. The bound has one rounding for every second term, and the parts
+ * that a product of three parts omits. For f32 in one part, the bound has a rounding of each factor. */
 static void solve(sample *s)
 {
     double unit = ldexp(1, -24);

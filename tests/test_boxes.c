@@ -403,7 +403,8 @@ static void folders_of_yolo_are_read(void **state)
     assert_int_equal(set->images[0].objects, 0);
     assert_int_equal(set->images[1].objects, 2);
     assert_memory_equal(&set->objects[0].box, &((attn__box){3, 1, 2, 2}), sizeof(attn__box));
-    assert_float_equal(set->objects[1].box.x, 5.6, 1e-12); /* x is outside of the image, as in the file */
+    /* in the file, the box is outside of the image; x is unchanged */
+    assert_float_equal(set->objects[1].box.x, 5.6, 1e-12);
     assert_string_equal(set->categories[1].name, "1");
     attn__box_set_destroy(set);
     put_file(c, base, "classes.txt", "cat\ndog\n");

@@ -90,7 +90,7 @@ static void pictures(void **state)
     attn_panel_row row = {.n = 1, .panels = &panel};
     attn_context_clear_error(c);
     attn_status status = attn_heatmaps_render(&page, c, &(attn_heatmaps){.n = 1, .rows = &row}, (attn_plot_format)NONE);
-    if (status != ATTN_ERROR_UNSUPPORTED) /* unless the build cannot write pictures */
+    if (status != ATTN_ERROR_UNSUPPORTED) /* a build that cannot write pictures returns this status */
         refused(c, status);
     end(c);
 }

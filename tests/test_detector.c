@@ -186,7 +186,7 @@ static void outputs_are_boxes_by_falling_score(void **state)
     assert_ok(f->context, attn__found_of(f->context, l, b, 0, 200, 100, found));
     assert_true(found[0].class == 0 && fabs(found[0].score - 1 / (1 + exp(-1) + exp(-2))) < 1e-6);
     assert_true(fabs(found[0].left - 40) < 1e-4 && fabs(found[0].bottom - 70) < 1e-4);
-    /* of equal scores, the first query is first */
+    /* for equal scores, the result of the first query is first */
     assert_true(found[1].class == 1 && found[1].right == 200 && found[2].left == -50);
     test_set(b, 3, NAN);
     assert_refused(f->context, attn__found_of(f->context, l, b, 0, 200, 100, found), ATTN_ERROR_UNSUPPORTED,

@@ -87,7 +87,7 @@ static void pipes_and_devices_are_written_in_place(void **state)
     assert_int_equal(tear_down(&f), 0);
 }
 
-/* The link to standard output is kept, like /dev/stdout, even if standard output is a plain file. */
+/* A link to standard output, such as /dev/stdout, is kept, even if standard output is a plain file. */
 static void link_to_standard_output_is_kept(void **state)
 {
     fixture f;
@@ -109,7 +109,7 @@ static void link_to_standard_output_is_kept(void **state)
     check_holds(&f, "before written behind");
     assert_int_equal(lstat(link, &about), 0);
     assert_true(S_ISLNK(about.st_mode));
-    /* now an ordinary link, which the new file replaces */
+    /* the link is an ordinary link now, so that the new file replaces it */
     assert_int_equal(attn_file_write(f.c, link, "anew", 4), ATTN_OK);
     check_holds(&f, "before written behind");
     assert_int_equal(tear_down(&f), 2);

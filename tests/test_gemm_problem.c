@@ -518,7 +518,8 @@ static convolution convolution_of(const int64_t n[8], bool wide)
     return c;
 }
 
-/* Tests Y = W columns, and the sum of dY columns^T over the batch. */
+/* Tests a convolution as products with the im2col matrix `columns`: Y = W columns, and the sum of dY columns^T over
+ * the batch. */
 static void try_convolution(const int64_t n[8], bool wide, attn__isa isa, int threads)
 {
     convolution x = convolution_of(n, wide);

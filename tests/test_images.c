@@ -297,7 +297,7 @@ static void the_fast_sampler_draws_what_the_slow_one_draws(void **state)
 {
     world w;
     int32_t fast[IMAGE], slow[IMAGE];
-    for (int kind = 0; kind < 4; kind++) { /* two, one and no outer blocks; odd sizes */
+    for (int kind = 0; kind < 4; kind++) { /* even and odd numbers of blocks of each kind */
         sizes s = small;
         s.outer = 4 - kind;
         s.exterior = kind;

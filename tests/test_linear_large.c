@@ -63,8 +63,8 @@ static double unit(void)
     return attend_ref_units_of(ATTN_F32).weight;
 }
 
-/* Computes y from the sum, and from the gradient g of y the gradient of the sum, each with its bound. The slope of x
- * Phi(x) is at most 1.13, and the slope of this slope at most 0.8. */
+/* Computes y and its bound from the sum. Computes the gradient of the sum and its bound from the gradient g of y.
+ * The slope of x Phi(x) is at most 1.13, and the slope of this slope at most 0.8. */
 static void activate(const layer *l, double sum, double sum_err, double g, double y[2], double back[2])
 {
     double phi = exp(-sum * sum / 2) / sqrt(2 * acos(-1.0)), below = erfc(-sum / sqrt(2)) / 2;

@@ -655,7 +655,8 @@ static void kept_weights_are_packed_once(void **state)
         assert_string_equal(said.text, "b b b");
         attn_translations_free(c, &said, 1);
         if (i == 2)
-            assert_true(needed[2] + 3 <= needed[0]); /* panels, their description, and a list of descriptions */
+            /* packing allocates panels, their description, and a list of descriptions */
+            assert_true(needed[2] + 3 <= needed[0]);
     }
     assert_int_equal(needed[0], needed[2]); /* the fourth translation allocates as much as the third */
     attn_translator_destroy(t);

@@ -618,8 +618,8 @@ static void nadaraya_watson_has_no_attention_matrix(void **state)
     attn_named_clear(&out);
 }
 
-/* Points without coordinates are all at the same place. Labels without numbers have estimates without numbers. NaN
- * is not treated as a point without neighbours. */
+/* Points without coordinates are all at the same place. If labels have 0 numbers, estimates have 0 numbers. NaN is not
+ * treated as a point without neighbours. */
 static void nadaraya_watson_of_zero_coordinates_and_nan(void **state)
 {
     tape_fixture *f = *state;

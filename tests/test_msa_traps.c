@@ -250,7 +250,7 @@ static void apc_of_zero_maps_is_zero(void **state)
             char name[96];
             snprintf(name, sizeof name, "layers.%d.row_self_attention.layer.%s", layer, which[w]);
             attn_tensor *t = parameter(msa, name);
-            for (int64_t i = 0; i < attn_tensor_size(t); i++) /* q is 300 everywhere; k reads channel 0 */
+            for (int64_t i = 0; i < attn_tensor_size(t); i++) /* q is 300 everywhere; k is 300 times channel 0 */
                 test_set(t, i, w == 0 ? 0 : w == 1 ? (i % DIM == 0 ? 300 : 0) : 300);
         }
     }

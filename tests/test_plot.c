@@ -201,7 +201,7 @@ static void heatmaps_render_as_a_page(void **state)
     assert_int_equal(count(&page, "\"layers\":1,\"heads\":4,\"rows\":6,\"cols\":6"), 2);
     assert_int_equal(count(&page, "\"name\":\"Encoder-decoder attention\""), 1);
     assert_int_equal(count(&page, "id=\"w1-0\">"), 1);
-    /* the heading is not "Keys", because this means the keys of the attention */
+    /* the heading is "Keyboard", because "Keys" would mean the keys of the attention */
     assert_int_equal(count(&page, "<summary>Keyboard</summary>"), 1);
     /* all addresses are namespace names */
     assert_int_equal(count(&page, "http://"), count(&page, "http://www.w3.org/2000/svg"));

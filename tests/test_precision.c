@@ -404,8 +404,8 @@ static void attention_in_scopes_holds_nothing(void **state)
 
 enum { SENTENCES = 3, LENGTH = 7, BEGUN = 4, D = 48 };
 
-/* Computes the attention of the last token to all tokens: in one call if `kept_as` is F64, otherwise from a KV cache
- * of this type, whose first tokens were computed with precision `first`. */
+/* Computes the attention of the last token to all tokens. If `kept_as` is F64, one call computes it. Otherwise a KV
+ * cache of this type has the first tokens, which were computed with precision `first`. */
 static void last_token(tape_fixture *f, attn_dtype kept_as, attn_precision first, float *o)
 {
     attn_named_list parameters = {.context = f->context, .owns = true};
@@ -499,7 +499,8 @@ static double apart(const float *a, const float *b)
     return most / size;
 }
 
-/* Computes the result with the precision fma in a context that does not use AMX. A model cannot change this alone. */
+/* Computes the result with the precision fma in a context that does not use AMX. A model cannot select fma in a context
+ * that uses AMX. */
 static void answer_in_fma(tape_fixture *f, float *result)
 {
     tape_fixture other;

@@ -110,7 +110,8 @@ static void one_process_needs_no_module(void **state)
     assert_int_equal(joins((const char *const[]){NULL}), ATTN_OK);
     assert_int_equal(joins((const char *const[]){"PMIX_RANK", "0", "SLURM_STEP_NUM_TASKS", "1", NULL}), ATTN_OK);
     assert_int_equal(joins((const char *const[]){"PMIX_RANK", "0", "OMPI_COMM_WORLD_SIZE", "1", NULL}), ATTN_OK);
-    assert_int_equal(joins((const char *const[]){"SLURM_NTASKS", "8", NULL}), ATTN_OK); /* a batch job without a step */
+    /* a batch job that is not a step */
+    assert_int_equal(joins((const char *const[]){"SLURM_NTASKS", "8", NULL}), ATTN_OK);
     assert_int_equal(
         joins((const char *const[]){"PMIX_RANK", "0", "SLURM_STEP_NUM_TASKS", "2", "SLURM_NTASKS", "1", NULL}),
         ATTN_ERROR_UNSUPPORTED);

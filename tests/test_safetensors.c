@@ -46,7 +46,7 @@ static const char good_header[] =
     "\"a\":{\"dtype\":\"F32\",\"shape\":[1,2],\"data_offsets\":[0,8]},"
     "\"s\":{\"dtype\":\"I64\",\"shape\":[],\"data_offsets\":[12,20]},"
     "\"e\":{\"dtype\":\"F32\",\"shape\":[0,3],\"data_offsets\":[20,20]}}   ";
-/* 1, -2; f16 1.5, -inf; 7 */
+/* f32: 1, -2; f16: 1.5, -infinity; last byte: 7 */
 static const uint8_t good_data[20] = {0, 0, 0x80, 0x3f, 0, 0, 0, 0xc0, 0, 0x3e, 0, 0xfc, 7};
 
 static void a_good_file_is_read(void **state)

@@ -21,16 +21,16 @@ typedef enum structure {
     NORMAL,
     GELU,
     RELU,
-    BLOCKS,   /* blocks of 64 k, times 1e9 or 1e-9 */
+    BLOCKS,   /* blocks of 64 k are scaled by 1e9 or 1e-9 */
     GROUPS,   /* some rows are tiny at every fourth k */
     ZEROS,    /* rows and ranges of k are zero */
     OUTLIER,  /* one a row */
-    OUTLIERS, /* at two k in all rows */
+    OUTLIERS, /* outliers at two k in all rows */
     SPARSE,   /* 95 % zeros */
     LOGNORMAL,
     ROWS,      /* rows of very different sizes */
     EXPONENTS, /* random powers of two */
-    EDGES,     /* largest slices, ties of rounding */
+    EDGES,     /* numbers with the largest slices, and ties of rounding */
     TINY,      /* below 2^-100 */
     HUGE_ONES, /* above 1e30 */
     OPPOSED,   /* large where the other operand is small */
@@ -133,7 +133,8 @@ static void *memory(size_t bytes)
     return data;
 }
 
-/* Uses slices in all panels whose numbers allow it, including panels that are not proved for ordinary rows. */
+/* Uses slices in all panels whose numbers allow it, including panels whose error bound is not proved for ordinary
+ * rows. */
 static void use_all_panels(const attn__sliced_weights *w)
 {
     for (int64_t i = 0; i < w->panels; i++)
@@ -148,7 +149,7 @@ static void use_all_panels(const attn__sliced_weights *w)
             }
 }
 
-enum { ADD = 1, ALL_PANELS = 2 }; /* ways of a product */
+enum { ADD = 1, ALL_PANELS = 2 }; /* options of a product, as bits */
 
 static void *pack(const attn__slices_kernel *kernel, const matrices *x, int way, bool *serves)
 {
@@ -401,8 +402,8 @@ static bool has_multiply_adds(int64_t panel)
     return panel == 3 || panel == 9;
 }
 
-/* Makes normal numbers, with some rows that have only one number and some columns with one very large number. These
- * rows and columns are not proved. */
+/* Makes normal numbers, with some rows that have only one number and some columns with one very large number. For
+ * these rows and columns, the error bound of slices is not proved. */
 static matrices mixed(attn__rng *rng, int64_t m, int64_t n, int64_t k)
 {
     matrices x = make(NORMAL, NORMAL, rng, m, n, k);
@@ -430,9 +431,9 @@ static void check_mixed(const matrices *x, int way, const float *all, const floa
     }
 }
 
-/* Rows that are proved have the same bits as alone. Other rows, and columns that are not proved for ordinary rows,
- * have the bits of multiply-adds. Each element is computed and finished once. There are more rows than are computed
- * at a time, and more panels than a group. */
+/* Rows for which the error bound of slices is proved have the same bits as alone. Other rows, and columns for which
+ * it is not proved with ordinary rows, have the bits of multiply-adds. Each element is computed and finished once.
+ * There are more rows than are computed at a time, and more panels than a group. */
 static void each_element_is_computed_and_finished_once(void **state)
 {
     enum { M = 1040, N = 150, LD = N + 5 };

@@ -116,7 +116,7 @@ static void first_of_two_residues_at_one_place_is_taken(void **state)
 static void the_likeliest_alternative_is_taken(void **state)
 {
     static const struct {
-        const char *first, *second; /* letter and name */
+        const char *first, *second; /* letter of the alternative, and name of the residue */
         double occupancy[2];
         int taken;
     } cases[] = {{"ASER", "BSER", {0.3, 0.7}, 1}, {"ASER", "BSER", {0.7, 0.3}, 0}, {"ASER", "BSER", {0.5, 0.5}, 0},
@@ -337,7 +337,7 @@ static void draw_protein(uint32_t *state, int n, char *letters)
     letters[n] = 0;
 }
 
-/* How a file shows that residues are absent. */
+/* The ways in which a file shows that residues are absent. */
 typedef enum kind { BY_NUMBERS, BY_BREAKS, BY_SEQRES, BY_ENTITY, KINDS } kind;
 
 /* Appends a straight chain without residues [begin, end) to `text`. */
@@ -522,7 +522,7 @@ static void conformations_grouped_by_letter_are_one_chain(void **state)
     for (int cif_file = 0; cif_file < 2; cif_file++) {
         char text[8192] = "", *to = text;
         to += cif_file ? sprintf(to, "%s", cif_head) : 0;
-        for (int i = 0; i < 30; i++) { /* residues 1 to 10 have both, 11 to 20 have hydrogens at the end */
+        for (int i = 0; i < 30; i++) { /* residues 1 to 10 have both letters, 11 to 20 have hydrogens at the end */
             int number = i < 20 ? i + 1 : i - 19;
             char letter = i < 10 ? 'A' : i < 20 ? ' ' : 'B';
             if (cif_file)

@@ -167,8 +167,8 @@ static void bleu_of_long_lines(void **state)
     assert_int_equal(attn_bleu_corpus(&bleu, context, predictions, references, NULL, 1), ATTN_OK);
     assert_int_equal(bleu.prediction_length, WORDS);
     CLOSE(bleu.precisions[0], 100.0 * (WORDS - WORDS / 3) / WORDS, 1e-9);
-    CLOSE(bleu.precisions[1], 100.0 * 66667 / (WORDS - 1), 1e-9); /* pairs of words without a changed word */
-    CLOSE(bleu.precisions[2], 100.0 / 2 / (WORDS - 2), 1e-9);     /* no match counts as half a match */
+    CLOSE(bleu.precisions[1], 100.0 * 66667 / (WORDS - 1), 1e-9); /* 66,667 pairs of words have no changed word */
+    CLOSE(bleu.precisions[2], 100.0 / 2 / (WORDS - 2), 1e-9);     /* without a match, half a match is counted */
 }
 
 static void schedules_rise_and_fall(void **state)

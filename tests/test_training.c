@@ -460,7 +460,7 @@ static double train(given *g, const attn_training_options *options)
 }
 
 #define NEAR(a, b) assert_true(fabs((a) - (b)) <= 1e-6)
-#define LITTLE     1e-30 /* a rate that changes nothing */
+#define LITTLE     1e-30 /* a learning rate that is too small to change a number */
 
 /* A step uses the mean of its losses. The last step of an epoch has the remaining losses. */
 static void a_step_follows_the_mean_of_its_losses(void **state)

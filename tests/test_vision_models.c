@@ -479,11 +479,12 @@ static void number_of_heads_comes_from_config_or_metadata(void **state)
         {NULL, "x", "y", 0},
         {"{\"model_args\": {\"num_heads\": 4}}", "x", "y", 4},
         {"{\"architecture\": \"vit_tiny_patch4_8\"}", "x", "y", 3},
-        {"{\"architecture\": \"vit_base_patch4_8\"}", "x", "y", 0}, /* a model of another width */
+        {"{\"architecture\": \"vit_base_patch4_8\"}", "x", "y", 0}, /* the config names a model of another width */
         {"{\"architecture\": \"vit_tiny_patch4_8\", \"model_args\": {\"num_heads\": 6}}", "x", "y", 6},
         {NULL, "arch", "deit_tiny_patch4_8", 3},
         {NULL, "args.model", "vit_tiny_patch4_8.augreg", 3},
-        {"{\"architecture\": \"vit\", \"num_heads\": 2}", "x", "y", 0}, /* a config of another model in this folder */
+        /* a config.json of another model is in this folder */
+        {"{\"architecture\": \"vit\", \"num_heads\": 2}", "x", "y", 0},
     };
     fixture *f = *state;
     static const char wide[] = "{\"img_size\": 8, \"patch_size\": 4, \"num_hiddens\": 192, \"mlp_num_hiddens\": 12, "
@@ -728,8 +729,8 @@ static void pictures_are_prepared_as_the_files_say(void **state)
     static const struct {
         bool timm;
         const char *config, *preparation;
-        double mean, std;   /* of the first channel; a std of 0: refused */
-        const char *filter; /* filter, or words of the error */
+        double mean, std;   /* of the first channel; a std of 0 is refused */
+        const char *filter; /* name of the filter, or words of the error */
         const char *resize;
         int64_t to;
     } cases[] = {

@@ -93,7 +93,7 @@ ATTN_API const char *attn_precision_name(attn_precision precision); /* Returns "
  * other name. */
 ATTN_API bool attn_precision_find(attn_precision *precision, const char *name);
 
-/* Zero means the default in each field. */
+/* Options of a context. Zero means the default in each field. */
 typedef struct attn_context_options {
     attn_allocator allocator; /* default: aligned memory from libc */
     int threads;              /* default: ATTN_THREADS, OMP_NUM_THREADS, or the usable cores */
@@ -182,15 +182,15 @@ typedef enum attn_role {
     ATTN_ROLE_BATCH = 1, /* an axis over which attention is repeated: batch, head, the other axes of an image */
     ATTN_ROLE_QUERY,     /* positions of the queries */
     ATTN_ROLE_KEY,       /* positions of the keys */
-    ATTN_ROLE_CONTRACT,  /* summed in the score: the channels of a head */
-    ATTN_ROLE_VALUE      /* carried to the output */
+    ATTN_ROLE_CONTRACT,  /* channels of queries and keys, over which the score sums */
+    ATTN_ROLE_VALUE      /* channels of values and outputs */
 } attn_role;
 
 typedef enum attn_dtype {
     ATTN_F32 = 0,
     ATTN_BF16, /* for storage only; sums are f32 */
     ATTN_F64,  /* the solver `blocked` if it accepts the problem, otherwise the reference solver */
-    ATTN_F16,  /* a type of files only */
+    ATTN_F16,  /* only in files */
     ATTN_I32,
     ATTN_I64,
     ATTN_U8,
@@ -303,8 +303,8 @@ typedef struct attn_relative {
     int64_t begin, end;
 } attn_relative;
 
-/* Requests weights only at chosen indices of a BATCH or QUERY dim. The weights array then has length `n` along that
- * dim. */
+/* A request for weights only at chosen indices of a BATCH or QUERY dim. The weights array then has length `n` along
+ * that dim. */
 typedef struct attn_pick {
     int dim;
     int64_t n;
@@ -381,8 +381,8 @@ enum {
 
 typedef enum attn_direction { ATTN_DIRECTION_FORWARD = 0, ATTN_DIRECTION_BACKWARD } attn_direction;
 
-/* Zero-initialize, then fill. Zero means the default everywhere, except for dim numbers (lens_dim and the dims of
- * bands, windows, tables, picks, packed and blocks), where 0 is the first dim. */
+/* An attention problem. Initialize it with zeros, then fill it. Zero means the default everywhere, except for dim
+ * numbers (lens_dim and the dims of bands, windows, tables, picks, packed and blocks), where 0 is the first dim. */
 typedef struct attn_problem {
     int ndims;
     attn_dim dims[ATTN_MAX_DIMS];
@@ -549,7 +549,7 @@ ATTN_API attn_status attn_plan_execute(const attn_plan *plan, const attn_arrays 
     X(DSINKS, dsinks, sinks, BACKWARD)
 #define ATTN_ARRAY_VALUE(NAME, field, strides, written) ATTN_ARRAY_##NAME,
 
-/* Returns the array with this number. TABLE + i and DTABLE + i are the arrays of the i-th relative. */
+/* The numbers of the arrays. TABLE + i and DTABLE + i are the arrays of the i-th relative. */
 typedef enum attn_array {
     ATTN_ARRAYS(ATTN_ARRAY_VALUE) ATTN_ARRAY_TABLE,
     ATTN_ARRAY_DTABLE = ATTN_ARRAY_TABLE + ATTN_MAX_RELATIVE,
@@ -564,8 +564,8 @@ typedef struct attn_span {
     int64_t low, high;
 } attn_span;
 
-/* Returns false and an empty span if the plan does not use the array. arrays.weights has no number here: its size is
- * the product of the lengths of its dims, or of their picks. */
+/* Sets *span to the elements of an array. Returns false and an empty span if the plan does not use the array.
+ * arrays.weights has no number here: its size is the product of the lengths of its dims, or of their picks. */
 ATTN_API bool attn_plan_span(const attn_plan *plan, attn_array array, attn_span *span);
 
 /* Returns the name of the i-th solver, best first, with the reference solver last; NULL past the end. */
@@ -654,8 +654,8 @@ typedef struct attn_partials {
 ATTN_API attn_status attn_partials_merge(attn_context *context, const attn_partials *shape, const void *o1,
                                          const void *lse1, const void *o2, const void *lse2, void *o, void *lse);
 
-/* Computes the gradients of the parts from the gradients of o and lse. A backward problem of each part takes
- * its results as dout and, with ATTN_WITH_DLSE, as dlse. */
+/* The arrays of attn_partials_backward, which computes the gradients of the parts from the gradients of o and lse. A
+ * backward problem of each part takes its results as dout and, with ATTN_WITH_DLSE, as dlse. */
 typedef struct attn_partials_arrays {
     const void *o1, *lse1, *o2, *lse2;
     const void *dout, *dlse; /* dlse NULL: 0 */

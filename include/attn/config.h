@@ -19,9 +19,9 @@ typedef enum attn_config_type {
     ATTN_CONFIG_TYPE_INT,
     ATTN_CONFIG_TYPE_REAL,
     ATTN_CONFIG_TYPE_TEXT,
-    ATTN_CONFIG_TYPE_INTS,  /* a list of integers: shapes */
-    ATTN_CONFIG_TYPE_TEXTS, /* a list of texts: factors, class names */
-    ATTN_CONFIG_TYPE_REALS  /* a list of numbers: widths */
+    ATTN_CONFIG_TYPE_INTS,  /* a list of integers, such as a shape */
+    ATTN_CONFIG_TYPE_TEXTS, /* a list of texts, such as class names */
+    ATTN_CONFIG_TYPE_REALS  /* a list of numbers, such as widths */
 } attn_config_type;
 
 typedef struct attn_config_value {

@@ -60,8 +60,8 @@ ATTN_API attn_status attn_image_write(attn_context *context, const attn_image *i
 /* -------------------------------------------------------------------------------------------- geometry */
 
 typedef enum attn_image_filter {
-    ATTN_IMAGE_FILTER_BILINEAR = 0, /* triangle of half-width 1 */
-    ATTN_IMAGE_FILTER_BICUBIC       /* Keys 1981 with a = -0.5, half-width 2 */
+    ATTN_IMAGE_FILTER_BILINEAR = 0, /* triangle filter of half-width 1 */
+    ATTN_IMAGE_FILTER_BICUBIC       /* cubic filter (Keys 1981) with a = -0.5 and half-width 2 */
 } attn_image_filter;
 
 /* Resizes an image in proportion until it covers width x height, then crops the middle. ATTN_ERROR_ARGUMENT: a side

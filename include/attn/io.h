@@ -81,11 +81,11 @@ typedef struct attn_weights_options {
     bool allow_missing; /* attn_weights_load: parameters that the file lacks keep their values */
     bool allow_extra;   /* attn_weights_load: tensors of the file that the model does not have are skipped */
     size_t limit;       /* maximum bytes of all tensors together; 0 means 64 GiB */
-    /* If not NULL: called with a tensor's name in the file, writes the name to use to `to` (at most `size` bytes,
-     * including the final 0). If it returns false, the tensor is skipped. */
+    /* If not NULL, this function is called with a tensor's name in the file, and writes the name to use to `to` (at
+     * most `size` bytes, including the final 0). If it returns false, the tensor is skipped. */
     bool (*rename)(void *user, const char *name, char *to, size_t size);
     void *rename_user;
-    /* If not NULL: the rules are applied first, and `rename` gets their targets. ATTN_ERROR_UNSUPPORTED: a tensor
+    /* If not NULL, these rules are applied first, and `rename` gets their targets. ATTN_ERROR_UNSUPPORTED: a tensor
      * without a rule. ATTN_ERROR_FORMAT: a target filled twice, a join with a missing slice, or an operation that does
      * not fit its tensor. */
     const attn_name_map *names;
@@ -156,8 +156,8 @@ ATTN_API attn_status attn_safetensors_write(const attn_named_list *list, const c
  * tensor, whose shape [n0,n1,...] is the file's. ATTN_ERROR_NOT_FOUND, ATTN_ERROR_IO, ATTN_ERROR_FORMAT (damaged, with
  * the offset), ATTN_ERROR_UNSUPPORTED (a feature that is not supported), ATTN_ERROR_MEMORY. */
 ATTN_API attn_status attn_npy_read(attn_tensor **tensor, attn_context *context, const char *path);
-/* Writes version 1, little endian, row-major. BF16 is written as f4 (NumPy has no bf16). Any shape. ATTN_ERROR_IO;
- * ATTN_ERROR_UNSUPPORTED; ATTN_ERROR_MEMORY. */
+/* Writes an array in version 1 of the format, little endian, row-major. BF16 is written as f4 (NumPy has no bf16). The
+ * tensor may have any shape. ATTN_ERROR_IO; ATTN_ERROR_UNSUPPORTED; ATTN_ERROR_MEMORY. */
 ATTN_API attn_status attn_npy_write(const attn_tensor *tensor, attn_context *context, const char *path);
 
 #ifdef __cplusplus

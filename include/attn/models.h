@@ -150,7 +150,7 @@ ATTN_API attn_tensor *attn_seq2seq_forward(attn_model *model, attn_tape *tape, c
                                            const attn_tensor *src_lens, const attn_tensor *tgt_in,
                                            const attn_seq2seq_options *options);
 
-/* How the score of a hypothesis depends on its length, and when a search ends. */
+/* The length rule: how the score of a hypothesis depends on its length, and when a search ends. */
 typedef enum attn_length_rule {
     /* log_prob / ((5 + length) / 6)^alpha (Wu et al. 2016, arXiv:1609.08144). The search ends when no open hypothesis
      * can overtake the best finished one, or when as many have finished as the beam is wide. */
@@ -200,7 +200,7 @@ typedef struct attn_beam_search_options {
 
 typedef struct attn_hypothesis {
     int64_t n;
-    int32_t *ids;    /* without the start and end tokens; free with attn_hypotheses_free */
+    int32_t *ids;    /* tokens without the start and end tokens; free them with attn_hypotheses_free */
     double log_prob; /* sum over the tokens, including the end token */
     double score;    /* log_prob after the length penalty */
     bool finished;   /* true if the hypothesis has reached the end token */

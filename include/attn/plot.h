@@ -170,7 +170,7 @@ typedef struct attn_curve {
 /* Panels side by side that have the same axes. */
 typedef struct attn_curves {
     const char *title, *x_name, *y_name; /* NULL: none */
-    int64_t n;                           /* at most 8 different colours */
+    int64_t n;                           /* number of curves, which have at most 8 different colours */
     const attn_curve *curves;
     int64_t panels;                 /* 0: 1 */
     const char *const *panel_names; /* title above each panel; NULL: none */

@@ -145,7 +145,7 @@ ATTN_API attn_tensor *attn_cast(attn_tape *tape, attn_tensor *x, attn_dtype dtyp
 
 typedef enum attn_interpolation {
     ATTN_INTERPOLATE_LINEAR = 0,
-    ATTN_INTERPOLATE_CUBIC /* Keys 1981 with a = -0.75 */
+    ATTN_INTERPOLATE_CUBIC /* cubic filter (Keys 1981) with a = -0.75 */
 } attn_interpolation;
 /* Resamples axis `axis` of x to length n (>= 1), with positions at pixel centres and the outer edges fixed. For an
  * image, call the function once per axis. The numbers are the same as PyTorch's interpolate with align_corners and
@@ -249,7 +249,7 @@ typedef struct attn_attention {
     attn_tensor **weights;
     int weights_rank;
     int64_t weights_shape[ATTN_MAX_RANK];
-    double dropout; /* dropout in training */
+    double dropout; /* drop probability in training */
     int examples;   /* the dim of the problem that counts the examples of a batch, usually the first */
     int64_t reserved[8];
 } attn_attention;

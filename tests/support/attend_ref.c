@@ -29,10 +29,10 @@ typedef struct key {
     double keep;
     double grad, grad_err;     /* by the score */
     double cap_slope, cap_err; /* slope of the softcap and its error; 1 and 0 without it */
-    bool beaten;               /* top_k masks it, because k other keys precede it */
+    bool beaten;               /* true if top_k masks the key, because k other keys precede it */
     bool kink;                 /* so close to a kink of the score that rounding decides its slope */
     double *k, *v, *v_size;
-    double *slope_q, *slope_k, *slope_w, *slope_w2; /* of the unscaled score */
+    double *slope_q, *slope_k, *slope_w, *slope_w2; /* slopes of the unscaled score */
     double *size_q, *size_k, *size_w, *size_w2;     /* sums of absolute values of the terms of the slopes */
 } key;
 
@@ -302,7 +302,7 @@ static double scores_wrong_by(const row *r, const key *k)
 }
 
 /* In f32 a subnormal weight or gradient of a score is 0 (docs/numerics.md). Numbers up to 2^-110 may become 0 too,
- * because rounding can make them subnormal. In f64 none is 0. */
+ * because rounding can make them subnormal. In f64, such numbers do not become 0. */
 static bool is_subnormal(const row *r, double x, double err)
 {
     return r->p->dtype != ATTN_F64 && x < 0x1p-110 && x - err < 0x1p-126;

@@ -4,7 +4,7 @@
  * a bound on the error that rounding may cause. It shares no code with the engine, except the generator of dropout's
  * bits, which the interface specifies.
  *
- * Bounds.  A solver computes in some precision; two unit errors describe it:
+ * Bounds: two unit errors describe a solver's precision.
  *   weight  relative error of a weight or of a sum of products, counted on the sum of absolute values;
  *   score   relative error of a score, counted on the sum of absolute values of its terms.
  * Everything else is first-order error propagation through the formulas: a score wrong by d changes a softmax

@@ -118,7 +118,7 @@ STORE_PART(emu512_mask_storeu_ps, __m512, __mmask16, 4)
 STORE_PART(emu512_mask_storeu_pd, __m512d, __mmask8, 8)
 STORE_PART(emu256_mask_storeu_epi16, __m256i, __mmask16, 2)
 
-/* constants, casts */
+/* Constants and casts. */
 #define SET1(name, type, of, h, field)                                                                                 \
     E type emu512_set1_##name(of x)                                                                                    \
     {                                                                                                                  \
@@ -302,7 +302,7 @@ WIDEN(cvtepi8_epi16)
 NARROW(cvtepi32_epi16, 16, U16, U32)
 NARROW(cvtepi16_epi8, 32, U8, U16)
 
-/* comparisons to masks */
+/* Comparisons that return masks. */
 #define emu512_cmp_ps_mask(a, b, how) emu_cmp((a), (b), (how))
 E __mmask16 emu_cmp(__m512 a, __m512 b, const int how)
 {
@@ -388,7 +388,7 @@ E __m512i emu512_mask_sub_epi8(__m512i src, __mmask64 m, __m512i a, __m512i b)
     return emu512_mask_blend_epi8(m, src, emu512_sub_epi8(a, b));
 }
 
-/* rounding, scaling */
+/* Rounding and scaling. */
 E __m512 emu512_roundscale_ps(__m512 a, const int how)
 {
     if (how != (_MM_FROUND_TO_NEG_INF | _MM_FROUND_NO_EXC))

@@ -17,7 +17,7 @@ enum { ROOM = 1024 };
  * ahead of the other. */
 static struct common {
     atomic_int begun[2];
-    unsigned char data[2][2][ROOM]; /* [odd or even operation][rank] */
+    unsigned char data[2][2][ROOM]; /* indexed by [odd or even operation][rank] */
     atomic_int told[2];             /* notices sent to each rank */
     unsigned char notices[2][ATTN__RANKS_NOTICE];
 } * common;

@@ -28,8 +28,8 @@ static hostile values_of(const layer *l)
     return h;
 }
 
-/* Fills x or g. Pixels are the rows and channels the k of the structure; with `across`, channels are the rows and
- * pixels the k. */
+/* Fills x or g with numbers of the structure. Its rows are pixels and its k are channels. With `across`, its rows
+ * are channels and its k are pixels. */
 static void fill_image(float *data, const hostile *h, hostile_operand operand, bool across, const int64_t n[3])
 {
     for (int64_t b = 0, at = 0; b < n[0]; b++) {

@@ -45,7 +45,7 @@ static int64_t pick(const hostile *h, uint64_t salt, int64_t n)
 
 /* ------------------------------------------------------------------------------------------ structures */
 
-/* Where a number is in an operand, and a normal random number for it. */
+/* The indices of a number in an operand, and a normal random number for it. */
 typedef struct place {
     bool b;
     int64_t i, k, rows, depth;

@@ -195,7 +195,7 @@ void random_layout(attn__rng *g, random_problem *r, bool plain)
     for (int i = 0; i < KINDS; i++) {
         if (kinds[i].id == ARRAY_W2 || kinds[i].id == ARRAY_DW || kinds[i].id == ARRAY_DW2 ||
             kinds[i].id == ARRAY_DSINKS || kinds[i].id == ARRAY_DLSE)
-            continue; /* they have the strides of w, sinks and lse */
+            continue; /* these arrays have the strides of w, sinks and lse */
         if (kinds[i].id == ARRAY_SINKS && !(r->forward.flags & ATTN_WITH_SINKS))
             continue;
         if (kinds[i].id == ARRAY_BLOCKS && !(r->forward.flags & ATTN_WITH_BLOCKS))

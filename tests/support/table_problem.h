@@ -19,7 +19,7 @@ typedef struct table_part {
 } table_part;
 
 typedef struct table_shape {
-    int64_t q[2], k[2]; /* length 0 of the second axis: there is one axis only */
+    int64_t q[2], k[2]; /* the second length is 0 if there is only one axis */
     int64_t dim, dim_value;
     table_part tables[5];
     int64_t batch, heads, group; /* 0: 1 */
@@ -55,7 +55,7 @@ enum { TABLE_BATCH, TABLE_HEAD, TABLE_GROUP, TABLE_QUERY };
 void table_problem(random_problem *r, const table_shape *s, attn_dtype dtype);
 /* Fills all operands with normal numbers, including elements that no pair reads. */
 void table_fill(random_problem *r, uint64_t seed);
-/* Sets the elements of tables and the rows of q and dout that no visible pair reads to x. Rows of k and v that no
+/* Sets elements that no visible pair reads to x: elements of tables, and rows of q and dout. Rows of k and v that no
  * pair reads have NaN already. */
 void table_spoil(random_problem *r, double x);
 /* Sets reads[row * keys + key] to 1 if the row attends to the key. Rows are counted over the BATCH and QUERY dims. */

@@ -12,7 +12,7 @@
 extern struct two_ranks {
     int pending;        /* polls that remain until the running sums are complete */
     int begun;          /* sums */
-    int finished;       /* number of regular ends of the group */
+    int finished;       /* number of times that the group ended normally */
     int told;           /* notices to it */
     int32_t told_first; /* status of the first notice to the other rank */
     int pieces;         /* of texts */
