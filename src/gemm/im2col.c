@@ -100,8 +100,8 @@ static void copy_line(const tap *t, int64_t line, int64_t x, int64_t n, char *to
         copy_strided(to + first * t->size, from, end - first, step, t->size);
 }
 
-/* Returns the input line of a line of the output, counted over depth and height, or -1 if it is outside of the
- * input. */
+/* Returns the input line that the tap reads for line `row` of the output, or -1 if it is outside of the input. Lines
+ * are counted over depth and height. */
 static int64_t line_of(const tap *t, int64_t row)
 {
     const attn__window_grid *g = t->g;

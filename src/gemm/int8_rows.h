@@ -16,7 +16,7 @@ typedef struct attn__int8_rows {
      * because the factor 127 / |x| would overflow. If a number is not finite, q is 0 and the scale is NaN. */
     float (*quantize)(const float *x, int64_t n, int8_t *q);
     /* Computes y = sum * row * columns. It computes in double and rounds once, because the product of the scales may
-     * exceed the largest float. It works in place: y holds the sums before. */
+     * exceed the largest float. It works in place: on entry y holds the sums. */
     void (*scale)(void *y, int64_t n, float row, const float *columns);
 } attn__int8_rows;
 

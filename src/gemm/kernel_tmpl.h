@@ -37,7 +37,7 @@ VF_FN void GK(tile)(const attn__gemm_tile *t, int rows, int vectors, bool panel)
     enum { NEAR = 3, LINE = 64 };
     gv sum[GK_ROWS][GK_VECTORS];
     const GK_REAL *a = t->a, *b = t->b, *row[(GK_ROWS + NEAR - 1) / NEAR];
-    uintptr_t ahead = (uintptr_t)t->ahead; /* may point past the end */
+    uintptr_t ahead = (uintptr_t)t->ahead; /* an integer, because the address may be past the end of B */
     int64_t at[NEAR] = {0, t->lda, 2 * t->lda}, k = t->k;
     VF_UNROLL
     for (int i = 0; i < rows; i++) {

@@ -52,7 +52,7 @@ typedef struct attn__slices_rows {
  * multiply-adds must be used. */
 typedef struct attn__slices_panel {
     float inverse[ATTN__SLICES_SIDE];
-    float table[ATTN__SLICES_SHARES]; /* [t]: term of the lower bound for a row's count of t * 2^7, per rise of 1 */
+    float table[ATTN__SLICES_SHARES]; /* [t]: term of the lower bound for a row's count t * 2^7, divided by its rise */
     float q, d1, d2;
 } attn__slices_panel;
 

@@ -24,7 +24,7 @@ attn__weights attn__weights_for(attn_dtype dtype, attn__isa isa, int64_t n, int6
     return (attn__weights){.dtype = dtype, .slices = slices, .n = n, .k = k};
 }
 
-/* Returns the size of the panels, rounded up to whole floats, because the scales follow. */
+/* Returns the size of the panels, rounded up to whole floats, because the scales follow the panels. */
 static size_t panels_bytes(const attn__weights *w, attn__isa isa)
 {
     attn__gemm_problem problem = problem_of(w);

@@ -15,9 +15,9 @@
  *
  * so that p(0) = 1 and, except for rounding, p(1) = 2. A largest score therefore gets weight 1, and a tiny negative x,
  * whose fraction rounds to 1, needs no special case.  q minimizes the largest |p(f) / 2^f - 1| (Remez' exchange), which
- * is 2.3e-9.  (A q of one degree less leaves 9.3e-8, which alone is 1.5 units just below a power of two.)  The rest is
- * rounding, in units for f near 1: 1/2 of the last sum, 1/4 each of the sum before it and of its constant, 1/4 of f
- * itself, less of the inner terms, and on `scalar` 1/4 and less of each product. */
+ * is 2.3e-9.  (A q of one degree less leaves 9.3e-8, which alone is 1.5 units just below a power of two.)  The
+ * other errors are roundings. For f near 1 they are, in units: 1/2 in the last sum, 1/4 each in the sum before it, its
+ * constant and f itself, and less in the inner terms. On `scalar`, each product adds at most 1/4. */
 VF_FN vf vf_exp2(vf x)
 {
     vf f = vf_fraction(x);

@@ -13,9 +13,9 @@ VF_FN vf vf_log_weight(vf score, vf lse)
     return vf_min(vf_zero(), vf_sub(score, lse));
 }
 
-/* Returns a * b for a from 0 to 1, but 0 if |a b| is below 2^-126 or up to 1.125 times that, so that it is never
- * subnormal.  The bits of a positive float, as an integer, grow about like its logarithm, so the bits of a and |b| add
- * up to at most those of 1 and a |b|.  If |b| is large or NaN, `least` is negative or NaN, and the product is
+/* Returns a * b for a from 0 to 1, or 0 if |a b| is below a threshold from 2^-126 to 1.125 * 2^-126, so that the result
+ * is never subnormal.  The bits of a positive float, as an integer, grow about like its logarithm, so the bits of a and
+ * |b| add up to at most those of 1 and a |b|.  If |b| is large or NaN, `least` is negative or NaN, and the product is
  * unchanged. */
 VF_FN vf vf_mul_normal(vf a, vf b)
 {

@@ -53,10 +53,10 @@ int64_t attn__batch_split_index(const attn__batch_split *split, const attn__cano
 
 /* ------------------------------------------------------------------------------------------------- slots
  *
- * A backward pass over BATCH indices in parallel, whose sums do not depend on the number of threads.  An item is a set
- * of BATCH indices that share gradients of q, k, v or the bias; one thread runs it.  A slot is a fixed run of items
- * with sums of its own, in double, of the gradients that all items share: those of tables and of learned vectors.  The
- * number of slots does not depend on the threads, and their sums are added in order. */
+ * A backward pass runs items in parallel. Its sums do not depend on the number of threads.  An item is a set of BATCH
+ * indices that share gradients of q, k, v or the bias, and one thread runs it.  A slot is a fixed run of items. It sums
+ * the gradients that all items share (of tables and of learned vectors) in double, separately from other slots.  The
+ * number of slots does not depend on the threads, and the sums of the slots are added in order. */
 
 typedef struct attn__slots {
     const attn__canonical *canonical;

@@ -272,7 +272,7 @@ static void repeat_last(void *array, size_t size, int64_t count, int64_t padded)
         memcpy(x + (size_t)i * size, x + (size_t)(count - 1) * size, size);
 }
 
-/* Computes offsets in the mask of blocks, where an index along `axis` counts by its block of `size` indices. */
+/* Computes offsets in the mask of blocks. Along `axis`, `size` adjacent indices are one block and share an offset. */
 static void find_blocks(const attn__group *group, int axis, int64_t size, int64_t base, int64_t first, int64_t count,
                         int64_t *out)
 {
@@ -599,7 +599,7 @@ void attn__visible_bytes(const attn__visible_tile *t, unsigned parts, uint8_t *o
 static void clear_absent(const attn__visible_tile *t, uint8_t *kinds)
 {
     const attn__visible *visible = t->rows->visible;
-    const int32_t *index = NULL; /* attn__visible_make has included this axis */
+    const int32_t *index = NULL; /* found below, because attn__visible_make has added the packed key axis */
     for (int a = 0; a < visible->axes; a++)
         if (visible->axis[a] == t->rows->canonical->problem.packed.key_dim)
             index = t->keys->index[a] + t->key;

@@ -147,7 +147,7 @@ static void add_own_lse(attn_problem *p)
         if (p->dims[i].role > ATTN_ROLE_QUERY)
             continue;
         if ((p->flags & ATTN_WITH_PACKED) && i == p->packed.batch_dim)
-            continue; /* q_offsets place the rows of a packed sequence */
+            continue; /* this dim needs no stride, because q_offsets place a sequence's rows */
         p->dims[i].lse = stride;
         stride *= attn__operand_length(p, &p->dims[i], i, ATTN__OP_LSE);
     }

@@ -381,7 +381,7 @@ static attn_status check_blocks(attn_context *context, const attn_problem *p)
  * the table's BATCH dims. */
 static bool spread_fits(const attn_problem *p)
 {
-    int64_t entries = 1, part; /* products that the check of sizes computed cannot overflow */
+    int64_t entries = 1, part;
     bool ok = true;
     for (int i = 0; i < p->ndims; i++) {
         int64_t stride = p->dims[i].bias < 0 ? -p->dims[i].bias : p->dims[i].bias;
@@ -507,12 +507,12 @@ static attn_status check_table_rows(attn_context *context, const attn_problem *p
 
 /* -------------------------------------------------------------------------------------------------------- overlap
  *
- * Two indices of an output may not address the same element.  They do if some difference x of indices, not all zero,
- * |x_i| < n_i, has sum x_i stride_i = 0.  A depth-first search over x, largest stride first: what the smaller strides
- * can still reach leaves x one choice, 0, at each level of an ordinary nested layout, so that the search is one
- * straight path; elsewhere the sum so far must also be a multiple of what the smaller strides have in common.  The last
- * two spans are solved, not searched.  The general question is a subset sum: after ten million candidates without an
- * answer, the indices count as overlapping.
+ * Two indices of an output must not address the same element.  They do if their difference x, with |x_i| < n_i and not
+ * all x_i zero, has sum x_i stride_i = 0.  A depth-first search looks for such an x, largest stride first.  In an
+ * ordinary nested layout, the range of the smaller strides allows only x_i = 0 at each level, so the search is a single
+ * path.  In other layouts, the partial sum must also be a multiple of the smaller strides' greatest common divisor.
+ * The last two spans are solved directly.  The general problem is a subset sum. If ten million candidates give no
+ * answer, the indices therefore count as overlapping.
  */
 
 /* One dim of an array in the overlap test. */
@@ -623,7 +623,7 @@ static void blame(const search *s, spans *of)
         of->first = of->second = s->spans[0].dim;
 }
 
-/* Reports whether two different indices of the array share an element; sets `first` and `second` to the dims then.
+/* Reports whether two different indices of the array share an element. If so, sets `first` and `second` to their dims.
  * Offsets must not overflow. */
 static bool spans_overlap(spans *of)
 {

@@ -246,7 +246,7 @@ static void forward_row(work *w, int64_t batch, int64_t query)
 
 /* -------------------------------------------------------------------------------------------------------- backward */
 
-/* Adds the gradients of q, k, w and tables, from that of score + tables. dq is summed over the row's keys. */
+/* Adds the gradients of q, k, w and tables, from the gradient of score + tables. dq is summed over the row's keys. */
 static void add_score_gradient(work *w, const attn__spot *spot, float gradient)
 {
     const attn_problem *p = &w->canonical->problem;
@@ -461,7 +461,7 @@ static const char *refuse(const attn__canonical *canonical)
     return NULL;
 }
 
-/* Estimates the time. A key takes as long as some 400 multiply-adds, and a tanh as long as 40. */
+/* Estimates the time. A key takes as long as about 400 multiply-adds, and a tanh as long as 40. */
 static double cost(const attn__canonical *canonical)
 {
     double pairs = (double)canonical->batch.size * (double)canonical->query.size * (double)canonical->key.size;

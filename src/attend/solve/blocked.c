@@ -18,7 +18,7 @@
 #include <float.h>
 #include <stdio.h>
 
-/* Reports whether several indices of a group share an element. Packed sequences differ, although their stride is 0. */
+/* Reports whether several indices of a group share an element. Packed sequences do not, but have the stride 0. */
 static bool repeats(const attn__canonical *canonical, const attn__group *group, attn__operand op)
 {
     for (int i = 0; i < group->n; i++) {
@@ -321,7 +321,7 @@ static double single_softmax_step(const blocked *b, const blocked_tile *t, int64
     return (double)shrink[0];
 }
 
-/* Computes a tile. The last tile of a row divides by the sum of weights. Sums that bf16 cannot hold are in memory. */
+/* Computes a tile. A row's last tile divides by the sum of weights. `o` is f32 scratch if bf16 cannot hold sums. */
 static void wide_forward_tile(blocked *b, const blocked_tile *t, bool first, bool last, wide_rows o)
 {
     float *factor = b->at.factor, *was = b->at.was;
@@ -340,7 +340,7 @@ static void wide_forward_tile(blocked *b, const blocked_tile *t, bool first, boo
     wide_add(b, wide_of(b, t, ATTN__OP_V, 0), o, b->at.s.singles, false, factor, first ? NULL : was);
 }
 
-/* Stores sums that were kept in memory to o. */
+/* Stores to `o` the sums that were kept in f32 scratch memory. */
 static void wide_move(const blocked *b, const wide_rows *from, const wide_rows *o)
 {
     int64_t values = b->canonical->value.size, chunk = b->plan->kernels.chunk;
@@ -798,7 +798,7 @@ static void backward_blocks(blocked *b, unsigned adds)
         }
 }
 
-/* Runs the backward pass of a batch index. `clear` are the gradients of packed keys that are set to zero first. */
+/* Runs the backward pass of a batch index. `clear` names the gradients of packed keys that are set to zero first. */
 static void run_batch(blocked *b, int64_t batch, unsigned adds, unsigned clear)
 {
     const attn__canonical *canonical = b->canonical;
@@ -915,8 +915,8 @@ static int64_t window_queries(const attn__canonical *canonical)
     return attn__min(reach, 96);
 }
 
-/* Returns how many queries a block has. Backward and with windows, this must not depend on threads or lengths, because
- * it determines the order of sums. */
+/* Returns how many queries a block has. In the backward pass and with windows, this number must not depend on threads
+ * or lengths, because it determines the order of sums. */
 static int64_t query_block(const attn__canonical *canonical, int64_t run)
 {
     enum { TILE = 12 };
@@ -1094,7 +1094,7 @@ static int64_t size_of_products(const attn__canonical *canonical, const blocked_
 
 static void choose_blocks(blocked_plan *p, const attn__canonical *canonical)
 {
-    enum { MOST_TANH = 65536, FEWER = 8, LEAST = 24 }; /* tanh that the cache holds; divisor and minimum of queries */
+    enum { MOST_TANH = 65536, FEWER = 8, LEAST = 24 }; /* tanh values in the cache; divisor and minimum of queries */
     bool windows = canonical->problem.nwindows > 0;
     p->queries = query_block(canonical, p->segment);
     p->pairs = canonical->key.size;
@@ -1208,7 +1208,7 @@ static double wide_cost(const attn__canonical *canonical)
     return pairs * (double)channels * each * (canonical->problem.nbands ? 1.2 : 1);
 }
 
-/* Estimates the time in multiply-adds of f32. One of float64 counts 2.5, an exp 60, a tanh 50, and a gather 10. */
+/* Estimates the time in f32 multiply-adds: 2.5 per float64 multiply-add, 60 per exp, 50 per tanh, 10 per gather. */
 static double cost(const attn__canonical *canonical)
 {
     blocked_plan p = {0};

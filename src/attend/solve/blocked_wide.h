@@ -40,7 +40,7 @@ enum {
     SIDE = ATTN__BF16X3_SIDE,
     DEPTH = ATTN__BF16X3_DEPTH,
     TERMS = ATTN__BF16X3_F32,
-    PORTIONS = 2 * TERMS /* portions of a step of a square */
+    PORTIONS = 2 * TERMS /* portions of the work during an AMX step */
 };
 _Static_assert((int)ATTN__FEED_COLUMNS == (int)WIDE_CHUNK, "what is left to the vector units has panels of a chunk");
 
@@ -466,7 +466,7 @@ typedef struct wide_product {
     wide_rows in, out;
     int64_t channels;
     const float *weight; /* rows are w->ld apart */
-    bool across;         /* weight(i, j) = weight[j * ld + i], else weight[i * ld + j] */
+    bool across;         /* if set, weight(i, j) = weight[j * ld + i], otherwise weight[i * ld + j] */
     bool hides;          /* pairs may be masked or dropped, with weight 0 */
     const float *factor, *was;
 } wide_product;
@@ -521,8 +521,8 @@ static int stream_product_sides(const wide *w, const wide_product *p, int64_t fi
     return 1;
 }
 
-/* Starts the packing and prefetching during the products of a chunk. `drained` is the chunk whose sums are to be
- * stored, or negative if there is none. */
+/* Sets up the packing and prefetching that run during the products of a chunk. `drained` is the chunk whose sums are to
+ * be stored, or negative if there is none. */
 static void stream_feed_product(wide *w, const wide_product *p, int64_t first, int64_t drained, int64_t portions)
 {
     attn__bf16x3_feed *feed = &w->stream.feed;
@@ -637,7 +637,7 @@ static void wide_take(wide *w, const wide_kernels *kernels, attn__arena *arena, 
     w->dots = attn__arena_floats(arena, side * SIDE);
     s->tiles[0][0] = attn__arena_take(arena, panel * terms, sizeof(uint16_t));
     s->tiles[1][0] = attn__arena_take(arena, panel * terms, sizeof(uint16_t));
-    /* Scores pack two operands. Products pack one operand and need weights and sums, so they share memory. */
+    /* Scores need tiles of a second operand, and products need weights and sums. Both use the same memory. */
     attn__arena both = *arena;
     s->tiles[0][1] = attn__arena_take(arena, panel * terms, sizeof(uint16_t));
     s->tiles[1][1] = attn__arena_take(arena, panel * terms, sizeof(uint16_t));

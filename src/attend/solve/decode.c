@@ -187,7 +187,7 @@ typedef struct job {
 /* A work item: some heads and a part of their keys. */
 typedef struct item {
     const decode *f;
-    const attn__canonical *canonical; /* problem and arrays; for packed sequences those of the item's sequence */
+    const attn__canonical *canonical; /* problem and arrays of the item; with packed sequences, of its sequence */
     const attn_arrays *arrays;
     int64_t batch, part; /* batch index of the first head; number of the part */
     int64_t begin, end;  /* range of the part's keys */
@@ -853,7 +853,7 @@ static void spread(const item *t, int64_t head, int64_t keys, int64_t queries, b
     }
 }
 
-/* Stores the gradient of the bias for the block's keys. It is 0 unless `seen`.  Queries may share elements. */
+/* Stores the bias gradient of the block's keys. Without `seen` the gradient is 0.  Queries may share elements. */
 static void store_dbias(const item *t, int64_t head, int64_t keys, bool seen, const backward *b)
 {
     int64_t n = t->canonical->query.size;

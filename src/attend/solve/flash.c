@@ -270,7 +270,7 @@ static attn_status plan(attn_context *context, const attn__canonical *canonical,
 
 /* ------------------------------------------------------------------------------------------------ an item's queries */
 
-/* Returns subtile i. Subtiles have nearly equal widths, since a lone vector would make the product wait for sums. */
+/* Returns subtile i. Subtiles have nearly equal widths, because the product of a single vector would wait for sums. */
 static attn__flash_subtile subtile_at(const attn__flash_item *t, int64_t i)
 {
     int64_t lanes = t->flash->tile->lanes, vectors = t->padded / lanes, n = t->subtiles;
@@ -282,7 +282,7 @@ static attn__flash_subtile subtile_at(const attn__flash_item *t, int64_t i)
     return sub;
 }
 
-/* Transposes queries to one query per lane, unless that is done already. */
+/* Transposes queries to one query per lane, unless they are transposed already. */
 static void gather_queries(attn__flash_item *t)
 {
     const attn__flash *f = t->flash;
@@ -755,7 +755,7 @@ static int64_t portions(const attn__flash *f, const attn__flash_keys *b)
     return f->pairs ? attn__ceil_div(b->keys, STEP) : attn__max((b->keys + f->values) / f->tile->rows, 1);
 }
 
-/* Reports whether any query of the subtile has a weight for any of these keys. With mask_fill, masked keys have one. */
+/* Reports whether any query of the subtile has a weight for any key of `b`. With mask_fill, every key has a weight. */
 static bool sees(const attn__flash_item *t, const attn__flash_keys *b, attn__flash_subtile sub)
 {
     return t->flash->visible.fills || attn__flash_hidden(t, b, sub) != ATTN__VISIBLE_NONE;

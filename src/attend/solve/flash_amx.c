@@ -91,7 +91,7 @@ void attn__flash_amx_scale(attn__flash_item *t, const attn__flash_keys *b, attn_
 
 /* ------------------------------------------------------------------------------------------- weights and values */
 
-/* Returns the product of the pending weights with the values of their keys. */
+/* Returns the arguments of the product of the pending weights with the values of their keys. */
 static attn__bf16x3_args begin_values(attn__flash_item *t)
 {
     const attn__flash *f = t->flash;
@@ -131,7 +131,7 @@ void attn__flash_amx_end(attn__flash_item *t)
     }
 }
 
-/* Computes weights with dropout. It follows the sums of weights, so weights are split into terms separately. */
+/* Computes weights and their sums, applies dropout, and splits the weights into terms. */
 static void weigh_and_drop(attn__flash_item *t, const attn__flash_keys *b, attn__flash_subtile sub)
 {
     attn__bf16x3_rows p = {.data = t->s.s,

@@ -979,7 +979,7 @@ static void multiply(const strip *x, int64_t n)
     if (run->plan->amx || run->plan->pairs) {
         copy_rows(run, true);
         copy_rows(run, false);
-        transpose_strip(run, x->first, n, run->m.keys.kt, run->m.keys.vt); /* bf16 cannot hold these numbers */
+        transpose_strip(run, x->first, n, run->m.keys.kt, run->m.keys.vt); /* for numbers that bf16 cannot hold */
     }
     scores(x);
     run->plan->backward->weights(&x->t);

@@ -92,7 +92,7 @@ typedef struct job {
     const attn_arrays *arrays;
     char *workspace;
     size_t share;
-    attn__sums sums; /* used by the backward pass */
+    attn__sums sums; /* only for the backward pass */
     attn__batch_split split;
 } job;
 

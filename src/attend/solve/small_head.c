@@ -323,7 +323,7 @@ static attn_status plan(attn_context *context, const attn__canonical *canonical,
 /* ----------------------------------------------------------------------------------------------- an item, its rows */
 
 typedef struct item {
-    const attn__canonical *canonical; /* problem and arrays; for packed sequences those of the item's sequence */
+    const attn__canonical *canonical; /* problem and arrays of the item; with packed sequences, of its sequence */
     const small_plan *plan;
     const attn_arrays *arrays;
     scratch s;

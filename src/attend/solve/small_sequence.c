@@ -99,7 +99,7 @@ typedef struct head_pairs {
 
 /* The current head and the next head. */
 typedef struct head {
-    const attn__canonical *canonical; /* problem and arrays; for packed sequences those of the head's sequence */
+    const attn__canonical *canonical; /* problem and arrays of the head; with packed sequences, of its sequence */
     const head_plan *plan;
     const head_shape *shape;
     const attn_arrays *arrays;
@@ -385,7 +385,7 @@ static attn__small_sequence_rows rows_of(const head *h, attn__operand op)
     return rows;
 }
 
-/* Copies rows to f32. With plan->copies this is done for the kernels' operand x, and with plan->converts for all. */
+/* Copies rows to f32 and makes `x` describe the copies. plan->copies needs only some operands as copies. */
 static void copy_rows(const head *h, attn__operand op, attn__small_sequence_rows *x)
 {
     const head_plan *p = h->plan;
@@ -517,7 +517,7 @@ static void drop(const head *h, float *weights)
 static void note_alive(const head *h)
 {
     int64_t pairs = h->shape->keys * h->shape->width;
-    float *kept = h->m.ds; /* otherwise unused in the forward pass */
+    float *kept = h->m.ds; /* the forward pass has no other use for ds */
     attn__finite_note(h->m.s, pairs, h->plan->fill, false, h->m.alive);
     for (int64_t i = 0; i < pairs; i++)
         kept[i] = 1.0f;

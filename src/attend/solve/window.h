@@ -78,7 +78,7 @@ static inline attn__window_range attn__window_range_at(const attn__window_axis *
 /* The lines along one outer axis that a line of the lanes is paired with. */
 typedef struct attn__window_list {
     int64_t n;
-    int64_t *tap, *at; /* at: query or position; -1 for a position outside of a zero border */
+    int64_t *tap, *at; /* at: query or position; -1: the position is outside of the axis, in a zero border */
 } attn__window_list;
 
 /* The division of one pass into work items, tiles and blocks. */
@@ -212,7 +212,7 @@ typedef struct attn__window_scratch {
     float *pair_table[ATTN__WINDOW_KINDS]; /* [pair][channel]: sums of the outer axes' table rows */
     float *s, *dp;
     float *capped;               /* backward: scores after the softcap */
-    float *margin, *pair_margin; /* sums of weights over pairs [tap] and over taps [pair]; row stride margin_ld */
+    float *margin, *pair_margin; /* sums of weights or ds over pairs [tap] and over taps [pair]; stride margin_ld */
     float *line;                 /* strips that are being read */
     float *table;                /* tables of the batch index, at offsets plan->table_at */
     double *table_sums;          /* gradients of the tables */
@@ -309,7 +309,7 @@ void attn__window_mix(attn__window_work *work, attn__tap_block *block, bool mark
 void attn__window_write(attn__window_work *work, attn__operand op, void *base, float *tile, const float *factor);
 /* Prefetches what the next line reads and this line writes, from lane `x` on. Each pair of the line does a part. */
 void attn__window_once_prefetch(attn__window_work *work, int64_t pair, int64_t x);
-/* Computes the line's table terms. The next function adds margins x tables to dq, and adds to the tables' gradients. */
+/* Computes the line's table terms. attn__window_once_margins then adds the tables' terms to dq, and adds to dtables. */
 void attn__window_once_terms(attn__window_work *work);
 void attn__window_once_margins(attn__window_work *work);
 

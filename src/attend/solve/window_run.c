@@ -357,7 +357,7 @@ static void read_table(attn__window_work *work, int i)
                 out[c] += ((const float *)work->arrays->table[i])[batch + row * r->row_stride + channel[c]];
 }
 
-/* Reads the tables of the batch index, unless they are in memory. Gradients of unchanged tables are summed further. */
+/* Reads the tables of the batch index, unless they are in memory. If they are, the sums of their gradients continue. */
 static void tables_read(attn__window_work *work)
 {
     if (work->tables_read && memcmp(work->table_at, work->place.table, sizeof work->table_at) == 0)
@@ -530,7 +530,7 @@ static void add_rows(const attn__window_work *work, const attn__gemm_tile_args *
             }
 }
 
-/* Adds the rows of `count` taps or pairs times their margins to `out`. */
+/* Adds to `out` the rows of `count` taps or pairs, each times its margin (see find_margins). */
 static void mix_rows(const attn__window_work *work, const float *rows, int64_t step, int64_t count, int64_t channels,
                      const float *margin, float *out)
 {
@@ -569,7 +569,7 @@ static int64_t neighbours(const attn__window_work *work, int64_t p, int axis)
     return n;
 }
 
-/* Adds the products of the margins with `tile` to the tables' gradients. The margins start at lane `x`. */
+/* Adds the products of margins (see find_margins) and `tile` to the tables' gradients. Margins start at lane `x`. */
 static void table_gradient(attn__window_work *work, attn_relative_kind kind, int64_t x, const float *tile,
                            int64_t tile_ld)
 {
@@ -623,7 +623,7 @@ void attn__window_once_terms(attn__window_work *work)
     memset(work->s.pair_margin, 0, (size_t)(work->pairs * ld) * sizeof(float));
 }
 
-/* Adds margins x tables to dq, and adds to the tables' gradients. */
+/* Adds margins (sums of gradients of scores) x tables to dq, and adds to the tables' gradients. */
 void attn__window_once_margins(attn__window_work *work)
 {
     const attn__window *plan = work->plan;
@@ -862,7 +862,7 @@ static void clear_slot(attn__window_work *work, int64_t slot)
         memset(attn__window_strip(work, true, slot, phase), 0, (size_t)(work->pass->ld * plan->values) * sizeof(float));
     }
     for (int64_t i = 0; work->plan->masked && !work->pass->by_key && i < n; i++)
-        work->s.flags[slot * n + i] = 1; /* missing positions are not masked */
+        work->s.flags[slot * n + i] = 1; /* positions outside of the axis are not masked */
     tables_of_strip(work, slot);
 }
 
