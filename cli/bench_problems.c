@@ -23,12 +23,12 @@ const char *const bench_problems_all[] = {
     "b128h4q10k10d64",
     "b64h8q32k32d64",
     "b1h32q1024k1024d128g8",
-    /* bf16. */
+    /* Problems in bf16. */
     "b1h8q1024k1024d64:bf16",
     "b1h8q2048k2048d64:bf16",
     "b1h8q4096k4096d64:bf16",
     "b8h12q197k197d64:bf16",
-    /* Images, windows, alignments. */
+    /* Problems of images, windows and alignments. */
     "axis256x256c64h8:row",
     "axis256x256c64h8:col",
     "window256x256w7h8d8",

@@ -74,6 +74,6 @@ extern const char *const bench_products_quick[];
 int bench_race_attention(bench_race *race); /* Races the problems of bench_problems.h. Returns an exit code. */
 int bench_race_subnormal(bench_race *race);
 int bench_race_training(bench_race *race);
-int bench_race_vit(bench_race *race); /* ViT-B/16 */
+int bench_race_vit(bench_race *race); /* Races the inference of ViT-B/16. Returns an exit code. */
 
 #endif

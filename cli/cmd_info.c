@@ -46,7 +46,7 @@ static void print_config(const attn_config *config)
     }
 }
 
-/* A directory of one of five kinds. */
+/* The model in a directory, of one of five kinds. */
 typedef struct subject {
     attn_translator *translator;
     attn_classifier *classifier;

@@ -57,7 +57,7 @@ static const char *const examples[] = {
 
 typedef struct plotting {
     const cli_call *cli;
-    cli_columns *files; /* [nfiles] */
+    cli_columns *files; /* the files [nfiles] */
     int nfiles;
     double *counts; /* 0, 1, 2, ...: the x values if there is no column for x */
     attn_curve *curves;

@@ -107,7 +107,7 @@ typedef struct kind {
     const char *things;     /* unit of speed */
     const char *measure;    /* the metric of a validation in addition to the loss; NULL: none */
     const char *metrics[2]; /* names of attn_progress.metric and metric2 in --json; NULL: not written */
-    const char *made;       /* printed in the last line */
+    const char *made;       /* name of the result, printed in the last line */
     void (*note)(const cli_training *training);
     void (*warn)(const cli_training *training); /* called at the end; may be NULL */
     const char *test;                           /* name of the size of the part that attn eval uses by default */

@@ -140,7 +140,7 @@ void cli_print_cell(FILE *file, const char *text, int width);
 /* --------------------------------------------------------------------------------------------- help.c */
 
 void cli_help_overview(FILE *file); /* Prints the help of attn without arguments: a description and first examples. */
-void cli_help_all(FILE *file);      /* attn --help */
+void cli_help_all(FILE *file);      /* Prints the help of `attn --help`. */
 void cli_help_command(FILE *file, const cli_command *command);
 /* NULL-terminated pairs of a name and its meaning. */
 extern const char *const cli_exit_codes[], *const cli_environment[];

@@ -18,7 +18,7 @@ cli_totals cli_parameters_total(const attn_named_list *list)
     return totals;
 }
 
-/* "512 x 64" */
+/* Writes a shape such as "512 x 64" to `out`. Returns `out`. */
 static const char *shape_text(const attn_tensor *tensor, char *out, size_t size)
 {
     size_t used = 0;

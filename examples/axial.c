@@ -20,7 +20,7 @@ int main(void)
 {
     static float turned[3][X * Y * C], image[3][Y * X * C], rows[Y * X * C], columns[Y * X * C];
     static float turned_rows[X * Y * C], expected[Y * X * C];
-    for (int i = 0; i < 3; i++) { /* q, k, v */
+    for (int i = 0; i < 3; i++) { /* fills q, k and v */
         fill(turned[i], COUNT(turned[i]), (uint32_t)i);
         transpose(image[i], turned[i]);
     }

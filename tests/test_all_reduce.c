@@ -54,7 +54,7 @@ static attn_status one_step(attn_context *c, void *user)
     if (status == ATTN_OK)
         status = attn_tape_create(&tape, c);
     if (status == ATTN_OK)
-        status = attn__all_reduce_create(&e, c, &m.list, NULL, 8); /* a bucket each */
+        status = attn__all_reduce_create(&e, c, &m.list, NULL, 8); /* each parameter has its own bucket */
     for (int i = 0; i < 2 && status == ATTN_OK; i++) {
         attn_tape_reset(tape, &(attn_tape_options){.record = true});
         attn__all_reduce_begin(e, tape, false);
@@ -182,7 +182,7 @@ typedef struct training {
     model m;
     attn_training *of;
     int saves;
-    int saves_fail_from; /* 0: none */
+    int saves_fail_from; /* number of the first save that fails; 0: none */
     int64_t stops_at;    /* number of steps before the stop; 0: no stop */
     attn_status fails;   /* status that the loss of the third step returns */
 } training;

@@ -142,7 +142,7 @@ static void what_is_not_finite_takes_the_other_way(void **state)
             s.data[operand][37 * DIM + 5] = odd[i];
             check(&s);
             if (operand > 0) {
-                s.mask[37] = 0; /* behind a mask */
+                s.mask[37] = 0; /* masks the changed key */
                 check(&s);
                 for (int64_t o = 0; o < s.o; o++)
                     assert_true(isfinite(s.data[3][o]));
@@ -175,7 +175,7 @@ static void rows_that_digits_cannot_hold_take_parts(void **state)
             set_row(&s, operand, sizes[n][2], which < SINGLE ? single[which] : whole[which - SINGLE], which >= SINGLE);
             check(&s);
             if (operand == 1) {
-                s.mask[37] = 0; /* behind a mask */
+                s.mask[37] = 0; /* masks the changed key */
                 check(&s);
             }
             free_sample(&s);

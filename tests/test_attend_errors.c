@@ -144,7 +144,7 @@ static void dims_are_checked(void **state)
     WRONG(ERROR_SHAPE, "o does not move along KEY dims", p.dims[3].o = 1);
     WRONG(ERROR_SHAPE, "lse does not move along VALUE dims", p.dims[5].lse = 1);
     WRONG(ERROR_SHAPE, "w does not move along QUERY dims", p.dims[2].w = 1);
-    WRONG(OK, "", p.dims[3].dq = 1); /* not used */
+    WRONG(OK, "", p.dims[3].dq = 1); /* the stride is not used without own_grad_strides */
     WRONG(ERROR_SHAPE, "dq does not move along KEY dims", p.dims[3].dq = 1; p.own_grad_strides = true);
 }
 
@@ -166,10 +166,10 @@ static void outputs_may_not_overlap(void **state)
     WRONG(ERROR_SHAPE, "o: the indices of dim 1 (BATCH, length 3) share elements", p.dims[1].o = 0);
     WRONG(ERROR_SHAPE, "dims 2 (QUERY, length 4) and 5 (VALUE, length 6) meet", p.dims[2].o = 5);
     WRONG(ERROR_SHAPE, "lse: the indices of dim 2", p.flags = ATTN_WANT_LSE; p.dims[2].lse = 0);
-    WRONG(OK, "", p.dims[2].lse = 0); /* not requested */
+    WRONG(OK, "", p.dims[2].lse = 0); /* a stride of lse is not used if lse is not requested */
     WRONG(ERROR_SHAPE, "weights: the indices of dim 3", p.flags = ATTN_WANT_WEIGHTS; p.dims[3].weights = 0);
     WRONG(OK, "", p.dims[1].k = p.dims[1].v = 0); /* inputs may be broadcast */
-    WRONG(OK, "", p.dims[2].o = -p.dims[2].o);    /* and reversed */
+    WRONG(OK, "", p.dims[2].o = -p.dims[2].o);    /* outputs may be reversed */
     /* strides 2 and 3 interleave without a common element: {0,2,4} + {0,3} */
     WRONG(OK, "", p.dims[2].n = 3; p.dims[2].o = 2; p.dims[5].n = 2; p.dims[5].o = 3; p.dims[0].o = 100;
           p.dims[1].o = 20);
@@ -287,7 +287,7 @@ static void tables_are_checked(void **state)
           p.relatives[0] = t; p.relatives[0].rows = 7);
     WRONG(ERROR_SHAPE, "offset 2 are read", p.nrelatives = 1; p.relatives[0] = t; p.relatives[0].offset = 2);
     WRONG(OK, "", p.nrelatives = 1; p.relatives[0] = t; p.relatives[0].rows = 4; p.nbands = 1;
-          p.bands[0] = (attn_band){2, 3, INT64_MIN, 0}); /* the past only */
+          p.bands[0] = (attn_band){2, 3, INT64_MIN, 0}); /* the band allows only earlier keys */
     WRONG(ERROR_SHAPE, "does not move along VALUE dims", p.nrelatives = 1; p.relatives[0] = t;
           p.relatives[0].stride[5] = 1);
     WRONG(ERROR_SHAPE, "serves channels 2 to 7", p.nrelatives = 1; p.relatives[0] = t; p.relatives[0].begin = 2;

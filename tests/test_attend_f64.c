@@ -63,7 +63,7 @@ static const f64_case usual[] = {
     {.text = "b2h2q5k7d3:f64,none,mask,bias,softcap=2", .add = F64_TABLES},
     {.text = "axis3x6x2c4h2:f64,axis=1"},
     {.text = "tied3x5h2d3:f64"},
-    /* relative tables */
+    /* cases with relative tables */
     {.text = "b2h2q7k6d4:f64,rel,dlse"},
     {.text = "b2h2q7k6d4:f64", .add = F64_QUERY_TABLE},
     {.text = "b2h2q7k6d4:f64,causal", .add = F64_KEY_TABLE},
@@ -72,7 +72,7 @@ static const f64_case usual[] = {
     {.text = "b2h2q7k6d5:f64,lens,bias,sinks", .add = F64_TABLES | F64_OF_HEADS},
     {.text = "b1h2q7k6d5:f64,dropout=0.3,mask", .add = F64_TABLES | F64_RANGES | F64_OF_HEADS | F64_SKIP_EXACT},
     {.text = "b1h2q7k6d3:f64,over-n", .add = F64_TABLES},
-    /* fills */
+    /* cases with fills */
     {.text = "b2h2q5k7d3:f64,mask,fill=-0.5"},
     {.text = "b2h2q5k7d3:f64,mask,fill=-1000000"},
     {.text = "b2h2q7k7d3:f64,causal,lens,fill=-10000,bias"},
@@ -80,7 +80,7 @@ static const f64_case usual[] = {
     {.text = "b1h2q9k8d3:f64,band=-1..1,fill=-2,softcap=3", .add = F64_TABLES},
     {.text = "b1h2q9k8d3:f64,blocks=2,fill=-1000000"},
     {.text = "b1h2q7k6d3:f64,mask,fill=-1,dropout=0.3", .add = F64_SKIP_EXACT},
-    /* packed sequences */
+    /* cases with packed sequences */
     {.text = "b4h2q7k6d3:f64,packed=22"},
     {.text = "b4h2q7k6d3:f64,packed=22,causal,bias,dlse", .add = F64_TABLES, .any = true},
     {.text = "b4h2q7k6d3:f64,packed=22,causal-br,sinks,softcap=2"},

@@ -93,7 +93,7 @@ static void open_poisoning(poisoning *x, const f64_case *c)
     x->c = c;
     f64_make(&x->r, c);
     for (int i = 0; i < 2; i++) {
-        both[i]->positions = x->r.array[ARRAY_K].n; /* at least */
+        both[i]->positions = x->r.array[ARRAY_K].n; /* an upper limit of the number of positions */
         both[i]->o = room((size_t)x->r.array[ARRAY_O].n * sizeof *both[i]->o);
         both[i]->lse = room((size_t)x->r.array[ARRAY_LSE].n * sizeof *both[i]->lse);
         both[i]->sees = room((size_t)(x->r.array[ARRAY_LSE].n * both[i]->positions));

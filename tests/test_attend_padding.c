@@ -20,7 +20,7 @@ typedef enum member { Q, K, V, DOUT, O, LSE, DQ, DK, DV, MEMBERS } member;
  * [heads][positions]. */
 typedef struct side {
     int64_t positions;
-    size_t size; /* of an element */
+    size_t size; /* bytes of an element */
     unsigned char *array[MEMBERS];
 } side;
 

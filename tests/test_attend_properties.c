@@ -575,7 +575,7 @@ static void differentiate(random_problem *r, array_id by, array_id gradient)
         x[i] = was;
         double got = t.value[gradient][r->array[gradient].low + i];
         if (t.bound[gradient][r->array[gradient].low + i] < 0)
-            continue; /* a gap */
+            continue; /* the gradient is not stored in this element */
         if (!(fabs((up - down) / (2 * h) - got) <= 1e-6 * (1 + fabs(got))))
             fail_msg("score %d norm %d, array %d[%lld]: difference quotient %.9g, gradient %.9g", (int)r->forward.score,
                      (int)r->forward.normalization, (int)by, (long long)i, (up - down) / (2 * h), got);

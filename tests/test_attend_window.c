@@ -19,7 +19,7 @@ typedef struct shape {
     bool tables, bias;
     attn_dtype dtype;
     bool channels_first;
-    bool query_tables; /* all of them */
+    bool query_tables; /* all tables are query tables */
     bool mask;         /* a mask over the positions */
 } shape;
 

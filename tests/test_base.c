@@ -155,7 +155,7 @@ static void many_threads_do_each_item_once(void **state)
 
 typedef struct held_up {
     atomic_int others;
-    atomic_bool several; /* threads */
+    atomic_bool several; /* true if several threads ran items */
     bool first_is_last;
 } held_up;
 
@@ -164,7 +164,7 @@ enum { OTHERS = 39 };
 /* Runs an item. Item 0 waits for the other items for a limited time, since there may be only one thread. */
 static void wait_for_others(void *user, int64_t item, int thread)
 {
-    enum { ALONE = 2, HELPED = 60 }; /* seconds */
+    enum { ALONE = 2, HELPED = 60 }; /* maximum waits in seconds */
     held_up *h = user;
     if (item > 0) {
         atomic_fetch_add(&h->others, 1);

@@ -18,7 +18,7 @@ static const double unit = 0x1p-24;
 
 typedef struct arrays {
     int64_t batch, plane, size;
-    float *x, *dy, *y; /* guarded */
+    float *x, *dy, *y; /* these arrays end at guard pages */
     float gain[CHANNELS], bias[CHANNELS], mean[CHANNELS], inverse[CHANNELS], dgain[CHANNELS], dbias[CHANNELS];
     double sums[2 * CHANNELS];
 } arrays;
@@ -237,7 +237,7 @@ static void for_all(for_sizes *check)
             continue;
         for (size_t b = 0; b < sizeof batches / sizeof *batches; b++)
             for (size_t p = 0; p < sizeof planes / sizeof *planes; p++)
-                if (batches[b] * planes[p] <= 2000) /* enough */
+                if (batches[b] * planes[p] <= 2000) /* limits the time of the test */
                     check(attn__batch_norm_for(false, (attn__isa)isa), batches[b], planes[p]);
     }
 }

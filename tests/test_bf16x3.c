@@ -21,7 +21,7 @@ typedef struct sample {
     attn_dtype dtype;
     void *a, *b; /* a: [m][k], b: [k][n] */
     size_t a_size, b_size;
-    double *exact, *bound; /* [m][n] */
+    double *exact, *bound; /* results [m][n] */
 } sample;
 
 static uint16_t to_bf16(float x)

@@ -192,7 +192,7 @@ static void *run_without_output(void *user)
     pass *p = user;
     attn_arrays a = {.q = p->q, .k = p->k, .v = p->v, .lse = p->lse};
     char workspace[64];
-    p->status = attn_plan_execute(plan, &a, workspace); /* fails before it reads the workspace */
+    p->status = attn_plan_execute(plan, &a, workspace); /* the call fails before it reads the workspace */
     return NULL;
 }
 

@@ -273,13 +273,13 @@ static void misuse_of_the_writer_is_refused(void **state)
         if (kind != 4)
             attn_json_object(&json, NULL);
         if (kind == 0)
-            attn_json_int(&json, NULL, 1); /* no key */
+            attn_json_int(&json, NULL, 1); /* a member without a key */
         if (kind != 1 && kind != 4)
             attn_json_end(&json);
         if (kind == 2)
             attn_json_end(&json);
         if (kind == 3)
-            attn_json_int(&json, NULL, 1); /* a second value */
+            attn_json_int(&json, NULL, 1); /* a second value after the first */
         assert_int_equal(attn_json_finish(&json, &text), ATTN_ERROR_ARGUMENT);
         assert_null(text);
         attn_json_free(&json);

@@ -19,7 +19,7 @@ typedef struct trial {
     attn_heads heads;
     attn_problem problem;
     attn_arrays arrays;
-    size_t q, k, o, lse, bias, mask, lens; /* elements */
+    size_t q, k, o, lse, bias, mask, lens; /* numbers of elements */
     double spread;                         /* approximate range of the scores */
 } trial;
 

@@ -444,7 +444,7 @@ static void int8_matrices(void **state)
 /* Tests bf16 and int8 products whose k needs several rounds. Only some elements are checked. */
 static void bf16_and_int8_sums_over_several_k_rounds(void **state)
 {
-    enum { EVERY = 62873 /* has no common factor with n */ };
+    enum { EVERY = 62873 /* a step that has no common factor with n */ };
     for (int add = 0; add < 2 && step_of_problems() == 1; add++) {
         try_bf16(&(shape){.m = 2200, .n = 2100, .k = 2100, .tb = true, .add = add, .every = EVERY}, attn__isa_best(),
                  0);

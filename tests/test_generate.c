@@ -154,7 +154,7 @@ static bool stop_at_once(void *user, const char *things, int64_t done, int64_t t
 {
     assert_string_equal(things, "rows");
     int64_t *rows = user;
-    assert_int_equal(total, 2 * HEIGHT * CHANNELS); /* two groups */
+    assert_int_equal(total, 2 * HEIGHT * CHANNELS); /* rows of two groups of images */
     *rows = done;
     return false;
 }
@@ -184,7 +184,7 @@ static void test_draw(void **state)
     assert_true(apart(&first[0], &first[1]) > DIMS / 4);
     assert_true(apart(&first[0], &other[0]) > DIMS / 4);
     assert_true(apart(&many[0], &many[16]) > DIMS / 4); /* each group of images has its own noise */
-    for (int i = 0; i < DIMS; i++)                      /* 255 k / 3 */
+    for (int i = 0; i < DIMS; i++)                      /* levels of pixels are multiples of 255 / 3 = 85 */
         assert_int_equal(first[0].pixels[i] % 85, 0);
     for (int i = 0; i < MANY; i++)
         attn_image_free(w.context, &many[i]);

@@ -201,15 +201,15 @@ static bool is_wild(hostile_structure s)
 
 /* The array that gets an operand of the structure, and the axis along which the sum runs. */
 typedef struct aim {
-    int id; /* of the array */
+    int id; /* number of the array */
     hostile_operand operand;
     bool tokens; /* the sum runs over tokens instead of channels */
 } aim;
 static const aim aims[4][2] = {
-    {{ARRAY_Q, HOSTILE_A, false}, {ARRAY_K, HOSTILE_B, false}},    /* scores */
-    {{ARRAY_V, HOSTILE_B, true}, {-1, HOSTILE_A, false}},          /* o */
-    {{ARRAY_DOUT, HOSTILE_A, false}, {ARRAY_V, HOSTILE_B, false}}, /* gradients with respect to the weights */
-    {{ARRAY_DOUT, HOSTILE_B, true}, {-1, HOSTILE_A, false}}        /* dv */
+    {{ARRAY_Q, HOSTILE_A, false}, {ARRAY_K, HOSTILE_B, false}},    /* operands of the scores */
+    {{ARRAY_V, HOSTILE_B, true}, {-1, HOSTILE_A, false}},          /* operands of o */
+    {{ARRAY_DOUT, HOSTILE_A, false}, {ARRAY_V, HOSTILE_B, false}}, /* operands of the weights' gradients */
+    {{ARRAY_DOUT, HOSTILE_B, true}, {-1, HOSTILE_A, false}}        /* operands of dv */
 };
 
 static void lay_out(attention *a, const hostile *h, const aim *to)

@@ -22,7 +22,7 @@ typedef struct run {
     attn_context *context;
     attn_tape *tape;
     int failures, cases;
-    double share; /* the largest */
+    double share; /* largest error as a share of its bound */
 } run;
 
 static void try_case(run *r, const hostile_case *c)

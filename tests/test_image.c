@@ -297,7 +297,7 @@ static void exif_turns_a_jpeg(void **state)
     /* The left half is dark. With orientations that mirror or rotate by 180 degrees, the dark half is last. With
      * quarter turns, it is above or below. */
     static const bool dark_first[9] = {true, true, false, false, true, true, true, false, false};
-    static const uint8_t types[] = {1, 3, 4}; /* BYTE, SHORT, LONG */
+    static const uint8_t types[] = {1, 3, 4}; /* types BYTE, SHORT and LONG */
     for (uint8_t o = 0; o <= 9; o++) {
         for (int way = 0; way < 6; way++) {
             exif e = {true, way % 2, o, types[way / 2]};
@@ -512,7 +512,7 @@ static void resizing_gives_pillows_bits(void **state)
         int64_t from_width, from_height;
         int channels;
         int64_t width, height;
-        uint64_t sums[2]; /* by filter */
+        uint64_t sums[2]; /* checksum of the result of each filter */
     } cases[] = {
         {13, 7, 3, 4, 3, {UINT64_C(0x4cda2197a9e530f9), UINT64_C(0x6b131cc3290ba19c)}},
         {13, 7, 3, 29, 17, {UINT64_C(0x91a5a4b4c90d291b), UINT64_C(0xcfd4cee8621157a9)}},

@@ -24,7 +24,7 @@ typedef struct world {
 typedef struct sizes {
     int64_t height, width, channels, levels, dim, heads, exterior, outer, inner;
     double residual;
-    int64_t frames; /* 0: 1 */
+    int64_t frames; /* 0 means 1 */
     attn_dtype dtype;
 } sizes;
 
@@ -260,7 +260,7 @@ static void the_probabilities_of_all_videos_sum_to_1(void **state)
     attn_tensor *logits = attn_axial_transformer_logits(w.model, w.tape, w.x, NULL);
     assert_non_null(logits);
     for (int64_t v = 0; v < VIDEOS; v++) {
-        double p[2] = {1, 1}; /* of each frame */
+        double p[2] = {1, 1}; /* probability of each frame */
         for (int64_t i = 0; i < BITS; i++)
             p[i / FRAME] *= chance(logits, v * BITS + i, numbers(&w)[v * BITS + i]);
         all += p[0] * p[1];

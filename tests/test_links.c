@@ -201,7 +201,7 @@ static void a_cut_sentence_keeps_the_links_of_what_is_left(void **state)
     build(&vocab[1], pairs, ATTN_SIDE_TARGET, ATTN_VOCAB_WORDS);
     attn_encode_options options = {.steps = 3};
     assert_int_equal(attn_corpus_create(&corpus, pairs, vocab[0], vocab[1], &options), ATTN_OK);
-    assert_int_equal(corpus->link_begin[1], 2); /* 0-0 1-1 */
+    assert_int_equal(corpus->link_begin[1], 2); /* the first pair has links 0-0 and 1-1 */
     assert_int_equal(corpus->link_begin[2], 2);
     assert_int_equal(corpus->link_begin[3], 3);
     assert_int_equal(corpus->link[1].source, 1);

@@ -177,7 +177,7 @@ static void searches_obey_their_settings(void **state)
         attn_translator_options options;
         const char *file, *said;
     } cases[] = {{{.beam = 1}, "", "b b b"},
-                 {{.no_repeat_ngram = 1}, "\"no_repeat_ngram_size\": 1", "b a"}, /* then the end */
+                 {{.no_repeat_ngram = 1}, "\"no_repeat_ngram_size\": 1", "b a"}, /* the end token follows */
                  {{.no_repeat_ngram = 2}, "\"no_repeat_ngram_size\": 2", "b b a"},
                  {{.repetition_penalty = 3}, "\"repetition_penalty\": 3", "b a"},
                  {{.suppressed = four, .nsuppressed = 1}, "\"suppress_tokens\": [4]", "a a a"},
@@ -413,7 +413,8 @@ static void embedding_tables_shared_and_separate_load(void **state)
     fixture *f = *state;
     put_tensors(f, (entry[]){{"model.shared.weight", V, D}, encoder, decoder, head, bias}, 5);
     check_says(f, NULL, "b b b");
-    put_tensors(f, (entry[]){{"Wemb", V - 1, D}, {"decoder_ff_logit_out_b", 1, V - 1}}, 2); /* Marian's own */
+    /* names of Marian's own format */
+    put_tensors(f, (entry[]){{"Wemb", V - 1, D}, {"decoder_ff_logit_out_b", 1, V - 1}}, 2);
     check_says(f, "marian-native", "b b b");
     check_refused(f, ATTN_ERROR_UNSUPPORTED, "no rule of marian-huggingface takes \"Wemb\"");
     put_tensors(f, (entry[]){{"model.shared.weight", V, D}, bias, {"model.encoder.layers.0.fc3.weight", V, D}}, 3);
@@ -558,7 +559,7 @@ static void expected_pairs(const attn_translator *t, const attn__aligned *a, cha
     int64_t n = a->nsource;
     for (int64_t j = 0; j < a->nsaid; j++) {
         int64_t best = 0;
-        for (int64_t i = 1; i < a->ntokens; i++) /* two heads */
+        for (int64_t i = 1; i < a->ntokens; i++) /* the weights of two heads are added */
             best = w[j * n + i] + w[(a->nsaid + j) * n + i] > w[j * n + best] + w[(a->nsaid + j) * n + best] ? i : best;
         text += sprintf(text, "%s%d-%d", j > 0 ? " " : "", (int)best, (int)j); /* NOLINT: numbers below 10 */
     }

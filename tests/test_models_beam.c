@@ -684,7 +684,7 @@ static void caches_refuse_what_does_not_fit(void **state)
     attn_nn_kv_cache cache;
     assert_int_equal(attn_nn_kv_cache_init(&cache, context, ATTN_F32, 2, 4, 3), ATTN_OK);
     cache.length = 3;
-    test_set(cache.k, 12 + 8, 5); /* row 1, token 2 */
+    test_set(cache.k, 12 + 8, 5); /* row 1, token 2, channel 0 */
     assert_int_equal(attn_nn_kv_cache_select(&cache, context, NULL, 2, 2), ATTN_ERROR_SHAPE);
     attn_context_clear_error(context);
     assert_int_equal(attn_nn_kv_cache_select(&cache, context, NULL, 3, 4), ATTN_ERROR_SHAPE);

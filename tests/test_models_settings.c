@@ -40,7 +40,7 @@ enum { MOST_INPUTS = 4 };
 
 typedef struct input {
     const char *name;
-    int64_t shape[ATTN_MAX_RANK]; /* ended by 0 */
+    int64_t shape[ATTN_MAX_RANK]; /* the lengths, and then 0 */
     const char *integers;         /* one digit for each element of the shape; NULL: random numbers */
 } input;
 

@@ -29,8 +29,8 @@ typedef struct run {
     attn_model *model;
     attn_tape *tape;
     small_filling fill;
-    bool optional;  /* with optional inputs and outputs */
-    bool inference; /* without gradients */
+    bool optional;  /* true: with optional inputs and outputs */
+    bool inference; /* true: without gradients */
     /* The first output of the last run, followed by the gradients of its inputs. */
     double *numbers;
     int64_t n, room;

@@ -324,7 +324,7 @@ static void budgets_change_rounding_only(void **state)
         before = plan.heads;
     }
     assert_int_equal(before, 1);
-    assert_true(kinds >= 4); /* 6, 3, 2 and 1 */
+    assert_true(kinds >= 4); /* the numbers of heads are 6, 3, 2 and 1 */
     attn_msa_destroy(msa);
 }
 

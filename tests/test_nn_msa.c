@@ -82,7 +82,7 @@ static void gradients_are_differences(void **state)
 
 typedef struct maps {
     attn_tensor *all;
-    int64_t heads; /* seen so far */
+    int64_t heads; /* number of heads so far */
     int calls;
 } maps;
 

@@ -219,7 +219,7 @@ static void sines_count_what_is_not_padding(void **state)
 {
     tape_fixture *f = *state;
     attn_nn_sine_positions layer = {.feats = 4, .temperature = 100, .scale = 6};
-    const uint8_t pads[6] = {0, 0, 1, 1, 0, 1}; /* 2 rows of 3 */
+    const uint8_t pads[6] = {0, 0, 1, 1, 0, 1}; /* padding of 2 rows of 3 pixels */
     attn_tensor *padding = attn_tape_tensor(f->tape, ATTN_U8, 3, (int64_t[]){1, 2, 3}, pads);
     attn_tensor *p = attn_nn_sine_positions_forward(&layer, f->tape, ATTN_F64, (int64_t[]){1, 2, 3}, padding);
     assert_non_null(p);
@@ -230,7 +230,7 @@ static void sines_count_what_is_not_padding(void **state)
         assert_true(fabs(test_at(p, 4 * 8 + c) - wanted[c]) < 1e-12);
     layer.scale = 0;
     p = attn_nn_sine_positions_forward(&layer, f->tape, ATTN_F64, (int64_t[]){1, 2, 3}, NULL);
-    assert_true(fabs(test_at(p, 5 * 8) - sin(2)) < 1e-12); /* rows first */
+    assert_true(fabs(test_at(p, 5 * 8) - sin(2)) < 1e-12); /* channels of the row come first */
     assert_true(fabs(test_at(p, 5 * 8 + 4) - sin(3)) < 1e-12);
     layer.feats = 3;
     assert_null(attn_nn_sine_positions_forward(&layer, f->tape, ATTN_F64, (int64_t[]){1, 2, 3}, NULL));

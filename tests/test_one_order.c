@@ -32,7 +32,7 @@ typedef struct product {
     bool transpose_a, transpose_b;
     attn_conv conv;
     int rank[2];
-    int64_t shape[2][4]; /* of x and w */
+    int64_t shape[2][4]; /* shapes of x and w */
 } product;
 
 typedef struct answer {
@@ -516,7 +516,7 @@ static void check_packed(attn_dtype dtype, int64_t in, int64_t out, int nthreads
     assert_true(again == (first->weights.slices ? first : NULL));
     attn_tensor *made = attn_tape_tensor(tape, dtype, 2, (int64_t[]){out, in}, attn_tensor_data(w));
     assert_true(made && attn__packed_weights_find(tape, made, 3, &again) && !again);
-    assert_int_equal(attn__packed_weights_begin(tape), ATTN_OK); /* begins nest */
+    assert_int_equal(attn__packed_weights_begin(tape), ATTN_OK); /* calls of begin may be nested */
     attn__packed_weights_end(tape);
     assert_true(attn__packed_weights_find(tape, w, 3, &again) && again == first);
     attn_tape_reset(tape, &(attn_tape_options){.record = true});

@@ -46,7 +46,7 @@ static void text_is_prepared(void **state)
     check_normalized("co\xc2\xadop\xe2\x80\x8b"
                      "eration...",
                      ATTN_COMPAT_NONE, "cooperation . . .");
-    check_normalized("\xc4\xb0\xc6\x8f\xc6\x81 \xe1\xbc\x88\xd3\x80", ATTN_COMPAT_NONE, /* İƏƁ ἈӀ */
+    check_normalized("\xc4\xb0\xc6\x8f\xc6\x81 \xe1\xbc\x88\xd3\x80", ATTN_COMPAT_NONE, /* the text is İƏƁ ἈӀ */
                      "i\xc9\x99\xc9\x93 \xe1\xbc\x80\xd3\x8f");
     check_normalized("  a   b  ", ATTN_COMPAT_NONE, "a b");
     check_normalized("!?", ATTN_COMPAT_NONE, "! ?");

@@ -85,7 +85,7 @@ static void all_come(void *user, int64_t item, int thread)
     (void)item;
     (void)thread;
     atomic_fetch_add(arrived, 1);
-    while (atomic_load(arrived) < THREADS) /* until alarm */
+    while (atomic_load(arrived) < THREADS) /* an alarm ends the test if threads are missing */
         sched_yield();
 }
 

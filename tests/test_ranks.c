@@ -53,7 +53,7 @@ static void sums_and_messages_reach_both_ranks(void **state)
     attn_context_destroy(c);
     assert_int_equal(other.finished, 1); /* both ranks have the error, so that they end regularly */
     c = two_ranks_joined();
-    other.differs = true; /* ATTN_OK + 1 */
+    other.differs = true; /* the other rank has the status ATTN_OK + 1 */
     assert_int_equal(attn_ranks_agree(c, ATTN_OK, NULL), (attn_status)(ATTN_OK + 1));
     assert_string_equal(attn_context_error(c), "rank 1: its disk is full");
     attn_context_destroy(c);

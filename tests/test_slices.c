@@ -24,16 +24,16 @@ typedef enum structure {
     BLOCKS,   /* blocks of 64 k are scaled by 1e9 or 1e-9 */
     GROUPS,   /* some rows are tiny at every fourth k */
     ZEROS,    /* rows and ranges of k are zero */
-    OUTLIER,  /* one a row */
+    OUTLIER,  /* one outlier in each row */
     OUTLIERS, /* outliers at two k in all rows */
-    SPARSE,   /* 95 % zeros */
+    SPARSE,   /* 95 % of the numbers are zeros */
     LOGNORMAL,
     ROWS,      /* rows of very different sizes */
     EXPONENTS, /* random powers of two */
     EDGES,     /* numbers with the largest slices, and ties of rounding */
-    TINY,      /* below 2^-100 */
-    HUGE_ONES, /* above 1e30 */
-    OPPOSED,   /* large where the other operand is small */
+    TINY,      /* numbers below 2^-100 */
+    HUGE_ONES, /* numbers above 1e30 */
+    OPPOSED,   /* numbers are large where the other operand has small numbers */
     STRUCTURES
 } structure;
 
@@ -316,7 +316,8 @@ static void hostile_products_keep_the_promise(void **state)
                     one_product(&rng, (structure)a, (structure)b, ALL_PANELS ^ ((a + b + (int)round) & 3), &of);
     print_message("rows by panels and K blocks: %lld six, %lld eight, %lld multiply-adds\n", (long long)of.six,
                   (long long)of.eight, (long long)of.adds);
-    assert_true(every > 1 || (of.six > 1000 && of.eight > 100 && of.adds > 1000)); /* all three kinds occur */
+    /* six products, eight products and multiply-adds occur */
+    assert_true(every > 1 || (of.six > 1000 && of.eight > 100 && of.adds > 1000));
 }
 
 /* ----------------------------------------------------------------------------------------------- ordinary data */

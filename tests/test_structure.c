@@ -268,7 +268,7 @@ static void precision_counts_the_best_pairs(void **state)
     assert_int_equal(n, 2);
     assert_int_equal(attn_contact_precision(c, scores, distances, 4, &(attn_contact_range){2, 3, 9, 0}, &p, &n),
                      ATTN_OK);
-    assert_int_equal(n, 2); /* (0,2), (1,3) */
+    assert_int_equal(n, 2); /* the pairs (0,2) and (1,3) */
     assert_float_equal(p, 0.5, 0);
     assert_int_equal(attn_contact_precision(c, scores, distances, 4, &(attn_contact_range){3, 0, 9, 4.9}, &p, &n),
                      ATTN_OK);

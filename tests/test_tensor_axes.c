@@ -403,11 +403,11 @@ static void copied_bytes_are_counted(void **state)
 /* ------------------------------------------------------------------------------------------- whole layers */
 
 typedef struct wrong {
-    const char *architecture, *key; /* of integers */
+    const char *architecture, *key; /* the key of a setting with an integer */
     int64_t value;
     int nshape;
-    int64_t shape[3]; /* of positions */
-    int64_t input[4]; /* 0: the layer cannot be built */
+    int64_t shape[3]; /* shape of the positions */
+    int64_t input[4]; /* shape of x; 0: the layer cannot be built */
     const char *said;
 } wrong;
 

@@ -360,7 +360,7 @@ static void a_tensor_is_not_used_again_behind_its_pass(void **state)
     assert_int_equal(attn_backward(w.t, attn_affine(w.t, h, 10, 0)), ATTN_OK);
     assert_said(w, attn_affine(w.t, h, 11, 0), ATTN_ERROR_ARGUMENT, "from before the backward pass");
     assert_int_equal(attn_tensor_share(&shared, h), ATTN_OK);
-    attn_tensor *y = attn_mul(w.t, x, shared); /* a constant now */
+    attn_tensor *y = attn_mul(w.t, x, shared); /* `shared` is a constant */
     assert_int_equal(attn_backward(w.t, h), ATTN_ERROR_ARGUMENT);
     assert_int_equal(attn_backward(w.t, y), ATTN_OK);
     assert_true(((float *)attn_tensor_data(attn_tensor_grad(x)))[0] == 33.0f);

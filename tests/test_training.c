@@ -508,7 +508,7 @@ static void better_epoch_resets_patience(void **state)
         int64_t patience;
         double valid[6], judged[6];
         int epochs;
-        double best; /* loss */
+        double best; /* the best loss, or the best number of `judged` */
         const char *improved;
     } cases[] = {
         {2, {5, 6, 4, 6, 5, 3}, {0}, 5, 4, "+-+--"},

@@ -474,7 +474,7 @@ static void number_of_heads_comes_from_config_or_metadata(void **state)
     static const struct {
         const char *config;      /* NULL: no config.json */
         const char *key, *value; /* metadata of the weights */
-        int64_t heads;           /* 0: refused */
+        int64_t heads;           /* number of heads; 0: the model is refused */
     } cases[] = {
         {NULL, "x", "y", 0},
         {"{\"model_args\": {\"num_heads\": 4}}", "x", "y", 4},
@@ -517,7 +517,7 @@ static void heads_of_known_names(void **state)
 {
     static const struct {
         const char *name;
-        int64_t width, heads; /* 0: refused */
+        int64_t width, heads; /* 0: the model is refused */
     } cases[] = {
         {"vit_tiny_patch16_224", 192, 3},    {"deit_small_patch16_224", 384, 6}, {"vit_base_patch32_384", 768, 12},
         {"vit_large_patch16_224", 1024, 16}, {"vit_huge_patch14_224", 1280, 16}, {"vit_giant_patch14_224", 1408, 16},
@@ -650,7 +650,7 @@ static void oblong_checkpoints_load(void **state)
 {
     static const struct {
         bool timm;
-        const char *config, *words; /* words: in the error, if the case is refused */
+        const char *config, *words; /* words: part of the error, if the case is refused */
     } cases[] = {
         {false,
          "{\"num_attention_heads\": 2, \"layer_norm_eps\": 1e-6, \"image_size\": [8, 12], \"patch_size\": [4, 2]}",
@@ -729,7 +729,7 @@ static void pictures_are_prepared_as_the_files_say(void **state)
     static const struct {
         bool timm;
         const char *config, *preparation;
-        double mean, std;   /* of the first channel; a std of 0 is refused */
+        double mean, std;   /* numbers of the first channel; a std of 0 is refused */
         const char *filter; /* name of the filter, or words of the error */
         const char *resize;
         int64_t to;
@@ -928,7 +928,7 @@ static void nan_logits_are_refused_by_the_classifier(void **state)
     assert_int_equal(attn_classifier_render_attention(classifier, &image, NULL, ATTN_PLOT_HTML, &picture, &guess),
                      ATTN_ERROR_UNSUPPORTED);
     scratch_open(data);
-    for (int i = 0; i < 3; i++) { /* the classes */
+    for (int i = 0; i < 3; i++) { /* makes a folder for each class */
         snprintf(path, sizeof path, "%s/%d", data, i);
         assert_int_equal(mkdir(path, 0700), 0);
         snprintf(path, sizeof path, "%s/%d/a.png", data, i);

@@ -198,7 +198,7 @@ static void a_batch_is_padded_and_shifted(void **state)
     assert_true(attn_batches_next(batches, &b));
     assert_int_equal(b.size, 2);
     assert_int_equal(b.source_steps, 3);
-    assert_int_equal(b.target_steps, 4); /* va va ! <eos> */
+    assert_int_equal(b.target_steps, 4); /* the longer target is va va ! <eos> */
     const int32_t pad = 0, bos = 1, eos = 2, va = attn_vocab_find(f.target, "va", 2),
                   mark = attn_vocab_find(f.target, "!", 1);
     const int32_t labels[] = {va, mark, eos, pad, va, va, mark, eos}, input[] = {bos, va, mark, pad, bos, va, va, mark};

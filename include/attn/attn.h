@@ -232,20 +232,20 @@ typedef enum attn_normalization {
 typedef struct attn_dim {
     attn_role role;
     int64_t n; /* length; 0 is allowed: without keys every row is treated as fully masked */
-    int64_t q; /* BATCH QUERY CONTRACT */
-    int64_t k; /* BATCH KEY CONTRACT */
-    int64_t v; /* BATCH KEY VALUE */
-    int64_t o; /* BATCH QUERY VALUE */
-    /* BATCH QUERY KEY. A bias with one number for each distance has stride -s along QUERY and s along KEY, for each
-     * axis of a grid. */
+    int64_t q; /* roles BATCH, QUERY, CONTRACT */
+    int64_t k; /* roles BATCH, KEY, CONTRACT */
+    int64_t v; /* roles BATCH, KEY, VALUE */
+    int64_t o; /* roles BATCH, QUERY, VALUE */
+    /* Roles BATCH, QUERY, KEY. A bias with one number for each distance has stride -s along QUERY and s along KEY, for
+     * each axis of a grid. */
     int64_t bias;
-    int64_t mask;    /* BATCH QUERY KEY */
-    int64_t lens;    /* BATCH QUERY */
-    int64_t lse;     /* BATCH QUERY; the log-sum-exp, one number for each row */
-    int64_t weights; /* BATCH QUERY KEY */
-    int64_t w;       /* BATCH CONTRACT; the vectors w and w2 of additive and concatenation scores */
-    int64_t sinks;   /* BATCH QUERY; strides of sinks and of their gradient */
-    int64_t blocks;  /* BATCH QUERY KEY; from block to block along the two dims of attn_problem.blocks */
+    int64_t mask;    /* roles BATCH, QUERY, KEY */
+    int64_t lens;    /* roles BATCH, QUERY */
+    int64_t lse;     /* roles BATCH, QUERY; the log-sum-exp, one number for each row */
+    int64_t weights; /* roles BATCH, QUERY, KEY */
+    int64_t w;       /* roles BATCH, CONTRACT; the vectors w and w2 of additive and concatenation scores */
+    int64_t sinks;   /* roles BATCH, QUERY; strides of sinks and of their gradient */
+    int64_t blocks;  /* roles BATCH, QUERY, KEY; from block to block along the two dims of attn_problem.blocks */
     /* Strides of the gradients. Used only with attn_problem.own_grad_strides; otherwise dq has the strides of q, and so
      * on. */
     int64_t dq, dk, dv, dout, dbias;
@@ -350,7 +350,7 @@ typedef struct attn_blocks {
 
 /* Optional operands and outputs, as bits. */
 enum {
-    ATTN_WITH_BIAS = 1 << 0,   /* arrays.bias */
+    ATTN_WITH_BIAS = 1 << 0,   /* uses arrays.bias */
     ATTN_WITH_MASK = 1 << 1,   /* arrays.mask: one byte for each entry, nonzero = attend */
     ATTN_WITH_LENS = 1 << 2,   /* arrays.lens: int32; keys of lens_dim at or past the length are masked */
     ATTN_WITH_PACKED = 1 << 3, /* arrays.q_offsets, arrays.k_offsets: int32, see attn_problem.packed */
@@ -392,7 +392,7 @@ typedef struct attn_problem {
     attn_direction direction;
     attn_score score;
     double scale; /* 0: 1/sqrt(product of the CONTRACT dims) for DOT, 1 for other scores */
-    double width; /* width of the distance kernels; 0: 1 */
+    double width; /* width of the distance kernels; 0 means 1 */
     /* If not 0, scores x = scale * (score + tables) become softcap * tanh(x / softcap). This happens before the bias
      * and the masks, so that a bias or a mask_fill is not capped. Between 1e-30 and 1e30. (Gemma 2, arXiv:2408.00118.)
      */
@@ -465,7 +465,7 @@ typedef struct attn_arrays {
 /* ------------------------------------------------------------------------------------------------ plan */
 
 typedef enum attn_effort {
-    ATTN_ESTIMATE = 0, /* choose by rule */
+    ATTN_ESTIMATE = 0, /* chooses a solver by rules */
     /* measures the time of each solver that accepts the problem on scratch arrays, and remembers the fastest */
     ATTN_MEASURE
 } attn_effort;
@@ -591,7 +591,7 @@ typedef enum attn_causal { ATTN_CAUSAL_NONE = 0, ATTN_CAUSAL_TOP_LEFT, ATTN_CAUS
 typedef struct attn_heads {
     int64_t batch, heads, queries, keys, dim;
     int64_t kv_heads;  /* number of key and value heads, which divides `heads` for grouped-query attention; 0: heads */
-    int64_t dim_value; /* 0: dim */
+    int64_t dim_value; /* channels of a value; 0: dim */
     attn_layout layout;
     int64_t q_row, k_row, v_row, o_row;
     attn_causal causal;
@@ -613,7 +613,7 @@ ATTN_API attn_status attn_problem_heads(attn_problem *problem, const attn_heads 
 /* Attention along one axis of a contiguous array (axial attention, Ho et al. 2019). x is [n0, ..., n(rank-1)] with the
  * channels (heads * dim) along `channel_axis`. Every axis other than `axis` and `channel_axis` is batch. */
 typedef struct attn_axis {
-    int rank; /* <= 8 */
+    int rank; /* number of axes, at most 8 */
     int64_t shape[8];
     int axis, channel_axis;
     int64_t heads; /* number of heads, which divides shape[channel_axis]; channels are head-major */
@@ -631,7 +631,7 @@ ATTN_API attn_status attn_problem_tied_rows(attn_problem *problem, int64_t rows,
 /* A window over a 2-D image: q, k, v, o are [B,Y,X,H,D] (channels last). */
 typedef struct attn_window2d {
     int64_t batch, height, width, heads, dim;
-    int64_t window_y, window_x; /* taps */
+    int64_t window_y, window_x; /* numbers of taps */
     int64_t step, dilation;     /* 0 means 1; with a step q and o have the smaller grid, ceil(size/step) */
     attn_border border;
 } attn_window2d;
@@ -647,7 +647,7 @@ ATTN_API attn_status attn_problem_window2d(attn_problem *problem, const attn_win
 typedef struct attn_partials {
     int64_t batch, heads, queries, dim; /* dim: channels of a value */
     attn_layout layout;
-    attn_dtype dtype; /* f32, bf16, f64 */
+    attn_dtype dtype; /* F32, BF16 or F64 */
 } attn_partials;
 /* Merges the outputs o [B,T,H,D] and log-sum-exps of two parts. ATTN_ERROR_SHAPE: a negative or too large size.
  * ATTN_ERROR_UNSUPPORTED: another type. ATTN_ERROR_ARGUMENT: an unknown layout, or NULL. */
@@ -658,7 +658,7 @@ ATTN_API attn_status attn_partials_merge(attn_context *context, const attn_parti
  * backward problem of each part takes its results as dout and, with ATTN_WITH_DLSE, as dlse. */
 typedef struct attn_partials_arrays {
     const void *o1, *lse1, *o2, *lse2;
-    const void *dout, *dlse; /* dlse NULL: 0 */
+    const void *dout, *dlse; /* if dlse is NULL, all its numbers are 0 */
     void *do1, *dlse1, *do2, *dlse2;
 } attn_partials_arrays;
 ATTN_API attn_status attn_partials_backward(attn_context *context, const attn_partials *shape,

@@ -45,7 +45,7 @@ ATTN_API void attn_generator_destroy(attn_generator *generator); /* Destroys a g
 /* Options for drawing. Zero means the default in each field. */
 typedef struct attn_generator_options {
     uint64_t seed;      /* the same seed gives the same images for any number of threads */
-    double temperature; /* the logits are divided by this number; 0: 1 */
+    double temperature; /* the logits are divided by this number; 0 means 1 */
     int64_t frames;     /* for attn_generator_complete with videos: the number of given frames */
     int64_t reserved[3];
 } attn_generator_options;

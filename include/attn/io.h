@@ -77,7 +77,7 @@ typedef struct attn_weights_options {
      * become I32; U32 and U64 become I64. Default: reals become `reals`, integers become I32, U8 and BOOL stay (an
      * integer that does not fit is an error). */
     bool keep_types;
-    attn_dtype reals;   /* ATTN_F32 (the default) or ATTN_F64 */
+    attn_dtype reals;   /* type of floating-point numbers, ATTN_F32 (the default) or ATTN_F64 */
     bool allow_missing; /* attn_weights_load: parameters that the file lacks keep their values */
     bool allow_extra;   /* attn_weights_load: tensors of the file that the model does not have are skipped */
     size_t limit;       /* maximum bytes of all tensors together; 0 means 64 GiB */

@@ -107,7 +107,7 @@ typedef struct attn_model_load_options {
     /* The architecture; NULL: the "architecture" of the settings or of the names file. */
     const char *architecture;
     const char *names;        /* a names file of io.h, or the name of a built-in one, for weights with foreign names */
-    attn_dtype dtype;         /* ATTN_F32 or ATTN_F64 */
+    attn_dtype dtype;         /* type of the parameters, ATTN_F32 or ATTN_F64 */
     attn_precision precision; /* the precision, as in attn_model_options */
     /* If not NULL, gets the parameters that are missing, extra or of another shape, one per line. Free it with
      * attn_bytes_free. */
@@ -166,7 +166,7 @@ typedef enum attn_stopping { ATTN_STOP_LIKELY = 0, ATTN_STOP_FULL, ATTN_STOP_NEV
 typedef struct attn_beam_search_options {
     int32_t bos, eos;      /* first and last token of a sentence */
     int64_t max_len;       /* maximum number of tokens of the result; 0: 64 */
-    int64_t beam;          /* 0 or 1: greedy */
+    int64_t beam;          /* number of hypotheses that are kept; 0 or 1: greedy search */
     double length_penalty; /* alpha of the length rule; the length includes the end token. 0: no penalty */
     bool first_position;   /* quirk of Dive into Deep Learning: every decoded token is at position 0 */
     attn_length_rule rule;

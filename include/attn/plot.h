@@ -105,7 +105,7 @@ typedef struct attn_explorer_map {
     const char *const *queries, *const *keys; /* labels; NULL: positions counted from 1 */
     /* [layers * heads] pointers to [rows, cols]; NaN marks a missing weight */
     const float *const *weights;
-    int64_t first_layer; /* number of the first layer; 0: 1 */
+    int64_t first_layer; /* number of the first layer; 0 means 1 */
     /* For maps over a picture: the grids of queries and keys (0: the explorer's), the label of queries and keys before
      * the grid (NULL: "token"), and whether windows at the border are shifted inwards. */
     int64_t query_rows, query_cols, key_rows, key_cols;
@@ -172,7 +172,7 @@ typedef struct attn_curves {
     const char *title, *x_name, *y_name; /* NULL: none */
     int64_t n;                           /* number of curves, which have at most 8 different colours */
     const attn_curve *curves;
-    int64_t panels;                 /* 0: 1 */
+    int64_t panels;                 /* number of panels; 0 means 1 */
     const char *const *panel_names; /* title above each panel; NULL: none */
     bool log_x, log_y;
     /* width and height of the picture in points; 0: 480 x 300, with several panels 210 for each x 250 */

@@ -82,7 +82,8 @@ typedef struct attn_named_list {
 } attn_named_list;
 /* Adds a tensor under a copy of `name`. list->context must be set. ATTN_ERROR_MEMORY. */
 ATTN_API attn_status attn_named_add(attn_named_list *list, const char *name, attn_tensor *tensor);
-ATTN_API attn_tensor *attn_named_find(const attn_named_list *list, const char *name); /* NULL if none */
+/* Returns the tensor with this name; NULL if there is none. */
+ATTN_API attn_tensor *attn_named_find(const attn_named_list *list, const char *name);
 /* Frees the names, and the tensors if the list owns them. The list can be used again. */
 ATTN_API void attn_named_clear(attn_named_list *list);
 
@@ -105,8 +106,8 @@ ATTN_API attn_status attn_tape_create(attn_tape **tape, attn_context *context);
 /* Destroys a tape and its tensors. NULL is allowed. Shared tensors (attn_tensor_share) stay valid. */
 ATTN_API void attn_tape_destroy(attn_tape *tape);
 /* Destroys every tensor that the tape made and starts a new round. Memory is kept for reuse: after a few rounds with
- * the same shapes nothing is allocated any more. */
-ATTN_API void attn_tape_reset(attn_tape *tape, const attn_tape_options *options); /* NULL: all zero */
+ * the same shapes nothing is allocated any more. If `options` is NULL, all options are zero. */
+ATTN_API void attn_tape_reset(attn_tape *tape, const attn_tape_options *options);
 
 /* Computes d loss / d x for every tensor x that needs a gradient; `loss` has one element. The pass consumes the data
  * that the operations saved, so call it once per forward pass. Recording another operation on a differentiated tensor
@@ -168,7 +169,7 @@ ATTN_API attn_tensor *attn_mean(attn_tape *tape, attn_tensor *x, int axis);
 typedef enum attn_activation {
     ATTN_ACTIVATION_IDENTITY = 0,
     ATTN_ACTIVATION_RELU,
-    ATTN_ACTIVATION_LEAKY_RELU, /* slope 0.01 */
+    ATTN_ACTIVATION_LEAKY_RELU, /* slope 0.01 for negative x */
     ATTN_ACTIVATION_GELU_ERF,
     ATTN_ACTIVATION_GELU_TANH,
     ATTN_ACTIVATION_GELU_SIGMOID, /* x * sigmoid(1.702 x) */
@@ -239,8 +240,8 @@ typedef struct attn_attention {
     attn_problem problem;
     attn_operand q, k, v;
     attn_tensor *bias;
-    const attn_tensor *mask; /* U8 or BOOL */
-    const attn_tensor *lens; /* I32 */
+    const attn_tensor *mask; /* type U8 or BOOL */
+    const attn_tensor *lens; /* type I32 */
     attn_tensor *w, *w2;
     attn_tensor *table[ATTN_MAX_RELATIVE];
     int rank; /* shape of the result, whose strides are the problem's o */
@@ -261,9 +262,9 @@ ATTN_API attn_tensor *attn_attend(attn_tape *tape, const attn_attention *attenti
 /* ------------------------------------------------------------------------------------------ convolution */
 
 typedef struct attn_conv {
-    int spatial;                   /* 1 to 3 */
+    int spatial;                   /* number of spatial axes, 1 to 3 */
     int64_t stride[3], padding[3]; /* stride 0 means 1 */
-    int64_t groups;                /* 0 means 1 */
+    int64_t groups;                /* number of groups; 0 means 1 */
     attn_activation activation;    /* activation of the result */
     int64_t dilation[3];           /* distance between taps; 0 means 1 */
 } attn_conv;

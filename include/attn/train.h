@@ -96,7 +96,7 @@ typedef struct attn_progress {
 /* -------------------------------------------------------------------------------------------- measures */
 
 typedef struct attn_bleu {
-    double score; /* 0 to 100 */
+    double score; /* BLEU score, 0 to 100 */
     double precisions[4];
     double brevity_penalty;
     int64_t prediction_length, reference_length;

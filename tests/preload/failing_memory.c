@@ -41,7 +41,7 @@ void __libc_free(void *memory);
 static struct {
     long fail_at, calls, held;
     bool and_on, forks, sites;
-    int ask, go; /* where it forks */
+    int ask, go; /* the descriptors of FAILING_MEMORY_FORK */
     const char *report;
 } state;
 

@@ -25,9 +25,9 @@ typedef struct key {
     walk_state state;
     walk at;
     double score, size; /* size: sum of absolute values of the score's terms */
-    double p, p_err;    /* weight after normalization */
+    double p, p_err;    /* weight after normalization, and its error */
     double keep;
-    double grad, grad_err;     /* by the score */
+    double grad, grad_err;     /* gradient with respect to the score, and its error */
     double cap_slope, cap_err; /* slope of the softcap and its error; 1 and 0 without it */
     bool beaten;               /* true if top_k masks the key, because k other keys precede it */
     bool kink;                 /* so close to a kink of the score that rounding decides its slope */
@@ -47,8 +47,8 @@ typedef struct row {
     key *key;
     double *q, *w1, *w2, *dout, *o, *o_err, *pool;
     double norm, lse; /* the normalizer: sum of exp(score - max), N or sum of scores */
-    double norm_err;  /* relative */
-    double sink;      /* -inf: none */
+    double norm_err;  /* relative error of the normalizer */
+    double sink;      /* score of the sink; -infinity: none */
     bool empty, only_fill;
 } row;
 
@@ -73,7 +73,7 @@ static double score_of_distance(const row *r, key *k, double square)
     k->kink = fabs(d - r->width) < near || d < near;
     if (r->p->score == ATTN_SCORE_BOXCAR) {
         if (fabs(d - r->width) < near)
-            k->size = 1 / r->u.score; /* may be 0 or 1 */
+            k->size = 1 / r->u.score; /* the result may be 0 or 1 */
         return d < r->width ? 1 : 0;
     }
     return d < r->width ? 1 - d / r->width : 0;

@@ -58,7 +58,7 @@ walk_state walk_place(walk *w, const attn_arrays *a);
 /* Computes the offset of table r's row and channels at the current indices. Returns whether the table has the
  * channel. */
 bool walk_table(const walk *w, int r, int64_t *offset);
-/* 0 or 1/(1-p). */
+/* Returns the factor of dropout: 0 or 1/(1-p). */
 double walk_keep(const walk *w, uint64_t seed_offset);
 
 #endif

@@ -13,7 +13,7 @@
 
 typedef struct attention {
     uint64_t number;
-    double size; /* of its scores */
+    double size; /* size of the scores: largest sum of absolute values of a score's terms */
     attn_heads heads;
     random_problem r;
     const attn_dim *batch, *head, *query, *key, *channel, *value;

@@ -197,7 +197,7 @@ E __m256i emu512_extracti64x4_epi64(__m512i x, int at)
     return r.hi[at];
 }
 
-/* halves */
+/* Operations on two vectors, half by half. */
 #define TWO(name, type, field, h)                                                                                      \
     E type emu512_##name(type a, type b)                                                                               \
     {                                                                                                                  \
@@ -341,7 +341,7 @@ COMPARE(cmplt_epu32, __mmask16, 16, U32, <)
 COMPARE(cmpeq_epi16, __mmask32, 32, U16, ==)
 COMPARE(cmpge_epu8, __mmask64, 64, U8, >=)
 
-/* by masks */
+/* Operations with masks. */
 E __m512i emu_wide32(__mmask16 m)
 {
     const __m256i bit = _mm256_setr_epi32(1, 2, 4, 8, 16, 32, 64, 128);
@@ -350,7 +350,7 @@ E __m512i emu_wide32(__mmask16 m)
     r.hi[1] = _mm256_cmpeq_epi32(_mm256_and_si256(_mm256_set1_epi32(m >> 8), bit), bit);
     return r.i;
 }
-E __m512i emu_choose(__m512i wide, __m512i a, __m512i b) /* b where set */
+E __m512i emu_choose(__m512i wide, __m512i a, __m512i b) /* takes b where `wide` is set, otherwise a */
 {
     emu512 w = {.i = wide}, x = {.i = a}, y = {.i = b}, r;
     for (int h = 0; h < 2; h++)
@@ -476,7 +476,7 @@ E unsigned emu512_reduce_max_epu32(__m512i a)
 REDUCE_ADD(epi32, int, unsigned, 16, U32)
 REDUCE_ADD(epi64, long long, long long, 8, S64)
 
-/* permutations */
+/* Permutations of elements. */
 #define PERMUTE(name, type, field, n, to, by)                                                                          \
     E type emu512_permutexvar_##name(__m512i index, type a)                                                            \
     {                                                                                                                  \

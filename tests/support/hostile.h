@@ -56,7 +56,7 @@ bool hostile_parse(hostile_case *c, const char *text);
 typedef struct hostile_report {
     /* largest error of an element, as a share of its bound; a share above 1 breaks the promise */
     double share;
-    int64_t broken;           /* elements */
+    int64_t broken;           /* number of elements whose error is above its bound */
     char first[HOSTILE_TEXT]; /* the first wrong element and its error, or why the library refused the case */
 } hostile_report;
 /* Runs a case. Returns true if every element is within its bound. Resets `tape`. */

@@ -64,7 +64,7 @@ typedef struct hostile {
     hostile_structure structure;
     uint64_t seed;
     bool swap;          /* true exchanges the parts of A and B */
-    int64_t rows[2], k; /* of A and B */
+    int64_t rows[2], k; /* numbers of rows of A and B */
 } hostile;
 
 const char *hostile_structure_name(hostile_structure structure);

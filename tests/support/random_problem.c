@@ -58,7 +58,7 @@ static void mixed_dims(attn__rng *g, attn_problem *p)
         for (int i = 0; i < n; i++)
             add(p, roles[r], roles[r] == ATTN_ROLE_BATCH ? 1 + below(g, 3) : n > 1 ? 1 + below(g, 7) : length(g));
     }
-    for (int i = p->ndims - 1; i > 0 && chance(g, 90); i--) { /* any order */
+    for (int i = p->ndims - 1; i > 0 && chance(g, 90); i--) { /* puts the dims in any order */
         int j = below(g, i + 1);
         attn_dim swap = p->dims[i];
         p->dims[i] = p->dims[j];

@@ -22,10 +22,10 @@ typedef struct table_shape {
     int64_t q[2], k[2]; /* the second length is 0 if there is only one axis */
     int64_t dim, dim_value;
     table_part tables[5];
-    int64_t batch, heads, group; /* 0: 1 */
-    bool no_batch;               /* a batch of 0 */
+    int64_t batch, heads, group; /* 0 means 1 */
+    bool no_batch;               /* true: the batch has length 0 */
     bool banded;
-    int64_t lo, hi; /* of each axis */
+    int64_t lo, hi; /* limits of the band along each axis */
     unsigned with, want;
     /* causal_mask: each query attends to its own key and to earlier keys */
     bool lens_by_query, accumulate, causal_mask;

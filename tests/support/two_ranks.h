@@ -11,12 +11,12 @@
 /* The behaviour of the simulated rank, and counts of events. */
 extern struct two_ranks {
     int pending;        /* polls that remain until the running sums are complete */
-    int begun;          /* sums */
+    int begun;          /* number of sums */
     int finished;       /* number of times that the group ended normally */
-    int told;           /* notices to it */
+    int told;           /* number of notices to the other rank */
     int32_t told_first; /* status of the first notice to the other rank */
-    int pieces;         /* of texts */
-    int64_t largest;    /* of those */
+    int pieces;         /* number of pieces of texts */
+    int64_t largest;    /* bytes of the largest piece */
     attn_status fails;  /* status that the other rank sends next; ATTN_OK: none */
     bool mute;          /* true if the other rank has died, so that no sum completes */
     bool differs;       /* true if the other rank has the larger number in a max */
