@@ -18,8 +18,8 @@
 
 typedef struct attn__additive_kernel {
     attn__isa isa;
-    float (*dot)(const float *a, const float *b, int64_t n);      /* sum a b */
-    double (*dot_f64)(const float *a, const float *b, int64_t n); /* sum a b, accumulated in double */
+    float (*dot)(const float *a, const float *b, int64_t n);      /* sum of a[i] b[i] */
+    double (*dot_f64)(const float *a, const float *b, int64_t n); /* sum of a[i] b[i], accumulated in double */
     void (*axpy)(float a, const float *x, float *y, int64_t n);   /* y += a x */
     void (*scale)(float a, float *y, int64_t n);                  /* y *= a */
     /* Writes t = tanh(q + k) and returns the sum of w t. */

@@ -28,7 +28,7 @@ typedef struct attn__batch_norm_args {
     void *mean, *inverse;    /* inverse: 1 / sqrt(variance + eps); but `statistics` writes the variance to it */
     void *dgain, *dbias;     /* either may be NULL */
     double *sums;            /* [channels, 2]: the sum of dy, and the sum of dy times the normalized x */
-    double whole;            /* how many numbers of all ranks a channel's statistics are computed from */
+    double whole;            /* number of elements per channel in the statistics, over all ranks */
     bool moving;             /* true: mean and inverse were computed from x, so the gradient of x includes their part */
     bool add, add_gain, add_bias; /* true: add to y, dgain, dbias; false: overwrite them */
 } attn__batch_norm_args;

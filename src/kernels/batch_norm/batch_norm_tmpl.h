@@ -237,8 +237,8 @@ static void statistics(void *user, int64_t begin, int64_t end)
     }
 }
 
-/* Runs BODY for each vector of the channel; AT is its offset. PART is the count of lanes of a partial vector, else
- * 0. */
+/* Runs BODY for each vector of the channel. AT is the offset of the vector. PART is the number of lanes of a partial
+ * vector, else 0. */
 #define FOR_VECTORS(ch, at, part, BODY)                                                                                \
     do {                                                                                                               \
         const bool one = is_part((ch).n);                                                                              \

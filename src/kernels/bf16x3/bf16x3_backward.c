@@ -27,7 +27,7 @@ VF_FN void store_parts(patch x, int parts, places to, vf *odd, bool along)
     }
 }
 
-/* Returns where tiles of B hold rows r and r + 1 for the keys from j on. r is even, j a multiple of 32. */
+/* Returns the address, in tiles of B, of rows r and r + 1 for the keys from j on. r is even, j a multiple of 32. */
 VF_FN uint16_t *across_at(const attn__bf16x3_side *side, int64_t r, int64_t j)
 {
     return side->data + j / ATTN__BF16X3_SIDE * side->block + r / ATTN__BF16X3_DEPTH * side->step +

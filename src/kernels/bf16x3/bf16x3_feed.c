@@ -120,8 +120,8 @@ VF_FN void split_next_side(attn__bf16x3_feed *f, int side)
     f->split.out = f->side[side < f->sides ? side : 0].to.data;
 }
 
-/* Does the next portion of splitting. Tiles of ROWS and TRANSPOSED are contiguous; of PAIRS, only the tiles of a block
- * are. */
+/* Splits the next portion into parts. Tiles of ROWS and TRANSPOSED are contiguous. Tiles of PAIRS are contiguous only
+ * within a block. */
 VF_FN void split_some(attn__bf16x3_feed *f)
 {
     const attn__feed_side *s = &f->side[f->split.side];

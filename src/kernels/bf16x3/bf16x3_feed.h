@@ -40,7 +40,7 @@ typedef struct attn__feed_pending {
     const float *from;
     int64_t ld;
     float *at[ATTN__FEED_STEPS],
-        *next[ATTN__FEED_STEPS]; /* `next`: as many rows, which are stored after these; NULL: none */
+        *next[ATTN__FEED_STEPS]; /* `next`: the rows that are stored after these, equally many; NULL: none */
     const int64_t *row_at;
     int64_t rows, steps; /* rows = 0: nothing is stored */
     const float *factor; /* [rows] */
@@ -56,7 +56,7 @@ typedef struct attn__bf16x3_feed {
     /* Progress of splitting, prefetching and storing, and how much of each is due at every portion. */
     struct {
         int side;
-        int64_t row, column, part; /* first row of the tile, index of its column of tiles, index of its portion */
+        int64_t row, column, part; /* first row of the tile; index of its column of tiles; index of its portion */
         uint16_t *out;
     } split;
     struct {

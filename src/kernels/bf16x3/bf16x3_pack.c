@@ -11,7 +11,7 @@
 /* EARLY is the prefetch distance in pairs of rows. */
 enum { STEP = ATTN__BF16X3_DEPTH, SIDE = ATTN__BF16X3_SIDE, EARLY = 2 };
 
-/* Two rows of the caller (NULL: the row does not exist) and where the tiles hold them. */
+/* Two rows of the caller (NULL: the row does not exist) and their addresses in the tiles. */
 typedef struct row_pair {
     const char *from[PATCH_ROWS];
     uint16_t *along[PATCH_ROWS], *across;
@@ -78,7 +78,7 @@ static const char *row_of(const attn__bf16x3_pack *t, int64_t r)
     return r < t->rows ? (const char *)t->data + t->row_at[r] * (t->dtype == ATTN_F32 ? 4 : 2) : NULL;
 }
 
-/* Returns one of the 16 pairs of rows of the step that begins at row s: the pair with index `place`. */
+/* Returns pair number `place` of the 16 pairs of rows in the step that begins at row s. */
 VF_FN row_pair find_pair(const attn__bf16x3_pack *t, int64_t s, int64_t place, bool along, bool across)
 {
     int64_t first = t->keyed ? place : 2 * place, second = t->keyed ? place + SIDE : first + 1;

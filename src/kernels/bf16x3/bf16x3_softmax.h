@@ -56,7 +56,7 @@ BF16X3_FN __m512 weight(const float *s, __m512 factor, __m512 m)
     return vf_exp2(_mm512_sub_ps(_mm512_mul_ps(_mm512_loadu_ps(s), factor), m));
 }
 
-/* Returns where the tiles hold rows r and r + 1. */
+/* Returns the address of rows r and r + 1 in the tiles. */
 BF16X3_FN uint16_t *row_of_pairs(const attn__bf16x3_side *to, uint16_t *out, int64_t r)
 {
     uint64_t at = (uint64_t)r;

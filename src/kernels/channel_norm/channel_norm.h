@@ -25,7 +25,7 @@ typedef struct attn__channel_norm_args {
     float *y;                 /* result of `forward`, or in `backward` the gradient of x, added to y if `add` is set */
     const float *first;       /* [n]: `slopes` reads the first channel from here; the other functions read it from x */
     float *mean, *scale,
-        *bend; /* [n]: forward writes them, backward reads them; `mean` is relative to the first channel */
+        *bend; /* [n]: written by `forward`, read by `backward`; `mean` is relative to the first channel */
     int64_t channels, ld, n;
     float eps;
     bool deviation; /* true: scale = 1 / (deviation + eps); false: 1 / sqrt(variance + eps) */

@@ -28,9 +28,9 @@ typedef struct attn__decode_rows {
     const int64_t *next_at;
 } attn__decode_rows;
 
-/* Computes out[at[j] + c] (+)= factor * sum over i of w[i * ldw + j] * x[i * ldx + c], for j in [0, rows) and c in [0,
- * channels). The sum includes a query i only if from[i] <= j < to[i]. If `alive` is not NULL, alive[i * ldw + j] must
- * also have the bit `bit`. */
+/* Arguments of `spread`, which computes out[at[j] + c] (+)= factor * sum over i of w[i * ldw + j] * x[i * ldx + c], for
+ * j in [0, rows) and c in [0, channels). The sum includes a query i only if from[i] <= j < to[i]. If `alive` is not
+ * NULL, alive[i * ldw + j] must also have the bit `bit`. */
 typedef struct attn__decode_spread {
     void *out;
     attn_dtype dtype; /* ATTN_F32 or ATTN_BF16 */

@@ -86,7 +86,8 @@ VF_FN vf exp_of(vf x)
     return vf_select(usual, vf_fma(e, vf_mul(lost, constant(0x1.62e43p-1)), e), e);
 }
 
-/* Evaluates a polynomial. The fits below minimize the relative error on Chebyshev points in double precision. */
+/* Evaluates a polynomial with the coefficients c. The coefficients below minimize the relative error on Chebyshev
+ * points in double precision. */
 VF_FN vf polynomial(vf t, const double *c, int degree)
 {
     vf p = constant(c[degree]);
@@ -122,7 +123,7 @@ VF_FN vf erf_of(vf x)
                                   -0.0902458218,   0.546765837, -0.459981551, 0.116109366};
     vf a = vf_min(constant(4.5), vf_abs(x)), square = vf_mul(a, a);
     vf t = vf_div(constant(1), vf_fma(constant(0.5), a, constant(1)));
-    /* at most 0.37 of the result, so needs no correction */
+    /* at most 0.37 of the result, so that its error needs no correction */
     vf e = vf_exp2(vf_mul(square, constant(-1.44269504088896341)));
     vf far = vf_fnma(e, polynomial(t, tail, 7), constant(1));
     vf small = vf_mul(x, polynomial(square, near, 6));
@@ -131,8 +132,8 @@ VF_FN vf erf_of(vf x)
 
 /* normal_cdf is the normal distribution, (1 + erf(x / sqrt 2)) / 2. gelu_slope is the derivative of x normal_cdf(x). */
 #ifdef VF_LOOKUP
-/* Evaluates a function with f(x) + f(-x) = 1. 1 - f(|x|) comes from 16 polynomials around multiples of a step. From
- * 15.5 steps on, 1 - f(|x|) is 0. */
+/* Evaluates a function f with f(x) + f(-x) = 1 from a table. 1 - f(|x|) is one of 16 polynomials, each around a
+ * multiple of a step. From 15.5 steps on, 1 - f(|x|) is 0. */
 VF_FN vf looked_up(vf x, const float c[][VF_LOOKUP], int degree, double steps_in_one)
 {
     const vf steps = constant(steps_in_one), magic = constant(0x1.8p23), end = constant(15.5 - 0x1p-20);

@@ -82,7 +82,7 @@ VF_FN void transpose_rows(const attn__elementwise_args *a, const float *x, float
 }
 #endif
 
-/* Transposes rows from this row on together and returns how many. Returns 0 if their layout does not allow it. */
+/* Transposes rows from `row` on together and returns their number. Returns 0 if the layout does not allow this. */
 VF_FN int64_t transposed_rows(const attn__elementwise_args *a, int64_t row, int64_t end)
 {
 #ifndef VF_DOUBLE

@@ -42,7 +42,7 @@ typedef struct attn__gemm_tile_args {
  * where the kernel has them, A must be one group or adjacent groups. */
 typedef struct attn__gemm_tile_packed_args {
     int64_t m, k;
-    int vectors; /* 1 to the kernel's `vectors` or `widest` */
+    int vectors; /* 1 to the kernel's `vectors`, or `widest` */
     const float *a;
     int64_t ak, group;
     const float *b;

@@ -85,7 +85,7 @@ VF_FN void block(const attn__gemm_tile_args *t, const float *a, const float *b, 
             sum[m][n] = vf_zero();
     }
     int64_t k = 0;
-    for (; k + 2 <= t->k; k += 2) { /* two at a time: half the branches, and a better predicted end */
+    for (; k + 2 <= t->k; k += 2) { /* two steps at a time, which halves the branches and improves their prediction */
         step(t, sum, row, a, b, k, rows, vectors, layout);
         step(t, sum, row, a + forward, b + t->ldb, k + 1, rows, vectors, layout);
         a += 2 * forward;

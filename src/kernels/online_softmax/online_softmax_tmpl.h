@@ -63,8 +63,8 @@ VF_FN vf column_max(const float *s, int64_t rows, int64_t width)
  * its bits do not depend on other lanes. */
 #define SLACK 8.0f
 
-/* Replaces the scores of a vector of lanes by weights and returns their sums. Four rows at a time fill the units. Row r
- * is always added to sum r % 4, so that rows of zeros at the end change no bit. */
+/* Replaces the scores of a vector of lanes by weights and returns the sums of the weights. Four rows at a time keep the
+ * vector units busy. Row r is always added to sum r % 4, so that rows of zeros at the end change no bit. */
 VF_FN vf column_exp(float *s, int64_t rows, int64_t width, vf m)
 {
     vf sum[4] = {vf_zero(), vf_zero(), vf_zero(), vf_zero()};

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * rows_f64.c - which kernel for rows of double to use.
+ * rows_f64.c - chooses the kernel for an instruction set.
  */
 #include "kernels/rows_f64/rows_f64.h"
 

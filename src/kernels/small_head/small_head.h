@@ -54,8 +54,8 @@ typedef struct attn__small_head_backward_args {
     int64_t query, key;         /* for `back_score` and `back_add`: the first of STEP queries and of `width` keys */
 } attn__small_head_backward_args;
 
-/* Computes delta[head][row] = sum over the head's values of dout * o. A row holds the values of all heads one after
- * another. */
+/* Arguments of `delta`, which computes delta[head][row] = sum over the head's values of dout * o. A row holds the
+ * values of all heads one after another. */
 typedef struct attn__small_head_delta_args {
     const float *dout, *o;
     int64_t ld, rows, heads, values;

@@ -17,9 +17,9 @@
 
 enum { MOST_HELD = HELD > ATTN__SMALL_HEAD_MOST ? HELD : ATTN__SMALL_HEAD_MOST };
 
-/* If the bound is at most BOUND_MOST, weights relative to the bound stay normal numbers, with room for products with
- * values. The largest score may be 2 BOUND_MOST below such a reference. A weight that is 126 below the reference and
- * becomes 0 is then 2^-46 of the largest. */
+/* A bound of at most BOUND_MOST is the reference. Weights then stay normal numbers, with room for products with values.
+ * The largest score is at most 2 BOUND_MOST below such a reference. A weight of less than 2^-126 becomes 0, and is at
+ * most 2^-46 of the largest weight. */
 #define BOUND_MOST 40.0f
 
 VF_FN void load_queries(const attn__small_head_args *t, vf *q, int channels, int vectors)

@@ -56,8 +56,8 @@ typedef struct attn__tap_drop {
     const uint32_t *key_low, *key_high;
 } attn__tap_drop;
 
-/* Computes p = 2^(s - lse) and ds = p (dp - delta). Both are -0 if s is -infinity and `marked` is set. lse and delta
- * are read at w + shift[e]. p may be s, and ds may be dp. */
+/* Arguments of `gradient`, which computes p = 2^(s - lse) and ds = p (dp - delta). Both are -0 if s is -infinity and
+ * `marked` is set. lse and delta are read at w + shift[e]. p may be s, and ds may be dp. */
 typedef struct attn__tap_gradient {
     int64_t taps;
     const float *s, *dp; /* [taps][width] */
@@ -68,7 +68,7 @@ typedef struct attn__tap_gradient {
     bool marked;
 } attn__tap_gradient;
 
-/* Sums of gradients: by_tap[e * ld + w] += ds[e * ds_ld + w], and over_taps[w] = the sum of ds over the taps e. */
+/* Arguments of `margins`: by_tap[e * ld + w] += ds[e * ds_ld + w], and over_taps[w] = the sum of ds over the taps e. */
 typedef struct attn__tap_margins {
     int64_t taps;
     const float *ds;
@@ -76,8 +76,8 @@ typedef struct attn__tap_margins {
     int64_t ds_ld, ld;
 } attn__tap_margins;
 
-/* Computes sums[r * channels + c] += sum over the lanes w of rows[r * rows_ld + w] * tile[c * tile_ld + w], for r <
- * count. */
+/* Arguments of `outer`: sums[r * channels + c] += sum over the lanes w of rows[r * rows_ld + w] * tile[c * tile_ld +
+ * w], for r < count. */
 typedef struct attn__tap_outer {
     int64_t count, channels;
     const float *rows, *tile;
