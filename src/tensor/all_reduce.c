@@ -97,7 +97,8 @@ static void close_slot(attn__all_reduce *e, int64_t index)
         e->buckets[s->bucket].open--;
 }
 
-/* Runs after the last node with hidden parameters. Slots that have no other node to wait for become final. */
+/* Runs after the last node with hidden parameters, that is, parameters outside of its inputs. Slots that have no other
+ * node to wait for become final. */
 static void close_hidden(attn__all_reduce *e)
 {
     for (int64_t i = 0; i < e->nslots; i++)

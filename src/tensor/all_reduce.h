@@ -28,10 +28,10 @@ void attn__all_reduce_begin(attn__all_reduce *all_reduce, attn_tape *tape, bool 
 /* Runs attn_backward for `weight` times the loss. The gradients stay local until the next attn__all_reduce_backward,
  * which adds to them. Errors are those of attn__all_reduce_backward. */
 attn_status attn__all_reduce_keep(attn__all_reduce *all_reduce, attn_tape *tape, attn_tensor *loss, double weight);
+enum { ATTN__ALL_REDUCE_TOTALS = 4 };
 /* Runs attn_backward for `weight` times the loss, with the all-reduce. Afterwards the parameters' gradients and
  * totals[ntotals] (in double, at most ATTN__ALL_REDUCE_TOTALS) are sums over the ranks. After an error the step is
  * invalid, and attn__all_reduce_abandon undoes it. */
-enum { ATTN__ALL_REDUCE_TOTALS = 4 };
 attn_status attn__all_reduce_backward(attn__all_reduce *all_reduce, attn_tape *tape, attn_tensor *loss, double weight,
                                       double *totals, int ntotals);
 /* Undoes the changes of an unfinished step: to gradients, and to running statistics of the forward pass. */

@@ -38,7 +38,8 @@ struct attn__all_reduce {
     attn__bucket *buckets;
     int64_t nbuckets;
     int64_t started, finished; /* buckets of this step that have started and finished, both in order */
-    int64_t hidden;            /* operations with hidden parameters whose backward pass is not done yet */
+    /* operations with parameters outside of their inputs, whose backward pass is not done yet */
+    int64_t hidden;
     float *memory;             /* memory of all buckets */
     int64_t elements;          /* upper bound of the elements of `memory` */
     /* memory that the ranks share, so that each rank takes a part of the steps; NULL: no shared memory */

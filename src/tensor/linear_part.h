@@ -26,9 +26,9 @@ bool attn__linear_part_run(attn_tape *tape, const attn__linear_part *part);
 /* Computes the part into a new tensor of type `dtype`. Its shape is x's shape with `out` channels at the end. */
 attn_tensor *attn__linear_new(attn_tape *tape, const attn__linear_part *part, int64_t out, attn_dtype dtype);
 
-/* Rounds n numbers like products of bf16. */
+/* Rounds n numbers to bf16 in the same way as bf16 products do. */
 void attn__round_to_bf16(attn_context *context, const float *from, int64_t n, uint16_t *to);
-/* Converts a row of n weights to integers like products of int8. Returns the scale. */
+/* Converts a row of n weights to int8 in the same way as int8 products do. Returns the scale. */
 float attn__quantize_row(const float *row, int64_t n, int8_t *q);
 /* Returns whether an int8 model computes layers with `in` inputs in int8. Otherwise it computes them in bf16. */
 bool attn__fits_int8(int64_t in);

@@ -225,7 +225,8 @@ static void run_range(void *user, int64_t begin, int64_t end)
 void attn__elementwise_run(const attn_tape *tape, attn_dtype dtype, attn__elementwise_kernel kernel,
                            const attn__elementwise_args *args, int64_t n, int64_t cost)
 {
-    enum { WORTH_A_THREAD = 16384 }; /* elements; they take a few microseconds, like waking a thread */
+    /* number of elements whose work takes a few microseconds, as long as waking a thread */
+    enum { WORTH_A_THREAD = 16384 };
     rows_job job = {attn__elementwise_for(dtype == ATTN_F64, tape->context->isa)->run[kernel], args};
     int64_t grain = WORTH_A_THREAD / (cost > 0 ? cost : 1);
     attn__parallel_range(tape->context->threads, n, grain > 0 ? grain : 1, run_range, &job);

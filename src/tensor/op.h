@@ -60,8 +60,8 @@ void attn__scratch_release(attn__hold hold);
 
 /* -------------------------------------------------------------------------------------- backward pass */
 
-/* The destination of an operation's share of a gradient. data is NULL if the gradient is not needed, or without memory
- * (tape->failed). */
+/* The destination of an operation's share of a gradient. data is NULL if the gradient is not needed, or if there is no
+ * memory (tape->failed). */
 typedef struct attn__target {
     void *data;
     bool add; /* true: add to the old contents; false: overwrite all of them */

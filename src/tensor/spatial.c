@@ -8,7 +8,7 @@
 
 #include <string.h>
 
-/* Returns the first element of the window along an axis that is inside the input. */
+/* Returns the first element of a window along an axis. An element before the input is replaced by the first one. */
 static int64_t first_inside(const attn__window_grid *g, int axis, int64_t window)
 {
     int64_t at = window * g->stride[axis] - g->padding[axis];

@@ -3,8 +3,9 @@
  * spatial_tmpl.h - the loops of spatial.h for one type; included by spatial.c with REAL and NAME.
  */
 
-/* Runs BODY for each output row. `from` is the element that output column 0 would read, inside or not. `inside` is
- * whether the row that is read is inside. Output columns [first, last) read elements inside. */
+/* Runs BODY for each output row. `from` is the element that output column 0 would read, inside the input or not.
+ * `inside` tells whether the row that is read is inside the input. Output columns [first, last) read elements inside
+ * the input. */
 #define FOR_ROWS(g, tap, BODY)                                                                                         \
     do {                                                                                                               \
         int64_t tx = (tap) % (g)->kernel[2] * attn__tap_step(g, 2);                                                    \

@@ -128,8 +128,8 @@ bool attn__tensor_allocate(attn_tensor *tensor, attn__pool *pool);
 /* Clears a gradient if clearing is pending. */
 void attn__tensor_settle(attn_tensor *tensor);
 
-/* Writes the shape in the form "[2,3,4]" to `text` and returns text. */
 enum { ATTN__SHAPE_TEXT = 128 };
+/* Writes the shape in the form "[2,3,4]" to `text` and returns text. */
 const char *attn__shape_text(const attn_tensor *tensor, char text[ATTN__SHAPE_TEXT]);
 
 /* Takes zeroed memory from the arena. Returns NULL and records an error if there is no memory. */

@@ -9,8 +9,8 @@
 
 #ifdef WHOLE /* otherwise kernels/channel_norm is used */
 /* Computes mean and variance of `n` positions. x is their first channel. Distances from the first channel are summed,
- * so that the sum rounds by the spread of the channels alone. The variance comes from squared distances from the
- * mean. */
+ * so that the rounding error depends only on the spread of the channels. The variance comes from squared distances from
+ * the mean. */
 static void NAME(moments)(const channel_sizes *s, const REAL *x, int64_t n, REAL *mean, REAL *variance)
 {
     for (int64_t i = 0; i < n; i++)
