@@ -122,8 +122,8 @@ static void wake_next(const region *r, int thread)
 
 /* --------------------------------------------------------------------------------------------- workers */
 
-/* Leaves the region. After its last worker has left, the region does not exist, unless its caller sleeps and waits for
- * `all_left`. */
+/* Leaves the region. After its last worker has left, the region may no longer exist, unless its caller sleeps and
+ * waits for `all_left`. */
 static void leave(region *r)
 {
     if (atomic_fetch_sub(&r->running, 1) != SLEEPS + 1)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
  * rng.h - counter-based random numbers. The n-th number of a stream is a function of only (seed, stream, n), so that
- * tiles, threads, backward passes and resumed runs agree.
+ * tiles, threads, backward passes and resumed runs get the same numbers.
  *
  * Initialization and shuffles use Philox4x32-10 (Salmon et al. 2011, "Parallel random numbers: as easy as 1, 2, 3").
  * Dropout uses a cheaper 32-bit hash, because vector code needs one number per element.

@@ -94,8 +94,8 @@ static attn_status check(const evaluation *e)
     return ATTN_OK;
 }
 
-/* Converts the counts in `ends` to positions, so that ends[k] is where k begins. `put` then moves it to the end of
- * k. */
+/* Converts the counts in `ends` to positions, so that ends[k] is where k begins. `put` later advances ends[k] to the
+ * end of k. */
 static void begin_places(int64_t *ends, int64_t n)
 {
     int64_t sum = 0;

@@ -17,20 +17,21 @@
 
 /* ------------------------------------------------------------------------------------------ alignments */
 
-/* How each file format marks columns and insertions between two columns:
- *   A3M lower case, '.' and '*' are insertions and are removed; all rows must then be equally long
+/* How each file format marks columns, and insertions between two columns:
+ *   A3M:       lower-case letters, '.' and '*' are insertions and are removed. All rows must then be equally long
  *              (HH-suite, Remmert et al. 2012, doi:10.1038/nmeth.1818). HH-suite's extra records (ss_pred, ss_conf,
  *              ss_dssp, ss_prob, sa_*, aa_*, *_consensus) are skipped.
- *   FASTA      rows are equally long as written; '.' and '~' are gaps, lower case is upper case, a '*' behind a row's
- *              last residue is a stop and counts as a gap (before that it is X); columns at the end that hold only
- *              stops and gaps are removed.
- *   A2M        rows are equally long as written; the columns are those in which the query has no '.'; lower case is
- *              upper case there.  So insertions relative to the query are removed (SAM, HH-suite), and EVcouplings'
- *              columns of low coverage, in lower case, stay.
- *   STOCKHOLM  blocks of "name sequence"; the columns are those that the line "#=GC RF" marks (HMMER), without one
- *              those in which the query has a residue.  A second alignment, or a name twice in a block, is an error.
- *   CLUSTAL    a line that names a program (CLUSTAL, MUSCLE, PROBCONS, Kalign, MSAPROBS, Biopython ...), then blocks of
- *              "name sequence"; columns as in FASTA.
+ *   FASTA:     rows are equally long in the file. '.' and '~' are gaps. Lower-case letters are read as upper case. A
+ *              '*' after a row's last residue is a stop and counts as a gap; before that, '*' is X. Columns at the end
+ *              that hold only stops and gaps are removed.
+ *   A2M:       rows are equally long in the file. The columns are those in which the query has no '.'. Lower-case
+ *              letters in them are read as upper case. So insertions relative to the query are removed (SAM, HH-suite),
+ *              and EVcouplings' columns of low coverage, which are in lower case, stay.
+ *   STOCKHOLM: blocks of "name sequence". The columns are those that the line "#=GC RF" marks (HMMER), or without such
+ *              a line those in which the query has a residue. A second alignment, or a name twice in a block, is an
+ *              error.
+ *   CLUSTAL:   a line that names a program (CLUSTAL, MUSCLE, PROBCONS, Kalign, MSAPROBS, Biopython, ...), then blocks
+ *              of "name sequence". The columns are as in FASTA.
  * NUL bytes at the end of the text, as in ffindex databases, are ignored. */
 typedef enum attn_alignment_format {
     ATTN_ALIGNMENT_ANY = 0, /* recognized by the content; if several formats fit, by .a3m or .a2m in the name */
@@ -127,14 +128,15 @@ const char *attn_residue_symbol(int32_t id);
 /* Writes tokens [R, 1 + L]: each row is <cls>, then the columns. */
 void attn_alignment_tokens(const attn_alignment *alignment, int32_t *tokens);
 
-/* Chooses residues to hide for masked language modelling (Devlin et al. 2018, arXiv:1810.04805). Each residue or gap is
- * chosen with probability `share`. 80 % of the chosen residues become <mask>, 10 % become a random amino acid (of the
- * twenty) or gap, and 10 % stay. labels[n] get the id of chosen residues, else -1; <cls> and <pad> are never chosen.
- * The choice depends only on (seed, stream, place). Returns the number of chosen residues. */
+/* Settings of attn_mask_residues. */
 typedef struct attn_masking {
     double share; /* 0: 0.15 */
     uint64_t seed, stream;
 } attn_masking;
+/* Chooses residues to hide for masked language modelling (Devlin et al. 2018, arXiv:1810.04805). Each residue or gap is
+ * chosen with probability `share`. 80 % of the chosen residues become <mask>, 10 % become a random amino acid (of the
+ * twenty) or gap, and 10 % stay. labels[n] get the id of chosen residues, else -1; <cls> and <pad> are never chosen.
+ * The choice depends only on (seed, stream, place). Returns the number of chosen residues. */
 int64_t attn_mask_residues(const attn_masking *masking, int64_t n, int32_t *tokens, int32_t *labels);
 
 /* -------------------------------------------------------------------------------------------- structures */

@@ -20,12 +20,12 @@
  *
  * ATTN_COMPAT_D2L reproduces "Dive into Deep Learning" (Zhang et al., chapters 10.5 and 11) exactly, where the default
  * differs:
- *   - text: only U+202F and U+00A0 become spaces, only , . ! ? get a space before them, digits or not;
- *   - pairs: max_examples + 1 lines are taken, and the split is the first 512 for training, the rest for
- *     validation, none for test (so that the same English sentence may be in both);
- *   - vocabulary: frequencies are counted after truncation and padding, validation sentences included if they
- *     are in the pairs given; tokens sorted by code point, specials among them; <bos> in the target's only;
- *   - ids: every sentence takes exactly `steps` (9) places, and truncation cuts <eos> off.
+ *   - text: only U+202F and U+00A0 become spaces. Only , . ! ? get a space before them, also between digits.
+ *   - pairs: max_examples + 1 lines are used. The first 512 are for training, the rest for validation, none for
+ *     test. The same English sentence may be in both.
+ *   - vocabulary: frequencies are counted after truncation and padding, and include validation sentences if the given
+ *     pairs do. Tokens, including special ones, are sorted by code point. Only the target's vocabulary has <bos>.
+ *   - ids: every sentence has exactly `steps` (9) places, and truncation removes <eos>.
  *
  * Any number of threads may read an object at once, except attn_batches (one thread). Texts are UTF-8. */
 #ifndef ATTN_DATA_SENTENCES_H
@@ -156,9 +156,9 @@ typedef struct attn_vocab_options {
 
 /* Builds the vocabulary of one side. Words are ordered <pad> <bos> <eos> <unk> (ids 0 to 3, as in attn_special), then
  * by falling frequency, and by code point if equally frequent. With D2L compatibility all words are sorted by code
- * point. Pieces: the same four, then in SentencePiece's order; read the pairs with keep_text. ATTN_ERROR_ARGUMENT: a
- * size too small for the bytes and letters of the texts. ATTN_ERROR_UNSUPPORTED: pieces, and the library was built
- * without SentencePiece. ATTN_ERROR_MEMORY. */
+ * point. Pieces begin with the same four tokens, then follow SentencePiece's order; read the pairs with keep_text.
+ * ATTN_ERROR_ARGUMENT: a size too small for the bytes and letters of the texts. ATTN_ERROR_UNSUPPORTED: pieces, and the
+ * library was built without SentencePiece. ATTN_ERROR_MEMORY. */
 attn_status attn_vocab_build(attn_vocab **vocab, const attn_pairs *pairs, attn_side side,
                              const attn_vocab_options *options);
 void attn_vocab_destroy(attn_vocab *vocab); /* NULL is allowed */
@@ -186,7 +186,8 @@ const char *attn_vocab_token(const attn_vocab *vocab, int64_t id); /* NULL out o
 /* Returns the id of a word of `length` bytes, or -1 if the vocabulary does not have the word. The names of special
  * tokens are not words and also give -1. */
 int32_t attn_vocab_find(const attn_vocab *vocab, const char *word, size_t length);
-int32_t attn_vocab_special(const attn_vocab *vocab, attn_special special); /* -1 if the vocabulary lacks it */
+/* -1 if the vocabulary does not have the token */
+int32_t attn_vocab_special(const attn_vocab *vocab, attn_special special);
 
 typedef struct attn_encode_options {
     attn_compat compat;

@@ -35,8 +35,8 @@ static int64_t absent_between(const attn__built_residue *a, const attn__built_re
     return step > 1 && step <= MOST_ABSENT ? step - 1 : 0;
 }
 
-/* Returns whether the coordinates are those of a protein. If every twentieth bond or more is missing, they are not, and
- * cannot show breaks. */
+/* Returns whether the coordinates are those of a protein. If every twentieth bond or more is missing, the coordinates
+ * are of another kind and cannot show breaks. */
 static bool has_bonds(const attn__chain *chain)
 {
     int64_t broken = 0;

@@ -69,8 +69,8 @@ static uint32_t stood_for(uint32_t character)
                                                      : character - STAND_IN;
 }
 
-/* Replaces characters. `out` has four bytes for each replaced character, or is the text itself if no character becomes
- * longer. */
+/* Replaces each character by replace(character). `out` has four bytes for each replaced character, or is the text
+ * itself if no character becomes longer. */
 static size_t replace_all(const char *text, size_t size, uint32_t (*replace)(uint32_t character), char *out)
 {
     size_t n = 0;
@@ -89,7 +89,8 @@ static size_t replace_all(const char *text, size_t size, uint32_t (*replace)(uin
     return n;
 }
 
-/* Replaces such characters in a text. The caller frees *out. A byte order mark at the beginning is unchanged. */
+/* Replaces the characters that libyaml treats as line ends or refuses. The caller frees *out. A byte order mark at the
+ * beginning is unchanged. */
 static attn_status stand_in_all(const attn__input *text, char **out, size_t *size)
 {
     const char *from = (const char *)text->data;

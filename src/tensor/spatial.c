@@ -8,7 +8,7 @@
 
 #include <string.h>
 
-/* Returns the first element of a window along an axis. An element before the input is replaced by the first one. */
+/* Returns the first element of a window along an axis, or 0 if the window begins before the input. */
 static int64_t first_inside(const attn__window_grid *g, int axis, int64_t window)
 {
     int64_t at = window * g->stride[axis] - g->padding[axis];

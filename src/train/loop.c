@@ -255,9 +255,9 @@ static attn_status one_step(attn_training *training, const attn_job *job, attn_t
     return ATTN_OK;
 }
 
-/* Aborts a training among ranks. The other ranks are notified before memory is freed to which their sums may still
- * write, unless they already are. Changes of an unfinished step or validation are undone. If the cause is a signal or a
- * process that ended, the state of the last complete step is saved. If no step was in progress, nothing is saved,
+/* Aborts a training among ranks. The other ranks are notified, unless they already were, before memory is freed to
+ * which their sums may still write. Changes of an unfinished step or validation are undone. If the cause is a signal
+ * or a process that ended, the state of the last complete step is saved. If no step was in progress, nothing is saved,
  * because saving has failed or is done. */
 static attn_status leave(attn_training *training, const attn_job *job, attn_tape *tape, attn_status status)
 {

@@ -12,7 +12,7 @@ typedef struct attn__ngrams {
     int64_t matches;
 } attn__ngrams;
 
-/* Adds a sentence's n-grams of the orders 1 to n to orders[0] to orders[n - 1].  ATTN_ERROR_MEMORY. */
+/* Adds a sentence's n-grams of the orders 1 to n to orders[0] to orders[n - 1]. ATTN_ERROR_MEMORY. */
 attn_status attn__ngrams_add(attn_context *context, const attn__tokens *prediction, const attn__tokens *references,
                              int64_t nreferences, attn__ngrams *orders, int n);
 

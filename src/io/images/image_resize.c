@@ -209,7 +209,7 @@ attn_status attn__image_fit(attn_image *to, attn_context *context, const attn_im
         return attn__fail(context, ATTN_ERROR_ARGUMENT,
                           "a picture of %lld x %lld pixels cannot be fitted to %lld x %lld", (long long)from->width,
                           (long long)from->height, (long long)width, (long long)height);
-    /* The side that is filled exactly. The other side is at least as long as required. */
+    /* true: the width becomes `wide`, and the height is at least `high`; false: the other way round */
     bool by_width = wide * from->height >= high * from->width;
     int64_t w = by_width || fitting->squash ? wide : from->width * high / from->height;
     int64_t h = by_width && !fitting->squash ? from->height * wide / from->width : high;

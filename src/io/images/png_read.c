@@ -77,7 +77,7 @@ static void fail(reader *r, attn_status status)
 }
 
 /* Checks that the file can contain the declared pixels. Deflate compresses at most 1032 to 1, so a header that declares
- * more is false and gets no memory. */
+ * more is wrong, and no memory is allocated for it. */
 static void check_promise(reader *r, uint64_t width, uint64_t height)
 {
     uint64_t bits = (uint64_t)png_get_bit_depth(r->png, r->info) * png_get_channels(r->png, r->info);

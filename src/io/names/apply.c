@@ -83,8 +83,8 @@ static attn_status use_rules(work *w, const attn__array *array, const char *name
     return status;
 }
 
-/* Prefixes of trainings that save a moving average of the weights: timm (--model-ema), and the reference scripts of
- * torchvision. */
+/* The prefixes of averaged weights in checkpoints of trainings that save a moving average: timm (--model-ema), and the
+ * reference scripts of torchvision. */
 static const char *const averages[] = {"state_dict_ema.", "model_ema."};
 
 static bool begins(const char *name, const char *prefix)

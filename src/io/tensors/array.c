@@ -109,9 +109,9 @@ attn_status attn__array_to_tensor(attn_tensor **tensor, const attn__arrays *arra
     return status;
 }
 
-/* Checks the total size of the tensors. Strides of 0 and shared storages let a small file describe huge tensors. Other
- * files grow by their types (U8 stays, BF16 to F64 is 4 times) and by some sharing. The limit is 16 times the file's
- * size plus a quarter of a GiB. */
+/* Checks the total size of the tensors. Strides of 0 and shared storages let a small file describe huge tensors. The
+ * tensors of other files are larger than the file only by the conversion of types (none for U8, 4 times for BF16 to
+ * F64) and by some sharing. The limit is 16 times the file's size plus a quarter of a GiB. */
 attn_status attn__arrays_check_total(const attn__arrays *arrays, const attn_weights_options *options)
 {
     size_t limit = options && options->limit ? options->limit : (size_t)64 << 30;
