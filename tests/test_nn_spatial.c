@@ -254,6 +254,51 @@ static void learned_positions_put_columns_first(void **state)
     expect_error(f, ATTN_ERROR_SHAPE, "6 x 4");
 }
 
+/* Checks that a residual convolution gives the same with gradients as without, where it overwrites its addend. */
+static void residual_convolutions_overwrite_the_addend_only_without_gradients(void **state)
+{
+    tape_fixture *f = *state;
+    attn_nn_conv conv;
+    attn_nn_map_norm norm;
+    attn_tape *plain;
+    assert_int_equal(attn_tape_create(&plain, f->context), ATTN_OK);
+    attn_nn_conv_init(&conv, &f->builder,
+                      &(attn_nn_conv_options){.spatial = 2,
+                                              .in_channels = 300, /* more than one K panel */
+                                              .out_channels = 5,
+                                              .kernel = {3, 3},
+                                              .padding = {1, 1}});
+    attn_nn_push(&f->builder, "norm");
+    attn_nn_map_norm_init(&norm, &f->builder, ATTN_NN_NORM_FROZEN, 5, 1);
+    attn_nn_pop(&f->builder);
+    for (int i = 0; i < 5; i++) {
+        test_set(norm.batch.weight, i, 1.5 - i);
+        test_set(norm.batch.bias, i, 0.25 * i);
+        test_set(norm.batch.running_mean, i, 0.5 * i - 1);
+        test_set(norm.batch.running_var, i, 0.5 + i);
+    }
+    attn_tensor *x = image(f, 300, 6, 7), *addend = image(f, 5, 6, 7);
+    attn_tensor *kept = attn_nn_conv_normed(&conv, &norm, f->tape, x, addend, ATTN_ACTIVATION_RELU);
+    assert_true(test_distance(addend, image(f, 5, 6, 7)) == 0);
+    attn_tensor *y = attn_nn_conv_normed(&conv, &norm, plain, x, addend, ATTN_ACTIVATION_RELU);
+    assert_true(test_distance(y, kept) < 1e-13);
+    assert_true(test_distance(addend, y) == 0);
+    attn_tape_destroy(plain);
+}
+
+/* Checks that the largest of windows do not depend on gradients, with more planes than are pooled at a time. */
+static void pooling_gives_the_same_with_and_without_gradients(void **state)
+{
+    tape_fixture *f = *state;
+    attn_tape *plain;
+    assert_int_equal(attn_tape_create(&plain, f->context), ATTN_OK);
+    attn_tensor *x = image(f, 77, 5, 6);
+    const int64_t window[2] = {3, 3}, stride[2] = {2, 2}, padding[2] = {1, 1};
+    attn_tensor *y = attn_max_pool(plain, x, 2, window, stride, padding);
+    assert_true(test_distance(y, attn_max_pool(f->tape, x, 2, window, stride, padding)) == 0);
+    attn_tape_destroy(plain);
+}
+
 static void bad_sizes_are_errors(void **state)
 {
     tape_fixture *f = *state;
@@ -299,4 +344,5 @@ RUN_TESTS(TEST(gradients_of_attention_over_images), TEST(gradients_of_non_local_
           TEST(gradients_of_a_vision_transformer), TEST_WITH_TAPE(patches_are_a_convolution),
           TEST_WITH_TAPE(non_local_blocks_begin_as_the_identity), TEST_WITH_TAPE(concatenation_builds_no_pairs),
           TEST_WITH_TAPE(sines_count_what_is_not_padding), TEST_WITH_TAPE(learned_positions_put_columns_first),
-          TEST_WITH_TAPE(bad_sizes_are_errors))
+          TEST_WITH_RECORD(residual_convolutions_overwrite_the_addend_only_without_gradients),
+          TEST_WITH_RECORD(pooling_gives_the_same_with_and_without_gradients), TEST_WITH_TAPE(bad_sizes_are_errors))

@@ -193,9 +193,11 @@ static attn_tensor *block_forward(const attn__resnet_block *b, attn_tape *tape, 
 {
     attn_tensor *y = x;
     int last = b->convs - 1;
+    attn_scope_begin(tape); /* without gradients each convolution's input is freed behind it */
     for (int i = 0; i < last; i++) {
-        y = attn_nn_conv_normed(&b->conv[i], &b->norm[i], tape, y, NULL, ATTN_ACTIVATION_RELU);
+        y = attn_scope_clear(tape, attn_nn_conv_normed(&b->conv[i], &b->norm[i], tape, y, NULL, ATTN_ACTIVATION_RELU));
     }
+    y = attn_scope_end(tape, y);
     if (b->has_shortcut) {
         x = attn_nn_conv_normed(&b->shortcut, &b->shortcut_norm, tape, x, NULL, ATTN_ACTIVATION_IDENTITY);
     }

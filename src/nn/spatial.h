@@ -71,7 +71,8 @@ void attn_nn_map_norm_init(attn_nn_map_norm *layer, attn_nn_builder *builder, at
                            int64_t channels, int64_t groups);
 /* Returns activation(norm(convolution(x)) + addend). The addend has the same shape or is NULL. If a norm's
  * statistics do not come from the batch, the norm is merged into the convolution as a scale and a shift of its
- * channels. `conv` must have neither bias nor activation. */
+ * channels. Then without gradients the result takes over the addend's memory. `conv` must have neither bias nor
+ * activation. */
 attn_tensor *attn_nn_conv_normed(const attn_nn_conv *conv, const attn_nn_map_norm *norm, attn_tape *tape,
                                  attn_tensor *x, attn_tensor *addend, attn_activation activation);
 

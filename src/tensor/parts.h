@@ -22,6 +22,11 @@ attn_tensor *attn_linear_between(attn_tape *tape, attn_tensor *x, int from, int 
 attn_tensor *attn_convolve_scaled(attn_tape *tape, attn_tensor *x, attn_tensor *w, const attn_tensor *scale,
                                   attn_tensor *shift, attn_tensor *addend, const attn_conv *conv);
 
+/* Computes attn_convolve plus an addend of the result's shape. The result takes over the addend's memory.
+ * ATTN_ERROR_ARGUMENT: the tape records, or the convolution has groups. */
+attn_tensor *attn_convolve_in_place(attn_tape *tape, attn_tensor *x, attn_tensor *w, attn_tensor *b,
+                                    attn_tensor *addend, const attn_conv *conv);
+
 /* Computes layer_norm(x + dropout(y, p)), the transformer's "add & norm", in one pass. x, y [...,D] -> the same shape;
  * g, b [D]. */
 attn_tensor *attn_add_layer_norm(attn_tape *tape, attn_tensor *x, attn_tensor *y, double p, attn_tensor *g,

@@ -25,6 +25,7 @@ typedef struct conv_detail {
 typedef struct convolution {
     attn_tensor *x, *w, *b, *addend;
     const attn_tensor *scale;
+    bool in_place; /* the result overwrites the addend */
 } convolution;
 
 /* Returns the number of rows of the im2col matrix of one group. Each row is a pair (channel, tap). */
@@ -137,7 +138,7 @@ static epilogue epilogue_of(const attn_tape *tape, const conv_detail *d, const c
                       .dtype = dtype,
                       .scale = c->scale ? at(c->scale->data, dtype, group * d->out_channels) : NULL,
                       .bias = c->b ? at(c->b->data, dtype, group * d->out_channels) : NULL,
-                      .addend = c->addend ? c->addend->data : NULL,
+                      .addend = c->addend && !c->in_place ? c->addend->data : NULL,
                       .result = y->data,
                       .activation = d->activation};
 }
@@ -173,6 +174,7 @@ static bool run(attn_tape *tape, const conv_detail *d, const convolution *c, att
                                         .c = at(y->data, y->dtype, i * output_size(d)),
                                         .ldc = positions,
                                         .c_batch = d->groups * output_size(d),
+                                        .add = c->in_place,
                                         .finish = finish,
                                         .user = &after});
     }
@@ -504,7 +506,9 @@ static attn_tensor *convolve(attn_tape *tape, const convolution *c, const attn_c
         shape_error(tape, x, w, "what is added to the result has not its shape");
         return NULL;
     }
-    attn_tensor *y = attn__op_result(tape, x->dtype, x->rank, shape), *inputs[INPUTS] = {x, w, b, addend};
+    attn_tensor *y =
+        c->in_place ? attn__op_view(tape, addend, 0, x->rank, shape) : attn__op_result(tape, x->dtype, x->rank, shape);
+    attn_tensor *inputs[INPUTS] = {x, w, b, addend};
     attn__node *node;
     if (!y || !attn__op_record(tape, &node, convolve_backward, y, INPUTS, inputs, SAVED_COUNT, sizeof d) ||
         !run(tape, &d, c, y))
@@ -531,4 +535,15 @@ attn_tensor *attn_convolve_scaled(attn_tape *tape, attn_tensor *x, attn_tensor *
 {
     const convolution c = {.x = x, .w = w, .b = shift, .addend = addend, .scale = scale};
     return scale && shift ? convolve(tape, &c, conv) : NULL;
+}
+
+attn_tensor *attn_convolve_in_place(attn_tape *tape, attn_tensor *x, attn_tensor *w, attn_tensor *b,
+                                    attn_tensor *addend, const attn_conv *conv)
+{
+    if (tape->options.record || conv->groups > 1) {
+        attn__fail(tape->context, ATTN_ERROR_ARGUMENT, "convolve in place: with gradients, or with groups");
+        return NULL;
+    }
+    return addend ? convolve(tape, &(convolution){.x = x, .w = w, .b = b, .addend = addend, .in_place = true}, conv)
+                  : NULL;
 }

@@ -1,10 +1,13 @@
 /* SPDX-License-Identifier: MIT
  * Pooling: the maximum or the mean of windows. */
+#include "base/integers.h"
 #include "base/parallel.h"
 #include "tensor/spatial.h"
 #include "tensor/op.h"
 
 #include <string.h>
+
+enum { PLANES_OF_A_THREAD = 8 };
 
 typedef struct pool_detail {
     attn__window_grid grid;
@@ -59,6 +62,21 @@ static bool plan(attn_tape *tape, const char *op, const attn_tensor *x, int spat
     return false;
 }
 
+/* Pools `step` planes at a time; `index` has room for the largest element's place in each window of so many planes. */
+static void pool_planes(attn_tape *tape, const pool_detail *d, const attn_tensor *x, const attn_tensor *y,
+                        int32_t *index, int64_t step)
+{
+    const attn__spatial_loops *loops = attn__spatial_loops_for(x->dtype == ATTN_F64);
+    size_t in = (size_t)attn__volume(d->grid.in) * attn_dtype_size(x->dtype);
+    size_t out = (size_t)attn__volume(d->grid.out) * attn_dtype_size(x->dtype);
+    for (int64_t i = 0; i < d->planes; i += step) {
+        pool_detail part = {.grid = d->grid, .planes = attn__min(step, d->planes - i)};
+        attn__spatial_args args = {
+            .x = (const char *)x->data + (size_t)i * in, .y = (char *)y->data + (size_t)i * out, .index = index};
+        run_planes(tape, &part, d->largest ? loops->max_pool : loops->avg_pool, &args);
+    }
+}
+
 static attn_tensor *pool(attn_tape *tape, const char *op, attn_tensor *x, int spatial, const int64_t *kernel,
                          const int64_t *stride, const int64_t *padding, bool largest)
 {
@@ -72,14 +90,15 @@ static attn_tensor *pool(attn_tape *tape, const char *op, attn_tensor *x, int sp
     if (!y || !attn__op_record(tape, &node, pool_backward, y, 1, &x, 1, sizeof d))
         return NULL;
     attn__hold index = {0};
+    /* Only a backward pass needs the places of all planes at once. */
+    int64_t few = attn__min(d.planes, (int64_t)PLANES_OF_A_THREAD * tape->context->threads),
+            step = node ? d.planes : few;
     if (largest) {
-        index = attn__scratch(tape, (size_t)y->size * sizeof(int32_t));
+        index = attn__scratch(tape, (size_t)(step * attn__volume(d.grid.out)) * sizeof(int32_t));
         if (!index.data)
             return NULL;
     }
-    const attn__spatial_loops *loops = attn__spatial_loops_for(x->dtype == ATTN_F64);
-    attn__spatial_args args = {.x = x->data, .y = y->data, .index = index.data};
-    run_planes(tape, &d, largest ? loops->max_pool : loops->avg_pool, &args);
+    pool_planes(tape, &d, x, y, index.data, step);
     if (node) {
         *(pool_detail *)node->detail = d;
         attn__node_save_hold(node, 0, index);
