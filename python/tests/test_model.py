@@ -286,10 +286,11 @@ class Claims(unittest.TestCase):
 
     def test_windows_reach_further_with_each_layer_and_move_with_the_image(self):
         x = self.random.standard_normal((1, 4, 12, 11))
-        layer = built("local-self-attention", {"in_channels": 4, "mid_channels": 4, "out_channels": 4, "num_heads": 1,
-                                               "kernel_size": 3})
-        shifted, inside = (np.roll(a, (2, 3), (2, 3)) for a in (x, layer(x))), np.s_[..., 3:-1, 4:-1]
-        self.assertLess(distance(layer(next(shifted))[inside], next(shifted)[inside]), 1e-12)
+        config = {"in_channels": 4, "mid_channels": 4, "out_channels": 4, "num_heads": 1, "kernel_size": 3}
+        for relative in False, True:
+            layer = built("local-self-attention", {**config, "relative": relative})
+            shifted, inside = (np.roll(a, (2, 3), (2, 3)) for a in (x, layer(x))), np.s_[..., 3:-1, 4:-1]
+            self.assertLess(distance(layer(next(shifted))[inside], next(shifted)[inside]), 1e-12)
         moved = x.copy()
         moved[..., 6, 5] += 1
         for layers in 1, 2, 3:
