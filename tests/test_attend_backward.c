@@ -32,7 +32,7 @@ typedef struct kase {
     bool accumulate, bf16, own_strides, holes; /* holes: a third of the bias is -inf */
     int poison;                                /* a row of NaN: 1 in k and v, 2 in q and dout */
     unsigned want;
-    int64_t grid; /* > 0: keys and queries are grids with rows of this length */
+    int64_t grid; /* if not 0, keys and queries are grids with rows of this length */
 } kase;
 
 typedef struct bench {

@@ -58,7 +58,7 @@ static void *numbers(int64_t n, size_t size, unsigned stream)
     char *x = calloc((size_t)n, size);
     for (int64_t i = 0; x && i < n; i++) {
         float f = (float)attn__rng_normal(&g);
-        /* for bf16: the upper half of the f32 number */
+        /* bf16 is the upper half of the f32 number */
         memcpy(x + (size_t)i * size, (const char *)&f + (4 - size), size);
     }
     return x;

@@ -86,7 +86,7 @@ static void values_are_compared(void **state)
         {.type = ATTN_CONFIG_TYPE_INT, .integer = (INT64_C(1) << 60) + 1, .real = 0x1p60},
         {.type = ATTN_CONFIG_TYPE_INT,
          .integer = INT64_C(1) << 60,
-         .real = 0x1p60}, /* two integers that are equal as doubles and differ */
+         .real = 0x1p60}, /* two different integers that are equal as doubles */
         {.type = ATTN_CONFIG_TYPE_REAL, .real = 7.5},
         {.type = ATTN_CONFIG_TYPE_TEXT, .text = "7"},
         {.type = ATTN_CONFIG_TYPE_TEXT, .text = ""},

@@ -81,7 +81,7 @@ static const char *const named[] = {
     "linear:sampled:forward:0:%d:1,256,768,768,0,0,0,0,0",
     "linear:sampled:dx:0:%d:1,256,256,512,0,0,0,0,0",
     "linear:sampled:dw:0:%d:1,512,256,256,0,0,0,0,0",
-    /* as for grouped heads or block-sparse weights */
+    /* products like those of grouped heads or block-sparse weights */
     "linear:groups:forward:0:%d:1,256,256,384,0,0,0,0,0",
     "linear:groups:dx:0:%d:1,256,256,384,0,0,0,0,0",
     /* gradient dw: 16 of 64 channels of x are small in every second row */

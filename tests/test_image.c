@@ -58,7 +58,7 @@ static void make_exif(uint8_t block[EXIF], const exif *e)
 {
     static const uint8_t big[EXIF] = "Exif\0\0MM\0*\0\0\0\x08\0\x01\x01\x12\0\x03\0\0\0\x01\0\0\0\0\0\0\0\0";
     static const uint8_t little[EXIF] = "Exif\0\0II*\0\x08\0\0\0\x01\0\x12\x01\x03\0\x01\0\0\0\0\0\0\0\0\0\0\0";
-    static const int last[] = {0, 24, 0, 25, 27}; /* offset of the number's last byte in big endian, by type */
+    static const int last[] = {0, 24, 0, 25, 27}; /* offset of the number's last byte in big endian, for each type */
     memcpy(block, e->big ? big : little, EXIF);
     uint8_t type = e->type ? e->type : 3;
     block[e->big ? 19 : 18] = type;

@@ -243,7 +243,7 @@ static void guide_uses_the_most_likely_source_word(void **state)
                 assert_memory_equal(line, "0-0 2-1 1-2\n", 12);
             if (i == 1 && !keep) /* "dog!" became two words, and "!" is the fourth word of the target */
                 assert_memory_equal(line, "0-0 2-1 1-2 2-3\n", 16);
-            if (i == 5) /* of two equally likely words, the nearer one is linked */
+            if (i == 5) /* of two equally likely words, the nearer word is linked */
                 assert_memory_equal(line, "0-0 1-1 2-2\n", 12);
         }
         assert_int_equal(*line, 0);

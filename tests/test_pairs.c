@@ -238,7 +238,7 @@ static void translations_of_a_sentence_stay_together(void **state)
     attn_pairs_destroy(all);
 }
 
-/* Splits 3000 pairs with different hashes. A share of 0 means the default, a twentieth, and a negative share means
+/* Splits 3000 pairs with different hashes. A share of 0 means the default of a twentieth. A negative share means
  * none. */
 static void negative_shares_give_empty_parts(void **state)
 {

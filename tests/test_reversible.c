@@ -136,7 +136,7 @@ static attn_tensor *build_checked(attn_tape *tape, attn_tensor *const *in, const
 {
     (void)user;
     branch f = {in[1], in[2]}, g = {in[3], in[4]};
-    static branch kept[2]; /* must exist until the backward pass */
+    static branch kept[2]; /* the branches must exist until the backward pass */
     kept[0] = f;
     kept[1] = g;
     attn_reversible_block blocks[2] = {{{run_branch, &kept[0]}, {run_branch, &kept[1]}},

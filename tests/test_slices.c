@@ -328,7 +328,8 @@ static void ordinary_products_take_six(void **state)
     static const struct {
         structure of;
         int64_t k;
-        double least_six, least_slices; /* minimum shares of rows by panels and K blocks */
+        /* minimum shares of rows by panels and K blocks that use six products, and that use slices */
+        double least_six, least_slices;
     } cases[] = {{NORMAL, 256, 0.95, 1}, {NORMAL, 768, 1, 1},  {NORMAL, 1024, 1, 1},  {NORMAL, 3072, 1, 1},
                  {GELU, 256, 0, 0},      {GELU, 768, 0.98, 1}, {GELU, 1024, 0.98, 1}, {GELU, 3072, 1, 1},
                  {RELU, 256, 0, 0},      {RELU, 768, 0, 0},    {RELU, 1024, 0, 0},    {RELU, 3072, 1, 1}};

@@ -99,8 +99,8 @@ static void run(attn_context *c, const char *text, attn_direction direction, con
     attn_plan_destroy(plan);
 }
 
-/* Checks that both have the same NaN and infinities, and that other differences are small compared to the largest
- * number. */
+/* Checks that both arrays have the same NaN and infinities, and that other differences are small compared to the
+ * largest number. */
 static void assert_close(const float *found, const float *expected)
 {
     double largest = 0;

@@ -216,7 +216,7 @@ static void distances_follow_the_rule_asked_for(void **state)
     assert_memory_equal(to, expected, sizeof to);
     attn_structure_distances(s, to, 5, ATTN_CBETA_ATOM, d);
     assert_true(isnan(d[0]) && isnan(d[1 * 5 + 3]));
-    assert_float_equal(d[2 * 5 + 4], 3, 1e-6); /* from C-alpha of glycine to C-beta of methionine */
+    assert_float_equal(d[2 * 5 + 4], 3, 1e-6); /* distance from C-alpha of glycine to C-beta of methionine */
     assert_float_equal(d[4 * 5 + 2], 3, 1e-6);
     assert_float_equal(d[1 * 5 + 2], sqrt(1.765 * 1.765 + 3.42 * 3.42 + 0.751 * 0.751), 1e-5);
     attn_structure_distances(s, to, 5, ATTN_CBETA_IMPUTED, d);

@@ -954,7 +954,8 @@ static void a_fresh_head_for_other_classes(void **state)
     const attn_named_list *own = attn_model_parameters(f->model);
     attn_model *loaded = NULL;
     size_t all = sizeof timm_names / sizeof *timm_names;
-    rename_all(&f->renamed, own, timm_names, all - 2); /* no head, and no biases of queries, keys and values */
+    /* without the head, and without biases of queries, keys and values */
+    rename_all(&f->renamed, own, timm_names, all - 2);
     pack(f->tape, &f->renamed, own, "weight");
     assert_int_equal(attn_safetensors_write(&f->renamed, f->file, NULL), ATTN_OK);
     assert_refused(f->context, attn_vit_load(&loaded, f->context, f->file, NULL), ATTN_ERROR_ARGUMENT, "num_classes");

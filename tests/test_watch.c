@@ -58,12 +58,12 @@ static void long_work_says_how_far_it_is(void **state)
     bool first = comes(said, "attn: the first of 8 files, ");
     cli_watch_work("files", 2, 8);
     bool files = comes(said, "attn: 2 of 8 files, ") && comes(said, " left\n");
-    attn__work(c, "layers", 5, 12); /* is shown only after the command's own loop has ended */
+    attn__work(c, "layers", 5, 12); /* the progress of layers is shown only after the command's own loop has ended */
     cli_watch_work(NULL, 0, 0);
     attn__work(c, "layers", 3, 12);
     bool layers = comes(said, "attn: 3 of 12 layers, ");
     attn__work_around(c, "parts", 2, 9);
-    attn__work(c, "layers", 5, 12); /* is shown only after the library's outer loop has ended */
+    attn__work(c, "layers", 5, 12); /* the progress of layers is shown only after the library's outer loop has ended */
     bool parts = comes(said, "attn: 2 of 9 parts, ");
     attn__work_around(c, "parts", 9, 9);
     attn__work(c, "layers", 4, 12);

@@ -596,7 +596,7 @@ typedef struct attn_heads {
     int64_t q_row, k_row, v_row, o_row;
     attn_causal causal;
     int lens_per;     /* 0: no lengths, 1: lens[B], 2: lens[B,Tq] */
-    bool key_padding; /* mask[B,Tk], nonzero = attend */
+    bool key_padding; /* the mask has shape [B,Tk]; nonzero = attend */
     /* Packed sequences: `batch` is their number, `queries` and `keys` are the lengths of the longest. q and o are
      * [packed_queries,H,D], k and v are [packed_keys,Hkv,D] ([H,packed_queries,D] and so on in BHTD), and lse is
      * [H,packed_queries]. BOTTOM_RIGHT aligns the ends of each sequence. */

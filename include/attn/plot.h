@@ -103,7 +103,7 @@ typedef struct attn_explorer_map {
     bool contacts;                            /* the values are probabilities of pairs, not weights that sum to 1 */
     int64_t layers, heads, rows, cols;        /* queries are rows, and keys are columns */
     const char *const *queries, *const *keys; /* labels; NULL: positions counted from 1 */
-    /* [layers * heads] pointers to [rows, cols]; NaN marks a missing weight */
+    /* layers * heads pointers to maps [rows, cols]; NaN marks a missing weight */
     const float *const *weights;
     int64_t first_layer; /* number of the first layer; 0 means 1 */
     /* For maps over a picture: the grids of queries and keys (0: the explorer's), the label of queries and keys before

@@ -30,7 +30,7 @@ typedef struct key {
     double grad, grad_err;     /* gradient with respect to the score, and its error */
     double cap_slope, cap_err; /* slope of the softcap and its error; 1 and 0 without it */
     bool beaten;               /* true if top_k masks the key, because k other keys precede it */
-    bool kink;                 /* so close to a kink of the score that rounding decides its slope */
+    bool kink;                 /* true if rounding decides the slope, because the score is close to a kink */
     double *k, *v, *v_size;
     double *slope_q, *slope_k, *slope_w, *slope_w2; /* slopes of the unscaled score */
     double *size_q, *size_k, *size_w, *size_w2;     /* sums of absolute values of the terms of the slopes */

@@ -29,7 +29,7 @@ typedef struct table_shape {
     unsigned with, want;
     /* causal_mask: each query attends to its own key and to earlier keys */
     bool lens_by_query, accumulate, causal_mask;
-    /* gap: between heads and tokens; step: stride of channels (0 means 1) */
+    /* gap: unused elements between heads and between tokens; step: stride of channels (0 means 1) */
     int64_t gap, step;
     double scale, softcap, dropout;
 } table_shape;
