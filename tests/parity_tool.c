@@ -25,7 +25,7 @@ typedef struct parity_case {
     attn_context *context;
     const char *folder;
     attn_config *config;
-    attn_dtype reals; /* type of the model's numbers, its inputs and its results */
+    attn_dtype reals; /* type of the model's parameters, inputs and outputs */
     attn_model *model;
     attn_tape *tape;
     attn_tensor *src, *lens, *tgt, *labels;
@@ -104,7 +104,7 @@ static attn_status run_translator(parity_case *c)
     attn_tensor *logits = attn_seq2seq_forward(c->model, c->tape, c->src, c->lens, c->tgt, NULL);
     if (!logits)
         return attn_context_status(c->context);
-    /* the logits are written before the loss overwrites them */
+    /* The logits are written first, because the loss overwrites them. */
     status = attn_npy_write(logits, c->context, path_of(c, "out_logits.npy", path));
     attn_tensor *loss = attn_cross_entropy(c->tape, logits, c->labels, &options);
     if (!loss || status != ATTN_OK)
@@ -117,8 +117,8 @@ static attn_status run_translator(parity_case *c)
 
 /* ---------------------------------------------------------------------------------- any architecture */
 
-/* Adds the loss of `logits` and `boxes` to *loss. Adds each term of the loss to `terms`, under a name that begins
- * with `prefix`. */
+/* Adds the loss of `logits` and `boxes` to *loss. Adds each term of the loss to the list `terms`, under a name that
+ * begins with `prefix`. */
 static attn_status add_loss(parity_case *c, attn_tensor *logits, attn_tensor *boxes, const attn__targets *targets,
                             const int64_t *query, attn_tensor **loss, const char *prefix, attn_named_list *terms)
 {
@@ -191,13 +191,13 @@ static attn_status run_targets(parity_case *c, const attn_named_list *outputs)
     return status;
 }
 
-/* Reads dout.npy, the gradient of the first output, and propagates it back through the model. */
+/* Reads the gradient of the first output from dout.npy, and computes the gradients of the model. */
 static attn_status run_backward(parity_case *c, const attn_named_list *outputs)
 {
     char path[1024];
     attn_tensor *dout = NULL;
     attn_status status = attn_npy_read(&dout, c->context, path_of(c, "dout.npy", path));
-    /* The output of a constant table has no gradient. */
+    /* If the output is a constant table, it has no gradient. */
     if (status == ATTN_OK && attn_tensor_requires_grad(outputs->items[0].tensor))
         status = attn_backward_from(c->tape, outputs->items[0].tensor, dout);
     attn_tensor_destroy(dout);
@@ -212,8 +212,8 @@ static attn_status run_outputs(parity_case *c, const attn_named_list *inputs, at
     bool detects = attn_file_exists(path_of(c, "targets.safetensors", path));
     attn_status status = ATTN_OK;
     for (int i = 0; status == ATTN_OK && i < a->noutputs; i++) {
-        bool of_a_head =
-            a->outputs[i].optional && strstr(a->outputs[i].name, "logits") && !detects; /* no case has these */
+        /* Outputs of heads are left out, because no parity case has them. */
+        bool of_a_head = a->outputs[i].optional && strstr(a->outputs[i].name, "logits") && !detects;
         of_a_head |= strcmp(a->outputs[i].name, "contacts") == 0 && !attn_config_bool(c->config, "tied", true);
         status = of_a_head ? ATTN_OK : attn_named_add(outputs, a->outputs[i].name, NULL);
     }
@@ -255,7 +255,7 @@ static attn_status run(parity_case *c)
     attn_status status = attn_tape_create(&c->tape, c->context);
     if (status != ATTN_OK)
         return status;
-    /* A case may set "train": then normalizations use statistics of the batch instead of running statistics. */
+    /* If a case sets "train", normalizations use the statistics of the batch. Otherwise they use running statistics. */
     attn_tape_reset(c->tape,
                     &(attn_tape_options){.record = true, .train = attn_config_bool(c->config, "train", false)});
     return attn_file_exists(path_of(c, "inputs.safetensors", path)) ? run_layer(c) : run_translator(c);

@@ -55,7 +55,7 @@ static bool counts_out(bool ours, int reason)
     return fails;
 }
 
-/* Returns how many of `size` bytes are transferred; 0 if the call is interrupted. */
+/* Returns how many of `size` bytes are transferred. 0 means that the call is interrupted. */
 static size_t portion(bool ours, size_t size)
 {
     static unsigned turn;
@@ -135,7 +135,7 @@ FILE *tmpfile(void)
     return NULL;
 }
 
-/* Fails only for mappings of files, because failing_memory.c tests failing memory. */
+/* Only mappings of files fail here. failing_memory.c makes other allocations fail. */
 void *mmap(void *at, size_t size, int protection, int flags, int file, off_t offset)
 {
     REAL(void *, "mmap", void *, size_t, int, int, int, off_t);

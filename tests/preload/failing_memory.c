@@ -31,7 +31,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-/* These names of glibc's functions are reached without the loader, because the loader allocates. */
+/* glibc's allocation functions are called directly. dlsym cannot look them up, because the loader itself allocates. */
 void *__libc_malloc(size_t size);
 void *__libc_calloc(size_t n, size_t size);
 void *__libc_realloc(void *memory, size_t size);
@@ -41,7 +41,7 @@ void __libc_free(void *memory);
 static struct {
     long fail_at, calls, held;
     bool and_on, forks, sites;
-    int ask, go; /* the descriptors of FAILING_MEMORY_FORK */
+    int ask, go; /* file descriptors A and B of FAILING_MEMORY_FORK */
     const char *report;
 } state;
 
@@ -102,7 +102,7 @@ static void must(bool what)
         _exit(99);
 }
 
-/* Redirects an open file to its copy below child/, which is now the working folder, for all later writes. */
+/* Redirects all later writes of an open file to its copy below child/, which is now the working folder. */
 static void write_to_copy(int file, const char *before)
 {
     char link[64], path[4096];
@@ -274,7 +274,7 @@ __attribute__((constructor)) static void begin(void)
     dl_iterate_phdr(program_find, NULL);
 }
 
-/* The report is written only at a normal end: a missing report means that the program crashed. */
+/* The report is written only if the program ends normally. A missing report means that the program crashed. */
 __attribute__((destructor)) static void end(void)
 {
     char text[64];

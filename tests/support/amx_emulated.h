@@ -19,7 +19,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { EMULATED_TILES = 8, EMULATED_ROWS = 16, EMULATED_UNITS = 16 /* 32-bit units in a row */ };
+enum { EMULATED_TILES = 8, EMULATED_ROWS = 16, EMULATED_UNITS = 16 /* 32-bit units in a row of a tile */ };
 
 typedef struct emulated_tile {
     _Alignas(64) uint32_t unit[EMULATED_ROWS][EMULATED_UNITS];
@@ -87,7 +87,7 @@ EMULATED void emulated_store(int tile, void *to, int64_t stride)
         _mm512_storeu_si512((char *)to + r * stride, _mm512_load_si512(t->unit[r]));
 }
 
-/* Adds a product to one row of C: the sum over even numbers and the sum over odd numbers are added to each other
+/* Adds a product to one row of C. Products of even and of odd index are summed separately, and both sums are added
  * first. */
 EMULATED void emulated_bf16_row(uint32_t *c, const uint32_t *a, const emulated_tile *b)
 {
@@ -113,8 +113,8 @@ EMULATED void emulated_bf16(int c, int a, int b)
     _mm_setcsr(before);
 }
 
-/* Adds a product of int8 tiles to C. The vector instruction needs unsigned A: 128 is added to A, and 128 times the
- * sums of B are subtracted. */
+/* Adds a product of int8 tiles to C. The vector instruction needs an unsigned A, so that 128 is added to A. Then 128
+ * times the sums of B are subtracted. */
 EMULATED void emulated_int8(int c, int a, int b)
 {
     const __m512i ones = _mm512_set1_epi32(0x01010101);

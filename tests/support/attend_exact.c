@@ -9,9 +9,9 @@ typedef struct walk {
     const attn_problem *p;
     const attn_arrays *a;
     int64_t at[ATTN_MAX_DIMS];    /* the index along each dim */
-    int64_t place[ATTN_MAX_DIMS]; /* position along each KEY dim; it differs from the index if the dim has a window */
+    int64_t place[ATTN_MAX_DIMS]; /* position along each KEY dim; if the dim has a window, it differs from the index */
     bool there;                   /* true if the key exists for this query */
-    bool outside;                 /* true if the position is outside of the axis: key and value are zero there */
+    bool outside;                 /* true if the position is outside of the axis, where key and value are zero */
     bool seen;                    /* true if nothing masks the key */
 } walk;
 
@@ -36,7 +36,7 @@ static long double load(const walk *w, const void *x, int64_t i)
     return w->p->dtype == ATTN_F64 ? ((const double *)x)[i] : ((const float *)x)[i];
 }
 
-/* Sets the indices of the dims of two roles to 0. Returns false if one of these dims is empty. */
+/* Sets the indices of the dims of the roles `one` and `other` to 0. Returns false if one of these dims is empty. */
 static bool first(walk *w, attn_role one, attn_role other)
 {
     bool any = true;
@@ -91,8 +91,8 @@ static int64_t or_one(int64_t x)
     return x ? x : 1;
 }
 
-/* Returns the position of the window's tap 0. With ATTN_BORDER_SHIFT, the window moves inwards by one dilation at a
- * time. */
+/* Returns the position of the window's tap 0. With ATTN_BORDER_SHIFT, a window that exceeds the border moves inwards
+ * by one dilation at a time. */
 static int64_t window_begin(const walk *w, const attn_window *window)
 {
     int64_t dilation = or_one(window->dilation), last = (w->p->dims[window->key_dim].n - 1) * dilation;
@@ -104,7 +104,7 @@ static int64_t window_begin(const walk *w, const attn_window *window)
     return begin;
 }
 
-/* Returns the distance j - i from query position i to key position j, for bands and tables. */
+/* Returns the distance j - i from query position i to key position j. Bands and tables use this distance. */
 static int64_t distance(const walk *w, int query_dim, int key_dim)
 {
     const attn_window *window = window_of(w, key_dim);
@@ -173,7 +173,8 @@ static long double query_channel(const walk *w)
     return load(w, w->a->q, OFFSET(w, q) + token);
 }
 
-/* Returns the i-th table's entry for the current pair and channel; 0 if the table is for other channels. */
+/* Returns the entry of the i-th table for the current pair and channel. Returns 0 if the table does not cover this
+ * channel. */
 static long double table_entry(const walk *w, int i, attn_role role)
 {
     const attn_relative *r = &w->p->relatives[i];
@@ -236,7 +237,7 @@ static long double bias_of(const walk *w)
     return load(w, w->a->bias, batch + pair);
 }
 
-/* Returns the score of the current pair, with softcap, bias and tables. */
+/* Returns the score of the current query and key, with softcap, bias and tables. */
 static long double pair_score(walk *w)
 {
     const attn_problem *p = w->p;
@@ -270,7 +271,8 @@ static long double pair_value(const walk *w)
 
 typedef struct row {
     long double *x, *weight;
-    bool *taken, *own; /* taken: the key has a score or the fill; own: the score is computed */
+    /* taken: the key takes part, with a score or the fill; own: the key has a computed score instead of the fill */
+    bool *taken, *own;
     int64_t n;
 } row;
 
@@ -353,7 +355,8 @@ static void one_row(walk *w, row *r, const attend_exact_arrays *out)
     int64_t i = 0;
     for (bool more = first(w, ATTN_ROLE_KEY, ATTN_ROLE_KEY); more; more = next(w, ATTN_ROLE_KEY, ATTN_ROLE_KEY)) {
         look(w);
-        if (r->taken[i] && (r->own[i] || r->weight[i] != 0)) { /* a fill with weight 0 masks the value */
+        /* If a fill has the weight 0, the value of its key is not read. */
+        if (r->taken[i] && (r->own[i] || r->weight[i] != 0)) {
             for (bool value = first(w, ATTN_ROLE_VALUE, ATTN_ROLE_VALUE); value;
                  value = next(w, ATTN_ROLE_VALUE, ATTN_ROLE_VALUE))
                 out->o[OFFSET(w, o) + (packed ? begin * token->o : 0)] += r->weight[i] * pair_value(w);

@@ -12,9 +12,9 @@
 #include "attn/attn.h"
 
 /* The outputs have the same layout as the problem's arrays of the same names. With the softmax, `lse` has the
- * log-sum-exp; with another normalization it has 0 or -infinity, as attn.h documents. If `sees` is not NULL, element
- * `positions` * r + j of it becomes 1 where the row whose log-sum-exp has offset r attends to position j of the last
- * KEY dim. */
+ * log-sum-exp; with another normalization it has 0 or -infinity, as attn.h documents. If `sees` is not NULL, it marks
+ * the keys that each row attends to. Element `positions` * r + j becomes 1 if the row attends to position j of the last
+ * KEY dim, where r is the offset of the row's log-sum-exp. */
 typedef struct attend_exact_arrays {
     long double *o, *lse;
     uint8_t *sees;

@@ -24,11 +24,11 @@ attend_ref_units attend_ref_units_of(attn_dtype dtype)
 typedef struct key {
     walk_state state;
     walk at;
-    double score, size; /* size: sum of absolute values of the score's terms */
-    double p, p_err;    /* weight after normalization, and its error */
+    double score, size; /* size: sum of absolute values of the terms of `score` */
+    double p, p_err;    /* weight after normalization, and its error bound */
     double keep;
-    double grad, grad_err;     /* gradient with respect to the score, and its error */
-    double cap_slope, cap_err; /* slope of the softcap and its error; 1 and 0 without it */
+    double grad, grad_err;     /* gradient with respect to the score, and its error bound */
+    double cap_slope, cap_err; /* slope of the softcap and its error bound; without a softcap, 1 and 0 */
     bool beaten;               /* true if top_k masks the key, because k other keys precede it */
     bool kink;                 /* true if rounding decides the slope, because the score is close to a kink */
     double *k, *v, *v_size;
@@ -46,9 +46,10 @@ typedef struct row {
     double scale, width;
     key *key;
     double *q, *w1, *w2, *dout, *o, *o_err, *pool;
-    double norm, lse; /* the normalizer: sum of exp(score - max), N or sum of scores */
-    double norm_err;  /* relative error of the normalizer */
-    double sink;      /* score of the sink; -infinity: none */
+    /* norm: the divisor of the weights, which is the sum of exp(score - max), N, or the sum of scores */
+    double norm, lse;
+    double norm_err; /* relative error of the normalizer */
+    double sink;     /* score of the sink; -infinity: none */
     bool empty, only_fill;
 } row;
 
@@ -73,13 +74,13 @@ static double score_of_distance(const row *r, key *k, double square)
     k->kink = fabs(d - r->width) < near || d < near;
     if (r->p->score == ATTN_SCORE_BOXCAR) {
         if (fabs(d - r->width) < near)
-            k->size = 1 / r->u.score; /* the result may be 0 or 1 */
+            k->size = 1 / r->u.score; /* Rounding may change the score from 0 to 1 or from 1 to 0. */
         return d < r->width ? 1 : 0;
     }
     return d < r->width ? 1 - d / r->width : 0;
 }
 
-/* Channel by channel: the score, the sizes of its terms, and the slopes. */
+/* Computes the score, its size and its slopes from the terms of all channels. */
 static double plain_score(const row *r, key *k)
 {
     double sum = 0, square = 0, size = 0;
@@ -165,8 +166,9 @@ static void slopes(const row *r, key *k, double score)
     }
 }
 
-/* A score without a formula in this file, such as a new score: the evaluation uses the score's own value and slopes.
- * test_attend_scores compares these with differences. So masks, tables, normalization and sums are checked too. */
+/* Evaluates a score that has no formula in this file, such as a new score. It uses the library's own value and
+ * slopes, which test_attend_scores compares with differences. So masks, tables, normalization and sums of new scores
+ * are checked here, too. */
 static double other_score(const row *r, key *k)
 {
     const attn__score_kind *kind = attn__score_of(r->p);
@@ -248,7 +250,8 @@ static void clear_key(row *r, key *k)
     k->kink = false;
 }
 
-/* The slope's error is its derivative (at most 0.77 / cap) times the score's error, plus a few roundings of 1. */
+/* Applies the softcap. The error of its slope is the score's error times the slope's derivative, which is at most
+ * 0.77 / cap, plus a few roundings of 1. */
 static void cap_score(const row *r, key *k)
 {
     double cap = r->p->softcap;
@@ -301,8 +304,9 @@ static double scores_wrong_by(const row *r, const key *k)
     return k->state == WALK_MASKED || k->state == WALK_ABSENT ? 0 : r->u.score * (k->size + fabs(k->score));
 }
 
-/* In f32 a subnormal weight or gradient of a score is 0 (docs/numerics.md). Numbers up to 2^-110 may become 0 too,
- * because rounding can make them subnormal. In f64, such numbers do not become 0. */
+/* Reports whether a weight or a gradient of a score may become 0 because it is subnormal. In f32 this may happen to
+ * numbers up to 2^-110, because rounding can make them subnormal (docs/numerics.md). In f64 such numbers do not
+ * become 0. */
 static bool is_subnormal(const row *r, double x, double err)
 {
     return r->p->dtype != ATTN_F64 && x < 0x1p-110 && x - err < 0x1p-126;
@@ -337,7 +341,7 @@ static void softmax(row *r, double max)
     }
 }
 
-/* Applies top_k and hardmax: an existing key is masked if k others precede it. */
+/* Applies top_k and hardmax. A key is masked if k other keys precede it. */
 static void keep_largest(row *r)
 {
     int64_t k = is_hardmax(r) ? 1 : r->p->top_k ? r->p->top_k : r->keys;
@@ -454,8 +458,8 @@ static void output(row *r)
     }
 }
 
-/* Returns the relative error of a weight that is caused by rounding the log-sum-exp to f32. The error is 0 for a row
- * of fills only, because its scores are equal and exact. */
+/* Returns the relative error of a weight that is caused by rounding the log-sum-exp to f32. If a row has only fills,
+ * the error is 0, because its scores are equal and exact. */
 static double lse_err(const row *r)
 {
     return r->only_fill || r->empty ? 0 : r->u.score * fabs(r->lse);
@@ -475,7 +479,7 @@ static void write_weights_at(row *r, const int64_t ordinal[ATTN_MAX_PICKS])
         double keep = r->p->weights_dropped ? k->keep : 1;
         int64_t at = OFFSET(&k->at, weights) + shift;
         r->value->weights[at] = r->empty ? 0 : k->p * keep;
-        /* The factor of dropout and the product are rounded to the type. */
+        /* The dropout factor, and its product with the weight, are rounded to the storage type. */
         double rounding = r->p->weights_dropped ? r->u.score / 4 : 0;
         r->bound->weights[at] = r->empty ? 0 : keep * (k->p_err + fabs(k->p) * (lse_err(r) + rounding));
     }
@@ -549,8 +553,8 @@ static void score_gradients(row *r)
     }
 }
 
-/* Reports whether the gradient of a score may be flushed to zero, with or without its scale. Some numbers below
- * 1.125 times 2^-126 are flushed, too. */
+/* Reports whether the gradient of a score may be flushed to zero, before or after it is multiplied by the scale.
+ * Numbers slightly above 2^-126, up to 1.125 times 2^-126, may be flushed too. */
 static bool may_be_flushed(const row *r, const key *k)
 {
     double factor = fmin(1, fabs(r->scale * k->cap_slope));
@@ -692,7 +696,7 @@ static void run_row(row *r, bool backward)
         gradients(r);
 }
 
-/* Writes a row past the end of a packed sequence: its weights are 0. */
+/* Writes the results of a row past the end of a packed sequence, which has no weights. */
 static void absent_row(row *r)
 {
     walk keep = r->w;
@@ -708,7 +712,7 @@ static void absent_row(row *r)
     write_weights(r);
 }
 
-/* Clears all elements of a gradient, because every element that has an index is written. */
+/* Clears a whole gradient, because the library writes every element that has an index. */
 static void clear_gradient(const attn_problem *p, const attn_arrays *a, double *value, double *bound, size_t field,
                            bool positions, int roles)
 {
@@ -717,7 +721,8 @@ static void clear_gradient(const attn_problem *p, const attn_arrays *a, double *
         return;
     bool rows = walk_is_token(field, ATTN_ROLE_QUERY), keys = walk_is_token(field, ATTN_ROLE_KEY);
     const int32_t *offsets = rows ? a->q_offsets : a->k_offsets;
-    attn_problem moving = *p; /* Windowed dims have all positions instead of taps, and broadcast dims have length 1. */
+    /* Windowed dims get the length of all positions instead of the number of taps. Broadcast dims get length 1. */
+    attn_problem moving = *p;
     for (int d = 0; d < p->ndims; d++) {
         int64_t stride;
         memcpy(&stride, (const char *)&p->dims[d] + field, sizeof stride);
@@ -764,7 +769,7 @@ static void clear_table(const attn_problem *p, double *value, double *bound, int
     }
 }
 
-/* Clears all rows of an indexed bias's gradient, including rows that no index selects. */
+/* Clears all rows of an indexed bias's gradient. The library writes rows that no index selects, too. */
 static void clear_rows(const attn_problem *p, double *value, double *bound)
 {
     walk w = {.p = p};
@@ -818,8 +823,8 @@ static attn_problem with_gradient_strides(const attn_problem *problem)
     return p;
 }
 
-/* Returns a factor for the error bound of equal terms. Channels without a stride add the same product n times, so
- * that all n roundings may have the same sign. Their sum reaches (n + 1) / 2 of 2^-24 times the result. */
+/* Returns a factor for the error bound. If a channel dim has no stride, a sum adds the same product n times, and all
+ * n roundings may have the same sign. Then the error reaches (n + 1) / 2 times 2^-24 of the result. */
 static double factor_of_equal_terms(const attn_problem *p)
 {
     double n = 1;

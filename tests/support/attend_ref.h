@@ -19,22 +19,23 @@ typedef struct attend_ref_units {
     double weight, score;
 } attend_ref_units;
 
-/* Returns the error units of a storage type. f32: 2e-6 for weights and 8 roundings for scores. bf16: weights and
- * outputs have 8 bits, and scores are as for f32. f64: the units of f32 with 29 more bits. */
+/* Returns the error units of a storage type. For f32, they are 2e-6 for weights and 8 roundings for scores. For
+ * bf16, weights and outputs have 8 bits, and scores have the unit of f32. For f64, both units are smaller by 2^-29. */
 attend_ref_units attend_ref_units_of(attn_dtype dtype);
 
-/* Arrays of doubles with the same offsets as the problem's arrays; NULL if not requested. */
+/* Arrays of doubles with the same offsets as the problem's arrays. An array that is not requested is NULL. */
 typedef struct attend_ref_arrays {
     double *o, *lse, *weights;
     double *dq, *dk, *dv, *dbias, *dw, *dw2, *dsinks, *dtable[ATTN_MAX_RELATIVE];
 } attend_ref_arrays;
 
-/* Evaluates the problem. Gradients are evaluated if value->dq or any other gradient is not NULL. `bound` has the
- * same arrays as `value`. Elements that the problem does not write do not change in either. */
+/* Evaluates the problem. Gradients are evaluated if value->dq or any other gradient is not NULL. `bound` has the same
+ * arrays as `value`. Elements that the problem does not write do not change in `value` and `bound`. */
 void attend_ref_run(const attn_problem *problem, const attn_arrays *arrays, const attend_ref_arrays *value,
                     const attend_ref_arrays *bound, attend_ref_units units);
 
-/* Marks the elements of k and v that some query attends to, by writing 1 to a byte at the same offset. */
+/* Marks the elements of k and v that some query attends to. For each such element, it writes 1 to the byte at the
+ * same offset of the arrays `k` and `v`. */
 void attend_ref_mark_used(const attn_problem *problem, const attn_arrays *arrays, unsigned char *k, unsigned char *v);
 
 #endif

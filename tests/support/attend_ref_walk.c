@@ -152,7 +152,7 @@ static int64_t tap_position(const walk *w, const attn_window *window)
     return first + w->at[window->key_dim] * dilation;
 }
 
-/* Returns the distance j - i from query position i to key position j, for bands and tables. */
+/* Returns the distance j - i from query position i to key position j. Bands and tables use this distance. */
 static int64_t relative(const walk *w, int query_dim, int key_dim)
 {
     const attn_window *window = window_on(w->p, key_dim);

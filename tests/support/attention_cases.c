@@ -59,7 +59,7 @@ static const attn_dim *dim_of(const attn_problem *p, attn_role role)
     return NULL;
 }
 
-/* Makes the problem of a case number. Scores are unscaled products unless the case sets a scale. */
+/* Makes the problem of a case number. If the case sets no scale, scores are unscaled dot products. */
 void hostile_open(attention *a, uint64_t number, int64_t most, unsigned with)
 {
     *a = (attention){.number = number};
@@ -146,7 +146,7 @@ static void multiply(const attention *a, array_id id, double by)
     }
 }
 
-/* Scales q, k or both, so that the sums of absolute values of the scores' terms reach `size`. */
+/* Scales q, k or both. Afterwards the largest sum of absolute values of a score's terms is `size`. */
 void hostile_scale_scores(attention *a, double size, int where)
 {
     static const double shares[] = {0.5, 0, 1};
@@ -162,7 +162,7 @@ double hostile_draw_size(const attention *a)
     return sizes[hostile_choose(a, 20, 11)];
 }
 
-/* The number of failures. Each failure prints one line, and the test fails at its end. */
+/* Counts the failures. Each failure prints one line, and the test fails at its end. */
 static struct {
     int64_t failures;
     uint64_t number;
@@ -209,7 +209,7 @@ static uint64_t number_of(const char *name, uint64_t otherwise)
     return text && *text ? strtoull(text, NULL, 0) : otherwise;
 }
 
-/* Returns n and sets *first: the test runs the case numbers [first, first + n). */
+/* Returns n and sets *first. The test runs the case numbers from first to first + n - 1. */
 uint64_t hostile_range(uint64_t usual, uint64_t *first)
 {
     *first = number_of("ATTN_HOSTILE_CASE", number_of("ATTN_HOSTILE_SEED", 0) * 100003);

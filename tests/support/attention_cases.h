@@ -23,20 +23,20 @@ extern attn_context *hostile_context;
 int hostile_open_context(void **state);
 int hostile_close_context(void **state);
 
-/* Returns how many case numbers the test runs, and sets *first: the usual numbers, the numbers of ATTN_HOSTILE_SEED,
- * or only the number ATTN_HOSTILE_CASE. */
+/* Returns how many case numbers the test runs, and sets *first to the first of them. ATTN_HOSTILE_SEED selects other
+ * case numbers, and ATTN_HOSTILE_CASE selects a single one. */
 uint64_t hostile_range(uint64_t usual, uint64_t *first);
 /* Fails the test if a failure was printed. */
 void hostile_end(void);
 
-/* Makes a problem with at most `most` tokens. Its scores are unscaled products of about 16. The caller frees it with
- * random_problem_free. */
+/* Makes a problem with at most `most` tokens. Its scores are unscaled dot products with absolute values of about 16.
+ * The caller frees it with random_problem_free. */
 void hostile_open(attention *a, uint64_t number, int64_t most, unsigned with);
 int64_t hostile_choose(const attention *a, uint64_t salt, int64_t n);
 /* Returns a size of scores, from 10 to a quarter of the largest f32. */
 double hostile_draw_size(const attention *a);
-/* Scales operands so that the largest sum of absolute values of a score's terms is `size`. `where` selects both
- * operands, k, or q. */
+/* Scales q, k or both, as `where` selects. Afterwards the largest sum of absolute values of a score's terms is
+ * `size`. */
 void hostile_scale_scores(attention *a, double size, int where);
 /* Computes the log-sum-exp and output for a backward pass, with the solver that the planner chooses. */
 void hostile_prepare_backward(attention *a);
@@ -48,11 +48,12 @@ float *hostile_key(const attention *a, int64_t b, int64_t h, int64_t j);
 float *hostile_token(const attention *a, array_id id, int64_t b, int64_t h, int64_t j);
 float *hostile_output(const attention *a, array_id id, int64_t b, int64_t h, int64_t i);
 int64_t hostile_keys_of(const attention *a, int64_t i); /* visible keys of query i */
-/* Computes a score in double precision and the sum of absolute values of its terms. */
+/* Returns a score in double precision. Sets *size to the sum of absolute values of its terms. */
 double hostile_score(const attention *a, const float *q, const float *k, double *size);
 double hostile_largest_size(const attention *a);
 
-/* Return the allowed error of a sum of weights, and the relative error of a weight from rounded scores. */
+/* Return error bounds: the allowed error of a sum of weights, and the relative error of a weight that is computed
+ * from a rounded score. */
 double hostile_rounding(const attention *a);
 double hostile_slack(const attention *a);
 

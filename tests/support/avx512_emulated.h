@@ -118,7 +118,7 @@ STORE_PART(emu512_mask_storeu_ps, __m512, __mmask16, 4)
 STORE_PART(emu512_mask_storeu_pd, __m512d, __mmask8, 8)
 STORE_PART(emu256_mask_storeu_epi16, __m256i, __mmask16, 2)
 
-/* Constants and casts. */
+/* The following functions make constants and casts. */
 #define SET1(name, type, of, h, field)                                                                                 \
     E type emu512_set1_##name(of x)                                                                                    \
     {                                                                                                                  \
@@ -197,7 +197,7 @@ E __m256i emu512_extracti64x4_epi64(__m512i x, int at)
     return r.hi[at];
 }
 
-/* Operations on two vectors, half by half. */
+/* The following macros apply an operation to both halves of two vectors. */
 #define TWO(name, type, field, h)                                                                                      \
     E type emu512_##name(type a, type b)                                                                               \
     {                                                                                                                  \
@@ -302,7 +302,7 @@ WIDEN(cvtepi8_epi16)
 NARROW(cvtepi32_epi16, 16, U16, U32)
 NARROW(cvtepi16_epi8, 32, U8, U16)
 
-/* Comparisons that return masks. */
+/* The following comparisons return masks. */
 #define emu512_cmp_ps_mask(a, b, how) emu_cmp((a), (b), (how))
 E __mmask16 emu_cmp(__m512 a, __m512 b, const int how)
 {
@@ -341,7 +341,7 @@ COMPARE(cmplt_epu32, __mmask16, 16, U32, <)
 COMPARE(cmpeq_epi16, __mmask32, 32, U16, ==)
 COMPARE(cmpge_epu8, __mmask64, 64, U8, >=)
 
-/* Operations with masks. */
+/* The following operations take masks. */
 E __m512i emu_wide32(__mmask16 m)
 {
     const __m256i bit = _mm256_setr_epi32(1, 2, 4, 8, 16, 32, 64, 128);
@@ -350,7 +350,8 @@ E __m512i emu_wide32(__mmask16 m)
     r.hi[1] = _mm256_cmpeq_epi32(_mm256_and_si256(_mm256_set1_epi32(m >> 8), bit), bit);
     return r.i;
 }
-E __m512i emu_choose(__m512i wide, __m512i a, __m512i b) /* takes b where `wide` is set, otherwise a */
+/* Takes an element of b where `wide` is set, and of a elsewhere. */
+E __m512i emu_choose(__m512i wide, __m512i a, __m512i b)
 {
     emu512 w = {.i = wide}, x = {.i = a}, y = {.i = b}, r;
     for (int h = 0; h < 2; h++)
@@ -388,7 +389,7 @@ E __m512i emu512_mask_sub_epi8(__m512i src, __mmask64 m, __m512i a, __m512i b)
     return emu512_mask_blend_epi8(m, src, emu512_sub_epi8(a, b));
 }
 
-/* Rounding and scaling. */
+/* The following functions round and scale. */
 E __m512 emu512_roundscale_ps(__m512 a, const int how)
 {
     if (how != (_MM_FROUND_TO_NEG_INF | _MM_FROUND_NO_EXC))
@@ -418,7 +419,7 @@ static __attribute__((noinline, unused)) float emu_scalef(float p, float x)
         n = -100000;
     return ldexpf(p, (int)n);
 }
-/* If 2^n is a normal number, one product gives the result, with one rounding. */
+/* If 2^n is a normal number, one product gives the result with one rounding. */
 E __m512 emu512_scalef_ps(__m512 p, __m512 x)
 {
     __m512 n = emu512_roundscale_ps(x, _MM_FROUND_TO_NEG_INF | _MM_FROUND_NO_EXC);
@@ -437,7 +438,7 @@ E __m512 emu512_maskz_scalef_ps(__mmask16 m, __m512 p, __m512 x)
     return emu512_maskz_mov_ps(m, emu512_scalef_ps(p, emu512_maskz_mov_ps(m, x)));
 }
 
-/* Sums add the two halves first, like the sequences of the compilers. */
+/* Adds the two halves first, in the same order as the compilers' sequences. */
 E float emu512_reduce_add_ps(__m512 a)
 {
     emu512 x = {.f = a};
@@ -476,7 +477,7 @@ E unsigned emu512_reduce_max_epu32(__m512i a)
 REDUCE_ADD(epi32, int, unsigned, 16, U32)
 REDUCE_ADD(epi64, long long, long long, 8, S64)
 
-/* Permutations of elements. */
+/* The following macros permute elements. */
 #define PERMUTE(name, type, field, n, to, by)                                                                          \
     E type emu512_permutexvar_##name(__m512i index, type a)                                                            \
     {                                                                                                                  \
@@ -520,7 +521,7 @@ E __m512i emu512_ternarylogic_epi32(__m512i a, __m512i b, __m512i c, const int h
     return emu512_xor_si512(emu512_xor_si512(a, b), c);
 }
 
-/* Conversion to bf16 treats subnormal numbers as zero and rounds to nearest, ties to even. */
+/* Converts to bf16. Subnormal numbers become zero, and ties are rounded to even. */
 static __attribute__((unused)) inline uint16_t emu_bf16(float f)
 {
     uint32_t u;
@@ -565,7 +566,7 @@ E __m512 emu512_dpbf16_ps(__m512 c, __m512bh a, __m512bh b)
     emu_dpbf16(&s, &x, &y);
     return s.f;
 }
-/* a has unsigned bytes, b signed bytes. */
+/* The bytes of a are unsigned, and the bytes of b are signed. */
 E __m512i emu512_dpbusd_epi32(__m512i c, __m512i a, __m512i b)
 {
     emu512 s = {.i = c}, x = {.i = a}, y = {.i = b}, r;

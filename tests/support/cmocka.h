@@ -16,7 +16,7 @@
 #define TEST(name) cmocka_unit_test(name)
 /* Runs the program's tests: RUN_TESTS(TEST(first), TEST(second)). */
 #define RUN_TESTS(...) RUN_TESTS_IN(NULL, NULL, __VA_ARGS__)
-/* Runs the tests with the function `begin` before the first test and `end` after the last. */
+/* Runs the tests. Calls `begin` before the first test and `end` after the last test. */
 #define RUN_TESTS_IN(begin, end, ...)                                                                                  \
     int main(void)                                                                                                     \
     {                                                                                                                  \

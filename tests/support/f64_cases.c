@@ -84,7 +84,7 @@ static int last_of(const attn_problem *p, attn_role role)
     return found;
 }
 
-/* Adds a relative table with a row for every distance. Along axes without a window, distances are -(queries - 1) to
+/* Adds a relative table with a row for every distance. If an axis has no window, distances are -(queries - 1) to
  * keys - 1. */
 static void add_table(attn_problem *p, attn_relative_kind kind, int axis, unsigned add)
 {
@@ -167,8 +167,8 @@ static void add_features(attn_problem *p, const f64_case *c)
     p->softcap = c->softcap != 0 ? c->softcap : p->softcap;
 }
 
-/* Sets the offsets of three packed sequences: one of the longest length, one of length 0, and the rest. A gap
- * precedes each sequence if there is space. */
+/* Sets the offsets of three packed sequences. One has the longest length, one has length 0, and one has the
+ * remaining length. If there is space, a gap precedes each sequence. */
 static void set_offsets(random_problem *r)
 {
     static int32_t q[64], k[64];

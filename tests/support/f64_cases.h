@@ -11,9 +11,10 @@
 /* A problem with windows along 1 to 3 axes. The shape of q, k, v and o is [positions, heads, channels]. */
 typedef struct f64_grid {
     int axes;
-    int64_t n[3], size[3], taps[3]; /* queries, positions and taps along each axis; a size of 0 means n * step */
+    /* number of queries, positions and taps along each axis; a size of 0 means n * step */
+    int64_t n[3], size[3], taps[3];
     int64_t heads, channels, step, dilation;
-    int64_t moved; /* shift of the window from its usual position, along each axis */
+    int64_t moved; /* distance by which the window is shifted along each axis */
     attn_border border;
 } f64_grid;
 
@@ -22,23 +23,23 @@ enum {
     F64_KEY_TABLE = 2,
     F64_VALUE_TABLE = 4,
     F64_TABLES = 7,
-    F64_RANGES = 8,    /* tables are for a part of the channels */
-    F64_OF_HEADS = 16, /* separate tables for the last BATCH dim */
-    F64_BIAS = 32,     /* one number for each key or tap and each index of the last BATCH dim */
-    F64_PLACES = 64,   /* a mask over the positions */
+    F64_RANGES = 8,    /* tables cover a part of the channels */
+    F64_OF_HEADS = 16, /* the last BATCH dim has separate tables for each index */
+    F64_BIAS = 32,     /* a bias with one element for each key or tap and each index of the last BATCH dim */
+    F64_PLACES = 64,   /* a mask over the positions of a window */
     F64_BAND = 128,    /* a band from -2 to 3 along the first axis */
     F64_SKIP_EXACT = 256
 };
 
 typedef struct f64_case {
     const char *text;     /* text for attn_problem_parse; NULL: use `grid` */
-    const f64_grid *grid; /* used if `text` is NULL */
+    const f64_grid *grid; /* problem with windows; used if `text` is NULL */
     unsigned add;
     double width, fill, dropout, softcap;
     unsigned with; /* further ATTN_WITH_ flags */
     attn_score score;
     bool f32; /* the problem is in f32 */
-    bool any; /* `blocked` may refuse the problem: then the planner's choice runs it */
+    bool any; /* `blocked` may refuse the problem, and then the planner's choice runs it */
 } f64_case;
 
 extern attn_context *f64_context;
@@ -56,7 +57,7 @@ attn_plan *f64_plan(attn_context *context, const attn_problem *p, int threads, c
 /* Runs the problem with `blocked`. Returns false if `blocked` refuses the problem. */
 bool f64_run(attn_context *context, const attn_problem *p, const attn_arrays *arrays, const f64_case *c);
 
-/* Counts and prints a failure. The test continues. */
+/* Counts and prints a failure. The test does not end. */
 __attribute__((format(printf, 1, 2))) void f64_complain(const char *format, ...);
 /* Fails the test if a failure was counted since the last f64_end. */
 void f64_end(void);

@@ -9,19 +9,19 @@
 
 #include "nn/layers.h"
 
-/* A test whose *state is an attn_context. After the test, all memory of the context must be freed. */
+/* Defines a test whose *state is an attn_context. After the test, all memory of the context must be freed. */
 #define TEST_WITH_CONTEXT(name) cmocka_unit_test_setup_teardown(name, fixture_open_context, fixture_close_context)
-/* A test whose *state is a tape_fixture. After the test, the fixture is freed, and no other memory may remain
- * allocated. */
+/* Defines a test whose *state is a tape_fixture. After the test, the fixture is freed, and no other memory may
+ * remain allocated. */
 #define TEST_WITH_TAPE(name) cmocka_unit_test_setup_teardown(name, fixture_open_tape, fixture_close_tape)
-/* A test whose *state is a tape_fixture with a recording tape. */
+/* Defines a test whose *state is a tape_fixture with a recording tape. */
 #define TEST_WITH_RECORD(name) cmocka_unit_test_setup_teardown(name, fixture_open_record, fixture_close_tape)
 
 typedef struct tape_fixture {
     attn_context *context;
     attn_tape *tape;
     attn_named_list parameters, constants;
-    attn_nn_builder builder; /* builds layers in f64; their tensors are added to `parameters` and `constants` */
+    attn_nn_builder builder; /* builds layers in f64; adds their tensors to `parameters` and `constants` */
 } tape_fixture;
 
 int fixture_open_context(void **state);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 #ifndef _GNU_SOURCE
-#define _GNU_SOURCE /* for MAP_ANONYMOUS */
+#define _GNU_SOURCE /* needed for MAP_ANONYMOUS */
 #endif
 #include "support/forked_ranks.h"
 
@@ -13,8 +13,8 @@
 
 enum { ROOM = 1024 };
 
-/* Memory that both ranks share. An operation ends when both ranks have begun it, so that no rank is two operations
- * ahead of the other. */
+/* Memory that both ranks share. An operation ends only when both ranks have begun it, so that a rank is at most one
+ * operation ahead of the other. */
 static struct common {
     atomic_int begun[2];
     unsigned char data[2][2][ROOM]; /* indexed by [odd or even operation][rank] */
@@ -27,7 +27,7 @@ static int own;
 static struct under_way {
     void *data;
     size_t bytes;
-    int from; /* root of a broadcast; -1 for a sum */
+    int from; /* root rank of a broadcast; -1 for a sum */
     attn__ranks_sum_kind kind;
 } under_way;
 

@@ -2,7 +2,7 @@
  *
  * hostile.h - tests products of tensor.h on hostile operands. Each element of results and gradients is compared with a
  * float64 result, and its error must be within the bound of product_ref.h. A case is one line of text. A failure prints
- * this line, and a test can run it again:
+ * the line of its case, and a test can run this line again:
  *
  *     linear:interleaved:forward:0:17:1,33,257,384,1,0,0,0,0
  *     kind:structure:aim:swapped:seed:numbers
@@ -18,11 +18,10 @@ enum { HOSTILE_NUMBERS = 18, HOSTILE_TEXT = 512 };
 
 typedef enum hostile_kind { HOSTILE_LINEAR, HOSTILE_MATMUL, HOSTILE_CONVOLUTION, HOSTILE_KINDS } hostile_kind;
 
-/* The sum whose operands get the hostile structure. The operand that is not part of this sum gets normal random
- * numbers. */
+/* Selects the sum whose operands get the hostile structure. The third operand gets normal random numbers. */
 typedef enum hostile_aim { HOSTILE_FORWARD, HOSTILE_DX, HOSTILE_DW, HOSTILE_AIMS } hostile_aim;
 
-/* The indices of the numbers that describe a product, and of the numbers that describe a convolution. */
+/* The indices of the numbers that describe a matrix product, and of the numbers that describe a convolution. */
 enum { P_BATCH, P_M, P_N, P_K, P_BIAS, P_TRANSPOSE_A, P_TRANSPOSE_B, P_SHARED, P_TWICE, P_NUMBERS };
 enum {
     C_SPATIAL,
@@ -44,7 +43,7 @@ typedef struct hostile_case {
     hostile_aim aim;
     bool swap;
     uint64_t seed;
-    /* each of size, kernel, stride and padding has three axes; the last C_SPATIAL axes are used */
+    /* Size, kernel, stride and padding each have three axes. A convolution uses the last C_SPATIAL axes. */
     int64_t n[HOSTILE_NUMBERS];
 } hostile_case;
 
@@ -54,15 +53,16 @@ void hostile_print(const hostile_case *c, char text[HOSTILE_TEXT]);
 bool hostile_parse(hostile_case *c, const char *text);
 
 typedef struct hostile_report {
-    /* largest error of an element, as a share of its bound; a share above 1 breaks the promise */
+    /* largest error of an element, divided by its error bound; above 1 breaks the promise of product_ref.h */
     double share;
-    int64_t broken;           /* number of elements whose error is above its bound */
-    char first[HOSTILE_TEXT]; /* the first wrong element and its error, or why the library refused the case */
+    int64_t broken; /* number of elements whose error is above its bound */
+    /* the first wrong element and its error, or the reason why the library refused the case */
+    char first[HOSTILE_TEXT];
 } hostile_report;
 /* Runs a case. Returns true if every element is within its bound. Resets `tape`. */
 bool hostile_run(attn_tape *tape, const hostile_case *c, hostile_report *report);
 
-/* The parts of hostile_run. */
+/* hostile_run calls one of the following functions. */
 bool hostile_run_product(attn_tape *tape, const hostile_case *c, hostile_report *report);
 bool hostile_run_convolution(attn_tape *tape, const hostile_case *c, hostile_report *report);
 void hostile_note(hostile_report *report, const char *array, const int64_t at[2], double got, double value,

@@ -10,7 +10,7 @@
 typedef struct layer {
     const hostile_case *c;
     conv_ref shape;
-    int64_t in, out, taps; /* pixels of x, pixels of y, taps of the kernel */
+    int64_t in, out, taps; /* number of pixels of x, pixels of y, and taps of the kernel */
     int64_t nx, nw, ny;
     float *x, *w, *bias, *g;
 } layer;
@@ -28,8 +28,8 @@ static hostile values_of(const layer *l)
     return h;
 }
 
-/* Fills x or g with numbers of the structure. Its rows are pixels and its k are channels. With `across`, its rows
- * are channels and its k are pixels. */
+/* Fills x or g with numbers of the structure, whose rows are pixels and whose index k is the channel. If `across` is
+ * true, its rows are channels and its index k is the pixel. */
 static void fill_image(float *data, const hostile *h, hostile_operand operand, bool across, const int64_t n[3])
 {
     for (int64_t b = 0, at = 0; b < n[0]; b++) {
@@ -171,7 +171,7 @@ static attn_conv settings(const layer *l)
     return conv;
 }
 
-/* Makes a tensor of the shape [n0, n1, axes], with only the last axes that the convolution has. */
+/* Makes a tensor of the shape [n0, n1, axes]. Only the last axes are used, as many as the convolution has. */
 static attn_tensor *image(attn_tape *tape, const layer *l, int64_t n0, int64_t n1, const int64_t axes[3],
                           const float *data)
 {

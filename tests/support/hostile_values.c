@@ -24,7 +24,7 @@ static double uniform(const hostile *h, uint64_t salt, int64_t x, int64_t y)
     return unit_of(hash(h, salt, x, y));
 }
 
-/* Returns a number that is close to a normal random number: the sum of four uniform numbers, of variance 1 and at
+/* Returns the sum of four uniform numbers, which is close to a normal random number. It has variance 1 and is at
  * most 3.5. */
 static double normal_of(uint64_t bits)
 {
@@ -45,7 +45,7 @@ static int64_t pick(const hostile *h, uint64_t salt, int64_t n)
 
 /* ------------------------------------------------------------------------------------------ structures */
 
-/* The indices of a number in an operand, and a normal random number for it. */
+/* The indices of an element of an operand, and a normal random number for it. */
 typedef struct place {
     bool b;
     int64_t i, k, rows, depth;
@@ -301,8 +301,8 @@ static double value_cancellation(const hostile *h, const place *p)
     return p->k == p->depth - 1 ? p->z : p->k % 2 && !p->b ? -z : z;
 }
 
-/* Returns `what` (infinity or NaN) for about two elements of A. In half of the cases, it does so for about two
- * elements of B too. Some elements are zero. */
+/* Returns `what`, which is infinity or NaN, for about two elements of A. In half of the cases, about two elements of
+ * B get `what` too. Some other elements are zero. */
 static double rare(const hostile *h, const place *p, double what)
 {
     const double share = 2 / ((double)p->rows * (double)p->depth);

@@ -7,10 +7,11 @@
 
 #include <math.h>
 
-/* Limit on pairs times channels of a problem. The float64 evaluation takes about 30 ns for each. */
+/* The limit on the work of a problem, which is its number of pairs times its channels. The float64 evaluation takes
+ * about 30 ns for each. */
 static const double most_work = 9e6;
 
-/* Smallest numbers of queries, keys and channels. With `large_sizes`, which every second problem uses, both passes
+/* The smallest numbers of queries, keys and channels. Every second problem uses `large_sizes`, for which both passes
  * take the AMX path. */
 static const int64_t some_sizes[] = {64, 64, 16}, large_sizes[] = {256, 211, 48};
 
@@ -65,7 +66,7 @@ static attn_heads draw_heads(attn__rng *g, uint64_t number)
 {
     const int64_t *least = number % 2 ? large_sizes : some_sizes;
     int64_t group = chance(g, 35) ? 2 + below(g, 2) : 1;
-    /* Each draw is a statement of its own: the order of the draws is part of the meaning of a problem's number. */
+    /* Each draw is a statement of its own, because the order of the draws defines the problem of a number. */
     attn_heads h = {.batch = 1 + below(g, 3)};
     h.kv_heads = 1 + below(g, 2);
     h.dim = channels(g, least[2]);
@@ -78,7 +79,7 @@ static attn_heads draw_heads(attn__rng *g, uint64_t number)
     h.lens_per = chance(g, 40) ? 1 + below(g, 2) : 0;
     cut_to_size(g, &h, &group, least);
     h.heads = h.kv_heads * group;
-    if (h.layout == ATTN_LAYOUT_BTHD && chance(g, 50)) /* q, k and v are columns of one matrix */
+    if (h.layout == ATTN_LAYOUT_BTHD && chance(g, 50)) /* Here q, k and v are columns of one matrix. */
         h.q_row = h.k_row = h.v_row = (h.heads + h.kv_heads) * h.dim + h.kv_heads * h.dim_value;
     return h;
 }
@@ -148,8 +149,8 @@ static void draw_backward(attn__rng *g, random_problem *r, bool own)
 
 /* ---------------------------------------------------------------------------------------------- layout */
 
-/* Sets strides that are contiguous over the keys, over some of the batch dims and, unless `keys_only`, over the
- * queries. */
+/* Sets strides that are contiguous over the keys and over some of the batch dims. Unless `keys_only` is true, they
+ * are contiguous over the queries too. */
 static void lay_scores(attn__rng *g, attn_problem *p, size_t field, bool keys_only)
 {
     int64_t next = 1;
@@ -179,7 +180,8 @@ static void lay_weights(attn_problem *p)
     }
 }
 
-/* Makes some strides of rows, heads and batches negative. Channels stay adjacent, because the AMX paths need that. */
+/* Makes some strides of rows, heads and batches negative. Channels stay adjacent, because the AMX paths need
+ * adjacent channels. */
 static void turn_some(attn__rng *g, attn_problem *p)
 {
     for (int d = 0; d < p->ndims; d++) {
@@ -203,8 +205,8 @@ static void lay_out_usual(attn__rng *g, random_problem *r, bool padded)
         r->backward.dims[d] = p->dims[d];
 }
 
-/* Uses strides in any order. Unless `plain`, strides also have gaps, are negative or broadcast. Grouped heads stay
- * grouped. */
+/* Uses strides in any order. Grouped heads stay grouped. Unless `plain` is true, strides also have gaps, are
+ * negative or broadcast. */
 static void lay_out_otherwise(attn__rng *g, random_problem *r, bool grouped, bool plain)
 {
     random_layout(g, r, plain);
@@ -219,7 +221,7 @@ static void lay_out_otherwise(attn__rng *g, random_problem *r, bool grouped, boo
     }
 }
 
-/* Sets some lengths to 0. Keys and values that are then masked do not change. */
+/* Sets some key lengths to 0. Keys and values that the lengths mask keep their contents. */
 static void empty_some(attn__rng *g, random_problem *r)
 {
     const array *lens = &r->array[ARRAY_LENS];

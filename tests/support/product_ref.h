@@ -22,26 +22,27 @@ typedef struct matrix_view {
     int64_t row, col;
 } matrix_view;
 
-/* Computes row c[i,:] of c = a[m,k] b[k,n], as values and sums of absolute values. `b` comes from product_ref_pack. */
+/* Computes row i of c = a[m,k] b[k,n]. Writes the values and the sums of absolute values of their terms. `b` comes
+ * from product_ref_pack. */
 void product_ref_row(double *restrict value, double *restrict magnitude, matrix_view a, int64_t i,
                      const double *restrict b, int64_t n, int64_t k);
-/* Returns b[k,n] as contiguous doubles. The caller frees it. */
+/* Returns a copy of b[k,n] as contiguous doubles. The caller frees it. */
 double *product_ref_pack(matrix_view b, int64_t n, int64_t k);
 
-/* Returns the error of an element as a share of its bound. A share above 1 breaks the promise. Infinity means that
- * one of the numbers is NaN or infinite and the other is not. */
+/* Returns the error of an element, divided by its bound. A result above 1 breaks the promise. If one of the two
+ * numbers is NaN or infinite and the other is not, returns infinity. */
 double product_ref_share(double got, double value, double magnitude, double terms);
 
-/* A convolution like attn_convolve's, always with three spatial axes: missing leading axes have length 1. */
+/* A convolution like that of attn_convolve. It always has three spatial axes, and missing leading axes have length
+ * 1. */
 typedef struct conv_ref {
     int64_t batch, channels, outputs, groups;
-    int64_t size[3], kernel[3], stride[3], padding[3], result[3]; /* conv_ref_result computes `result` */
+    int64_t size[3], kernel[3], stride[3], padding[3], result[3]; /* conv_ref_result computes the sizes `result` */
 } conv_ref;
 void conv_ref_result(conv_ref *c);
 int64_t conv_ref_pixels(const int64_t size[3]);
 
-/* Values and sums of absolute values of y [B,O,...], dx [B,C,...] and dw [O,C/groups,...], where g is the gradient
- * of y. */
+/* Values and sums of absolute values for y [B,O,...], dx [B,C,...] and dw [O,C/groups,...]. */
 typedef struct conv_ref_sums {
     double *y, *y_abs, *dx, *dx_abs, *dw, *dw_abs;
 } conv_ref_sums;

@@ -11,7 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* An array of a problem: its stride field, and the roles of the dims that it has. Tables are separate. */
+/* Describes an array of a problem by its stride field and by the roles of its dims. Tables are described elsewhere. */
 typedef struct kind {
     array_id id;
     const char *name;
@@ -76,7 +76,7 @@ static int64_t chosen(attn__rng *g, int percent)
     return attn__rng_below(g, 100) < (uint64_t)percent;
 }
 
-/* Orders the dims like layers do: channels are innermost, and the first axis of heads is next to them. */
+/* Orders the dims as in layers. Channels are innermost, and the first axis of heads is next to the channels. */
 static void put_heads_inside(const attn_problem *p, int64_t *order)
 {
     int at = 0;
@@ -90,7 +90,8 @@ static void put_heads_inside(const attn_problem *p, int64_t *order)
             order[at++] = i;
 }
 
-/* Sets contiguous strides in some order of the dims. `wild` adds gaps, negative strides and broadcast dims. */
+/* Sets contiguous strides in some order of the dims. If `wild` is true, adds gaps, negative strides and broadcast
+ * dims. */
 static void lay_out(attn__rng *g, attn_problem *p, const kind *k, bool wild, bool heads_inside)
 {
     int64_t order[ATTN_MAX_DIMS], next = 1;
@@ -159,7 +160,7 @@ static void copy_strides(random_problem *r)
     memcpy(to->relatives, from->relatives, sizeof to->relatives);
 }
 
-/* Sets the strides of a bias that depends on the distance only: pairs of equal distance share an element. */
+/* Sets the strides of a bias that depends on the distance only. Pairs of equal distance share an element. */
 static void by_distance(random_problem *r)
 {
     attn_problem *const both[] = {&r->forward, &r->backward};
@@ -172,8 +173,8 @@ static void by_distance(random_problem *r)
     }
 }
 
-/* Gives the problem a bias through an index of distances or of pairs. Rows of the bias have gaps, and heads are the
- * outer or the inner axis. */
+/* Gives the problem a bias with an index of distances or of pairs. Rows of the bias have gaps, and heads are its
+ * outer or its inner axis. */
 static void by_index(random_problem *r)
 {
     attn_problem *const both[] = {&r->forward, &r->backward};
@@ -195,7 +196,7 @@ void random_layout(attn__rng *g, random_problem *r, bool plain)
     for (int i = 0; i < KINDS; i++) {
         if (kinds[i].id == ARRAY_W2 || kinds[i].id == ARRAY_DW || kinds[i].id == ARRAY_DW2 ||
             kinds[i].id == ARRAY_DSINKS || kinds[i].id == ARRAY_DLSE)
-            continue; /* these arrays have the strides of w, sinks and lse */
+            continue; /* these arrays use the strides of w, sinks and lse */
         if (kinds[i].id == ARRAY_SINKS && !(r->forward.flags & ATTN_WITH_SINKS))
             continue;
         if (kinds[i].id == ARRAY_BLOCKS && !(r->forward.flags & ATTN_WITH_BLOCKS))
@@ -263,7 +264,7 @@ static void stretch(array *a, int64_t n, int64_t stride)
     if (stride == 0)
         return;
     if (n == 0)
-        a->bytes = 1; /* marks an array without elements until all sizes are known */
+        a->bytes = 1; /* Marks an array without elements until all sizes are known. */
     else if (stride < 0)
         a->low += (n - 1) * stride, a->n += (n - 1) * -stride;
     else
@@ -287,7 +288,7 @@ static attn_dtype dtype_of(const attn_problem *p, const kind *k)
     return k->side ? walk_side(p) : p->dtype;
 }
 
-/* Returns the stride field of an array. Without own gradient strides, dq has the strides of q. */
+/* Returns the stride field of an array. If the problem has no own gradient strides, dq has the strides of q. */
 static size_t effective_field(const attn_problem *p, const kind *k)
 {
     static const size_t own[] = {FIELD(dq), FIELD(dk), FIELD(dv), FIELD(dout), FIELD(dbias)};
@@ -298,7 +299,7 @@ static size_t effective_field(const attn_problem *p, const kind *k)
     return k->field;
 }
 
-/* Draws offsets of packed sequences in ascending order, up to the number of positions. The offsets end at a guard
+/* Draws ascending offsets of packed sequences, up to the number of positions. The array of offsets ends at a guard
  * page, too. */
 static void draw_offsets(attn__rng *g, array *a, const char *name, int64_t sequences, int64_t longest,
                          int64_t positions)
@@ -310,7 +311,7 @@ static void draw_offsets(attn__rng *g, array *a, const char *name, int64_t seque
     for (int64_t s = 1; s <= sequences; s++)
         offsets[s] = (int32_t)(offsets[s - 1] + (int64_t)attn__rng_below(g, (uint64_t)longest + 1));
     if (offsets[sequences] > positions || (sequences == 0 && offsets[0] > positions))
-        offsets[0] = -1; /* no room is left: this makes the problem invalid */
+        offsets[0] = -1; /* If the sequences do not fit, an offset of -1 makes the problem invalid. */
 }
 
 void random_offsets(attn__rng *g, random_problem *r)
@@ -437,7 +438,8 @@ void array_set(const array *a, int64_t offset, double x)
         float f = (float)x;
         uint32_t bits;
         memcpy(&bits, &f, 4);
-        ((uint16_t *)base)[offset] = (uint16_t)(bits >> 16); /* truncation, since any bf16 number is valid */
+        /* Truncation is enough, because any bf16 number is valid. */
+        ((uint16_t *)base)[offset] = (uint16_t)(bits >> 16);
     }
 }
 
@@ -450,7 +452,7 @@ static void fill_normal(attn__rng *g, const array *a, double size)
 static void fill_masks(attn__rng *g, random_problem *r)
 {
     const array *mask = &r->array[ARRAY_MASK], *lens = &r->array[ARRAY_LENS], *bias = &r->array[ARRAY_BIAS];
-    /* percentage of visible pairs: in a quarter of the problems only 5 % */
+    /* the percentage of visible pairs: 5, 35, 65 or 95 */
     int density = (int)attn__rng_below(g, 4) * 30 + 5;
     int64_t most = lens->block ? r->forward.dims[r->forward.lens_dim].n + 2 : 1;
     for (int64_t i = 0; i < mask->n && mask->block; i++)
@@ -506,7 +508,7 @@ bool random_problem_narrow_keys(random_problem *r)
     if (r->forward.dtype != ATTN_F32 || (r->forward.flags & ATTN_WANT_WEIGHTS))
         return false;
     r->forward.flags |= ATTN_WITH_BF16_KEYS;
-    /* for the float64 evaluation: solvers have no backward pass for bf16 keys */
+    /* The float64 evaluation needs bf16 keys in the backward problem, although no solver supports them. */
     r->backward.flags |= ATTN_WITH_BF16_KEYS;
     for (int i = 0; i < 2; i++) {
         array *narrow = &r->array[ids[i]], wide = *narrow;

@@ -38,7 +38,7 @@ static void add(attn_problem *p, attn_role role, int64_t n)
     p->dims[p->ndims++] = (attn_dim){.role = role, .n = n};
 }
 
-/* Adds two BATCH dims and one dim of each other role. Fast solvers are made for such problems. */
+/* Adds two BATCH dims and one dim of each other role. Fast solvers support such problems. */
 static void plain_dims(attn__rng *g, attn_problem *p)
 {
     add(p, ATTN_ROLE_BATCH, 1 + below(g, 2));
@@ -58,7 +58,7 @@ static void mixed_dims(attn__rng *g, attn_problem *p)
         for (int i = 0; i < n; i++)
             add(p, roles[r], roles[r] == ATTN_ROLE_BATCH ? 1 + below(g, 3) : n > 1 ? 1 + below(g, 7) : length(g));
     }
-    for (int i = p->ndims - 1; i > 0 && chance(g, 90); i--) { /* puts the dims in any order */
+    for (int i = p->ndims - 1; i > 0 && chance(g, 90); i--) { /* Puts the dims in a random order. */
         int j = below(g, i + 1);
         attn_dim swap = p->dims[i];
         p->dims[i] = p->dims[j];
@@ -68,8 +68,8 @@ static void mixed_dims(attn__rng *g, attn_problem *p)
         p->dims[below(g, p->ndims)].n = 0;
 }
 
-/* Adds a query axis for each key axis, as in local attention and with relative tables. Sometimes adds another query
- * axis. */
+/* Adds a query axis for each key axis, because local attention and relative tables need such pairs. Sometimes adds
+ * another query axis. */
 static void paired_dims(attn__rng *g, attn_problem *p)
 {
     int axes = 1 + below(g, 3);
@@ -102,7 +102,7 @@ static void cut_to_size(attn__rng *g, attn_problem *p)
 {
     while (work_of(p) > 40000) {
         attn_dim *dim = &p->dims[below(g, p->ndims)];
-        dim->n -= dim->n > 3 ? dim->n / 3 : dim->n > 1; /* shortens a dim, because many dims must be short */
+        dim->n -= dim->n > 3 ? dim->n / 3 : dim->n > 1; /* Shortens a dim until the problem is small enough. */
     }
 }
 
@@ -188,8 +188,7 @@ static void draw_table(attn__rng *g, attn_problem *p, int key, int query)
     p->relatives[p->nrelatives++] = r;
 }
 
-/* Draws windows for all key dims, each along the query dim before it, or draws no windows. Without windows, tables
- * are drawn. */
+/* Draws windows for all key dims, each along the query dim before it. Sometimes draws no windows, but tables. */
 static void draw_paired(attn__rng *g, attn_problem *p)
 {
     bool windows = chance(g, 60);
@@ -275,7 +274,7 @@ static void draw_picks(attn__rng *g, random_problem *r)
 
 enum form { PLAIN, PAIRED, MIXED };
 
-/* Draws a top_k, the hardmax, or weights that are the scores, if the other features allow them. */
+/* Draws top_k, hardmax, or scores without normalization, if the other features allow it. */
 static void draw_normalization(attn__rng *g, attn_problem *p)
 {
     bool softmax = p->normalization == ATTN_NORMALIZATION_SOFTMAX, few = p->mask_fill == 0;
@@ -327,8 +326,9 @@ static void draw_features(attn__rng *g, random_problem *r, enum form form)
     }
 }
 
-/* Draws one feature. Since each feature has its own chance, few problems would have only one or two. Such a problem
- * first loses all features, and then gets one or two. Sometimes it gets the shape of a decoding step or wide heads. */
+/* Draws one feature. Other problems rarely have only one or two features, because each feature has its own chance.
+ * So some problems lose all features, and then get one or two. Sometimes they also get the shape of a decoding step
+ * or wide heads. */
 static void draw_one_feature(attn__rng *g, random_problem *r)
 {
     attn_problem *p = &r->forward;
@@ -438,7 +438,7 @@ void random_problem_make(random_problem *r, uint64_t number)
     cut_to_size(&g, &r->forward);
     r->forward.dtype = draw_dtype(&g);
     draw_features(&g, r, form);
-    /* a separate stream, so that the other draws do not change */
+    /* This stream is separate, so that the draws of the other stream do not change. */
     attn__rng more = {.seed = 20201121, .stream = number};
     if (chance(&more, 15))
         draw_packed(&more, &r->forward);

@@ -25,7 +25,7 @@ typedef enum array_id {
     ARRAY_DOUT,
     ARRAY_DLSE,
     ARRAY_TABLE,
-    ARRAY_O = ARRAY_TABLE + ATTN_MAX_RELATIVE, /* arrays from here on are written */
+    ARRAY_O = ARRAY_TABLE + ATTN_MAX_RELATIVE, /* ARRAY_O and the following arrays are outputs */
     ARRAY_LSE,
     ARRAY_WEIGHTS,
     ARRAY_DQ,
@@ -42,7 +42,7 @@ typedef enum array_id {
 typedef struct array {
     const char *name;
     attn_dtype dtype;
-    int64_t low, n; /* lowest offset, number of elements; n = 0 means no array */
+    int64_t low, n; /* lowest offset and number of elements; n = 0 means that there is no array */
     void *block;
     size_t bytes;
 } array;
@@ -56,11 +56,11 @@ typedef struct random_problem {
 } random_problem;
 
 void random_problem_make(random_problem *r, uint64_t number);
-/* Allocates arrays for problems that a test fills in itself, and fills them with normal numbers. Forward and
- * backward have the same dims. */
+/* Allocates arrays for problems that the test describes itself, and fills them with normal numbers. The forward and
+ * the backward problem have the same dims. */
 void random_problem_arrays(random_problem *r, uint64_t number);
-/* Converts keys and values of an f32 problem to bf16, for one more check of the forward pass. Returns false if the
- * problem has other types, or requests weights, which are not available with bf16 keys. */
+/* Converts keys and values of an f32 problem to bf16, so that a test can check the forward pass once more. Returns
+ * false if the problem has other types, or requests weights, which are not available with bf16 keys. */
 bool random_problem_narrow_keys(random_problem *r);
 void random_problem_free(random_problem *r);
 
@@ -71,7 +71,7 @@ void array_set(const array *a, int64_t offset, double x);
 /* Fills the outputs of a direction with a pattern that no solver writes. */
 void random_problem_poison(random_problem *r);
 
-/* Writes one line about the problem, for a failing test's message. */
+/* Writes one line about the problem. A failing test prints this line. */
 void random_problem_describe(const random_problem *r, char *text, size_t size);
 
 #endif

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * The list of all probes, made from the list of instruction sets.
+ * Lists all probes. The list is made from the list of instruction sets.
  */
 #include "support/simd_probe.h"
 

@@ -17,14 +17,15 @@ typedef struct simd_probe {
     void (*mul_normal)(const float *a, const float *b, float *y, int n);
     void (*to_bf16)(const float *x, uint16_t *y, int n);
     void (*from_bf16)(const uint16_t *x, float *y, int n);
-    void (*transpose)(const float *x, float *y); /* transposes a matrix of lanes x lanes numbers */
+    void (*transpose)(const float *x, float *y); /* transposes a matrix of `lanes` rows and `lanes` columns */
     void (*copy_part)(const float *x, float *y, int n);
     void (*fold)(const float *x, float *sum, float *most);
     void (*choose)(const float *x, float *y);
     void (*hash)(const uint32_t *x, uint32_t *y);
 } simd_probe;
 
-/* All probes compiled for this architecture, NULL-terminated. The machine may not support some of them. */
+/* A NULL-terminated list of all probes that are compiled for this architecture. The machine may not support some of
+ * them. */
 extern const simd_probe *const simd_probes[];
 
 #endif

@@ -28,7 +28,8 @@ static int64_t small_value(const attn_setting *key)
         return 3;
     if (has(key->name, "patch"))
         return SMALL_WIDTH / 2;
-    if (strcmp(key->name, "img_size") == 0 && value >= 224) /* some networks halve an image five times */
+    /* Images stay at 32 pixels, because some networks halve an image five times. */
+    if (strcmp(key->name, "img_size") == 0 && value >= 224)
         return 32;
     if (has(key->name, "layers") || has(key->name, "depth") || has(key->name, "blks"))
         return 1;
@@ -42,7 +43,7 @@ attn_config *small_model_config(attn_context *context, const attn_architecture *
     assert_int_equal(attn_config_create(&config, context), ATTN_OK);
     for (int i = 0; i < a->nkeys; i++) {
         const attn_setting *key = &a->keys[i];
-        /* the value of another key replaces the empty default */
+        /* If the default is empty, the value of another key replaces it. */
         bool open = key->default_text && !key->default_text[0];
         if (key->type == ATTN_CONFIG_TYPE_INTS && !key->default_text)
             assert_int_equal(
@@ -95,7 +96,8 @@ int small_model_shape(small_filling *f, const char *text, int64_t shape[ATTN_MAX
             continue;
         }
         for (int64_t i = 0, n = attn_config_int(f->config, "dimension", 3); i < n; i++)
-            shape[rank++] = i == 0 ? f->first : i == 1 ? f->others : f->batch; /* three long axes would take minutes */
+            /* The third axis is short, because three long axes would take minutes. */
+            shape[rank++] = i == 0 ? f->first : i == 1 ? f->others : f->batch;
     }
     return rank;
 }

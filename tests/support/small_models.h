@@ -11,11 +11,12 @@
 
 enum { SMALL_WIDTH = 8, SMALL_LETTERS = 8 };
 
-/* The values of the letters in a model's shapes. */
+/* Values for the letters in a model's shapes. */
 typedef struct small_filling {
     const attn_config *config;
-    int64_t batch, first, others; /* value of the first free letter of a call, and of the other free letters */
-    bool channels;                /* true if letters that begin with d have the width of the configuration */
+    /* first: value of the first free letter of a call; others: value of the other free letters */
+    int64_t batch, first, others;
+    bool channels; /* if true, letters that begin with d have the width of the configuration */
     int letters;
     char names[SMALL_LETTERS][32];
 } small_filling;
@@ -23,8 +24,8 @@ typedef struct small_filling {
 /* Makes a small configuration with few layers. Keys without a default or with a large default get the same width.
  * The caller destroys the configuration. */
 attn_config *small_model_config(attn_context *context, const attn_architecture *a);
-/* Evaluates the first form of a shape such as "(b) or (b,q)", with the values of the filling. Returns the rank. A
- * shape in words is a shape of axial layers, with channels first or last. */
+/* Evaluates the first form of a shape such as "(b) or (b,q)", with the values of the filling. Returns the rank. A shape
+ * that is given in words is a shape of axial layers, with channels first or last. */
 int small_model_shape(small_filling *f, const char *text, int64_t shape[ATTN_MAX_RANK]);
 
 #endif

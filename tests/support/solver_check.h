@@ -8,8 +8,8 @@
 #include "support/attend_ref.h"
 #include "support/random_problem.h"
 
-/* The float64 evaluation of a random problem: values and bounds for each written array. A bound of -1 means that the
- * element is not written. */
+/* The float64 evaluation of a random problem, with values and error bounds for each array that is written. If an
+ * element is not written, its bound is -1. */
 typedef struct truth {
     double *value[ARRAY_COUNT], *bound[ARRAY_COUNT];
 } truth;
@@ -17,9 +17,9 @@ typedef struct truth {
 void truth_make(truth *t, const random_problem *r);
 void truth_free(truth *t, const random_problem *r);
 
-/* Plans and runs one direction with the named solver (NULL: the planner's choice). All outputs are poisoned first
- * and compared with the truth afterwards. *worst is raised to the largest error in units of its bound. Returns false
- * if the solver refuses the problem; any other failure fails the test. */
+/* Plans and runs one direction with the named solver. NULL selects the planner's choice. All outputs are poisoned first
+ * and compared with the truth afterwards. *worst is raised to the largest error in units of its bound. Returns false if
+ * the solver refuses the problem; any other failure fails the test. */
 bool solver_check(attn_context *context, const char *solver, random_problem *r, const truth *t,
                   attn_direction direction, double *worst);
 
@@ -27,7 +27,7 @@ bool solver_check(attn_context *context, const char *solver, random_problem *r, 
 bool solver_run(attn_context *context, const char *solver, int threads, const attn_problem *problem,
                 const attn_arrays *arrays);
 
-/* Computes o and the log-sum-exp of the forward problem, as inputs of a backward pass. */
+/* Computes o and the log-sum-exp of the forward problem, which the backward pass reads. */
 void solver_prepare_backward(attn_context *context, random_problem *r);
 
 /* Fails the test unless 1, 2, 3 and 7 threads give bit-identical outputs. */

@@ -169,7 +169,7 @@ void table_problem(random_problem *r, const table_shape *s, attn_dtype dtype)
 
 /* ------------------------------------------------------------------------------------------- one pair */
 
-/* A row of scores: the keys of one query, with the current index along each dim. */
+/* The scores of one query for all keys, with the current index along each dim. */
 typedef struct row {
     const random_problem *r;
     const attn_problem *p;
@@ -241,7 +241,8 @@ static bool is_seen(const row *w)
     return !(p->flags & ATTN_WITH_MASK) || w->r->arrays.mask[AT(w, mask)] != 0;
 }
 
-/* Returns the offset of the i-th table's element for the current pair and channel; -1 if there is none. */
+/* Returns the offset of the i-th table's element for the current pair and channel. Returns -1 if the table has no
+ * such element. */
 static int64_t entry_of(const row *w, int i)
 {
     const attn_relative *t = &w->p->relatives[i];
@@ -292,7 +293,7 @@ static double keep_of(const row *w)
     return walk_keep(&at, w->r->arrays.seed_offset);
 }
 
-/* Computes the weights of a row. Returns false if the row has no visible key. */
+/* Computes the weights of a row. Returns false if no key is visible. */
 static bool weigh(row *w)
 {
     double most = -HUGE_VAL, sum = 0;
@@ -313,7 +314,7 @@ static bool weigh(row *w)
     return sum > 0;
 }
 
-/* Computes the output and the gradients with respect to the values. Returns the sum over keys of weight times its
+/* Computes the output and the gradients of the values. Returns the sum over the keys of each weight times its
  * gradient. */
 static double values(row *w)
 {
@@ -451,7 +452,7 @@ const attn_problem *table_direction(const random_problem *r, attn_direction dire
     return direction == ATTN_DIRECTION_FORWARD ? &r->forward : &r->backward;
 }
 
-/* Fills the outputs with numbers to which gradients may be added. */
+/* Fills the outputs with numbers to which a plan may add gradients. */
 void table_clear(const random_problem *r, attn_direction direction)
 {
     for (int id = ARRAY_O; id < ARRAY_COUNT; id++)

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * The part of cmocka that the engine's tests use, for systems that have a compiler and no cmocka.
+ * Replaces the part of cmocka that the engine's tests use, for systems that have a compiler and no cmocka.
  */
 #ifndef ATTN_TESTS_PLAIN_CMOCKA_H
 #define ATTN_TESTS_PLAIN_CMOCKA_H
