@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: MIT
- * arena.h - an arena, which takes arrays from one block of memory. Without a block, the arena only counts their bytes.
- * */
+ *
+ * arena.h - an arena, which gives out arrays from one block of memory. If it has no block, it only counts the bytes
+ * that the arrays need.
+ */
 #ifndef ATTN_BASE_ARENA_H
 #define ATTN_BASE_ARENA_H
 

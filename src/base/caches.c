@@ -17,7 +17,7 @@
 
 enum { LEVELS = 4 }; /* level 0 is unused */
 
-/* A cache level as the machine describes it: its bytes (0 if unknown), and the number of threads that share it. */
+/* Size of a cache level in bytes (0 if unknown), and the number of threads that share the cache. */
 typedef struct level {
     int64_t bytes, threads;
 } level;
@@ -86,7 +86,7 @@ static int64_t count_listed(const char *list)
     return attn__max(count, 1);
 }
 
-/* Fills the levels that the processor does not describe with the system's values. */
+/* Fills in the levels that CPUID does not report, with the values that the system reports. */
 static void ask_system(level levels[LEVELS])
 {
     enum { MOST = 8 };
@@ -106,8 +106,8 @@ static void ask_system(level levels[LEVELS])
     }
 }
 
-/* Returns the bytes of a cache level for one core. Threads of one core share its L1. If more threads share a cache, its
- * size is divided by the number of cores. */
+/* Returns the bytes of a cache level for one core. A cache that only one core's threads share belongs to that core. If
+ * several cores share a cache, its size is divided by their number. */
 static int64_t bytes_of_core(const level levels[LEVELS], int at)
 {
     int64_t of_core = attn__max(levels[1].threads, 1);

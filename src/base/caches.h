@@ -7,7 +7,8 @@
 
 #include <stdint.h>
 
-/* Cache bytes available to one core. The size of a cache that several cores share is divided by their number. */
+/* Cache sizes in bytes per core. The size of a cache that several cores share is divided by the number of these
+ * cores. */
 typedef struct attn__caches {
     int64_t l1, l2, l3; /* l3 = 0: the machine has no L3 */
 } attn__caches;

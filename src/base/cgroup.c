@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Reads the first line of the file DIR/NAME. Returns false if the file has none. */
+/* Reads the first line of the file DIR/NAME. Returns false if the file does not exist or is empty. */
 static bool first_line(const char *dir, const char *name, char line[64])
 {
     char path[PATH_MAX];
@@ -54,8 +54,9 @@ static int least_limit(int a, int b)
     return a == 0 || (b != 0 && b < a) ? b : a;
 }
 
-/* Returns the smallest limit of the group and its parents up to the root of the hierarchy. A container mounts its own
- * group as the root, but the path may be that of the host. Directories that do not exist are skipped. */
+/* Returns the smallest limit of the group and its parents up to the root of the hierarchy. Directories that do not
+ * exist are skipped: in a container the group's path may be a path of the host, while the container's own group is
+ * mounted as the root. */
 static int quota_up(const char *mount, const char *group, int (*quota_of)(const char *dir))
 {
     char dir[PATH_MAX];
@@ -120,8 +121,8 @@ int attn__cgroup_cores(const char *root)
     return cores;
 }
 
-/* Returns how many processes the launcher started on this machine, or 1 if there is no launcher or the number is
- * unknown. */
+/* Returns how many processes the launcher started on this machine. Returns 1 if there is no launcher or the number
+ * is unknown. */
 static int launched_here(void)
 {
     static const char *const counts[] = {"OMPI_COMM_WORLD_LOCAL_SIZE", "MPI_LOCALNRANKS"};
@@ -137,7 +138,8 @@ static int launched_here(void)
 int attn__process_cores(int usable, int quota)
 {
     int here = launched_here();
-    /* Processes that are bound have different cores, each fewer than the machine has. All processes share one quota. */
+    /* If the launcher has bound this process to some cores, `usable` is already its share and is not divided. The
+     * quota is always divided, because all processes share one quota. */
     int cores = usable == attn__online_cores() ? usable / here : usable;
     if (quota > 0)
         cores = (int)attn__min(cores, quota / here);

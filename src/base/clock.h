@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: MIT
- * clock.h - measures elapsed seconds for speeds and estimates. Results never depend on them. */
+ *
+ * clock.h - measures elapsed seconds. These are used for reported speeds and estimates, and never influence results.
+ */
 #ifndef ATTN_BASE_CLOCK_H
 #define ATTN_BASE_CLOCK_H
 
@@ -13,7 +15,8 @@ static inline double attn__now(void)
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
-/* Returns the seconds since `begin`, which are never negative, even if the clock of a virtual machine jumped back. */
+/* Returns the seconds since `begin`. The result is never negative, even if the clock of a virtual machine jumped
+ * back. */
 static inline double attn__seconds_since(double begin)
 {
     double passed = attn__now() - begin;

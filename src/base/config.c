@@ -10,7 +10,7 @@
 
 typedef struct entry {
     char *key;
-    attn_config_value value; /* the entry owns the memory to which its value points */
+    attn_config_value value; /* the entry owns the memory of `text` and lists inside this value */
 } entry;
 
 struct attn_config {
@@ -55,7 +55,8 @@ static void *copy_numbers(attn_context *context, const void *from, int64_t n)
     return numbers;
 }
 
-/* Copies only the fields that the type uses. Returns false if memory runs out; then nothing is held. */
+/* Copies a value, but only the fields that its type uses. If memory runs out, returns false and leaves nothing
+ * allocated. */
 static bool copy_value(attn_context *context, attn_config_value *to, const attn_config_value *from)
 {
     *to =
@@ -179,7 +180,7 @@ attn_status attn_config_set(attn_config *config, const char *key, const attn_con
     if (!copy_value(config->context, &copy, value))
         return ATTN_ERROR_MEMORY;
     entry *old = find(config, key);
-    if (old) { /* freed only now, because the new value may contain part of the old one */
+    if (old) { /* the old value is freed after the copy is made, because `value` may point into the old value */
         free_value(config->context, &old->value);
         old->value = copy;
         return ATTN_OK;
@@ -245,7 +246,7 @@ int64_t attn_config_int(const attn_config *config, const char *key, int64_t othe
     return value ? value->integer : otherwise;
 }
 
-/* Returns a real number. An integer is accepted too, because 1 and 1.0 are the same in a file. */
+/* Returns a real number. A setting that holds an integer is accepted too, because a file may write 1.0 as 1. */
 double attn_config_real(const attn_config *config, const char *key, double otherwise)
 {
     const attn_config_value *value = typed(config, key, ATTN_CONFIG_TYPE_REAL);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * constants.h - the constant log2(e). Scores are stored in base 2, so that an exponential is 2^x.
+ * constants.h - the constant log2(e). Attention scores are multiplied by log2(e), so that e^score is computed as a
+ * power of 2.
  */
 #ifndef ATTN_BASE_CONSTANTS_H
 #define ATTN_BASE_CONSTANTS_H

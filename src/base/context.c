@@ -110,7 +110,7 @@ char *attn__strdup(attn_context *context, const char *text)
 
 /* ---------------------------------------------------------------------------------------------- errors */
 
-/* Locks the error, because threads that share a plan may fail at the same time. */
+/* Locks the error fields, because threads that share a plan may fail at the same time. */
 static void hold_error(attn_context *context)
 {
     while (atomic_flag_test_and_set(&context->noting)) {
@@ -230,8 +230,9 @@ static int default_threads(void)
     return threads < ATTN__MAX_THREADS ? threads : ATTN__MAX_THREADS;
 }
 
-/* Chooses the instruction set. The best one is detected only if no set is named, because detection requests AMX from
- * the system. The state of AMX may not fit the signal stacks of a process. */
+/* Chooses the instruction set: the set that `name` or ATTN_ISA names, or else the machine's best set. The best set is
+ * detected only if no set is named, because detection requests AMX from the system. The state of AMX may not fit the
+ * signal stacks of a process. */
 static attn_status choose_isa(const char *name, attn__isa *isa)
 {
     if (!name)
@@ -267,7 +268,7 @@ attn_status attn_context_create(attn_context **context, const attn_context_optio
     static const attn_context_options defaults;
     const attn_context_options *o = options ? options : &defaults;
     attn_allocator allocator = o->allocator;
-    /* alloc and release must be given together, because memory must be freed by its own allocator. */
+    /* Both functions must be given or none, because memory must be freed by the allocator that allocated it. */
     bool half = !allocator.alloc != !allocator.release;
     if (!allocator.alloc)
         allocator = (attn_allocator){system_alloc, system_release, NULL};
@@ -293,7 +294,7 @@ attn_status attn_context_create(attn_context **context, const attn_context_optio
     made->threads = o->threads ? o->threads : default_threads();
     made->precision = precision;
     made->batch_invariant = batch_invariant;
-    /* Batch invariance excludes AMX, because AMX chooses its methods by sizes that depend on the batch. */
+    /* Batch invariance excludes AMX, because the AMX code chooses its methods by sizes that depend on the batch. */
     made->isa = precision == ATTN_PRECISION_FMA || batch_invariant ? attn__isa_without_amx(isa) : isa;
     made->caches = *attn__caches_here();
     made->log = o->log;

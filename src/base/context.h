@@ -22,13 +22,14 @@ struct attn_context {
     bool inference; /* bf16 and int8 models that are created without weights in this context are only for inference */
     attn__caches caches;
     atomic_flag noting; /* locked while the following error fields are written */
-    bool noted;         /* the current call has failed: its later errors are not recorded */
+    /* an error of the current call is already recorded, so later errors of this call are not recorded */
+    bool noted;
     uint64_t failures;  /* number of all errors passed to attn__fail, recorded or not */
-    attn_status status; /* error of the last call that failed since the last clear */
+    attn_status status; /* status of the last call that failed since the error was last cleared */
     char error[512];
     bool (*work)(void *user, const char *things, int64_t done, int64_t total); /* NULL: no progress is reported */
     void *work_user;
-    bool work_around; /* true: only the outer loop of long work is reported */
+    bool work_around; /* true: only the outer loop reports progress, and the calls inside the loop do not */
     void (*log)(void *user, const char *line);
     void *log_user;
     int verbose;
@@ -47,37 +48,38 @@ attn_status attn__fail(attn_context *context, attn_status status, const char *fo
     __attribute__((format(printf, 3, 4)));
 /* Refuses an enum value outside of 0 to `last`, which a caller built for another version may pass. */
 attn_status attn__check_choice(attn_context *context, const char *what, int value, int last);
-/* Begins a public function that returns a status: its error replaces that of an earlier call. Operations on a tape and
- * layers do not call this, but attn_tape_reset does. So the first failed operation of a pass is the one that is
- * reported. */
+/* Must be called first in a public function that returns a status, so that its error replaces the error of an earlier
+ * call. Layers and operations on a tape do not call this, but attn_tape_reset does. The error of the first failed
+ * operation of a pass is thus kept. */
 void attn__call_begin(attn_context *context);
-/* Returns the error recorded since the current call began. The context's status may come from an earlier call. */
+/* Returns the status of the error that the current call has recorded, or ATTN_OK. The context's own status may be
+ * that of an earlier call. */
 static inline attn_status attn__call_status(const attn_context *context)
 {
     return context->noted ? context->status : ATTN_OK;
 }
-/* Reports to the progress callback that `done` of `total` `things` are done. This is for long loops outside of parallel
- * regions. ATTN_ERROR_INTERRUPTED: the callback requested to stop. */
+/* Reports to the progress callback that `done` of `total` `things` are done. Call this only in long loops outside of
+ * parallel regions. ATTN_ERROR_INTERRUPTED: the callback requested to stop. */
 attn_status attn__work(attn_context *context, const char *things, int64_t done, int64_t total);
-/* Makes the same report for a loop around calls that also report progress. Until `done` is `total`, only this loop is
- * reported. A loop that ends early reports a total of 0. */
+/* Reports progress as attn__work does, for a loop whose body calls functions that also report progress. Until `done`
+ * is `total`, only this loop's progress is reported. A loop that ends early must report a total of 0. */
 attn_status attn__work_around(attn_context *context, const char *things, int64_t done, int64_t total);
-/* Returns ATTN_ERROR_ARGUMENT, with an error recorded, if the field `reserved` of a struct of that type is not zero.
- * The struct may be NULL. */
+/* Returns ATTN_ERROR_ARGUMENT, with an error recorded, if the field `reserved` of the struct at `pointer` is not
+ * zero. `type` is the type of the struct. `pointer` may be NULL. */
 #define ATTN__CHECK_RESERVED(context, pointer, type)                                                                   \
     ((pointer) ? attn__check_reserved((context), (pointer)->reserved, sizeof(pointer)->reserved, #type) : ATTN_OK)
 attn_status attn__check_reserved(attn_context *context, const void *reserved, size_t size, const char *type);
 attn_status attn__fail_memory(attn_context *context, size_t size);
 
 /* Allocates memory aligned to 64 bytes, not cleared. Returns NULL and records ATTN_ERROR_MEMORY if there is no memory
- * or the size overflowed (attn__size_mul returns SIZE_MAX). Size 0 gives a pointer, too. Thread safe if the allocator
- * is. */
+ * or the size overflowed (attn__size_mul returns SIZE_MAX). Size 0 also gives a valid pointer. Thread-safe if the
+ * allocator is thread-safe. */
 void *attn__alloc(attn_context *context, size_t size);
 void *attn__alloc_zero(attn_context *context, size_t size);
 /* keeps the contents up to the new size; on failure `memory` stays valid */
 void *attn__realloc(attn_context *context, void *memory, size_t size);
-/* Makes room for another item after the n items of `size` bytes. Returns the same memory, or a copy in twice the
- * memory. If it returns NULL, `items` is unchanged. */
+/* Makes room for one more item after n items of `size` bytes each. Returns the same memory, or a copy in memory of
+ * twice the size. If it returns NULL, `items` is unchanged. */
 void *attn__grow(attn_context *context, void *items, int64_t n, size_t size);
 char *attn__strdup(attn_context *context, const char *text);
 void attn__free(attn_context *context, void *memory); /* NULL is allowed; thread safe */

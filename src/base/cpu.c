@@ -46,7 +46,7 @@ bool attn__isa_parse(const char *name, attn__isa *isa)
 
 #if defined(__x86_64__)
 /* CPUID's leaves 1 and 7, and the registers that the system saves (XCR0). __builtin_cpu_supports is not used, because
- * it reports no features with run-time libraries that leave its table empty (zig's). */
+ * it reports no features if the run-time library leaves its table empty (as zig's does). */
 typedef struct features {
     unsigned leaf1_c, leaf7_b, leaf7_c, leaf7_d, leaf7_1_a;
     unsigned saved;
@@ -156,7 +156,7 @@ attn__isa attn__isa_best(void)
 #if defined(__x86_64__)
 bool attn__cpu_is_amd(void)
 {
-    /* "Auth" and "Hygo", the first letters of the vendors' names */
+    /* the registers hold the letters "Auth" (AuthenticAMD) and "Hygo" (HygonGenuine) */
     const unsigned amd = 0x68747541u, hygon = 0x6f677948u;
     unsigned a = 0, b = 0, c = 0, d = 0;
     __cpuid(0, a, b, c, d);
@@ -164,8 +164,9 @@ bool attn__cpu_is_amd(void)
 }
 #endif
 
-/* Returns a bit for each attn__cpu_extra. VDPBF16PS takes as long as a multiply-add on Zen 4 and 5, and twice as long
- * on Intel's processors. There, f32 products of numbers rounded to bf16 are faster. */
+/* Returns the set of features, with one bit for each attn__cpu_extra. BF16_DOT is set only on AMD's processors,
+ * because VDPBF16PS takes as long as a multiply-add on Zen 4 and 5, and twice as long on Intel's processors. On
+ * Intel's processors, f32 products of values rounded to bf16 are faster. */
 static unsigned read_extras(void)
 {
 #if defined(__x86_64__)
@@ -202,7 +203,8 @@ bool attn__cpu_has(attn__cpu_extra extra)
     static _Atomic unsigned known;
     unsigned all = atomic_load_explicit(&known, memory_order_relaxed);
     if (!all) {
-        all = read_extras() | 1u << ATTN__CPU_ANY; /* every machine has this bit, so that the value is never 0 */
+        /* ATTN__CPU_ANY is always set, because `known` = 0 means that nothing was detected yet */
+        all = read_extras() | 1u << ATTN__CPU_ANY;
         atomic_store_explicit(&known, all, memory_order_relaxed);
     }
     return all >> extra & 1;

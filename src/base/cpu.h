@@ -7,8 +7,8 @@
 
 #include <stdbool.h>
 
-/* Instruction sets in ascending order. Code for a larger value may use the kernels of a smaller value of the same
- * machine. */
+/* Instruction sets in ascending order. A machine with one of these sets can also run the kernels of the smaller sets
+ * of the same processor family. */
 typedef enum attn__isa {
     ATTN_ISA_SCALAR = 0,
     ATTN_ISA_NEON,
@@ -19,7 +19,7 @@ typedef enum attn__isa {
     ATTN_ISA_COUNT
 } attn__isa;
 
-/* Defined as true if this compiler has AMX intrinsics: gcc and clang from 11 on. */
+/* Is true if this compiler has AMX intrinsics, as gcc and clang have from version 11 on. */
 #if defined(__x86_64__) && defined(__clang__)
 #define ATTN__COMPILES_AMX (__clang_major__ >= 11)
 #elif defined(__x86_64__) && defined(__GNUC__)
@@ -28,15 +28,15 @@ typedef enum attn__isa {
 #define ATTN__COMPILES_AMX 0
 #endif
 
-/* Defined as true if this compiler has AVX-VNNI intrinsics: gcc from 11 on, clang from 12 on. */
+/* Is true if this compiler has AVX-VNNI intrinsics, as gcc has from version 11 on and clang from version 12 on. */
 #if defined(__x86_64__) && defined(__clang__)
 #define ATTN__COMPILES_AVX_VNNI (__clang_major__ >= 12)
 #else
 #define ATTN__COMPILES_AVX_VNNI ATTN__COMPILES_AMX
 #endif
 
-/* Defined as true if single functions may use NEON's dot products and matrix instructions: gcc from 10 on, clang from
- * 16 on. */
+/* Is true if this compiler can enable NEON's dot products and matrix instructions in single functions. gcc can from
+ * version 10 on, clang from version 16 on. */
 #if defined(__aarch64__) && defined(__clang__)
 #define ATTN__COMPILES_NEON_MATRIX (__clang_major__ >= 16)
 #elif defined(__aarch64__) && defined(__GNUC__)
@@ -45,7 +45,7 @@ typedef enum attn__isa {
 #define ATTN__COMPILES_NEON_MATRIX 0
 #endif
 
-/* Features in addition to the instruction set, which single kernels use. */
+/* CPU features that are not part of the instruction set. Some kernels use them. */
 typedef enum attn__cpu_extra {
     ATTN__CPU_ANY = 0,     /* no feature */
     ATTN__CPU_AVX_VNNI,    /* dot products of bytes in AVX2 registers */
@@ -61,14 +61,13 @@ const char *attn__isa_text(attn__isa isa);
 /* Finds the instruction set with this name. Returns false if there is none. */
 bool attn__isa_parse(const char *name, attn__isa *isa);
 bool attn__isa_runs_here(attn__isa isa);
-/* Returns the set for f32 kernels. For AMX this is the set below, which has the same multiply-adds. Other sets are
- * returned unchanged. */
+/* Returns the instruction set for f32 kernels. For AMX this is the next smaller set, because AMX has no f32
+ * multiply-adds. Every other set is returned unchanged. */
 attn__isa attn__isa_without_amx(attn__isa isa);
 attn__isa attn__isa_best(void);
 /* Returns whether the machine has the feature. The machine is queried once. */
 bool attn__cpu_has(attn__cpu_extra extra);
-/* Returns whether attention multiplies bf16 numbers faster than f32 numbers with this instruction set on this
- * machine. */
+/* Returns whether, with this instruction set on this machine, attention is faster in bf16 than in f32. */
 bool attn__isa_gains_by_bf16(attn__isa isa);
 #if defined(__x86_64__)
 bool attn__cpu_is_amd(void);

@@ -7,7 +7,7 @@
 #include <string.h>
 #include <strings.h>
 
-/* Returns whether the text `data`, which may be cut off, begins with `start` in upper or lower case. */
+/* Returns whether the text `data` begins with `start`, ignoring case. `data` may be cut off. */
 static bool text_begins(const char *data, const char *start)
 {
     return strncasecmp(data, start, strlen(start)) == 0;

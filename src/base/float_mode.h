@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * float_mode.h - the rounding mode of a thread, and whether it flushes small numbers to zero. These are the control
- * bits of its floating point unit, without the status bits.
+ * float_mode.h - reads and sets a thread's rounding mode and its flushing of small numbers to zero. Both are control
+ * bits of the floating-point unit. The status bits are not touched.
  */
 #ifndef ATTN_BASE_FLOAT_MODE_H
 #define ATTN_BASE_FLOAT_MODE_H
@@ -13,7 +13,8 @@ typedef uint64_t attn__float_mode;
 #if defined(__x86_64__)
 static inline attn__float_mode attn__float_mode_get(void)
 {
-    const unsigned control = 0xffc0u; /* bits of MXCSR; the six bits below are exceptions that occurred */
+    /* mask of the control bits of MXCSR; the six lower bits are status bits, which record exceptions */
+    const unsigned control = 0xffc0u;
     return __builtin_ia32_stmxcsr() & control;
 }
 

@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: MIT
  *
- * hash.h - FNV-1a over bytes (Fowler, Noll and Vo): fast and the same on every machine, so that stored values and
- * random draws keep their meaning.  Its high bits are poor. If they matter, apply attn__mix64 (rng.h). */
+ * hash.h - the hash FNV-1a of bytes (Fowler, Noll and Vo). It is fast, and the same on every machine, so stored hashes
+ * and random draws stay valid everywhere. The high bits of the hash are poorly mixed. If they matter, apply attn__mix64
+ * (rng.h).
+ */
 #ifndef ATTN_BASE_HASH_H
 #define ATTN_BASE_HASH_H
 

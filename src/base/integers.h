@@ -47,7 +47,7 @@ static inline int64_t attn__ceil_div(int64_t a, int64_t b)
     return -attn__floor_div(-a, b);
 }
 
-/* Returns the greatest common divisor. That of a and 0 is a. */
+/* Returns the greatest common divisor of a and b. If b is 0, this is a. */
 static inline int64_t attn__common_divisor(int64_t a, int64_t b)
 {
     while (b) {
@@ -58,7 +58,8 @@ static inline int64_t attn__common_divisor(int64_t a, int64_t b)
     return a;
 }
 
-/* Returns whether `size` bytes are all zero. This is for fields that later versions will use. */
+/* Returns whether `size` bytes are all zero. Used to check that reserved fields, which later versions may use, are
+ * zero. */
 static inline bool attn__all_zero(const void *bytes, size_t size)
 {
     const unsigned char *at = bytes;

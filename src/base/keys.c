@@ -15,7 +15,7 @@ typedef struct work {
     attn_context *context;
     const attn__keys *keys;
     const attn_config *given;
-    const char *selected[2]; /* values of the selectors */
+    const char *selected[2]; /* values of the two selector keys */
     char prefix[300];        /* "NAME: ", or nothing */
     attn__keys_options options;
 } work;
@@ -64,7 +64,7 @@ static attn_status check_names(const work *w)
 {
     for (int64_t i = 0; w->given && i < attn_config_size(w->given); i++) {
         const char *name = attn_config_key(w->given, i);
-        /* A model's config file gives its architecture in this key, so it is accepted. */
+        /* The key "architecture" is accepted too, because a model's config file contains it. */
         if (w->options.select || is_known(w->keys, name) || strcmp(name, "architecture") == 0)
             continue;
         line allowed = {0};
@@ -120,10 +120,11 @@ static attn_status check_type(const work *w, const attn_setting *key, const attn
         [ATTN_CONFIG_TYPE_TEXT] = "a text",           [ATTN_CONFIG_TYPE_INTS] = "a list of integers",
         [ATTN_CONFIG_TYPE_TEXTS] = "a list of texts", [ATTN_CONFIG_TYPE_REALS] = "a list of numbers",
     };
-    bool single = is_list_of_numbers(key) && key->min < key->max; /* one number is accepted in place of a list */
+    /* if the key is a list and has a range, a single number is accepted in place of the list */
+    bool single = is_list_of_numbers(key) && key->min < key->max;
     if (takes(key->type, value->type) || (single && takes(element_of(key), value->type)))
         return ATTN_OK;
-    /* Numbers with a list of choices were once written as strings ("26"); such files are still read. */
+    /* Earlier versions wrote integers with a list of choices as strings ("26"). Such files are still accepted. */
     if (key->type == ATTN_CONFIG_TYPE_INT && key->choices && value->type == ATTN_CONFIG_TYPE_TEXT)
         return ATTN_OK;
     char found[48] = "";
@@ -195,8 +196,8 @@ static const char *default_of(const work *w, const attn_setting *key)
     return otherwise;
 }
 
-/* Sets the default of a key. An empty default leaves the key out, and the code that reads the key then uses another
- * key. */
+/* Sets a key to its default. If the default is "", the key is not set, and the code that reads this key uses another
+ * key instead. */
 static attn_status set_default(attn_config *config, const attn_setting *key, const char *text)
 {
     if (!text[0])
@@ -215,8 +216,8 @@ static attn_status set_default(attn_config *config, const attn_setting *key, con
     }
 }
 
-/* Collects NAME.0, NAME.1, ... in `to`. A config.json may have a list of numbers that are not all integers, which is
- * stored as one key for each number. *found is set if there was such a key. */
+/* Collects the keys NAME.0, NAME.1, ... in the list `to`. A config.json may have a list of numbers that are not all
+ * integers. Such a list is stored as one key per number. *found is set if there is such a key. */
 static attn_status collect_members(const work *w, const attn_setting *key, attn_config *to, bool *found)
 {
     enum { MOST = 64 };
@@ -265,7 +266,8 @@ static attn_status resolve_key(const work *w, const attn_setting *key, attn_conf
                : attn_config_set(to, key->name, value);
 }
 
-/* Finds the values of the selectors. Selectors choose defaults, so they are looked up before defaults are filled in. */
+/* Finds the values of the selectors. This must be done before defaults are filled in, because the selectors choose
+ * the defaults. */
 static void select_presets(work *w)
 {
     for (int s = 0; s < 2; s++) {

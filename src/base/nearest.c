@@ -42,7 +42,7 @@ static int edits(const char *a, const char *b)
 void attn_nearest_offer(attn_nearest *nearest, const char *candidate)
 {
     int distance = edits(nearest->word, candidate);
-    /* The typed word may be a prefix of a longer name. */
+    /* A name that begins with the typed word counts as one edit away. */
     if (nearest->word[0] && strncmp(candidate, nearest->word, strlen(nearest->word)) == 0)
         distance = 1;
     if (nearest->best[0] && distance >= nearest->distance)

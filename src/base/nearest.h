@@ -7,8 +7,8 @@
 
 #include <stdbool.h>
 
-/* Finds the known word nearest to a misspelt word, for "did you mean". Begin with {.word = word}, offer each known
- * word, then check whether `best` is near enough to suggest. These functions cannot fail. */
+/* Finds the known word nearest to a misspelt word, for "did you mean". Begin with {.word = word} and offer each known
+ * word. Then check whether `best` is near enough to be suggested. These functions cannot fail. */
 typedef struct attn_nearest {
     const char *word;
     char best[64];

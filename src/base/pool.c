@@ -11,23 +11,24 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* How often a waiting thread polls before it sleeps: first with pauses (about 10 microseconds), then yielding its core
- * (about 50 microseconds more). The next region of a model's pass usually begins by then. Sleeping and waking cost
- * about as much. */
+/* Number of polls of a waiting thread before it sleeps. The thread first pauses between polls (about 10 microseconds
+ * in all), then yields its core (about 50 microseconds more). Usually the next parallel region of a model's pass
+ * begins within this time. Sleeping and waking would take about as long. */
 enum { PAUSES = 500, YIELDS = 100 };
 
-/* A running region, stored on its caller's stack. */
+/* A parallel region that is running. It is stored on its caller's stack. */
 typedef struct region {
     void (*work)(void *user, int thread);
     void *user;
     attn__float_mode mode;
-    /* Number of workers that joined and have not left, plus SLEEPS while the caller sleeps. The number of joined
-     * threads is known only at the end. Until then, each thread that leaves subtracts one, so the number is
-     * negative. */
+    /* Number of workers that joined and have not left, plus SLEEPS while the caller sleeps. The caller adds the
+     * number of joined workers only at the end of the region. Until then, each worker that leaves subtracts one, so
+     * the value is negative. */
     atomic_int running;
-    bool all_left;                       /* protected by `leaving` */
-    int threads;                         /* number of threads, including the caller */
-    uint16_t workers[ATTN__MAX_THREADS]; /* [t]: worker of thread t; unused for the caller */
+    bool all_left; /* protected by the mutex `leaving` */
+    int threads;   /* number of threads, including the caller */
+    /* workers[t] is the index of the worker that runs thread t; element 0, the caller, is unused */
+    uint16_t workers[ATTN__MAX_THREADS];
 } region;
 
 enum { SLEEPS = 1 << 20 };
@@ -36,7 +37,7 @@ enum { SLEEPS = 1 << 20 };
  * offer is being written. Otherwise `offer` is the region that the thread may join. */
 typedef struct worker {
     _Alignas(64) _Atomic(region *) offer;
-    int thread; /* index of the thread in the region; written by the offering thread */
+    int thread; /* index of this thread in the region; written by the thread that makes the offer */
     atomic_bool asleep;
     pthread_mutex_t lock;
     pthread_cond_t wake;
@@ -48,7 +49,7 @@ static region taken_region;
 static worker workers[ATTN__MAX_THREADS];
 static atomic_int worker_count;
 static pthread_mutex_t making = PTHREAD_MUTEX_INITIALIZER;
-static double refused_at; /* when the system last refused to start a thread; 0: never */
+static double refused_at; /* time at which the system last refused to start a thread; 0: never */
 static pthread_mutex_t leaving = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t left = PTHREAD_COND_INITIALIZER;
 static _Thread_local bool inside;
@@ -94,8 +95,8 @@ static void sleep_until_offered(worker *w)
     pthread_mutex_lock(&w->lock);
     for (;;) {
         atomic_store(&w->asleep, true);
-        /* The offering thread reads `asleep` after it writes `offer`, so that one of the two threads always observes
-         * the other. */
+        /* `asleep` must be written before `offer` is read here. The offering thread writes `offer` before it reads
+         * `asleep`. Therefore at least one of the two threads observes the other's write. */
         if (offered(w))
             break;
         pthread_cond_wait(&w->wake, &w->lock);
@@ -113,7 +114,7 @@ static void wake(worker *w)
     pthread_mutex_unlock(&w->lock);
 }
 
-/* Wakes two other threads. Each thread of a region does so, which wakes many threads quickly. */
+/* Wakes two other threads of the region. Each thread that wakes does the same, so many threads wake quickly. */
 static void wake_next(const region *r, int thread)
 {
     for (int t = 2 * thread + 1; t <= 2 * thread + 2 && t < r->threads; t++)
@@ -122,8 +123,8 @@ static void wake_next(const region *r, int thread)
 
 /* --------------------------------------------------------------------------------------------- workers */
 
-/* Leaves the region. After its last worker has left, the region may no longer exist, unless its caller sleeps and
- * waits for `all_left`. */
+/* Leaves the region. After its last worker has left, the region may not exist any more, because it is on the caller's
+ * stack. Only if the caller sleeps does the region stay, until `all_left` is set. */
 static void leave(region *r)
 {
     if (atomic_fetch_sub(&r->running, 1) != SLEEPS + 1)
@@ -143,19 +144,20 @@ static void *serve(void *user)
             sleep_until_offered(w);
         region *r = atomic_load(&w->offer);
         if (!r || r == TAKEN || !atomic_compare_exchange_strong(&w->offer, &r, TAKEN))
-            continue; /* the region ended before this worker could join */
+            continue; /* no offer was left to take: the region ended before this worker could join */
         int thread = w->thread;
         wake_next(r, thread);
         attn__float_mode_set(r->mode);
         r->work(r->user, thread);
-        atomic_store(&w->offer, NULL); /* set before leaving, so that the caller's next region can use this worker */
+        /* written before leave(), so that the caller can use this worker in its next region */
+        atomic_store(&w->offer, NULL);
         leave(r);
     }
     return NULL;
 }
 
-/* Resets the pool in the child of a fork. The child has none of the pool's threads, and another thread may have held a
- * lock. */
+/* Resets the pool in the child of a fork. The child has none of the pool's threads. A lock that another thread held
+ * during the fork would stay locked in the child. */
 static void begin_anew(void)
 {
     atomic_store(&worker_count, 0);
@@ -174,14 +176,14 @@ static bool start(worker *w)
     return attn__start_thread(serve, w);
 }
 
-/* Starts workers until there are `count`, or as many as the system allows. After a refusal, threads are requested again
- * only after a second, because a refusal may cost more than a region. */
+/* Starts workers until there are `count`, or until the system refuses. After a refusal, it does not try again for a
+ * second, because a refused start may take longer than a whole region. */
 static void grow(int count)
 {
     static atomic_bool heeds_forks;
     const double again = 1;
-    /* The handler is registered before the lock is taken, because a fork in another thread would leave the lock held in
-     * the child. A second registration is harmless. */
+    /* The fork handler is registered before the lock is taken. Otherwise a fork in another thread would leave the
+     * lock held in the child. Registering the handler twice is harmless. */
     if (!atomic_load(&heeds_forks) && !attn__heed_forks(begin_anew))
         return;
     atomic_store(&heeds_forks, true);
@@ -200,7 +202,7 @@ static void grow(int count)
 
 /* --------------------------------------------------------------------------------------------- regions */
 
-/* Offers the region to free workers, preferably those of the last region. */
+/* Offers the region to free workers. Workers that ran the last region are preferred. */
 static void offer(region *r, int threads)
 {
     if (atomic_load(&worker_count) < threads - 1)
@@ -214,12 +216,13 @@ static void offer(region *r, int threads)
         w->thread = r->threads;
         r->workers[r->threads++] = (uint16_t)i;
     }
-    /* The offers are made after the last worker is known, because each worker that joins reads all of them. */
+    /* The offers are made only after the list `workers` is complete, because a worker that joins reads the whole
+     * list. */
     for (int t = 1; t < r->threads; t++)
         atomic_store(&workers[r->workers[t]].offer, r);
 }
 
-/* Withdraws the offer from workers that have not joined, and counts the workers that have. */
+/* Withdraws the offer from the workers that have not joined. Returns how many workers have joined. */
 static int withdraw(region *r)
 {
     int joined = 0;
@@ -253,7 +256,7 @@ void attn__pool_run(int threads, void (*work)(void *user, int thread), void *use
         work(user, 0);
         return;
     }
-    region r; /* not initialized as a whole, because `workers` has kilobytes */
+    region r; /* only some fields are initialized, because `workers` is kilobytes large */
     r.work = work;
     r.user = user;
     r.mode = attn__float_mode_get();

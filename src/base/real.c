@@ -8,13 +8,14 @@
 
 double attn__real_of_text(const char *text, char **end)
 {
-    enum { MOST = 1200, MARK = 8 }; /* exact text of a double has at most about 1,100 characters */
+    enum { MOST = 1200, MARK = 8 }; /* the exact decimal text of a double has at most about 1,100 characters */
     const char *mark = localeconv()->decimal_point;
     size_t width = strlen(mark), n = strspn(text, "+-.0123456789eE"), used = 0, point = SIZE_MAX;
     char copy[MOST + MARK], *stop;
     if (width > MARK)
         mark = ".", width = 1;
-    /* Copies the characters of a number, and the locale's mark in place of the first point. */
+    /* Copies the characters of a number. The first point is replaced by the locale's decimal mark, so that strtod()
+     * can read the copy. */
     for (size_t i = 0; i < n && i < MOST - 1 && !(text[i] == '.' && point != SIZE_MAX); i++) {
         if (text[i] == '.') {
             point = i;

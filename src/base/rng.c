@@ -3,7 +3,8 @@
 
 #include <math.h>
 
-/* Computes Philox4x32-10 of the counter's upper bits. Its four words are the results of four consecutive counters. */
+/* Computes the hash Philox4x32-10 of the upper bits of rng's counter. Its four words are the random numbers of four
+ * consecutive counter values. */
 static void philox(const attn__rng *rng, uint32_t out[4])
 {
     uint64_t block = rng->counter >> 2;
@@ -37,7 +38,8 @@ static uint64_t next_u64(attn__rng *rng)
 
 uint64_t attn__rng_below(attn__rng *rng, uint64_t n)
 {
-    /* 2^64 mod n; smaller numbers are rejected, because they would make some results likelier */
+    /* reject = 2^64 mod n. Draws below `reject` are discarded, because they would make some results more likely than
+     * others. */
     uint64_t reject = (0 - n) % n;
     uint64_t x;
     do {

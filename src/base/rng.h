@@ -42,9 +42,9 @@ static inline uint64_t attn__dropout_key(uint64_t seed, uint64_t stream, uint64_
     return attn__mix64(attn__mix64(attn__mix64(seed) ^ stream) ^ row);
 }
 
-/* Numbers the rows of a batch that is one shard of a larger batch. Row r is row r + first + r / block * skip of the
- * whole batch. Each shard then drops the elements that the whole batch would drop. block = 0 means that row r is row
- * r. */
+/* Maps rows of a shard to rows of the whole batch, for dropout. Row r of the shard is row r + first + r / block * skip
+ * of the whole batch. Each shard then drops the elements that the whole batch would drop. If block is 0, r is not
+ * changed. */
 typedef struct attn__drop_rows {
     int64_t first, block, skip;
 } attn__drop_rows;
@@ -56,8 +56,9 @@ static inline uint64_t attn__drop_row(const attn__drop_rows *rows, uint64_t row)
     return row + (uint64_t)rows->first + row / (uint64_t)rows->block * (uint64_t)rows->skip;
 }
 
-/* Returns random bits for an element: two rounds of multiply and shift (constants of the "lowbias32" integer hash).
- * Half of the key is added before each round. All operations have 32 bits, which every vector unit supports. */
+/* Returns random bits for an element. The hash has two rounds of multiply and shift, with the constants of the integer
+ * hash "lowbias32". Half of the key is added before each round. All operations are on 32-bit integers, because every
+ * vector unit supports these. */
 static inline uint32_t attn__dropout_bits(uint64_t key, uint32_t column)
 {
     uint32_t x = column ^ (uint32_t)key;

@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: MIT
- * The texts of errors and of the version. */
+ *
+ * Contains the texts of error statuses and of the version.
+ */
 #include "attn/attn.h"
 
 #define TEXT_OF(x)      #x

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 #ifndef _GNU_SOURCE
-#define _GNU_SOURCE /* sched_getaffinity, madvise */
+#define _GNU_SOURCE /* declares sched_getaffinity and madvise */
 #endif
 #include "base/system.h"
 
@@ -79,9 +79,9 @@ static bool create_thread(pthread_t *id, const pthread_attr_t *attributes, void 
 
 #define HUGE_PAGE ((size_t)2 << 20)
 
-/* Allocates memory. Requests huge pages for large blocks, if the system leaves the choice to the program. Then rows
- * that are kilobytes apart do not need a TLB entry each. Only whole huge pages are requested, so that no partly used
- * page becomes resident. */
+/* Allocates memory. For blocks of at least 2 MiB, huge pages are requested if the system lets programs choose. With
+ * huge pages, rows that are kilobytes apart do not need a TLB entry each. Only whole huge pages are requested, so
+ * that no partly used huge page becomes resident. */
 void *attn__system_alloc(size_t size, size_t align)
 {
     void *memory = NULL;
@@ -89,7 +89,7 @@ void *attn__system_alloc(size_t size, size_t align)
     if (posix_memalign(&memory, huge ? HUGE_PAGE : align, size) != 0)
         return NULL;
 #ifdef MADV_HUGEPAGE
-    if (huge) /* only advice, so a refusal is ignored */
+    if (huge) /* the result of madvise is ignored, because the memory works without huge pages */
         (void)madvise(memory, size / HUGE_PAGE * HUGE_PAGE, MADV_HUGEPAGE);
 #endif
     return memory;
@@ -105,7 +105,7 @@ void attn__system_drop_pages(const void *data, size_t size)
 #ifdef MADV_DONTNEED
     uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE), first = (uintptr_t)data;
     uintptr_t begin = (first + page - 1) / page * page, end = (first + size) / page * page;
-    if (begin < end) /* only advice, so a failure is ignored */
+    if (begin < end) /* the result of madvise is ignored, because the pages are valid if they stay */
         (void)madvise((char *)(uintptr_t)data + (begin - first), end - begin, MADV_DONTNEED);
 #else
     (void)data;

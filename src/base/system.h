@@ -12,10 +12,11 @@
 /* Allocates memory. `align` is a power of two. Returns NULL if there is no memory. */
 void *attn__system_alloc(size_t size, size_t align);
 void attn__system_release(void *memory);
-/* Removes the whole pages among these bytes from the process's memory. Pages of a file return when they are read.
- * The contents of other pages are lost, so the caller may then only free them. */
+/* Tells the system to free all memory pages that are completely within these bytes. Pages of a mapped file are read
+ * again when needed. The contents of other pages are lost, so the caller may afterwards only free that memory. */
 void attn__system_drop_pages(const void *data, size_t size);
-/* Returns freed memory that the allocator keeps to the system, if the allocator can do this (malloc_trim). */
+/* Returns freed memory, which the allocator has kept, to the system. Does nothing if the allocator cannot do this
+ * (malloc_trim can). */
 void attn__system_trim(void);
 
 /* Returns the number of cores that are online. attn__usable_cores returns the number that this process may
@@ -25,8 +26,8 @@ int attn__usable_cores(void);
 
 /* Starts a detached thread that takes no signals. Returns false if the system refused. */
 bool attn__start_thread(void *(*run)(void *user), void *user);
-/* Makes the system call `in_child` in the child after each fork. Returns false if the system refused. Windows has no
- * fork. */
+/* Registers the function `in_child`, which the system then calls in the child after each fork. Returns false if the
+ * system refused. On Windows, which has no fork, nothing is registered. */
 bool attn__heed_forks(void (*in_child)(void));
 
 #endif

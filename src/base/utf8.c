@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 #include "base/utf8.h"
 
-/* Returns the bytes of the sequence that begins with `lead`, from its leading one bits. Returns 0 for a continuation
- * byte or 0xf8 and above. */
+/* Returns the length in bytes of the UTF-8 sequence whose first byte is `lead`. Returns 0 if `lead` is a
+ * continuation byte, or 0xf8 or more. */
 static int sequence_length(unsigned lead)
 {
     if (lead < 0x80)

@@ -8,7 +8,7 @@
 #include "base/context.h"
 
 typedef struct attn__word {
-    const char *text; /* not always terminated by 0 */
+    const char *text; /* length bytes; a terminating 0 may be missing */
     uint32_t length;
     int64_t count;
 } attn__word;
@@ -18,7 +18,7 @@ typedef struct attn__words {
     attn_context *context;
     attn__word *items;
     int64_t n, capacity;
-    int32_t *slots; /* index + 1; 0: free */
+    int32_t *slots; /* index of the word plus 1; 0: the slot is free */
     size_t mask;    /* number of slots - 1 */
 } attn__words;
 

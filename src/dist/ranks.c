@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Operations among ranks. A waiting rank notices if the result can never arrive, and all ranks can end after a failure.
+ * Implements sums and messages among ranks. A rank stops waiting for a message that can never arrive, and every rank
+ * ends after a failure of one rank.
  */
 #include "dist/ranks.h"
 
@@ -9,7 +10,7 @@
 #include <string.h>
 #include <time.h>
 
-/* Memory to which an unfinished sum may still write. */
+/* List entry for memory that an unfinished sum may still write to. */
 typedef struct kept {
     struct kept *next;
     void *memory;
@@ -18,16 +19,17 @@ typedef struct kept {
 struct attn__ranks {
     const attn__ranks_ops *ops;
     int rank, size;
-    attn_status broken; /* ATTN_OK while all started sums can be finished; otherwise the failure */
-    bool agreed;        /* all ranks have received the failure */
-    bool left;          /* rank 0 has announced that it is done */
+    attn_status broken; /* ATTN_OK while all started sums can be finished; otherwise the status of the failure */
+    bool agreed;        /* all ranks have received the error message of the failure */
+    bool left;          /* rank 0 has announced that it leaves the group of ranks */
     kept *kept;
     bool (*stop)(void *user);
     void *user;
 };
 typedef struct attn__ranks ranks;
 
-/* A notice: the error message of a rank that aborts, or rank 0's notice that no rank needs to wait for it. */
+/* A message to all other ranks. An aborting rank sends its error message. Rank 0 sends a notice when it leaves, so
+ * that the other ranks stop waiting for rank 0. */
 typedef struct notice {
     int32_t status;
     int32_t leaving;
@@ -58,7 +60,7 @@ bool attn__ranks_first(const attn_context *context)
 int64_t attn__ranks_share(const attn_context *context, int64_t n, int64_t *first)
 {
     int64_t rank = attn_ranks_rank(context), size = attn_ranks_size(context);
-    /* Computes floor(n r / size) without the product n r, which could overflow. */
+    /* The quotient and the rest are multiplied separately, because n * rank could overflow. */
     int64_t each = n / size, rest = n % size;
     *first = each * rank + rest * rank / size;
     return each * (rank + 1) + rest * (rank + 1) / size - *first;
@@ -102,7 +104,7 @@ static void tell(const attn_context *context, attn_status status, bool leaving)
 {
     notice said = {.status = (int32_t)status, .leaving = leaving};
     snprintf(said.text, sizeof said.text, "%s", context->error[0] ? context->error : attn_status_text(status));
-    /* if a rank does not receive the notice, it notices that this process has ended */
+    /* the result is ignored: a rank that does not get the message still detects that this process has ended */
     (void)context->ranks->ops->tell(&said);
 }
 
@@ -129,8 +131,8 @@ static attn_status fail_transport(attn_context *context, int error)
                       attn__fail(context, ATTN_ERROR_IO, "another process of this run cannot be reached: %s", why));
 }
 
-/* Receives a message of another rank. If rank 0 announces that it is leaving, this is recorded, and this rank
- * continues. */
+/* Receives a message of another rank, if there is one. Returns that rank's status if it aborted. If rank 0 announces
+ * that it is leaving, this is recorded in `left`. */
 static attn_status hear(attn_context *context)
 {
     ranks *r = context->ranks;
@@ -150,8 +152,8 @@ static attn_status hear(attn_context *context)
     return break_with(context, attn__fail(context, status, "rank %d: %.400s", from, heard.text));
 }
 
-/* Handles pending messages before SIGTERM. When a rank fails and ends, mpirun's SIGTERM may arrive together with
- * that rank's message, which contains the reason. */
+/* Handles pending messages first, and only then calls `stop`. When a rank fails, mpirun's SIGTERM may arrive together
+ * with that rank's message. The message contains the reason of the failure, so it takes precedence. */
 attn_status attn__ranks_poll(attn_context *context)
 {
     ranks *r = context->ranks;
@@ -200,7 +202,7 @@ attn_status attn__ranks_wait(attn_context *context, attn__ranks_request *request
         status = attn__ranks_poll(context);
         if (status == ATTN_OK)
             status = attn__ranks_test(context, request, &done);
-        if (!done) /* with more ranks than cores, yield so that the awaited rank can run */
+        if (!done) /* there may be more ranks than cores: let another rank use this core */
             sched_yield();
     }
     return status;
@@ -229,13 +231,16 @@ void attn__ranks_free(attn_context *context, void *memory)
         return;
     }
     kept *k = attn__alloc(context, sizeof *k);
-    if (k) { /* without memory for the entry, `memory` leaks, which is harmless at the end of this process */
+    /* If there is no memory for the list entry, `memory` is never freed. This is harmless, because the process is
+     * about to end. */
+    if (k) {
         *k = (kept){r->kept, memory};
         r->kept = k;
     }
 }
 
-/* Returns a copy of the caller's data for a sum. The caller may free its own data before an unfinished sum ends. */
+/* Returns a copy of the caller's data. The sum uses the copy, because the caller may free its own data before the
+ * sum ends. */
 static void *copy_of(attn_context *context, const void *data, size_t bytes)
 {
     void *copy = attn__alloc(context, bytes);
@@ -333,12 +338,12 @@ attn_status attn_ranks_agree(attn_context *context, attn_status status, const ch
     attn__ranks_all_know(context);
     if (context->ranks->rank == failed)
         return first;
-    attn_context_clear_error(context); /* all ranks report the error of the lowest failed rank */
+    attn_context_clear_error(context); /* the error of the lowest failed rank replaces this rank's own error */
     line[sizeof line - 1] = '\0';
     return attn__fail(context, first, "rank %d: %.480s", failed, line);
 }
 
-/* Broadcasts data in pieces, because an MPI module counts bytes in an int and each piece is copied while it is sent. */
+/* Broadcasts data in pieces. An MPI module counts bytes in an int, and it copies each piece while sending it. */
 static attn_status broadcast_pieces(attn_context *context, char *data, size_t bytes, int from)
 {
     attn_status status = ATTN_OK;
@@ -362,7 +367,7 @@ attn_status attn_ranks_text(attn_context *context, int from, char **text, size_t
         *size = (size_t)length;
         *text = attn__alloc_zero(context, attn__size_add((size_t)length, 1));
     }
-    if (!*text) { /* tell the other ranks, which wait for this rank */
+    if (!*text) { /* this rank has no memory: abort, because the other ranks wait for this rank */
         attn__ranks_give_up(context, ATTN_ERROR_MEMORY);
         return ATTN_ERROR_MEMORY;
     }
@@ -381,8 +386,8 @@ void attn_ranks_text_free(attn_context *context, char *text)
 
 /* ----------------------------------------------------------------------------------------------- parting */
 
-/* Waits until rank 0 has announced that it is leaving, at most 20 seconds. When one process ends, mpirun ends the
- * others, so rank 0 first saves and prints its results. */
+/* Waits until rank 0 announces that it is leaving, but at most 20 seconds. Rank 0 needs this time to save and print
+ * its results, because mpirun ends all processes when one process ends. */
 static void await_first(attn_context *context)
 {
     enum { MILLISECONDS = 20000 };
@@ -398,8 +403,7 @@ void attn_ranks_leave(attn_context *context)
     ranks *r = context->ranks;
     if (!r)
         return;
-    /* This call matches the agreement in which the other ranks wait. A rank that leaves early must still take part
-     * in it. */
+    /* Before a rank leaves, all ranks must call attn_ranks_agree once, because the other ranks wait in that call. */
     if (r->broken == ATTN_OK && !r->agreed)
         (void)attn_ranks_agree(context, context->status, NULL);
     if (r->broken == ATTN_OK)

@@ -19,7 +19,8 @@
 #endif
 static const char module_name[] = "attn-mpi.so";
 
-/* Returns the value of the first environment variable that is set, as a number, or 0 if none is set. */
+/* Returns the value of the first of these environment variables that is set, converted to a number. Returns 0 if
+ * none is set. */
 static long number_in(const char *const *names)
 {
     for (; *names; names++) {
@@ -45,8 +46,9 @@ static long launched(void)
     return size > 0 ? size : LONG_MAX;
 }
 
-/* Writes the i-th path to try: the user's setting, the program's folder (as built), a path relative to that folder
- * (an unpacked archive), or the installation's folder. After the last path it writes "". */
+/* Writes the i-th path where the MPI module is looked for: the user's setting, the program's folder (as built), a
+ * path relative to that folder (an unpacked archive), or the installation's folder. After the last path it writes
+ * "". */
 static void candidate(int i, char path[PATH_MAX])
 {
     const char *given = getenv("ATTN_MPI_MODULE");
@@ -75,7 +77,7 @@ static attn_status open_module(attn_context *context, const attn__ranks_ops **op
         candidate(i, path);
         if (!path[0])
             break;
-        /* RTLD_GLOBAL is needed because Open MPI's plug-ins look for its symbols. */
+        /* RTLD_GLOBAL is needed because Open MPI's plug-ins search the global symbols for MPI's functions. */
         if (access(path, R_OK) == 0 && !(module = dlopen(path, RTLD_NOW | RTLD_GLOBAL)))
             snprintf(why, sizeof why, "%s", dlerror());
     }
@@ -103,8 +105,8 @@ attn_status attn_ranks_join(attn_context *context)
     status = attn__ranks_join_with(context, ops);
     if (status != ATTN_OK || size == LONG_MAX || attn_ranks_size(context) == size)
         return status;
-    /* The program's MPI is another one than mpirun's. Without this check each process would train alone and write to
-     * the same directory. */
+    /* If mpirun started several processes but MPI finds only one, the program's MPI is not the one of mpirun. This
+     * is an error, because each process would train alone and write to the same directory. */
     int found = attn_ranks_size(context);
     attn_ranks_leave(context);
     return attn__fail(context, ATTN_ERROR_UNSUPPORTED,

@@ -10,11 +10,13 @@
 #include <stdio.h>
 #include <string.h>
 
-/* State of MPI, which is global in a process. */
+/* Global state, because MPI exists once per process: communicators of the sums (`work`) and of the notices
+ * (`words`). */
 static MPI_Comm work, words;
 static int ranks, own, near;
 
-/* Counts the ranks of this machine. All ranks call it together at the start, because the call waits for all ranks. */
+/* Counts the ranks of this machine. All ranks must call this at the start, because MPI_Comm_split_type is
+ * collective. */
 static int count_near(void)
 {
     MPI_Comm here;
@@ -31,7 +33,8 @@ static int start(int *rank, int *size)
     int error = MPI_Initialized(&had);
     if (!error && !had)
         error = MPI_Init_thread(NULL, NULL, MPI_THREAD_FUNNELED, &level);
-    /* Notices use another communicator than sums. MPI returns errors in place of ending the process. */
+    /* Sums and notices have separate communicators, so that a notice cannot match a sum. The error handlers are set
+     * so that MPI returns errors instead of ending the process. */
     if (!error)
         error = MPI_Comm_dup(MPI_COMM_WORLD, &work);
     if (!error)
@@ -101,8 +104,8 @@ static int test(attn__ranks_request *request, bool *done)
     return keep(error, made, request);
 }
 
-/* Sends a notice to all other ranks. It is small enough that MPI sends it at once, even if no rank receives it. An
- * unreceived notice is harmless when MPI ends. */
+/* Sends a notice to all other ranks. A notice is small, so MPI sends it at once, even if no rank receives it. A notice
+ * that no rank has received does not disturb the end of MPI. */
 static int tell(const void *notice)
 {
     /* There are two buffers, because a process sends at most two notices: one when it aborts and one when it leaves.
@@ -160,6 +163,7 @@ __attribute__((visibility("default"))) const attn__ranks_ops *attn__ranks_module
     return &ops;
 }
 #else
-/* The library's own build also compiles this file, without the module. ISO C does not allow an empty file. */
+/* This typedef exists because ISO C does not allow an empty file. The library's own build compiles this file without
+ * ATTN_MPI_MODULE. */
 typedef int attn__ranks_mpi_is_apart;
 #endif

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT
  *
- * ranks_ops.h - the operations of a message-passing library, which are all that attn uses of MPI. Their implementation
- * with MPI (ranks_mpi.c) is a separate shared object. It is opened only if a launcher's environment variables are
- * found. Loading libmpi and its dependencies takes tens of milliseconds and twenty libraries, a cost that a start
- * without mpirun avoids. An installation without MPI does not have libmpi. Only the thread that joined calls these
- * operations. Functions that return int return 0, or an error code that `text` translates.
+ * ranks_ops.h - the table of the message-passing operations that attn uses. ranks_mpi.c implements these operations
+ * with MPI, in a separate shared object. The shared object is opened only if a launcher has set its environment
+ * variables. A start without mpirun thus saves the tens of milliseconds for loading libmpi and about twenty other
+ * libraries. An installation without MPI does not have libmpi. Only the thread that joined calls these operations.
+ * Functions that return int return 0, or an error code that `text` translates.
  */
 #ifndef ATTN_DIST_RANKS_OPS_H
 #define ATTN_DIST_RANKS_OPS_H
@@ -13,15 +13,15 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* Room for an MPI_Request, which is a pointer in Open MPI and an int in MPICH. */
+/* Memory for an MPI_Request, which is a pointer in Open MPI and an int in MPICH. */
 typedef struct attn__ranks_request {
     void *room[2];
 } attn__ranks_request;
 
 typedef enum attn__ranks_sum { ATTN__SUM_F32 = 0, ATTN__SUM_F64, ATTN__MAX_U64 } attn__ranks_sum_kind;
 
-/* The version increases with each change of this struct, so that a module of another build is refused. A notice has
- * 600 bytes. */
+/* The version increases with each change of this struct, so that a module of another build is refused.
+ * ATTN__RANKS_NOTICE is the size of a notice in bytes. */
 enum { ATTN__RANKS_VERSION = 2, ATTN__RANKS_NOTICE = 600 };
 
 typedef struct attn__ranks_ops {
@@ -40,11 +40,11 @@ typedef struct attn__ranks_ops {
      * and broadcasts. */
     int (*tell)(const void *notice);
     int (*heard)(void *notice, int *from, bool *any);
-    /* Reports whether all ranks run on one machine. If the pointer is NULL, the answer is no. */
+    /* Reports whether all ranks run on one machine. A NULL pointer means that they do not. */
     bool (*together)(void);
 } attn__ranks_ops;
 
-/* The type of the function whose symbol a module exports. */
+/* Type of the function that a module exports. The function returns the table of operations. */
 typedef const attn__ranks_ops *(*attn__ranks_entry)(void);
 #define ATTN__RANKS_ENTRY "attn__ranks_module"
 

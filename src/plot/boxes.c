@@ -10,11 +10,11 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Minimum and maximum length of the picture's longer side in points. A PNG has two pixels per point. Small pictures
- * are enlarged to make room for labels. */
+/* Minimum and maximum length of the picture's longer side, in points. Small pictures are enlarged to LEAST, to make
+ * room for labels. */
 static const double LEAST = 240, MOST = 800;
 static const double LINE = 1.6, TEXT = 8, PAD = 2;
-enum { LARGEST = 32767 }; /* maximum side of a picture in cairo, in pixels */
+enum { LARGEST = 32767 }; /* maximum width and height of a picture in cairo, in pixels */
 
 typedef struct page {
     const attn__drawn_boxes *boxes;
@@ -22,7 +22,8 @@ typedef struct page {
     double scale, width, height;
 } page;
 
-/* Colours of the boxes. They differ from each other and from most pictures, and are dark enough for white text. */
+/* Colours of the boxes. They differ clearly from each other and from most pictures. They are dark enough for white
+ * text. */
 static const attn__colour colours[] = {
     {0.84, 0.15, 0.16}, {0.12, 0.40, 0.75}, {0.13, 0.53, 0.20}, {0.55, 0.25, 0.70}, {0.80, 0.38, 0.00},
     {0.00, 0.50, 0.52}, {0.78, 0.12, 0.50}, {0.42, 0.32, 0.16}, {0.25, 0.25, 0.62}, {0.40, 0.45, 0.00},
@@ -90,7 +91,8 @@ static void draw_box(cairo_t *cr, const page *p, const attn__drawn_box *box)
 {
     double left = within(box->left * p->scale, p->width), right = within(box->right * p->scale, p->width);
     double top = within(box->top * p->scale, p->height), bottom = within(box->bottom * p->scale, p->height);
-    for (int i = 0; i < 2; i++) { /* a white rim keeps the line visible on a background of the same colour */
+    /* the first pass draws a white rim, so that the line is visible on a background of the same colour */
+    for (int i = 0; i < 2; i++) {
         cairo_set_line_width(cr, i ? LINE : LINE + 1.2);
         if (i)
             attn__set_colour(cr, colour_of(box));

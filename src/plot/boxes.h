@@ -6,11 +6,11 @@
 #include "attn/plot.h"
 
 typedef struct attn__drawn_box {
-    /* edges of the box in pixels of the picture; parts outside the picture are not drawn */
+    /* edges of the box in pixels of the picture; parts of the box outside the picture are not drawn */
     double left, top, right, bottom;
     const char *label; /* label; NULL: none */
     double score;      /* score, printed after the label; NaN: no score */
-    int64_t kind;      /* boxes of the same kind have the same colour */
+    int64_t kind;      /* number of the class of the box; boxes of the same kind have the same colour */
 } attn__drawn_box;
 
 typedef struct attn__drawn_boxes {
@@ -21,9 +21,9 @@ typedef struct attn__drawn_boxes {
     const attn__drawn_box *items; /* the boxes; the first box is drawn on top */
 } attn__drawn_boxes;
 
-/* Draws the picture and its boxes in this format. ATTN_ERROR_ARGUMENT: there is no picture, or a text is not UTF-8.
- * ATTN_ERROR_UNSUPPORTED: the format is ATTN_PLOT_HTML, or the build has no cairo. ATTN_ERROR_MEMORY: there is no
- * memory. */
+/* Draws the picture and its boxes in the given format. ATTN_ERROR_ARGUMENT: there is no picture, or a text is not
+ * UTF-8. ATTN_ERROR_UNSUPPORTED: the format is ATTN_PLOT_HTML, or the build has no cairo. ATTN_ERROR_MEMORY: there
+ * is no memory. */
 attn_status attn__boxes_render(attn_bytes *picture, attn_context *context, const attn__drawn_boxes *boxes,
                                attn_plot_format format);
 

@@ -16,7 +16,7 @@ enum { PIXELS_PER_POINT = 2 }; /* pixels per point in a PNG, so that small label
 
 const attn__colour attn__ink = {0.13, 0.13, 0.15}, attn__grey = {0.45, 0.45, 0.48}, attn__absent = {0.90, 0.90, 0.91};
 
-/* Maps a share from 0 to 1 to a colour, by linear interpolation between six colours. Lightness falls evenly. */
+/* Maps a value from 0 to 1 to a colour, by linear interpolation between six colours. The lightness decreases evenly. */
 static attn__colour heat(double share)
 {
     static const attn__colour stops[] = {
@@ -37,8 +37,8 @@ static double srgb(double linear)
     return c <= 0.0031308 ? 12.92 * c : 1.055 * pow(c, 1 / 2.4) - 0.055;
 }
 
-/* Converts a colour of the space Oklab, given as lightness, chroma and hue, to sRGB. The formula is from B.
- * Ottosson, "A perceptual color space for image processing", 2020, which its author put into the public domain. */
+/* Converts a colour of the space Oklab, given as lightness, chroma and hue, to sRGB. The formula is from B. Ottosson,
+ * "A perceptual color space for image processing", 2020. Its author put the formula into the public domain. */
 static attn__colour from_oklab(double lightness, double chroma, double hue)
 {
     double a = chroma * cos(hue), b = chroma * sin(hue);
@@ -50,8 +50,8 @@ static attn__colour from_oklab(double lightness, double chroma, double hue)
                           srgb(-0.0041960863 * l - 0.7034186147 * m + 1.7076147010 * s)};
 }
 
-/* Maps a share from 0 to 1 to a colour between white and a dark colour of one hue. Lightness falls evenly. Chroma is
- * largest in the middle, where a screen can show the most. */
+/* Maps a value from 0 to 1 to a colour between white and a dark colour of one hue. The lightness decreases evenly.
+ * The chroma is largest for medium lightness, where a screen can show the highest chroma. */
 static attn__colour ramp(double share, double hue, double chroma)
 {
     return from_oklab(0.985 - 0.655 * share, chroma * pow(share, 0.8) * (1 - 0.5 * share * share), hue);
@@ -113,7 +113,7 @@ static cairo_status_t append(void *user, const unsigned char *data, unsigned int
 static cairo_surface_t *make_surface(attn__sink *out, attn_plot_format format, double width, double height)
 {
     switch (format) {
-    case ATTN_PLOT_HTML: /* cannot occur, because the format was checked before */
+    case ATTN_PLOT_HTML: /* not reached: the caller has refused HTML */
     case ATTN_PLOT_SVG:
         return cairo_svg_surface_create_for_stream(append, out, width, height);
     case ATTN_PLOT_PDF:
@@ -128,7 +128,8 @@ static cairo_surface_t *make_surface(attn__sink *out, attn_plot_format format, d
 static cairo_status_t draw_on(cairo_surface_t *surface, attn__sink *out, attn_plot_format format,
                               void (*draw)(void *user, cairo_t *cr), void *user)
 {
-    cairo_t *cr = cairo_create(surface); /* holds an error of the surface, if there is one */
+    /* if the surface has an error, cr has the same error, which is checked below */
+    cairo_t *cr = cairo_create(surface);
     if (format == ATTN_PLOT_PNG)
         cairo_scale(cr, PIXELS_PER_POINT, PIXELS_PER_POINT);
     cairo_set_source_rgb(cr, 1, 1, 1);
@@ -138,7 +139,8 @@ static cairo_status_t draw_on(cairo_surface_t *surface, attn__sink *out, attn_pl
     cairo_destroy(cr);
     if (status == CAIRO_STATUS_SUCCESS && format == ATTN_PLOT_PNG)
         status = cairo_surface_write_to_png_stream(surface, append, out);
-    cairo_surface_finish(surface); /* SVG and PDF are written when the surface is finished */
+    /* must be called here, because cairo writes SVG and PDF only when the surface is finished */
+    cairo_surface_finish(surface);
     return status != CAIRO_STATUS_SUCCESS ? status : cairo_surface_status(surface);
 }
 

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Draws a protein's contacts on a square: probabilities below the diagonal, the best pairs above it.
+ * Draws a protein's contacts as a square. Probabilities are below the diagonal, and the pairs with the highest
+ * probabilities are above it.
  */
 #include "attn/plot.h"
 
@@ -35,7 +36,8 @@ static int compare(const void *left, const void *other)
     return a->i != b->i ? (a->i > b->i) - (a->i < b->i) : (a->j > b->j) - (a->j < b->j);
 }
 
-/* Sorts all pairs at sufficient distance in the sequence by probability, best first, and keeps the best `top` pairs. */
+/* Sorts the pairs of residues by probability, highest first, and keeps the first `top` pairs. Pairs that are too
+ * close to each other in the sequence are left out. */
 static void rank(page *p)
 {
     const attn_contact_map *m = p->map;
@@ -76,7 +78,8 @@ static void draw_cells(const page *p, cairo_t *cr)
     }
 }
 
-/* Draws a dot if the contact is true or the distance is unknown, and a cross if the contact is false. */
+/* Draws the mark of a pair: a cross if its contact is false, else a dot. It is a dot also if the true distance is
+ * unknown. */
 static void draw_pair(const page *p, cairo_t *cr, const pair *best)
 {
     const attn_contact_map *m = p->map;

@@ -14,12 +14,12 @@ static const double WIDTH = 480, HEIGHT = 300, PANEL = 210, PANEL_HEIGHT = 250, 
                     MARK = 18, TITLE = 12, LINE = 14;
 enum { MOST_COLOURS = 8, MOST_CURVES = 256, MOST_PANELS = 32, TICKS = 12 };
 
-/* Colours that differ in lightness as well as in hue, for colour-blind readers. */
+/* Colours that differ in lightness as well as in hue, so that colour-blind readers can distinguish them. */
 static const attn__colour hues[MOST_COLOURS] = {{0.11, 0.30, 0.55}, {0.85, 0.37, 0.13}, {0.20, 0.55, 0.35},
                                                 {0.55, 0.20, 0.45}, {0.60, 0.60, 0.10}, {0.10, 0.65, 0.70},
                                                 {0.40, 0.25, 0.15}, {0.35, 0.35, 0.38}};
 
-/* One axis: its range and its position on the page. The range of a logarithmic axis is stored as logarithms. */
+/* An axis: its range of values and its position on the page. For a logarithmic axis, the range holds logarithms. */
 typedef struct axis {
     double low, high, from, to;
     bool log;
@@ -29,9 +29,9 @@ typedef struct axis {
 
 typedef struct frame {
     const attn_curves *curves;
-    axis x, y; /* x: the axis of the first panel */
+    axis x, y; /* x is the axis of the first panel */
     int64_t panels;
-    double step; /* distance between panels */
+    double step; /* distance in points from one panel to the next */
     double width, height, left, top;
     int hue_of[MOST_CURVES], nhues;
     double legend_x[MOST_COLOURS], legend_y[MOST_COLOURS]; /* positions of the names in the legend, in points */
@@ -132,7 +132,7 @@ static void widen(axis *a, double value)
     a->high = fmax(a->high, on_axis(a, value));
 }
 
-/* Widens the range by the margin. An empty range is widened too, so that later code can divide by it. */
+/* Widens the range by the margin. An empty range is also widened, because later code divides by the range's length. */
 static void finish_range(axis *a, double margin)
 {
     if (!(a->high > a->low))
@@ -154,7 +154,8 @@ static void find_range(frame *f)
                 widen(&f->x, curve->x[i]), widen(&f->y, curve->y[i]);
         }
     }
-    /* The axis of a loss starts at zero, unless that would flatten the curve. */
+    /* The axis of a loss starts at zero, unless the curve would then be flat: the smallest value must be below half
+     * of the largest. */
     bool from_zero = !f->y.log && f->y.low >= 0 && f->y.low < 0.5 * f->y.high;
     finish_range(&f->x, dots ? 0.02 : 0);
     finish_range(&f->y, 0.03);
@@ -162,8 +163,8 @@ static void find_range(frame *f)
         f->y.low = 0;
 }
 
-/* Makes ticks at these multiples of powers of ten within the range. `every` is the step between the powers: 1 uses
- * every power, 2 every second power. */
+/* Makes ticks within the range: powers of ten, multiplied by each of the n `multiples`. If `every` is 1, every power
+ * of ten is used; if it is 2, every second power, and so on. */
 static void find_multiples(axis *a, const int *multiples, int n, double every)
 {
     a->nticks = 0;
@@ -176,8 +177,8 @@ static void find_multiples(axis *a, const int *multiples, int n, double every)
     }
 }
 
-/* Chooses the ticks. A logarithmic axis has ticks at powers of ten. Over few powers it also has their multiples by 2
- * and 5, and within one power it has round numbers. */
+/* Chooses the ticks. A logarithmic axis has ticks at powers of ten. If it covers few powers of ten, it also has
+ * ticks at 2 and 5 times these powers. If it covers at most one power of ten, its ticks may be other round numbers. */
 static void find_ticks(axis *a)
 {
     static const int multiples[] = {1, 2, 5};
@@ -207,7 +208,7 @@ static double widest_tick(const axis *a, cairo_t *cr)
     return most;
 }
 
-/* Returns the first curve with this colour if it has a name, else NULL. The legend shows that name. */
+/* Returns the first curve with this colour, or NULL if that curve has no name. The legend shows the curve's name. */
 static const attn_curve *named(const frame *f, int hue)
 {
     for (int64_t c = 0; c < f->curves->n; c++) {
@@ -217,7 +218,7 @@ static const attn_curve *named(const frame *f, int hue)
     return NULL;
 }
 
-/* Places the legend in lines of the page's width, and returns the y position of its end. */
+/* Arranges the legend in lines that fit the page's width. Returns the y position of the legend's end. */
 static double place_legend(frame *f, double y, cairo_t *cr)
 {
     double x = f->left;
@@ -280,7 +281,7 @@ static void draw_x_axis(const frame *f, cairo_t *cr)
         tick_text(&f->x, i, text);
         double half = attn__text_width(cr, text) / 2;
         if (x - half < last + 3)
-            continue; /* skip this tick's number: it would touch the previous number */
+            continue; /* this tick gets no number, because the number would touch the previous one */
         attn__text(cr, x, f->y.from + TEXT + 4, text, ATTN_CENTRE, 0);
         last = x + half;
     }
@@ -309,7 +310,7 @@ static void set_style(const attn_curve *curve, int hue, cairo_t *cr)
 {
     static const double dashes[] = {5, 4};
     attn__colour c = hues[hue];
-    cairo_new_path(cr); /* drop cairo's current point, which the text has moved */
+    cairo_new_path(cr); /* drawing text moves cairo's current point, so the point is dropped before lines are drawn */
     cairo_set_source_rgba(cr, c.r, c.g, c.b, curve->style == ATTN_CURVE_DOTS ? 0.6 : 1);
     cairo_set_line_width(cr, 1.6);
     cairo_set_line_join(cr, CAIRO_LINE_JOIN_ROUND);
@@ -317,7 +318,8 @@ static void set_style(const attn_curve *curve, int hue, cairo_t *cr)
     cairo_set_dash(cr, dashes, curve->style == ATTN_CURVE_DASHES ? 2 : 0, 0);
 }
 
-/* Draws a curve. A point between two gaps becomes a line of length 0, which a round line cap makes visible. */
+/* Draws a curve. A single point between two gaps is drawn as a line of length 0. The round line cap makes it
+ * visible. */
 static void draw_curve(const frame *f, const attn_curve *curve, int hue, cairo_t *cr)
 {
     bool goes_on = false;

@@ -83,8 +83,9 @@ static grids grids_of(const attn_explorer *e, const attn_explorer_map *m)
     return g;
 }
 
-/* Checks that a map matches the grids, so that it can be drawn over a picture. WINDOW and CROSS need the grids'
- * number of keys, and at least as many rows as grid cells. */
+/* Checks that a map fits the grids, so that it can be drawn over a picture. Only WINDOW and CROSS are checked. Such
+ * a map must have the number of keys that follows from the grids, and at least as many rows as the grid of queries
+ * has cells. */
 static attn_status check_grid(attn_context *context, const attn_explorer *e, const attn_explorer_map *m)
 {
     grids g = grids_of(e, m);
@@ -142,7 +143,7 @@ static double peak_of(const float *weights, int64_t n)
 {
     double peak = 0;
     for (int64_t i = 0; i < n; i++)
-        peak = fmax(peak, (double)weights[i]); /* fmax skips NaN, which marks masked keys */
+        peak = fmax(peak, (double)weights[i]); /* fmax ignores NaN, which is the weight of a masked key */
     return peak;
 }
 
@@ -156,7 +157,7 @@ static void put_peaks(attn__sink *sink, const attn_explorer_map *m)
     attn__sink_text(sink, "]]");
 }
 
-/* Writes the map's position on the picture. */
+/* Writes how the map's queries and keys are placed on the picture. */
 static void put_places(attn__sink *sink, const attn_explorer *e, const attn_explorer_map *m)
 {
     static const char *const names[] = {"places", "window", "cross"};

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * Draws text on a canvas, with a fallback to other fonts for missing characters.
+ * Draws text on a canvas. If the default font lacks a character, another font is used for this character.
  */
 #include "plot/canvas.h"
 
@@ -27,8 +27,9 @@ void attn__font(cairo_t *cr, double size, bool bold)
     cairo_set_font_size(cr, size);
 }
 
-/* Reports whether the chosen font has all characters of a text. It returns true for text that is not UTF-8, so that
- * drawing reports the error. No font has U+FFFE and other noncharacters, which cairo refuses too. */
+/* Reports whether the selected font has all characters of a text. If the text is not UTF-8, it returns true, so that
+ * drawing reports the error. If the text contains a noncharacter such as U+FFFE, which cairo refuses, it returns
+ * false. */
 static bool has_all(cairo_t *cr, const char *text, size_t length)
 {
     cairo_glyph_t *glyphs = NULL;
@@ -43,8 +44,8 @@ static bool has_all(cairo_t *cr, const char *text, size_t length)
     return all;
 }
 
-/* Returns the number of bytes of the text's first character, and sets *code to its code point. cairo has accepted
- * the text as UTF-8. */
+/* Returns the number of bytes of the text's first character, and sets *code to its code point. The text is valid
+ * UTF-8, because cairo has accepted it. */
 static size_t first_character(const char *text, unsigned *code)
 {
     unsigned char lead = (unsigned char)text[0];
@@ -58,7 +59,8 @@ static size_t first_character(const char *text, unsigned *code)
     return length;
 }
 
-/* Chooses a font family that has the character, in fontconfig's order. Returns false if there is none. */
+/* Selects a font family that has the character. fontconfig's order decides which family is tried first. Returns
+ * false if no family has the character. */
 static bool choose_family(cairo_t *cr, unsigned code, cairo_font_weight_t weight)
 {
     FcCharSet *wish = FcCharSetCreate(), *has = NULL;
@@ -93,7 +95,7 @@ static double advance_of(cairo_t *cr, const char *text, bool draw)
     return extents.x_advance;
 }
 
-/* Draws one character that the default font lacks, and then selects the default font again. */
+/* Draws one character that the default font lacks, and then selects the default font `usual` again. */
 static double put_rare(cairo_t *cr, const char *text, size_t length, unsigned code, cairo_font_face_t *usual, bool draw)
 {
     char shown[16];

@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: MIT
  *
- * Heatmaps on a grid. All sizes are computed first (labels decide the margins), then everything is drawn:
+ * Heatmaps on a grid. All sizes are computed before anything is drawn, because labels decide the margins. The page
+ * looks like this:
  *
  *     title
  *     row title
  *     | queries' labels | panel | gap | panel | ...    | scale
  *     |                 | keys' labels, turned upright |
  *
- * A tall page is folded into columns of rows. */
+ * If a page would be too tall, its rows are arranged in several columns. */
 #include "attn/plot.h"
 
 #include "base/context.h"
@@ -18,15 +19,16 @@
 #include <string.h>
 
 static const double MARGIN = 14, GAP = 12, LABEL = 8.5, NAME = 9, TITLE = 10, HEAD = 13, SCALE_WIDTH = 12, FOLD = 26,
-                    /* gap between columns; maximum ratio of height to width of a page with one column */
+                    /* FOLD: gap between columns of rows; TALLEST: maximum ratio of height to width of a page with
+                     * one column */
     TALLEST = 1.25;
 enum { LONGEST_LABEL = 96 };
 
 /* The layout of one row of panels. */
 typedef struct laid_row {
-    double cell;          /* side of the square cell of one weight, in points */
-    double left;          /* width of the queries' labels and axis name */
-    double below;         /* height of the keys' labels and axis name */
+    double cell;          /* side in points of the square that shows one weight */
+    double left;          /* width of the area left of a panel, for the queries' labels and the axis name */
+    double below;         /* height of the area below a panel, for the keys' labels and the axis name */
     double width, height; /* size of one panel's map */
     int64_t lines;        /* number of lines into which the row's panels wrap */
     double x, y;          /* position of the row on the page, in points */
@@ -49,8 +51,8 @@ static double widest(cairo_t *cr, const char *const *labels, int64_t n)
     return fmin(most, LONGEST_LABEL);
 }
 
-/* Returns the smallest number of cells between two labels, or 0 if there are fewer than two labels. Empty labels do
- * not count, because an axis with hundreds of positions may label only every tenth. */
+/* Returns the smallest distance, in cells, between two labels. Returns 0 if there are fewer than two labels. Empty
+ * labels do not count, because a long axis may label only every tenth position. */
 static int64_t label_spacing(const char *const *labels, int64_t n)
 {
     int64_t least = 0, last = -1;
@@ -64,8 +66,8 @@ static int64_t label_spacing(const char *const *labels, int64_t n)
     return least;
 }
 
-/* Returns the side of a cell. It gives the panel a convenient size, unless the labels need larger cells for one line
- * of text each. */
+/* Returns the side of a cell. The side gives the panel a convenient size. If the labels need more than this side for
+ * one line of text each, the side is larger. */
 static double cell_size(const attn_panel_row *row, int64_t rows, int64_t cols)
 {
     double cell = fmin(18, 320 / (double)(rows > cols ? rows : cols));
@@ -114,8 +116,8 @@ static double row_width(const layout *l, int64_t i, cairo_t *cr)
     return row->title ? fmax(width, attn__text_width(cr, row->title)) : width;
 }
 
-/* Stacks the rows, and starts a new column when one would be higher than `most`. Returns the number of columns; *bottom
- * gets the end of the lowest row. */
+/* Stacks the rows on the page, and starts a new column when a column would be higher than `most`. Returns the number
+ * of columns. *bottom becomes the y position of the lowest row's end. */
 static int64_t place_rows(layout *l, double top, double most, double column_width, double *bottom)
 {
     int64_t columns = 1;
@@ -135,8 +137,8 @@ static int64_t place_rows(layout *l, double top, double most, double column_widt
     return columns;
 }
 
-/* Places the rows in at most `n` columns, with the smallest possible column height. That height is found by
- * bisection: an equal share of the total height may need one more column, because rows differ in height. */
+/* Places the rows in at most `n` columns so that the highest column is as low as possible. This height is found by
+ * bisection, because rows differ in height: columns of 1/n of the total height may not be enough. */
 static int64_t place_low(layout *l, double top, int64_t n, double width, double *bottom)
 {
     double low = 0, high = 0;
@@ -145,7 +147,7 @@ static int64_t place_low(layout *l, double top, int64_t n, double width, double 
         high += row_height(l, i);
     }
     low = fmax(low, high / (double)n);
-    while (high - low > 0.5) { /* stop at half a point, which is one pixel */
+    while (high - low > 0.5) { /* half a point is one pixel, which is precise enough */
         double middle = (low + high) / 2;
         if (place_rows(l, top, middle, width, bottom) <= n)
             high = middle;
@@ -155,7 +157,7 @@ static int64_t place_low(layout *l, double top, int64_t n, double width, double 
     return place_rows(l, top, high, width, bottom);
 }
 
-/* Returns the smallest number of columns for which the page's height is at most TALLEST times its width. */
+/* Returns the smallest number of columns with which the page's height is at most TALLEST times its width. */
 static int64_t fold(layout *l, double top, double width, double *bottom)
 {
     int64_t columns = 1;
@@ -189,15 +191,16 @@ static void measure(layout *l, cairo_t *cr)
 
 static void draw_cells(const layout *l, const attn_panel *panel, double cell, double x, double y, cairo_t *cr)
 {
-    cairo_set_antialias(cr, CAIRO_ANTIALIAS_NONE); /* no antialiasing, to avoid seams between neighbours */
+    /* antialiasing would leave visible seams between neighbouring cells */
+    cairo_set_antialias(cr, CAIRO_ANTIALIAS_NONE);
     for (int64_t r = 0; r < panel->rows; r++) {
         for (int64_t c = 0; c < panel->cols; c++) {
             double value = (double)panel->values[r * panel->cols + c];
             attn__set_colour(cr, !isfinite(value)
                                      ? attn__absent
                                      : attn__colour_of(l->maps->colours, (value - l->low) / (l->high - l->low)));
-            /* Cells are slightly wider than their step. A viewer that smooths edges would otherwise show white lines
-             * between cells. */
+            /* Cells are drawn slightly larger than their distance. Otherwise a viewer that smooths edges would show
+             * white lines between cells. */
             cairo_rectangle(cr, x + (double)c * cell, y + (double)r * cell, cell + 0.15, cell + 0.15);
             cairo_fill(cr);
         }
@@ -219,7 +222,7 @@ static void draw_label(cairo_t *cr, double x, double y, const char *text, double
         do {
             while (length > 0 && ((unsigned char)text[length] & 0xC0) == 0x80)
                 length--;
-            memcpy(cut, text, length); /* NOLINT: the next line adds the zero */
+            memcpy(cut, text, length); /* NOLINT: the terminating zero is added in the next line */
             memcpy(cut + length, "\xE2\x80\xA6", 4);
         } while (attn__text_width(cr, cut) > LONGEST_LABEL && length-- > 1);
         text = cut;
@@ -320,7 +323,7 @@ static void draw_page(void *user, cairo_t *cr)
     draw_scale(l, l->rows[0].y + row_title_height(&l->maps->rows[0]) + TITLE + 4, cr);
 }
 
-/* Sets the range of the colour scale to the given range, or else computes it from the values. */
+/* Sets the range of the colour scale. If the caller gave no range, it is computed from the values. */
 static void find_scale(layout *l)
 {
     const attn_heatmaps *maps = l->maps;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * Renders heatmaps as an interactive page. Rows of panels with the same labels become the layers of one map.
+ * Renders heatmaps as an interactive page. Rows of panels that have the same labels become the layers of one map.
  */
 #include "plot/heatmaps.h"
 
@@ -39,7 +39,7 @@ attn_status attn__heatmaps_check(attn_context *context, const attn_heatmaps *map
 
 typedef struct gathered {
     attn_explorer_map *maps;
-    const float **weights; /* values of all panels, row by row */
+    const float **weights; /* weights[i]: values of panel i; the panels are numbered row by row */
     char (*names)[NAME];
     int64_t n, used;
 } gathered;
@@ -65,14 +65,15 @@ static void name_of(char *name, const char *title)
     snprintf(name, NAME, "%.*s", layer ? (int)(layer - title) : NAME - 1, title ? title : "Attention");
 }
 
-/* Returns the number after ", layer", or 0 if there is none. */
+/* Returns the number that follows ", layer" in a title. Returns 0 if there is none. */
 static int64_t layer_of(const char *title)
 {
     const char *layer = title ? strstr(title, ", layer ") : NULL;
     return layer ? strtoll(layer + strlen(", layer "), NULL, 10) : 0;
 }
 
-/* Removes a number at the end of a map's name, because the map has several layers: "Weights 1" becomes "Weights". */
+/* Removes the number at the end of a map's name: "Weights 1" becomes "Weights". The number is that of a layer, and
+ * the map has several layers. */
 static void drop_number(char *name)
 {
     size_t n = strlen(name), digits = n;
@@ -97,7 +98,8 @@ static void begin_map(gathered *g, const attn_panel_row *row, const attn_panel *
     g->n++;
 }
 
-/* Adds a row as a layer of a map. If its panels differ in size, each panel becomes a map of its own. */
+/* Adds a row of panels as a layer of a map. If the panels of the row differ in size, each panel becomes a map of its
+ * own. */
 static void add_row(gathered *g, const attn_panel_row *row)
 {
     const attn_explorer_map first = {.rows = row->panels[0].rows, .cols = row->panels[0].cols};

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * Draws pictures side by side, each with a map of weights over it.
+ * Draws pictures side by side. A map of weights is drawn over each picture.
  */
 #include "attn/plot.h"
 
@@ -20,8 +20,8 @@ typedef struct layout {
     double panel_height, width, height;
 } layout;
 
-/* Sets the colour of a pixel to grey, so that only the map has colours. Under a map it is neither black nor white,
- * so that the map stays visible. */
+/* Sets the colour of a pixel of the picture to grey, so that only the map has colours. Under a map, the grey is
+ * neither black nor white, because the map would be hardly visible on black or white. */
 static void set_grey(cairo_t *cr, const attn_overlay *o, int64_t x, int64_t y)
 {
     const unsigned char *p = o->pixels + (y * o->width + x) * o->channels;
@@ -33,8 +33,8 @@ static void set_grey(cairo_t *cr, const attn_overlay *o, int64_t x, int64_t y)
     cairo_set_source_rgb(cr, grey, grey, grey);
 }
 
-/* Sets a red whose opacity grows with the weight. It looks brighter on black and darker on white. A scale from light
- * to dark would be invisible on one of the two. Where the weight is 0, the picture stays unchanged. */
+/* Sets a red whose opacity grows with the weight `share`. If the weight is 0, the picture shows unchanged. The red
+ * looks brighter on black and darker on white. A scale from light to dark would be invisible on one of them. */
 static void set_colour(cairo_t *cr, double share)
 {
     cairo_set_source_rgba(cr, 0.93, 0.10, 0.14, 0.85 * pow(fmax(share, 0), 0.8));
@@ -60,8 +60,8 @@ static void fill_cells(cairo_t *cr, const attn_overlay *o, double width, double 
     }
 }
 
-/* Draws a blue frame with a white rim around the query. It is visible on black, on white and on the colours of the map.
- */
+/* Draws a blue frame with a white rim around the query's cell. Such a frame is visible on black, on white and on the
+ * colours of the map. */
 static void mark_query(cairo_t *cr, const attn_overlay *o, double width, double height)
 {
     double w = width / (double)(o->query_cols > 0 ? o->query_cols : o->cols);
@@ -77,7 +77,7 @@ static void mark_query(cairo_t *cr, const attn_overlay *o, double width, double 
     }
 }
 
-/* Prints this panel's largest weight, which has the strongest colour. */
+/* Prints this panel's largest weight. This weight has the strongest colour. */
 static void tell_largest(cairo_t *cr, const attn_overlay *o)
 {
     char text[32];
@@ -98,7 +98,7 @@ static void draw_overlay(cairo_t *cr, const attn_overlay *o)
         attn__text(cr, 0, -5, o->title, ATTN_LEFT, 0);
     if (o->weights)
         tell_largest(cr, o);
-    /* Without antialiasing, pixels are squares without seams between them. */
+    /* antialiasing would leave visible seams between neighbouring pixels */
     cairo_set_antialias(cr, CAIRO_ANTIALIAS_NONE);
     for (int64_t y = 0; y < o->height; y++) {
         for (int64_t x = 0; x < o->width; x++) {
@@ -112,7 +112,7 @@ static void draw_overlay(cairo_t *cr, const attn_overlay *o)
     cairo_set_antialias(cr, CAIRO_ANTIALIAS_DEFAULT);
 }
 
-/* Draws the colour scale over medium grey, with the opacity of the overlay. */
+/* Draws the colour scale over medium grey. It has the same opacity as the overlay. */
 static void draw_legend(cairo_t *cr, double top)
 {
     const double width = 100, height = 8;

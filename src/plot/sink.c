@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * A growing output buffer, and functions that write a page's text formats to it.
+ * Implements a growing output buffer, and functions that write JSON, base64 and other text to the buffer.
  */
 #include "plot/sink.h"
 
@@ -44,8 +44,8 @@ void attn__sink_number(attn__sink *sink, double value)
     attn__sink_text(sink, text);
 }
 
-/* Writes a text as a JSON string. '<' could end the script element around the text, so it is escaped like control
- * characters. */
+/* Writes a text as a JSON string. '<' is escaped like a control character, because it could end the script element
+ * of the HTML page. */
 void attn__sink_json(attn__sink *sink, const char *text)
 {
     if (!text) {

@@ -7,18 +7,19 @@
 #include <math.h>
 #include <string.h>
 
-/* Bound of a cost. Sums and differences of many costs up to this bound stay finite. */
+/* Upper bound of |cost|. Sums and differences of many costs up to this bound stay finite. */
 static const double largest = 1e150;
 
-/* State of the search. Columns count from 1; entry 0 holds the row that is being assigned. */
+/* State of the search. Columns count from 1. Entry 0 of the arrays of columns stands for the row that is being
+ * assigned. */
 typedef struct search {
     const double *cost;
     int64_t columns;
     /* reduced cost = cost - potential of the row - potential of the column; never negative */
     double *row_potential, *column_potential;
-    double *distance; /* length of the shortest path to an unreached column */
-    int64_t *row_of;  /* row of each column, from 1; 0: the column is free */
-    int64_t *before;  /* previous column on the shortest path */
+    double *distance; /* distance[j]: length of the shortest path to column j, for columns not reached yet */
+    int64_t *row_of;  /* row_of[j]: row assigned to column j, counted from 1; 0: the column is free */
+    int64_t *before;  /* before[j]: column before column j on the shortest path */
     bool *reached;
 } search;
 
@@ -36,7 +37,8 @@ static attn_status check(attn_context *context, const double *cost, int64_t rows
     return ATTN_OK;
 }
 
-/* Updates distances by way of column `from`. Returns the nearest unreached column and writes its distance to *least. */
+/* Shortens the paths that lead through column `from`. Returns the nearest unreached column and writes its distance
+ * to *least. */
 static int64_t relax(search *s, int64_t from, double *least)
 {
     int64_t row = s->row_of[from], nearest = 0;

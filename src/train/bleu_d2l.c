@@ -34,7 +34,8 @@ static const char *next_word(const char *line)
     return *line ? line + 1 : NULL;
 }
 
-/* Returns how often the n words at `gram` occur among the first `starts` start positions of `line`. */
+/* Counts the occurrences of the n words at `gram` in `line`. Only the first `starts` words of `line` are tried as
+ * start positions. */
 static int64_t occurrences(const char *line, int64_t starts, const char *gram, size_t length, int n)
 {
     int64_t count = 0;
@@ -43,8 +44,8 @@ static int64_t occurrences(const char *line, int64_t starts, const char *gram, s
     return count;
 }
 
-/* Returns the number of matches. Each n-gram of the prediction counts at most as often as it occurs in the label. The
- * time is quadratic, which is acceptable for sentences. */
+/* Returns the number of n-grams of the prediction that match the label. Each n-gram counts at most as often as it
+ * occurs in the label. The time is quadratic, which is acceptable because the lines are sentences. */
 static int64_t clipped_matches(const char *prediction, int64_t pred_grams, const char *label, int64_t label_grams,
                                int n)
 {

@@ -10,7 +10,8 @@
 
 enum { ORDERS = 6 };
 
-/* Returns the bytes of the character at `s`, which is not at the end. Invalid UTF-8 counts byte by byte. */
+/* Returns the length in bytes of the character at `s`. `s` must not be at the end of the text. Each byte of invalid
+ * UTF-8 counts as one character. */
 static size_t character_at(const char *s)
 {
     unsigned char c = (unsigned char)*s;
@@ -21,7 +22,7 @@ static size_t character_at(const char *s)
     return n;
 }
 
-/* Splits a line into characters, which are its "words", without white space. */
+/* Splits a line into its characters other than white space. The characters are stored as the "words" of `words`. */
 static attn_status split(attn__tokens *words, attn_context *context, const char *line)
 {
     size_t length = strlen(line), at = 0;
@@ -45,8 +46,8 @@ static attn_status split(attn__tokens *words, attn_context *context, const char 
     return ATTN_OK;
 }
 
-/* Returns the F-score. Precision and recall are means over the orders for which both sides have n-grams. Recall has
- * twice the weight. */
+/* Returns the F-score, in which recall has twice the weight of precision. Precision and recall are means over the
+ * orders for which both the prediction and the reference have n-grams. */
 static double score(const attn__ngrams orders[ORDERS])
 {
     const double beta2 = 4;
@@ -77,14 +78,15 @@ static attn_status compare(attn_context *context, const attn__tokens *predicted,
     memset(own, 0, ORDERS * sizeof *own);
     status = attn__ngrams_add(context, predicted, &wanted, 1, own, ORDERS);
     attn__tokens_free(&wanted, context);
-    /* As in sacreBLEU, a prediction's n-grams count only if its reference has n-grams of that order. */
+    /* As in sacreBLEU, the prediction's n-grams of an order count only if the reference also has n-grams of that
+     * order. */
     for (int n = 0; n < ORDERS; n++)
         own[n].predicted = own[n].wanted > 0 ? own[n].predicted : 0;
     return status;
 }
 
-/* Adds the n-gram counts of a sentence. As in sacreBLEU, the reference with the highest sentence score counts, and the
- * first one wins ties. */
+/* Adds the n-gram counts of a sentence. As in sacreBLEU, the counts are those of the reference with the highest
+ * sentence score. If several have the highest score, the first one is used. */
 static attn_status add(attn_context *context, const char *prediction, const char *const *references, int64_t count,
                        attn__ngrams *orders)
 {
@@ -127,7 +129,7 @@ attn_status attn_chrf_corpus(double *chrf, attn_context *context, const char *co
     return status;
 }
 
-/* Computes chrf[i * n + j] from the n-grams that texts i and j share. */
+/* Computes chrf[i * n + j] from the number of n-grams that texts i and j share. n is the number of texts. */
 static void score_pairs(int64_t n, const int64_t *counts, const int64_t *shared, double *chrf)
 {
     for (int64_t i = 0; i < n; i++)

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: MIT
- * Computes the loss of a set of boxes: the assignment, the weighted cross-entropy, and distances of the assigned boxes.
- * */
+ *
+ * Computes the loss of a set of boxes. The loss has three terms: the weighted cross-entropy of the classes, and two
+ * distances of the assigned boxes.
+ */
 #include "train/detection_loss.h"
 
 #include "base/context.h"
@@ -12,7 +14,7 @@
 #include <math.h>
 #include <string.h>
 
-/* The arrays of one call. `blocks` is the number of combinations of the leading indices. Each combination has its own
+/* Arrays and sizes of one call. `blocks` is the product of the sizes of the leading axes. Each block has its own
  * assignment. */
 typedef struct set_loss {
     attn_context *context;
@@ -20,7 +22,7 @@ typedef struct set_loss {
     attn_tensor *logits, *boxes;
     const attn__targets *targets;
     attn__detection_loss_options options;
-    int64_t blocks, queries, outputs, objects; /* number of class outputs, including "no object" */
+    int64_t blocks, queries, outputs, objects; /* outputs: number of class outputs, including the class "no object" */
     int64_t *query;                            /* [blocks][objects] */
     double *cost;                              /* [objects of one image][queries] */
 } set_loss;
@@ -38,8 +40,8 @@ static double probability(const attn_tensor *logits, int64_t row, int64_t output
     return exp(attn__number(logits, row + class) - largest) / sum;
 }
 
-/* Returns the cost of a pair. `at` is the index of the query among all queries, and `object` the index among all
- * objects. */
+/* Returns the cost of assigning a query to an object. `at` is the index of the query among all queries, and `object`
+ * is the index among all objects. */
 static double cost_of(const set_loss *s, int64_t at, int64_t object)
 {
     const double *target = s->targets->boxes + 4 * object;
@@ -83,8 +85,8 @@ static attn_status assign(set_loss *s)
 
 /* ----------------------------------------------------------------------------------------------- terms */
 
-/* Returns the row, among all queries of all blocks, of the query assigned to object i. i counts objects over all
- * blocks. */
+/* Returns the row of the query that is assigned to object i. Rows count the queries of all blocks, and i counts the
+ * objects of all blocks. */
 static int64_t row_of(const set_loss *s, int64_t i)
 {
     int64_t block = i / s->objects, object = i % s->objects, image = 0;
@@ -93,8 +95,8 @@ static int64_t row_of(const set_loss *s, int64_t i)
     return (block * s->targets->images + image) * s->queries + s->query[i];
 }
 
-/* Computes the class-weighted mean of -log p as the sum of two cross-entropies: over the objects' queries, and over all
- * other queries. */
+/* Computes the class-weighted mean of -log p, where p is the probability of the right class. The mean is the sum of
+ * two cross-entropies: one over the objects' queries, and one over all other queries. */
 static attn_tensor *class_term(const set_loss *s)
 {
     enum { LEFT_OUT = -1 };

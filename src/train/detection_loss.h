@@ -3,7 +3,7 @@
  * detection_loss.h - the loss of a set of boxes (DETR: Carion et al. 2020, arXiv:2005.12872, as in the code of its
  * authors).
  *
- * In each image, each object is assigned one query, so that this sum over the objects is minimal:
+ * In each image, each object is assigned one query. The assignment minimizes the sum of this cost over the objects:
  *     -p(class) + l1 * |box - object's| - giou * GIoU
  * The class of all other queries is the last one, "no object". */
 #ifndef ATTN_TRAIN_DETECTION_LOSS_H
@@ -19,30 +19,32 @@ typedef struct attn__targets {
     const double *boxes;    /* [objects,4]: centre x, centre y, width, height, of an image of size 1 x 1 */
 } attn__targets;
 
-/* Zero means the default. */
+/* Options of the loss. A field that is zero has its default. */
 typedef struct attn__detection_loss_options {
-    double no_object; /* weight of the class "no object"; other classes have weight 1; 0: 0.1 */
-    double l1, giou;  /* factors of the terms; 0: 5 and 2 */
-    /* The divisors of the terms, for several processes that share a batch. 0: the sum of the queries' weights, and the
-     * number of objects, at least 1. */
+    double no_object; /* weight of the class "no object"; 0: 0.1; the weight of each other class is 1 */
+    double l1, giou;  /* l1: factor of the L1 distance, 0: 5; giou: factor of the GIoU term, 0: 2 */
+    /* Divisors of the terms, to be set if several processes share a batch. If `weights` is 0, the divisor is the sum
+     * of the queries' weights. If `objects` is 0, the divisor is the number of objects, at least 1. */
     double weights, objects;
-    /* query of each object, for each index of the leading axes; NULL: the assignment with the smallest sum */
+    /* the query that each object is assigned, for each index of the leading axes; NULL: the assignment is computed */
     const int64_t *query;
 } attn__detection_loss_options;
 
-/* The three terms including their factors. The loss is the sum. */
+/* The three terms of the loss, already multiplied by their factors. The loss is their sum. */
 typedef struct attn__detection_terms {
     attn_tensor *classes, *l1, *giou;
 } attn__detection_terms;
 
 /* Computes the loss from logits [...,B,Q,C+1] and boxes [...,B,Q,4] of B images. Each index of the leading axes (the
- * decoder's blocks) has its own assignment, and the terms are summed over these indices. The loss has one element. NULL
- * on error: ATTN_ERROR_SHAPE. ATTN_ERROR_ARGUMENT: an image with more objects than queries, a class out of range, an
- * object without area, logits or boxes that are not finite. ATTN_ERROR_MEMORY. `terms` and `options` may be NULL. */
+ * decoder's blocks) has its own assignment, and the terms are summed over these indices. The loss has one element.
+ * Returns NULL on error. ATTN_ERROR_SHAPE: the shapes do not match. ATTN_ERROR_ARGUMENT: an image has more objects than
+ * queries, a class is out of range, an object has no area, or logits or boxes are not finite. ATTN_ERROR_MEMORY: there
+ * is no memory. `terms` and `options` may be NULL. */
 attn_tensor *attn__detection_loss(attn_tape *tape, attn_tensor *logits, attn_tensor *boxes,
                                   const attn__targets *targets, const attn__detection_loss_options *options,
                                   attn__detection_terms *terms);
-/* Sets the divisors for a whole batch with this number of queries and objects. */
+/* Sets the divisors of the terms for a whole batch. `queries` is the number of queries of the whole batch, and
+ * `objects` is the number of its objects. */
 void attn__detection_divisors(attn__detection_loss_options *options, int64_t queries, int64_t objects);
 
 #endif

@@ -15,12 +15,13 @@ typedef struct attn_logistic {
     const float *x;        /* [features, rows]: each feature is contiguous */
     const uint8_t *labels; /* [rows], 0 or 1 */
     double c;              /* C; 0: 1 */
-    double tolerance;      /* stop at this ratio of the largest violation of optimality to the initial one; 0: 1e-4 */
-    int64_t max_sweeps;    /* maximum number of sweeps over the coordinates; 0: 1000 */
+    /* The fit stops when the largest violation of optimality is at most this factor times the initial one; 0: 1e-4. */
+    double tolerance;
+    int64_t max_sweeps; /* maximum number of sweeps over the coordinates; 0: 1000 */
 } attn_logistic;
-/* Fits w and b. `w` [features] and `b` [1] hold the initial values and get the result. *sweeps (may be NULL) gets the
- * number of sweeps. ATTN_ERROR_ARGUMENT: sizes, labels that are all equal or not 0 and 1, features that are not finite.
- * ATTN_ERROR_MEMORY. */
+/* Fits w and b. `w` [features] and `b` [1] hold the initial values and get the result. *sweeps gets the number of
+ * sweeps; `sweeps` may be NULL. ATTN_ERROR_ARGUMENT: a size is out of range, all labels are equal, a label is neither 0
+ * nor 1, or a feature is not finite. ATTN_ERROR_MEMORY: there is no memory. */
 attn_status attn_logistic_fit(attn_context *context, const attn_logistic *problem, double *w, double *b,
                               int64_t *sweeps);
 

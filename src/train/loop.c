@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: MIT
  *
- * The training loop: epochs of steps, validation, early stopping, saving, progress, and resuming with the same bits.
- * The state between two steps is in `counters`. The job saves the optimizer's tensors and the parameters. */
+ * Implements the training loop: epochs of steps, validation, early stopping, saving and progress. A resumed run
+ * computes the same bits as an uninterrupted run. `counters` holds the loop's state between two steps. The job saves
+ * the optimizer's tensors and the parameters.
+ */
 #include "attn/train.h"
 
 #include "base/clock.h"
@@ -19,10 +21,11 @@
 typedef struct counters {
     int64_t epoch, step; /* the next step to take */
     int64_t all_steps;
-    double loss_sum, loss_tokens; /* sums of this epoch so far */
-    double best, last_valid;      /* losses; NaN if not known yet */
-    double best_score;            /* metric of the best validation, if the metric decides and not the loss */
-    int64_t stale;                /* number of epochs since the best epoch */
+    double loss_sum, loss_tokens; /* sum of the losses, and number of labels, of this epoch so far */
+    double best, last_valid;      /* losses of the best and of the last validation; NaN: not known yet */
+    /* metric of the best validation; used only if the metric decides which validation is best */
+    double best_score;
+    int64_t stale; /* number of epochs since the best epoch */
 } counters;
 
 struct attn_training {
@@ -31,8 +34,8 @@ struct attn_training {
     attn_optimizer *optimizer;
     const attn_named_list *parameters;
     counters at;
-    /* Counts of this run only. */
-    double seconds, looked; /* seconds that passed, up to the last reading of the clock */
+    /* The counts up to steps_here are those of this run only. They are not stored in a checkpoint. */
+    double seconds, looked; /* seconds: training time so far; looked: time of the last reading of the clock */
     double tokens;
     int64_t steps_here;
     attn__all_reduce *all_reduce; /* group of ranks; NULL: this process trains alone */
@@ -104,7 +107,7 @@ attn_status attn_training_store(const attn_training *training, attn_config *conf
 #define STORE_INT(key, field)                                                                                          \
     if (status == ATTN_OK)                                                                                             \
         status = attn_config_set_int(config, key, training->field);
-/* JSON has no NaN, so a loss that is not known yet is left out. */
+/* JSON has no NaN, so a value that is NaN (not known yet) is not stored. */
 #define STORE_REAL(key, field)                                                                                         \
     if (status == ATTN_OK && !isnan(training->field))                                                                  \
         status = attn_config_set_real(config, key, training->field);
@@ -117,7 +120,7 @@ attn_status attn_training_restore(attn_training *training, const attn_config *co
     attn__call_begin(training->context);
     const attn_config_value *steps = attn_config_get(config, "optimizer_steps");
     if (!steps)
-        steps = attn_config_get(config, "optimiser_steps"); /* the name of the key before version 1.0 */
+        steps = attn_config_get(config, "optimiser_steps"); /* checkpoints written before version 1.0 have this key */
     if (!steps || steps->type != ATTN_CONFIG_TYPE_INT || steps->integer < 0)
         return attn__fail(training->context, ATTN_ERROR_FORMAT,
                           "checkpoint: \"optimizer_steps\" is missing or no count");
@@ -146,7 +149,7 @@ static bool report(attn_training *training, const attn_job *job, attn_progress *
     p->loss = at->loss_tokens > 0 ? at->loss_sum / at->loss_tokens : NAN;
     p->valid_loss = at->last_valid;
     p->best_loss = at->best;
-    p->metric = p->metric2 = NAN; /* filled by the job */
+    p->metric = p->metric2 = NAN; /* NaN, because only the job can fill in the metrics */
     training->seconds += attn__seconds_since(training->looked);
     training->looked = attn__now();
     p->seconds = training->seconds;
@@ -157,21 +160,21 @@ static bool report(attn_training *training, const attn_job *job, attn_progress *
     return job->progress(job->user, p);
 }
 
-/* Returns the seed of the step's dropout. Each step has its own seed, which depends only on the run's seed and the
- * step. */
+/* Returns the seed of dropout for the current step. The seed depends only on the run's seed and the step, so a
+ * resumed run draws the same dropout. */
 static uint64_t step_seed(const attn_training *training)
 {
     return attn__mix64(training->options.seed ^ attn__mix64((uint64_t)training->at.all_steps));
 }
 
-/* Returns the number of losses of one optimizer step. */
+/* Returns how many losses are accumulated in the current optimizer step. */
 static int64_t parts_of(const attn_training *training)
 {
     return training->options.accumulate > 1 ? training->options.accumulate : 1;
 }
 
-/* Adds the gradient of one loss times `share` to the gradients. With other ranks, the gradients are sent during the
- * last loss of a step. */
+/* Adds the gradient of one loss, multiplied by `share`, to the gradients. If there are other ranks, the last loss of
+ * a step also sends the gradients to them while they are computed. */
 static attn_status add_gradient(attn_training *training, const attn_job *job, attn_tape *tape, attn_tensor *loss,
                                 double share, bool last, double totals[2])
 {
@@ -183,7 +186,7 @@ static attn_status add_gradient(attn_training *training, const attn_job *job, at
                 : attn__all_reduce_keep(training->all_reduce, tape, loss, share);
 }
 
-/* Computes the gradients of one loss of a step on its own tape. */
+/* Computes the gradients of one of the losses of a step, on a tape of its own. */
 static attn_status part_gradients(attn_training *training, const attn_job *job, attn_tape *tape, int64_t part,
                                   int64_t parts, double totals[2])
 {
@@ -198,7 +201,7 @@ static attn_status part_gradients(attn_training *training, const attn_job *job, 
     if (!loss)
         return attn_context_status(training->context);
     double share = 1 / (double)parts;
-    if (counted > 0) /* without labels this is a placeholder batch, whose loss has no targets */
+    if (counted > 0) /* If there are no labels, the batch is a placeholder whose loss must not be added. */
         totals[0] += attn__number(loss, 0) * (double)counted;
     totals[1] += (double)counted;
     if (training->all_reduce && job->whole) {
@@ -208,8 +211,8 @@ static attn_status part_gradients(attn_training *training, const attn_job *job, 
     return add_gradient(training, job, tape, loss, share, part == parts - 1, totals);
 }
 
-/* Computes gradients of the mean of the step's losses. Each loss is the mean over its labels. *sum becomes the sum over
- * all labels and *tokens their number, over all ranks if there are several. */
+/* Computes the gradient of the mean of the step's losses. Each loss is a mean over its labels. *sum becomes the loss
+ * summed over all labels, and *tokens the number of labels. With several ranks, both count the labels of all ranks. */
 static attn_status gradients(attn_training *training, const attn_job *job, attn_tape *tape, double *sum, double *tokens)
 {
     int64_t most = parts_of(training), left = job->steps(job->user) - training->at.step * most;
@@ -219,7 +222,8 @@ static attn_status gradients(attn_training *training, const attn_job *job, attn_
     for (int64_t part = 0; part < parts && status == ATTN_OK; part++)
         status = part_gradients(training, job, tape, part, parts, totals);
     for (int64_t i = 0; i < training->parameters->n && status != ATTN_OK && parts > 1; i++)
-        attn_tensor_drop_grad(training->parameters->items[i].tensor); /* drops the gradients of the finished losses */
+        /* after an error, drop the gradients of the losses that are already computed */
+        attn_tensor_drop_grad(training->parameters->items[i].tensor);
     *sum = totals[0];
     *tokens = totals[1];
     return status;
@@ -241,7 +245,8 @@ static attn_status one_step(attn_training *training, const attn_job *job, attn_t
     if (status != ATTN_OK)
         return status;
     if (!isfinite(value) || !isfinite(p->grad_norm)) {
-        attn__ranks_all_know(training->context); /* sums are equal on all ranks, so all ranks fail */
+        /* all ranks have the same sums, so all ranks detect this error and no rank reports it to the others */
+        attn__ranks_all_know(training->context);
         return attn__fail(training->context, ATTN_ERROR_ARGUMENT,
                           "training diverged at epoch %lld, step %lld: loss %g, gradient norm %g; try a smaller rate",
                           (long long)at->epoch + 1, (long long)at->step + 1, value, p->grad_norm);
@@ -255,10 +260,10 @@ static attn_status one_step(attn_training *training, const attn_job *job, attn_t
     return ATTN_OK;
 }
 
-/* Aborts a training among ranks. The other ranks are notified, unless they already were, before memory is freed to
- * which their sums may still write. Changes of an unfinished step or validation are undone. If the cause is a signal
- * or a process that ended, the state of the last complete step is saved. If no step was in progress, nothing is saved,
- * because saving has failed or is done. */
+/* Aborts a training among ranks. The other ranks are notified first, because memory that their sums may still write to
+ * is freed afterwards. Changes of an unfinished step or validation are undone. If the cause is a signal or a process
+ * that ended, the state of the last complete step is saved. If no step was in progress, nothing is saved, because the
+ * state is saved already or saving has failed. */
 static attn_status leave(attn_training *training, const attn_job *job, attn_tape *tape, attn_status status)
 {
     char why[512];
@@ -269,7 +274,7 @@ static attn_status leave(attn_training *training, const attn_job *job, attn_tape
     if (status != ATTN_ERROR_INTERRUPTED && status != ATTN_ERROR_IO)
         return status;
     snprintf(why, sizeof why, "%s", attn_context_error(training->context));
-    attn_context_clear_error(training->context); /* cleared, because a failure to save has its own error */
+    attn_context_clear_error(training->context); /* cleared, so that a failure to save can record its own error */
     attn_status saved = job->save(job->user, false);
     if (saved != ATTN_OK || status == ATTN_ERROR_INTERRUPTED)
         return saved != ATTN_OK ? saved : status;
@@ -314,11 +319,11 @@ static bool improved(counters *at, double score)
     return better;
 }
 
-/* Validates, counts the epoch as finished, and saves. */
+/* Validates, marks the epoch as finished, and saves. */
 static attn_status end_epoch(attn_training *training, const attn_job *job, attn_tape *tape, attn_progress *p)
 {
     counters *at = &training->at;
-    /* A run that was stopped after the epoch's last step resumes here without a step. */
+    /* These fields are set here because no step may have run: the run may resume after the last step of an epoch. */
     p->epoch = at->epoch + 1;
     p->step = at->step;
     p->rate = attn_schedule_rate(&training->options.schedule, at->all_steps);

@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: MIT
  *
- * loop.h - the training loop: epochs of steps, validation, early stopping, saving. A callback computes the loss of a
- * step. */
+ * loop.h - the training loop, with epochs of steps, validation, early stopping and saving. A callback computes the loss
+ * of each step.
+ */
 #ifndef ATTN_TRAIN_LOOP_H
 #define ATTN_TRAIN_LOOP_H
 
 #include "attn/train.h"
 
-/* Callbacks of the loop. Every function gets `user`. */
+/* Callbacks of the training loop. `user` is passed to every callback. */
 typedef struct attn_job {
     void *user;
     /* Returns the number of steps of an epoch, which is equal for all epochs. */
@@ -19,17 +20,18 @@ typedef struct attn_job {
     attn_tensor *(*loss)(void *user, attn_tape *tape, int64_t epoch, int64_t step, int64_t *tokens);
     /* Computes the mean loss on the validation data. NULL: no validation and no early stopping. */
     attn_status (*validate)(void *user, attn_tape *tape, double *loss);
-    /* Returns the metric of the last validation, which replaces its loss; larger is better. NaN: the loss decides. May
-     * be NULL. */
+    /* Returns the metric of the last validation, larger is better. The metric then decides which parameters are the
+     * best. If it is NaN, the validation loss decides. May be NULL. */
     double (*judge)(void *user);
-    /* Saves the run. Called at each epoch's end, and when the run stops early. `improved`: the parameters are the best
-     * so far. */
+    /* Saves the run. Called at the end of each epoch, and when the run stops early. `improved` is true if the
+     * current parameters are the best so far. */
     attn_status (*save)(void *user, bool improved);
     /* Reports progress. If it returns false, the run saves and stops. May be NULL. */
     bool (*progress)(void *user, const attn_progress *progress);
-    /* Returns the number of labels in the whole batch of the step for which `loss` was last called. This process has
-     * *tokens of these labels, and the other ranks of the context (ranks.h) have the others. Gradients and losses are
-     * then summed over the ranks, and the step is that of the whole batch. NULL: the batch is not sharded. */
+    /* Returns the number of labels in the whole batch of the step for which `loss` was last called. Used if the
+     * context's ranks (ranks.h) shard the batch. The loss of this process then covers only *tokens of the labels.
+     * Gradients and losses are summed over the ranks, so that each step is a step of the whole batch. NULL: the batch
+     * is not sharded. */
     int64_t (*whole)(void *user);
 } attn_job;
 
@@ -40,8 +42,8 @@ typedef struct attn_training_options {
     uint64_t seed;
     int64_t patience;   /* number of validations without improvement before stopping; 0: never */
     int64_t save_every; /* number of steps between saves inside an epoch; 0: save only at the ends of epochs */
-    /* gradient accumulation: number of losses per optimizer step, which uses the mean of their gradients (the last step
-     * of an epoch may have fewer); 0: 1. Not if ranks shard a batch. */
+    /* Gradient accumulation: the number of losses per optimizer step. The step uses the mean of their gradients. The
+     * last step of an epoch may have fewer losses. 0: 1. Must be 0 or 1 if ranks shard a batch. */
     int64_t accumulate;
 } attn_training_options;
 
@@ -54,8 +56,8 @@ typedef struct attn_training attn_training;
 attn_status attn_training_create(attn_training **training, attn_context *context, const attn_named_list *parameters,
                                  const attn_training_options *options);
 void attn_training_destroy(attn_training *training); /* NULL is allowed */
-/* Returns the optimizer, which the run owns. const is shallow, here and in attn_tensor_data and attn_model_parameters:
- * the returned object may be changed. */
+/* Returns the optimizer, which the run owns. The optimizer may be changed although `training` is const, because const
+ * is shallow here, as in attn_tensor_data and attn_model_parameters. */
 attn_optimizer *attn_training_optimizer(const attn_training *training);
 int64_t attn_training_epoch(const attn_training *training); /* number of finished epochs */
 /* Converts the counters and sums of a run to a config (for a checkpoint). attn_training_restore converts them back.

@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* An n-gram: the number of its first n - 1 words, its last word, its start, and the index of its text. Text 0 is the
+/* An n-gram. `head` numbers its first n - 1 words, so that n-grams are compared by two values. Text 0 is the
  * prediction. */
 typedef struct gram {
     int64_t head;
@@ -27,7 +27,8 @@ static int by_words_and_text(const void *a, const void *b)
     return words ? words : (x->text > y->text) - (x->text < y->text);
 }
 
-/* Lists the n-grams of a text. The words of the text are numbered from `first` on in `heads`. Returns the count. */
+/* Lists the n-grams of a text in `grams`, and returns their count. heads[first + i] is the number of the (n -
+ * 1)-gram that begins at word i. */
 static int64_t list_grams(gram *grams, const attn__tokens *words, int64_t text, const int64_t *heads, int64_t first,
                           int n)
 {
@@ -37,9 +38,9 @@ static int64_t list_grams(gram *grams, const attn__tokens *words, int64_t text, 
     return count > 0 ? count : 0;
 }
 
-/* Sorts the n-grams of all texts and gives equal n-grams the same number for the next order. Returns how many of the
- * prediction's n-grams occur in a reference. Each n-gram counts at most as often as in the reference that has it most
- * often. */
+/* Sorts the n-grams of all texts, and gives each distinct n-gram a number in `heads`, for the next order. Returns
+ * how many of the prediction's n-grams match. An n-gram matches at most as often as it occurs in the reference that
+ * has it most often. */
 static int64_t match_grams(gram *grams, int64_t n, int64_t *heads)
 {
     int64_t matches = 0, next;
@@ -81,14 +82,15 @@ attn_status attn__ngrams_add(attn_context *context, const attn__tokens *predicti
     return status;
 }
 
-/* Sorts the n-grams of all texts, gives equal n-grams the same number for the next order, and adds up the n-grams that
- * pairs of texts share. own[t] is scratch memory for the count of one n-gram in text t. */
+/* Sorts the n-grams of all texts, and gives each distinct n-gram a number in `heads`, for the next order. Adds the
+ * number of n-grams that texts x and y share to shared[x * n + y]. own[t] is scratch memory for the count of one
+ * n-gram in text t. */
 static void share_grams(gram *grams, int64_t all, int64_t *heads, int64_t n, int64_t *own, int64_t *shared)
 {
     int64_t next;
     qsort(grams, (size_t)all, sizeof *grams, by_words_and_text);
     for (int64_t at = 0; at < all; at = next) {
-        int64_t texts = 0; /* grams[at + k].text for k < texts are the texts that contain the n-gram */
+        int64_t texts = 0; /* grams[at + k].text for k < texts is overwritten by the texts that contain this n-gram */
         for (next = at; next < all && by_words(grams + at, grams + next) == 0; next++) {
             heads[grams[next].start] = at;
             if (next == at || grams[next].text != grams[at + texts - 1].text) {

@@ -17,8 +17,10 @@ enum { GRAIN = 4 }; /* minimum number of blocks (ATTN__ELEMENTWISE_BLOCK element
 
 /* Data of each parameter in the list. */
 typedef struct parameter_part {
-    double factor;   /* factor of the learning rate */
-    int64_t moments; /* offset of its moments in the state; -1: it needed no gradient when the optimizer was created */
+    double factor; /* factor of the learning rate */
+    /* offset of the parameter's moments in the state; -1: no moments, because the parameter needed no gradient when
+     * the optimizer was created */
+    int64_t moments;
 } parameter_part;
 
 struct attn_optimizer {
@@ -28,8 +30,9 @@ struct attn_optimizer {
     attn_optimizer_options options;
     int64_t steps;
     parameter_part *each;
-    bool rated; /* true if a factor is not 1 */
-    /* tensors m.NAME (and v.NAME after each), in the order of the parameters; only for trained parameters */
+    bool rated; /* true if the learning-rate factor of any parameter is not 1 */
+    /* Moments of the trained parameters, in the order of the parameters: a tensor m.NAME, and for Adam and AdamW a
+     * tensor v.NAME after it. */
     attn_named_list state;
 };
 
@@ -59,8 +62,8 @@ static int64_t block_count(int64_t elements)
     return (elements + ATTN__ELEMENTWISE_BLOCK - 1) / ATTN__ELEMENTWISE_BLOCK;
 }
 
-/* Returns whether parameter i is trained. A parameter may be frozen later; the moments of the others keep their
- * places. */
+/* Returns whether parameter i is trained. If a parameter is frozen after the optimizer was created, it is not
+ * trained, but its moments stay in the state. */
 static bool trained(const attn_optimizer *optimizer, int64_t i)
 {
     return optimizer->each[i].moments >= 0 && attn_tensor_requires_grad(optimizer->parameters->items[i].tensor);
@@ -214,9 +217,9 @@ static double global_norm(const attn_optimizer *optimizer)
 typedef struct step_job {
     const attn_optimizer_options *o;
     attn__elementwise_fn adam;
-    attn__elementwise_args args; /* kernel arguments of Adam; the scalars apply to all parameters */
+    attn__elementwise_args args; /* arguments of Adam's kernel; the scalars are the same for all parameters */
     attn__all_reduce_piece at;
-    float clip, rate; /* kernel arguments of SGD */
+    float clip, rate; /* arguments of SGD's kernel */
 } step_job;
 
 static int64_t end_of(const step_job *job, int64_t block)
@@ -243,7 +246,8 @@ static void sgd_blocks(void *user, int64_t begin, int64_t end)
     }
 }
 
-/* Returns moment number `which` of trained parameter i, or NULL if there is none. */
+/* Returns moment 0 or 1 of trained parameter i, as `which` requires. Returns NULL if the optimizer does not have this
+ * moment. */
 static float *moment(const attn_optimizer *optimizer, int64_t i, int which)
 {
     int kept = optimizer->options.kind == ATTN_OPTIMIZER_SGD ? (optimizer->options.momentum > 0) : 2;
@@ -296,7 +300,7 @@ static void update(attn_optimizer *optimizer, double rate, double clip)
     }
 }
 
-/* Returns the clipping factor for gradients with this norm. */
+/* Returns the factor that clips gradients whose global norm is `length`. */
 static double clipping(const attn_optimizer *optimizer, double length)
 {
     double most = optimizer->options.clip_norm;
@@ -311,8 +315,8 @@ static void drop_gradients(const attn_optimizer *optimizer)
 
 attn_status attn_optimizer_step(attn_optimizer *optimizer, double rate, double *norm)
 {
-    /* The norm is checked even without clipping, because a gradient that is not finite must not change the
-     * parameters. */
+    /* The norm is also computed if clipping is off, to check that it is finite. A gradient that is not finite must
+     * not change the parameters. */
     double length = global_norm(optimizer);
     if (isfinite(length)) {
         optimizer->steps++;

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * Applies the rules of mteval-v13a. Each rule is one pass over the text that inserts spaces. A rule that matches two
- * characters consumes both, so that "a.." gives the same result as in the original. */
+ * Applies the rules of mteval-v13a. Each rule is one pass over the text and inserts spaces. If a rule matches two
+ * characters, the next match begins after both, as in the original. This matters for texts such as "a..".
+ */
 #include "train/tokenize_13a.h"
 
 #include "base/context.h"
@@ -24,7 +25,7 @@ static bool symbol(char c)
     return c != '\0' && strchr("{|}~[\\]^_` !\"#$%&()*+:;<=>?@/", c) != NULL;
 }
 
-/* A pass that reads `in` and writes `out`, which is large enough. Returns the length of the output. */
+/* Type of a pass, which reads `in` and writes `out`. `out` must be large enough. Returns the length of the output. */
 typedef size_t pass(const char *in, size_t n, char *out);
 
 static size_t symbols_apart(const char *in, size_t n, char *out)
@@ -83,8 +84,8 @@ static size_t dashes_after_digits_apart(const char *in, size_t n, char *out)
     return o;
 }
 
-/* Replaces entities for one ASCII character, the mark of skipped segments, and a hyphen at a line's end, in place.
- * Returns the new length. */
+/* Replaces, in place, entities such as "&lt;" by one ASCII character. Also replaces the mark of skipped segments,
+ * and a hyphen at the end of a line. Returns the new length. */
 static size_t resolve_entities(char *text, size_t n)
 {
     static const struct {
@@ -111,7 +112,7 @@ size_t attn__space_at(const char *s)
     unsigned char c = (unsigned char)s[0], d = c ? (unsigned char)s[1] : 0, e = d ? (unsigned char)s[2] : 0;
     if (c == ' ' || (c >= 9 && c <= 13) || (c >= 28 && c <= 31))
         return 1;
-    if (c == 0xC2 && (d == 0x85 || d == 0xA0)) /* next line, no-break space */
+    if (c == 0xC2 && (d == 0x85 || d == 0xA0)) /* next line (U+0085) and no-break space (U+00A0) */
         return 2;
     if (c == 0xE1 && d == 0x9A && e == 0x80) /* ogham space */
         return 3;
@@ -151,7 +152,7 @@ attn_status attn__tokenize_13a(attn__tokens *words, attn_context *context, const
     static pass *const passes[] = {symbols_apart, stops_after_nondigits_apart, stops_before_nondigits_apart,
                                    dashes_after_digits_apart};
     size_t n = trimmed(line);
-    /* Spaces are only inserted around characters of the line, at most twice on each side. */
+    /* The buffer has 5n bytes, because at most two spaces are inserted on each side of each character. */
     size_t room = attn__size_add(attn__size_mul(n, 5), 16);
     *words = (attn__tokens){0};
     words->buffer = attn__alloc(context, room);

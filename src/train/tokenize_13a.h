@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * tokenize_13a.h - the tokenizer of mteval-v13a, which corpus BLEU uses. */
+ * tokenize_13a.h - the tokenizer mteval-v13a, which is used for corpus BLEU.
+ */
 #ifndef ATTN_TRAIN_TOKENIZE_13A_H
 #define ATTN_TRAIN_TOKENIZE_13A_H
 
@@ -12,11 +13,12 @@ typedef struct attn__tokens {
     const char **word; /* n pointers into `buffer` */
 } attn__tokens;
 
-/* Splits UTF-8 text into words. Entities are decoded, and ASCII punctuation is split off. Periods and commas are split
- * off unless they are between digits. A dash is split off after a digit. Free with attn__tokens_free.
- * ATTN_ERROR_MEMORY. */
+/* Splits UTF-8 text into words. Entities such as "&lt;" are decoded. Punctuation in ASCII becomes a word of its own,
+ * with two exceptions: a period or comma between digits does not, and a dash does only after a digit. Free with
+ * attn__tokens_free. ATTN_ERROR_MEMORY. */
 attn_status attn__tokenize_13a(attn__tokens *words, attn_context *context, const char *line);
-/* Returns the bytes of the white space (of any kind in Unicode) at `s`, or 0 if `s` is no white space. */
+/* Returns the number of bytes of the white-space character at `s` (any white space of Unicode). Returns 0 if `s` is
+ * not white space. */
 size_t attn__space_at(const char *s);
 void attn__tokens_free(attn__tokens *words, attn_context *context);
 
