@@ -2,7 +2,7 @@
  *
  * dropout.h - decides which weights dropout drops.  Each row (batch and query index) has a 64-bit hash, and each key
  * has a column number.  A pair is dropped if attn__dropout_bits(hash, column) < threshold (base/rng.h), with every
- * solver.  The other weights are multiplied by a factor.
+ * solver.  The weights that stay are multiplied by 1 / (1 - dropout probability).
  */
 #ifndef ATTN_ATTEND_DROPOUT_H
 #define ATTN_ATTEND_DROPOUT_H
@@ -10,13 +10,13 @@
 #include "attend/block/rows.h"
 #include "base/rng.h"
 
-/* Returns 1 / (1 - p) for the dropout probability p. Without dropout the result is 1. */
+/* Returns 1 / (1 - p), the factor of the weights that dropout with probability p keeps. Without dropout p is 0. */
 static inline double attn__dropout_factor(const attn__canonical *canonical)
 {
     return 1 / (1 - canonical->problem.dropout);
 }
 
-/* Returns the rows of a shard. The library passes them in the first reserved field (attn__plan_execute). */
+/* Returns the dropout rows of a batch shard. attn__plan_execute passes them in the first reserved field of `arrays`. */
 static inline const attn__drop_rows *attn__dropout_shard_rows(const attn_arrays *arrays)
 {
     return arrays->reserved[0];
@@ -33,11 +33,11 @@ static inline uint64_t attn__dropout_row(const attn__canonical *canonical, const
 /* Writes the dropout hashes of the rows of queries [first, first + count) of a batch index. */
 void attn__dropout_rows(const attn__canonical *canonical, const attn_arrays *arrays, int64_t batch, int64_t first,
                         int64_t count, uint64_t *key);
-/* Writes the low and high 32 bits of the dropout hashes of queries. Copies of the last hash pad both to a multiple of
- * `lanes`. */
+/* Writes the low and high 32 bits of the dropout hashes of queries. Pads `low` and `high` with copies of the last hash
+ * to a multiple of `lanes`. */
 void attn__dropout_lanes(const attn__canonical *canonical, const attn_arrays *arrays, int64_t batch, int64_t first,
                          int64_t count, int64_t lanes, uint32_t *low, uint32_t *high);
-/* Drops weights in p[keys][width], with one query per lane. `low` and `high` come from attn__dropout_lanes. */
+/* Clears dropped weights in p[keys][width], with one query per lane. `low` and `high` come from attn__dropout_lanes. */
 static inline void attn__dropout_apply(const attn__canonical *canonical, const attn__online_softmax_kernel *lanes,
                                        float *p, int64_t keys, int64_t width, const uint32_t *low, const uint32_t *high,
                                        const uint32_t *column)
@@ -48,7 +48,7 @@ static inline void attn__dropout_apply(const attn__canonical *canonical, const a
         lanes->dropout(&dropout);
 }
 
-/* Sets the dropout fields of kernels/softmax_backward's arguments. Without dropout the fields stay empty. */
+/* Sets the dropout fields of the arguments of kernels/softmax_backward. Without dropout it leaves them unset. */
 static inline void attn__dropout_tile(const attn__canonical *canonical, const uint64_t *key, const uint32_t *column,
                                       attn__softmax_backward_args *args)
 {

@@ -61,7 +61,7 @@ static void store_extent(const double *sums, const attn__extent *e, attn_dtype d
         attn__store(dtype, to, offset, add ? attn__load(dtype, to, offset) + sums[offset] : sums[offset]);
 }
 
-/* Limits `e` to the tokens of packed sequences. Returns the offset of their first token. */
+/* Limits `e` to the tokens of packed sequences. Returns the offset of the first token. */
 static int64_t packed_start(const attn__canonical *canonical, const attn_arrays *arrays, int which, attn__extent *e)
 {
     const attn_packed *packed = &canonical->problem.packed;
@@ -126,7 +126,7 @@ static bool are_disjoint(const attn__canonical *canonical, int batch_axis, unsig
             continue;
         int64_t stride = which >= ATTN__SUM_TABLE ? axis->table[which - ATTN__SUM_TABLE]
                                                   : attn__stride(&axis->dim, operand_of(which));
-        /* Packed sequences never share tokens, although the stride is 0. */
+        /* The stride along packed sequences is 0, but they never share tokens. */
         disjoint = stride != 0 || (axis->packed && which < ATTN__SUM_BIAS);
     }
     return disjoint;
@@ -157,10 +157,10 @@ int64_t attn__batch_split_index(const attn__batch_split *split, const attn__cano
 
 /* ------------------------------------------------------------------------------------------------- slots */
 
-enum { SLOTS = 16 }; /* largest number of slots if sums are shared, since each slot takes memory */
+enum { SLOTS = 16 }; /* largest number of slots for sums; more slots would take more memory */
 enum { SHARED = ATTN_WANT_DW | ATTN_WANT_DTABLES }; /* gradients that all items share */
 
-/* Divides the items into slots. Without items there is memory for one slot, whose zeros are stored. */
+/* Divides the items into slots. Without items, one slot has memory, because the gradients are stored as zeros. */
 attn__slots attn__slots_make(const attn__canonical *canonical, void *memory)
 {
     attn__slots slots = {.canonical = canonical,

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * gradient_sums.h - a float64 accumulator for each element of each requested gradient, addressed by the offsets of the
- * gradient.  All terms of an element are summed there, and storing rounds once.
+ * gradient_sums.h - a float64 accumulator for each element of each requested gradient, at the same offset as in the
+ * gradient.  All terms of an element are summed in float64. The sum is rounded once, when it is stored.
  */
 #ifndef ATTN_ATTEND_GRADIENT_SUMS_H
 #define ATTN_ATTEND_GRADIENT_SUMS_H
@@ -22,10 +22,10 @@ enum {
 };
 
 typedef struct attn__sums {
-    double *at[ATTN__SUMS]; /* address of the sum at offset 0; NULL: the gradient is not requested */
+    double *at[ATTN__SUMS]; /* address of the sum at offset 0; NULL if the gradient is not requested */
 } attn__sums;
 
-/* Returns the bytes of the sums of the requested gradients among `wanted`, or SIZE_MAX if the number overflows. */
+/* Returns the bytes of the sums of the requested gradients among `wanted`, or SIZE_MAX if the size overflows. */
 size_t attn__sums_size(const attn__canonical *canonical, unsigned wanted);
 /* Places the sums of the requested gradients among `wanted` in `memory`. The contents of `memory` do not change. */
 void attn__sums_start(attn__sums *sums, const attn__canonical *canonical, unsigned wanted, void *memory);
@@ -36,12 +36,12 @@ enum {
     ATTN__WANT_ROWS = ATTN_WANT_DQ | ATTN_WANT_DK | ATTN_WANT_DV,
     ATTN__WANT_OWN = ATTN__WANT_ROWS | ATTN_WANT_DBIAS
 };
-/* Sets to zero the elements of the requested gradients that a batch index writes. `fixed` marks BATCH axes along which
- * only that index is cleared. Along other axes all indices are cleared. NULL: all elements are cleared. */
+/* Clears the elements of the requested gradients that one batch index writes. If `fixed` is NULL, clears all elements.
+ * Otherwise clears one index along each BATCH axis that `fixed` marks, and all indices along the other axes. */
 void attn__gradients_clear(const attn__canonical *canonical, const attn_arrays *arrays, int64_t batch,
                            unsigned gradients, const bool *fixed);
 
-/* Splits the BATCH indices into `items` sets of `rest` each. Two sets share no element of a gradient in `wanted`. */
+/* Splits the BATCH indices into `items` sets of `rest` indices. Two sets share no element of a gradient in `wanted`. */
 typedef struct attn__batch_split {
     bool apart[ATTN_MAX_DIMS];
     int64_t items, rest;
@@ -63,19 +63,19 @@ typedef struct attn__slots {
     unsigned wanted; /* flags of the gradients that all items share */
     attn__batch_split split;
     int64_t n;
-    size_t size, bytes; /* bytes of the sums of one slot; bytes of the sums of all slots */
+    size_t size, bytes; /* bytes of the sums of one slot (size) and of all slots (bytes) */
     char *memory;
 } attn__slots;
 
-/* Divides the items into slots. `memory` may be NULL if the caller only needs `bytes`. */
+/* Divides the items into slots. `memory` may be NULL if the caller only reads the sizes in the result. */
 attn__slots attn__slots_make(const attn__canonical *canonical, void *memory);
 /* Clears the sums of a slot and returns its items [first, end). */
 void attn__slots_start(const attn__slots *slots, int64_t slot, attn__sums *sums, int64_t *first, int64_t *end);
-/* Adds the slots' sums and stores the shared gradients. */
+/* Adds up the sums of all slots and stores the gradients that all items share. */
 void attn__slots_store(const attn__slots *slots, const attn_arrays *arrays);
 
-/* Returns which of the requested gradients dq, dk, dv and dbias are broadcast, as ATTN_WANT_ bits. In a broadcast
- * gradient several batch indices, rows or channels share an element. */
+/* Returns the ATTN_WANT_ bits of the requested gradients dq, dk, dv and dbias in which several batch indices, rows or
+ * channels share an element (broadcasting). */
 unsigned attn__sums_broadcast(const attn__canonical *canonical);
 
 #endif

@@ -25,7 +25,7 @@ static void shorten(attn__group *group, int axis, int64_t n)
     group->axis[axis].dim.n = n;
 }
 
-/* Shifts the bands of packed sequences. A saturated bound is larger than every distance, so an open end stays open. */
+/* Shifts the bands of packed sequences. Saturated bounds keep open ends open, because they exceed every distance. */
 static void shift_bands(attn_problem *p, int64_t by)
 {
     for (int i = 0; i < p->nbands; i++) {

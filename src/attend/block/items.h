@@ -9,8 +9,8 @@
 
 #include "attend/problem/canonical.h"
 
-/* A packed sequence as a separate problem that any solver can run. Only lengths and array addresses change. A plan for
- * the longest lengths stays valid. */
+/* A packed sequence as a separate problem, which any solver can run. Its lengths and array addresses differ from those
+ * of the whole problem. A plan for the longest lengths stays valid. */
 typedef struct attn__sequence {
     attn__canonical canonical; /* the problem with this sequence's lengths and shifted bands */
     attn_arrays arrays;        /* the arrays from the sequence's first token on */
@@ -26,7 +26,7 @@ int64_t attn__packed_sequence(const attn__canonical *canonical, int64_t batch);
 void attn__sequence_at(attn__sequence *one, const attn__canonical *canonical, const attn_arrays *arrays,
                        int64_t sequence);
 
-/* If sequences are packed, replaces the problem and the arrays by those of one batch index's sequence. */
+/* If sequences are packed, sets *canonical and *arrays to the problem and arrays of the sequence of index `batch`. */
 static inline void attn__sequence_enter(attn__sequence *one, const attn__canonical **canonical,
                                         const attn_arrays **arrays, int64_t batch)
 {
@@ -50,15 +50,15 @@ typedef struct attn__items {
 attn__items attn__items_make(const attn__canonical *canonical, const attn_arrays *arrays, int64_t block);
 
 typedef struct attn__item {
-    const attn__canonical *canonical; /* the problem; with packed sequences, the problem of the item's sequence */
+    const attn__canonical *canonical; /* the problem, or with packed sequences the problem of the item's sequence */
     const attn_arrays *arrays;
     int64_t batch, first, count;    /* queries [first, first + count) */
-    int64_t next_batch, next_first; /* the next item; next_batch < 0: the sequence has no next item */
+    int64_t next_batch, next_first; /* the next item; next_batch is negative if there is none */
     attn__sequence one;
 } attn__item;
 
-/* Sets up item `number` of items->n. The last block of queries is the first item, because it has the most keys under a
- * causal mask. Returns false if the item is empty. */
+/* Sets up item `number` of items->n. Returns false if the item is empty. The last block of queries is item 0, because
+ * it has the most keys under a causal mask. */
 bool attn__item_start(attn__item *item, const attn__items *items, int64_t number);
 
 #endif

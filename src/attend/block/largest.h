@@ -14,19 +14,19 @@
 typedef struct attn__largest {
     double *score, *scratch; /* scores of the candidates, in the order of their keys */
     int64_t *key;
-    int64_t k, n, room; /* number of largest scores; number of candidates, below room; capacity */
-    double least;       /* the smallest of the k largest scores so far; -inf if there are fewer */
+    int64_t k, n, room; /* k: count of largest scores; n: count of candidates, below `room`; room: capacity */
+    double least;       /* minimum of the k largest scores so far; -inf while there are fewer than k */
     int64_t last;       /* the last key whose score is `least` */
-    bool has_nan;       /* whether some score is NaN; then all keys are kept */
+    bool has_nan;       /* some score is NaN; attn__largest_takes then accepts all keys */
 } attn__largest;
 
-/* Returns the capacity for candidates. It is larger than k, so that attn__largest_cut is rarely called. */
+/* Returns the capacity for candidates. It exceeds k by far, so that attn__largest_cut is rarely called. */
 static inline int64_t attn__largest_room(int64_t k)
 {
     return k ? 2 * k + 192 : 0;
 }
 
-/* Returns the bytes of the memory for one row, which must be aligned to 8 bytes. */
+/* Returns the size in bytes of the memory of one row. The memory must be aligned to 8 bytes. */
 static inline size_t attn__largest_bytes(int64_t k)
 {
     return (size_t)attn__largest_room(k) * (2 * sizeof(double) + sizeof(int64_t));
@@ -40,7 +40,7 @@ static inline attn__largest attn__largest_start(void *memory, int64_t k)
     return of;
 }
 
-/* Returns the element of rank k in x[n], in descending order: rank 0 is the maximum (quickselect, Hoare 1961). */
+/* Returns the number of rank k in x[n]. Rank 0 is the maximum. The algorithm is quickselect (Hoare 1961). */
 static inline double attn__select(double *x, int64_t n, int64_t k)
 {
     for (int64_t low = 0;;) {
@@ -69,7 +69,7 @@ static inline double attn__select(double *x, int64_t n, int64_t k)
     }
 }
 
-/* Reduces the candidates to the k largest. There must be at least k candidates. */
+/* Keeps only the k largest candidates. There must be at least k candidates. */
 static inline void attn__largest_cut(attn__largest *of)
 {
     int64_t ties = of->k, kept = 0;
@@ -89,8 +89,8 @@ static inline void attn__largest_cut(attn__largest *of)
     of->n = kept;
 }
 
-/* Adds the score of a key. Keys are added in order, and a later key never replaces an earlier one with the same score.
- * A masked key has the score -infinity. */
+/* Adds the score of a key. Keys are added in order, and an earlier key wins a tie. A masked key has the score
+ * -infinity. */
 static inline void attn__largest_add(attn__largest *of, double score, int64_t key)
 {
     of->has_nan |= score != score;
@@ -108,7 +108,7 @@ static inline void attn__largest_end(attn__largest *of)
         attn__largest_cut(of);
 }
 
-/* Reports whether a key of the row is among the k largest. All keys must have been added before. */
+/* Reports whether a key of the row is among the k largest. All keys of the row must have been added before. */
 static inline bool attn__largest_takes(const attn__largest *of, double score, int64_t key)
 {
     return (of->n < of->k) | of->has_nan | (score > of->least) | ((score == of->least) & (key <= of->last));

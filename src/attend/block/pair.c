@@ -97,7 +97,7 @@ static double capped(attn__pair *pair, double score)
     return cap * t;
 }
 
-/* Computes the score of a key without comparing it with the other keys (top_k). */
+/* Computes the score of a key before top_k compares it with the scores of other keys. */
 static double own_score(attn__pair *pair, const attn__spot *spot)
 {
     const attn__canonical *canonical = pair->canonical;

@@ -16,37 +16,37 @@
 typedef struct attn__pair {
     const attn__canonical *canonical;
     const attn_arrays *arrays;
-    attn_dtype dtype, keys, side; /* data types of q and o; of k and v; of bias, tables and w */
-    double slope; /* the derivative of the last score with respect to scale * (score + tables); 1 without a softcap */
+    attn_dtype dtype, keys, side; /* types of q and o; of k and v; of bias, tables and w */
+    double slope; /* d(capped score) / d(scale * (score + tables)) of the last pair; 1 without a softcap */
     double *qs, *ks, *ws, *w2s;           /* [contract] */
     double *dqs, *dks, *dws, *dw2s;       /* [contract]: gradients of qs, ks, ws and w2s */
     double *vs, *sum, *douts;             /* [value] */
-    double *table_row[ATTN_MAX_RELATIVE]; /* [contract] or [value]: the last row read; 0 outside of [begin, end) */
+    double *table_row[ATTN_MAX_RELATIVE]; /* last row of each table; 0 in channels outside of [begin, end) */
     attn__score_rows rows;                /* the rows of q, k, w and w2 of a pair */
     attn__largest largest;                /* the largest scores of the row; only with top_k */
 } attn__pair;
 
-/* Returns the bytes of scratch memory of one thread, or SIZE_MAX if the number overflows. */
+/* Returns the bytes of scratch memory of one thread, or SIZE_MAX if the size overflows. */
 size_t attn__pair_size(const attn__canonical *canonical);
 /* Places the arrays of a pair in `memory`: attn__pair_size() bytes, aligned to 8 bytes. */
 void attn__pair_start(attn__pair *pair, const attn__canonical *canonical, const attn_arrays *arrays, void *memory);
 
-/* The log-sum-exp of a row as the unrounded sum of two numbers.  Both are subtracted from a score, one after the other.
- * Rounding their sum first would lose digits of large scores, such as a fill of -1e6 in f32.  `max` is -infinity if the
- * row has no keys. */
+/* The log-sum-exp of a row as two numbers. Their sum is never rounded, because rounding would lose digits of large
+ * scores, such as a mask_fill of -1e6 in f32. Subtract one after the other from a score.  `max` is -infinity if the row
+ * has no keys. */
 typedef struct attn__normalizer {
     double max, log_sum;
 } attn__normalizer;
 
-/* Gathers q, w and w2 of a row. If `normalizer` is not NULL, also computes the row's log-sum-exp: from the scores if
- * the problem has a mask_fill, otherwise from arrays->lse. */
+/* Gathers q, w and w2 of a row. If `normalizer` is not NULL, also gets the row's log-sum-exp: it is computed from the
+ * scores if the problem has a mask_fill, and read from arrays->lse otherwise. */
 void attn__pair_row(attn__pair *pair, const attn__row *row, attn__normalizer *normalizer);
-/* Computes the score of a key: mask_fill, or scale * (score + tables), capped, plus bias. Gathers k and the rows of the
- * tables.  A key that is not among the top_k is masked. */
+/* Computes the score of a key: mask_fill, or the capped scale * (score + tables), plus bias. Gathers k and the rows of
+ * the tables.  A key that is not among the top_k is masked. */
 double attn__pair_score(attn__pair *pair, attn__spot *spot);
-/* Gathers the value of the key plus the rows of value tables into pair->vs. */
+/* Writes the value of the key plus the rows of value tables to pair->vs. */
 void attn__pair_value(attn__pair *pair, const attn__spot *spot);
-/* Returns the normalized weight of a key with this score. */
+/* Returns the normalized weight of a key that has the score `score`. */
 double attn__row_weight(const attn__row *row, const attn__normalizer *normalizer, double score);
 
 #endif

@@ -5,7 +5,7 @@
 
 #include <string.h>
 
-enum { LINE = 64, LAG = 2 }; /* bytes of a cache line; rows between the prefetch and the copy of a row */
+enum { LINE = 64, LAG = 2 }; /* bytes of a cache line; rows between a row's prefetch and copy */
 
 void attn__prefetch_add_runs(attn__prefetch *a, const void *base, int64_t step, const int64_t *row_at, int64_t rows,
                              int64_t runs, int64_t run_step, int64_t bytes)
@@ -30,7 +30,7 @@ static const char *row_of(const attn__prefetch *a, int stream, int64_t row)
     return a->stream[stream].base + (at ? at[row] : row) * a->stream[stream].step;
 }
 
-/* Copies the rows before `end` that are not copied yet. */
+/* Copies the rows before row `end` of a stream that have not been copied yet. */
 static void copy_rows(attn__prefetch *a, int stream, int64_t end)
 {
     for (; a->stream[stream].copied < end; a->stream[stream].copied++) {

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
  * prefetch.h - prefetches rows into the L2 cache, a few cache lines at a time, while products run.  The rows of a head
- * may be on different pages, which the hardware prefetcher does not cross.  Prefetching many lines at once would occupy
- * the line fill buffers that the loads of the products need.
+ * may be on different pages, which the hardware prefetcher does not cross.  Many prefetches at once would occupy the
+ * line fill buffers, which the loads of the products need.
  */
 #ifndef ATTN_ATTEND_PREFETCH_H
 #define ATTN_ATTEND_PREFETCH_H
@@ -12,23 +12,23 @@
 
 enum { ATTN__PREFETCH_STREAMS = 4 };
 
-/* A list of streams of rows. Streams are prefetched in the order in which they were added. */
+/* A list of streams. A stream is a range of rows. Streams are prefetched in the order in which they were added. */
 typedef struct attn__prefetch {
     struct {
         const char *base;
-        /* Row r is at base + row_at[r] * step bytes. NULL: row r is at base + r * step bytes. */
+        /* Row r is at base + row_at[r] * step bytes, or at base + r * step bytes if row_at is NULL. */
         const int64_t *row_at;
-        int64_t step, rows, lines; /* number of rows, and of cache lines of a run */
-        int64_t runs, run_step;    /* number of runs of a row, and the bytes between two runs */
-        char *to;                  /* destination of copied rows; NULL: rows are not copied */
-        int64_t to_step, copied;   /* bytes between two copied rows; number of rows copied so far */
+        int64_t step, rows, lines; /* `rows` rows; each run has `lines` cache lines */
+        int64_t runs, run_step;    /* each row has `runs` runs; run_step bytes between two runs */
+        char *to;                  /* destination of copied rows; NULL if rows are not copied */
+        int64_t to_step, copied;   /* bytes between two copied rows; `copied` rows are copied so far */
     } stream[ATTN__PREFETCH_STREAMS];
     int streams, now;       /* number of streams; index of the current stream */
-    int64_t row, run, line; /* the next row of the current stream, its run and line */
-    int64_t each;           /* number of lines per portion */
+    int64_t row, run, line; /* position of the next prefetch in the current stream */
+    int64_t each;           /* cache lines per portion */
 } attn__prefetch;
 
-/* Empties the list. The entries of `stream` need no clearing, because only `streams` of them are read. */
+/* Empties the list. The entries of `stream` are not cleared, because only `streams` of them are read. */
 static inline void attn__prefetch_clear(attn__prefetch *a)
 {
     a->streams = a->now = 0;
@@ -45,8 +45,8 @@ static inline void attn__prefetch_add(attn__prefetch *a, const void *base, int64
     attn__prefetch_add_runs(a, base, step, row_at, rows, 1, 0, bytes);
 }
 
-/* Sets that rows of the last stream are also copied to `to`, shortly after their prefetch. Each row is one run of whole
- * lines. Rows whose stride maps them to few cache sets would otherwise soon be evicted. */
+/* Sets that each row of the last stream is also copied to `to`, shortly after its prefetch. A row must be one run of
+ * whole cache lines. Copies help if the stride maps rows to few cache sets, where they would soon be evicted. */
 static inline void attn__prefetch_copy(attn__prefetch *a, void *to, int64_t to_step)
 {
     int last = a->streams - 1;
@@ -55,7 +55,7 @@ static inline void attn__prefetch_copy(attn__prefetch *a, void *to, int64_t to_s
     a->stream[last].copied = 0;
 }
 
-/* Divides the list into `portions` portions. Call it after all streams were added. */
+/* Divides the list into `portions` portions. It must be called after all streams were added. */
 static inline void attn__prefetch_divide(attn__prefetch *a, int64_t portions)
 {
     int64_t lines = 0;
@@ -64,9 +64,9 @@ static inline void attn__prefetch_divide(attn__prefetch *a, int64_t portions)
     a->each = portions > 1 ? (lines + portions - 1) / portions : lines;
 }
 
-/* Prefetches the next portion of an attn__prefetch. */
+/* Prefetches the next portion of the list `prefetch`, which is an attn__prefetch. */
 void attn__prefetch_portion(void *prefetch);
-/* Copies the rows that are not copied yet. */
+/* Copies the rows of all streams that have not been copied yet. */
 void attn__prefetch_finish(attn__prefetch *prefetch);
 
 #endif

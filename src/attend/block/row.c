@@ -4,7 +4,7 @@
 #include "attend/block/items.h"
 #include "attend/block/window_base.h"
 
-/* Adds the offsets of a group's indices to the row's offsets, and to the row number for dropout. */
+/* Adds the offsets of a group's indices to the row's offsets, and to *drop, the row number for dropout. */
 static void add_group(attn__row *row, const attn__group *group, const int64_t *index, uint64_t *drop)
 {
     for (int i = 0; i < group->n; i++) {
@@ -58,11 +58,11 @@ void attn__row_at(attn__row *row, const attn__canonical *canonical, const attn_a
 
 typedef struct place {
     int64_t tap[ATTN_MAX_DIMS];
-    int64_t position[ATTN_MAX_DIMS]; /* position of the key along each axis; equals the tap without a window */
+    int64_t position[ATTN_MAX_DIMS]; /* position along each axis; without a window it is the tap */
     int64_t step[ATTN_MAX_DIMS];     /* step of the window; 1 without a window */
 } place;
 
-/* Finds the position of each of the key's taps. Sets spot->outside if a position is outside of its axis. */
+/* Finds the position of the key along each axis. Sets spot->outside if a position is outside of its axis. */
 static void find_place(place *at, attn__spot *spot, const attn__row *row, int64_t key)
 {
     const attn_problem *p = &row->canonical->problem;
@@ -92,7 +92,7 @@ static int64_t distance(const attn__row *row, const place *at, int query_dim, in
     return at->position[key_dim] - row->index[query_dim] * at->step[key_dim];
 }
 
-/* Returns what to add to the offset in the mask of blocks, which has one element per block, not per index. */
+/* Returns a number to add to an offset that counts indices, since the mask of blocks has an element per block. */
 static int64_t block_shift(const attn__row *row, const place *at)
 {
     const attn__canonical *canonical = row->canonical;

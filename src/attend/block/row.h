@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * row.h - visits the rows (batch and query indices) of a problem and their keys one by one.  It handles windows, bands,
- * masks, lengths and relative tables, for code that need not be fast.
+ * row.h - visits the rows (batch and query indices) of a problem and their keys one by one.  It is for code that need
+ * not be fast, and handles windows, bands, masks, lengths and relative tables.
  */
 #ifndef ATTN_ATTEND_ROW_H
 #define ATTN_ATTEND_ROW_H
@@ -17,24 +17,24 @@ typedef struct attn__row {
     int64_t offset[ATTN__OPERANDS];   /* offset of the row in each operand */
     int64_t table[ATTN_MAX_RELATIVE]; /* offset of the batch index in each table */
     int64_t base[ATTN_MAX_WINDOWS];   /* position of tap 0 in each window */
-    bool absent;   /* the query is past the end of its packed sequence, and the offsets are invalid */
-    int64_t keys;  /* number of keys of the packed sequence */
-    int64_t shift; /* with packed sequences, the number that bands add to the query's index */
-    int64_t len;   /* length along lens_dim; keys from this index on are masked */
-    uint64_t key;  /* dropout hash of the row */
+    bool absent;                      /* the query is past the end of its packed sequence; the offsets are invalid */
+    int64_t keys;                     /* number of keys of the packed sequence */
+    int64_t shift;                    /* packed sequences: number that bands add to the query's index; otherwise 0 */
+    int64_t len;                      /* length along lens_dim; a key whose index is `len` or more is masked */
+    uint64_t key;                     /* dropout hash of the row */
 } attn__row;
 
 typedef enum attn__spot_kind {
-    ATTN__SPOT_OUT,  /* the key takes no part: it is masked, or outside of a masking border */
+    ATTN__SPOT_OUT,  /* the key has no score: it is masked, or outside of a masking border */
     ATTN__SPOT_FILL, /* the key is masked and has the score problem.mask_fill */
-    ATTN__SPOT_KEY   /* the key has a score of its own */
+    ATTN__SPOT_KEY   /* the key has a computed score */
 } attn__spot_kind;
 
 typedef struct attn__spot {
     attn__spot_kind kind;
     int64_t key;                      /* linear index of the key */
     bool outside;                     /* the key is in a zero border, where k and v are 0 */
-    int64_t offset[ATTN__OPERANDS];   /* offset in each operand with KEY strides; undefined if kind is OUT */
+    int64_t offset[ATTN__OPERANDS];   /* offset in each operand with KEY strides; undefined for ATTN__SPOT_OUT */
     int64_t table[ATTN_MAX_RELATIVE]; /* offset of the row in each table */
     uint32_t column;                  /* dropout column number of the key */
 } attn__spot;

@@ -21,7 +21,7 @@ int64_t attn__offsets_one(const attn__group *group, size_t stride, int64_t index
     return offset;
 }
 
-/* Computes the offsets run by run along the innermost axis, with one division per run. */
+/* Computes offsets along the innermost axis in runs, because each run needs only one division. */
 void attn__offsets_fill(const attn__group *group, size_t stride, int64_t first, int64_t count, int64_t *out)
 {
     const attn__axis *last = &group->axis[group->n - 1];
@@ -130,7 +130,7 @@ void attn__rows_store(const attn__rows *x, const attn__softmax_backward_kernel *
 
 /* ----------------------------------------------------------------------------------- elements as doubles */
 
-/* An iterator over a group that advances one run of the last axis at a time. */
+/* An iterator over a group. Each step advances it by one run, which covers the last axis. */
 typedef struct runs {
     const attn__group *group;
     size_t stride;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
  * rows.h - computes the offsets of rows of queries or keys in an operand, and loads and stores such rows as f32.  A row
- * is named by its linear index over a group of dims, whose last dim varies fastest.  The channels of a row may have any
- * offsets. A batch index or a packed sequence adds its own offset to all rows.
+ * has a linear index over a group of dims. The last dim varies fastest.  The channels of a row may have any offsets.
+ * The offset of a batch index or of a packed sequence is added to all rows.
  */
 #ifndef ATTN_ATTEND_ROWS_H
 #define ATTN_ATTEND_ROWS_H
@@ -16,7 +16,7 @@
 
 #include <string.h>
 
-/* Names a stride field of attn__axis, as in ATTN__STRIDE(dim.q) or ATTN__STRIDE(drop). */
+/* Selects a stride field of attn__axis, as in ATTN__STRIDE(dim.q) or ATTN__STRIDE(drop). */
 #define ATTN__STRIDE(field) offsetof(attn__axis, field)
 
 static inline size_t attn__stride_of(attn__operand op)
@@ -48,7 +48,7 @@ static inline void *attn__operand_array(const attn_arrays *arrays, attn__operand
 
 /* Writes the offsets of indices [first, first + count) of the group to `out`. */
 void attn__offsets_fill(const attn__group *group, size_t stride, int64_t first, int64_t count, int64_t *out);
-/* Writes `base` plus the offsets of indices [first, first + count). `base` is the offset of a batch index. */
+/* Writes `base` plus the offsets of indices [first, first + count). `base` is usually the offset of a batch index. */
 void attn__offsets_from(const attn__group *group, size_t stride, int64_t base, int64_t first, int64_t count,
                         int64_t *out);
 /* Returns the offset of one index of the group. */
@@ -82,7 +82,7 @@ static inline int64_t attn__offsets_index(const attn__group *group, int axis, in
 void attn__offsets_indices(const attn__group *group, int axis, int64_t first, int64_t count, int64_t *out);
 /* Reports whether the group's elements are contiguous with this stride. */
 bool attn__offsets_adjacent(const attn__group *group, size_t stride);
-/* Writes the offsets of a group of channels to *room and advances *room. Returns NULL if the channels are adjacent. */
+/* Writes the offsets of a group of channels to *room and advances *room. If channels are adjacent, returns NULL. */
 static inline const int64_t *attn__offsets_channels(const attn__group *group, size_t stride, int64_t **room)
 {
     int64_t *at = *room;
@@ -93,7 +93,7 @@ static inline const int64_t *attn__offsets_channels(const attn__group *group, si
     return at;
 }
 
-/* Writes the channel offsets of several operands to channel[op]. Returns the end of the memory used. */
+/* Sets channel[op] to the channel offsets of each operand `op`. Returns the end of the memory used. */
 static inline int64_t *attn__channels_find(const attn__canonical *canonical, const attn__operand *ops, size_t n,
                                            const int64_t *channel[ATTN__OPERANDS], int64_t *room)
 {
@@ -111,7 +111,7 @@ static inline bool attn__channels_adjacent(const attn__canonical *canonical, con
     return all;
 }
 
-/* Reports whether the group's indices have separate elements. No axis except the packed one may have stride 0. */
+/* Reports whether different indices have different elements: only the axis of packed sequences has stride 0. */
 static inline bool attn__group_moves(const attn__group *group, attn__operand op)
 {
     bool all = true;
@@ -123,14 +123,14 @@ static inline bool attn__group_moves(const attn__group *group, attn__operand op)
 /* Reports whether every index i has the offset i * step. */
 bool attn__offsets_even(const attn__group *group, size_t stride, int64_t step);
 
-/* The offsets of one batch index in all operands and tables, and its row number for dropout. */
+/* Offsets of one batch index in all operands and tables, and its row number for dropout. */
 typedef struct attn__place {
-    attn_dim at; /* each stride field holds the offset in its operand */
+    attn_dim at; /* each stride field holds an offset in its operand, not a stride */
     int64_t table[ATTN_MAX_RELATIVE];
     uint64_t drop;
 } attn__place;
 
-/* Moves the offsets by `by` indices along one BATCH axis. */
+/* Moves the offsets of `place` by `by` indices along one BATCH axis. */
 static inline void attn__place_advance(attn__place *place, const attn__axis *axis, int64_t by)
 {
 #define ATTN_X(NAME, field, roles, positional) place->at.field += by * axis->dim.field;
@@ -150,7 +150,7 @@ typedef struct attn__rows {
     attn_dtype dtype;
     const int64_t *at;
     int64_t rows;
-    const int64_t *channel; /* offsets of channels; NULL: channels are adjacent */
+    const int64_t *channel; /* offsets of the channels; NULL if they are adjacent */
     int64_t n;
 } attn__rows;
 
@@ -158,14 +158,14 @@ enum { ATTN__ROWS_AHEAD = 8 }; /* attn__rows_store prefetches this many rows ahe
 
 /* Loads channel c of row r into to[r * ld + c], and 0 for n <= c < ld. Returns false if any number is not finite. */
 bool attn__rows_load(const attn__rows *rows, const attn__online_softmax_kernel *kernel, float *to, int64_t ld);
-/* Stores scale * from in the rows, or adds it to the rows if `add` is set. */
+/* Stores scale * from in the rows. If `add` is set, adds it to the rows instead. */
 void attn__rows_store(const attn__rows *rows, const attn__softmax_backward_kernel *kernel, const float *from,
                       int64_t ld, float scale, bool add);
 /* Prefetches row r for writing. Does nothing past the last row. */
 void attn__rows_prefetch(const attn__rows *rows, int64_t r);
 
-/* Adds rows [from, to) of `heads` neighbouring batch indices to `list`. The operand's channels are adjacent.  Returns
- * false for rows along several dims, which are left to the hardware prefetcher. */
+/* Adds rows [from, to) of `heads` neighbouring batch indices to `list`. The operand's channels must be adjacent.
+ * Returns false and adds nothing if rows run along several dims, since the hardware prefetcher handles such rows. */
 static inline bool attn__rows_plan_prefetch(attn__prefetch *list, const attn__canonical *canonical,
                                             const attn_arrays *arrays, attn__operand op, int64_t batch, int64_t heads,
                                             int64_t from, int64_t to)
@@ -213,10 +213,10 @@ static inline void attn__split(const attn__group *group, int64_t linear, int64_t
     index[0] = linear;
 }
 
-/* Reads all elements of a group to `out`, in order, from base[offset] on with the operand's strides. */
+/* Writes all elements of a group to `out` in order. They are read from base[offset] on, with the operand's strides. */
 void attn__gather(const attn__group *group, attn__operand op, attn_dtype dtype, const void *base, int64_t offset,
                   double *out);
-/* Stores `in` in the elements of a group, or adds it with `add`. The order is fixed: elements may share an address. */
+/* Stores or adds `in` to the elements of a group. The order is fixed, because elements may share an address. */
 void attn__scatter(const attn__group *group, attn__operand op, attn_dtype dtype, void *base, int64_t offset,
                    const double *in, bool add);
 

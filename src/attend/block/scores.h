@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT
  *
- * scores.h - processes scores between the two products, in f32 and in powers of two.  Forward: softcap, bias, the score
- * of a masked key, sinks, and the running maximum and sum, which give the log-sum-exp.  Backward: the log-sum-exp and
- * its gradient.  A bias tile has either keys or queries in the lanes. Running maximum and sum exist per query.  Masks
- * are in visible.h.
+ * scores.h - processes scores between the two products, in f32 and in powers of two.  The forward pass needs softcap,
+ * bias, the score of a masked key, sinks, and the running maximum and sum of each query, which give the log-sum-exp.
+ * The backward pass needs the log-sum-exp and its gradient.  A bias tile has either keys or queries in the lanes.
+ * visible.h has the masks.
  */
 #ifndef ATTN_ATTEND_SCORES_H
 #define ATTN_ATTEND_SCORES_H
@@ -21,8 +21,7 @@ static inline float attn__score_factor(const attn__canonical *canonical)
     return (float)(canonical->problem.scale * ATTN__LOG2E);
 }
 
-/* Returns the softcap for scores in powers of two, or 0 without a softcap. The kernels online_softmax and
- * softmax_backward use it. */
+/* Returns the softcap in powers of two, for the kernels online_softmax and softmax_backward. 0: there is no softcap. */
 static inline float attn__softcap(const attn__canonical *canonical)
 {
     return (float)canonical->problem.softcap * (float)ATTN__LOG2E;
@@ -35,8 +34,8 @@ static inline float attn__masked_score(const attn__canonical *canonical)
     return fill == 0.0 ? -INFINITY : (float)fill * (float)ATTN__LOG2E;
 }
 
-/* Limits a difference score - lse to at most 0, as simd/softmax.h does: a rounded log-sum-exp may be less than the
- * row's largest score.  NaN stays NaN. */
+/* Limits a difference score - lse to at most 0, as simd/softmax.h does. The difference can be positive because the
+ * log-sum-exp is rounded.  NaN stays NaN. */
 static inline double attn__log_weight(double difference)
 {
     return difference > 0 ? 0 : difference;
@@ -45,7 +44,7 @@ static inline double attn__log_weight(double difference)
 /* ------------------------------------------------------------------------------------------------- bias */
 
 /* The bias of some queries and keys, or its gradient.  Element (i, j) is base[row_at[i] + key_at[j]]. If keys are
- * adjacent, it is base[row_at[i] + key_at[0] + j]. */
+ * adjacent, element (i, j) is base[row_at[i] + key_at[0] + j]. */
 typedef struct attn__bias {
     float *base;
     const int64_t *row_at, *key_at;
@@ -56,19 +55,19 @@ typedef struct attn__bias {
 /* Describes arrays->bias, or its gradient if `dbias` is set. */
 attn__bias attn__bias_of(const attn__canonical *canonical, const attn_arrays *arrays, bool dbias, const int64_t *row_at,
                          int64_t rows, const int64_t *key_at, int64_t keys);
-/* Writes tile[j * width + i] = factor * element (i, j). Lanes from bias->rows on get arbitrary finite numbers. */
+/* Writes tile[j * width + i] = factor * element (i, j). Lanes i >= bias->rows get arbitrary finite numbers. */
 void attn__bias_lanes(const attn__bias *bias, const attn__online_softmax_kernel *lanes, float factor, float *tile,
                       int64_t width);
 /* Writes tile[i * ld + j] = element (i, j), with zeros for columns from bias->keys to `columns`. */
 void attn__bias_rows(const attn__bias *bias, int64_t columns, float *tile, int64_t ld);
-/* Stores or adds a tile of gradients row after row, because rows of a broadcast bias share elements. */
+/* Stores or adds a tile of gradients row by row, because the rows of a broadcast bias share elements. */
 void attn__bias_store(const attn__bias *dbias, const attn__softmax_backward_kernel *kernel, const float *tile,
                       int64_t ld, bool add);
 
 /* ------------------------------------------------------------------------- running maximum and sum, log-sum-exp */
 
-/* Initializes maximum and sum of queries [first, first + count): to -infinity and 0, or to the maximum and sum of the
- * query's sink, which is a key of value 0.  The entries up to `padded` get -infinity and 0. */
+/* Initializes the running maximum and sum of queries [first, first + count) to -infinity and 0. With sinks, the values
+ * are those of the sink, which is a key of value 0.  Entries from `count` to `padded` get -infinity and 0. */
 void attn__running_begin(const attn__canonical *canonical, const attn_arrays *arrays, int64_t batch, int64_t first,
                          int64_t count, int64_t padded, float *max, float *sum);
 
@@ -78,7 +77,7 @@ static inline float attn__running_lse(float max, float sum)
     return sum == 0.0f ? -INFINITY : (float)(log((double)sum) + (double)max / ATTN__LOG2E);
 }
 
-/* Returns the factor that normalizes an output: 1 / (1 - dropout) / sum of weights. It is 0 for a row without keys. */
+/* Returns the factor 1 / (1 - dropout) / sum, which normalizes an output. It is 0 for a row without keys. */
 static inline float attn__running_factor(const attn__canonical *canonical, float sum)
 {
     return sum == 0.0f ? 0.0f : (float)(1.0 / (1.0 - canonical->problem.dropout)) / sum;
@@ -90,13 +89,14 @@ void attn__running_store(const attn__canonical *canonical, const attn_arrays *ar
 
 /* ---------------------------------------------------------------------------------------------- backward */
 
-/* Converts a log-sum-exp to powers of two for softmax_backward. A row without keys gets +infinity and weights of 0. */
+/* Converts a log-sum-exp to powers of two for softmax_backward. A row without keys gets +infinity, so that its weights
+ * are 0. */
 static inline float attn__lse_in(float lse)
 {
     return lse == -INFINITY ? INFINITY : (float)((double)lse * ATTN__LOG2E);
 }
 
-/* Loads arrays->lse in powers of two. If there is a gradient of lse, subtracts it from delta = sum over channels of
+/* Loads arrays->lse in powers of two. If lse has a gradient, subtracts it from delta, which is the sum over channels of
  * dout * o. Rows without keys keep their delta. */
 void attn__lse_load(const attn__canonical *canonical, const attn_arrays *arrays, int64_t batch, int64_t first,
                     int64_t count, float *lse, float *delta);

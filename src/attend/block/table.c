@@ -35,10 +35,10 @@ void attn__table_add(const attn__canonical *canonical, int relative, double *sum
 
 /* ------------------------------------------------------------------------------------------------ panels */
 
-/* The largest panel in floats. A thread may hold three of that size: rows, transposed rows, and gradients. */
+/* The largest panel in floats. A thread may hold three arrays of that size: rows, transposed rows, and gradients. */
 enum { MOST = 1 << 23 };
 
-/* Returns the number of table rows that all queries and keys of the two axes reach. */
+/* Returns the number of table rows that pairs of a query and a key along the two axes use. */
 static int64_t reached(const attn__canonical *canonical, const attn_relative *r)
 {
     return attn__max(canonical->query.axis[r->query_dim].dim.n + canonical->key.axis[r->key_dim].dim.n - 1, 0);
@@ -98,9 +98,9 @@ void attn__table_memory_take(const attn__table_panel *panel, attn__arena *arena,
         memory->rows = NULL;
 }
 
-enum { RUN = 64 }; /* rows per pass, which stay in the L1 cache while all their channels are read */
+enum { RUN = 64 }; /* number of rows per pass; so many rows stay in the L1 cache while all channels are read */
 
-/* Reads channel c of n rows, from `row` on. Returns whether all these numbers are finite. */
+/* Reads channel c of n table rows, from row `row` on. Returns whether all numbers read are finite. */
 static bool read_channel(const attn__table_panel *panel, const float *numbers, int64_t step, int64_t row, int64_t n,
                          int64_t c, float factor, const attn__table_memory *memory)
 {
@@ -158,8 +158,8 @@ attn__table_reach attn__table_reach_of(const attn__table_panel *panel, const int
     return (attn__table_reach){.low = j.low - i.high + panel->queries - 1, .n = j.high - j.low + i.high - i.low + 1};
 }
 
-/* Returns the largest range of indices along an axis that n neighbours of the group can have.  At a step of an outer
- * axis the indices start again, so the result is then the whole axis. */
+/* Returns the largest range of indices along an axis that n neighbours of the group can have.  If n neighbours can
+ * cross a step of an outer axis, the result is the whole axis, because the indices start again at that step. */
 static int64_t widest_range(const attn__group *group, int axis, int64_t n)
 {
     int64_t all = group->axis[axis].dim.n, inner = 1, outer = 1;

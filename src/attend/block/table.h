@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * table.h - the relative tables of a problem.  They are read as single rows along the channels of queries or values, or
- * as a panel.  A panel holds all rows that the whole axes reach, for products with tiles of queries and keys.
+ * table.h - the relative tables of a problem.  Rows are read one by one, or all together as a panel.  A panel holds
+ * each row that some pair of a query and a key uses. Products with tiles of queries and keys read panels.
  */
 #ifndef ATTN_ATTEND_TABLE_H
 #define ATTN_ATTEND_TABLE_H
@@ -31,26 +31,26 @@ void attn__table_add(const attn__canonical *canonical, int relative, double *sum
 
 /* ------------------------------------------------------------------------------------------------ panels */
 
-/* A panel of a table of queries or values. Query i and key j, which are indices along the table's axes, read row j - i
- * + queries - 1. */
+/* A panel of a table of queries or values. Query index i and key index j along the table's axes use row j - i + queries
+ * - 1. */
 typedef struct attn__table_panel {
     int relative; /* index of the table in the problem */
     int64_t queries, rows, channels;
     int64_t first;          /* the table row that is row 0 of the panel; may be outside of the table */
-    int64_t ld, ld_across;  /* row strides of attn__table_memory's `rows` (chosen by the solver) and `across` */
-    const int64_t *channel; /* offset of each channel in a table row; INT64_MIN: the table lacks this channel */
+    int64_t ld, ld_across;  /* row strides of `rows` and `across` of attn__table_memory; the solver chooses `ld` */
+    const int64_t *channel; /* offset of each channel in a table row; INT64_MIN if the table lacks the channel */
 } attn__table_panel;
 
-/* Returns why a solver cannot use panels for all tables, or NULL if it can. */
+/* Returns the reason why a solver cannot use panels for the problem's tables, or NULL if it can. */
 const char *attn__table_panels_refuse(const attn__canonical *canonical);
 
-/* Sets all fields except `channel`. Rows of `across` have room for loads of `lanes` floats from any column on. */
+/* Sets all fields except `channel`. Rows of `across` are so long that `lanes` floats can be loaded from any column. */
 attn__table_panel attn__table_panel_make(const attn__canonical *canonical, int relative, int64_t ld, int64_t lanes);
 /* Writes the offsets of the table's contract or value channels. Returns the end of the memory used. */
 int64_t *attn__table_channel_offsets(const attn__canonical *canonical, int relative, int64_t *to);
 
-/* Returns the row stride in floats for rows of n numbers. It is an odd number of cache lines, so that a column uses all
- * sets of the L1 cache.  It exceeds n by at least one line, so that a product may round n up to whole vectors. */
+/* Returns a row stride in floats for rows of n numbers: an odd number of cache lines, so that a column uses all sets of
+ * the L1 cache.  The stride exceeds n by at least one line, so that a product may round n up to whole vectors. */
 static inline int64_t attn__odd_lines(int64_t n)
 {
     enum { LINE = 16 };
@@ -59,9 +59,9 @@ static inline int64_t attn__odd_lines(int64_t n)
 
 /* The panel of one thread. */
 typedef struct attn__table_memory {
-    float *rows;   /* [rows][ld]; NULL: the solver needs no rows */
+    float *rows;   /* [rows][ld]; NULL if the solver needs no rows */
     float *across; /* [channels][ld_across], the transposed rows */
-    int64_t *at;   /* offset of the table in the panel; INT64_MIN: no table is in it */
+    int64_t *at;   /* offset of the table in the panel; INT64_MIN if the panel is empty */
     bool *finite;  /* whether all numbers of the table are finite */
 } attn__table_memory;
 
@@ -72,22 +72,22 @@ static inline void attn__table_memory_start(const attn__table_memory *memory)
     *memory->at = INT64_MIN;
 }
 
-/* Reads the table at an element offset unless the panel holds it already. `rows` gets the numbers, and `across` gets
- * the numbers times `factor`.  Rows outside of the table are 0. */
+/* Reads the table at an element offset, unless the panel already holds that table. Writes the numbers to `rows`, and
+ * the numbers times `factor` to `across`.  Rows outside of the table are 0. */
 void attn__table_panel_read(const attn__table_panel *panel, const attn__canonical *canonical, const attn_arrays *arrays,
                             int64_t at, float factor, const attn__table_memory *memory);
 
-/* The rows [low, low + n) of the panel that some queries and keys reach. Both are given by their indices. */
+/* Rows [low, low + n) of the panel, which the pairs of some queries and keys use. */
 typedef struct attn__table_reach {
     int64_t low, n;
 } attn__table_reach;
 attn__table_reach attn__table_reach_of(const attn__table_panel *panel, const int64_t *query, int64_t queries,
                                        const int64_t *key, int64_t keys);
 
-/* Returns the largest number of rows that `queries` queries and `keys` keys, both contiguous, can reach. */
+/* Returns the largest number of rows that pairs of `queries` and `keys` contiguous queries and keys can use. */
 int64_t attn__table_most_rows(const attn__canonical *canonical, int relative, int64_t queries, int64_t keys);
 
-/* Finds a run of keys [from, *end). Returns true if their indices increase by one, false if they are equal. */
+/* Finds a run of keys [from, *end) whose indices increase by one (returns true) or are equal (returns false). */
 static inline bool attn__table_run(const int64_t *key, int64_t from, int64_t keys, int64_t *end)
 {
     bool steps = from + 1 == keys || key[from + 1] != key[from];

@@ -87,7 +87,7 @@ void attn__visible_keys_take(attn__visible_keys *keys, const attn__visible *visi
     keys->blocks = take(arena, (parts & ATTN__VISIBLE_BLOCKS) && visible->blocks, count, sizeof(int64_t));
 }
 
-/* An iterator over the index along one axis of a group, element by element. */
+/* An iterator that computes the index along one axis for each element of a group in order. */
 typedef struct walk {
     int64_t at, n, rest, inner;
 } walk;
@@ -110,8 +110,8 @@ static inline void step(walk *w)
     w->at = w->at + 1 == w->n ? 0 : w->at + 1;
 }
 
-/* Returns index + bound, limited to [0, n].  A sum that saturates is outside [0, n] on the same side. The result is
- * therefore exact for each bound, also for open ends. */
+/* Returns index + bound, limited to [0, n].  The result is exact even if the sum saturates, because a saturated sum is
+ * outside of [0, n] on the same side. */
 static inline int64_t bounded(int64_t index, int64_t bound, int64_t n)
 {
     return attn__clamp(attn__add_saturated(index, bound), 0, n);
@@ -123,8 +123,8 @@ static inline int64_t bounded_end(int64_t index, int64_t bound, int64_t n)
     return attn__clamp(attn__add_saturated(attn__add_saturated(index, bound), 1), 0, n);
 }
 
-/* Returns the first of n taps at position `least` or later. Tap t is at base + t * dilation.  These numbers cannot
- * overflow (problem/check.c), but `least` may be any number. */
+/* Returns the first of n taps at position `least` or later. Tap t is at position base + t * dilation.  `least` may be
+ * any number. The positions cannot overflow (problem/check.c). */
 static int64_t first_tap(int64_t base, int64_t dilation, int64_t n, int64_t least)
 {
     int64_t distance = attn__add_saturated(least, -base);
@@ -135,7 +135,7 @@ static int64_t first_tap(int64_t base, int64_t dilation, int64_t n, int64_t leas
 
 /* The lengths of a packed sequence, and the shift of its bands. */
 typedef struct packed_ends {
-    int64_t queries, keys, shift; /* queries is INT64_MAX without padded sequences */
+    int64_t queries, keys, shift; /* queries is INT64_MAX unless the batch is padded */
 } packed_ends;
 
 static packed_ends find_ends(const attn__visible *visible, const attn__canonical *canonical, const attn_arrays *arrays,
@@ -201,7 +201,7 @@ static void find_inside(const attn__visible_rows *rows, int a, const attn_window
 
 enum { CHUNK = 64 };
 
-/* Narrows the range of keys to the length of each query. With windows it sets rows->length instead. */
+/* Narrows the range of keys to the length of each query. If there are windows, sets rows->length instead. */
 static void narrow_by_lengths(const attn__visible_rows *rows, int64_t batch)
 {
     const attn__canonical *canonical = rows->canonical;
@@ -226,7 +226,7 @@ static void narrow_by_lengths(const attn__visible_rows *rows, int64_t batch)
     }
 }
 
-/* Masks all keys of queries past the end of their sequence. */
+/* Masks all keys of each query that is past the end of its sequence. */
 static void narrow_by_sequence(const attn__visible_rows *rows, const packed_ends *ends)
 {
     walk w = walk_from(&rows->canonical->query, rows->canonical->problem.packed.query_dim, rows->first);
@@ -264,7 +264,7 @@ static void find_limits(attn__visible_rows *rows, int64_t batch)
         narrow_by_sequence(rows, &ends);
 }
 
-/* Pads the entries from `count` to `padded` with copies of the last one. */
+/* Sets the entries from `count` to `padded` to the last entry before them. */
 static void repeat_last(void *array, size_t size, int64_t count, int64_t padded)
 {
     char *x = array;
@@ -272,7 +272,7 @@ static void repeat_last(void *array, size_t size, int64_t count, int64_t padded)
         memcpy(x + (size_t)i * size, x + (size_t)(count - 1) * size, size);
 }
 
-/* Computes offsets in the mask of blocks. Along `axis`, `size` adjacent indices are one block and share an offset. */
+/* Computes offsets in the mask of blocks. Along `axis`, `size` adjacent indices are one block with one offset. */
 static void find_blocks(const attn__group *group, int axis, int64_t size, int64_t base, int64_t first, int64_t count,
                         int64_t *out)
 {
@@ -283,7 +283,7 @@ static void find_blocks(const attn__group *group, int axis, int64_t size, int64_
         out[i] += (w.at / size - w.at) * stride;
 }
 
-/* Computes the queries' offsets in the mask, which counts positions: each window adds the position of its tap 0. */
+/* Computes the queries' offsets in the mask. Each window adds the position of its tap 0. */
 static void find_mask(const attn__visible_rows *rows, int64_t batch)
 {
     const attn__canonical *canonical = rows->canonical;
@@ -369,7 +369,7 @@ static int32_t most32(int32_t a, int32_t b)
     return a > b ? a : b;
 }
 
-/* Finds the range [first, last) of keys that may have a weight. */
+/* Finds a range [first, last) that contains all keys that may have a weight. */
 static void find_keys(const attn__visible_rows *rows, attn__visible_span *span)
 {
     const attn__visible *visible = rows->visible;
@@ -382,7 +382,7 @@ static void find_keys(const attn__visible_rows *rows, attn__visible_span *span)
             span->first = span->last = 0;
             return;
         }
-        if (visible->axis[a] == 0 && n > 0) { /* each index along the outermost axis is a run of keys */
+        if (visible->axis[a] == 0 && n > 0) { /* an index along the outermost axis is a contiguous run of keys */
             span->first = keys / n * span->begin[a];
             span->last = keys / n * span->end[a];
         }
@@ -448,7 +448,7 @@ static unsigned part_of(bool any, bool all, unsigned part)
     return all ? ATTN__VISIBLE_ALL : any ? part : ATTN__VISIBLE_NONE;
 }
 
-/* Finds whether blocks hide keys of the tile. Equal neighbouring offsets are read once. */
+/* Finds whether the mask of blocks hides keys of the tile. Neighbours with the same offset are read once. */
 static unsigned blocks_of(const attn__visible_tile *t)
 {
     const int64_t *rows = t->rows->blocks + t->row, *columns = t->keys->blocks + t->key;
@@ -474,7 +474,7 @@ static unsigned mask_of_row(const uint8_t *row, int64_t keys)
     return part_of(memcmp(row, row + 1, (size_t)keys - 1) != 0, false, ATTN__VISIBLE_MASK);
 }
 
-/* Finds whether the mask hides keys of the tile. Stops at the first row that differs. */
+/* Finds whether the mask hides all, some or no keys of the tile. Stops when two rows differ. */
 static unsigned mask_of(const attn__visible_tile *t)
 {
     const uint8_t *mask = t->rows->arrays->mask + t->keys->mask[t->key];
@@ -498,7 +498,7 @@ unsigned attn__visible_of(const attn__visible_tile *t, const attn__visible_span 
     return view & ATTN__VISIBLE_NONE ? ATTN__VISIBLE_NONE : view;
 }
 
-/* Clears the bytes of keys outside of the row's limits. */
+/* Clears the bytes of keys outside of the ranges that the limits leave the row. */
 static void clear_outside(const attn__visible_tile *t, int64_t row, uint8_t *out)
 {
     const attn__visible_rows *rows = t->rows;
@@ -543,7 +543,7 @@ static void find_taps(const attn__visible_tile *t, int64_t row, uint8_t *out)
     }
 }
 
-/* Finds the kinds of a row's taps. The mask and lengths do not apply to positions outside of an axis. */
+/* Finds the kinds of a row's taps. The mask and the lengths do not apply to taps outside of the axis. */
 static void find_window_kinds(const attn__visible_tile *t, int64_t row, uint8_t *kinds)
 {
     const attn__visible_rows *rows = t->rows;
@@ -595,11 +595,11 @@ void attn__visible_bytes(const attn__visible_tile *t, unsigned parts, uint8_t *o
     }
 }
 
-/* Marks keys past the end of a padded sequence as absent. They have no score, not even mask_fill. */
+/* Marks keys past the end of a padded sequence as absent. Such keys have no score, not even mask_fill. */
 static void clear_absent(const attn__visible_tile *t, uint8_t *kinds)
 {
     const attn__visible *visible = t->rows->visible;
-    const int32_t *index = NULL; /* found below, because attn__visible_make has added the packed key axis */
+    const int32_t *index = NULL; /* the loop always finds it, since attn__visible_make adds the packed key axis */
     for (int a = 0; a < visible->axes; a++)
         if (visible->axis[a] == t->rows->canonical->problem.packed.key_dim)
             index = t->keys->index[a] + t->key;
@@ -623,7 +623,7 @@ void attn__visible_kinds(const attn__visible_tile *t, uint8_t *kinds)
         clear_absent(t, kinds);
 }
 
-/* Returns how many of all keys have the score mask_fill in a row. */
+/* Returns how many keys of a row have the score mask_fill. */
 static int64_t count_filled(const attn__visible_rows *rows, int64_t row)
 {
     enum { ARRAYS = ATTN__VISIBLE_AXES + 2 };
@@ -643,7 +643,7 @@ static int64_t count_filled(const attn__visible_rows *rows, int64_t row)
     return filled;
 }
 
-/* Returns the rounding error of the log-sum-exp of a large fill. */
+/* Returns a bound of the rounding error of an f32 log-sum-exp near `fill`. */
 static double slack_of(double fill)
 {
     return 2.5e-7 * fabs(fill);
@@ -656,7 +656,7 @@ static bool dominates(const attn__canonical *canonical, float lse)
     return fabs(fill) > 256.0 && lse - fill >= -slack && lse - fill <= log((double)canonical->key.size) + slack;
 }
 
-/* Returns the weight of a masked key. Unmasked keys keep their own weight, even if their score is near the fill. */
+/* Returns the weight of a masked key. An unmasked key keeps its own weight, even if its score is near mask_fill. */
 float attn__visible_fill_weight(const attn__visible_rows *rows, int64_t row, float lse)
 {
     double fill = rows->canonical->problem.mask_fill;
@@ -666,7 +666,7 @@ float attn__visible_fill_weight(const attn__visible_rows *rows, int64_t row, flo
     return weight > 0.0 ? 0.0f : (float)(weight * ATTN__LOG2E);
 }
 
-/* Sets the scores of pairs that the mask of blocks hides. Padding lanes stay undefined. */
+/* Sets the scores of pairs that the mask of blocks hides to `fill`. Padding lanes keep undefined scores. */
 static void hide_blocks(const attn__visible_tile *t, float *s, int64_t width, float fill)
 {
     const int64_t *rows = t->rows->blocks + t->row;

@@ -19,9 +19,9 @@ static inline int64_t attn__window_base(const attn_window *window, int64_t taps,
     return base;
 }
 
-/* Returns the minimum and maximum of j - i over a window's pairs. Step and dilation are resolved.  The first query's
- * window is shifted up the furthest, and the last query's window is shifted down the furthest. These two queries
- * therefore give the extremes. */
+/* Returns the minimum and maximum of j - i over a window's pairs (i, j). Step and dilation are resolved.  A shifting
+ * border moves the first query's window up the furthest and the last query's window down the furthest, so these two
+ * queries give the minimum and maximum. */
 static inline void attn__window_reach(const attn_window *window, int64_t taps, int64_t queries, int64_t *low,
                                       int64_t *high)
 {

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: MIT
  *
- * bias_index.c - the wrapper of a bias that is read through an index.  Before its child runs, it expands the table to
- * an ordinary bias with one number per entry of the index. Solvers therefore need no code for an index.  After the
- * child of a backward pass, it sums the gradients of these numbers per row of the table.  Each element of the gradient
- * is one float64 sum in the order of the index, whatever the number of threads.
+ * bias_index.c - the wrapper of a bias that is a table, read through an index.  Before the child runs, the wrapper
+ * expands the table to an ordinary bias with one number per entry of the index. Solvers therefore need no code for an
+ * index.  In the backward pass, after the child has run, the wrapper sums the gradients of the expanded bias per row of
+ * the table.  Each element of the table's gradient is one float64 sum in the order of the index, whatever the number of
+ * threads.
  */
 #include "attend/plan/plan.h"
 
@@ -17,7 +18,7 @@ typedef struct bias_index {
     bool learned; /* whether the gradient of the table is requested */
     attn_dtype dtype;
     attn__extent table; /* the table's BATCH axes, then its rows */
-    int64_t copies;     /* number of indices over the BATCH axes; the workspace has one expanded bias for each */
+    int64_t copies;     /* number of BATCH indices of the table; each has one expanded bias in the workspace */
     int64_t low, high;  /* lowest and highest offset of an entry of the index */
 } bias_index;
 
@@ -95,8 +96,7 @@ static size_t spread_bytes(const bias_index *x)
     return bytes == SIZE_MAX ? bytes : bytes / 64 * 64;
 }
 
-/* Returns the bytes of the expanded bias and, if the table is learned, of its gradient and the threads' sums of
- * rows. */
+/* Returns the bytes of the expanded bias. If the table is learned, adds the bytes of the gradient and of `sums`. */
 static size_t workspace(const void *data, const attn__canonical *canonical)
 {
     const bias_index *x = data;
@@ -130,14 +130,14 @@ static attn_status check(attn_context *context, const void *data, const attn_arr
 
 typedef struct job {
     const bias_index *x;
-    const int32_t *index; /* the index, from its lowest entry on */
+    const int32_t *index; /* the first entry of the index in memory */
     const void *table;
     void *dtable;
-    char *spread; /* the expanded bias, or its gradient */
-    double *sums; /* [threads, rows]: sums of rows */
+    char *spread; /* the expanded bias; after the child has run, its gradient */
+    double *sums; /* [threads, rows]: each thread's sums of gradients per table row */
 } job;
 
-/* Returns the offset of the first row of one copy in the table. */
+/* Returns the offset in the table of the first row for BATCH index `copy`. */
 static int64_t copy_offset(const attn__extent *table, int64_t copy)
 {
     int64_t offset = 0;
@@ -196,7 +196,7 @@ static void run(const attn__step *step, const attn_arrays *given, char *workspac
     mine.bias = j.spread + origin;
     j.spread += spread_bytes(x);
     if (x->learned) {
-        memset(j.spread, 0, spread_bytes(x)); /* entries that no pair reads must be 0 */
+        memset(j.spread, 0, spread_bytes(x)); /* an entry that no pair reads keeps the gradient 0 */
         mine.dbias = j.spread + origin;
     }
     attn__step_run(step->child, &mine, workspace);

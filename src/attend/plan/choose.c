@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
  * choose.c - holds the table of solvers and chooses one: by name, by an earlier measurement, by timing all on scratch
- * arrays of the problem's shape, or by rule.  It also describes the choice, and the reasons against other solvers, in
- * words.  Wisdom: the context stores a signature of each measured problem and its fastest solver.
+ * arrays of the problem's shape, or by rule.  It also writes a text that describes the choice and why other solvers
+ * were not chosen.  The context's wisdom stores a signature of each measured problem and its fastest solver.
  */
 #include "attend/plan/plan.h"
 
@@ -64,7 +64,7 @@ static const char *extra_refusal(unsigned unknown)
     return NULL;
 }
 
-/* Reports whether there are too many keys. Ranges of keys are 32-bit integers. */
+/* Reports whether the problem has too many keys. Solvers store ranges of keys as 32-bit integers. */
 static bool has_too_many_keys(const attn__canonical *canonical)
 {
     bool fits = canonical->key.size < INT32_MAX;
@@ -73,9 +73,9 @@ static bool has_too_many_keys(const attn__canonical *canonical)
     return !fits;
 }
 
-/* Returns why the solver cannot run the problem, or NULL. Problems without elements and problems with too many keys are
- * left to the last solver, so that no other solver needs code for them.  Outputs of an empty problem may have elements,
- * which are sums of no terms. */
+/* Returns why the solver cannot run the problem, or NULL if it can. Only the last solver runs problems without elements
+ * or with too many keys, so that no other solver needs code for them.  An empty problem may have outputs with elements,
+ * which become 0. */
 static const char *refusal_of(const attn__solver *solver, const attn__canonical *canonical)
 {
     bool last = solver == solvers[SOLVERS - 1];
@@ -184,7 +184,7 @@ typedef struct wisdom {
     lesson *lessons;
 } wisdom;
 
-/* The number is the version of the signatures. Signatures of another version would never match. */
+/* The number in the header is the version of the signatures. Signatures of an older version would never match. */
 static const char header[] = "attn-wisdom 2\n";
 
 static void release(attn_context *context, void *memory)
@@ -241,7 +241,7 @@ size_t attn_wisdom_export(const attn_context *context, char *text, size_t size)
     return length;
 }
 
-/* Reads one line, "signature solver". A solver that this build lacks is an error, because the line is then useless. */
+/* Reads one line, "signature solver". If this build lacks the solver, the line is useless, so that is an error. */
 static attn_status read_line(attn_context *context, const char *line, size_t length, int number)
 {
     char copy[96], name[64];
@@ -333,8 +333,8 @@ static void make_arrays(scratch *s, const attn__canonical *canonical, attn_array
     fill_offsets(attn__arrays_get(a, ATTN_ARRAY_K_OFFSETS), sequences, canonical->key.axis[p->key_dim].dim.n, p->keys);
 }
 
-/* Returns the minimum time of a few runs in seconds. A slow solver gets fewer runs. Returns a negative number if the
- * solver cannot be planned. */
+/* Runs the solver a few times and returns the minimum time in seconds. A slow solver gets fewer runs. Returns a
+ * negative number if the solver cannot be planned. */
 static double time_solver(attn_context *context, const attn__solver *solver, const attn__canonical *canonical,
                           const attn_arrays *arrays)
 {
@@ -363,7 +363,7 @@ static const attn__solver *time_solvers(attn_context *context, const attn__canon
     double least = 0;
     for (int i = 0; i < SOLVERS; i++) {
         bool last = i == SOLVERS - 1;
-        if (refusal_of(solvers[i], canonical) || (last && best)) /* the reference is used only if nothing else runs */
+        if (refusal_of(solvers[i], canonical) || (last && best)) /* skips the reference solver if another solver ran */
             continue;
         double took = time_solver(context, solvers[i], canonical, arrays);
         if (took >= 0 && (!best || took < least)) {
@@ -382,7 +382,7 @@ static const attn__solver *fastest(attn_context *context, const attn__canonical 
     make_arrays(&s, canonical, &arrays);
     bool clean = attn_context_status(context) == ATTN_OK;
     const attn__solver *best = s.failed ? NULL : time_solvers(context, canonical, &arrays);
-    if (best && clean) /* a solver without memory was only skipped, so its error is cleared */
+    if (best && clean) /* clears errors of solvers that lacked memory: they were only skipped */
         attn_context_clear_error(context);
     for (int i = 0; i < s.n; i++)
         attn__free(context, s.blocks[i]);
@@ -427,7 +427,7 @@ static attn_status choose(attn_plan *plan, const attn_plan_options *options)
     return plan->solver ? ATTN_OK : attn__fail(plan->context, ATTN_ERROR_INTERNAL, "no solver accepts the problem");
 }
 
-/* Estimates the work of a problem in multiply-adds. Moving one number of an operand counts as `each` of them. */
+/* Estimates the work of a problem in multiply-adds. Moving one number counts as `each` multiply-adds. */
 static double work_of(const attn_plan *plan)
 {
     const double each = 16;
@@ -436,8 +436,8 @@ static double work_of(const attn_plan *plan)
     return solver_cost(plan->solver, t) + each * rows * (double)(t->contract.size + t->value.size);
 }
 
-/* Limits the number of threads. Waking a thread takes as long as about `worth` multiply-adds.  A named solver gets
- * exactly the requested number. */
+/* Limits the number of threads, because waking a thread takes as long as about `worth` multiply-adds.  A solver that
+ * the caller named gets exactly the requested number of threads. */
 static void spare_threads(attn_plan *plan, const attn_plan_options *options)
 {
     const double worth = 2e6;
@@ -456,7 +456,7 @@ attn_status attn__choose_solver(attn_plan *plan, const attn_plan_options *option
 
 /* ------------------------------------------------------------------------------------------------ words */
 
-/* A text buffer that counts the text's length even past the end of the buffer. */
+/* A text buffer. `length` is the length of the whole text, even if the buffer holds only its first part. */
 typedef struct writer {
     char *text;
     size_t size, length;
@@ -487,7 +487,7 @@ static void put_features(writer *w, const attn__canonical *canonical)
 {
     static const char *const normalizations[] = {"", ", 1/N", ", kernel sum", ", hardmax", ", scores as weights"};
     const attn_problem *p = &canonical->problem;
-    bool plain = p->score == ATTN_SCORE_DOT; /* a dot product is not named, because it is the default */
+    bool plain = p->score == ATTN_SCORE_DOT; /* dot products are not mentioned, since they are the default */
     put(w, "%s%s%s%s%s%s%s%s%s%s%s%s%s", plain ? "" : ", ", plain ? "" : attn__score_of(p)->name,
         normalizations[p->normalization], canonical->has_bias ? ", bias" : "",
         p->flags & ATTN_WITH_BIAS_INDEX ? " by an index" : "", canonical->has_mask ? ", mask" : "",

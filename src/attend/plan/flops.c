@@ -1,17 +1,17 @@
 /* SPDX-License-Identifier: MIT
- * Counts floating-point operations and measures how many the machine can do.  Each channel of every pair that bands and
- * windows leave counts as 2 operations forward, and 2.5 times as many backward. */
+ * Counts floating-point operations and measures how many the machine can do.  A pair of a query and a key counts as 2
+ * operations per channel forward and 5 backward. A pair that bands or windows exclude does not count. */
 #include "attend/plan/plan.h"
 
 #include "attend/problem/operand.h"
 #include "base/parallel.h"
 #include "kernels/fma_peak/fma_peak.h"
 
-/* Returns the number of pairs (i, j) with 0 <= i < queries, 0 <= j < keys and j - i <= h. */
+/* Returns how many pairs (i, j) have 0 <= i < queries, 0 <= j < keys and j - i <= h. Rows i have keys j. */
 static double pairs_below(double queries, double keys, double h)
 {
-    double first = -h - 1 > 0 ? -h - 1 : 0;                    /* rows before this one have no pairs */
-    double full = keys - 1 - h > first ? keys - 1 - h : first; /* rows from this one on have all keys */
+    double first = -h - 1 > 0 ? -h - 1 : 0;                    /* row i has no pairs if i < first */
+    double full = keys - 1 - h > first ? keys - 1 - h : first; /* row i has all keys if i >= full */
     first = first < queries ? first : queries;
     full = full < queries ? full : queries;
     double rows = full - first;
@@ -33,7 +33,7 @@ static double band_share(const attn__canonical *canonical, const attn_band *band
     return (pairs_below(queries, keys, high) - pairs_below(queries, keys, low - 1)) / (queries * keys);
 }
 
-/* Returns how many queries have the tap at distance d inside of the axis. */
+/* Returns for how many queries the tap at distance d is inside of the axis. */
 static double queries_inside(const attn_window *w, double queries, int64_t d)
 {
     if (w->border != ATTN_BORDER_MASK)

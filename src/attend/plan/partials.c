@@ -8,7 +8,7 @@
 #include <float.h>
 #include <math.h>
 
-enum { BLOCK = 64 }; /* number of rows of one item */
+enum { BLOCK = 64 }; /* rows per work item */
 
 typedef struct job {
     const attn_partials *shape;
@@ -20,8 +20,9 @@ typedef struct job {
     void *do_part[2], *dlse_part[2];
 } job;
 
-/* The weight of each part in a row: exp(lse of the part - lse of the whole).  A row without keys has weights of 0.  In
- * f32 a weight below 2^-126 is set to 0, because all gradients of its part would be subnormal numbers. */
+/* Weights `of` of the two parts in a row: exp(lse of the part - `lse`), where `lse` is that of the whole row.  A row
+ * without keys has weights of 0.  In f32 a weight below 2^-126 is set to 0, because all gradients of its part would be
+ * subnormal numbers. */
 typedef struct shares {
     double lse, of[2];
 } shares;
@@ -42,7 +43,7 @@ static shares shares_of(const job *j, int64_t row)
     return (shares){max + log(x + y), {share_of(j, x, x + y), share_of(j, y, x + y)}};
 }
 
-/* Returns the offset in o of the channels that belong to a row of lse [B,H,T]. */
+/* Returns the offset in `o` of the channels of row `row` of lse [B,H,T]. */
 static int64_t channels_at(const job *j, int64_t row)
 {
     const attn_partials *s = j->shape;
@@ -50,7 +51,7 @@ static int64_t channels_at(const job *j, int64_t row)
     return s->layout == ATTN_LAYOUT_BHTD ? row * s->dim : ((batch * s->queries + t) * s->heads + head) * s->dim;
 }
 
-/* Returns 0 for a part without weight and does not read it, because 0 * NaN would be NaN. */
+/* Returns an element of a part. If the share is 0, returns 0 and does not read, because 0 * NaN would be NaN. */
 static double element(const job *j, int part, double share, int64_t at)
 {
     return share == 0 ? 0 : attn__load(j->dtype, j->o[part], at);
@@ -65,8 +66,7 @@ static void merge_row(const job *j, int64_t row)
     attn__store(j->side, j->merged_lse, row, s.lse);
 }
 
-/* Computes the gradients of both parts for a row. The shares add up to 1, so d share_1 / d lse_1 = share_1 *
- * share_2. */
+/* Computes the gradients of both parts for a row. The shares s_1 + s_2 = 1, so d s_1 / d lse_1 = s_1 * s_2. */
 static void divide_row(const job *j, int64_t row)
 {
     shares s = shares_of(j, row);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
- * plan.c - makes and runs plans.  Making a plan: check, canonical form, choice of a solver, chain of steps, workspace.
- * Running a plan: check of the arrays, and the steps. */
+ * plan.c - makes and runs plans.  To make a plan, it checks the problem, brings it to canonical form, chooses a solver,
+ * chains the steps and sizes the workspace. To run a plan, it checks the arrays and runs the steps. */
 #include "attend/plan/plan.h"
 
 #include "attend/block/items.h"
@@ -28,7 +28,7 @@ static attn_status make_canonical(attn_plan *plan, const attn_problem *problem, 
     return status;
 }
 
-/* Lets each wrapper change the canonical problem. This happens once before and once after the choice of a solver. */
+/* Lets each wrapper change the canonical problem. It is called once before and once after a solver is chosen. */
 static attn_status wrap_canonical(attn_plan *plan)
 {
     attn_status status = ATTN_OK;
@@ -44,7 +44,7 @@ static void run_solver(const attn__step *step, const attn_arrays *arrays, char *
     plan->solver->apply(&plan->canonical, &plan->recipe, arrays, workspace + step->workspace_at);
 }
 
-/* Appends a step to the chain. Its part of the workspace begins at a cache line. */
+/* Appends a step to the chain. The step's part of the workspace begins at a cache line. */
 static void add_step(attn_plan *plan, attn__step step, size_t workspace)
 {
     size_t end = attn__size_add(plan->workspace_size, 63);
@@ -152,7 +152,7 @@ const char *attn_plan_solver(const attn_plan *plan)
 
 /* ---------------------------------------------------------------------------------------------- arrays */
 
-/* Finds the span of the caller's array. Starts with the solver's array and lets each wrapper correct the span. */
+/* Finds the span of the caller's array: each wrapper may correct the span of the solver's array. */
 static bool find_span(const attn_plan *plan, attn_array array, attn__array_use *use, attn_span *span)
 {
     attn__written written = plan->canonical.backward ? ATTN__WRITTEN_BACKWARD : ATTN__WRITTEN_FORWARD;
@@ -192,8 +192,8 @@ static const char *missing_array(const attn_plan *plan, const attn_arrays *array
     return weights && !empty && !arrays->weights ? "weights" : NULL;
 }
 
-/* Checks that no output begins where another array begins.  Other overlaps are not checked: arrays may be interleaved,
- * so overlapping spans are no error. */
+/* Checks that no output begins where another array begins.  Overlapping spans are no error, because arrays may be
+ * interleaved. */
 static attn_status check_overlap(const attn_plan *plan, const attn_arrays *arrays)
 {
     for (attn_array i = ATTN_ARRAY_O; i < ATTN_ARRAY_COUNT; i++)
@@ -211,7 +211,7 @@ static attn_status check_overlap(const attn_plan *plan, const attn_arrays *array
     return ATTN_OK;
 }
 
-/* Checks the offsets of `sequences` sequences. None may be longer than `longest`. */
+/* Checks the offsets of `sequences` packed sequences. No sequence may be longer than `longest`. */
 static attn_status check_offsets_of(attn_context *context, const char *name, const int32_t *offsets, int64_t sequences,
                                     int64_t longest, int64_t positions)
 {

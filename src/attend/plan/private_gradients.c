@@ -19,9 +19,9 @@ static const unsigned wishes[GRADIENTS] = {ATTN_WANT_DQ, ATTN_WANT_DK, ATTN_WANT
 
 typedef struct private_gradients {
     struct {
-        attn__extent given; /* the caller's axes; none if the solver writes to the caller's array */
+        attn__extent given; /* axes in the caller's array; no axes if the solver writes to that array */
         int64_t count;      /* elements of the sum, which is dense and has the same order of axes; 0 without a sum */
-        size_t at;          /* offset of the sum in bytes from the first sum */
+        size_t at;          /* offset of this sum in bytes from the first sum */
     } of[GRADIENTS];
     size_t bytes;
 } private_gradients;
@@ -31,7 +31,7 @@ static attn__operand operand_of(int i)
     return attn__arrays_table[arrays_of[i]].operand;
 }
 
-/* Gives an operand dense strides in the order of axes of attn__operand_extent. Returns its number of elements. */
+/* Gives an operand dense strides in the axis order of attn__operand_extent. Returns its number of elements. */
 static int64_t make_dense(attn__canonical *canonical, attn__operand op)
 {
     int64_t count = 1;
@@ -58,15 +58,15 @@ static void make_private(private_gradients *sums, attn__canonical *canonical, in
     sums->bytes -= sums->bytes == SIZE_MAX ? 0 : sums->bytes % 64;
 }
 
-/* Reports whether sums in the workspace are possible. With windows, a stride counts positions, so different taps share
- * elements.  If sums are needed but not possible, solvers refuse the problem. */
+/* Reports whether gradients can be summed in the workspace. Windows prevent it, because their taps share elements. If
+ * sums are needed but not possible, solvers refuse the problem. */
 static bool applies(const attn__canonical *canonical)
 {
     const attn_problem *p = &canonical->problem;
     return canonical->backward && p->accumulate && p->dtype == ATTN_F32 && !p->nwindows;
 }
 
-/* Gives dense strides to gradients that are broadcast and, once a solver is chosen, that it adds to several times. */
+/* Gives dense strides to broadcast gradients and, once a solver is chosen, to those that it adds to several times. */
 static attn_status canonical(attn_context *context, attn__canonical *canonical, const attn__solver *solver, void **data)
 {
     if (!applies(canonical))

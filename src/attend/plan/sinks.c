@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * sinks.c - the wrapper that computes the gradient of sinks, after its child.  A sink is a key of value 0. Its weight
- * is exp(sink - lse), and its gradient is
+ * sinks.c - the wrapper that computes the gradient of sinks, after its child.  A sink is a key of value 0. The weight
+ * of a sink in a row is exp(sink - lse). The gradient of the sink is
  *
  *     dsink = sum over its rows of -exp(sink - lse) * (o . dout - dlse)
  *
@@ -23,7 +23,7 @@ enum { BLOCK = 64 };
 
 typedef struct job {
     attn__items items;
-    double *part;    /* the gradient's term of each row */
+    double *part;    /* each row's term of the gradient */
     double *threads; /* two rows of values per thread */
 } job;
 
@@ -55,7 +55,7 @@ static size_t workspace(const void *data, const attn__canonical *canonical)
     return attn__size_mul(attn__size_add(n, attn__extent_size(data)), sizeof(double));
 }
 
-/* Computes the terms of an item's rows. A row without a sink has the term 0. */
+/* Computes the gradient's terms for an item's rows. A row without a sink has the term 0. */
 static void run_item(void *user, int64_t number, int thread)
 {
     const job *j = user;

@@ -9,7 +9,7 @@
 #include "attend/problem/canonical.h"
 #include "base/context.h"
 
-/* A solver's plan for one problem. `plan` makes it, and it is constant afterwards. */
+/* A solver's plan for one problem. It does not change after `plan` has made it. */
 typedef struct attn__recipe {
     size_t workspace; /* bytes of scratch memory of one execution, for all threads */
     void *data;       /* data of the solver from attn__alloc, which the planner frees */
@@ -20,24 +20,24 @@ typedef struct attn__solver {
     const char *name;
     /* Returns NULL if the solver can run the problem, else a short reason ("keys have a window"). */
     const char *(*refuse)(const attn__canonical *canonical);
-    /* Returns a rough time in multiply-adds at the machine's peak. The planner takes the solver with the smallest
-     * number, and the first of them in the table on a tie. NULL: the number of multiply-adds of the problem. */
+    /* Returns a rough time in multiply-adds at the machine's peak. The planner chooses the solver with the smallest
+     * time, and on a tie the first one in the table. If NULL, the time is the problem's number of multiply-adds. */
     double (*cost)(const attn__canonical *canonical);
-    /* Plans an execution. NULL: the solver needs neither workspace nor data. */
+    /* Plans an execution. It is NULL if the solver needs neither workspace nor data. */
     attn_status (*plan)(attn_context *context, const attn__canonical *canonical, attn__recipe *recipe);
     /* Computes o and lse, or the requested gradients. The arrays are already checked. It must not allocate memory.
      * Requested weights, a bias index and gradients of sinks are computed by other steps (plan.h). */
     void (*apply)(const attn__canonical *canonical, const attn__recipe *recipe, const attn_arrays *arrays,
                   void *workspace);
-    /* Returns the gradients (ATTN_WANT_...) that the solver adds to several times. With `accumulate` they are summed in
-     * the workspace and added to the caller's values once, so that they are rounded once (private_gradients.c).  NULL:
-     * none. */
+    /* Returns the gradients (ATTN_WANT_...) that the solver adds to several times. With `accumulate`,
+     * private_gradients.c sums these gradients in the workspace and adds them to the caller's values once, so that they
+     * are rounded once.  NULL: there are none. */
     unsigned (*adds_often)(const attn__canonical *canonical);
-    unsigned extras; /* bits of attn__canonical.extras that the solver supports */
+    unsigned extras; /* attn__canonical.extras that the solver supports */
 } attn__solver;
 
-/* Returns NULL if the problem is attention in f32 or bf16 by dot products and a softmax over whole key axes. Fast
- * solvers support only such problems. Otherwise returns the reason. */
+/* Returns NULL if the problem is attention in f32 or bf16 by dot products and a softmax over whole key axes, otherwise
+ * a reason. Most fast solvers support only such problems. */
 static inline const char *attn__refuse_unusual(const attn__canonical *canonical)
 {
     const attn_problem *p = &canonical->problem;

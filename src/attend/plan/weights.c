@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
  * weights.c - the wrapper that computes requested attention weights, so that no solver needs to store weights.  It
- * computes them for the selected rows and heads from the log-sum-exp that its child stored.  If the caller did not
- * request the log-sum-exp, it is stored in the workspace.
+ * computes weights of the selected rows and heads from the log-sum-exp that the child stored.  If the caller did not
+ * request a log-sum-exp, the child stores it in the workspace.
  */
 #include "attend/plan/plan.h"
 
@@ -33,7 +33,7 @@ static int64_t picked_size(const attn__canonical *canonical, const attn__group *
     return size;
 }
 
-/* Converts a linear index over the picked rows to one over all rows. Adds the row's offset in weights to *offset. */
+/* Converts an index over the picked rows to an index over all rows. Adds the row's offset in `weights` to *offset. */
 static int64_t picked_index(const attn__canonical *canonical, const attn__group *group, int64_t picked, int64_t *offset)
 {
     int64_t linear = 0, scale = 1;
@@ -51,8 +51,8 @@ static int64_t picked_index(const attn__canonical *canonical, const attn__group 
 /* The dot product has sixteen partial sums, so that the compiler can vectorize it. */
 enum { LANES = 16 };
 
-/* Reports whether scores are dot products of adjacent f32 channels. Such rows need no gathers. Relative tables are
- * excluded, but bias, masks, bands and windows are supported. */
+/* Reports whether scores are dot products of adjacent f32 channels, which dot_score computes without gathers. It does
+ * not support relative tables. It supports bias, masks, bands and windows. */
 static bool dot_applies(const attn__canonical *canonical)
 {
     const attn_problem *p = &canonical->problem;
@@ -76,7 +76,7 @@ static double dot(const float *a, const float *b, int64_t n)
     return sum;
 }
 
-/* Returns scale * q.k + bias of a visible key. The key must be inside of the axis. */
+/* Returns scale * q.k + bias of a key. The key must be visible and inside of the axis. */
 static double dot_score(const attn__row *row, const attn__spot *spot)
 {
     const attn__canonical *canonical = row->canonical;
@@ -124,7 +124,7 @@ static void run_row(void *user, int64_t item, int thread)
     for (int64_t key = 0; key < canonical->key.size; key++) {
         attn__spot spot;
         attn__spot_at(&spot, &row, key);
-        /* `spot` has no offsets for a key that takes no part, so the offset is computed here. */
+        /* The offset is computed here, since `spot` has no offsets for a masked key. */
         attn__store(pair.side, j->arrays->weights,
                     offset + attn__offsets_one(&canonical->key, ATTN__STRIDE(dim.weights), key),
                     weight_at(&pair, &row, &spot, &normalizer));
@@ -135,10 +135,10 @@ static void run_row(void *user, int64_t item, int thread)
 
 typedef struct weights {
     bool own_lse;    /* whether the workspace holds the log-sum-exp */
-    int64_t index[]; /* copies of the caller's picks, one after the other */
+    int64_t index[]; /* copies of the caller's lists of picked indices */
 } weights;
 
-/* Requests a contiguous log-sum-exp, from which the weights are computed. */
+/* Requests a contiguous log-sum-exp. The weights are computed from it. */
 static void add_own_lse(attn_problem *p)
 {
     int64_t stride = 1;
@@ -147,7 +147,7 @@ static void add_own_lse(attn_problem *p)
         if (p->dims[i].role > ATTN_ROLE_QUERY)
             continue;
         if ((p->flags & ATTN_WITH_PACKED) && i == p->packed.batch_dim)
-            continue; /* this dim needs no stride, because q_offsets place a sequence's rows */
+            continue; /* packed sequences need no stride, because q_offsets locate their rows */
         p->dims[i].lse = stride;
         stride *= attn__operand_length(p, &p->dims[i], i, ATTN__OP_LSE);
     }

@@ -3,7 +3,7 @@
 
 #include "attend/scores/score.h"
 
-/* The operand of each stride field of attn_dim. */
+/* The operand of each stride field in attn_dim. */
 enum {
 #define ATTN_X(NAME, field, roles, positional) BY_##field = ATTN__OP_##NAME,
     ATTN__OPERAND_MAP(ATTN_X)
@@ -66,7 +66,7 @@ static bool is_used(const attn__canonical *canonical, attn_array array)
     }
 }
 
-/* Reports whether the problem reads q or k. A score without channels reads them only for a relative table. */
+/* Reports whether the problem reads q or k. A score that reads no channels still needs q or k for a relative table. */
 static bool reads_channels(const attn_problem *p, attn_array array)
 {
     attn_relative_kind kind = array == ATTN_ARRAY_Q ? ATTN_RELATIVE_QUERY : ATTN_RELATIVE_KEY;

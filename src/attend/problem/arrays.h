@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * arrays.h - describes the arrays of an execution by number (attn_array): name, place, type, and the elements that a
- * problem uses.  Code that handles all arrays loops over this table, which is made from ATTN_ARRAYS.
+ * arrays.h - a table of the arrays of an execution, with the name, field, type and used elements of each.  It is
+ * indexed by attn_array and made from ATTN_ARRAYS. Code that handles all arrays loops over it.
  */
 #ifndef ATTN_ATTEND_ARRAYS_H
 #define ATTN_ATTEND_ARRAYS_H
@@ -11,7 +11,7 @@
 
 #include <string.h>
 
-/* The elements of one array: its axes of nonzero stride, and its lowest and highest offset. */
+/* The elements of one array: lengths and strides of its axes of nonzero stride, and its lowest and highest offset. */
 typedef struct attn__extent {
     int n;
     int64_t length[ATTN_MAX_DIMS + 1], stride[ATTN_MAX_DIMS + 1];
@@ -27,8 +27,8 @@ static inline size_t attn__extent_size(const attn__extent *e)
     return (size_t)(e->high - e->low) + 1;
 }
 
-/* Advances `index` over the first `axes` axes of an extent, the last axis fastest, and updates `offset`. Both start at
- * 0, and the extent must have elements.  Returns false after the last index. */
+/* Advances `index` over the first `axes` axes of an extent, and updates `offset`. The last axis varies fastest. `index`
+ * and `offset` start at 0. The extent must have elements.  Returns false after the last index. */
 static inline bool attn__extent_next(const attn__extent *e, int axes, int64_t *index, int64_t *offset)
 {
     for (int i = axes - 1; i >= 0; i--) {
@@ -41,16 +41,16 @@ static inline bool attn__extent_next(const attn__extent *e, int axes, int64_t *i
     return false;
 }
 
-/* Returns the elements of an operand. `fixed` marks BATCH axes whose index is constant. If it marks the axis of packed
- * sequences, the extent covers one sequence. NULL: no axis is marked. */
+/* Returns the elements of an operand. `fixed`, which may be NULL, marks BATCH axes whose index is constant. If it marks
+ * the axis of packed sequences, the extent covers one sequence. */
 attn__extent attn__operand_extent(const attn__canonical *canonical, attn__operand op, const bool *fixed);
 
 typedef enum attn__written { ATTN__WRITTEN_NEVER = 0, ATTN__WRITTEN_FORWARD, ATTN__WRITTEN_BACKWARD } attn__written;
 
 typedef struct attn__array_info {
-    const char *name;      /* name in messages: "q", "table[0]" */
-    size_t field, strides; /* offsets in attn_arrays and attn_dim; strides is 0 for tables and one-row arrays */
-    attn__operand operand; /* operand with the same strides; ATTN__OPERANDS: none */
+    const char *name;      /* the name in error messages: "q", "table[0]" */
+    size_t field, strides; /* offsets in attn_arrays and attn_dim; `strides` is 0 for tables and one-row arrays */
+    attn__operand operand; /* operand with the same strides, or ATTN__OPERANDS if there is none */
     attn__written written;
 } attn__array_info;
 
@@ -70,11 +70,11 @@ static inline void attn__arrays_set(attn_arrays *arrays, attn_array array, const
 
 typedef struct attn__array_use {
     attn_dtype dtype;
-    attn__extent extent; /* range of elements; empty for a bias index, which only bias_index.c reads */
-    bool optional;       /* the pointer may be NULL, since no element is read */
+    attn__extent extent; /* used elements; empty for a bias index, because only bias_index.c reads it */
+    bool optional;       /* the pointer may be NULL, because no element is read */
 } attn__array_use;
 
-/* Returns false if the problem, in its direction, neither reads nor writes the array. */
+/* Reports whether the problem, in its direction, reads or writes the array. If so, sets *use. */
 bool attn__arrays_find(const attn__canonical *canonical, attn_array array, attn__array_use *use);
 
 #endif

@@ -18,7 +18,7 @@
 #include "base/cpu.h"
 #include "base/caches.h"
 
-/* Features that only some solvers support, as bits. */
+/* Features that only some solvers support. Each is a bit of attn__canonical.extras. */
 enum {
     ATTN__PACKED = 1,
     ATTN__SOFTCAP = 2,
@@ -28,12 +28,12 @@ enum {
     ATTN__BATCH_INVARIANT = 32,
     ATTN__BLOCKS = 64,
     ATTN__BF16_KEYS = 128,
-    ATTN__TOP_K = 256 /* only the largest scores of a row take part; a hardmax has top_k = 1 here */
+    ATTN__TOP_K = 256 /* only the top_k largest scores of a row have weights; a hardmax has top_k = 1 here */
 };
 
 typedef struct attn__axis {
-    attn_dim dim;                     /* length and strides; the role is the group's role */
-    int64_t table[ATTN_MAX_RELATIVE]; /* stride in each relative table (for BATCH, CONTRACT and VALUE) */
+    attn_dim dim;                     /* length and strides; its role is that of the group */
+    int64_t table[ATTN_MAX_RELATIVE]; /* stride in each relative table; 0 for QUERY and KEY */
     int64_t drop;                     /* factor of the index in the dropout row or column number */
     int pick;                         /* index into problem.picks, or -1 */
     bool packed; /* the BATCH axis of packed sequences, whose strides are 0 because its index selects tokens */
@@ -47,8 +47,8 @@ typedef struct attn__group {
 } attn__group;
 
 typedef struct attn__canonical {
-    attn_problem problem; /* the given problem with resolved defaults: scale, width, step, dilation, end, gradient
-                           * strides. query_dim, key_dim and lens_dim index the groups `query` and `key`, and
+    attn_problem problem; /* the caller's problem. Defaults are resolved (scale, width, step, dilation, end, gradient
+                           * strides). query_dim, key_dim and lens_dim index the groups `query` and `key`, and
                            * packed.batch_dim indexes `batch`. */
     attn__group batch, query, key, contract, value;
     bool backward;
@@ -71,7 +71,7 @@ static inline const attn__group *attn__group_of(const attn__canonical *canonical
     return groups[role];
 }
 
-/* Reports whether weights are exponentials. This includes a hardmax, whose one key has a softmax weight. */
+/* Reports whether weights are exponentials. A hardmax counts too, because the softmax weight of its only key is 1. */
 static inline bool attn__is_softmax(const attn__canonical *canonical)
 {
     attn_normalization normalization = canonical->problem.normalization;

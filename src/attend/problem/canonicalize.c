@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  * Resolves the defaults of a checked problem and brings it to canonical form.  It clears the fields that the problem's
- * direction does not use, so that each setting has a single form.  Canonical problems have few different shapes, so
- * that few kernels suffice. */
+ * direction does not use, so that equal problems have equal fields.  Few kernels suffice, because canonical problems
+ * have few different shapes. */
 #include "attend/problem/problem.h"
 #include "attend/scores/score.h"
 
@@ -72,7 +72,7 @@ void attn__resolve_problem(attn_problem *p)
 typedef struct builder {
     const attn_problem *p;
     attn__canonical *canonical;
-    bool held[ATTN_MAX_DIMS]; /* some part of the problem refers to the dim, so it is neither dropped nor merged */
+    bool held[ATTN_MAX_DIMS]; /* the problem refers to the dim by its index, so the dim is neither dropped nor merged */
     bool batch_invariant;
 } builder;
 
@@ -100,7 +100,7 @@ static void find_held(builder *b)
     }
 }
 
-/* Computes the factor of each dim's index in the dropout row or column number. The caller's last dim is the fastest. */
+/* Computes the factor of each dim's index in the dropout row or column number. The caller's last dim varies fastest. */
 static void dropout_weights(const attn_problem *p, int64_t weights[ATTN_MAX_DIMS])
 {
     uint64_t row = 1, column = 1;
@@ -126,9 +126,9 @@ static attn__axis make_axis(const attn_problem *p, int dim, int64_t drop)
     return axis;
 }
 
-/* Reports whether the dim only repeats queries: k, v, w and the tables have stride 0 along it.  A
- * batch-invariant backward pass does not use such dims, except in bf16. Its blocks of queries would cross from one
- * repetition to the next at places that depend on the length. */
+/* Reports whether the dim only repeats queries: k, v, w and the tables have stride 0 along it.  A batch-invariant
+ * backward pass does not use such dims, except in bf16. The reason is that its blocks of queries would cross the ends
+ * of repetitions at places that depend on the length. */
 static bool repeats_queries(const builder *b, const attn__axis *axis)
 {
     const attn_dim *d = &axis->dim;
@@ -263,7 +263,7 @@ static void renumber(attn__canonical *canonical)
         const attn__group *channels = attn__group_of(canonical, attn__table_role(r));
         int last = attn__last_dim(p, attn__table_role(r));
         if (last < 0 || !(r->begin != 0 || r->end != p->dims[last].n))
-            r->end = channels->axis[channels->n - 1].dim.n; /* the table serves all channels */
+            r->end = channels->axis[channels->n - 1].dim.n; /* a table of all channels serves all merged channels */
         r->query_dim = axis_of(q, r->query_dim);
         r->key_dim = axis_of(k, r->key_dim);
     }
@@ -281,8 +281,8 @@ static void renumber(attn__canonical *canonical)
     }
 }
 
-/* Returns the features of the problem as bits. Backward, sinks are no such feature: the log-sum-exp includes them, and
- * a step around the solver computes their gradient. */
+/* Returns the features of the problem as bits. Sinks are a feature only in the forward pass. In the backward pass the
+ * log-sum-exp includes them, and a wrapper computes their gradient. */
 static unsigned extras_of(const attn_problem *p)
 {
     bool backward = p->direction == ATTN_DIRECTION_BACKWARD;
@@ -318,7 +318,7 @@ void attn__canonical_make(attn__canonical *canonical, const attn_problem *resolv
     canonical->problem = *resolved;
     canonical->batch.n = canonical->query.n = canonical->key.n = canonical->contract.n = canonical->value.n = 0;
     find_held(&b);
-    place_dims(&b, true); /* adds repeated queries first, so that they are the outermost QUERY axes */
+    place_dims(&b, true); /* repeated queries first, so that they are the outermost QUERY axes */
     place_dims(&b, false);
     sort_by_stride(&canonical->batch);
     for (attn_role role = ATTN_ROLE_BATCH; role <= ATTN_ROLE_VALUE; role++) {

@@ -125,7 +125,7 @@ static attn_status check_wishes(attn_context *context, const attn_problem *p)
     return ATTN_OK;
 }
 
-/* Checks the strides of w. With stride 0 along every CONTRACT dim, all channels would share a single number. */
+/* Checks the strides of w. They must not all be 0, because all channels would then share a single number. */
 static attn_status check_w(attn_context *context, const attn_problem *p)
 {
     int still = -1;
@@ -185,7 +185,7 @@ static int64_t or_one(int64_t x)
 
 static bool window_fits(const attn_problem *p, const attn_window *w)
 {
-    /* Positions inside and outside of the axis must be far from overflow. */
+    /* The limit keeps positions inside and outside of the axis far from overflow. */
     const int64_t limit = INT64_MAX / 4;
     int64_t span, reach;
     return !__builtin_mul_overflow(p->dims[w->query_dim].n, or_one(w->step), &span) && span < limit &&
@@ -230,8 +230,8 @@ static attn_status check_windows(attn_context *context, const attn_problem *p)
     return check_each(context, p, p->nwindows, check_window);
 }
 
-/* Checks a pair of dims that a band or a table refers to. The dims must have the right roles.  A window of the key dim
- * must slide along the same query dim, because otherwise the pair has no positions. */
+/* Checks the pair of dims that a band or a table refers to. The dims must have the right roles.  If the key dim has a
+ * window, that window must slide along the query dim, because otherwise the pair has no positions. */
 static attn_status check_pair(attn_context *context, const attn_problem *p, int query_dim, int key_dim,
                               const char *what)
 {
@@ -320,7 +320,7 @@ static attn_status check_packed_counts(attn_context *context, const attn_problem
     return ATTN_OK;
 }
 
-/* Checks that tokens have stride 0 along the sequences, and another stride along their positions. */
+/* Checks that an operand has stride 0 along packed sequences, and a nonzero stride along the positions of tokens. */
 static attn_status check_packed_strides(attn_context *context, const attn_problem *p, attn__operand op)
 {
     const attn_packed *packed = &p->packed;
@@ -377,8 +377,8 @@ static attn_status check_blocks(attn_context *context, const attn_problem *p)
 
 /* ----------------------------------------------------------------------------------- a bias through an index */
 
-/* Reports whether the size of the expanded bias fits. It has one number for each entry of the index and each index of
- * the table's BATCH dims. */
+/* Reports whether the size of the expanded bias fits: one number for each entry of the index and each BATCH index of
+ * the table. */
 static bool spread_fits(const attn_problem *p)
 {
     int64_t entries = 1, part;
@@ -458,8 +458,8 @@ static range window_range(const attn_problem *p, attn_window w)
     return r;
 }
 
-/* Narrows a table's range of distances to the bands, since rows outside of a band are not read if masked keys are left
- * out.  A band that aligns the ends of packed sequences is ignored, because it differs per sequence. */
+/* Narrows a table's range of distances to the bands, because masked keys need no table rows. With mask_fill it changes
+ * nothing.  A band that aligns the ends of packed sequences is ignored, because it differs per sequence. */
 static void cut_by_bands(const attn_problem *p, const attn_relative *r, range *reach)
 {
     for (int i = 0; p->mask_fill == 0 && i < p->nbands; i++) {
@@ -515,7 +515,7 @@ static attn_status check_table_rows(attn_context *context, const attn_problem *p
  * answer, the indices therefore count as overlapping.
  */
 
-/* One dim of an array in the overlap test. */
+/* One dim of an array, for the overlap test. */
 typedef struct span_dim {
     int64_t n, stride;
     int dim;
@@ -524,7 +524,7 @@ typedef struct span_dim {
 typedef struct spans {
     int n;
     span_dim of[ATTN_MAX_DIMS + 1];
-    int first, second; /* the two dims that cause an overlap; equal if one dim does */
+    int first, second; /* the two dims that cause an overlap; equal if a single dim causes it */
 } spans;
 
 static void add_span(spans *s, int64_t n, int64_t stride, int dim)
@@ -532,18 +532,18 @@ static void add_span(spans *s, int64_t n, int64_t stride, int dim)
     s->of[s->n++] = (span_dim){n, stride, dim};
 }
 
-__extension__ typedef unsigned __int128 wide; /* holds the product of two strides */
+__extension__ typedef unsigned __int128 wide; /* product of two strides, which may exceed 64 bits */
 
 typedef struct search {
     int n;
     span_dim spans[ATTN_MAX_DIMS + 1]; /* dims with positive strides, in descending order of stride */
-    int64_t reach[ATTN_MAX_DIMS + 2];  /* largest offset of the spans from index i on */
-    int64_t gcd[ATTN_MAX_DIMS + 2];    /* greatest common divisor of the strides from index i on */
+    int64_t reach[ATTN_MAX_DIMS + 2];  /* reach[i]: largest offset that the spans from i on can give */
+    int64_t gcd[ATTN_MAX_DIMS + 2];    /* gcd[i]: greatest common divisor of the strides from span i on */
     int64_t x[ATTN_MAX_DIMS + 1];
     int budget;
 } search;
 
-/* Returns the inverse of a modulo m. Requires gcd(a, m) = 1. */
+/* Returns the inverse of a modulo m. gcd(a, m) must be 1. */
 static int64_t inverse(int64_t a, int64_t m)
 {
     int64_t r0 = m, r1 = m > 0 ? a % m : 0, t0 = 0, t1 = 1;
@@ -555,13 +555,13 @@ static int64_t inverse(int64_t a, int64_t m)
     return t0 < 0 ? t0 + m : t0;
 }
 
-/* Solves rest + x * a + y * b = 0, where a and b are the strides of the last two spans, within their lengths.  All
- * solutions x are congruent modulo b / gcd(a, b), so the first one in the interval of x decides. */
+/* Solves rest + x * a + y * b = 0 within the lengths of the last two spans, whose strides are a and b.  Only the first
+ * x in its interval is tested, because all solutions x are congruent modulo b / gcd(a, b). */
 static bool last_two_meet(search *s, int64_t rest, bool nonzero)
 {
     const span_dim *a = &s->spans[s->n - 2], *b = &s->spans[s->n - 1];
     int64_t g = attn__max(s->gcd[s->n - 2], 1), modulus = b->stride / g, reach = s->reach[s->n - 1], x;
-    if (!nonzero) { /* rest is 0 here, so the smallest nonzero solution decides */
+    if (!nonzero) { /* rest is 0 here, so only the smallest nonzero solution is tested */
         s->x[s->n - 2] = modulus;
         s->x[s->n - 1] = -(a->stride / g);
         return modulus < a->n && a->stride / g < b->n;
@@ -588,7 +588,7 @@ static bool meets(search *s, int level, int64_t rest, bool nonzero)
     int64_t low = attn__max(-attn__floor_div(reach + rest, span->stride), -bound);
     int64_t high = attn__min(attn__floor_div(reach - rest, span->stride), bound);
     if (!nonzero && low < 0)
-        low = 0; /* -x is a solution whenever x is one */
+        low = 0; /* if x is a solution, so is -x, and only one is tested */
     for (int64_t x = low; x <= high; x++) {
         s->x[level] = x;
         if ((rest + x * span->stride) % s->gcd[level + 1] != 0)
@@ -623,8 +623,8 @@ static void blame(const search *s, spans *of)
         of->first = of->second = s->spans[0].dim;
 }
 
-/* Reports whether two different indices of the array share an element. If so, sets `first` and `second` to their dims.
- * Offsets must not overflow. */
+/* Reports whether two different indices of the array share an element. If so, sets `first` and `second` to the dims
+ * along which the indices differ. Offsets must not overflow. */
 static bool spans_overlap(spans *of)
 {
     search s = {.budget = 10000000};
@@ -652,7 +652,7 @@ static bool spans_overlap(spans *of)
 
 /* ----------------------------------------------------------------------------------------------------- sizes */
 
-/* The largest size. Offsets and sums of two offsets cannot overflow. */
+/* The largest size. With this limit, offsets and sums of two offsets cannot overflow. */
 static const int64_t most = INT64_MAX / 4;
 
 /* Reports whether the product of the lengths of all dims with a role from `first` to `last` is at most `most`. */
@@ -669,7 +669,7 @@ static bool product_fits(const attn_problem *p, attn_role first, attn_role last)
     return empty || !over;
 }
 
-/* Adds (n - 1) * |stride| to *reach. Returns false on overflow. */
+/* Adds (n - 1) * |stride| to *reach. Returns false if *reach overflows. */
 static bool stretch(int64_t *reach, int64_t n, int64_t stride)
 {
     int64_t part;
@@ -724,7 +724,7 @@ static attn_status check_sizes(attn_context *context, const attn_problem *p)
             status =
                 attn__fail(context, ATTN_ERROR_SHAPE, "the product of the %s dims overflows", attn__role_name(role));
     for (attn__operand op = 0; status == ATTN_OK && op < ATTN__OPERANDS; op++)
-        /* Gradients without strides of their own have the operands' strides, and their stride fields are not read. */
+        /* If gradients have no strides of their own, their stride fields are not read, so they are not checked. */
         if (attn__operand_used(p, op) && (op < ATTN__OP_DQ || p->own_grad_strides))
             status = check_reach(context, p, op);
     if (status == ATTN_OK)
@@ -754,7 +754,7 @@ static attn_status check_spans(attn_context *context, const attn_problem *p, con
                       attn__role_name(p->dims[second].role), (long long)p->dims[second].n);
 }
 
-/* Checks that no two indices of an output share an element. A gradient that sums terms may have zero strides. */
+/* Checks that no two indices of an output share an element. A gradient, which sums terms, may have zero strides. */
 static attn_status check_output(attn_context *context, const attn_problem *p, attn__operand op, const char *name,
                                 bool sums)
 {
@@ -787,7 +787,7 @@ bool attn__bias_gradient_meets(const attn_problem *p)
     return attn__operand_used(p, ATTN__OP_DBIAS) && spans_overlap(&s);
 }
 
-/* Checks that rows of a table that is read by an index share no elements with rows of another BATCH index. */
+/* Checks a table that is read by an index. Its rows for different BATCH indices must not share elements. */
 static attn_status check_indexed_gradient(attn_context *context, const attn_problem *p)
 {
     spans s = {0};
@@ -803,13 +803,13 @@ static attn_status check_indexed_gradient(attn_context *context, const attn_prob
                       (long long)p->bias_index.rows, (long long)p->bias_index.row_stride);
 }
 
-/* Checks the strides of the bias gradient. Pairs of one BATCH index may share elements. The ranges of elements of
- * different BATCH indices must be disjoint. */
+/* Checks the strides of the bias gradient. Pairs of one BATCH index may share elements, but different BATCH indices
+ * must have disjoint ranges of elements. */
 static attn_status check_bias_gradient(attn_context *context, const attn_problem *p)
 {
     spans s = {0};
     int last = -1;
-    int64_t reach = 0; /* cannot overflow, since the sizes are checked */
+    int64_t reach = 0; /* does not overflow, because sizes were checked before */
     attn__operand op = bias_gradient(p);
     if (p->flags & ATTN_WITH_BIAS_INDEX)
         return check_indexed_gradient(context, p);

@@ -11,8 +11,8 @@
 
 typedef enum grammar_form { FORM_HEADS = 0, FORM_ADDITIVE, FORM_AXIS, FORM_TIED, FORM_WINDOW, FORM_FORMS } grammar_form;
 
-/* X(NAME, text, kind of value after '=', field of grammar_phrase for the value, bits of the forms that allow it or 0:
- * all). The kind is 0: none, 'X': real number, 'N': integer, 'R': range. */
+/* X(NAME, text, kind, field, forms). `kind` is that of the value after '=': 0 (none), 'X' (real), 'N' (integer), 'R'
+ * (range). `field` of grammar_phrase gets the value. `forms` are the bits of the forms that allow it, or 0: all. */
 #define FEATURE_MAP(X)                                                                                                 \
     X(BF16, "bf16", 0, form, 0)                                                                                        \
     X(F64, "f64", 0, form, 0)                                                                                          \
@@ -57,7 +57,7 @@ typedef enum grammar_feature {
     FEATURE_MAP(ATTN_X)
 #undef ATTN_X
 #define ATTN_X(NAME, name) FEATURE_SCORE_##NAME,
-        ATTN_SCORES(ATTN_X) /* the order is that of attn_score: FEATURE_SCORE_DOT + score */
+        ATTN_SCORES(ATTN_X) /* FEATURE_SCORE_DOT + score requires the order of attn_score */
 #undef ATTN_X
     FEATURES
 } grammar_feature;
@@ -68,10 +68,10 @@ enum { LENGTHS = 7 };
 
 typedef struct grammar_phrase {
     grammar_form form;
-    int nlengths; /* number of lengths in axis, tied and window: 2 for 256x256 */
+    int nlengths; /* number of lengths in axis, tied and window; 2 for the text 256x256 */
     int64_t lengths[LENGTHS];
-    int64_t letter['z' - 'a' + 1]; /* value of each letter; -1: not given */
-    int64_t taps_x;                /* horizontal taps, as in w7x5; -1: as many as vertical ones */
+    int64_t letter['z' - 'a' + 1]; /* value of each letter; -1 if the letter is not given */
+    int64_t taps_x;                /* horizontal taps, as in w7x5; -1: as many as vertical taps */
     uint64_t features;             /* bits 1 << grammar_feature */
     double dropout, fill, scale, softcap;
     int64_t lo, hi, axis, packed, buckets, blocks, top_k;
@@ -123,7 +123,7 @@ static attn_status fill_axis(attn_problem *problem, const grammar_phrase *s)
     if (has(s, FEATURE_COL))
         along = 0;
     if (has(s, FEATURE_AXIS))
-        along = s->axis < s->nlengths ? s->axis : axis.rank; /* axis.rank is no axis and will be refused */
+        along = s->axis < s->nlengths ? s->axis : axis.rank; /* axis.rank is refused, because there is no such axis */
     axis.axis = (int)along + first;
     return attn_problem_axis(problem, &axis);
 }
@@ -176,8 +176,8 @@ static attn_status phrase_form(attn_problem *problem, attn_context *context, con
 
 /* ---------------------------------------------------------------------------------------------- the features */
 
-/* Sets contiguous strides of an operand over the dims of `roles`, and over the first dim if `first` is set. The last
- * dim is the fastest.  Returns false if the strides overflow. */
+/* Gives an operand contiguous strides along the dims of `roles`. If `first` is set, also along the first dim. The last
+ * dim varies fastest.  Returns false if the strides overflow. */
 static bool lay(attn_problem *p, attn__operand op, int roles, bool first)
 {
     int64_t stride = 1;
@@ -193,9 +193,9 @@ static bool lay(attn_problem *p, attn__operand op, int roles, bool first)
     return true;
 }
 
-/* Sets the strides of a bias by distance. For each pair of a QUERY and a KEY dim it has one number per difference of
- * their indices. The last pair of dims is the fastest.  Each BATCH index has its own bias, except along the first dim.
- * With buckets, the differences select an index entry, which is a row of a table with `buckets` rows. */
+/* Sets the strides of a bias by distance. It has one number for each difference of the indices of a QUERY and a KEY
+ * dim. The last pair of dims varies fastest.  Each BATCH index has its own bias, except along the first dim. With
+ * buckets, a difference selects an entry of the index, which names a row of a table with `buckets` rows. */
 static bool lay_distances(attn_problem *p, int64_t buckets)
 {
     int64_t stride = 1;
@@ -224,7 +224,7 @@ static bool lay_distances(attn_problem *p, int64_t buckets)
     return fits;
 }
 
-/* Adds a mask of blocks of the last QUERY and KEY dims. All other dims share the mask. */
+/* Adds a mask of blocks along the last QUERY and KEY dims. All indices of other dims share the mask. */
 static void add_blocks(attn_problem *p, int64_t size)
 {
     int query = attn__last_dim(p, ATTN_ROLE_QUERY), key = attn__last_dim(p, ATTN_ROLE_KEY);
@@ -286,8 +286,8 @@ static void add_bands(attn_problem *p, const grammar_phrase *s)
         add_band(p, s->lo, s->hi);
 }
 
-/* Adds a contiguous table along a pair of dims for the channels [begin, end) of the last CONTRACT dim. 0, 0 means all
- * channels.  All heads share the table. It has a row for each possible distance of the pair. */
+/* Adds a contiguous table along a pair of dims for channels [begin, end) of the last CONTRACT dim. The range 0, 0 means
+ * all channels.  All heads share the table. It has one row for each possible distance of the pair. */
 static void add_table(attn_problem *p, int query_dim, int key_dim, int64_t begin, int64_t end)
 {
     int64_t queries = p->dims[query_dim].n, keys = p->dims[key_dim].n, below = queries - 1, above = keys - 1;
@@ -396,7 +396,7 @@ static const struct {
     const char *name;
     char value;
     int forms;
-    size_t at; /* offset of the value in grammar_phrase */
+    size_t at; /* offset of the value's field in grammar_phrase */
 } features[FEATURES] = {
 #define ATTN_X(NAME, text, value, field, forms)                                                                        \
     [FEATURE_##NAME] = {text, value, forms, offsetof(grammar_phrase, field)},
@@ -407,7 +407,7 @@ static const struct {
 #undef ATTN_X
 };
 
-/* Sets of features that exclude each other. */
+/* Features that exclude each other are listed as a set of bits. */
 #define BIT(NAME) (UINT64_C(1) << FEATURE_##NAME)
 static const uint64_t rivals[] = {
     BIT(BF16) | BIT(F64),
@@ -427,7 +427,7 @@ typedef struct reader {
     grammar_phrase *phrase;
 } reader;
 
-/* Stores an error with the position in the text. Positions count characters from 1. */
+/* Stores an error with its position in the text. The first character has position 1. */
 static attn_status refuse(const reader *r, const char *why)
 {
     return attn__fail(r->context, ATTN_ERROR_ARGUMENT, "problem \"%.100s\", character %d: %s", r->text,
@@ -537,7 +537,7 @@ static attn_status read_real(reader *r, double *value)
     return ATTN_OK;
 }
 
-/* Reads one end of a range such as "-128..0". A missing end becomes `open`. */
+/* Reads one end of a range such as "-128..0". If the end is missing, *value becomes `open`. */
 static attn_status read_end(reader *r, int64_t open, int64_t *value)
 {
     bool negative = *r->at == '-';

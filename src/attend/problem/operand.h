@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * operand.h - describes the operands of a problem in one table: name, stride field, and roles along which an operand
- * may have strides.  Code for checking, canonical form and rows handles all operands alike with this table.
+ * operand.h - a table of the operands of a problem, with the name, the stride field and the roles along which an
+ * operand may have strides.  Code that handles all operands alike loops over it.
  */
 #ifndef ATTN_ATTEND_OPERAND_H
 #define ATTN_ATTEND_OPERAND_H
@@ -16,7 +16,7 @@ enum {
     ATTN__IN_VALUE = 1 << ATTN_ROLE_VALUE
 };
 
-/* X(NAME, field of attn_dim, roles in addition to BATCH, true if a window's KEY stride is per position) */
+/* X(NAME, field of attn_dim, roles in addition to BATCH, whether a window's KEY stride is per position) */
 #define ATTN__OPERAND_MAP(X)                                                                                           \
     X(Q, q, ATTN__IN_QUERY | ATTN__IN_CONTRACT, false)                                                                 \
     X(K, k, ATTN__IN_KEY | ATTN__IN_CONTRACT, true)                                                                    \
@@ -62,7 +62,7 @@ static inline int64_t attn__stride(const attn_dim *dim, attn__operand op)
     return *(const int64_t *)(const void *)((const char *)dim + attn__operand_table[op].offset);
 }
 
-/* Returns "BATCH", "QUERY" and so on. */
+/* Returns the name of a role, such as "BATCH". */
 static inline const char *attn__role_name(attn_role role)
 {
     static const char *const names[] = {"no role", "BATCH", "QUERY", "KEY", "CONTRACT", "VALUE"};
@@ -82,7 +82,7 @@ static inline const attn_window *attn__window_of(const attn_problem *problem, in
 }
 
 /* Returns the operand's number of indices along a dim: the dim's length, the number of positions of a window, or the
- * number of picks. `number` is the dim's number in the problem, or in its group if the problem is canonical. */
+ * number of picks. `number` is the dim's index in the problem, or in its group if the problem is canonical. */
 int64_t attn__operand_length(const attn_problem *problem, const attn_dim *dim, int number, attn__operand op);
 
 /* Returns the number of blocks of `size` that cover n. The problem check refuses a size below 1. */
@@ -91,7 +91,7 @@ static inline int64_t attn__blocks_count(int64_t n, int64_t size)
     return size < 1 ? n : n / size + (n % size != 0);
 }
 
-/* Reports whether the operand has packed positions along the QUERY or the KEY dim of packed sequences. */
+/* Reports whether rows of the operand along the role's dim (QUERY or KEY) are packed sequences. */
 bool attn__operand_packed(attn__operand op, attn_role role);
 
 /* Returns the role of a table's channels: VALUE for a table that is added to the values, otherwise CONTRACT. */
@@ -109,7 +109,7 @@ static inline int attn__last_dim(const attn_problem *problem, attn_role role)
     return dim;
 }
 
-/* Returns the data type of the operand's elements. Lens and mask have fixed types of their own. */
+/* Returns the data type of the operand's elements. Lens and mask have fixed types. */
 attn_dtype attn__operand_dtype(const attn_problem *problem, attn__operand op);
 
 #endif

@@ -12,12 +12,12 @@
 /* Returns ATTN_OK if the problem is valid. Otherwise the context's error names the dim and the reason. */
 attn_status attn__check_problem(attn_context *context, const attn_problem *problem);
 
-/* Reports whether several pairs of a query and a key share an element of the requested bias gradient through nonzero
- * strides. This happens with a bias by distance. */
+/* Reports whether several pairs of a query and a key share an element of the requested bias gradient, although strides
+ * are not 0. A bias by distance has such pairs. */
 bool attn__bias_gradient_meets(const attn_problem *problem);
 
-/* Sets defaults (scale, width, step, dilation, end, gradient strides). Clears strides and requested gradients that
- * the direction does not use. */
+/* Replaces defaults by values (scale, width, step, dilation, end, gradient strides). Clears strides and requested
+ * gradients that the direction does not use. */
 void attn__resolve_problem(attn_problem *problem);
 
 /* Brings a resolved problem to canonical form (canonical.h).  It leaves `threads`, `isa` and `caches` unset. */

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * Fills problems for common kinds of attention: heads, an axis of an array, tied rows of an alignment, and a window
+ * Sets up problems of common kinds of attention: heads, an axis of an array, tied rows of an alignment, and a window
  * over an image. */
 #include "attn/attn.h"
 
@@ -144,10 +144,10 @@ static void add_moving(attn_problem *p, attn_role role, int64_t n, int64_t strid
     p->dims[p->ndims++] = dim;
 }
 
-/* Gives lse and weights contiguous strides, in the order of the dims: BATCH dims, query, key. */
+/* Gives lse and weights contiguous strides in the order of the dims: BATCH, QUERY, KEY. */
 static void number_rows(attn_problem *p)
 {
-    uint64_t lse = 1, weights = 1; /* unsigned numbers may wrap; planning refuses such a problem */
+    uint64_t lse = 1, weights = 1; /* unsigned products may wrap; planning then refuses the problem */
     for (int i = p->ndims - 1; i >= 0; i--) {
         attn_dim *dim = &p->dims[i];
         if (dim->role > ATTN_ROLE_KEY)
@@ -185,7 +185,7 @@ attn_status attn_problem_axis(attn_problem *problem, const attn_axis *axis)
     add_moving(problem, ATTN_ROLE_CONTRACT, dim, channel);
     add_moving(problem, ATTN_ROLE_VALUE, dim, channel);
     number_rows(problem);
-    if (axis->causal != ATTN_CAUSAL_NONE) /* there are as many queries as keys, so both alignments are the same */
+    if (axis->causal != ATTN_CAUSAL_NONE) /* there are as many queries as keys, so both causal alignments are equal */
         problem->bands[problem->nbands++] = (attn_band){query, query + 1, INT64_MIN, 0};
     return ATTN_OK;
 }

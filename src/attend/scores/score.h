@@ -1,41 +1,41 @@
 /* SPDX-License-Identifier: MIT
  *
  * score.h - the kinds of scores.  Each kind has a row in ATTN_SCORES (attn.h) and a file score_NAME.c.  Other files use
- * its attn__score_kind. Only solvers for a single kind use its name.  docs/adding-a-score.md explains how to add a
- * kind.
+ * the attn__score_kind of the problem's score. Only solvers for a single kind of score use the name of a kind.
+ * docs/adding-a-score.md explains how to add a kind.
  */
 #ifndef ATTN_ATTEND_SCORE_H
 #define ATTN_ATTEND_SCORE_H
 
 #include "attn/attn.h"
 
-/* One query and one key, always in float64 as in the reference solver. */
+/* The channels of one query and one key. They are always float64, as in the reference solver. */
 typedef struct attn__score_rows {
     int64_t n;            /* number of channels over all CONTRACT dims */
     const double *q, *k;  /* [n] */
-    const double *w, *w2; /* [n] each; NULL if the kind does not learn the vector */
+    const double *w, *w2; /* [n]; NULL if this kind of score does not learn the vector */
     double width;         /* the problem's width, never 0 */
 } attn__score_rows;
 
-/* The arrays to which derivatives are added, with n numbers each. w and w2 are NULL if the kind does not learn them. */
+/* Arrays of n numbers to which derivatives are added. w and w2 are NULL if the kind does not learn these vectors. */
 typedef struct attn__score_slopes {
     double *q, *k, *w, *w2;
 } attn__score_slopes;
 
 typedef struct attn__score_kind {
-    const char *name; /* name of the kind in a problem's text and a plan's description */
+    const char *name; /* name of the kind in the text of problems and plans */
     int vectors;      /* number of learned vectors over the channels; 1: w; 2: w and w2 */
     bool blind;       /* the score reads neither q nor k, so both may be NULL */
     bool by_root;     /* the default scale is 1/sqrt(channels) instead of 1 */
     double (*value)(const attn__score_rows *rows);
-    /* Adds g times the derivatives by q, k, w and w2. NULL: the derivative is 0 wherever it exists. */
+    /* Adds g times the derivatives by q, k, w and w2. It is NULL if the derivative is 0 wherever it exists. */
     void (*gradient)(const attn__score_rows *rows, double g, const attn__score_slopes *to);
 } attn__score_kind;
 
-/* The kind of each attn_score, indexed by its value. */
+/* The kinds of scores, indexed by attn_score. */
 extern const attn__score_kind *const attn__score_kinds[ATTN_SCORE_COUNT];
 
-const attn__score_kind *attn__score_of(const attn_problem *problem); /* the problem must have been checked */
+const attn__score_kind *attn__score_of(const attn_problem *problem); /* requires a checked problem */
 
 /* ------------------------------------------------------------------------------ parts that kinds share */
 

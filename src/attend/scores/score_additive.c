@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * Additive scores (Bahdanau et al. 2014, arXiv:1409.0473). */
+ * The additive score w . tanh(q + k) (Bahdanau et al. 2014, arXiv:1409.0473). */
 #include "attend/scores/score.h"
 
 #include <math.h>

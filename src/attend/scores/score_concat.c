@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * A weighted sum over the concatenation of query and key, with a ReLU (Wang et al. 2018, arXiv:1711.07971). */
+ * The concatenation score, relu(w . q + w2 . k) (Wang et al. 2018, arXiv:1711.07971). */
 #include "attend/scores/score.h"
 
 static double sum(const attn__score_rows *r)
