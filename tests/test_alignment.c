@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * Tests alignments: formats, errors, selection of rows, residue ids.
+ * Tests alignments: file formats, errors, the selection of rows and the ids of residues.
  */
 #include "support/fixture.h"
 #include "support/tensors.h"
@@ -60,7 +60,7 @@ static void fasta_keeps_every_column(void **state)
     check_rows(">a\nAC-DE\n>b\nA*~DE\n", "x.fa", NONE, ATTN_ALIGNMENT_FASTA, "AC-DE AX-DE");
 }
 
-/* A stop ('*') follows the last residue. If other rows are longer, the stop becomes a gap. */
+/* A stop ('*') that follows the last residue is dropped. If other rows are longer, it becomes a gap. */
 static void stops_at_the_end_are_gaps(void **state)
 {
     static const struct {
@@ -82,8 +82,8 @@ static void stops_at_the_end_are_gaps(void **state)
     check_rows("# STOCKHOLM 1.0\nq MK*\ns MK*\n#=GC RF xxx\n//\n", "x", NONE, ATTN_ALIGNMENT_STOCKHOLM, "MK MK");
 }
 
-/* A column has the number of its residue in the query. Residues are counted in the query's sequence in the file,
- * with insertions. */
+/* Each column gets the number of its residue in the query. The residues of the query's sequence in the file are
+ * counted, including insertions. */
 static void columns_are_numbered_by_residues_of_the_query(void **state)
 {
     attn_context *c = *state;
@@ -112,7 +112,7 @@ static void columns_are_numbered_by_residues_of_the_query(void **state)
     }
 }
 
-/* An alignment of ffindex ends with a NUL byte. */
+/* An alignment of ffindex ends with a NUL byte, which is ignored. */
 static void nul_bytes_at_the_end_are_passed_over(void **state)
 {
     static const char one[] = ">q\nMKV\n>s\nMKL\n\0\0\n", two[] = ">q\nMKV\n\0>s\nMKL\n\0";
@@ -127,8 +127,8 @@ static void nul_bytes_at_the_end_are_passed_over(void **state)
                         "alignment out of it (ffindex_get)");
 }
 
-/* The query's dots mark insertions relative to the query. In files of EVcouplings, lower case marks columns of low
- * coverage. */
+/* Columns where the query has a dot are insertions and are removed. In files of EVcouplings, lower case marks
+ * columns of low coverage, which are kept. */
 static void a2m_keeps_the_querys_columns(void **state)
 {
     check_rows(">q\nAC..DE\n>b\nA-gkDE\n", "x.a2m", NONE, ATTN_ALIGNMENT_A2M, "ACDE A-DE");
@@ -173,7 +173,7 @@ static void headers_of_clustal_are_recognized(void **state)
     }
 }
 
-/* Editors and programs that pad lines leave spaces in an empty line. */
+/* Lines that consist of spaces are empty. Editors and programs that pad lines write such lines. */
 static void lines_of_spaces_are_empty(void **state)
 {
     check_rows("# STOCKHOLM 1.0\n   \nq AC\ns AD\n \t\nq E\ns E\n//\n  \n", "x", NONE, ATTN_ALIGNMENT_STOCKHOLM,
@@ -298,8 +298,8 @@ static void diverse_rows_are_the_notebooks(void **state)
     attn_alignment_destroy(all);
 }
 
-/* Of two rows with equal mean distances to the first two rows, the first is chosen, even if the single distances
- * differ. */
+/* Two rows have the same mean distance to the first two rows. The first of them is chosen, even if its single
+ * distances differ. */
 static void the_first_of_tied_rows_is_taken(void **state)
 {
     static const char *const texts[] = {">0\nAAAA\n>1\nCCCC\n>2\nCCCA\n>3\nCAAA\n",
@@ -326,7 +326,7 @@ static bool listen(void *user, const char *things, int64_t done, int64_t total)
     return ++l->calls < l->most;
 }
 
-/* The memory is a few numbers for each row, whatever the depth. The selection reports its progress and can be
+/* The selection needs memory for a few numbers in each row, whatever the depth. It reports its progress and can be
  * interrupted. */
 static void diverse_rows_take_little_memory_and_report_progress(void **state)
 {
@@ -340,7 +340,8 @@ static void diverse_rows_take_little_memory_and_report_progress(void **state)
     assert_int_equal(attn_alignment_select(&chosen, all, &(attn_selection){.depth = DEPTH}), ATTN_OK);
     assert_int_equal(l.calls, DEPTH);
     attn_context_memory(c, NULL, &peak, NULL);
-    assert_true(peak < held + (size_t)ROWS * 200); /* a table of all distances would need 2,400 bytes for each row */
+    /* With a table of all distances, the peak would be 2,400 bytes for each row. */
+    assert_true(peak < held + (size_t)ROWS * 200);
     attn_alignment_destroy(chosen);
     l = (listener){0, 7};
     assert_int_equal(attn_alignment_select(&chosen, all, &(attn_selection){.depth = DEPTH}), ATTN_ERROR_INTERRUPTED);
@@ -387,7 +388,7 @@ static void weights_count_like_rows(void **state)
     attn_context *c = *state;
     attn_alignment *a = parse(c, ">a\nACDEF\n>b\nACDEG\n>c\nACDGG\n>d\n-----\n", "x", NONE);
     double w[4];
-    assert_int_equal(attn_alignment_weights(a, 0, w), ATTN_OK); /* rows with 4 of 5 equal columns are similar */
+    assert_int_equal(attn_alignment_weights(a, 0, w), ATTN_OK); /* rows are similar if 4 of 5 columns are equal */
     assert_float_equal(w[0], 1.0 / 2, 0);
     assert_float_equal(w[1], 1.0 / 3, 0);
     assert_float_equal(w[2], 1.0 / 2, 0);
@@ -398,7 +399,7 @@ static void weights_count_like_rows(void **state)
     attn_alignment_destroy(a);
 }
 
-/* 55 of 100 columns are a share of 0.55, although 0.55 * 100 is more than 55 in doubles. */
+/* 55 of 100 columns must count as a share of 0.55, although 0.55 * 100 is more than 55 in doubles. */
 static void inexact_shares_count_whole_columns(void **state)
 {
     attn_context *c = *state;
@@ -474,8 +475,8 @@ static bool stop_at_once(void *user, const char *things, int64_t done, int64_t t
     return false;
 }
 
-/* 8,200 rows are so many that they are compared in parts. They are of seven kinds, and rows are similar only to rows
- * of the same kind. */
+/* 8,200 rows are enough to be compared in parts. The rows are of seven kinds, and only rows of the same kind are
+ * similar. */
 static void many_rows_are_compared_in_parts(void **state)
 {
     enum { ROWS = 8200, KINDS = 7 };
@@ -510,8 +511,8 @@ static void position_weights_are_the_papers(void **state)
     assert_true(fabs(w[2] - 4 * 3.0 / 15) < 1e-12);
     assert_true(fabs(w[3] - 4 * 4.0 / 15) < 1e-12);
     attn_alignment_destroy(a);
-    /* Gaps and X are not residues. The third row has a residue only in column 2, which has two kinds of residue, one
-     * of them three times. */
+    /* Gaps and X are not residues. The third row has one residue, in column 2. Column 2 has two kinds of residue,
+     * and one of these kinds occurs three times. */
     a = parse(c, ">1\nGY\n>2\nGF\n>3\n-Y\n>4\nXY\n>5\n--\n", "x", NONE);
     assert_int_equal(attn_alignment_position_weights(a, w), ATTN_OK);
     double raw[] = {(1.0 / 2 + 1.0 / 6) / 2, (1.0 / 2 + 1.0 / 2) / 2, 1.0 / 6, 1.0 / 6, 0};
@@ -524,8 +525,8 @@ static void position_weights_are_the_papers(void **state)
     attn_alignment_destroy(a);
 }
 
-/* 90 copies together have the weight of one row. Of 5 sequences drawn from 90 copies and 10 single rows, 5/11 is a
- * copy on average. A draw without weights has 4.5 copies. */
+/* 90 copies together have the weight of one row. If 5 sequences are drawn from 90 copies and 10 single rows, 5/11 of
+ * them are copies on average. Without weights, 4.5 of them would be copies. */
 static void weighted_choice_passes_over_copies(void **state)
 {
     static const char letters[] = "ACDEFGHIKLM";

@@ -13,7 +13,7 @@
 
 typedef struct model {
     attn_named_list list;
-    attn_tensor *w[4]; /* w[0] and w[1] are used, w[2] is unused, w[3] is not trained */
+    attn_tensor *w[4]; /* w[0] and w[1] are used, w[2] is not used, and w[3] is not trained */
 } model;
 
 static attn_status make_model(model *m, attn_context *c)
@@ -54,7 +54,8 @@ static attn_status one_step(attn_context *c, void *user)
     if (status == ATTN_OK)
         status = attn_tape_create(&tape, c);
     if (status == ATTN_OK)
-        status = attn__all_reduce_create(&e, c, &m.list, NULL, 8); /* each parameter has its own bucket */
+        /* Buckets of 8 bytes give each parameter its own bucket. */
+        status = attn__all_reduce_create(&e, c, &m.list, NULL, 8);
     for (int i = 0; i < 2 && status == ATTN_OK; i++) {
         attn_tape_reset(tape, &(attn_tape_options){.record = true});
         attn__all_reduce_begin(e, tape, false);
@@ -81,7 +82,7 @@ static attn_status is_gradient(model *m)
         assert_float_equal((float)test_at(attn_tensor_grad(m->w[0]), k), (float)((2 * a * b + 1) / 5), 1e-6F);
         assert_float_equal((float)test_at(attn_tensor_grad(m->w[1]), k), (float)(a * a / 5), 1e-6F);
     }
-    /* no rank has a gradient of this parameter, so that the optimizer skips it */
+    /* No rank has a gradient of this parameter, so that the optimizer skips it. */
     assert_null(attn_tensor_grad(m->w[2]));
     return ATTN_OK;
 }
@@ -92,8 +93,8 @@ static void gradients_add_up(void **state)
     attn_status (*check)(model *) = is_gradient;
     other = (struct two_ranks){0};
     assert_int_equal(one_step(c, (void *)&check), ATTN_OK);
-    assert_true(other.begun >= 2 * 4); /* each of two steps sums three buckets and the totals */
-    attn_context_destroy(c);           /* destroying the context frees the memory of the ranks */
+    assert_true(other.begun >= 2 * 4); /* Each of the two steps sums three buckets and the totals. */
+    attn_context_destroy(c);           /* Destroying the context frees the memory of the ranks. */
 }
 
 static void memory_fails(void **state)
@@ -154,7 +155,8 @@ static void interrupted_step_is_undone(void **state)
     attn__all_reduce_abandon(s.all_reduce, s.tape);
     assert_true(test_at(s.m.w[3], 2) == s.before);
     assert_null(attn_tensor_grad(s.m.w[0]));
-    attn__all_reduce_begin(s.all_reduce, s.tape, false); /* the step was abandoned: no further operation is recorded */
+    /* After the step was abandoned, no further operation is recorded. */
+    attn__all_reduce_begin(s.all_reduce, s.tape, false);
     attn_tape_reset(s.tape, &(attn_tape_options){.record = true});
     assert_null(loss_of(&s.m, s.tape));
     end_step(&s);
@@ -182,7 +184,7 @@ typedef struct training {
     model m;
     attn_training *of;
     int saves;
-    int saves_fail_from; /* number of the first save that fails; 0: none */
+    int saves_fail_from; /* number of the first save that fails; 0: no save fails */
     int64_t stops_at;    /* number of steps before the stop; 0: no stop */
     attn_status fails;   /* status that the loss of the third step returns */
 } training;
@@ -240,7 +242,7 @@ static attn_status train(training *t)
     return status;
 }
 
-/* When a training ends early, the other rank gets one notice while it waits, and another one when rank 0 leaves. */
+/* If a training ends early, the other rank gets two notices. It gets one while it waits, and one when rank 0 leaves. */
 static void interrupted_training_notifies_once(void **state)
 {
     training t = {0};
@@ -261,7 +263,7 @@ static void interrupted_training_notifies_once(void **state)
     assert_int_equal(train(&t), ATTN_ERROR_MEMORY);
     assert_int_equal(t.saves, 1);
     assert_int_equal(other.told_first, ATTN_ERROR_MEMORY);
-    /* an interruption in the middle of a step: the last complete step is saved */
+    /* After an interruption in the middle of a step, the last complete step is saved. */
     t = (training){.fails = ATTN_ERROR_INTERRUPTED};
     assert_int_equal(train(&t), ATTN_ERROR_INTERRUPTED);
     assert_int_equal(t.saves, 2);

@@ -273,7 +273,7 @@ static void step_is_undone_when_another_rank_dies(void **state)
     assert_memory_equal(before, after, sizeof before);
     assert_int_equal(attn_optimizer_steps(a.optimizer), 2);
     attn__all_reduce_destroy(a.all_reduce);
-    keep_all(&a, after); /* the parameters keep their addresses, and the memory now belongs to this process */
+    keep_all(&a, after); /* The parameters keep their addresses, and their memory now belongs to this process. */
     assert_memory_equal(before, after, sizeof before);
     attn_tape_destroy(a.tape);
     attn_optimizer_destroy(a.optimizer);
@@ -284,7 +284,7 @@ static void step_is_undone_when_another_rank_dies(void **state)
 
 /* ------------------------------------------------------------------------------------- no common memory */
 
-/* Returns 0 if a step is refused because the ranks have different parameters. Otherwise the rank with more
+/* Returns 0 if a step is refused because the ranks have different parameters. Without this check, the rank with more
  * parameters would write beyond the end of the shared file. */
 static int run_another(void *large)
 {
@@ -316,7 +316,7 @@ static int make_apart(void *user)
     return bad;
 }
 
-/* A file that grows beyond the limit would end the process, so that the ranks do not share memory. */
+/* If the file would grow beyond the limit, the ranks do not share memory. Writing such a file would end the process. */
 static void file_size_limit_leaves_ranks_apart(void **state)
 {
     struct rlimit usual, few;

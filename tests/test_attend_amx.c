@@ -67,7 +67,7 @@ static void solve(sample *s, const char *isa, const char *solver, int threads, f
     assert_int_equal(
         attn_plan_create(&plan, c, &s->problem, &(attn_plan_options){.solver = solver, .threads = threads}), ATTN_OK);
     attn_plan_describe(plan, false, text, sizeof text);
-    bool wide = strcmp(solver, "blocked") == 0; /* `blocked` uses AMX only if the channels fill whole tiles */
+    bool wide = strcmp(solver, "blocked") == 0; /* `blocked` uses AMX only if the channels fill whole tiles. */
     bool parts = strcmp(isa, "amx") == 0 && (!wide || s->heads.dim % 32 == 0);
     assert_int_equal(strstr(text, "bf16 terms") != NULL, parts);
     assert_int_equal(attn_plan_execute(plan, &s->arrays, NULL), ATTN_OK);
@@ -76,8 +76,8 @@ static void solve(sample *s, const char *isa, const char *solver, int threads, f
     attn_context_destroy(c);
 }
 
-/* Compares both results. The bound covers rounding of scores below 64 and of means of values below 8, or of one
- * value that is much larger than the others. */
+/* Compares both results. The bound covers the rounding of scores below 64. It also covers means of values below 8,
+ * or of one value that is much larger than the others. */
 static void compare(const float *got, const float *want, int64_t n)
 {
     for (int64_t i = 0; i < n; i++) {
@@ -159,8 +159,9 @@ static void set_row(sample *s, int operand, int64_t dim, float number, bool all)
         s->data[operand][37 * dim + c] = number;
 }
 
-/* Tests queries and keys with one special row: all zeros, numbers too small or too large for fixed-point digits, or
- * one number that is much larger than the others. Sizes have one block of keys or several blocks. */
+/* Tests queries and keys with one special row. The row is all zeros, or has numbers that are too small or too large
+ * for fixed-point digits, or has one number that is much larger than the others. There are one or several blocks of
+ * keys. */
 static void rows_that_digits_cannot_hold_take_parts(void **state)
 {
     (void)state;

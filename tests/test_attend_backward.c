@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Compares the fused backward solver with the reference solver: every gradient, with all options and odd sizes. The
- * bits are the same for any number of threads.
+ * Compares every gradient of the fused backward solver with the reference solver, for all options and odd sizes. Checks
+ * that the bits are the same for any number of threads.
  */
 #include "attn/attn.h"
 #include "base/cpu.h"
@@ -17,22 +17,21 @@
 
 enum { Q, K, V, O, DOUT, DQ, DK, DV, BIAS, DBIAS, LSE, ARRAYS };
 
-/* One problem with b x g x h heads of queries and b x h heads of keys. G is the number of query heads for each head
- * of keys. */
+/* A problem with b x h heads of keys. Each of these heads has g heads of queries. */
 typedef struct kase {
     int64_t b, g, h, tq, tk, d, dv;
-    bool tokens_outside;   /* true: layout [B,T,H,D] instead of [B,H,T,D] */
+    bool tokens_outside;   /* true: the layout is [B,T,H,D] instead of [B,H,T,D] */
     bool channels_outside; /* the channels of q and k are the slowest dim */
-    int causal;            /* band: 1 has hi = 0, 2 has hi = tk - tq, 3 has both sides */
-    int lens;              /* 1: one for each b; 2: one for each b and query */
-    int mask;              /* shape: 1 [B,Tk], 2 [Tq,Tk], 3 [B,G,H,Tq,Tk] */
+    int causal;            /* band: 0 is none, 1 has hi = 0, 2 has hi = tk - tq, 3 has limits on both sides */
+    int lens;              /* 0: no lengths; 1: one length for each b; 2: one length for each b and query */
+    int mask;              /* 0: no mask; shape of the mask: 1 [B,Tk], 2 [Tq,Tk], 3 [B,G,H,Tq,Tk] */
     /* shape: 1 full, 2 shared by the batch, 3 [Tq,Tk], 4 [B,1,1,1,Tk], 5 one number for each head, 6 [Tq] */
     int bias;
     double fill, dropout, spread;
-    bool accumulate, bf16, own_strides, holes; /* holes: a third of the bias is -inf */
-    int poison;                                /* a row of NaN: 1 in k and v, 2 in q and dout */
+    bool accumulate, bf16, own_strides, holes; /* holes: if true, a third of the bias is -inf */
+    int poison;                                /* 1: a row of k and v is NaN; 2: a row of q and dout is NaN */
     unsigned want;
-    int64_t grid; /* if not 0, keys and queries are grids with rows of this length */
+    int64_t grid; /* if not 0, keys and queries are grids whose rows have this length */
 } kase;
 
 typedef struct bench {
@@ -77,7 +76,7 @@ static void add_dim(attn_problem *p, attn_role role, int64_t n)
     p->dims[p->ndims++] = (attn_dim){.role = role, .n = n};
 }
 
-/* Sets the strides of a contiguous array over the listed dims. The last dim is fastest, and -1 ends the list.
+/* Sets the strides of a contiguous array over the listed dims, where the last dim is fastest. -1 ends the list.
  * Returns the array's size. */
 static size_t lay(attn_problem *p, size_t field, const int *dims, int n)
 {
@@ -234,7 +233,7 @@ static void execute(bench *t, const attn_problem *problem, const char *solver, i
     attn_plan_destroy(plan);
 }
 
-/* Sets one row of each head to NaN: the row after a third of the keys or queries. The layout is [B,H,T,D]. */
+/* Sets one row of each head to NaN, in the layout [B,H,T,D]. It is the row after a third of the keys or queries. */
 static void poison(bench *t, const kase *c)
 {
     for (int64_t head = 0; head < c->b * c->h && c->poison; head++)
@@ -285,7 +284,7 @@ static void compare(const bench *t, const kase *c, float *want[ARRAYS], int numb
         double largest = 0, worst = 0, tolerance = c->bf16 ? 8e-3 : 1e-5;
         for (size_t j = 0; j < t->n[i]; j++)
             largest = isnan((double)want[i][j]) ? largest : fmax(largest, fabs((double)want[i][j]));
-        /* these gradients are sums over all keys of a row: terms of order 1 cancel to 0 */
+        /* A gradient of such a bias is a sum over all keys of a row, whose terms of order 1 cancel to 0. */
         if (i == DBIAS && c->bias >= 5)
             largest = fmax(largest, 1);
         for (size_t j = 0; j < t->n[i] && i != BIAS; j++) {
@@ -342,12 +341,12 @@ static void check_both(const kase *c, int number_of_case)
     check(c, number_of_case);
     if (attn__isa_best() < ATTN_ISA_AMX)
         return;
-    /* skips large heads, and biases whose gradients are sums over all pairs of a head */
+    /* Cases with large heads are skipped, and cases whose gradient of the bias is a sum over all pairs of a head. */
     if (c->d >= 48 || c->bias >= 5)
         return;
     wide.d += 48;
     wide.dv += wide.dv ? 48 : 0;
-    wide.tq += c->bf16 || c->tq > 208 ? 0 : 216; /* adds whole rows of the grids */
+    wide.tq += c->bf16 || c->tq > 208 ? 0 : 216; /* The 216 additional queries are whole rows of the grids. */
     wide.tk += c->bf16 || c->tk > 208 ? 0 : 216;
     check(&wide, 100 + number_of_case);
 }
@@ -382,8 +381,8 @@ static void test_waves(void **state)
         {.b = 1, .h = 1, .tq = 270, .tk = 120, .d = 250, .dv = 9, .bf16 = true});
 }
 
-/* bf16 takes one pass on few threads, and two passes over several blocks of keys on more threads. `check` compares
- * the bits. */
+/* With bf16, one pass runs on few threads, and two passes over several blocks of keys run on more threads. `check`
+ * compares their bits. */
 static void test_one_pass_has_the_bits_of_two(void **state)
 {
     (void)state;
@@ -430,8 +429,8 @@ static void test_fill(void **state)
         {.b = 3, .h = 2, .tq = 37, .tk = 41, .d = 8, .mask = 3, .fill = -0.5, .bias = 1, .dropout = 0.3});
 }
 
-/* One key is visible, and its bias makes its score slightly lower than the fill of the masked keys. The weight of
- * this key is small and not 0. */
+/* One key is visible. Its bias makes its score slightly lower than the fill of the masked keys, so that its weight
+ * is small, but not 0. */
 static void test_near_fill(void **state)
 {
     enum { QUERIES = 7, KEYS = 5, CHANNELS = 8 };
@@ -501,7 +500,7 @@ static void test_wanted(void **state)
             {.b = 2, .h = 2, .tq = 150, .tk = 121, .d = 160, .want = some * ATTN_WANT_DQ, .bf16 = true});
 }
 
-/* NaN in masked values does not change the results, and NaN in visible values does. */
+/* If a masked value is NaN, the results do not change. If a visible value is NaN, they change. */
 static void test_nan(void **state)
 {
     (void)state;
@@ -516,7 +515,7 @@ static void test_nan(void **state)
             {.b = 2, .h = 2, .tq = 70, .tk = 110, .d = 8, .poison = poison, .mask = 2, .fill = -100});
 }
 
-/* Tests numbers, and products of numbers, that AMX cannot represent: results are the same as without AMX. */
+/* Tests numbers, and products of numbers, that AMX cannot represent. The results must be the same as without AMX. */
 static void test_too_large(void **state)
 {
     (void)state;
@@ -530,7 +529,7 @@ static void test_too_large(void **state)
         bench t;
         float *want[ARRAYS];
         setup(&t, &c);
-        for (size_t j = 0; j < t.n[V]; j++) /* keeps sums in the range of f32 */
+        for (size_t j = 0; j < t.n[V]; j++) /* smaller values keep the sums in the range of f32 */
             write(&t, V, j, 0.25 * read(&t, V, j));
         write(&t, odd[i / 2].array, 47 * 50 + 3, odd[i / 2].value);
         forward(&t);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * Tests bf16 keys and values with f32 queries. Every solver that supports them gives the same bits as for the same
+ * Tests bf16 keys and values with f32 queries. Every solver that supports them gives the same bits as with the same
  * numbers in f32, on every instruction set.
  */
 #include "support/cmocka.h"

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * Compares the functions of attend/block for rows, scores, finite numbers and items with plain loops.
+ * Compares the functions of attend/block for rows, scores, finite numbers and work items with plain loops.
  * test_attend_visible.c tests visible.h and dropout.h.
  */
 #include "support/cmocka.h"
@@ -42,7 +42,8 @@ static void make(subject *s, uint64_t number, bool backward)
     attn__canonical_make(&s->canonical, &p, below(s, 2));
 }
 
-/* Draws a block of queries or keys. Returns its length and sets *first; a length of 0 means that the group is empty. */
+/* Draws a block of queries or keys. Sets *first to its first index and returns its length. A length of 0 means that
+ * the group is empty. */
 static int64_t draw_block(subject *s, const attn__group *group, int64_t *first)
 {
     *first = 0;
@@ -74,7 +75,8 @@ static void check_offsets(subject *s)
     attn__split(&canonical->batch, batch, index);
     for (int a = 0; a < canonical->batch.n; a++)
         attn__place_advance(&place, &canonical->batch.axis[a], index[a]);
-    if (canonical->extras & ATTN__PACKED) /* the walk moves the rows of packed sequences to their tokens */
+    /* The walk moves rows of packed sequences to their tokens, so that their offsets differ. */
+    if (canonical->extras & ATTN__PACKED)
         return;
     for (attn__operand op = 0; op < ATTN__OPERANDS && n > 0; op++) {
         attn__row row;
@@ -238,8 +240,8 @@ static void masked_keys_score_the_fill_or_nothing(void **state)
 
 enum { OUTS = 9, IN = 13, CHANNELS = 7 };
 
-/* Checks the sums over all pairs marked in `alive`, and the sums that use a copy without NaN and infinity. The rows of
- * x are `ld` elements apart. */
+/* Checks the sums over all pairs marked in `alive`. Also checks the sums over a copy without NaN and infinity. The
+ * rows of x are `ld` elements apart. */
 static void check_channels(const float *x, int64_t ld, int channels, bool transposed, int64_t bads)
 {
     float clean[IN * CHANNELS], w[OUTS * IN], want[OUTS * CHANNELS] = {0}, out[OUTS * CHANNELS] = {0};

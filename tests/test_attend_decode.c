@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Tests a few queries over many keys. `decode` runs with each feature and with all features, over more keys than a
- * block or a part has. Results are compared with the float64 evaluation. Keys and values that no query reads are NaN.
+ * Compares the solver decode with the float64 evaluation, for a few queries over many keys. It runs with each feature
+ * and with all features, over more keys than a block or a part has. Keys and values that no query reads are NaN.
  */
 #include "support/cmocka.h"
 
@@ -36,7 +36,8 @@ static void parse(attn_problem *p, const char *text, attn_direction direction)
         fail_msg("%s: %s", text, attn_context_error(context));
 }
 
-/* Fails unless decode accepts the problem. decode_backward must accept it exactly if `backward` is true. */
+/* Checks that decode accepts the problem and gives correct results. decode_backward must accept the problem if
+ * `backward` is true, and must refuse it otherwise. */
 static void check(const char *shape, const char *features, bool bf16, bool backward)
 {
     static uint64_t number;
@@ -143,7 +144,8 @@ static void run_both(tokens *t, const attn_heads *heads, int64_t q, int64_t k)
     assert_true(solver_run(context, "decode_backward", 2, &p, &a));
 }
 
-/* A packed sequence gets the same bits as alone. One sequence has no keys, and one has no queries. */
+/* A packed sequence gets the same bits as when it runs alone. One of the sequences has no keys, and another has no
+ * queries. */
 static void packed_sequences_have_the_bits_that_they_have_alone(void **state)
 {
     static tokens packed, alone;
@@ -174,7 +176,7 @@ static void packed_sequences_have_the_bits_that_they_have_alone(void **state)
     assert_memory_equal(alone.dq, packed.dq, sizeof packed.dq);
     assert_memory_equal(alone.dk, packed.dk, sizeof packed.dk);
     assert_memory_equal(alone.dv, packed.dv, sizeof packed.dv);
-    for (int h = 0; h < HEADS; h++) /* for a sequence without keys, the log-sum-exp is the sink */
+    for (int h = 0; h < HEADS; h++) /* If a sequence has no keys, its log-sum-exp is the sink. */
         assert_true(fabsf(packed.lse[h * QUERIES + 1] - packed.sinks[h]) < 1e-6f);
 }
 
@@ -191,7 +193,7 @@ static void planner_takes(const char *text, const char *solver)
     attn_plan_destroy(plan);
 }
 
-/* The planner chooses decode for one query with any feature. It does not choose decode for packed sequences with
+/* For one query, the planner chooses decode with any feature. It does not choose decode for packed sequences with
  * more queries, because the longest sequence would then change the bits of the others. */
 static void one_query_is_decoded_with_any_feature(void **state)
 {

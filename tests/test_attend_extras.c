@@ -45,7 +45,7 @@ static void run(const attn_problem *p, const char *solver, const attn_arrays *ar
 enum { SEQUENCES = 4, H = 8, HKV = 8, LONGEST = 300, D = 8, ROW = H * D, TOKENS = 620 };
 static const int32_t offsets[SEQUENCES + 1] = {0, 170, 171, 171, 471};
 
-/* The arrays of one run. An element has 4 bytes in f32 and 2 bytes in bf16. */
+/* The arrays of one run, whose elements have 4 bytes in f32 and 2 bytes in bf16. */
 typedef struct tokens {
     attn_arrays a;
     void *q, *k, *v, *dout, *o, *dq, *dk, *dv;
@@ -58,7 +58,7 @@ static void *numbers(int64_t n, size_t size, unsigned stream)
     char *x = calloc((size_t)n, size);
     for (int64_t i = 0; x && i < n; i++) {
         float f = (float)attn__rng_normal(&g);
-        /* bf16 is the upper half of the f32 number */
+        /* a bf16 number is the upper half of the f32 number */
         memcpy(x + (size_t)i * size, (const char *)&f + (4 - size), size);
     }
     return x;
@@ -114,7 +114,8 @@ static attn_heads heads_of(attn_causal causal)
                         .causal = causal};
 }
 
-/* Checks that row `row` of sequence s is the same in the packed and in the padded array. */
+/* Checks that row `row` of sequence s is the same in the packed and in the padded array. `what` names the array in
+ * messages. */
 static void same_row(const char *what, const void *packed, const void *padded, int64_t s, int64_t row, size_t bytes)
 {
     const char *a = (const char *)packed + (size_t)(offsets[s] + row) * bytes;
@@ -178,7 +179,7 @@ static void a_packed_sequence_has_the_bits_that_it_has_alone(void **state)
     tokens all = make_tokens(TOKENS, 4), one = make_tokens(TOKENS, 4);
     attn_heads h = heads_of(ATTN_CAUSAL_BOTTOM_RIGHT);
     attn_problem p;
-    /* with few heads and channels, the size of the problem could change the order of sums */
+    /* A problem with few heads and channels might sum in another order, depending on its size. */
     h.heads = h.kv_heads = 2, h.dim = 32;
     h.packed = true, h.packed_queries = h.packed_keys = TOKENS;
     attn_problem_heads(&p, &h);
@@ -191,7 +192,7 @@ static void a_packed_sequence_has_the_bits_that_it_has_alone(void **state)
     int64_t at = offsets[3], n = offsets[4] - at;
     assert_memory_equal((float *)all.o + at * ROW, (float *)one.o + at * ROW, (size_t)(n * ROW) * 4);
     assert_memory_equal((float *)all.dk + at * HKV * D, (float *)one.dk + at * HKV * D, (size_t)(n * HKV * D) * 4);
-    for (int64_t i = 0; i < at * ROW; i++) /* elements outside of all sequences stay unchanged */
+    for (int64_t i = 0; i < at * ROW; i++) /* Elements outside of all sequences must stay unchanged. */
         assert_true(((float *)one.dq)[i] == 0.0f && ((float *)one.o)[i] == 0.0f);
     free_tokens(&all);
     free_tokens(&one);
@@ -330,7 +331,7 @@ static void check_small(small *s)
         same_as_differences(s, "sinks", s->sinks, COUNT(s->sinks), dsinks);
 }
 
-/* The bias is added after the softcap, so that its gradient has no factor of the softcap. */
+/* The bias is added after the softcap. So its gradient has no factor of the softcap. */
 static void a_softcap_has_the_gradients_of_its_output(void **state)
 {
     (void)state;
@@ -357,13 +358,13 @@ static void a_bias_by_distance_has_a_gradient(void **state)
     attn_plan *plan;
     s.p.accumulate = true;
     assert_int_equal(attn_plan_create(&plan, context, &s.p, NULL), ATTN_ERROR_UNSUPPORTED);
-    s.p.accumulate = false, s.p.dims[1].bias = 2; /* the distances of different heads overlap */
+    s.p.accumulate = false, s.p.dims[1].bias = 2; /* Here the elements for the distances of different heads overlap. */
     assert_int_equal(attn_plan_create(&plan, context, &s.p, NULL), ATTN_ERROR_SHAPE);
     assert_non_null(strstr(attn_context_error(context), "dbias"));
 }
 
-/* The bias has buckets of distances that heads share. Gradients are compared with differences. Some invalid problems
- * must be refused. */
+/* The bias has buckets of distances that heads share. Its gradient is compared with differences. Some invalid
+ * problems must be refused. */
 static void a_bias_by_an_index_has_a_gradient(void **state)
 {
     (void)state;
@@ -441,7 +442,7 @@ static void sinks_have_gradients(void **state)
     }
 }
 
-/* A sink has the effect of a key with this score and a value of 0. A sink of -inf has no effect. */
+/* A sink has the same effect as a key with this score and a value of 0. A sink of -inf has no effect. */
 static void a_sink_is_a_key_without_value(void **state)
 {
     (void)state;
@@ -485,8 +486,8 @@ static void some(float *x, int n, unsigned stream)
         x[i] = (float)attn__rng_normal(&g);
 }
 
-/* Attends to keys [from, to). If `backward`, also computes the gradients, and stores the gradients of k and v as
- * number `which`. */
+/* Attends to keys [from, to). If `backward` is true, also computes the gradients, and stores the gradients of k and
+ * v at index `which`. */
 static void attend_part(part *p, int from, int to, int which, bool backward)
 {
     attn_problem problem;
@@ -547,7 +548,8 @@ static void merged_parts_are_the_whole(void **state)
     near("dq", p[0].dq, whole->dq, PO);
     near("dk", partials.dk[1], partials.dk[0], PKV);
     near("dv", partials.dv[1], partials.dv[0], PKV);
-    memset(p[0].o, 0, sizeof p[0].o); /* merging a part without keys changes nothing, also if the output is an input */
+    /* Merging a part without keys changes nothing, even if the output is also an input. */
+    memset(p[0].o, 0, sizeof p[0].o);
     for (int i = 0; i < PROWS; i++)
         p[0].lse[i] = -INFINITY;
     merge(&p[0], whole, &p[0]);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Tests packed sequences in float64 with the solver `blocked`. A sequence gets the same bits packed, alone, and padded
- * in a batch-invariant context, forward and backward.
+ * Tests packed sequences in float64 with the solver `blocked`, forward and backward. A sequence gets the same bits when
+ * it is packed, when it runs alone, and when it is padded in a batch-invariant context.
  */
 #include "support/cmocka.h"
 
@@ -19,11 +19,11 @@ enum { SEQUENCES = 9, HEADS = 2, CHANNELS = 5, VALUES = 6, LONGEST = 300, MOST =
 typedef struct mode {
     const char *name;
     attn_causal causal;
-    bool other_keys; /* true: `fewer` has the numbers of keys, which otherwise equal the numbers of queries */
+    bool other_keys; /* true: the numbers of keys are in `fewer`; false: they equal the numbers of queries */
     attn_score score;
     attn_normalization normalization;
     double softcap, fill, dropout;
-    /* flags: a bias by distance and a mask, which all sequences share; sinks; dlse */
+    /* flags of features; all sequences share the bias by distance and the mask */
     unsigned with;
     bool not_alone, not_padded;
 } mode;
@@ -77,7 +77,7 @@ static void draw_padding(double filling)
         padded.k[i] = filling;
     for (size_t i = 0; i < COUNT(padded.v); i++)
         padded.v[i] = filling;
-    normal(padded.q, COUNT(padded.q), 10); /* rows of padding have queries, and their gradients are 0 */
+    normal(padded.q, COUNT(padded.q), 10); /* Rows of padding have queries. The gradients of their outputs are 0. */
     memset(padded.dout, 0, sizeof padded.dout), memset(padded.dlse, 0, sizeof padded.dlse);
     for (int s = 0; s < SEQUENCES; s++) {
         for (int i = 0; i < lengths[s]; i++) {
@@ -93,7 +93,7 @@ static void draw_padding(double filling)
     }
 }
 
-/* Draws the operands. Keys and values of padding are `filling`. */
+/* Draws the operands. Keys and values of padding get the value `filling`. */
 static void draw(const mode *m, double filling)
 {
     for (int s = 0; s < SEQUENCES; s++) {
@@ -109,7 +109,7 @@ static void draw(const mode *m, double filling)
     memcpy(alone.q, packed.q, sizeof alone.q), memcpy(alone.k, packed.k, sizeof alone.k);
     memcpy(alone.v, packed.v, sizeof alone.v), memcpy(alone.dout, packed.dout, sizeof alone.dout);
     draw_padding(filling);
-    for (int s = 0; s < SEQUENCES; s++) /* the layout of a sequence alone is [HEADS, length] */
+    for (int s = 0; s < SEQUENCES; s++) /* If a sequence runs alone, the layout is [HEADS, length]. */
         for (int h = 0; h < HEADS; h++)
             for (int i = 0; i < lengths[s]; i++)
                 alone.dlse[HEADS * q_offsets[s] + h * lengths[s] + i] =
@@ -189,8 +189,8 @@ static bool same(const double *a, const double *b, int64_t width)
     return memcmp(a, b, (size_t)width * sizeof *a) == 0;
 }
 
-/* Returns the name of the first result of sequence s that has different bits in `other`, or NULL. In `other`, the
- * sequence begins at query `q` and key `k`. Its log-sum-exps begin at `lse`, with `n` for each head. */
+/* Compares the results of sequence s with its results in `other`. There it begins at query `q` and key `k`, and its
+ * log-sum-exps at `lse`, with `n` for each head. Returns the name of the first result with different bits, or NULL. */
 static const char *other_bits(int s, const tokens *other, int64_t q, int64_t k, const double *lse, int64_t n)
 {
     const int64_t wide = (int64_t)HEADS * VALUES, slim = (int64_t)HEADS * CHANNELS;

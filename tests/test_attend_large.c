@@ -14,8 +14,8 @@
 
 enum { PROBLEMS = 40, LEVELS = 3, MOST_SOLVERS = 64 };
 
-/* The number of runs for each direction, and the largest share of an error bound for each direction and each type
- * (f32, bf16). */
+/* The number of runs for each direction. For each direction and type (f32, bf16), also the largest error as a share
+ * of its bound. */
 typedef struct tally {
     int problems[2], chosen[2];
     double worst[2][2];
@@ -24,7 +24,8 @@ typedef struct tally {
 typedef struct level {
     attn_context *context;
     tally of[MOST_SOLVERS];
-    int on_amx[2], with_dropout[2]; /* runs of the planner's choice on AMX, and how many of them have dropout */
+    /* on_amx: runs of the planner's choice on AMX; with_dropout: those of these runs that have dropout */
+    int on_amx[2], with_dropout[2];
 } level;
 
 static uint64_t from_environment(const char *name, uint64_t otherwise)
@@ -33,7 +34,8 @@ static uint64_t from_environment(const char *name, uint64_t otherwise)
     return text && *text ? strtoull(text, NULL, 10) : otherwise;
 }
 
-/* Opens contexts for the default instruction set and for the next sets below it. Returns how many there are. */
+/* Opens a context for the default instruction set, and one for each of the next sets below it. Returns the number of
+ * contexts. */
 static int open_levels(level levels[LEVELS])
 {
     assert_int_equal(attn_context_create(&levels[0].context, &(attn_context_options){.threads = 2}), ATTN_OK);
@@ -65,7 +67,8 @@ static void note_choice(level *l, const random_problem *r, attn_direction direct
     attn_plan_destroy(plan);
 }
 
-/* Checks a problem with all solvers except the reference solver, which is slow and does not depend on sizes. */
+/* Checks a problem with all solvers except the reference solver. The reference solver is slow, and its code does not
+ * depend on sizes. */
 static void check_level(level *l, random_problem *r, const truth *t, attn_direction direction, bool threads)
 {
     double worst = 0;
@@ -96,7 +99,8 @@ static void report(const level *l)
     }
 }
 
-/* Checks that these problems use AMX on a machine with AMX. Otherwise the test would cover nothing new. */
+/* On a machine with AMX, checks that enough problems use AMX. Otherwise this test would cover nothing that other
+ * tests do not cover. */
 static void check_reach(const level *l, uint64_t problems)
 {
     if (strcmp(attn_context_isa(l->context), "amx") != 0 || problems < PROBLEMS)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Tests padding in a batch-invariant context: a sequence has the same bits alone and padded, with gradients. Heads are
- * grouped and windows are used, in f32 and f64.
+ * Tests padding in a batch-invariant context. A sequence has the same results and gradients, bit by bit, with and
+ * without padding. The tests use grouped heads and windows, in f32 and f64.
  */
 #include "support/cmocka.h"
 
@@ -16,8 +16,8 @@ enum { CHANNELS = 8 };
 
 typedef enum member { Q, K, V, DOUT, O, LSE, DQ, DK, DV, MEMBERS } member;
 
-/* The operands and results of one run as bytes. Each has the layout [heads][positions][channels], and lse has
- * [heads][positions]. */
+/* The operands and results of one run, as bytes. The layout of lse is [heads][positions], and the layout of the
+ * others is [heads][positions][channels]. */
 typedef struct side {
     int64_t positions;
     size_t size; /* bytes of an element */
@@ -31,7 +31,7 @@ static int64_t width(member m)
     return m == LSE ? 1 : CHANNELS;
 }
 
-/* Fills an array with numbers that depend only on (head, position < length, channel). Positions past the length are
+/* Fills an array with numbers that depend only on head, position and channel. Positions at or past the length are
  * not written. */
 static void fill(side *s, member m, int64_t heads, int64_t length)
 {

@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: MIT
- * Properties that every solver must have, tested for each solver on a few shapes. */
+ *
+ * Tests properties that every solver must have, on a few shapes.
+ */
 #include "support/cmocka.h"
 
 #include "support/solver_check.h"
@@ -8,8 +10,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* The error allowed for results, relative to the largest value. Scores of a few units are exact to about 16
- * roundings, and so are weights and sums. */
+/* The error allowed for results, relative to the largest value. Scores of a few units have errors of about 16
+ * roundings, and so do weights and sums. */
 static const double close_enough = 1e-5;
 
 static attn_context *context;
@@ -181,7 +183,7 @@ static void a_constant_in_all_scores_does_not_matter(void **state)
 
 static void select_one(const char *solver, random_problem *r, const attn_heads *shape)
 {
-    /* The bias of a problem from attn_problem_heads has no strides. The test gives it a stride along the keys. */
+    /* attn_problem_heads gives the bias no strides, so that the test sets a stride along the keys. */
     random_problem_free(r);
     make(r, shape, 0);
     random_problem_free(r);
@@ -223,7 +225,7 @@ static void halves(const char *solver, random_problem *r, const attn_heads *shap
         solver_run(context, solver, 0, &p, &a);
         o[part] = copy(r, ARRAY_O), lse[part] = copy(r, ARRAY_LSE);
     }
-    for (int64_t i = 0; i < n; i++) { /* o has the layout [b, i, h, c], lse has [b, h, i] */
+    for (int64_t i = 0; i < n; i++) { /* The layout of o is [b, i, h, c], and the layout of lse is [b, h, i]. */
         int64_t row = i / dv, h = row % shape->heads, t = row / shape->heads % shape->queries;
         int64_t at = (row / shape->heads / shape->queries * shape->heads + h) * shape->queries + t;
         double share = 1 / (1 + exp((double)lse[1][at] - (double)lse[0][at]));
@@ -249,7 +251,7 @@ static void the_past_does_not_know_the_future(void **state)
         if (forward(attn_solver_name(s), &r)) {
             float *before = copy(&r, ARRAY_O);
             int64_t row = shape.heads * shape.dim, now = 20;
-            for (int64_t i = now * row; i < shape.keys * row; i++) /* changes keys of the first batch */
+            for (int64_t i = now * row; i < shape.keys * row; i++) /* This changes the later keys of the first batch. */
                 floats(&r, ARRAY_K)[i] = floats(&r, ARRAY_V)[i] = i % 2 ? (float)NAN : 1e30f;
             forward(attn_solver_name(s), &r);
             assert_memory_equal(before, floats(&r, ARRAY_O), (size_t)(now * row) * sizeof(float));
@@ -270,7 +272,7 @@ static void another_layout_gives_the_same_bits(void **state)
             shape.layout = (attn_layout)layout;
             make(&r[layout], &shape, 0);
         }
-        for (int side = 0; side < 3; side++) { /* copies the same numbers into both layouts */
+        for (int side = 0; side < 3; side++) { /* Both layouts get the same numbers. */
             array_id id = side == 0 ? ARRAY_Q : side == 1 ? ARRAY_K : ARRAY_V;
             int64_t tokens = side == 0 ? shape.queries : shape.keys, H = shape.heads, D = shape.dim;
             for (int64_t i = 0; i < r[0].array[id].n; i++) {
@@ -327,7 +329,8 @@ static void all_zero(const random_problem *r, array_id id, int64_t from, int64_t
 static void masked_rows(const char *solver, random_problem *r, const attn_heads *shape)
 {
     int64_t row = shape->heads * shape->dim, dv = shape->dim_value ? shape->dim_value : shape->dim;
-    ((int32_t *)r->array[ARRAY_LENS].block)[0] = 0; /* the first batch has no keys, the other batches have all keys */
+    /* The first batch has no keys, and the other batches have all keys. */
+    ((int32_t *)r->array[ARRAY_LENS].block)[0] = 0;
     for (int64_t b = 1; b < shape->batch; b++)
         ((int32_t *)r->array[ARRAY_LENS].block)[b] = (int32_t)shape->keys;
     for (int64_t i = 0; i < shape->keys * row; i++)
@@ -358,9 +361,8 @@ static void rows_without_keys_give_and_take_nothing(void **state)
         }
 }
 
-/* Returns whether a pair is visible. The patterns leave whole tiles visible or mask them: nothing masked, the future
- * masked, the last keys masked, only blocks on the diagonal visible, and some queries and some keys masked
- * completely. */
+/* Returns whether a pair is visible in a pattern. In the patterns, nothing is masked, the future is masked, the last
+ * keys are masked, only blocks on the diagonal are visible, or some queries and some keys are masked completely. */
 static bool open_pair(int pattern, int64_t i, int64_t j)
 {
     const bool open[] = {true, j <= i, j < 120, i / 100 == j / 100, i >= 100 && j >= 200};
@@ -399,7 +401,7 @@ static void masks_of_whole_tiles(void **state)
     }
 }
 
-/* Runs the solver forward and the planner's choice backward. Returns false if the solver refuses the problem. */
+/* Runs the solver forward, and the planner's choice backward. Returns false if the solver refuses the problem. */
 static bool both(const char *solver, random_problem *r)
 {
     if (!forward(solver, r))
@@ -452,7 +454,8 @@ static void largest_scores(const char *solver, const attn_heads *shape)
     for (int i = 0; i < 5; i++) {
         for (int64_t e = 0; e < r.array[results[i]].n; e++)
             if (with[i][e] == -INFINITY && floats(&r, results[i])[e] == -INFINITY)
-                with[i][e] = floats(&r, results[i])[e] = 0; /* both are -infinity for rows without keys */
+                /* If a row has no keys, both are -infinity, so that their difference would be NaN. */
+                with[i][e] = floats(&r, results[i])[e] = 0;
         assert_close(with[i], floats(&r, results[i]), r.array[results[i]].n, 1 + largest(&r, results[i]));
         free(with[i]);
     }
@@ -467,7 +470,7 @@ static void top_k_masks_all_but_the_largest_scores(void **state)
             largest_scores(attn_solver_name(s), &shapes[i]);
 }
 
-/* With equal scores, a hardmax selects the first key, and a top-2 selects the first two keys. */
+/* All scores are equal. A hardmax selects the first key, and a top-2 selects the first two keys. */
 static void equal_scores(const char *solver, const attn_heads *shape, attn_normalization normalization, int64_t top_k)
 {
     int64_t dv = shape->dim_value ? shape->dim_value : shape->dim, row = shape->heads * dv, n = top_k ? top_k : 1;
@@ -477,7 +480,7 @@ static void equal_scores(const char *solver, const attn_heads *shape, attn_norma
     memset(r.array[ARRAY_MASK].block, 0, 1); /* masks key 0 for query 0 of head 0 */
     for (int64_t i = 0; i < r.array[ARRAY_K].n; i++)
         floats(&r, ARRAY_K)[i] = 0.25f;
-    for (int64_t i = 0; i < r.array[ARRAY_V].n; i++) /* overwrites NaN in the masked elements */
+    for (int64_t i = 0; i < r.array[ARRAY_V].n; i++) /* This overwrites the NaN in masked elements. */
         floats(&r, ARRAY_V)[i] = (float)(i * 7 % 11);
     bool took = both(solver, &r);
     for (int64_t i = 0; took && i < shape->batch * shape->queries * row; i++) {
@@ -487,7 +490,7 @@ static void equal_scores(const char *solver, const attn_heads *shape, attn_norma
             mean += (double)v[key * row] / (double)n;
         assert_true(fabs((double)floats(&r, ARRAY_O)[i] - mean) < 1e-6);
     }
-    for (int64_t i = 0; took && i < r.array[ARRAY_DV].n; i++) /* the gradient of a key with weight 0 is 0 */
+    for (int64_t i = 0; took && i < r.array[ARRAY_DV].n; i++) /* If a key has the weight 0, its gradient is 0. */
         assert_true((floats(&r, ARRAY_DV)[i] != 0) == (i / row % shape->keys < n || (i / row == n && i % row < dv)));
     if (took && normalization == ATTN_NORMALIZATION_HARDMAX) {
         all_zero(&r, ARRAY_DQ, 0, r.array[ARRAY_DQ].n);
@@ -547,7 +550,8 @@ static void scores_as_weights_are_the_mean_times_the_keys(void **state)
         }
 }
 
-/* Tests the float64 evaluation itself: each gradient is compared with a difference quotient of the output. */
+/* Returns the sum of the outputs times dout, from the float64 evaluation. Difference quotients of this sum test the
+ * gradients of the evaluation itself. */
 
 static double objective(random_problem *r, truth *t)
 {
@@ -575,7 +579,7 @@ static void differentiate(random_problem *r, array_id by, array_id gradient)
         x[i] = was;
         double got = t.value[gradient][r->array[gradient].low + i];
         if (t.bound[gradient][r->array[gradient].low + i] < 0)
-            continue; /* the gradient is not stored in this element */
+            continue; /* no gradient is stored in this element */
         if (!(fabs((up - down) / (2 * h) - got) <= 1e-6 * (1 + fabs(got))))
             fail_msg("score %d norm %d, array %d[%lld]: difference quotient %.9g, gradient %.9g", (int)r->forward.score,
                      (int)r->forward.normalization, (int)by, (long long)i, (up - down) / (2 * h), got);
@@ -623,7 +627,7 @@ static void make_small(random_problem *r, attn_score score, attn_normalization n
         r->backward.flags |= ATTN_WANT_DW;
     random_problem_arrays(r, 11);
     for (int64_t i = 0; normalize == ATTN_NORMALIZATION_SUM && i < r->array[ARRAY_BIAS].n; i++)
-        ((double *)r->array[ARRAY_BIAS].block)[i] = 8; /* keeps the sum away from 0 */
+        ((double *)r->array[ARRAY_BIAS].block)[i] = 8; /* a large bias keeps the sum away from 0 */
 }
 
 static void the_evaluation_agrees_with_difference_quotients(void **state)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Tests every row of ATTN_SCORES: its gradient against differences of its value, NaN, its word, and its declared
- * properties (blind, vectors). A new score is tested without changes here.
+ * Tests every row of ATTN_SCORES. The tests compare its gradient with differences of its value, and check NaN, its
+ * word, and its declared properties (blind, vectors). If a new score is added, it is tested without changes here.
  */
 #include "support/cmocka.h"
 
@@ -44,8 +44,8 @@ typedef struct tally {
     int slopes, corners;
 } tally;
 
-/* Compares a slope with a difference quotient. At a corner the slopes on both sides differ, and the corner is
- * counted instead. */
+/* Compares a slope with a difference quotient. At a corner, the slopes on both sides differ, and the corner is
+ * counted instead of compared. */
 static void check_slope(point *p, const attn__score_kind *kind, int64_t i, double slope, tally *t)
 {
     const double h = 1e-5;
@@ -70,7 +70,8 @@ static void check_point(point *p, const attn__score_kind *kind, tally *t)
     for (int64_t vector = 0; vector < 2 + kind->vectors; vector++)
         for (int64_t c = 0; c < p->rows.n; c++)
             check_slope(p, kind, vector * MOST + c, d[vector * MOST + c], t);
-    for (int64_t i = 0; i < 4 * MOST; i++) /* the gradient function adds g times the slope, and writes nothing else */
+    /* The gradient function must add g times the slope and write nothing else. */
+    for (int64_t i = 0; i < 4 * MOST; i++)
         d[i] = i % MOST < p->rows.n ? 1 - 2 * d[i] : d[i];
     if (kind->gradient)
         kind->gradient(&p->rows, 2, &to);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * Compares relative tables over whole axes with plain loops in double, with the planner's choice and with the solver
- * that multiplies tables with tiles. Checks the bits for any number of threads, and NaN in elements that no pair or
- * some pair reads.
+ * Compares relative tables over whole axes with plain loops in double. The planner's choice runs, and the solver that
+ * multiplies tables with tiles. Other tests check the bits for any number of threads, and NaN in elements that no pair
+ * or some pair reads.
  */
 #include "support/cmocka.h"
 
@@ -29,8 +29,8 @@ static void check_threads(random_problem *r, int number, const char *solver, att
     table_results_drop(&one);
 }
 
-/* Returns true if the flash solver must accept the problem. It refuses an empty role, tables of keys, and sums over
- * grouped heads that are not accumulated in f32. */
+/* Returns true if the flash solver must accept the problem. It may refuse an empty role, tables of keys, and sums
+ * over grouped heads that are not accumulated in f32. */
 static bool must_take(const random_problem *r, attn_direction direction)
 {
     if (direction == ATTN_DIRECTION_BACKWARD && r->forward.dims[TABLE_GROUP].n > 1 && r->forward.dtype == ATTN_BF16)
@@ -54,7 +54,7 @@ static void check_direction(random_problem *r, const truth *t, int number, attn_
     }
 }
 
-/* Checks a shape. Elements that no pair reads are NaN or infinite, and results must not depend on them. */
+/* Checks a shape. Elements that no pair reads are NaN or infinite, and must not change the results. */
 static void check_shape(int number, attn_dtype dtype, double spoilt, double *worst)
 {
     static random_problem r;
@@ -154,7 +154,7 @@ static void check_nan(const table_shape *s, attn_dtype dtype, int which)
 
 static void a_nan_shows_where_it_is_read(void **state)
 {
-    /* pairs of shape and table */
+    /* pairs of a shape's number and a table's number */
     static const int some[][2] = {{8, 0},  {9, 0},  {10, 0}, {11, 0}, {21, 0}, {21, 1}, {22, 0}, {22, 1},
                                   {24, 0}, {24, 1}, {25, 0}, {25, 1}, {26, 0}, {26, 1}, {43, 0}, {43, 1}};
     (void)state;
@@ -164,7 +164,7 @@ static void a_nan_shows_where_it_is_read(void **state)
     }
 }
 
-/* Tests tables of values without masks: rows near the first and the last key. */
+/* Tests tables of values without masks. A NaN is in rows near the first and the last key. */
 static void a_nan_of_values_shows_where_it_is_read(void **state)
 {
     static const int some[][2] = {{7, 0}, {8, 1}, {10, 1}, {11, 1}};

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT
  *
- * Compares relative tables of the flash solvers with the float64 evaluation where tiles and blocks have boundaries. The
+ * Compares relative tables of the flash solvers with the float64 evaluation at the boundaries of tiles and blocks. The
  * problems have several tiles of queries and blocks of keys, heads that share keys and a table, two axes, and bands
- * that need fewer table rows. Checks the bits for any number of threads. A NaN in a table must reach only the results
- * that read it.
+ * that need fewer table rows. Other tests check the bits for any number of threads. If a table has a NaN, it must reach
+ * only the results that read it.
  */
 #include "support/cmocka.h"
 
@@ -35,8 +35,8 @@ static int dim_of(const attn_problem *p, attn_role role, int number)
     return -1;
 }
 
-/* Adds a table of queries and a table of values along one pair of axes. If `heads`, each index of BATCH dim 1 has
- * its own rows. */
+/* Adds a table of queries and a table of values along one pair of axes. If `heads` is true, each index of BATCH dim
+ * 1 has its own rows. */
 static void add_tables(attn_problem *p, int query, int key, bool heads)
 {
     for (int i = 0; i < 2; i++) {
@@ -95,7 +95,7 @@ static void several_tiles_and_blocks(void **state)
     check(&r, NULL);
 }
 
-/* The last tile of a head is also the first tile of the next head. */
+/* Tests heads for which the last tile of one head is also the first tile of the next head. */
 static void heads_that_share_keys(void **state)
 {
     (void)state;
@@ -115,7 +115,7 @@ static void heads_that_share_keys(void **state)
     check(&r, NULL);
 }
 
-/* With a band, a table needs no rows for distances outside of the band. */
+/* If there is a band, a table needs no rows for distances outside of the band. */
 static void a_band_spares_rows(void **state)
 {
     (void)state;
@@ -184,7 +184,7 @@ static void not_a_number_shows_where_it_is_read(void **state)
     }
 }
 
-/* The lanes of the window solver are several heads. With one head, the lanes are positions of the short axis. */
+/* The lanes of the window solver are several heads. If there is only one head, they are positions of the short axis. */
 static void short_axes_go_by_their_heads(void **state)
 {
     (void)state;

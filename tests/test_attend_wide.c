@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Compares wide heads with the float64 evaluation where chunks and blocks have boundaries: heads of many rows, more
- * keys than one block, rows without keys, masked NaN. Checks the bits for any number of threads.
+ * Compares wide heads with the float64 evaluation at the boundaries of chunks and blocks. The problems have heads of
+ * many rows, more keys than one block, rows without keys, and masked NaN. Checks the bits for any number of threads.
  */
 #include "support/cmocka.h"
 
@@ -25,7 +25,7 @@ static attn_context *new_context(void)
     return c;
 }
 
-/* Fills the arrays of r->forward and checks the forward pass. If `backward`, also checks the backward pass. */
+/* Fills the arrays of r->forward and checks the forward pass. If `backward` is true, also checks the backward pass. */
 static void check(random_problem *r, bool backward, void (*change)(random_problem *r))
 {
     attn_context *c = new_context();

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * Tests the basic parts: errors, memory, threads, random numbers.
+ * Tests the basic parts: errors, memory, threads and random numbers.
  */
 #include "support/fixture.h"
 
@@ -19,7 +19,7 @@
 #include <time.h>
 #include <unistd.h>
 
-/* This test must run first: after a process has requested AMX, Linux refuses such a small signal stack. */
+/* This test must run before all others. Once a process has requested AMX, Linux refuses such a small signal stack. */
 static void named_instruction_set_does_not_request_amx(void **state)
 {
     enum { SMALL = 8192 };
@@ -141,7 +141,7 @@ static void every_item_runs_once(void **state)
     }
 }
 
-/* Uses more threads than there are shares of the items, and numbers of items that the threads do not divide. */
+/* Uses more threads than there are shares of the items. The number of threads does not divide the number of items. */
 static void many_threads_do_each_item_once(void **state)
 {
     enum { ITEMS = 203 };
@@ -161,7 +161,7 @@ typedef struct held_up {
 
 enum { OTHERS = 39 };
 
-/* Runs an item. Item 0 waits for the other items for a limited time, since there may be only one thread. */
+/* Runs an item. Item 0 waits for the other items, but only for a limited time, because there may be only one thread. */
 static void wait_for_others(void *user, int64_t item, int thread)
 {
     enum { ALONE = 2, HELPED = 60 }; /* maximum waits in seconds */
@@ -189,7 +189,7 @@ static void items_of_a_busy_thread_are_taken_by_others(void **state)
     assert_true(h.first_is_last || !atomic_load(&h.several));
 }
 
-/* The expected numbers of Philox4x32-10 with key 0 and counter 0 are the authors' test vectors. */
+/* The expected numbers are the authors' test vectors for Philox4x32-10 with key 0 and counter 0. */
 static void philox_gives_its_known_answer(void **state)
 {
     attn__rng rng = {0};
@@ -222,7 +222,8 @@ static void numbers_have_their_moments(void **state)
     assert_int_equal(seen, ((int64_t)1 << 50) - 1);
 }
 
-/* Dropping pages keeps pages that are only partly in the range. Dropped pages of a file are read again. */
+/* If a page is only partly in the range, it is not dropped. If the program reads a dropped page of a file, it gets
+ * the contents of the file. */
 static void dropped_pages_take_nothing_else(void **state)
 {
     enum { BYTES = 1 << 20 };

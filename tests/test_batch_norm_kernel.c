@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
  * Compares the loops of batch normalization with double, on every instruction set of the machine. Arrays end at guard
- * pages. The results of a channel are the same for every split of the channels.
+ * pages. The results of a channel must be the same, however the channels are split.
  */
 #include "support/cmocka.h"
 
@@ -12,7 +12,8 @@
 #include <math.h>
 #include <string.h>
 
-/* UNITS is the number of roundings allowed for a sum: 16 in a lane, and those of the terms and of the sum over lanes */
+/* UNITS is the number of roundings allowed for a sum. A lane has 16, and the others are roundings of the terms and
+ * of the sum over lanes. */
 enum { CHANNELS = 19, UNITS = 40 };
 static const double unit = 0x1p-24;
 
@@ -73,7 +74,7 @@ static attn__batch_norm_args args_of(arrays *a)
                                    .whole = 3 * (double)(a->batch * a->plane) + 1};
 }
 
-static int64_t place(const arrays *a, int64_t c, int64_t i) /* offset of number i of channel c */
+static int64_t place(const arrays *a, int64_t c, int64_t i) /* Returns the offset of number i of channel c. */
 {
     return (i / a->plane * CHANNELS + c) * a->plane + i % a->plane;
 }
@@ -170,8 +171,8 @@ static void gradients_are_right(const attn__batch_norm_kernel *kernel, arrays *a
     guard_free(before, (size_t)a->size * sizeof *before);
 }
 
-/* Runs the kernels for channels [0, cut) and then for the other channels. The results must be the same as in one
- * run. */
+/* Runs the kernels for channels [0, cut), and then for the other channels. The results must be the same as in a
+ * single run. */
 static void cuts_do_not_matter(const attn__batch_norm_kernel *kernel, int64_t batch, int64_t plane)
 {
     attn__batch_norm_run *const runs[] = {kernel->statistics, kernel->normalize, kernel->slopes, kernel->backward,
@@ -196,7 +197,7 @@ static void cuts_do_not_matter(const attn__batch_norm_kernel *kernel, int64_t ba
     }
 }
 
-/* A value that is not finite changes its own channel only. */
+/* If a value is not finite, only its own channel changes. */
 static void what_is_no_number_goes_through(const attn__batch_norm_kernel *kernel, int64_t batch, int64_t plane)
 {
     enum { BAD = 7 };
@@ -211,7 +212,7 @@ static void what_is_no_number_goes_through(const attn__batch_norm_kernel *kernel
                 assert_true(isfinite(a.y[j]) == (j != place(&a, BAD, i)));
             kernel->slopes(&args, 0, CHANNELS);
             kernel->backward(&args, 0, CHANNELS);
-            assert_true(isnan(a.y[place(&a, BAD, i)])); /* infinity times a slope of 0 is NaN, too */
+            assert_true(isnan(a.y[place(&a, BAD, i)])); /* infinity times a slope of 0 is also NaN */
             kernel->statistics(&args, 0, CHANNELS);
             for (int c = 0; c < CHANNELS; c++) {
                 assert_true(isfinite(a.mean[c]) == (c != BAD) && isfinite(a.inverse[c]) == (c != BAD));

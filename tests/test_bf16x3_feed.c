@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * Tests work that is interleaved with products on AMX. Tiles that are made in portions give the sums of double
+ * Tests work that is interleaved with products on AMX. Sums over tiles that are made in portions must agree with double
  * precision, for every number of rows up to three tiles. Arrays end at guard pages. Other tests check dot products,
  * drained rows, and numbers that bf16 parts cannot represent. The test is skipped on a machine without AMX.
  */
@@ -67,7 +67,7 @@ static attn__feed_side side_of(const rows *r, attn__feed_kind kind, uint16_t *to
     return s;
 }
 
-/* Makes half of the portions as during a product, and the other portions at the end. */
+/* Makes half of the portions one by one, as during a product. feed_end makes the other portions. */
 static bool feed_all(attn__bf16x3_feed *f, int64_t portions)
 {
     attn__bf16x3_feed_begin(f, portions);
@@ -91,7 +91,7 @@ static void multiply(int64_t m, int64_t n, int64_t k)
     kernel->end();
 }
 
-/* Compares a sum with the expected sum. The bound has one rounding for every second term, and the omitted parts. */
+/* Compares a sum with the expected sum. The bound allows one rounding for every second term, and the omitted parts. */
 static void expect(double got, double want, double size, int64_t terms)
 {
     if (!(fabs(got - want) <= size * (double)(terms + 34) * 0x1p-24))

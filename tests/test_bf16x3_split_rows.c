@@ -36,7 +36,7 @@ static int64_t number_at(int64_t i)
     return i / 2 + i % 2 * SIDE;
 }
 
-/* Returns the index of a number's parts within a tile. `line` is the row or column of the block, and `along` the
+/* Returns the index of a number's parts within a tile. `line` is the row or column of the block, and `along` is the
  * index along k. */
 static int64_t within(int kind, int64_t line, int64_t along)
 {
@@ -100,8 +100,8 @@ static void split_rows_are_packed_in_tile_order(void **state)
         check(i % KINDS, &rng, sizes[i / KINDS % SIZES], sizes[i / KINDS / SIZES]);
 }
 
-/* Every number that is not finite is reported. This includes NaN whose bits would become zero by rounding, and
- * numbers that round to infinity. */
+/* Every number that is not finite must be reported. This includes a NaN whose bits would become zero by rounding,
+ * and numbers that round to infinity. */
 static void not_finite_numbers_are_reported(void **state)
 {
     skip_without_unit();
@@ -125,7 +125,7 @@ static void not_finite_numbers_are_reported(void **state)
             x[i] = i % 2 ? -3.389e38f : 3.389e38f;
             assert_true(attn__bf16x3_split_rows((attn__bf16x3_direction)kind, &rows, &to));
         }
-        /* numbers with parts so small that AMX treats them as 0 */
+        /* These numbers have parts so small that AMX treats the parts as 0. */
         for (size_t i = 0; i < sizeof small / sizeof *small; i++) {
             x[5 * i] = small[i].x;
             assert_int_equal(attn__bf16x3_split_rows((attn__bf16x3_direction)kind, &rows, &to), small[i].does);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Tests labelled boxes: COCO's evaluation against results of pycocotools, files of COCO and YOLO, and invalid files.
+ * Tests labelled boxes. COCO's evaluation is compared with results of pycocotools. Files of COCO and YOLO are read, and
+ * invalid files are refused.
  */
 #include "support/fixture.h"
 #include "support/faults.h"
@@ -79,8 +80,8 @@ static void random_object(attn__box_set *set, uint64_t *state, int64_t image)
     assert_ok(set->context, attn__box_set_add_object(set, &object));
 }
 
-/* Returns a detection that is near one of the objects from `first` on, or anywhere, with the ids of an image and a
- * category. */
+/* Returns a detection with the ids of an image and a category. Its box is near one of the objects from `first` on,
+ * or anywhere. */
 static attn__detection random_detection(const attn__box_set *set, uint64_t *state, int64_t first)
 {
     attn__detection d = {.score = 0};
@@ -98,7 +99,7 @@ static attn__detection random_detection(const attn__box_set *set, uint64_t *stat
     return d;
 }
 
-/* Makes a case with the same random numbers as fixture_case of the script. */
+/* Makes a case from the same random numbers as fixture_case in tests/parity/detections.py. */
 static int64_t make_case(attn__box_set *set, uint64_t state, attn__detection *detections)
 {
     static const char *const names[] = {"0", "1", "2", "3"};
@@ -166,8 +167,9 @@ static void detections_are_checked(void **state)
     double measures[ATTN__AP_MEASURES];
     attn__detection d = {.box = {0, 0, 10, 9}, .score = 0.5};
     assert_ok(c, attn__average_precision(c, set, &d, 1, measures, NULL));
-    assert_float_equal(measures[ATTN__AP], 0.9, 1e-12); /* the overlap is 0.9: found at thresholds 0.50 to 0.90 */
-    assert_float_equal(measures[4], -1, 0);             /* no object is of medium size */
+    /* The overlap is 0.9, so that the object is found at thresholds 0.50 to 0.90. */
+    assert_float_equal(measures[ATTN__AP], 0.9, 1e-12);
+    assert_float_equal(measures[4], -1, 0); /* -1, because no object is of medium size */
     assert_ok(c, attn__average_precision(c, set, NULL, 0, measures, NULL));
     assert_float_equal(measures[ATTN__AP], 0, 0);
     d.score = NAN;
@@ -180,7 +182,7 @@ static void detections_are_checked(void **state)
     assert_refused(c, attn__average_precision(c, set, &d, 1, measures, NULL), ATTN_ERROR_ARGUMENT,
                    "detection 0: image 0, category 1; there are 1 and 1");
     attn__box_set_destroy(set);
-    set = one_object(c, 0); /* as in pycocotools, an object with id 0 is never found */
+    set = one_object(c, 0); /* As in pycocotools, an object with id 0 is never found. */
     d = (attn__detection){.box = {0, 0, 10, 10}, .score = 1};
     assert_ok(c, attn__average_precision(c, set, &d, 1, measures, NULL));
     assert_float_equal(measures[ATTN__AP50], 0, 0);
@@ -403,7 +405,7 @@ static void folders_of_yolo_are_read(void **state)
     assert_int_equal(set->images[0].objects, 0);
     assert_int_equal(set->images[1].objects, 2);
     assert_memory_equal(&set->objects[0].box, &((attn__box){3, 1, 2, 2}), sizeof(attn__box));
-    /* in the file, the box is outside of the image; x is unchanged */
+    /* In the file, the box reaches beyond the right edge of the image. Its x must not change. */
     assert_float_equal(set->objects[1].box.x, 5.6, 1e-12);
     assert_string_equal(set->categories[1].name, "1");
     attn__box_set_destroy(set);
@@ -428,7 +430,7 @@ static void folders_of_yolo_are_read(void **state)
 
 /* ---------------------------------------------------------------------------------------------- shapes */
 
-/* The smallest and largest share of its box that a shape covers, whatever its rotation. */
+/* The smallest and the largest share of its box that a shape covers, over all rotations. */
 static const double least_share[ATTN__SHAPE_KINDS] = {0.70, 0.45, 0.40, 0.25, 0.40, 0.35},
                     most_share[ATTN__SHAPE_KINDS] = {0.85, 1.00, 0.62, 0.42, 0.62, 0.62};
 
@@ -473,7 +475,7 @@ static void drawn_shapes_are_inside_their_boxes(void **state)
     attn__shapes_draw(&again, 2, DRAWN - 1);
     assert_true(memcmp(again.pixels, image.pixels, sizeof image.pixels) != 0);
     uint64_t hash = attn__hash_bytes(ATTN__HASH_BEGIN, image.pixels, sizeof image.pixels);
-    assert_true(hash == UINT64_C(0xcfeb9e5f14edfe44)); /* the hash is the same on every machine */
+    assert_true(hash == UINT64_C(0xcfeb9e5f14edfe44)); /* The hash must be the same on every machine. */
 }
 
 RUN_TESTS(TEST_WITH_CONTEXT(measures_are_those_of_pycocotools), TEST_WITH_CONTEXT(detections_are_checked),

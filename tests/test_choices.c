@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Tests that invalid values of enums are refused, and that an earlier failure, which the caller has handled, does not
- * change the error of a later call.
+ * Tests that invalid values of enums are refused. An earlier failure that the caller has handled must not change the
+ * error of a later call.
  */
 #include "support/fixture.h"
 
@@ -40,7 +40,7 @@ static void refused(attn_context *c, attn_status status)
     assert_refused(c, attn_context_status(c), ATTN_ERROR_ARGUMENT, "99");
 }
 
-/* Makes a call that fails, like a program that tries to open a missing file. */
+/* Makes a call that fails, as in a program that tries to open a missing file. */
 static void fail_once(attn_context *c)
 {
     attn_config *config;
@@ -68,7 +68,7 @@ static void texts(void **state)
     refused(c, attn_alignment_parse(&all, c, rows, strlen(rows), "x", &format));
     assert_int_equal(attn_alignment_parse(&all, c, rows, strlen(rows), "x", NULL), ATTN_OK);
     refused(c, attn_alignment_select(&some, all, &(attn_selection){.depth = 1, .how = (attn_select)NONE}));
-    fail_once(c); /* the message must be the message of the later call */
+    fail_once(c); /* The message must come from the later call. */
     assert_refused(c, attn_alignment_select(&some, all, &(attn_selection){.depth = -7}), ATTN_ERROR_ARGUMENT, "-7");
     attn_alignment_destroy(all);
     end(c);
@@ -90,7 +90,8 @@ static void pictures(void **state)
     attn_panel_row row = {.n = 1, .panels = &panel};
     attn_context_clear_error(c);
     attn_status status = attn_heatmaps_render(&page, c, &(attn_heatmaps){.n = 1, .rows = &row}, (attn_plot_format)NONE);
-    if (status != ATTN_ERROR_UNSUPPORTED) /* a build that cannot write pictures returns this status */
+    /* If the build cannot write pictures, the status is ATTN_ERROR_UNSUPPORTED. */
+    if (status != ATTN_ERROR_UNSUPPORTED)
         refused(c, status);
     end(c);
 }

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Tests the attention of a classifier: the cell of each key of a window or a cross, and attention rollout.
+ * Tests the attention of a classifier: attention rollout, and the cell of the image that each key of a window or a
+ * cross stands for.
  */
 #include "support/cmocka.h"
 #include "support/tensors.h"
@@ -25,16 +26,16 @@ static void keys_map_to_grid_positions(void **state)
     attn__block_attention window = {
         .heads = 1, .rows = 5, .cols = 6, .where = ATTN_KEYS_WINDOW, .key_rows = 3, .key_cols = 3};
     assert_int_equal(attn__block_keys(&window), 9);
-    place(&window, 2, 3, 4, 2, 3); /* key 4, in the middle of the window, is at the query */
+    place(&window, 2, 3, 4, 2, 3); /* key 4 is the middle of the window, where the query is */
     place(&window, 2, 3, 0, 1, 2);
-    place(&window, 0, 0, 0, -1, -1); /* the tap is outside of the image */
+    place(&window, 0, 0, 0, -1, -1); /* this tap is outside of the image */
     place(&window, 0, 0, 5, 0, 1);
     place(&window, 4, 5, 8, -1, -1);
     window.shifted = true;
     place(&window, 0, 0, 0, 0, 0);
     place(&window, 4, 5, 8, 4, 5);
     place(&window, 4, 5, 0, 2, 3);
-    window.key_rows = window.key_cols = 7; /* a window larger than the grid begins at the first cell */
+    window.key_rows = window.key_cols = 7; /* If a window is larger than the grid, its first key is the first cell. */
     place(&window, 4, 5, 8, 1, 1);
     const attn__block_attention cross = {.heads = 1, .rows = 3, .cols = 4, .where = ATTN_KEYS_CROSS};
     assert_int_equal(attn__block_keys(&cross), 7);
@@ -43,7 +44,7 @@ static void keys_map_to_grid_positions(void **state)
     place(&cross, 1, 2, 6, 2, 2);
     const attn__block_attention tokens = {.heads = 1, .before = 1, .rows = 2, .cols = 2, .key_rows = 2, .key_cols = 2};
     assert_int_equal(attn__block_queries(&tokens), 5);
-    place(&tokens, 0, 0, 0, -1, -1); /* the class token has no cell */
+    place(&tokens, 0, 0, 0, -1, -1); /* the class token has no cell, which gives -1 */
     place(&tokens, 0, 0, 3, 1, 0);
 }
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
  * Tests several threads of the caller: one plan in many threads, several contexts, one shared workspace, and
- * simultaneous errors. Most useful with the thread sanitizer.
+ * simultaneous errors. This test is most useful with the thread sanitizer.
  */
 #include "support/fixture.h"
 
@@ -42,7 +42,7 @@ static attn_problem small_problem(attn_direction direction)
     return p;
 }
 
-/* The arrays that a pass reads and writes. */
+/* The arrays that one forward pass reads and writes. */
 typedef struct pass {
     const attn_plan *forward, *backward;
     float q[SIZE], k[SIZE], v[SIZE], o[SIZE], dout[SIZE], dq[SIZE], dk[SIZE], dv[SIZE], lse[HEADS * ROWS];
@@ -157,7 +157,7 @@ static void one_workspace_serves_one_thread_at_a_time(void **state)
     run_all(THREADS, run_shared, runs, sizeof *runs);
     for (int i = 0; i < THREADS; i++) {
         assert_int_equal(runs[i].other, 0);
-        if (runs[i].ran) /* other threads do not damage the results */
+        if (runs[i].ran) /* Other threads must not change the results. */
             assert_memory_equal(passes[i].o, passes[THREADS].o, sizeof passes->o);
         ran += runs[i].ran;
     }
@@ -178,7 +178,7 @@ static void a_held_workspace_is_busy_until_it_is_free(void **state)
     whole.o = p->o;
     assert_int_equal(attn_plan_create(&plan, c, &f, NULL), ATTN_OK);
     assert_int_equal(attn_plan_execute(plan, &lacking, NULL), ATTN_ERROR_ARGUMENT);
-    assert_int_equal(attn_plan_execute(plan, &whole, NULL), ATTN_OK); /* the failed call released the plan */
+    assert_int_equal(attn_plan_execute(plan, &whole, NULL), ATTN_OK); /* The failed call must have released the plan. */
     assert_int_equal(attn_plan_execute(plan, &whole, NULL), ATTN_OK);
     free(p);
     attn_plan_destroy(plan);
@@ -192,7 +192,8 @@ static void *run_without_output(void *user)
     pass *p = user;
     attn_arrays a = {.q = p->q, .k = p->k, .v = p->v, .lse = p->lse};
     char workspace[64];
-    p->status = attn_plan_execute(plan, &a, workspace); /* the call fails before it reads the workspace */
+    /* The call fails before it reads the workspace, which is too small. */
+    p->status = attn_plan_execute(plan, &a, workspace);
     return NULL;
 }
 
@@ -305,8 +306,8 @@ static void contexts_train_side_by_side(void **state)
 
 enum { LAYERS = 5, IN = 96, OUT = 70, BATCH = 3 };
 
-/* A thread with its own tape that shares the packed weights of another tape, the weights that it found, and its
- * results. */
+/* A thread whose own tape shares the packed weights of another tape. The struct has the packed weights that the
+ * thread found, and its results. */
 typedef struct sharer {
     attn_context *context;
     attn_tape *tape;
@@ -368,7 +369,7 @@ static void share_weights(attn_precision precision)
     }
     begin_sharers(all, MOST + 1, precision, weights);
     assert_int_equal(attn__packed_weights_begin(all[MOST].tape), ATTN_OK);
-    run_sharer(&all[MOST]); /* packs its own weights */
+    run_sharer(&all[MOST]); /* This thread first packs its own weights. */
     attn_context_memory(c, &before, NULL, NULL);
     assert_int_equal(attn_tape_create(&owner, c), ATTN_OK);
     assert_int_equal(attn__packed_weights_begin(owner), ATTN_OK);
@@ -387,7 +388,7 @@ static void share_weights(attn_precision precision)
         }
     }
     attn_context_memory(c, &during, NULL, NULL);
-    assert_true(during > before); /* the last tape that shares the weights still exists */
+    assert_true(during > before); /* One tape that shares the weights still exists, so that they are not freed. */
     attn__packed_weights_end(all[MOST].tape);
     attn_context_memory(c, &after, NULL, NULL);
     assert_int_equal(after, before);
@@ -405,7 +406,7 @@ static void threads_share_packed_weights(void **state)
     share_weights(ATTN_PRECISION_INT8);
 }
 
-/* The memory comes from the owner's context. The error is set in the caller's context. */
+/* Shares packed weights. Their memory comes from the owner's context, and an error is set in the caller's context. */
 static attn_status share_with(attn_context *owner, void *user)
 {
     attn_tensor *w = user;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * Tests settings: their order, copies, replaced values, types when read, and failing allocations.
+ * Tests settings: their order, copies, replaced values, types, and failing allocations.
  */
 #include "support/fixture.h"
 #include "support/faults.h"
@@ -34,7 +34,7 @@ static void keys_keep_their_order(void **state)
     attn_config_destroy(NULL);
 }
 
-/* A linear search for each key would take a quarter of an hour. */
+/* If each key needed a linear search, this test would take a quarter of an hour. */
 static void many_keys_are_found(void **state)
 {
     enum { KEYS = 100000 };
@@ -118,7 +118,7 @@ static void lists_are_copied(void **state)
     assert_int_equal(value->n, 3);
     assert_int_equal(value->integers[1], 3);
     assert_string_equal(attn_config_get(config, "names")->texts[0], "first");
-    /* A value may be set from itself. */
+    /* A value may be replaced by itself. */
     assert_int_equal(attn_config_set(config, "names", attn_config_get(config, "names")), ATTN_OK);
     assert_string_equal(attn_config_get(config, "names")->texts[1], "second");
     attn_config_destroy(config);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * A convolution with an activation gives the same bits as a convolution followed by the activation, gradients included.
+ * Tests that a convolution with an activation gives the same bits as a convolution followed by the activation. This
+ * includes gradients.
  */
 #include "support/fixture.h"
 
@@ -11,15 +12,15 @@
 #include <math.h>
 #include <string.h>
 
-enum { MOST = 32, LARGEST = 64 * MOST * MOST * sizeof(float) }; /* length of a side; bytes of a tensor */
+enum { MOST = 32, LARGEST = 64 * MOST * MOST * sizeof(float) }; /* MOST: length of a side; LARGEST: bytes of a tensor */
 
 static size_t bytes_of(const attn_tensor *x)
 {
     return (size_t)attn_tensor_size(x) * attn_dtype_size(attn_tensor_dtype(x));
 }
 
-/* Runs a convolution with its activation fused or separate, and computes the gradients. Writes the result to y and
- * returns its size in bytes. */
+/* Runs a convolution with its activation and computes the gradients. The activation is fused if `together` is true.
+ * Writes the results to y and returns their size in bytes. */
 static size_t convolve_and_back(attn_context *context, attn_conv conv, bool together, attn_tensor *const in[3], void *y)
 {
     attn_tape *tape;
@@ -121,7 +122,8 @@ static void dilated_kernels_are_kernels_with_zeros(void **state)
         w[i] = (float)attn__rng_normal(&rng);
         wide[(i / 9 * REACH + i / SIDE % SIDE * STEP) * REACH + i % SIDE * STEP] = w[i];
     }
-    for (int64_t padding = 0; padding <= 4; padding++) { /* with a padding of 3, the result has the input's size */
+    /* If the padding is 3, the result has the size of the input. */
+    for (int64_t padding = 0; padding <= 4; padding++) {
         for (int64_t stride = 1; stride <= 2; stride++) {
             attn_conv conv = {.spatial = 2, .stride = {stride, stride}, .padding = {padding, padding}};
             attn_tensor *image = attn_tape_tensor(tape, ATTN_F32, 4, (int64_t[]){2, 4, 11, 13}, x);

@@ -65,7 +65,7 @@ static void no_assignment_costs_less(void **state)
     const double equal[6] = {0};
     int64_t column[2];
     assert_ok(*state, attn__assign(*state, equal, 2, 3, column));
-    assert_true(column[0] == 0 && column[1] == 1); /* of equal costs, the first columns are assigned */
+    assert_true(column[0] == 0 && column[1] == 1); /* If costs are equal, the first columns are assigned. */
 }
 
 /* The expected sums come from scipy.optimize.linear_sum_assignment of SciPy 1.17. */
@@ -130,7 +130,8 @@ static void draw(sample *s)
     s->targets = (attn__targets){IMAGES, s->begin, s->classes, s->wanted};
 }
 
-/* Makes a tensor of the sample's numbers, of one block or, if `block` is negative, of all blocks. */
+/* Makes a tensor of the sample's numbers. They are the numbers of one block or, if `block` is negative, of all
+ * blocks. */
 static attn_tensor *leaf(attn_tape *tape, attn_dtype dtype, const double *numbers, int64_t last, int block)
 {
     int64_t shape[] = {block < 0 ? BLOCKS : 1, IMAGES, QUERIES, last}, size = IMAGES * QUERIES * last;
@@ -207,7 +208,7 @@ static void gradients_are_those_of_differences(void **state)
         (const gradcheck_input[]){{4, {BLOCKS, IMAGES, QUERIES, CLASSES + 1}}, {4, {BLOCKS, IMAGES, QUERIES, 4}}});
 }
 
-/* The losses of two parts of a batch sum to the loss of the batch if both use the divisors of the whole batch. */
+/* If both parts of a batch use the divisors of the whole batch, their losses sum to the loss of the batch. */
 static void parts_of_a_batch_add_up(void **state)
 {
     tape_fixture *f = *state;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Compares strided copies that transpose rows and columns with plain loops, on every instruction set of the machine:
- * any sizes, parts of the rows, scaled, added, with NaN payloads.
+ * Compares strided copies that transpose rows and columns with plain loops, on every instruction set of the machine.
+ * Sizes are arbitrary, and copies may cover parts of the rows, be scaled, be added, or have NaN payloads.
  */
 #include "support/cmocka.h"
 
@@ -72,7 +72,7 @@ static void transposed_elementwise_matches_for_all_sizes(void **state)
             with_each_isa(&t);
             t.begin = (rows * 3 + columns) % t.end;
             t.end -= (t.end - t.begin) * columns / 150;
-            t.scale = 0.5; /* products with 0.5 are exact, added or not */
+            t.scale = 0.5; /* Products with 0.5 are exact, whether they are added or not. */
             t.add = columns % 2;
             with_each_isa(&t);
             t.scale = 1;
@@ -82,7 +82,7 @@ static void transposed_elementwise_matches_for_all_sizes(void **state)
     }
 }
 
-/* Integers are copied as floats, which may be NaN with any payload. */
+/* Integers are copied as floats. Their bits may be a NaN with any payload, which must not change. */
 static void nan_payloads_are_kept(void **state)
 {
     enum { SIDE = 33 };

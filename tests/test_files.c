@@ -66,7 +66,8 @@ static void files_are_written_read_and_replaced(void **state)
     assert_int_equal(tear_down(&f), 1);
 }
 
-/* Devices and pipes are not replaced by renaming a file, because other programs use them. */
+/* Devices and pipes are written in place. Renaming a new file over them would replace them, although other programs
+ * use them. */
 static void pipes_and_devices_are_written_in_place(void **state)
 {
     fixture f;
@@ -87,7 +88,7 @@ static void pipes_and_devices_are_written_in_place(void **state)
     assert_int_equal(tear_down(&f), 0);
 }
 
-/* A link to standard output, such as /dev/stdout, is kept, even if standard output is a plain file. */
+/* A link to standard output, such as /dev/stdout, is kept, even if standard output is a regular file. */
 static void link_to_standard_output_is_kept(void **state)
 {
     fixture f;
@@ -109,7 +110,7 @@ static void link_to_standard_output_is_kept(void **state)
     check_holds(&f, "before written behind");
     assert_int_equal(lstat(link, &about), 0);
     assert_true(S_ISLNK(about.st_mode));
-    /* the link is an ordinary link now, so that the new file replaces it */
+    /* This link is an ordinary link, so that the new file replaces it. */
     assert_int_equal(attn_file_write(f.c, link, "anew", 4), ATTN_OK);
     check_holds(&f, "before written behind");
     assert_int_equal(tear_down(&f), 2);
@@ -128,7 +129,7 @@ static void missing_files_and_folders_are_named(void **state)
     assert_int_equal(attn_file_read(&bytes, c, "/tmp", 0), ATTN_ERROR_IO);
 }
 
-/* A limit on the size of files simulates a full disk: write() fails in the middle of the file. */
+/* A limit on the size of files simulates a full disk. It makes write() fail in the middle of the file. */
 static void a_full_disk_leaves_the_old_file(void **state)
 {
     fixture f;
@@ -146,7 +147,7 @@ static void a_full_disk_leaves_the_old_file(void **state)
     free(data);
     assert_refused(f.c, status, ATTN_ERROR_IO, "File too large");
     check_holds(&f, "old");
-    assert_int_equal(tear_down(&f), 1); /* there is no temporary file */
+    assert_int_equal(tear_down(&f), 1); /* tear_down removes one file, so that no temporary file was left. */
 }
 
 static void gzip_is_read_and_checked(void **state)
@@ -166,7 +167,7 @@ static void gzip_is_read_and_checked(void **state)
                    "more than the limit of 8889 bytes");
     assert_int_equal(attn_file_read(&text, f.c, f.path, 8890), ATTN_OK);
     attn_bytes_free(f.c, &text);
-    /* A file that is cut at any byte, or has a flipped bit, is refused. */
+    /* If a file is cut at any byte, or has a flipped bit, it is refused. */
     FILE *in = fopen(f.path, "rb");
     char raw[8192];
     packed = (attn_bytes){raw, fread(raw, 1, sizeof raw, in)};
@@ -273,13 +274,13 @@ static void misuse_of_the_writer_is_refused(void **state)
         if (kind != 4)
             attn_json_object(&json, NULL);
         if (kind == 0)
-            attn_json_int(&json, NULL, 1); /* a member without a key */
+            attn_json_int(&json, NULL, 1); /* this member has no key */
         if (kind != 1 && kind != 4)
             attn_json_end(&json);
         if (kind == 2)
             attn_json_end(&json);
         if (kind == 3)
-            attn_json_int(&json, NULL, 1); /* a second value after the first */
+            attn_json_int(&json, NULL, 1); /* this is a second value after the first */
         assert_int_equal(attn_json_finish(&json, &text), ATTN_ERROR_ARGUMENT);
         assert_null(text);
         attn_json_free(&json);
@@ -342,8 +343,8 @@ static void bad_json_is_placed(void **state)
     }
 }
 
-/* JSON may have values that a reader does not expect: lists of reals or of mixed types, objects in lists, integers
- * of any length. */
+/* A reader must accept JSON with values that it does not expect: lists of reals or of mixed types, objects in lists,
+ * and integers of any length. */
 static void every_kind_of_json_is_read(void **state)
 {
     static const char text[] =

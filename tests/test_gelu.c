@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Compares GELU x * Phi(x) of f32 and its slope with double, on every instruction set of the machine: densely where the
- * function bends, and for huge, tiny, infinite and NaN numbers.
+ * Compares f32 GELU, which is x * Phi(x), and its slope with double, on every instruction set of the machine. The tests
+ * are dense where the function bends. They include huge, tiny, infinite and NaN numbers.
  */
 #include "support/cmocka.h"
 
@@ -14,9 +14,9 @@
 
 enum { PER_UNIT = 1 << 16, EDGE = 8, DENSE = 2 * EDGE * PER_UNIT + 1 };
 
-/* Error bounds relative to max(|x|, 1). Rounding of Phi, which is between 1/2 and 1, and of the product gives 9e-8,
- * which no method in f32 can avoid. The rest is the error of Phi. It is 1.7e-8 if Phi is looked up. Otherwise it is
- * half of erf's error, and the rounding of erf's argument. */
+/* Error bounds relative to max(|x|, 1). Roundings of Phi, which is between 1/2 and 1, and of the product give 9e-8,
+ * which no method in f32 can avoid. The rest is the error of Phi itself. If Phi is looked up, it is 1.7e-8.
+ * Otherwise it is half of erf's error and the rounding of erf's argument. */
 static const double LOOKED_UP = 1.07e-7, BY_ERF = 1.4e-7;
 static const double SLOPE_BOUND = 3e-7;
 
@@ -45,7 +45,8 @@ typedef struct results {
 
 typedef void check(const results *of);
 
-/* Computes values and slopes of n numbers with each instruction set of the machine, and calls `see` with them. */
+/* Computes values and slopes of n numbers with each instruction set of the machine, and calls `see` with the
+ * results. */
 static void with_each_isa(const float *x, int64_t n, check *see)
 {
     size_t size = (size_t)n * sizeof(float);
@@ -87,7 +88,7 @@ static void gelu_is_within_its_bounds_from_minus_8_to_8(void **state)
     for (int i = 0; i < DENSE; i++)
         x[i] = (float)(i - EDGE * PER_UNIT) / PER_UNIT;
     with_each_isa(x, DENSE, within_bounds);
-    for (int i = 0; i < DENSE; i++) /* numbers whose mantissa bits are all used */
+    for (int i = 0; i < DENSE; i++) /* these numbers use all bits of the mantissa */
         x[i] = nextafterf(x[i] * 1.0000123f, i % 2 ? 9.0f : -9.0f);
     with_each_isa(x, DENSE, within_bounds);
     guard_free(x, size);
@@ -110,7 +111,7 @@ static void all_sizes_are_exact(void **state)
     guard_free(x, size);
 }
 
-/* Checks that the value is between 0 and x, also where Phi is almost 0 or 1. */
+/* Checks that the value is between 0 and x, even where Phi is almost 0 or 1. */
 static void signs_are_kept(const results *of)
 {
     for (int64_t i = 0; i < of->n; i++) {
@@ -139,14 +140,14 @@ static void not_finite_is_passed_on(const results *of)
             assert_true(isnan(value) && isnan(of->slope[i]));
         else if (x == INFINITY)
             assert_true(value == INFINITY);
-        else if (x == -INFINITY) /* the formula gives -inf * 0 = NaN, and the limit is 0 */
+        else if (x == -INFINITY) /* The formula gives -inf * 0 = NaN, but the limit is 0. */
             assert_true(isnan(value) || value == 0);
         else
             assert_true(fabs((double)value - value_of((double)x)) <= of->bound);
     }
 }
 
-/* Infinity or NaN is in any lane of a vector, whole or partial, among ordinary numbers. */
+/* Puts infinity or NaN into any lane of a whole or partial vector, among ordinary numbers. */
 static void infinity_and_nan_follow_the_reference(void **state)
 {
     for (int64_t n = 1; n <= 35; n++) {

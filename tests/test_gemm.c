@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Compares products of matrices with sums in double precision: sizes around the blocks of every path, transposes, rows
- * with gaps, accumulation, bias and activation, packed weights, bf16, failing allocations.
+ * Compares products of matrices with sums in double precision. The tests have sizes around the blocks of every path,
+ * transposes, rows with gaps, accumulation, bias and activation, packed weights, bf16, and failing allocations.
  */
 #include "support/cmocka.h"
 #include "support/faults.h"
@@ -31,7 +31,7 @@ static float *numbers(int64_t n)
     return x;
 }
 
-/* Rounds to the nearest bf16 number, ties to even. */
+/* Returns the nearest bf16 number, with ties to even. */
 static float rounded(float x)
 {
     uint32_t bits;
@@ -50,9 +50,9 @@ static double activated(double x, attn_activation activation)
     return activation == ATTN_ACTIVATION_TANH ? tanh(x) : x;
 }
 
-/* Compares a sum of `size` terms with a bound. Its partial sums grow to about sqrt(size) / 3. The random roundings
- * of these partial sums add up to a third of size * 6e-8. Three times this number is allowed. One missing term would
- * change the sum by about 1/3. */
+/* Compares a sum of `size` terms with a bound. The partial sums of a dot product grow to about sqrt(size) / 3, and
+ * their random roundings add up to a third of size * 6e-8. The bound allows three times as much. A missing term
+ * would change the sum by about 1/3. */
 static void check(double got, double wanted, int64_t size)
 {
     double allowed = 6e-8 * (16 + (double)size) * (1 + fabs(wanted));
@@ -61,7 +61,7 @@ static void check(double got, double wanted, int64_t size)
 }
 
 typedef struct product {
-    int64_t m, n, k, apart; /* apart: unused elements between rows */
+    int64_t m, n, k, apart; /* apart: number of unused elements between rows */
     bool ta, tb, add, bias;
     attn_activation activation;
 } product;
@@ -95,7 +95,7 @@ static void free_arrays(arrays *x)
     free(x->old);
 }
 
-/* Checks all columns of a few rows. Checking all rows would take most of the test's time. */
+/* Checks all columns of a few rows, because checking all rows would take most of the test's time. */
 static void check_product(const product *p, const arrays *x, bool bf16)
 {
     for (int64_t i = 0; i<p->m; i += p->m> 40 ? p->m / 7 : 1) {
@@ -108,7 +108,7 @@ static void check_product(const product *p, const arrays *x, bool bf16)
             }
             double old = (double)x->old[i * x->ldc + j], got = (double)x->c[i * x->ldc + j];
             if (j >= p->n)
-                assert_true(got == old); /* gaps between the rows stay unchanged */
+                assert_true(got == old); /* gaps between the rows must stay unchanged */
             else
                 check(got, activated(sum + (p->bias ? (double)x->bias[j] : 0) + (p->add ? old : 0), p->activation),
                       p->k);
@@ -148,7 +148,7 @@ static attn__gemm_problem problem_of(const product *p, const arrays *x)
                                 .add = p->add};
 }
 
-/* Computes rows [row, row + m) of the product. `packed` is the packed B, or NULL. */
+/* Computes rows [row, row + m) of the product. `packed` is the packed B, or NULL if B is not packed. */
 static bool run_rows(world w, const product *p, const arrays *x, const attn__packed *packed, int64_t row, int64_t m,
                      float *c)
 {
@@ -208,8 +208,8 @@ static void products_are_sums(void **state)
     }
 }
 
-/* Tests few rows of C and a transposed B, as in layouts with channels first: written or added, with gaps between the
- * rows. */
+/* Tests few rows of C and a transposed B, as in layouts with channels first. The result is written or added, with
+ * gaps between the rows. */
 static void few_rows_of_a_transposed_b(void **state)
 {
     static const int64_t sizes[][3] = {{64, 1024, 64}, {64, 64, 1024}, {128, 64, 77},  {33, 133, 32},
@@ -230,7 +230,7 @@ static void few_rows_of_a_transposed_b(void **state)
     }
 }
 
-/* Tests more columns and a larger k than AMX's product packs at once. */
+/* Tests more columns and a larger k than the AMX product packs at once. */
 static void large_products_are_sums(void **state)
 {
     world w = make_world(NULL, 2);
@@ -240,7 +240,7 @@ static void large_products_are_sums(void **state)
     end_world(w);
 }
 
-/* If weights are packed as slices, a row with infinity or NaN does not change the bits of other rows. */
+/* If weights are packed as slices and a row has infinity or NaN, the bits of other rows do not change. */
 static void not_finite_row_keeps_bits_of_other_rows(void **state)
 {
     if (!attn__isa_runs_here(ATTN_ISA_AMX))
@@ -267,8 +267,8 @@ static void not_finite_row_keeps_bits_of_other_rows(void **state)
     free_arrays(&x);
 }
 
-/* If weights are packed as slices, results have the same bits for any number of threads, and if only some rows are
- * computed. */
+/* If weights are packed as slices, the number of threads does not change the bits. Computing only some of the rows
+ * does not change them either. */
 static void bits_do_not_depend_on_threads_or_rows(void **state)
 {
     if (!attn__isa_runs_here(ATTN_ISA_AMX))
@@ -292,7 +292,8 @@ static void bits_do_not_depend_on_threads_or_rows(void **state)
     free_arrays(&x);
 }
 
-/* Products by multiply-adds have the same bits for any number of threads, and if only some rows are computed. */
+/* If products use multiply-adds, the number of threads does not change the bits. Computing only some of the rows
+ * does not change them either. */
 static void bits_of_multiply_adds(void **state)
 {
     static const int64_t sizes[][3] = {{64, 1024, 64}, {128, 64, 1024}, {64, 64, 1025}, {300, 130, 70},
@@ -319,7 +320,7 @@ static void bits_of_multiply_adds(void **state)
     }
 }
 
-/* Packed weights have more columns than the number that is summed at a time. k has few or many chunks. */
+/* Packed weights have more columns than are summed at a time. The axis k has few or many chunks. */
 static void many_packed_columns(void **state)
 {
     if (!attn__isa_runs_here(ATTN_ISA_AMX))
@@ -340,8 +341,8 @@ static void many_packed_columns(void **state)
     }
 }
 
-/* Neighbours of a row with one very large number keep their bits. The number is so large that eight products are
- * needed, or so large that multiply-adds are used. Rows are also computed one at a time. */
+/* If one row has one very large number, the other rows keep their bits. The number is so large that the row needs
+ * eight products or multiply-adds. Rows are also computed one at a time. */
 static void rows_do_not_change_those_beside_them(void **state)
 {
     if (!attn__isa_runs_here(ATTN_ISA_AMX))
@@ -388,7 +389,7 @@ static double error_in_norms(world w, const product *p, const arrays *a)
     return most;
 }
 
-/* Tests few columns in which most numbers are small: the average over columns for one k does not represent each
+/* Tests few columns in which most numbers are small. For one k, the average over the columns does not represent each
  * column. */
 static void few_columns_of_small_numbers_are_exact(void **state)
 {
@@ -411,8 +412,8 @@ static int class_of(float x)
     return isnan(x) ? 2 : isinf(x) ? (x > 0 ? 1 : -1) : 0;
 }
 
-/* With packed weights, infinity, NaN and overflow give the same results as multiply-adds, and only in the elements
- * that depend on them. */
+/* If weights are packed, infinity, NaN and overflow give the same results as with multiply-adds. They change only
+ * the elements that depend on them. */
 static void infinity_nan_and_overflow_match_multiply_adds(void **state)
 {
     static const float odd[] = {INFINITY, -INFINITY, NAN, 3.4e38f, -2e38f};

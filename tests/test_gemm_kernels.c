@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Tests every micro-kernel that this processor supports, including kernels that the dispatch does not choose: whole and
- * partial tiles, all k up to some steps, adjacent or strided numbers, several panels at once.
+ * Tests every micro-kernel that this processor supports, including kernels that the dispatch does not choose. The tests
+ * have whole and partial tiles, all k up to some steps, adjacent or strided numbers, and several panels at once.
  */
 #include "support/cmocka.h"
 
@@ -17,8 +17,8 @@ enum { MOST_K = 200, BEHIND = 77 };
 
 typedef struct operands {
     int64_t rows, columns, k;
-    bool along_k; /* numbers along k are adjacent; otherwise numbers along the other axis */
-    bool bf16;    /* operands of dtype BF16 are stored as bf16 */
+    bool along_k; /* true: numbers along k are adjacent; false: numbers along the other axis */
+    bool bf16;    /* true: operands of dtype BF16 are stored as bf16 */
     double *a, *b;
     void *a_data, *b_data;
 } operands;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Tests the block sizes of products (gemm/gemm.h) for given caches: blocks fit into their caches, and the cache sizes
- * do not change a bit of the result.
+ * Tests the block sizes of products (gemm/gemm.h) for given caches. Blocks must fit into their caches, and the sizes of
+ * the caches must not change a bit of the result.
  */
 #include "support/cmocka.h"
 
@@ -18,11 +18,11 @@
 enum { KIB = 1 << 10, MIB = 1 << 20 };
 static const attn__caches machines[] = {
     {32 * KIB, 256 * KIB, 2 * MIB}, /* a small core */
-    /* the last one is a Xeon with AMX */
+    /* the caches of some machines; the last machine is a Xeon with AMX */
     {32 * KIB, 512 * KIB, 4 * MIB},
     {48 * KIB, MIB, 4 * MIB},
     {48 * KIB, 2 * MIB, 2 * MIB},
-    /* caches that are smaller than any block */
+    /* these caches are smaller than any block */
     {16 * KIB, 8 * KIB, 0},
 };
 enum { MACHINES = sizeof machines / sizeof *machines };
@@ -58,8 +58,8 @@ static void caches_of_this_machine_are_plausible(void **state)
     assert_ptr_equal(here, attn__caches_here());
 }
 
-/* Rows of A take at most half of L2 (rounded up to a register tile). A panel of B takes at most an eighth, unless
- * one K block is larger. */
+/* Rows of A take at most half of L2, rounded up to a register tile. A panel of B takes at most an eighth of L2,
+ * unless one K block is larger. */
 static void blocks_fit_into_l2(void **state)
 {
     static const attn_dtype types[] = {ATTN_F32, ATTN_F64, ATTN_BF16, ATTN_I32};
@@ -78,7 +78,7 @@ static void blocks_fit_into_l2(void **state)
     }
 }
 
-/* Packed weights are the same for any number of rows. */
+/* Packed weights do not depend on the number of rows. */
 static void k_panels_of_packed_weights_do_not_depend_on_rows(void **state)
 {
     static const float nothing[1];
@@ -159,7 +159,7 @@ static void a_plan_prints_as_one_line(void **state)
     }
 }
 
-/* A linear layer's product uses the algorithm of its precision, and the plan names the algorithm. */
+/* A linear layer uses the algorithm of its precision for its product, and the plan names this algorithm. */
 static void plan_names_the_route_of_its_precision(void **state)
 {
     static const float nothing[1];

@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: MIT
- * Compares products (gemm/gemm.h) with their definition, bit by bit: each element is the sum of its K blocks in
- * ascending order, and each K block is a chain of multiply-adds. The tests have batches, sums over a batch, strides,
- * gathered operands, narrow and wide C, every instruction set, float and double. ATTN_TEST_STEP=N, for emulators, runs
- * only every N-th small product and no product of 10^9 multiply-adds. */
+ *
+ * Compares products (gemm/gemm.h) with their definition, bit by bit. An element is the sum of its K blocks in ascending
+ * order, and a K block is a chain of multiply-adds. The tests have batches, sums over a batch, strides, gathered
+ * operands, narrow and wide C, every instruction set, float and double. ATTN_TEST_STEP=N, for emulators, runs only
+ * every N-th small product and no product of 10^9 multiply-adds.
+ */
 #include "support/cmocka.h"
 
 #include "base/caches.h"
@@ -55,7 +57,7 @@ static double get(array x, int64_t i)
     return x.wide ? ((double *)x.data)[i] : (double)((float *)x.data)[i];
 }
 
-/* Computes a * b + c in the type. The result is rounded once or, in plain C, twice. */
+/* Computes a * b + c in the type. The result is rounded once if it is fused, and twice in plain C. */
 static double multiply_add(bool wide, bool fused, double a, double b, double c)
 {
     if (wide)
@@ -71,7 +73,7 @@ static double add(bool wide, double a, double b)
     return wide ? a + b : (double)((float)a + (float)b);
 }
 
-/* Returns element (i, k) of a matrix of the batch from any source. */
+/* Returns element (i, k) of a matrix of the batch, where `outer` is i. `user` is the source of the matrix. */
 typedef double element_of(const void *user, int64_t batch, int64_t outer, int64_t k);
 
 typedef struct definition {
@@ -122,12 +124,13 @@ static void run(const attn__gemm_problem *g, attn__isa isa, int threads)
     size_t bytes = attn__gemm_workspace(&plan);
     void *workspace = attn__system_alloc(bytes + 64, 64);
     assert_non_null(workspace);
-    memset(workspace, 0xff, bytes); /* NaN shows numbers that are read before they are written */
+    /* The workspace is filled with NaN, which shows numbers that are read before they are written. */
+    memset(workspace, 0xff, bytes);
     attn__gemm_run(&plan, workspace);
     attn__system_release(workspace);
 }
 
-/* Checks some elements of each row and column, including the corners. Gaps between the rows must stay unchanged. */
+/* Checks some elements of each row and column, including the corners. The gaps between the rows must stay unchanged. */
 static void check(const attn__gemm_problem *g, const definition *d, array c, array old)
 {
     int64_t matrices = g->c_batch ? g->batch : 1, i_step = g->m > 40 ? g->m / 13 : 1,
@@ -157,7 +160,7 @@ typedef struct shape {
     int64_t m, n, k, batch;
     bool ta, tb, add, sum, shared_b;
     int64_t apart;
-    int64_t every; /* if above 0: k is longer than one round, and only every n-th element is checked */
+    int64_t every; /* If above 0, k is longer than one round, and only every n-th element is checked. */
 } shape;
 
 static void try_strided(const shape *s, bool wide, attn__isa isa, int threads)
@@ -212,7 +215,7 @@ static void strided_matrices(void **state)
     }
 }
 
-/* Tests B with more bytes than one round packs. */
+/* Tests a matrix B that is larger than one round packs. */
 static void large_matrices(void **state)
 {
     for (int kind = step_of_problems() > 1 ? 3 : 0; kind < 4; kind++)
@@ -227,7 +230,7 @@ static void add_one(const void *user, void *c, int64_t row, int64_t column, int6
         ((float *)c)[i] += 1;
 }
 
-/* Tests one column, for which C^T is computed, and a k that needs several rounds with small caches. */
+/* Tests one column, for which C^T is computed. k needs several rounds with small caches. */
 static void rounds_of_a_transposed_product_are_finished_once(void **state)
 {
     enum { M = 96, K = 90000 };
@@ -259,7 +262,7 @@ static void rounds_of_a_transposed_product_are_finished_once(void **state)
 
 /* ------------------------------------------------------------------------------------------------ bf16 */
 
-/* Rounds to the nearest bf16 number, ties to even. */
+/* Returns the nearest bf16 number, with ties to even. */
 static uint16_t bf16_of(float x)
 {
     uint32_t bits;
@@ -282,8 +285,8 @@ static void check_rounds(const shape *s, const attn__gemm_problem *g, attn__isa 
     assert_true(s->every == 0 || plan.k_round < s->k);
 }
 
-/* Tests products of bf16 numbers, which are exact in f32, so that only sums are rounded. A is bf16. B is rounded to
- * bf16, and is packed before the product or not. C is f32 (written or accumulated) or bf16. */
+/* Tests products of bf16 numbers, which are exact in f32, so that only sums are rounded. A is bf16, and B is rounded
+ * to bf16. B is packed before or during the product. C is f32, written or accumulated, or bf16. */
 static void try_bf16(const shape *s, attn__isa isa, int kind)
 {
     bool half = kind == 1, packs = kind == 2;
@@ -345,7 +348,7 @@ static void bf16_matrices(void **state)
     }
 }
 
-/* If A or B needs several rounds of packing, a bf16 C has sums over all of k that are rounded once. */
+/* If A or B needs several rounds of packing, a bf16 C still has sums over all of k that are rounded once. */
 static void bf16_results_of_long_sums(void **state)
 {
     static const int64_t sizes[][3] = {{200, 3400, 1300}, {7000, 300, 1300}};
@@ -388,7 +391,7 @@ static int8_t *integers(int64_t n)
     return x;
 }
 
-/* Checks that int8 sums are exact. B is packed before the product or not. Gaps after the rows of C must stay
+/* Checks that int8 sums are exact. B is packed before or during the product. The gaps after the rows of C must stay
  * unchanged. */
 static void try_int8(const shape *s, attn__isa isa, bool packs)
 {
@@ -518,8 +521,8 @@ static convolution convolution_of(const int64_t n[8], bool wide)
     return c;
 }
 
-/* Tests a convolution as products with the im2col matrix `columns`: Y = W columns, and the sum of dY columns^T over
- * the batch. */
+/* Tests a convolution as two products with the im2col matrix `columns`. They are Y = W columns, and the sum of dY
+ * columns^T over the batch. */
 static void try_convolution(const int64_t n[8], bool wide, attn__isa isa, int threads)
 {
     convolution x = convolution_of(n, wide);
@@ -578,7 +581,8 @@ static void gathered_matrices(void **state)
             try_convolution(kinds[i], i % 4 == 1, sets[isa], 1 + (int)i % 3);
 }
 
-/* Tests padding before and after a single plane: if the stride is larger, no tap is inside of the plane. */
+/* Tests padding before and after a single plane. If the stride is larger than the padding, no tap is inside of the
+ * plane. */
 static void padding_around_one_plane_reads_nothing_outside(void **state)
 {
     enum { PLACES = 12, NUMBERS = 2 * PLACES };
@@ -597,7 +601,8 @@ static void padding_around_one_plane_reads_nothing_outside(void **state)
     }
 }
 
-/* B that is packed in parts, as for weights that are freed part by part, equals B that is packed at once. */
+/* Packing B in parts must give the same as packing B at once. Weights that are freed part by part are packed in
+ * parts. */
 static void try_parts(attn_dtype dtype, attn__isa isa, int64_t n, int64_t k)
 {
     void *b = dtype == ATTN_I32 ? (void *)integers(n * k) : make(dtype == ATTN_F64, n * k).data;
@@ -640,8 +645,9 @@ static int64_t columns_at_once(attn__gemm_operand a, attn__gemm_operand b, int64
     return plan.n_block;
 }
 
-/* Blocks of one panel are used for operands that are contiguous along k. Gathered or packed operands would be read
- * again for every panel. The columns of one K block take a quarter of L2 or, in equal blocks, at least half of that. */
+/* Operands that are contiguous along k use blocks of one panel. Gathered or packed operands do not, because they
+ * would be read again for every panel. The columns of one K block take a quarter of L2. If the blocks are equal,
+ * they take at least half of that. */
 static void few_rows_take_one_panel_per_block(void **state)
 {
     static const float x;

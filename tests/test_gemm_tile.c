@@ -21,14 +21,14 @@ static float *random_matrix(attn__rng *rng, int64_t count)
     return x;
 }
 
-/* Counts the calls of the side work, which runs once for each register tile. */
+/* Counts the calls of the interleaved work, which runs once for each register tile. */
 static void count_call(void *calls)
 {
     ++*(int *)calls;
 }
 
-/* Computes an element in the same order as the kernel, and adds the old value last. The portable kernel also rounds
- * each product. */
+/* Computes an element in the same order as the kernel, and adds the old value last. If `isa` is that of the portable
+ * kernel, also rounds each product. */
 static float element(const attn__gemm_tile_args *t, attn__isa isa, int64_t m, int64_t n, float start)
 {
     float sum = 0.0f;
@@ -92,8 +92,8 @@ static void products_are_right_to_the_bit(void **state)
     }
 }
 
-/* Makes packed rows with gaps between the groups. Elements in the gaps and after the last row are NaN, because they
- * must not be read. */
+/* Makes packed rows with gaps between the groups. Elements in the gaps and after the last row are NaN, because the
+ * kernel must not read them. */
 static float *packed_matrix(const attn__gemm_tile_kernel *kernel, attn__rng *rng, int64_t m, int64_t k, int64_t group)
 {
     int64_t groups = (m + kernel->group - 1) / kernel->group;

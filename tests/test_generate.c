@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Tests generators of images: the loss of an untrained generator, the baseline, the average of the weights, seeds, and
- * completed images, which keep the given rows.
+ * Tests generators of images. The tests check the loss of an untrained generator, the baseline, the average of the
+ * weights, seeds, and completed images, which keep the given rows.
  */
 #include "support/fixture.h"
 #include "support/scratch.h"
@@ -21,7 +21,7 @@ typedef struct world {
     char data[128];
 } world;
 
-/* Writes eight pictures without class folders. Their samples are equal (level 1), except for one sample that is
+/* Writes eight pictures without class folders. All their samples have level 1, except one sample. This sample is
  * black in half of the pictures and white in the others. */
 static void write_data(world *w)
 {
@@ -79,8 +79,8 @@ static attn_generator *trained(const world *w, char directory[64], int epochs, c
 }
 
 /* An untrained generator gives each of the 4 levels the same share, at a cost of log2 4 bits. The baseline is
- * computed by hand: with add-one counts over 8 images and 4 levels, the share is 9/12 for a level that all images
- * have, and 5/12 for the sample with two levels. */
+ * computed by hand, with add-one counts over 8 images and 4 levels. If all images have the same level, its share is
+ * 9/12. For the sample with two levels, the share is 5/12. */
 static void test_costs(void **state)
 {
     world w;
@@ -104,7 +104,7 @@ static void test_costs(void **state)
 }
 
 /* After one step, the average of the weights is w0 + (1 - 2/11) (w1 - w0). The decay at step 1 is 2/11, or the
- * setting if that is smaller. */
+ * setting if the setting is smaller. */
 static void test_average(void **state)
 {
     static const struct {
@@ -154,7 +154,7 @@ static bool stop_at_once(void *user, const char *things, int64_t done, int64_t t
 {
     assert_string_equal(things, "rows");
     int64_t *rows = user;
-    assert_int_equal(total, 2 * HEIGHT * CHANNELS); /* rows of two groups of images */
+    assert_int_equal(total, 2 * HEIGHT * CHANNELS); /* The total counts the rows of two groups of images. */
     *rows = done;
     return false;
 }
@@ -183,8 +183,8 @@ static void test_draw(void **state)
     }
     assert_true(apart(&first[0], &first[1]) > DIMS / 4);
     assert_true(apart(&first[0], &other[0]) > DIMS / 4);
-    assert_true(apart(&many[0], &many[16]) > DIMS / 4); /* each group of images has its own noise */
-    for (int i = 0; i < DIMS; i++)                      /* levels of pixels are multiples of 255 / 3 = 85 */
+    assert_true(apart(&many[0], &many[16]) > DIMS / 4); /* Each group of images has its own noise. */
+    for (int i = 0; i < DIMS; i++)                      /* Levels of pixels are multiples of 255 / 3 = 85. */
         assert_int_equal(first[0].pixels[i] % 85, 0);
     for (int i = 0; i < MANY; i++)
         attn_image_free(w.context, &many[i]);
@@ -209,8 +209,8 @@ static void test_draw(void **state)
     end(&w);
 }
 
-/* Samples of the given rows may be between two levels and do not change. Pixels below the given rows have no
- * influence. */
+/* Samples of the given rows may be between two levels, and they do not change. Pixels below the given rows have no
+ * effect. */
 static void test_complete(void **state)
 {
     enum { ROWS = 2, KEPT = ROWS * WIDTH * CHANNELS };
@@ -254,7 +254,7 @@ static void check_weights(const attn__generator_look *look, int64_t layer)
     for (int64_t i = 0; i < (int64_t)HEADS * HEIGHT * WIDTH; i++) {
         const float *shown = b->weights + i * (HEIGHT + WIDTH), *want = model + i * (HEIGHT + WIDTH);
         int64_t y = i / WIDTH % HEIGHT, x = i % WIDTH, row, col;
-        double sums[2] = {0, 0}; /* sums of weights along the row and along the column */
+        double sums[2] = {0, 0}; /* sums of the weights along the image's row and column */
         for (int64_t key = 0; key < HEIGHT + WIDTH; key++) {
             assert_true(attn__block_place(b, y, x, key, &row, &col));
             assert_true(shown[key] == want[key < WIDTH ? HEIGHT + col : row]);
@@ -267,7 +267,7 @@ static void check_weights(const attn__generator_look *look, int64_t layer)
     }
 }
 
-/* Checks the layers of number i of a picture. Returns -log2 of the number's probability. */
+/* Checks the layers for number i of a picture. Returns -log2 of the probability of this number. */
 static double look_at(attn_generator *g, const attn_image *image, int i)
 {
     static const char *const stacks[] = {"exterior", "outer", "outer", "inner"};
@@ -292,7 +292,7 @@ static double look_at(attn_generator *g, const attn_image *image, int i)
     return bits;
 }
 
-/* The probabilities of an image's numbers agree with its bits. */
+/* Checks that the probabilities of an image's numbers agree with the bits that the generator reports. */
 static void test_show(void **state)
 {
     world w;
@@ -343,8 +343,7 @@ static void write_videos(world *w)
     attn_tensor_destroy(array);
 }
 
-/* Completes a video. The given frames and rows must stay, and the rest must not depend on the old contents of the
- * rest. */
+/* Completes a video. The given frames and rows must stay. The rest must not depend on its old contents. */
 static void check_completing(const world *w, attn_generator *g)
 {
     attn__clip clip;
