@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * Additive attention. The attention engine adds query and key, applies tanh and sums channel by channel. It never
- * stores an array over queries, keys and channels. */
+ * Implements additive attention. The attention engine adds each query and key, applies tanh, and sums over the
+ * channels. An array over queries, keys and channels is never stored.
+ */
 #include "nn/check.h"
 #include "nn/guided.h"
 #include "nn/named.h"
@@ -19,7 +20,8 @@ void attn_nn_additive_init(attn_nn_additive *layer, attn_nn_builder *builder, in
     attn__nn_linear_named(&w_v, builder, "w_v", hidden, 1, false);
     layer->w_v = w_v.weight;
     if (layer->w_v) {
-        layer->w_v->linear = false; /* the score reads this weight as a vector, not as a linear layer */
+        /* not marked as the weight of a linear layer, because the attention engine reads this weight as a vector */
+        layer->w_v->linear = false;
     }
 }
 
@@ -69,7 +71,8 @@ static void describe(attn_problem *problem, const sizes *s)
     problem->flags = s->lens_per ? ATTN_WITH_LENS : 0;
 }
 
-/* Describes the attention to projected keys in *a. Returns false if the shapes do not fit. */
+/* Fills *a with the attention of the queries to keys that are already projected. Returns false if the shapes do not
+ * fit. */
 static bool prepare(const attn_nn_additive *layer, attn_tape *tape, attn_tensor *queries, attn_tensor *projected,
                     attn_tensor *values, bool time_major, const attn_nn_mask *mask, attn_attention *a)
 {

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: MIT
  *
- * The first layer of a network that consists only of attention (Ramachandran et al. 2019, section 3.2). Single pixels
- * carry too little information for attention to find edges. The values therefore depend on a pixel's position in its
- * block, like a convolution's weights, through a mixture of a few matrices. */
+ * Implements the first layer of a network that consists only of attention (Ramachandran et al. 2019, section 3.2). A
+ * single pixel has too little information for attention to find edges. Therefore a value also depends on the pixel's
+ * position in its block: the matrix of the value's projection is a mixture of a few matrices, and each position has its
+ * own mixture. */
 #include "nn/check.h"
 
 #include "nn/spatial.h"
@@ -15,8 +16,8 @@
 void attn_nn_attention_stem_init(attn_nn_attention_stem *layer, attn_nn_builder *builder, int64_t in, int64_t out)
 {
     const int64_t side = ATTN_NN_STEM_SIDE, mixed = ATTN_NN_STEM_MIXED;
-    /* The scores of the mixture's softmax are positions times mixing vectors. With these initial values the scores
-     * have a magnitude of about 1, so that all matrices contribute. */
+    /* A score of the mixture's softmax is the product of a position's vector and a mixing vector. These initial
+     * values give scores of about 1, so that all matrices have a share in each mixture. */
     attn_nn_initializer place = {.start = ATTN_INIT_NORMAL},
                         mix = {.start = ATTN_INIT_NORMAL, .scale = 1 / sqrt((double)out)};
     layer->rows = attn_nn_parameter(builder, "emb_a", 2, (int64_t[]){out, side}, place);
@@ -32,7 +33,7 @@ void attn_nn_attention_stem_init(attn_nn_attention_stem *layer, attn_nn_builder 
     attn_nn_pop(builder);
 }
 
-/* Returns the mixture [16,mixed]: p(a,b,m), the share of matrix m at row a and column b of a block. */
+/* Returns the mixture [16,mixed]. Its element p(a,b,m) is the share of matrix m at row a and column b of a block. */
 static attn_tensor *mixture(const attn_nn_attention_stem *layer, attn_tape *tape)
 {
     const int64_t side = ATTN_NN_STEM_SIDE, mixed = ATTN_NN_STEM_MIXED;
@@ -67,8 +68,8 @@ static attn_tensor *mixed_values(const attn_nn_attention_stem *layer, attn_tape 
     return sum;
 }
 
-/* Cuts x [B,in,Y,X] into blocks of 4 x 4 pixels and returns them as [n,16,in]. Incomplete blocks at the lower and
- * right border are left out, as in pooling. */
+/* Cuts x [B,in,Y,X] into blocks of 4 x 4 pixels. Returns them as [n,16,in], where n is the number of blocks.
+ * Incomplete blocks at the lower and right border are left out, as in pooling. */
 static attn_tensor *blocks_of(attn_tape *tape, attn_tensor *x)
 {
     const int64_t side = ATTN_NN_STEM_SIDE, *shape = attn_tensor_shape(x);
@@ -96,7 +97,8 @@ attn_tensor *attn_nn_attention_stem_forward(const attn_nn_attention_stem *layer,
     attn_tensor *blocks = blocks_of(tape, x);
     attn_tensor *q = project(&layer->query, tape, blocks), *k = project(&layer->key, tape, blocks);
     attn_tensor *v = mixed_values(layer, tape, blocks);
-    /* A block has only 16 keys, fewer than it has channels, so computing the scores in tiles would save nothing. */
+    /* All scores are stored, because tiles of scores would save nothing: a block has only 16 keys, fewer than it has
+     * channels. */
     attn_tensor *p = attn_softmax(tape, attn_matmul(tape, q, k, false, true), NULL, 0);
     attn_tensor *y = attn_matmul(tape, p, v, false, false);
     if (!y) {

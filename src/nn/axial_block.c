@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Blocks of the axial transformer, for whole arrays or one position at a time. */
+ * Implements the blocks of the axial transformer. A block runs on a whole array, or on one position at a time.
+ */
 #include "nn/axial.h"
 
 #include "base/context.h"
@@ -85,7 +86,7 @@ static attn_tensor *feed_forward(const attn_nn_axial_block *block, attn_tape *ta
 attn_tensor *attn_nn_axial_block_forward(const attn_nn_axial_block *block, attn_tape *tape, attn_tensor *x, int axis,
                                          attn_causal causal, attn_tensor **weights)
 {
-    if (!weights) { /* a scope would free the weights at its end */
+    if (!weights) { /* without a scope if weights are requested, because the scope's end would free them */
         attn_scope_begin(tape);
     }
     attn_tensor *h = attn_nn_layer_norm_forward(&block->ln1, tape, x);

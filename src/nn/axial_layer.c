@@ -3,10 +3,10 @@
  * The axial layer of the MSA Transformer: row attention, column attention and a feed-forward network. Each part reads
  * normalized input, and its result is added to the input.
  *
- * Without gradients the layer runs in place. The original saves memory by cutting an alignment into chunks of rows. For
- * tied rows each chunk gives partial scores, and the mask and its rounding are added once per chunk. This file computes
- * some heads at a time instead. A head's scores are always complete sums over all rows, and are masked once. Only the
- * output projection's sum over heads, which is linear, is computed in parts. */
+ * Without gradients the layer runs in place. To save memory, this file computes some heads at a time. A head's scores
+ * are always complete sums over all rows, and are masked once. Only the output projection, which is a linear sum over
+ * the heads, is computed in parts. The original instead cuts an alignment into chunks of rows. In tied row attention
+ * its chunks give partial scores, so the mask is added, and rounded, once per chunk. */
 #include "nn/msa_attention.h"
 
 #include "base/context.h"
@@ -60,8 +60,8 @@ void attn_nn_msa_layer_init(attn_nn_msa_layer *layer, attn_nn_builder *builder,
 
 /* --------------------------------------------------------------------------------------------- on the tape */
 
-/* Returns x plus the block's result y after dropout. Each block is a scope of the tape, so data that its backward
- * pass does not need is freed at the block's end. */
+/* Returns x plus the result y of a block after dropout. Each block is a scope of the tape. At the block's end, the
+ * tape frees the data that the block's backward pass does not need. */
 static attn_tensor *residual(const attn_nn_msa_layer *layer, attn_tape *tape, attn_tensor *x, attn_tensor *y)
 {
     return attn_add(tape, x, attn_dropout(tape, y, layer->dropout));
@@ -111,7 +111,8 @@ typedef struct attention_part {
     attn_nn_take_maps take;
 } attention_part;
 
-/* Computes only the attention maps of these heads and passes them to p->take. Returns false on failure. */
+/* Computes only the attention maps of the heads in `range`, without the attention's result. Passes the maps to
+ * p->take. Returns false on failure. */
 static bool take_maps(const attention_part *p, attn_tape *tape, const attn__token_source *h,
                       const attn__head_range *range, const attn_nn_msa_layer_run *run)
 {
@@ -121,8 +122,9 @@ static bool take_maps(const attention_part *p, attn_tape *tape, const attn__toke
     return maps != NULL;
 }
 
-/* Adds the projected context o of some heads to x. Uses their columns of the output's weights, which start at
- * `column`. The first part also adds the bias. */
+/* Adds the output projection of the context o to x. o is the context of some heads. Only the columns of the
+ * projection's weight that belong to these heads are used, beginning with `column`. The bias is added with the first
+ * heads. */
 static bool add_context(const attn_nn_linear *out, attn_tape *tape, attn_tensor *x, const attn_tensor *o,
                         int64_t column, const attn__packed *packed)
 {
@@ -135,7 +137,8 @@ static bool add_context(const attn_nn_linear *out, attn_tape *tape, attn_tensor 
                                                             .y = x});
 }
 
-/* Like add_context, but in int8. It processes some tokens at a time, to bound the memory of operands and sums. */
+/* Does the same as add_context, in int8. It processes some tokens at a time, to limit the memory of the quantized
+ * operands and of the sums. */
 static bool add_quantized(const attn_nn_linear *out, attn_tape *tape, attn_tensor *x, attn_tensor *o, int64_t column)
 {
     int64_t tokens = tokens_of(x), dim = attn_tensor_length(x, -1), wide = attn_tensor_length(o, -1);
@@ -181,7 +184,7 @@ static bool apply_attention(const attention_part *p, attn_tape *tape, attn_tenso
     bool fine = true;
     attn__token_source h = {x, p->norm, run->bf16};
     attn_scope_begin(tape);
-    if (each < heads) { /* read a copy of the normalized x, because x changes after each group of heads */
+    if (each < heads) { /* x changes after each group of heads, so the groups read a copy of the normalized x */
         h = (attn__token_source){attn__tokens_normalized(tape, &h), NULL, run->bf16};
         fine = h.x != NULL;
     }
@@ -222,7 +225,8 @@ bool attn_nn_msa_layer_apply(const attn_nn_msa_layer *layer, attn_tape *tape, at
 
 /* ------------------------------------------------------------------------------------------------- either way */
 
-/* All attention maps, to which the maps of some heads are copied. Heads are the first axis. */
+/* The attention maps of all heads. The maps of each group of heads are copied to these tensors. Heads are the first
+ * axis. */
 typedef struct gathered {
     attn_tensor *rows, *columns;
 } gathered;

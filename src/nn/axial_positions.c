@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Positions as a sum of one learned vector for each axis. */
+ * Implements positions that are the sum of one learned vector for each axis.
+ */
 #include "nn/axial.h"
 
 #include "base/context.h"
@@ -10,7 +11,7 @@
 #include <inttypes.h>
 #include <stdio.h>
 
-/* Returns the i-th axis of x other than batch and channels. */
+/* Returns the index in x of the i-th axis. The batch axis and the channels' axis are not counted by i. */
 static int axis_of(const attn_nn_axial_positions *layer, int i)
 {
     return i + 1 < layer->channel ? i + 1 : i + 2;
@@ -54,7 +55,7 @@ static attn_tensor *too_long(attn_tape *tape, int axis, int64_t n, int64_t have,
     return NULL;
 }
 
-/* Returns the parameter, fitted to an axis of length n. */
+/* Returns the parameter `param`, fitted to an axis of length n by slicing or interpolation. */
 static attn_tensor *fitted(const attn_nn_axial_positions *layer, attn_tape *tape, attn_tensor *param, int axis,
                            int64_t n)
 {

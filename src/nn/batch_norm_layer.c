@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Batch normalization with its parameters and running statistics. */
+ * Implements batch normalization with its parameters and running statistics.
+ */
 #include "nn/spatial.h"
 
 void attn_nn_batch_norm_init(attn_nn_batch_norm *layer, attn_nn_builder *builder, int64_t channels, bool zero)
@@ -11,8 +12,8 @@ void attn_nn_batch_norm_init(attn_nn_batch_norm *layer, attn_nn_builder *builder
     layer->bias = attn_nn_parameter(builder, "bias", 1, &channels, zeros);
     layer->running_mean = attn_nn_buffer(builder, "running_mean", 1, &channels, zeros);
     layer->running_var = attn_nn_buffer(builder, "running_var", 1, &channels, ones);
-    /* PyTorch needs this count of batches if its momentum is None. Without this buffer every PyTorch file would seem
-     * to have a superfluous tensor. */
+    /* The buffer exists only so that PyTorch's files can be loaded without an unknown tensor. It counts batches,
+     * which PyTorch needs if its momentum is None. Here it is not used. */
     (void)attn_nn_buffer(builder, "num_batches_tracked", 0, &channels, zeros);
 }
 

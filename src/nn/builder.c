@@ -18,7 +18,8 @@ void attn_nn_pushf(attn_nn_builder *builder, const char *format, ...)
     char name[ATTN_NN_MAX_NAME];
     va_list arguments;
     va_start(arguments, format);
-    vsnprintf(name, sizeof name, format, arguments); /* if this cuts the name, attn_nn_push refuses it as too long */
+    /* a name that is cut here fills the buffer, so attn_nn_push refuses it as too long */
+    vsnprintf(name, sizeof name, format, arguments);
     va_end(arguments);
     attn_nn_push(builder, name);
 }
@@ -31,7 +32,7 @@ void attn_nn_push(attn_nn_builder *builder, const char *name)
     if (deep || n > sizeof builder->prefix || used + n + 2 > sizeof builder->prefix) {
         attn__fail(builder->context, ATTN_ERROR_ARGUMENT, "parameter name %s%.200s is too %s", builder->prefix, name,
                    deep ? "deep" : "long");
-        builder->depth++; /* count the refused part too, so that later pops still match */
+        builder->depth++; /* the refused part is counted too, so that the later pop of this part has a counterpart */
         return;
     }
     builder->ends[builder->depth++] = (int)used;
@@ -55,7 +56,8 @@ static double product(const int64_t *shape, int begin, int end)
     return n;
 }
 
-/* Returns the bound of a uniform distribution, or the standard deviation of a normal distribution. */
+/* Returns the spread of the initial values: the bound of a uniform distribution, or the standard deviation of a
+ * normal distribution. */
 static double spread_of(const attn_nn_initializer *fill, int rank, const int64_t *shape)
 {
     double in = fill->fan_in > 0 ? (double)fill->fan_in : product(shape, 1, rank);
@@ -89,7 +91,7 @@ static double draw(attn__rng *rng, attn_nn_initializer_kind start, double spread
 
 static void fill_tensor(attn_tensor *tensor, const char *name, uint64_t seed, const attn_nn_initializer *fill)
 {
-    /* each name has its own generator */
+    /* each name has its own random stream, so that initial values do not depend on the order of the parameters */
     attn__rng rng = {.seed = seed, .stream = attn__hash_text(ATTN__HASH_BEGIN, name)};
     double spread = spread_of(fill, attn_tensor_rank(tensor), attn_tensor_shape(tensor));
     int64_t n = attn_tensor_size(tensor);
@@ -109,7 +111,7 @@ static void fill_tensor(attn_tensor *tensor, const char *name, uint64_t seed, co
     }
 }
 
-/* Checks a tensor's size against the limit before it is allocated. */
+/* Checks that the builder's limit of bytes allows this tensor. This is checked before the tensor is allocated. */
 static bool within_limit(attn_nn_builder *builder, const char *name, int rank, const int64_t *shape)
 {
     size_t bytes = attn_dtype_size(builder->dtype);
@@ -133,7 +135,7 @@ static attn_tensor *add_tensor(attn_nn_builder *builder, attn_named_list *list, 
     char full[2 * ATTN_NN_MAX_NAME];
     attn_tensor *tensor = NULL;
     if (attn_context_status(builder->context) != ATTN_OK) {
-        return NULL; /* an earlier call has set the error */
+        return NULL; /* do nothing after the error of an earlier call */
     }
     if (attn__check_choice(builder->context, "attn_nn_initializer.start", (int)fill->start, ATTN_INIT_POSITIVE) ||
         attn__check_choice(builder->context, "attn_nn_builder.policy", (int)builder->policy, ATTN_POLICY_TORCH)) {

@@ -19,12 +19,13 @@ bool attn__nn_has_channels(attn_tape *tape, const char *what, const attn_tensor 
  * shape of x. */
 bool attn__nn_positions_fit(attn_tape *tape, const char *what, const attn_tensor *x, const attn_tensor *positions);
 
-/* Checks that queries are [B,Tq,.], and keys and values [B,Tk,.]. Lengths in the mask, if any, must be I32 [B] or
- * [B,Tq]. Mask bytes of keys, if any, must be U8 [B,Tk]. */
+/* Checks the shapes of an attention's inputs. Queries must be [B,Tq,.], and keys and values [B,Tk,.]. If the mask
+ * has lengths, these must be I32 [B] or [B,Tq]. If the mask has bytes for the keys, these must be U8 [B,Tk]. */
 bool attn__nn_attention_fits(attn_tape *tape, const attn_tensor *queries, const attn_tensor *keys,
                              const attn_tensor *values, const attn_nn_mask *mask);
 
-/* Checks that the lengths of `mask`, if it has any, are I32 [batch] or [batch,queries]. */
+/* Checks the lengths of `mask`, which must be I32 [batch] or [batch,queries]. A mask without lengths passes the
+ * check. */
 bool attn__nn_lens_fit(attn_tape *tape, const attn_nn_mask *mask, int64_t batch, int64_t queries);
 
 /* Returns 0 if the mask has no lengths, 1 for one length per batch item, and 2 for one length per query

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * A block of the Transformer's decoder, for a whole sequence or one token at a time. */
+ * Implements a block of the Transformer's decoder. The block runs on a whole sequence, or on one token at a time.
+ */
 #include "nn/block.h"
 #include "nn/guided.h"
 
@@ -62,7 +63,7 @@ attn_tensor *attn_nn_decoder_block_step(const attn_nn_decoder_block *block, attn
     if (!read || attn_nn_multi_head_append(&block->attention1, tape, read, self) != ATTN_OK) {
         return NULL;
     }
-    /* No mask is needed, because the cache holds only this token and earlier tokens. */
+    /* No causal mask is needed, because the cache holds only this token and earlier tokens. */
     attn_tensor *own = attn_nn_multi_head_cached(&block->attention1, tape, read, self, NULL);
     attn_tensor *y = attn__nn_behind(&block->addnorm1, tape, x, own);
     int64_t sentences = attn_tensor_length(cross->k, 0), rows = attn_tensor_length(x, 0),

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Attention, residual connection and norm. Each head has its own weight [D,Dh]; a parameter holds the weights of all M
- * heads, [M,D,Dh].
+ * Implements attention, followed by a residual connection and a norm. Each of the M heads has its own weight [D,Dh].
+ * One parameter [M,D,Dh] holds the weights of all heads.
  */
 #include "nn/check.h"
 
@@ -12,7 +12,8 @@
 
 #include <math.h>
 
-/* Returns the initial values of a weight [M,D,Dh]. PyTorch's Xavier takes its fans from the first two lengths. */
+/* Returns the initial values of a weight [M,D,Dh]. PyTorch's policy computes the fans of Xavier's initial values
+ * from the first two lengths. */
 static attn_nn_initializer head_fill(attn_nn_policy policy, int64_t heads, int64_t dim, int64_t dim_head)
 {
     if (policy == ATTN_POLICY_TORCH) {
@@ -43,7 +44,8 @@ void attn_nn_detr_attention_init(attn_nn_detr_attention *layer, attn_nn_builder 
     attn__nn_layer_norm_named(&layer->layer_norm, builder, "layer_norm", dim, 0);
 }
 
-/* Multiplies x [B,N,D] by w [M,D,Dh]. Returns [B,N,M*Dh], with the heads inside the channels. */
+/* Multiplies x [B,N,D] by the weight w [M,D,Dh] of M heads. Returns [B,N,M*Dh]: the channels of a row are those of
+ * head 0, then those of head 1, and so on. */
 static attn_tensor *project(attn_tape *tape, attn_tensor *x, attn_tensor *w)
 {
     attn_tensor *turned = attn_permute(tape, w, (int[]){0, 2, 1});
@@ -78,7 +80,9 @@ static attn_tensor *attend(const attn_nn_detr_attention *layer, attn_tape *tape,
         attn__fail(attn_tape_context(tape), ATTN_ERROR_SHAPE, "attention of heads apart: sizes out of range");
         return NULL;
     }
-    if (layer->u) { /* all images of the batch share one query; its scores are not scaled */
+    /* u is one query that all images of the batch share, so its stride over the batch is 0; its scores are not
+     * scaled */
+    if (layer->u) {
         a.problem.dims[0].q = 0;
         a.problem.scale = 1;
     }
@@ -107,7 +111,8 @@ attn_tensor *attn_nn_detr_attention_forward(const attn_nn_detr_attention *layer,
         return NULL;
     }
     attn_tensor *k = project(tape, plus(tape, x_kv, p_kv), layer->w_k), *v = project(tape, x_kv, layer->w_v);
-    /* add the result to zeros for all queries before dropout, so that dropout differs between queries */
+    /* The result is one vector for all queries. It is added to zeros in the shape of x_q, so that the dropout that
+     * follows differs between queries. */
     if (layer->u) {
         attn_tensor *one = attend(layer, tape, layer->u, k, v, 1, weights);
         attn_tensor *zeros = attn_tape_tensor(tape, attn_tensor_dtype(x_q), 3, attn_tensor_shape(x_q), NULL);

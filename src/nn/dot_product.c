@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Attention without parameters: the masked softmax and the scaled dot product. */
+ * Implements attention without parameters: the masked softmax and the scaled dot product.
+ */
 #include "nn/dot_product.h"
 
 #include "nn/check.h"

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Embedding: a row of a table for each id. */
+ * Implements the embedding, which reads a row of a table for each id.
+ */
 #include "nn/layers.h"
 
 #include "tensor/tensor.h"
@@ -10,7 +11,8 @@ void attn_nn_embedding_init(attn_nn_embedding *layer, attn_nn_builder *builder, 
 {
     attn_nn_initializer fill = {.start = ATTN_INIT_NORMAL};
     *layer = (attn_nn_embedding){.scale = scale > 0 ? scale : 1};
-    /* With this variance the next layer's input has variance 1, like the positional encoding. */
+    /* With this scale the embeddings have variance 1 after their multiplication by layer->scale. The positional
+     * encoding, which is added to them, has a similar variance. */
     if (builder->policy == ATTN_POLICY_XAVIER) {
         fill.scale = 1 / layer->scale;
     }

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * A block of the Transformer's encoder, with norms after the residual connections or before the layers. */
+ * Implements a block of the Transformer's encoder. Norms come after the residual connections, or before the layers
+ * (pre-norm).
+ */
 #include "nn/block.h"
 #include "nn/check.h"
 

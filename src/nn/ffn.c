@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * The position-wise feed-forward network. */
+ * Implements the position-wise feed-forward network.
+ */
 #include "nn/block.h"
 
 #include "nn/named.h"

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: MIT
  *
- * Generalized attention: scores are sums of terms from content and from relative positions. Each term uses the query,
- * or a learned vector in place of the query.
+ * Implements generalized attention. A score is a sum of terms of the key's content and of the relative position. A term
+ * uses the query, or a learned vector in place of the query.
  *
- * The relative terms are tables of the attention engine, one for columns and one for rows. The queries for content and
- * for positions can differ (q + u and q + v). The two queries are then concatenated along their channels. The keys are
- * zero in the second half of the channels, which only the tables use. */
+ * The terms of relative positions are tables of the attention engine: one table for columns and one for rows. The query
+ * for content (q + u) and the query for positions (q + v) can differ. If they differ, they are concatenated along the
+ * channels. Only the tables use the second half of the channels, so the keys are zero in that half. */
 #include "nn/check.h"
 
 #include "nn/spatial.h"
@@ -24,7 +24,7 @@ enum {
 static void parameters_init(attn_nn_generalized_attention *layer, attn_nn_builder *builder, int64_t dim)
 {
     int64_t all = layer->heads * layer->dim_head;
-    /* mmcv's initial values of u and v, the learned vectors in place of the query */
+    /* initial values of u and v, the learned vectors in place of the query, as in mmcv */
     attn_nn_initializer stand_in = {.start = ATTN_INIT_UNIFORM, .scale = 1 / sqrt(2 * (double)layer->dim_head)};
     if (layer->factors & WITH_QUERY) {
         attn__nn_pointwise_named(&layer->query, builder, "query_conv", dim, all, false);
@@ -71,8 +71,8 @@ void attn_nn_generalized_attention_init(attn_nn_generalized_attention *layer, at
 
 /* -------------------------------------------------------------------------------------------- positions */
 
-/* Returns the sines and cosines of all relative distances. Row r is for the distance key - query = r - (n - 1), and
- * the formula uses the opposite sign. Wavelengths reach 1000, as in mmcv, not 10000. */
+/* Returns the sines and cosines of all relative distances. Row r of the table is for key - query = r - (n - 1). The
+ * formula uses query - key. The longest wavelength has the factor 1000, as in mmcv, instead of 10000. */
 static attn_tensor *distance_sines(const attn_nn_generalized_attention *layer, attn_tape *tape, attn_dtype dtype,
                                    int64_t n)
 {
@@ -98,8 +98,8 @@ static attn_tensor *table_of(const attn_nn_generalized_attention *layer, attn_ta
 
 /* -------------------------------------------------------------------------------------------- operands */
 
-/* Returns the queries. With q, they are q plus the vector stand_in (if any), [B,H,Dh,N]. Without q, all positions
- * share the query stand_in, [1,H,Dh,1]. */
+/* Returns the queries of a term. If there is q, they are q + stand_in, or q if stand_in is NULL, of shape
+ * [B,H,Dh,N]. If q is NULL, all positions share the query stand_in, of shape [1,H,Dh,1]. */
 static attn_tensor *asking(const attn_nn_generalized_attention *layer, attn_tape *tape, attn_tensor *q,
                            attn_tensor *stand_in)
 {
@@ -113,10 +113,10 @@ static attn_tensor *asking(const attn_nn_generalized_attention *layer, attn_tape
 
 typedef struct operands {
     attn_tensor *q, *k, *v;
-    bool split; /* content and positions have different queries, each in one half of the channels */
+    bool split; /* the queries for content and for positions differ; each uses one half of the channels */
 } operands;
 
-/* Appends zeros to each head's channels. Returns [B,H,2*Dh,N]. */
+/* Appends Dh zero channels to the Dh channels of each head. Returns [B,H,2*Dh,N]. */
 static attn_tensor *beside_zeros(attn_tape *tape, attn_tensor *x)
 {
     attn_tensor *zeros =
@@ -124,7 +124,7 @@ static attn_tensor *beside_zeros(attn_tape *tape, attn_tensor *x)
     return attn_concat(tape, (attn_tensor *[]){x, zeros}, 2, 2);
 }
 
-/* Broadcasts x, the query that all positions share, to the shape of `like`. */
+/* Broadcasts x, a query that all positions share, to the shape of `like`. */
 static attn_tensor *spread(attn_tape *tape, attn_tensor *x, const attn_tensor *like)
 {
     return attn_add(
@@ -132,8 +132,8 @@ static attn_tensor *spread(attn_tape *tape, attn_tensor *x, const attn_tensor *l
         x);
 }
 
-/* Concatenates the content's query and the positions' query. If only one of them is shared by all positions, it is
- * broadcast first. */
+/* Concatenates the query for content and the query for positions. If only one of the two is shared by all positions,
+ * it is broadcast first. */
 static attn_tensor *both_queries(const attn_nn_generalized_attention *layer, attn_tape *tape, attn_tensor *content,
                                  attn_tensor *place)
 {
@@ -166,7 +166,9 @@ static bool operands_make(const attn_nn_generalized_attention *layer, attn_tape 
     *a = (operands){.q = content ? content : place, .v = heads_of(layer, tape, &layer->value, x)};
     if (f & CONTENT) {
         a->k = heads_of(layer, tape, &layer->key, x);
-    } else { /* only tables contribute to the scores: all keys are one zero, read with strides of 0 */
+        /* Only the tables contribute to the scores. All keys are therefore one zero element, which is read with strides
+     * of 0. */
+    } else {
         a->k = attn_tape_tensor(tape, attn_tensor_dtype(x), 1, (int64_t[]){1}, NULL);
     }
     if (content && place && content != place) {
@@ -181,8 +183,8 @@ static bool operands_make(const attn_nn_generalized_attention *layer, attn_tape 
 
 enum { BATCH, HEAD, QUERY_Y, QUERY_X, KEY_Y, KEY_X, CHANNEL, VALUE, DIMS };
 
-/* Describes the attention to the engine. With `alone` the result does not depend on the query's position, so one
- * query is computed for all. */
+/* Describes the attention to the engine. If `alone` is true, the result is the same for all queries of an image, so
+ * only one query is computed. */
 static void describe(attn_problem *p, const attn_nn_generalized_attention *layer, const operands *a,
                      const int64_t shape[4], bool alone)
 {
@@ -215,8 +217,8 @@ static void describe(attn_problem *p, const attn_nn_generalized_attention *layer
     }
 }
 
-/* Adds the tables of relative positions. An axis of length 1 needs no table: its only distance adds the same number
- * to all scores of a query, which does not change the softmax. */
+/* Adds the tables of relative positions to the attention. An axis of length 1 needs no table: its only distance
+ * would add the same value to all scores of a query, and softmax ignores this. */
 static bool add_tables(attn_attention *a, const attn_nn_generalized_attention *layer, attn_tape *tape,
                        const operands *o, const int64_t shape[4])
 {
@@ -275,14 +277,14 @@ attn_tensor *attn_nn_generalized_attention_forward(const attn_nn_generalized_att
     if (!attn__nn_has_rank(tape, x, 4, "generalized attention: x") || !operands_make(layer, tape, x, &o)) {
         return NULL;
     }
-    /* With ATTN_FACTOR_KEY_ONLY alone, the attention's result is one vector per image, so the later steps are cheap
-     * too. */
+    /* If ATTN_FACTOR_KEY_ONLY is the only factor, attend() returns one vector per image. The projection of that
+     * vector is cheap. */
     attn_tensor *y = attn_nn_conv_forward(&layer->proj, tape, attend(layer, tape, x, &o, weights));
     if (!y) {
         return NULL;
     }
-    /* Broadcast gamma to the channels before multiplying. Its gradient is a sum of products of any sign. It is then
-     * computed in two steps, which has less rounding than one sum. */
+    /* gamma is broadcast to the channels before the multiplication. Its gradient, a sum of values of both signs, is
+     * then summed in two steps, which causes less rounding error than one long sum. */
     attn_tensor *zeros =
         attn_tape_tensor(tape, attn_tensor_dtype(y), 3, (int64_t[]){attn_tensor_length(y, 1), 1, 1}, NULL);
     return attn_add(tape, x, attn_mul(tape, y, attn_add(tape, zeros, layer->gamma)));

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Stacked layers of gated recurrent units (Cho et al. 2014, arXiv:1406.1078). */
+ * Implements stacked layers of gated recurrent units (Cho et al. 2014, arXiv:1406.1078).
+ */
 #include "nn/check.h"
 
 #include "base/context.h"
@@ -40,7 +41,7 @@ void attn_nn_gru_init(attn_nn_gru *layer, attn_nn_builder *builder, int64_t in, 
     }
 }
 
-/* Returns the index of each sequence's last row in the states, as [T*B,H]. */
+/* Returns for each sequence the index of its last row among the rows of the states [T*B,H]. */
 static attn_tensor *last_rows(attn_tape *tape, const attn_tensor *lens, int64_t steps, int64_t batch)
 {
     attn_tensor *rows = attn_tape_tensor(tape, ATTN_I32, 1, &batch, NULL);
@@ -61,8 +62,8 @@ static attn_tensor *last_rows(attn_tape *tape, const attn_tensor *lens, int64_t 
     return rows;
 }
 
-/* Returns the final state [B,H] of a layer. states [T,B,H]: all states. rows: the last rows of the sequences, or
- * NULL for the last step. */
+/* Returns the final state [B,H] of a layer. `states` [T,B,H] holds the states of all steps. `rows` holds the index
+ * of each sequence's last row. If `rows` is NULL, the state of the last step is returned. */
 static attn_tensor *last_state(attn_tape *tape, attn_tensor *states, attn_tensor *rows)
 {
     if (!states) {
@@ -95,7 +96,7 @@ attn_tensor *attn_nn_gru_forward(const attn_nn_gru *layer, attn_tape *tape, attn
         return NULL;
     }
     for (int l = 0; l < layer->layers; l++) {
-        tape->examples = 1; /* axis 1 is the batch: the axes are time, batch and channels */
+        tape->examples = 1; /* tells dropout that axis 1 is the batch axis: the axes are time, batch and channels */
         x = l > 0 ? attn_dropout(tape, x, layer->dropout) : x;
         tape->examples = 0;
         x = attn_gru(tape, x, state ? state[l] : NULL, layer->weight_ih[l], layer->weight_hh[l], layer->bias_ih[l],

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Attention weights with gradients. */
+ * Computes attention weights through which gradients can flow.
+ */
 #include "nn/guided.h"
 
 #include <string.h>

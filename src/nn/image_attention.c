@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * Stand-alone self-attention over images, global or in windows. Channels stay before the spatial axes: the attention
- * engine finds heads, queries and a window's keys by strides, and adds relative positions from tables. No copies of
- * windows and no array of scores are stored. */
+ * Implements stand-alone self-attention over images, global or in windows. Channels stay before the spatial axes,
+ * because the attention engine reads heads, queries and a window's keys by strides. It adds the terms of relative
+ * positions from tables. Neither copies of windows nor an array of scores are stored. */
 #include "nn/check.h"
 
 #include "nn/spatial.h"
@@ -87,8 +87,8 @@ void attn_nn_image_attention_init(attn_nn_image_attention *layer, attn_nn_builde
 
 /* -------------------------------------------------------------------------------------------- the problem */
 
-/* How heads share the channels: number of heads, channels of a head, and the steps between heads and between channels.
- */
+/* Tells which channels belong to which head: the number of heads, the channels per head, the step from head to head,
+ * and the step from channel to channel. */
 typedef struct head_layout {
     int64_t heads, dim, head_step, dim_step;
 } head_layout;
@@ -161,8 +161,8 @@ static void describe(attn_problem *p, const options_of *o, const sizes *s)
     }
 }
 
-/* Describes two tables of relative positions of one head's channels. The rows' table applies to the first half of
- * the channels, and the columns' table to the second half. */
+/* Describes two tables of relative positions to the engine. The rows' table applies to the first half of a head's
+ * channels, and the columns' table to the second half. */
 static void describe_halves(attn_problem *p, const options_of *o)
 {
     for (int axis = 0; axis < 2; axis++) {
@@ -178,8 +178,8 @@ static void describe_halves(attn_problem *p, const options_of *o)
     }
 }
 
-/* Describes two tables of relative positions as wide as all channels. set_tables fills the second half of the rows'
- * table and the first half of the columns' table with zeros. */
+/* Describes two tables of relative positions that have all channels. set_tables sets the second half of the rows'
+ * table and the first half of the columns' table to zero. */
 static void describe_whole(attn_problem *p, const options_of *o)
 {
     head_layout l = layout_of(o);
@@ -235,10 +235,11 @@ static attn_tensor *without_bias(const attn_nn_conv *conv, attn_tape *tape, attn
     return attn_convolve(tape, x, conv->weight, NULL, &conv->geometry);
 }
 
-/* Applies the output projection `wout` to the attention's result o, and adds the values' bias b, which is not part
- * of o. Weights sum to 1, so wout(o + b) = W o + (W b + c), where W is the weight of wout and c its bias. A zero
- * border is then right: its pixels have the biases as keys and values, while the engine's border has zeros. The
- * keys' bias is left out: it adds the same number to all scores of a query, so softmax ignores it. */
+/* Applies the output projection `wout` to the attention's result o + b. o was computed from values without their bias
+ * b. Because the weights sum to 1, the bias b can be added to the result. With the weight W and bias c of wout, wout(o
+ * + b) = W o + (W b + c). This makes a zero border correct: with biases, the values of the border's pixels would be b,
+ * but the engine's border has zeros. The keys' bias is left out, because it adds the same value to all scores of a
+ * query, and softmax ignores this. */
 static attn_tensor *project(const attn_nn_image_attention *layer, attn_tape *tape, attn_tensor *o)
 {
     int64_t all = channels(&layer->options);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * DETR's positions of an image: sines, and learned rows and columns.  Channels are the last axis, as queries and keys
- * need it. As in DETR, sine positions have the row's channels first, and learned positions have the column's channels
- * first. */
+ * Implements DETR's two kinds of positions of an image: sines, and learned vectors of rows and columns. Channels are
+ * the last axis, because positions are added to queries and keys, whose channels are last. As in DETR, sine positions
+ * have the row's channels first, and learned positions have the column's channels first. */
 #include "nn/check.h"
 
 #include "nn/spatial.h"
@@ -12,7 +12,8 @@
 
 #include <math.h>
 
-/* Writes the sines of one position. Sines and cosines alternate, and each pair has one wavelength. */
+/* Writes the sines and cosines of one position. They alternate: each pair of channels is the sine and the cosine of
+ * one wavelength. */
 static void put_axis(const attn_nn_sine_positions *layer, attn_tensor *out, int64_t at, double position)
 {
     for (int64_t j = 0; j < layer->feats; j++) {
@@ -87,7 +88,7 @@ attn_tensor *attn_nn_sine_positions_forward(const attn_nn_sine_positions *layer,
 
 static attn_tensor *table_init(attn_nn_builder *builder, const char *name, int64_t most, int64_t feats)
 {
-    attn_nn_initializer fill = {.start = ATTN_INIT_POSITIVE, .scale = 1}; /* DETR also draws from the range [0, 1) */
+    attn_nn_initializer fill = {.start = ATTN_INIT_POSITIVE, .scale = 1}; /* the range is [0, 1), as in DETR */
     attn_nn_push(builder, name);
     attn_tensor *table = attn_nn_parameter(builder, "weight", 2, (int64_t[]){most, feats}, fill);
     attn_nn_pop(builder);
@@ -101,8 +102,8 @@ void attn_nn_learned_positions_init(attn_nn_learned_positions *layer, attn_nn_bu
     layer->col = table_init(builder, "col_embed", most, feats);
 }
 
-/* Returns the first n rows of a table as [rows,cols,feats]. `along_rows`: a table row is for a row of the image;
- * otherwise it is for a column. */
+/* Returns the first rows of a table, repeated to the shape [rows,cols,feats]. If `along_rows` is true, each table
+ * row belongs to a row of the image, otherwise to a column. */
 static attn_tensor *spread(attn_tape *tape, attn_tensor *table, int64_t rows, int64_t cols, bool along_rows)
 {
     int64_t n = along_rows ? rows : cols, feats = attn_tensor_length(table, 1);

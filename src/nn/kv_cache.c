@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * The KV cache: keys and values kept between the steps of decoding.
+ * Implements the KV cache, which holds the keys and values of earlier tokens during decoding.
  */
 #include "nn/check.h"
 
@@ -28,8 +28,8 @@ attn_status attn_nn_kv_cache_init(attn_nn_kv_cache *cache, attn_context *context
     return status;
 }
 
-/* Frees a tensor of the cache. Its pages are first returned to the system: the allocator may keep freed memory, and
- * the larger cache does not fit into it. */
+/* Frees a tensor of the cache. Its memory pages are first returned to the system. Otherwise the allocator may keep
+ * the freed memory, although the larger cache that replaces this one does not fit into it. */
 static void destroy(attn_tensor *x)
 {
     if (x && x->storage && atomic_load(&x->storage->refs) == 1) {
@@ -45,14 +45,14 @@ void attn_nn_kv_cache_free(attn_nn_kv_cache *cache)
     *cache = (attn_nn_kv_cache){0};
 }
 
-/* Returns the bytes of one token of one row. */
+/* Returns the number of bytes of one token in one row of the cache. */
 static size_t token_bytes(const attn_tensor *x)
 {
     return (size_t)attn_tensor_length(x, 2) * attn_dtype_size(attn_tensor_dtype(x));
 }
 
-/* Appends the tokens of `from` after the first `length` tokens of each row. The memory of each row has room for all
- * tokens, so a new token needs one short copy per row. */
+/* Appends the tokens of `from` to each row of `to`, after the row's first `length` tokens. Each row has room for
+ * later tokens, so appending a token needs only one short copy per row. */
 static void copy_behind(attn_tensor *to, int64_t length, const attn_tensor *from)
 {
     size_t token = token_bytes(to);
@@ -64,7 +64,7 @@ static void copy_behind(attn_tensor *to, int64_t length, const attn_tensor *from
     }
 }
 
-/* Like copy_behind, but rounds f32 tokens to a bf16 cache. */
+/* Does the same as copy_behind for an F32 `from` and a BF16 `to`: rounds the tokens to bf16. */
 static void round_behind(attn_tensor *to, int64_t length, const attn_tensor *from)
 {
     int64_t dim = attn_tensor_length(to, 2), room = dim * attn_tensor_length(to, 1);
@@ -131,8 +131,8 @@ attn_status attn_nn_multi_head_append(const attn_nn_multi_head *layer, attn_tape
     return ATTN_OK;
 }
 
-/* Copies rows of `from` to `to`: row i is the old row rows[i], or row i if `rows` is NULL. `to` may be `from` if
- * rows only move to lower indices. */
+/* Copies n rows of `from` to `to`. Row i of `to` becomes row rows[i] of `from`, or row i if `rows` is NULL. `to` and
+ * `from` may be the same tensor if rows move only to lower indices. */
 static void copy_rows(attn_tensor *to, const attn_tensor *from, const int64_t *rows, int64_t n, int64_t length)
 {
     size_t token = token_bytes(to), used = token * (size_t)length;
@@ -144,8 +144,8 @@ static void copy_rows(attn_tensor *to, const attn_tensor *from, const int64_t *r
     }
 }
 
-/* Reports whether the rows are ascending. They can then be copied in place one by one, without overwriting a row
- * that is still needed. */
+/* Reports whether the indices `rows` are strictly ascending. If they are, rows can be copied in place one by one,
+ * and no copy overwrites a row that is still needed. */
 static bool moves_forward(const int64_t *rows, int64_t n)
 {
     bool forward = true;
@@ -200,7 +200,7 @@ attn_status attn_nn_kv_cache_select(attn_nn_kv_cache *cache, attn_context *conte
     return ATTN_OK;
 }
 
-/* Copies some tokens of a row of x to row `place` of `spare`, or back. */
+/* Copies n tokens of a row of x to row `place` of `spare`. If `back` is true, copies from `spare` to x. */
 static void move_tokens(attn_tensor *x, attn_tensor *spare, int64_t row, int64_t at, int64_t n, int64_t place,
                         bool back)
 {
@@ -210,8 +210,9 @@ static void move_tokens(attn_tensor *x, attn_tensor *spare, int64_t row, int64_t
     memcpy(back ? in : out, back ? out : in, token * (size_t)n);
 }
 
-/* Copies, for each row that continues another row, the tokens after their common tokens. It processes as many tokens
- * at a time as `spare` holds. All rows are first copied to `spare`, and then back. */
+/* Copies tokens in x from row rows[i] to row i, for each i. The first shared[i] tokens of both rows are equal and
+ * are not copied. The tokens are processed in groups that fit `spare`: a group is copied from all rows to `spare`,
+ * and then back to the new rows. */
 static void move_rows(attn_tensor *x, attn_tensor *spare, const int64_t *rows, const int64_t *shared, int64_t length)
 {
     int64_t room = attn_tensor_length(spare, 1), n = attn_tensor_length(x, 0);

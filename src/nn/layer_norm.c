@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Layer normalization (Ba et al. 2016, arXiv:1607.06450), alone and after a residual connection. */
+ * Implements layer normalization (Ba et al. 2016, arXiv:1607.06450), alone and after a residual connection.
+ */
 #include "nn/layers.h"
 
 #include "nn/named.h"

@@ -28,8 +28,8 @@
 
 /* --------------------------------------------------------------------------------------------- building */
 
-/* Initial values of a parameter. Unless fans are given, they are computed from the shape as in PyTorch. The fan `in` is
- * the product of all lengths except the first. The fan `out` is the first length times all lengths after the second. */
+/* Initial values of a parameter. If the fans are not given, they are computed from the shape as in PyTorch. Fan `in` is
+ * the product of all lengths except the first. Fan `out` is the product of all lengths except the second. */
 typedef enum attn_nn_initializer_kind {
     ATTN_INIT_ZEROS = 0,
     ATTN_INIT_ONES,
@@ -46,12 +46,13 @@ typedef struct attn_nn_initializer {
     int64_t fan_in, fan_out; /* given fans; 0: fans computed from the shape */
 } attn_nn_initializer;
 
-/* The policy for the layers' initial values. */
+/* The rule for initial values that each layer follows. */
 typedef enum attn_nn_policy {
-    /* Xavier for linear and GRU weights (for each gate separately), zeros for biases; embeddings have variance 1/D
-     * if they are multiplied by sqrt(D), else 1 */
+    /* Weights of linear layers and of each gate of a GRU have Xavier's initial values, and biases are zero.
+     * Embeddings have variance 1/D if they are multiplied by sqrt(D) when they are read, otherwise variance 1. */
     ATTN_POLICY_XAVIER = 0,
-    /* the initial values of Dive into Deep Learning: PyTorch's defaults, and Xavier for whole GRU weights */
+    /* The initial values are those of Dive into Deep Learning: PyTorch's defaults, but Xavier's for GRU weights,
+     * whose fans are those of all gates together. */
     ATTN_POLICY_TORCH
 } attn_nn_policy;
 
@@ -66,9 +67,11 @@ typedef struct attn_nn_builder {
     attn_dtype dtype;            /* ATTN_F32 or ATTN_F64 */
     uint64_t seed;
     attn_nn_policy policy;
-    bool blank;         /* all parameters start at zero */
-    bool waits;         /* with `blank`: weights of linear layers get memory only when they are loaded */
-    size_t limit, held; /* maximum bytes of all tensors (0: no limit); bytes of the tensors so far */
+    bool blank; /* true: all parameters are zero; set if parameters are loaded afterwards */
+    /* with `blank`: memory for the weights of linear layers is allocated only when they are loaded */
+    bool waits;
+    /* limit: maximum number of bytes of all tensors (0: no limit); held: bytes of all tensors so far */
+    size_t limit, held;
     int depth;
     int ends[ATTN_NN_MAX_DEPTH];
     char prefix[ATTN_NN_MAX_NAME];
@@ -85,9 +88,9 @@ void attn_nn_pushf(attn_nn_builder *builder, const char *format, ...)
     ;
 void attn_nn_pop(attn_nn_builder *builder);
 
-/* Registers a tensor named prefix + name. A parameter is trained and needs a gradient. A buffer is saved but not
- * trained, such as running statistics. A constant is neither saved nor trained. NULL on failure: ATTN_ERROR_MEMORY,
- * or ATTN_ERROR_ARGUMENT if the name exists already. */
+/* Registers a tensor whose name is the builder's prefix followed by `name`. A parameter is trained and needs a
+ * gradient. A buffer, such as running statistics, is saved but not trained. A constant is neither saved nor trained.
+ * NULL on failure: ATTN_ERROR_MEMORY, or ATTN_ERROR_ARGUMENT if the name exists already. */
 attn_tensor *attn_nn_parameter(attn_nn_builder *builder, const char *name, int rank, const int64_t *shape,
                                attn_nn_initializer fill);
 attn_tensor *attn_nn_buffer(attn_nn_builder *builder, const char *name, int rank, const int64_t *shape,
@@ -122,25 +125,26 @@ typedef struct attn_nn_layer_norm {
 void attn_nn_layer_norm_init(attn_nn_layer_norm *layer, attn_nn_builder *builder, int64_t dim, double eps);
 attn_tensor *attn_nn_layer_norm_forward(const attn_nn_layer_norm *layer, attn_tape *tape, attn_tensor *x);
 
-/* layer_norm(x + dropout(y)): a residual connection followed by a layer norm, whose parameters are ln.weight and
- * ln.bias. */
+/* Computes layer_norm(x + dropout(y)), a residual connection followed by a layer norm. The parameters are ln.weight
+ * and ln.bias. */
 typedef struct attn_nn_add_norm {
     attn_nn_layer_norm ln;
     double dropout;
-    bool pre_norm; /* set by pre-norm blocks: the result is then x + dropout(layer(norm(x))) */
+    bool pre_norm; /* set by pre-norm blocks; the block's result is then x + dropout(layer(norm(x))) */
 } attn_nn_add_norm;
 void attn_nn_add_norm_init(attn_nn_add_norm *layer, attn_nn_builder *builder, int64_t dim, double dropout);
 /* Applies the layer to x and y [...,D]. Returns the same shape. */
 attn_tensor *attn_nn_add_norm_forward(const attn_nn_add_norm *layer, attn_tape *tape, attn_tensor *x, attn_tensor *y);
 
-/* The layout of sines and cosines, or the kind of positions. */
+/* The kind of the positions: their layout of sines and cosines, or learned positions. */
 typedef enum attn_nn_position_kind {
     ATTN_NN_POSITION_INTERLEAVED =
-        0,                       /* P[t,2j] = sin(t / 10000^(2j/D)), P[t,2j+1] = cos of the same angle (Vaswani et al.
+        0,                   /* P[t,2j] = sin(t / 10000^(2j/D)), P[t,2j+1] = cos of the same angle (Vaswani et al.
                                   * 2017, arXiv:1706.03762) */
-    ATTN_NN_POSITION_HALVES,     /* sines in the first ceil(D/2) channels, then cosines, as in Marian */
-    ATTN_NN_POSITION_HALVES_T2T, /* the layout of HALVES with t / 10000^(j/(D/2-1)), as in tensor2tensor and fairseq */
-    ATTN_NN_POSITION_LEARNED,    /* a parameter "weight" [max_len,D] */
+    ATTN_NN_POSITION_HALVES, /* sines in the first ceil(D/2) channels, then cosines, as in Marian */
+    /* same layout as HALVES, but the angle is t / 10000^(j/(D/2-1)), as in tensor2tensor and fairseq */
+    ATTN_NN_POSITION_HALVES_T2T,
+    ATTN_NN_POSITION_LEARNED, /* a parameter "weight" [max_len,D] */
     ATTN_NN_POSITION_NONE
 } attn_nn_position_kind;
 /* The table of positions, [max_len,D]. It is a constant unless it is learned. `offset` is the row of position 0. */
@@ -150,8 +154,8 @@ typedef struct attn_nn_positional {
     int64_t offset;
     bool none;
 } attn_nn_positional;
-/* Initialize the layer. attn_nn_positional_init uses ATTN_NN_POSITION_INTERLEAVED. ATTN_ERROR_ARGUMENT: a layout in
- * halves has an odd number of channels. */
+/* These functions initialize the layer. attn_nn_positional_init uses ATTN_NN_POSITION_INTERLEAVED. ATTN_ERROR_ARGUMENT:
+ * the number of channels is odd and the layout needs two equal halves. */
 void attn_nn_positional_init_kind(attn_nn_positional *layer, attn_nn_builder *builder, attn_nn_position_kind kind,
                                   int64_t dim, int64_t max_len, double dropout);
 void attn_nn_positional_init(attn_nn_positional *layer, attn_nn_builder *builder, int64_t dim, int64_t max_len,
@@ -160,14 +164,15 @@ void attn_nn_positional_init(attn_nn_positional *layer, attn_nn_builder *builder
  * are more positions than the table has, or x has another number of channels. */
 attn_tensor *attn_nn_positional_forward(const attn_nn_positional *layer, attn_tape *tape, attn_tensor *x,
                                         int64_t first);
-/* Computes attn_nn_positional_forward of the embeddings of ids I32 [B,T], in one pass. */
+/* Computes attn_nn_positional_forward of the embeddings of ids I32 [B,T]. The embeddings are not stored: both steps
+ * are one pass. */
 attn_tensor *attn_nn_positional_embed(const attn_nn_positional *layer, const attn_nn_embedding *embedding,
                                       attn_tape *tape, const attn_tensor *ids, int64_t first);
 
 /* A feed-forward network, dense2(dropout(activation(dense1(x)))), applied to each position separately. */
 typedef struct attn_nn_ffn {
     attn_nn_linear dense1, dense2;
-    attn_activation activation; /* ReLU after attn_nn_ffn_init, which sets dropout to 0 */
+    attn_activation activation; /* attn_nn_ffn_init sets the activation to ReLU and dropout to 0 */
     double dropout;
 } attn_nn_ffn;
 void attn_nn_ffn_init(attn_nn_ffn *layer, attn_nn_builder *builder, int64_t in, int64_t hidden, int64_t out);
@@ -186,9 +191,10 @@ typedef struct attn_nn_gru {
 } attn_nn_gru;
 void attn_nn_gru_init(attn_nn_gru *layer, attn_nn_builder *builder, int64_t in, int64_t hidden, int layers,
                       double dropout);
-/* Runs the layers on x [T,B,I], and returns the last layer's states [T,B,H]. `state` has one tensor [B,H] per layer.
- * It holds the initial states (NULL: zeros) and gets the final states. These are the states after the last row, or
- * with `lens` (I32 [B]) after row max(lens,1)-1, so that padding has no effect. `state` may be NULL. */
+/* Runs the layers on x [T,B,I], and returns the last layer's states [T,B,H]. `state` may be NULL. Otherwise it is an
+ * array of one tensor [B,H] per layer, which holds the initial states (a NULL tensor means zeros) and gets the final
+ * states. Without `lens`, the final states are those of the last row. With `lens` (I32 [B]), they are those of row
+ * max(lens,1)-1 of each sequence, so that padding has no effect. */
 attn_tensor *attn_nn_gru_forward(const attn_nn_gru *layer, attn_tape *tape, attn_tensor *x, attn_tensor **state,
                                  const attn_tensor *lens);
 
@@ -198,14 +204,14 @@ attn_tensor *attn_nn_gru_forward(const attn_nn_gru *layer, attn_tape *tape, attn
 typedef struct attn_nn_mask {
     const attn_tensor *valid_lens; /* I32 [B] or [B,Tq]: a query attends keys j < length. NULL: all keys */
     attn_causal causal;
-    /* With 0, a query without keys (length 0) gives zeros, with zero gradients. With -1e6, as in Dive into Deep
-     * Learning, this query gives the mean of all values. */
+    /* Determines the result of a query whose keys are all masked (length 0). With 0, the result and its gradients
+     * are zero. With -1e6, as in Dive into Deep Learning, the result is the mean of all values. */
     double fill;
     const attn_tensor *keys; /* U8 [B,Tk]: nonzero for visible keys. NULL: all keys are visible */
 } attn_nn_mask;
 
-/* Computes the softmax over the last axis of x [B,Tq,Tk]. Lengths are as in attn_nn_mask, whose `causal` is not
- * used. `mask` may be NULL. */
+/* Computes the softmax over the last axis of x [B,Tq,Tk]. The lengths of `mask` apply; its `causal` is ignored. `mask`
+ * may be NULL. */
 attn_tensor *attn_nn_masked_softmax(attn_tape *tape, attn_tensor *x, const attn_nn_mask *mask);
 
 /* Returns softmax(q k^T / sqrt(D)) v [B,Tq,Dv] for queries [B,Tq,D], keys [B,Tk,D] and values [B,Tk,Dv]. *weights
@@ -214,9 +220,9 @@ attn_tensor *attn_nn_dot_product(attn_tape *tape, attn_tensor *queries, attn_ten
                                  const attn_nn_mask *mask, double dropout, attn_tensor **weights);
 
 /* Additive attention (Bahdanau et al. 2014, arXiv:1409.0473). The score of a query q and a key k is the sum over the
- * hidden channels c of w_v[c] tanh(W_q q + W_k k)[c].  Parameters W_q.weight [h,Dq], W_k.weight [h,Dk], w_v.weight
- * [1,h], where h is the number of hidden channels. Memory grows with Tq + Tk: the [B,Tq,Tk,h] array of the formula is
- * never stored. */
+ * hidden channels c of w_v[c] tanh(W_q q + W_k k)[c].  The parameters are W_q.weight [h,Dq], W_k.weight [h,Dk] and
+ * w_v.weight [1,h], where h is the number of hidden channels. Memory grows with Tq + Tk: the [B,Tq,Tk,h] array of the
+ * formula is never stored. */
 typedef struct attn_nn_additive {
     attn_nn_linear w_q, w_k;
     attn_tensor *w_v;
@@ -228,22 +234,22 @@ void attn_nn_additive_init(attn_nn_additive *layer, attn_nn_builder *builder, in
 attn_tensor *attn_nn_additive_forward(const attn_nn_additive *layer, attn_tape *tape, attn_tensor *queries,
                                       attn_tensor *keys, attn_tensor *values, const attn_nn_mask *mask,
                                       attn_tensor **weights);
-/* Attends queries to keys that were projected before: projected = w_k(keys). With `time_major`, projected and values
- * are [Tk,B,.], the layout of a recurrent layer. */
+/* Computes the same for keys that are already projected: `projected` is w_k(keys). If `time_major` is true,
+ * `projected` and `values` have the shape [Tk,B,.], which is the layout of a recurrent layer. */
 attn_tensor *attn_nn_additive_attend(const attn_nn_additive *layer, attn_tape *tape, attn_tensor *queries,
                                      attn_tensor *projected, attn_tensor *values, bool time_major,
                                      const attn_nn_mask *mask, attn_tensor **weights);
 
-/* The score of a head's query and key. */
+/* The formula for the score of a query and a key of one head. */
 typedef enum attn_nn_score {
     ATTN_NN_SCORE_DOT = 0,  /* q k^T / sqrt(D/H) */
     ATTN_NN_SCORE_ADDITIVE, /* as in attn_nn_additive, with D/H hidden channels */
     ATTN_NN_SCORE_BILINEAR  /* q M k^T, M [D/H,D/H] (Luong et al. 2015, arXiv:1508.04025) */
 } attn_nn_score;
-/* Multi-head attention with H heads of D/H channels. The result is W_o(concatenation of the heads). Parameters W_q,
- * W_k, W_v, W_o, each with .weight [D,.] and perhaps .bias, and the parameters of the score, which all heads share:
- * attention.{W_k,W_q,w_v}.weight or attention.M.weight. Heads are read by strides, so nothing is copied. (Vaswani et
- * al. 2017, arXiv:1706.03762.) */
+/* Multi-head attention with H heads of D/H channels. The result is W_o(concatenation of the heads). The parameters are
+ * W_q, W_k, W_v and W_o, each with .weight [D,.] and, if requested, .bias. All heads share the parameters of the score:
+ * attention.{W_k,W_q,w_v}.weight for ADDITIVE, attention.M.weight for BILINEAR. Heads are read by strides, so nothing
+ * is copied. (Vaswani et al. 2017, arXiv:1706.03762.) */
 typedef struct attn_nn_multi_head {
     attn_nn_linear w_q, w_k, w_v, w_o;
     attn_nn_additive additive; /* used by ATTN_NN_SCORE_ADDITIVE */
@@ -254,10 +260,11 @@ typedef struct attn_nn_multi_head {
     double dropout;
 } attn_nn_multi_head;
 typedef struct attn_nn_multi_head_options {
-    int64_t hidden, heads;                    /* heads must divide hidden, else ATTN_ERROR_ARGUMENT */
+    int64_t hidden, heads;                    /* heads must divide hidden; otherwise ATTN_ERROR_ARGUMENT is returned */
     int64_t query_size, key_size, value_size; /* 0: hidden */
     attn_nn_score score;
-    /* The result is the concatenated heads, without W_o. The other weights are named query, key and value. */
+    /* There is no W_o: the result is the concatenation of the heads. The other weights are named query, key and
+     * value instead of W_q, W_k and W_v. */
     bool plain;
     bool bias;
     double dropout;
@@ -276,8 +283,9 @@ typedef struct attn_nn_kv_cache {
     attn_tensor *k, *v;
     int64_t length;
 } attn_nn_kv_cache;
-/* Allocate and free a cache; a zeroed cache may be freed too. dtype is the layers' type. For F32 layers it may be
- * BF16: keys and values are then rounded and take half the memory. ATTN_ERROR_MEMORY: there is no memory. */
+/* These functions allocate and free a cache. A cache whose bytes are all zero may be freed too. `dtype` must be the
+ * type of the layers. If the layers are F32, it may also be BF16. Keys and values are then rounded to bf16 and need
+ * half the memory. ATTN_ERROR_MEMORY: there is no memory. */
 attn_status attn_nn_kv_cache_init(attn_nn_kv_cache *cache, attn_context *context, attn_dtype dtype, int64_t rows,
                                   int64_t capacity, int64_t dim);
 void attn_nn_kv_cache_free(attn_nn_kv_cache *cache);
@@ -288,9 +296,9 @@ attn_status attn_nn_multi_head_append(const attn_nn_multi_head *layer, attn_tape
 /* Attends queries [rows,Tq,.] to the keys and values in the cache. */
 attn_tensor *attn_nn_multi_head_cached(const attn_nn_multi_head *layer, attn_tape *tape, attn_tensor *queries,
                                        const attn_nn_kv_cache *cache, const attn_nn_mask *mask);
-/* Reorders the rows: new row i is the old row rows[i]. The first shared[i] tokens of both rows are equal and are not
- * copied. If `shared` is NULL, all tokens are copied. Tokens are copied through spare->k, some at a time. `spare`
- * has the cache's type, rows and channels, and room for at least one token. spare->v is not read and may be NULL. */
+/* Reorders the rows: new row i is the old row rows[i]. If `shared` is not NULL, the first shared[i] tokens of rows i
+ * and rows[i] must be equal, and are not copied. Tokens are copied in groups, through spare->k. `spare` has the cache's
+ * type, rows and channels, and room for at least one token. spare->v is not read and may be NULL. */
 void attn_nn_kv_cache_reorder(attn_nn_kv_cache *cache, attn_nn_kv_cache *spare, const int64_t *rows,
                               const int64_t *shared);
 /* Changes the cache to n rows with room for `capacity` tokens. New row i is the old row rows[i], or row i if `rows` is
@@ -300,8 +308,9 @@ void attn_nn_kv_cache_reorder(attn_nn_kv_cache *cache, attn_nn_kv_cache *spare, 
 attn_status attn_nn_kv_cache_select(attn_nn_kv_cache *cache, attn_context *context, const int64_t *rows, int64_t n,
                                     int64_t capacity);
 
-/* Self-attention of the axial transformer (Ho et al. 2019, arXiv:1912.12180): with heads of Dh channels and the scale
- * 1/sqrt(Dh). Parameters: to_q.weight [H*Dh,D], to_kv.weight [2*H*Dh,D] (keys, then values), to_out.{weight,bias}. */
+/* Self-attention of the axial transformer (Ho et al. 2019, arXiv:1912.12180). It has H heads of Dh channels, and its
+ * scale is 1/sqrt(Dh). The parameters are to_q.weight [H*Dh,D], to_kv.weight [2*H*Dh,D] (keys, then values),
+ * to_out.{weight,bias}. */
 typedef struct attn_nn_self_attention {
     attn_nn_linear to_q, to_kv, to_out;
     int64_t heads, dim_head;
@@ -321,9 +330,10 @@ attn_tensor *attn_nn_self_attention_forward(const attn_nn_self_attention *layer,
 attn_tensor *attn_nn_self_attention_axis(const attn_nn_self_attention *layer, attn_tape *tape, attn_tensor *x, int axis,
                                          int channel_axis, attn_tensor **weights);
 
-/* Attention followed by a residual connection and a norm, as in DETR (Carion et al. 2020, arXiv:2005.12872). Parameters
- * for M heads of Dh channels: w_q, w_k, w_v [M,D,Dh], proj.weight [D,M*Dh], layer_norm.*. With key_only, attention.u
- * [M,1,Dh] replaces w_q, and every query gets the same softmax over u . k (Zhu et al. 2019, arXiv:1904.05873). */
+/* Attention followed by a residual connection and a norm, as in DETR (Carion et al. 2020, arXiv:2005.12872). There are
+ * M heads of Dh channels. The parameters are w_q, w_k, w_v [M,D,Dh], proj.weight [D,M*Dh] and layer_norm.*. If key_only
+ * is set, attention.u [M,1,Dh] replaces w_q, and the weights of every query are the softmax of u . k (Zhu et al. 2019,
+ * arXiv:1904.05873). */
 typedef struct attn_nn_detr_attention {
     attn_tensor *w_q, *w_k, *w_v, *u;
     attn_nn_linear proj;
@@ -333,10 +343,10 @@ typedef struct attn_nn_detr_attention {
 } attn_nn_detr_attention;
 void attn_nn_detr_attention_init(attn_nn_detr_attention *layer, attn_nn_builder *builder, int64_t heads, int64_t dim,
                                  int64_t dim_head, double dropout, bool key_only);
-/* Attends x_q [B,Nq,D] to x_kv [B,Nk,D] (NULL: x_q). Positions p_q [1,Nq,D] or [B,Nq,D] and p_kv [1,Nk,D] or
- * [B,Nk,D] (NULL: none) are added to the inputs of queries and keys, but not of values. With key_only, x_kv and the
- * positions must be NULL. *weights (weights may be NULL) gets [B,M,Nq,Nk], with key_only [B,M,1,Nk].
- * ATTN_ERROR_SHAPE: the shapes do not fit. */
+/* Attends x_q [B,Nq,D] to x_kv [B,Nk,D]. If x_kv is NULL, attends x_q to itself. The positions p_q [1,Nq,D] or [B,Nq,D]
+ * are added to the input of the queries. The positions p_kv [1,Nk,D] or [B,Nk,D] are added to the input of the keys,
+ * but not to that of the values. Both may be NULL. With key_only, x_kv and the positions must be NULL. *weights
+ * (weights may be NULL) gets [B,M,Nq,Nk], with key_only [B,M,1,Nk]. ATTN_ERROR_SHAPE: the shapes do not fit. */
 attn_tensor *attn_nn_detr_attention_forward(const attn_nn_detr_attention *layer, attn_tape *tape, attn_tensor *x_q,
                                             attn_tensor *x_kv, attn_tensor *p_q, attn_tensor *p_kv,
                                             attn_tensor **weights);
@@ -347,14 +357,14 @@ typedef struct attn_nn_block_options {
     int64_t hidden, ffn_hidden, heads;
     double dropout;
     bool bias;     /* whether the attention's projections have biases */
-    bool pre_norm; /* norms come before the layers; otherwise after the residual connections */
+    bool pre_norm; /* true: norms come before the layers; false: norms come after the residual connections */
     attn_activation activation;
     double eps;         /* eps of the norms; 0: 1e-5 */
-    double ffn_dropout; /* dropout of the hidden numbers of the feed-forward network */
+    double ffn_dropout; /* dropout of the hidden layer of the feed-forward network */
 } attn_nn_block_options;
 
-/* An encoder block. It computes addnorm2(y, ffn(y)) with y = addnorm1(x, attention(x, x, x)). With pre_norm it
- * computes y + ffn(norm2(y)) with y = x + attention(norm1(x)), under the same parameter names. */
+/* An encoder block. It computes addnorm2(y, ffn(y)) with y = addnorm1(x, attention(x, x, x)). If pre_norm is set, it
+ * computes y + ffn(norm2(y)) with y = x + attention(norm1(x)). The parameter names are the same in both cases. */
 typedef struct attn_nn_encoder_block {
     attn_nn_multi_head attention;
     attn_nn_add_norm addnorm1, addnorm2;
@@ -362,8 +372,8 @@ typedef struct attn_nn_encoder_block {
 } attn_nn_encoder_block;
 void attn_nn_encoder_block_init(attn_nn_encoder_block *block, attn_nn_builder *builder,
                                 const attn_nn_block_options *options);
-/* Runs the block on x [B,T,D] and returns the same shape. *weights gets [B,H,T,T]. `positions` [1,T,D] or [B,T,D]
- * (NULL: none) are added to the inputs of queries and keys, but not of values, as in DETR. */
+/* Runs the block on x [B,T,D] and returns the same shape. *weights gets [B,H,T,T]. As in DETR, `positions` [1,T,D] or
+ * [B,T,D] are added to the input of queries and keys, but not to that of values. `positions` may be NULL. */
 attn_tensor *attn_nn_encoder_block_forward(const attn_nn_encoder_block *block, attn_tape *tape, attn_tensor *x,
                                            attn_tensor *positions, const attn_nn_mask *mask, attn_tensor **weights);
 
@@ -376,7 +386,8 @@ typedef struct attn_nn_decoder_block {
 } attn_nn_decoder_block;
 void attn_nn_decoder_block_init(attn_nn_decoder_block *block, attn_nn_builder *builder,
                                 const attn_nn_block_options *options);
-/* Positions of a decoder block's two inputs, as in attn_nn_encoder_block_forward. NULL: no positions. */
+/* Positions that are added to the two inputs of a decoder block, as in attn_nn_encoder_block_forward. NULL: no
+ * positions are added. */
 typedef struct attn_nn_positions {
     attn_tensor *own, *encoded;
 } attn_nn_positions;
@@ -387,7 +398,8 @@ attn_tensor *attn_nn_decoder_block_forward(const attn_nn_decoder_block *block, a
                                            const attn_nn_mask *self_mask, const attn_nn_mask *cross_mask,
                                            attn_tensor **self_weights, attn_tensor **cross_weights);
 /* Runs the block on one token per row, x [rows,1,D]. The token's keys and values are appended to `self` [rows]. `cross`
- * [B] holds the encoder's keys and values. Each sentence has rows / B hypotheses, which share them as several queries.
+ * [B] holds the encoder's keys and values of B sentences. The rows / B hypotheses of a sentence share the keys and
+ * values of that sentence.
  */
 attn_tensor *attn_nn_decoder_block_step(const attn_nn_decoder_block *block, attn_tape *tape, attn_tensor *x,
                                         attn_nn_kv_cache *self, const attn_nn_kv_cache *cross,

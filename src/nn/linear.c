@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * A linear layer: y = x weight^T + bias.
+ * Implements a linear layer, y = x weight^T + bias.
  */
 #include "nn/linear_weight.h"
 

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * Convolutions followed by a norm. A norm that is a fixed affine function is merged into the convolution. */
+ * Implements convolutions followed by a norm. If the norm is a fixed affine function, it is merged into the
+ * convolution.
+ */
 #include "nn/spatial.h"
 
 #include "base/context.h"
@@ -51,8 +53,8 @@ void attn_nn_map_norm_init(attn_nn_map_norm *layer, attn_nn_builder *builder, at
     }
 }
 
-/* Applies the convolution with the norm merged into it. Each channel is scaled by weight/sqrt(var + eps) and gets a
- * bias. */
+/* Applies the convolution with the norm merged into it: output channel c is multiplied by weight/sqrt(var + eps) of
+ * the norm, and shifted by a bias. */
 static attn_tensor *folded(const attn_nn_conv *conv, const attn_nn_batch_norm *norm, attn_tape *tape, attn_tensor *x,
                            attn_tensor *addend, attn_activation activation)
 {
@@ -87,7 +89,7 @@ static attn_tensor *filled(attn_tape *tape, attn_dtype dtype, int64_t n, double 
     return x;
 }
 
-/* Computes a group norm. Each group of an image's channels is one row of a layer norm. */
+/* Computes a group norm as a layer norm, in which each group of channels of an image is one row. */
 static attn_tensor *group_norm(const attn_nn_map_norm *layer, attn_tape *tape, attn_tensor *x)
 {
     if (!x || !layer->batch.weight || !layer->batch.bias) {

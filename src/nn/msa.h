@@ -11,27 +11,30 @@
 
 #include "nn/layers.h"
 
-/* Attention over the rows or the columns of alignments x [R,C,B,D], with parameters {q,k,v,out}_proj.{weight,bias}.
- * Rows are tied: all rows share one attention map, whose scores are scaled by 1/sqrt(D/H * R). Returned weights are
- * those after dropout. */
+/* Attention along the rows or the columns of alignments x [R,C,B,D], with parameters {q,k,v,out}_proj.{weight,bias}.
+ * Row attention is tied: all rows share one attention map, whose scores are scaled by 1/sqrt(D/H * R). Returned weights
+ * are the weights after dropout. */
 typedef struct attn_nn_msa_attention {
     attn_nn_linear q, k, v, out;
     int64_t heads;
-    double dropout, fill; /* fill: score of padded keys, -10000 in the original; 0 leaves padded keys out */
-    /* The number of rows R in the scale of tied row attention. If true, R is the alignment's own number of rows that
-     * are not all padding, so that a result does not depend on other alignments of the batch. If false, R is the
+    double dropout, fill; /* fill: score of padded keys, -10000 in the original; 0: padded keys are left out */
+    /* Chooses the R in the scale of tied row attention. If true, R is the number of rows of the alignment, without rows
+     * that are all padding. The result then does not depend on other alignments of the batch. If false, R is the
      * batch's number of rows, as in the original. */
     bool own_depth;
-    bool untied; /* each row has its own map and its own padding, and scores are scaled by 1/sqrt(D/H) */
+    /* true: each row has its own attention map and its own padding, and scores are scaled by 1/sqrt(D/H) */
+    bool untied;
 } attn_nn_msa_attention;
 /* Initializes the layer. ATTN_ERROR_ARGUMENT: `heads` does not divide `dim`. */
 void attn_nn_msa_attention_init(attn_nn_msa_attention *layer, attn_nn_builder *builder, int64_t dim, int64_t heads,
                                 double dropout, double fill);
-/* Attends along the rows of x. keep: U8 [B,R,C], zero for padding, or NULL. *weights gets [H,B,C,C], untied
- * [H,R,B,C,C]. Padded queries are left out of the sum over rows. The visible keys are those of the first row. */
+/* Attends along the rows of x. `keep` is U8 [B,R,C], zero for padding, or NULL. *weights gets [H,B,C,C], or
+ * [H,R,B,C,C] if the layer is untied. If it is tied, padded queries are left out of the sum over rows, and the
+ * padding of the first row decides which keys are visible. */
 attn_tensor *attn_nn_msa_attention_rows(const attn_nn_msa_attention *layer, attn_tape *tape, attn_tensor *x,
                                         const attn_tensor *keep, attn_tensor **weights);
-/* Attends along the columns of x. *weights gets [H,C,B,R,R]. With a single row, the result is out_proj(v_proj(x)). */
+/* Attends along the columns of x. *weights gets [H,C,B,R,R]. If there is only one row, the result is
+ * out_proj(v_proj(x)). */
 attn_tensor *attn_nn_msa_attention_columns(const attn_nn_msa_attention *layer, attn_tape *tape, attn_tensor *x,
                                            const attn_tensor *keep, attn_tensor **weights);
 
@@ -65,13 +68,13 @@ attn_tensor *attn_nn_msa_layer_forward(const attn_nn_msa_layer *layer, attn_tape
                                        const attn_tensor *keep, attn_tensor **row_weights,
                                        attn_tensor **column_weights);
 
-/* A function that gets the attention maps of heads [first, first + n) as soon as they are computed. n is the first
- * length of `maps`, which are freed when the function returns. It is called several times per layer, with heads in
- * order. */
+/* Type of a function that gets the attention maps of heads [first, first + n) as soon as they are computed. n is the
+ * first length of `maps`. The function is called several times per layer, with heads in ascending order. `maps` are
+ * freed when it returns. */
 typedef void (*attn_nn_take_maps)(void *user, int64_t first, const attn_tensor *maps);
 
-/* Where a layer stops: at its result, or as soon as the requested maps are computed. If it stops at maps, x is
- * undefined afterwards. */
+/* Tells where a layer stops: after computing its result, or as soon as the requested maps are computed. If it stops
+ * at the maps, x is undefined afterwards. */
 typedef enum attn_nn_msa_layer_end {
     ATTN_NN_MSA_RESULT,
     ATTN_NN_MSA_ROW_MAPS,
@@ -81,13 +84,15 @@ typedef enum attn_nn_msa_layer_end {
 /* How a layer is run without gradients. Zero fields mean the defaults. */
 typedef struct attn_nn_msa_layer_run {
     const attn_tensor *keep; /* U8 [B,R,C], or NULL */
-    /* Maximum number of tokens whose projections are in memory at once. 0 means the layer's own maximum, which may
-     * be unlimited. Attention computes max(1, H*max_tokens/T) heads at a time, with T = R*C*B tokens. The
-     * feed-forward block processes at most max_tokens tokens at a time. Results differ only by rounding: the mask is
-     * applied once, to complete sums. */
+    /* Maximum number of tokens whose projections are in memory at once. 0 means the layer's own maximum, which may be
+     * unlimited. Attention computes max(1, H*max_tokens/T) heads at a time, with T = R*C*B tokens. The feed-forward
+     * block processes at most max_tokens tokens at a time. Results for different max_tokens differ only by rounding,
+     * because the mask is always applied once, to complete sums. */
     int64_t max_tokens;
-    bool bf16;                       /* products use numbers rounded to bf16 and are summed in f32; x stays f32 */
-    attn_nn_take_maps rows, columns; /* functions that get the attention maps; NULL: maps are not returned */
+    /* operands of products are rounded to bf16, and products are summed in f32; x stays f32 */
+    bool bf16;
+    /* functions that get the maps of row attention and of column attention; NULL: these maps are not returned */
+    attn_nn_take_maps rows, columns;
     void *user;
     attn_nn_msa_layer_end end;
 } attn_nn_msa_layer_run;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * Attention over the rows and the columns of alignments. Alignments are read in place, without copies.
+ * Implements attention along the rows and the columns of alignments. Alignments are read in place, without copies.
  */
 #include "nn/msa_attention.h"
 #include "nn/linear_weight.h"
@@ -58,7 +58,7 @@ static bool measure(sizes *s, attn_tape *tape, const attn_tensor *x, const attn_
     return true;
 }
 
-/* Returns the number of rows of an alignment [R,C] that are not all padding. */
+/* Returns the number of rows of an alignment [R,C] that are not completely padding. */
 static int64_t depth_of(const sizes *s, const uint8_t *kept)
 {
     int64_t depth = 0;
@@ -72,8 +72,9 @@ static int64_t depth_of(const sizes *s, const uint8_t *kept)
     return depth;
 }
 
-/* Returns a factor for q [R,C,B,D]. The factor is zero for padded queries, which must not enter the sum over rows.
- * For other queries it is 1. With own_depth it replaces the batch's 1/sqrt(R) by the alignment's own. */
+/* Returns a factor for the queries q [R,C,B,D] of tied row attention. It is zero for padded queries, which must not
+ * enter the sum over rows. For other queries it is 1, or with own_depth sqrt(R / depth), which changes the scale
+ * 1/sqrt(R) of the batch into 1/sqrt(depth) of the alignment. */
 static attn_tensor *query_factor(attn_tape *tape, const sizes *s, const attn_tensor *keep, bool own_depth,
                                  attn_dtype dtype)
 {
@@ -90,8 +91,8 @@ static attn_tensor *query_factor(attn_tape *tape, const sizes *s, const attn_ten
     return factor;
 }
 
-/* Describes tied row attention. Its mask is the padding of the first row, and applies to keys. Dims 1 and 3 of the
- * problem are batch and key. */
+/* Describes tied row attention. Only keys are masked, by the padding of the first row. Dims 1 and 3 of the problem
+ * are batch and key. */
 static bool describe_rows(attn_problem *p, attn_tape *tape, const sizes *s, bool masked)
 {
     if (attn_problem_tied_rows(p, s->rows, s->cols, s->batch, s->heads, s->dim) != ATTN_OK) {
@@ -105,12 +106,14 @@ static bool describe_rows(attn_problem *p, attn_tape *tape, const sizes *s, bool
     return true;
 }
 
-/* Describes column attention, or untied row attention. Heads, lines and the batch are batch dims. In column
- * attention a line is a column, and its rows attend to rows. Untied row attention exchanges rows and columns. */
+/* Describes column attention, or untied row attention. Heads, lines and alignments of the batch are batch dims. In
+ * column attention, a line is a column, and each of its rows attends to its rows. In untied row attention, a line is
+ * a row. */
 static void describe_lines(attn_problem *p, const sizes *s, bool columns, bool masked)
 {
     int64_t token = s->heads * s->dim,
-            steps[] = {s->batch * token, s->cols * s->batch * token}; /* strides to the next column and row */
+            /* stride to the next column, stride to the next row */
+        steps[] = {s->batch * token, s->cols * s->batch * token};
     int64_t along = steps[columns], other = steps[!columns], n = columns ? s->rows : s->cols;
     int64_t lines = columns ? s->cols : s->rows, map = n * n;
     const attn_dim dims[] = {
@@ -160,8 +163,8 @@ static void describe_lines(attn_problem *p, const sizes *s, bool columns, bool m
     }
 }
 
-/* Returns the type of the attention's numbers. Attention that returns maps uses f32 or f64, the types of maps. This
- * is a small share of the work. */
+/* Returns the type in which the attention is computed. If maps are requested, the type is that of the maps, f32 or
+ * f64. This costs little time, because few calls request maps. */
 static attn_dtype number_of(const attn__token_source *source, bool maps)
 {
     return source->bf16 ? maps ? ATTN_F32 : ATTN_BF16 : attn_tensor_dtype(source->x);
@@ -201,8 +204,8 @@ static attn_tensor *ones(attn_tape *tape, attn_dtype dtype, int rank, const int6
     return attn_affine(tape, attn_tape_tensor(tape, dtype, rank, shape, NULL), 1, 1);
 }
 
-/* Attends a single row only to itself, even if it is padding. Queries and keys need no projection, and there is no
- * dropout. */
+/* Computes the attention of a single row, which attends only to itself even if it is padding. The weight is always
+ * 1, so queries and keys are not projected. There is no dropout. */
 static attn_tensor *single_row(const attn_nn_msa_attention *layer, attn_tape *tape, const attn__token_source *source,
                                const sizes *s, const attn__head_range *range, attn_tensor **weights)
 {
@@ -212,8 +215,9 @@ static attn_tensor *single_row(const attn_nn_msa_attention *layer, attn_tape *ta
     return project(tape, source, s, range, number_of(source, false), 1, &(projection){&layer->v, &v}) ? v : NULL;
 }
 
-/* Computes the attention maps as attention to values that are the identity matrix of `side` keys. Scores and maps
- * are then matrix products. The attention engine's own output of weights is computed sum by sum, which is slower. */
+/* Computes the attention maps as the result of an attention whose values are the identity matrix of size `side`.
+ * Scores and maps are then computed as matrix products. This is faster than the attention engine's own output of
+ * weights, which computes each sum separately. */
 static attn_tensor *maps_of(attn_tape *tape, const attn_attention *a, int64_t side)
 {
     attn_attention maps = *a;
@@ -239,7 +243,7 @@ static attn_tensor *maps_of(attn_tape *tape, const attn_attention *a, int64_t si
     return attn_attend(tape, &maps);
 }
 
-/* Fills the attention *a: queries and keys of the heads, values if requested, and the problem. */
+/* Fills *a with the problem, the queries and keys of the heads in `range`, and the values if they are requested. */
 static bool ask(attn_attention *a, const attn_nn_msa_attention *layer, attn_tape *tape,
                 const attn__token_source *source, const attn_tensor *keep, bool columns, const sizes *s,
                 const attn__head_range *range, bool maps, bool values)
@@ -248,7 +252,9 @@ static bool ask(attn_attention *a, const attn_nn_msa_attention *layer, attn_tape
     const int64_t tied_maps[] = {s->heads, s->batch, s->cols, s->cols};
     const int64_t row_maps[] = {s->heads, s->rows, s->batch, s->cols, s->cols};
     const int64_t column_maps[] = {s->heads, s->cols, s->batch, s->rows, s->rows};
-    bool scaled = tied && keep; /* these numbers are multiplied by a factor, and attn_mul does not support bf16 */
+    /* true: queries are multiplied by a factor; this needs f32 or f64 queries, because attn_mul does not support
+     * bf16 */
+    bool scaled = tied && keep;
     attn_dtype dtype = number_of(source, maps || scaled);
     const projection wanted[] = {{&layer->q, &a->q.tensor}, {&layer->k, &a->k.tensor}, {&layer->v, &a->v.tensor}};
     *a = (attn_attention){.mask = keep,
@@ -308,7 +314,9 @@ attn_tensor *attn__msa_heads(const attn_nn_msa_attention *layer, attn_tape *tape
     if (weights && !keeps_gradients(tape)) {
         *weights = maps_of(tape, &a, columns ? s.rows : s.cols);
         a.weights = NULL;
-        if (!*weights) /* fail: contacts computed without these maps could be mistaken for a result */
+        /* Fails if the maps cannot be computed, because contacts computed without these maps could be mistaken for a
+         * result. */
+        if (!*weights)
             return NULL;
     }
     return attn_attend(tape, &a);

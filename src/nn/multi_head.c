@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Multi-head attention. The projections leave the heads inside the channels, where the attention engine reads them by
- * strides.
+ * Implements multi-head attention. The projections do not separate the heads: the attention engine reads the channels
+ * of each head by strides.
  */
 #include "nn/check.h"
 #include "nn/guided.h"
@@ -16,7 +16,7 @@ static void project_init(attn_nn_linear *linear, attn_nn_builder *builder, const
     attn__nn_linear_named(linear, builder, name, in > 0 ? in : out, out, bias);
 }
 
-/* Registers the parameters of the score, in addition to those of the projections. */
+/* Registers the parameters of the score. These exist in addition to the parameters of the projections. */
 static void score_init(attn_nn_multi_head *layer, attn_nn_builder *builder)
 {
     int64_t dim = layer->hidden / layer->heads;
@@ -67,8 +67,8 @@ static attn_tensor *project_heads(const attn_nn_multi_head *layer, attn_tape *ta
     return attn_reshape(tape, y, 3, shape);
 }
 
-/* Prepares a score other than the dot product. It multiplies the keys of each head, and for the additive score also
- * the queries, by the score's weights. */
+/* Prepares a score other than the dot product: multiplies the keys of each head by the score's weight. For the
+ * additive score, the queries are multiplied too. */
 static void set_score(const attn_nn_multi_head *layer, attn_tape *tape, attn_attention *a)
 {
     if (layer->score == ATTN_NN_SCORE_BILINEAR) {
@@ -114,7 +114,8 @@ static bool describe(const attn_nn_multi_head *layer, attn_tape *tape, attn_tens
         attn__fail(attn_tape_context(tape), ATTN_ERROR_SHAPE, "multi-head attention: sizes out of range");
         return false;
     }
-    /* A cache has room for more keys than are valid, so the stride between batch items depends on the room. */
+    /* The keys of a batch item have room for `capacity` keys, of which fewer may be valid. The stride between batch
+     * items is therefore that of `capacity` keys. */
     a->problem.dims[0].k = a->problem.dims[0].v = capacity * layer->hidden;
     a->problem.dtype = attn_tensor_dtype(q);
     a->problem.mask_fill = mask ? mask->fill : 0;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * Initializes layers whose parameters get a name of their own.
+ * Initializes layers whose parameters have a name below the builder's current prefix.
  */
 #include "nn/named.h"
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Non-local blocks. The convolutions leave the channels before the spatial axes, [B,C,N], and the attention engine
- * reads and writes this layout by strides.
+ * Implements non-local blocks. The convolutions leave the channels before the spatial axes, [B,C,N]. The attention
+ * engine reads and writes this layout by strides.
  */
 #include "nn/spatial.h"
 #include "base/context.h"
@@ -15,7 +15,8 @@ static void conv_init(attn_nn_conv *conv, attn_nn_builder *builder, const char *
                             .spatial = spatial, .in_channels = in, .out_channels = out, .bias = true, .zero = zero});
 }
 
-/* Initializes the output W: a convolution, or a convolution and a batch norm. The last of them starts at zero. */
+/* Initializes the output W, which is a convolution, or a convolution followed by a batch norm. The last of these
+ * starts at zero. */
 static void out_init(attn_nn_non_local *layer, attn_nn_builder *builder, int64_t in)
 {
     conv_init(&layer->w, builder, layer->batch_norm ? "W.0" : "W", layer->spatial, layer->inter, in,
@@ -40,7 +41,8 @@ void attn_nn_non_local_init(attn_nn_non_local *layer, attn_nn_builder *builder, 
     if (pairwise == ATTN_PAIRWISE_CONCAT) {
         attn_nn_initializer fill = {.start = builder->policy == ATTN_POLICY_TORCH ? ATTN_INIT_KAIMING_UNIFORM
                                                                                   : ATTN_INIT_XAVIER_UNIFORM};
-        /* The original uses a 2-D convolution over pairs, even if the block has 1 or 3 spatial axes. */
+        /* The parameter has four axes in every case, because the original uses a 2-D convolution over the pairs,
+         * even if the block has 1 or 3 spatial axes. */
         attn_nn_push(builder, "concat_project.0");
         layer->concat = attn_nn_parameter(builder, "weight", 4, (int64_t[]){1, 2 * inter, 1, 1}, fill);
         attn_nn_pop(builder);
@@ -87,8 +89,9 @@ static void describe(attn_problem *p, const attn_nn_non_local *layer, int64_t ba
     p->dims[4] = (attn_dim){.role = ATTN_ROLE_VALUE, .n = ci, .v = nk, .o = n};
 }
 
-/* Sets the two vectors of the concatenation's score. w . [theta, phi] = w1 . theta + w2 . phi, where w1 is the first
- * half of w and w2 the second. The original's array of all pairs [N,Nk,2C] is therefore never stored. */
+/* Sets the two vectors of the score of ATTN_PAIRWISE_CONCAT. Its product w . [theta, phi] is w1 . theta + w2 . phi,
+ * where w1 is the first half of w and w2 the second half. Therefore the original's array of all pairs [N,Nk,2C] is
+ * not needed. */
 static void set_vectors(const attn_nn_non_local *layer, attn_tape *tape, attn_attention *a)
 {
     attn_tensor *all = attn_reshape(tape, layer->concat, 1, (int64_t[]){-1});

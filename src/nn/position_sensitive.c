@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * Position-sensitive axial attention. Scores have three parts: content with content, query with position, and key with
- * position. Each part has its own batch norm. In training these norms take statistics over all scores, so the scores
- * are stored as an array. A line is at most a quarter of a picture's side, which keeps the array small. */
+ * Implements position-sensitive axial attention. A score has three parts: query times key, query times position, and
+ * key times position. Each part has its own batch norm. In training, a batch norm needs the statistics of all scores,
+ * so the array of scores is stored. The array is small, because a line is at most a quarter of a picture's side. */
 #include "nn/check.h"
 
 #include "nn/spatial.h"
@@ -13,8 +13,9 @@
 
 #include <math.h>
 
-/* Fills the buffer flatten_index of the original: for each pair, the table's column query - key + length - 1. The
- * original's code indexes [query, key], although its names suggest the reverse. */
+/* Fills the original's buffer flatten_index. For each pair of a query and a key, it holds the column query - key +
+ * length - 1 of the table of relative positions. The index of a pair is [query, key], as in the original's code,
+ * although the names in that code suggest the reverse. */
 static void index_init(attn_nn_builder *builder, int64_t length)
 {
     int64_t n = length * length;
@@ -52,8 +53,8 @@ void attn_nn_position_sensitive_attention_init(attn_nn_position_sensitive_attent
     index_init(builder, length);
 }
 
-/* Returns the table's column for each pair of a query and a key, [query,key,2*each], where `each` is the number of
- * channels of a group. */
+/* Returns the table's column for each pair of a query and a key. The shape is [query,key,2*each], where `each` is
+ * the number of channels of a group. */
 static attn_tensor *pairs(const attn_nn_position_sensitive_attention *layer, attn_tape *tape)
 {
     int64_t n = layer->length;
@@ -72,14 +73,15 @@ static attn_tensor *each_position(attn_tape *tape, attn_tensor *x, attn_tensor *
     return attn_matmul(tape, attn_permute(tape, x, (int[]){2, 0, 1}), e, false, true);
 }
 
-/* Returns the weights [BG,query,key]. Their scores are the sum of the three normalized parts. */
+/* Returns the weights [BG,query,key]. A score is the sum of its three parts after their norms. */
 static attn_tensor *similarity(const attn_nn_position_sensitive_attention *layer, attn_tape *tape, attn_tensor *q,
                                attn_tensor *k, attn_tensor *q_pairs, attn_tensor *k_pairs)
 {
     int64_t n = layer->length, g = layer->groups, four[4] = {-1, g, n, n}, three[3] = {-1, n, n};
     attn_tensor *qk = attn_matmul(tape, q, k, true, false);
     attn_tensor *qr = attn_permute(tape, each_position(tape, q, q_pairs), (int[]){1, 0, 2});
-    /* A key reads the table like a query: the first index is the key's own position, and the second is the query's. */
+    /* For a key, the first index of the table is the key's own position, and the second index is the query's
+     * position. */
     attn_tensor *kr = attn_permute(tape, each_position(tape, k, k_pairs), (int[]){1, 2, 0});
     if (!qk || !qr || !kr) {
         return NULL;
@@ -120,7 +122,8 @@ static attn_tensor *along_lines(const attn_nn_position_sensitive_attention *laye
     if (!sv || !sve) {
         return NULL;
     }
-    /* Channel 2c of the norm is the values' part of channel c; channel 2c + 1 is the positions' part. */
+    /* The norm has 2 channels for each output channel c: channel 2c is computed from the values, and channel 2c + 1
+     * from the positions. */
     int64_t apart[4] = {batch, out, 1, n}, pair[4] = {batch, out, 2, n}, flat[3] = {batch, 2 * out, n};
     attn_tensor *both[2] = {attn_reshape(tape, sv, 4, apart), attn_reshape(tape, sve, 4, apart)};
     attn_tensor *y = attn_reshape(tape, attn_concat(tape, both, 2, 2), 3, flat);

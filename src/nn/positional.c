@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Positions as sines and cosines of falling frequency. */
+ * Implements positions, whose channels are sines and cosines of decreasing frequency.
+ */
 #include "nn/check.h"
 
 #include "base/context.h"

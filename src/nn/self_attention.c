@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * Self-attention over a sequence, or along one axis of an array. One packed projection holds keys and values, which the
- * attention engine reads by strides and an offset. */
+ * Implements self-attention over a sequence, or along one axis of an array. One projection computes keys and values
+ * together. The attention engine reads both from its result, by strides and an offset.
+ */
 #include "nn/axis_weights.h"
 #include "nn/check.h"
 #include "nn/linear_weight.h"
@@ -28,7 +29,8 @@ void attn_nn_self_attention_init(attn_nn_self_attention *layer, attn_nn_builder 
     attn__nn_linear_named(&layer->to_q, builder, "to_q", dim, hidden, false);
     attn__nn_linear_named(&layer->to_kv, builder, "to_kv", dim, 2 * hidden, false);
     attn__nn_linear_named(&layer->to_out, builder, "to_out", hidden, dim, true);
-    attn__nn_linear_in_parts(&layer->to_q); /* the channels may be at another axis than the last */
+    /* the weights are not only read by attn_linear, because the channels may be at another axis than the last */
+    attn__nn_linear_in_parts(&layer->to_q);
     attn__nn_linear_in_parts(&layer->to_kv);
     attn__nn_linear_in_parts(&layer->to_out);
 }
@@ -66,9 +68,9 @@ attn_tensor *attn_nn_self_attention_forward(const attn_nn_self_attention *layer,
     return attn_nn_linear_forward(&layer->to_out, tape, attn_attend(tape, &a));
 }
 
-/* Doubles the strides of all axes before the channels in k and v, because keys and values share one array with twice
- * the channels. `block` is the number of channels. Strides inside a head are smaller than `block`, and a single
- * head's stride is not used. */
+/* Doubles the strides of all axes before the channels in k and v. This is needed because keys and values share one
+ * array with twice the channels. `block` is the number of channels of the keys. Strides smaller than `block` are
+ * those inside a head and are not changed. */
 static void widen(attn_problem *problem, int64_t block)
 {
     for (int i = 0; i < problem->ndims; i++) {
@@ -82,8 +84,8 @@ static void widen(attn_problem *problem, int64_t block)
     }
 }
 
-/* Returns the index of an axis of x after the channels were moved to the end. It returns -1, which is no valid axis,
- * for the channels' axis itself or a negative channel_axis. */
+/* Returns the index that `axis` has after the channels were moved to the last axis. Returns -1, which is no valid
+ * axis, if `axis` is the channels' axis or if channel_axis is negative. */
 static int axis_before_channels(int axis, int channel_axis)
 {
     if (channel_axis < 0 || axis == channel_axis) {
@@ -92,7 +94,8 @@ static int axis_before_channels(int axis, int channel_axis)
     return axis > channel_axis ? axis - 1 : axis;
 }
 
-/* Between the projections the channels are the last axis, so that the channels of a head are contiguous. */
+/* Moves the channels to the last axis for the attention, so that the channels of a head are contiguous. The output
+ * projection moves them back. */
 attn_tensor *attn_nn_self_attention_axis(const attn_nn_self_attention *layer, attn_tape *tape, attn_tensor *x, int axis,
                                          int channel_axis, attn_tensor **weights)
 {

@@ -19,13 +19,14 @@
 typedef struct attn_nn_conv_options {
     int spatial; /* axes: 1 to 3 */
     int64_t in_channels, out_channels;
-    int64_t kernel[3], stride[3], padding[3]; /* 0 in kernel and stride means 1 */
-    /* groups 0 means 1; `groups` must divide in_channels and out_channels, and all axes have the same dilation */
+    int64_t kernel[3], stride[3], padding[3]; /* kernel and stride: 0 means 1 */
+    /* groups: 0 means 1; it must divide in_channels and out_channels; dilation: the same for all axes */
     int64_t groups, dilation;
     bool bias;
-    attn_activation activation; /* activation of the result */
-    attn_nn_initializer fill;   /* initial values of the weight; all zero: the builder's policy decides (see `zero`) */
-    bool zero;                  /* weight and bias start at zero, so that a residual branch begins as the identity */
+    attn_activation activation; /* activation that is applied to the result */
+    /* initial values of the weight; if the struct is all zero, `zero` or the builder's policy decides */
+    attn_nn_initializer fill;
+    bool zero; /* weight and bias start at zero, so that a residual branch begins as the identity */
 } attn_nn_conv_options;
 /* A convolution: weight [out,in/groups,kernel...], bias [out]. */
 typedef struct attn_nn_conv {
@@ -39,9 +40,10 @@ void attn_nn_conv_init(attn_nn_conv *layer, attn_nn_builder *builder, const attn
  * dilation (kernel - 1) - 1) / stride + 1. */
 attn_tensor *attn_nn_conv_forward(const attn_nn_conv *layer, attn_tape *tape, attn_tensor *x);
 
-/* A batch norm with weight and bias [C], and the buffers running_mean, running_var [C] and num_batches_tracked. The
- * last is a scalar of PyTorch's files, which is loaded but not used. In training the batch's statistics are used, and
- * the running statistics move towards the batch's statistics by `momentum` (Ioffe and Szegedy 2015, arXiv:1502.03167).
+/* A batch norm with weight and bias [C], and the buffers running_mean, running_var [C] and num_batches_tracked.
+ * num_batches_tracked is a scalar that exists only because PyTorch's files have it. It is loaded but not used. In
+ * training the batch's statistics are used, and the running statistics move towards the batch's statistics by
+ * `momentum` (Ioffe and Szegedy 2015, arXiv:1502.03167).
  */
 typedef struct attn_nn_batch_norm {
     attn_tensor *weight, *bias, *running_mean, *running_var;
@@ -57,22 +59,21 @@ attn_tensor *attn_nn_batch_norm_forward(const attn_nn_batch_norm *layer, attn_ta
 typedef enum attn_nn_map_norm_kind {
     ATTN_NN_NORM_FROZEN = 0, /* batch norm with fixed statistics, weight and bias, which are four buffers */
     ATTN_NN_NORM_BATCH,
-    /* group norm with weight and bias; mean and variance are those of an image's group of channels (Wu and He 2018,
-     * arXiv:1803.08494) */
+    /* group norm with weight and bias; mean and variance are computed for each group of channels of each image (Wu
+     * and He 2018, arXiv:1803.08494) */
     ATTN_NN_NORM_GROUP
 } attn_nn_map_norm_kind;
 typedef struct attn_nn_map_norm {
     attn_nn_map_norm_kind kind;
-    attn_nn_batch_norm batch; /* a group norm uses only weight, bias and eps */
+    attn_nn_batch_norm batch; /* parameters of the norm; a group norm uses only weight, bias and eps */
     int64_t groups;
 } attn_nn_map_norm;
 /* Initializes the layer with eps 1e-5. ATTN_ERROR_ARGUMENT: the groups do not divide the channels. */
 void attn_nn_map_norm_init(attn_nn_map_norm *layer, attn_nn_builder *builder, attn_nn_map_norm_kind kind,
                            int64_t channels, int64_t groups);
-/* Returns activation(norm(convolution(x)) + addend). The addend has the same shape or is NULL. If a norm's
- * statistics do not come from the batch, the norm is merged into the convolution as a scale and a shift of its
- * channels. Then without gradients the result takes over the addend's memory. `conv` must have neither bias nor
- * activation. */
+/* Returns activation(norm(convolution(x)) + addend). The addend has the same shape or is NULL. A norm with fixed
+ * statistics is merged into the convolution, as a scale and a shift of its channels. If it is merged and no gradients
+ * are recorded, the result takes over the addend's memory. `conv` must have neither bias nor activation. */
 attn_tensor *attn_nn_conv_normed(const attn_nn_conv *conv, const attn_nn_map_norm *norm, attn_tape *tape,
                                  attn_tensor *x, attn_tensor *addend, attn_activation activation);
 
@@ -80,23 +81,30 @@ attn_tensor *attn_nn_conv_normed(const attn_nn_conv *conv, const attn_nn_map_nor
 
 typedef struct attn_nn_image_attention_options {
     int64_t in_channels, mid, out_channels, heads; /* mid: channels of each head */
-    /* without a window: maximum side of an image, which is limited by the relative positions */
+    /* maximum side of an image if there is no window; the table of relative positions has this size */
     int64_t max_positions;
-    int64_t window; /* keys along each axis of the window, an odd number; 0: every pixel attends every pixel */
+    /* number of keys along each axis of the window, an odd number; 0: every pixel attends to every pixel */
+    int64_t window;
     int64_t stride; /* stride of the windows' centres; 0: 1 */
     attn_border border;
-    bool relative;      /* add q . r to the score; r is the relative position's vector: row half, then column half */
-    bool whole;         /* all heads' channels together are halved, so that the first heads use only row positions */
-    bool head_major;    /* channel c of a head is head * mid + c; otherwise it is c * heads + head */
-    bool per_channel;   /* each channel is a head of its own */
-    bool bias, project; /* whether the four projections have biases; whether `wout` exists (else out = heads * mid) */
-    double scale;       /* scale of the scores; 0: 1 / sqrt(in) */
+    /* add q . r to the score, where r is the vector of the relative position: the row's half, then the column's half */
+    bool relative;
+    /* r is halved across the channels of all heads together, so the first heads use only row positions; otherwise
+     * each head has both halves */
+    bool whole;
+    /* true: channel c of head h is channel h * mid + c of the array; false: it is channel c * heads + h */
+    bool head_major;
+    bool per_channel; /* each channel is a head with one channel */
+    /* bias: the four projections have biases; project: `wout` exists, otherwise out_channels must be heads * mid */
+    bool bias, project;
+    double scale; /* scale of the scores; 0: 1 / sqrt(in) */
 } attn_nn_image_attention_options;
-/* Stand-alone self-attention (Ramachandran et al. 2019, arXiv:1906.05909). Parameters: query, key and value
- * [heads*mid,in,1,1] and wout [out,heads*mid,1,1], each .weight and .bias, and row_embedding.weight and
- * col_embedding.weight [R,mid/2] (heads*mid/2 with `whole`). The row index is key - query + (R-1)/2. R is
- * 2*max_positions-1 without a window and `window` with one. With ATTN_BORDER_SHIFT R is 2*window-1, because a window
- * at the border reaches further to one side. */
+/* Stand-alone self-attention (Ramachandran et al. 2019, arXiv:1906.05909). The convolutions query, key and value have a
+ * .weight [heads*mid,in,1,1] and a .bias, and wout has a .weight [out,heads*mid,1,1] and a .bias. The relative
+ * positions are row_embedding.weight and col_embedding.weight, of shape [R,mid/2], or [R,heads*mid/2] with `whole`.
+ * Their row for a pair is key - query + (R-1)/2. Without a window, R is 2*max_positions-1. With a window, R is
+ * `window`. With a window and ATTN_BORDER_SHIFT, R is 2*window-1, because a window at the border reaches further to one
+ * side. */
 typedef struct attn_nn_image_attention {
     attn_nn_conv query, key, value, wout;
     attn_tensor *row, *col;
@@ -112,19 +120,20 @@ void attn_nn_image_attention_init(attn_nn_image_attention *layer, attn_nn_builde
 attn_tensor *attn_nn_image_attention_forward(const attn_nn_image_attention *layer, attn_tape *tape, attn_tensor *x,
                                              attn_tensor **weights);
 
-/* The attention stem (Ramachandran et al. 2019, section 3.2): the pixels of a block of 4 x 4 attend each other. y_ij
- * = sum_ab softmax_ab(q_ij . k_ab) sum_m p(a,b,m) W_m x_ab, p(a,b,m) = softmax_m((row_a + col_b) . nu_m). The
- * weights depend on content, and the values depend on the position in the block. There is one head and no scale.
- * Parameters: emb_a and emb_b [out,4] (row, col), emb_mix [4,out] (nu), and query_conv, key_conv,
- * value_conv.{m}.weight [out,in,1,1]. */
+/* The attention stem (Ramachandran et al. 2019, section 3.2). The pixels of each block of 4 x 4 pixels attend to each
+ * other. y_ij = sum_ab softmax_ab(q_ij . k_ab) sum_m p(a,b,m) W_m x_ab, p(a,b,m) = softmax_m((row_a + col_b) . nu_m).
+ * Pixel ij attends to the pixels ab. The weights depend only on the pixels' content. The values also depend on the
+ * position ab in the block. There is one head and no scale. Parameters: emb_a and emb_b [out,4] (row, col), emb_mix
+ * [4,out] (nu), and query_conv, key_conv, value_conv.{m}.weight [out,in,1,1]. */
 enum { ATTN_NN_STEM_SIDE = 4, ATTN_NN_STEM_MIXED = 4 };
 typedef struct attn_nn_attention_stem {
     attn_tensor *rows, *columns, *mix;
     attn_nn_conv query, key, value[ATTN_NN_STEM_MIXED];
 } attn_nn_attention_stem;
 void attn_nn_attention_stem_init(attn_nn_attention_stem *layer, attn_nn_builder *builder, int64_t in, int64_t out);
-/* Applies the stem to x [B,in,Y,X]. Returns [B,out,N,16]: N = (Y/4)(X/4) blocks row by row, and the 16 pixels of
- * each block. Rows and columns beyond a multiple of 4 are left out. ATTN_ERROR_SHAPE: a side of x is below 4. */
+/* Applies the stem to x [B,in,Y,X]. Returns [B,out,N,16], where N = (Y/4)(X/4) is the number of blocks. Blocks are in
+ * order row by row, and each block has 16 pixels. Rows and columns beyond a multiple of 4 are left out.
+ * ATTN_ERROR_SHAPE: a side of x is below 4. */
 attn_tensor *attn_nn_attention_stem_forward(const attn_nn_attention_stem *layer, attn_tape *tape, attn_tensor *x);
 
 /* ------------------------------------------------------------------------------------- non-local blocks */
@@ -138,8 +147,9 @@ typedef enum attn_nn_pairwise {
 /* A non-local block (Wang et al. 2018, arXiv:1711.07971): z = x + W(sum_j f(x_i, x_j) g(x_j)), where f is the weight of
  * the pair (see attn_nn_pairwise). Its parameters are g, theta, phi and W. With sub-sampling the names are g.0 and
  * phi.0, and with batch norm W.0 (convolution) and W.1 (norm). ATTN_PAIRWISE_CONCAT adds concat_project.0.weight
- * [1,2*inter,1,1], whose first half is for theta. W (or W.1) starts at zero, so that a new block is the identity. N is
- * the number of keys after sub-sampling (max pooling by 2; in volumes only rows and columns are pooled). */
+ * [1,2*inter,1,1], whose first half is for theta. W (or W.1) starts at zero, so that a new block is the identity.
+ * Sub-sampling is max pooling of the keys by 2, in volumes only along rows and columns. N in attn_nn_pairwise is the
+ * number of keys after sub-sampling. */
 typedef struct attn_nn_non_local {
     attn_nn_conv g, theta, phi, w;
     attn_nn_batch_norm norm;
@@ -166,10 +176,10 @@ enum { /* terms of the score, as bits that can be combined */
        ATTN_FACTOR_KEY_ONLY = 4,
        ATTN_FACTOR_RELPOS_ONLY = 8
 };
-/* Generalized attention (Zhu et al. 2019, arXiv:1904.05873): x + gamma * proj(attention). Its scores are those terms of
- * q.k + q.R + u.k + v.R that `factors` selects. u and v are learned vectors, and R is the vector of the relative
- * position. R is (fc_x(sines of the column distance) + fc_y(sines of the row distance)) / sqrt(2), from P sines. The
- * parameters are named as in mmcv: query_conv, key_conv, value_conv .weight [H*Dh,C,1,1], appr_geom_fc_x,
+/* Generalized attention (Zhu et al. 2019, arXiv:1904.05873): x + gamma * proj(attention). A score is the sum of the
+ * terms of q.k + q.R + u.k + v.R that `factors` selects. u and v are learned vectors. R is the vector of the relative
+ * position, (fc_x(sines of the column distance) + fc_y(sines of the row distance)) / sqrt(2). P is the number of sines.
+ * The parameters are named as in mmcv: query_conv, key_conv, value_conv .weight [H*Dh,C,1,1], appr_geom_fc_x,
  * appr_geom_fc_y .weight [H*Dh,P/2], appr_bias (u), geom_bias (v) [H*Dh], proj_conv.{weight,bias}, gamma [1], which
  * starts at zero. */
 typedef struct attn_nn_generalized_attention {
@@ -182,10 +192,10 @@ typedef struct attn_nn_generalized_attention {
 } attn_nn_generalized_attention;
 typedef struct attn_nn_generalized_attention_options {
     int64_t dim, heads, dim_head; /* channels of a head; 0: dim / heads, rounded down */
-    unsigned factors;             /* ATTN_FACTOR_... combined; 0: all four terms */
+    unsigned factors;             /* sum of ATTN_FACTOR_... bits; 0: all four terms */
     /* number of sine features P, a multiple of 4; 0: dim rounded down to a multiple of 4 */
     int64_t position_dim;
-    double magnitude; /* factor by which the distances are multiplied; 0: 1 */
+    double magnitude; /* factor that multiplies the distances before their sines are computed; 0: 1 */
 } attn_nn_generalized_attention_options;
 void attn_nn_generalized_attention_init(attn_nn_generalized_attention *layer, attn_nn_builder *builder,
                                         const attn_nn_generalized_attention_options *options);
@@ -197,11 +207,12 @@ attn_tensor *attn_nn_generalized_attention_forward(const attn_nn_generalized_att
 /* ------------------------------------------------------------------------------------ DETR's positions */
 
 /* Positions as sines of rows and columns (Carion et al. 2020, arXiv:2005.12872, appendix). The first `feats`
- * channels are for the ROW, the others for the column. Positions count the unpadded pixels up to and including the
- * pixel, so they start at 1. */
+ * channels are for the ROW, the others for the column. The position of a pixel in its row or column is the number of
+ * unpadded pixels up to and including this pixel, so positions start at 1. */
 typedef struct attn_nn_sine_positions {
     int64_t feats; /* even */
-    /* scale 0: positions are not normalized; otherwise they are divided by the last position and multiplied by scale */
+    /* scale: if it is 0, positions are not normalized; otherwise positions are divided by the last position and
+     * multiplied by the scale */
     double temperature, scale;
 } attn_nn_sine_positions;
 /* Returns the positions [B,Y,X,2*feats] of the type `dtype`. padding: U8 [B,Y,X], nonzero where there is no image,
@@ -256,10 +267,10 @@ attn_tensor *attn_nn_patches_forward(const attn_nn_conv *conv, attn_tape *tape, 
 /* -------------------------------------------------------------------- position-sensitive axial attention */
 
 /* Attention along one axis of an image, with positions in scores and values (Wang et al. 2020, arXiv:2003.07853). The
- * score is norm(q.k) + norm(q.Rq) + norm(k.Rk), and the result is norm(P v) + norm(P Rv). P are the weights, and Rq, Rk
- * and Rv are vectors of the relative position. The parameters have Axial-DeepLab's names: qkv_transform.weight
- * [2*out,in,1] (each group's queries, keys, values), bn_qkv, bn_similarity [3*groups], bn_output [2*out], relative
- * [2*out/groups,2*length-1], and the buffer flatten_index, which is not used. */
+ * score is norm(q.k) + norm(q.Rq) + norm(k.Rk), and the result is norm(P v) + norm(P Rv). P is the softmax of the
+ * scores. Rq, Rk and Rv are learned vectors of the relative position. The parameters have the names of Axial-DeepLab:
+ * qkv_transform.weight [2*out,in,1] (each group's queries, keys, values), bn_qkv, bn_similarity [3*groups], bn_output
+ * [2*out], relative [2*out/groups,2*length-1], and the buffer flatten_index, which is not used. */
 typedef struct attn_nn_position_sensitive_attention {
     attn_nn_conv qkv;
     attn_nn_batch_norm norm_qkv, norm_similarity, norm_output;
@@ -267,8 +278,8 @@ typedef struct attn_nn_position_sensitive_attention {
     int64_t groups, length;
     int axis;
 } attn_nn_position_sensitive_attention;
-/* Initializes the layer. axis 2 attends down the columns, axis 3 along the rows. ATTN_ERROR_ARGUMENT: 2*groups does
- * not divide out. */
+/* Initializes the layer. `axis` is 2 for attention along the columns, 3 for attention along the rows.
+ * ATTN_ERROR_ARGUMENT: 2*groups does not divide out. */
 void attn_nn_position_sensitive_attention_init(attn_nn_position_sensitive_attention *layer, attn_nn_builder *builder,
                                                int64_t in, int64_t out, int64_t groups, int64_t length, int axis);
 /* Applies the layer to x [B,in,Y,X]. Returns [B,out,Y,X]; *weights (weights may be NULL) gets

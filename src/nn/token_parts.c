@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * Linear layers that process some tokens at a time. Normalized tokens, and hidden channels between two layers, are read
- * again while they are in the last-level cache, and are never stored for all tokens. */
+ * Implements linear layers that process some tokens at a time. The normalized tokens, and the hidden channels between
+ * two layers, are read again while they are in the last-level cache. They are never stored for all tokens.
+ */
 #include "nn/token_parts.h"
 
 #include "base/integers.h"
@@ -9,7 +10,7 @@
 #include "tensor/op.h"
 #include "tensor/packed_weights.h"
 
-enum { FEW = 64, MOST = 3 }; /* with at most FEW tokens, products are faster without packing the weights */
+enum { FEW = 64, MOST = 3 }; /* FEW: up to this number of tokens, products are faster if the weights are not packed */
 
 static bool in_parts(const attn_context *context, bool bf16)
 {
@@ -23,8 +24,8 @@ double attn__tokens_packed(const attn_context *context, bool bf16)
 
 enum { LEAST_AT_ONCE = 1024, MOST_AT_ONCE = 4096 };
 
-/* Returns the number of tokens that are projected at once. It is larger on AMX, where all threads wait for the last
- * rows of one thread. With 1,024 rows this costs an eighth of the time. */
+/* Returns the number of tokens that are projected at once. The number is larger on AMX: all threads wait for the
+ * thread that computes the last rows, which with 1,024 rows costs an eighth of the time. */
 int64_t attn__tokens_at_once(const attn_context *context, bool bf16)
 {
     return in_parts(context, bf16) ? MOST_AT_ONCE : LEAST_AT_ONCE;
@@ -46,7 +47,8 @@ static attn_tensor *flat(attn_tape *tape, attn_tensor *x)
     return attn__op_view(tape, x, 0, 2, (int64_t[]){tokens_of(x), attn_tensor_length(x, -1)});
 }
 
-/* Reports whether tokens are rounded to bf16. With int8 they are not, because each row is quantized separately. */
+/* Reports whether tokens are rounded to bf16. They are not with int8 precision, because int8 quantizes each row of
+ * f32 tokens. */
 static bool rounds(const attn_tape *tape, const attn__token_source *source)
 {
     return source->bf16 && tape->precision != ATTN_PRECISION_INT8;
@@ -64,8 +66,8 @@ attn_tensor *attn__tokens_normalized(attn_tape *tape, const attn__token_source *
     return attn_scope_end(tape, normalized(source, tape, source->x));
 }
 
-/* Packs the weights for the products of all parts. Packs nothing if the weights cannot be packed. Returns false
- * without memory. */
+/* Packs the weights for the products of all parts. If the weights cannot be packed, does nothing and returns true.
+ * Returns false if there is no memory. */
 static bool pack(attn_tape *tape, const attn_nn_linear *linear, int64_t row, int64_t rows, bool bf16,
                  attn__packed *packed)
 {
@@ -121,7 +123,7 @@ bool attn__tokens_project(attn_tape *tape, const attn__token_source *source, int
     return fine;
 }
 
-/* Adds the feed-forward network's result to x, the tokens of one part. */
+/* Adds the feed-forward network's result to x. x holds the tokens of one part. */
 static bool feed_part(attn_tape *tape, const attn__token_source *source, attn_tensor *x, const attn_nn_linear *fc1,
                       const attn_nn_linear *fc2, const attn__packed packed[2])
 {

@@ -9,7 +9,8 @@
 #include "nn/layers.h"
 #include "tensor/linear_part.h"
 
-/* Tokens x [...,D] that are normalized when they are read. With bf16, products use numbers rounded to bf16. */
+/* Tokens x [...,D] that are normalized when they are read. With bf16, the normalized tokens are rounded to bf16
+ * before products. */
 typedef struct attn__token_source {
     attn_tensor *x;
     const attn_nn_layer_norm *norm; /* NULL: x is used unchanged */
@@ -24,20 +25,20 @@ typedef struct attn__token_linear {
     attn_tensor *y;
 } attn__token_linear;
 
-/* Returns the number of tokens that are projected together. They fit the last-level cache, and are enough to make
- * packing worthwhile. */
+/* Returns the number of tokens that are projected together. So many tokens still fit the last-level cache, and they
+ * are enough to make packing the weights worthwhile. */
 int64_t attn__tokens_at_once(const attn_context *context, bool bf16);
-/* Returns the number of tokens whose `wide` hidden channels are in memory at once. `tokens`: number of all tokens,
- * with `dim` channels each. The hidden channels take at most as much memory as all tokens, unless a minimum number
- * of tokens needs more. */
+/* Returns the number of tokens whose `wide` hidden channels are in memory at once. `tokens` is the number of all
+ * tokens, which have `dim` channels each. The hidden channels need at most as much memory as all tokens. The only
+ * exception is a fixed minimum number of tokens, which may need more. */
 int64_t attn__tokens_hidden(const attn_context *context, bool bf16, int64_t tokens, int64_t dim, int64_t wide);
-/* Returns the memory of one packed weight in floats: 1, or 1.5 on AMX, where a packed f32 weight consists of three
- * bf16 parts. */
+/* Returns the number of floats that packing needs for one element of a weight. This is 1, or 1.5 on AMX, where a
+ * packed f32 element consists of three bf16 parts. */
 double attn__tokens_packed(const attn_context *context, bool bf16);
 /* Projects the tokens by `n` layers. On failure it sets the error and returns false. */
 bool attn__tokens_project(attn_tape *tape, const attn__token_source *source, int n, const attn__token_linear *linears);
-/* Returns norm(x) as a new tensor, rounded if requested, for code that reads it several times while x changes. On
- * failure it sets the error and returns NULL. */
+/* Returns norm(x) as a new tensor, rounded to bf16 if requested. This is for callers that change x but still need
+ * norm(x). On failure it sets the error and returns NULL. */
 attn_tensor *attn__tokens_normalized(attn_tape *tape, const attn__token_source *source);
 /* Adds fc2(gelu(fc1(norm(x)))) to x in place, for at most max_tokens tokens at once (0: no limit). Returns false on
  * failure. */

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Parts of a Vision Transformer: patches of an image, and pre-norm blocks. */
+ * Implements the parts of a Vision Transformer: the projection of image patches, and pre-norm blocks.
+ */
 #include "nn/check.h"
 
 #include "nn/spatial.h"
@@ -68,8 +69,8 @@ attn_tensor *attn_nn_patches_forward(const attn_nn_conv *conv, attn_tape *tape, 
         return NULL;
     }
     x = attn_slice(tape, attn_slice(tape, x, 2, 0, rows * high), 3, 0, cols * wide);
-    /* Permute [B,C,rows,Py,cols,Px] to [B,rows,cols,C,Py,Px], so that each row of the matrix is a patch in the
-     * kernel's layout. */
+    /* [B,C,rows,Py,cols,Px] becomes [B,rows,cols,C,Py,Px], so that each row of the matrix is one patch in the layout
+     * of the kernel. */
     x = attn_reshape(tape, x, 6, (int64_t[]){batch, c, rows, high, cols, wide});
     x = attn_permute(tape, x, (int[]){0, 2, 4, 1, 3, 5});
     x = attn_reshape(tape, x, 3, (int64_t[]){batch, rows * cols, c * high * wide});
