@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: MIT
  *
  * additive.c - attention with additive scores, w . tanh(q + k).  Pairs are computed one by one, with channels in the
- * lanes. Each channel of a pair needs a tanh, so the scores are no product of matrices.  Rows of adjacent channels are
+ * lanes. The scores are no matrix product, because each channel of a pair needs a tanh.  Rows of adjacent channels are
  * read in place, and other rows are gathered.
  *
- * This solver also handles windows, relative tables and all normalizations. The blocked solver supports them with
- * additive scores too, but it computes each tanh in float64 and is mostly slower.
+ * This solver also handles windows, relative tables and all normalizations. The blocked solver supports these features
+ * too, but it is mostly slower, because it computes each tanh in float64.
  *
  * The backward pass adds to the gradients of q, k, v and the bias in place. Batch indices that share none of these
  * gradients run in parallel.  Gradients of tables and of w are summed in double, in slots (gradient_sums.h).
@@ -26,8 +26,8 @@
 #include <stdio.h>
 
 enum {
-    ROWS = 16, /* forward: rows per item, enough to be worth waking a thread */
-    KEYS = 64  /* backward: keys whose terms of dw are summed in f32 */
+    ROWS = 16, /* forward: rows per item; fewer rows would not be worth waking a thread */
+    KEYS = 64  /* backward: the terms of dw are summed in f32 over so many keys */
 };
 
 /* The data of the plan. */
@@ -38,12 +38,12 @@ typedef struct additive_plan {
     int64_t memory[];
 } additive_plan;
 
-/* Scratch rows of one thread. Each row has room for contract or value channels, whichever are more. */
+/* Scratch rows of one thread. Each row has room for the larger of the numbers of contract and value channels. */
 typedef struct scratch {
-    float *q, *k, *v, *w, *o, *dout, *dk, *dv; /* copies of rows whose channels are not adjacent */
+    float *q, *k, *v, *w, *o, *dout, *dk, *dv; /* copies of rows, for operands whose channels are not adjacent */
     float *table[ATTN_MAX_RELATIVE];
     float *tanh; /* tanh(q + k) of a pair */
-    float *sum;  /* sum of values forward; sum for dq backward */
+    float *sum;  /* forward: sum of weights times values; backward: sum of terms of dq */
     float *dw;
 } scratch;
 
@@ -57,22 +57,22 @@ typedef struct work {
     int64_t channels, values;
     const float *q, *w, *k; /* rows of the current query and key */
     const float *table[ATTN_MAX_RELATIVE];
-    float slope; /* derivative of the softcap at the last score */
+    float slope; /* derivative of the softcap at the last computed score */
     /* Forward: the running maximum of a softmax, the sum of weights, and the number of attended keys. */
     float max;
     double total;
     int64_t keys;
     /* The following fields are for the backward pass. */
-    attn__sums sums; /* sums of the current slot */
+    attn__sums sums; /* sums of the slot that the thread runs */
     const float *o, *dout;
-    double normalizer; /* log of the row's sum or number of keys, minus `max` */
-    double inverse;    /* 1 / the row's sum or number of keys */
+    double normalizer; /* log of the row's sum (mean: log of the number of keys) minus `max` */
+    double inverse;    /* 1 / the row's sum (mean: 1 / the number of keys) */
     float delta;
 } work;
 
 /* ------------------------------------------------------------------------------------------------ rows of channels */
 
-/* Returns the row of an operand's channels at an offset: a pointer into the array, or a copy in `to`. */
+/* Returns a pointer to the channels of an operand's row at an offset, which are in the array or copied to `to`. */
 static const float *read_channels(const work *w, attn__operand op, int64_t offset, float *to)
 {
     const float *from = (const float *)attn__operand_array(w->arrays, op) + offset;
@@ -84,7 +84,7 @@ static const float *read_channels(const work *w, attn__operand op, int64_t offse
     return to;
 }
 
-/* Adds a * row to a gradient's row at an offset. */
+/* Adds a * row to the row at an offset of the gradient `op`. */
 static void add_channels(const work *w, attn__operand op, int64_t offset, float a, const float *row)
 {
     float *to = (float *)attn__operand_array(w->arrays, op) + offset;
@@ -135,7 +135,7 @@ static float capped(work *w, float score)
     return cap * t;
 }
 
-/* Returns the score of a key, or -infinity for a masked key. */
+/* Returns the score of a key. A masked key has the score -infinity. */
 static float score_of(work *w, const attn__spot *spot)
 {
     const attn_problem *p = &w->canonical->problem;
@@ -155,7 +155,7 @@ static float score_of(work *w, const attn__spot *spot)
     return w->canonical->has_bias ? score + ((const float *)w->arrays->bias)[spot->offset[ATTN__OP_BIAS]] : score;
 }
 
-/* Returns the key's value plus the rows of value tables. */
+/* Returns the value of a key plus the rows of value tables. */
 static const float *value_of(work *w, const attn__spot *spot)
 {
     const attn_problem *p = &w->canonical->problem;
@@ -246,7 +246,7 @@ static void forward_row(work *w, int64_t batch, int64_t query)
 
 /* -------------------------------------------------------------------------------------------------------- backward */
 
-/* Adds the gradients of q, k, w and tables, from the gradient of score + tables. dq is summed over the row's keys. */
+/* Adds to the gradients of q, k, w and tables. `gradient` is that of score + tables. Sums dq over the row's keys. */
 static void add_score_gradient(work *w, const attn__spot *spot, float gradient)
 {
     const attn_problem *p = &w->canonical->problem;
@@ -283,7 +283,7 @@ static float weight_of(const work *w, float score)
     return attn__normal((float)exp(attn__log_weight((double)score - (double)w->max - w->normalizer)));
 }
 
-/* Returns the gradient of a score from the weight and the gradient of the weight, according to the normalization. */
+/* Returns the gradient of a score from `weight` and its gradient `by_weight`, according to the normalization. */
 static float gradient_of(const work *w, float weight, float by_weight)
 {
     switch (w->canonical->problem.normalization) {
@@ -318,7 +318,7 @@ static void backward_key(work *w, int64_t key)
     add_score_gradient(w, &spot, gradient * w->slope * (float)p->scale);
 }
 
-/* Finds the logarithm of the row's sum. It is computed again if an f32 lse has too few digits (mask_fill of -1e6). */
+/* Finds the log of the row's sum. If mask_fill leaves the f32 lse too few digits, computes the sum again. */
 static void find_normalizer(work *w, float lse)
 {
     attn__spot spot;
@@ -352,7 +352,7 @@ static void backward_row(work *w, int64_t batch, int64_t query)
     find_normalizer(w, lse);
     w->o = read_channels(w, ATTN__OP_O, w->row.offset[ATTN__OP_O], w->s.o);
     w->dout = read_channels(w, ATTN__OP_DOUT, w->row.offset[ATTN__OP_DOUT], w->s.dout);
-    double delta = kernel->dot_f64(w->o, w->dout, w->values); /* float64, because differences from it may cancel */
+    double delta = kernel->dot_f64(w->o, w->dout, w->values); /* float64, since delta may cancel with other terms */
     if (w->canonical->extras & ATTN__DLSE)
         delta -= (double)((const float *)a->dlse)[w->row.offset[ATTN__OP_LSE]];
     w->delta = (float)delta;
@@ -381,7 +381,7 @@ typedef struct job {
     attn__slots slots;
 } job;
 
-/* Places the rows of one thread and returns their bytes. Without `memory` it only counts bytes. */
+/* Places the scratch rows of one thread and returns their bytes. If `memory` is NULL, it only counts bytes. */
 static size_t take_scratch(scratch *s, const attn__canonical *canonical, char *memory)
 {
     float **const rows[] = {&s->q, &s->k, &s->v, &s->w, &s->o, &s->dout, &s->dk, &s->dv, &s->tanh, &s->sum, &s->dw};
@@ -421,7 +421,7 @@ static void run_slot(void *user, int64_t slot, int thread)
     work w = work_of(j, thread);
     int64_t item, end;
     for (attn__slots_start(slots, slot, &w.sums, &item, &end); item < end; item++) {
-        if (!j->canonical->problem.accumulate) /* cleared right before the sums, while in the cache */
+        if (!j->canonical->problem.accumulate) /* cleared shortly before use, so that the gradients stay in the cache */
             attn__gradients_clear(j->canonical, j->arrays,
                                   attn__batch_split_index(&slots->split, j->canonical, item, 0), ATTN__WANT_OWN,
                                   slots->split.apart);

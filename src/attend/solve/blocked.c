@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT
  *
- * blocked.c - attention by blocks of queries and keys, with matrix products.  It has two modes. Wide problems, which
- * have heads of thousands of channels, are computed in f32 (blocked_wide.h). All other problems are computed in
- * float64. In float64 it is the only fast solver for f64 problems, for kernels of the distance, and in batch-invariant
- * contexts for windows, tables and other scores.
+ * blocked.c - attention by blocks of queries and keys, with matrix products.  Wide problems, such as those with heads
+ * of thousands of channels, are computed in f32 (blocked_wide.h). All other problems are computed in float64. This
+ * solver is the only fast one for f64 problems and for kernels of the distance. In batch-invariant contexts it is also
+ * the only fast one for windows, tables and other scores.
  *
  *     S[queries,keys] = scale * score         by the product of src/gemm, or with keys in the lanes
  *     P = exp(S - running maximum)            (or S itself, if weights are not exponentials)
@@ -18,7 +18,7 @@
 #include <float.h>
 #include <stdio.h>
 
-/* Reports whether several indices of a group share an element. Packed sequences do not, but have the stride 0. */
+/* Reports whether several indices of a group share an element. Packed sequences have stride 0, but share no element. */
 static bool repeats(const attn__canonical *canonical, const attn__group *group, attn__operand op)
 {
     for (int i = 0; i < group->n; i++) {
@@ -51,7 +51,7 @@ static double *take(attn__arena *arena, int64_t n)
     return attn__arena_take(arena, n, sizeof(double));
 }
 
-/* Reserves memory for the rows of all positions, of a block's columns, and of a block's queries. */
+/* Reserves memory for operands: rows of all positions, of the columns of a block, and of the queries of a block. */
 static void take_operands(blocked_memory *m, const blocked_plan *p, const attn__canonical *canonical,
                           attn__arena *arena)
 {
@@ -81,12 +81,12 @@ static void take_operands(blocked_memory *m, const blocked_plan *p, const attn__
     m->dv = take(arena, backward * positions * values);
 }
 
-/* Reserves memory for arrays along the queries of a block and along the pairs of a row. */
+/* Reserves memory for arrays with an entry per query of a block, or per pair of a row. */
 static void take_rows(blocked *b, const blocked_plan *p, const attn__canonical *canonical, attn__arena *arena)
 {
     blocked_memory *m = &b->at;
     int64_t backward = canonical->backward, windows = canonical->problem.nwindows > 0, pairs = p->pairs;
-    int64_t rows = canonical->key.size > pairs ? p->queries : 1; /* rows whose largest scores are kept */
+    int64_t rows = canonical->key.size > pairs ? p->queries : 1; /* rows whose largest scores are kept at once */
     m->max = take(arena, p->queries);
     m->sum = take(arena, p->queries);
     m->count = take(arena, p->queries);
@@ -106,7 +106,7 @@ static void take_rows(blocked *b, const blocked_plan *p, const attn__canonical *
     attn__visible_keys_take(&b->keys, &p->visible, arena, pairs, ATTN__VISIBLE_ANY);
 }
 
-/* Reserves memory for scores that are no products. Additive scores keep the tanh of a pair, or of a tile's pairs. */
+/* Reserves memory for scores that are no products. Additive scores keep tanh of one pair or of all pairs of a tile. */
 static void take_scores(blocked_memory *m, const blocked_plan *p, const attn__canonical *canonical, attn__arena *arena)
 {
     attn_score score = canonical->problem.score;
@@ -179,13 +179,13 @@ typedef struct blocked_job {
     const blocked_plan *plan;
     const attn_arrays *arrays;
     char *workspace;
-    int64_t blocks; /* forward: blocks per segment */
+    int64_t blocks; /* forward: number of blocks of a segment */
     attn__slots slots;
     unsigned broadcast; /* gradients in which several batch indices or pairs share an element */
     unsigned adds;      /* gradients that are added to, not overwritten */
 } blocked_job;
 
-/* Returns a thread's state, which is first in the thread's memory and persists between items. */
+/* Returns the state of a thread. It is at the start of the thread's memory, and persists between items. */
 static blocked *state_of(const blocked_job *j, int thread)
 {
     return (blocked *)(void *)(j->workspace + (size_t)thread * j->plan->bytes);
@@ -201,7 +201,7 @@ static void start_threads(const blocked_job *j)
     }
 }
 
-/* Prepares the products of a batch index. blocked_end ends them. */
+/* Prepares a thread for the products of a batch index. blocked_end must be called afterwards. */
 static blocked *blocked_begin(const blocked_job *j, int64_t batch, int thread)
 {
     blocked *b = state_of(j, thread);
@@ -244,7 +244,7 @@ static void forward_tile(blocked *b, const blocked_tile *t)
     blocked_apply_tables(b, t);
 }
 
-/* Returns the divisor of a row's sums, or 0 if all keys are masked. */
+/* Returns the divisor of the sums of row i, or 0 if all keys of the row are masked. */
 static double whole_of(const blocked *b, int64_t i)
 {
     attn_normalization normalization = b->canonical->problem.normalization;
@@ -256,8 +256,8 @@ static double whole_of(const blocked *b, int64_t i)
     return none ? 0 : b->at.sum[i];
 }
 
-/* Multiplies weights, or gradients of scores, by rows of a tile. Each row of `out` is multiplied by `was` and then gets
- * `factor` times its sum added. If `was` is NULL, the row is overwritten. */
+/* Multiplies `weights` by the rows `in`: out = was * out + factor * product. `was` and `factor` have a number per row.
+ * If `was` is NULL, out = factor * product. */
 static void wide_add(blocked *b, wide_rows in, wide_rows out, const float *weights, bool across, const float *factor,
                      const float *was)
 {
@@ -272,7 +272,7 @@ static void wide_add(blocked *b, wide_rows in, wide_rows out, const float *weigh
                                                 .was = was});
 }
 
-enum { SINGLE_LANES = 16 }; /* largest number of lanes; rows of floats are padded to a multiple */
+enum { SINGLE_LANES = 16 }; /* largest number of lanes of any kernel; rows of floats are padded to it */
 
 static float largest_of(const float *s, int64_t padded)
 {
@@ -286,7 +286,7 @@ static float largest_of(const float *s, int64_t padded)
     return largest;
 }
 
-/* Does blocked_softmax_step for a row of floats, in powers of two. Each lane has a part of the row. */
+/* Does the same as blocked_softmax_step for a row of floats, in powers of two. Each lane has a part of the row. */
 static double single_softmax_step(const blocked *b, const blocked_tile *t, int64_t i)
 {
     const attn__online_softmax_kernel *kernel = b->plan->kernels.lanes;
@@ -321,7 +321,7 @@ static double single_softmax_step(const blocked *b, const blocked_tile *t, int64
     return (double)shrink[0];
 }
 
-/* Computes a tile. A row's last tile divides by the sum of weights. `o` is f32 scratch if bf16 cannot hold sums. */
+/* Computes a tile. The last tile also divides by the sums of weights. If bf16 cannot hold sums, `o` is f32 scratch. */
 static void wide_forward_tile(blocked *b, const blocked_tile *t, bool first, bool last, wide_rows o)
 {
     float *factor = b->at.factor, *was = b->at.was;
@@ -340,7 +340,7 @@ static void wide_forward_tile(blocked *b, const blocked_tile *t, bool first, boo
     wide_add(b, wide_of(b, t, ATTN__OP_V, 0), o, b->at.s.singles, false, factor, first ? NULL : was);
 }
 
-/* Stores to `o` the sums that were kept in f32 scratch memory. */
+/* Stores the sums `from`, which were kept in f32 scratch memory, in the rows `o`. */
 static void wide_move(const blocked *b, const wide_rows *from, const wide_rows *o)
 {
     int64_t values = b->canonical->value.size, chunk = b->plan->kernels.chunk;
@@ -397,8 +397,8 @@ static void finish_rows(const blocked *b, const blocked_tile *t)
     }
 }
 
-/* Makes an extra pass over the tiles of a block. It finds the largest scores of each row, or each row's maximum and
- * sum. If a tile has whole rows, no extra pass is needed. */
+/* Runs over all tiles of a block once more, to find the largest scores of each row (`ranks`) or its maximum and sum.
+ * Nothing is done if a tile has whole rows, because its normal pass finds them. */
 static void walk_scores(blocked *b, blocked_tile *t, bool ranks)
 {
     int64_t k = b->canonical->problem.top_k;
@@ -466,7 +466,7 @@ static void run_item(void *user, int64_t item, int thread)
 
 /* ------------------------------------------------------------------------------------------------- a row */
 
-/* Stores row i of the bias gradient, which equals the gradient of the scores. */
+/* Stores row i of the bias gradient. It equals the gradient of the scores. */
 static void store_bias(const blocked *b, const blocked_tile *t, int64_t i, unsigned adds, const double *ds)
 {
     attn_dtype dtype = attn__operand_dtype(&b->canonical->problem, ATTN__OP_DBIAS);
@@ -478,7 +478,7 @@ static void store_bias(const blocked *b, const blocked_tile *t, int64_t i, unsig
     }
 }
 
-/* Converts the gradient of capped scores to the gradient of unscaled scores. */
+/* Converts gradients of capped scores to gradients of the scores before softcap and scale. */
 static void scale_row(const blocked *b, const blocked_tile *t, double *ds)
 {
     const attn_problem *p = &b->canonical->problem;
@@ -500,8 +500,8 @@ static double delta_of(const blocked *b, const blocked_tile *t, int64_t i)
     return delta;
 }
 
-/* Reports whether log-sum-exps are computed again. The stored ones have too few digits in f32, or next to a fill of
- * -1e6. It is not possible with sinks: the log-sum-exp includes them, but the backward pass does not have them. */
+/* Reports whether log-sum-exps are computed again, because the stored ones have too few digits: in f32, or with a
+ * mask_fill. With sinks they are not, because the backward pass does not have the sinks. */
 static bool normalizes_again(const blocked *b)
 {
     const attn_problem *p = &b->canonical->problem;
@@ -509,7 +509,7 @@ static bool normalizes_again(const blocked *b)
            ((p->dtype != ATTN_F64 && !b->plan->wide) || p->mask_fill != 0);
 }
 
-/* Returns the logarithm of a row's sum. If the sum is computed again, subtracts the row's maximum from s. */
+/* Returns the log of a row's sum. If the sum is computed again, the row's maximum is left out and subtracted from s. */
 static double normalizer_of(const blocked *b, const blocked_tile *t, int64_t i, double *s)
 {
     const attn_problem *p = &b->canonical->problem;
@@ -532,7 +532,7 @@ static void weigh(const blocked *b, const blocked_tile *t, double lse, double de
     const uint8_t *seen = b->at.seen;
     const attn_problem *p = &b->canonical->problem;
     if (p->normalization == ATTN_NORMALIZATION_SOFTMAX) {
-        double least = b->plan->wide ? (double)FLT_MIN : 0; /* smaller weights are 0 in f32 */
+        double least = b->plan->wide ? (double)FLT_MIN : 0; /* f32 cannot hold smaller weights, so they become 0 */
         b->plan->kernel->gradients(s, dp, t->pairs, lse, delta, least);
         for (int64_t j = 0; j < t->pairs && p->mask_fill != 0; j++)
             dp[j] = seen[j] == ATTN__VISIBLE_FILL ? 0 : dp[j];
@@ -547,8 +547,8 @@ static void weigh(const blocked *b, const blocked_tile *t, double lse, double de
     }
 }
 
-/* Fills a row whose log-sum-exp is NaN. Each visible key gets a weight and gradient of NaN. A key with the score
- * mask_fill gets a weight of NaN and a gradient of 0. */
+/* Fills a row whose log-sum-exp is NaN. A visible key gets the weight and the gradient NaN. A key with the score
+ * mask_fill gets the weight NaN and the gradient 0. */
 static void spread_nan(const blocked *b, const blocked_tile *t, double nan, double *s, double *dp)
 {
     const uint8_t *seen = b->at.seen;
@@ -617,7 +617,7 @@ static void backward_tile(blocked *b, const blocked_tile *t, unsigned adds)
     blocked_sum_table_gradients(b, t);
 }
 
-/* Computes weights and gradients of scores of all rows of a tile in f32. `delta` holds sums of o . dout. */
+/* Computes the weights and the gradients of the scores of a tile in f32. b->at.delta has o . dout of each row. */
 static void run_single_rows(blocked *b, const blocked_tile *t)
 {
     const attn__canonical *canonical = b->canonical;
@@ -642,7 +642,7 @@ static void run_single_rows(blocked *b, const blocked_tile *t)
         kernels->channels->scale((float)canonical->problem.scale, b->at.dp.singles + i * b->plan->ld_s, t->pairs);
 }
 
-/* Returns the gradients that a tile overwrites, because it is the first tile of its keys or of its queries. */
+/* Returns the gradients that a tile may overwrite, because it is the first tile of its keys or of its queries. */
 static unsigned wide_fresh(const blocked_tile *t, bool first, unsigned adds)
 {
     return ((t->query == 0 ? ATTN_WANT_DK | ATTN_WANT_DV : 0u) | (first ? ATTN_WANT_DQ : 0u)) & ~adds;
@@ -677,7 +677,7 @@ static void wide_backward_tile(blocked *b, const blocked_tile *t, bool first, un
                      wide_fresh(t, first, adds) & gradients[g].want ? NULL : ones);
 }
 
-/* Sets the requested gradients among `gradients` to zero for a tile's keys or queries. */
+/* Clears the requested gradients among `gradients` for the keys or queries of a tile. */
 static void wide_clear_gradients(const blocked *b, const blocked_tile *t, unsigned gradients)
 {
     static const unsigned wants[] = {ATTN_WANT_DQ, ATTN_WANT_DK, ATTN_WANT_DV};
@@ -691,7 +691,7 @@ static void wide_clear_gradients(const blocked *b, const blocked_tile *t, unsign
 
 /* ----------------------------------------------------------------------------------------------- a block */
 
-/* Adds the gradients of the block's columns to their positions' gradients. Only windows need this. */
+/* Adds the gradients of the block's columns to the gradients of the positions. Only windows need this step. */
 static void add_columns(const blocked *b, const blocked_tile *t, double *to, const double *from, int64_t channels)
 {
     const int64_t *place = b->at.position_of;
@@ -762,7 +762,7 @@ static void backward_block(blocked *b, blocked_tile *t, unsigned adds)
         else if (in_f32)
             wide_clear_gradients(b, t, wide_fresh(t, false, adds));
         bool clears = !sees && (b->canonical->problem.flags & ~adds & ATTN_WANT_DBIAS);
-        for (int64_t i = 0; i < t->queries && clears; i++) /* dbias of masked pairs is 0 */
+        for (int64_t i = 0; i < t->queries && clears; i++) /* masked pairs have the bias gradient 0 */
             store_bias(b, t, i, 0, NULL);
         first = first && !sees;
     }
@@ -774,7 +774,7 @@ static void backward_block(blocked *b, blocked_tile *t, unsigned adds)
 
 /* ----------------------------------------------------------------------------------------- a batch index */
 
-/* Adds the gradients of the batch index's tables to the shared sums. */
+/* Adds the gradients of the tables for one batch index to the sums of the slot. */
 static void store_tables(const blocked *b)
 {
     const attn__canonical *canonical = b->canonical;
@@ -798,7 +798,7 @@ static void backward_blocks(blocked *b, unsigned adds)
         }
 }
 
-/* Runs the backward pass of a batch index. `clear` names the gradients of packed keys that are set to zero first. */
+/* Runs the backward pass of a batch index. First clears the gradients in `clear`, which belong to packed keys. */
 static void run_batch(blocked *b, int64_t batch, unsigned adds, unsigned clear)
 {
     const attn__canonical *canonical = b->canonical;
@@ -823,7 +823,7 @@ static void run_batch(blocked *b, int64_t batch, unsigned adds, unsigned clear)
     store_tables(b);
 }
 
-/* Runs the backward pass of a batch index of a wide problem. Without queries, dk and dv become 0. */
+/* Runs the backward pass of a batch index of a wide problem. If there are no queries, dk and dv become 0. */
 static void wide_backward(blocked *b, unsigned adds, unsigned clear)
 {
     blocked_tile all = {0};
@@ -836,7 +836,7 @@ static void wide_backward(blocked *b, unsigned adds, unsigned clear)
     backward_blocks(b, adds);
 }
 
-/* Reports whether this is the first BATCH index of its packed sequence that adds to these elements of a gradient. */
+/* Reports whether `batch` is the first of the BATCH indices that add to the same elements of a gradient. */
 static bool comes_first(const attn__canonical *canonical, attn__operand op, int64_t batch)
 {
     const attn__group *group = &canonical->batch;
@@ -848,7 +848,7 @@ static bool comes_first(const attn__canonical *canonical, attn__operand op, int6
     return true;
 }
 
-/* Runs one batch index. The first batch index of shared packed keys sets their gradients to zero. */
+/* Runs one batch index. If several BATCH indices share packed keys, the first one clears the gradients of the keys. */
 static void run_one(const blocked_job *j, attn__sums *sums, int64_t batch, int thread)
 {
     blocked *b = blocked_begin(j, batch, thread);
@@ -871,7 +871,7 @@ static void run_slot(void *user, int64_t slot, int thread)
     attn__sums sums;
     int64_t item, end;
     bool packed = attn__is_packed(j->canonical);
-    unsigned clear = packed ? ATTN_WANT_DBIAS : j->broadcast; /* padding pairs write no dbias */
+    unsigned clear = packed ? ATTN_WANT_DBIAS : j->broadcast; /* the passes leave dbias of padding pairs unset */
     if (j->canonical->problem.accumulate)
         clear = 0;
     for (attn__slots_start(slots, slot, &sums, &item, &end); item < end; item++) {
@@ -884,14 +884,14 @@ static void run_slot(void *user, int64_t slot, int thread)
 
 /* ----------------------------------------------------------------------------------------------- its plan */
 
-/* Returns how many columns along a key axis a run of queries along the last QUERY axis reads. */
+/* Returns how many columns along a key axis are read by a run of queries along the last QUERY axis. */
 static double columns_along(const attn__canonical *canonical, int axis, int64_t queries)
 {
     const attn_window *w = attn__window_of(&canonical->problem, axis);
     double taps = (double)canonical->key.axis[axis].dim.n;
     if (!w || w->query_dim != canonical->query.n - 1 || queries == 1)
         return taps;
-    /* A shifted window may reach up to one dilation further. */
+    /* A window with a shifting border may reach one dilation further. */
     return (double)(queries - 1) * (double)w->step + (taps + 1) * (double)w->dilation;
 }
 
@@ -903,7 +903,7 @@ static double columns_of(const attn__canonical *canonical, int64_t queries)
     return columns;
 }
 
-/* Returns how many queries a block with windows has: as many as taps, so that each reads half of the columns. */
+/* Returns how many queries a block with windows has: as many as taps, so that a query uses half of the columns. */
 static int64_t window_queries(const attn__canonical *canonical)
 {
     int64_t reach = 16;
@@ -915,8 +915,8 @@ static int64_t window_queries(const attn__canonical *canonical)
     return attn__min(reach, 96);
 }
 
-/* Returns how many queries a block has. In the backward pass and with windows, this number must not depend on threads
- * or lengths, because it determines the order of sums. */
+/* Returns how many queries a block has. In the backward pass and with windows the number must not depend on threads or
+ * lengths, because it determines the order of sums. */
 static int64_t query_block(const attn__canonical *canonical, int64_t run)
 {
     enum { TILE = 12 };
@@ -932,11 +932,11 @@ static int64_t query_block(const attn__canonical *canonical, int64_t run)
 
 /* ------------------------------------------------------------------------------------------ plan of wide problems */
 
-/* Block sizes of wide problems: WIDE_QUERIES queries forward, and WIDE_BLOCK queries and keys backward. P and dS then
- * fill half of a typical L2 cache. */
+/* Block sizes of wide problems: WIDE_QUERIES queries forward, WIDE_BLOCK queries and keys backward. At these sizes, P
+ * and dS fill half of a typical L2 cache. */
 enum { WIDE_BLOCK = 256, WIDE_QUERIES = 288 };
 
-/* Reports whether AMX multiplies f32 numbers. Each step along k must be a run of adjacent channels in every operand. */
+/* Reports whether products of f32 run on AMX. Each step along k must be a run of adjacent channels in every operand. */
 static bool wide_uses_amx(const attn__canonical *canonical)
 {
     static const attn__operand ops[] = {ATTN__OP_Q,    ATTN__OP_K,  ATTN__OP_V,  ATTN__OP_O,
@@ -949,7 +949,7 @@ static bool wide_uses_amx(const attn__canonical *canonical)
     return fit;
 }
 
-/* Reports whether AMX multiplies bf16 as one term: in forward passes whose sizes fill whole tiles well. */
+/* Reports whether products of bf16 run on AMX. They do in forward passes whose sizes fill whole AMX tiles well. */
 static bool wide_uses_bf16(const attn__canonical *canonical)
 {
     enum { LEAST = 24 };
@@ -962,9 +962,9 @@ static bool wide_uses_bf16(const attn__canonical *canonical)
            canonical->query.size >= LEAST && whole <= 1.5 * queries * keys * (channels + values);
 }
 
-/* Reports whether a problem is wide: softmax of dot products in f32 or bf16.  Batch-invariant contexts use float64,
- * because its order of sums does not depend on the number of keys. bf16 cannot hold gradients that several blocks add
- * to. */
+/* Reports whether a problem is wide: a softmax of dot products in f32 or bf16.  Batch-invariant contexts use float64
+ * instead, where the order of sums does not depend on the number of keys. So do bf16 gradients to which several blocks
+ * add, because bf16 cannot hold sums. */
 static bool is_wide(const attn__canonical *canonical)
 {
     const attn_problem *p = &canonical->problem;
@@ -975,7 +975,7 @@ static bool is_wide(const attn__canonical *canonical)
            !(canonical->backward && p->dtype == ATTN_BF16 && !one);
 }
 
-/* Divides n into equal parts of at most `most` and rounds their length up to `unit`. */
+/* Divides n into equal parts of at most `most`. Returns the length of a part, rounded up to a multiple of `unit`. */
 static int64_t part_of(int64_t n, int64_t most, int64_t unit)
 {
     int64_t parts = attn__ceil_div(n, most);
@@ -995,7 +995,7 @@ static void choose_wide_blocks(blocked_plan *p, const attn__canonical *canonical
         p->pairs = part_of(keys, stream ? AMX_KEYS : KEYS, p->kernels.amx ? DEPTH : UNIT);
         int64_t most = (int64_t)canonical->caches.l2 / 2 / (int64_t)sizeof(float) / p->pairs;
         int64_t pieces = attn__ceil_div(queries, attn__min(attn__max(most, 2 * SIDE), WIDE_QUERIES));
-        /* AMX blocks with NaN or infinity round differently, so blocks must not depend on the threads. */
+        /* Block sizes must not depend on threads, because NaN and infinity change how an AMX block is rounded. */
         int64_t items = stream ? FEW_ITEMS : canonical->threads;
         if (canonical->batch.size < items)
             pieces = attn__max(pieces, items);
@@ -1004,12 +1004,12 @@ static void choose_wide_blocks(blocked_plan *p, const attn__canonical *canonical
     p->pairs = attn__min(p->pairs, keys);
     p->columns = p->pairs;
     p->ld_s = attn__round_up(p->columns, SIDE);
-    if (p->ld_s * (int64_t)sizeof(float) % 128 == 0) /* columns must not share cache sets */
+    if (p->ld_s * (int64_t)sizeof(float) % 128 == 0) /* so that columns do not share cache sets */
         p->ld_s += SIDE;
 }
 
-/* Reports whether a softmax in f32 suffices, which takes a third of the time. Only ranges of keys may mask scores, and
- * forward also a mask. Nothing else may change scores. */
+/* Reports whether the softmax runs in f32, in a third of the time. Scores must not change after the product, except
+ * that ranges of keys mask them. Forward, a mask may hide scores too. */
 static bool is_single(const attn__canonical *canonical, const attn__visible *visible)
 {
     const attn_problem *p = &canonical->problem;
@@ -1030,7 +1030,7 @@ static void choose_wide_kernels(blocked_plan *p, const attn__canonical *canonica
     k->chunk = k->terms == 1 ? WIDE_AMX_CHUNK : WIDE_CHUNK;
 }
 
-/* Returns how many indices along a key axis the pairs of a tile have. */
+/* Returns how many indices along a key axis occur in the pairs of a tile. */
 static int64_t keys_along(const attn__canonical *canonical, const blocked_plan *p, int axis)
 {
     int64_t inner = 1, n = canonical->key.axis[axis].dim.n;
@@ -1039,13 +1039,13 @@ static int64_t keys_along(const attn__canonical *canonical, const blocked_plan *
     return attn__min(n, p->pairs / inner + 2);
 }
 
-/* Finds the table rows that any pair may read, and the largest number of rows that a tile needs. */
+/* Finds the table rows that any pair may read, and the largest number of rows that the pairs of a tile read. */
 static void find_rows(const attn__canonical *canonical, const blocked_plan *p, const attn_relative *r,
                       blocked_table *table)
 {
     const attn_window *w = attn__window_of(&canonical->problem, r->key_dim);
     int64_t queries = canonical->query.axis[r->query_dim].dim.n, keys = canonical->key.axis[r->key_dim].dim.n;
-    int64_t low = 1 - queries, high = keys - 1, queries_along = 1; /* queries of a block along the axis */
+    int64_t low = 1 - queries, high = keys - 1, queries_along = 1; /* last: queries of a block along the axis */
     if (w)
         attn__window_reach(w, keys, queries, &low, &high);
     if (r->query_dim == canonical->query.n - 1)
@@ -1059,7 +1059,7 @@ static void find_rows(const attn__canonical *canonical, const blocked_plan *p, c
     table->ld_t = attn__round_up(table->rows, 8);
 }
 
-/* Returns an upper bound of src/gemm's workspace for a product: both operands in panels, and the result. */
+/* Returns an upper bound of src/gemm's workspace for a product, which holds both operands in panels and the result. */
 static int64_t product_size(int64_t m, int64_t n, int64_t k)
 {
     enum { PANEL = 64, SLACK = 1024 };
@@ -1069,7 +1069,7 @@ static int64_t product_size(int64_t m, int64_t n, int64_t k)
     return (m + n) * k + m * n + SLACK;
 }
 
-/* Returns the largest workspace for rows times a matrix of n rows of channels, and for its gradients. */
+/* Returns the largest workspace for the product of rows and a matrix of n rows of channels, and for its gradients. */
 static int64_t largest_product(int64_t rows, int64_t n, int64_t channels)
 {
     return attn__max(product_size(rows, n, channels),
@@ -1094,13 +1094,13 @@ static int64_t size_of_products(const attn__canonical *canonical, const blocked_
 
 static void choose_blocks(blocked_plan *p, const attn__canonical *canonical)
 {
-    enum { MOST_TANH = 65536, FEWER = 8, LEAST = 24 }; /* tanh values in the cache; divisor and minimum of queries */
+    enum { MOST_TANH = 65536, FEWER = 8, LEAST = 24 }; /* tanh values in the cache; factor of pairs; least queries */
     bool windows = canonical->problem.nwindows > 0;
     p->queries = query_block(canonical, p->segment);
     p->pairs = canonical->key.size;
     if (!windows && canonical->problem.top_k == 0)
         p->pairs = attn__min(p->pairs, BLOCKED_KEYS);
-    if (!windows && p->pairs > BLOCKED_KEYS) { /* whole rows, so that no score is computed twice */
+    if (!windows && p->pairs > BLOCKED_KEYS) { /* a tile has whole rows, so that no score is computed twice */
         p->pairs = attn__min(p->pairs, BLOCKED_KEYS * FEWER);
         p->queries = attn__min(p->queries, attn__max(BLOCKED_QUERIES * BLOCKED_KEYS / p->pairs, LEAST));
     }
@@ -1148,10 +1148,10 @@ static bool is_distance(attn_score score)
     return score == ATTN_SCORE_GAUSSIAN || score == ATTN_SCORE_BOXCAR || score == ATTN_SCORE_TRIANGULAR;
 }
 
-/* The largest workspace of a thread, in doubles. */
+/* The workspace of a thread may have at most this many doubles. */
 static const double MOST_NUMBERS = 0x1p32;
 
-/* Reports whether the workspace would be too large. It computes in floating point, which cannot overflow. */
+/* Reports whether the workspace would be too large. It computes in floating point, because integers could overflow. */
 static bool is_large(const attn__canonical *canonical)
 {
     const attn_problem *p = &canonical->problem;
@@ -1189,9 +1189,9 @@ static const char *refuse(const attn__canonical *canonical)
     return NULL;
 }
 
-/* Estimates the time of a wide problem. Blocks are larger than those of flash, so bands leave more of them half empty.
- * Scores are stored after each chunk, which pays only if a head fills the L2 cache. On AMX the vector units store
- * scores during the products, so it pays for smaller heads. */
+/* Estimates the time of a wide problem. With bands it is longer, because blocks are large and bands leave them half
+ * empty. Without AMX it is short only if a head fills the L2 cache, because scores are stored after each chunk. On AMX
+ * the vector units store scores during the products, so it is short for smaller heads too. */
 static double wide_cost(const attn__canonical *canonical)
 {
     enum { PLAIN = 641, PLAIN_BACKWARD = 512, STREAM = 512, STREAM_BACKWARD = 320, ONE = 256, SHORT = 128 };
@@ -1208,7 +1208,7 @@ static double wide_cost(const attn__canonical *canonical)
     return pairs * (double)channels * each * (canonical->problem.nbands ? 1.2 : 1);
 }
 
-/* Estimates the time in f32 multiply-adds: 2.5 per float64 multiply-add, 60 per exp, 50 per tanh, 10 per gather. */
+/* Estimates the time in f32 multiply-adds: 2.5 for a float64 multiply-add, 60 for exp, 50 for tanh, 10 for a gather. */
 static double cost(const attn__canonical *canonical)
 {
     blocked_plan p = {0};

@@ -6,9 +6,9 @@
  * then have no strides and a single type. Adjacent rows of double are read in place.  Wide problems (blocked_wide.h)
  * read the caller's rows chunk by chunk instead, and S and dP are rows of float.
  *
- * A row has pairs, one per key or tap. S has columns, one per row of K.  Without windows, pairs and columns of a tile
- * are the same.  With windows, the columns are the positions that any query of the block reads, and a row's pairs are
- * some of them.
+ * A pair is a query and a key or tap, so a row has as many pairs as keys or taps. A column of S belongs to a row of K.
+ * Without windows, the pairs of a row are the columns of the tile.  With windows, the columns are the positions that
+ * any query of the block reads, and each row has pairs in some of the columns.
  *
  * A relative table T[rows,channels] also becomes products. X = Q T^T has an entry per distance, and pair j of row i
  * adds X[i, distance(i,j)] to its score.  Backward, the gradients of pairs are summed by distance to G[i, distance],
@@ -41,47 +41,47 @@
 enum {
     BLOCKED_QUERIES = 192,
     BLOCKED_KEYS = 256
-};                           /* largest number of queries and keys of a tile; all taps of a window are in one tile */
-enum { BLOCKED_ROWS = 256 }; /* granularity of table rows, a multiple of the K block of src/gemm */
-enum { BLOCKED_ROW_AT = 4 }; /* number of arrays of row offsets */
+};                           /* maximum of queries and keys of a tile; with windows, a tile has all taps */
+enum { BLOCKED_ROWS = 256 }; /* granularity of the table rows of a tile, a multiple of ATTN__GEMM_K */
+enum { BLOCKED_ROW_AT = 4 }; /* number of arrays in blocked_memory.row_at */
 
-/* Rows of S or dP: doubles, or floats in wide problems. With windows or floats, `pairs` has one row pair by pair. */
+/* S or dP of a tile: `rows`, or `singles` in wide problems. With windows or floats, `pairs` has a row's pairs. */
 typedef struct blocked_scores {
     double *rows, *pairs;
     float *singles;
 } blocked_scores;
 
-/* The memory of a thread. k and v may also be stored transposed, because a product reads its right operand by rows. */
+/* The memory of a thread. k and v are also stored transposed for products that sum over channels. */
 typedef struct blocked_memory {
-    double *k, *k_t, *v, *v_t; /* k and v of all positions, [positions,channels], and transposed */
-    double *block_k, *block_k_t, *block_v, *block_v_t; /* with windows: rows of the columns of a block */
-    double *block_dk, *block_dv;                       /* with windows: the gradients of these columns */
+    double *k, *k_t, *v, *v_t; /* rows of k and v for all positions, [positions,channels], and their transposes */
+    double *block_k, *block_k_t, *block_v, *block_v_t; /* with windows: rows of k and v for the columns of a block */
+    double *block_dk, *block_dv;                       /* with windows: gradients of block_k and block_v */
     double *q, *o, *dout, *dq;                         /* rows of a block of queries */
     blocked_scores s, dp;
     double *dk, *dv;                 /* dk and dv, summed over all queries */
-    double *max, *sum, *count;       /* one number per query of a block */
-    attn__largest *largest;          /* with top_k: largest scores of each query of a block */
-    char *ranked;                    /* the memory of `largest` */
-    double *slope;                   /* derivative of the softcap for one row */
+    double *max, *sum, *count;       /* [queries]: running maximum, sum of weights, number of attended keys */
+    attn__largest *largest;          /* with top_k: the largest scores of each query of the block */
+    char *ranked;                    /* memory of the candidates in `largest` */
+    double *slope;                   /* [pairs]: derivative of the softcap for the current row */
     uint8_t *seen;                   /* ATTN__VISIBLE_... kind of each pair of a row */
-    int64_t *position;               /* [key axes,pairs]: position of a pair's key */
+    int64_t *position;               /* [key axes,pairs]: position of each pair's key */
     int64_t *column;                 /* with windows: the column of each pair */
     int64_t *position_of;            /* with windows: position of each column; -1: outside of the axis */
     int64_t *bias_at, *dbias_at;     /* offsets of the tile's pairs in the bias and in its gradient */
     uint32_t *drop_at;               /* dropout column number of each pair */
-    double *w, *dw;                  /* learned vectors w and w2 of the batch index; their gradients in a tile */
-    double *dk_t, *scratch;          /* dk transposed, and one row, for scores that are no products */
-    double *m, *dm;                  /* [channels,values] sums for blocked_is_linear */
-    double *tanh;                    /* tanh of one pair, or [queries,columns,channels] if it is kept */
+    double *w, *dw;                  /* vectors w and w2 of the batch index; their gradients in a tile */
+    double *dk_t, *scratch;          /* transpose of dk, and one row, for scores that are no products */
+    double *m, *dm;                  /* [channels,values]: K^T V and its gradient, if blocked_is_linear */
+    double *tanh;                    /* tanh of one pair, or [queries,columns,channels] if the plan keeps tanh */
     int64_t *offsets;                /* offsets of rows, for the largest group */
     double *product;                 /* workspace of src/gemm */
-    double *finite;                  /* copy of a product's right operand without infinity and NaN */
-    double *delta;                   /* wide problems: o . dout of each query */
-    float *sums, *factor, *was;      /* wide problems: sums of O in f32; factors of its rows */
+    double *finite;                  /* copy of a product's right operand with 0 for infinity and NaN */
+    double *delta;                   /* wide problems: sum over channels of o * dout for each query */
+    float *sums, *factor, *was;      /* wide problems: sums of O; arguments of wide_add */
     int64_t *row_at[BLOCKED_ROW_AT]; /* wide problems: offsets of rows */
-    /* Each relative table. t: rows, [rows,channels]. t_t: t transposed, and scaled if it adds to scores. dt: gradient
-     * of t. x: product of queries or columns with the table, [queries or columns,distances]. For tables of queries and
-     * values, x then holds sums of a row by distance. For tables of keys, g holds these sums. */
+    /* Memory of each relative table. t: its rows, [rows,channels]. t_t: t transposed, and scaled if the table adds to
+     * scores. dt: gradient of t. x: product of queries or columns with the table, [queries or columns,distances].
+     * Weights and gradients are summed by distance in x, or in g for tables of keys. */
     struct {
         double *t, *t_t, *dt, *x, *g;
     } table[ATTN_MAX_RELATIVE];
@@ -89,7 +89,7 @@ typedef struct blocked_memory {
 
 /* Sizes of a relative table. */
 typedef struct blocked_table {
-    int64_t begin, rows; /* the table rows that pairs may read; `begin` is a multiple of BLOCKED_ROWS */
+    int64_t begin, rows; /* table rows that any pair may read; `begin` is a multiple of BLOCKED_ROWS */
     int64_t most;        /* largest number of rows that the pairs of a tile read */
     int64_t ld;          /* row stride of x and g */
     int64_t ld_t;        /* row stride of t_t */
@@ -99,19 +99,19 @@ typedef struct blocked_plan {
     const attn__rows_f64_kernel *kernel;
     attn__group positions; /* the KEY group, with positions in place of taps */
     int64_t queries;       /* largest number of queries of a block */
-    int64_t segment;       /* blocked_segment of the longest sequences */
+    int64_t segment;       /* result of blocked_segment for the longest sequences */
     int64_t pairs;         /* largest number of pairs of a row in a tile */
-    int64_t columns;       /* largest number of columns of a tile; with windows each tile has this number */
+    int64_t columns;       /* largest number of columns of a tile; with windows it is constant */
     int64_t ld;            /* row stride of k_t and v_t, or of block_k_t and block_v_t */
     int64_t ld_s;          /* row stride of s and dp */
-    bool keeps_tanh;       /* whether tanh is kept for the gradients */
+    bool keeps_tanh;       /* tanh values are kept for the gradients */
     bool linear;           /* result of blocked_is_linear */
-    bool wide;             /* products are in f32 (blocked_wide.h) */
-    bool single;           /* wide problems: the softmax is in f32 too */
+    bool wide;             /* products are computed in f32 (blocked_wide.h) */
+    bool single;           /* wide problems: the softmax is computed in f32 too */
     attn__visible visible;
     wide_kernels kernels;
     int64_t product_size; /* doubles of the workspace of src/gemm */
-    size_t bytes;         /* memory of a thread */
+    size_t bytes;         /* bytes of the memory of a thread */
     blocked_table table[ATTN_MAX_RELATIVE];
 } blocked_plan;
 
@@ -127,18 +127,18 @@ typedef struct blocked {
     const attn_arrays *arrays;
     blocked_memory at;
     attn__sequence one;         /* problem and arrays of a packed sequence */
-    int64_t batch;              /* the batch index whose keys are gathered; -1: none */
-    const double *k, *v;        /* rows of all positions */
-    const double *q, *o, *dout; /* rows of the block; forward, o is in `at` */
+    int64_t batch;              /* the batch index whose keys are gathered, or -1 */
+    const double *k, *v;        /* rows of k and v for all positions */
+    const double *q, *o, *dout; /* rows of the block's queries; forward, o is in `at` instead */
     attn__visible_rows rows;    /* limits of the block's queries */
     attn__visible_keys keys;    /* limits of the tile's keys */
     attn__visible_span reach;
     unsigned hides;     /* result of attn__visible_of for the tile */
     bool has_nonfinite; /* whether k, v, q, dout or a table has NaN or infinity */
-    bool ranks;         /* this pass only finds the largest scores */
+    bool ranks;         /* this pass over the tiles only finds the largest scores (top_k) */
     blocked_axis axis[ATTN_MAX_DIMS];
     struct {
-        int64_t first, n; /* rows that include all rows that the tile's pairs read, relative to the table's `begin` */
+        int64_t first, n; /* rows from table row begin + first on; the tile's pairs read only these rows */
     } span[ATTN_MAX_RELATIVE];
     attn__sums *sums; /* gradient sums of the slot; backward only */
     wide wide;
@@ -158,9 +158,9 @@ static inline double *blocked_row(const blocked *b, const blocked_scores *of, in
     return of->rows + i * b->plan->ld_s;
 }
 
-/* Returns the number of queries of a segment. No block of queries crosses the end of a segment.  Backward, and with
- * windows or tables, a segment is the last QUERY axis. Blocks and the order of sums then do not depend on the lengths
- * of outer axes.  Otherwise, and in wide problems, all queries are one segment. */
+/* Returns the number of queries of a segment. A block of queries never crosses the end of a segment.  In the backward
+ * pass, and with windows or tables, a segment is the last QUERY axis, so that blocks and the order of sums do not
+ * depend on the lengths of outer axes.  Otherwise, and in wide problems, one segment has all queries. */
 static inline int64_t blocked_segment(const blocked_plan *p, const attn__canonical *canonical)
 {
     const attn__group *query = &canonical->query;
@@ -169,7 +169,7 @@ static inline int64_t blocked_segment(const blocked_plan *p, const attn__canonic
     return along_last ? query->axis[query->n - 1].dim.n : query->size;
 }
 
-/* A product: c[i,j] = or += sum over l < k of a[i,l] * b[l,j], for i < m, j < n. Operands may be transposed. */
+/* Computes c[i,j] = sum over l < k of a[i,l] * b[l,j], for i < m and j < n, or adds it to c[i,j] if c.add is set. */
 typedef struct blocked_product {
     struct {
         int64_t m, n, k;
@@ -186,7 +186,7 @@ typedef struct blocked_product {
     } c;
 } blocked_product;
 
-/* Returns the offset of a query's row in an operand, by the operand's stride field. */
+/* Returns the offset of a query's row in the operand that has the stride field `stride`. */
 static int64_t blocked_offset(const blocked *b, size_t stride, int64_t query)
 {
     return attn__offsets_one(&b->canonical->batch, stride, b->batch) +
@@ -214,9 +214,9 @@ static void blocked_multiply(blocked *b, const blocked_product *p)
     attn__gemm_run(&plan, b->at.product);
 }
 
-/* Multiplies weights or their gradients (a) by rows (b), where b may have NaN and infinity.  A masked pair has weight
- * 0, but 0 * NaN is NaN. So the product uses a copy of b with zeros instead, and adds each such number where its weight
- * is not 0.  Finite results keep their bits. */
+/* Multiplies weights or their gradients (a) by rows (b), where b may have NaN and infinity.  Such a number counts only
+ * where its weight is not 0, because 0 * NaN is NaN. The product therefore reads a copy of b with zeros, and the terms
+ * of NaN and infinity are added one by one.  Finite results keep their bits. */
 static void blocked_multiply_masked(blocked *b, const blocked_product *p)
 {
     blocked_product finite = *p;
@@ -246,8 +246,8 @@ static void blocked_multiply_masked(blocked *b, const blocked_product *p)
 
 /* --------------------------------------------------------------------------- weights that are the scores themselves */
 
-/* Reports whether O = Q (K^T V) scale / N applies and is less work. The weights must be the scores, divided by the
- * number N of keys or by 1, and no key may be masked. Scores are not computed then. */
+/* Reports whether O = Q (K^T V) scale / N applies and is less work, where N is the number of keys or 1. The weights
+ * must be the scores divided by N, and no key may be masked. Scores are then not computed. */
 static bool blocked_is_linear(const attn__canonical *canonical)
 {
     const attn_problem *p = &canonical->problem;
@@ -265,7 +265,7 @@ static double linear_divisor(const blocked *b)
     return b->canonical->problem.normalization == ATTN_NORMALIZATION_MEAN ? (double)b->canonical->key.size : 1;
 }
 
-/* Computes m = or += A^T B for n rows of A [n,channels] and B [n,values]. */
+/* Computes m = A^T B for n rows of A [n,channels] and B [n,values]. If `add` is set, adds it to m. */
 static void sum_products(blocked *b, const double *a, const double *rows, int64_t n, bool add, double *m)
 {
     int64_t channels = b->canonical->contract.size, values = b->canonical->value.size;
@@ -273,7 +273,7 @@ static void sum_products(blocked *b, const double *a, const double *rows, int64_
         b, &(blocked_product){{channels, values, n}, {a, channels, true}, {rows, values, false}, {m, values, add}});
 }
 
-/* Computes `to` [n,values] = A m for A [n,channels], or, transposed, `to` [n,channels] = A m^T for A [n,values]. */
+/* Computes to = A m for A [n,channels]. If `transposed` is set, computes to = A m^T for A [n,values]. */
 static void multiply_by_m(blocked *b, const double *a, const double *m, bool transposed, int64_t n, double *to)
 {
     int64_t channels = b->canonical->contract.size, values = b->canonical->value.size;
@@ -283,7 +283,7 @@ static void multiply_by_m(blocked *b, const double *a, const double *m, bool tra
                {n, to_width, from_width}, {a, from_width, false}, {m, values, transposed}, {to, to_width, false}});
 }
 
-/* Computes M = scale * K^T V of a gathered batch index. */
+/* Computes M = scale * K^T V of the batch index whose keys are gathered. */
 static void blocked_linear_keys(blocked *b)
 {
     double *m = b->at.m;
@@ -291,7 +291,7 @@ static void blocked_linear_keys(blocked *b)
     b->plan->kernel->scale(m, b->canonical->contract.size * b->canonical->value.size, b->canonical->problem.scale);
 }
 
-/* Computes Q M for a block of queries, and the number of keys as the divisor of each row. */
+/* Computes Q M for a block of queries. Sets the divisor of each row to the number of keys. */
 static void blocked_linear_queries(blocked *b, const blocked_tile *t)
 {
     multiply_by_m(b, b->q, b->at.m, false, t->queries, b->at.o);
@@ -299,7 +299,7 @@ static void blocked_linear_queries(blocked *b, const blocked_tile *t)
         b->at.count[i] = (double)b->canonical->key.size;
 }
 
-/* Computes dQ of a block of queries, and adds to dM = Q^T dO. dK and dV are computed from dM later. */
+/* Computes dQ of a block of queries and adds Q^T dO to dM. dK and dV are computed from dM later. */
 static void blocked_linear_query_gradients(blocked *b, const blocked_tile *t)
 {
     double *dq = b->at.dq;
@@ -320,7 +320,7 @@ static void blocked_linear_key_gradients(blocked *b)
 
 /* ---------------------------------------------------------------------------------------------- gathering */
 
-/* Transposes n rows and multiplies them by `factor`. Rows of `to` are `ld` apart. */
+/* Transposes n rows and multiplies them by `factor`. `ld` is the row stride of `to`. */
 static void transpose(const double *rows, int64_t n, int64_t channels, double factor, double *to, int64_t ld)
 {
     enum { ROWS = 8 }; /* rows per step, which fill a cache line of the result */
@@ -330,7 +330,7 @@ static void transpose(const double *rows, int64_t n, int64_t channels, double fa
                 to[c * ld + i] = factor * rows[i * channels + c];
 }
 
-/* Returns rows [first, first + n) of an operand over a group: in place if they are adjacent, else as copies in `to`. */
+/* Returns rows [first, first + n) of an operand. Adjacent rows are read in place, others are copied to `to`. */
 static const double *gather(blocked *b, attn__operand op, const attn__group *group, int64_t first, int64_t n,
                             double *to)
 {
@@ -353,14 +353,14 @@ static const double *gather(blocked *b, attn__operand op, const attn__group *gro
     return data;
 }
 
-/* Returns the offset of the first needed table row (`begin`) for the current batch index. */
+/* Returns the offset of table row `begin` for the current batch index. */
 static int64_t blocked_table_at(const blocked *b, int table)
 {
     return attn__offsets_one(&b->canonical->batch, attn__table_stride(table), b->batch) +
            b->plan->table[table].begin * b->canonical->problem.relatives[table].row_stride;
 }
 
-/* Gathers the i-th table of the batch index, as it is and transposed. */
+/* Gathers the rows of the i-th table for the batch index, and transposes them. */
 static void gather_table(blocked *b, int i)
 {
     const attn__canonical *canonical = b->canonical;
@@ -386,7 +386,7 @@ static void gather_vectors(const blocked *b)
                      b->at.w + i * contract->size);
 }
 
-/* Transposes n rows of k (not if scores are additive), times the scale for dot products. Backward, transposes v too. */
+/* Transposes n rows of k, unless scores are additive. Dot products include the scale. Backward, also transposes v. */
 static void blocked_transpose(const blocked *b, const double *k, double *k_t, const double *v, double *v_t, int64_t n)
 {
     const attn__canonical *canonical = b->canonical;
@@ -410,7 +410,7 @@ static void blocked_gather_batch(blocked *b, int64_t batch)
     b->has_nonfinite = false;
     b->k = gather(b, ATTN__OP_K, group, 0, group->size, b->at.k);
     b->v = gather(b, ATTN__OP_V, group, 0, group->size, b->at.v);
-    if (!canonical->problem.nwindows) /* with windows, each block has transposed rows of its own */
+    if (!canonical->problem.nwindows) /* with windows, find_columns transposes rows for each block */
         blocked_transpose(b, b->k, b->at.k_t, b->v, b->at.v_t, group->size);
     for (int i = 0; i < canonical->problem.nrelatives; i++)
         gather_table(b, i);
@@ -442,8 +442,8 @@ static int64_t base_of(const blocked *b, const attn_window *w, int64_t query)
                              attn__offsets_index(&canonical->query, w->query_dim, query));
 }
 
-/* Finds the columns along a key axis: all positions that the block's queries read. If all their windows are at the same
- * position, the columns are the taps. */
+/* Finds the columns along a key axis, which are all positions that the block's queries read. If all windows are at the
+ * same position, the columns are the taps. */
 static blocked_axis axis_of(const blocked *b, const blocked_tile *t, int axis)
 {
     const attn_window *w = attn__window_of(&b->canonical->problem, axis);
@@ -461,7 +461,7 @@ static blocked_axis axis_of(const blocked *b, const blocked_tile *t, int axis)
         .start = least, .step = 1, .spread = w->dilation, .columns = most - least + (taps - 1) * w->dilation + 1};
 }
 
-/* Returns a column's position as an index of the plan's `positions`, or -1 if the column is outside. */
+/* Returns the index of a column in the plan's `positions`, or -1 if the column is outside of an axis. */
 static int64_t position_of_column(const blocked *b, int64_t column)
 {
     const attn__group *positions = &b->plan->positions;
@@ -475,10 +475,10 @@ static int64_t position_of_column(const blocked *b, int64_t column)
         stride *= positions->axis[a].dim.n;
         column /= axis->columns;
     }
-    return column == 0 ? position : -1; /* plans have a fixed number of columns, so the last ones may be unused */
+    return column == 0 ? position : -1; /* -1 for unused columns: all blocks have the same number */
 }
 
-/* Gathers rows of k or v for the columns of the block. */
+/* Copies the rows of k or v for the block's columns. Columns outside of an axis get zeros. */
 static const double *gather_columns(const blocked *b, const blocked_tile *t, const double *from, double *to,
                                     int64_t channels)
 {
@@ -526,7 +526,7 @@ static void blocked_start_block(blocked *b, blocked_tile *t)
 
 /* ------------------------------------------------------------------------------------------- of a tile */
 
-/* Finds each pair's position along each key axis and its column, for a query whose windows begin at `start`. */
+/* Finds the position along each key axis and the column of each pair, for a query whose windows begin at `start`. */
 static void find_positions(const blocked *b, const blocked_tile *t)
 {
     const attn__group *key = &b->canonical->key;
@@ -584,19 +584,19 @@ static bool blocked_start_tile(blocked *b, blocked_tile *t)
     attn__visible_keys_start(&b->keys, canonical, t->pair, t->pairs);
     attn__visible_tile tile = {&b->rows, 0, t->queries, &b->keys, 0, t->pairs};
     b->hides = attn__visible_of(&tile, &b->reach);
-    return b->hides != ATTN__VISIBLE_NONE || canonical->problem.mask_fill != 0; /* masked keys may have a score */
+    return b->hides != ATTN__VISIBLE_NONE || canonical->problem.mask_fill != 0; /* mask_fill is a score */
 }
 
 /* ------------------------------------------------------------------------------------------ of a query */
 
-/* Returns the distance from `start` to the window of query i along a key axis. */
+/* Returns the distance along a key axis from `start` to the window of query i. Without a window it is 0. */
 static int64_t moved(const blocked *b, const blocked_tile *t, int64_t i, int axis)
 {
     const attn_window *w = attn__window_of(&b->canonical->problem, axis);
     return w ? base_of(b, w, t->query + i) - b->axis[axis].start : 0;
 }
 
-/* Returns a shift: pair j of row i is in column[j] + shift. Without windows, `column` is NULL and the column is j. */
+/* Returns a shift: pair j of row i is in column[j] + shift. Without windows it is in column j, and `column` is NULL. */
 static int64_t blocked_column_shift(const blocked *b, const blocked_tile *t, int64_t i, const int64_t **column)
 {
     const attn__canonical *canonical = b->canonical;
@@ -604,7 +604,7 @@ static int64_t blocked_column_shift(const blocked *b, const blocked_tile *t, int
     *column = canonical->problem.nwindows ? b->at.column : NULL;
     for (int a = 0; *column && a < canonical->key.n; a++) {
         const blocked_axis *axis = &b->axis[a];
-        at = at * axis->columns + moved(b, t, i, a); /* moved() is 0 unless columns are 1 position apart */
+        at = at * axis->columns + moved(b, t, i, a); /* moved() is 0 if axis->step is not 1 */
     }
     return at;
 }
@@ -615,15 +615,15 @@ static bool has_whole_rows(const blocked *b)
     return b->canonical->key.size <= b->plan->pairs;
 }
 
-/* Reports whether a row needs the kind of each of its pairs. */
+/* Reports whether rows need the kind of each pair, and not only the range of visible pairs. */
 static bool counts(const blocked *b)
 {
     const attn_problem *p = &b->canonical->problem;
     return p->normalization != ATTN_NORMALIZATION_SOFTMAX || p->mask_fill != 0 || p->top_k != 0;
 }
 
-/* Returns the ATTN__VISIBLE_... kinds of query i's pairs in the tile. NULL: only the pairs in [from, to) are
- * visible. */
+/* Returns the ATTN__VISIBLE_... kinds of query i's pairs in the tile. If only the pairs in [from, to) are visible,
+ * returns NULL. */
 static const uint8_t *blocked_kinds(const blocked *b, const blocked_tile *t, int64_t i, int64_t *from, int64_t *to)
 {
     uint8_t *kinds = b->at.seen;
@@ -681,7 +681,7 @@ static bool is_of(const blocked *b, int i, attn_relative_kind kind)
     return b->canonical->problem.relatives[i].kind == kind;
 }
 
-/* Returns a shift: pair j of query i reads table row position[j] + shift, counted from the table's `begin`. */
+/* Returns a shift: pair j of query i reads table row position[j] + shift. Rows count from the table's `begin`. */
 static int64_t row_shift(const blocked *b, const blocked_tile *t, int64_t i, int table)
 {
     const attn_relative *r = &b->canonical->problem.relatives[table];
@@ -695,8 +695,8 @@ static const int64_t *positions_of(const blocked *b, int table)
     return b->at.position + b->canonical->problem.relatives[table].key_dim * b->plan->pairs;
 }
 
-/* Finds the table rows that the tile's unmasked pairs read.  The first row is at a multiple of BLOCKED_ROWS, so that
- * sums over rows have the same order in every tile. */
+/* Finds a range of table rows that contains the rows that the tile's pairs read.  The range begins at a multiple of
+ * BLOCKED_ROWS, so that sums over rows have the same order in every tile. */
 static void find_span(blocked *b, const blocked_tile *t, int table)
 {
     const int64_t *position = positions_of(b, table);
@@ -710,7 +710,7 @@ static void find_span(blocked *b, const blocked_tile *t, int table)
     b->span[table].n = attn__min(rows - first, b->plan->table[table].most);
 }
 
-/* Returns the rows that the table is multiplied with: keys, queries, or dout. */
+/* Returns the rows that are multiplied by the table: keys, queries, or in the backward pass dout. */
 static const double *rows_of(const blocked *b, const blocked_tile *t, int table, int64_t *n)
 {
     *n = is_of(b, table, ATTN_RELATIVE_KEY) ? t->columns : t->queries;
@@ -738,7 +738,7 @@ static void blocked_multiply_tables(blocked *b, const blocked_tile *t)
 
 /* An iterator over the pairs of a row. It finds each pair's entry in x or g. */
 typedef struct walk {
-    const int64_t *position, *column; /* column NULL: pair j is in column j */
+    const int64_t *position, *column; /* column of pair j; NULL: column j */
     int64_t row, n, first_column;
     bool by_key;
 } walk;
@@ -759,7 +759,7 @@ static int64_t entry_of(const walk *w, int64_t i, int64_t j, int64_t ld)
     return (w->by_key ? w->first_column + (w->column ? w->column[j] : j) : i) * ld + at;
 }
 
-/* Adds the terms of tables to row i of scores. With `values`, adds terms of value tables to gradients of weights. */
+/* Adds table terms to row i of scores, or if `values` is set, terms of value tables to gradients of weights. */
 static void blocked_add_tables(const blocked *b, const blocked_tile *t, int64_t i, bool values, double *x)
 {
     for (int n = 0; n < b->canonical->problem.nrelatives; n++) {
@@ -773,7 +773,7 @@ static void blocked_add_tables(const blocked *b, const blocked_tile *t, int64_t 
     }
 }
 
-/* Sums row i of pairs by distance: weights for tables of values, or gradients of scores for other tables. */
+/* Sums row i of pairs by distance: weights if `values` is set (for tables of values), otherwise gradients of scores. */
 static void blocked_sum_tables(const blocked *b, const blocked_tile *t, int64_t i, bool values, const double *x)
 {
     for (int n = 0; n < b->canonical->problem.nrelatives; n++) {
@@ -790,7 +790,7 @@ static void blocked_sum_tables(const blocked *b, const blocked_tile *t, int64_t 
     }
 }
 
-/* Multiplies sums by distance with the table and adds the products to `rows`. */
+/* Multiplies the sums by distance by the table and adds the products to `rows`. */
 static void apply_table(blocked *b, int table, double *rows, int64_t n)
 {
     const blocked_table *of = &b->plan->table[table];
@@ -803,7 +803,7 @@ static void apply_table(blocked *b, int table, double *rows, int64_t n)
                               {rows, channels, true}});
 }
 
-/* Adds the products of sums by distance with the tables to o, or backward to the gradients of q and k. */
+/* Adds the products of sums by distance and tables: forward to o, backward to the gradients of q and k. */
 static void blocked_apply_tables(blocked *b, const blocked_tile *t)
 {
     for (int i = 0; i < b->canonical->problem.nrelatives; i++) {
@@ -843,8 +843,8 @@ static void cap_row(double cap, double *s, double *slope, int64_t n)
     }
 }
 
-/* Adds the tile's scores to the largest scores of row i, or masks keys with lower scores. Tiles of whole rows do
- * both. */
+/* Adds the scores of row i to the row's largest scores, or masks keys with lower scores. Does both if a tile has whole
+ * rows. */
 static void rank(const blocked *b, const blocked_tile *t, int64_t i, const double *s)
 {
     bool alone = has_whole_rows(b);
@@ -862,8 +862,8 @@ static void rank(const blocked *b, const blocked_tile *t, int64_t i, const doubl
     b->at.largest[i] = of;
 }
 
-/* Sets the scores of masked keys and counts the attended keys of a row. It is used if weights are not exponentials, or
- * with mask_fill or top_k. A bias of -infinity also masks. */
+/* Sets the scores of masked keys and counts the attended keys of a row. Rows that need kinds use it (see `counts`). A
+ * bias of -infinity also masks. */
 static double hide_counted(const blocked *b, const blocked_tile *t, double *s)
 {
     uint8_t *seen = b->at.seen;
@@ -872,7 +872,7 @@ static double hide_counted(const blocked *b, const blocked_tile *t, double *s)
                         [ATTN__VISIBLE_FILL] = b->canonical->problem.mask_fill};
     for (int64_t j = 0; j < t->pairs; j++) {
         bool masks = (s[j] == -(double)INFINITY) & (seen[j] == ATTN__VISIBLE_KEY);
-        seen[j] = (uint8_t)(seen[j] - masks); /* KEY becomes OUT, without a branch, since kinds are often mixed */
+        seen[j] = (uint8_t)(seen[j] - masks); /* KEY becomes OUT; branches would be slow, because kinds alternate */
         by_kind[ATTN__VISIBLE_KEY] = s[j];
         s[j] = by_kind[seen[j]];
         count += seen[j] != ATTN__VISIBLE_OUT;
@@ -898,7 +898,7 @@ static void hide(const blocked *b, const blocked_tile *t, int64_t i, double *s)
     }
 }
 
-/* Finishes row i of scores: tables, softcap, bias and masks. A masked key gets -infinity, or 0 without a softmax. */
+/* Adds tables, softcap, bias and masks to row i of scores. A masked key gets -infinity, or 0 if there is no softmax. */
 static double *blocked_finish_scores(blocked *b, const blocked_tile *t, int64_t i)
 {
     const attn__canonical *canonical = b->canonical;
@@ -944,7 +944,7 @@ static double blocked_softmax_step(const blocked *b, const blocked_tile *t, int6
     double most = kernel->largest(s, t->pairs);
     if (most <= *max)
         most = *max;
-    if (most == -(double)INFINITY) { /* no key had a score yet */
+    if (most == -(double)INFINITY) { /* no key of the row has a score yet */
         memset(s, 0, (size_t)t->pairs * sizeof *s);
         return 1;
     }
@@ -965,7 +965,7 @@ static double blocked_softmax_step(const blocked *b, const blocked_tile *t, int6
     return factor;
 }
 
-/* Applies dropout to row i of weights, or of their gradients. */
+/* Applies dropout to x, which is row i of the weights or of their gradients. */
 static void blocked_drop(const blocked *b, const blocked_tile *t, int64_t i, double *x)
 {
     const attn__canonical *canonical = b->canonical;
@@ -982,7 +982,7 @@ static void blocked_drop(const blocked *b, const blocked_tile *t, int64_t i, dou
 
 /* ------------------------------------------------------------------------------------------------ forward */
 
-/* Computes kernels of the distance d from d^2. */
+/* Computes scores that are kernels of the distance d. `s` has d^2 and receives the scores. */
 static void from_squares(const blocked *b, double *s, int64_t n)
 {
     const attn_problem *p = &b->canonical->problem;
@@ -997,7 +997,7 @@ static void from_squares(const blocked *b, double *s, int64_t n)
     }
 }
 
-/* Computes w2.k of each column. A concatenation score is relu(w.q + w2.k). */
+/* Computes w2.k of each column, a part of the concatenation score relu(w.q + w2.k). */
 static const double *score_keys(blocked *b, const blocked_tile *t)
 {
     int64_t channels = b->canonical->contract.size;
@@ -1021,7 +1021,7 @@ static void score_concatenations(blocked *b, const blocked_tile *t)
     }
 }
 
-/* Returns the memory for tanh(q + k) of a pair. Gradients read it again if the plan has room. */
+/* Returns the memory for tanh(q + k) of a pair. If the plan keeps tanh, the gradients read it again. */
 static double *tanh_of(const blocked *b, int64_t i, int64_t j)
 {
     int64_t pair = b->plan->keeps_tanh ? i * b->plan->columns + j : 0;
@@ -1043,7 +1043,7 @@ static void score_additive(blocked *b, const blocked_tile *t)
     }
 }
 
-/* Describes the squared distances of all queries of the tile to its columns, with results in `y`. */
+/* Returns arguments for the squared distances of the tile's queries and columns. The results are written to `y`. */
 static attn__rows_f64_distances distances_of(const blocked *b, const blocked_tile *t, double *y)
 {
     int64_t channels = b->canonical->contract.size;
@@ -1066,7 +1066,7 @@ static void score_distances(blocked *b, const blocked_tile *t)
         from_squares(b, blocked_row(b, &b->at.s, i), t->columns);
 }
 
-/* Returns the rows of a tile's queries or keys. Their offsets are written to row_at[which]. */
+/* Returns an operand's rows of the tile's queries or keys. The offsets of the rows are written to row_at[which]. */
 static wide_rows wide_of(const blocked *b, const blocked_tile *t, attn__operand op, int which)
 {
     const attn__canonical *canonical = b->canonical;
@@ -1120,7 +1120,7 @@ static void multiply_gradients(blocked *b, const blocked_tile *t)
                {t->columns, channels, t->queries}, {ds, ld, true}, {b->q, channels, false}, {t->dk, channels, true}});
 }
 
-/* Converts gradients of scores `g` to factors: the gradient by q of a kernel of the distance is factor * (q - k). */
+/* Converts gradients `g` of scores to factors. For kernels of the distance, the gradient of q is factor * (q - k). */
 static void slope_of_distances(const blocked *b, const blocked_tile *t, int64_t i, double *g)
 {
     const attn_problem *p = &b->canonical->problem;
@@ -1146,8 +1146,8 @@ static void add_times(double *to, double factor, const double *x, int64_t n)
         to[c] += factor * x[c];
 }
 
-/* Adds the gradients of q, k, w and w2 of concatenation scores. Only positive scores have gradients. dq is w times
- * their sum over keys, and dk is w2 times their sum over queries. */
+/* Adds the gradients of q, k, w and w2 for concatenation scores. Only pairs with positive scores have gradients. dq is
+ * w times the sum over keys, and dk is w2 times the sum over queries. */
 static void concatenation_gradients(blocked *b, const blocked_tile *t)
 {
     int64_t channels = b->canonical->contract.size;
@@ -1177,7 +1177,7 @@ static void additive_gradients(blocked *b, const blocked_tile *t)
     for (int64_t i = 0; i < t->queries; i++) {
         const double *g = blocked_row(b, &b->at.dp, i);
         for (int64_t j = 0; j < t->columns; j++) {
-            if (g[j] == 0) /* the pair may be masked, and its tanh may be NaN */
+            if (g[j] == 0) /* tanh of a masked pair may be NaN */
                 continue;
             if (!b->plan->keeps_tanh)
                 (void)score_pair(b, t, i, j);
@@ -1187,7 +1187,7 @@ static void additive_gradients(blocked *b, const blocked_tile *t)
     }
 }
 
-/* Adds the gradients of kernels of the distance, with keys in the lanes. */
+/* Adds the gradients of q and k for kernels of the distance, with keys in the lanes. */
 static void distance_gradients(blocked *b, const blocked_tile *t)
 {
     int64_t channels = b->canonical->contract.size, ld_s = b->plan->ld_s;
@@ -1206,7 +1206,7 @@ static void distance_gradients(blocked *b, const blocked_tile *t)
             t->dk[j * channels + c] += dk[c * ld_s + j];
 }
 
-/* Adds the gradients of w and w2 to the sums that all batch indices may share. */
+/* Adds the gradients of w and w2 to the sums of the slot. */
 static void add_vector_gradients(blocked *b)
 {
     const attn__group *contract = &b->canonical->contract;

@@ -4,7 +4,7 @@
  * alignment have such heads, because each row adds channels.
  *
  * The two products take much longer than the softmax.  The weights of a block of queries and a block of keys stay in
- * the cache, and channels are processed in chunks. Chunks are packed into panels straight from the caller's arrays, so
+ * the cache, and channels are processed in chunks. Chunks are packed into panels directly from the caller's arrays, so
  * that strides and bf16 need no other code:
  *
  *     S[queries,keys] += Q[queries,chunk] K[keys,chunk]^T       for each chunk of the channels
@@ -12,8 +12,8 @@
  *
  * The gradients are similar products.
  *
- * On AMX, an f32 number is the sum of three bf16 terms (kernels/bf16x3).  During the products of a chunk, the vector
- * units pack the next chunk, prefetch the chunk after it, and store the sums of the previous chunk
+ * On AMX, an f32 number is the sum of three bf16 terms (kernels/bf16x3).  While AMX multiplies a chunk, the vector
+ * units pack the next chunk, prefetch the chunk after that, and store the sums of the previous chunk
  * (kernels/bf16x3/bf16x3_feed.h).
  */
 #ifndef ATTN_ATTEND_BLOCKED_WIDE_H
@@ -40,7 +40,7 @@ enum {
     SIDE = ATTN__BF16X3_SIDE,
     DEPTH = ATTN__BF16X3_DEPTH,
     TERMS = ATTN__BF16X3_F32,
-    PORTIONS = 2 * TERMS /* portions of the work during an AMX step */
+    PORTIONS = 2 * TERMS /* portions into which a feed's work is divided */
 };
 _Static_assert((int)ATTN__FEED_COLUMNS == (int)WIDE_CHUNK, "what is left to the vector units has panels of a chunk");
 
@@ -50,17 +50,17 @@ typedef struct wide_kernels {
     const attn__online_softmax_kernel *lanes;
     const attn__softmax_backward_kernel *store;
     const attn__additive_kernel *channels;
-    const attn__bf16x3_kernel *amx; /* kernel for products on AMX, or NULL */
-    int terms;                      /* bf16 terms per number: 1 for bf16, TERMS for f32, 0 without AMX */
+    const attn__bf16x3_kernel *amx; /* kernel for products on AMX; NULL: vectors */
+    int terms;                      /* bf16 terms per number on AMX: 1 for bf16, TERMS for f32; 0: no AMX */
     int64_t chunk;
 } wide_kernels;
 
-/* The layout of an operand's channels. A chunk is copied by runs of adjacent channels. */
+/* The layout of an operand's channels. Each run of adjacent channels is copied at once. */
 typedef struct wide_operand {
-    const attn__group *channels; /* NULL: all channels are adjacent */
+    const attn__group *channels; /* NULL if all channels are adjacent */
     size_t stride;               /* stride field of the operand, see ATTN__STRIDE */
     attn_dtype dtype;
-    int64_t run; /* adjacent channels per run; 1: none are adjacent */
+    int64_t run; /* number of adjacent channels of a run; 1 if none are adjacent */
 } wide_operand;
 
 /* Rows of an operand: row i begins at base + at[i]. */
@@ -79,8 +79,8 @@ typedef struct wide_chunk {
 
 /* The memory of one thread for AMX. */
 typedef struct wide_stream {
-    uint16_t *tiles[2][2];     /* tiles of this chunk and the next chunk, for two operands */
-    attn__bf16x3_side weights; /* weights as operand A: [rows][depth] */
+    uint16_t *tiles[2][2];     /* [current chunk or next chunk][operand] */
+    attn__bf16x3_side weights; /* operand A, packed weights: [rows][depth] */
     float *sums[2];            /* [rows][chunk] */
     attn__bf16x3_feed feed;
 } wide_stream;
@@ -88,12 +88,12 @@ typedef struct wide_stream {
 /* The memory of one thread. */
 typedef struct wide {
     const wide_kernels *kernels;
-    int64_t ld;    /* row stride of scores and weights, a multiple of the lanes */
-    float *in;     /* [rows][chunk]: queries, or the rows that weights are multiplied with */
+    int64_t ld;    /* row stride of scores and weights in floats */
+    float *in;     /* [rows][chunk]: queries, or the rows by which weights are multiplied */
     float *across; /* [chunk][ld]: transposed keys */
     float *out;    /* [rows][chunk] */
     float *ones;   /* [rows] */
-    float *dots;   /* on AMX: [rows][16] */
+    float *dots;   /* on AMX: partial sums of wide_scores.dots, [rows][16] */
     int64_t *table;
     attn__prefetch prefetch;
     wide_stream stream;
@@ -126,14 +126,14 @@ static const void *wide_chunk_at(const wide_chunk *x, int64_t channel)
     return wide_at(&x->of, x->first + channel);
 }
 
-/* Returns how many channels are adjacent, from channel `c` of the chunk on. */
+/* Returns the length of the run of adjacent channels that begins at channel `c` of the chunk. */
 static int64_t wide_run(const wide_chunk *x, int64_t c)
 {
     int64_t run = x->of.operand.run;
     return attn__min(run - (x->first + c) % run, x->n - c);
 }
 
-/* Returns the offsets of channels that are not adjacent, or NULL if the chunk consists of runs. */
+/* Returns the offsets of the chunk's channels, or NULL if the chunk consists of runs of adjacent channels. */
 static const int64_t *wide_table(const wide *w, const wide_chunk *x)
 {
     if (x->of.operand.run > 1 || x->n == 1)
@@ -142,7 +142,7 @@ static const int64_t *wide_table(const wide *w, const wide_chunk *x)
     return w->table;
 }
 
-/* Copies the chunk row by row, with zeros up to whole vectors. Returns false if any number is infinite or NaN. */
+/* Copies a chunk row by row. Pads rows with zeros to whole vectors. Returns false if any number is infinite or NaN. */
 static bool wide_copy(const wide *w, const wide_chunk *x, float *to)
 {
     const wide_rows *of = &x->of;
@@ -162,7 +162,7 @@ static bool wide_copy(const wide *w, const wide_chunk *x, float *to)
     return finite;
 }
 
-/* Writes the transposed chunk times `factor` to w->across, whose rows are channels. */
+/* Writes the transpose of the chunk times `factor` to w->across. Row c of w->across has channel c. */
 static void wide_transpose(const wide *w, const wide_chunk *x, float factor)
 {
     const wide_rows *of = &x->of;
@@ -208,8 +208,8 @@ static void wide_clear(const wide *w, const wide_rows *rows, int64_t channels)
         wide_store(w, &(wide_chunk){*rows, first, attn__min(channels - first, chunk)}, w->ones, NULL);
 }
 
-/* Adds the chunk that begins at `first` to the prefetch list, because the runs of a row may be on different pages.
- * Chunks with single channels are left to the hardware. */
+/* Adds a chunk to the prefetch list, because hardware does not prefetch across pages. The chunk begins at channel
+ * `first`. Short runs of channels are left to the hardware. */
 static void wide_prefetch(wide *w, const wide_rows *rows, int64_t first, int64_t channels)
 {
     wide_chunk x = {*rows, first, attn__min(channels - first, w->kernels->chunk)};
@@ -223,12 +223,12 @@ static void wide_prefetch(wide *w, const wide_rows *rows, int64_t first, int64_t
                                 x.n > run ? (const char *)wide_chunk_at(&x, run) - start : 0, run * size);
 }
 
-/* Runs tile->run in portions that fit the L1 cache. A part of the prefetch list follows each register tile. */
+/* Runs tile->run in portions that fit the L1 cache. Prefetches a part of the list after each register tile. */
 static void wide_multiply(wide *w, const attn__gemm_tile_args *whole)
 {
     enum {
         STRIP = 4,  /* vectors of a strip of columns */
-        LONG = 128, /* summands of a portion, so that b stays in the L1 cache */
+        LONG = 128, /* summands per portion; so many rows of b stay in the L1 cache */
         ROWS = 6    /* minimum of rows per register tile of a strip */
     };
     const attn__gemm_tile_kernel *tile = w->kernels->tile;
@@ -253,8 +253,8 @@ static void wide_multiply(wide *w, const attn__gemm_tile_args *whole)
 
 /* ------------------------------------------------------------------------------------------- AMX, f32 */
 
-/* Reports whether AMX pays for f32. As measured, 64 rows gain an eighth, 65 lose 4 % (their squares are badly filled),
- * and 72 gain 3 to 10 %. */
+/* Reports whether AMX pays for f32. Measured: 64 rows gain an eighth, 72 rows gain 3 to 10 %, but 65 rows lose 4 %,
+ * because they fill AMX squares badly. */
 static bool wide_stream_pays(const attn__canonical *canonical)
 {
     enum { LEAST = 64, SQUARE = 2 * SIDE };
@@ -270,7 +270,7 @@ static bool wide_streams(const wide_operand *x)
     return x->dtype == ATTN_F32 && x->channels->size % DEPTH == 0 && x->run % DEPTH == 0;
 }
 
-/* Finds the addresses of the steps of a chunk that begins at channel `first`. Returns the number of steps. */
+/* Finds the address of each AMX step of the chunk that begins at channel `first`. Returns the number of steps. */
 static int64_t stream_steps(const wide_rows *rows, int64_t first, int64_t channels, const float **at)
 {
     int64_t steps = attn__min(channels - first, WIDE_CHUNK) / DEPTH;
@@ -288,7 +288,7 @@ static attn__feed_side stream_side(const wide_rows *rows, attn__feed_kind kind, 
     return s;
 }
 
-/* Computes c = or += a b for m rows and n columns. Products of f32 are interleaved with packing (w->stream.feed). */
+/* Computes c = a b for m rows and n columns, or adds to c. For f32, packing runs between products (w->stream.feed). */
 static void tiles_multiply(wide *w, int64_t m, int64_t n, attn__bf16x3_side a, attn__bf16x3_side b, int64_t steps,
                            float *c, int64_t ldc, bool accumulate)
 {
@@ -307,9 +307,9 @@ static void tiles_multiply(wide *w, int64_t m, int64_t n, attn__bf16x3_side a, a
 
 /* ------------------------------------------------------------------------------------------------- scores */
 
-/* A product: out[a's row, b's row] = sum over channels of a * factor * b. */
+/* Arguments of out[i, j] = factor * sum over channels of a * b, for row i of `a` and row j of `b`. */
 typedef struct wide_scores {
-    wide_rows a, b, with; /* if with.rows is not 0, dots[a's row] += a . with */
+    wide_rows a, b, with; /* if with.rows is not 0, dots[i] += a . with for each row i */
     int64_t channels;
     float factor, *out;
     double *dots;
@@ -335,7 +335,7 @@ static void score_chunk(wide *w, const wide_scores *s, int64_t first, int64_t n)
                                              .accumulate = first > 0});
 }
 
-/* Describes the two operands of the chunk from `first` on. Returns 0 after the last chunk. */
+/* Describes the two operands of the chunk that begins at channel `first`. Returns 0 after the last chunk. */
 static int stream_score_sides(const wide *w, const wide_scores *s, int64_t first, attn__feed_side *side)
 {
     if (first >= s->channels)
@@ -361,7 +361,7 @@ static void stream_feed_scores(wide *w, const wide_scores *s, int64_t first, int
     attn__bf16x3_feed_begin(feed, portions);
 }
 
-/* Adds the product of a chunk whose tiles are packed. */
+/* Adds the product of a chunk to the scores. The chunk must be packed into tiles. */
 static void tiles_score_chunk(wide *w, const wide_scores *s, int64_t first, int64_t steps, int at)
 {
     attn__bf16x3_side a = attn__bf16x3_packed(w->stream.tiles[at][0], steps, w->kernels->terms);
@@ -392,8 +392,8 @@ static void stream_scores(wide *w, const wide_scores *s)
 
 /* ---------------------------------------------------------------------------------------------- AMX, bf16 */
 
-/* Packs a chunk of bf16 into tiles. Adjacent channels are read in place, and others are first copied to the panel.
- * Returns false if any number is infinite or NaN. */
+/* Packs a chunk of bf16 into tiles. Adjacent channels are read in place, and others are copied to w->in first. Returns
+ * false if any number is infinite or NaN. */
 static bool bf16_split(wide *w, const wide_chunk *x, bool pairs, attn__bf16x3_side to)
 {
     const attn__bf16x3_kernel *amx = w->kernels->amx;
@@ -461,18 +461,18 @@ static void wide_score(wide *w, const wide_scores *s)
 
 /* ----------------------------------------------------------------------------------------------- products */
 
-/* A product: out[i, c] = (was ? was[i] * out[i, c] : 0) + factor[i] * sum over j of weight(i, j) * in[j, c]. */
+/* Arguments of out[i, c] = (was ? was[i] * out[i, c] : 0) + factor[i] * sum over j of weight(i, j) * in[j, c]. */
 typedef struct wide_product {
     wide_rows in, out;
     int64_t channels;
     const float *weight; /* rows are w->ld apart */
-    bool across;         /* if set, weight(i, j) = weight[j * ld + i], otherwise weight[i * ld + j] */
-    bool hides;          /* pairs may be masked or dropped, with weight 0 */
+    bool across;         /* weight(i, j) is weight[j * ld + i] if set, otherwise weight[i * ld + j] */
+    bool hides;          /* some pairs may be masked or dropped and then have weight 0 */
     const float *factor, *was;
 } wide_product;
 
-/* Adds the terms of NaN and infinity to a product that used zeros for these numbers. Only terms with a nonzero weight
- * are added, because 0 * NaN is NaN for a masked pair. Finite results keep their bits. */
+/* Adds the terms of NaN and infinity to a product that used zeros instead. Terms of weight 0 are left out, because 0 *
+ * NaN is NaN for a masked pair. Finite results keep their bits. */
 static void add_nonfinite(const wide *w, const wide_product *p, int64_t n)
 {
     int64_t chunk = w->kernels->chunk;
@@ -521,8 +521,8 @@ static int stream_product_sides(const wide *w, const wide_product *p, int64_t fi
     return 1;
 }
 
-/* Sets up the packing and prefetching that run during the products of a chunk. `drained` is the chunk whose sums are to
- * be stored, or negative if there is none. */
+/* Sets up the packing and prefetching that run during the products of a chunk. The sums of chunk `drained` are stored
+ * meanwhile. If `drained` is negative, nothing is stored. */
 static void stream_feed_product(wide *w, const wide_product *p, int64_t first, int64_t drained, int64_t portions)
 {
     attn__bf16x3_feed *feed = &w->stream.feed;
@@ -546,7 +546,7 @@ static void stream_feed_product(wide *w, const wide_product *p, int64_t first, i
     attn__bf16x3_feed_begin(feed, portions);
 }
 
-/* Packs the weights into tiles of A. Returns false if any weight of several terms is infinite or NaN. */
+/* Packs the weights into tiles of operand A. With several terms, returns false if any weight is infinite or NaN. */
 static bool split_weights(wide *w, const wide_product *p)
 {
     const attn__bf16x3_kernel *amx = w->kernels->amx;
@@ -563,7 +563,7 @@ static bool split_weights(wide *w, const wide_product *p)
     return finite || terms == 1;
 }
 
-/* Multiplies the weights by a chunk whose tiles are packed. */
+/* Multiplies the weights by a chunk, which must be packed into tiles. */
 static void tiles_product_chunk(wide *w, const wide_product *p, int64_t n, int at, float *out)
 {
     int64_t steps = attn__ceil_div(p->in.rows, DEPTH);
@@ -619,7 +619,7 @@ static void wide_multiply_all(wide *w, const wide_product *p)
 
 /* ------------------------------------------------------------------------------------------------- memory */
 
-/* Reserves memory for products of at most `rows` rows per operand. */
+/* Reserves memory for products in which each operand has at most `rows` rows. */
 static void wide_take(wide *w, const wide_kernels *kernels, attn__arena *arena, int64_t rows, int64_t ld)
 {
     int64_t side = attn__round_up(rows, DEPTH), panel = side * kernels->chunk;
@@ -637,7 +637,7 @@ static void wide_take(wide *w, const wide_kernels *kernels, attn__arena *arena, 
     w->dots = attn__arena_floats(arena, side * SIDE);
     s->tiles[0][0] = attn__arena_take(arena, panel * terms, sizeof(uint16_t));
     s->tiles[1][0] = attn__arena_take(arena, panel * terms, sizeof(uint16_t));
-    /* Scores need tiles of a second operand, and products need weights and sums. Both use the same memory. */
+    /* Scores need tiles of two operands, and products need weights and sums. Both use the same memory. */
     attn__arena both = *arena;
     s->tiles[0][1] = attn__arena_take(arena, panel * terms, sizeof(uint16_t));
     s->tiles[1][1] = attn__arena_take(arena, panel * terms, sizeof(uint16_t));

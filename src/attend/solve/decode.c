@@ -3,12 +3,12 @@
  * decode.c - attention of up to 16 queries over many keys, as in decoding with a KV cache, forward and backward.
  *
  * A work item is a part of the keys of one batch item, or of several batch items with adjacent rows, such as the heads
- * of one token.  The heads of a work item alternate block by block, so that memory is read in order. Head by head would
- * take twice as long, since a row is a few cache lines and the next row is kilobytes away.  Meanwhile the next block of
- * each head is prefetched.  Grouped heads are queries of one item in canonical form and share the loads of keys.  If
- * there are few items, their keys are divided into parts, so that all threads have work, and the sums of the parts are
- * merged by log-sum-exp.  Neither parts nor grouping depends on the number of threads, so the results are the same
- * bits. Memory does not grow with the keys.  Packed sequences and batch-invariant contexts have one part.
+ * of one token.  The heads of a work item alternate block by block, so that memory is read in order. One head after the
+ * other would take twice as long, because a row has few cache lines and the next row is kilobytes away.  Meanwhile the
+ * next block of each head is prefetched.  Grouped heads are queries of one item in canonical form and share the loads
+ * of keys.  If there are few items, their keys are divided into parts, so that all threads have work. The sums of the
+ * parts are merged by log-sum-exp.  The results do not depend on the number of threads, because neither parts nor heads
+ * of an item do. Memory does not grow with the keys.  Packed sequences and batch-invariant contexts have one part.
  *
  * Backward,
  *
@@ -44,11 +44,11 @@ typedef struct decode {
     const attn__online_softmax_kernel *lanes;
     const attn__softmax_backward_kernel *backward;
     attn__visible visible;
-    int64_t heads, head_step;               /* batch items of a work item; step between their batch indices */
-    int64_t parts, part;                    /* number of parts of the keys; number of keys of a part */
-    int64_t channels, values;               /* channels rounded up to whole vectors */
-    const int64_t *channel[ATTN__OPERANDS]; /* offsets of the channels of q, o and their gradients; NULL: adjacent */
-    bool stream;                            /* dk and dv are too large to stay in a cache */
+    int64_t heads, head_step;               /* batch items of a work item; difference of their batch indices */
+    int64_t parts, part;                    /* number of parts into which keys are divided; keys per part */
+    int64_t channels, values;               /* channels of q and v, rounded up to whole vectors */
+    const int64_t *channel[ATTN__OPERANDS]; /* offsets of channels of q, o and their gradients; NULL: adjacent */
+    bool stream;                            /* dk and dv do not fit in the cache and are written past it */
 } decode;
 
 /* ------------------------------------------------------------------------------------------------ plan */
@@ -68,15 +68,15 @@ static const char *refuse_usual(const attn__canonical *canonical)
     return NULL;
 }
 
-/* Returns the largest number of parts of the keys. It is one if the order of sums may not depend on lengths. */
+/* Returns the largest number of parts of the keys. It is 1 if the order of sums must not depend on lengths. */
 static int64_t max_parts(const attn__canonical *canonical)
 {
     bool fixed = canonical->extras & (ATTN__PACKED | ATTN__BATCH_INVARIANT);
     return fixed ? 1 : attn__max(1, canonical->key.size / PART);
 }
 
-/* Returns how many indices of a batch axis to run together. They must fit within the stride between keys, so that rows
- * are read in memory order.  Their queries and sums must fit in the L1 cache, and all threads must have work. */
+/* Returns how many indices of a batch axis run together. Their rows must fit within the stride between keys, so that
+ * rows are read in memory order.  Queries and sums must fit in the L1 cache, and all threads must have work. */
 static int64_t side_by_side(const decode *f, const attn__canonical *canonical, int axis)
 {
     enum { HEADS_FLOATS = 8192 };
@@ -90,7 +90,7 @@ static int64_t side_by_side(const decode *f, const attn__canonical *canonical, i
     return n;
 }
 
-/* Chooses the heads of a work item. They are along the last batch axis that is not the axis of packed sequences. */
+/* Chooses the heads of a work item: neighbours on the last batch axis that is not the axis of packed sequences. */
 static void choose_heads(decode *f, const attn__canonical *canonical)
 {
     int axis = canonical->batch.n - 1;
@@ -100,7 +100,7 @@ static void choose_heads(decode *f, const attn__canonical *canonical)
     f->heads = side_by_side(f, canonical, axis);
 }
 
-/* Reduces the number of heads until the prefetched rows, one block per head, fit in half of the L2 cache. */
+/* Reduces the number of heads until one block of each head fits in half of the L2 cache for prefetching. */
 static void limit_heads(decode *f, const attn__canonical *canonical)
 {
     int64_t head = BLOCK * (f->channels + f->values) * (int64_t)sizeof(float);
@@ -141,7 +141,7 @@ static decode *make_plan(attn_context *context, const attn__canonical *canonical
     return f;
 }
 
-/* Sets the plan's text and workspace size. `thread` is the bytes of a thread, `part` the bytes of one part and head. */
+/* Sets the plan's text and workspace. `thread`: bytes of a thread. `part`: bytes of the sums of one part and head. */
 static void finish_plan(attn__recipe *recipe, decode *f, const attn__canonical *canonical, size_t thread, size_t part)
 {
     size_t parts = attn__size_mul((size_t)(canonical->batch.size * f->parts), part);
@@ -154,8 +154,8 @@ static void finish_plan(attn__recipe *recipe, decode *f, const attn__canonical *
              f->stream ? ", gradients past the caches" : "");
 }
 
-/* Reports whether other solvers must run this problem. In batch-invariant contexts, and for packed sequences of several
- * queries, one solver must run any number of queries. A caller may still name this solver. */
+/* Reports whether the planner must not choose this solver: if bits must not depend on the number of queries, all
+ * numbers of queries need the same solver. A caller may still name this solver. */
 static bool lengths_decide(const attn__canonical *canonical)
 {
     if (canonical->extras & ATTN__BATCH_INVARIANT)
@@ -163,7 +163,7 @@ static bool lengths_decide(const attn__canonical *canonical)
     return attn__is_packed(canonical) && canonical->query.axis[canonical->problem.packed.query_dim].dim.n > 1;
 }
 
-/* Estimates the time. Heads of up to 16 channels leave most of a vector empty, so any other solver is faster. */
+/* Estimates the time. It is long for heads of up to 16 channels, because they leave most of a vector empty. */
 static double cost(const attn__canonical *canonical, int64_t max_queries)
 {
     double keys = (double)canonical->batch.size * (double)canonical->key.size, queries = (double)canonical->query.size;
@@ -181,20 +181,20 @@ typedef struct job {
     const decode *f;
     const attn_arrays *arrays;
     char *workspace;
-    size_t thread, part; /* bytes of a thread's memory; bytes of the sums of one part and head */
+    size_t thread, part; /* bytes of a thread; bytes of the sums of one part of a head */
 } job;
 
 /* A work item: some heads and a part of their keys. */
 typedef struct item {
     const decode *f;
-    const attn__canonical *canonical; /* problem and arrays of the item; with packed sequences, of its sequence */
+    const attn__canonical *canonical; /* the item's problem; with packed sequences, that of its sequence */
     const attn_arrays *arrays;
     int64_t batch, part; /* batch index of the first head; number of the part */
     int64_t begin, end;  /* range of the part's keys */
     bool packed;
 } item;
 
-/* Finds item `number`. For packed sequences, `one` becomes the problem of its sequence. */
+/* Finds item `number`. With packed sequences, `one` becomes the problem of the item's sequence. */
 static item find_item(const job *j, int64_t number, attn__sequence *one)
 {
     const decode *f = j->f;
@@ -222,25 +222,25 @@ static int64_t count_items(const job *j)
     return j->canonical->batch.size / j->f->heads * j->f->parts;
 }
 
-/* The memory of one thread that both passes use. */
+/* The memory of one thread that the forward and the backward pass both use. */
 typedef struct scratch {
     float *q;                           /* [heads][queries][channels]: queries times scale and log2(e) */
     float *s;                           /* [queries][BLOCK]: scores, then weights */
     attn__visible_rows *rows;           /* [heads] */
     attn__visible_span *span;           /* [heads] */
     attn__visible_keys keys;            /* limits of the block's keys */
-    int64_t from[QUERIES], to[QUERIES]; /* range of keys that limits leave each query */
-    bool hides;                         /* `seen` hides some keys of that range */
+    int64_t from[QUERIES], to[QUERIES]; /* keys of the block that each query attends, unless `seen` hides them */
+    bool hides;                         /* `seen` hides some keys between from[i] and to[i] */
     uint8_t *seen;                      /* [queries][BLOCK]: 1 if the query attends the key */
     int64_t *bias_row;                  /* [heads][queries]: offsets in the bias */
     uint64_t *drop_row;                 /* [heads][queries]: dropout hashes */
-    int64_t *k_at, *v_at;               /* [2 * BLOCK]: offsets of keys of this block and the next */
-    int64_t *first_k_at, *first_v_at;   /* [2 * BLOCK]: offsets of keys of an item's first two blocks */
+    int64_t *k_at, *v_at;               /* [2 * BLOCK]: offsets of the keys of this block and the next block */
+    int64_t *first_k_at, *first_v_at;   /* [2 * BLOCK]: offsets of the keys of an item's first two blocks */
     int64_t *bias_at;                   /* [BLOCK]: offsets of keys in the bias */
     uint32_t *column;                   /* [BLOCK]: dropout column numbers */
-    uint8_t *alive;                     /* [queries][BLOCK]: 1 if the pair counts */
-    int64_t *picked_at;                 /* [BLOCK]: offsets of the keys that count */
-    float *picked;                      /* [BLOCK]: weights of the keys that count */
+    uint8_t *alive;                     /* [queries][BLOCK]: 1 if the weight of the pair is used */
+    int64_t *picked_at;                 /* [BLOCK]: offsets of keys with `alive` set */
+    float *picked;                      /* [BLOCK]: weights of keys with `alive` set */
 } scratch;
 
 static void take_scratch(attn__arena *arena, const decode *f, const attn__canonical *canonical, scratch *s)
@@ -281,7 +281,7 @@ static attn__rows query_rows(const item *t, attn__operand op, const void *data, 
     return (attn__rows){data, canonical->problem.dtype, at, queries, t->f->channel[op], channels};
 }
 
-/* Loads a head's queries and the limits of their keys. */
+/* Loads the queries of a head and finds the limits of their keys. */
 static void load_head(const item *t, int64_t head, const scratch *s)
 {
     const decode *f = t->f;
@@ -304,7 +304,7 @@ static void load_head(const item *t, int64_t head, const scratch *s)
         attn__dropout_rows(canonical, t->arrays, batch, 0, n, s->drop_row + head * n);
 }
 
-/* Writes the offsets of the keys from `first` on in one operand, for this block and the next, to at[2 * BLOCK]. */
+/* Writes the offsets of an operand's keys to at[2 * BLOCK]: the block that begins at key `first` and the next block. */
 static void locate_keys(const item *t, size_t stride, int64_t first, int64_t *at)
 {
     int64_t n = attn__min(t->canonical->key.size - first, 2 * BLOCK);
@@ -313,7 +313,7 @@ static void locate_keys(const item *t, size_t stride, int64_t first, int64_t *at
         at[i] = at[n - 1];
 }
 
-/* Finds the offsets of an item's first two blocks of rows. The next item has the same offsets. */
+/* Finds the offsets of the first two blocks of keys. The next item has the same offsets and is prefetched with them. */
 static void start_item(const item *t, const scratch *s)
 {
     if (t->canonical->key.size <= BLOCK)
@@ -336,8 +336,8 @@ static void start_block(const item *t, int64_t first, int64_t keys, scratch *s)
         attn__dropout_columns(canonical, first, keys, s->column);
 }
 
-/* Finds the keys of the block that each query of a head attends: s->from, s->to and, if s->hides, s->seen. Returns
- * false if there are no such keys. */
+/* Finds the keys of the block that each query of a head attends. Sets s->from, s->to and s->hides, and s->seen if it
+ * hides keys. Returns false if no query attends any key. */
 static bool look(const item *t, int64_t head, int64_t first, int64_t keys, scratch *s)
 {
     const attn__visible *visible = &t->f->visible;
@@ -362,7 +362,7 @@ static bool look(const item *t, int64_t head, int64_t first, int64_t keys, scrat
     return true;
 }
 
-/* Describes the rows of an operand for a batch item. The rows are at the offsets `at`. */
+/* Describes an operand's rows for a batch item. The rows are at the offsets `at`. */
 static attn__decode_rows rows_of(const item *t, size_t stride, const void *base, int64_t batch, const int64_t *at,
                                  int64_t keys, int64_t channels)
 {
@@ -371,9 +371,9 @@ static attn__decode_rows rows_of(const item *t, size_t stride, const void *base,
     return (attn__decode_rows){(const char *)base + start, dtype, at, keys, channels, NULL, NULL};
 }
 
-/* Chooses the rows to prefetch while a block of a head is read.  These are the head's next block, or after its last
- * block the next item's first block.  If an item has a single block, or if a mask of blocks may skip the next block,
- * values are prefetched while keys are read, and then the keys of the next head. */
+/* Chooses the rows to prefetch while a block of a head is read: the next block of the head or, after the head's last
+ * block, the first block of the next item.  If an item has one block, or if a mask of blocks may skip the next block,
+ * the values are prefetched while the keys are read, and then the keys of the next head. */
 static void find_next(const item *t, int64_t head, int64_t first, const scratch *s, attn__decode_rows *k,
                       attn__decode_rows *v)
 {
@@ -395,7 +395,7 @@ static void find_next(const item *t, int64_t head, int64_t first, const scratch 
     }
 }
 
-/* Describes the block's keys and values of one head, and what to prefetch. */
+/* Describes the block's keys and values of one head, and the rows to prefetch. */
 static void find_block(const item *t, int64_t head, int64_t first, int64_t keys, const scratch *s, attn__decode_rows *k,
                        attn__decode_rows *v)
 {
@@ -406,7 +406,7 @@ static void find_block(const item *t, int64_t head, int64_t first, int64_t keys,
     find_next(t, head, first, s, k, v);
 }
 
-/* Adds p * x to o over the keys of [from, to) whose `alive` has `bit` (NULL: all). Other keys may be NaN. */
+/* Adds p * x to o over the keys of [from, to) whose `alive` has `bit` (NULL: all keys). The others may be NaN. */
 static void add_alive(const item *t, const attn__decode_rows *x, int64_t from, int64_t to, const float *p,
                       const uint8_t *alive, uint8_t bit, float shrink, float *o, const scratch *s)
 {
@@ -435,7 +435,7 @@ static void cap_scores(const item *t, int64_t keys, const scratch *s)
 
 /* --------------------------------------------------------------------------------------------- forward */
 
-/* Sums of one head: o [queries][values], m and l [queries]. */
+/* Sums of one head: o [queries][values], running maxima m [queries], sums of weights l [queries]. */
 typedef struct sums {
     float *o, *m, *l;
 } sums;
@@ -473,17 +473,17 @@ static size_t divide_forward(const decode *f, const attn__canonical *canonical, 
     return arena.used;
 }
 
-/* Initializes the sums of a head. Sinks are part of the sums of the first part. */
+/* Initializes the sums of a head. The first part also includes the sinks. */
 static void clear_sums(const item *t, int64_t head, const sums *of)
 {
     int64_t n = t->canonical->query.size;
-    if (!of->o) /* o is NULL while an arena only counts bytes */
+    if (!of->o) /* the first call only counts bytes, and then o is NULL */
         return;
     memset(of->o, 0, (size_t)(n * t->f->values) * sizeof *of->o);
     attn__running_begin(t->canonical, t->arrays, batch_of(t, head), 0, t->part == 0 ? n : 0, n, of->m, of->l);
 }
 
-/* Adds the bias to query i's scores p and masks them. Sets `alive` for scores other than -infinity. */
+/* Adds the bias to query i's scores p and masks them. Sets `alive` where a score is not -infinity. */
 static void mask_scores(const item *t, int64_t head, int64_t i, float *p, const scratch *s)
 {
     int64_t from = s->from[i], to = s->to[i];
@@ -501,7 +501,7 @@ static void mask_scores(const item *t, int64_t head, int64_t i, float *p, const 
         alive[j] = (uint8_t)(p[j] != -INFINITY);
 }
 
-/* Clears `alive` for masked keys of weight 0 and for dropped keys. */
+/* Clears `alive` for dropped keys, and for masked keys of weight 0. */
 static void drop_weights(const item *t, int64_t head, int64_t i, const float *p, const scratch *s)
 {
     int64_t from = s->from[i], to = s->to[i];
@@ -517,8 +517,8 @@ static void drop_weights(const item *t, int64_t head, int64_t i, const float *p,
         alive[j] &= attn__dropout_bits(key, s->column[j]) >= below;
 }
 
-/* Adds keys [first, first + keys) to the sums of one head. A query computes weights only for the keys that it attends,
- * so that no other key can affect its output. */
+/* Adds keys [first, first + keys) to the sums of one head. A query computes weights only of the keys that it attends,
+ * so that no other key can affect the output. */
 static void see_block(const item *t, int64_t head, int64_t first, int64_t keys, scratch *s, const sums *of)
 {
     const decode *f = t->f;
@@ -546,7 +546,7 @@ static void see_block(const item *t, int64_t head, int64_t first, int64_t keys, 
     }
 }
 
-/* Adds the sums of another part of the keys. */
+/* Adds the sums of `part`, another part of the keys, to `into`. */
 static void merge(const job *j, const sums *into, const sums *part)
 {
     int64_t values = j->f->values;
@@ -577,7 +577,7 @@ static void write_head(const item *t, int64_t batch, const sums *of)
         attn__running_store(canonical, t->arrays, batch, 0, n, of->m, of->l);
 }
 
-/* Widens [*first, *last) to include the item's keys that a head's queries attend. */
+/* Widens [*first, *last) to include all keys that the queries of a head attend. */
 static void widen(const item *t, int64_t head, const scratch *s, int64_t *first, int64_t *last)
 {
     int64_t from = t->begin, to = t->canonical->query.size ? t->end : t->begin;
@@ -606,7 +606,7 @@ static void run_forward_item(void *user, int64_t number, int thread)
         clear_sums(&t, h, &head[h]);
         widen(&t, h, &s, &first, &last);
     }
-    first -= first % BLOCK; /* blocks begin at the same keys for all ranges */
+    first -= first % BLOCK; /* so that blocks begin at the same keys for all ranges */
     t.end = last;
     start_item(&t, &s);
     for (int64_t at = first; at < last; at += BLOCK) {
@@ -655,8 +655,8 @@ static const char *refuse_forward(const attn__canonical *canonical)
     return canonical->backward ? "forward only" : refuse_usual(canonical);
 }
 
-/* Estimates the time. Reading keys and values takes as long as multiplying them by `max_queries` queries. Each further
- * query needs a load per product, which a tile would share. Long rows and many keys are read faster. */
+/* Estimates the time. Reading keys and values takes as long as multiplying them by `max_queries` queries. More queries
+ * than that are slow, because each needs a load per product. Long rows and many keys are read faster. */
 static double cost_forward(const attn__canonical *canonical)
 {
     bool long_rows = canonical->contract.size + canonical->value.size >= 192;
@@ -687,9 +687,9 @@ typedef struct backward {
     float *dout, *dq;                  /* [heads][queries][values], and [heads][queries][channels] */
     float *o;                          /* [queries][values] */
     float *lse, *delta;                /* [heads][queries]; lse is in powers of two */
-    float *fill;                       /* [heads][queries]: the logarithm of a masked key's weight */
+    float *fill;                       /* [heads][queries]: log of a masked key's weight, with mask_fill */
     float *ds;                         /* [queries][BLOCK]: gradients of scores before the softcap */
-    float *ds_capped;                  /* [queries][BLOCK]: gradients after the softcap, which are dbias */
+    float *ds_capped;                  /* [queries][BLOCK]: gradients of scores after the softcap (dbias) */
     float *bias;                       /* [queries][BLOCK] */
     int64_t *dk_at, *dv_at, *dbias_at; /* [2 * BLOCK]: offsets of keys in dk, dv and dbias */
     int64_t *dbias_row;                /* [heads][queries]: offsets in dbias */
@@ -732,7 +732,7 @@ static float *dq_of_part(const job *j, int64_t batch, int64_t part)
     return (float *)(void *)(j->workspace + (size_t)j->canonical->threads * j->thread + number * j->part);
 }
 
-/* Loads dout, lse and delta of each query of a head. delta = sum over channels of dout * o, minus any dlse. */
+/* Loads dout, lse and delta of each query of a head. delta is the sum over channels of dout * o, minus dlse. */
 static void load_gradients(const item *t, int64_t head, const backward *b)
 {
     const decode *f = t->f;
@@ -762,7 +762,7 @@ static void store_dq(const item *t, int64_t batch, const float *dq)
     attn__rows_store(&rows, t->f->backward, dq, t->f->channels, (float)p->scale, p->accumulate);
 }
 
-/* Computes weights in s.s and gradients of scores in ds. Returns true if only the pairs of s.alive count. */
+/* Computes weights in s.s and gradients of scores in ds. Returns true if pairs without s.alive must be left out. */
 static bool weigh(const item *t, int64_t head, const attn__decode_rows *k, const attn__decode_rows *v, backward *b)
 {
     const decode *f = t->f;
@@ -813,7 +813,7 @@ static bool weigh(const item *t, int64_t head, const attn__decode_rows *k, const
 
 enum { SCORE_ALIVE = 1, WEIGHT_ALIVE = 2 }; /* bits of attn__softmax_backward_args.alive */
 
-/* Writes the gradients of the block's keys and values. They are zeros if no query attends the keys. */
+/* Writes the gradients of the block's keys and values. If no query attends the keys, the gradients are zeros. */
 static void spread(const item *t, int64_t head, int64_t keys, int64_t queries, bool picks, const backward *b)
 {
     const decode *f = t->f;
@@ -836,7 +836,7 @@ static void spread(const item *t, int64_t head, int64_t keys, int64_t queries, b
         args.w = b->ds;
         args.x = b->s.q + head * n * f->channels;
         args.ldx = f->channels;
-        args.factor = (float)(1.0 / ATTN__LOG2E); /* q includes the scale */
+        args.factor = (float)(1.0 / ATTN__LOG2E); /* removes log2(e), because q includes the scale and log2(e) */
         args.bit = SCORE_ALIVE;
         f->kernel->spread(&args);
     }
@@ -853,7 +853,7 @@ static void spread(const item *t, int64_t head, int64_t keys, int64_t queries, b
     }
 }
 
-/* Stores the bias gradient of the block's keys. Without `seen` the gradient is 0.  Queries may share elements. */
+/* Stores the bias gradient of the block's keys. It is 0 if `seen` is false.  Several queries may share elements. */
 static void store_dbias(const item *t, int64_t head, int64_t keys, bool seen, const backward *b)
 {
     int64_t n = t->canonical->query.size;
@@ -986,9 +986,9 @@ static const char *refuse_backward(const attn__canonical *canonical)
     return NULL;
 }
 
-/* Estimates the time. A tile packs each key, which takes as long as multiplying it by `max_queries` queries. With more
- * queries, the tile's products share loads.  (Measured with 2,048 keys of 64 channels, this solver and tiles: 6.6 and
- * 15 ms for 1 query, 13.3 and 17 ms for 8, 34 and 20 ms for 16.) */
+/* Estimates the time. A tile solver packs each key, which takes as long as multiplying it by `max_queries` queries.
+ * With more queries, tiles are faster, because their products share loads.  (Measured with 2,048 keys of 64 channels,
+ * this solver and a tile solver: 6.6 and 15 ms for 1 query, 13.3 and 17 ms for 8, 34 and 20 ms for 16.) */
 static double cost_backward(const attn__canonical *canonical)
 {
     return cost(canonical, canonical->key.size < 64 ? 2 : 8);
