@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * Attention layers with queries, keys, values and valid lengths: dot product, additive, bilinear, multi-head. */
+ * Defines the attention layers with queries, keys, values and valid lengths: dot-product, additive, bilinear and
+ * multi-head attention.
+ */
 #include "models/model_keys.h"
 
 #include "nn/check.h"
@@ -18,7 +20,7 @@ static const attn_port outputs[] = {
     ATTN__PORT_OPTIONAL("weights", "(b,q,k), multi-head (b,h,q,k)", "attention weights, before dropout"),
 };
 
-/* The inputs and outputs that these attention layers have in common. */
+/* The inputs and outputs that all attention layers of this file have. */
 typedef struct operands {
     attn_tensor *queries, *keys, *values;
     attn_nn_mask mask;
@@ -139,7 +141,7 @@ static void bilinear_build(void *self, attn_nn_builder *builder, const attn_conf
     attn__nn_linear_named(&b->m, builder, "M", b->key_size, b->query_size, false);
 }
 
-/* Computes attention with the score q^T M k. This equals the dot product of q and the projected key M k. */
+/* Computes attention with the score q^T M k. It is computed as the dot product of q and the projected key M k. */
 static void bilinear_forward(const void *self, const attn__call *call)
 {
     const bilinear *b = self;

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: MIT
  *
- * A classifier with axial attention. It has patches, a position for each row and each column, blocks that attend along
- * rows and then along columns, the mean over all patches, and a head. For N patches, a Vision Transformer compares N^2
- * pairs of patches, and this model N^1.5. Two blocks together still connect every pair of patches. */
+ * Defines an image classifier with axial attention. The image is cut into patches, which get a position for their row
+ * and one for their column. Blocks attend along rows and along columns in turn. The head reads the mean over all
+ * patches. For N patches on a square grid, a Vision Transformer compares N^2 pairs of patches, but this model compares
+ * N^1.5. Two successive blocks still connect every pair of patches. */
 #include "models/vision_parts.h"
 
 #include "nn/axial.h"
@@ -36,7 +37,7 @@ typedef struct network {
     attn_nn_vit_block block[ATTN__MAX_BLOCKS][AXES];
     attn_nn_layer_norm norm;
     attn_nn_linear head;
-    int64_t size[2], grid[2]; /* sizes of the picture in pixels and in patches */
+    int64_t size[2], grid[2]; /* size: height and width of the picture in pixels; grid: in patches */
     int blocks;
 } network;
 
@@ -78,8 +79,8 @@ static void build(void *self, attn_nn_builder *builder, const attn_config *confi
     attn__nn_linear_named(&n->head, builder, "head.1", hidden, attn_config_int(config, "num_classes", 0), true);
 }
 
-/* Applies block i to x [B,Y,X,D] along `axis`, where each row or column is one sequence. Columns are first copied,
- * so that they are contiguous. */
+/* Applies block i to x [B,Y,X,D] along `axis`. Each row or each column of the image is one sequence. Columns are
+ * first copied, because the tokens of a sequence must be contiguous. */
 static attn_tensor *attend(const network *n, int i, int axis, attn_tape *tape, attn_tensor *x, attn_tensor **map)
 {
     static const int swapped[] = {0, 2, 1, 3};

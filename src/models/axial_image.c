@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: MIT
  *
- * The axial image transformer: attention along columns and rows, then convolutions. Its blocks can be reversible.
- *
- * The reversible and the plain network of the original are different functions (the reversible network works on two
- * copies of its input and averages them) with different parameter names. Both are kept, since existing weights depend
- * on them. */
+ * Defines the axial image transformer. It alternates between attention along columns and rows, and convolutions. Its
+ * blocks can be reversible. As in the original, the reversible network and the plain network are different functions
+ * with different parameter names: the reversible network works on two copies of its input and averages them. Both exist
+ * here, so that the weights of both can be used. */
 #include "models/axial_image.h"
 
 #include "base/context.h"
@@ -14,7 +13,7 @@
 #include "tensor/tape_state.h"
 
 enum { MOST_BLOCKS = 2 * ATTN__MAX_BLOCKS };
-enum { CHANNELS = 1 }; /* the channels' axis, where convolutions need it */
+enum { CHANNELS = 1 }; /* The channels are axis 1, where convolutions expect them. */
 
 static attn_tensor *attend_line(const attn__axial_image_line *b, attn_tape *tape, attn_tensor *x, attn_tensor **weights)
 {
@@ -70,7 +69,8 @@ static void build_conv(attn__axial_image_conv *b, attn_nn_builder *builder, cons
     options.in_channels = wide;
     options.out_channels = dim;
     options.activation = ATTN_ACTIVATION_IDENTITY;
-    attn_nn_push(builder, "3"); /* index 2 is the leaky ReLU, which has no parameters */
+    /* the second convolution has index 3, because index 2 is the leaky ReLU, which has no parameters */
+    attn_nn_push(builder, "3");
     attn_nn_conv_init(&b->narrow, builder, &options);
     attn_nn_pop(builder);
 }
@@ -78,7 +78,7 @@ static void build_conv(attn__axial_image_conv *b, attn_nn_builder *builder, cons
 static void build_blocks(attn__axial_image *m, attn_nn_builder *builder, const attn_config *config)
 {
     static const char *const reversible[] = {"f.net", "g.net"}, *const plain[] = {"0", "1"};
-    for (int i = 0; i < 2 * m->depth; i++) { /* attention and convolutions alternate */
+    for (int i = 0; i < 2 * m->depth; i++) { /* even blocks are attention, odd blocks are convolutions */
         for (int half = 0; half < 2; half++) {
             attn_nn_pushf(builder, "layers.blocks.%d.%s", i, m->reversible ? reversible[half] : plain[half]);
             if (i % 2 == 0) {
@@ -137,8 +137,8 @@ static attn_reversible_block block_at(const attn__axial_image *m, int i)
     return (attn_reversible_block){{run_conv, &conv[0]}, {run_conv, &conv[1]}};
 }
 
-/* Runs the network and returns its attention weights [depth,b,heads,h,w,h+w]. Even reversible blocks run one after
- * the other here, and their activations are stored. */
+/* Runs the network and returns its attention weights [depth,b,heads,h,w,h+w]. If the blocks are reversible, they run
+ * like plain blocks here: one after the other, and their activations are stored. */
 static attn_tensor *run_with_weights(const attn__axial_image *m, attn_tape *tape, attn_tensor *x, attn_tensor **weights)
 {
     attn_named_list list = {.context = attn_tape_context(tape)};

@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: MIT
  *
- * A classifier around the axial image transformer: patches, the stack with learned positions, the mean over all
- * patches, a linear head. If the stack is reversible, the memory of a training step does not depend on the depth.
- *
- * The stack's parameters have the same names as without the classifier, so the weights of the stack and of the
- * classifier can be exchanged. */
+ * Defines an image classifier that contains the axial image transformer. The image is cut into patches, the
+ * transformer's blocks run on the patches with learned positions, and a linear head reads the mean over all patches. If
+ * the blocks are reversible, the memory of a training step does not depend on the depth. The parameters of the blocks
+ * have the same names with and without the classifier, so weights can be exchanged between both. */
 #include "base/context.h"
 #include "base/keys.h"
 #include "models/axial_image.h"
@@ -35,7 +34,7 @@ typedef struct classifier {
     attn_nn_conv patches;
     attn__axial_image stack;
     attn_nn_linear head;
-    int64_t size[2], grid[2]; /* sizes of the picture in pixels and in patches */
+    int64_t size[2], grid[2]; /* size: height and width of the picture in pixels; grid: in patches */
 } classifier;
 
 static void build(void *self, attn_nn_builder *builder, const attn_config *config)

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * Self-attention, self-attention along every axis of an array (axial attention), and positions along every axis. */
+ * Defines three layers: self-attention, self-attention along every axis of an array (axial attention), and learned
+ * positions along every axis.
+ */
 #include "models/axial_parts.h"
 
 #include "nn/axial.h"
@@ -82,7 +84,7 @@ const attn__kind attn__kind_self_attention = {
 enum { MOST_AXES = ATTN_MAX_RANK - 2 };
 
 typedef struct axial {
-    int axes, channel; /* channel: the index of the channels' axis */
+    int axes, channel; /* axes: number of axes other than batch and channels; channel: index of the channels' axis */
     bool sum;
     int64_t dim;
     attn_nn_self_attention layer[MOST_AXES];
@@ -119,7 +121,7 @@ static void axial_forward(const void *self, const attn__call *call)
     }
     if (!attn__nn_has_channels(call->tape, "axial-attention", x, a->axes + 2, a->channel, a->dim))
         return;
-    for (int i = 0; i < a->axes; i++) { /* all axes other than batch and channels, in order */
+    for (int i = 0; i < a->axes; i++) { /* for each axis other than batch and channels */
         int axis = i + 1 < a->channel ? i + 1 : i + 2;
         attn_tensor *y =
             attn_nn_self_attention_axis(&a->layer[i], call->tape, x, axis, a->channel, keep ? &maps[i] : NULL);
@@ -168,7 +170,8 @@ attn_nn_positions_fit attn__positions_fit(const attn_config *config)
     while (attn__resize_choices[i] && strcmp(fit, attn__resize_choices[i]) != 0) {
         i++;
     }
-    return (attn_nn_positions_fit)i; /* the enum has the same order as the choices of the setting */
+    /* the index can be cast, because the enum has the same order as the setting's choices */
+    return (attn_nn_positions_fit)i;
 }
 
 static void positions_build(void *self, attn_nn_builder *builder, const attn_config *config)

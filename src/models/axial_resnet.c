@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * ResNets of position-sensitive axial attention, with the parameter names of Axial-DeepLab (including its spelling
- * "hight_block"). */
+ * Defines ResNets of position-sensitive axial attention. Parameters have the names of Axial-DeepLab, including its
+ * spelling "hight_block".
+ */
 #include "models/vision_parts.h"
 
 #include "base/context.h"
@@ -47,7 +48,8 @@ typedef struct axial_resnet {
     attn_nn_linear fc;
 } axial_resnet;
 
-/* Initializes a block. Its second norm starts at zero, so that a new block returns its shortcut. */
+/* Initializes a block. The weight of its second norm starts at zero. A new block therefore returns only its
+ * shortcut. */
 static void block_init(axial_block *b, attn_nn_builder *builder, int64_t in, int64_t planes, int64_t groups,
                        int64_t length, int64_t stride)
 {

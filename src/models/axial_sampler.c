@@ -1,12 +1,10 @@
 /* SPDX-License-Identifier: MIT
  *
  * Draws images from the axial transformer. The encoder runs once per slice, the outer decoder once per row, and the
- * inner decoder once per pixel.
- *
- * Unlike the paper's sampler, nothing is computed twice. The outer decoder computes only the new row; its masked
- * columns read the rows above from a KV cache. The inner decoder computes only the new pixel in the same way. An image
- * of N pixels then costs about one evaluation of the model. A sampler that evaluates the whole model for each pixel
- * needs N evaluations. */
+ * inner decoder once per pixel. Unlike in the paper's sampler, nothing is computed twice. The outer decoder computes
+ * only the new row, and its masked column attention reads the rows above from a KV cache. The inner decoder computes
+ * only the new pixel, and reads the pixels to the left from a KV cache. An image of N pixels therefore costs about one
+ * evaluation of the model, instead of the N evaluations of a sampler that evaluates the whole model for each pixel. */
 #include "models/axial_transformer.h"
 
 #include "base/context.h"
@@ -25,10 +23,12 @@ typedef struct sampler {
     attn_axial_transformer_options options;
     attn_tensor *x;
     int64_t batch, rows_done;
-    attn_nn_kv_cache outer[ATTN__MAX_BLOCKS], inner[ATTN__MAX_BLOCKS]; /* KV caches of the masked blocks */
+    /* KV caches of the masked blocks of the outer and of the inner decoder */
+    attn_nn_kv_cache outer[ATTN__MAX_BLOCKS], inner[ATTN__MAX_BLOCKS];
 } sampler;
 
-/* A position (slice, row, column), which is the same in all images of the batch. */
+/* A position in an image: slice, row and column. The sampler draws this position in all images of the batch at the
+ * same time. */
 typedef struct place {
     int64_t slice, y, x;
 } place;
@@ -55,8 +55,8 @@ static bool rows_are_known(const sampler *s, int64_t slice, int64_t from, int64_
     return known;
 }
 
-/* Returns the noise of one level. Gumbel noise is -log(-log u) of a uniform u. If it is added to the logits, argmax
- * draws from their softmax. */
+/* Returns the noise of one level. It is Gumbel noise -log(-log u), where u is uniform in (0, 1). The argmax of
+ * logits plus Gumbel noise is a draw from the softmax of the logits. */
 static double noise_at(const sampler *s, int64_t index, attn__rng *rng, int64_t level)
 {
     if (s->options.noise) {
@@ -65,8 +65,8 @@ static double noise_at(const sampler *s, int64_t index, attn__rng *rng, int64_t 
     return -log(-log(attn__rng_uniform(rng)));
 }
 
-/* Draws number `index` of x from the K logits at element `first` of `logits`. Returns false and sets an error if the
- * logits give no probabilities. */
+/* Draws element `index` of x. Its K logits begin at element `first` of `logits`. Returns false and sets an error if
+ * the logits do not define probabilities. */
 static bool draw(const sampler *s, const attn_tensor *logits, int64_t first, int64_t index)
 {
     attn__rng rng = {.seed = s->options.seed, .stream = (uint64_t)index};
@@ -91,8 +91,8 @@ static bool draw(const sampler *s, const attn_tensor *logits, int64_t first, int
     return true;
 }
 
-/* Draws the number at position p in every image, unless it is known. The logits of image b begin at element first +
- * b * step. */
+/* Draws the value at position p in every image. Known values are not drawn. The logits of image b begin at element
+ * first + b * step. */
 static bool draw_place(const sampler *s, const attn_tensor *logits, int64_t first, int64_t step, place p)
 {
     bool done = logits != NULL;
@@ -102,7 +102,7 @@ static bool draw_place(const sampler *s, const attn_tensor *logits, int64_t firs
     return done;
 }
 
-/* Returns the numbers of n consecutive positions of every image, I32 [B,n]. */
+/* Returns the values of n consecutive positions of every image, beginning at p, as I32 [B,n]. */
 static attn_tensor *numbers(const sampler *s, place p, int64_t n)
 {
     attn_tensor *ids = attn_tape_tensor(s->tape, ATTN_I32, 2, (int64_t[]){s->batch, n}, NULL);
@@ -115,8 +115,8 @@ static attn_tensor *numbers(const sampler *s, place p, int64_t n)
 
 /* ----------------------------------------------------------------------------------------------- pixels */
 
-/* Computes and draws one pixel with the inner decoder. `input` [B,1,X,D] is what the rows above and the earlier
- * slices contribute to the pixel's row. */
+/* Computes and draws one pixel with the inner decoder. `input` [B,1,X,D] is the inner decoder's input for the
+ * pixel's row, computed from the rows above and the earlier slices. */
 static bool draw_pixel(sampler *s, attn_tensor *input, place p)
 {
     const attn__axial_transformer *m = s->m;
@@ -134,8 +134,8 @@ static bool draw_pixel(sampler *s, attn_tensor *input, place p)
 
 /* ------------------------------------------------------------------------------------------------- rows */
 
-/* Runs the outer decoder on a finished row. Returns the input of the next row, [B,1,X,D]. base: the part of the base
- * for this row. */
+/* Runs the outer decoder on a row whose pixels are drawn. Returns the decoder's result [B,1,X,D], which is a part of
+ * the next row's input. `base` [B,1,X,D] is the row's part of the sum of positions and encoded slices. */
 static attn_tensor *finish_row(sampler *s, attn_tensor *base, place row)
 {
     const attn__axial_transformer *m = s->m;
@@ -145,7 +145,7 @@ static attn_tensor *finish_row(sampler *s, attn_tensor *base, place row)
     for (int i = 0; i < m->nouter; i++) {
         if (i % 2 == 0) {
             h = attn_nn_axial_block_forward(&m->outer[i], s->tape, h, 2, ATTN_CAUSAL_NONE, NULL);
-        } else { /* every column of the image is a row of the cache */
+        } else { /* for column attention, the cache has one row for each column of each image */
             h = attn_nn_axial_block_step(&m->outer[i], s->tape, attn_reshape(s->tape, h, 3, apart), &s->outer[i]);
             h = attn_reshape(s->tape, h, 4, line);
         }
@@ -153,7 +153,8 @@ static attn_tensor *finish_row(sampler *s, attn_tensor *base, place row)
     return h;
 }
 
-/* Draws a row and returns the input of the next row. `above` is the input of this row, or NULL for the first row. */
+/* Draws one row, and returns what finish_row returns for it. `above` is the result of finish_row for the row above,
+ * or NULL for the first row. */
 static attn_tensor *draw_row(sampler *s, attn_tensor *base, attn_tensor *above, place row)
 {
     const attn__axial_transformer *m = s->m;
@@ -163,7 +164,7 @@ static attn_tensor *draw_row(sampler *s, attn_tensor *base, attn_tensor *above, 
     for (int i = 0; i < m->ninner; i++) {
         s->inner[i].length = 0;
     }
-    /* if the row is known, only the input of later rows is computed */
+    /* a row that is completely known is not drawn; only its contribution to later rows is computed */
     bool known = rows_are_known(s, row.slice, row.y, row.y + 1);
     for (row.x = 0; row.x < m->width && done && !known; row.x++) {
         attn_scope_begin(s->tape);
@@ -183,7 +184,7 @@ static bool report(sampler *s, int64_t rows)
 
 /* ----------------------------------------------------------------------------------------------- slices */
 
-/* Returns I32 [B], filled with `slice`. */
+/* Returns an I32 tensor [B] whose elements are all `slice`. */
 static attn_tensor *repeated(const sampler *s, int64_t slice)
 {
     attn_tensor *slices = attn_tape_tensor(s->tape, ATTN_I32, 1, &s->batch, NULL);
@@ -197,7 +198,7 @@ static bool draw_slice(sampler *s, int64_t slice)
 {
     const attn__axial_transformer *m = s->m;
     attn_tape_reset(s->tape, NULL);
-    /* sets the precision of the tape until the next reset; nothing is recorded */
+    /* The tape has the model's precision until it is reset. No gradients are recorded. */
     (void)attn__model_begin(s->model, s->tape);
     attn_scope_begin(s->tape);
     attn_tensor *slices = repeated(s, slice);
@@ -216,7 +217,8 @@ static bool draw_slice(sampler *s, int64_t slice)
     return done;
 }
 
-/* Draws a slice with the slow sampler, which follows the definition: it evaluates the whole model for every pixel. */
+/* Draws a slice with the slow sampler. It follows the model's definition and evaluates the whole model for every
+ * pixel. */
 static bool draw_slice_slowly(sampler *s, int64_t slice)
 {
     const attn__axial_transformer *m = s->m;
@@ -274,8 +276,8 @@ static bool options_fit(const sampler *s)
     return true;
 }
 
-/* Sets unknown numbers of x to 0. Their values have no influence, but they must be valid levels, and the caller's
- * values may be invalid. */
+/* Sets the unknown values of x to 0. They have no influence on the result, but the model accepts only valid levels,
+ * and the caller may not have set them. */
 static void clear_unknown(const sampler *s)
 {
     int32_t *data = attn_tensor_data(s->x);
@@ -317,7 +319,7 @@ attn_status attn_axial_transformer_sample(attn_model *model, attn_tensor *x,
     if (!m || !attn__axial_transformer_takes(m, context, x, false)) {
         return attn_context_status(context);
     }
-    /* allocated, because the caches of all blocks are too large for the stack */
+    /* on the heap, because the caches of all blocks are too large for the stack */
     sampler *s = attn__alloc_zero(context, sizeof *s);
     if (!s) {
         return ATTN_ERROR_MEMORY;

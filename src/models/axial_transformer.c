@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: MIT
  *
- * The axial transformer (Ho et al. 2019, arXiv:1912.12180), a distribution over images. Each slice (a channel of a
- * frame) depends on earlier slices, each row on the rows above, and each pixel on the pixels to the left.
+ * Defines the axial transformer (Ho et al. 2019, arXiv:1912.12180), which is a distribution over images. Each slice (a
+ * channel of a frame) depends on earlier slices, each row on the rows above, and each pixel on the pixels to the left.
  *
  * Three stacks of blocks attend to three kinds of context. The exterior encoder attends to earlier slices, without a
  * mask. The outer decoder attends to the rows above: its row attention has no mask, and its column attention has a
- * causal mask. The inner decoder attends to the pixels to the left. Masked column attention includes the query's own
- * row, which row attention has mixed from both sides. The outer decoder's result is therefore shifted down by one row
- * before the inner decoder, so that the model does not read the pixels it predicts. */
+ * causal mask. The inner decoder attends to the pixels to the left. Masked column attention of the outer decoder also
+ * attends to the query's own row. In that row, row attention has already mixed the pixels to the left and to the right.
+ * The outer decoder's result is therefore shifted down by one row before the inner decoder reads it. Without this
+ * shift, the model would read the pixels that it predicts. */
 #include "models/axial_transformer.h"
 
 #include "base/context.h"
@@ -19,7 +20,9 @@
 #include <math.h>
 #include <string.h>
 
-enum { ROWS = 1, COLUMNS = 2 }; /* axes of [N,Y,X,D]: attention down a column, attention along a row */
+/* Axes of [N,Y,X,D] along which blocks attend: along ROWS (axis 1), a pixel attends to its column; along COLUMNS
+ * (axis 2), to its row. */
+enum { ROWS = 1, COLUMNS = 2 };
 
 /* ------------------------------------------------------------------------------------------------ build */
 
@@ -56,8 +59,8 @@ static void build_exterior(attn__axial_transformer *m, attn_nn_builder *builder,
     attn_nn_pop(builder);
 }
 
-/* Initializes the head so that logits start near 0, with deviations of up to about `scale`. Before training all
- * levels are then about equally likely, which costs log2 K bits for each number. */
+/* Initializes the head so that the logits start near 0, with a spread of about `scale`. All K levels are then about
+ * equally likely before training. This costs about log2 K bits per value. */
 static void build_head(attn__axial_transformer *m, attn_nn_builder *builder, double scale)
 {
     attn__nn_layer_norm_named(&m->norm, builder, "norm", m->dim, 0);
@@ -156,15 +159,16 @@ static int64_t active_count(const attn__axial_transformer *m, const attn_tensor 
     return attn_tensor_length(x, 0) * (slices ? 1 : m->slices);
 }
 
-/* Returns the index of the n-th active slice among the slices of all images. */
+/* Returns the index of the n-th active slice, counted over the slices of all images. Active slices are those whose
+ * logits are computed. */
 static int64_t active_slice(const attn__axial_transformer *m, const attn_tensor *slices, int64_t n)
 {
     return slices ? n * m->slices + ((const int32_t *)attn_tensor_data(slices))[n] : n;
 }
 
-/* Returns the encoder's input for each active slice, [N,2S,Y,X]. The first S planes are the earlier slices scaled to
- * [0, 1], and zeros for the active and later slices. The other S planes are zero except one plane of ones, which
- * marks the active slice. */
+/* Returns the encoder's input for each active slice, [N,2S,Y,X]. The first S planes hold the earlier slices, scaled to
+ * [0, 1], and zeros for the active slice and later slices. The other S planes are zero, with one exception: the plane
+ * of the active slice holds ones. */
 static attn_tensor *encoder_input(const attn__axial_transformer *m, attn_tape *tape, const attn_tensor *x,
                                   const attn_tensor *slices)
 {
@@ -191,8 +195,9 @@ static attn_tensor *add_positions(const attn__grid_positions *p, attn_tape *tape
     return attn_add(tape, attn_add(tape, x, p->rows), p->columns);
 }
 
-/* Runs a block. If `maps` is not NULL, the block's weights [N,H,Y,X,n] are added to it as [N,H,Y,X,Y+X]: the weights
- * of each pixel over its column, then over its row. Positions that are not attended get zero. */
+/* Runs a block. If `maps` is not NULL, adds the block's attention weights to `maps` in the shape [N,H,Y,X,Y+X]:
+ * first the Y weights over the pixel's column, then the X weights over its row. The weights of the axis along which
+ * the block does not attend are zero. */
 static attn_tensor *run_block(const attn_nn_axial_block *block, attn_tape *tape, attn_tensor *x, int axis,
                               attn_causal causal, attn_named_list *maps)
 {
@@ -212,7 +217,8 @@ attn_tensor *attn__axial_transformer_base(const attn__axial_transformer *m, attn
                                           const attn_tensor *slices, attn_named_list *maps)
 {
     attn_tensor *h = attn_nn_conv_forward(&m->conv, tape, encoder_input(m, tape, x, slices));
-    h = h ? attn_permute(tape, h, (int[]){0, 2, 3, 1}) : NULL; /* blocks are faster if the channels are the last axis */
+    /* channels become the last axis, because the blocks are then faster */
+    h = h ? attn_permute(tape, h, (int[]){0, 2, 3, 1}) : NULL;
     h = add_positions(&m->exterior_positions, tape, h);
     for (int i = 0; i < m->nexterior; i++) {
         h = run_block(&m->exterior[i], tape, h, i % 2 ? ROWS : COLUMNS, ATTN_CAUSAL_NONE, maps);
@@ -220,7 +226,7 @@ attn_tensor *attn__axial_transformer_base(const attn__axial_transformer *m, attn
     return add_positions(&m->positions, tape, h);
 }
 
-/* Returns the numbers of the active slices, [N,Y,X]. */
+/* Returns the pixel values of the active slices, I32 [N,Y,X]. */
 static attn_tensor *active_numbers(const attn__axial_transformer *m, attn_tape *tape, const attn_tensor *x,
                                    const attn_tensor *slices)
 {

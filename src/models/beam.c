@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT
  *
- * Beam search. Each step finds the 2 * width likeliest continuations of a sentence's hypotheses. A continuation that
- * ends becomes a finished hypothesis if it is among the first `width`. The first `width` continuations that do not end
- * stay live. At least `width` continuations do not end, because each hypothesis has only one continuation that ends.
- * With width 1 this is greedy search.
+ * Implements beam search. A step finds the 2 * width likeliest continuations of a sentence's live hypotheses. If a
+ * continuation with the end token is among the first `width` of these, it becomes a finished hypothesis. The first
+ * `width` continuations without the end token stay live. There are at least `width` of them, because each hypothesis
+ * has only one continuation with the end token. With width 1, beam search is greedy search.
  */
 #include "models/beam.h"
 
@@ -14,7 +14,7 @@
 #include <math.h>
 #include <string.h>
 
-/* A continuation of the hypothesis in row `row` by the token `token`. */
+/* A continuation: the hypothesis in row `row`, followed by the token `token`. */
 typedef struct candidate {
     double log_prob;
     int64_t row;
@@ -26,13 +26,13 @@ static void *zeros(attn_context *context, int64_t a, int64_t b, size_t size)
     return attn__alloc_zero(context, attn__size_mul(attn__size_mul((size_t)a, (size_t)b), size));
 }
 
-/* Returns the caller's number of a sentence, for error messages. */
+/* Returns the number that error messages use for a sentence. */
 static long long number(const attn__beam *beam, int64_t sentence)
 {
     return (long long)(beam->numbers ? beam->numbers[sentence] : sentence + 1);
 }
 
-/* Returns the maximum number of tokens of a sentence's hypotheses. */
+/* Returns the maximum length of a sentence's hypotheses, in tokens. */
 static int64_t limit(const attn__beam *beam, int64_t sentence)
 {
     const int64_t *own = beam->options.max_lens;
@@ -115,7 +115,7 @@ attn_status attn__beam_create(attn__beam *beam, attn_context *context, int64_t b
     }
     for (int64_t i = 0; i < hypotheses; i++) {
         beam->tokens[i] = options->bos;
-        /* all hypotheses of a sentence start equal, so only the first is live */
+        /* At the start all hypotheses of a sentence are equal, so only the first one is live. */
         beam->log_prob[i] = i % width == 0 ? 0 : -INFINITY;
         beam->live[i / width] = i / width;
     }
@@ -140,7 +140,7 @@ attn_status attn__beam_limit(attn__beam *beam, const attn__shortlist *shortlist)
     return beam->picked ? ATTN_OK : ATTN_ERROR_MEMORY;
 }
 
-/* Copies the logits of the tokens that the sentence may use to a contiguous scratch buffer. */
+/* Copies the logits of the tokens that this sentence may use to a scratch buffer, in which they are contiguous. */
 static attn__beam_row pick(const attn__beam *beam, int64_t sentence, attn__beam_row x)
 {
     int64_t first = beam->shortlist->first[sentence], n = beam->shortlist->first[sentence + 1] - first;
@@ -170,7 +170,8 @@ static attn__beam_row row_of(const attn__beam *beam, int64_t sentence, attn_tens
     return beam->shortlist ? pick(beam, sentence, x) : x;
 }
 
-/* Runs a kernel on n logits from index `at`. The kernel writes two numbers, *first and *second. */
+/* Runs a kernel on the n logits from index `at` on. The kernel computes two values, which are written to *first and
+ * *second. */
 static void run_on_row(const attn_context *context, const attn__beam_row *x, int64_t at, int64_t n,
                        attn__elementwise_kernel kernel, double *first, double *second)
 {
@@ -193,8 +194,8 @@ static double log_sum_exp(const attn_context *context, const attn__beam_row *x)
     return lse;
 }
 
-/* Inserts `c` into the sorted list of the `n` likeliest candidates. Among equal candidates the earlier one comes first.
- * Returns the new length, which is at most `room`. */
+/* Inserts `c` into `list`, the sorted list of the n likeliest candidates. Equal candidates are kept in the order of
+ * insertion. If the list would have more than `room` candidates, the last one is dropped. Returns the new length. */
 static int64_t insert(candidate *list, int64_t n, int64_t room, candidate c)
 {
     if (n == room && !(c.log_prob > list[n - 1].log_prob)) {
@@ -218,9 +219,9 @@ static bool is_banned(const attn_beam_search_options *options, int32_t token)
     return false;
 }
 
-/* Adds the continuations of one hypothesis to the list of the likeliest candidates. `base` is added to their logits.
- * Most logits are too small for the list, so the maximum of each block is compared first. The sum of the logits is
- * added to *sum, which is finite only if all logits are finite. */
+/* Adds the continuations of one hypothesis to the list of the likeliest candidates. Their log-probabilities are
+ * their logits plus `base`. Most logits are too small for the list, so the maximum of each block of logits is
+ * compared first. Adds the sum of the logits to *sum, which stays finite only if all logits are finite. */
 static int64_t add_logits(const attn__beam *beam, const attn__beam_row *x, int64_t row, double base, candidate *list,
                           int64_t n, double *sum)
 {
@@ -246,8 +247,8 @@ static int64_t add_logits(const attn__beam *beam, const attn__beam_row *x, int64
     return n;
 }
 
-/* Adds the continuations of one hypothesis. Greedy search without scores needs no probabilities while the logits of
- * all steps are finite. */
+/* Adds the continuations of one hypothesis to the list. If scores are not needed, the logits are compared directly,
+ * without computing log-probabilities. This requires that the logits of all steps are finite. */
 static int64_t add_row(const attn__beam *beam, const attn__beam_row *x, int64_t row, candidate *list, int64_t n)
 {
     double sum = 0;
@@ -274,8 +275,8 @@ static bool is_forced(const attn__beam *beam, int64_t sentence)
     return beam->options.prefix && beam->step < beam->options.nprefix[sentence];
 }
 
-/* Returns the number that turns the logits of a row into log-probabilities of its continuations. Returns 0 if
- * add_row would not need log-probabilities. */
+/* Returns the value to add to a row's logits so that they become log-probabilities of continuations. Returns 0 if
+ * add_row would not compute log-probabilities. */
 static double base_of(const attn__beam *beam, const attn__beam_row *x, int64_t row)
 {
     double most, sum = NAN;
@@ -286,7 +287,8 @@ static double base_of(const attn__beam *beam, const attn__beam_row *x, int64_t r
     return isfinite(sum) ? 0 : beam->log_prob[row] - log_sum_exp(beam->context, x);
 }
 
-/* Returns the only continuation of a sentence inside its forced prefix, where only the first hypothesis is live. */
+/* Writes the only continuation of a sentence inside its forced prefix to list[0], and returns 1. Only the first
+ * hypothesis is live inside the prefix. */
 static int64_t follow_prefix(const attn__beam *beam, attn_tensor *logits, int64_t place, candidate *list)
 {
     int64_t sentence = beam->live[place], row = sentence * beam->width;
@@ -297,8 +299,8 @@ static int64_t follow_prefix(const attn__beam *beam, attn_tensor *logits, int64_
     return 1;
 }
 
-/* Finds the likeliest continuations of a sentence's live hypotheses, best first. `place` is the sentence's index in
- * the model's batch. Returns their number. */
+/* Writes the likeliest continuations of a sentence's live hypotheses to `list`, best first. Returns their number.
+ * `place` is the sentence's index in the model's batch. */
 static int64_t find_candidates(const attn__beam *beam, attn_tensor *logits, int64_t place, candidate *list)
 {
     int64_t sentence = beam->live[place], n = 0, room = 2 * beam->width;
@@ -310,7 +312,7 @@ static int64_t find_candidates(const attn__beam *beam, attn_tensor *logits, int6
             continue;
         }
         if (beam->options.force_end && beam->step + 1 >= limit(beam, sentence)) {
-            /* A forced end token adds no cost, as in the scores of transformers. */
+            /* A forced end token does not change the log-probability, as in Hugging Face transformers. */
             n = insert(list, n, room, (candidate){beam->log_prob[row], row, beam->options.eos});
             continue;
         }
@@ -338,8 +340,8 @@ static void move_finished(attn__beam *beam, int64_t to, int64_t from)
            (size_t)beam->best_n[to] * sizeof *beam->ids);
 }
 
-/* Inserts a hypothesis into the finished hypotheses if it is good enough. Among equal hypotheses the earlier one comes
- * first. A hypothesis that reached the maximum length keeps its last token. */
+/* Adds a hypothesis to the sentence's finished hypotheses if it is good enough for this list. Equal hypotheses are
+ * kept in the order of insertion. A hypothesis that was cut at the maximum length keeps its last token. */
 static void finish(attn__beam *beam, int64_t sentence, const candidate *c)
 {
     double score = penalized(beam, c->log_prob, beam->step + 1);
@@ -364,8 +366,8 @@ static void finish(attn__beam *beam, int64_t sentence, const candidate *c)
     beam->kept[sentence] = n < beam->width ? n + 1 : n;
 }
 
-/* Makes candidate `c` the live hypothesis in row `row`. `shift` is the sentence's first row in the model's batch
- * minus its first row in the beam. */
+/* Replaces the live hypothesis in row `row` by candidate `c`. `shift` is the index of the sentence's first row in
+ * the model's batch, minus the index of its first row in the beam. */
 static void live_on(attn__beam *beam, int64_t row, int64_t shift, const candidate *c)
 {
     int32_t *ids = beam->ids + row * beam->max_len;
@@ -376,8 +378,8 @@ static void live_on(attn__beam *beam, int64_t row, int64_t shift, const candidat
     beam->tokens[row + shift] = c->token;
 }
 
-/* Reports whether a sentence is done under ATTN_LENGTH_POWER. It is done if it has no live hypothesis, or if its
- * list of finished hypotheses is full and no live hypothesis can beat the worst of them. With ATTN_STOP_FULL a full
+/* Reports whether a sentence is done under ATTN_LENGTH_POWER. There are two cases: no hypothesis is live, or the
+ * list of finished hypotheses is full and no live hypothesis can beat the worst of them. With ATTN_STOP_FULL, a full
  * list is enough. */
 static bool power_is_done(const attn__beam *beam, int64_t sentence)
 {
@@ -390,8 +392,9 @@ static bool power_is_done(const attn__beam *beam, int64_t sentence)
     return beam->options.stopping == ATTN_STOP_FULL || !(best > beam->best_score[(sentence + 1) * beam->width - 1]);
 }
 
-/* Reports whether no live hypothesis can beat the requested finished hypotheses. The probability of a live
- * hypothesis only falls, and the length penalty helps most at the maximum length. */
+/* Reports whether no live hypothesis can beat the finished hypotheses that the caller requested. A live hypothesis
+ * is judged by its current log-probability, which can only decrease, and by the length at which the length penalty
+ * helps most. */
 static bool is_done(const attn__beam *beam, int64_t sentence)
 {
     if (beam->options.rule == ATTN_LENGTH_POWER && beam->width > 1) {
@@ -433,12 +436,12 @@ static void advance_sentence(void *user, int64_t place, int thread)
         beam->tokens[first + alive + shift] = beam->options.eos;
     }
     for (int64_t i = 0; i < width && beam->done[sentence]; i++) {
-        /* rows of a finished sentence stay where they are and are not used */
+        /* The rows of a finished sentence keep their order. They are not used. */
         beam->rows[first + i + shift] = first + i + shift;
     }
 }
 
-/* Ends a sentence at its maximum length: adds its live hypotheses after the finished hypotheses. */
+/* Ends a sentence at its maximum length. Its live hypotheses are added to the list after the finished hypotheses. */
 static void cut_off(attn__beam *beam, int64_t sentence)
 {
     int64_t first = sentence * beam->width;
@@ -483,7 +486,8 @@ bool attn__beam_leave(attn__beam *beam, int64_t *places, int64_t *n)
             places[(*n)++] = i;
         }
     }
-    /* Compact the batch only if an eighth of it is finished: copying the caches then costs a small part of a step. */
+    /* Removing sentences copies the caches. It is done only if at least an eighth of the sentences are finished, so
+     * that copying costs a small part of a step. */
     if (*n == 0 || beam->nlive - *n < (beam->nlive + 7) / 8) {
         return false;
     }
@@ -496,7 +500,8 @@ bool attn__beam_leave(attn__beam *beam, int64_t *places, int64_t *n)
     return true;
 }
 
-/* Copies the hypothesis at index `at` of the finished and cut hypotheses to *result. */
+/* Copies a hypothesis to *result. `at` is its index in the list of finished hypotheses, which is followed by the
+ * hypotheses cut at the maximum length. */
 static attn_status take(const attn__beam *beam, bool finished, int64_t at, attn_hypothesis *result)
 {
     *result = (attn_hypothesis){

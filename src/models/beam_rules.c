@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: MIT
  *
- * Forbids tokens, or makes them less likely, because of a hypothesis' tokens so far, as Hugging Face transformers does.
- * Logits are changed in place: the logit of a forbidden token becomes -inf.
+ * Forbids tokens or makes them less likely, depending on the hypothesis's earlier tokens, as Hugging Face transformers
+ * does. Logits are changed in place. The logit of a forbidden token becomes -inf.
  */
 #include "models/beam.h"
 
 #include <math.h>
 
-/* Returns the index of a token's logit in a row, where tokens ascend, or -1 if the row does not have the token. */
+/* Returns the index of a token's logit in a row, or -1 if the row does not have the token. The search is binary,
+ * because the tokens of a row are ascending. */
 int64_t attn__beam_place(const attn__beam_row *x, int32_t token)
 {
     int64_t low = 0, high = x->n;
@@ -52,8 +53,8 @@ static int32_t token_at(const attn__beam *beam, const int32_t *ids, int64_t i)
     return i == 0 ? beam->options.bos : ids[i - 1];
 }
 
-/* Applies the repetition penalty (Keskar et al. 2019, arXiv:1909.05858), which makes each token of a hypothesis less
- * likely to be repeated. */
+/* Applies the repetition penalty (Keskar et al. 2019, arXiv:1909.05858). It makes every token that is already in the
+ * hypothesis less likely. */
 static void penalize(const attn__beam *beam, const int32_t *ids, const attn__beam_row *x, double lse)
 {
     const double penalty = beam->options.repetition_penalty;
@@ -70,7 +71,7 @@ static void penalize(const attn__beam *beam, const int32_t *ids, const attn__bea
     }
 }
 
-/* Forbids each token that would repeat a sequence of `size` tokens of the hypothesis. */
+/* Forbids every token that would end a repetition: `size` tokens in a row that already occur in the hypothesis. */
 static void forbid_repeated(const attn__beam *beam, const int32_t *ids, const attn__beam_row *x)
 {
     const int64_t size = beam->options.no_repeat_ngram, n = beam->step + 1;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * DETR: a residual network, Transformer blocks over the cells of its feature map and over learned queries, and heads
- * that give a class and a box for each query.
+ * Defines DETR. A residual network computes a feature map. The Transformer's encoder runs on the cells of this map, and
+ * its decoder on learned queries. Heads compute a class and a box for each query.
  */
 #include "models/resnet_parts.h"
 
@@ -56,7 +56,7 @@ static const attn_port outputs[] = {
 typedef struct detr {
     attn__resnet backbone;
     attn_nn_linear input_proj, class_embed, bbox_embed[BOX_LAYERS];
-    attn_nn_learned_positions learned; /* learned positions; not used without weights */
+    attn_nn_learned_positions learned; /* learned positions; if their weights are NULL, sine positions are used */
     attn_tensor *query_embed;
     attn_nn_encoder_block encoder[ATTN__MAX_BLOCKS];
     attn_nn_decoder_block decoder[ATTN__MAX_BLOCKS];
@@ -139,14 +139,15 @@ static void build(void *self, attn_nn_builder *builder, const attn_config *confi
 
 /* ------------------------------------------------------------------------------------------ what is seen */
 
-/* The cells of the backbone's feature map: their tokens, their positions, and the cells that are padding. */
+/* The cells of the backbone's feature map, as input of the Transformer. */
 typedef struct scene {
     int64_t batch, rows, cols;
-    attn_tensor *tokens, *positions; /* tokens [B,T,D]; positions [1,T,D] or [B,T,D] */
-    attn_tensor *padding, *keys;     /* U8 [B,Y,X] and [B,T], or NULL: no padding */
+    attn_tensor *tokens, *positions; /* tokens: [B,T,D]; positions: [1,T,D] or [B,T,D] */
+    attn_tensor *padding, *keys;     /* padding: U8 [B,Y,X]; keys: U8 [B,T]; both are NULL if there is no padding */
 } scene;
 
-/* Returns the source pixel for position i of n. Like PyTorch's "nearest", it computes the scale in single precision. */
+/* Returns the index of the source pixel for index i of n output pixels. The scale is computed in single precision,
+ * as in PyTorch's interpolation "nearest". */
 static int64_t nearest(int64_t i, int64_t n, int64_t pixels)
 {
     float scale = (float)pixels / (float)n;
@@ -154,8 +155,8 @@ static int64_t nearest(int64_t i, int64_t n, int64_t pixels)
     return at < pixels ? at : pixels - 1;
 }
 
-/* Scales the mask to the feature map's size. Returns false and sets an error if the mask does not fit x, or without
- * memory. */
+/* Scales the mask to the size of the feature map. Returns false and sets an error if the mask does not fit x, or if
+ * there is no memory. */
 static bool read_mask(scene *s, attn_tape *tape, const attn_tensor *x, const attn_tensor *mask)
 {
     const int64_t *n = attn_tensor_shape(x), places[2] = {s->batch, s->rows * s->cols};
@@ -221,14 +222,17 @@ static bool see(const detr *m, attn_tape *tape, attn_tensor *x, const attn_tenso
 
 /* ---------------------------------------------------------------------------------------------- forward */
 
-/* The requested attention weights of all blocks. */
+/* The attention weights that the caller requested, of all blocks. */
 typedef struct weights {
     attn_named_list maps;
-    const attn_tensor *points, *queries; /* queries to return weights of, as I32 [n] and [m] indices; NULL: all */
+    /* points: I32 [n] indices of the encoder's queries, and queries: I32 [m] indices of the decoder's queries, whose
+     * weights are returned; NULL: all queries */
+    const attn_tensor *points, *queries;
     bool encoder, decoder, cross;
 } weights;
 
-/* Returns the query rows of [B,H,T,S] that `rows` lists. An index out of range sets an error. */
+/* Returns the rows of the map [B,H,T,S] whose query indices are in `rows`. Sets an error if an index is out of
+ * range. */
 static attn_tensor *rows_of(attn_tape *tape, attn_tensor *map, const attn_tensor *rows)
 {
     if (!map || !rows) {
@@ -252,8 +256,8 @@ static attn_tensor *encode(const detr *m, attn_tape *tape, const scene *s, weigh
     return m->encoder_norm.weight ? attn_nn_layer_norm_forward(&m->encoder_norm, tape, x) : x;
 }
 
-/* Returns the outputs of the decoder's blocks after the norm, [L,B,Q,D]. Returns only the last block's output unless
- * all are requested. */
+/* Runs the decoder. Returns the outputs of its blocks after the norm, [L,B,Q,D]. If `all` is false, only the last
+ * block's output is returned, so L is 1. */
 static attn_tensor *decode(const detr *m, attn_tape *tape, const scene *s, attn_tensor *encoded, bool all, weights *w)
 {
     const attn_nn_mask cross = {.keys = s->keys};
@@ -288,8 +292,8 @@ static attn_tensor *boxes_of(const detr *m, attn_tape *tape, attn_tensor *x)
     return x;
 }
 
-/* Sets outputs from y [L,B,Q,.]. The last block is the output `name`, and the other blocks are the output `aux` if
- * requested. */
+/* Sets one or two outputs from y [L,B,Q,.]. The output `name` gets the last block's values. If the output `aux` is
+ * requested, it gets the values of the other blocks. */
 static void give(const attn__call *call, const char *name, const char *aux, attn_tensor *y)
 {
     attn_tensor *slot;

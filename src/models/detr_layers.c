@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * DETR's attention and feed-forward layers, and key-content attention. */
+ * Defines DETR's attention and feed-forward layers, and attention with a key-content score.
+ */
 #include "models/model_keys.h"
 
 #include "nn/named.h"
@@ -11,7 +12,7 @@
         "dropout", ATTN_CONFIG_TYPE_REAL, "0.1", 0, 0.99, NULL, "share of numbers dropped in training"                 \
     }
 
-/* Settings that both kinds of attention have. */
+/* The settings that DETR's attention and key-content attention share. */
 static const attn_setting keys[] = {
     ATTN__KEY_COUNT("M", NULL, "heads"),
     ATTN__KEY_COUNT("d", NULL, "channels"),

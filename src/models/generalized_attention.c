@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * Generalized attention over images. Each of its four factors can be switched on.
+ * Defines generalized attention over images. The score has four terms (factors), and each can be switched on.
  */
 #include "models/model_keys.h"
 
@@ -25,8 +25,8 @@ static const attn_port outputs[] = {
     ATTN__PORT_OPTIONAL("weights", "(b,M,h,w,h,w)", "attention weights; with key-only alone (b,M,1,1,h,w)"),
 };
 
-/* Returns the factors of a config as bits. The ATTN_FACTOR_ bits have the order of the names, which the table of
- * keys has checked. */
+/* Returns the factors of a config as a combination of bits. The bits ATTN_FACTOR_... have the same order as the
+ * factors' names. The names need no check, because the table of keys has checked them. */
 static unsigned factors_of(const attn_config *config)
 {
     const attn_config_value *list = attn_config_get(config, "factors");

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * Self-attention over images: global with relative positions, and in local windows. */
+ * Defines two kinds of self-attention over images: global attention with relative positions, and attention in local
+ * windows.
+ */
 #include "models/model_keys.h"
 
 #include "nn/spatial.h"
@@ -23,7 +25,7 @@ static const attn_setting global_keys[] = {
     ATTN__KEY_INIT,
 };
 
-/* The last five settings are for another implementation, which differs from the paper. */
+/* The last five settings exist to reproduce another implementation, which differs from the paper. */
 static const attn_setting local_keys[] = {
     SIZES,
     ATTN__KEY_COUNT("kernel_size", NULL, "pixels of the window along each axis, odd"),

@@ -31,8 +31,8 @@ void attn__lineage_step(attn__lineage *l, int64_t t)
     }
 }
 
-/* Returns the number of common first tokens of two hypotheses of t tokens. Hypotheses that share a token also share
- * all tokens before it, so the last common token is searched from the end. */
+/* Returns the number of first tokens that two hypotheses of t tokens have in common. If two hypotheses share a
+ * token, they also share all tokens before it. The search therefore begins at the end. */
 static int64_t in_common(const int32_t *a, const int32_t *b, int64_t t)
 {
     while (t > 0 && a[t - 1] != b[t - 1]) {

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * The softmax of attention with valid lengths, as an architecture of its own. */
+ * Defines an architecture that is only the softmax of attention with valid lengths.
+ */
 #include "models/model_keys.h"
 
 static const attn_setting keys[] = {ATTN__KEY_FILL};

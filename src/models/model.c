@@ -23,8 +23,8 @@ int attn__config_choice(const attn_config *config, const char *key, const char *
     return i;
 }
 
-/* Allocates memory for the weights that have none yet. Weights that will be packed during loading stay without memory.
- */
+/* Allocates memory for the weights that do not have memory yet. Weights that can be packed while they are loaded
+ * stay without memory. */
 static void settle_waiting(attn_model *model)
 {
     for (int64_t i = 0; i < model->parameters.n; i++) {
@@ -101,7 +101,8 @@ static attn_status fail_architecture(attn_context *context, const char *name)
                       near ? "; did you mean \"" : "", near ? nearest.best : "", near ? "\"?" : "");
 }
 
-/* Layers set errors in the context, so an earlier error must be cleared first. */
+/* Clears the context's error first, because layers report errors only through the context. An earlier error would be
+ * taken for an error of a layer. */
 attn_status attn_model_create(attn_model **model, attn_context *context, const char *architecture,
                               const attn_config *config, const attn_model_options *options)
 {
@@ -203,7 +204,7 @@ attn_status attn_model_pack_weights(attn_model *model)
     attn__call_begin(model->context);
     const int64_t n = model->parameters.n;
     attn_status status = ATTN_OK;
-    /* pack weights that free memory first, then the others */
+    /* The first n iterations pack the weights whose packing frees memory. The last n iterations pack the others. */
     for (int64_t i = 0; i < 2 * n && status == ATTN_OK; i++) {
         attn_tensor *w = model->parameters.items[i % n].tensor;
         if (attn__weight_can_pack_on_load(w, model->precision) == (i < n))

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * DETR's positions of an image, as a map [b,h,w,c] and as a sequence for the inputs p_q and p_kv of attention.
+ * Defines DETR's positions of an image. They are returned as a map [b,h,w,c], and as a sequence for the inputs p_q and
+ * p_kv of attention.
  */
 #include "models/model_keys.h"
 

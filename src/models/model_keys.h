@@ -10,7 +10,7 @@
 
 enum { ATTN__MAX_BLOCKS = 64 };
 
-/* columns of a key: NAME, TYPE, default, min, max, choices, doc */
+/* columns of the macros below: NAME, TYPE, default, min, max, choices, doc */
 /* clang-format off */
 #define ATTN__KEY_DROPOUT                                                                                              \
     {"dropout", ATTN_CONFIG_TYPE_REAL, "0", 0, 0.99, NULL, "share of numbers dropped in training"}
@@ -54,11 +54,11 @@ enum { ATTN__MAX_BLOCKS = 64 };
 
 extern const char *const attn__init_choices[];
 
-/* Returns the index of a key's value among its choices, or 0 if the key has no value. The table of keys has checked
- * the value. */
+/* Returns the index of a key's value in the list of its choices, or 0 if the key has no value. Other values cannot
+ * occur, because the table of keys was checked before. */
 int attn__config_choice(const attn_config *config, const char *key, const char *const *choices);
 
-/* Sets the fields that most descriptions of an architecture have. */
+/* Sets the fields for keys, inputs and outputs in the description of an architecture. k, in and out are the arrays. */
 #define ATTN__PORTS(k, in, out)                                                                                        \
     .nkeys = ATTN__COUNT(k), .keys = (k), .ninputs = ATTN__COUNT(in), .inputs = (in), .noutputs = ATTN__COUNT(out),    \
     .outputs = (out)

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * The non-local block as an architecture of its own. */
+ * Defines an architecture that is only the non-local block.
+ */
 #include "models/vision_parts.h"
 
 #include <string.h>

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Position-sensitive axial attention as an architecture of its own. */
+ * Defines an architecture that is only position-sensitive axial attention.
+ */
 #include "models/vision_parts.h"
 
 #include <string.h>

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT
  *
- * Predicts contacts from the attention maps of tied rows, by a logistic regression over all heads of all layers. Each
- * map is made symmetric and corrected for the average of its row and column (APC: Dunn et al. 2008,
- * doi:10.1093/bioinformatics/btm604). The correction is not linear in a map, so each map is corrected separately. The
- * regression is linear, so only its running sum of C columns, [C,C], is stored. The original stores the maps of all H
- * heads of L layers, H*L*[C,C], and all column maps.
+ * Predicts contacts from the attention maps of tied row attention, by a logistic regression over all heads of all
+ * layers. Each map is made symmetric and corrected for the average of its row and column (APC: Dunn et al. 2008,
+ * doi:10.1093/bioinformatics/btm604). Each map is corrected separately, because the correction is not linear. The
+ * regression is a weighted sum of the corrected maps. Only this sum is stored, which is one map [C,C] for C columns.
+ * The original stores all row maps (L layers times H heads) and all column maps.
  */
 #include "models/msa_model.h"
 
@@ -20,13 +20,14 @@
 typedef struct feature {
     const void *map;        /* [cols,cols] map, including the column of <cls> */
     void *sums;             /* [cols - 1,cols - 1] sums of the regression */
-    bool wide;              /* map and sums are f64, else f32 */
-    int64_t cols, residues; /* columns of the map; residues of the alignment */
+    bool wide;              /* true: map and sums are f64; false: f32 */
+    int64_t cols, residues; /* cols: number of columns of the map; residues: number of residues of the alignment */
     double weight, total;
-    double *row_sums; /* [residues] row sums of the symmetric map S; its column sums are equal */
+    /* [residues] sums of the rows of the symmetric map S; the sums of its columns are equal to these */
+    double *row_sums;
 } feature;
 
-/* Number of rows that are computed together, so that whole cache lines are used when the map's columns are read. */
+/* Number of rows that are computed together. Reading the map's columns then uses whole cache lines. */
 enum { TOGETHER = 16 };
 
 static inline double number_at(const void *data, bool wide, int64_t i)
@@ -34,8 +35,9 @@ static inline double number_at(const void *data, bool wide, int64_t i)
     return wide ? ((const double *)data)[i] : (double)((const float *)data)[i];
 }
 
-/* Computes a block of the symmetric map S = map + map^T without <cls>: s[j - first][r] = S[i + r,j] for r in [0,
- * rows) and j in [first, last). The regression was fitted to this sum, not to the mean. */
+/* Computes a block of the symmetric map S = map + map^T. The column and row of <cls> are left out. s[j - first][r]
+ * becomes S[i + r,j] for r in [0, rows) and j in [first, last). S is the sum and not the mean, because the
+ * regression was fitted to the sum. */
 static inline void symmetric(const feature *f, bool wide, int64_t i, int64_t rows, int64_t first, int64_t last,
                              double s[TOGETHER][TOGETHER])
 {
@@ -53,7 +55,7 @@ static int64_t rows_at(const feature *f, int64_t i, int64_t end)
     return most - i < TOGETHER ? most - i : TOGETHER;
 }
 
-/* Computes the row sums of S for rows [begin, end). Each sum adds its columns in order. */
+/* Computes the sums of rows [begin, end) of S. The columns of a row are added in order. */
 static void sum_rows(void *user, int64_t begin, int64_t end)
 {
     const feature *f = user;
@@ -73,11 +75,13 @@ static void sum_rows(void *user, int64_t begin, int64_t end)
     }
 }
 
-/* Corrects a block s of S by APC and adds weight times the result to sums[i + r,first + j]. */
+/* Corrects the block s of the symmetric map by APC. Adds f->weight times the corrected block to the regression's
+ * sums, from row i and column `first` on. */
 static void add_block(const feature *f, int64_t i, int64_t rows, int64_t first, int64_t n, double s[TOGETHER][TOGETHER])
 {
     for (int64_t r = 0; r < rows; r++) {
-        double share = f->total != 0 ? f->row_sums[i + r] / f->total : 0; /* a map of zeros has no average to correct */
+        /* 0 for a map of zeros, whose average needs no correction */
+        double share = f->total != 0 ? f->row_sums[i + r] / f->total : 0;
         for (int64_t j = 0; j < n; j++) {
             double corrected = s[j][r] - share * f->row_sums[first + j];
             int64_t to = (i + r) * (f->cols - 1) + first + j;
@@ -104,8 +108,8 @@ static void add_rows(void *user, int64_t begin, int64_t end)
     }
 }
 
-/* Returns the number of residues of alignment b. The original counts the padded columns, so padding changes its
- * contacts; `compat` does the same. */
+/* Returns the number of residues of alignment b, without padding. If `compat` is set, padded columns are counted
+ * too. This changes the contacts, but the original also counts them. */
 static int64_t residues(const attn__msa *msa, const attn__msa_tokens *tokens, int64_t b)
 {
     return (msa->compat ? tokens->cols : attn__msa_columns(tokens, b)) - 1;

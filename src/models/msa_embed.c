@@ -10,8 +10,8 @@
 
 /* ------------------------------------------------------------------------------------------------- checks */
 
-/* Checks that no row of an alignment is longer than its first row. Row attention masks keys only by the first row's
- * padding, as do the originals of the published weights. */
+/* Checks that no row of an alignment is longer than its first row. This is required because row attention masks keys
+ * only by the padding of the first row, as in the code for which the published weights were made. */
 static bool first_rows_are_longest(attn_tape *tape, const attn__msa_tokens *t)
 {
     const uint8_t *keep = t->keep ? attn_tensor_data(t->keep) : NULL;
@@ -71,7 +71,7 @@ bool attn__msa_tokens_check(const attn__msa *msa, attn_tape *tape, const attn_te
     for (int64_t i = 0; i < n; i++) {
         kept += ((uint8_t *)attn_tensor_data(keep))[i] = id[i] != ATTN__MSA_PAD;
     }
-    tokens->keep = kept < n ? keep : NULL; /* without padding, attention runs without a mask, which is faster */
+    tokens->keep = kept < n ? keep : NULL; /* NULL if there is no padding, because attention without a mask is faster */
     return first_rows_are_longest(tape, tokens);
 }
 
@@ -87,8 +87,8 @@ int64_t attn__msa_columns(const attn__msa_tokens *tokens, int64_t b)
 
 /* ---------------------------------------------------------------------------------------------- embedding */
 
-/* Returns the tokens' positions as in fairseq: tokens that are not padding are counted from padding_idx + 1. So
- * <cls> has position 2, and padding has position 1. */
+/* Returns the positions of the tokens, as in fairseq. The tokens that are not padding are counted from padding_idx +
+ * 1. So <cls> has position 2, and padding has position 1. */
 static attn_tensor *positions_of(attn_tape *tape, const attn_tensor *ids)
 {
     attn_tensor *positions = attn_tape_tensor(tape, ATTN_I32, attn_tensor_rank(ids), attn_tensor_shape(ids), NULL);
@@ -103,8 +103,8 @@ static attn_tensor *positions_of(attn_tape *tape, const attn_tensor *ids)
     return positions;
 }
 
-/* Embeds ids [B,n,C], whose first row is row `first` of the alignments. Returns [B,n,C,D], in which padding is not
- * yet zeroed. */
+/* Embeds the tokens `ids` [B,n,C]. `first` is the index in the alignments of the first of the n rows. Returns
+ * [B,n,C,D], in which padding is not yet zero. */
 static attn_tensor *embed_rows(const attn__msa *msa, attn_tape *tape, const attn_tensor *ids, int64_t first)
 {
     attn_tensor *x = attn_nn_embedding_forward(&msa->embed_tokens, tape, ids);
@@ -125,21 +125,21 @@ static attn_tensor *embed_all(const attn__msa *msa, attn_tape *tape, const attn_
     return attn_permute(tape, x, (int[]){1, 2, 0, 3});
 }
 
-/* Copies y [1,1,C,D], the embedding of row `row` of alignment `b`, to its place in x [R,C,B,D]. Padding is left out. */
+/* Copies y [1,1,C,D], the embedding of row `row` of alignment `b`, into x [R,C,B,D]. Padding is not copied. */
 static void put_row(const attn__msa_tokens *t, int64_t b, int64_t row, const attn_tensor *y, attn_tensor *x)
 {
     size_t bytes = (size_t)attn_tensor_length(x, 3) * attn_dtype_size(attn_tensor_dtype(x));
     const int32_t *id = (const int32_t *)attn_tensor_data(t->ids) + (b * t->rows + row) * t->cols;
     for (int64_t col = 0; col < t->cols; col++) {
         char *to = (char *)attn_tensor_data(x) + (size_t)((row * t->cols + col) * t->batch + b) * bytes;
-        if (id[col] != ATTN__MSA_PAD) { /* padding stays zero, as x is zero initially */
+        if (id[col] != ATTN__MSA_PAD) { /* padding is not written, because x is zero initially */
             memcpy(to, (const char *)attn_tensor_data(y) + (size_t)col * bytes, bytes);
         }
     }
 }
 
-/* Embeds one row at a time, because the intermediate sums of all rows would take five times the memory of the result.
- */
+/* Embeds one row at a time. If all rows were embedded at once, the intermediate sums would need five times the
+ * memory of the result. */
 static attn_tensor *embed_in_parts(const attn__msa *msa, attn_tape *tape, const attn__msa_tokens *t)
 {
     attn_dtype dtype = attn_tensor_dtype(msa->embed_tokens.weight);

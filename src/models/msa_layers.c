@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * Tied row attention and column attention over alignments, and the axial layer made of both. */
+ * Defines tied row attention and column attention over alignments, and the axial layer that consists of both and a
+ * feed-forward network.
+ */
 #include "models/msa_model.h"
 
 const char *const attn__msa_orders[] = {"row-column", "column-row", NULL};
@@ -18,7 +20,7 @@ static void rows_build(void *self, attn_nn_builder *builder, const attn_config *
     ((attn_nn_msa_attention *)self)->untied = !attn_config_bool(config, "tied", true);
 }
 
-/* Returns the inverse of the padding mask: one byte per entry, zero for padding. */
+/* Returns the inverse of the input that marks padding: U8, zero for padding. */
 static attn_tensor *kept(const attn__call *call)
 {
     attn_tensor *padding = attn__call_input(call, "self_attn_padding_mask");

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * One run of the MSA Transformer: embedding, layers and heads. The attention maps of each layer are processed as soon
- * as they are computed.
+ * Runs the MSA Transformer: embedding, layers and heads. The attention maps of a layer are processed as soon as they
+ * are computed.
  */
 #include "models/msa_model.h"
 
@@ -19,14 +19,14 @@ typedef struct run {
     attn__msa_results *results;
     attn__msa_tokens tokens;
     int64_t layer;
-    int64_t last; /* last stage to run; each layer has THIRDS stages */
+    int64_t last; /* index of the last stage to run, counted over all layers; each layer has THIRDS stages */
     bool failed;
 } run;
 
 enum { THIRDS = 3 };
 
-/* Returns the stage of a layer, 1 or 2, that computes its row maps or its column maps. Stage 3 computes the layer's
- * result. */
+/* Returns which stage of a layer computes its row maps or its column maps. This is 1 or 2, depending on the order of
+ * the two attentions. Stage 3 computes the layer's result. */
 static int64_t stage_of(const run *r, bool columns)
 {
     return columns == r->msa->columns_first ? 1 : 2;
@@ -34,7 +34,7 @@ static int64_t stage_of(const run *r, bool columns)
 
 /* --------------------------------------------------------------------------------------------------- maps */
 
-/* Reports whether the current layer's maps are stored. */
+/* Reports whether the maps of the current layer are to be stored. */
 static bool keeps_maps(const run *r)
 {
     return r->wishes->map_layer == 0 || r->wishes->map_layer == r->layer + 1;
@@ -45,8 +45,8 @@ static int64_t layers_kept(const run *r)
     return r->wishes->map_layer ? 1 : r->msa->layers;
 }
 
-/* Copies the maps of some heads to `all` [B,L,H,...]. maps is [n,B,...], [n,C,B,...] for columns, or [n,R,B,...] for
- * untied rows; n is the number of heads. */
+/* Copies the maps of n heads to `all` [B,L,H,...], beginning at head `first`. `maps` is [n,B,...] for rows,
+ * [n,R,B,...] for untied rows, or [n,C,B,...] for columns. */
 static void put_maps(const run *r, attn_tensor *all, int64_t first, const attn_tensor *maps, bool columns)
 {
     const attn__msa *msa = r->msa;
@@ -148,7 +148,8 @@ static attn_tensor *layer_in_place(run *r, attn_tensor *x)
     return attn_nn_msa_layer_apply(&r->msa->layer[r->layer], r->tape, x, &how) ? x : NULL;
 }
 
-/* Stores x [R,C,B,D] as representation i, [B,R,C,D], if it is requested. x changes later, so this is always a copy. */
+/* Stores x [R,C,B,D] as representation i, in the shape [B,R,C,D], if the caller requested it. This is always a copy,
+ * because later layers change x. */
 static bool note_hidden(run *r, int64_t i, attn_tensor *x)
 {
     if (r->wishes->hidden[i]) {
@@ -158,8 +159,8 @@ static bool note_hidden(run *r, int64_t i, attn_tensor *x)
     return true;
 }
 
-/* Returns the last stage that a requested output needs. Later stages are skipped. Contacts need the last layer's row
- * maps but not its result, which is a fourteenth of the work. */
+/* Returns the last stage that a requested output needs. Later stages are skipped. For contacts, the last layer stops
+ * at its row maps, because its result is not needed. Computing that result would be a fourteenth of the work. */
 static int64_t last_stage(const run *r)
 {
     const attn__msa_wishes *w = r->wishes;
@@ -195,7 +196,7 @@ static attn_tensor *run_layers(run *r, attn_tensor *x)
 
 /* --------------------------------------------------------------------------------------------------- head */
 
-/* Computes the logits. Weights are tied: the last product uses the embedding of the tokens. */
+/* Computes the logits. The last product uses the weight of the token embedding, because these weights are tied. */
 static attn_tensor *head(const attn__msa *msa, attn_tape *tape, attn_tensor *x)
 {
     attn_tensor *h = attn_linear(tape, x, msa->dense.weight, msa->dense.bias, ATTN_ACTIVATION_GELU_ERF);
@@ -203,8 +204,8 @@ static attn_tensor *head(const attn__msa *msa, attn_tape *tape, attn_tensor *x)
     return attn_linear(tape, h, msa->embed_tokens.weight, msa->head_bias, ATTN_ACTIVATION_IDENTITY);
 }
 
-/* Computes the logits row by row if the tape does not record, because the hidden channels of all rows would take as
- * much memory as x. */
+/* Computes the logits. If the tape does not record, the rows are processed one by one, because the hidden channels
+ * of all rows would take as much memory as x. */
 static attn_tensor *head_in_parts(const run *r, attn_tensor *x)
 {
     int64_t rows = attn_tensor_length(x, 0),

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * The MSA Transformer (Rao et al. 2021, doi:10.1101/2021.02.12.430858) under the names of ESM-MSA-1b's parameters. */
+ * Defines the MSA Transformer (Rao et al. 2021, doi:10.1101/2021.02.12.430858). Parameters have the names of
+ * ESM-MSA-1b.
+ */
 #include "models/msa_model.h"
 
 #include "base/context.h"
@@ -13,8 +15,8 @@
 
 /* ------------------------------------------------------------------------------------------------- building */
 
-/* Initializes the embedding, whose table is also the head's weight. A variance of 1/D keeps the initial logits near
- * 1. The norm after the embedding removes the effect of this scale on the layers. */
+/* Initializes the embedding. Its table is also the weight of the head. With a variance of 1/D, the initial logits
+ * are near 1. The layers do not depend on this variance, because a norm follows the embedding. */
 static void embedding_init(attn_nn_embedding *embedding, attn_nn_builder *builder, const char *name, int64_t rows,
                            int64_t dim)
 {
@@ -25,8 +27,8 @@ static void embedding_init(attn_nn_embedding *embedding, attn_nn_builder *builde
     attn_nn_pop(builder);
 }
 
-/* Registers the positions of the rows. ESM-MSA-1 was released with positions of one channel, which is added to all
- * channels. ESM-MSA-1b has positions of all channels. */
+/* Registers the positions of the rows. In ESM-MSA-1 a position has one channel, which is added to all channels of a
+ * token. In ESM-MSA-1b a position has all channels. */
 static void msa_positions_init(attn__msa *m, attn_nn_builder *builder, const attn_config *config)
 {
     enum { MOST_ROWS = 1024 };
@@ -52,8 +54,8 @@ static void layers_init(attn__msa *m, attn_nn_builder *builder, const attn_confi
         .heads = m->heads,
         .dropout = m->dropout,
         .activation_dropout = attn_config_real(config, "activation_dropout", 0),
-        /* 0 leaves padded keys out. In the original they get the score -10000: their weight is then also zero,
-         * unless all keys are padding. */
+        /* With fill = 0, padded keys are left out. In the original they get the score -10000, which gives the same
+         * weight 0, unless all keys are padding. */
         .fill = m->compat ? -10000 : 0,
         .own_depth = !m->compat,
         .untied = m->untied,
@@ -71,8 +73,8 @@ static void heads_init(attn__msa *m, attn_nn_builder *builder)
 {
     int64_t features = m->layers * m->heads, one = 1;
     attn_nn_push(builder, "contact_head.regression");
-    /* The regression is not trained with the model but fitted to structures later. With zeros it predicts
-     * probability one half everywhere. */
+    /* The regression starts at zero, so it predicts a probability of one half for every contact. It is not trained
+     * with the model: its weights are fitted to structures later. */
     m->regression.weight = attn_nn_parameter(builder, "weight", 2, (int64_t[]){1, features}, (attn_nn_initializer){0});
     m->regression.bias = attn_nn_parameter(builder, "bias", 1, &one, (attn_nn_initializer){0});
     attn_nn_pop(builder);
@@ -136,7 +138,8 @@ static void forward(const void *self, const attn__call *call)
     }
     attn__msa_results results;
     bool done = attn__msa_run(m, call->tape, attn__call_input(call, "tokens"), &wishes, &results);
-    call->tape->examples = 0; /* the layers set this to 2, the batch axis of their activations [R,C,B,D] */
+    /* reset, because the layers set this field to 2, the index of the batch axis of their activations [R,C,B,D] */
+    call->tape->examples = 0;
     if (!done) {
         return;
     }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Kernel regression as attention (Nadaraya 1964, Watson 1964). The validation points are queries, the training points
- * are keys, and the labels of the training points are values.
+ * Defines kernel regression as attention (Nadaraya 1964, Watson 1964). The validation points are the queries, the
+ * training points are the keys, and the labels of the training points are the values.
  */
 #include "models/model_keys.h"
 
@@ -42,9 +42,9 @@ static const attn_port outputs[] = {
 typedef struct regression {
     int kernel, empty;
     bool classify;
-    int64_t classes;      /* number of classes; 0: computed from the labels */
-    double sigma;         /* width of the kernel; 1 if each coordinate has its own width */
-    attn_tensor *inverse; /* [d] inverses of the coordinates' widths; NULL: all coordinates have the same width */
+    int64_t classes;      /* number of classes; 0: it is determined from the labels */
+    double sigma;         /* width of the kernel; it is 1 if each coordinate has its own width */
+    attn_tensor *inverse; /* [d]: inverse of each coordinate's width; NULL: all coordinates have the width sigma */
 } regression;
 
 static void build(void *self, attn_nn_builder *builder, const attn_config *config)
@@ -64,7 +64,8 @@ static void build(void *self, attn_nn_builder *builder, const attn_config *confi
                                        .inverse = inverse};
 }
 
-/* Returns the number of columns of a vector (1) or of a matrix. For another shape it sets an error and returns -1. */
+/* Returns the number of columns of x: 1 for a vector. If x is neither a vector nor a matrix, sets an error and
+ * returns -1. */
 static int64_t columns(const attn__call *call, const attn_tensor *x, const char *name)
 {
     int rank = x ? attn_tensor_rank(x) : 0;
@@ -76,8 +77,8 @@ static int64_t columns(const attn__call *call, const attn_tensor *x, const char 
     return !x ? -1 : rank == 1 ? 1 : attn_tensor_length(x, 1);
 }
 
-/* Describes the attention. The Gaussian kernel is computed as the softmax of its logarithm. The other kernels are
- * divided by their sum. */
+/* Describes the attention to the engine. The weights of the Gaussian kernel are the softmax of its logarithm. The
+ * weights of the other kernels are the kernel's values divided by their sum. */
 static void describe(attn_problem *p, const regression *r, int64_t train, int64_t val, int64_t d, int64_t c)
 {
     *p = (attn_problem){.ndims = 4,
@@ -90,8 +91,8 @@ static void describe(attn_problem *p, const regression *r, int64_t train, int64_
     p->dims[3] = (attn_dim){.role = ATTN_ROLE_VALUE, .n = c, .v = 1, .o = 1};
 }
 
-/* Appends a column of ones to the labels [n,c]. The estimate of this column is the sum of a query's weights: 1, or 0
- * if no training point is within reach. */
+/* Appends a column of ones to the labels [n,c]. Its estimate is the sum of the query's weights. The sum is 1, or 0
+ * if no training point is within reach of the kernel. */
 static attn_tensor *with_ones(attn_tape *tape, attn_tensor *y, int64_t c)
 {
     int64_t n = attn_tensor_length(y, 0);
@@ -107,9 +108,9 @@ static void set_nan(attn_tensor *y, int64_t begin, int64_t end)
     }
 }
 
-/* Finds the queries that no training point reaches, and fails or sets their estimates y [m,c] to NaN, as `empty`
- * requests. The last column of `all` [m,c+1] is the sum of a query's weights. If a coordinate is NaN, the sum and
- * the estimate are NaN. */
+/* Handles queries that no training point reaches. As the setting `empty` requests, it fails or sets their estimates
+ * y [m,c] to NaN. The last column of `all` [m,c+1] is the sum of a query's weights. If a coordinate is NaN, both the
+ * sum and the estimate are NaN. */
 static attn_tensor *treat_empty(const attn__call *call, const regression *r, attn_tensor *y, const attn_tensor *all)
 {
     int64_t c = y ? attn_tensor_length(y, 1) : 0;
@@ -131,8 +132,8 @@ static attn_tensor *treat_empty(const attn__call *call, const regression *r, att
     return y;
 }
 
-/* Converts class labels to values with one channel per class, which is 1 for the point's own class. The estimate of
- * a query is then each class's share of the weights. The labels get no gradient. */
+/* Converts class labels to values with one channel per class: 1 for the class of the point, otherwise 0. The
+ * estimate for a query is then the share of each class in the weights. Labels have no gradient. */
 static attn_tensor *one_hot(const attn__call *call, const regression *r, const attn_tensor *labels)
 {
     attn_context *context = attn_tape_context(call->tape);

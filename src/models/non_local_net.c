@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * A small network for small pictures. It has three stages of convolution, norm, ReLU and pooling, and a head of two
- * layers. Each of the first two stages is followed by a non-local block. */
+ * Defines a small network for small pictures. It has three stages, each with convolution, norm, ReLU and pooling, and a
+ * head with two linear layers. A non-local block follows each of the first two stages.
+ */
 #include "models/vision_parts.h"
 
 #include "nn/named.h"
@@ -68,7 +69,8 @@ static void build(void *self, attn_nn_builder *builder, const attn_config *confi
         attn_nn_pop(builder);
     }
     attn__nn_linear_named(&n->fc[0], builder, "fc.0", in * side * side, HIDDEN, true);
-    attn_nn_push(builder, "fc.3"); /* fc.1 and fc.2 are ReLU and dropout, which have no parameters */
+    /* the second linear layer has index 3, because fc.1 (ReLU) and fc.2 (dropout) have no parameters */
+    attn_nn_push(builder, "fc.3");
     attn_nn_linear_init(&n->fc[1], builder, HIDDEN, attn_config_int(config, "num_classes", 10), true);
     attn_nn_pop(builder);
 }

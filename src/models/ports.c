@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * Checks named inputs and outputs against the architecture's ports, and converts them to its types. */
+ * Checks the inputs and outputs that a caller names against the architecture's ports. Converts inputs to the types of
+ * the ports.
+ */
 #include "models/kind.h"
 
 #include "base/context.h"
@@ -21,7 +23,7 @@ static const attn_port *find_port(const attn_port *ports, int n, const char *nam
     return NULL;
 }
 
-/* Returns the i-th element of a tensor as a double, which is exact for all valid ids. */
+/* Returns the i-th element of a tensor as a double. A double represents all valid ids exactly. */
 static double number_at(const attn_tensor *x, int64_t i)
 {
     const void *data = attn_tensor_data(x);
@@ -42,7 +44,8 @@ static double number_at(const attn_tensor *x, int64_t i)
     }
 }
 
-/* Converts whole numbers of any type to I32. Files often store ids as 64-bit integers or as real numbers. */
+/* Converts x to I32. Its values must be whole numbers, but may have any type, because files often store ids as
+ * 64-bit integers or as real numbers. */
 static attn_tensor *as_integers(const attn__call *call, const char *name, attn_tensor *x)
 {
     attn_context *context = attn_tape_context(call->tape);
@@ -110,7 +113,8 @@ void attn__call_output(const attn__call *call, const char *name, attn_tensor *te
     if (item) {
         item->tensor = tensor;
     } else {
-        (void)attn_named_add(call->outputs, name, tensor); /* a failure also sets the error in the context */
+        /* the result is ignored, because a failure also sets the error in the context */
+        (void)attn_named_add(call->outputs, name, tensor);
     }
 }
 
@@ -143,7 +147,7 @@ void attn__weights_add(attn_named_list *list, const char *part, int index, attn_
 
 attn_tensor *attn__stack(attn_tape *tape, const attn_named_list *list, const char *part)
 {
-    enum { MOST = 3 * 64 }; /* maximum number of weights, for three stacks of 64 blocks */
+    enum { MOST = 3 * 64 }; /* maximum number of weights: three stacks of 64 blocks */
     attn_tensor *all[MOST];
     int n = 0;
     size_t length = strlen(part);
@@ -158,7 +162,7 @@ attn_tensor *attn__stack(attn_tape *tape, const attn_named_list *list, const cha
     return n > 0 ? attn_concat(tape, all, n, 0) : NULL;
 }
 
-/* Fails with a message such as: a has no input "b"; it has x, kv. */
+/* Fails with a message that lists the ports, such as: a has no input "b"; it has x, kv. */
 static attn_status fail_port(const attn__call *call, const char *kind, const char *name, const attn_port *ports, int n)
 {
     char known[256] = "";
@@ -190,7 +194,8 @@ static attn_status check_ports(const attn__call *call)
     return ATTN_OK;
 }
 
-/* Reports whether an input is NULL. A NULL input comes from an operation that failed, whose error is kept. */
+/* Reports whether an input is NULL. An input is NULL if the operation that should compute it has failed. The error
+ * of that operation is kept. */
 static bool holds_failed(const attn_named_list *inputs)
 {
     for (int64_t i = 0; i < inputs->n; i++) {

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Positions as sines and cosines, as an architecture of its own. */
+ * Defines an architecture that is only the positional encoding with sines and cosines.
+ */
 #include "models/model_keys.h"
 
 static const attn_setting keys[] = {

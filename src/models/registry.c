@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * The list of architectures. A new architecture needs a file that defines its attn__kind, and a line in this list.
+ * Contains the list of architectures. A new architecture needs a file that defines its attn__kind, and a line in this
+ * list.
  */
 #include "models/kind.h"
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Residual networks (He et al. 2016) with torchvision's names. As in torchvision, the stride of a bottleneck is in its
- * 3 x 3 convolution.
+ * Defines residual networks (He et al. 2016). Parameters have torchvision's names. As in torchvision, the 3 x 3
+ * convolution of a bottleneck has the stride.
  */
 #include "models/resnet_parts.h"
 
@@ -17,7 +17,8 @@ const char *const attn__resnet_names[] = {"resnet18", "resnet34", "resnet50", "r
 const char *const attn__resnet_norms[] = {"frozen", "batch", "group", NULL};
 const char *const attn__resnet_stems[] = {"conv", "small", NULL};
 
-enum { EXPANSION = 4, NAMED_STAGES = 4 }; /* a bottleneck's last convolution multiplies the channels by four */
+/* EXPANSION: the last convolution of a bottleneck has four times the channels of the others */
+enum { EXPANSION = 4, NAMED_STAGES = 4 };
 static const int64_t blocks_of[][NAMED_STAGES] = {{2, 2, 2, 2}, {3, 4, 6, 3}, {3, 4, 6, 3}, {3, 4, 23, 3}};
 static const bool is_bottleneck[] = {false, false, true, true};
 static const attn_nn_map_norm_kind norm_kinds[] = {ATTN_NN_NORM_FROZEN, ATTN_NN_NORM_BATCH, ATTN_NN_NORM_GROUP};
@@ -35,7 +36,8 @@ typedef struct stage {
 
 /* ------------------------------------------------------------------------------------------------ build */
 
-/* Registers a convolution with the initial values of He et al. 2015, which keep the variance of the gradients. */
+/* Registers a convolution with the initial values of He et al. 2015. These keep the variance of gradients constant
+ * from layer to layer. */
 static void conv_init(attn_nn_conv *conv, attn_nn_builder *builder, const char *name, const attn_nn_conv_options *o)
 {
     attn_nn_conv_options options = *o;
@@ -71,8 +73,8 @@ static attn_nn_conv_options pointwise(int64_t in, int64_t out, int64_t stride)
     return (attn_nn_conv_options){.in_channels = in, .out_channels = out, .kernel = {1, 1}, .stride = {stride, stride}};
 }
 
-/* Registers the parameters of a block. `first` is the dilation of the block's first 3 x 3 convolution. In the first
- * block of a stage, `first` is the previous stage's dilation. */
+/* Registers the parameters of a block. `first` is the dilation of its first 3 x 3 convolution. For the first block
+ * of a stage, the caller passes the dilation of the previous stage. */
 static void block_init(attn__resnet_block *b, attn_nn_builder *builder, const style *s, const stage *at, int64_t in,
                        int64_t stride, int64_t first)
 {
@@ -111,14 +113,14 @@ static void stem_init(attn__resnet *r, attn_nn_builder *builder, const attn_conf
     attn__nn_map_norm_named(&r->stem_norm, builder, "bn1", s->norm, width, s->groups);
 }
 
-/* Returns element i of a setting that is a list, or `alone` if the setting is a single number. */
+/* Returns element i of a setting that is a list. If the setting is a single number, returns `alone`. */
 static int64_t number_of(const attn_config_value *value, int i, int64_t alone)
 {
     return value->type == ATTN_CONFIG_TYPE_INTS ? value->integers[i] : alone;
 }
 
-/* Fills the settings of the stages and returns their number. If the lists in the config have different lengths, it
- * sets the error and returns 0. */
+/* Fills the array `stages` from the config and returns the number of stages. If the lists in the config have
+ * different lengths, sets the error and returns 0. */
 static int stages_of(stage stages[ATTN__RESNET_STAGES], attn_nn_builder *builder, const attn_config *config, int kind)
 {
     const attn_config_value *blocks = attn_config_get(config, "stage_blocks"),
@@ -147,7 +149,7 @@ static int stages_of(stage stages[ATTN__RESNET_STAGES], attn_nn_builder *builder
     return (int)n;
 }
 
-/* Marks the builder's parameters from index `begin` as not trained. */
+/* Marks the parameters of the builder's list from index `begin` on as not trained. */
 static void freeze(const attn_nn_builder *builder, int64_t begin)
 {
     for (int64_t i = begin; i < builder->parameters->n; i++) {
@@ -193,7 +195,8 @@ static attn_tensor *block_forward(const attn__resnet_block *b, attn_tape *tape, 
 {
     attn_tensor *y = x;
     int last = b->convs - 1;
-    attn_scope_begin(tape); /* without gradients each convolution's input is freed behind it */
+    /* with this scope and without gradients, the input of each convolution is freed after the convolution */
+    attn_scope_begin(tape);
     for (int i = 0; i < last; i++) {
         y = attn_scope_clear(tape, attn_nn_conv_normed(&b->conv[i], &b->norm[i], tape, y, NULL, ATTN_ACTIVATION_RELU));
     }

@@ -9,7 +9,7 @@
 
 enum { ATTN__RESNET_STAGES = 6, ATTN__RESNET_BLOCKS = 64 };
 
-/* A residual block. It has two convolutions of 3 x 3, or three of 1 x 1, 3 x 3 and 1 x 1. */
+/* A residual block. It has two convolutions (3 x 3), or three convolutions (1 x 1, 3 x 3, 1 x 1). */
 typedef struct attn__resnet_block {
     attn_nn_conv conv[3], shortcut;
     attn_nn_map_norm norm[3], shortcut_norm;
@@ -23,12 +23,13 @@ typedef struct attn__resnet {
     attn__resnet_block block[ATTN__RESNET_BLOCKS]; /* blocks of all stages, in order */
     int blocks;
     bool pool;
-    int64_t channels; /* channels of the network's result */
+    int64_t channels; /* number of channels of the network's result */
 } attn__resnet;
 
 extern const char *const attn__resnet_names[], *const attn__resnet_stems[], *const attn__resnet_norms[];
 
-/* The config keys of a residual network. */
+/* The config keys that all residual networks have. norm is the default of the key for the kind of norm, and
+ * frozen_doc describes the key frozen_stages. */
 #define ATTN__KEYS_RESNET(norm, frozen_doc)                                                                            \
     {"backbone",                                                                                                       \
      ATTN_CONFIG_TYPE_TEXT,                                                                                            \

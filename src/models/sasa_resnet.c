@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: MIT
  *
- * ResNets whose 3 x 3 convolutions are windows of self-attention (Ramachandran et al. 2019): 26, 38 and 50 layers.
- *
- * Parameter names are those of the well-known PyTorch model (init, layerI.J.conv1..3, shortcut, dense). Inside conv2.0
- * the names are this library's. The PyTorch model's attention is another function (a softmax for each channel), so the
- * weights of that model could not be used. */
+ * Defines ResNets of 26, 38 and 50 layers in which self-attention in windows replaces the 3 x 3 convolutions
+ * (Ramachandran et al. 2019). The parameters have the names of the well-known PyTorch model (init, layerI.J.conv1..3,
+ * shortcut, dense). Only inside conv2.0, the attention, the names are this library's. The attention of the PyTorch
+ * model is a different function (a softmax for each channel), so its weights cannot be used in any case. */
 #include "models/vision_parts.h"
 
 #include "base/context.h"
@@ -35,7 +34,8 @@ static const attn_setting keys[] = {
     ATTN__KEY_INIT,
 };
 static const attn_port inputs[] = {ATTN__PORT("x", "(b,in_channels,h,w)", "images of any size")};
-/* The first block of a stage attends before it halves the image, so its weights are on the previous stage's grid. */
+/* In the first block of a stage, attention runs before the image is halved. The weights of that block are therefore
+ * among those of the previous stage. */
 static const attn_port outputs[] = {
     ATTN__PORT("logits", "(b,num_classes)", "one score a class"),
     ATTN__PORT_OPTIONAL("windows_1", "(n,b,num_heads,y,x,kernel_size,kernel_size)",
@@ -73,8 +73,9 @@ static int depth_of(int64_t layers)
 }
 
 /* Initializes the attention of a block. Relative positions span all channels together: the first heads use only row
- * positions, and the last heads only column positions. With tables of this width the models have the paper's 10.3,
- * 14.1 and 18.0 million parameters. Scores are not scaled, as in eq. 2 of the paper. */
+ * positions, and the last heads only column positions. The tables of positions then have the width for which the models
+ * have as many parameters as in the paper: 10.3, 14.1 and 18.0 million. Scores are not scaled, as in eq. 2 of the
+ * paper. */
 static void attention_init(attn_nn_image_attention *attention, attn_nn_builder *builder, const attn_config *config,
                            int64_t width)
 {
@@ -167,9 +168,9 @@ static attn_tensor *normed(const attn_nn_conv *conv, const attn_nn_batch_norm *n
     return attn_nn_batch_norm_forward(norm, tape, attn_nn_conv_forward(conv, tape, x));
 }
 
-/* Runs a block. Attention runs at full resolution, and the mean of 2 x 2 positions then halves its result. If a side
- * is odd, the mean leaves out its last row. The shortcut's convolution of stride 2 keeps that row, so its result is
- * cropped. */
+/* Runs a block. Attention runs at full resolution. If the block halves the image, the mean over 2 x 2 pixels
+ * follows. If a side is odd, the mean leaves out the last row or column. The shortcut's convolution of stride 2
+ * keeps it, so the shortcut's result is cropped. */
 static attn_tensor *block_forward(const bottleneck *b, attn_tape *tape, attn_tensor *x, attn_tensor **map)
 {
     attn_tensor *y = attn_activate(tape, normed(&b->conv1, &b->norm1, tape, x), ATTN_ACTIVATION_RELU);
@@ -189,8 +190,8 @@ static attn_tensor *block_forward(const bottleneck *b, attn_tape *tape, attn_ten
     return attn_activate(tape, attn_add(tape, y, x), ATTN_ACTIVATION_RELU);
 }
 
-/* Runs the stem, whose result has a quarter of the image's sides. The attention stem has no ReLU: its norm is
- * followed by the maximum of each block. */
+/* Runs the stem. Its result has a quarter of the image's height and width. The attention stem has no ReLU: the
+ * maximum of each block follows directly on its norm. */
 static attn_tensor *stem_forward(const resnet *r, attn_tape *tape, attn_tensor *x)
 {
     if (r->stem_kind == STEM_ATTENTION) {
@@ -209,7 +210,8 @@ static attn_tensor *stem_forward(const resnet *r, attn_tape *tape, attn_tensor *
                : x;
 }
 
-/* Returns the weights of zero blocks, for a grid on which no block attends. A requested output must always exist. */
+/* Returns weights with a first length of zero, for a grid on which no block attends. A tensor is needed even in this
+ * case, because a requested output must exist. */
 static attn_tensor *no_windows(const resnet *r, attn_tape *tape, const attn_tensor *x)
 {
     const attn_nn_image_attention_options *o = &r->block[0][0].attention.options;

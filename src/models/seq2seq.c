@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Functions for all sequence-to-sequence models, which run a whole sequence at once or keep the state of decoding.
+ * Implements the functions that all sequence-to-sequence models share. They run a model on a whole sequence, or keep
+ * the state of decoding between steps.
  */
 #include "models/seq2seq.h"
 
@@ -119,7 +120,8 @@ attn_tensor *attn_seq2seq_forward(attn_model *model, attn_tape *tape, const attn
     uint64_t failures = model->context->failures;
     attn_tensor *logits = s->forward(model->self, tape, src, src_lens, tgt_in, &o);
     attn__model_end(tape);
-    /* Fail if there was no memory for requested maps. Missing maps could be mistaken for a result. */
+    /* Fails if requested maps are missing because there was no memory. Otherwise the caller could mistake the
+     * incomplete maps for a result. */
     return o.weights && model->context->failures != failures ? NULL : logits;
 }
 

@@ -16,16 +16,17 @@
  * and returns 1. */
 int64_t attn__vocabulary_size(attn_context *context, const attn_config *config, const char *key);
 
-extern const attn_port attn__seq2seq_inputs[3];  /* the inputs tokens, valid_lens and tgt_tokens */
-extern const attn_port attn__seq2seq_outputs[4]; /* the outputs: logits, and three kinds of attention weights */
+extern const attn_port attn__seq2seq_inputs[3]; /* the inputs tokens, valid_lens and tgt_tokens */
+/* the outputs: logits, and three kinds of attention weights of the encoder and decoder */
+extern const attn_port attn__seq2seq_outputs[4];
 
-/* The function `forward` of every attn__kind that has a `seq2seq`. */
+/* Implements the function `forward` of attn__kind for all kinds that have `seq2seq`. */
 void attn__seq2seq_run(const void *self, const attn__call *call);
 
 /* Returns a copy of a tensor, which the caller owns, or NULL on failure. */
 attn_tensor *attn__tensor_keep(attn_context *context, const attn_tensor *x);
-/* Replaces *x by a new tensor that the caller owns. It consists of n slices of *x along an axis, given by their
- * indices. */
+/* Replaces *x by a new tensor that the caller owns. The new tensor consists of n slices of *x along `axis`. `which`
+ * holds the indices of the slices. */
 attn_status attn__tensor_select(attn_tensor **x, attn_context *context, int axis, const int64_t *which, int64_t n);
 
 #endif

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * Gated recurrent encoder and decoder with additive attention (Bahdanau et al. 2014, arXiv:1409.0473).
- *
- * The encoder's states keep the layout of the recurrence, [Ts,B,H]; attention reads them by strides. */
+ * Defines an encoder and a decoder of gated recurrent units with additive attention (Bahdanau et al. 2014,
+ * arXiv:1409.0473). The encoder's states stay in the layout of the recurrent layers, [Ts,B,H]. Attention reads this
+ * layout by strides. */
 #include "models/seq2seq.h"
 #include "models/shortlist.h"
 #include "base/context.h"
@@ -50,14 +50,13 @@ static void build(void *self, attn_nn_builder *builder, const attn_config *confi
     attn_nn_pop(builder);
 }
 
-/* The encoder's outputs that the decoder reads: the encoder's states, these states projected to keys, and the source
- * lengths. */
+/* The encoder's results that the decoder reads: states, states projected to keys, and lengths of the sources. */
 typedef struct memory {
     attn_tensor *values, *keys; /* [Ts,B,H] */
     const attn_tensor *lens;
 } memory;
 
-/* Transposes ids [B,T] to [T,B], the order in which recurrent layers read. */
+/* Transposes ids [B,T] to [T,B], because recurrent layers need time as the first axis. */
 static attn_tensor *time_major(attn_tape *tape, const attn_tensor *ids)
 {
     int64_t batch = attn_tensor_length(ids, 0), steps = attn_tensor_length(ids, 1);
@@ -96,7 +95,7 @@ static attn_tensor *decode_step(const bahdanau *m, attn_tape *tape, const memory
     return attn_nn_gru_forward(&m->decoder, tape, attn_concat(tape, both, 2, 2), hidden, NULL);
 }
 
-/* Arrays of the states and weights of all steps. */
+/* The states and the attention weights of each step. */
 typedef struct steps {
     int64_t n;
     attn_tensor **state, **weights;
@@ -127,7 +126,8 @@ static attn_tensor *decode(const bahdanau *m, attn_tape *tape, const memory *sou
     if (x && n == 0) {
         attn__fail(attn_tape_context(tape), ATTN_ERROR_SHAPE, "seq2seq-attention: at least one target token wanted");
     }
-    /* The arrays of the steps are in memory of the tape, which the next training step can reuse. */
+    /* The two arrays of tensor pointers are allocated on the tape, so that the next training step can reuse their
+     * memory. */
     attn_tensor *room = n > 0 ? attn_tape_tensor(tape, ATTN_I64, 1, (int64_t[]){2 * n}, NULL) : NULL;
     if (!room) {
         return NULL;
@@ -165,8 +165,8 @@ static const bahdanau *self_of(const attn_decoding *decoding)
     return decoding->model->self;
 }
 
-/* Copies rows of `from` to `to`: row i is row rows[i] of `from`. If `rows` is NULL, each row of `from` is repeated
- * `width` times. */
+/* Copies rows of `from` to `to`: row i of `to` becomes row rows[i] of `from`. If `rows` is NULL, each row of `from`
+ * is repeated `width` times. */
 static void copy_rows(attn_tensor *to, const attn_tensor *from, const int64_t *rows, int64_t width)
 {
     size_t bytes = (size_t)attn_tensor_length(to, 1) * attn_dtype_size(attn_tensor_dtype(to));

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * Restricts translations to a list of tokens.
+ * Restricts the tokens of translations to a list.
  */
 #include "models/shortlist.h"
 
@@ -50,8 +50,8 @@ static attn_status check(attn_context *context, int64_t batch, int64_t vocabular
     return ATTN_OK;
 }
 
-/* Fills the list's tokens and each sentence's columns. `place` [vocabulary] must be zero, and gets the index of each
- * token in the list. */
+/* Fills list->tokens, and the columns of each sentence. `place` [vocabulary] must be zero before. It gets the index
+ * in the list of each token of the list. */
 static attn_status collect(attn__shortlist *list, int64_t batch, const attn_beam_search_options *o, int32_t *place)
 {
     int64_t all = 0;
@@ -111,7 +111,7 @@ void attn__shortlist_destroy(attn__shortlist *list, attn_tape *tape)
     *list = (attn__shortlist){0};
 }
 
-/* Copies the rows of x ([vocabulary,...]) that belong to the list's tokens. */
+/* Copies those rows of x [vocabulary,...] that belong to tokens of the list. */
 static attn_tensor *copy_rows(const attn__shortlist *list, const attn_tensor *x)
 {
     attn_tensor *y = NULL;

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * The Transformer: encoder and decoder together. It runs over whole sequences, or one token at a time.
+ * Defines the Transformer, which consists of an encoder and a decoder. It runs on whole sequences, or decodes one token
+ * at a time.
  */
 #include "models/lineage.h"
 #include "models/seq2seq.h"
@@ -54,10 +55,12 @@ static attn_tensor *forward(const void *self, attn_tape *tape, const attn_tensor
 /* ---------------------------------------------------------------------------------------- step by step */
 
 typedef struct state {
-    attn_nn_kv_cache own[ATTN__MAX_BLOCKS];   /* self-attention caches [rows,room,D], which get one token per step */
-    attn_nn_kv_cache cross[ATTN__MAX_BLOCKS]; /* cross-attention caches [B,Ts,D], which are projected once */
-    attn_nn_kv_cache spare;                   /* scratch buffer for rows that move in `own`; only its k is used */
-    /* tracks which rows of `own` share tokens, if each sentence has several rows */
+    /* caches of self-attention [rows,room,D], to which each step appends one token */
+    attn_nn_kv_cache own[ATTN__MAX_BLOCKS];
+    attn_nn_kv_cache cross[ATTN__MAX_BLOCKS]; /* caches of cross-attention [B,Ts,D], which are computed once */
+    /* scratch buffer for moving rows of the caches `own`; only its tensor k is used */
+    attn_nn_kv_cache spare;
+    /* tracks which rows of the caches `own` share tokens; used if each sentence has several rows */
     attn__lineage lineage;
 } state;
 
@@ -66,13 +69,15 @@ static const transformer *self_of(const attn_decoding *decoding)
     return decoding->model->self;
 }
 
-/* Initial number of tokens of the caches. Most translations are far shorter than the model's maximum. */
+/* Number of tokens for which the caches have room at the start. It is small, because most translations are far
+ * shorter than the model's maximum. */
 enum { FIRST_ROOM = 32 };
-/* Total number of tokens that are moved together when hypotheses are reordered. */
+/* Number of tokens, over all rows, that are moved at a time when hypotheses are reordered. */
 enum { REORDER_TOKENS = 8 };
 
-/* Returns the type of the self-attention caches. It is bf16 under two conditions: attention would round keys and
- * values anyway, and `decode` is the best solver for one query. That solver reads bf16 keys with f32 queries. */
+/* Returns the type of the caches of self-attention. The type is bf16 if two conditions are met. First, attention
+ * would round keys and values to bf16 anyway. Second, `decode` is the best solver for one query, because `decode`
+ * can read bf16 keys with f32 queries. */
 static attn_dtype own_dtype(const attn_decoding *decoding, const attn_tape *tape)
 {
     enum { NARROW = 16 };
@@ -109,12 +114,13 @@ static attn_status begin(attn_decoding *decoding, attn_tape *tape, const attn_te
     return status;
 }
 
-/* Gives the self-attention caches other rows (NULL: the same rows) or room for another number of tokens. */
+/* Changes the rows of the self-attention caches, or the number of tokens for which they have room. If `rows` is
+ * NULL, the rows stay the same. */
 static attn_status select_own(attn_decoding *decoding, const int64_t *rows, int64_t n, int64_t room)
 {
     state *s = decoding->state;
     attn_status status = ATTN_OK;
-    attn_nn_kv_cache_free(&s->spare); /* `spare` has the old number of rows */
+    attn_nn_kv_cache_free(&s->spare); /* freed, because `spare` has the old number of rows */
     for (int i = 0; status == ATTN_OK && i < self_of(decoding)->decoder.blocks; i++) {
         status = attn_nn_kv_cache_select(&s->own[i], decoding->model->context, rows, n, room);
     }
@@ -155,8 +161,8 @@ static attn_tensor *step(attn_decoding *decoding, attn_tape *tape, const attn_te
     return attn_reshape(tape, x, 2, (int64_t[]){rows, -1});
 }
 
-/* Reorders the rows. Only the self-attention keys and values differ between the hypotheses of a sentence. They share
- * the encoder's keys and values. */
+/* Reorders the rows. Only the self-attention caches are reordered, because all hypotheses of a sentence share the
+ * keys and values of the encoder. */
 static attn_status reorder(attn_decoding *decoding, const int64_t *rows)
 {
     state *s = decoding->state;

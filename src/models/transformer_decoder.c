@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * The Transformer's decoder. */
+ * Implements the Transformer's decoder.
+ */
 #include "models/transformer_parts.h"
 
 #include "nn/guided.h"
@@ -49,7 +50,7 @@ attn_tensor *attn__transformer_decode(const attn__transformer_decoder *decoder, 
     for (int i = 0; i < decoder->blocks; i++) {
         const attn_nn_decoder_block *block = &decoder->block[i];
         attn_tensor *own_map = NULL, *cross_map = NULL;
-        /* the last block's cross-attention weights are computed with gradients */
+        /* If `guided` is requested, the cross-attention weights of the last block are computed with gradients. */
         if (options->guided && i == decoder->blocks - 1) {
             x = attn__nn_decoder_block_guided(block, tape, x, encoded, &own, &cross, options->guided);
             attn__weights_add(options->weights, "cross", i, *options->guided);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * The Transformer's encoder. */
+ * Implements the Transformer's encoder.
+ */
 #include "models/transformer_parts.h"
 
 #include "base/context.h"
@@ -47,11 +48,11 @@ attn_tensor *attn__transformer_encode_segments(const attn__transformer_encoder *
 
 /* ------------------------------------------------------------------------------------------ by itself */
 
-/* An encoder with the heads of Devlin et al. 2019 (arXiv:1810.04805): one for whole sequences, and one for masked
- * tokens. */
+/* An encoder with the two heads of Devlin et al. 2019 (arXiv:1810.04805). One head reads whole sequences, and the
+ * other predicts masked tokens. */
 typedef struct encoder_model {
     attn__transformer_encoder encoder;
-    attn_nn_linear pooler, classifier, dense; /* layers of the heads; a layer without weights is skipped */
+    attn_nn_linear pooler, classifier, dense; /* layers of the two heads; a layer whose weight is NULL is skipped */
     attn_nn_layer_norm norm;
     attn_tensor *bias;
     attn_activation activation;

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * The inputs of the Transformer's encoder and decoder, and settings that their blocks share.
+ * Implements the input layers of the Transformer's encoder and decoder, and reads the settings that the blocks of both
+ * share.
  */
 #include "models/transformer_parts.h"
 
@@ -79,7 +80,7 @@ static bool segments_fit(attn_tape *tape, const attn_tensor *x, const attn_tenso
     return false;
 }
 
-/* Adds the embedding of segments to x. Without segment ids every token belongs to the first segment. */
+/* Adds the embedding of segments to x. If there are no segment ids, every token belongs to the first segment. */
 static attn_tensor *add_segments(const attn_nn_embedding *layer, attn_tape *tape, attn_tensor *x,
                                  const attn_tensor *segments)
 {

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * transformer_parts.h - the Transformer's encoder and decoder. Each is an architecture, and together they form the
- * Transformer.
+ * transformer_parts.h - the Transformer's encoder and decoder. Each is also an architecture of its own.
  */
 #ifndef ATTN_MODELS_TRANSFORMER_PARTS_H
 #define ATTN_MODELS_TRANSFORMER_PARTS_H
@@ -53,16 +52,16 @@ extern const char *const attn__norm_choices[], *const attn__activation_choices[]
                                                                                       *const attn__scale_choices[],
                                                                                           *const attn__tie_choices[];
 
-/* A half of the Transformer. Keys with the prefix of a half ("enc_num_heads" or "dec_num_heads") override keys
- * without a prefix ("num_heads"). */
+/* A half of the Transformer. The config keys of a half have a prefix, such as "enc_num_heads" or "dec_num_heads",
+ * and override the keys without prefix, such as "num_heads". */
 typedef enum attn__half { ATTN__ENCODER, ATTN__DECODER } attn__half;
 
-/* The input of both halves: embeddings times sqrt(D), plus positions. */
+/* The input layers of an encoder or decoder: embeddings times sqrt(D), plus positions. */
 typedef struct attn__transformer_front {
     attn_nn_embedding embedding;
     attn_nn_positional positions;
-    attn_nn_embedding segments; /* embedding of segments; added if it has a weight */
-    attn_nn_layer_norm norm;    /* norm of the input; applied if it has a weight */
+    attn_nn_embedding segments; /* embedding of segments; it is used only if its weight is not NULL */
+    attn_nn_layer_norm norm;    /* norm of the input; it is used only if its weight is not NULL */
 } attn__transformer_front;
 
 typedef struct attn__transformer_encoder {
@@ -70,7 +69,7 @@ typedef struct attn__transformer_encoder {
     int blocks;
     double fill;
     attn_nn_encoder_block block[ATTN__MAX_BLOCKS];
-    attn_nn_layer_norm norm; /* norm of the last block's output; applied if it has a weight */
+    attn_nn_layer_norm norm; /* norm of the last block's output; it is used only if its weight is not NULL */
 } attn__transformer_encoder;
 
 typedef struct attn__transformer_decoder {
@@ -82,30 +81,31 @@ typedef struct attn__transformer_decoder {
     attn_nn_linear dense;
 } attn__transformer_decoder;
 
-/* Registers the parameters of a half's input. `shared` (may be NULL) is an existing table of embeddings to use. */
+/* Registers the parameters of the input layers of a half. If `shared` is not NULL, it is an existing embedding
+ * table, which is used instead of a new one. */
 void attn__transformer_front_build(attn__transformer_front *front, attn_nn_builder *builder, const attn_config *config,
                                    int64_t vocabulary, attn_tensor *shared);
 /* Embeds tokens [B,T] at positions first, first+1, and so on. Returns [B,T,D]. */
 attn_tensor *attn__transformer_front_forward(const attn__transformer_front *front, attn_tape *tape,
                                              const attn_tensor *tokens, int64_t first);
-/* Like attn__transformer_front_forward, and adds the segment of each token, I32 [B,T]. If `segments` is NULL, all
- * tokens are in the first segment. */
+/* Does the same as attn__transformer_front_forward, and adds the embeddings of the segments, I32 [B,T]. If
+ * `segments` is NULL, all tokens belong to the first segment. */
 attn_tensor *attn__transformer_front_segments(const attn__transformer_front *front, attn_tape *tape,
                                               const attn_tensor *tokens, const attn_tensor *segments, int64_t first);
 attn_nn_block_options attn__transformer_block_options(const attn_config *config, attn__half half, bool bias);
-/* Applies the norm to x if the norm has parameters. Otherwise it returns x. */
+/* Applies the norm to x if the norm has parameters. Otherwise returns x unchanged. */
 attn_tensor *attn__transformer_norm(const attn_nn_layer_norm *norm, attn_tape *tape, attn_tensor *x);
 void attn__transformer_norm_build(attn_nn_layer_norm *norm, attn_nn_builder *builder, const attn_config *config,
                                   const char *key, const char *name);
 /* Returns the value of the half's key ("enc_KEY" or "dec_KEY"), or of KEY if the half's key is not set. */
 int64_t attn__transformer_size(const attn_config *config, attn__half half, const char *key);
 
-/* Registers the encoder's parameters below the builder's current prefix. `bias`: the attention's projections have
- * biases. */
+/* Registers the encoder's parameters below the builder's current prefix. If `bias` is true, the attention's
+ * projections have biases. */
 void attn__transformer_encoder_build(attn__transformer_encoder *encoder, attn_nn_builder *builder,
                                      const attn_config *config, int64_t vocabulary, bool bias);
-/* How a decoder is built. `shared` (may be NULL) is the encoder's table of embeddings, which the decoder then uses.
- * With `tied`, the output layer uses the decoder's table. */
+/* Options for building a decoder. If `shared` is not NULL, it is the encoder's embedding table, which the decoder
+ * uses too. If `tied` is true, the output layer uses the decoder's embedding table as its weight. */
 typedef struct attn__decoder_options {
     int64_t vocabulary;
     bool bias, tied, output_bias;

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Greedy and beam search with a sequence-to-sequence model. */
+ * Translates with a sequence-to-sequence model by greedy or beam search.
+ */
 #include "models/beam.h"
 #include "models/kind.h"
 #include "models/shortlist.h"
@@ -10,8 +11,8 @@
 
 #include <string.h>
 
-/* Reorders the model's rows as the hypotheses require, and removes finished sentences from its batch. `places` has
- * room for one number per sentence. */
+/* Reorders the model's rows in the order of the hypotheses, and removes finished sentences from the model's batch.
+ * `places` is a scratch array with one element per sentence. */
 static attn_status follow(attn_decoding *decoding, attn__beam *beam, int64_t *places)
 {
     int64_t n;
@@ -64,7 +65,7 @@ static attn_status translate(attn_model *model, attn_tape *tape, const attn_tens
     }
     status = attn_decoding_create(&decoding, model, tape, src, src_lens, &o);
     attn_tape_reset(tape, &(attn_tape_options){0});
-    attn__pool_trim(tape->pool); /* free the encoder's memory, which is far more than a step needs */
+    attn__pool_trim(tape->pool); /* free the memory that the encoder needed, because a decoding step needs far less */
     if (status == ATTN_OK) {
         status = attn__beam_create(&beam, model->context, attn_tensor_length(src, 0), vocabulary, options, numbers);
     }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * Reads image and patch sizes from settings, and checks the images of networks for a fixed image size.
+ * Reads image and patch sizes from the config, and checks the size of images for networks that have a fixed image size.
  */
 #include "models/vision_parts.h"
 

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * The Vision Transformer: patches, a class token, learned positions, blocks, and a head that reads the class token.
+ * Defines the Vision Transformer: patches, a class token, learned positions, blocks, and a head that reads the class
+ * token.
  */
 #include "models/vision_parts.h"
 
@@ -9,7 +10,7 @@
 
 #include <string.h>
 
-/* Names of activations in Hugging Face's configs, where "gelu" is the exact form. */
+/* Names of activations in configs of Hugging Face. There, "gelu" means the exact form. */
 static const char *const activations[] = {"gelu", "gelu_new", "gelu_pytorch_tanh", "quick_gelu", "relu", NULL};
 static const attn_activation kinds[] = {ATTN_ACTIVATION_GELU_ERF, ATTN_ACTIVATION_GELU_TANH, ATTN_ACTIVATION_GELU_TANH,
                                         ATTN_ACTIVATION_GELU_SIGMOID, ATTN_ACTIVATION_RELU};
@@ -45,7 +46,8 @@ typedef struct vit {
     attn_nn_vit_block block[ATTN__MAX_BLOCKS];
     attn_nn_layer_norm norm;
     attn_nn_linear head;
-    int64_t size[2], grid[2]; /* height and width, in pixels and in patches, of the images that the positions fit */
+    /* Height and width of the images for which the positions are made: size in pixels, grid in patches. */
+    int64_t size[2], grid[2];
     int blocks;
     double dropout;
     bool interpolate;
@@ -67,8 +69,8 @@ static attn_nn_vit_block_options block_options(const attn_config *config)
 static void build_embedding(vit *v, attn_nn_builder *builder, const attn_config *config, int64_t hidden)
 {
     int64_t patch[2];
-    /* Dive into Deep Learning initializes positions with variance 1. Much smaller values, such as the paper's 0.02,
-     * train better. */
+    /* Positions have variance 1 with the policy of Dive into Deep Learning. Otherwise their standard deviation is
+     * 0.02, as in the paper, because such small values train better. */
     double spread = builder->policy == ATTN_POLICY_TORCH ? 1 : 0.02;
     if (!attn__patches_fit(v->size, patch, v->grid, builder, config, "vit")) {
         return;
@@ -101,7 +103,8 @@ static void build(void *self, attn_nn_builder *builder, const attn_config *confi
 
 /* -------------------------------------------------------------------------------------------- positions */
 
-/* Returns the positions for a grid of rows x cols patches. The class token's position stays unchanged. */
+/* Returns the positions for a grid of rows x cols patches. If the grid differs from the model's own grid, the
+ * positions of patches are interpolated. The class token's position stays the same. */
 static attn_tensor *positions_for(const vit *v, attn_tape *tape, int64_t rows, int64_t cols)
 {
     if (rows == v->grid[0] && cols == v->grid[1]) {
@@ -149,7 +152,7 @@ static void forward(const void *self, const attn__call *call)
         y = attn__block_end(tape, keep, attn_nn_vit_block_forward(&v->block[i], tape, y, keep ? &map : NULL));
         attn__weights_add(&maps, "weights", i, map);
     }
-    if (y) { /* normalize only the class token: each token is normalized separately */
+    if (y) { /* only the class token is normalized, because the head reads only this token */
         y = attn_reshape(tape, attn_slice(tape, y, 1, 0, 1), 2,
                          (int64_t[]){attn_tensor_length(y, 0), attn_tensor_length(y, 2)});
         y = attn_nn_layer_norm_forward(&v->norm, tape, y);
