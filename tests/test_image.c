@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Tests image files of every kind, which are made here byte by byte or by libjpeg, and damaged files. Resizing is
- * compared with sums in double.
+ * Tests image files of every kind. The files are made here byte by byte or by libjpeg. Damaged files must be refused.
+ * Resizing is compared with sums in double.
  */
 #include "support/fixture.h"
 #include "support/tensors.h"
@@ -58,7 +58,8 @@ static void make_exif(uint8_t block[EXIF], const exif *e)
 {
     static const uint8_t big[EXIF] = "Exif\0\0MM\0*\0\0\0\x08\0\x01\x01\x12\0\x03\0\0\0\x01\0\0\0\0\0\0\0\0";
     static const uint8_t little[EXIF] = "Exif\0\0II*\0\x08\0\0\0\x01\0\x12\x01\x03\0\x01\0\0\0\0\0\0\0\0\0\0\0";
-    static const int last[] = {0, 24, 0, 25, 27}; /* offset of the number's last byte in big endian, for each type */
+    /* for each type, the offset of the orientation's last byte in big endian */
+    static const int last[] = {0, 24, 0, 25, 27};
     memcpy(block, e->big ? big : little, EXIF);
     uint8_t type = e->type ? e->type : 3;
     block[e->big ? 19 : 18] = type;
@@ -70,13 +71,13 @@ enum { GREY = 0, RGB = 2, PALETTE = 3, GREY_ALPHA = 4, RGB_ALPHA = 6 };
 typedef struct png {
     uint32_t width, height;
     uint8_t depth, type, interlaced;
-    uint8_t data[64]; /* rows of pixels, each after its filter byte */
+    uint8_t data[64]; /* rows of pixels, where a filter byte precedes each row */
     size_t size;
     uint8_t palette[12], transparent[6];
     size_t npalette, ntransparent;
 } png;
 
-/* The position of EXIF: before or after the pixels, or as text like ImageMagick's. */
+/* The place of EXIF: before the pixels, after the pixels, or in a text chunk as in files of ImageMagick. */
 enum { BEFORE, BEHIND, AS_TEXT };
 
 static void put_png_exif(file *f, const exif *e, int where)
@@ -126,7 +127,7 @@ static file png_file(const png *p)
 
 static attn_status parse(attn_image *image, attn_context *c, const file *f, int channels)
 {
-    /* The bytes end at a guard page, so that reading past the end is a crash. */
+    /* The bytes end at a guard page, so that reading past the end crashes the test. */
     uint8_t *bytes = guard_alloc(f->size + 1);
     memcpy(bytes + 1, f->bytes, f->size);
     attn_image_options options = {.channels = channels};
@@ -183,7 +184,8 @@ static void every_kind_of_png_is_read(void **state)
         {{2, 1, 8, PALETTE, 0, {0, 1, 0}, 3, {1, 2, 3, 7, 8, 9}, {0}, 6, 0}, 0, {7, 8, 9, 1, 2, 3}},
         {{2, 1, 8, PALETTE, 0, {0, 1, 0}, 3, {1, 2, 3, 7, 8, 9}, {255, 0}, 6, 2}, 0, {255, 255, 255, 1, 2, 3}},
         {{2, 1, 8, GREY, 0, {0, 10, 200}, 3, {0}, {0, 200}, 0, 2}, 0, {10, 255}},
-        {{1, 1, 8, GREY_ALPHA, 0, {0, 100, 51}, 3, {0}, {0}, 0, 0}, 0, {224}}, /* 0.2 * 100 + 0.8 * 255 = 224 */
+        /* 0.2 * 100 + 0.8 * 255 = 224, where 0.2 is the alpha of the pixel */
+        {{1, 1, 8, GREY_ALPHA, 0, {0, 100, 51}, 3, {0}, {0}, 0, 0}, 0, {224}},
         {{1, 1, 8, RGB_ALPHA, 0, {0, 0, 100, 255, 51}, 5, {0}, {0}, 0, 0}, 0, {204, 224, 255}},
         {{2, 2, 8, GREY, 1, {0, 1, 0, 2, 0, 3, 4}, 7, {0}, {0}, 0, 0},
          0,
@@ -205,7 +207,7 @@ static void a_damaged_png_is_refused(void **state)
         cut.size = size;
         check_refused(&cut, ATTN_ERROR_FORMAT, size < 8 ? "f: " : "the file is cut off");
     }
-    for (size_t at = 8; at < f.size - 12; at++) { /* checksums cover all bytes */
+    for (size_t at = 8; at < f.size - 12; at++) { /* Checksums cover all bytes, so that every flipped bit is noticed. */
         file damaged = f;
         damaged.bytes[at] ^= 0x10;
         check_refused(&damaged, ATTN_ERROR_FORMAT, "f: byte ");
@@ -214,7 +216,7 @@ static void a_damaged_png_is_refused(void **state)
     f = png_file(&huge);
     check_refused(&f, ATTN_ERROR_UNSUPPORTED, "900000 x 900000 pixels; at most 67108864");
     wide.width = wide.height = 8000;
-    f = png_file(&wide); /* a size within the limit, with too little data in the file */
+    f = png_file(&wide); /* The size is within the limit, but the file has too little data for this size. */
     check_refused(&f, ATTN_ERROR_FORMAT, "cut off");
     small.size = 2;
     f = png_file(&small);
@@ -261,7 +263,7 @@ static file jpeg_file(J_COLOR_SPACE space, int components, const uint8_t *left, 
     return f;
 }
 
-/* Checks the corner pixels, with a tolerance for the losses of quality 100. */
+/* Checks the corner pixels. The tolerance allows for the losses of quality 100. */
 static void check_corners(const file *f, int64_t width, int64_t height, const uint8_t *first, const uint8_t *last)
 {
     attn_context *c = test_context();
@@ -285,7 +287,7 @@ static void every_kind_of_jpeg_is_read(void **state)
     check_corners(&f, 16, 8, red, blue);
     f = jpeg_file(JCS_GRAYSCALE, 1, dark, light, NULL);
     check_corners(&f, 16, 8, dark, light);
-    /* libjpeg writes Adobe's marker, which means that inks are inverted: 255 is no ink. */
+    /* libjpeg writes Adobe's marker, which means that inks are inverted. So 255 is no ink. */
     static const uint8_t inks[] = {255, 128, 0, 255}, black[] = {255, 255, 255, 51};
     f = jpeg_file(JCS_CMYK, 4, inks, black, NULL);
     check_corners(&f, 16, 8, (uint8_t[]){255, 128, 0}, (uint8_t[]){51, 51, 51});
@@ -294,10 +296,10 @@ static void every_kind_of_jpeg_is_read(void **state)
 static void exif_turns_a_jpeg(void **state)
 {
     static const uint8_t a[] = {40}, b[] = {220};
-    /* The left half is dark. With orientations that mirror or rotate by 180 degrees, the dark half is last. With
-     * quarter turns, it is above or below. */
+    /* The left half of the picture is dark. If an orientation mirrors or rotates by 180 degrees, the dark half is on
+     * the right. After a quarter turn, it is at the top or at the bottom. */
     static const bool dark_first[9] = {true, true, false, false, true, true, true, false, false};
-    static const uint8_t types[] = {1, 3, 4}; /* types BYTE, SHORT and LONG */
+    static const uint8_t types[] = {1, 3, 4}; /* the types are BYTE, SHORT and LONG */
     for (uint8_t o = 0; o <= 9; o++) {
         for (int way = 0; way < 6; way++) {
             exif e = {true, way % 2, o, types[way / 2]};
@@ -321,7 +323,8 @@ static void exif_turns_a_png(void **state)
     }
 }
 
-/* Sets bytes of a scan that only progressive pictures use. Some phones write zeros instead of 0, 63 and 0. */
+/* Sets bytes of a scan that only progressive pictures use. Some phones write zeros in place of the values 0, 63 and
+ * 0. */
 static void zeros_in_a_scan_change_no_pixel(void **state)
 {
     static const uint8_t red[] = {200, 30, 30}, blue[] = {20, 40, 220};
@@ -345,11 +348,11 @@ static void a_damaged_jpeg_is_refused(void **state)
         cut.size = size;
         check_refused(&cut, ATTN_ERROR_FORMAT, "f: byte ");
     }
-    uint8_t *frame = NULL; /* the frame header has the size of the picture */
+    uint8_t *frame = NULL; /* frame header, which has the size of the picture */
     for (size_t at = 0; at + 9 < wide.size && !frame; at++)
         frame = wide.bytes[at] == 0xff && wide.bytes[at + 1] == 0xc0 ? wide.bytes + at : NULL;
     assert_non_null(frame);
-    memcpy(frame + 5, "\xff\xdc\xff\xdc", 4); /* 65500 is libjpeg's limit */
+    memcpy(frame + 5, "\xff\xdc\xff\xdc", 4); /* 65500 is the largest size that libjpeg accepts. */
     check_refused(&wide, ATTN_ERROR_UNSUPPORTED, "65500 x 65500 pixels");
     file none = {.bytes = "GIF89a....", .size = 10}, empty = {.size = 0};
     check_refused(&none, ATTN_ERROR_FORMAT, "not PNG, JPEG, WebP, BMP or PNM");
@@ -410,13 +413,13 @@ static void bmp_is_read(void **state)
     file f = file_at("fuzz/corpus/bmp/24.bmp"), bits = file_at("fuzz/corpus/bmp/1.bmp");
     check_pixels(&f, 0, 3, 2, six_colours);
     check_cut(&f, "bmp: ");
-    /* height -2: the first row in the file is the top row */
+    /* With a height of -2, the first row in the file is the top row. */
     f.bytes[22] = 0xfe, f.bytes[23] = f.bytes[24] = f.bytes[25] = 0xff;
     check_pixels(&f, 0, 3, 2, (uint8_t[]){10, 20, 30, 255, 255, 255, 0, 0, 0, 255, 0, 0, 0, 255, 0, 0, 0, 255});
     f.bytes[30] = 1;
     check_refused(&f, ATTN_ERROR_UNSUPPORTED, "bmp: compression 1 is not read");
     check_pixels(&bits, 1, 3, 2, (uint8_t[]){255, 0, 255, 0, 255, 0});
-    bits.bytes[46] = 1; /* a palette of one colour, although pixels use the second colour */
+    bits.bytes[46] = 1; /* The palette now has one colour, but pixels use the second colour. */
     check_refused(&bits, ATTN_ERROR_FORMAT, "bmp: colour 1 of a palette of 1");
     bits.bytes[28] = 5;
     check_refused(&bits, ATTN_ERROR_UNSUPPORTED, "bmp: a number of bits a pixel of 5");
@@ -437,7 +440,7 @@ static void webp_is_read(void **state)
     attn_context_destroy(c);
     check_pixels(&f, 0, 3, 2, six_colours);
     check_cut(&f, "webp: ");
-    /* Each row has alpha 255, 128 and 0, over white. */
+    /* Each row has the alpha values 255, 128 and 0, and is drawn over white. */
     check_pixels(&clear, 0, 3, 2,
                  (uint8_t[]){255, 0, 0, 127, 255, 127, 255, 255, 255, 10, 20, 30, 255, 255, 255, 255, 255, 255});
 }
@@ -456,7 +459,7 @@ static attn_image noise(attn_context *c, int64_t width, int64_t height, int chan
     return image;
 }
 
-/* Computes a pixel of the resized image by the definition, in double and without intermediate rounding. */
+/* Computes a pixel of the resized image from the definition, in double and without intermediate rounding. */
 static double filtered(const attn_image *from, int64_t width, int64_t height, int64_t x, int64_t y, int c, bool bicubic)
 {
     double sx = (double)from->width / (double)width, sy = (double)from->height / (double)height, sum = 0, all = 0;
@@ -495,8 +498,8 @@ static void resizing_is_the_filter_written_out(void **state)
                          ATTN_OK);
         for (int64_t i = 0; i < s[2] * s[3] * 3; i++) {
             double wanted = filtered(&from, s[2], s[3], i / 3 % s[2], i / 3 / s[2], (int)(i % 3), bicubic);
-            /* The result is rounded to 8 bits twice, and the weights of a bicubic filter sum to up to 1.25 in
-             * absolute value. The bicubic result may differ by more where the first pass is clipped to [0, 255]. */
+            /* The result is rounded to 8 bits twice. The weights of a bicubic filter sum to up to 1.25 in absolute
+             * value. Where the first pass is clipped to [0, 255], the bicubic result may differ by more. */
             assert_true(fabs(to.pixels[i] - wanted) <= (bicubic ? 24 : 1.01));
         }
         attn_image_free(c, &from);
@@ -504,7 +507,7 @@ static void resizing_is_the_filter_written_out(void **state)
     }
 }
 
-/* The expected checksums are those of Pillow for the same noise: resize((width, old height)), then resize((width,
+/* The expected checksums come from Pillow, for the same noise: resize((width, old height)), then resize((width,
  * height)). */
 static void resizing_gives_pillows_bits(void **state)
 {
@@ -512,7 +515,7 @@ static void resizing_gives_pillows_bits(void **state)
         int64_t from_width, from_height;
         int channels;
         int64_t width, height;
-        uint64_t sums[2]; /* checksum of the result of each filter */
+        uint64_t sums[2]; /* one checksum for each filter */
     } cases[] = {
         {13, 7, 3, 4, 3, {UINT64_C(0x4cda2197a9e530f9), UINT64_C(0x6b131cc3290ba19c)}},
         {13, 7, 3, 29, 17, {UINT64_C(0x91a5a4b4c90d291b), UINT64_C(0xcfd4cee8621157a9)}},
@@ -533,7 +536,7 @@ static void resizing_gives_pillows_bits(void **state)
     }
 }
 
-/* In the middle of the range nothing is clipped, so that only rounding differs. */
+/* In the middle of the range nothing is clipped. So the results differ only by rounding. */
 static void bicubic_is_exact_where_nothing_is_cut(void **state)
 {
     attn_context *c = *state;
@@ -558,7 +561,8 @@ static void center_crop_is_exact(void **state)
     for (int i = 0; i < 100; i++)
         assert_int_equal(to.pixels[i], 120);
     attn_image_free(c, &to);
-    /* A squashed image keeps its whole width. With a side of 20 pixels, the middle 10 x 10 pixels are cut out. */
+    /* If an image is squashed, its whole width is kept. With a side of 20 pixels, the middle 10 x 10 pixels are cut
+     * out. */
     attn__image_fitting squash = {.squash = true}, larger = {.squash = true, .side = 20}, less = {.side = 9};
     assert_int_equal(attn__image_fit(&to, c, &wide, 10, 10, &squash), ATTN_OK);
     assert_true(to.pixels[40] < 20 && to.pixels[44] == 120 && to.pixels[49] > 240);
@@ -580,7 +584,7 @@ static void center_crop_is_exact(void **state)
     assert_int_equal(sheet.pixels[3 * 66 + 3], 10);
     assert_int_equal(sheet.pixels[45 * 66 + 62], 250);
     attn_image_free(c, &sheet);
-    for (int64_t columns = 0; columns <= 9; columns += 3) { /* a sheet of two images has at most two columns */
+    for (int64_t columns = 0; columns <= 9; columns += 3) { /* a sheet of two images never has more than two columns */
         assert_int_equal(attn_image_sheet(&sheet, c, two, 2, columns, 1, 1), ATTN_OK);
         assert_int_equal(sheet.width, 2 * (wide.width + 1) + 1);
         assert_int_equal(sheet.height, wide.height + 2);
@@ -667,7 +671,7 @@ static void maps_of_numbers_are_resized(void **state)
     attn_context *c = *state;
     for (size_t k = 0; k < sizeof cases / sizeof *cases; k++) {
         const int64_t *n = cases[k].from, *m = cases[k].to;
-        float from[2 * 25], to[2 * 25]; /* the numbers of the second channel are doubled */
+        float from[2 * 25], to[2 * 25]; /* the numbers of the second channel are twice the numbers of the first */
         for (int i = 0; i < n[0] * n[1]; i++)
             for (int channel = 0; channel < 2; channel++)
                 from[2 * i + channel] = (float)(channel + 1) * ((float)(i * 7 % 5) + 0.25f * (float)i);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * Tests labelled images: files of MNIST and CIFAR, parts, statistics. The augmentation of a batch depends only on
+ * Tests labelled images: files of MNIST and CIFAR, parts and statistics. The augmentation of a batch depends only on
  * (seed, epoch, index).
  */
 #include "support/fixture.h"
@@ -78,7 +78,8 @@ static void cifar_records_are_read(void **state)
     assert_int_equal(attn_image_set_add_cifar(set, c, &whole, 10), ATTN_OK);
     assert_int_equal(attn_image_set_size(set), 2);
     assert_int_equal(attn_image_set_label(set, 1), 9);
-    const unsigned char *pixel = attn_image_set_pixels(set, 1) + 3 * (2 * 32 + 5); /* row 2, column 5: 69 % 50 = 19 */
+    /* The pixel in row 2, column 5 has index 69 in the image, and 69 % 50 = 19. */
+    const unsigned char *pixel = attn_image_set_pixels(set, 1) + 3 * (2 * 32 + 5);
     assert_memory_equal(pixel, ((unsigned char[]){19, 69, 119}), 3);
     assert_int_equal(attn_image_set_add_cifar(set, c, &cut, 10), ATTN_ERROR_FORMAT);
     attn_context_clear_error(c);
@@ -104,7 +105,7 @@ static void parts_divide_and_stay(void **state)
         assert_true(attn_image_set_size(parts[p]) > 0);
     }
     assert_int_equal(total, N);
-    /* Without the first image, the other images stay in the same part. */
+    /* If the first image is left out, the other images stay in the same part. */
     unsigned char pixels[PIXELS];
     assert_int_equal(attn_image_set_create(&fewer, c, (attn_image_shape){SIDE, SIDE, 1, 1}), ATTN_OK);
     for (int i = 1; i < N; i++) {
@@ -154,7 +155,8 @@ static void statistics_are_mean_and_deviation(void **state)
 
 /* ----------------------------------------------------------------------------------------------- batches */
 
-/* Stores every image of an epoch by its index, from batches of `size`. Checks that each image comes exactly once. */
+/* Stores every image of an epoch at its index. The batches have `size` images. Checks that each image comes exactly
+ * once. */
 static void collect(attn_context *c, const attn_image_set *set, int64_t size, int64_t epoch, float out[N][PIXELS],
                     int64_t order[N])
 {
@@ -253,7 +255,7 @@ static void every_allocation_may_fail(void **state)
     assert_true(faults_try_all(all_of_it, NULL) > 5);
 }
 
-/* Reads three pictures of two classes, or returns an error. */
+/* Reads three pictures of two classes. Returns the status of reading them. */
 static attn_status read_folders(attn_context *c, void *folder)
 {
     attn__image_source source;

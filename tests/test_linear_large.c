@@ -2,7 +2,7 @@
  *
  * Tests linear layers of some hundred rows and channels through tensor.h. Results and gradients are compared with sums
  * in double precision, on the best instruction set of the machine (or the set that ATTN_ISA names) and on the next two
- * sets below it. A row has the same bits whatever the other rows, the number of threads, and with or without AMX, as
+ * sets below it. The bits of a row do not depend on the other rows, on the number of threads, or on AMX, as
  * docs/numerics.md claims.
  */
 #include "support/fixture.h"
@@ -23,7 +23,7 @@ typedef struct layer {
     bool bias;
 } layer;
 
-/* Sizes around the ends of blocks, and odd sizes. */
+/* Sizes near the ends of blocks, and odd sizes. */
 static const layer layers[] = {
     {192, 192, 192, ATTN_ACTIVATION_IDENTITY, true},  {193, 193, 193, ATTN_ACTIVATION_GELU_ERF, true},
     {191, 191, 191, ATTN_ACTIVATION_IDENTITY, true},  {300, 197, 257, ATTN_ACTIVATION_IDENTITY, false},
@@ -57,14 +57,15 @@ static float *normal_numbers(attn__rng *rng, int64_t n)
 
 /* ------------------------------------------------------------------------------------- in double precision */
 
-/* Returns the error of a sum of products relative to the sum of absolute values, which is the unit of attend_ref.h. */
+/* Returns the error unit of attend_ref.h, which is the error of a sum of products divided by the sum of absolute
+ * values. */
 static double unit(void)
 {
     return attend_ref_units_of(ATTN_F32).weight;
 }
 
-/* Computes y and its bound from the sum. Computes the gradient of the sum and its bound from the gradient g of y.
- * The slope of x Phi(x) is at most 1.13, and the slope of this slope at most 0.8. */
+/* Computes y and its bound from the sum. Computes the gradient of the sum and its bound from g, which is the
+ * gradient of y. The slope of x Phi(x) is at most 1.13, and the slope of this slope is at most 0.8. */
 static void activate(const layer *l, double sum, double sum_err, double g, double y[2], double back[2])
 {
     double phi = exp(-sum * sum / 2) / sqrt(2 * acos(-1.0)), below = erfc(-sum / sqrt(2)) / 2;
@@ -120,7 +121,7 @@ static sample make_sample(const layer *l, uint64_t number)
     s.in[W] = normal_numbers(&rng, l->out * l->in);
     s.in[B] = normal_numbers(&rng, l->out);
     s.in[G] = normal_numbers(&rng, l->rows * l->out);
-    for (int64_t i = 0; i < l->out * l->in; i++) /* keeps sums in the range where GELU is not linear */
+    for (int64_t i = 0; i < l->out * l->in; i++) /* keeps sums small, where GELU is not linear */
         s.in[W][i] /= sqrtf((float)l->in);
     for (int r = 0; r < RESULTS; r++) {
         size_t n = (size_t)size_of_result(l, l->rows, (result)r);
@@ -161,7 +162,8 @@ static float *copy_of(const attn_tensor *x)
     return memcpy(copy, attn_tensor_data(x), bytes);
 }
 
-/* Runs the layer on rows [first, first + rows) and computes their gradients. got[DB] is NULL if there is no bias. */
+/* Runs the layer on rows [first, first + rows) and computes the gradients of these rows. If there is no bias,
+ * got[DB] is NULL. */
 static void run(const sample *s, const char *isa, int threads, int64_t first, int64_t rows, float *got[RESULTS])
 {
     const layer *l = &s->shape;
@@ -221,7 +223,7 @@ static double check_values(const sample *s, const char *isa)
     return worst;
 }
 
-/* Checks results of the default instruction set and of the two sets below it. */
+/* Checks results of the default instruction set and of the next two sets below it. */
 static void values_and_gradients_are_sums(void **state)
 {
     attn_context *c = *state;
@@ -278,7 +280,8 @@ static void compare_results(const sample *s, float *const one[RESULTS], float *c
                 fail_at(&s->shape, NULL, r, what, e);
 }
 
-/* The gradient of the bias is not a product, so that only its value is checked. */
+/* Checks the bits of all results except the gradient of the bias. This gradient is not a product, so that only its
+ * value is checked. */
 static void bits_do_not_depend_on_threads(void **state)
 {
     static const int threads[] = {2, 3, 7};
@@ -296,7 +299,7 @@ static void bits_do_not_depend_on_threads(void **state)
     }
 }
 
-/* With weights that are not packed, as in training, products are the same multiply-adds with and without AMX. */
+/* If weights are not packed, as in training, products are the same multiply-adds with and without AMX. */
 static void bits_do_not_depend_on_amx(void **state)
 {
     if (!attn__isa_runs_here(ATTN_ISA_AMX))

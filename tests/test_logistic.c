@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Tests L1-regularized logistic regression. The result must satisfy the conditions of the minimum, and one case has a
- * known minimum.
+ * Tests L1-regularized logistic regression. The result must satisfy the conditions of the minimum. One case has a known
+ * minimum.
  */
 #include "support/cmocka.h"
 
@@ -33,7 +33,8 @@ static void draw(float *x, uint8_t *labels)
     }
 }
 
-/* At the minimum, the gradient of the loss is -sign(w) where w != 0, and within [-1, 1] where w = 0. */
+/* At the minimum, the gradient of the loss depends on the weight w. If w is not 0, the gradient is -sign(w).
+ * Otherwise it is within [-1, 1]. */
 static void the_minimum_is_one(void **unused)
 {
     (void)unused;
@@ -73,8 +74,8 @@ static void the_minimum_is_one(void **unused)
     attn_context_destroy(context);
 }
 
-/* There is one feature, which is always 1. Without a penalty, w + b would be the log odds; a large C comes close to
- * this. */
+/* There is one feature, which is always 1. Without a penalty, w + b would be the log odds, and a large C comes close
+ * to no penalty. */
 static void log_odds_are_found(void **unused)
 {
     (void)unused;
@@ -102,7 +103,7 @@ static void log_odds_are_found(void **unused)
 
 static bool keep_telling(void *user, const char *things, int64_t done, int64_t total)
 {
-    int64_t *told = user; /* number of calls, last value, and the call that stops */
+    int64_t *told = user; /* number of calls, last value, and number of the call that stops the fit */
     assert_string_equal(things, "hundredths of the regression");
     assert_true(total == 100 && done >= told[1] && done <= total);
     told[0]++;
@@ -125,7 +126,7 @@ static void a_long_fit_tells_how_far_it_is(void **unused)
     assert_int_equal(attn_logistic_fit(context, &p, w, &b, &sweeps), ATTN_OK);
     assert_int_equal(told[0], sweeps);
     assert_int_equal(told[1], 100);
-    told[0] = told[1] = 0, told[2] = 2; /* the callback stops the fit after 2 sweeps */
+    told[0] = told[1] = 0, told[2] = 2; /* The callback stops the fit after 2 sweeps. */
     assert_int_equal(attn_logistic_fit(context, &p, w, &b, &sweeps), ATTN_ERROR_INTERRUPTED);
     assert_int_equal(sweeps, 2);
     attn_context_destroy(context);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Tests directories in the form of Hugging Face's MarianMT: reading, translating, and messages about invalid
- * directories. tests/parity/marian.py compares translations with transformers.
+ * Tests directories in the form of Hugging Face's MarianMT. They are read and used for translations, and invalid
+ * directories give messages. tests/parity/marian.py compares translations with transformers.
  */
 #include "support/fixture.h"
 
@@ -63,8 +63,8 @@ static void put_pieces(const fixture *f)
     attn_pairs_destroy(pairs);
 }
 
-/* Writes weights with these biases. The model has no blocks, so that the most likely token depends only on the
- * newest token and the biases. */
+/* Writes weights with these biases. The model has no blocks. So the most likely token depends only on the newest
+ * token and the biases. */
 static void put_biases_of(const fixture *f, const float *biases, int64_t n)
 {
     attn_named_list list = {.context = f->c, .owns = true};
@@ -86,7 +86,7 @@ static void put_biases(const fixture *f, const float *biases)
     put_biases_of(f, biases, V);
 }
 
-/* Writes weights for which each token is piece 4, because <pad> is banned. */
+/* Writes weights for which every translated token is piece 4, because <pad> is banned. */
 static void put_weights(const fixture *f)
 {
     put_biases(f, (const float[V]){0, 0, 0, 0, 2, 9});
@@ -133,7 +133,8 @@ static void banned_and_forced_tokens(void **state)
     for (int64_t beam = 1; beam <= 2; beam++) {
         assert_int_equal(attn_translator_translate(t, &line, 1, &(attn_translator_options){.beam = beam}, &said),
                          ATTN_OK);
-        assert_string_equal(said.text, "b b b"); /* four tokens, of which the last must be the end */
+        /* The result has four tokens, of which the last must be the end token. */
+        assert_string_equal(said.text, "b b b");
         assert_int_equal(said.unknown, 0);
         attn_translations_free(f->c, &said, 1);
     }
@@ -152,7 +153,7 @@ static void check_says(const fixture *f, const char *names, const char *expected
     attn_translator_destroy(t);
 }
 
-/* If there is a generation_config.json, config.json does not describe the search: the end is forced only by the key
+/* If generation_config.json exists, config.json does not describe the search. Then the end is forced only by the key
  * in generation_config.json, which is a number or a list. */
 static void one_file_describes_the_search(void **state)
 {
@@ -168,7 +169,7 @@ static void one_file_describes_the_search(void **state)
     }
 }
 
-/* Compares searches with options and searches with the same settings in generation_config.json.
+/* Compares searches that have options with searches that have the same settings in generation_config.json.
  * tests/parity/marian.py compares them with transformers. */
 static void searches_obey_their_settings(void **state)
 {
@@ -177,7 +178,7 @@ static void searches_obey_their_settings(void **state)
         attn_translator_options options;
         const char *file, *said;
     } cases[] = {{{.beam = 1}, "", "b b b"},
-                 {{.no_repeat_ngram = 1}, "\"no_repeat_ngram_size\": 1", "b a"}, /* the end token follows */
+                 {{.no_repeat_ngram = 1}, "\"no_repeat_ngram_size\": 1", "b a"}, /* the end token follows "b a" */
                  {{.no_repeat_ngram = 2}, "\"no_repeat_ngram_size\": 2", "b b a"},
                  {{.repetition_penalty = 3}, "\"repetition_penalty\": 3", "b a"},
                  {{.suppressed = four, .nsuppressed = 1}, "\"suppress_tokens\": [4]", "a a a"},
@@ -204,8 +205,8 @@ static void searches_obey_their_settings(void **state)
     }
 }
 
-/* Adds a constant to all biases except the bias of <pad>. Scores change only if <pad> has a share of the
- * probability. */
+/* Adds a constant to all biases except the bias of <pad>. If <pad> has a share of the probability, this changes the
+ * scores. Otherwise the scores stay the same. */
 static void banned_tokens_have_a_share_or_none(void **state)
 {
     static const char *const searches[] = {
@@ -230,7 +231,7 @@ static void banned_tokens_have_a_share_or_none(void **state)
     assert_true(fabs(score[1][1] - score[1][0]) < 1e-5);
 }
 
-/* Generated text is one line. Spaces are tidied if the configuration requests it. */
+/* Generated text is one line. If the configuration requests it, spaces are tidied. */
 static void generated_text_is_one_line_with_tidy_spaces(void **state)
 {
 #define M "\xe2\x96\x81"
@@ -366,8 +367,8 @@ typedef struct entry {
     int64_t rows, cols;
 } entry;
 
-/* Writes tensors of zeros, of ones if the name begins with "1 ", or of sines if it begins with "~ ". The bias makes
- * piece 4 the most likely token. */
+/* Writes tensors with these names. A tensor has zeros. If its name begins with "1 ", it has ones, and if its name
+ * begins with "~ ", it has sines. The bias makes piece 4 the most likely token. */
 static void put_tensors(const fixture *f, const entry *entries, size_t n)
 {
     attn_named_list list = {.context = f->c, .owns = true};
@@ -403,8 +404,8 @@ static void put_two_tables(const fixture *f, bool tied)
     put(f, "config.json", text, (size_t)n - 1);
 }
 
-/* Tests one or two embedding tables, with a table of the output layer or the decoder's table, with or without a
- * bias. The error names a tensor that the model does not use. */
+/* Tests one or two embedding tables. The output layer has its own table or the decoder's table, with or without a
+ * bias. If the model does not use a tensor, the error names this tensor. */
 static void embedding_tables_shared_and_separate_load(void **state)
 {
     static const entry encoder = {"model.encoder.embed_tokens.weight", V, D};
@@ -413,7 +414,7 @@ static void embedding_tables_shared_and_separate_load(void **state)
     fixture *f = *state;
     put_tensors(f, (entry[]){{"model.shared.weight", V, D}, encoder, decoder, head, bias}, 5);
     check_says(f, NULL, "b b b");
-    /* names of Marian's own format */
+    /* These are names of Marian's own format. */
     put_tensors(f, (entry[]){{"Wemb", V - 1, D}, {"decoder_ff_logit_out_b", 1, V - 1}}, 2);
     check_says(f, "marian-native", "b b b");
     check_refused(f, ATTN_ERROR_UNSUPPORTED, "no rule of marian-huggingface takes \"Wemb\"");
@@ -422,8 +423,8 @@ static void embedding_tables_shared_and_separate_load(void **state)
     put_tensors(f, (entry[]){{"model.shared.weight", V, D}, {"final_logits_bias", 1, V + 1}}, 2);
     check_refused(f, ATTN_ERROR_SHAPE, "final_logits_bias");
 
-    /* Any one of the shared tables is enough. Tables that differ are refused. Stored positions must equal the
-     * computed positions. */
+    /* If tables are shared, any one of them is enough. If they differ, they are refused. Stored positions must equal
+     * the computed positions. */
     put_tensors(f, (entry[]){head, bias}, 2);
     check_says(f, NULL, "b b b");
     put_tensors(f, (entry[]){{"model.shared.weight", V, D}, {"1 lm_head.weight", V, D}, bias}, 3);
@@ -496,7 +497,7 @@ static void added_tokens_are_tokens(void **state)
     put_biases_of(f, (const float[V + 2]){0, 0, 0, 0, 1, 0, 3, 2}, V + 2);
     static const char search[] = "{\"bad_words_ids\": [[5]], \"max_length\": 5, \"no_repeat_ngram_size\": 1}";
     put(f, "generation_config.json", search, sizeof search - 1);
-    check_says(f, NULL, "<t> b"); /* <tt> is special and not part of the text */
+    check_says(f, NULL, "<t> b"); /* <tt> is special, so that it is not part of the text. */
 }
 
 /* A shortlist begins with the first token that is text and not special. */
@@ -541,8 +542,8 @@ static void words_of_pieces_are_numbered(void **state)
 
 enum { WORDS = 6, SAID = 5 };
 
-/* Writes the pairs that the attention of the decoder's last layer gives for one sentence without a batch. The words
- * of `a` are its tokens. */
+/* Writes the pairs that the attention of the decoder's last layer gives for one sentence that is not in a batch. The
+ * words of `a` are the sentence's tokens. */
 static void expected_pairs(const attn_translator *t, const attn__aligned *a, char *text)
 {
     attn_tape *tape;
@@ -559,15 +560,15 @@ static void expected_pairs(const attn_translator *t, const attn__aligned *a, cha
     int64_t n = a->nsource;
     for (int64_t j = 0; j < a->nsaid; j++) {
         int64_t best = 0;
-        for (int64_t i = 1; i < a->ntokens; i++) /* the weights of two heads are added */
+        for (int64_t i = 1; i < a->ntokens; i++) /* The weights of two heads are added. */
             best = w[j * n + i] + w[(a->nsaid + j) * n + i] > w[j * n + best] + w[(a->nsaid + j) * n + best] ? i : best;
-        text += sprintf(text, "%s%d-%d", j > 0 ? " " : "", (int)best, (int)j); /* NOLINT: numbers below 10 */
+        text += sprintf(text, "%s%d-%d", j > 0 ? " " : "", (int)best, (int)j); /* NOLINT: the numbers are below 10 */
     }
     attn_named_clear(&weights);
     attn_tape_destroy(tape);
 }
 
-/* Each sentence of a batch of several lengths has the same alignment as alone. */
+/* Each sentence of a batch with several lengths has the same alignment as when it is translated alone. */
 static void alignments_are_those_of_the_last_layer(void **state)
 {
     static const char list[] = "<unk>\n<pad>\n<bos>\n<eos>\na\nb\nc\nd\n";
@@ -648,18 +649,18 @@ static void kept_weights_are_packed_once(void **state)
     assert_int_equal(attn_translator_load(&t, c, f->directory, NULL), ATTN_OK);
     for (int i = 0; i < 4; i++) {
         attn_translation said;
-        if (i > 0) /* packing again has no effect */
+        if (i > 0) /* Packing again has no effect. */
             assert_int_equal(attn_translator_pack_weights(t), ATTN_OK);
         count = 0;
         assert_int_equal(attn_translator_translate(t, &line, 1, NULL, &said), ATTN_OK);
-        needed[i % 3] = count; /* allocations without packing, and after packing twice */
+        needed[i % 3] = count; /* number of allocations, first without packing and then with packed weights */
         assert_string_equal(said.text, "b b b");
         attn_translations_free(c, &said, 1);
         if (i == 2)
-            /* packing allocates panels, their description, and a list of descriptions */
+            /* packing allocates panels, a description of the panels, and a list of descriptions */
             assert_true(needed[2] + 3 <= needed[0]);
     }
-    assert_int_equal(needed[0], needed[2]); /* the fourth translation allocates as much as the third */
+    assert_int_equal(needed[0], needed[2]); /* The fourth translation allocates as much as the third. */
     attn_translator_destroy(t);
     attn_context_destroy(c);
 }
@@ -687,7 +688,7 @@ static void translations_begin_with_their_prefix(void **state)
     attn_translator_destroy(t);
 }
 
-/* The longer line is translated first. The error names it by its number in the input. */
+/* The longer line is translated first, but the error has the line's number in the input. */
 static void weights_that_are_not_finite_name_the_line(void **state)
 {
     fixture *f = *state;

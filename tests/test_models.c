@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * Tests architectures by name, whole models, and step by step decoding.
+ * Tests architectures by name, whole models, and decoding step by step.
  */
 #include "support/fixture.h"
 #include "support/tensors.h"
@@ -97,7 +97,8 @@ static void wrong_settings_are_told_with_the_right_ones(void **state)
     attn_config_destroy(config);
     attn_config_create(&config, f->context);
     attn_config_set_int(config, "dim", 8);
-    attn_config_set_int(config, "dim_index", ((int64_t)1 << 32) + 1); /* the lower 32 bits alone would be valid */
+    /* The lower 32 bits of this value alone would be valid. */
+    attn_config_set_int(config, "dim_index", ((int64_t)1 << 32) + 1);
     expect_error(f, "axial-attention", config, ATTN_ERROR_ARGUMENT, "dim_index is 4.29497e+09; allowed: -8 to 8");
     attn_config_set_int(config, "dim_index", -4);
     expect_error(f, "axial-attention", config, ATTN_ERROR_ARGUMENT, "dim_index is -4; allowed: 1 to 3, -1 to -3");
@@ -210,7 +211,7 @@ static void padding_keeps_the_result(void **state)
     }
 }
 
-/* A recurrent network has no state before its first step, so that an empty sentence gives an error. */
+/* A recurrent network has no state before its first step. So an empty sentence gives an error. */
 static void empty_sentences_give_empty_results_or_errors(void **state)
 {
     tape_fixture *f = *state;
@@ -269,7 +270,7 @@ static void weights_come_on_demand_and_sum_to_one(void **state)
         assert_int_equal(attn_tensor_length(cross, 2), TT);
         assert_int_equal(attn_tensor_length(cross, 3), TS);
         double sum = 0;
-        for (int j = 0; j < TS; j++) { /* sentence 1, head 0, query 0 */
+        for (int j = 0; j < TS; j++) { /* the weights of sentence 1, head 0, query 0 */
             double weight = test_at(cross, attn_tensor_length(cross, 1) * TT * TS + j);
             assert_true(j < src_lens[1] || weight == 0);
             sum += weight;
@@ -280,7 +281,7 @@ static void weights_come_on_demand_and_sum_to_one(void **state)
     }
 }
 
-/* The guided weights have gradients and equal the weights in the output. The logits do not change. */
+/* The guided weights have gradients, and equal the weights in the output. Guiding does not change the logits. */
 static void guided_weights_are_the_last_layers(void **state)
 {
     tape_fixture *f = *state;
@@ -312,7 +313,8 @@ static void named_inputs_give_named_outputs(void **state)
     attn_named_add(&in, "tokens", b.src);
     attn_named_add(&in, "valid_lens", b.lens);
     assert_refused(f->context, attn_model_forward(model, f->tape, &in, &out), ATTN_ERROR_ARGUMENT, "tgt_tokens");
-    attn_named_add(&in, "tgt_tokens", attn_cast(f->tape, b.tgt, ATTN_F32)); /* integers in a float type are valid */
+    /* A float type may hold the tokens if its values are integers. */
+    attn_named_add(&in, "tgt_tokens", attn_cast(f->tape, b.tgt, ATTN_F32));
     attn_named_add(&out, "cross_weights", NULL);
     assert_int_equal(attn_model_forward(model, f->tape, &in, &out), ATTN_OK);
     attn_tensor *logits = attn_seq2seq_forward(model, f->tape, b.src, b.lens, b.tgt, NULL);
@@ -329,7 +331,7 @@ static void named_inputs_give_named_outputs(void **state)
 
 /* ------------------------------------------------------------------------------------------- gradients */
 
-/* Computes the loss of the decoder's output and, with `guided`, of its attention. */
+/* Computes the loss of the decoder's output. If `guided` is true, adds the loss of its attention. */
 static double loss_of(tape_fixture *f, attn_model *model, bool record, bool guided)
 {
     attn_tape_reset(f->tape, &(attn_tape_options){.record = record});
@@ -353,7 +355,7 @@ static double loss_of(tape_fixture *f, attn_model *model, bool record, bool guid
     return value;
 }
 
-/* Compares three elements of every parameter's gradient with central differences. */
+/* Compares three elements of the gradient of every parameter with central differences. */
 static void gradients_are_the_slopes(void **state)
 {
     tape_fixture *f = *state;
@@ -458,7 +460,7 @@ static void one_table_needs_one_vocabulary(void **state)
     attn_config_destroy(config);
 }
 
-/* Two hypotheses of a sentence exchange their rows after the first token. */
+/* After the first token, two hypotheses of a sentence exchange their rows. */
 static void reordered_rows_go_on_as_the_others(void **state)
 {
     tape_fixture *f = *state;
@@ -483,7 +485,7 @@ static void reordered_rows_go_on_as_the_others(void **state)
     }
 }
 
-/* Computes a greedy search on whole sequences, one token longer each time. */
+/* Computes a greedy search. Each step runs the whole sequence, which is one token longer than before. */
 static int64_t greedy(tape_fixture *f, attn_model *model, const attn_tensor *src, int64_t n, int32_t *ids)
 {
     int32_t tokens[32] = {1};
@@ -598,7 +600,8 @@ static void nadaraya_watson_averages_labels_in_reach(void **state)
     attn_named_clear(&out);
 }
 
-/* Memory does not grow with the number of pairs, which would take 64 MB here, unless the weights are requested. */
+/* Unless the weights are requested, memory does not grow with the number of pairs. For all pairs, it would take 64
+ * MB here. */
 static void nadaraya_watson_has_no_attention_matrix(void **state)
 {
     tape_fixture *f = *state;
@@ -618,8 +621,8 @@ static void nadaraya_watson_has_no_attention_matrix(void **state)
     attn_named_clear(&out);
 }
 
-/* Points without coordinates are all at the same place. If labels have 0 numbers, estimates have 0 numbers. NaN is not
- * treated as a point without neighbours. */
+/* Points without coordinates are all at the same place. If labels have 0 numbers, estimates also have 0 numbers. A NaN
+ * must not look like a point without neighbours. */
 static void nadaraya_watson_of_zero_coordinates_and_nan(void **state)
 {
     tape_fixture *f = *state;
@@ -645,7 +648,7 @@ static void nadaraya_watson_of_zero_coordinates_and_nan(void **state)
     attn_named_clear(&out);
 }
 
-/* Checks the sums of weights by class, a query without neighbours, and labels that are not classes. */
+/* Checks the sums of weights for each class, a query without neighbours, and labels that are not classes. */
 static void nadaraya_watson_averages_class_labels(void **state)
 {
     tape_fixture *f = *state;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * Compares beam search with all possible sentences, on a Markov chain of tokens with known probabilities.
+ * Compares beam search with a search over all possible sentences, on a Markov chain of tokens with known probabilities.
  */
 #include "support/fixture.h"
 #include "support/tensors.h"
@@ -18,7 +18,7 @@
 
 enum { V = 4, EOS = 0, BOS = 1, MOST = 5 };
 
-/* Logits of the token that follows each token. The row of EOS is not used. */
+/* Logits of the next token, in a row for each token. The row of EOS is not used. */
 static const float chain[V][V] = {{0, 0, 0, 0}, {-1, -9, 1.0f, 1.2f}, {2.0f, -9, 0.3f, 0}, {-0.5f, -9, 0.2f, 0}};
 
 static double log_prob(int from, int to)
@@ -35,7 +35,7 @@ typedef struct best {
     int32_t ids[MOST];
 } best;
 
-/* Tries every sentence of up to MOST - 1 tokens and the end token, and keeps the best. */
+/* Tries every sentence of up to MOST - 1 tokens and the end token, and keeps the best sentence. */
 static void try_all(best *found, int32_t *ids, int n, int last, double sum, double alpha)
 {
     double ended = (sum + log_prob(last, EOS)) / pow((5.0 + n + 1) / 6, alpha);
@@ -81,7 +81,7 @@ static void wide_beam_matches_exhaustive_search(void **state)
             context,
             &(attn_beam_search_options){.bos = BOS, .eos = EOS, .max_len = MOST, .beam = 300, .length_penalty = alpha},
             result);
-        for (int row = 0; row < 2; row++) { /* both sentences of the batch are equal and get the same result */
+        for (int row = 0; row < 2; row++) { /* Both sentences of the batch are equal, and must get the same result. */
             assert_true(result[row].finished);
             assert_int_equal(result[row].n, found.n);
             assert_memory_equal(result[row].ids, found.ids, (size_t)found.n * sizeof *ids);
@@ -130,8 +130,8 @@ static void missing_hypotheses_are_empty(void **state)
 {
     attn_context *context = *state;
     attn_hypothesis result[2 * 8];
-    /* With a maximum of one token, the result is the end or one of the other tokens. Banning token 1 leaves the end,
-     * 2 and 3. */
+    /* If the maximum is one token, the result is the end or one of the other tokens. Token 1 is banned, so that the
+     * end, 2 and 3 are left. */
     int32_t banned = 1;
     search(context,
            &(attn_beam_search_options){
@@ -147,8 +147,8 @@ static void missing_hypotheses_are_empty(void **state)
     attn_hypotheses_free(context, result, 2 * 8);
 }
 
-/* A given prefix leads to the best sentence with this prefix, and its score includes the prefix. The other sentence
- * has no prefix. */
+/* If a prefix is given, the result is the best sentence with this prefix, and its score includes the prefix. The
+ * other sentence has no prefix. */
 static void prefixes_are_followed(void **state)
 {
     attn_context *context = *state;
@@ -217,14 +217,15 @@ static void width_one_is_greedy(void **state)
 {
     attn_context *context = *state;
     attn_hypothesis result[2];
-    /* The most likely first token is 3. The most likely tokens after it are 2 and the end. */
+    /* The greedy search takes token 3, which is the most likely first token. The most likely tokens after token 3
+     * are 2 and the end. */
     search(context, &(attn_beam_search_options){.bos = BOS, .eos = EOS, .max_len = MOST}, result);
     assert_int_equal(result[0].n, 2);
     assert_int_equal(result[0].ids[0], 3);
     assert_int_equal(result[0].ids[1], 2);
     assert_true(fabs(result[0].log_prob - log_prob(BOS, 3) - log_prob(3, 2) - log_prob(2, EOS)) < 1e-6);
     attn_hypotheses_free(context, result, 2);
-    /* A beam of 2 finds that token 2 and the end are more likely together. */
+    /* A beam of 2 finds that token 2 and then the end are more likely together. */
     search(context, &(attn_beam_search_options){.bos = BOS, .eos = EOS, .max_len = MOST, .beam = 2}, result);
     assert_int_equal(result[0].n, 1);
     assert_int_equal(result[0].ids[0], 2);
@@ -251,13 +252,14 @@ static void eos_outside_the_vocabulary_is_refused(void **state)
     attn__beam_destroy(&beam);
 }
 
-/* Returns logits for which some blocks have no candidate, some have several, and different blocks have equal logits. */
+/* Returns a logit. Some blocks of these logits have no candidate, and others have several. Different blocks have
+ * equal logits. */
 static double hostile_logit(int64_t i)
 {
     return i % 601 == 600 ? 7 : (double)((i * 7919) % 1009) / 200 - (double)(i / 256 % 3);
 }
 
-/* Returns the first of the largest logits that is neither taken nor banned. */
+/* Returns the index of the largest logit that is neither taken nor banned. If several are equal, returns the first. */
 static int64_t next_best(const bool *taken, int64_t n)
 {
     int64_t found = -1;
@@ -384,7 +386,7 @@ static void weights_that_are_not_finite_are_named(void **state)
     attn_model_destroy(model);
 }
 
-/* Ends the beam. Its results must be refused with an error that contains `word`. */
+/* Ends the beam, whose results must be refused. The error must contain `word`. */
 static void expect_refusal(attn__beam *beam, attn_status status, const char *word)
 {
     attn_hypothesis result;
@@ -409,8 +411,8 @@ static void banning_every_token_is_refused(void **state)
     }
 }
 
-/* A logit that is not finite in one step makes the search of its sentence fail, even if later steps are finite or
- * the token of this step is given. */
+/* If one step of a sentence has a logit that is not finite, its search fails. This holds even if later steps are
+ * finite or the token of this step is given. */
 static void nan_in_an_early_step_is_reported(void **state)
 {
     attn_context *context = *state;
@@ -438,7 +440,7 @@ static void nan_in_an_early_step_is_reported(void **state)
     }
 }
 
-/* A greedy search gives the same result with and without scores. A beam search always has scores. */
+/* A greedy search gives the same result with scores and without scores. A beam search always has scores. */
 static void searches_without_scores(void **state)
 {
     attn_context *context = *state;
@@ -478,8 +480,8 @@ static void searches_without_scores(void **state)
     attn_model_destroy(model);
 }
 
-/* Checks that translations in a batch equal translations alone. They must end at several lengths, some early and
- * some at MOST_TOKENS. */
+/* Checks that translations in a batch equal translations of single sentences. The translations must end at several
+ * lengths, some of them early and some at MOST_TOKENS. */
 static void check_alone(attn_model *model, int64_t beam)
 {
     attn_hypothesis together[SENTENCES], alone;
@@ -499,8 +501,8 @@ static void check_alone(attn_model *model, int64_t beam)
         lengths += !seen[n];
         seen[n] = true;
     }
-    assert_true(lengths >= 4 && least < 16); /* otherwise no sentence would finish early */
-    assert_int_equal(most, MOST_TOKENS);     /* the caches of a Transformer grew twice */
+    assert_true(lengths >= 4 && least < 16); /* Otherwise no sentence would end early. */
+    assert_int_equal(most, MOST_TOKENS);     /* A Transformer's caches grow twice for this length. */
     attn_hypotheses_free(attn_model_context(model), together, SENTENCES);
 }
 
@@ -519,7 +521,8 @@ static void finished_sentences_keep_the_bits_of_the_others(void **state)
 
 /* ----------------------------------------------------------------------------------------- shortlists */
 
-/* The allowed tokens of each sentence: the end token, and for sentence i every `every`-th token from i on. */
+/* The tokens that each sentence may use. They are the end token and, for sentence i, every `every`-th token from
+ * token i on. */
 typedef struct allowed {
     int32_t tokens[SENTENCES][WORDS];
     const int32_t *lists[SENTENCES];
@@ -537,7 +540,7 @@ static void allow(allowed *a, int64_t from, int64_t n, int64_t every)
     }
 }
 
-/* Translates the sentences `from` to from + n - 1 with their allowed tokens, on a tape that may keep packed weights. */
+/* Translates the sentences `from` to from + n - 1 with their allowed tokens. The tape may keep packed weights. */
 static attn_status translate_limited(attn_model *model, attn_tape *tape, int64_t from, int64_t n, int64_t beam,
                                      const allowed *a, attn_hypothesis *results)
 {
@@ -564,7 +567,8 @@ static void check_same(const attn_hypothesis *a, const attn_hypothesis *b)
     assert_memory_equal(&a->score, &b->score, sizeof a->score);
 }
 
-/* Returns the probability of the output from the logits of the whole sequence, normalized over the allowed tokens. */
+/* Returns the probability of the output. It is computed from the logits of the whole sequence, and normalized over
+ * the allowed tokens. */
 static double probability_of(attn_model *model, attn_tape *tape, int64_t sentence, const allowed *a,
                              const attn_hypothesis *said)
 {
@@ -588,8 +592,8 @@ static double probability_of(attn_model *model, attn_tape *tape, int64_t sentenc
     return all;
 }
 
-/* Checks sentences that have allowed tokens. The translations have only these tokens and the right probabilities.
- * They are the same alone and in a batch, on a tape whose packed rows change. */
+/* Checks sentences that have allowed tokens. The translations must have only these tokens and the right
+ * probabilities. They must be the same alone and in a batch, on a tape whose packed rows change. */
 static void check_limited(attn_model *model, int64_t beam)
 {
     attn_context *context = attn_model_context(model);
@@ -684,7 +688,7 @@ static void caches_refuse_what_does_not_fit(void **state)
     attn_nn_kv_cache cache;
     assert_int_equal(attn_nn_kv_cache_init(&cache, context, ATTN_F32, 2, 4, 3), ATTN_OK);
     cache.length = 3;
-    test_set(cache.k, 12 + 8, 5); /* row 1, token 2, channel 0 */
+    test_set(cache.k, 12 + 8, 5); /* this element is row 1, token 2, channel 0 */
     assert_int_equal(attn_nn_kv_cache_select(&cache, context, NULL, 2, 2), ATTN_ERROR_SHAPE);
     attn_context_clear_error(context);
     assert_int_equal(attn_nn_kv_cache_select(&cache, context, NULL, 3, 4), ATTN_ERROR_SHAPE);
@@ -716,7 +720,7 @@ static void finished_rows_free_their_cache(void **state)
     attn_nn_kv_cache_free(&cache);
 }
 
-/* A cache frees its pages, unless another cache shares its keys. */
+/* A cache frees its pages when it is freed, unless another cache shares its keys. */
 static void shared_keys_outlive_their_cache(void **state)
 {
     attn_context *context = *state;
@@ -735,7 +739,7 @@ static void shared_keys_outlive_their_cache(void **state)
 
 enum { WIDE = 3, ROOM = 24, ROWS = 3 * WIDE };
 
-/* The expected content of each row of a cache: for each token, the number of the row that computed it. */
+/* The expected content of a cache. For each row and token, it has the number of the row that computed the token. */
 typedef struct history {
     double token[ROWS][ROOM];
     int64_t n;
@@ -779,8 +783,8 @@ static void follow_rows(history *h, const int64_t *rows, int64_t n)
     h->n = n;
 }
 
-/* Reorders a cache many times and checks its content after each step. Only the tokens that two rows do not share are
- * moved. */
+/* Reorders a cache many times and checks its content after each step. Adds to *moved the number of tokens that are
+ * moved, which are the tokens that two rows do not share. */
 static void reorder_often(attn_context *context, uint64_t seed, int64_t *moved)
 {
     attn_nn_kv_cache cache, spare;
@@ -851,7 +855,7 @@ static void finished_sentences_leave(void **state)
     attn_tensor_destroy(logits);
 }
 
-/* With a penalty of length^alpha, a full beam ends when its best open hypothesis is not better than its worst
+/* The score has a penalty of length^alpha. A full beam ends if its best open hypothesis is not better than its worst
  * finished hypothesis. The stopping rule sets the length for this comparison. */
 static void search_ends_by_its_stopping_rule(void **state)
 {
@@ -885,7 +889,8 @@ static void search_ends_by_its_stopping_rule(void **state)
         steps[i / 3][stopping] = beam.step;
         attn__beam_destroy(&beam);
     }
-    assert_true(steps[1][ATTN_STOP_FULL] < steps[1][ATTN_STOP_LIKELY]); /* the stopping rules differ here */
+    /* The stopping rules must differ for this chain. */
+    assert_true(steps[1][ATTN_STOP_FULL] < steps[1][ATTN_STOP_LIKELY]);
     assert_true(steps[1][ATTN_STOP_LIKELY] < steps[1][ATTN_STOP_NEVER]);
 }
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Tests layers with settings other than the defaults: gradients equal the slopes in float64, invalid settings and
- * inputs are refused with a message, and settings have their effect.
+ * Tests layers with settings other than the defaults. Gradients must equal the slopes in float64. Invalid settings and
+ * inputs must be refused with a message. Settings must have their effect.
  */
 #include "support/fixture.h"
 #include "support/small_models.h"
@@ -15,7 +15,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Makes a model. Returns NULL, with the error in the context, if the settings are refused. */
+/* Makes a model. If the settings are refused, returns NULL, and the error is in the context. */
 static attn_model *make(tape_fixture *f, const char *architecture, const char *json)
 {
     attn_config *config = NULL;
@@ -40,8 +40,8 @@ enum { MOST_INPUTS = 4 };
 
 typedef struct input {
     const char *name;
-    int64_t shape[ATTN_MAX_RANK]; /* the lengths, and then 0 */
-    const char *integers;         /* one digit for each element of the shape; NULL: random numbers */
+    int64_t shape[ATTN_MAX_RANK]; /* the lengths, followed by a 0 */
+    const char *integers;         /* one digit for each element of the tensor; NULL: random numbers */
 } input;
 
 typedef struct gradient_case {
@@ -49,8 +49,8 @@ typedef struct gradient_case {
     input inputs[MOST_INPUTS];
 } gradient_case;
 
-/* A detector for two images of 6 x 8 pixels, with 2 x 2 positions. A mask has one digit for each pixel: HALF masks
- * the right half of the first image. */
+/* A detector for two images of 6 x 8 pixels, with 2 x 2 positions. A mask has one digit for each pixel. HALF masks the
+ * right half of the first image. */
 #define DETR                                                                                                                \
     "{\"backbone\": \"resnet18\", \"stage_blocks\": [1, 1], \"width\": [2, 4], \"stem\": \"small\", \"in_channels\": 2, "   \
     "\"num_classes\": 2, \"num_queries\": 3, \"hidden_dim\": 8, \"nheads\": 2, \"dim_feedforward\": 5, \"enc_layers\": 2, " \
@@ -142,7 +142,7 @@ static attn_tensor *run(tape_fixture *f, attn_model *model, const attn_named_lis
     return y;
 }
 
-/* Returns the dot product of the output and fixed numbers. */
+/* Returns the dot product of the output with fixed numbers. */
 static double loss_of(tape_fixture *f, attn_model *model, const attn_named_list *inputs, bool record)
 {
     attn_tensor *y = run(f, model, inputs, record);
@@ -170,7 +170,7 @@ static void check_slope(tape_fixture *f, attn_model *model, const attn_named_lis
                  (long long)i, slope, gradient);
 }
 
-/* Compares five elements of every input's and parameter's gradient with central differences. */
+/* Compares five elements of the gradient of every input and parameter with central differences. */
 static void gradients_are_the_slopes(void **state)
 {
     tape_fixture *f = *state;
@@ -193,7 +193,7 @@ static void gradients_are_the_slopes(void **state)
                     largest = fmax(largest, fabs(test_at(attn_tensor_grad(x), i)));
             }
         }
-        assert_true(largest > 1e-3); /* otherwise nothing was compared */
+        assert_true(largest > 1e-3); /* Otherwise the comparison would mean nothing. */
         attn_model_destroy(model);
         attn_named_clear(&inputs);
     }
@@ -263,7 +263,8 @@ typedef struct detector {
     attn_named_list inputs, outputs;
 } detector;
 
-/* Runs the detector on two images with padding (NULL: none) and all outputs, for the given points and queries. */
+/* Runs the detector on two images and computes all outputs, for the points and queries in `chosen`. `padding` has
+ * the mask's digits; NULL: no mask. */
 static detector detect(tape_fixture *f, const char *json, const char *padding, const char *chosen)
 {
     detector d = {make_well(f, "detr", json), {.context = f->context, .owns = true}, {.context = f->context}};
@@ -287,8 +288,8 @@ static void detector_end(detector *d)
     attn_model_destroy(d->model);
 }
 
-/* Returns the sum of weights of image `image` over all heads, queries and blocks, for the keys of column `column` of
- * 2 x 2. */
+/* Returns the sum of the weights of image `image` for the keys of one column, over all heads, queries and blocks.
+ * The image has 2 x 2 positions. */
 static double weight_of_column(const attn_tensor *weights, int64_t image, int64_t column)
 {
     const int64_t *n = attn_tensor_shape(weights);
@@ -320,7 +321,7 @@ static bool same_tensor(const attn_tensor *a, const attn_tensor *b)
            memcmp(attn_tensor_data(a), attn_tensor_data(b), (size_t)attn_tensor_size(a) * sizeof(double)) == 0;
 }
 
-/* A mask without padding equals no mask. Weights of chosen rows equal the same rows of all weights. */
+/* A mask without padding gives the same as no mask. Weights of chosen rows equal the same rows of all weights. */
 static void a_mask_of_nothing_is_none(void **state)
 {
     tape_fixture *f = *state;
@@ -424,8 +425,8 @@ static void set_all(const attn_model *model, const char *name, double value)
         test_set(x, i, value);
 }
 
-/* A branch of ones replaces the two layers. After the norm of 0 + dropout(1), a row has two different values in
- * training, and one value in inference. */
+/* A branch of ones replaces the two layers. The row is then norm(0 + dropout(1)). In training, it has two different
+ * values. In inference, it has one value. */
 static void the_branch_is_dropped_in_training_only(void **state)
 {
     enum { ROWS = 40, D = 50 };
@@ -454,8 +455,8 @@ static void the_branch_is_dropped_in_training_only(void **state)
     attn_model_destroy(model);
 }
 
-/* Dividing coordinates by their widths, with sigma 1, gives the same result as a list of widths. The model's config
- * has the list. */
+/* If coordinates are divided by their widths and sigma is 1, the result is the same as with a list of widths. The
+ * model's config has the list. */
 static void widths_of_coordinates_divide_them(void **state)
 {
     static const double widths[] = {0.5, 3};
@@ -485,8 +486,8 @@ static void widths_of_coordinates_divide_them(void **state)
     attn_model_destroy(one);
 }
 
-/* Published self-attention layers without an output projection have linear layers query, key and value, for images
- * too. */
+/* If published self-attention layers have no output projection, their linear layers are query, key and value. This
+ * holds for layers over images too. */
 static void linear_weights_load_into_windows(void **state)
 {
     static const char *const names[] = {"query.weight", "key.weight", "value.weight"};
@@ -511,7 +512,7 @@ static void linear_weights_load_into_windows(void **state)
     attn_model_destroy(model);
 }
 
-/* A single row has the same attention maps with tied and untied rows. Contacts need tied rows. */
+/* If there is a single row, tied and untied rows give the same attention maps. Contacts need tied rows. */
 static void one_row_is_tied_to_itself(void **state)
 {
     static const char *const json[] = {
@@ -540,8 +541,8 @@ static void one_row_is_tied_to_itself(void **state)
     attn_model_destroy(model[1]);
 }
 
-/* A run that stops after the maps gives the same maps as a full run, for both orders of attention and for groups of
- * heads. */
+/* A run may stop after the maps. Its maps are the same as in a full run, for both orders of attention and for groups
+ * of heads. */
 static void maps_alone_are_the_maps(void **state)
 {
     static const char *const orders[] = {"row-column", "column-row"};
@@ -573,8 +574,8 @@ static void maps_alone_are_the_maps(void **state)
     }
 }
 
-/* The weights along each axis sum to one. Requesting weights with more axes than a tensor can have is refused with a
- * message. */
+/* The weights along each axis sum to one. If the weights would have more axes than a tensor can have, the request is
+ * refused with a message. */
 static void weights_along_axes(void **state)
 {
     static const struct {
@@ -594,7 +595,7 @@ static void weights_along_axes(void **state)
         if (c == 0) {
             const attn_tensor *weights = attn_named_find(&out, "weights");
             assert_int_equal(status, ATTN_OK);
-            /* weights over 3 rows, then over 5 columns */
+            /* The weights are over 3 rows, and then over 5 columns. */
             assert_int_equal(attn_tensor_size(weights), 2 * 2 * 3 * 5 * 8);
             for (int64_t row = 0; row < 2 * 2 * 3 * 5; row++) {
                 double sums[2] = {0};
@@ -612,8 +613,8 @@ static void weights_along_axes(void **state)
     }
 }
 
-/* The error of an earlier call does not affect a later run of a model. If the NULL of a failed operation is an
- * input, the run reports the error of that operation. */
+/* The error of an earlier call does not affect a later run of a model. If an operation failed and its NULL becomes
+ * an input, the run reports the error of that operation. */
 static void an_earlier_error_stops_no_later_call(void **state)
 {
     tape_fixture *f = *state;
@@ -631,7 +632,8 @@ static void an_earlier_error_stops_no_later_call(void **state)
     expect_error(f, "self-attention", "input x (b,t,dim) is missing");
     attn_tape_reset(f->tape, NULL);
     x = test_random(f->tape, ATTN_F64, 3, (int64_t[]){1, 3, 4}, 3);
-    attn_named_add(&in, "x", attn_slice(f->tape, x, 7, 0, 1)); /* fails and returns NULL, which becomes the input */
+    /* The operation fails and returns NULL, which becomes the input. */
+    attn_named_add(&in, "x", attn_slice(f->tape, x, 7, 0, 1));
     assert_int_not_equal(attn_model_forward(model, f->tape, &in, &out), ATTN_OK);
     expect_error(f, "axis 7", "7");
     attn_named_clear(&in);

@@ -4,8 +4,8 @@
  * machine, which use different kernels, tiles and remainders. Both runs must accept the same sizes and give the same
  * numbers. `test_models_sizes all NAME...` runs only these architectures.
  *
- * Inputs are derived from the registry: a letter of a shape such as "(b,t,dim)" has the value of the config's key of
- * that name, or a free value if there is no such key. Some lengths are invalid on purpose. */
+ * Inputs are derived from the registry. A letter of a shape such as "(b,t,dim)" has the value of the config's key of
+ * that name. If there is no such key, the test chooses its value. Some lengths are invalid on purpose. */
 #include "support/fixture.h"
 #include "support/scratch.h"
 #include "support/small_models.h"
@@ -22,16 +22,16 @@
 enum { LONGEST = 130 };
 static const int64_t some[] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 16, 17, 33, LONGEST};
 static bool all_sizes;
-static char **only; /* NULL-terminated names; NULL: every architecture */
+static char **only; /* NULL-terminated names of architectures; NULL: every architecture */
 
 typedef struct run {
     attn_context *context;
     attn_model *model;
     attn_tape *tape;
     small_filling fill;
-    bool optional;  /* true: with optional inputs and outputs */
-    bool inference; /* true: without gradients */
-    /* The first output of the last run, followed by the gradients of its inputs. */
+    bool optional;  /* true: inputs and outputs that are optional are used */
+    bool inference; /* true: no gradients are computed */
+    /* The first output of the last run, followed by the gradients of the run's inputs. */
     double *numbers;
     int64_t n, room;
 } run;
@@ -51,7 +51,7 @@ static void add_input(run *r, const attn_port *port, attn_named_list *inputs)
     assert_int_equal(attn_named_add(inputs, port->name, x), ATTN_OK);
 }
 
-/* Computes gradients from the first output, if it requires a gradient. */
+/* If the first output requires a gradient, computes the gradients from it. */
 static void go_back(run *r, attn_tensor *y)
 {
     attn_tensor *ones;
@@ -113,8 +113,8 @@ static bool try_once(run *r)
     return taken;
 }
 
-/* Compares two runs. Rounding errors grow with the sizes, and a wrong remainder gives errors as large as the
- * numbers. Runs without gradients must be bit-identical. */
+/* Compares two runs. Rounding errors grow with the sizes, but if a remainder is computed wrongly, errors are as large
+ * as the numbers. If there are no gradients, the runs must be bit-identical. */
 static void compare(const run *a, const run *b)
 {
     const char *name = attn_model_architecture(a->model)->name;
@@ -133,11 +133,13 @@ static void compare(const run *a, const run *b)
                  (long long)a->fill.others, worst, largest);
 }
 
-/* Returns how many inputs of length `n` were accepted, over all ways to fill the letters. `twin` may be NULL. */
+/* Runs the model for all ways to fill the letters. Returns how many inputs of length `n` were accepted. `twin` may
+ * be NULL. */
 static int try_size(run *r, run *twin, int64_t n)
 {
     int taken = 0;
-    int64_t m = n <= 9 || n == 33 ? n : 3; /* 33 along each axis, for networks that halve an image five times */
+    /* some networks halve an image five times, so that 33 is tried along each axis */
+    int64_t m = n <= 9 || n == 33 ? n : 3;
     for (int variant = 0; variant < 16; variant++) {
         const int64_t batch = variant & 8 ? n % 2 : 2;
         r->fill = (small_filling){.config = attn_model_config(r->model),
@@ -209,7 +211,7 @@ static void every_architecture_takes_or_refuses_every_size(void **state)
         begin(&r, a, NULL, ATTN_PRECISION_DEFAULT);
         begin(&twin, a, "scalar", ATTN_PRECISION_DEFAULT);
         int taken = try_sizes(&r, all_sizes ? &twin : NULL);
-        if (taken < 8) /* otherwise the model does not fit the shapes above */
+        if (taken < 8) /* Otherwise the model does not fit the shapes above. */
             fail_msg("%s took the inputs %d times only", a->name, taken);
         if (all_sizes)
             print_message("%s: %d of %d inputs taken\n", a->name, taken, 16 * (LONGEST + 1));
@@ -220,8 +222,7 @@ static void every_architecture_takes_or_refuses_every_size(void **state)
 
 /* ----------------------------------------------------------------------------------------------- stored */
 
-/* Stores the model's weights for the precision and loads them into `twin`. Returns false if the precision is
- * refused. */
+/* Stores the model's weights in the precision and loads them into `twin`. Returns false if the precision is refused. */
 static bool store(const run *r, run *twin, attn_precision precision, bool *smaller)
 {
     char folder[64], small[128];
@@ -249,7 +250,7 @@ static bool store(const run *r, run *twin, attn_precision precision, bool *small
     return true;
 }
 
-/* Weights that are stored in fewer bytes give the same bits as f32 weights that are used in that precision. */
+/* If weights are stored in fewer bytes, they give the same bits as f32 weights that are used in that precision. */
 static void stored_weights_give_the_same_bits(void **state)
 {
     static const attn_precision kinds[] = {ATTN_PRECISION_BF16, ATTN_PRECISION_INT8};
@@ -289,7 +290,8 @@ static const char *stored_type(attn_context *context, const char *path, const ch
     return type;
 }
 
-/* Weights stored in bf16 keep exactly their values, and they are quantized to int8 like f32 weights. */
+/* If weights are stored in bf16, they keep their values exactly. They are quantized to int8 in the same way as f32
+ * weights. */
 static void bf16_weights_are_quantized_like_f32(void **state)
 {
     static const char name[] = "blks.0.attention.W_q.weight";
@@ -315,7 +317,8 @@ static void bf16_weights_are_quantized_like_f32(void **state)
 
 /* ----------------------------------------------------------------------------------------------- packed */
 
-/* Returns the bytes of parameters that are stored as plain numbers. Sets *all to the bytes of all parameters. */
+/* Returns the number of bytes of the parameters that are stored as plain numbers. Sets *all to the bytes of all
+ * parameters. */
 static size_t plain_bytes(const attn_model *model, size_t *all)
 {
     const attn_named_list *list = attn_model_parameters(model);
@@ -350,7 +353,7 @@ static void needs_no_plain_weights(const attn_model *model, attn_precision preci
         print_message("%s %s: %zu of %zu bytes as they were\n", name, attn_precision_name(precision), plain, all);
 }
 
-/* Weights that are packed once give the same bits as weights that each product packs. */
+/* Weights that are packed once must give the same bits as weights that each product packs. */
 static void packed_weights_give_the_same_bits(void **state)
 {
     for (int i = 0; i < 3 * attn_architecture_count(); i++) {
@@ -372,7 +375,7 @@ static void packed_weights_give_the_same_bits(void **state)
     }
 }
 
-/* Loads the same model from a directory into a context for inference only. */
+/* Loads the same model from a directory into a context that is for inference only. */
 static void load_packed(run *r, const attn_architecture *a, attn_precision precision, const char *folder)
 {
     const attn_context_options options = {.threads = 1, .precision = precision};
@@ -384,7 +387,7 @@ static void load_packed(run *r, const attn_architecture *a, attn_precision preci
     assert_int_equal(attn_tape_create(&r->tape, r->context), ATTN_OK);
 }
 
-/* Tests weights that are packed while they are read, from a model stored in f32 and in fewer bytes. */
+/* Tests weights that are packed while they are read. The model is stored in f32 or in fewer bytes. */
 static void weights_are_packed_as_they_are_read(void **state)
 {
     static const attn_precision kinds[] = {ATTN_PRECISION_BF16, ATTN_PRECISION_INT8};
@@ -411,7 +414,7 @@ static void weights_are_packed_as_they_are_read(void **state)
     }
 }
 
-/* Saves a model whose linear layers have nearly all bytes. Returns the number of these bytes. */
+/* Saves a model whose linear layers have nearly all of its bytes. Returns the number of their bytes. */
 static size_t save_large(const char *folder)
 {
     static const struct {
@@ -437,7 +440,8 @@ static size_t save_large(const char *folder)
     return all;
 }
 
-/* Loading from a file in f32 or in fewer bytes never holds more than the packed weights and one weight in f32. */
+/* While a model is loaded from a file, in f32 or in fewer bytes, memory never holds more than the packed weights and
+ * one weight in f32. */
 static void loading_holds_one_weight_in_f32_at_a_time(void **state)
 {
     static const attn_precision kinds[] = {ATTN_PRECISION_BF16, ATTN_PRECISION_INT8};
@@ -522,7 +526,8 @@ static void not_loaded(const run *r, const char *path, const attn_model_load_opt
     assert_null(loaded);
 }
 
-/* A directory identifies its model. A file of weights needs the settings. The error names missing files. */
+/* A directory identifies its model. A file of weights does not, so that the settings must be given. The error names
+ * missing files. */
 static void a_saved_model_is_loaded(void **state)
 {
     char folder[64], file[128];

@@ -94,7 +94,7 @@ static int64_t parameters_of(attn_context *context, int64_t row_dim)
     return count;
 }
 
-/* The published code has these numbers of parameters for its two checkpoints, including 145 numbers of the
+/* The published code counts these parameters for its two checkpoints. The counts include 145 numbers of the
  * regression. */
 static void published_models_have_their_size(void **state)
 {
@@ -105,8 +105,9 @@ static void published_models_have_their_size(void **state)
 
 /* ------------------------------------------------------------------------------------------- checkpoints */
 
-/* PyTorch wrote data/pt/msa_tiny.pt in the form of ESM's files: args, names of fairseq, and "row" instead of
- * "column". Each tensor has one value: 0.25 in column attention and -0.5 in row attention, by the file's names. */
+/* PyTorch wrote data/pt/msa_tiny.pt in the form of ESM's files: args, names of fairseq, and "row" instead of "column".
+ * All elements of a tensor have one value. By the file's names, it is 0.25 in column attention and -0.5 in row
+ * attention. */
 static void checkpoints_have_rows_and_columns_swapped(void **state)
 {
     fixture *f = *state;
@@ -120,7 +121,7 @@ static void checkpoints_have_rows_and_columns_swapped(void **state)
     assert_int_equal(attn_config_int(attn_model_config(attn_msa_model(msa)), "embed_dim", 0), 4);
     assert_int_equal(attn_config_int(attn_model_config(attn_msa_model(msa)), "max_positions", 0), 6);
     assert_null(attn_named_find(list, "msa_position_embedding"));
-    assert_true(attn_msa_has_regression(msa)); /* the regression is read from the file in the same folder */
+    assert_true(attn_msa_has_regression(msa)); /* The regression is read from the file in the same folder. */
     assert_true(test_at(attn_named_find(list, "contact_head.regression.weight"), 1) == 2);
     attn_msa_destroy(msa);
 }
@@ -147,8 +148,8 @@ static void saved_models_are_loaded_again(void **state)
     assert_int_equal(scratch_close(folder), 2);
 }
 
-/* The directory is like one from Python's Model.save: all parameters, and a config with only the keys of the
- * architecture. */
+/* The directory looks like one that Python's Model.save wrote. It has all parameters, and a config with only the
+ * keys of the architecture. */
 static void models_of_any_writer_are_loaded(void **state)
 {
     fixture *f = *state;
@@ -178,7 +179,7 @@ static void models_of_any_writer_are_loaded(void **state)
 
 /* ------------------------------------------------------------------------------------------------ running */
 
-/* The contacts are computed by plain loops from the maps of the same run: symmetric sums, APC, logistic regression. */
+/* Plain loops compute the contacts from the maps of the same run: symmetric sums, APC and logistic regression. */
 static void contacts_follow_their_formula(void **state)
 {
     fixture *f = *state;
@@ -243,8 +244,8 @@ static void padding_and_bounds_change_nothing(void **state)
     assert_true(test_distance(result.representations[0], result.representations[1]) > 1e-3);
 }
 
-/* A run ends as soon as all requested outputs are computed. Contacts do not need most of the last layer, and
- * representations of an early layer do not need later layers. The outputs have the same bits as in a run that
+/* A run ends as soon as all requested outputs are computed. Contacts do not need most of the last layer.
+ * Representations of an early layer do not need later layers. The outputs have the same bits as in a run that
  * continues to the logits. */
 static void a_run_that_ends_early_has_the_same_bits(void **state)
 {
@@ -290,7 +291,7 @@ static attn_msa *budget_model(fixture *f)
 }
 
 /* Compares contacts and representations for every number of heads that a budget allows at once. Only the order of
- * the sum over heads in the output projection differs, by a few units in the last place of f32. */
+ * the sum over heads in the output projection differs. It changes results by a few units in the last place of f32. */
 static void budgets_change_rounding_only(void **state)
 {
     fixture *f = *state;
@@ -324,7 +325,7 @@ static void budgets_change_rounding_only(void **state)
         before = plan.heads;
     }
     assert_int_equal(before, 1);
-    assert_true(kinds >= 4); /* the numbers of heads are 6, 3, 2 and 1 */
+    assert_true(kinds >= 4); /* The numbers of heads at once are 6, 3, 2 and 1. */
     attn_msa_destroy(msa);
 }
 
@@ -347,7 +348,7 @@ static void run_in(attn_precision precision, int64_t heads, float *x)
     attn_context_destroy(f.context);
 }
 
-/* Returns the root mean square of the difference. */
+/* Returns the root mean square of a - b. */
 static double apart(const float *a, const float *b)
 {
     double sum = 0;
@@ -356,7 +357,7 @@ static double apart(const float *a, const float *b)
     return sqrt(sum / (BUDGET_R * BUDGET_C * BUDGET_DIM));
 }
 
-/* The outputs of the last layer are normalized to about 1, so that absolute errors are relative errors. bf16 has
+/* The outputs of the last layer are normalized to about 1. So their absolute errors are relative errors. bf16 has
  * eight bits of mantissa. int8 has 127 steps up to the largest number of each row. */
 static void layers_are_int8_too(void **state)
 {
@@ -373,7 +374,7 @@ static void layers_are_int8_too(void **state)
     assert_true(apart(grouped, f32) > 2 * apart(bf16, f32) && apart(grouped, f32) < 0.03);
 }
 
-/* The maps of one layer equal this layer's part of all maps. They take the memory of all maps divided by the number
+/* The maps of one layer equal this layer's part of all maps. They take the memory of all maps, divided by the number
  * of layers. */
 static void maps_of_one_layer(void **state)
 {
@@ -404,7 +405,7 @@ static void maps_of_one_layer(void **state)
     refused(f, tokens, R, C, &wanted, "allowed: 1 to 2");
 }
 
-/* Checks the peak memory of a context while a new model runs once. */
+/* Checks that a new model's run has the planned peak memory. */
 static void peak_is_planned(attn_precision precision, int threads, int64_t rows, int64_t cols, const char *isa,
                             bool bounded)
 {

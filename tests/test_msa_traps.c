@@ -61,14 +61,15 @@ static attn_tensor *parameter(const attn_msa *msa, const char *name)
 
 /* Two alignments. The first has three rows of six, with a gap and a masked residue. The second has two rows of four. */
 static const int32_t batch[B * R * C] = {
-    0, 4, 5, 30, 7,   8,   0, 9, 32, 11, 12,  13,  0,   30,  30,  6,   6,   6, /* 30 is a gap, 32 a masked residue */
+    /* 30 is a gap, and 32 is a masked residue */
+    0, 4, 5, 30, 7,   8,   0, 9, 32, 11, 12,  13,  0,   30,  30,  6,   6,   6,
     0, 5, 6, 7,  PAD, PAD, 0, 8, 30, 10, PAD, PAD, PAD, PAD, PAD, PAD, PAD, PAD,
 };
 
 /* ---------------------------------------------------------------------------------------------- embedding */
 
 /* Checks the embedding LN(token + position + row position). <cls> has position 2, and a gap counts as a position. A
- * masked residue keeps its embedding, which only ESM-1b clears. Padding is zero. */
+ * masked residue keeps its embedding, although ESM-1b would clear it. Padding is zero. */
 static void check_embedding(fixture *f, int64_t row_channels)
 {
     attn_config_set_int(f->config, "embed_positions_msa_dim", row_channels);
@@ -103,10 +104,10 @@ static void check_embedding(fixture *f, int64_t row_channels)
 static void embedding_follows_its_formula(void **state)
 {
     check_embedding(*state, DIM);
-    check_embedding(*state, 1); /* the table of the first release has one channel */
+    check_embedding(*state, 1); /* The table of row positions of the first release has one channel. */
 }
 
-/* Only the last representation has the final norm applied. The weights of this norm are 1 and 0. */
+/* The final norm is applied only to the last representation. The weights of this norm are 1 and 0. */
 static void only_the_last_representation_is_normalized(void **state)
 {
     fixture *f = *state;
@@ -142,7 +143,8 @@ static attn_nn_msa_attention attention_of(fixture *f, attn_named_list *parameter
     return layer;
 }
 
-/* One row attends to itself with weight 1. The result is out_proj(v_proj(x)), without dropout even in training. */
+/* If there is one row, it attends to itself with weight 1. The result is out_proj(v_proj(x)). Even in training,
+ * there is no dropout. */
 static void column_attention_of_one_row_is_identity_on_values(void **state)
 {
     fixture *f = *state;
@@ -162,7 +164,7 @@ static void column_attention_of_one_row_is_identity_on_values(void **state)
     attn_named_clear(&parameters);
 }
 
-/* In a column that is padding in all rows, all scores are -10000. The weights are equal and finite, and no other
+/* If a column is padding in all rows, all its scores are -10000. The weights are equal and finite, and no other
  * column reads them. */
 static void fully_padded_columns_stay_finite(void **state)
 {
@@ -181,7 +183,8 @@ static void fully_padded_columns_stay_finite(void **state)
     assert_non_null(y);
     for (int64_t i = 0; i < attn_tensor_size(y); i++)
         assert_true(isfinite(test_at(y, i)));
-    for (int h = 0; h < HEADS; h++) { /* the last column of alignment 1, and column 0, whose third row is padding */
+    /* Checks the last column of alignment 1, and then its column 0, whose third row is padding. */
+    for (int h = 0; h < HEADS; h++) {
         for (int i = 0; i < R * R; i++)
             assert_true(fabs(test_at(weights, (((int64_t)h * C + C - 1) * B + 1) * R * R + i) - 1.0 / R) < 1e-12);
         for (int q = 0; q < R; q++)
@@ -230,7 +233,7 @@ static void attention_dropout_is_taken_and_not_used(void **state)
 
 /* ---------------------------------------------------------------------------------------------- contacts */
 
-/* The keys of <cls> are so large that no query attends to a residue. Each map without <cls> is zero, and its
+/* The keys of <cls> are so large that no query attends to a residue. Without <cls>, each map is zero, and its
  * correction is 0/0. */
 static void apc_of_zero_maps_is_zero(void **state)
 {
@@ -239,7 +242,7 @@ static void apc_of_zero_maps_is_zero(void **state)
     attn_msa *msa = make(f);
     attn_tensor *places = parameter(msa, "embed_positions.weight"),
                 *norm = parameter(msa, "emb_layer_norm_before.weight");
-    for (int i = 0; i < 2; i++) { /* the sign of channel 0 is positive for <cls> and negative for residues */
+    for (int i = 0; i < 2; i++) { /* channel 0 is positive for <cls> and negative for residues */
         for (int64_t p = 0; p < attn_tensor_length(places, 0); p++)
             test_set(places, p * DIM, p == 2 ? 1e4 : -1e4);
         test_set(norm, 0, 1);
@@ -250,7 +253,7 @@ static void apc_of_zero_maps_is_zero(void **state)
             char name[96];
             snprintf(name, sizeof name, "layers.%d.row_self_attention.layer.%s", layer, which[w]);
             attn_tensor *t = parameter(msa, name);
-            for (int64_t i = 0; i < attn_tensor_size(t); i++) /* q is 300 everywhere; k is 300 times channel 0 */
+            for (int64_t i = 0; i < attn_tensor_size(t); i++) /* q is 300 everywhere, and k is 300 times channel 0 */
                 test_set(t, i, w == 0 ? 0 : w == 1 ? (i % DIM == 0 ? 300 : 0) : 300);
         }
     }
@@ -259,7 +262,8 @@ static void apc_of_zero_maps_is_zero(void **state)
     attn_msa_options wanted = {.contacts = true, .row_maps = true};
     assert_int_equal(attn_msa_run(msa, batch, 1, R, C, &wanted, &result), ATTN_OK);
     for (int64_t i = 0; i < (int64_t)LAYERS * HEADS * C * C; i++) {
-        double weight = test_at(result.row_maps, i); /* a number times its reciprocal is two roundings away from 1 */
+        /* The product of a number and its reciprocal may differ from 1 by two roundings. */
+        double weight = test_at(result.row_maps, i);
         assert_true(i % C == 0 ? fabs(weight - 1) <= FLT_EPSILON : weight == 0);
     }
     for (int64_t i = 0; i < (C - 1) * (C - 1); i++)
@@ -267,8 +271,8 @@ static void apc_of_zero_maps_is_zero(void **state)
     attn_msa_destroy(msa);
 }
 
-/* The original keeps all column maps for its contacts, 5 GB for 128 x 256. This test checks that contacts take one
- * number for each pair. */
+/* The original keeps all column maps for its contacts, which take 5 GB for 128 x 256. This test checks that contacts
+ * need only one number for each pair. */
 static void contacts_hold_no_column_maps(void **state)
 {
     fixture *f = *state;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * Tests names files: patterns, every operation, and invalid files.
+ * Tests names files: patterns, every operation and invalid files.
  */
 #include "support/fixture.h"
 #include "support/faults.h"
@@ -20,7 +20,7 @@ static char folder[64];
 
 /* ------------------------------------------------------------------------------------------- patterns */
 
-/* Returns "no" if the pattern does not match, otherwise the groups with | between them. */
+/* Matches a name. Returns "no" if the pattern does not match, and otherwise the groups with | between them. */
 static const char *match(const char *pattern, const char *name)
 {
     static char text[256];
@@ -86,7 +86,7 @@ static void wrong_patterns_are_named(void **state)
             fail_msg("%s: %s", wrong[i][0], match(wrong[i][0], "a"));
 }
 
-/* A pattern that would take 2^1000 steps with backtracking is matched quickly. */
+/* This pattern would take 2^1000 steps with backtracking, and must be matched quickly. */
 static void no_pattern_takes_long(void **state)
 {
     static const char *const patterns[] = {"(a*)*b",    "(a|a)*b",
@@ -206,7 +206,8 @@ static void a_file_says_what_the_model_is(void **state)
     attn_context_destroy(c);
 }
 
-/* A parameter without a tensor stays zero if a rule allows it. Otherwise an error says that it is missing. */
+/* If a parameter has no tensor and a rule allows it, the parameter stays zero. Otherwise an error says that the
+ * tensor is missing. */
 static void defaults_become_zeros(void **state)
 {
     attn_context *c = NULL;
@@ -230,7 +231,7 @@ static void defaults_become_zeros(void **state)
     attn_context_destroy(c);
 }
 
-/* Makes a file of tensors of shape [1]. The value of a tensor is its number, from 0. */
+/* Makes a file of tensors of shape [1]. The value of a tensor is its index, which begins at 0. */
 static const char *numbered(const char *const *tensors)
 {
     static char path[96];
@@ -250,13 +251,13 @@ static const char *numbered(const char *const *tensors)
     return path;
 }
 
-/* Prefixes that training programs add are removed in any order. An average replaces the weights. Full names, and
- * rules with a target, have precedence. */
+/* Prefixes that training programs add are removed in any order. An average replaces the weights. If a full name
+ * fits, or a rule has a target, it has precedence. */
 static void wrapper_prefixes_are_removed(void **state)
 {
     static const struct {
         const char *tensors[6];
-        float a, b; /* numbers of the tensors that fill parameters a and b */
+        float a, b; /* indices of the tensors that fill parameters a and b */
         const char *rules, *note;
     } cases[] = {
         {{"module.a", "module.b"}, 0, 1, "", ""},
@@ -450,9 +451,9 @@ static void settings_are_read_from_shapes(void **state)
     assert_ok(c, measure(c, every, checkpoint(), &config));
     assert_int_equal(attn_config_int(config, "rows_of", 0), 2);
     assert_int_equal(attn_config_int(config, "blocks", 0), 2);
-    assert_false(attn_config_bool(config, "tied", true)); /* set by the first line that finds its target */
+    assert_false(attn_config_bool(config, "tied", true)); /* the first line that finds its target sets this key */
     assert_int_equal(attn_config_int(config, "x", 0), 7);
-    assert_int_equal(attn_config_int(config, "heads", 0), 4); /* set by a line `set` */
+    assert_int_equal(attn_config_int(config, "heads", 0), 4); /* a line `set` sets this key */
     assert_int_equal(attn_config_size(config), 7);
     attn_config_destroy(config);
     attn_context_destroy(c);
@@ -466,7 +467,8 @@ static attn_status measure_all(attn_context *c, void *user)
     return status;
 }
 
-/* Reads checkpoints of PyTorch that contain its outputs ("=NAME"). tests/parity/family.py wrote them. */
+/* Reads checkpoints of PyTorch that contain the original's outputs ("=NAME"). tests/parity/family.py wrote these
+ * checkpoints. */
 static void carried_files_give_the_originals_outputs(void **state)
 {
     static const char *const cases[][2] = {{"torch", "torch-transformer"},
@@ -503,7 +505,7 @@ static void carried_files_give_the_originals_outputs(void **state)
     }
 }
 
-/* The family is found also after a prefix, and if some of the full names belong to another family. */
+/* The family is found after a prefix, too. It is also found if some of the full names belong to another family. */
 static void the_family_of_a_file_is_found(void **state)
 {
     static const char *const tensors[] = {"model.transformer.encoder.layers.0.linear1.weight",

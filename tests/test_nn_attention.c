@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * Tests attention layers against plain loops, and masks, positions and recurrence.
+ * Tests attention layers against plain loops. Other tests check masks, positions and recurrence.
  */
 #include "support/fixture.h"
 #include "support/tensors.h"
@@ -17,7 +17,7 @@ static attn_tensor *random3(tape_fixture *f, int64_t a, int64_t b, int64_t c, ui
     return test_random(f->tape, ATTN_F64, 3, (int64_t[]){a, b, c}, seed);
 }
 
-/* Computes the softmax over the first n of the TK scores. The weights are zeros if n is 0. */
+/* Computes the softmax over the first n of the TK scores. If n is 0, the weights are zeros. */
 static void softmax(double *scores, int n)
 {
     double sum = 0;
@@ -111,7 +111,7 @@ static void time_major_keys_are_the_same_keys(void **state)
     assert_true(test_distance(turned, out) < 1e-12);
 }
 
-/* A KV cache whose type or width differs from the layer's is refused. */
+/* If the type or width of a KV cache differs from the layer's, the cache is refused. */
 static void a_cache_of_another_type_or_width_is_refused(void **state)
 {
     tape_fixture *f = *state;
@@ -208,18 +208,18 @@ static void positions_are_sines_and_cosines(void **state)
         double wanted = c % 2 ? cos(angles[c / 2]) : sin(angles[c / 2]);
         assert_true(fabs(test_at(y, c) - test_at(x, c) - wanted) < 1e-12);
     }
-    assert_int_equal(f->parameters.n, 0); /* the table of positions is not part of the state dict */
+    assert_int_equal(f->parameters.n, 0); /* The table of positions is not part of the state dict. */
     assert_null(attn_nn_positional_forward(&layer, f->tape, x, 9));
     assert_says(f->context, "max_len is 10");
     assert_null(attn_nn_positional_forward(&layer, f->tape, random3(f, 1, 2, 1, 1), 0));
     assert_says(f->context, "4 channels wanted");
-    layer.offset = 12; /* with position_offset 12, even the first position is after the table's end */
+    layer.offset = 12; /* With an offset of 12, even the first position is past the end of the table. */
     assert_null(attn_nn_positional_forward(&layer, f->tape, x, 0));
     assert_says(f->context, "positions 12 to 13 wanted, but max_len is 10");
 }
 
-/* With heads of a given size, dim need not be divisible by the number of heads. The original requires this even if
- * it does not use it. */
+/* If heads have a given size, dim need not be divisible by the number of heads. The original requires divisibility
+ * even if it does not use it. */
 static void heads_of_a_size_of_their_own_may_be_any_number(void **state)
 {
     tape_fixture *f = *state;
@@ -275,7 +275,8 @@ static void recurrent_layers_stop_where_sentences_end(void **state)
         assert_true(test_at(at_lens[1], c) == test_at(all, (1 * B) * HIDDEN + c));
         assert_true(test_at(at_lens[0], HIDDEN + c) == test_at(at_end[0], HIDDEN + c));
     }
-    /* The first step of the first layer begins at a zero state: h = (1 - z) n, n = tanh(W x + b + r (U 0 + c)). */
+    /* The first step of the first layer begins with a state of zero. Then h = (1 - z) n, where n = tanh(W x + b + r
+     * (U 0 + c)). */
     attn_nn_gru lower = layer;
     lower.layers = 1;
     attn_tensor *first = attn_nn_gru_forward(&lower, f->tape, x, NULL, NULL);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
  * Tests layers over images: gradients in double precision, positions by their formulas, blocks that start as the
- * identity, and errors of invalid sizes.
+ * identity, and errors for invalid sizes.
  */
 #include "support/fixture.h"
 #include "support/gradcheck.h"
@@ -87,7 +87,7 @@ static void gradients_of_non_local_blocks(void **state)
     const gradcheck_input x = {4, {2, 4, 3, 4}}, w = {4, {2, 4, 1, 1}}, c = {1, {4}};
     for (int pairwise = ATTN_PAIRWISE_EMBEDDED; pairwise <= ATTN_PAIRWISE_CONCAT; pairwise++) {
         if (pairwise == ATTN_PAIRWISE_GAUSSIAN)
-            continue; /* the Gaussian form has no theta and phi; the next test covers it */
+            continue; /* The Gaussian form has no theta and phi. The next test covers it. */
         attn_nn_non_local layer = {
             .pairwise = (attn_nn_pairwise)pairwise, .spatial = 2, .inter = 2, .sub_sample = true, .batch_norm = true};
         int n = pairwise == ATTN_PAIRWISE_CONCAT ? 8 : 7;
@@ -96,7 +96,7 @@ static void gradients_of_non_local_blocks(void **state)
 }
 
 /* Queries and keys are the input itself, and the keys are the largest of four neighbours. x gets gradients from
- * queries and keys, and from the values and the residual. */
+ * queries, keys, values and the residual. */
 static attn_tensor *build_gaussian(attn_tape *t, tensors in, const void *user)
 {
     attn_nn_non_local layer = *(const attn_nn_non_local *)user;
@@ -200,7 +200,7 @@ static void non_local_blocks_begin_as_the_identity(void **state)
     assert_null(attn_named_find(&f->parameters, "1.theta.weight"));
 }
 
-/* The concatenation does not allocate memory for pairs. The array of the original would take 0.5 GB here. */
+/* The concatenation does not allocate memory for pairs. In the original, the array of pairs would take 0.5 GB here. */
 static void concatenation_builds_no_pairs(void **state)
 {
     tape_fixture *f = *state;
@@ -219,18 +219,18 @@ static void sines_count_what_is_not_padding(void **state)
 {
     tape_fixture *f = *state;
     attn_nn_sine_positions layer = {.feats = 4, .temperature = 100, .scale = 6};
-    const uint8_t pads[6] = {0, 0, 1, 1, 0, 1}; /* padding of 2 rows of 3 pixels */
+    const uint8_t pads[6] = {0, 0, 1, 1, 0, 1}; /* padding of an image of 2 rows of 3 pixels */
     attn_tensor *padding = attn_tape_tensor(f->tape, ATTN_U8, 3, (int64_t[]){1, 2, 3}, pads);
     attn_tensor *p = attn_nn_sine_positions_forward(&layer, f->tape, ATTN_F64, (int64_t[]){1, 2, 3}, padding);
     assert_non_null(p);
-    /* Pixel (1,1) is the second of two in its column and the first of one in its row. */
+    /* In its column, pixel (1,1) is the second of two. In its row, it is the first of one. */
     const double y = 2 / (2 + 1e-6) * 6, x = 1 / (1 + 1e-6) * 6;
     const double wanted[8] = {sin(y), cos(y), sin(y / 10), cos(y / 10), sin(x), cos(x), sin(x / 10), cos(x / 10)};
     for (int c = 0; c < 8; c++)
         assert_true(fabs(test_at(p, 4 * 8 + c) - wanted[c]) < 1e-12);
     layer.scale = 0;
     p = attn_nn_sine_positions_forward(&layer, f->tape, ATTN_F64, (int64_t[]){1, 2, 3}, NULL);
-    assert_true(fabs(test_at(p, 5 * 8) - sin(2)) < 1e-12); /* channels of the row come first */
+    assert_true(fabs(test_at(p, 5 * 8) - sin(2)) < 1e-12); /* the channels of the row position come first */
     assert_true(fabs(test_at(p, 5 * 8 + 4) - sin(3)) < 1e-12);
     layer.feats = 3;
     assert_null(attn_nn_sine_positions_forward(&layer, f->tape, ATTN_F64, (int64_t[]){1, 2, 3}, NULL));
@@ -242,7 +242,7 @@ static void learned_positions_put_columns_first(void **state)
     tape_fixture *f = *state;
     attn_nn_learned_positions layer;
     attn_nn_learned_positions_init(&layer, &f->builder, 2, 5);
-    for (int64_t i = 0; i < attn_tensor_size(layer.row); i++) /* the initial values of DETR */
+    for (int64_t i = 0; i < attn_tensor_size(layer.row); i++) /* these are the initial values of DETR */
         assert_true(test_at(layer.row, i) >= 0 && test_at(layer.row, i) < 1);
     attn_tensor *p = attn_nn_learned_positions_forward(&layer, f->tape, 3, 4);
     assert_non_null(p);
@@ -254,7 +254,8 @@ static void learned_positions_put_columns_first(void **state)
     expect_error(f, ATTN_ERROR_SHAPE, "6 x 4");
 }
 
-/* Checks that a residual convolution gives the same with gradients as without, where it overwrites its addend. */
+/* Checks that a residual convolution gives the same results with and without gradients. Without gradients, it
+ * overwrites its addend. */
 static void residual_convolutions_overwrite_the_addend_only_without_gradients(void **state)
 {
     tape_fixture *f = *state;
@@ -264,7 +265,7 @@ static void residual_convolutions_overwrite_the_addend_only_without_gradients(vo
     assert_int_equal(attn_tape_create(&plain, f->context), ATTN_OK);
     attn_nn_conv_init(&conv, &f->builder,
                       &(attn_nn_conv_options){.spatial = 2,
-                                              .in_channels = 300, /* more than one K panel */
+                                              .in_channels = 300, /* these channels need more than one K panel */
                                               .out_channels = 5,
                                               .kernel = {3, 3},
                                               .padding = {1, 1}});
@@ -286,7 +287,8 @@ static void residual_convolutions_overwrite_the_addend_only_without_gradients(vo
     attn_tape_destroy(plain);
 }
 
-/* Checks that the largest of windows do not depend on gradients, with more planes than are pooled at a time. */
+/* Checks that max pooling does not depend on whether gradients are computed. There are more planes than are pooled
+ * at a time. */
 static void pooling_gives_the_same_with_and_without_gradients(void **state)
 {
     tape_fixture *f = *state;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * Tests .npz files: the files of tests/data/npz, damaged files, and archives that must be refused.
+ * Tests .npz files: the files of tests/data/npz, damaged files and archives that must be refused.
  */
 #include "support/fixture.h"
 #include "support/faults.h"
@@ -71,8 +71,8 @@ static void damaged_files_are_read_or_refused(void **state)
     damage_list_file(attn_npz_parse, deflated);
 }
 
-/* The error of a member names the member. For a .npz with members that are not arrays, the error lists the skipped
- * members. */
+/* If a member has an error, the error names the member. If members of a .npz are not arrays, the error lists these
+ * members as skipped. */
 static void errors_name_the_member(void **state)
 {
     uint8_t bytes[4096];

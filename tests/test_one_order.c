@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * Tests that sums have a fixed order. Linear layers, products of matrices, convolutions and attention give a result the
- * same bits, whatever other rows, outputs, examples and threads there are. The instruction set is the one that ATTN_ISA
- * names.
+ * Tests that sums have a fixed order, in linear layers, products of matrices, convolutions and attention. A result has
+ * the same bits, whatever other rows, outputs, examples and threads there are. The instruction set is the one that
+ * ATTN_ISA names.
  */
 #include "support/cmocka.h"
 
@@ -26,7 +26,7 @@ enum { COUNTS = 10, DEPTHS = 9, WIDTHS = 7, THREADS = 4, MOST = 197, MOST_LINES 
 
 typedef enum kind { LINEAR, MATMUL, CONVOLUTION } kind;
 
-/* A product y = x w that runs through tensor.h, with its gradients for a gradient of y. */
+/* A product y = x w that runs through tensor.h, and its gradients for a given gradient of y. */
 typedef struct product {
     kind kind;
     bool transpose_a, transpose_b;
@@ -119,7 +119,8 @@ static void end(void)
         fail_msg("%d of %d comparisons differ", failures, comparisons);
 }
 
-/* Checks that `rows` rows of `n` numbers are bit-identical. Rows begin step_a and step_b numbers apart. */
+/* Checks that `rows` rows of `n` numbers are bit-identical. Rows of a begin step_a numbers apart, and rows of b
+ * step_b numbers. */
 static void same(const char *what, const int64_t size[3], const float *a, int64_t step_a, const float *b,
                  int64_t step_b, int64_t rows, int64_t n)
 {
@@ -149,7 +150,7 @@ static product linear(int64_t m, int64_t n, int64_t k)
     return (product){.kind = LINEAR, .rank = {2, 2}, .shape = {{m, k}, {n, k}}};
 }
 
-/* Checks that the first m rows and the last m rows alone have the same bits as among all rows. */
+/* Checks that the first m rows alone, and the last m rows alone, have the same bits as among all rows. */
 static void few_rows(const answer *whole, int64_t n, int64_t k, const float *x, const float *w, const float *g)
 {
     for (int c = 0; c < COUNTS; c++) {
@@ -165,7 +166,7 @@ static void few_rows(const answer *whole, int64_t n, int64_t k, const float *x, 
     }
 }
 
-/* Checks that a layer of only the first outputs gives the same bits. */
+/* Checks that a layer with only the first outputs gives these outputs the same bits. */
 static void few_outputs(const answer *whole, int64_t n, int64_t k, const float *x, const float *w, const float *g)
 {
     for (int c = 0; c < WIDTHS && widths[c] < n; c++) {
@@ -241,8 +242,8 @@ static product matmul(int64_t batch, const int64_t size[3], int layout)
     return p;
 }
 
-/* Checks one product of a batch alone, and the first row of this product alone, which is contiguous unless a is
- * transposed. */
+/* Checks one product of a batch alone. Then checks the first row of this product alone. Unless a is transposed, this
+ * row is contiguous. */
 static void matmul_parts(const int64_t size[3], int layout, const float *a, const float *b, const float *g)
 {
     const int64_t m = size[0], n = size[1], k = size[2], i = BATCH - 1, row[3] = {1, n, k};
@@ -335,14 +336,14 @@ static void convolutions(void **state)
 
 typedef struct heads_run {
     int threads;
-    int64_t batch, keys, seen; /* seen: number of keys that count; the other keys are padding */
+    int64_t batch, keys, seen; /* seen: number of keys that are not padding */
     bool reproducible;
 } heads_run;
 
 enum { HEADS = 2, MOST_TOKENS = 200, MOST_DIM = 128 };
 
-/* Runs attention on q, k, v [B,T,H,D]. The first `seen` tokens of k and v are the same in each run. If out has dout,
- * also computes gradients. */
+/* Runs attention on q, k, v [B,T,H,D]. The first `seen` tokens of k and v are the same in each run. If `out` has
+ * dout, also computes gradients. */
 static void attend(const heads_run *r, int64_t queries, int64_t dim, const float *q, const float *k, const float *v,
                    const attn_arrays *out)
 {
@@ -378,7 +379,7 @@ static void attend(const heads_run *r, int64_t queries, int64_t dim, const float
     attn_context_destroy(context);
 }
 
-/* Compares an example alone with the same example in a batch, with any number of threads. */
+/* Compares an example alone with the same example in a batch, for several numbers of threads. */
 static void check_attention(int64_t tokens, int64_t dim, const float *q, const float *k, const float *v)
 {
     const int64_t row = HEADS * dim, n = tokens * row, size[3] = {tokens, tokens, dim};
@@ -388,7 +389,7 @@ static void check_attention(int64_t tokens, int64_t dim, const float *q, const f
                               {7, 2, tokens, tokens, false}};
     float *alone = numbers(n, 0), *o = numbers(PICTURES * n, 0);
     for (int i = 0; i < 4; i++) {
-        /* example 0 has the same keys in all runs */
+        /* Example 0 has the same keys in all runs. */
         attend(&runs[i], tokens, dim, q, k, v, &(attn_arrays){.o = i ? o : alone});
         if (i)
             same("o of a batch", size, o, 0, alone, 0, 1, n);
@@ -411,7 +412,7 @@ static void attention(void **state)
     end();
 }
 
-/* Outputs and gradients of the first example. */
+/* The outputs and gradients of the first example. */
 typedef struct pass {
     float *o, *lse, *dq, *dk, *dv;
 } pass;
@@ -420,7 +421,7 @@ static pass run_pass(const heads_run *r, int64_t dim, const float *q, const floa
 {
     int64_t n = r->batch * r->keys * HEADS * dim;
     pass p = {numbers(n, 0), numbers(r->batch * r->keys * HEADS, 0), numbers(n, 0), numbers(n, 0), numbers(n, 0)};
-    float *padded = calloc((size_t)n, sizeof *padded); /* gradients of padding are zero */
+    float *padded = calloc((size_t)n, sizeof *padded); /* the gradients of padding are zero */
     assert_non_null(padded);
     memcpy(padded, dout, (size_t)(r->seen * HEADS * dim) * sizeof *padded);
     attend(r, r->keys, dim, q, k, v,
@@ -438,7 +439,7 @@ static void drop_pass(pass *p)
     free(p->dv);
 }
 
-/* Checks that a batch-invariant context gives an example the same bits, whatever its padding and batch. */
+/* Checks that an example has the same bits in a batch-invariant context, whatever its padding and batch. */
 static void check_padding(int64_t tokens, int64_t dim, const float *const x[4])
 {
     const int64_t n = tokens * HEADS * dim, size[3] = {tokens, tokens, dim};
@@ -516,7 +517,7 @@ static void check_packed(attn_dtype dtype, int64_t in, int64_t out, int nthreads
     assert_true(again == (first->weights.slices ? first : NULL));
     attn_tensor *made = attn_tape_tensor(tape, dtype, 2, (int64_t[]){out, in}, attn_tensor_data(w));
     assert_true(made && attn__packed_weights_find(tape, made, 3, &again) && !again);
-    assert_int_equal(attn__packed_weights_begin(tape), ATTN_OK); /* calls of begin may be nested */
+    assert_int_equal(attn__packed_weights_begin(tape), ATTN_OK); /* Calls of begin may be nested. */
     attn__packed_weights_end(tape);
     assert_true(attn__packed_weights_find(tape, w, 3, &again) && again == first);
     attn_tape_reset(tape, &(attn_tape_options){.record = true});

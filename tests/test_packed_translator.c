@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Tests attn_translator_pack_weights: translations and scores are bit-identical, memory is smaller, and errors say what
- * a packed model cannot do.
+ * Tests attn_translator_pack_weights. Translations and scores must be bit-identical, memory must be smaller, and errors
+ * must say what a packed model cannot do.
  */
 #include "support/fixture.h"
 
@@ -24,7 +24,7 @@ enum { NOUNS = sizeof nouns / sizeof *nouns, VERBS = sizeof verbs / sizeof *verb
 static const char *const lines[LINES] = {"the cat sees the dog .", "a bird", "", "the stone hears the river .",
                                          "the tree likes a zebra ."};
 
-/* Makes sentences for all combinations of subject, verb and object. */
+/* Makes a sentence for each combination of subject, verb and object. */
 static char *make_pairs(void)
 {
     size_t size = (size_t)NOUNS * NOUNS * VERBS * 64, used = 0;
@@ -126,7 +126,7 @@ static void assert_same(attn_context *c, said *a, attn_context *d, said *b)
     attn_translations_free(d, b->results, LINES * NBEST);
 }
 
-/* Compares searches that use all outputs with searches that read single rows of the output layer. */
+/* Compares searches that compute all outputs with searches that read only some rows of the output layer. */
 static void assert_same_searches(attn_context *c, attn_translator *t, attn_context *d, attn_translator *packed,
                                  const char *pairs)
 {
@@ -227,7 +227,7 @@ static void packed_weights_take_the_place_of_the_others(void **state)
     size_t weights = 0;
     for (int64_t i = 0; i < all->n; i++)
         weights += (size_t)attn_tensor_size(all->items[i].tensor) * sizeof(float);
-    assert_true(memory.held < before + weights / 4); /* padding of the panels, and the list of panels */
+    assert_true(memory.held < before + weights / 4); /* The panels have padding, and there is a list of panels. */
     attn_tensor *taken = weight_of(t, true);
     assert_non_null(taken);
     assert_true(attn_tensor_size(taken) > 0);
@@ -267,7 +267,7 @@ static attn_status load_and_pack(attn_context *c, void *user)
     return status;
 }
 
-/* Loads a model for inference, so that weights are packed while they are read. */
+/* Loads a model for inference. Its weights are packed while they are read. */
 static attn_status load_for_inference(attn_context *c, void *user)
 {
     attn_model *model;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * Tests sentence pairs: preparation of text, reading, splitting.
+ * Tests sentence pairs: preparation of text, reading and splitting.
  */
 #include "support/fixture.h"
 #include "support/tensors.h"
@@ -124,7 +124,7 @@ static void pairs_are_read(void **state)
     attn_pairs_destroy(pairs);
 }
 
-/* Old spreadsheets write CR alone. LF, CR LF and CR may be mixed. */
+/* Old spreadsheets end lines with CR alone. A file may mix LF, CR LF and CR. */
 static void lines_may_end_with_cr_alone(void **state)
 {
     attn_context *c = *state;
@@ -175,7 +175,7 @@ static void a_line_of_a_megabyte_is_refused(void **state)
     free(text);
 }
 
-/* Makes n pairs "s<i mod sources>\tt<i>". */
+/* Makes n pairs. Pair i has the source "s<i mod sources>" and the target "t<i>". */
 static attn_pairs *numbered(attn_context *c, int n, int sources)
 {
     char *text = malloc((size_t)n * 32), *at = text;
@@ -238,8 +238,8 @@ static void translations_of_a_sentence_stay_together(void **state)
     attn_pairs_destroy(all);
 }
 
-/* Splits 3000 pairs with different hashes. A share of 0 means the default of a twentieth. A negative share means
- * none. */
+/* Splits 3000 pairs with different hashes. A share of 0 means the default, a twentieth. A negative share means an
+ * empty part. */
 static void negative_shares_give_empty_parts(void **state)
 {
     attn_context *c = *state;
@@ -282,8 +282,8 @@ static void every_allocation_may_fail(void **state)
     assert_true(faults_try_all(read_and_split, NULL) >= 5);
 }
 
-/* A pair with the same sentences as an earlier pair is removed. A pair is removed if one side is much longer than
- * the other. The other pairs keep their order. */
+/* If a pair has the same sentences as an earlier pair, it is removed. If one side of a pair is much longer than the
+ * other, it is removed too. The other pairs keep their order. */
 static void pairs_are_filtered_and_mixed(void **state)
 {
     static const char text[] =
@@ -295,7 +295,8 @@ static void pairs_are_filtered_and_mixed(void **state)
     assert_int_equal(attn_pairs_parse(&all, c, text, sizeof text - 1, "f", NULL), ATTN_OK);
     assert_int_equal(attn_pairs_filter(&kept, &counts, all, &options), ATTN_OK);
     assert_int_equal(counts.duplicates, 2);
-    assert_int_equal(counts.unlike, 1); /* 2 and 4 characters, of two bytes each, are similar enough in length */
+    /* Sides of 2 and 4 characters are similar enough in length, although each character has two bytes. */
+    assert_int_equal(counts.unlike, 1);
     assert_int_equal(attn_pairs_size(kept), 3);
     assert_string_equal(attn_pairs_get(kept, 1).target, "x z");
     assert_string_equal(attn_pairs_get(kept, 2).source, "ab");
@@ -303,7 +304,8 @@ static void pairs_are_filtered_and_mixed(void **state)
     assert_int_equal(attn_pairs_size(mixed), 5);
     assert_string_equal(attn_pairs_get(mixed, 1).target, "x z");
     attn_pairs_destroy(mixed);
-    assert_int_equal(attn_pairs_mix(&mixed, kept, all, 100, 1), ATTN_OK); /* adds at most as many pairs as there are */
+    /* The mix adds at most as many pairs as there are. */
+    assert_int_equal(attn_pairs_mix(&mixed, kept, all, 100, 1), ATTN_OK);
     assert_int_equal(attn_pairs_size(mixed), 9);
     attn_pairs_destroy(mixed);
     attn_pairs_destroy(kept);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Tests pictures: they have the form of their format, contain the data, and refuse data that cannot be drawn.
- * `ATTN_PLOT_DIR=out build/tests/test_plot` keeps the pictures.
+ * Tests pictures. They must have the form of their format and contain the data. Data that cannot be drawn must be
+ * refused. `ATTN_PLOT_DIR=out build/tests/test_plot` keeps the pictures.
  */
 #include "support/fixture.h"
 
@@ -75,7 +75,7 @@ static void heatmaps_render_in_every_format(void **state)
     }
 }
 
-/* Reads the width and height of an SVG's first element, in points. */
+/* Reads the width and height, in points, of the first element of an SVG. */
 static void size_of(const attn_bytes *svg, double *width, double *height)
 {
     const char *w = strstr((const char *)svg->data, "width=\"");
@@ -86,7 +86,7 @@ static void size_of(const attn_bytes *svg, double *width, double *height)
     *height = strtod(h + strlen("height=\""), NULL);
 }
 
-/* 24 layers of 4 heads make a page with several columns, which contains every panel. */
+/* 24 layers of 4 heads make a page with several columns. The page must contain every panel. */
 static void many_layers_fold_into_columns(void **state)
 {
     attn_context *context = *state;
@@ -114,7 +114,7 @@ static void many_layers_fold_into_columns(void **state)
     attn_bytes_free(context, &picture);
 }
 
-/* Rows have two heights. Although the second half is taller, two columns contain all rows. */
+/* Rows have two heights. The second half of the rows is taller, but two columns must contain all rows. */
 static void page_has_no_needless_columns(void **state)
 {
     attn_context *context = *state;
@@ -154,7 +154,7 @@ static void draw_first_label(attn_bytes *picture, attn_context *context, const c
     assert_int_equal(attn_heatmaps_render(picture, context, &maps, ATTN_PLOT_PNG), ATTN_OK);
 }
 
-/* U+10FFFD is a private character. No font has it, and every font would show the same box for it. */
+/* U+10FFFD is a private character. No font has it, and a missing character would look the same in every font. */
 static void glyphs_of_no_font_are_drawn_as_code_points(void **state)
 {
     attn_context *context = *state;
@@ -170,7 +170,7 @@ static void glyphs_of_no_font_are_drawn_as_code_points(void **state)
     attn_bytes_free(context, &spelt);
 }
 
-/* U+FFFE is valid UTF-8, and cairo rejects it. */
+/* U+FFFE is valid in UTF-8, but cairo rejects it. */
 static void noncharacters_are_drawn_as_code_points(void **state)
 {
     attn_context *context = *state;
@@ -183,7 +183,7 @@ static void noncharacters_are_drawn_as_code_points(void **state)
     attn_bytes_free(context, &spelt);
 }
 
-/* The page contains the data of the picture: two maps of one layer, four heads each, and their weights. */
+/* The page contains the data of the picture: two maps of one layer, the four heads of each map, and their weights. */
 static void heatmaps_render_as_a_page(void **state)
 {
     attn_context *context = *state;
@@ -201,9 +201,9 @@ static void heatmaps_render_as_a_page(void **state)
     assert_int_equal(count(&page, "\"layers\":1,\"heads\":4,\"rows\":6,\"cols\":6"), 2);
     assert_int_equal(count(&page, "\"name\":\"Encoder-decoder attention\""), 1);
     assert_int_equal(count(&page, "id=\"w1-0\">"), 1);
-    /* the heading is "Keyboard", because "Keys" would mean the keys of the attention */
+    /* The heading is "Keyboard", because "Keys" would mean the keys of the attention. */
     assert_int_equal(count(&page, "<summary>Keyboard</summary>"), 1);
-    /* all addresses are namespace names */
+    /* Every address in the page is a namespace name. */
     assert_int_equal(count(&page, "http://"), count(&page, "http://www.w3.org/2000/svg"));
     keep(&page, "maps.html");
     attn_bytes_free(context, &page);
@@ -226,8 +226,8 @@ static void explorer_page_holds_every_map(void **state)
         0,    0,    10,   'I',  'D', 'A', 'T', 0x78, 0x9c, 0x63, 0x68, 0,   0,    0,    0x82, 0,    0x81,
         0x77, 0xcd, 0x72, 0xb6, 0,   0,   0,   0,    'I',  'E',  'N',  'D', 0xae, 0x42, 0x60, 0x82};
     attn_context *context = *state;
-    /* Query q of the 12 cells attends to its window's tap k with weight k / 36. A token and 4 cells attend to each
-     * other. The third map is a cross. */
+    /* In the first map, query q of the 12 cells attends to its window's tap k with weight k / 36. In the second map,
+     * a token and 4 cells attend to each other. The third map is a cross. */
     float window[2][12 * 9], tokens[5 * 5], cross[12 * 7];
     for (int i = 0; i < 12 * 9; i++)
         window[0][i] = window[1][i] = (float)(i % 9) / 36;
@@ -275,13 +275,13 @@ static void explorer_page_holds_every_map(void **state)
     assert_int_equal(count(&page, "\"first\":3"), 1);
     keep(&page, "picture.html");
     attn_bytes_free(context, &page);
-    maps[0].cols = 8; /* 8 keys are not a window of 3 x 3 */
+    maps[0].cols = 8; /* A map of 8 keys is not a window of 3 x 3. */
     assert_refused(context, attn_explorer_render(&page, context, &explorer), ATTN_ERROR_ARGUMENT,
                    "12 x 8 weights for queries on a grid of 3 x 4, each with 9 keys");
 }
 
-/* The text has the largest weight, also for a map without positive weights. The query has two frames, white and
- * blue. */
+/* The text contains the largest weight, even for a map without positive weights. The query has two frames, a white
+ * one and a blue one. */
 static void boxes_are_drawn_in_the_picture(void **state)
 {
     enum { WIDTH = 96, HEIGHT = 64 };
@@ -340,8 +340,8 @@ static void overlays_render(void **state)
     attn_bytes picture;
     const attn_overlays overlays = {.title = "overlays", .n = 2, .items = panels};
     assert_int_equal(attn_overlays_render(&picture, context, &overlays, ATTN_PLOT_SVG), ATTN_OK);
-    /* The frame is a quarter of 168 points, one cell from the left, in the grid of queries and not of the map. A
-     * white frame is around it. */
+    /* A frame is a quarter of 168 points wide, and begins one cell from the left. It follows the grid of queries,
+     * not the grid of the map. A white frame is around it. */
     assert_int_equal(count(&picture, "M 42 42 L 84 42 L 84 84 L 42 84 Z"), 1);
     assert_int_equal(count(&picture, "M 40.75 40.75 L 85.25 40.75 L 85.25 85.25 L 40.75 85.25 Z"), 1);
     attn_bytes_free(context, &picture);
@@ -352,7 +352,7 @@ static void overlays_render(void **state)
     assert_int_equal(attn_overlays_render(&picture, context, &overlays, ATTN_PLOT_PNG), ATTN_ERROR_ARGUMENT);
 }
 
-/* Draws lines, dashes and dots in two panels. The SVG must contain them. */
+/* Draws lines, dashes and dots in two panels. The SVG must contain all three. */
 static void curves_render(void **state)
 {
     static const char *const magic[] = {"\x89PNG", "<?xml", "%PDF"}, *const panels[] = {"one", "two"};
@@ -381,10 +381,12 @@ static void curves_render(void **state)
         assert_memory_equal(picture.data, magic[format], strlen(magic[format]));
         keep(&picture, ((const char *const[]){"curves.png", "curves.svg", "curves.pdf"})[format]);
         if (format == ATTN_PLOT_SVG) {
-            assert_true(count(&picture, "dasharray") == 2); /* one for the curve and one for its mark in the legend */
+            /* one dash pattern for the curve, and one for its mark in the legend */
+            assert_true(count(&picture, "dasharray") == 2);
             size_of(&picture, &width, &height);
             assert_true(width > 2 * 200 && height == 250);
-            assert_int_equal(count(&picture, "\" y=\"18\"/>"), strlen(curves.title)); /* one glyph for each letter */
+            /* each letter of the title is one glyph */
+            assert_int_equal(count(&picture, "\" y=\"18\"/>"), strlen(curves.title));
             assert_int_equal(count(&picture, "\" y=\"240\"/>"), strlen(curves.x_name));
             assert_int_equal(count(&picture, "\" x=\"14\" y="), strlen(curves.y_name));
         }
@@ -410,7 +412,7 @@ static void logarithmic_axes_are(void **state)
         attn_bytes svg;
         assert_ok(context, attn_curves_render(&svg, context, &(attn_curves){.n = 2, .curves = both, .log_x = true},
                                               ATTN_PLOT_SVG));
-        /* the last line of the picture is the second curve: "M x y L x y" */
+        /* The last line of the picture is the second curve, which has the form "M x y L x y". */
         const char *last = NULL;
         for (const char *at = (const char *)svg.data; at && at < (const char *)svg.data + svg.size; at++)
             if ((size_t)((const char *)svg.data + svg.size - at) > 4 && memcmp(at, "d=\"M ", 5) == 0)
@@ -464,7 +466,7 @@ static void wrong_curves_are_refused(void **state)
     }
 }
 
-/* Each choice of colours gives a different picture. A page accepts no negative number, and accepts NaN. */
+/* Each choice of colours gives a different picture. A page refuses negative numbers and accepts NaN. */
 static void heatmaps_have_the_colours_chosen(void **state)
 {
     attn_context *context = *state;
@@ -500,15 +502,15 @@ static void heatmaps_have_the_colours_chosen(void **state)
     attn_bytes_free(context, &picture);
 }
 
-/* Counts the crosses, which alone have lines of this width. cairo before and after 1.18 writes the width in two
- * ways. */
+/* Counts the crosses. Only crosses have lines of this width. Versions of cairo before and after 1.18 write the width
+ * differently. */
 static int64_t crosses(const attn_bytes *picture)
 {
     return count(picture, "stroke-width:0.9;") + count(picture, "stroke-width=\"0.9\"");
 }
 
-/* Five residues are in a line, 3 apart. The best pairs that are at least two apart are (0,2), a contact, and (0,4),
- * which is not. One more cross adds two lines. */
+/* Five residues are in a line, with a distance of 3. The best pairs that are at least two residues apart are (0,2)
+ * and (0,4). Only (0,2) is a contact. One more cross adds two lines. */
 static void contacts_render(void **state)
 {
     attn_context *context = *state;

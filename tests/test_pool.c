@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Tests the thread pool: every item runs once, in nested and concurrent regions, with fewer threads than requested, and
- * with idle threads.
+ * Tests that the thread pool runs every item once. Regions are nested and concurrent. There may be fewer threads than
+ * requested, and idle threads.
  */
 #include "support/cmocka.h"
 
@@ -32,8 +32,8 @@ static void rest(double time)
     nanosleep(&(struct timespec){(time_t)time, (long)((time - (double)(time_t)time) * 1e9)}, NULL);
 }
 
-/* Observations of a loop: how often each item ran, and whether a thread number was used twice at once or was too
- * large. */
+/* Observations of a loop: how often each item ran, and whether a thread number was too large or was used twice at
+ * the same time. */
 typedef struct seen {
     int threads;
     atomic_int runs[ITEMS], busy[MOST], wrong;
@@ -90,7 +90,7 @@ typedef struct meeting {
     atomic_int arrived;
 } meeting;
 
-/* Waits for the other items. Work items outside of tests must not do this. */
+/* Waits for the other items. Work items outside of tests must not wait for each other. */
 static void meet(void *user, int64_t item, int thread)
 {
     meeting *m = user;
@@ -183,7 +183,7 @@ static void outer_item(void *user, int64_t item, int thread)
     inner *i = calloc(1, sizeof *i);
     i->outer = pthread_self();
     i->seen.threads = MOST;
-    meet(&o->meeting, item, thread); /* ensures that each thread has some items */
+    meet(&o->meeting, item, thread); /* waits for the other threads, so that each thread has some items */
     attn__parallel_items(MOST, ITEMS, inner_item, i);
     if (each_once(&i->seen, ITEMS) && atomic_load(&i->elsewhere) == 0)
         atomic_fetch_add(&o->right, 1);
@@ -214,7 +214,7 @@ static void *repeat_loops(void *user)
     *right = true;
     for (int i = 0; i < 60; i++)
         *right = *right && loops_are_right(2 + i % (MOST - 1), 1 + i * 37 % ITEMS);
-    *right = *right && nest(1); /* the loop may run on its caller only, since all other threads may be busy */
+    *right = *right && nest(1); /* All other threads may be busy. So the loop may run on its caller only. */
     return NULL;
 }
 
@@ -250,7 +250,7 @@ static void *hold_the_pool(void *user)
     return NULL;
 }
 
-/* A region runs on its caller if no worker is free. */
+/* If no worker is free, a region runs on its caller. */
 static void region_without_free_workers_runs_on_its_caller(void **state)
 {
     holding h = {.meeting.expected = MOST};
@@ -283,7 +283,7 @@ static void idle_threads_sleep(void **state)
     rest(0.1);
     double begin = cpu_seconds();
     rest(0.5);
-    assert_true(cpu_seconds() - begin < 0.05); /* the limit allows for a thread of a sanitizer */
+    assert_true(cpu_seconds() - begin < 0.05); /* The limit allows for a sanitizer's own thread. */
 }
 
 RUN_TESTS(TEST(every_item_runs_once), TEST(as_many_threads_come_as_are_asked_for),

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: MIT
  *
- * Tests the thread pool when a process forks, has a limit, or may use few cores, and the default number of threads.
+ * Tests the thread pool when a process forks, when threads are limited, and when the process may use few cores. Also
+ * tests the default number of threads.
  */
 #ifndef _GNU_SOURCE
-#define _GNU_SOURCE /* for sched_setaffinity */
+#define _GNU_SOURCE /* needed for sched_setaffinity */
 #endif
 #include "support/cmocka.h"
 
@@ -63,7 +64,7 @@ static bool computes(int threads)
     return right;
 }
 
-/* Runs `body` in a child process. Returns 0 if `body` returns true. A child that hangs is killed. */
+/* Runs `body` in a child process. Returns 0 if `body` returns true. If the child hangs, it is killed. */
 static int in_child(bool (*body)(void))
 {
     int status;
@@ -85,7 +86,7 @@ static void all_come(void *user, int64_t item, int thread)
     (void)item;
     (void)thread;
     atomic_fetch_add(arrived, 1);
-    while (atomic_load(arrived) < THREADS) /* an alarm ends the test if threads are missing */
+    while (atomic_load(arrived) < THREADS) /* If threads are missing, an alarm ends the test. */
         sched_yield();
 }
 
@@ -121,7 +122,8 @@ static void *keep_busy(void *user)
 
 static void a_fork_while_others_are_in_regions(void **state)
 {
-    if (SANITIZED) /* a child inherits the allocator's locks that other threads held at the fork */
+    /* With a sanitizer, a child would inherit locks of the allocator that other threads held at the fork. */
+    if (SANITIZED)
         skip();
     pthread_t threads[2];
     bool right[2] = {true, true};
@@ -201,7 +203,7 @@ static void *nothing(void *user)
     return user;
 }
 
-/* Limits the address space to the stacks of about `threads` more threads. */
+/* Limits the address space, so that about `threads` more stacks fit. */
 static bool limit_threads(int threads)
 {
     size_t held = address_space(), more = ((size_t)threads * 4 + 3) << 20;
@@ -328,9 +330,10 @@ static void quotas_of_version_2(void **state)
     assert_int_equal(cores_after(root, "proc/self/cgroup", "0::/a/b\n"), 0);
     assert_int_equal(cores_after(root, "sys/fs/cgroup/a/b/cpu.max", "max 100000\n"), 0);
     assert_int_equal(cores_after(root, "sys/fs/cgroup/a/b/cpu.max", "400000 100000\n"), 4);
-    /* the smallest limit counts, rounded up */
+    /* The smallest limit on the path counts, and is rounded up. */
     assert_int_equal(cores_after(root, "sys/fs/cgroup/a/cpu.max", "150000 100000\n"), 2);
-    assert_int_equal(cores_after(root, "sys/fs/cgroup/cpu.max", "1000 100000\n"), 1); /* the root of a container */
+    /* In a container, this file is at the root. */
+    assert_int_equal(cores_after(root, "sys/fs/cgroup/cpu.max", "1000 100000\n"), 1);
     assert_int_equal(cores_after(root, "proc/self/cgroup", "0::/not/there\n"), 1);
     assert_int_equal(cores_after(root, "proc/self/cgroup", "0::/\n"), 1);
     assert_int_equal(cores_after(root, "sys/fs/cgroup/cpu.max", "-5 100000\n"), 0);
@@ -350,7 +353,7 @@ static void quotas_of_version_1(void **state)
     assert_int_equal(cores_after(root, "sys/fs/cgroup/cpu,cpuacct/cpu.cfs_quota_us", "250000\n"), 3);
     put(root, "sys/fs/cgroup/cpu,cpuacct/docker/x/cpu.cfs_period_us", "50000\n");
     assert_int_equal(cores_after(root, "sys/fs/cgroup/cpu,cpuacct/docker/x/cpu.cfs_quota_us", "100000\n"), 2);
-    put(root, "sys/fs/cgroup/cpuset/a/cpu.cfs_quota_us", "1000\n"); /* a file of another controller, which is ignored */
+    put(root, "sys/fs/cgroup/cpuset/a/cpu.cfs_quota_us", "1000\n"); /* The file of another controller is ignored. */
     put(root, "sys/fs/cgroup/cpuset/a/cpu.cfs_period_us", "1000\n");
     assert_int_equal(attn__cgroup_cores(root), 2);
     /* the controller may be mounted under its short name */
@@ -360,7 +363,8 @@ static void quotas_of_version_1(void **state)
     remove_root(root);
 }
 
-/* fewer_threads_do_all_the_work must run first, because a child reuses the stacks of its parent's threads. */
+/* fewer_threads_do_all_the_work must run before the other tests, because a child reuses the stacks of its parent's
+ * threads. */
 RUN_TESTS(TEST(fewer_threads_do_all_the_work), TEST(a_child_makes_its_own_threads),
           TEST(a_fork_while_others_are_in_regions), TEST(a_child_attends_as_its_parent),
           TEST(the_affinity_mask_is_the_default), TEST(quotas_of_version_2), TEST(quotas_of_version_1))

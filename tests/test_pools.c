@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Compares max and mean pooling and their gradients with loops over single windows, in both types. NaN counts as the
- * largest number.
+ * Compares max and mean pooling and their gradients with loops over single windows, in float and double. NaN counts as
+ * the largest number.
  */
 #include "support/cmocka.h"
 
@@ -29,7 +29,7 @@ static attn__window_grid grid_of(const int64_t in[3], const int64_t kernel[3], c
     return g;
 }
 
-/* Returns the index that tap `tap` of window `window` reads, or -1. */
+/* Returns the index that tap `tap` of window `window` reads, or -1 if the tap is outside. */
 static int64_t read_of(const attn__window_grid *g, int64_t window, int64_t tap)
 {
     int64_t at = 0, across = 1;
@@ -45,7 +45,7 @@ static int64_t read_of(const attn__window_grid *g, int64_t window, int64_t tap)
     return at;
 }
 
-/* Computes y and dx from v's x and dy. dx is accumulated. */
+/* Computes y from v's x, and adds the gradient of x, from v's dy, to dx. */
 static void look_at_windows(const attn__window_grid *g, bool largest, volumes *v)
 {
     int64_t in = attn__volume(g->in), out = attn__volume(g->out), taps = attn__volume(g->kernel);
@@ -91,7 +91,7 @@ static void are_near(const void *got, bool is_double, const double *want, int64_
 static void is_right(const attn__window_grid *g, bool is_double, bool largest, bool has_nan)
 {
     static volumes v;
-    static double x[MOST], y[MOST], dy[MOST], dx[MOST]; /* numbers of either type */
+    static double x[MOST], y[MOST], dy[MOST], dx[MOST]; /* the numbers are floats or doubles */
     static int32_t index[MOST];
     int64_t in = PLANES * attn__volume(g->in), out = PLANES * attn__volume(g->out);
     assert_true(in <= MOST && out <= MOST);
@@ -109,7 +109,7 @@ static void is_right(const attn__window_grid *g, bool is_double, bool largest, b
     const attn__spatial_loops *loops = attn__spatial_loops_for(is_double);
     attn__spatial_args args = {.grid = *g, .x = x, .y = y, .index = index};
     attn__spatial_args back = {.grid = *g, .x = dy, .y = dx, .index = index};
-    for (int64_t plane = 0; plane < PLANES; plane += 2) { /* computes the planes in two parts */
+    for (int64_t plane = 0; plane < PLANES; plane += 2) { /* The planes are computed in two parts. */
         int64_t end = plane + 2 < PLANES ? plane + 2 : PLANES;
         (largest ? loops->max_pool : loops->avg_pool)(&args, plane, end);
         (largest ? loops->max_backward : loops->avg_backward)(&back, plane, end);
@@ -135,7 +135,7 @@ static void windows_of_many_kinds(void **state)
         bool padded = g.padding[0] || g.padding[1] || g.padding[2];
         for (int way = 0; way < 4; way++) {
             is_right(&g, way & 1, true, way & 2);
-            if (!padded) /* mean pooling has no padding */
+            if (!padded) /* Mean pooling has no padding. */
                 is_right(&g, way & 1, false, way & 2);
         }
     }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Tests the precisions of products: names and choice, bf16 against float64 sums of rounded numbers, forward and
- * backward, and what int8 refuses.
+ * Tests the precisions of products: their names and choice, and the products that int8 refuses. bf16 is compared with
+ * float64 sums of rounded numbers, forward and backward.
  */
 #include "support/fixture.h"
 #include "support/tensors.h"
@@ -54,7 +54,7 @@ static void option_then_variable_then_f32(void **state)
 
 /* ------------------------------------------------------------------------------- against sums in float64 */
 
-/* Rounds to 8 bits, ties to even, by arithmetic only. */
+/* Rounds to 8 bits, with ties to even, by arithmetic only. */
 static double rounded(double x)
 {
     int exponent;
@@ -62,7 +62,7 @@ static double rounded(double x)
     return ldexp(nearbyint(ldexp(fraction, 8)), exponent - 8);
 }
 
-/* The product of one row of A and one column of B, both rounded. */
+/* The product of one row of A and one column of B, whose numbers are rounded. */
 typedef struct sum {
     double value, magnitude;
 } sum;
@@ -92,7 +92,8 @@ static void linear_is_that_of_rounded_numbers(void **state)
     attn_tensor_set_requires_grad(w, true);
     f->tape->precision = ATTN_PRECISION_BF16;
     attn_tensor *y = attn_linear(f->tape, x, w, NULL, ATTN_ACTIVATION_IDENTITY);
-    f->tape->precision = ATTN_PRECISION_DEFAULT; /* gradients use the precision of their operation */
+    /* the gradients still use the precision with which their operation was recorded */
+    f->tape->precision = ATTN_PRECISION_DEFAULT;
     assert_int_equal(attn_backward_from(f->tape, y, dy), ATTN_OK);
     for (int i = 0; i < ROWS; i++) {
         for (int j = 0; j < OUT; j++) {
@@ -126,7 +127,7 @@ static double pixel(const attn_tensor *x, int channel, int row, int column)
     return inside ? test_at(x, (channel * SIDE + row) * SIDE + column) : 0;
 }
 
-/* Checks the result at one position, and dw at one tap. */
+/* Checks the result of a convolution at one position, and dw at one tap. */
 static void convolution_is_that_of_rounded_numbers(void **state)
 {
     tape_fixture *f = *state;
@@ -173,7 +174,7 @@ static float quantized(const attn_tensor *x, int row, int n, int *q)
     return most / 127;
 }
 
-/* Computes a linear layer in int8 on one instruction set, always with the same operands. */
+/* Computes a linear layer in int8 on one instruction set. The operands are always the same. */
 static void linear_int8(const char *isa, int rows, int in, float *y, attn_tensor **operands, attn_tape *own)
 {
     attn_context *context;
@@ -191,7 +192,7 @@ static void linear_int8(const char *isa, int rows, int in, float *y, attn_tensor
     attn_context_destroy(context);
 }
 
-/* Weights that are kept as integers give the same bits as weights that each call quantizes. */
+/* Weights that are kept as integers must give the same bits as weights that each call quantizes. */
 static void int8_weights_may_be_kept(void **state)
 {
     tape_fixture *f = *state;
@@ -211,7 +212,7 @@ static void int8_weights_may_be_kept(void **state)
     f->tape->precision = ATTN_PRECISION_DEFAULT;
 }
 
-/* The product of both scales exceeds the largest float, and the result does not. */
+/* The product of both scales is larger than the largest float, but the result is not. */
 static void int8_of_large_numbers_is_finite(void **state)
 {
     tape_fixture *f = *state;
@@ -249,7 +250,7 @@ static void int8_is_the_same_on_all_sets(void **state)
     }
 }
 
-/* Infinity and NaN stay so, and change only their own row. */
+/* Infinity and NaN stay infinity and NaN, and they change only their own row. */
 static void int8_passes_infinity_and_nan(void **state)
 {
     tape_fixture *f = *state;
@@ -263,7 +264,8 @@ static void int8_passes_infinity_and_nan(void **state)
         assert_int_equal(isfinite(test_at(y, i)) != 0, i / OUT == 0 || i / OUT == 3);
 }
 
-/* Layers with more inputs are computed in bf16 even with int8, so that storing integers would change their weights. */
+/* Layers with more inputs are computed in bf16 even if int8 is selected. Storing them as integers would change their
+ * weights. */
 static void int8_stores_only_layers_that_int8_computes(void **state)
 {
     enum { MOST = 130000 };
@@ -283,7 +285,8 @@ static void int8_stores_only_layers_that_int8_computes(void **state)
 
 enum { TOKENS = 21, WIDTH = 16 };
 
-/* Computes o and the gradient of the packed queries, keys and values. With `before`, the operands are rounded first. */
+/* Computes o, and the gradient of the packed queries, keys and values. If `before` is true, rounds the operands
+ * first. */
 static void attend(tape_fixture *f, bool before, float *o, float *gradient)
 {
     attn_tape_reset(f->tape, &(attn_tape_options){.record = true});
@@ -321,7 +324,7 @@ static void attention_is_that_of_rounded_numbers(void **state)
 
 enum { ALONE = 70, ALONE_D = 24 };
 
-/* Describes self-attention on x[1, ALONE, 3 * ALONE_D], whose rows have a query, a key and a value. */
+/* Describes self-attention on x [1, ALONE, 3 * ALONE_D]. Each row of x has a query, a key and a value. */
 static attn_attention attention_alone(attn_tensor *x)
 {
     enum { D = ALONE_D };
@@ -335,7 +338,7 @@ static attn_attention attention_alone(attn_tensor *x)
     return a;
 }
 
-/* Without recording, attention may use bf16 products, whose weights and results are rounded to bf16. */
+/* If nothing is recorded, attention may use bf16 products. Then its weights and results are rounded to bf16. */
 static void attention_without_gradients(void **state)
 {
     enum { MANY = ALONE, D = ALONE_D };
@@ -359,12 +362,12 @@ static void attention_without_gradients(void **state)
             for (int c = 0; c < D; c++)
                 exact[c] += weight * rounded(data[3 * D * j + 2 * D + c]);
         }
-        for (int c = 0; c < D; c++) /* weights and the result have relative errors of 2^-9 */
+        for (int c = 0; c < D; c++) /* The weights and the result have relative errors of 2^-9 each. */
             assert_true(fabs(o[D * i + c] - exact[c] / total) < 0x1p-8 * 4);
     }
 }
 
-/* Normalizations other than softmax have no plan with bf16 products, and their results are not rounded. */
+/* Only softmax has a plan with bf16 products. The results of other normalizations are not rounded. */
 static void attention_by_the_mean_is_not_rounded(void **state)
 {
     tape_fixture *f = *state;
@@ -382,7 +385,7 @@ static void attention_by_the_mean_is_not_rounded(void **state)
     assert_true(other > ALONE * ALONE_D / 2);
 }
 
-/* A scope frees all memory of attention, including its handles, however often attention is called. */
+/* A scope frees all memory of attention, including the memory of its handles, however often attention is called. */
 static void attention_in_scopes_holds_nothing(void **state)
 {
     enum { OFTEN = 3000 };
@@ -404,8 +407,8 @@ static void attention_in_scopes_holds_nothing(void **state)
 
 enum { SENTENCES = 3, LENGTH = 7, BEGUN = 4, D = 48 };
 
-/* Computes the attention of the last token to all tokens. If `kept_as` is F64, one call computes it. Otherwise a KV
- * cache of this type has the first tokens, which were computed with precision `first`. */
+/* Computes the attention of the last token to all tokens. If `kept_as` is F64, one call computes it. Otherwise the
+ * first tokens are computed with precision `first` and stored in a KV cache of type `kept_as`. */
 static void last_token(tape_fixture *f, attn_dtype kept_as, attn_precision first, float *o)
 {
     attn_named_list parameters = {.context = f->context, .owns = true};
@@ -449,7 +452,8 @@ static void keys_that_are_kept_are_rounded_once(void **state)
     last_token(f, ATTN_F32, ATTN_PRECISION_F32, mixed);
     assert_memory_equal(whole, kept, sizeof whole);
     assert_memory_equal(whole, half, sizeof whole);
-    for (int i = 0; i < SENTENCES * D; i++) /* projections of the first keys were not rounded before they were stored */
+    /* The projections of the first keys were not rounded before they were stored, which makes a small difference. */
+    for (int i = 0; i < SENTENCES * D; i++)
         assert_true(fabsf(mixed[i] - whole[i]) < 0.02F);
 }
 
@@ -499,8 +503,8 @@ static double apart(const float *a, const float *b)
     return most / size;
 }
 
-/* Computes the result with the precision fma in a context that does not use AMX. A model cannot select fma in a context
- * that uses AMX. */
+/* Computes the result with the precision fma, in a context that does not use AMX. In a context that uses AMX, a
+ * model cannot select fma. */
 static void answer_in_fma(tape_fixture *f, float *result)
 {
     tape_fixture other;

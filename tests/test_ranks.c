@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Tests ranks without MPI: one process, which is rank 0 of 1, and two ranks. Also tests launchers, and results that
- * belong to the whole batch although each rank has a share of it.
+ * Tests ranks without MPI, with one process, which is rank 0 of 1, and with two ranks. Also tests launchers, and
+ * results that belong to the whole batch although each rank has a share of it.
  */
 #include "support/fixture.h"
 
@@ -51,9 +51,9 @@ static void sums_and_messages_reach_both_ranks(void **state)
     assert_int_equal(attn__ranks_same(c, 17, "reads other data"), ATTN_ERROR_ARGUMENT);
     assert_string_equal(attn_context_error(c), "rank 1 reads other data");
     attn_context_destroy(c);
-    assert_int_equal(other.finished, 1); /* both ranks have the error, so that they end regularly */
+    assert_int_equal(other.finished, 1); /* Both ranks have the error, so that the group ends regularly. */
     c = two_ranks_joined();
-    other.differs = true; /* the other rank has the status ATTN_OK + 1 */
+    other.differs = true; /* With `differs`, the other rank has the status ATTN_OK + 1. */
     assert_int_equal(attn_ranks_agree(c, ATTN_OK, NULL), (attn_status)(ATTN_OK + 1));
     assert_string_equal(attn_context_error(c), "rank 1: its disk is full");
     attn_context_destroy(c);
@@ -65,15 +65,15 @@ static void waiting_for_a_silent_rank_is_interrupted(void **state)
     attn_context *c = two_ranks_joined();
     double x = 1;
     int asked = 0;
-    other.mute = true; /* simulates a rank that was killed, followed by a signal */
+    other.mute = true; /* simulates a rank that was killed; the stop function then simulates a signal */
     attn_ranks_set_stop(c, two_ranks_stop, &asked);
     assert_int_equal(attn__ranks_sum(c, &x, 1, ATTN__SUM_F64), ATTN_ERROR_INTERRUPTED);
     assert_int_equal(asked, 6);
-    /* from now on, a call fails at once */
+    /* After the stop, every call fails at once. */
     assert_int_equal(attn__ranks_sum(c, &x, 1, ATTN__SUM_F64), ATTN_ERROR_INTERRUPTED);
     assert_int_equal(other.begun, 1);
     attn_context_destroy(c);
-    assert_int_equal(other.finished, 0); /* MPI cannot end regularly, because a sum is not complete */
+    assert_int_equal(other.finished, 0); /* A sum is not complete, so that MPI cannot end regularly. */
     assert_int_equal(other.told, 2);
     c = two_ranks_joined();
     other.mute = true;
@@ -110,13 +110,13 @@ static void one_process_needs_no_module(void **state)
     assert_int_equal(joins((const char *const[]){NULL}), ATTN_OK);
     assert_int_equal(joins((const char *const[]){"PMIX_RANK", "0", "SLURM_STEP_NUM_TASKS", "1", NULL}), ATTN_OK);
     assert_int_equal(joins((const char *const[]){"PMIX_RANK", "0", "OMPI_COMM_WORLD_SIZE", "1", NULL}), ATTN_OK);
-    /* a batch job that is not a step */
+    /* A batch job that is not a step does not start several ranks. */
     assert_int_equal(joins((const char *const[]){"SLURM_NTASKS", "8", NULL}), ATTN_OK);
     assert_int_equal(
         joins((const char *const[]){"PMIX_RANK", "0", "SLURM_STEP_NUM_TASKS", "2", "SLURM_NTASKS", "1", NULL}),
         ATTN_ERROR_UNSUPPORTED);
     assert_int_equal(joins((const char *const[]){"PMIX_RANK", "0", NULL}),
-                     ATTN_ERROR_UNSUPPORTED); /* the number of ranks is not given */
+                     ATTN_ERROR_UNSUPPORTED); /* without the number of ranks */
     assert_int_equal(joins((const char *const[]){"PMI_SIZE", "3", NULL}), ATTN_ERROR_UNSUPPORTED);
     joins((const char *const[]){NULL});
     unsetenv("ATTN_MPI_MODULE");
@@ -137,7 +137,7 @@ static void long_texts_are_sent_in_pieces(void **state)
     assert_string_equal(text, "its disk is full");
     attn_ranks_text_free(c, text);
     attn_context_memory(c, &before, NULL, NULL);
-    other.writes = UINT64_MAX - 1; /* the sum with the previous bytes would overflow */
+    other.writes = UINT64_MAX - 1; /* the sum of this length and the previous bytes would overflow */
     assert_int_equal(attn_ranks_text(c, 1, &text, &size), ATTN_ERROR_MEMORY);
     assert_null(text);
     assert_int_equal(other.told_first, ATTN_ERROR_MEMORY);
@@ -150,8 +150,8 @@ static void long_texts_are_sent_in_pieces(void **state)
 
 enum { HALF = 3, CHANNELS = 2, PLANE = 4, SIZE = HALF * CHANNELS * PLANE };
 
-/* Computes y and d loss / dx of a batch norm over x, which is in the batch `times` times. The weights of the loss
- * differ. They are 0 if x is only a placeholder for no example. */
+/* Computes y and d loss / dx of a batch norm. x is in the batch `times` times, with different weights of the loss.
+ * If x is only a placeholder because there is no example, these weights are 0. */
 static void normalized(attn_context *c, int times, attn_shard share, float y[SIZE], float dx[SIZE])
 {
     attn_tape *tape;
@@ -195,10 +195,11 @@ static void batch_statistics_are_of_all_ranks(void **state)
         assert_float_equal(half[0][i], whole[0][i], 2e-6F);
         assert_float_equal(half[1][i], whole[1][i], 2e-6F);
     }
-    assert_int_equal(other.begun, 3); /* sums of statistics, sums of gradients, and the question at the end */
+    /* The operations are the sums of the statistics, the sums of the gradients, and the question at the end. */
+    assert_int_equal(other.begun, 3);
 }
 
-/* A rank without examples has zero gradients, whatever the sums of the other ranks. */
+/* If a rank has no examples, its gradients are zero, whatever the sums of the other ranks. */
 static void rank_without_examples_has_zero_gradient(void **state)
 {
     float y[SIZE], dx[SIZE];
@@ -210,8 +211,8 @@ static void rank_without_examples_has_zero_gradient(void **state)
         assert_true(isfinite(y[i]) && dx[i] == 0);
 }
 
-/* Dropout of a share [first, first + count) drops the same numbers as dropout of the whole batch, along any axis of
- * examples. */
+/* Dropout of the share [first, first + count) drops the same numbers as dropout of the whole batch. The examples may
+ * be along any axis. */
 static void dropout_of_a_shard_matches_the_whole_batch(void **state)
 {
     enum { OUTER = 3, WHOLE = 5, INNER = 2, LAST = 7 };

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Tests a training run's checkpoint and settings: resumed and refused runs, checkpoints of older and newer versions of
- * attn, and averages of the weights.
+ * Tests the checkpoint and settings of a training run: resumed and refused runs, checkpoints of older and newer
+ * versions of attn, and averages of the weights.
  */
 #include "support/cmocka.h"
 
@@ -81,7 +81,7 @@ static attn_tensor *loss(void *self, attn_tape *tape, int64_t epoch, int64_t ste
 
 typedef struct training {
     char directory[64];
-    int64_t stop_at; /* number of steps; 0: no stop */
+    int64_t stop_at; /* number of steps before the run is stopped; 0: no stop */
 } training;
 
 static bool progress(void *user, const attn_progress *p)
@@ -96,7 +96,7 @@ static void release(void *self)
 
 static const char *const in_memory[] = {"none", NULL};
 
-/* Trains in a context with `settings` as JSON, or resumes if `settings` is NULL. */
+/* If `settings` is JSON, trains in a context with these settings. If `settings` is NULL, resumes. */
 static attn_status train_in(attn_context *context, const attn__keys *keys, training *of, const char *settings)
 {
     attn__run_kind kind = {.size = sizeof(attn__run),
@@ -151,7 +151,7 @@ static void check_same(const training *a, const training *b, const char *name)
     free(y.data);
 }
 
-/* Replaces every `from` in a file by `to`, which has the same length, so that offsets do not change. */
+/* Replaces every `from` in a file by `to`. Both have the same length, so that offsets do not change. */
 static void replace(const training *of, const char *name, const char *from, const char *to)
 {
     char path[200];
@@ -197,7 +197,7 @@ static void a_setting_that_was_added_since(void **state)
     assert_int_equal(train(&newer, &jobs[1], NULL, NULL), ATTN_OK);
     check_same(&jobs[0], &jobs[1], "model.safetensors");
     check_same(&jobs[0], &jobs[1], "checkpoint.safetensors");
-    /* In the other direction, an older attn cannot use a setting that it does not have. */
+    /* An older attn cannot use a setting that it does not have. */
     assert_int_equal(train(&newer, &jobs[2], "{\"way\": \"round\"}", NULL), ATTN_ERROR_INTERRUPTED);
     assert_int_equal(train(&older, &jobs[2], NULL, "\"way\""), ATTN_ERROR_FORMAT);
     close_all(jobs, 3);
@@ -214,7 +214,7 @@ static void a_setting_that_was_changed(void **state)
     open_all(jobs, 2);
     assert_int_equal(train(&newer, &jobs[1], "{\"label_smoothing\": 0.2, \"way\": \"straight\"}", NULL),
                      ATTN_ERROR_INTERRUPTED);
-    /* this setting may change, and it may not be missing */
+    /* The value of this setting may change, but the setting must not be missing. */
     replace(&jobs[1], "training.json", "\"epochs\"", "\"epochz\"");
     assert_int_equal(train(&newer, &jobs[1], NULL, "\"epochz\" is no setting"), ATTN_ERROR_FORMAT);
     replace(&jobs[1], "training.json", "\"epochz\"", "\"epochs\"");
@@ -246,7 +246,7 @@ static void a_checkpoint_without_settings(void **state)
     close_all(jobs, 2);
 }
 
-/* The host program's language may have a decimal comma. Every file is the same as in other languages. */
+/* The host program's language may have a decimal comma. Every file must be the same as in other languages. */
 static void a_decimal_comma(void **state)
 {
     static const char *const files[] = {"history.tsv", "training.json", "config.json", "checkpoint.safetensors"};
@@ -269,7 +269,7 @@ static void a_decimal_comma(void **state)
     close_all(jobs, 2);
 }
 
-/* No epoch has ended, so that there is nothing to average: the model has the weights of the last step. */
+/* No epoch has ended, so that there are no weights to average. The model has the weights of the last step. */
 static void stopped_in_the_first_epoch(void **state)
 {
     training jobs[2];
@@ -285,7 +285,7 @@ static void stopped_in_the_first_epoch(void **state)
 
 enum { MOST_NUMBERS = 128 };
 
-/* Stores every number of the model at the end of a run with these settings, or when the run is stopped. Returns how
+/* Trains with these settings until the run ends or is stopped. Stores every number of the model, and returns how
  * many numbers there are. */
 static int64_t numbers_of(const char *settings, int64_t stop_at, double *numbers)
 {
@@ -308,7 +308,7 @@ static int64_t numbers_of(const char *settings, int64_t stop_at, double *numbers
     return n;
 }
 
-/* If there are fewer epochs than the setting, all epochs are averaged. */
+/* If the run has fewer epochs than the setting, all epochs are averaged. */
 static void the_average_is_that_of_the_last_epochs(void **state)
 {
     enum { EPOCHS = 4 };
@@ -333,7 +333,7 @@ static void the_average_is_that_of_the_last_epochs(void **state)
     }
 }
 
-/* The moving average has a smaller decay at first: after step s, at most (1 + s) / (10 + s). */
+/* In the first steps, the moving average has a smaller decay. After step s, the decay is at most (1 + s) / (10 + s). */
 static void the_moving_average_follows_every_step(void **state)
 {
     static double at[MOST_NUMBERS], mean[MOST_NUMBERS], got[MOST_NUMBERS];

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Tests the vector operations of every instruction set of the machine, with small functions compiled for each: the
- * error of the exponential over all magnitudes, conversions, transposes and selection of lanes.
+ * Tests the vector operations of every instruction set of the machine, with small functions that are compiled for each.
+ * The tests check the error of the exponential over all magnitudes, conversions, transposes and selection of lanes.
  */
 #include "support/cmocka.h"
 
@@ -28,7 +28,8 @@ static float float_of(uint32_t bits)
     return x;
 }
 
-/* Returns the distance from the exact value in units in the last place. Results below 2^-126 must be exactly 0. */
+/* Returns the distance of `got` from the exact value, in units in the last place. If the exact value is below
+ * 2^-126, `got` must be exactly 0. */
 static double ulps(float got, float x)
 {
     double want = x < -126 ? 0 : exp2((double)x);
@@ -42,7 +43,8 @@ static double ulps(float got, float x)
     return fabs((double)got - want) / ldexp(1, exponent - 24);
 }
 
-/* Tests every 997th float of either sign: all exponents with many fractions, NaN and infinities. */
+/* Tests every 997th float of either sign. These floats have all exponents with many fractions, and include NaN and
+ * infinities. */
 static void exp2_is_within_its_bound(void **state)
 {
     const simd_probe *probe;
@@ -61,7 +63,7 @@ static void exp2_is_within_its_bound(void **state)
                 worst = error > worst ? error : worst;
             }
         }
-        /* Tests the range of softmax densely, from -40 to 0. */
+        /* Tests the range of softmax, -40 to 0, densely. */
         for (int j = 0; j < 1 << 20; j += 64) {
             float x[64], y[64];
             for (int k = 0; k < 64; k++)
@@ -92,7 +94,7 @@ static void exp2_is_right_at_the_edges(void **state)
     }
 }
 
-/* An operation that underflows takes many cycles, on some processors hundreds. */
+/* Powers must not underflow, because an operation that underflows takes many cycles, on some processors hundreds. */
 static void powers_of_small_scores_do_not_underflow(void **state)
 {
     const float small[8] = {-INFINITY, -1e6f, -126.5f, -127, -140.25f, -149, -150, -200};
@@ -111,7 +113,7 @@ static void powers_of_small_scores_do_not_underflow(void **state)
     }
 }
 
-/* Near 2^-126, the product is the rounded exact product or 0, without an underflow. */
+/* Near 2^-126, a product is the rounded exact product or 0. It must not underflow. */
 static void small_products_are_zero(void **state)
 {
     const simd_probe *probe;
@@ -119,7 +121,7 @@ static void small_products_are_zero(void **state)
         feclearexcept(FE_ALL_EXCEPT);
         for (int bits = 0; bits < 1 << 16; bits += 16) {
             float a[16], b[16], y[16];
-            for (int j = 0; j < 16; j++) { /* all pairs of 7-bit fractions, and products from 2^-129 to 2^-122 */
+            for (int j = 0; j < 16; j++) { /* tests all pairs of 7-bit fractions, and products from 2^-129 to 2^-122 */
                 int n = bits + j, e = n >> 14;
                 a[j] = ldexpf(1 + (float)(n & 127) / 128, -126 + 40 * e);
                 b[j] = ldexpf(1 + (float)(n >> 7 & 127) / 128, -40 * e + j % 5 - 2) * (j % 2 ? 1.0f : -1.0f);
@@ -170,7 +172,8 @@ static float power_error(const simd_probe *probe, float low, float m)
     return (float)worst;
 }
 
-/* Tests normal results below references of either sign, small and large. */
+/* Tests powers below a reference, whose results are normal numbers. References are small or large, and of either
+ * sign. */
 static void powers_below_a_reference_are_within_their_bound(void **state)
 {
     const float references[] = {0, 1, 7, 24, 50, -3, -40, 1000, -1000, 30000};
@@ -263,7 +266,7 @@ static void folds_and_choices(void **state)
             want_most = x[j] > want_most ? x[j] : want_most;
         }
         assert_true(sum == want_sum && most == want_most);
-        probe->choose(x, y); /* computes floor(x) if x is negative, otherwise |x - 2| */
+        probe->choose(x, y); /* choose computes floor(x) if x is negative, and otherwise |x - 2|. */
         for (int j = 0; j < probe->lanes; j++)
             assert_true(y[j] == (x[j] < 0 ? floorf(x[j]) : fabsf(x[j] - 2)));
     }

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Tests vocabularies of pieces: texts are decoded to the same text, and damaged files are refused with a message.
+ * Tests vocabularies of pieces. Texts must be decoded to the same text, and damaged files must be refused with a
+ * message.
  */
 #include "support/fixture.h"
 
@@ -103,7 +104,7 @@ static void every_byte_is_encoded(void **state)
     for (int i = 0; i < 4; i++)
         assert_int_equal(attn_vocab_special(f->vocab, (attn_special)i), i);
     check_round(f, f->vocab, "Anna reads, Peter GOES!");
-    /* names of special tokens in a text are ordinary letters */
+    /* If a text has the name of a special token, the name is read as ordinary letters. */
     check_round(f, f->vocab, "\xe2\x98\x83 <eos> <pad> 100 %");
 }
 
@@ -169,8 +170,7 @@ static void check_refused(attn_context *c, const char *bytes, size_t size)
     attn_context_clear_error(c);
 }
 
-/* Damages a file. The size of the rules' double array is stored before the array, so that the first unit is at a
- * known offset. */
+/* Damages a file. The rules' double array follows its size, so that the offset of its first unit is known. */
 static void damage_is_refused(void **state)
 {
     fixture *f = *state;
@@ -187,13 +187,13 @@ static void damage_is_refused(void **state)
     assert_true(at + 4 < size);
     char *damaged = malloc(size);
     memcpy(damaged, bytes, size);
-    damaged[at + 2] = damaged[at + 3] = (char)0x7f; /* offset of the root's children is out of range */
+    damaged[at + 2] = damaged[at + 3] = (char)0x7f; /* The offset of the root's children is now out of range. */
     check_refused(f->c, damaged, size);
     memcpy(damaged, bytes, size);
-    damaged[at - 2] = 0x7f; /* the size is larger than the file */
+    damaged[at - 2] = 0x7f; /* The size is now larger than the file. */
     check_refused(f->c, damaged, size);
     free(damaged);
-    /* a key beyond 32 bits, which protobuf reads as another field */
+    /* This key has more than 32 bits. protobuf would ignore the upper bits and read another field. */
     static const char key[] = "\x9a\x80\x80\x80\x10\x02\x12\x00";
     char *longer = malloc(size + 8);
     memcpy(longer, bytes, size);

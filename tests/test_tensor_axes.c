@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Tests operations along an axis in place: gradients against differences, values against plain loops, copied bytes.
+ * Tests operations along an axis in place. Gradients are compared with differences, and values with plain loops. Copied
+ * bytes are counted.
  */
 #include "support/fixture.h"
 #include "support/gradcheck.h"
@@ -119,7 +120,8 @@ static void lengths_are_interpolated_between_pixels(void **state)
     const double expected[8] = {0, 0.25, 0.75, 1.75, 3.25, 5.25, 7.75, 9};
     for (int i = 0; i < 8; i++)
         assert_true(fabs(test_at(twice, i) - expected[i]) < 1e-15);
-    /* The cubic weights at 1/2 are -3/32, 19/32, 19/32, -3/32 for a = -0.75. Positions past the ends repeat the end. */
+    /* For a = -0.75, the cubic weights at 1/2 are -3/32, 19/32, 19/32 and -3/32. Positions past the ends repeat the
+     * end. */
     attn_tensor *cubic = attn_interpolate(w.t, x, 0, 2, ATTN_INTERPOLATE_CUBIC);
     assert_true(fabs(test_at(cubic, 0) - (-3 * 0 + 19 * 0 + 19 * 1 - 3 * 4) / 32.0) < 1e-15);
     assert_true(fabs(test_at(cubic, 1) - (-3 * 1 + 19 * 4 + 19 * 9 - 3 * 9) / 32.0) < 1e-15);
@@ -127,7 +129,7 @@ static void lengths_are_interpolated_between_pixels(void **state)
     end(w);
 }
 
-/* Applies the layer along its axis, and compares it with the layer after moving the axis. */
+/* Applies the layer along its axis. Compares the result with a layer that runs after the axis was moved. */
 static void channels_move_between_axes(void **state)
 {
     world w = begin(false);
@@ -151,7 +153,8 @@ static void channels_move_between_axes(void **state)
     end(w);
 }
 
-/* Equal channels have a deviation of 0, for which the original's gradient is NaN. Here that term is left out. */
+/* If all channels are equal, their deviation is 0. The original's gradient is then NaN. Here the term with the
+ * deviation is left out. */
 static void equal_channels_have_finite_gradients(void **state)
 {
     for (int i = 0; i < 2; i++) {
@@ -169,7 +172,7 @@ static void equal_channels_have_finite_gradients(void **state)
             assert_true(test_at(y, j) == 1 + (double)(j / 3));
         attn_tensor *c = test_random(w.t, dtype, 3, (int64_t[]){1, 4, 3}, 5);
         assert_int_equal(attn_backward_from(w.t, y, c), ATTN_OK);
-        for (int64_t p = 0; p < 3; p++) { /* y = (h - mean h) / eps, where h = c * g */
+        for (int64_t p = 0; p < 3; p++) { /* the gradient is (h - mean h) / eps, where h = c * g */
             double mean = 0;
             for (int64_t j = 0; j < 4; j++)
                 mean += test_at(c, j * 3 + p) * (1 + (double)j) / 4;
@@ -182,7 +185,8 @@ static void equal_channels_have_finite_gradients(void **state)
     }
 }
 
-/* The sum of equal numbers is rounded. The difference from its mean must not count as a deviation. */
+/* The sum of equal numbers is rounded, so that their mean differs from the numbers. This difference must not count
+ * as a deviation. */
 static void equal_numbers_normalize_to_zero(void **state)
 {
     const float numbers[] = {0.1F, 1000.1F, 12345.678F, 1e6F + 0.25F, 1e30F};
@@ -248,12 +252,12 @@ static attn_tensor *random_from(world w, attn_dtype dtype, int rank, const int64
 {
     attn_tensor *x = test_random(w.t, dtype, rank, shape, seed);
     for (int64_t i = 0; i < attn_tensor_size(x); i++)
-        test_set(x, i, (double)(float)(from + test_at(x, i))); /* a number that f32 and f64 can represent */
+        test_set(x, i, (double)(float)(from + test_at(x, i))); /* the number is exact in f32 and in f64 */
     attn_tensor_set_requires_grad(x, true);
     return x;
 }
 
-/* The errors of gradients, like the errors of results, depend on the spread of the channels and not on their mean. */
+/* The errors of gradients and of results depend on the spread of the channels, and not on their mean. */
 static void gradients_far_from_zero_keep_their_digits(void **state)
 {
     for (int64_t inner = 1; inner < 300; inner = 2 * inner + 5) {
@@ -294,7 +298,7 @@ static void wrong_shapes_are_refused(void **state)
         {(attn_context_clear_error(w.c), attn_interpolate(w.t, x, 3, 2, ATTN_INTERPOLATE_LINEAR)),
          "resize: axis 3 of a tensor of rank 3"},
     };
-    assert_says(w.c, cases[4].said); /* the context keeps the last error */
+    assert_says(w.c, cases[4].said); /* The context keeps the error of the last call. */
     for (int i = 0; i < 5; i++)
         assert_null(cases[i].result);
     end(w);
@@ -334,7 +338,7 @@ static void check_still(layers *l, attn_tensor *y)
 
 static void attention_along_any_axis_moves_nothing(void **state)
 {
-    for (int channel = 1; channel < 5; channel++) { /* videos with the channels at any axis */
+    for (int channel = 1; channel < 5; channel++) { /* The channels of videos may be at any axis. */
         for (int axis = 1; axis < 5; axis++) {
             layers l;
             attn_nn_self_attention layer;
@@ -352,7 +356,7 @@ static void attention_along_any_axis_moves_nothing(void **state)
     }
 }
 
-/* Axes are counted from the front, and two axes are needed. */
+/* Axes are counted from the front. Attention needs two axes. */
 static void attention_along_no_axis_is_refused(void **state)
 {
     static const axes none[] = {{1, -1}, {2, -1}, {-1, 1}, {-2, 2}, {2, 2}, {1, 1}, {3, 1}, {3, 2}, {4, 2}};
@@ -385,7 +389,7 @@ static void rows_and_columns_of_alignments_move_nothing(void **state)
     }
 }
 
-/* Checks that the counter of copied bytes counts. */
+/* Checks the counter of copied bytes. */
 static void copied_bytes_are_counted(void **state)
 {
     world w = begin(true);
@@ -406,8 +410,8 @@ typedef struct wrong {
     const char *architecture, *key; /* the key of a setting with an integer */
     int64_t value;
     int nshape;
-    int64_t shape[3]; /* shape of the positions */
-    int64_t input[4]; /* shape of x; 0: the layer cannot be built */
+    int64_t shape[3]; /* the shape of the layer's positions */
+    int64_t input[4]; /* the shape of x; 0: the layer cannot be built */
     const char *said;
 } wrong;
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * Compares gradients of every operation with respect to each input with central differences in double precision.
+ * Compares the gradients of every operation, with respect to each input, with central differences in double precision.
  */
 #include "support/cmocka.h"
 #include "support/gradcheck.h"
@@ -185,7 +185,7 @@ static attn_tensor *build_add_norm(attn_tape *t, tensors in, const void *user)
     return attn_add_layer_norm(t, in[0], in[1], *(const double *)user, in[2], in[3], 1e-5);
 }
 
-/* With a gain of zero, the normalized rows cannot be recomputed from the output. */
+/* If the gain is zero, the normalized rows cannot be recomputed from the output. */
 static attn_tensor *build_zero_gain(attn_tape *t, tensors in, const void *user)
 {
     (void)user;
@@ -219,7 +219,7 @@ static attn_tensor *build_entropy(attn_tape *t, tensors in, const void *user)
     const int32_t labels[] = {4, 1, 0, 1};
     attn_tensor *label = attn_tape_tensor(t, ATTN_I32, 2, (int64_t[]){2, 2}, labels);
     attn_tensor *logits = attn_affine(t, in[0], 3, 0);
-    attn_tensor *other = attn_activate(t, logits, ATTN_ACTIVATION_TANH); /* another operation reads the logits */
+    attn_tensor *other = attn_activate(t, logits, ATTN_ACTIVATION_TANH); /* Another operation also reads the logits. */
     attn_tensor *loss = attn_cross_entropy(t, logits, label, user);
     attn_tensor *direct = attn_cross_entropy(t, in[0], label, NULL);
     return attn_add(t, attn_add(t, loss, direct), attn_mul(t, other, logits));
@@ -238,14 +238,14 @@ static void cross_entropy_with_ignored_labels_and_smoothing(void **state)
         gradcheck(2, build_entropy, &options[i], 1, IN({3, {2, 2, 5}}));
 }
 
-/* The weights are [2,heads,3,4]. In the target map, a row has one, two or no positions. */
+/* The weights are [2,heads,3,4]. Rows of the target map mark one, two or no positions. */
 static attn_tensor *build_guided(attn_tape *t, tensors in, const void *user)
 {
     double wanted[24] = {[1] = 1, [4] = 0.5, [7] = 0.5, [14] = 0.25, [15] = 0.75, [23] = 1};
     attn_tensor *map = attn_tape_tensor(t, ATTN_F64, 3, (int64_t[]){2, 3, 4}, wanted);
     attn_tensor *weights = attn_softmax(t, in[0], NULL, 0);
     attn_tensor *loss = attn_weights_cross_entropy(t, weights, map, *(const double *)user);
-    return attn_add(t, loss, attn_mul(t, weights, weights)); /* another operation reads the weights */
+    return attn_add(t, loss, attn_mul(t, weights, weights)); /* Another operation also reads the weights. */
 }
 
 static void cross_entropy_of_weights(void **state)
@@ -299,8 +299,8 @@ static attn_attention heads_attention(attn_operand q, attn_operand k, attn_opera
     return a;
 }
 
-/* `user` selects the operands: 0 three tensors; 1 a packed matrix; 2 k and v are one tensor; 3 all three are one
- * tensor; 4 three tensors, where another operation uses the query, so that its gradient already exists. */
+/* `user` selects the operands. 0: three tensors; 1: a packed matrix; 2: k and v are one tensor; 3: all three are one
+ * tensor; 4: three tensors, where another operation also uses the query, so that its gradient already exists. */
 static attn_tensor *build_attend(attn_tape *t, tensors in, const void *user)
 {
     int how = *(const int *)user;
@@ -339,7 +339,7 @@ static attn_tensor *build_attend_bias(attn_tape *t, tensors in, const void *user
     a.bias = in[3];
     for (int i = 0; i < a.problem.ndims; i++) {
         attn_dim *d = &a.problem.dims[i];
-        d->bias = d->role == ATTN_ROLE_QUERY ? TIME : d->role == ATTN_ROLE_KEY ? 1 : 0; /* one bias for all heads */
+        d->bias = d->role == ATTN_ROLE_QUERY ? TIME : d->role == ATTN_ROLE_KEY ? 1 : 0; /* all heads share one bias */
         d->lens = i == 0;
     }
     for (int i = 0; i < a.problem.ndims; i++)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Tests values of the operations: plain loops in double, then f32 on every instruction set against double, including
- * gradients, at odd sizes.
+ * Tests values of the operations. First the values are compared with plain loops in double. Then f32 is compared with
+ * double on every instruction set, with gradients and at odd sizes.
  */
 #include "support/cmocka.h"
 #include "support/gradcheck.h"
@@ -100,7 +100,7 @@ static void layer_norm_and_softmax(void **state)
     enum { N = 6 };
     attn_tensor *x = TENSOR(1, 2, N), *y = TENSOR(2, 2, N), *g = TENSOR(3, N), *b = TENSOR(4, N);
     attn_tensor *lens = attn_tape_tensor(w.t, ATTN_I32, 1, (int64_t[]){2}, (int32_t[]){4, 0});
-    attn_tensor *norm = attn_add_layer_norm(w.t, x, y, 0.5, g, b, 1e-3); /* there is no dropout outside of training */
+    attn_tensor *norm = attn_add_layer_norm(w.t, x, y, 0.5, g, b, 1e-3); /* Outside of training, there is no dropout. */
     attn_tensor *soft = attn_softmax(w.t, x, lens, 0), *filled = attn_softmax(w.t, x, lens, -2);
     for (int r = 0; r < 2; r++) {
         double mean = 0, var = 0, sum = 0, sum_filled = 0;
@@ -137,7 +137,7 @@ static void softmax_of_an_empty_axis(void **state)
             for (int j = 0; j < 4 * N; j++)
                 assert_true(j < 3 * N ? isnan(NUMBERS(y)[j]) : NUMBERS(y)[j] == 0);
             for (int j = N; j < 2 * N; j++)
-                NUMBERS(x)[j] = (double)-INFINITY; /* no query attends to these keys */
+                NUMBERS(x)[j] = (double)-INFINITY; /* no query attends to keys N to 2 N - 1 */
             y = attn_cast(w.t, attn_softmax(w.t, attn_cast(w.t, x, i ? ATTN_F64 : ATTN_F32), lens, 0), ATTN_F64);
             for (int j = N; j < 2 * N; j++)
                 assert_true(NUMBERS(y)[j] == 0);
@@ -160,7 +160,7 @@ static void assert_no_subnormals(const attn_tensor *t, const char *isa, const ch
         fail_msg("%s: %s has %lld zeros", isa, what, (long long)zeros);
 }
 
-/* Inputs range from 0 to -104, where e^x is subnormal below -87.4, and gradients are 1e-6. */
+/* Inputs range from 0 to -104. Below -87.4, e^x is subnormal. The gradients are 1e-6. */
 static void results_are_not_subnormal(void **state)
 {
     enum { N = 1041, ROWS = 3 };
@@ -223,7 +223,7 @@ static void cross_entropy_and_lookups(void **state)
     end_world(w);
 }
 
-/* Large logits have few digits, and their differences are exact. */
+/* Large logits have few digits, but their differences are exact. */
 static void cross_entropy_of_large_logits(void **state)
 {
     enum { N = 3 };
@@ -305,7 +305,7 @@ static attn_tensor *build_recurrence(attn_tape *t, tensors in, attn_activation a
 
 typedef attn_tensor *(*mixture)(attn_tape *, tensors, attn_activation);
 
-/* Stores the result and the gradients of the inputs as doubles. Returns how many there are. */
+/* Stores the result and the gradients of the inputs as doubles. Returns the number of doubles. */
 static int64_t run_mixture(world w, attn_dtype dtype, mixture build, attn_activation activation, double *out)
 {
     static const int64_t shapes[INPUTS][2] = {{5, ODD}, {ODD, ODD}, {ODD, 0}, {ODD, 0}, {ODD, 0}, {1, 0}};
@@ -371,8 +371,8 @@ static void running_statistics_of_an_empty_batch_are_kept(void **state)
     end_world(w);
 }
 
-/* Running statistics move by a tenth to the means and unbiased variances of columns. Results use the biased
- * variance. */
+/* In each step, running statistics move by a tenth to the means and unbiased variances of the columns. Results use
+ * the biased variance. */
 static void running_statistics_follow_a_batch(void **state)
 {
     static const double numbers[] = {1, 5, 2, 5, 3, 1, 6, 1}, mean[] = {3, 3}, variance[] = {14.0 / 4, 4};
@@ -396,7 +396,7 @@ static void running_statistics_follow_a_batch(void **state)
     }
 }
 
-/* A single f32 sum of this many equal numbers would have an error of one percent. */
+/* If this many equal numbers were summed in a single f32, the sum would have an error of one percent. */
 static void long_sums_keep_their_digits(void **state)
 {
     enum { ROWS = 1 << 20 };
@@ -462,7 +462,7 @@ static void functions_are_accurate(void **state)
     }
 }
 
-/* Results are finite for finite numbers of any size. */
+/* If all numbers are finite, results are finite, whatever the sizes of the numbers. */
 static void slopes_are_finite(void **state)
 {
     const float x[] = {1e15F, 1e20F, 1e30F, 3e38F, -1e15F, -1e20F, -1e30F, -3e38F};
@@ -511,7 +511,7 @@ static void one_pass_of_adam(void **state)
     }
 }
 
-/* Stores that bypass the caches give the same bits, at whole vectors and at any other offset. */
+/* Stores that bypass the caches must give the same bits, at whole vectors and at any other offset. */
 static void adam_to_other_memory(void **state)
 {
     enum { N = 101, VECTOR = 16, ROOM = 9 * VECTOR };

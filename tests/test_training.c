@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * Tests the promise of the training loop: a run that is stopped at any step and resumed has the same bits, and reports
- * the same numbers for each epoch, as an uninterrupted run. Steps, reported numbers and the end of training are
- * compared with values computed by hand.
+ * Tests the promise of the training loop. A run that is stopped at any step and resumed has the same bits as an
+ * uninterrupted run. It also reports the same numbers for each epoch. Steps, reported numbers and the end of training
+ * are compared with values computed by hand.
  */
 #include "support/fixture.h"
 
@@ -15,7 +15,7 @@
 
 enum { WIDTH = 12, STEPS = 3, EPOCHS = 3 };
 
-/* The state that outlives a process. The test keeps it in memory instead of files. */
+/* The state that outlives a process. The test keeps this state in memory instead of files. */
 typedef struct saved {
     float w[WIDTH], m[WIDTH], v[WIDTH];
     attn_config *counters;
@@ -27,7 +27,7 @@ typedef struct run {
     attn_named_list parameters;
     attn_training *training;
     saved store;
-    int64_t stop_at; /* number of steps over all epochs; 0: no stop */
+    int64_t stop_at; /* number of steps over all epochs before the run is stopped; 0: no stop */
     bool wide;       /* true if the loss is f64 */
     attn_progress ends[EPOCHS];
     int n_ends;
@@ -192,7 +192,7 @@ static void counters_of_the_older_spelling_are_taken(void **state)
     end(&r);
 }
 
-/* A gradient that is not finite changes nothing, whether the norm is requested or not. */
+/* If a gradient is not finite, the step changes nothing, whether the norm is requested or not. */
 static void a_gradient_that_is_not_finite_changes_nothing(void **state)
 {
     run r = {0};
@@ -212,7 +212,7 @@ static void a_gradient_that_is_not_finite_changes_nothing(void **state)
     end(&r);
 }
 
-/* A gradient whose squares overflow f32 is clipped. */
+/* A gradient is clipped even if its squares overflow f32. */
 static void a_large_gradient_is_clipped(void **state)
 {
     attn_context *c = *state;
@@ -238,8 +238,8 @@ static void a_large_gradient_is_clipped(void **state)
     attn_named_clear(&parameters);
 }
 
-/* After a thousand steps without gradients, moments must be 0. 0.9^1000 is 2^-152, and multiplying the smallest
- * subnormal number by 0.9 does not change it. */
+/* After a thousand steps without gradients, the moments must be 0. 0.9^1000 is 2^-152. If the smallest subnormal
+ * number is multiplied by 0.9, rounding gives the same number again. */
 static void moments_decay_to_zero(void **state)
 {
     attn_context *c = *state;
@@ -270,8 +270,8 @@ static void moments_decay_to_zero(void **state)
     }
 }
 
-/* Returns the additional bytes of the context after a backward pass of two parameters of BIG numbers each. Sets
- * *left to the additional bytes after the tape is destroyed. */
+/* Runs a backward pass of two parameters of BIG numbers each. Returns how many bytes the context then holds in
+ * addition. Sets *left to the additional bytes after the tape is destroyed. */
 enum { BIG = 1 << 16 };
 static size_t bytes_of_training(bool frozen, size_t *left)
 {
@@ -310,19 +310,19 @@ static size_t bytes_of_training(bool frozen, size_t *left)
     return with_gradients - before;
 }
 
-/* A trained parameter has a gradient and two moments, and a frozen parameter has none of them. */
+/* If a parameter is trained, it has a gradient and two moments. If it is frozen, it has none of them. */
 static void frozen_parameters_take_no_optimizer_memory(void **state)
 {
     const size_t one = BIG * sizeof(float), little = 8192;
     size_t left, left_frozen;
     size_t whole = bytes_of_training(false, &left), half = bytes_of_training(true, &left_frozen);
-    assert_in_range(left, 4 * one, 4 * one + little); /* two moments for each of two parameters */
+    assert_in_range(left, 4 * one, 4 * one + little); /* two moments for each of the two parameters */
     assert_in_range(left_frozen, 2 * one, 2 * one + little);
     assert_true(whole - half >= 3 * one);
 }
 
-/* Trains parameters a [1] and b [100] of ones for two steps, and freezes parameter `freeze` between the steps.
- * Returns the value of b's numbers, which are equal. */
+/* Trains the parameters a [1] and b [100] for two steps, from ones. Freezes parameter `freeze` between the steps.
+ * Returns the value of b's numbers, which are all equal. */
 enum { MANY = 100 };
 static float after_two_steps(int freeze, attn_optimizer_kind kind)
 {
@@ -360,7 +360,8 @@ static float after_two_steps(int freeze, attn_optimizer_kind kind)
     return first;
 }
 
-/* A parameter may be frozen later, because parameters do not share moments. */
+/* A parameter may be frozen later. Its moments do not affect other parameters, because parameters do not share
+ * moments. */
 static void a_parameter_may_be_frozen_later(void **state)
 {
     for (attn_optimizer_kind kind = ATTN_OPTIMIZER_ADAM; kind <= ATTN_OPTIMIZER_SGD; kind++) {
@@ -374,16 +375,16 @@ static void a_parameter_may_be_frozen_later(void **state)
 
 enum { MOST = 16 };
 
-/* A training of one number w, which begins at 1. In the first epoch, loss i is w * slopes[i] and the mean of i + 1
- * labels. In the second epoch, it is twice that. The results of validations are given, too. */
+/* A training of one number w, which begins at 1. In the first epoch, loss i is w * slopes[i], and is the mean of i +
+ * 1 labels. In the second epoch, it is twice as large. The results of validations are given, too. */
 typedef struct given {
     const double *slopes, *valid, *judged;
-    int64_t n; /* number of losses in an epoch */
+    int64_t n; /* number of losses in each epoch */
     attn_tensor *w;
     attn_progress ends[MOST];
     int n_ends, n_steps;
-    double norms[MOST]; /* norm of each step's gradient */
-    int64_t n_moments;  /* number of moments of the optimizer */
+    double norms[MOST]; /* norm of the gradient of each step */
+    int64_t n_moments;  /* number of moments that the optimizer has */
 } given;
 
 static int64_t given_steps(void *user)
@@ -460,9 +461,9 @@ static double train(given *g, const attn_training_options *options)
 }
 
 #define NEAR(a, b) assert_true(fabs((a) - (b)) <= 1e-6)
-#define LITTLE     1e-30 /* a learning rate that is too small to change a number */
+#define LITTLE     1e-30 /* a learning rate so small that w does not change */
 
-/* A step uses the mean of its losses. The last step of an epoch has the remaining losses. */
+/* A step uses the mean of its losses. If losses remain at the end of an epoch, the last step has fewer losses. */
 static void a_step_follows_the_mean_of_its_losses(void **state)
 {
     static const struct {
@@ -487,8 +488,8 @@ static void a_step_follows_the_mean_of_its_losses(void **state)
     }
 }
 
-/* The loss of the epoch is (1 * 1 + 2 * 2 + ... + 6 * 6) / (1 + 2 + ... + 6), since loss i is the mean over i
- * labels, however many losses a step has. */
+/* The loss of the epoch is (1 * 1 + 2 * 2 + ... + 6 * 6) / (1 + 2 + ... + 6), because loss i is the mean over i
+ * labels. This holds however many losses a step has. */
 static void the_loss_of_an_epoch_is_that_of_a_label(void **state)
 {
     for (int64_t accumulate = 1; accumulate <= 4; accumulate += 3) {
@@ -500,15 +501,15 @@ static void the_loss_of_an_epoch_is_that_of_a_label(void **state)
     }
 }
 
-/* Training ends after `patience` validations in a row that are not better. A judge's score is better if it is
- * larger, and a loss is better if it is smaller. */
+/* Training ends if `patience` validations in a row are not better than the best. If there is a judge, larger scores
+ * are better. Otherwise smaller losses are better. */
 static void better_epoch_resets_patience(void **state)
 {
     static const struct {
         int64_t patience;
         double valid[6], judged[6];
         int epochs;
-        double best; /* the best loss, or the best number of `judged` */
+        double best; /* the smallest loss, or the largest score of `judged` */
         const char *improved;
     } cases[] = {
         {2, {5, 6, 4, 6, 5, 3}, {0}, 5, 4, "+-+--"},

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Tests whole networks over images: their sizes, and checkpoints of Vision Transformers with other programs' names.
+ * Tests whole networks over images. The networks must have their published sizes. Checkpoints of Vision Transformers
+ * are loaded with other programs' names.
  */
 #include "support/fixture.h"
 #include "support/scratch.h"
@@ -34,7 +35,8 @@ static attn_model *make(attn_context *context, const char *architecture, const c
     return make_by(context, architecture, json, &(attn_model_options){.seed = 5});
 }
 
-/* Returns the number of elements of all tensors, or of trained tensors. Running statistics are not trained. */
+/* Returns the number of elements of all tensors. If `trained` is true, counts only trained tensors, which leaves out
+ * running statistics. */
 static int64_t numbers_of(const char *architecture, const char *json, bool trained)
 {
     attn_context *context = test_context();
@@ -65,26 +67,26 @@ static void networks_have_the_published_sizes(void **state)
                            "{\"img_size\": 224, \"num_hiddens\": 768, \"mlp_num_hiddens\": 3072, \"num_heads\": 12, "
                            "\"num_blks\": 12, \"use_bias\": true, \"num_classes\": 1000}"),
                      86567656);
-    /* the model of Dive into Deep Learning for 96 x 96 pixels */
+    /* The model of Dive into Deep Learning is for 96 x 96 pixels. */
     assert_int_equal(count("vit", "{\"in_channels\": 1}"), 6457866);
     assert_int_equal(count("sasa-resnet", "{\"depth\": 26}"), 10342632);
     assert_int_equal(count("sasa-resnet", "{\"depth\": \"38\"}"), 14190632);
     assert_int_equal(count("sasa-resnet", "{\"depth\": 50}"), 18038632);
     assert_int_equal(count("sasa-resnet", "{\"stem\": \"small\", \"num_classes\": 10}"), 8306442);
-    /* 9408 weights of 7 x 7 are replaced by 6 matrices of 3 x 64 and 12 vectors of 64 */
+    /* 6 matrices of 3 x 64 and 12 vectors of 64 replace 9408 weights of 7 x 7. */
     assert_int_equal(count("sasa-resnet", "{\"stem\": \"attention\"}"), 10342632 - 9408 + 6 * 3 * 64 + 12 * 64);
-    assert_int_equal(count("axial-resnet", "{}"), 5944936); /* Axial-ResNet-26-S */
+    assert_int_equal(count("axial-resnet", "{}"), 5944936); /* this is Axial-ResNet-26-S */
     assert_int_equal(count("resnet", "{\"backbone\": \"resnet18\"}"), 11689512);
     assert_int_equal(count("resnet", "{\"backbone\": \"resnet34\"}"), 21797672);
     assert_int_equal(count("resnet", "{}"), 25557032);
     assert_int_equal(count("resnet", "{\"backbone\": \"resnet101\"}"), 44549160);
-    assert_int_equal(count("detr", "{}"), 41302368); /* the stem and the first stage are not trained */
+    assert_int_equal(count("detr", "{}"), 41302368); /* The stem and the first stage are not trained. */
     assert_int_equal(count("detr", "{\"frozen_stages\": 0, \"dilation\": true}"), 41524768);
-    assert_int_equal(size_of("detr", "{}"), 41631008); /* including the frozen norms */
+    assert_int_equal(size_of("detr", "{}"), 41631008); /* This size includes the frozen norms. */
     assert_int_equal(size_of("detr", "{\"backbone\": \"resnet101\"}"), 60675360);
 }
 
-/* Depths are numbers. Texts such as "38" above are accepted too, and the config has the number. */
+/* Depths are numbers. A depth may also be a text such as "38", and the config then has the number. */
 static void only_known_depths_are_taken(void **state)
 {
     attn_context *context = *state;
@@ -105,7 +107,7 @@ static void only_known_depths_are_taken(void **state)
     }
 }
 
-/* Checks which column of the table a pair reads, in the numbering of the original's files. */
+/* Checks which column of the table each pair reads. The columns are numbered as in the original's files. */
 static void positions_are_numbered_as_in_the_original(void **state)
 {
     enum { L = 5 };
@@ -120,7 +122,7 @@ static void positions_are_numbered_as_in_the_original(void **state)
     attn_model_destroy(model);
 }
 
-/* Returns the output `name` of a model for a picture, or NULL if the model does not have it. */
+/* Returns the output `name` of a model for a picture. If the model does not have this output, returns NULL. */
 static attn_tensor *output_of(attn_model *model, attn_tape *tape, attn_tensor *x, const char *name)
 {
     attn_context *context = attn_tape_context(tape);
@@ -187,8 +189,8 @@ static double loss_of(attn_model *model, attn_tape *tape, attn_tensor *x)
     return weighted(output_of(model, tape, x, "logits"));
 }
 
-/* Compares every element of p's gradient with a difference quotient, to 1e-6 of the largest gradient, or to 1e-9 if
- * that is larger. */
+/* Compares every element of p's gradient with a difference quotient. The tolerance is 1e-6 of the largest gradient,
+ * or 1e-9 if 1e-9 is larger. */
 static void compare_with_differences(attn_model *model, attn_tape *tape, attn_tensor *x, attn_tensor *p,
                                      const char *name, const double *gradient)
 {
@@ -253,7 +255,7 @@ static void gradients_of_an_axial_classifier(void **state)
 
 /* ------------------------------------------------------------------------------------------- checkpoints */
 
-/* The names of the parameters of a model with one block. timm packs queries, keys and values. */
+/* The names of the parameters of a model with one block. In timm's files, queries, keys and values are packed. */
 static const char *const hf_names[][2] = {
     {"cls_token", "vit.embeddings.cls_token"},
     {"pos_embedding", "vit.embeddings.position_embeddings"},
@@ -361,7 +363,7 @@ static int begin(void **state)
     attn_tape_reset(f.tape, &(attn_tape_options){0});
     f.model = make(f.context, "vit", small);
     attn_named_list *own = attn_model_parameters(f.model);
-    for (int64_t i = 0; i < own->n; i++) { /* biases are initially zero; random numbers make every parameter matter */
+    for (int64_t i = 0; i < own->n; i++) { /* Biases are initially zero. Random numbers make every parameter matter. */
         attn_tensor *t = own->items[i].tensor,
                     *r = test_random(f.tape, ATTN_F32, attn_tensor_rank(t), attn_tensor_shape(t), (uint64_t)i + 50);
         for (int64_t j = 0; j < attn_tensor_size(t); j++)
@@ -408,7 +410,7 @@ static void hugging_face_checkpoints_load(void **state)
     assert_int_equal(attn_file_write(f->context, path, config, sizeof config - 1), ATTN_OK);
     load_and_compare(f, f->folder, NULL);
     load_and_compare(f, f->file, NULL);
-    /* For another size of image, the model is the same and interpolates its positions when it runs. */
+    /* If the image has another size, the model is the same, and interpolates its positions when it runs. */
     attn_model *larger = NULL;
     assert_int_equal(attn_vit_load(&larger, f->context, f->file, &(attn_vit_options){.img_size = {20, 20}}), ATTN_OK);
     char json[512];
@@ -459,7 +461,7 @@ static void timm_checkpoints_load(void **state)
     assert_memory_equal(found, places, 128 * sizeof *found);
     assert_memory_equal(found + 128, resized, sizeof resized);
     attn_model_destroy(larger);
-    /* This tensor does not exist in a plain ViT. */
+    /* A plain ViT does not have this tensor. */
     attn_named_add(&f->renamed, "blocks.0.ls1.gamma", attn_named_find(own, "blks.0.ln1.bias"));
     assert_int_equal(attn_safetensors_write(&f->renamed, f->file, NULL), ATTN_OK);
     assert_refused(f->context, attn_vit_load(&larger, f->context, f->file, &heads), ATTN_ERROR_UNSUPPORTED,
@@ -468,13 +470,13 @@ static void timm_checkpoints_load(void **state)
     attn_context_clear_error(f->context);
 }
 
-/* Several models have this width, so that the number of heads cannot be taken from the width. */
+/* Several models have this width. So the number of heads does not follow from the width. */
 static void number_of_heads_comes_from_config_or_metadata(void **state)
 {
     static const struct {
-        const char *config;      /* NULL: no config.json */
-        const char *key, *value; /* metadata of the weights */
-        int64_t heads;           /* number of heads; 0: the model is refused */
+        const char *config;      /* text of config.json; NULL: there is no config.json */
+        const char *key, *value; /* key and value of the weights' metadata */
+        int64_t heads;           /* expected number of heads; 0: the model is refused */
     } cases[] = {
         {NULL, "x", "y", 0},
         {"{\"model_args\": {\"num_heads\": 4}}", "x", "y", 4},
@@ -483,7 +485,7 @@ static void number_of_heads_comes_from_config_or_metadata(void **state)
         {"{\"architecture\": \"vit_tiny_patch4_8\", \"model_args\": {\"num_heads\": 6}}", "x", "y", 6},
         {NULL, "arch", "deit_tiny_patch4_8", 3},
         {NULL, "args.model", "vit_tiny_patch4_8.augreg", 3},
-        /* a config.json of another model is in this folder */
+        /* here the folder has a config.json of another model */
         {"{\"architecture\": \"vit\", \"num_heads\": 2}", "x", "y", 0},
     };
     fixture *f = *state;
@@ -512,12 +514,12 @@ static void number_of_heads_comes_from_config_or_metadata(void **state)
     }
 }
 
-/* The published plain models. A name is used only if its width matches. */
+/* The names of the published plain models. A name is used only if its width is the width of the weights. */
 static void heads_of_known_names(void **state)
 {
     static const struct {
         const char *name;
-        int64_t width, heads; /* 0: the model is refused */
+        int64_t width, heads; /* 0: the model must be refused */
     } cases[] = {
         {"vit_tiny_patch16_224", 192, 3},    {"deit_small_patch16_224", 384, 6}, {"vit_base_patch32_384", 768, 12},
         {"vit_large_patch16_224", 1024, 16}, {"vit_huge_patch14_224", 1280, 16}, {"vit_giant_patch14_224", 1408, 16},
@@ -535,14 +537,14 @@ static void heads_of_known_names(void **state)
     }
 }
 
-/* Tests settings that contradict the shapes. timm resizes positions to the size in config.json, and Hugging Face
- * does not. */
+/* Tests settings that contradict the shapes of tensors. timm resizes positions to the size in config.json, but
+ * Hugging Face does not. */
 static void settings_that_contradict_the_tensors(void **state)
 {
     static const struct {
         bool timm;
         const char *config;
-        int64_t size; /* 0: refused with `words` */
+        int64_t size; /* 0: the model is refused, and the error contains `words` */
         const char *words;
     } cases[] = {
         {false, "{\"num_attention_heads\": 2, \"image_size\": 8}", 8, ""},
@@ -593,8 +595,8 @@ static void settings_that_contradict_the_tensors(void **state)
     }
 }
 
-/* Checks the positions of a model of 2 x 6 patches for pictures of another size. timm resizes them when it loads;
- * otherwise the model interpolates them when it runs. */
+/* Checks the positions of a model of 2 x 6 patches for pictures of another size. If `timm` is true, they are resized
+ * when the model is loaded. Otherwise the model interpolates them when it runs. */
 static void expect_positions(fixture *f, bool timm, const attn_vit_options *options)
 {
     attn_model *loaded = NULL;
@@ -645,12 +647,13 @@ static void expect_converted(fixture *f, const attn_vit_options *options)
     scratch_close(made);
 }
 
-/* Tests pictures or patches that are not square: the settings have the rows and columns of the positions. */
+/* Tests pictures or patches that are not square. The model's settings must have the rows and columns of the
+ * positions. */
 static void oblong_checkpoints_load(void **state)
 {
     static const struct {
         bool timm;
-        const char *config, *words; /* words: part of the error, if the case is refused */
+        const char *config, *words; /* words: if the case is refused, a part of the error */
     } cases[] = {
         {false,
          "{\"num_attention_heads\": 2, \"layer_norm_eps\": 1e-6, \"image_size\": [8, 12], \"patch_size\": [4, 2]}",
@@ -686,16 +689,16 @@ static void oblong_checkpoints_load(void **state)
         assert_true(test_distance(logits_of_image(loaded, f->tape, 8, 12), logits_of_image(f->model, f->tape, 8, 12)) ==
                     0);
         attn_model_destroy(loaded);
-        options.img_size[0] = options.img_size[1] = 12; /* 3 x 6 patches instead of 2 x 6 */
+        options.img_size[0] = options.img_size[1] = 12; /* this size has 3 x 6 patches instead of 2 x 6 */
         expect_positions(f, cases[i].timm, &options);
-        options.img_size[0] = 24; /* the same number of patches as 6 x 2 */
+        options.img_size[0] = 24; /* this size has 6 x 2 patches, as many as 2 x 6 */
         options.img_size[1] = 4;
         expect_positions(f, cases[i].timm, &options);
         expect_converted(f, &options);
     }
 }
 
-/* The arguments that a training of timm saves with the weights have the effect of config.json. */
+/* A training of timm saves its arguments with the weights. These arguments have the same effect as config.json. */
 static void trainings_of_another_form_are_refused(void **state)
 {
     static const struct {
@@ -729,8 +732,8 @@ static void pictures_are_prepared_as_the_files_say(void **state)
     static const struct {
         bool timm;
         const char *config, *preparation;
-        double mean, std;   /* numbers of the first channel; a std of 0 is refused */
-        const char *filter; /* name of the filter, or words of the error */
+        double mean, std;   /* numbers of the first channel; if std is 0, the file is refused */
+        const char *filter; /* name of the filter, or a part of the error */
         const char *resize;
         int64_t to;
     } cases[] = {
@@ -813,7 +816,7 @@ static void pictures_are_prepared_as_the_files_say(void **state)
     scratch_close(made);
 }
 
-/* A checkpoint becomes a classifier's directory, which gives the same logits and has names of its classes. */
+/* A checkpoint becomes a classifier's directory. The classifier gives the same logits and has names of its classes. */
 static void checkpoints_become_classifiers(void **state)
 {
     fixture *f = *state;
@@ -827,7 +830,7 @@ static void checkpoints_become_classifiers(void **state)
     rename_all(&f->renamed, attn_model_parameters(f->model), hf_names, sizeof hf_names / sizeof *hf_names);
     assert_int_equal(attn_safetensors_write(&f->renamed, f->file, NULL), ATTN_OK);
     assert_int_equal(attn_file_write(f->context, path, labels, sizeof labels - 1), ATTN_OK);
-    for (int i = 0; i < 2; i++) { /* the folder, and the file in the folder */
+    for (int i = 0; i < 2; i++) { /* the source is the folder, and then the file in the folder */
         const char *from = i ? f->file : f->folder;
         assert_int_equal(attn_checkpoint_kind_of(&kind, f->context, from), ATTN_OK);
         assert_int_equal(kind, ATTN_CHECKPOINT_VIT);
@@ -850,7 +853,7 @@ static void checkpoints_become_classifiers(void **state)
     assert_int_equal(scratch_close(made), 2);
 }
 
-/* A wide picture is classified, evaluated and drawn like the same picture squashed by hand. */
+/* A wide picture is classified, evaluated and drawn in the same way as a picture that was squashed before. */
 static void pictures_are_squashed_where_the_files_say_so(void **state)
 {
     fixture *f = *state;
@@ -902,7 +905,8 @@ static void pictures_are_squashed_where_the_files_say_so(void **state)
     scratch_close(made);
 }
 
-/* Without this check, accuracy would count pictures of the first class as right. */
+/* Without this check, a NaN would look like the first class, and accuracy would count pictures of the first class as
+ * right. */
 static void nan_logits_are_refused_by_the_classifier(void **state)
 {
     fixture *f = *state;
@@ -928,7 +932,7 @@ static void nan_logits_are_refused_by_the_classifier(void **state)
     assert_int_equal(attn_classifier_render_attention(classifier, &image, NULL, ATTN_PLOT_HTML, &picture, &guess),
                      ATTN_ERROR_UNSUPPORTED);
     scratch_open(data);
-    for (int i = 0; i < 3; i++) { /* makes a folder for each class */
+    for (int i = 0; i < 3; i++) { /* Makes a folder for each class. */
         snprintf(path, sizeof path, "%s/%d", data, i);
         assert_int_equal(mkdir(path, 0700), 0);
         snprintf(path, sizeof path, "%s/%d/a.png", data, i);
@@ -954,7 +958,7 @@ static void a_fresh_head_for_other_classes(void **state)
     const attn_named_list *own = attn_model_parameters(f->model);
     attn_model *loaded = NULL;
     size_t all = sizeof timm_names / sizeof *timm_names;
-    /* without the head, and without biases of queries, keys and values */
+    /* this leaves out the head, and the biases of queries, keys and values */
     rename_all(&f->renamed, own, timm_names, all - 2);
     pack(f->tape, &f->renamed, own, "weight");
     assert_int_equal(attn_safetensors_write(&f->renamed, f->file, NULL), ATTN_OK);
@@ -979,7 +983,7 @@ static void expect_other_size(fixture *f, attn_model *model, int64_t height, int
     attn_named_clear(&out);
 }
 
-/* Images are refused even if the number of whole patches, or of features, is the same. */
+/* An image of another size is refused, even if the number of whole patches, or of features, is the same. */
 static void images_of_another_size_are_refused(void **state)
 {
     static const struct {
@@ -1001,7 +1005,7 @@ static void images_of_another_size_are_refused(void **state)
     }
 }
 
-/* A batch of no images gives logits of no images, as in other networks. */
+/* A batch without images gives logits without rows, as in other networks. */
 static void batches_of_no_images(void **state)
 {
     static const struct {

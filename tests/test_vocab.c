@@ -68,8 +68,8 @@ static void frequent_words_come_first(void **state)
     tear_down(&f);
 }
 
-/* The expected ids are computed by hand from the book's rule. Sentences are cut or padded to 9 with <eos>, and words
- * that occur at least twice are sorted by code point. */
+/* The expected ids are computed by hand from the book's rule. Sentences are cut, or padded with <eos>, to 9 tokens.
+ * Words that occur at least twice are sorted by code point. */
 static void the_books_vocabulary(void **state)
 {
     fixture f;
@@ -97,7 +97,7 @@ static void vocabularies_survive_a_file(void **state)
     for (int64_t i = 0; i < attn_vocab_size(again); i++)
         assert_string_equal(attn_vocab_token(again, i), attn_vocab_token(f.target, i));
     attn_vocab_destroy(again);
-    /* A file that is cut at any byte is refused, or is a shorter vocabulary that ends with a complete line. */
+    /* If a file is cut at any byte, it is refused, or it is a shorter vocabulary that ends with a complete line. */
     for (size_t cut = 0; cut < size; cut++) {
         attn_context_clear_error(f.c);
         attn_status status = attn_vocab_parse(&again, f.c, text, cut, "v");
@@ -147,7 +147,7 @@ static void sentences_become_ids_and_back(void **state)
     assert_int_equal(ids[4], attn_vocab_special(f.source, ATTN_SPECIAL_EOS));
     attn_vocab_decode(f.source, ids, n, text, sizeof text);
     assert_string_equal(text, "he is <unk> .");
-    /* A sentence that is cut still has an end token. */
+    /* If a sentence is cut, it still has an end token. */
     assert_int_equal(attn_vocab_encode(f.source, "he is here .", &(attn_encode_options){.steps = 3}, ids, 16, &n, NULL),
                      ATTN_OK);
     assert_int_equal(n, 3);
@@ -198,7 +198,7 @@ static void a_batch_is_padded_and_shifted(void **state)
     assert_true(attn_batches_next(batches, &b));
     assert_int_equal(b.size, 2);
     assert_int_equal(b.source_steps, 3);
-    assert_int_equal(b.target_steps, 4); /* the longer target is va va ! <eos> */
+    assert_int_equal(b.target_steps, 4); /* The longer of the two targets is va va ! <eos>. */
     const int32_t pad = 0, bos = 1, eos = 2, va = attn_vocab_find(f.target, "va", 2),
                   mark = attn_vocab_find(f.target, "!", 1);
     const int32_t labels[] = {va, mark, eos, pad, va, va, mark, eos}, input[] = {bos, va, mark, pad, bos, va, va, mark};
@@ -266,7 +266,7 @@ static void many_sentences(fixture *f)
     free(text);
 }
 
-/* Reads an epoch and checks that every sentence comes once. Returns the share of positions that are padding. */
+/* Reads an epoch and checks that every sentence comes once. Returns the share of padding among all positions. */
 static double read_epoch(attn_batches *batches, int64_t *order)
 {
     attn_batch b;
@@ -304,7 +304,7 @@ static void epochs_are_shuffled_and_can_be_resumed(void **state)
     attn_batches_seek(batches, 1, 0);
     read_epoch(batches, second);
     assert_memory_not_equal(first, second, sizeof first);
-    /* From position (1, 20) on, the same batches follow, also in another object. */
+    /* From position (1, 20) on, another object gives the same batches. */
     attn_batch b;
     attn_batches_seek(again, 1, 20);
     assert_true(attn_batches_next(again, &b));
@@ -320,8 +320,8 @@ static void epochs_are_shuffled_and_can_be_resumed(void **state)
     tear_down(&f);
 }
 
-/* Tests batches of at most 200 positions. Each sentence comes once, every epoch has the same number of batches, and
- * a longer sentence is alone in its batch. */
+/* Tests batches of at most 200 positions. Each sentence comes once, and every epoch has the same number of batches.
+ * If a sentence is longer than 200 positions, it is alone in its batch. */
 static void batches_are_counted_by_tokens(void **state)
 {
     fixture f;
@@ -333,7 +333,8 @@ static void batches_are_counted_by_tokens(void **state)
     attn_batches_options options = {.tokens = 200, .seed = 3};
     assert_int_equal(attn_batches_create(&batches, corpus, &options), ATTN_OK);
     int64_t count = attn_batches_count(batches), n = 0;
-    assert_in_range(count, 700 * 11 / 200, 700 * 14 / 200); /* a sentence has 11.5 tokens on average */
+    /* A sentence has 11.5 tokens on average, with its end token. */
+    assert_in_range(count, 700 * 11 / 200, 700 * 14 / 200);
     assert_true(read_epoch(batches, first) < 0.05);
     for (int64_t epoch = 1; epoch < 4; epoch++) {
         attn_batches_seek(batches, epoch, 0);
@@ -491,7 +492,7 @@ static void model_one(const fixture *f, int64_t rounds, double t[SIDE + 1][SIDE]
             attn_pair pair = attn_pairs_get(f->pairs, p);
             assert_int_equal(attn_vocab_encode(f->source, pair.source, NULL, from, SIDE, &n, NULL), ATTN_OK);
             assert_int_equal(attn_vocab_encode(f->target, pair.target, NULL, to, SIDE, &m, NULL), ATTN_OK);
-            from[n - 1] = SIDE; /* the empty word replaces the end token */
+            from[n - 1] = SIDE; /* the last element is the empty word instead of the end token */
             for (int64_t j = 0; j + 1 < m; j++) {
                 double sum = 0;
                 for (int64_t i = 0; i < n; i++)
@@ -539,7 +540,7 @@ static void lexicons_are_learned_from_pairs(void **state)
     assert_int_equal(found, wanted);
     attn_bytes_free(f.c, &file);
     attn_lexicon_destroy(lexicon);
-    options.best = 1; /* the most likely word for each of nine words and for unknown words */
+    options.best = 1; /* The lexicon then has one word for each of nine words, and one for unknown words. */
     assert_int_equal(attn_lexicon_learn(&lexicon, corpus, f.source, f.target, &options), ATTN_OK);
     assert_int_equal(attn_lexicon_size(lexicon), 10);
     attn_lexicon_destroy(lexicon);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * Tests the command's messages during long work, with ticks of some milliseconds instead of seconds.
+ * Tests the messages that the command prints during long work. Its ticks take some milliseconds instead of seconds.
  */
 #include "support/fixture.h"
 
@@ -40,7 +40,8 @@ static FILE *listen(int *kept)
 {
     FILE *said = tmpfile();
     assert_non_null(said);
-    assert_int_equal(fcntl(fileno(said), F_SETFL, O_APPEND), 0); /* the test reads the file while it is written */
+    /* The test reads the file while it is written, so that writes must append. */
+    assert_int_equal(fcntl(fileno(said), F_SETFL, O_APPEND), 0);
     *kept = dup(STDERR_FILENO);
     assert_true(*kept >= 0 && dup2(fileno(said), STDERR_FILENO) >= 0);
     return said;
@@ -52,18 +53,19 @@ static void long_work_says_how_far_it_is(void **state)
     int kept;
     FILE *said = listen(&kept);
     cli_watch_begin(c, TICK);
-    dup2(kept, STDERR_FILENO); /* messages are written to the initial standard error, even if it is redirected later */
+    /* Messages are written to the initial standard error, even if standard error is redirected later. */
+    dup2(kept, STDERR_FILENO);
     bool still = comes(said, "attn: still at work, 0:20 so far\n");
     cli_watch_work("files", 0, 8);
     bool first = comes(said, "attn: the first of 8 files, ");
     cli_watch_work("files", 2, 8);
     bool files = comes(said, "attn: 2 of 8 files, ") && comes(said, " left\n");
-    attn__work(c, "layers", 5, 12); /* the progress of layers is shown only after the command's own loop has ended */
+    attn__work(c, "layers", 5, 12); /* While the command's own loop runs, the progress of layers is not shown. */
     cli_watch_work(NULL, 0, 0);
     attn__work(c, "layers", 3, 12);
     bool layers = comes(said, "attn: 3 of 12 layers, ");
     attn__work_around(c, "parts", 2, 9);
-    attn__work(c, "layers", 5, 12); /* the progress of layers is shown only after the library's outer loop has ended */
+    attn__work(c, "layers", 5, 12); /* While the library's outer loop runs, the progress of layers is not shown. */
     bool parts = comes(said, "attn: 2 of 9 parts, ");
     attn__work_around(c, "parts", 9, 9);
     attn__work(c, "layers", 4, 12);
@@ -78,7 +80,7 @@ static void long_work_says_how_far_it_is(void **state)
     assert_true(still && first && files && layers && parts && !other);
 }
 
-/* Before the first step of a training, no remaining time can be estimated. The message has the number of steps. */
+/* Before the first step of a training, the remaining time is unknown. The message has the number of steps instead. */
 static void the_first_step_is_told(void **state)
 {
     attn_context *c = *state;
@@ -122,7 +124,7 @@ static void waiting_for_input_is_no_work(void **state)
     assert_int_equal(length, 0);
 }
 
-/* A training with long epochs prints messages within an epoch, also if standard error is not a terminal. */
+/* If epochs are long, a training prints messages within an epoch, even if standard error is not a terminal. */
 static void a_long_epoch_is_told_without_a_terminal(void **state)
 {
     int kept;
@@ -139,7 +141,7 @@ static void a_long_epoch_is_told_without_a_terminal(void **state)
                         .metric = NAN};
     FILE *said = listen(&kept);
     cli_progress_begin(&progress, false, "tokens", NULL);
-    cli_progress_show(&progress, &at); /* the quiet interval begins here */
+    cli_progress_show(&progress, &at); /* The interval without messages begins here. */
     progress.last -= 14;
     cli_progress_show(&progress, &at);
     long early = fseek(said, 0, SEEK_END) == 0 ? ftell(said) : -1;
@@ -153,7 +155,7 @@ static void a_long_epoch_is_told_without_a_terminal(void **state)
     assert_true(told);
 }
 
-/* On a terminal, the bar is drawn at the start, after some time, and at the end of each epoch. */
+/* On a terminal, the bar is drawn at the start, after some time, and at each end of an epoch. */
 static void every_end_of_an_epoch_is_drawn(void **state)
 {
     static const struct {

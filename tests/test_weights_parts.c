@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * Tests weights in several files: an index and its parts, invalid indices, and directories.
+ * Tests weights in several files: an index and its parts, invalid indices and directories.
  */
 #include "support/fixture.h"
 #include "support/faults.h"
@@ -28,7 +28,7 @@ static const names *files(void)
     return &all;
 }
 
-/* Writes a part with tensors a0, a1, ... of `n` numbers each. */
+/* Writes one of the files, with tensors whose names are `letter` and a number. Each tensor has `n` numbers. */
 static void write_part(const char *path, char letter, int n)
 {
     attn_context *c = NULL;
