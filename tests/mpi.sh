@@ -18,7 +18,7 @@ fi
 # Open MPI refuses root and more processes than cores unless told; MPICH has none of these.
 export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
 export OMPI_MCA_rmaps_base_oversubscribe=1 OMPI_MCA_hwloc_base_binding_policy=none
-export OMPI_MCA_btl=self,vader,tcp
+export OMPI_MCA_btl=self,vader,tcp OMPI_MCA_mpi_yield_when_idle=1
 
 # near A B BOUND: the f32 tensors of two safetensors files differ by at most BOUND anywhere.
 cat > near.py << 'END'
