@@ -23,9 +23,9 @@
 /* -------------------------------------------------------------------------------------- relative tables in the plan */
 
 /* Reserves memory for relative tables.  A subtile's queries and a block of keys have few different distances.  For a
- * table T of queries, X = Q T^T has a row per query and a column per distance. The terms of query i with keys 0, 1, 2,
- * ... are adjacent in row i, from a column on that depends on i. They are transposed to S^T before K Q^T is added.  For
- * a table of values, D^T[d,i] is the sum of query i's weights for keys at distance d, and O^T += T^T D^T. */
+ * table T of queries, X = Q T^T has a row per query and a column per distance. In row i, the terms of query i for
+ * consecutive keys are adjacent, from a column on that depends on i. They are transposed to S^T before K Q^T is added.
+ * For a table of values, D^T[d,i] is the sum of query i's weights for keys at distance d, and O^T += T^T D^T. */
 static void take_tables(const attn__flash *f, attn__arena *arena, attn__flash_scratch *s)
 {
     int64_t wide = f->tile->lanes * f->vectors;
@@ -124,14 +124,14 @@ static const char *refuse(const attn__canonical *canonical)
     return attn__table_panels_refuse(canonical);
 }
 
-/* Returns a row stride of whole cache lines. It avoids multiples of 256 floats, whose rows would share cache sets. */
+/* Returns a row stride of whole cache lines. It is no multiple of 256 floats, so that rows do not share cache sets. */
 static int64_t panel_width(int64_t channels)
 {
     int64_t width = attn__round_up(channels, 16);
     return width % 256 == 0 ? width + 16 : width;
 }
 
-/* Spreads queries evenly over blocks of at most `most`, a multiple of whole subtiles. */
+/* Divides queries into blocks of nearly equal size, at most `most`. `most` is a multiple of whole subtiles. */
 static void divide_queries(attn__flash *f, int64_t queries, int64_t most)
 {
     int64_t lanes = f->tile->lanes, blocks = attn__max(1, attn__ceil_div(queries, most));
@@ -139,8 +139,8 @@ static void divide_queries(attn__flash *f, int64_t queries, int64_t most)
     f->subtiles = attn__ceil_div(f->query_block, lanes * f->vectors) + 1;
 }
 
-/* Chooses blocks so large that q, o and the panels stay in the L2 cache, and the score tile in the L1 cache. Blocks,
- * and therefore bits, do not depend on the number of threads. */
+/* Chooses blocks so large that q, o and the panels stay in the L2 cache, and the score tile in the L1 cache. Blocks do
+ * not depend on the number of threads, so that the bits of the results do not either. */
 static void choose_blocks(attn__flash *f, const attn__canonical *canonical)
 {
     int64_t row = (f->channels + f->values) * (int64_t)sizeof(float), wide = f->tile->lanes * f->vectors;
@@ -156,7 +156,7 @@ static void choose_blocks(attn__flash *f, const attn__canonical *canonical)
     divide_queries(f, canonical->query.size, attn__max(wide, most > 768 ? 768 : most / wide * wide));
 }
 
-/* Returns the fewest queries for which products on AMX gain more than splitting into bf16 terms costs, as measured. */
+/* Returns the minimum number of queries for AMX. With fewer, splitting into bf16 terms costs more than AMX gains. */
 static int64_t least_queries(const attn__flash *f, const attn__canonical *canonical)
 {
     enum { ONE_PART = 32, THREE = 96, THREE_OF_SLIM = 192, USUAL = 64 };
@@ -165,7 +165,7 @@ static int64_t least_queries(const attn__flash *f, const attn__canonical *canoni
     return f->channels < USUAL ? THREE_OF_SLIM : THREE;
 }
 
-/* Reports whether AMX exists and is faster, although its tiles are padded with zeros. */
+/* Reports whether AMX exists and is faster. Padding of AMX tiles with zeros must not cost too much. */
 static bool amx_pays(const attn__flash *f, const attn__canonical *canonical)
 {
     if (!attn__bf16x3_for(canonical->isa) || f->keys_dtype != canonical->problem.dtype || f->channels == 0 ||
@@ -188,17 +188,17 @@ static void use_amx(attn__flash *f, const attn__canonical *canonical)
     f->vectors = 2;
 }
 
-enum { MANY = 8 }; /* number of heads that gives work to all threads */
+enum { MANY = 8 }; /* from this number of heads on, all threads have work */
 
-/* Chooses blocks for AMX, similar to choose_blocks. Panels of bf16 terms cost more to pack, so more queries share them,
- * unless there are few heads. Subtiles are as wide as two AMX tiles. */
+/* Chooses blocks for AMX, similar to choose_blocks. Panels of bf16 terms take longer to pack, so blocks have more
+ * queries, unless there are few heads. Subtiles are as wide as two AMX tiles. */
 static void choose_amx(attn__flash *f, const attn__canonical *canonical)
 {
     use_amx(f, canonical);
     f->held = attn__round_up(f->values, ATTN__BF16X3_SIDE);
     int64_t part = f->terms * (int64_t)sizeof(uint16_t), l2 = (int64_t)canonical->caches.l2;
     int64_t wide = f->tile->lanes * f->vectors, keys = canonical->key.size;
-    enum { ONE_BLOCK = 256 }; /* keeps all sums of values in AMX tiles */
+    enum { ONE_BLOCK = 256 }; /* so many keys keep all sums of values in AMX tiles */
     int64_t most = keys <= ONE_BLOCK && f->terms > 1 ? ONE_BLOCK : 128;
     while (most > 32 && most * (f->channels + f->values) * part > l2 / 4)
         most /= 2;
@@ -228,7 +228,7 @@ static void fill_flash(attn__flash *f, const attn__canonical *canonical)
     f->ldv = panel_width(f->values);
     static const attn__operand ops[] = {ATTN__OP_Q, ATTN__OP_K, ATTN__OP_V, ATTN__OP_O};
     int64_t *next = attn__channels_find(canonical, ops, 4, f->channel, f->offsets);
-    bool tables = canonical->problem.nrelatives; /* products of tables are in f32, on vectors */
+    bool tables = canonical->problem.nrelatives; /* products of tables run in f32 on vectors */
     bool adjacent = !f->channel[ATTN__OP_K] && !f->channel[ATTN__OP_V];
     if (canonical->problem.dtype == ATTN_BF16 && adjacent && !tables && attn__cpu_has(ATTN__CPU_BF16_DOT))
         f->pairs = attn__gemm_tile_bf16_for(canonical->isa);
@@ -270,7 +270,7 @@ static attn_status plan(attn_context *context, const attn__canonical *canonical,
 
 /* ------------------------------------------------------------------------------------------------ an item's queries */
 
-/* Returns subtile i. Subtiles have nearly equal widths, because the product of a single vector would wait for sums. */
+/* Returns subtile i. All subtiles have nearly equal widths, because a subtile of one vector would wait for its sums. */
 static attn__flash_subtile subtile_at(const attn__flash_item *t, int64_t i)
 {
     int64_t lanes = t->flash->tile->lanes, vectors = t->padded / lanes, n = t->subtiles;
@@ -282,7 +282,7 @@ static attn__flash_subtile subtile_at(const attn__flash_item *t, int64_t i)
     return sub;
 }
 
-/* Transposes queries to one query per lane, unless they are transposed already. */
+/* Transposes the item's queries, so that each lane has one query. Does nothing if they are transposed already. */
 static void gather_queries(attn__flash_item *t)
 {
     const attn__flash *f = t->flash;
@@ -300,7 +300,7 @@ static void gather_queries(attn__flash_item *t)
                                 sub.lanes};
         float *q = t->s.q + sub.lane * f->channels;
         f->lanes->gather(&view, q, sub.width, factor);
-        if (f->pairs) /* exact, because unscaled numbers are still bf16 */
+        if (f->pairs) /* exact, because the numbers are unscaled bf16 */
             f->pairs->round_rows(q, f->channels, sub.width, t->s.pairs.q + sub.lane * f->channel_pairs);
     }
 }
@@ -324,7 +324,7 @@ static void find_spans(attn__flash_item *t, int64_t batch)
             t->key_end = attn__max(span->end, t->key_end);
         }
     }
-    /* Blocks begin at the same keys for all queries. */
+    /* so that blocks begin at the same keys for all queries */
     t->key_begin -= t->key_begin % t->flash->key_block;
 }
 
@@ -360,9 +360,9 @@ static void begin(attn__flash_item *t, int64_t batch)
 
 /* -------------------------------------------------------------------------------------------------- a block of keys */
 
-enum { STEP = 2 * ATTN__BF16X3_SIDE }; /* keys per call of the product of pairs */
+enum { STEP = 2 * ATTN__BF16X3_SIDE }; /* keys per call of the kernel of pairs */
 
-/* Packs the channels of values as rows of A.  Returns false if a number is not finite. */
+/* Packs the values as operand A, whose rows are channels.  Returns false if a number is not finite. */
 static bool pack_values(attn__flash_item *t, const attn__flash_keys *b)
 {
     const attn__flash *f = t->flash;
@@ -380,7 +380,7 @@ static bool pack_values(attn__flash_item *t, const attn__flash_keys *b)
     return finite;
 }
 
-/* Packs values. In `clean`, a key has zeros in each group of channels in which some number is not finite. */
+/* Packs the values. In the copy `clean`, a key has zeros in each group of channels with a number that is not finite. */
 static void pack_clean_values(attn__flash_item *t, const attn__flash_keys *b)
 {
     int64_t group = t->flash->tile->group, values = t->flash->values;
@@ -391,7 +391,7 @@ static void pack_clean_values(attn__flash_item *t, const attn__flash_keys *b)
                                t->s.clean + c * b->keys, group, t->s.bad + c / group * t->flash->key_block);
 }
 
-/* Packs keys as rows of A, which are contiguous. A single subtile reads keys in place: it would not repay a copy. */
+/* Packs keys as operand A with contiguous rows. A single subtile reads keys in place, since a copy would not pay. */
 static void pack_keys(attn__flash_item *t, attn__flash_keys *b)
 {
     const attn__flash *f = t->flash;
@@ -413,7 +413,7 @@ static attn__table_reach reach_of(const attn__flash_item *t, const attn__flash_k
     return attn__table_reach_of(&t->flash->tables.of[i].panel, x->query + sub.lane, sub.lanes, x->key, b->keys);
 }
 
-/* Multiplies queries by the rows of a table that they reach. x->lane[r] is the offset of lane r's term for key 0. */
+/* Multiplies queries by the table rows that they use. Sets x->lane[r] to the offset of the term of lane r and key 0. */
 static void multiply_table(const attn__flash_item *t, const attn__flash_keys *b, attn__flash_subtile sub, int i)
 {
     const attn__flash *f = t->flash;
@@ -434,7 +434,7 @@ static void multiply_table(const attn__flash_item *t, const attn__flash_keys *b,
         x->lane[r] = r * table->ld - x->query[sub.lane + r] + table->panel.queries - 1 - reach.low;
 }
 
-/* Copies the terms of one table, transposed, to rows of s. */
+/* Copies the terms of one table to `s` and transposes them, so that each lane has one query. */
 static void transpose_terms(const attn__flash_item *t, const attn__flash_keys *b, attn__flash_subtile sub, int i,
                             float *s)
 {
@@ -449,7 +449,7 @@ static void transpose_terms(const attn__flash_item *t, const attn__flash_keys *b
     }
 }
 
-/* Sets the scores to the terms of tables of queries. Returns false if there are no such tables. */
+/* Sets the scores to the sum of the terms of tables of queries. Returns false if no table is of queries. */
 static bool set_table_terms(const attn__flash_item *t, const attn__flash_keys *b, attn__flash_subtile sub)
 {
     bool any = false;
@@ -465,8 +465,8 @@ static bool set_table_terms(const attn__flash_item *t, const attn__flash_keys *b
     return any;
 }
 
-/* Adds the terms of a value table pair by pair, for pairs that are not masked. A product would also multiply rows by
- * weights of 0, and rows may have NaN or infinity. */
+/* Adds the terms of a value table pair by pair, for pairs that are not masked. A product would also add terms of weight
+ * 0, which are NaN if the table has NaN or infinity. */
 static void add_table_carefully(const attn__flash_item *t, const attn__flash_keys *b, attn__flash_subtile sub, int i,
                                 int64_t low)
 {
@@ -482,7 +482,7 @@ static void add_table_carefully(const attn__flash_item *t, const attn__flash_key
         }
 }
 
-/* Computes D^T in x->terms: the sums of weights by distance. */
+/* Computes D^T in x->terms. It has the sum of the weights for each distance and lane. */
 static void collect_weights(const attn__flash_item *t, const attn__flash_keys *b, attn__flash_subtile sub, int i,
                             attn__table_reach reach, int64_t low)
 {
@@ -495,7 +495,7 @@ static void collect_weights(const attn__flash_item *t, const attn__flash_keys *b
                 t->s.s[key * sub.width + lane];
 }
 
-/* Adds the terms of value tables to the sums, after the values themselves. */
+/* Adds the terms of value tables to the sums of values. */
 static void add_table_values(const attn__flash_item *t, const attn__flash_keys *b, attn__flash_subtile sub)
 {
     const attn__flash *f = t->flash;
@@ -553,7 +553,7 @@ static void load_panels(attn__flash_item *t, attn__flash_keys *b)
         pack_clean_values(t, b);
 }
 
-/* Prepares the block's keys for masks, bias, dropout and tables. */
+/* Prepares what masks, bias, dropout and tables need for the block's keys. */
 static void find_keys(attn__flash_item *t, const attn__flash_keys *b)
 {
     attn__visible_keys_start(&t->s.keys, t->canonical, b->at, b->keys);
@@ -608,7 +608,7 @@ static void add_values(attn__flash_item *t, const attn__flash_keys *b, attn__fla
     t->s.span[sub.index].started = true;
 }
 
-/* Adds the values with NaN or infinity for the lanes that attend them. */
+/* Adds the terms of values with NaN or infinity, for the lanes that attend the keys of these values. */
 static void repair_values(attn__flash_item *t, const attn__flash_keys *b, attn__flash_subtile sub)
 {
     const attn__flash *f = t->flash;
@@ -668,7 +668,7 @@ bool attn__flash_softmax(attn__flash_item *t, const attn__flash_keys *b, attn__f
     return changed;
 }
 
-/* Computes S^T = K Q^T and adds it to the terms of tables. */
+/* Computes S^T = K Q^T. If there are tables of queries, adds it to their terms. */
 static void score(attn__flash_item *t, const attn__flash_keys *b, attn__flash_subtile sub)
 {
     const attn__flash *f = t->flash;
@@ -742,7 +742,7 @@ static void see_keys(attn__flash_item *t, const attn__flash_keys *b, attn__flash
     add_table_values(t, b, sub);
 }
 
-/* Returns the number of prefetch portions of a subtile and a block: one per STEP keys, register tile, or AMX hook. */
+/* Returns the number of prefetch portions for a subtile and a block: one per STEP keys, register tile, or AMX hook. */
 static int64_t portions(const attn__flash *f, const attn__flash_keys *b)
 {
     enum { SQUARE = 2 * ATTN__BF16X3_SIDE, PAIRS = 6 };
@@ -755,7 +755,7 @@ static int64_t portions(const attn__flash *f, const attn__flash_keys *b)
     return f->pairs ? attn__ceil_div(b->keys, STEP) : attn__max((b->keys + f->values) / f->tile->rows, 1);
 }
 
-/* Reports whether any query of the subtile has a weight for any key of `b`. With mask_fill, every key has a weight. */
+/* Reports whether any query of the subtile has a weight for a key of `b`. With mask_fill, every key has a weight. */
 static bool sees(const attn__flash_item *t, const attn__flash_keys *b, attn__flash_subtile sub)
 {
     return t->flash->visible.fills || attn__flash_hidden(t, b, sub) != ATTN__VISIBLE_NONE;
@@ -763,7 +763,7 @@ static bool sees(const attn__flash_item *t, const attn__flash_keys *b, attn__fla
 
 /* ------------------------------------------------------------------------------------------------------ prefetching */
 
-enum { STORES = 4096 }; /* bytes that the store buffers absorb */
+enum { STORES = 4096 }; /* number of bytes that the store buffers can absorb */
 
 /* Adds rows [from, to) of an operand to the prefetch list. */
 static void stream(attn__flash_item *t, attn__operand op, int64_t batch, int64_t from, int64_t to)
@@ -778,13 +778,13 @@ static void stream_keys(attn__flash_item *t, int64_t batch, int64_t from, int64_
     stream(t, ATTN__OP_V, batch, from, to);
 }
 
-/* Returns how many of `rows` rows to prefetch. If rows are split into bf16 terms, splitting prefetches the rest. */
+/* Returns how many of `rows` rows to prefetch. For f32 on AMX, the splitting into bf16 terms prefetches the others. */
 static int64_t rows_near(const attn__flash_item *t, int64_t rows)
 {
     return t->flash->terms == ATTN__BF16X3_F32 ? attn__min(rows, ATTN__BF16X3_SPLIT_NEAR) : rows;
 }
 
-/* Adds part `part` of `parts` of the next item's queries to the prefetch list. */
+/* Adds the queries of the next item to the prefetch list, divided into `parts` parts. Adds only part `part`. */
 static void stream_next_queries(attn__flash_item *t, int64_t part, int64_t parts)
 {
     const attn__flash *f = t->flash;
@@ -793,8 +793,8 @@ static void stream_next_queries(attn__flash_item *t, int64_t part, int64_t parts
            t->next_first + count * (part + 1) / parts);
 }
 
-/* Adds part `part` of `parts` of this item's output rows to the prefetch list. If more than STORES bytes missed the
- * cache, the stores would block the loads behind them. */
+/* Adds part `part` of `parts` of this item's output rows to the prefetch list. Up to STORES bytes need no prefetch.
+ * More would block the loads behind the stores if they missed the cache. */
 static void stream_output(attn__flash_item *t, int64_t part, int64_t parts)
 {
     int64_t size = (int64_t)attn_dtype_size(t->canonical->problem.dtype), row = t->flash->values * size;
@@ -803,8 +803,8 @@ static void stream_output(attn__flash_item *t, int64_t part, int64_t parts)
         attn__prefetch_add(&t->prefetch, t->arrays->o, size, t->s.at[ATTN__OP_O] + from, to - from, row);
 }
 
-/* Plans the prefetches of a block of keys: the next block, or after the last block the next item's first keys. Parts of
- * the output rows and of the next item's queries are added to each block. */
+/* Plans the prefetches during a block of keys: the next block or, after the last block, the first keys of the next
+ * item. A part of the output rows and of the next item's queries is prefetched during each block. */
 static void plan_prefetch(attn__flash_item *t, int64_t at, int64_t keys, int64_t portions)
 {
     attn__prefetch_clear(&t->prefetch);
@@ -836,7 +836,7 @@ static void run_key_block(attn__flash_item *t, int64_t at, int64_t keys)
         const attn__flash_span *span = &t->s.span[i];
         if (at >= span->end || at + keys <= span->begin)
             continue;
-        /* The subtile stops at the last key of any lane, because a causal mask rarely leaves whole blocks. */
+        /* Subtiles stop at the last key of any lane, because a causal mask rarely ends at the end of a block. */
         attn__flash_keys seen = b;
         seen.keys = span->end - at < keys ? span->end - at : keys;
         attn__flash_subtile sub = subtile_at(t, i);
@@ -849,7 +849,7 @@ static void run_key_block(attn__flash_item *t, int64_t at, int64_t keys)
 
 /* ----------------------------------------------------------------------------------------------------------- output */
 
-/* Divides the sums and stores them. A row without keys has l = 0 and o = 0. */
+/* Divides the sums by the sums of weights and stores them. A row without keys has l = 0 and o = 0. */
 static void finish(attn__flash_item *t)
 {
     const attn__flash *f = t->flash;
@@ -877,7 +877,7 @@ typedef struct job {
     const attn__flash *flash;
     attn__items items;
     char *workspace;
-    size_t each; /* bytes of one thread */
+    size_t each; /* bytes of the memory of one thread */
 } job;
 
 static void run_item(void *user, int64_t number, int thread)

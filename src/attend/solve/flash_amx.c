@@ -37,7 +37,7 @@ void attn__flash_amx_queries(attn__flash_item *t)
     f->amx->transpose(t->s.tiles.q.data, t->padded / ATTN__BF16X3_SIDE * t->s.tiles.q.block / ATTN__BF16X3_TILE);
 }
 
-/* Packs keys and values. bf16 always runs on AMX, because a single term represents every bf16 number. */
+/* Packs keys and values. For bf16 it always sets b->amx, because a single term represents every bf16 number. */
 bool attn__flash_amx_panels(attn__flash_item *t, attn__flash_keys *b)
 {
     const attn__flash *f = t->flash;
@@ -91,7 +91,7 @@ void attn__flash_amx_scale(attn__flash_item *t, const attn__flash_keys *b, attn_
 
 /* ------------------------------------------------------------------------------------------- weights and values */
 
-/* Returns the arguments of the product of the pending weights with the values of their keys. */
+/* Returns the arguments of the pending product of weights and values. */
 static attn__bf16x3_args begin_values(attn__flash_item *t)
 {
     const attn__flash *f = t->flash;
@@ -113,7 +113,7 @@ static attn__bf16x3_args begin_values(attn__flash_item *t)
     return args;
 }
 
-/* Runs all pending products. Afterwards the panels may change. */
+/* Runs all pending products. The panels may change afterwards. */
 void attn__flash_amx_end(attn__flash_item *t)
 {
     attn__bf16x3_args values;
@@ -147,20 +147,20 @@ static void weigh_and_drop(attn__flash_item *t, const attn__flash_keys *b, attn_
     attn__flash_amx_end(t);
 }
 
-/* Runs the subtile's scores and the pending product of values, interleaved with the exponentials of the last scores. */
+/* Runs the subtile's scores and the pending product of values. Meanwhile the exponentials of the last scores run. */
 static void score_interleaved(attn__flash_item *t, const attn__flash_keys *b, attn__flash_subtile sub)
 {
     attn__bf16x3_args products[2];
     int count = 0;
     if (t->weighed.any)
         products[count++] = begin_values(t);
-    products[count++] = scores_of(t, b, sub); /* scores are last, so that they are still in the cache */
+    products[count++] = scores_of(t, b, sub); /* scores run last, so that they are in the cache afterwards */
     t->flash->amx->weigh(t->scored.any ? &t->scored.softmax : NULL, products, count, interleaved(t));
     t->weighed = t->scored;
     t->scored.any = false;
 }
 
-/* Prepares the exponentials of the subtile's scores, which run later. Two arrays of scores are used in turn. */
+/* Prepares the exponentials of the subtile's scores, which run later. The next scores use the other of two arrays. */
 static void refer(attn__flash_item *t, const attn__flash_keys *b, attn__flash_subtile sub, float factor)
 {
     int tiles = 1 - t->weighed.tiles;

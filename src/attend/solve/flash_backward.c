@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT
  *
  * flash_backward.c - the backward pass of softmax attention in one fused pass. It recomputes the weights tile by tile
- * from the log-sum-exp (Dao et al. 2022, arXiv:2205.14135).  This file has the accepted problems, tile sizes, loop
- * order, memory, and the loops over items, blocks of keys and tiles of queries.  flash_backward.h describes the
- * algorithm, and flash_backward_tile.c has the products.
+ * from the log-sum-exp (Dao et al. 2022, arXiv:2205.14135).  This file decides which problems are accepted, chooses
+ * tile sizes and the loop order, lays out memory, and loops over items, blocks of keys and tiles of queries.
+ * flash_backward.h describes the algorithm, and flash_backward_tile.c has the products.
  */
 #include "attend/solve/flash_backward.h"
 
@@ -89,20 +89,20 @@ static void store_tables(const attn__flash_backward_run *run, const attn__sums *
 /* --------------------------------------------------------------------------------------------------------- the plan */
 
 enum {
-    TILE_Q = 64,                     /* 64 to 80 queries; S and dS of a strip take 48 KiB and are read once */
+    TILE_Q = 64,                     /* 64 to 80 queries, so that S and dS of a strip take 48 KiB */
     STRIP = 96,                      /* a multiple of the widest register tile of every kernel */
-    RESIDENT = 256 * 1024,           /* largest dQ in scratch memory, in bytes; twice as much with AMX */
-    RESIDENT_BF16 = 2 * 1024 * 1024, /* largest dQ of bf16; several thousand queries need no second pass */
-    CELLS = 64,                      /* enough pieces for any number of threads */
+    RESIDENT = 256 * 1024,           /* largest dQ in scratch memory, in bytes; twice that on AMX */
+    RESIDENT_BF16 = 2 * 1024 * 1024, /* the same for bf16, so that several thousand queries need no second pass */
+    CELLS = 64,                      /* cells that are enough for any number of threads */
     FEW_CELLS = 32,
     MANY_ITEMS = 8, /* number of batch items that keeps most machines busy */
-    ONE_PASS = 5,   /* number of products; two passes compute S and dP twice */
+    ONE_PASS = 5,   /* number of products of a cell; two passes compute S and dP twice */
     TWO_PASSES = 7
 };
 
 typedef struct freedom {
-    bool q, k;          /* chunks of queries (keys) never write the same element of a gradient */
-    bool own_q, own_kv; /* each element of dq (of dk and dv) belongs to one batch item, row and channel */
+    bool q, k;          /* different chunks of queries (keys) write different elements of a gradient */
+    bool own_q, own_kv; /* one batch item, row and channel owns each element of dq (of dk and dv) */
 } freedom;
 
 /* Reports whether a gradient has nonzero strides along all BATCH dims and channels. */
@@ -122,14 +122,14 @@ static freedom find_freedom(const attn__canonical *canonical, unsigned want)
     return f;
 }
 
-/* Returns the size of each of `count` equal parts of n, as a multiple of `to`. A short last tile would pass over the
- * sums as often as a whole one. */
+/* Divides n into `count` equal parts. Returns the size of a part, rounded up to a multiple of `to`. Parts are equal,
+ * because a short tile would read and write as many sums as a whole one. */
 static int64_t share(int64_t n, int64_t count, int64_t to)
 {
     return count > 1 ? attn__round_up(attn__ceil_div(n, count), to) : attn__round_up(n, to);
 }
 
-/* Reports whether tiles and waves must not depend on lengths, for example on those of other packed sequences. */
+/* Reports whether tiles and waves must not depend on lengths, such as those of other packed sequences. */
 static bool fixed_order(const attn__canonical *canonical)
 {
     return canonical->extras & (ATTN__BATCH_INVARIANT | ATTN__PACKED);
@@ -157,7 +157,7 @@ static void choose_tiles(const attn__canonical *canonical, attn__flash_backward_
     p->block_k = attn__min(p->block_k, attn__max(1, (p->nk + p->strip - 1) / p->strip) * p->strip);
 }
 
-/* Reports whether different pairs may add to the same element of the bias gradient. */
+/* Reports whether several pairs may add to the same element of the bias gradient. */
 static bool bias_meets(const attn__canonical *canonical, const attn__flash_backward_plan *p)
 {
     return (p->want & ATTN_WANT_DBIAS) && (canonical->extras & ATTN__BIAS_MEETS);
@@ -168,7 +168,7 @@ static int64_t resident(const attn__flash_backward_plan *p)
     return p->amx ? 2 * RESIDENT : RESIDENT;
 }
 
-/* Chooses two passes, over chunks of keys and chunks of queries. dQ of a chunk of queries fits in scratch memory. */
+/* Chooses the chunks of two passes. The dQ of a chunk of queries fits in scratch memory. */
 static void choose_passes(const attn__canonical *canonical, attn__flash_backward_plan *p, freedom f)
 {
     bool bias = bias_meets(canonical, p) ||
@@ -183,7 +183,7 @@ static void choose_passes(const attn__canonical *canonical, attn__flash_backward
     p->chunks_k = attn__max(1, (p->nk + p->chunk_k - 1) / p->chunk_k);
 }
 
-/* Returns the smallest number of waves that keeps the machine busy, as each wave reads and adds everything once. */
+/* Returns the smallest number of waves that gives work to all threads, since each wave reads and adds everything. */
 static int64_t count_waves(const attn__flash_backward_plan *p)
 {
     int64_t n = attn__min(p->nq, p->nk), items = attn__max(1, p->items);
@@ -197,7 +197,7 @@ static void choose_waves(const attn__canonical *canonical, attn__flash_backward_
                  !attn__group_moves(&canonical->key, ATTN__OP_DBIAS));
     int64_t waves = count_waves(p);
     if (waves < 2 || p->bf16 || bias || !f.q || !f.k || fixed_order(canonical) ||
-        (p->want & ATTN_WANT_DTABLES)) /* one thread sums dtables of an item */
+        (p->want & ATTN_WANT_DTABLES)) /* dtables of an item must be summed by one thread */
         waves = 1;
     p->chunk_q = attn__max(1, attn__round_up((p->nq + waves - 1) / waves, p->tile_q));
     p->chunk_k = attn__max(1, attn__round_up((p->nk + waves - 1) / waves, p->strip));
@@ -213,7 +213,7 @@ static void choose_order(const attn__canonical *canonical, attn__flash_backward_
     choose_waves(canonical, p, f);
     bool only_q = p->want == ATTN_WANT_DQ, only_others = !(p->want & ATTN_WANT_DQ);
     bool even = attn__round_up(p->items, canonical->threads) * ONE_PASS <= p->items * TWO_PASSES &&
-                !(p->want & ATTN_WANT_DTABLES); /* except for tables, both orders give the same bits */
+                !(p->want & ATTN_WANT_DTABLES); /* both orders give the same bits, except for tables */
     bool small = p->resident_q && (p->items >= MANY_ITEMS || even || p->nq * p->nk < 128 * 128);
     p->two_pass = (only_q || only_others || (p->bf16 && !small)) && p->waves * p->items < CELLS;
     p->two_pass = p->two_pass || (p->bf16 && !small);
@@ -230,7 +230,7 @@ static void choose_order(const attn__canonical *canonical, attn__flash_backward_
 
 static void place_keys(const attn__flash_backward_plan *p, attn__arena *arena, attn__flash_backward_keys *m)
 {
-    bool apart = p->amx || p->pairs; /* f32 copies are only for tiles with infinity or NaN */
+    bool apart = p->amx || p->pairs; /* f32 copies are only for strips that AMX or pairs cannot run */
     int64_t packed = apart ? p->strip : p->block_k, summed = p->amx ? p->ld_keys : p->block_k;
     m->kt = attn__arena_floats(arena, packed * p->ldk);
     m->vt = attn__arena_floats(arena, packed * p->ldv);
@@ -238,8 +238,8 @@ static void place_keys(const attn__flash_backward_plan *p, attn__arena *arena, a
     m->dk = attn__arena_floats(arena, summed * p->ldk);
     m->dv = attn__arena_floats(arena, summed * p->ldv);
     m->v = apart ? attn__arena_floats(arena, p->block_k * p->ldv)
-                 : m->dv;               /* v as rows is only needed until it is transposed */
-    m->dk_rows = p->amx ? m->k : m->dk; /* k and v are needed until their block is done */
+                 : m->dv;               /* v as rows is not needed after v is transposed */
+    m->dk_rows = p->amx ? m->k : m->dk; /* k and v are not needed after their block is done */
     m->dv_rows = p->amx ? m->v : m->dv;
 }
 
@@ -325,33 +325,33 @@ static int64_t independent_sequences(const attn__flash_backward_plan *p, const a
     return n;
 }
 
-/* Returns the row stride of an operand in floats.  A register tile reads few columns of 64 to 96 rows. If the stride
- * were a multiple of 256 bytes, these columns would share few sets of the L1 cache. */
+/* Returns the row stride of an operand in floats, which is no multiple of 256 bytes. A register tile reads few columns
+ * of 64 to 96 rows. With such a stride these columns would share few sets of the L1 cache. */
 static int64_t row_length(const attn__flash_backward_plan *p, int64_t channels)
 {
     enum { STRIDE = 64, LINE = 16 };
     return !p->amx && channels % STRIDE == 0 ? channels + LINE : channels;
 }
 
-/* Chooses the plan. A packed sequence has the same loop order, and so the same bits, as it has alone. */
+/* Chooses the plan. A packed sequence has the same loop order, and therefore the same bits, as the sequence alone. */
 static void choose(attn__flash_backward_plan *p, const attn__canonical *canonical)
 {
     start_plan(p, canonical);
     int64_t sequences = independent_sequences(p, canonical);
     p->items /= sequences;
     choose_tiles(canonical, p);
-    if (canonical->problem.nrelatives == 0) /* products of tables are in f32, on vectors */
+    if (canonical->problem.nrelatives == 0) /* products of tables run in f32 on vectors */
         attn__flash_backward_tile_choose(p, canonical);
     p->row_step = p->amx ? ATTN__BF16X3_DEPTH : p->pairs ? 2 : p->row_step;
     p->ldk = row_length(p, p->dp);
     p->ldv = row_length(p, p->dvp);
     choose_order(canonical, p);
     p->items *= sequences;
-    p->ld_keys = attn__round_up(p->block_k, ATTN__BF16X3_DEPTH) + ATTN__BF16X3_SIDE; /* avoids shared cache sets */
+    p->ld_keys = attn__round_up(p->block_k, ATTN__BF16X3_DEPTH) + ATTN__BF16X3_SIDE; /* columns share no cache sets */
     attn__flash_tables_choose(&p->tables, canonical, p->tile->lanes, p->ldk, p->ldv, p->tile_q, p->block_k);
 }
 
-/* Waves add to every gradient once per step. dQ that is not in scratch memory is added to once per block of keys. */
+/* Waves add to every gradient once per step. dQ outside of scratch memory is added to once per block of keys. */
 static unsigned adds_often(const attn__canonical *canonical)
 {
     attn__flash_backward_plan p = {0};
@@ -387,7 +387,7 @@ static attn_status plan(attn_context *context, const attn__canonical *canonical,
 
 /* --------------------------------------------------------------------------------------- places, log-sum-exp, delta */
 
-/* Returns the end of the keys that any query of the item may attend. Padding keys then cost nothing. */
+/* Returns the end of the keys that any query of the item may attend. Keys after it are padding and are skipped. */
 static int64_t key_end(const attn__flash_backward_run *run)
 {
     const attn__visible *visible = &run->plan->visible;
@@ -414,7 +414,7 @@ static void locate_keys(attn__flash_backward_run *run)
         attn__dropout_columns(canonical, begin, n, m->drop_column);
 }
 
-/* Returns a row of the caller's array as floats: a pointer into the array, or a copy in `copy`. */
+/* Returns a row of the caller's array as floats. It is a pointer into the array if possible, otherwise `copy`. */
 static const float *row_of(const attn__flash_backward_plan *plan, const attn__rows *x, int64_t r, float *copy)
 {
     attn__rows row = *x;
@@ -443,7 +443,7 @@ static void find_deltas(attn__flash_backward_run *run)
     attn__lse_load(run->canonical, run->arrays, run->batch, run->tile, run->tile_n, m->lse, m->delta);
 }
 
-/* Computes numbers that all blocks of keys share: delta, the log-sum-exp, and the weight of masked keys. */
+/* Computes what all blocks of keys use for the tile's rows: delta, the log-sum-exp, and the weight of masked keys. */
 static void pack_row_numbers(attn__flash_backward_run *run)
 {
     attn__flash_backward_scratch *m = &run->m;
@@ -480,7 +480,7 @@ static void locate_queries(attn__flash_backward_run *run)
         attn__dropout_rows(canonical, run->arrays, run->batch, begin, n, run->m.drop_key);
 }
 
-/* Stores scale * from in rows [first, first + n) of a gradient, or adds it to them. */
+/* Stores scale * from in rows [first, first + n) of a gradient. If `add` is set, adds it to the rows instead. */
 static void store_rows(const attn__flash_backward_run *run, attn__operand op, int64_t first, int64_t n,
                        const float *from, int64_t ld, float scale, bool add)
 {
@@ -512,9 +512,9 @@ static void store_keys(const attn__flash_backward_run *run, int64_t n)
 
 /* ------------------------------------------------------------------------------------------------------ prefetching */
 
-enum { MATRIX = 4 }; /* smallest number of portions of a strip on AMX */
+enum { MATRIX = 4 }; /* minimum of prefetch portions per strip on AMX */
 
-/* Returns the number of register tiles in the products of `tiles` tiles of queries with the whole block. */
+/* Returns the number of register tiles in the products of `tiles` tiles of queries and one block of keys. */
 static int64_t portions(const attn__flash_backward_run *run, int64_t tiles)
 {
     const attn__flash_backward_plan *p = run->plan;
@@ -533,7 +533,7 @@ typedef struct rows {
     int64_t batch, begin, n;
 } rows;
 
-/* Adds rows to a prefetch list. Rows whose channels are not adjacent are left to the hardware. */
+/* Adds rows to a prefetch list. If channels are not adjacent, adds nothing, and the hardware prefetches. */
 static void want(attn__flash_backward_run *run, int which, const rows r[ATTN__FLASH_BACKWARD_STREAMS],
                  int64_t portion_count)
 {
@@ -572,7 +572,7 @@ static void prefetch_next_tile(attn__flash_backward_run *run)
     want(run, ATTN__FLASH_BACKWARD_TILES, wanted, portions(run, 1));
 }
 
-/* Plans the prefetch of the next block's keys and values, maybe of the next cell, and of this block's gradients. */
+/* Plans the prefetch of keys and values of the next block or of the next cell, and of this block's gradients. */
 static void prefetch_next_block(attn__flash_backward_run *run)
 {
     const attn__flash_backward_plan *plan = run->plan;
@@ -593,7 +593,7 @@ static void prefetch_next_block(attn__flash_backward_run *run)
 
 /* -------------------------------------------------------------------------------------- a range of queries and keys */
 
-/* Prepares all data of the tile's queries, except the limits of their keys. */
+/* Prepares all data of the tile's queries except the limits of keys. */
 static void pack_queries(attn__flash_backward_run *run)
 {
     locate_queries(run);
@@ -611,14 +611,14 @@ static void run_tile(attn__flash_backward_run *run)
         run->dq = run->m.dq + (run->tile - run->q_begin) * plan->ldk;
     else if (wants_q)
         memset(run->dq = run->m.dq, 0, (size_t)(run->tile_n * plan->ldk) * sizeof(float));
-    if (!plan->amx) /* on AMX, prefetches delay the loads of the products */
+    if (!plan->amx) /* on AMX, prefetches would delay the loads of the products */
         prefetch_next_tile(run);
     attn__flash_backward_tile_run(run);
     if (wants_q && !plan->resident_q)
         store_queries(run, run->tile, run->tile_n, run->dq, true);
 }
 
-/* Runs one block of `size` keys with all queries of the run. Only the first block_n keys may be attended. */
+/* Runs one block of `size` keys with all queries of the run. Queries only attend the first block_n keys. */
 static void run_block(attn__flash_backward_run *run, int64_t size)
 {
     const attn__flash_backward_plan *plan = run->plan;
@@ -675,11 +675,11 @@ typedef struct work {
     const attn_arrays *arrays;
     char *workspace;
     int64_t step;      /* current step of the waves */
-    bool queries;      /* this is the second of two passes */
-    attn__slots slots; /* the slots of the gradients of tables; each runs some items one after another */
+    bool queries;      /* the second of two passes is running */
+    attn__slots slots; /* slots for the gradients of tables; the items of a slot run one after another */
 } work;
 
-/* Finds the cell that this thread will probably run next. `cell` is the number after the current cell. */
+/* Finds the cell that this thread will probably run next, which is number `cell`. */
 static void find_next(const work *w, int64_t cell, attn__flash_backward_run *run)
 {
     const attn__flash_backward_plan *plan = w->plan;
@@ -692,7 +692,7 @@ static void find_next(const work *w, int64_t cell, attn__flash_backward_run *run
     run->next_k = chunk * plan->chunk_k;
 }
 
-/* Runs a chunk of queries and a chunk of keys. -1 means all chunks. */
+/* Runs a chunk of queries with a chunk of keys. A number of -1 means all chunks. */
 static void run_chunks(attn__flash_backward_run *run, int64_t chunk_q, int64_t chunk_k)
 {
     const attn__flash_backward_plan *plan = run->plan;
@@ -703,7 +703,7 @@ static void run_chunks(attn__flash_backward_run *run, int64_t chunk_q, int64_t c
     run_range(run);
 }
 
-/* Runs a cell of the item's sequence. Chunks past the sequence's end are empty. */
+/* Runs a cell of a packed sequence. A chunk past the end of the sequence is empty. */
 static void run_sequence(const attn__flash_backward_run *run, int64_t chunk_q, int64_t chunk_k)
 {
     attn__sequence one;
@@ -721,7 +721,7 @@ static void place_thread(const work *w, int thread, attn__flash_backward_scratch
     place_scratch(w->plan, w->workspace + (size_t)thread * w->plan->thread_bytes, m);
 }
 
-/* Runs a cell. `next` is the number of the next cell, or negative. `sums` belong to the slot of the cell, or are
+/* Runs a cell. `next` is the number of the next cell, or negative if there is none. `sums` is the cell's slot or
  * NULL. */
 static void run_cell(const work *w, int thread, int64_t item, unsigned want, int64_t chunk_q, int64_t chunk_k,
                      int64_t next, const attn__sums *sums)
@@ -748,7 +748,7 @@ static void run_cell(const work *w, int thread, int64_t item, unsigned want, int
         plan->amx->end();
 }
 
-/* Clears the gradients that an independent item adds to. */
+/* Clears the gradients to which the cells of an item add. */
 static void zero_cell(void *user, int64_t number, int thread)
 {
     const work *w = user;
@@ -778,7 +778,7 @@ static void wave_cell(void *user, int64_t number, int thread)
     run_cell(w, thread, number / w->plan->waves, ~0u, (chunk + w->step) % w->plan->waves, chunk, number + 1, NULL);
 }
 
-/* Runs a cell of two passes: a chunk of keys in the first pass, a chunk of queries in the second. */
+/* Runs a cell of two passes. It is a chunk of keys in the first pass, and a chunk of queries in the second pass. */
 static void pass_cell(void *user, int64_t number, int thread)
 {
     const work *w = user;
@@ -790,8 +790,8 @@ static void pass_cell(void *user, int64_t number, int thread)
         run_cell(w, thread, item, ~(unsigned)ATTN_WANT_DQ, -1, chunk, -1, NULL);
 }
 
-/* Runs the items of a slot one after another, with the gradients of tables. The cells are those of wave_cell or
- * pass_cell. For slots and the plan, BATCH indices that share a gradient of q, k, v or the bias are one item. */
+/* Runs the items of a slot one after another, including the gradients of tables. Its cells are those of wave_cell or
+ * pass_cell. An item has all BATCH indices that share a gradient of q, k, v or the bias. */
 static void slot_cells(void *user, int64_t slot, int thread)
 {
     const work *w = user;

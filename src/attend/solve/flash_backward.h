@@ -13,7 +13,7 @@
  * A block of keys (several strips) is packed once.  Its dK and dV stay in the cache during all queries of the run. dQ
  * is summed block by block, in a fixed order.
  *
- * There are two loop orders. The results do not depend on the number of threads.
+ * There are two loop orders. In both, the results do not depend on the number of threads.
  *     waves     Batch items are independent, and each is divided into `waves` chunks of keys and of queries.  In
  *               step t, chunk w of the keys meets chunk (w + t) mod waves of the queries. Two cells of a step never
  *               share a gradient, so they run in parallel and add directly to the outputs.  With waves = 1, an item
@@ -31,9 +31,9 @@
  *     dV^T[v,k] += dO^T . P       A = dO^T (packed),  B = P, converted in place
  *     dK^T[d,k] += Q^T . dS       A = Q^T (packed),   B = dS
  *
- * so that P and dS need no transpose.  The vector units compute P during the product dP, and dS during dV.  Keys and
- * queries are packed directly from the caller's arrays.  Strips with numbers that bf16 terms cannot hold use the vector
- * products above.
+ * so that P and dS need no transpose.  The vector units compute P while AMX computes dP, and dS while AMX computes dV.
+ * Keys and queries are packed directly from the caller's arrays.  Strips with numbers that bf16 terms cannot hold use
+ * the vector products above.
  */
 #ifndef ATTN_ATTEND_FLASH_BACKWARD_H
 #define ATTN_ATTEND_FLASH_BACKWARD_H
@@ -74,45 +74,45 @@ typedef struct attn__flash_backward_plan {
     const attn__gemm_tile_kernel *tile;
     const attn__softmax_backward_kernel *backward;
     const attn__online_softmax_kernel *lanes;
-    const attn__bf16x3_kernel *amx;           /* products on AMX; NULL: by `tile` */
+    const attn__bf16x3_kernel *amx;           /* kernel for products on AMX; NULL: `tile` */
     int terms;                                /* number of bf16 terms per number on AMX */
-    const attn__gemm_tile_bf16_kernel *pairs; /* products of bf16 pairs; NULL: bf16 is converted to f32 */
-    int64_t row_step;  /* a strip's products begin at a row of the tile that is a multiple of this number */
-    float score_scale; /* scale * log2(e), which K^T is multiplied by */
+    const attn__gemm_tile_bf16_kernel *pairs; /* kernel of bf16 pairs; NULL: bf16 is converted to f32 */
+    int64_t row_step;  /* the products of a strip begin at a row of the tile that is a multiple of this */
+    float score_scale; /* scale * log2(e), a factor of K^T */
     int64_t nq, nk, d, dv;
     int64_t dp, dvp;       /* d and dv rounded up to the lanes */
-    int64_t ldk, ldv;      /* row strides in scratch memory: of q, k, dq and dk; of dout, v and dv */
-    int64_t tile_q, strip; /* queries of a tile; keys of a tile */
-    int64_t block_k;       /* keys of a block: a multiple of the strip */
+    int64_t ldk, ldv;      /* row strides in scratch memory: ldk for q, k, dq, dk; ldv for dout, v, dv */
+    int64_t tile_q, strip; /* queries and keys of a tile */
+    int64_t block_k;       /* keys of a block, a multiple of `strip` */
     int64_t ld_keys;       /* row stride of dK^T and dV^T on AMX */
     int64_t chunk_q, chunk_k, waves;
-    int64_t chunks_q, chunks_k; /* numbers of chunks of the two passes */
+    int64_t chunks_q, chunks_k; /* numbers of chunks, if there are two passes */
     bool two_pass;
     attn__batch_split split;
-    int64_t items, shared; /* number of independent batch items; number of BATCH indices that a cell runs in sequence */
+    int64_t items, shared; /* number of independent batch items; BATCH indices of an item */
     unsigned want;
     attn__visible visible;
     bool bf16, has_bias;
     float softcap;          /* the softcap times log2(e) */
-    bool resident_q;        /* scratch memory holds dQ of a whole chunk of queries */
-    bool store_q, store_kv; /* each element belongs to one cell of a step, so the first step overwrites it */
-    bool clears;            /* some gradient is set to zero first */
+    bool resident_q;        /* scratch memory has room for dQ of a whole chunk of queries */
+    bool store_q, store_kv; /* each element belongs to one cell per step, so that the first step overwrites it */
+    bool clears;            /* some gradients must be cleared first */
     size_t thread_bytes;
-    const int64_t *channel[ATTN__OPERANDS]; /* offsets of an operand's channels; NULL: adjacent */
+    const int64_t *channel[ATTN__OPERANDS]; /* offsets of the channels; NULL: adjacent */
     attn__flash_tables tables;
 } attn__flash_backward_plan;
 
-/* AMX operands: keys are packed once per block, queries once per tile, and P and dS once per strip
+/* AMX operands. Keys are packed once per block, queries once per tile, and P and dS once per strip
  * (kernels/bf16x3/bf16x3_backward.h). */
 typedef struct attn__flash_backward_amx {
     attn__bf16x3_side kt, vt, k;                      /* operands B of the products */
     attn__bf16x3_side q, dout, q_across, dout_across; /* operands A of the products */
     attn__bf16x3_side p, across, along;
-    int64_t *row; /* [block_k or tile_q]: row offsets */
-    float *ones;  /* [ld_keys]: factors of 1 */
+    int64_t *row; /* [block_k or tile_q]: offset of each row */
+    float *ones;  /* [ld_keys]: the number 1, or a scale */
 } attn__flash_backward_amx;
 
-/* Operands in pairs of bf16 numbers: keys of the block, queries of the tile, and P and dS of a strip. */
+/* Operands as pairs of bf16 numbers: keys of a block, queries of a tile, P and dS of a strip. */
 typedef struct attn__flash_backward_pairs {
     uint32_t *kt, *vt;            /* pairs of channels, transposed: [strips][channels / 2][strip] */
     uint32_t *k;                  /* pairs of keys: [block_k / 2][ldk] */
@@ -124,27 +124,27 @@ typedef struct attn__flash_backward_pairs {
 
 /* The memory for a block of keys. */
 typedef struct attn__flash_backward_keys {
-    float *kt, *vt;           /* K^T and V^T: [strips][d][strip]; with `amx` or `pairs`, one strip */
-    float *k, *v;             /* rows: [block_k][ldk], [block_k][ldv] */
-    float *dk, *dv;           /* with the shapes of k and v; with `amx`, [dp][ld_keys] and [dvp][ld_keys] */
-    float *dk_rows, *dv_rows; /* gradients as rows, with the shapes of k and v */
+    float *kt, *vt;           /* K^T and V^T: [strips][d][strip]; with `amx` or `pairs` only one strip */
+    float *k, *v;             /* k: [block_k][ldk]; v: [block_k][ldv] */
+    float *dk, *dv;           /* shaped like k and v; on AMX transposed, [dp][ld_keys] and [dvp][ld_keys] */
+    float *dk_rows, *dv_rows; /* gradients as rows, shaped like k and v */
 } attn__flash_backward_keys;
 
-/* The scratch memory of one thread. Float arrays come first, and everything is aligned to 64 bytes. */
+/* The scratch memory of one thread. All arrays are aligned to 64 bytes. */
 typedef struct attn__flash_backward_scratch {
     attn__flash_backward_keys keys;
-    float *q, *dout;           /* rows: [tile_q][ldk], [tile_q][ldv] */
+    float *q, *dout;           /* q: [tile_q][ldk]; dout: [tile_q][ldv] */
     float *row;                /* [dvp]: one row of o */
     float *dq;                 /* [chunk_q or tile_q][ldk] */
     float *s, *ds;             /* [tile_q][strip] */
     float *bias;               /* [tile_q][strip] */
-    float *dbias;              /* with a softcap [tile_q][strip]; otherwise the same memory as ds */
-    float *lse, *delta, *fill; /* [tile_q]; fill: the logarithm of a masked key's weight */
-    float *kept;               /* [chunk_q]: delta of each tile for which `known` is 1 */
-    uint8_t *known;            /* whether `kept` has the tile's delta; only if the run's queries are one chunk */
+    float *dbias;              /* [tile_q][strip] with a softcap, otherwise the memory of ds */
+    float *lse, *delta, *fill; /* [tile_q]; fill: log of a masked key's weight */
+    float *kept;               /* [chunk_q]: delta of all tiles for which `known` is set */
+    uint8_t *known;            /* per tile: 1 if `kept` has the tile's delta */
     uint8_t *mask, *alive;     /* [tile_q][strip] */
     attn__visible_rows rows;
-    int32_t *from, *to; /* [tile_q]: range of keys of each row; without ranges, all keys */
+    int32_t *from, *to; /* [tile_q]: range of keys of each row; all keys if there are no ranges */
     attn__visible_keys keys_of_block;
     uint64_t *drop_key;            /* [tile_q]: dropout hash of each row */
     uint32_t *drop_column;         /* [block_k]: dropout column number of each key */
@@ -156,13 +156,13 @@ typedef struct attn__flash_backward_scratch {
     attn__flash_table_memory table[ATTN_MAX_RELATIVE];
 } attn__flash_backward_scratch;
 
-/* The state of the block's keys and values, or of the tile's queries and dout: whether they are finite, whether they
- * are packed for AMX, and whether they were copied to f32 rows, which AMX and pairs do not need. */
+/* The state of the block's keys and values, or of the tile's queries and dout. `finite`: all numbers are finite.
+ * `split`: AMX can use the packed numbers. `copied`: f32 rows exist, which AMX and pairs mostly do not need. */
 typedef struct attn__flash_backward_side {
     bool finite, split, copied;
 } attn__flash_backward_side;
 
-/* The state of a run, which is over a range of queries and keys of one batch item. */
+/* The state of a run over a range of queries and keys of one batch item. */
 typedef struct attn__flash_backward_run {
     const attn__canonical *canonical;
     const attn__flash_backward_plan *plan;
@@ -174,23 +174,23 @@ typedef struct attn__flash_backward_run {
     int64_t block, block_n; /* first key and number of keys of the packed block */
     int64_t tile, tile_n;   /* first query and number of queries of the packed tile */
     float *dq;              /* dQ of the tile */
-    bool keeps;             /* whether `kept` is used */
+    bool keeps;             /* `kept` and `known` are used */
     attn__flash_backward_side keys, queries;
     bool plain; /* the strip has no mask, softcap, bias or dropout */
-    bool first; /* nothing has been added to the gradients yet */
+    bool first; /* no earlier step has added to the gradients */
     attn__prefetch prefetch[ATTN__FLASH_BACKWARD_PREFETCHES];
-    /* Whether the cell that this thread will probably run next is known. */
+    /* the next cell of this thread is probably known */
     bool has_next;
     int64_t next_batch, next_q, next_k; /* batch index, first query and first key of the next cell */
 } attn__flash_backward_run;
 
-/* Reports whether an operand has rows of keys. Other operands have rows of queries. */
+/* Reports whether the rows of an operand are keys. The rows of other operands are queries. */
 static inline bool attn__flash_backward_has_keys(attn__operand op)
 {
     return !(attn__operand_table[op].roles & ATTN__IN_QUERY);
 }
 
-/* Returns the rows of an operand for the tile's queries or the block's keys. Their offsets must be in run->m.at. */
+/* Returns the rows of an operand for the tile's queries or the block's keys. run->m.at must have the rows' offsets. */
 static inline attn__rows attn__flash_backward_rows(const attn__flash_backward_run *run, attn__operand op)
 {
     return (attn__rows){.data = attn__operand_array(run->arrays, op),
@@ -209,7 +209,7 @@ static inline void attn__flash_backward_find(const attn__flash_backward_run *run
 }
 
 /* These functions are in flash_backward_tile.c. */
-/* Decides whether products run on AMX or on pairs. For AMX it also sets the sizes of tiles, strips and blocks. */
+/* Decides whether products run on AMX or on bf16 pairs. For AMX, also sets the sizes of tiles, strips and blocks. */
 void attn__flash_backward_tile_choose(attn__flash_backward_plan *plan, const attn__canonical *canonical);
 /* Reserves the memory for products on AMX or on pairs. */
 void attn__flash_backward_tile_place(const attn__flash_backward_plan *plan, attn__arena *arena,
@@ -220,7 +220,7 @@ bool attn__flash_backward_tile_start(attn__flash_backward_run *run);
 void attn__flash_backward_tile_keys(attn__flash_backward_run *run);
 void attn__flash_backward_tile_queries(attn__flash_backward_run *run);
 void attn__flash_backward_tile_run(attn__flash_backward_run *run);
-/* Stores dK and dV of a block on AMX, if all `size` keys were used and nothing must be added to them. Otherwise it
+/* If products run on AMX, all `size` keys of the block were used and nothing must be added, stores dK and dV. Otherwise
  * transposes the gradients of the first n keys to rows and returns false. */
 bool attn__flash_backward_tile_store(const attn__flash_backward_run *run, int64_t n, int64_t size);
 

@@ -36,7 +36,7 @@ bool attn__flash_backward_tile_start(attn__flash_backward_run *run)
 
 /* ------------------------------------------------------------------------------------------ operands as rows of f32 */
 
-/* Copies the block's keys and values, or the tile's queries and dout, to rows of f32, unless that is done already. */
+/* Copies the block's keys and values, or the tile's queries and dout, to rows of f32, if it is not done yet. */
 static void copy_rows(attn__flash_backward_run *run, bool keys)
 {
     const attn__flash_backward_plan *plan = run->plan;
@@ -66,7 +66,7 @@ static void transpose_strip(const attn__flash_backward_run *run, int64_t first, 
     transpose(run, ATTN__OP_V, first, n, 1.0f, vt);
 }
 
-/* A strip of keys with its part of the tile: rows [row, row + t.rows) and keys [first, first + t.keys). */
+/* A strip of keys and the part of the tile that attends it: rows [row, row + t.rows), keys [first, first + t.keys). */
 typedef struct strip {
     attn__flash_backward_run *run;
     int64_t first, row;
@@ -86,8 +86,8 @@ static void add_dbias(const strip *x)
 
 /* -------------------------------------------------------------------------------------------------- relative tables */
 
-/* Finds the table rows that the tile and the block of keys reach.  Afterwards key j of the block and query r of the
- * tile have their term at key[j] - query[r] in the query's row of terms. */
+/* Finds the table rows that pairs of the tile and the block use.  Afterwards, key j of the block and query r of the
+ * tile have their term at index key[j] - query[r] in row r of the terms. */
 static void find_rows(attn__flash_backward_run *run, int i)
 {
     const attn__table_panel *panel = &run->plan->tables.of[i].panel;
@@ -99,7 +99,7 @@ static void find_rows(attn__flash_backward_run *run, int i)
         x->query[r] += x->reach.low - (panel->queries - 1);
 }
 
-/* Computes the products of the tile with the tables (X), and sets the sums by distance (D) to zero. */
+/* Computes the products X of the tile and the tables, and clears D, the sums by distance. */
 static void multiply_tables(attn__flash_backward_run *run)
 {
     const attn__flash_backward_plan *plan = run->plan;
@@ -124,7 +124,7 @@ static void multiply_tables(attn__flash_backward_run *run)
 
 typedef void store_function(float *dst, const float *src, int64_t n, float scale, bool add);
 
-/* Sets or adds the terms of a run of keys in a row of s. Keys with the same index have one term. */
+/* Sets or adds the terms of a run of keys in a row of s. A run of keys with equal indices has a single term. */
 static void add_row(store_function *add, const float *from, bool steps, int64_t n, bool first, float *to)
 {
     float same = from[0];
@@ -140,8 +140,8 @@ static void add_row(store_function *add, const float *from, bool steps, int64_t 
             to[c] += same;
 }
 
-/* Sets s[r][c] to the sum of the terms of the tables of queries, or of values. Columns from the last key to `columns`
- * become 0.  Returns false if there are no such tables. */
+/* Sets s[r][c] to the sum of the terms of tables of queries, or of values if `value` is set. Columns from the last key
+ * to `columns` become 0.  Returns false if there are no such tables. */
 static bool add_table_terms(const strip *x, bool value, int64_t columns, float *s)
 {
     const attn__flash_backward_plan *plan = x->run->plan;
@@ -165,7 +165,7 @@ static bool add_table_terms(const strip *x, bool value, int64_t columns, float *
     return !first;
 }
 
-/* Adds weights of keys to the sums by distance. Four partial sums shorten the chain of dependent additions. */
+/* Adds weights of keys to the sums by distance. Four partial sums are used, because additions to one sum would wait. */
 static void collect_row(store_function *add, const float *from, bool steps, int64_t n, float *to)
 {
     float sum[4] = {0};
@@ -182,7 +182,7 @@ static void collect_row(store_function *add, const float *from, bool steps, int6
     to[0] += sum[0] + sum[1] + sum[2] + sum[3];
 }
 
-/* Adds P and dS to the sums by distance. Arrays that are NULL are not requested. */
+/* Adds P (tables of values) and dS (tables of queries) to the sums by distance. x->t.dp is NULL if dS is not needed. */
 static void collect_table_weights(const strip *x)
 {
     const attn__flash_backward_plan *plan = x->run->plan;
@@ -196,7 +196,7 @@ static void collect_table_weights(const strip *x)
             bool steps = attn__table_run(key, from, x->t.keys, &end);
             for (int64_t r = 0; r < x->t.rows; r++) {
                 float *to = m->weights + (x->row + r) * t->ld + (key[from] - query[r]);
-                if (one_axis) /* all keys are one run, and each pair has a place of its own */
+                if (one_axis) /* all keys are one run, so each sum has a single term */
                     memcpy(to, weights + r * plan->strip, (size_t)x->t.keys * sizeof *to);
                 else
                     collect_row(plan->backward->store, weights + r * plan->strip + from, steps, end - from, to);
@@ -205,12 +205,12 @@ static void collect_table_weights(const strip *x)
     }
 }
 
-/* Adds the products of the sums by distance D: D T to dQ, and D^T Q or D^T dO to dT. */
+/* Adds products of the tables and D, the sums by distance: D T to dQ, and D^T Q or D^T dO to dT. */
 static void add_table_gradients(const attn__flash_backward_run *run)
 {
     const attn__flash_backward_plan *plan = run->plan;
     if (!run->keys.finite || !run->queries.finite || !attn__flash_tables_finite(&run->plan->tables, run->m.table, true))
-        return; /* gradients were added pair by pair */
+        return; /* add_guarded has added the gradients pair by pair */
     for (int i = 0; i < plan->tables.n; i++) {
         const attn__flash_table *t = &plan->tables.of[i];
         const attn__flash_table_memory *x = &run->m.table[i];
@@ -239,8 +239,8 @@ static void add_table_gradients(const attn__flash_backward_run *run)
     }
 }
 
-/* Adds the table gradients of one pair, if products would mix in NaN or infinity. `p` is the pair's weight, and `ds`
- * the gradient of its score. Both may be NULL. */
+/* Adds the table gradients of one pair. It replaces products if they would add NaN or infinity of masked pairs. `p` is
+ * the weight and `ds` the gradient of the score. Either may be NULL. */
 static void add_table_pair(const attn__flash_backward_run *run, int64_t query, int64_t key, const float *p,
                            const float *ds)
 {
@@ -261,14 +261,14 @@ static void add_table_pair(const attn__flash_backward_run *run, int64_t query, i
 
 /* ------------------------------------------------------------------------------------------- the softmax of a strip */
 
-/* The part of a strip that any query attends: rows [row, row + rows) and the first `keys` keys. `full`: all rows attend
- * all of these keys. */
+/* The part of a strip that any query attends: rows [row, row + rows) and the first `keys` keys. `full` is true if all
+ * of these rows attend all of these keys. */
 typedef struct extent {
     int64_t row, rows, keys;
     bool full;
 } extent;
 
-/* Finds the extent by bands and lengths. */
+/* Finds the extent that bands and lengths leave. */
 static extent find_range(const attn__flash_backward_run *run, int64_t key, int64_t n)
 {
     extent e = {.row = run->tile_n, .keys = 0, .full = true};
@@ -282,7 +282,7 @@ static extent find_range(const attn__flash_backward_run *run, int64_t key, int64
         e.keys = to > e.keys ? to : e.keys;
         end = r + 1;
     }
-    if (run->canonical->problem.mask_fill != 0.0) /* masked keys have a weight, so none may be skipped */
+    if (run->canonical->problem.mask_fill != 0.0) /* masked keys have a weight */
         return (extent){.rows = run->tile_n, .keys = n, .full = e.full};
     e.row -= e.row % run->plan->row_step;
     e.rows = end > e.row ? end - e.row : 0;
@@ -296,7 +296,7 @@ static bool sees_block(const attn__flash_backward_run *run, int64_t row, int64_t
     return attn__visible_of(&tile, NULL) != ATTN__VISIBLE_NONE;
 }
 
-/* Finds the extent by ranges and blocks. Rows at both ends without a visible key are cut off. */
+/* Finds the extent that ranges and blocks leave. Rows at both ends are cut off if they attend no key. */
 static extent find_extent(const attn__flash_backward_run *run, int64_t first, int64_t n)
 {
     extent e = find_range(run, run->block + first, n);
@@ -312,7 +312,7 @@ static extent find_extent(const attn__flash_backward_run *run, int64_t first, in
     return e;
 }
 
-/* Sets the arguments of the softmax step. `bytes`: masks other than ranges hide some pairs of the extent. */
+/* Returns the arguments of the softmax step. `bytes`: masks other than ranges hide some pairs of the extent. */
 static attn__softmax_backward_args describe(attn__flash_backward_run *run, int64_t first, extent e, bool bytes)
 {
     const attn__flash_backward_plan *plan = run->plan;
@@ -346,7 +346,7 @@ static attn__softmax_backward_args describe(attn__flash_backward_run *run, int64
     return t;
 }
 
-/* Sets the arguments of a strip's softmax step.  Returns false if no query attends any of its keys. */
+/* Sets the arguments of a strip's softmax step.  Returns false if no query attends a key of the strip. */
 static bool prepare_strip(strip *x, int64_t n)
 {
     attn__flash_backward_run *run = x->run;
@@ -354,7 +354,7 @@ static bool prepare_strip(strip *x, int64_t n)
     extent e = find_extent(run, first, n);
     attn__visible_tile tile = {&run->m.rows, e.row, e.rows, &run->m.keys_of_block, first, e.keys};
     const attn__visible *visible = &run->plan->visible;
-    bool by_ranges = visible->ranges && !visible->mask && !visible->blocks; /* the extent already includes ranges */
+    bool by_ranges = visible->ranges && !visible->mask && !visible->blocks; /* `e` already includes ranges */
     unsigned hidden = !e.rows ? ATTN__VISIBLE_NONE : by_ranges ? ATTN__VISIBLE_ALL : find_hidden(run, &tile);
     if (hidden == ATTN__VISIBLE_NONE && (!e.rows || !visible->fills))
         return false;
@@ -382,7 +382,7 @@ static void prefetch_portion(void *with)
         attn__prefetch_portion(&run->prefetch[i]);
 }
 
-/* Computes S = Q K^T and dP = dO V^T of the strip's rows, added to the terms of tables. */
+/* Computes S = Q K^T and dP = dO V^T for the rows of the strip, and adds the terms of tables. */
 static void scores(const strip *x)
 {
     const attn__flash_backward_plan *plan = x->run->plan;
@@ -426,13 +426,13 @@ static void query_gradients(const strip *x)
         plan->tile->run(&g);
 }
 
-/* The operands of a product for the keys: dV += P^T dO or dK += dS^T Q. */
+/* Operands of a product with a row of results per key: dV += P^T dO or dK += dS^T Q. */
 typedef struct key_product {
     unsigned want;
-    const float *weights;         /* P or dS: [rows][strip] */
+    const float *weights;         /* P or dS of the strip, [rows][strip] */
     const float *rows;            /* dout or q of the tile */
-    float *sums;                  /* dV or dK of the block, transposed on AMX */
-    int64_t ld, channels, padded; /* row stride of rows and sums; channels; channels padded to whole vectors */
+    float *sums;                  /* dV or dK of the block; on AMX transposed */
+    int64_t ld, channels, padded; /* row stride of `rows` and `sums`; channels, exact and in whole vectors */
 } key_product;
 
 static key_product key_product_of(const strip *x, bool value)
@@ -461,7 +461,7 @@ static void key_gradients(const strip *x)
                                   .ldc = y.ld,
                                   .accumulate = true,
                                   .hook = {prefetch_portion, x->run}};
-        if (plan->amx) { /* on AMX, computes the transpose */
+        if (plan->amx) { /* computes the transpose of the gradient */
             g.m = y.padded;
             g.n = attn__round_up(x->t.keys, plan->tile->lanes);
             g.a = y.rows + x->row * y.ld;
@@ -476,8 +476,8 @@ static void key_gradients(const strip *x)
     }
 }
 
-/* Adds a multiple of a row to another row. It is used if masked rows have NaN or infinity: a masked pair has weight 0,
- * but 0 * NaN is NaN in a tile product. Only pairs that count are then added, one by one. */
+/* Adds a multiple of a row to another row. If rows have NaN or infinity, it replaces tile products, in which 0 * NaN of
+ * a masked pair is NaN. Pairs that are not masked are added one by one. */
 static void add(float *to, int64_t step, float weight, const float *from, int64_t n)
 {
     for (int64_t c = 0; c < n; c++)
@@ -488,7 +488,7 @@ static void add_guarded(const strip *x)
 {
     const attn__flash_backward_plan *plan = x->run->plan;
     const attn__flash_backward_scratch *m = &x->run->m;
-    int64_t step = plan->amx ? plan->ld_keys : 1; /* row stride of dK^T and dV^T */
+    int64_t step = plan->amx ? plan->ld_keys : 1; /* stride between the channels of a sum */
     for (int64_t r = 0; r < x->t.rows; r++)
         for (int64_t j = 0; j < x->t.keys; j++) {
             int64_t key = x->first + j, query = x->row + r, pair = r * x->t.ld + j;
@@ -509,7 +509,7 @@ static void add_guarded(const strip *x)
 
 enum { PAIR = 2 };
 
-/* Returns the number of pairs of a row's channels, rounded up to whole vectors. */
+/* Returns the number of pairs of channels of a row, rounded up to whole vectors. */
 static int64_t row_of_pairs(const attn__flash_backward_plan *p, int64_t channels)
 {
     return attn__round_up(attn__ceil_div(channels, PAIR), p->tile->lanes);
@@ -536,14 +536,14 @@ static void place_pairs(const attn__flash_backward_plan *p, attn__arena *arena, 
 
 /* ------------------------------------------------------------------------------------------------- packing */
 
-/* Packs the block's keys as pairs of channels, transposed: [strips][pairs][strip]. */
+/* Packs an operand of the block's keys as pairs of channels and transposes it: [strips][pairs][strip]. */
 static void transpose_pairs(attn__flash_backward_run *run, attn__operand op, int64_t channels, float *scratch,
                             uint32_t *to)
 {
     const attn__flash_backward_plan *plan = run->plan;
     for (int64_t s = 0; s < run->block_n; s += plan->strip, to += attn__ceil_div(channels, PAIR) * plan->strip) {
         transpose(run, op, s, attn__min(plan->strip, run->block_n - s), 1.0f, scratch);
-        plan->pairs->round_rows(scratch, channels, plan->strip, to); /* exact, because they are bf16 numbers */
+        plan->pairs->round_rows(scratch, channels, plan->strip, to); /* exact, because the numbers are bf16 */
     }
 }
 
@@ -561,7 +561,7 @@ static void pack_key_pairs(attn__flash_backward_run *run)
     transpose_pairs(run, ATTN__OP_K, plan->d, m->keys.kt, m->pairs.kt);
     transpose_pairs(run, ATTN__OP_V, plan->dv, m->keys.vt, m->pairs.vt);
     run->keys.finite = pair_rows(run, ATTN__OP_K, plan->ldk, m->pairs.k);
-    /* The products only read transposed values. The pairs of rows are made to find infinity and NaN. */
+    /* Products do not read values as pairs of rows. The pairs are computed only to find infinity and NaN. */
     run->keys.finite = pair_rows(run, ATTN__OP_V, plan->ldv, (void *)m->keys.v) && run->keys.finite;
 }
 
@@ -579,7 +579,7 @@ static void pack_query_pairs(attn__flash_backward_run *run)
 
 /* ------------------------------------------------------------------------------------------------ products */
 
-/* Computes S = Q K^T and dP = dO V^T of the strip's rows of the tile. */
+/* Computes S = Q K^T and dP = dO V^T for the rows of the strip. */
 static void pair_scores(const strip *x)
 {
     const attn__flash_backward_plan *plan = x->run->plan;
@@ -626,7 +626,7 @@ static void pair_key_gradients(const strip *x)
     }
 }
 
-/* Adds dS K to dQ. Columns after the last key are zero up to whole vectors. */
+/* Adds dS K to dQ. dS has zeros after the last key, up to whole vectors. */
 static void pair_query_gradients(const strip *x)
 {
     const attn__flash_backward_plan *plan = x->run->plan;
@@ -648,7 +648,7 @@ static void pair_query_gradients(const strip *x)
                                                   .accumulate = true});
 }
 
-/* Runs a strip on pairs. All operands must be finite. */
+/* Runs a strip with bf16 pairs. All operands must be finite. */
 static void run_pairs(const strip *x)
 {
     pair_scores(x);
@@ -662,8 +662,8 @@ static void run_pairs(const strip *x)
 
 enum { AMX_TILE_Q = 128, AMX_STRIP = 64 };
 
-/* Reports whether AMX pays. Small heads leave too much of each tile empty. In small problems, splitting numbers takes
- * longer than the products save, above all with three terms (docs/performance.md). */
+/* Reports whether AMX pays. Small heads leave most of each tile empty. In small problems, splitting numbers into terms
+ * takes longer than the products save, most of all with three terms (docs/performance.md). */
 static bool is_worth_it(const attn__flash_backward_plan *p)
 {
     int64_t channels = p->bf16 ? 32 : 48, rows = p->bf16 ? 48 : 128;
@@ -705,8 +705,8 @@ static void place_amx(const attn__flash_backward_plan *p, attn__arena *s, attn__
 
 /* ------------------------------------------------------------------------------------------------- packing */
 
-/* Packs the caller's rows, or `copies` if channels are not adjacent, as tiles. Returns false if a number does not
- * fit. */
+/* Packs rows as tiles: the caller's rows, or `copies` if channels are not adjacent. Returns false if some number does
+ * not fit. */
 static bool pack_tiles(const attn__flash_backward_run *run, attn__operand op, const float *copies, int64_t ld,
                        attn__bf16x3_side along, attn__bf16x3_side across)
 {
@@ -731,13 +731,13 @@ static bool pack_tiles(const attn__flash_backward_run *run, attn__operand op, co
     return attn__bf16x3_pack_rows(&pack, 0, attn__round_up(x.rows, ATTN__BF16X3_DEPTH));
 }
 
-/* Transposes packed blocks for the other operand of a product. */
+/* Transposes packed tiles, because another product needs them as its other operand. */
 static void transpose_tiles(const attn__flash_backward_plan *plan, const attn__bf16x3_side *side, int64_t rows)
 {
     plan->amx->transpose(side->data, attn__ceil_div(rows, ATTN__BF16X3_SIDE) * side->block / ATTN__BF16X3_TILE);
 }
 
-/* Packs keys and values, or queries and dout, as tiles. */
+/* Packs keys and values as tiles, or queries and dout if `keys` is false. */
 static void pack_side(attn__flash_backward_run *run, bool keys)
 {
     const attn__flash_backward_plan *plan = run->plan;
@@ -782,7 +782,7 @@ static void transpose_sums(const attn__flash_backward_run *run, int64_t n)
     transpose_back(run, m->keys.dv, plan->dv, m->keys.dv_rows, plan->dvp, n);
 }
 
-/* Stores complete sums in the caller's rows. It prefetches the next square of rows while it transposes one. */
+/* Stores transposed sums in the caller's rows. While it transposes a square of rows, it prefetches the next square. */
 static void put_transposed(const attn__flash_backward_run *run, attn__operand op, const float *sums, float scale)
 {
     const attn__flash_backward_plan *plan = run->plan;
@@ -815,7 +815,7 @@ bool attn__flash_backward_tile_store(const attn__flash_backward_run *run, int64_
 
 /* ------------------------------------------------------------------------------------------------ products */
 
-/* Returns the tiles from step `step` on. */
+/* Returns the part of the tiles that begins at step `step`. */
 static attn__bf16x3_side from_step(attn__bf16x3_side side, int64_t step)
 {
     side.data += step * side.step;
@@ -871,7 +871,7 @@ static void amx_along(const strip *x, attn__interleaved *interleaved)
     plan->amx->run_interleaved(&g, interleaved);
 }
 
-/* Computes weights in an extra pass over the scores, unless a product computes them. */
+/* Computes the weights in a separate pass over the scores. It is used if no product computes them. */
 static void amx_weigh_apart(const strip *x)
 {
     const attn__flash_backward_plan *plan = x->run->plan;
@@ -881,7 +881,7 @@ static void amx_weigh_apart(const strip *x)
     plan->backward->weights(t);
 }
 
-/* Computes S, dP and P. Plain strips of three terms compute P during dP. Returns false if a number does not fit. */
+/* Computes S, dP and P. In plain strips of three terms, P runs during dP. Returns false if a number does not fit. */
 static bool amx_weigh(const strip *x)
 {
     attn__bf16x3_softmax_backward w;
@@ -897,7 +897,7 @@ static bool amx_weigh(const strip *x)
     return three ? attn__bf16x3_finish(&w) : attn__bf16x3_weigh(&x->weights);
 }
 
-/* Computes dV and dS. With three terms, dS runs during dV. Returns false if a number of dS does not fit. */
+/* Computes dV and dS. With three terms, dS runs during dV. Returns false if bf16 terms cannot hold a number of dS. */
 static bool amx_gradients_of_weights(const strip *x)
 {
     attn__bf16x3_softmax_backward w;
@@ -911,7 +911,7 @@ static bool amx_gradients_of_weights(const strip *x)
     return !wanted || attn__bf16x3_finish(&w);
 }
 
-/* Runs a strip on AMX. Returns the gradients that it left out because a number is too large or not finite. */
+/* Runs a strip on AMX. Returns the gradients that it left out because a number does not fit in bf16 terms. */
 static unsigned run_amx(strip *x)
 {
     const attn__flash_backward_run *run = x->run;
@@ -941,7 +941,7 @@ static unsigned run_amx(strip *x)
 
 /* ----------------------------------------------------------------------------------------------------------- a tile */
 
-/* Packs keys and values of the block as rows, and transposed strip by strip. Clears dK and dV. */
+/* Packs the keys and values of the block, in the layouts that the products need. Clears dK and dV. */
 void attn__flash_backward_tile_keys(attn__flash_backward_run *run)
 {
     const attn__flash_backward_plan *plan = run->plan;
@@ -979,7 +979,7 @@ static void multiply(const strip *x, int64_t n)
     if (run->plan->amx || run->plan->pairs) {
         copy_rows(run, true);
         copy_rows(run, false);
-        transpose_strip(run, x->first, n, run->m.keys.kt, run->m.keys.vt); /* for numbers that bf16 cannot hold */
+        transpose_strip(run, x->first, n, run->m.keys.kt, run->m.keys.vt); /* AMX or pairs cannot hold the numbers */
     }
     scores(x);
     run->plan->backward->weights(&x->t);
@@ -992,7 +992,7 @@ static void multiply(const strip *x, int64_t n)
     collect_table_weights(x);
 }
 
-/* Runs keys [first, first + n) of the block with the tile of queries. n is at most a strip. */
+/* Runs keys [first, first + n) of the block with the tile of queries. n is at most `strip`. */
 static void run_strip(attn__flash_backward_run *run, int64_t first, int64_t n)
 {
     strip x = {.run = run, .first = first};

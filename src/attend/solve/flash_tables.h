@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * flash_tables.h - parts of flash attention that both passes use: relative tables, in the plan and in a thread's
- * memory, and memory for AMX tiles.
+ * flash_tables.h - what both passes of flash attention share: relative tables in the plan, their memory in a thread,
+ * and memory for AMX tiles.
  */
 #ifndef ATTN_ATTEND_FLASH_TABLES_H
 #define ATTN_ATTEND_FLASH_TABLES_H
@@ -20,28 +20,28 @@ typedef struct attn__flash_tables {
     attn__flash_table of[ATTN_MAX_RELATIVE];
 } attn__flash_tables;
 
-/* The memory of one table. `terms` are the products of queries or dout with the table's rows that they reach. */
+/* The memory of one table. `terms` are products of queries or dout with the table rows that they use. */
 typedef struct attn__flash_table_memory {
     attn__table_memory panel;
     float *terms;
-    int64_t *query, *key; /* indices of a block's queries and keys along the table's axes */
+    int64_t *query, *key; /* indices along the table's axes of the queries and keys of a block */
     /* The following field is for the forward pass. */
-    int64_t *lane; /* for tables of queries: offset in `terms` of each lane's term for key index 0 */
+    int64_t *lane; /* tables of queries: offset in `terms` of each lane's term for key index 0 */
     /* The following fields are for the backward pass. A query and a key have the term terms[query][key index - query
      * index]. */
-    float *sums;             /* gradient of one item, with the shape of the panel */
-    float *weights;          /* sums of dS or P, with the shape of `terms` */
-    attn__table_reach reach; /* range of table rows of the tile and the block of keys */
+    float *sums;             /* gradient of one item, shaped like the panel */
+    float *weights;          /* sums of dS or P by distance, shaped like `terms` */
+    attn__table_reach reach; /* table rows that the tile and the block of keys use */
 } attn__flash_table_memory;
 
-/* Returns the offset at which the table of a batch index begins. */
+/* Returns the element offset of table i for a batch index. */
 static inline int64_t attn__flash_table_at(const attn__canonical *canonical, int i, int64_t batch)
 {
     return attn__offsets_one(&canonical->batch, ATTN__STRIDE(table) + (size_t)i * sizeof(int64_t), batch);
 }
 
-/* Chooses the panels of all tables. Panels have the row strides ld_query or ld_value. `queries` and `keys` are the
- * numbers that are multiplied at once. */
+/* Chooses the panels of all tables. The panels have the row stride ld_query or ld_value. A product has at most
+ * `queries` queries and `keys` keys. */
 static inline void attn__flash_tables_choose(attn__flash_tables *t, const attn__canonical *canonical, int64_t lanes,
                                              int64_t ld_query, int64_t ld_value, int64_t queries, int64_t keys)
 {
@@ -63,7 +63,7 @@ static inline void attn__flash_tables_channels(attn__flash_tables *t, const attn
     }
 }
 
-/* Marks a thread's tables as not read. Each execution calls it first. */
+/* Marks a thread's tables as not read. Each execution must call it first, because tables may have changed. */
 static inline void attn__flash_tables_start(const attn__flash_tables *t, const attn__flash_table_memory *m)
 {
     for (int i = 0; i < t->n; i++)
@@ -78,7 +78,7 @@ static inline void attn__flash_tables_keys(const attn__flash_tables *t, const at
         attn__offsets_indices(&canonical->key, canonical->problem.relatives[i].key_dim, first, n, m[i].key);
 }
 
-/* Reports whether all value tables, and with `queries` all query tables, are finite. */
+/* Reports whether all value tables are finite. If `queries` is set, query tables must be finite too. */
 static inline bool attn__flash_tables_finite(const attn__flash_tables *t, const attn__flash_table_memory *m,
                                              bool queries)
 {
@@ -88,7 +88,7 @@ static inline bool attn__flash_tables_finite(const attn__flash_tables *t, const 
     return finite;
 }
 
-/* Reserves AMX tiles for `blocks` blocks of 16 rows or columns, with `steps` tiles along the product's sum. */
+/* Reserves AMX tiles for `blocks` blocks of 16 rows or columns. Each block has `steps` tiles along the summed index. */
 static inline attn__bf16x3_side attn__flash_take_side(attn__arena *arena, int terms, int64_t blocks, int64_t steps)
 {
     attn__bf16x3_side side = attn__bf16x3_packed(NULL, steps, terms);
@@ -96,7 +96,7 @@ static inline attn__bf16x3_side attn__flash_take_side(attn__arena *arena, int te
     return side;
 }
 
-/* Returns the tiles from block `block` on. */
+/* Returns the part of the tiles that begins at block `block`. */
 static inline attn__bf16x3_side attn__flash_from_block(attn__bf16x3_side side, int64_t block)
 {
     side.data += block * side.block;

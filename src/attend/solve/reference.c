@@ -4,9 +4,9 @@
  * at a time.
  *
  * Forward: each row is computed in one pass over its keys, with the running maximum subtracted (Milakov and Gimelshein
- * 2018, arXiv:1805.02867).  Rows are independent, so results do not depend on the number of threads.
- * Backward: weights are computed again from the log-sum-exp, row by row (Dao et al. 2022, arXiv:2205.14135, section
- * 3.1). Only batch indices that share no gradient run in parallel, so that every sum has a fixed order.
+ * 2018, arXiv:1805.02867).  Rows are independent, so results do not depend on the number of threads. Backward: the
+ * weights of each row are computed again from the log-sum-exp (Dao et al. 2022, arXiv:2205.14135, section 3.1). Only
+ * batch indices that share no gradient run in parallel, so that every sum has a fixed order.
  */
 #include "attend/block/gradient_sums.h"
 #include "attend/block/pair.h"
@@ -18,7 +18,7 @@
 /* --------------------------------------------------------------------------------------------- forward */
 
 typedef struct state {
-    double max, sum; /* softmax: sum of exp(score - max); other normalizations: max is 0 */
+    double max, sum; /* softmax: sum of exp(score - max); otherwise: max is 0, sum of scores */
     int64_t keys;
 } state;
 
@@ -67,7 +67,7 @@ static double normalizer_of(const attn__canonical *canonical, const state *s)
                                                       : s->sum;
 }
 
-/* Reports whether the row's output is 0, because it has no keys or a kernel sum of 0. */
+/* Reports whether the row's output is 0, because the row has no keys or the sum of a kernel is 0. */
 static bool is_empty(const attn__canonical *canonical, const state *s)
 {
     return s->keys == 0 || (canonical->problem.normalization == ATTN_NORMALIZATION_SUM && s->sum == 0);
@@ -92,7 +92,7 @@ typedef struct job {
     const attn_arrays *arrays;
     char *workspace;
     size_t share;
-    attn__sums sums; /* only for the backward pass */
+    attn__sums sums; /* the sums of gradients; backward only */
     attn__batch_split split;
 } job;
 
@@ -129,7 +129,7 @@ typedef struct work {
     attn__pair pair;
     attn__row row;
     attn__normalizer normalizer;
-    double delta; /* sum of o * dout minus dlse, which the derivative of the softmax subtracts */
+    double delta; /* sum of o * dout minus dlse; the softmax derivative subtracts it */
 } work;
 
 /* Adds a row of channels to the float64 sums of a gradient. */
@@ -154,7 +154,7 @@ static void add_score_tables(work *w, const attn__spot *spot, double gradient)
                           p->relatives[i].kind == ATTN_RELATIVE_QUERY ? w->pair.qs : w->pair.ks);
 }
 
-/* Adds weight * dout to the gradients of the value and of the value tables. */
+/* Adds weight * dout to the gradients of the value and of the rows of value tables. */
 static void add_value_gradient(work *w, const attn__spot *spot, double weight)
 {
     const attn__canonical *canonical = w->job->canonical;
@@ -184,8 +184,8 @@ static double score_gradient(const work *w, double weight, double by_weight)
     return 0;
 }
 
-/* Computes gradients from `gradient`, the gradient of scale * (score + tables). Sets dks, and adds to dqs, dws and
- * dw2s. attn__pair_score must have run for the same key. */
+/* Computes the gradients of q, k, w and w2. `gradient` is that of scale * (score + tables). Sets dks, and adds to dqs,
+ * dws and dw2s. attn__pair_score must have run for the same key. */
 static void add_row_gradients(attn__pair *pair, double gradient)
 {
     const attn_problem *p = &pair->canonical->problem;
@@ -257,7 +257,7 @@ static void run_row(work *w, int64_t batch, int64_t query)
         return;
     attn__pair_row(&w->pair, &w->row, &w->normalizer);
     if (w->normalizer.max == (double)-INFINITY)
-        return; /* the row has no keys, so its gradients are 0 */
+        return; /* no key has a weight, so the gradients are 0 */
     start_row(w);
     for (int64_t key = 0; key < canonical->key.size; key++) {
         attn__spot spot;
@@ -290,7 +290,7 @@ static const char *refuse(const attn__canonical *canonical)
     return NULL;
 }
 
-/* Estimates the time. Scalar float64 code with a gather per key takes about a hundred times the machine's best time. */
+/* Estimates the time: about a hundred times the machine's best, because scalar float64 code gathers each key. */
 static double cost(const attn__canonical *canonical)
 {
     double pairs = (double)canonical->batch.size * (double)canonical->query.size * (double)canonical->key.size;
