@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: MIT
- * The exchange of gradients between ranks. Tracks which gradients are final and which buckets are being summed. */
+ *
+ * Exchanges gradients between ranks during the backward pass. Tracks which gradients are final, and which buckets are
+ * being summed.
+ */
 #include "tensor/all_reduce_inner.h"
 
 #include "base/clock.h"
@@ -23,8 +26,8 @@ void attn__all_reduce_begin(attn__all_reduce *e, attn_tape *tape, bool more)
     e->open = true;
 }
 
-/* Polls the other ranks between operations. If sums need no messages to advance, occasional polling is enough. A poll
- * of MPI costs a microsecond, and small networks have hundreds of operations. */
+/* Polls the other ranks between operations. With shared memory, sums need no messages, so a poll every millisecond
+ * is enough. Polling MPI costs a microsecond, and small networks have hundreds of operations. */
 static void listen(attn__all_reduce *e)
 {
     const double often = 1e-3;
@@ -43,7 +46,7 @@ bool attn__all_reduce_continues(attn__all_reduce *e)
 
 bool attn__grad_place(attn_tensor *x)
 {
-    /* only a header, because the bucket owns the memory */
+    /* a storage without data: the bucket owns the gradient's memory */
     x->grad->storage = attn__storage_create(x->context, NULL, 0);
     x->grad->data = x->grad->storage ? x->place : NULL;
     return x->grad->storage != NULL;
@@ -77,13 +80,14 @@ static void start_ready(attn__all_reduce *e)
         start_bucket(e, e->started++);
 }
 
-/* Polls the sums that have started. Without polling, MPI hardly advances sums in the background. */
+/* Polls the sums that have started. This is necessary because MPI hardly advances a sum that is not polled. */
 static void advance(attn__all_reduce *e)
 {
     for (int64_t i = e->finished; e->status == ATTN_OK && i < e->started; i++) {
         attn__bucket *b = &e->buckets[i];
         if (e->shared && !(b->done = attn__shared_test(e, i)))
-            break; /* buckets finish in order, so that the squares are always added in the same order */
+            /* leave the loop: buckets must finish in order, so that the squares are always added in the same order */
+            break;
         if (!b->done)
             e->status = attn__ranks_test(e->context, &b->request, &b->done);
         e->finished += b->done && e->finished == i;
@@ -97,8 +101,8 @@ static void close_slot(attn__all_reduce *e, int64_t index)
         e->buckets[s->bucket].open--;
 }
 
-/* Runs after the last node with hidden parameters, that is, parameters outside of its inputs. Slots that have no other
- * node to wait for become final. */
+/* Ends the waiting for nodes with hidden parameters, which are parameters that are not among the node's inputs. It
+ * is called after the last such node. Slots whose other nodes are done become final. */
 static void close_hidden(attn__all_reduce *e)
 {
     for (int64_t i = 0; i < e->nslots; i++)
@@ -119,7 +123,8 @@ void attn__all_reduce_node(attn__all_reduce *e, attn_tape *tape, const attn__nod
     tape->failed = tape->failed || e->status != ATTN_OK;
 }
 
-/* Counts, before the pass, how many operations each parameter waits for. */
+/* Counts for each parameter how many operations must run before its gradient is final. Called before the backward
+ * pass. */
 static void count_uses(attn__all_reduce *e, const attn_tape *tape)
 {
     e->hidden = 0;
@@ -134,11 +139,14 @@ static void count_uses(attn__all_reduce *e, const attn_tape *tape)
     }
     for (int64_t i = 0; i < e->nbuckets; i++)
         e->buckets[i].open = e->buckets[i].n;
-    if (e->hidden == 0) /* parameters that no operation names have no gradient here and are final from the start */
+    /* parameters that are not the input of any operation get no gradient in this pass, so their slots are final at
+     * once */
+    if (e->hidden == 0)
         close_hidden(e);
 }
 
-/* Keeps a gradient absent if no rank has one. The optimizer then skips the parameter. */
+/* Gives a parameter a gradient if any rank has one. If no rank has a gradient, the parameter has none either, and
+ * the optimizer skips it. */
 static attn_status settle_gradients(attn__all_reduce *e)
 {
     for (int64_t i = 0; i < e->nslots; i++) {
@@ -181,7 +189,7 @@ static attn_status finish(attn__all_reduce *e)
     return e->status == ATTN_OK ? settle_gradients(e) : e->status;
 }
 
-/* Checks the loss. The first tape also determines where each gradient is placed. */
+/* Checks the loss, and prepares a backward pass. For the first tape, it also determines the place of each gradient. */
 static attn_status prepare(attn__all_reduce *e, const attn_tensor *loss, attn_tape *tape)
 {
     if (loss->dtype != ATTN_F32)
@@ -204,7 +212,8 @@ static attn_status backward(attn_tape *tape, attn_tensor *loss, double weight)
 attn_status attn__all_reduce_keep(attn__all_reduce *e, attn_tape *tape, attn_tensor *loss, double weight)
 {
     attn_status status = prepare(e, loss, tape);
-    tape->all_reduce = NULL; /* nothing is final yet, so no bucket may start */
+    /* without this pointer the pass starts no bucket; a later pass of the step adds to the gradients */
+    tape->all_reduce = NULL;
     return status == ATTN_OK ? backward(tape, loss, weight) : status;
 }
 
@@ -231,7 +240,7 @@ attn_status attn__all_reduce_backward(attn__all_reduce *e, attn_tape *tape, attn
     status = e->shared ? finish_shared(e) : finish(e);
     if (status == ATTN_OK)
         memcpy(totals, e->totals, (size_t)ntotals * sizeof *totals);
-    /* if the optimizer's step is shared, attn__all_reduce_commit ends the step */
+    /* the step stays open after an error, or until attn__all_reduce_commit if the optimizer's step is shared */
     e->open = status != ATTN_OK || e->shared;
     tape->all_reduce = NULL;
     return status;

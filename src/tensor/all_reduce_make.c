@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: MIT
- * Makes an all-reduce: the order in which gradients become final, the buckets, and their memory. */
+ *
+ * Creates an all-reduce. Determines the order in which gradients become final, the buckets, and the memory of the
+ * buckets.
+ */
 #include "tensor/all_reduce_inner.h"
 
 #include "base/system.h"
@@ -7,7 +10,7 @@
 
 #include <string.h>
 
-enum { LINE = 16, PAGE = 1024 }; /* elements of a cache line and of a page */
+enum { LINE = 16, PAGE = 1024 }; /* number of f32 elements in a cache line, and in a memory page */
 
 static bool is_exchanged(const attn_tensor *x)
 {
@@ -16,7 +19,7 @@ static bool is_exchanged(const attn_tensor *x)
 
 /* ------------------------------------------------------------------------------------------------ making */
 
-/* Makes the slots in the order of the list. The first tape gives a better order later. */
+/* Makes the slots in the order of the parameters in the list. The first tape gives a better order later. */
 static attn_status make_slots(attn__all_reduce *e)
 {
     for (int64_t i = 0; i < e->parameters->n; i++)
@@ -33,7 +36,8 @@ static attn_status make_slots(attn__all_reduce *e)
         e->slots[at] = (attn__slot){.parameter = x, .index = at};
         x->slot = ++at;
         e->movable = e->movable && attn__shared_may_move(x);
-        e->elements += x->size + 1 + LINE; /* upper bound for the gradient, its flag, and the padding of a bucket */
+        /* upper bound of the elements that this slot needs: gradient, flag, and padding of a bucket */
+        e->elements += x->size + 1 + LINE;
     }
     e->elements = (e->elements + PAGE - 1) / PAGE * PAGE;
     return ATTN_OK;
@@ -89,7 +93,7 @@ void attn__all_reduce_destroy(attn__all_reduce *e)
         attn_tensor *x = e->slots[i].parameter;
         if (!x)
             continue;
-        if (x->place) /* the gradient would be freed with its bucket */
+        if (x->place) /* dropped here, because the gradient's memory is freed with the bucket */
             attn_tensor_drop_grad(x);
         x->slot = 0;
         x->place = NULL;
@@ -99,7 +103,8 @@ void attn__all_reduce_destroy(attn__all_reduce *e)
     attn__shared_destroy(e);
     attn__free(context, e->buckets);
     attn__free(context, e->slots);
-    attn__ranks_free(context, e->memory); /* these two are freed last, because sums may still use them */
+    /* e->memory and e are freed last, because unfinished sums may still use them */
+    attn__ranks_free(context, e->memory);
     attn__ranks_free(context, e);
 }
 
@@ -110,15 +115,16 @@ double attn__all_reduce_waited(const attn__all_reduce *e)
 
 /* ---------------------------------------------------------------------------------------------- the order */
 
-/* Sorts the slots by the last moment at which the pass uses their parameter: parameters of the last layers come first.
- * Parameters that no node names (used inside reversible blocks, or not at all) come last. */
+/* Sorts the slots by the moment at which the backward pass last uses their parameter, so parameters of the network's
+ * last layers come first. Parameters that are not the input of any node come last. They are used inside reversible
+ * blocks, or not at all. */
 static void order_slots(attn__all_reduce *e, const attn_tape *tape)
 {
     int64_t place = e->nslots;
     for (int64_t i = 0; i < e->nslots; i++)
         e->slots[i].flag = 0;
-    /* Until the buckets are made, `flag` is the moment, which is 1 for the first node of the pass. The last write
-     * counts. */
+    /* Here `flag` is used for the moment: the number of the node in the backward pass, counted from 1. The last node
+     * that uses the parameter counts. */
     int64_t moment = 0;
     for (const attn__node *node = tape->nodes; node; node = node->previous) {
         moment++;
@@ -129,7 +135,8 @@ static void order_slots(attn__all_reduce *e, const attn_tape *tape)
     }
     for (int64_t i = 0; i < e->nslots; i++)
         e->slots[i].flag = e->slots[i].flag ? e->slots[i].flag : moment + place;
-    for (int64_t i = 1; i < e->nslots; i++) { /* insertion sort: stable, and fast enough for a few hundred slots */
+    /* insertion sort, because it is stable and fast enough for a few hundred slots */
+    for (int64_t i = 1; i < e->nslots; i++) {
         attn__slot moved = e->slots[i];
         int64_t at = i;
         for (; at > 0 && e->slots[at - 1].flag > moved.flag; at--)
@@ -140,8 +147,8 @@ static void order_slots(attn__all_reduce *e, const attn_tape *tape)
         e->slots[i].parameter->slot = i + 1;
 }
 
-/* Divides the slots into buckets and gives each parameter its offset. The first bucket is small, so that its sum starts
- * early. */
+/* Divides the slots into buckets, and computes each parameter's offset in its bucket. The first bucket is small, so
+ * that its sum starts early. */
 static attn_status make_buckets(attn__all_reduce *e)
 {
     for (int64_t i = 0; i < e->nslots; i++) {
@@ -170,7 +177,7 @@ static attn_status make_memory(attn__all_reduce *e)
     return e->memory ? ATTN_OK : ATTN_ERROR_MEMORY;
 }
 
-/* Gives each bucket and each parameter its place. */
+/* Computes the address of each bucket in memory, and of each gradient in its bucket. */
 static void make_places(attn__all_reduce *e)
 {
     float *at = e->memory;
@@ -186,7 +193,8 @@ static void make_places(attn__all_reduce *e)
     }
 }
 
-/* Returns a hash of the order of parameters. Ranks with different models would add up unrelated gradients. */
+/* Returns a hash of the order of the parameters. Ranks compare this hash, because ranks with different models would
+ * add up unrelated gradients. */
 static uint64_t order_fingerprint(const attn__all_reduce *e)
 {
     uint64_t hash = ATTN__HASH_BEGIN;

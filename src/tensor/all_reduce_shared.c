@@ -1,17 +1,17 @@
 /* SPDX-License-Identifier: MIT
  *
- * The exchange if all ranks share memory. Each rank can read the gradients of the others. A rank adds up one part of
- * each bucket and takes the optimizer's step on the same part of the parameters, which all ranks read. No work is done
- * twice.
+ * Exchanges gradients if all ranks share memory, so that each rank can read the gradients of the others. A rank adds up
+ * one part of each bucket, and computes the optimizer's step for the same part of the parameters. All ranks read the
+ * new parameters. No work is done twice.
  *
- * There are two copies of the parameters and of the optimizer's state, which are old and new in turns. The old copy is
- * not overwritten until all ranks have taken their part of a step. If a rank dies, the unfinished step is discarded,
- * because no rank switches to the new copy. Ranks wait only for three counts of each rank, which only increase:
+ * There are two copies of the parameters and of the optimizer's state. Each step reads one copy and writes the other.
+ * Ranks switch to the new copy only when all ranks have computed their part of the step. If a rank dies, no rank
+ * switches, and the unfinished step is discarded. Ranks wait only for three counts of each rank, which only increase:
  *
- *   SENT     buckets whose gradients are final
- *   SUMMED   steps of which the rank has added up its part: it no longer reads the others' gradients of these steps,
- *            and reads nothing older than the step before
- *   STEPPED  steps of which the rank has taken its part
+ *   SENT     number of buckets whose gradients are final
+ *   SUMMED   number of steps of which the rank has added up its part. The rank does not read the other ranks' gradients
+ *            of these steps again, and reads no data that are older than the step before.
+ *   STEPPED  number of steps of which the rank has computed its part
  */
 #include "tensor/all_reduce_inner.h"
 
@@ -25,8 +25,8 @@
 
 enum { SENT, SUMMED, STEPPED, COUNTS };
 /* GRAIN: blocks per task. LINE: elements of a cache line. KEPT: arrays of a parameter, that is, the parameter and its
- * optimizer state. FEW: data larger than this many L2 caches are written past all caches. Even if L3 would hold the
- * data, fetching them costs a third of the optimizer's step. */
+ * optimizer state. FEW: data larger than this number of L2 caches are written past all caches. Even if the data fit in
+ * L3, loading them before the write would take a third of the optimizer's step. */
 enum { GRAIN = 4, LINE = 16, KEPT = 3, FEW = 8 };
 
 typedef struct board {
@@ -35,7 +35,7 @@ typedef struct board {
     double totals[ATTN__ALL_REDUCE_TOTALS];
 } board;
 
-/* The shared memory, which is kept while any tensor uses it. */
+/* The shared memory. It is kept as long as any tensor uses it. */
 typedef struct mapping {
     attn__storage storage;
     attn__ranks_memory memory;
@@ -46,21 +46,21 @@ struct attn__shared {
     int rank, size;
     board *boards;
     float *gradients; /* all buckets of rank 0, then all buckets of rank 1, and so on */
-    /* parameters and state, laid out like the gradients of one rank; two copies that alternate */
+    /* parameters and state, in the same layout as one rank's gradients; two copies, which are old and new in turns */
     float *arrays[KEPT][2];
     int kept;
-    bool past;      /* the arrays exceed the caches */
-    uint64_t steps; /* steps that all ranks have taken */
-    double squares; /* sum of squares of this rank's part; after the last bucket, of all ranks */
-    int64_t cursor; /* next slot of attn__all_reduce_next */
+    bool past;      /* true: the arrays are larger than the caches */
+    uint64_t steps; /* number of steps that all ranks have completed */
+    double squares; /* sum of squares of this rank's part; after the last bucket, sum over all ranks */
+    int64_t cursor; /* slot with which attn__all_reduce_next continues */
     attn__elementwise_fn add, square;
 };
 
-/* The part of a parameter that belongs to the share of a rank. */
+/* The part of a parameter for which one rank computes the step. */
 typedef struct piece {
     const attn__slot *slot;
-    int64_t from, n; /* offset and size within the parameter */
-    int64_t at;      /* offset in the memory of a rank's buckets */
+    int64_t from, n; /* offset within the parameter, and number of elements */
+    int64_t at;      /* offset of the piece in the memory of a rank's buckets */
 } piece;
 
 static float *gradients_of(const attn__all_reduce *e, int rank)
@@ -68,13 +68,15 @@ static float *gradients_of(const attn__all_reduce *e, int rank)
     return e->shared->gradients + rank * e->elements;
 }
 
-/* Returns the first element of rank `rank`'s part of n elements, rounded to a whole cache line. */
+/* Returns the first element of the part of rank `rank`, if n elements are divided among the ranks. The result is a
+ * multiple of a cache line. */
 static int64_t part_begin(const attn__shared *s, int64_t n, int rank)
 {
     return rank == s->size ? n : n * rank / s->size / LINE * LINE;
 }
 
-/* Gets the next piece of a rank's part. *cursor is the next slot to look at, and is 0 again at the end. */
+/* Gets the next piece of a rank's part. *cursor is the slot with which the search continues. It becomes 0 after the
+ * last piece. */
 static bool next_piece(const attn__all_reduce *e, int rank, int64_t *cursor, piece *p)
 {
     while (*cursor < e->nslots) {
@@ -96,7 +98,8 @@ static bool next_piece(const attn__all_reduce *e, int rank, int64_t *cursor, pie
 
 static void release_mapping(attn__storage *storage)
 {
-    mapping *m = (mapping *)(void *)storage; /* the storage is the first member of the mapping */
+    /* the cast is valid, because the storage is the first member of the mapping */
+    mapping *m = (mapping *)(void *)storage;
     attn__ranks_memory_free(&m->memory);
     attn__free(storage->context, m);
 }
@@ -104,10 +107,12 @@ static void release_mapping(attn__storage *storage)
 bool attn__shared_may_move(const attn_tensor *x)
 {
     bool own = x->storage->refs == 1 && x->data == attn__storage_data(x->storage);
-    return own || x->storage->release == release_mapping; /* the mapping of an earlier training */
+    /* the data may already be in the shared mapping of an earlier training */
+    return own || x->storage->release == release_mapping;
 }
 
-/* Returns the bytes of the boards, which have pages of their own. */
+/* Returns the size in bytes of the ranks' boards, which hold their counts. Boards do not share memory pages with
+ * other data. */
 static size_t boards_bytes(int size)
 {
     enum { PAGE = 4096 };
@@ -135,7 +140,7 @@ static attn_status make_mapping(attn__all_reduce *e, attn__shared *s)
     return ATTN_OK;
 }
 
-/* Touches the pages early, because the first write to a page is slow. Each rank touches its share. */
+/* Writes to each page once, because the first write to a page is slow. Each rank does this for its share. */
 static void touch(attn__all_reduce *e)
 {
     int64_t first, n = attn__ranks_share(e->context, e->elements, &first);
@@ -150,7 +155,7 @@ attn_status attn__shared_create(attn__all_reduce *e)
     if (!attn__ranks_together(e->context))
         return ATTN_OK;
     if (kept == 0 || kept > KEPT || e->state->n != (kept - 1) * e->nslots) {
-        kept = 0; /* the other ranks, which may have more, must be notified */
+        kept = 0; /* continue with 0 instead of returning, because the other ranks wait for this rank's value */
         e->movable = false;
     }
     attn__shared *s = attn__alloc_zero(e->context, sizeof *s);
@@ -175,7 +180,7 @@ attn_status attn__shared_create(attn__all_reduce *e)
     return ATTN_OK;
 }
 
-/* Returns the tensor that is stored in array k. */
+/* Returns the tensor whose data are in array k: the parameter for k = 0, else a tensor of the optimizer's state. */
 static attn_tensor *tensor_of(const attn__all_reduce *e, const attn__slot *slot, int k)
 {
     return k == 0 ? slot->parameter : e->state->items[slot->index * (e->shared->kept - 1) + k - 1].tensor;
@@ -186,7 +191,7 @@ static float *array_at(const attn__all_reduce *e, int k, uint64_t steps, int64_t
     return e->shared->arrays[k][steps % 2] + at;
 }
 
-/* Sets the current addresses of the tensors' data. */
+/* Sets the data pointers of the tensors to the current copy. */
 static void point_tensors(attn__all_reduce *e)
 {
     for (int64_t i = 0; i < e->nslots; i++) {
@@ -207,7 +212,7 @@ attn_status attn__shared_adopt(attn__all_reduce *e)
             memcpy(array_at(e, k, 0, p.at), (const float *)tensor_of(e, p.slot, k)->data + p.from,
                    (size_t)p.n * sizeof(float));
     }
-    uint64_t there = 1; /* no rank continues before all parts are complete */
+    uint64_t there = 1; /* this sum is a barrier: no rank continues before all ranks have copied their parts */
     attn_status status = attn__ranks_sum(e->context, &there, 1, ATTN__MAX_U64);
     if (status != ATTN_OK)
         return status;
@@ -221,7 +226,7 @@ attn_status attn__shared_adopt(attn__all_reduce *e)
     return ATTN_OK;
 }
 
-/* Makes the tensors' memory private to this rank. The tensors keep this memory. */
+/* Ends the sharing. The tensors keep their memory, which becomes private to this rank. */
 void attn__shared_destroy(attn__all_reduce *e)
 {
     if (!e->shared)
@@ -285,12 +290,12 @@ void attn__shared_send(attn__all_reduce *e, int64_t bucket)
 
 typedef struct sum_job {
     const attn__all_reduce *e;
-    int64_t at, n;   /* offset and size in the memory of a rank's buckets */
+    int64_t at, n;   /* offset in the memory of a rank's buckets, and number of elements */
     double *squares; /* one a block */
 } sum_job;
 
-/* Adds up the numbers of this rank first and then those of the other ranks in their order, so that the bits are always
- * the same. */
+/* Adds up the values of all ranks: first this rank's own, then those of the other ranks in a fixed order. The result
+ * therefore has the same bits in every run. */
 static void sum_blocks(void *user, int64_t begin, int64_t end)
 {
     const sum_job *job = user;
@@ -387,7 +392,7 @@ static bool any_has_gradient(const attn__all_reduce *e, const attn__slot *slot)
     return false;
 }
 
-/* Copies the old values of a parameter of which no rank has a gradient. */
+/* Copies a piece's old values to the new copy. Used if no rank has a gradient of the parameter. */
 static void keep(const attn__all_reduce_piece *old, int kept)
 {
     memcpy(old->p2, old->p, (size_t)old->n * sizeof(float));

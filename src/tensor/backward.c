@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: MIT
- * The backward pass runs nodes from the newest to the oldest and adds up the gradients of several uses of a tensor. */
+ *
+ * Implements the backward pass. It runs nodes from the newest to the oldest, and adds up the gradients of a tensor that
+ * is used several times.
+ */
 #include "tensor/all_reduce.h"
 #include "tensor/op.h"
 #include "tensor/tape.h"
@@ -12,7 +15,8 @@ bool attn__grad_wanted(const attn_tensor *x)
     return x && x->needs_grad;
 }
 
-/* Makes an empty gradient of x's shape. It belongs to the tape, or it is persistent if x is the caller's tensor. */
+/* Makes a gradient of x's shape without data. It belongs to the tape if x does. If x is the caller's tensor, the
+ * gradient outlives the tape. */
 static attn_tensor *grad_handle(attn_tape *tape, attn_tensor *x)
 {
     attn_tensor *grad;
@@ -31,8 +35,8 @@ static bool grad_create(attn_tape *tape, attn_tensor *x)
 {
     if (!x->grad)
         x->grad = grad_handle(tape, x);
-    /* In a section, gradients of parameters are created one by one between short-lived tensors. In the pool they would
-     * fragment its memory permanently, and more with each block. */
+    /* In a section, gradients of parameters do not come from the pool. They are created one by one between
+     * short-lived tensors and stay, so they would fragment the pool's memory more with each block. */
     attn__pool *pool = x->tape || tape->section == 0 ? tape->pool : NULL;
     if (x->grad && (x->place ? attn__grad_place(x) : attn__tensor_allocate(x->grad, pool)))
         return true;
@@ -51,7 +55,7 @@ static void add_to(attn_tape *tape, attn_dtype dtype, int64_t n, const void *a, 
     attn__elementwise_run(tape, dtype, ATTN__ELEMENTWISE_ADD, &args, n, 1);
 }
 
-/* Copies the gradient if it has other readers, before something is added to it. */
+/* If the gradient's data have other readers, copies them, so that a value can be added to this gradient alone. */
 static bool make_exclusive(attn_tape *tape, attn_tensor *grad)
 {
     if (exclusive(grad))
@@ -105,8 +109,8 @@ void attn__grad_give(attn_tape *tape, attn_tensor *x, attn__hold share)
         attn__scratch_release(share);
         return;
     }
-    /* The gradient of a computed tensor may share memory. The gradient of a leaf may not, because it outlives the pass
-     * and may be cleared alone. */
+    /* The share's memory may become the gradient of a computed tensor, even if others read it. For a leaf this is
+     * allowed only without other readers, because its gradient outlives the pass and may be cleared. */
     bool passes_on = x->tape && (x->computed || share.storage->refs == 1);
     if (passes_on && !x->grad) {
         x->grad = grad_handle(tape, x);
@@ -184,7 +188,8 @@ static attn_status run_nodes(attn_tape *tape)
     return attn__fail(tape->context, ATTN_ERROR_MEMORY, "out of memory in the backward pass");
 }
 
-/* Starts a result's gradient: the given gradient plus the gradient from earlier results. */
+/* Sets the initial gradient of a result. It is the given gradient plus the gradient that other results have passed
+ * to this result. */
 static attn_status seed(attn_tape *tape, attn_tensor *result, const attn_tensor *grad)
 {
     attn__target target = attn__grad_target(tape, result);

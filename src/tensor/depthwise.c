@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: MIT
  *
- * depthwise.c - convolutions of single channels.
- *
- * A plane is packed with its border of zeros into cells. Along each axis, cell c of phase p is place c * stride + p of
- * the padded plane. Tap k of output o reads cell o + k / stride of phase k mod stride. Each tap thus has the same
- * offset from every output, and a whole plane is one row of numbers (kernels/depthwise). Outputs are stored as cells,
- * too. Output cells past the end of a line are computed and not used.
+ * depthwise.c - convolutions in which each output channel reads one input channel. An input plane is padded with zeros
+ * and packed so that places with the same remainder modulo the stride (a phase) are adjacent. Along each axis, cell c
+ * of phase p is place c * stride + p of the padded plane. Tap k of output o reads cell o + k / stride of phase k mod
+ * stride. Each tap thus has the same offset from every output, so the kernel (kernels/depthwise) can process a whole
+ * plane as one row of elements. Outputs are also stored as cells. Output cells past the end of a line are computed and
+ * not used.
  */
 #include "tensor/depthwise.h"
 
@@ -20,10 +20,12 @@
 
 typedef struct layout {
     int64_t phases[3], cells[3];
-    int64_t taps, phase_size, all; /* taps of a window; numbers of one phase; numbers of all phases */
-    int64_t length;                /* cells from the first output to the last */
-    int64_t reach;                 /* largest distance of a tap from its output within a phase, in cells */
-    int64_t spread;                /* numbers of a plane of dy stored as cells, with zeros before and after */
+    /* number of taps of a window; number of elements of one phase; number of elements of all phases */
+    int64_t taps, phase_size, all;
+    int64_t length; /* number of cells from the first output to the last */
+    int64_t reach;  /* largest distance of a tap from its output within a phase, in cells */
+    /* number of elements of one plane of dy that is stored as cells with zeros before and after */
+    int64_t spread;
 } layout;
 
 typedef struct job {
@@ -31,20 +33,21 @@ typedef struct job {
     const attn__depthwise_kernel *kernel;
     layout at;
     int64_t *offset; /* offset of each tap in a packed plane of x */
-    /* For the gradient of x, by phase: offsets in dy, and the index of the group's weight for each offset. */
+    /* Tables for the gradient of x, ordered by phase: offsets in dy, and for each offset the index of its weight in
+     * the group. */
     int64_t *back, *of_back;
     int64_t *taps_of; /* number of taps of each phase */
     char *scratch;
-    size_t each; /* scratch bytes of each thread */
+    size_t each; /* bytes of scratch memory per thread */
     bool *finite;
 } job;
 
 /* The scratch memory of a thread. */
 typedef struct memory {
-    /* packed planes: x: of x or dx; cells: one phase of outputs; dy: dy of each output channel */
+    /* x: packed plane of x or dx; cells: outputs of one phase; dy: packed planes of dy for each output channel */
     float *x, *cells, *dy;
-    float *weight; /* weights of a group in the order of `back` */
-    double *sums;  /* gradients of a group's weights */
+    float *weight; /* weights of a group, in the order of the table `back` */
+    double *sums;  /* gradients of the weights of a group */
 } memory;
 
 static layout layout_of(const attn__depthwise *conv)
@@ -82,7 +85,7 @@ static size_t divide(const job *j, char *base, memory *m)
     return arena.used;
 }
 
-/* Computes the place of tap k: its phase, and its distance from an output's cell. */
+/* Computes the phase of tap k, and its distance from the output's cell. */
 static void place_tap(const job *j, int64_t k, int64_t *phase, int64_t *distance)
 {
     const attn__window_grid *g = &j->conv->grid;
@@ -126,7 +129,8 @@ static size_t divide_shared(job *j, char *base)
     return arena.used;
 }
 
-/* Runs the items with scratch memory for each thread. Returns false if there is no memory. */
+/* Runs work(job, item, thread) for each item, with scratch memory for each thread. Returns false if there is no
+ * memory. */
 static bool run(attn_tape *tape, const attn__depthwise *conv, int64_t items, void (*work)(void *, int64_t, int),
                 bool *finite)
 {
@@ -148,8 +152,8 @@ static bool run(attn_tape *tape, const attn__depthwise *conv, int64_t items, voi
 
 /* ------------------------------------------------------------------------------------------------- packing */
 
-/* Packs one line of cells, or with `back` adds the cells to the line. `plane` is the input line, or NULL outside the
- * plane. */
+/* Packs one line of cells from `plane`. If `back` is true, adds the cells to the line of the plane instead. `plane`
+ * is NULL for lines outside the plane. */
 static void move_line(const attn__window_grid *g, int64_t phase, int64_t cells, float *line, float *plane, bool back)
 {
     int64_t step = g->stride[2], shift = phase - g->padding[2];
@@ -169,7 +173,7 @@ static void move_line(const attn__window_grid *g, int64_t phase, int64_t cells, 
     memset(line + end, 0, (size_t)(cells - end) * sizeof *line);
 }
 
-/* Packs the lines of one phase, or with `back` adds them to the plane. */
+/* Packs the lines of one phase. If `back` is true, adds the cells to the plane instead. */
 static void move_phase(const job *j, const int64_t phase[3], float *plane, float *cells, bool back)
 {
     const attn__window_grid *g = &j->conv->grid;
@@ -183,7 +187,7 @@ static void move_phase(const job *j, const int64_t phase[3], float *plane, float
         }
 }
 
-/* Packs a plane into cells, or with `back` adds the cells to it. */
+/* Packs a plane into cells. If `back` is true, adds the cells to the plane instead. */
 static void move(const job *j, float *plane, float *cells, bool back)
 {
     for (int64_t p = 0; p < phases_of(j); p++, cells += j->at.phase_size) {
@@ -199,7 +203,7 @@ static int64_t cell_of_line(const job *j, int64_t line)
     return (line / j->conv->grid.out[1] * j->at.cells[1] + line % j->conv->grid.out[1]) * j->at.cells[2];
 }
 
-/* Packs the dy planes of the group as cells, with zeros around them. */
+/* Packs the planes of dy of one group as cells. Zeros surround each plane. */
 static void spread_gradients(const job *j, int64_t image, int64_t group, float *to)
 {
     const attn__depthwise *conv = j->conv;
@@ -255,7 +259,8 @@ static void input_plane(void *user, int64_t plane, int thread)
         m.weight[i] = conv->w[plane % conv->groups * weights_of(j) + j->of_back[i]];
     for (int64_t phase = 0, first = 0; phase < phases_of(j); phase++) {
         int64_t n = j->taps_of[phase] * conv->out_channels;
-        /* Blocks are written whole and may overwrite the start of the next phase, which is written later. */
+        /* The kernel writes whole blocks, so it may write past the end of this phase. This is harmless, because the
+         * next phase is written later. */
         j->kernel->correlate(m.dy, j->back + first, m.weight + first, n, j->at.phase_size,
                              m.x + phase * j->at.phase_size);
         first += n;
@@ -279,7 +284,8 @@ static void weights_of_group(void *user, int64_t group, int thread)
     memory m;
     divide(j, j->scratch + (size_t)thread * j->each, &m);
     memset(m.sums, 0, (size_t)all * sizeof *m.sums);
-    memset(m.x + j->at.all, 0, ATTN__DEPTHWISE_BLOCK * sizeof *m.x); /* these numbers are read where dy is 0 */
+    /* the kernel reads these elements past the end and multiplies them by dy = 0, so they must be finite */
+    memset(m.x + j->at.all, 0, ATTN__DEPTHWISE_BLOCK * sizeof *m.x);
     for (int64_t image = 0; image < conv->batch; image++) {
         move(j, plane_of(j, conv->x, image * conv->groups + group), m.x, false);
         spread_gradients(j, image, group, m.dy);

@@ -10,25 +10,26 @@
 #include "gemm/im2col.h"
 #include "tensor/op.h"
 
-/* A convolution of x [batch,groups,in] with w [groups,out_channels,kernel] to y [batch,groups,out_channels,out]. */
+/* A convolution of x [batch,groups,in] with w [groups,out_channels,kernel]. The result is y
+ * [batch,groups,out_channels,out]. */
 typedef struct attn__depthwise {
     attn__window_grid grid;
     int64_t batch, groups, out_channels; /* out_channels: channels of one group */
     const float *x, *w;
     float *y;
-    attn__gemm_finish *finish; /* called for each plane of y; the row is the index of the plane */
+    attn__gemm_finish *finish; /* epilogue, which is called for each plane of y; its row is the index of the plane */
     const void *user;
-    /* Input and results of the backward pass: the gradient of y, and the requested gradients. */
+    /* Arguments of the backward pass: the gradient dy of y, and the requested gradients. */
     const float *dy;
     attn__target dx, dw;
 } attn__depthwise;
 
-/* Computes y. All three functions return false if there is no memory. For dx, w must be finite, because w is multiplied
- * by zeros of the border. */
+/* These functions compute y, dx and dw. Each returns false if there is no memory. If dx is computed, w must be finite,
+ * because it is multiplied by the zeros around dy. */
 bool attn__depthwise_forward(attn_tape *tape, const attn__depthwise *conv);
 bool attn__depthwise_input_gradient(attn_tape *tape, const attn__depthwise *conv);
-/* Computes dw. Sets finite[group] to false if non-finite numbers of x may have been multiplied by zeros. dw of that
- * group is then not written. */
+/* Computes dw. If infinite or NaN values of x may have been multiplied by zeros, sets finite[group] to false and
+ * does not write dw of this group. */
 bool attn__depthwise_weight_gradient(attn_tape *tape, const attn__depthwise *conv, bool *finite);
 
 #endif

@@ -1,22 +1,25 @@
 /* SPDX-License-Identifier: MIT
  *
- * linear_part.h - computes a linear layer, or some of its channels, into existing memory. Inference with little memory
- * needs this, because the operations of attn/tensor.h would make a new tensor for each step. The tape records nothing.
+ * linear_part.h - computes a linear layer, or some of its channels, into existing memory. This saves memory in
+ * inference, because the operations of attn/tensor.h would allocate a new tensor for each result. The tape must not
+ * record.
  */
 #ifndef ATTN_TENSOR_LINEAR_PART_H
 #define ATTN_TENSOR_LINEAR_PART_H
 
 #include "tensor/matrix_product.h"
 
-/* A product y[i,o] (+)= activation(sum_c x[i,c] w[row + o, column + c] + b[row + o]). c and o are indices of the last
- * axes of x and y. If x is bf16, w is rounded to bf16, sums and b are f32, and y is bf16 or f32. If x is f32 and the
- * tape has int8 precision, the product is computed in int8. */
+/* A product y[i,o] (+)= activation(sum_c x[i,c] w[row + o, column + c] + b[row + o]). i is the row, and c and o are
+ * indices of the last axes of x and y. (+)= means that the result is added to y if `add` is set. If x is bf16, w is
+ * rounded to bf16, sums and b are f32, and y is bf16 or f32. If x is f32 and the tape has int8 precision, the product
+ * is computed in int8. */
 typedef struct attn__linear_part {
     const attn_tensor *x, *w, *b; /* b NULL: none */
     int64_t row, column;
-    attn_activation activation; /* IDENTITY if `add` is set */
+    attn_activation activation; /* must be IDENTITY if `add` is set */
     bool add;
-    const attn__packed *packed; /* these rows and columns of w, already packed; NULL or empty: packed by the call */
+    /* the same rows and columns of w, packed before; NULL or empty: the function packs them itself */
+    const attn__packed *packed;
     attn_tensor *y;
 } attn__linear_part;
 
@@ -26,11 +29,11 @@ bool attn__linear_part_run(attn_tape *tape, const attn__linear_part *part);
 /* Computes the part into a new tensor of type `dtype`. Its shape is x's shape with `out` channels at the end. */
 attn_tensor *attn__linear_new(attn_tape *tape, const attn__linear_part *part, int64_t out, attn_dtype dtype);
 
-/* Rounds n numbers to bf16 in the same way as bf16 products do. */
+/* Rounds n f32 elements to bf16. The rounding is the same as in bf16 products. */
 void attn__round_to_bf16(attn_context *context, const float *from, int64_t n, uint16_t *to);
-/* Converts a row of n weights to int8 in the same way as int8 products do. Returns the scale. */
+/* Converts a row of n weights to int8. The result is the same as in int8 products. Returns the scale of the row. */
 float attn__quantize_row(const float *row, int64_t n, int8_t *q);
-/* Returns whether an int8 model computes layers with `in` inputs in int8. Otherwise it computes them in bf16. */
+/* Returns whether an int8 model computes layers with `in` input channels in int8. If not, it computes them in bf16. */
 bool attn__fits_int8(int64_t in);
 /* Rounds x (F32) to bf16 in a new tensor. */
 attn_tensor *attn__rounded(attn_tape *tape, const attn_tensor *x);
@@ -38,7 +41,7 @@ attn_tensor *attn__rounded(attn_tape *tape, const attn_tensor *x);
 /* Converts x (BF16) to f32 in a new tensor. */
 attn_tensor *attn__widened(attn_tape *tape, const attn_tensor *x);
 
-/* Returns a view of indices [begin, end) of axis 0 of x. The view shares the memory of x. */
+/* Returns a view of the elements of x whose index along axis 0 is in [begin, end). The view shares the memory of x. */
 attn_tensor *attn__part_of(attn_tape *tape, attn_tensor *x, int64_t begin, int64_t end);
 
 #endif

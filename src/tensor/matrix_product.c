@@ -5,7 +5,8 @@
 #include "gemm/product.h"
 #include "tensor/op.h"
 
-/* Returns the type of the products. On a tape of lower precision, f32 operands are rounded while they are packed. */
+/* Returns the type in which products are computed. If the tape's precision is lower than f32, f32 operands are
+ * rounded while they are packed. */
 static attn_dtype type_on(const attn_tape *tape, attn_dtype dtype)
 {
     return dtype == ATTN_F32 && attn__rounds(tape) ? ATTN_BF16 : dtype;
@@ -35,7 +36,7 @@ bool attn__gemm(attn_tape *tape, const attn__gemm_problem *given)
     return true;
 }
 
-/* The epilogue, which runs after the sums. */
+/* Arguments of the epilogue, which runs after the sums of a product are complete. */
 typedef struct epilogue {
     attn__elementwise_fn run;
     const char *bias;
@@ -68,7 +69,7 @@ bool attn__gemm_linear(attn_tape *tape, const attn__gemm_problem *given, const v
     return attn__gemm(tape, &problem);
 }
 
-/* Packs weights in this form. *serves is false if packing is not worth it; then no memory is held. */
+/* Packs weights in the form `form`. If this form is not worthwhile, sets *serves to false and keeps no memory. */
 static attn_status pack_as(attn_tape *tape, attn__weights form, const attn__gemm_operand *w, bool drop, bool *serves,
                            attn__packed *packed)
 {
@@ -90,7 +91,7 @@ static attn_status pack_as(attn_tape *tape, attn__weights form, const attn__gemm
     return ATTN_OK;
 }
 
-/* Returns the type of products with weights that are packed on the tape. */
+/* Returns the type in which products with weights packed on this tape are computed. */
 static attn_dtype type_of_packed(const attn_tape *tape, attn_dtype dtype, int64_t k)
 {
     return is_int8(tape, dtype, k) ? ATTN_I32 : type_on(tape, dtype);

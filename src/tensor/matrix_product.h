@@ -11,32 +11,34 @@
 
 /* Weights [n,k] that are packed once. If all fields are zero, no weights are packed. */
 typedef struct attn__packed {
-    attn__weights weights; /* weights.data is NULL if `rows` is set */
+    attn__weights weights; /* packed panels; weights.data is NULL if `rows` is set */
     attn__hold hold;
-    bool rows; /* the weights are rows of bf16, not panels, so that any part of them can be read */
+    /* true: the weights are stored as rows of bf16 instead of panels, so that products can read any part of them */
+    bool rows;
 } attn__packed;
 
 /* Computes a product. Returns false and records an error if there is no memory. */
 bool attn__gemm(attn_tape *tape, const attn__gemm_problem *problem);
-/* Computes a linear layer's product, C (+)= activation(A B + bias). On a tape of int8 precision the product is one of
- * int8. bias [n] is F32 for BF16 products, or NULL. With `add` there is no activation. `packed` is B, or NULL or
- * empty. */
+/* Computes a linear layer's product, C (+)= activation(A B + bias). On a tape of int8 precision the product is computed
+ * in int8. bias [n] may be NULL; for BF16 products it is F32. If problem->add is set, there is no activation. `packed`
+ * holds B in packed form. If it is NULL or empty, B is packed by the product. */
 bool attn__gemm_linear(attn_tape *tape, const attn__gemm_problem *problem, const void *bias, attn_activation activation,
                        const attn__packed *packed);
 
-/* Packs a linear layer's weights for the tape's precision. With `drop`, the weights are not read again, and their pages
- * are released during packing. Returns ATTN_ERROR_MEMORY if there is no memory; nothing is held then. */
+/* Packs a linear layer's weights for the tape's precision. If `drop` is true, the memory pages of the original weights
+ * are released during packing, so the original weights must not be read again. If there is no memory, returns
+ * ATTN_ERROR_MEMORY and keeps nothing. */
 attn_status attn__gemm_pack(attn_tape *tape, attn_dtype dtype, const float *b, int64_t ldb, int64_t n, int64_t k,
                             bool drop, attn__packed *packed);
 /* Packs weights that are stored in bf16 for products of bf16. */
 attn_status attn__gemm_pack_rounded(attn_tape *tape, const uint16_t *b, int64_t ldb, int64_t n, int64_t k,
                                     attn__packed *packed);
-/* Returns whether these weights would be packed as slices. Products with slices also read the original weights. */
+/* Returns whether these weights would be packed as slices. A product with slices also needs the original weights. */
 bool attn__gemm_packs_slices(const attn_tape *tape, attn_dtype dtype, int64_t n, int64_t k);
 void attn__gemm_unpack(attn__packed *packed); /* releases the memory */
-/* Returns whether all products on this tape with weights of this type can read this packed form. */
+/* Returns whether every product on this tape with weights of type `dtype` can read this packed form. */
 bool attn__gemm_packed_fits(const attn_tape *tape, attn_dtype dtype, const attn__packed *packed);
-/* Copies one row of the original weights from panels of F32 or F64. */
+/* Copies row `row` of the original weights from panels of F32 or F64 to `to`. */
 void attn__gemm_packed_row(const attn_context *context, const attn__packed *packed, int64_t row, void *to);
 
 #endif

@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: MIT
- * Lists of tensors with names. */
+ *
+ * Implements lists of tensors with names.
+ */
 #include "tensor/tensor.h"
 
 #include <string.h>

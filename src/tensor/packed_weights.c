@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: MIT
- * A list of packed weights. A decoder has a few dozen. */
+ *
+ * Implements a list of packed weights. It is searched linearly, because a decoder has only a few dozen weights.
+ */
 #include "tensor/packed_weights.h"
 
 #include "tensor/compute_in.h"
@@ -13,15 +15,15 @@
 typedef struct entry {
     const void *weights;
     attn_dtype dtype;
-    attn_precision precision; /* precision of the products for which the weights were packed */
-    attn__packed *packed;     /* allocated separately, because the address is used while the list grows */
+    attn_precision precision; /* precision of the products for which the weight was packed */
+    attn__packed *packed;     /* allocated separately, so that its address stays valid when the list grows */
     int64_t n, k;
 } entry;
 
 struct attn__packed_weights {
-    attn_context *context; /* owns all memory of the list */
-    pthread_mutex_t lock;  /* held during a search or a packing, so that each weight is packed once */
-    int tapes;             /* tapes that have begun to share the list */
+    attn_context *context; /* the context that allocates all memory of the list */
+    pthread_mutex_t lock;  /* locked during a search and during packing, so that each weight is packed only once */
+    int tapes;             /* number of tapes that share the list */
     entry *list;
     int64_t n;
 };
@@ -109,8 +111,8 @@ static const attn__packed *look(const attn__packed_weights *all, const attn_tens
     return NULL;
 }
 
-/* Packs a weight. Returns NULL if there is no memory. The memory comes from the context and not from the pool of the
- * tape, because packed weights may outlive the tape that requests them, and a pool serves only one thread. */
+/* Packs a weight. Returns NULL if there is no memory. The memory comes from the context, not from the tape's pool.
+ * The packed weight may outlive the tape that requests it, and only one thread may use a pool. */
 static const attn__packed *pack(attn__packed_weights *all, const attn_tensor *w, attn_precision precision)
 {
     attn_tape tape = {.context = all->context, .precision = precision};
@@ -127,8 +129,9 @@ static const attn__packed *pack(attn__packed_weights *all, const attn_tensor *w,
     return fresh;
 }
 
-/* For products of more rows, packing takes so little of the time that keeping panels is not worth the memory. Slices
- * are an exception: they exist only packed, and make products of any number of rows faster. */
+/* Maximum number of rows for which panels are kept. For products of more rows, packing takes a small part of the
+ * time, so keeping panels is not worth the memory. Slices are always kept, because they exist only in packed form
+ * and make products of any number of rows faster. */
 enum { MOST_ROWS = 1024 };
 
 static bool is_worth_keeping(const attn_tape *tape, const attn_tensor *w, int64_t rows)
@@ -149,8 +152,8 @@ static bool fail_unfit(attn_tape *tape, const attn_tensor *w)
     return false;
 }
 
-/* Gets the tensor's own packed form if this product can read it. Returns false and records an error if the product
- * cannot read it and the tensor has no other form. */
+/* Gets the packed form that the tensor itself has, if this product can read it. If the product cannot read it and
+ * the tensor has no other form, records an error and returns false. */
 static bool find_own(attn_tape *tape, const attn_tensor *w, const attn__packed **packed)
 {
     bool fits = own_fits(tape, w);
@@ -166,7 +169,8 @@ bool attn__packed_weights_find(attn_tape *tape, attn_tensor *w, int64_t rows, co
         return false;
     if (*packed || !w->data)
         return true;
-    /* A weight that an operation made is excluded: its address may be that of an earlier result. */
+    /* Weights that an operation made are not packed here. Packed weights are found by address, and the address of
+     * such a weight may be that of an earlier result. */
     bool is_made = !w->storage || w->storage->pool;
     if (!all || tape->options.record || is_made || !is_worth_keeping(tape, w, rows))
         return true;
@@ -201,8 +205,8 @@ void attn__packed_weights_forget(attn_tape *tape, const attn_tensor *w)
 
 /* ------------------------------------------------------------------------------------------- for good */
 
-/* Returns whether the packed form may replace the data. The memory must not be shared, and no product may need both
- * forms. If w is a table, its rows must be readable from panels. */
+/* Returns whether the packed form may replace the data. Three conditions must hold: the data's memory is not shared; no
+ * product needs both forms; and if w is a table, its rows can be read from panels. */
 static bool may_take(const attn_tape *tape, const attn_tensor *w, bool rows)
 {
     bool alone = !w->tape && !w->grad && atomic_load(&w->storage->refs) == 1;
@@ -212,15 +216,16 @@ static bool may_take(const attn_tape *tape, const attn_tensor *w, bool rows)
 
 static void drop_data(attn_tensor *w)
 {
-    /* releases the pages now, because the allocator may keep freed memory */
+    /* release the memory pages now, because the allocator may keep freed memory */
     attn__system_drop_pages(w->data, attn__tensor_bytes(w));
     attn__storage_unref(w->storage);
     w->storage = NULL;
     w->data = NULL;
 }
 
-/* Returns whether the weight has a packed form. *rows means rows of bf16 instead of panels. On machines whose fastest
- * kernel multiplies f32, panels would hold f32 numbers. */
+/* Returns whether the weight can be packed for this precision. *rows is true if it is packed as rows of bf16 instead
+ * of panels. Rows are used on machines whose fastest kernel multiplies f32, because panels would contain f32
+ * elements there. */
 static bool has_form(const attn_tensor *w, attn_precision precision, bool *rows)
 {
     bool rounds = w->dtype == ATTN_F32 && !w->table && precision == ATTN_PRECISION_BF16;
@@ -246,7 +251,7 @@ static attn_status pack_rows(attn_tape *tape, const attn_tensor *w, attn__packed
     return ATTN_OK;
 }
 
-/* Packs a weight as rows or as panels. `takes` means that the packed form will replace the data. */
+/* Packs a weight as rows or as panels. `takes` tells that the packed form will replace the weight's data. */
 static attn_status pack_weight(attn_tape *tape, const attn_tensor *w, bool rows, bool takes, attn__packed *packed)
 {
     return rows ? pack_rows(tape, w, packed)

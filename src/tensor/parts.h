@@ -7,13 +7,13 @@
 
 #include "attn/tensor.h"
 
-/* Computes attn_linear along any axis of x. Images whose channels are the first axis are read without a copy. x
- * [...,in,...] -> [...,out,...], w [out,in]. */
+/* Computes attn_linear along any axis of x: x [...,in,...] -> [...,out,...], w [out,in]. Images whose channels are
+ * the first axis are read without a copy. */
 attn_tensor *attn_linear_axis(attn_tape *tape, attn_tensor *x, int axis, attn_tensor *w, attn_tensor *b);
 
 /* Computes attn_linear with the input channels on axis `from` of x and the output channels on axis `to` of y. At least
- * one of the two is the last axis, or both are the same axis; otherwise ATTN_ERROR_SHAPE. The other axes keep their
- * order. x [...,in,...] -> [...,out,...], w [out,in]. */
+ * one of the two must be the last axis, or both must be the same axis; otherwise an ATTN_ERROR_SHAPE is recorded. The
+ * other axes keep their order. x [...,in,...] -> [...,out,...], w [out,in]. */
 attn_tensor *attn_linear_between(attn_tape *tape, attn_tensor *x, int from, int to, attn_tensor *w, attn_tensor *b);
 
 /* Computes attn_convolve and multiplies each output channel by its scale before it adds shift and addend. This is a
@@ -22,8 +22,8 @@ attn_tensor *attn_linear_between(attn_tape *tape, attn_tensor *x, int from, int 
 attn_tensor *attn_convolve_scaled(attn_tape *tape, attn_tensor *x, attn_tensor *w, const attn_tensor *scale,
                                   attn_tensor *shift, attn_tensor *addend, const attn_conv *conv);
 
-/* Computes attn_convolve plus an addend of the result's shape. The result takes over the addend's memory.
- * ATTN_ERROR_ARGUMENT: the tape records, or the convolution has groups. */
+/* Computes attn_convolve plus an addend of the result's shape. The result uses the addend's memory, so the addend is
+ * overwritten. ATTN_ERROR_ARGUMENT: the tape records, or the convolution has groups. */
 attn_tensor *attn_convolve_in_place(attn_tape *tape, attn_tensor *x, attn_tensor *w, attn_tensor *b,
                                     attn_tensor *addend, const attn_conv *conv);
 
@@ -33,8 +33,8 @@ attn_tensor *attn_add_layer_norm(attn_tape *tape, attn_tensor *x, attn_tensor *y
                                  attn_tensor *b, double eps);
 
 /* Computes the cross-entropy of attention weights [B,H,T,S], averaged over the heads, with target weights [B,T,S],
- * which get no gradient. The result has one element: the sum over b, t and s of -target * log(mean + 1e-6), divided by
- * `divisor` (above 0). */
+ * which get no gradient. The result has one element. It is the sum over b, t and s of -target * log(mean + 1e-6),
+ * divided by `divisor`, which must be above 0. `mean` is the weight averaged over the heads. */
 attn_tensor *attn_weights_cross_entropy(attn_tape *tape, attn_tensor *weights, const attn_tensor *wanted,
                                         double divisor);
 
@@ -47,12 +47,12 @@ double attn__box_giou(const double *box, const double *target);
 
 /* ------------------------------------------------------------------------------------------ reversible */
 
-/* A function of one tensor x whose result has the shape of x. It may read the caller's tensors (parameters), but no
- * tensors of the tape other than x and the results that it computes from x. It may be run twice and must give the same result
- * both times. Dropout and batch normalization do; running statistics change only once. */
+/* A function of one tensor x whose result has the shape of x. It may read the caller's tensors, such as parameters. It
+ * must not read any other tensors of the tape than x and results that it computes from x. It may be run twice and must
+ * give the same result both times. Dropout and batch normalization fulfil this. Running statistics change only once. */
 typedef struct attn_branch {
     attn_tensor *(*run)(const void *self, attn_tape *tape, attn_tensor *x);
-    const void *self; /* must stay valid until the backward pass is over */
+    const void *self; /* argument of the function; must stay valid until the backward pass is over */
 } attn_branch;
 typedef struct attn_reversible_block {
     attn_branch f, g;
@@ -66,7 +66,7 @@ typedef struct attn_reversible_block {
  * negative. */
 attn_tensor *attn_reversible(attn_tape *tape, attn_tensor *x, const attn_reversible_block *blocks, int n);
 
-/* Runs attn_backward_many for one result. */
+/* Runs attn_backward_many for the single result `result` with the gradient `grad`. */
 attn_status attn_backward_from(attn_tape *tape, attn_tensor *result, const attn_tensor *grad);
 
 #endif

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: MIT
- * Plans of the tape. A problem whose fields all equal those of an earlier problem uses the plan of the earlier problem.
- * */
+ *
+ * Keeps the plans of a tape. If all fields of a problem equal those of an earlier problem, the plan of the earlier
+ * problem is used.
+ */
 #include "tensor/plans.h"
 
 #include <string.h>
@@ -19,7 +21,8 @@ struct attn__plan_cache {
     cached_plan entry[MAX_PLANS];
 };
 
-/* Compares members, because structures have padding whose bytes are undefined. */
+/* Compares the dims member by member. memcmp cannot be used, because structs have padding bytes with undefined
+ * values. */
 static bool equal_dims(const attn_problem *a, const attn_problem *b)
 {
     for (int i = 0; i < a->ndims; i++) {
@@ -64,10 +67,10 @@ static bool equal_relatives(const attn_problem *a, const attn_problem *b)
     return true;
 }
 
-/* Compares bits, so that a NaN equals itself and 0 differs from -0. */
+/* Compares the bits of two doubles. A NaN thus equals itself, and 0 differs from -0. */
 static bool same_double(double x, double y)
 {
-    return memcmp(&x, &y, sizeof x) == 0; /* NOLINT: compares bits intentionally */
+    return memcmp(&x, &y, sizeof x) == 0; /* NOLINT: comparing bits is intended */
 }
 
 static bool equal_settings(const attn_problem *a, const attn_problem *b)
@@ -96,7 +99,7 @@ static void release(attn_tape *tape)
     tape->plans = NULL;
 }
 
-/* Returns the entry to fill: a new entry, or the least recently used one. */
+/* Returns the entry for a new plan: an unused entry, or else the least recently used one. */
 static cached_plan *room(attn__plan_cache *cache)
 {
     if (cache->n < MAX_PLANS)
@@ -127,7 +130,7 @@ const attn_plan *attn__plan_for(attn_tape *tape, const attn_problem *problem)
         tape->release_plans = release;
     }
     attn__plan_cache *cache = tape->plans;
-    /* A problem with picks is not searched, because the array of picks may change at the same address. */
+    /* A problem with picks is never taken from the cache, because the caller may change the picks in the same array. */
     cached_plan *entry = problem->npicks == 0 ? find(cache, problem) : NULL;
     if (!entry) {
         attn_plan *plan;
@@ -137,7 +140,8 @@ const attn_plan *attn__plan_for(attn_tape *tape, const attn_problem *problem)
         attn_plan_destroy(entry->plan);
         *entry = (cached_plan){.problem = *problem, .plan = plan};
         if (problem->npicks > 0)
-            entry->problem.ndims = -1; /* makes the entry unequal to every problem */
+            /* this entry must never be found, so its problem is made unequal to every other */
+            entry->problem.ndims = -1;
         cache->n += entry == &cache->entry[cache->n];
     }
     entry->used = ++cache->clock;

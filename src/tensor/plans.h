@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * plans.h - plans of attention problems, kept by the tape.
+ * plans.h - the plans of attention problems that a tape keeps.
  */
 #ifndef ATTN_TENSOR_PLANS_H
 #define ATTN_TENSOR_PLANS_H

@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: MIT
- * The loops of spatial.h, compiled for float and for double. */
+ *
+ * Compiles the loops of spatial_tmpl.h for float and for double.
+ */
 #include "tensor/spatial.h"
 
 #include "base/context.h"
@@ -8,7 +10,8 @@
 
 #include <string.h>
 
-/* Returns the first element of a window along an axis, or 0 if the window begins before the input. */
+/* Returns the index along an axis of the first element that a window covers. If the window begins before the input,
+ * this is 0. */
 static int64_t first_inside(const attn__window_grid *g, int axis, int64_t window)
 {
     int64_t at = window * g->stride[axis] - g->padding[axis];
@@ -46,7 +49,8 @@ typedef struct sum_job {
 
 static double sum_of_plane(const sum_job *job, int64_t plane)
 {
-    enum { FEW = 16 }; /* a plane of fewer numbers is not worth a call */
+    /* planes with fewer elements are processed without a call of the kernel, because a call is not worthwhile */
+    enum { FEW = 16 };
     int64_t n = job->args->plane, first = plane * n;
     const float *x = job->args->dy;
     const double *wide = job->args->dy;

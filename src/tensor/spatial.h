@@ -20,20 +20,23 @@ typedef struct attn__spatial_args {
     int32_t *index; /* index of the largest element of each window */
 } attn__spatial_args;
 
-/* Each function has the form run(args, begin, end) and computes a part of the range that its comment names. */
+/* The loops for one type. Each has the form run(args, begin, end) and computes a part of a range, which is a range
+ * of channels or of planes. */
 typedef struct attn__spatial_loops {
-    /* channels: adds x [channels, taps, out] to y [channels, in] */
+    /* for channels [begin, end): adds x [channels, taps, out] to y [channels, in] */
     void (*fold)(void *args, int64_t begin, int64_t end);
-    void (*max_pool)(void *args, int64_t begin, int64_t end);     /* planes: computes y and index from x */
-    void (*max_backward)(void *args, int64_t begin, int64_t end); /* planes: adds x [out] to y [in] at index */
+    /* for planes [begin, end): computes y and index from x */
+    void (*max_pool)(void *args, int64_t begin, int64_t end);
+    /* for planes [begin, end): adds each element of x [out] to the element of y [in] whose position is in `index` */
+    void (*max_backward)(void *args, int64_t begin, int64_t end);
     void (*avg_pool)(void *args, int64_t begin, int64_t end);     /* planes */
     void (*avg_backward)(void *args, int64_t begin, int64_t end); /* planes */
 } attn__spatial_loops;
 
 const attn__spatial_loops *attn__spatial_loops_for(bool is_double);
 
-/* Computes dbias (+)= the sum of dy [batch, channels, plane] over batch and plane, in f32 or f64, on the context's
- * threads. */
+/* Computes dbias (+)= the sum of dy [batch, channels, plane] over batch and plane. The type is f32 or f64. Uses the
+ * context's threads. */
 void attn__sum_channels(const attn_context *context, attn_dtype dtype, const attn__batch_norm_args *args);
 
 #endif

@@ -3,9 +3,9 @@
  * spatial_tmpl.h - the loops of spatial.h for one type; included by spatial.c with REAL and NAME.
  */
 
-/* Runs BODY for each output row. `from` is the element that output column 0 would read, inside the input or not.
- * `inside` tells whether the row that is read is inside the input. Output columns [first, last) read elements inside
- * the input. */
+/* Runs BODY for each output row. Inside BODY, `from` is the index of the element that output column 0 reads, and can
+ * be outside the input. `inside` tells whether the input row exists. Only output columns [first, last) read elements
+ * inside the input. */
 #define FOR_ROWS(g, tap, BODY)                                                                                         \
     do {                                                                                                               \
         int64_t tx = (tap) % (g)->kernel[2] * attn__tap_step(g, 2);                                                    \
@@ -42,8 +42,8 @@ static void NAME(fold)(void *user, int64_t begin, int64_t end_channel)
     }
 }
 
-/* Computes maxima and their indices. The first of equal elements counts, and the last of NaNs. There is no branch,
- * because it would often be mispredicted. */
+/* Computes the maximum of each window and its index. The first of equal elements counts, and the
+ * last of several NaNs. The loop has no branch, because a branch would often be mispredicted. */
 static void NAME(max_pool)(void *user, int64_t begin, int64_t end_plane)
 {
     const attn__spatial_args *a = user;
@@ -80,13 +80,14 @@ static void NAME(max_backward)(void *user, int64_t begin, int64_t end)
     }
 }
 
-/* Returns the input row of the first tap of output row `row`. Means have no taps outside. */
+/* Returns the index of the input element that the first tap reads for output row `row`. Mean pooling has no padding,
+ * so the element always exists. */
 static int64_t NAME(first_read)(const attn__window_grid *g, int64_t row)
 {
     return (row / g->out[1] * g->stride[0] * g->in[1] + row % g->out[1] * g->stride[1]) * g->in[2];
 }
 
-/* Adds `taps` numbers, beginning at x[i * step], to to[i]. */
+/* For each i < n, adds the `taps` elements from x[i * step] on to to[i]. */
 static void NAME(gather)(REAL *to, const REAL *x, int64_t n, int64_t step, int64_t taps)
 {
     if (taps == 2 && step == 2) {
@@ -100,7 +101,7 @@ static void NAME(gather)(REAL *to, const REAL *x, int64_t n, int64_t step, int64
     }
 }
 
-/* Computes the gradient of `gather`: adds x[i] to `taps` numbers, beginning at to[i * step]. */
+/* Computes the gradient of `gather`. For each i < n, adds x[i] to the `taps` elements from to[i * step] on. */
 static void NAME(scatter)(REAL *to, const REAL *x, int64_t n, int64_t step, int64_t taps, REAL share)
 {
     if (taps == 2 && step == 2) {

@@ -1,28 +1,29 @@
 /* SPDX-License-Identifier: MIT
- * Blocks with reference counts, and the pool. The pool takes the best fit and splits it. On release, a block is merged
- * with idle neighbours. Small blocks have separate chunks. Otherwise they would fragment large blocks, which the large
- * tensors of the next step need. */
+ * Implements blocks with reference counts, and the pool. To allocate a block, the pool takes the smallest idle block
+ * that is large enough, and splits it. A released block is merged with idle neighbours. Small blocks come from chunks
+ * of their own. Otherwise they would fragment the large blocks that the large tensors of the next step need. */
 #include "tensor/storage.h"
 
 #include "base/system.h"
 
-/* The data start one cache line after the header, aligned like the chunk. */
+/* HEADER: offset of the data in a block; it is one cache line, so that the data are aligned like the chunk. */
 enum { HEADER = 64, SMALL = 256 * 1024, SMALL_CHUNK = 512 * 1024, LEAST_SMALL = 256, LEAST_LARGE = 64 * 1024 };
 _Static_assert(sizeof(attn__storage) <= HEADER, "the header of a block must fit before its data");
 
-/* Number of lists of idle blocks: eight sizes for each power of two, for small and for large chunks each. */
+/* Number of lists of idle blocks. There are eight lists for each power of two, separately for small and large
+ * chunks. */
 enum { BINS = 64 * 8 };
 
 struct attn__pool {
     attn_context *context;
     attn__storage *idle[2][BINS];
     size_t held;       /* bytes of all chunks */
-    size_t used, most; /* bytes of blocks in use, now and at the peak */
+    size_t used, most; /* bytes of all blocks in use: now, and the largest value so far */
     size_t live;       /* blocks in use */
     bool closed;
 };
 
-/* Returns the list for blocks of this size, which is at least 8. */
+/* Returns the index of the list for blocks of this size. The size must be at least 8. */
 static int bin_of(size_t size)
 {
     int power = 63 - __builtin_clzll((unsigned long long)size);
@@ -59,7 +60,7 @@ static attn__storage *neighbour_above(const attn__storage *block)
     return block->last ? NULL : (attn__storage *)(uintptr_t)((const char *)block + HEADER + block->size);
 }
 
-/* Returns the smallest idle block of at least this size. */
+/* Returns the smallest idle block that has at least this size. */
 static attn__storage *best_fit(attn__pool *pool, bool small, size_t size)
 {
     attn__storage *best = NULL;
@@ -74,7 +75,7 @@ static attn__storage *best_fit(attn__pool *pool, bool small, size_t size)
     return best;
 }
 
-/* Makes the part of a block beyond `size` an idle block, if the part is large enough. */
+/* Splits a block: what remains beyond `size` becomes an idle block, if it is large enough. */
 static void split(attn__storage *block, size_t size)
 {
     size_t least = block->small ? LEAST_SMALL : LEAST_LARGE, rest = block->size - size;
@@ -94,7 +95,7 @@ static void split(attn__storage *block, size_t size)
     list_add(made);
 }
 
-/* Joins a block with the block above. Neither block is in a list. */
+/* Joins a block with the block above it in memory. Neither block may be in a list of idle blocks. */
 static void join(attn__storage *block, const attn__storage *above)
 {
     block->size += HEADER + above->size;
@@ -117,7 +118,7 @@ static bool is_whole_chunk(const attn__storage *block)
     return !block->before && block->last;
 }
 
-/* Returns an idle chunk to the context. */
+/* Returns a chunk that is completely idle to the context. */
 static void give_back(attn__storage *block)
 {
     list_remove(block);
@@ -125,7 +126,7 @@ static void give_back(attn__storage *block)
     attn__free(block->context, block);
 }
 
-/* Returns the largest idle chunk, or NULL if there is none. */
+/* Returns the largest chunk that is completely idle, or NULL if there is none. */
 static attn__storage *largest_chunk(const attn__pool *pool)
 {
     attn__storage *largest = NULL;
@@ -241,7 +242,7 @@ void attn__pool_trim(attn__pool *pool)
             next = block->next;
             if (!is_whole_chunk(block))
                 continue;
-            /* releases the pages now, because the allocator may keep freed memory */
+            /* release the memory pages now, because the allocator may keep freed memory */
             attn__system_drop_pages(attn__storage_data(block), block->size);
             give_back(block);
         }

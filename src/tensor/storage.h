@@ -11,31 +11,36 @@
 typedef struct attn__pool attn__pool;
 
 /* Limits the idle memory of the pool. When new memory is taken, idle chunks are returned to the context until the pool
- * holds at most this multiple of the largest memory ever in use at once. Otherwise steps of many different shapes would
- * each leave their own blocks. Steps of equal shapes need some idle memory too, because it may be in pieces that are
- * too small. */
+ * holds at most this multiple of the largest memory ever in use at once. Without a limit, steps of many different
+ * shapes would each leave their own idle blocks. The limit is above 1, because idle memory may be in pieces that are
+ * too small for a request. */
 #define ATTN__POOL_SLACK 2.0
 
-/* A block, whose data follow this header. A pool divides chunks of memory into blocks, and each block points to its
- * neighbours. */
+/* Header of a block; the block's data follow it. A pool divides chunks of memory into blocks. Each block points to
+ * its neighbours in memory. */
 typedef struct attn__storage {
     attn_context *context;
-    attn__pool *pool;                      /* pool to which the block returns; NULL: it returns to the context */
-    struct attn__storage *next, *previous; /* in an idle block: neighbours in the list of its size */
-    struct attn__storage *before;          /* the block below in memory; NULL: the first block of its chunk */
-    size_t size;                           /* bytes of the data */
-    atomic_int refs;                       /* 0: idle; atomic because several tapes may read one parameter */
-    unsigned saves : 29; /* references of nodes that wait for the backward pass: the data must not change */
-    /* holds a tensor that gets a gradient and is no result of an operation: no operation writes to it */
+    attn__pool *pool; /* pool to which the block returns; NULL: it returns to the context */
+    /* if the block is idle: the next and the previous block in the list of idle blocks */
+    struct attn__storage *next, *previous;
+    /* the block before this one in memory; NULL: this is the first block of its chunk */
+    struct attn__storage *before;
+    size_t size; /* bytes of the data */
+    /* number of references, 0: idle; atomic, because several tapes may read one parameter */
+    atomic_int refs;
+    /* number of references from nodes that wait for the backward pass; while it is not 0, the data must not change */
+    unsigned saves : 29;
+    /* true: the data belong to a leaf, which gets a gradient and is not the result of an operation; no operation may
+     * overwrite them */
     unsigned leaf : 1;
-    unsigned last : 1;  /* the last block of its chunk */
-    unsigned small : 1; /* in a chunk for small blocks */
-    /* frees a block with data from elsewhere; NULL: the block returns to `pool` */
+    unsigned last : 1;  /* true: this is the last block of its chunk */
+    unsigned small : 1; /* true: the chunk is one for small blocks */
+    /* function that frees a block whose data come from elsewhere; NULL: the block returns to `pool` */
     void (*release)(struct attn__storage *storage);
 } attn__storage;
 
-/* Returns a block with one reference, not cleared. Returns NULL and records ATTN_ERROR_MEMORY if there is no memory. If
- * `pool` is NULL, the memory comes from the context. */
+/* Returns a block with one reference, whose data are not cleared. Returns NULL and records ATTN_ERROR_MEMORY if
+ * there is no memory. If `pool` is NULL, the memory comes from the context. */
 attn__storage *attn__storage_create(attn_context *context, attn__pool *pool, size_t size);
 void attn__storage_ref(attn__storage *storage);
 void attn__storage_unref(attn__storage *storage); /* accepts NULL */
@@ -43,7 +48,7 @@ void *attn__storage_data(attn__storage *storage);
 
 /* Creates a pool. Returns NULL and records an error if there is no memory. */
 attn__pool *attn__pool_create(attn_context *context);
-/* Returns idle memory to the context, before steps that need much less memory. */
+/* Returns idle memory to the context. Call it before steps that need much less memory than the steps before. */
 void attn__pool_trim(attn__pool *pool);
 /* Returns idle memory to the context. Blocks with references stay valid, and a chunk is returned when its last block is
  * released. NULL is allowed. */

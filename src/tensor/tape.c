@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: MIT
- * The tape, which owns the results of operations and frees them at a reset or at the end of a scope. */
+ *
+ * Implements the tape. It owns the results of operations, and frees them at a reset or at the end of a scope.
+ */
 #include "tensor/tape.h"
 
 #include "tensor/compute_in.h"
@@ -28,7 +30,7 @@ static attn__chunk *chunk_with(attn_context *context, size_t size)
     return chunk;
 }
 
-/* Moves to a chunk that has room for `size` bytes, if possible to a chunk that is already allocated. */
+/* Continues in a chunk that has room for `size` bytes. If possible, this is a chunk that is already allocated. */
 static bool arena_advance(attn_tape *tape, size_t size)
 {
     attn__tape_arena *arena = &tape->arena;
@@ -124,8 +126,9 @@ void attn__node_release(attn__node *node)
 
 void attn_tape_reset(attn_tape *tape, const attn_tape_options *options)
 {
-    attn__call_begin(tape->context); /* the first operation that fails from here on is reported */
-    /* The error is recorded, so that operations return NULL. */
+    /* the error of the first operation that fails after this reset is the one that is reported */
+    attn__call_begin(tape->context);
+    /* The status is ignored here, because the error is recorded, and operations return NULL after an error. */
     (void)ATTN__CHECK_RESERVED(tape->context, options, attn_tape_options);
     for (attn__node *node = tape->nodes; node; node = node->previous)
         attn__node_release(node);
@@ -190,14 +193,15 @@ attn__section attn__section_begin(attn_tape *tape)
 {
     attn__section outer = {tape->tensors, tape->idle,  tape->nodes,          tape->arena.current, tape->arena.used,
                            tape->section, tape->depth, tape->options.record, tape->again};
-    tape->idle = NULL; /* handles that become idle in the section are in memory that its end releases */
+    /* the section has its own list of idle handles, because the section's end frees the memory of its handles */
+    tape->idle = NULL;
     tape->nodes = NULL;
     tape->section = ++tape->sections;
     return outer;
 }
 
-/* Ends a section. Handles and nodes of the section are freed too, because nothing outside refers to them. Otherwise a
- * deep stack would accumulate them. */
+/* Ends a section. Its handles and nodes are freed too, because nothing outside of the section refers to them. If
+ * they were kept, they would accumulate in a deep stack of blocks. */
 void attn__section_end(attn_tape *tape, const attn__section *outer)
 {
     for (attn__node *node = tape->nodes; node; node = node->previous)
@@ -226,8 +230,8 @@ void attn_scope_begin(attn_tape *tape)
     tape->depth++;
 }
 
-/* Frees the data of tensors made since `mark` and, in inference, also their handles. While recording, nodes refer to
- * handles. */
+/* Frees the data of the tensors that were made after `mark`, except `keep`. If the tape does not record, also frees
+ * their handles. If it records, handles are kept, because nodes refer to them. */
 static void scope_free(attn_tape *tape, const attn_tensor *mark, const attn_tensor *keep)
 {
     attn_tensor **link = &tape->tensors;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * tensor.h - the structs of a tensor, a tape and a node of the tape. Operations include tensor/op.h.
+ * tensor.h - the structs of tensors, tapes and nodes of a tape. Files that implement operations include tensor/op.h.
  */
 #ifndef ATTN_TENSOR_TENSOR_H
 #define ATTN_TENSOR_TENSOR_H
@@ -10,46 +10,53 @@
 #include "tensor/storage.h"
 #include "tensor/tape_state.h"
 
-/* A low-rank adapter of a weight w. Linear layers that read w use w + scale B A instead, without computing this sum. */
+/* A low-rank adapter of a weight w. Linear layers that read w compute with w + scale B A. This sum of matrices is
+ * never stored. */
 typedef struct attn__low_rank {
-    attn_tensor *a, *b; /* [r,in], [out,r] */
+    attn_tensor *a, *b; /* a: [r,in]; b: [out,r] */
     double scale;
 } attn__low_rank;
 
 struct attn_tensor {
     attn_context *context;
-    attn_tape *tape;        /* NULL: the caller owns the tensor */
-    attn__storage *storage; /* NULL: freed at the end of a scope */
-    void *data;             /* inside the storage */
+    attn_tape *tape;        /* the tape that owns the tensor; NULL: the caller owns it */
+    attn__storage *storage; /* memory of the data; NULL: the data were freed at the end of a scope */
+    void *data;             /* address of the first element, inside the storage */
     attn_dtype dtype;
     int rank;
     int64_t shape[ATTN_MAX_RANK];
     int64_t size;
     bool needs_grad;
-    bool computed;     /* a recorded operation made the tensor; its gradient is freed after it is passed on */
-    bool passed;       /* its gradient was passed on: later results pass no gradient to it */
-    bool zero_pending; /* a gradient that counts as zero and is cleared before it is read */
-    unsigned section;  /* the tape's section when the tensor was made */
-    attn_tensor *grad; /* may be a handle without storage, which counts as no gradient */
-    attn_tensor *next; /* next tensor of the tape's list, which is ordered from new to old */
-    /* For a parameter whose gradient is summed over processes (tensor/all_reduce.h): the slot, counted from 1, and
-     * where the gradient must be stored. Otherwise 0 and NULL. */
+    /* true: the tensor is the result of a recorded operation, so its gradient is freed after it is passed on */
+    bool computed;
+    bool passed;       /* true: its gradient was passed on, so operations recorded later cannot add to it */
+    bool zero_pending; /* for a gradient: true: its value is zero, and its memory must be cleared before it is read */
+    unsigned section;  /* number of the tape's section in which the tensor was made */
+    attn_tensor *grad; /* gradient; a gradient without storage counts as no gradient */
+    attn_tensor *next; /* next older tensor in the tape's list */
+    /* Used if the tensor is a parameter whose gradient is summed over processes (tensor/all_reduce.h), otherwise 0
+     * and NULL. `slot` is the number of the slot, counted from 1. `place` is the address where the gradient must be
+     * stored. */
     int64_t slot;
     void *place;
-    bool rounded;                   /* all numbers are exact in bf16; false: unknown */
-    bool linear;                    /* the tensor is a weight of a linear layer */
-    bool table;                     /* an embedding or a shortlist reads single rows of the tensor */
-    bool tied;                      /* a table that is also the weight of a linear layer */
-    bool in_parts;                  /* a linear weight that is also read in parts, or along another axis */
-    const attn__low_rank *low_rank; /* adapter of a linear weight; NULL: none. Other operations refuse the tensor. */
-    /* The tensor's own packed form for all products of one precision (packed_weights.h). If data is NULL, the numbers
-     * exist only there, and linear layers and embeddings read them. Otherwise both forms have the numbers. */
+    bool rounded; /* true: all elements can be represented exactly in bf16; false: unknown */
+    bool linear;  /* the tensor is a weight of a linear layer */
+    bool table;   /* true: embeddings or a shortlist read single rows of the tensor */
+    bool tied;    /* true: the tensor is a table and also the weight of a linear layer */
+    /* true: the tensor is a linear weight that is also read in parts, or multiplied along another axis */
+    bool in_parts;
+    /* adapter of a linear weight, or NULL; only linear layers accept a tensor with an adapter */
+    const attn__low_rank *low_rank;
+    /* The tensor's own packed form for all products of one precision (packed_weights.h). If `data` is NULL, this is the
+     * only form of the tensor, and only linear layers and embeddings can read it. Otherwise both forms hold the same
+     * elements. */
     struct attn__packed *packed;
-    /* Unless DEFAULT, the tensor gets memory when its numbers are loaded, and is then packed for this precision. */
+    /* If this is not DEFAULT, the tensor gets memory only when its elements are loaded, and is then packed for this
+     * precision. */
     attn_precision packs_on_load;
 };
 
-/* Data that the backward pass needs. A hold keeps them alive after the tensor is freed. */
+/* A reference to data that the backward pass needs. The data are kept even if their tensor is freed. */
 typedef struct attn__hold {
     attn__storage *storage;
     void *data;
@@ -65,16 +72,16 @@ struct attn__node {
     int nx;
     attn__hold *saved;
     int nsaved;
-    bool hidden;              /* the node uses parameters that are not in x */
+    bool hidden;              /* true: the node uses parameters that are not in x */
     attn_precision precision; /* the tape's precision when the node was recorded */
-    void *detail;             /* data of the operation, in the arena */
+    void *detail;             /* the operation's own data, in the tape's arena */
 };
 
-/* Memory of small objects that live until the reset: handles, nodes, details. */
+/* A chunk of the memory for small objects: handles, nodes and details. They are freed at the reset. */
 typedef struct attn__chunk attn__chunk;
 typedef struct attn__tape_arena {
     attn__chunk *first, *current;
-    size_t used; /* used bytes of the current chunk */
+    size_t used; /* number of used bytes in the current chunk */
 } attn__tape_arena;
 
 enum { ATTN__MAX_SCOPES = 64 };
@@ -87,23 +94,27 @@ struct attn_tape {
     attn_tape_options options;
     attn__pool *pool;
     attn__tape_arena arena;
-    attn_tensor *tensors;                  /* newest first */
-    attn_tensor *idle;                     /* handles that can be reused */
-    attn__node *nodes;                     /* newest first */
-    attn_tensor *scopes[ATTN__MAX_SCOPES]; /* the newest tensor when each scope began */
+    attn_tensor *tensors; /* newest first */
+    attn_tensor *idle;    /* list of handles that are free to be used again */
+    attn__node *nodes;    /* newest first */
+    /* for each open scope: the tensor that was the newest when the scope began */
+    attn_tensor *scopes[ATTN__MAX_SCOPES];
     int depth;
-    uint64_t stream; /* number of dropout sites so far */
+    uint64_t stream; /* number of dropout sites since the reset */
     uint64_t moved;  /* bytes that attn_tape_copied reports */
-    /* Branches of reversible blocks run in sections, which are numbered from 1. 0 means outside of all sections. */
+    /* section: number of the current section, 0 outside of all sections; sections: number of sections so far. Branches
+     * of reversible blocks run in sections, which are counted from 1. */
     unsigned section, sections;
-    bool again;                   /* a branch runs for the second time and must not repeat its outside changes */
-    bool failed;                  /* the backward pass failed */
-    attn_precision precision;     /* precision of the current products; DEFAULT: f32 */
-    attn_shard share;             /* whole = 0: the batch is not divided */
-    int examples;                 /* the axis of activations that holds the examples of a batch */
-    attn__all_reduce *all_reduce; /* sums gradients over processes; NULL: no summation */
-    struct attn__packed_weights *packed_weights; /* NULL: products pack their own operands */
-    int packed_begun;                            /* begins of packed_weights without an end so far */
+    /* true: a branch runs for the second time, so it must not update running statistics again */
+    bool again;
+    bool failed;              /* the backward pass failed */
+    attn_precision precision; /* precision in which products are computed; DEFAULT: f32 */
+    attn_shard share;         /* the process's share of the batch; whole = 0: the batch is not divided */
+    /* index of the axis of activations along which the examples of the batch are arranged */
+    int examples;
+    attn__all_reduce *all_reduce;                /* sums gradients over processes; NULL: gradients are not summed */
+    struct attn__packed_weights *packed_weights; /* list of packed weights; NULL: each product packs its own operands */
+    int packed_begun;                            /* number of begins of packed_weights that have no end yet */
     attn__plan_cache *plans;
     void (*release_plans)(attn_tape *tape);
 };
@@ -118,25 +129,26 @@ static inline bool attn__rounds(const attn_tape *tape)
 attn_status attn__tensor_describe(attn_context *context, attn_tensor *tensor, attn_dtype dtype, int rank,
                                   const int64_t *shape);
 size_t attn__tensor_bytes(const attn_tensor *tensor);
-/* Returns ATTN_ERROR_ARGUMENT if the numbers were packed, or freed at the end of a scope. */
+/* Returns ATTN_ERROR_ARGUMENT if the tensor has no data, because its elements exist only in packed form or were
+ * freed at the end of a scope. */
 attn_status attn__tensor_must_have_data(attn_context *context, const attn_tensor *tensor, const char *name);
 /* Creates a tensor that the caller owns and that has no memory yet. */
 attn_status attn__tensor_create_empty(attn_tensor **tensor, attn_context *context, attn_dtype dtype, int rank,
                                       const int64_t *shape);
 /* Allocates storage for a tensor whose shape is set. */
 bool attn__tensor_allocate(attn_tensor *tensor, attn__pool *pool);
-/* Clears a gradient if clearing is pending. */
+/* If a gradient is marked as zero, clears its memory. */
 void attn__tensor_settle(attn_tensor *tensor);
 
 enum { ATTN__SHAPE_TEXT = 128 };
 /* Writes the shape in the form "[2,3,4]" to `text` and returns text. */
 const char *attn__shape_text(const attn_tensor *tensor, char text[ATTN__SHAPE_TEXT]);
 
-/* Takes zeroed memory from the arena. Returns NULL and records an error if there is no memory. */
+/* Allocates zeroed memory in the tape's arena. Returns NULL and records an error if there is no memory. */
 void *attn__tape_take(attn_tape *tape, size_t size);
-/* Takes a handle of the tape, without data. */
+/* Returns a handle of the tape that has no data. */
 attn_tensor *attn__handle_take(attn_tape *tape);
 
-void attn_tensor_zero_grad(attn_tensor *tensor); /* sets the gradient to zero; the memory is kept */
+void attn_tensor_zero_grad(attn_tensor *tensor); /* marks the gradient as zero; its memory is kept */
 
 #endif

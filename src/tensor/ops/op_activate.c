@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: MIT
- * Activations, element by element. */
+ *
+ * Implements activations, which are computed element by element.
+ */
 #include "tensor/op.h"
 
 static void activate_backward(attn_tape *tape, attn__node *node)

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: MIT
- * Attention as one operation. Runs the engine's plans on tensors, forward and backward. */
+ *
+ * Implements attention as one operation. The attention engine's plans run on tensors, in the forward and the backward
+ * pass.
+ */
 #include "attend/plan/plan.h"
 #include "attend/problem/arrays.h"
 #include "base/integers.h"
@@ -16,7 +19,7 @@
 enum { Q, K, V, BIAS, W, W2, TABLES, INPUTS = TABLES + ATTN_MAX_RELATIVE };
 enum { SAVED_MASK = INPUTS, SAVED_LENS, SAVED_O, SAVED_LSE, SAVED_COUNT };
 
-/* Returns the engine's number of the array at an index. */
+/* Returns the engine's identifier of the array at this index. */
 static attn_array input_of(int place)
 {
     static const attn_array inputs[SAVED_COUNT] = {[Q] = ATTN_ARRAY_Q,
@@ -51,17 +54,17 @@ static const char *name_of(int place)
     return attn__arrays_table[input_of(place)].name;
 }
 
-/* Returns the offset of the member of attn_dim that has the strides of an array. Tables have other strides. */
+/* Returns the offset in attn_dim of the strides of this array. Tables have their strides elsewhere. */
 static size_t strides_of(int place)
 {
     return attn__arrays_table[input_of(place)].strides;
 }
 
 typedef struct attend_detail {
-    attn_problem problem; /* the forward problem, without picks and weights */
+    attn_problem problem; /* the problem of the forward pass, without picks and weights */
     int64_t offset[INPUTS];
     uint64_t seed;
-    attn__drop_rows rows; /* row numbers for dropout */
+    attn__drop_rows rows; /* maps the rows of this shard to rows of the whole batch, for dropout */
 } attend_detail;
 
 static void *element(const void *data, attn_dtype dtype, int64_t offset)
@@ -71,8 +74,8 @@ static void *element(const void *data, attn_dtype dtype, int64_t offset)
 
 /* ---------------------------------------------------------------------------------------------- backward */
 
-/* Gradients of one execution. `target` are the destinations; `apart` are separate buffers for operands that overlap
- * others. */
+/* Gradients of one execution. `target` is the memory for each gradient. `apart` is a separate buffer for an operand
+ * that overlaps another operand. */
 typedef struct gradients {
     attn__target target[INPUTS];
     attn__hold apart[INPUTS];
@@ -82,7 +85,9 @@ typedef struct gradients {
 static attn__blocks blocks_of(const attn_problem *problem, int place)
 {
     attn__operand_dim extents[ATTN_MAX_DIMS];
-    if (place > V) /* bias, tables and weights rarely share a tensor, so they count as overlapping */
+    /* empty blocks count as overlapping; no more is needed here, because bias, tables and weights rarely share a
+     * tensor */
+    if (place > V)
         return (attn__blocks){0};
     int n = attn__operand_extents(problem, strides_of(place), place != Q, extents);
     return attn__operand_blocks(n, extents);
@@ -100,7 +105,8 @@ static bool overlaps_earlier(const attend_detail *detail, attn_tensor *const *x,
     return false;
 }
 
-/* Returns whether the needed gradients overwrite every element of their tensors. Then no tensor must be cleared. */
+/* Returns whether the requested gradients overwrite all elements of their tensors. If so, no gradient must be
+ * cleared first. */
 static bool cover_everything(const attend_detail *detail, attn_tensor *const *x)
 {
     for (int i = 0; i < INPUTS; i++) {
@@ -134,8 +140,8 @@ static unsigned wishes_of(attn_tensor *const *x)
     return wishes;
 }
 
-/* Prepares the destinations of the gradients. The engine computes the gradients of all tables together, and those of w
- * and w2 together. Unneeded ones are discarded. */
+/* Takes memory for the gradients. The engine computes the gradients of all tables together, and those of w and w2
+ * together, so some gradients are computed although they are not needed. These are discarded. */
 static void open_gradients(attn_tape *tape, attn__node *node, gradients *g)
 {
     const attend_detail *detail = node->detail;
@@ -191,7 +197,8 @@ static void attend_backward(attn_tape *tape, attn__node *node)
 
 /* ------------------------------------------------------------------------------------------------ checks */
 
-/* Checks that all elements are inside the tensor, because the engine gets only pointers. */
+/* Checks that all elements of the operand are inside its tensor. This must be checked here, because the engine gets
+ * only pointers. */
 static bool lies_within(attn_tape *tape, int place, const attn_tensor *x, int64_t offset, int n,
                         const attn__operand_dim *extents)
 {
@@ -242,7 +249,7 @@ static bool operand_fits(attn_tape *tape, const attn_problem *problem, int place
     return lies_within(tape, place, x, offset, n, extents);
 }
 
-/* Returns whether queries are f32 and keys and values are bf16, as a KV cache stores them. */
+/* Returns whether queries are f32, and keys and values are bf16. A KV cache stores keys and values in this way. */
 static bool has_bf16_keys(attn_tensor *const *inputs)
 {
     return inputs[Q] && inputs[K] && inputs[V] && inputs[Q]->dtype == ATTN_F32 && inputs[K]->dtype == ATTN_BF16 &&
@@ -277,13 +284,13 @@ static attn_problem forward_problem(const attn_tape *tape, const attn_attention 
               (a->lens ? (unsigned)ATTN_WITH_LENS : 0) |
               (a->k.tensor->dtype != p.dtype ? (unsigned)ATTN_WITH_BF16_KEYS : 0);
     p.dropout = tape->options.train ? a->dropout : 0;
-    p.seed = p.stream = 0; /* set by each execution, so that equal layers share a plan */
+    p.seed = p.stream = 0; /* 0 here, because each execution sets them; otherwise equal layers could not share a plan */
     p.accumulate = p.own_grad_strides = false;
     return p;
 }
 
 /* Returns the number of elements of an array whose strides are at offset `member` of attn_dim. Returns -1 if an element
- * precedes the first one, because memory made here would not hold it. */
+ * comes before the first one, because memory of this size would not contain that element. */
 static int64_t array_size(const attn_problem *problem, size_t member)
 {
     attn__operand_dim extents[ATTN_MAX_DIMS];
@@ -305,8 +312,8 @@ static bool result_fits(attn_tape *tape, const attn_problem *problem, const attn
     return true;
 }
 
-/* Makes the optional result `weights`. Picks may shorten its axes, so only the shape that the caller gave is
- * trusted. */
+/* Allocates the optional result `weights` in the shape that the caller gave. No shape is derived from the problem,
+ * because picks may make axes shorter. */
 static bool make_weights(attn_tape *tape, const attn_attention *a, attn_problem *problem, attn_arrays *arrays)
 {
     if (!a->weights)
@@ -331,8 +338,8 @@ static bool make_weights(attn_tape *tape, const attn_attention *a, attn_problem 
     return true;
 }
 
-/* Copies queries, keys and values, rounded to bf16. Operands in one tensor share a copy, and a tensor that is already
- * rounded is not copied. The caller releases the copies. */
+/* Copies queries, keys and values and rounds the copies to bf16. Operands in the same tensor share a copy. A tensor
+ * that is already rounded is not copied. The caller releases the copies. */
 static bool round_operands(attn_tape *tape, attn_tensor *const *inputs, attn__hold rounded[INPUTS])
 {
     bool done = true;
@@ -402,8 +409,8 @@ static void save(attn__node *node, const attn_problem *problem, const attn_array
     attn__node_save_hold(node, SAVED_LSE, lse);
 }
 
-/* Checks the lengths of the problem's lists. The checks of this file read the lists before the engine checks their
- * lengths. */
+/* Checks the lengths of the problem's lists. This is done before the engine checks them, because other checks of
+ * this file read the lists first. */
 static bool counts_fit(attn_tape *tape, const attn_problem *p)
 {
     if (p->ndims >= 0 && p->ndims <= ATTN_MAX_DIMS && p->nwindows >= 0 && p->nwindows <= ATTN_MAX_WINDOWS &&
@@ -439,8 +446,8 @@ static void forward_arrays(const attn_attention *a, attn_tensor *const *inputs, 
     arrays->lens = a->lens ? a->lens->data : NULL;
 }
 
-/* Returns the number of contiguous rows of weights of one example of the batch. Rows are counted like those of the
- * engine's dropout: BATCH and QUERY dims in their order. */
+/* Returns the number of contiguous rows of weights that belong to one example of the batch. A row is an index of the
+ * BATCH and QUERY dims in their order, as in the engine's dropout. */
 static int64_t rows_of_example(const attn_tape *tape, const attn_problem *problem, int dim)
 {
     int64_t rows = 1;
@@ -451,8 +458,8 @@ static int64_t rows_of_example(const attn_tape *tape, const attn_problem *proble
     return rows / (tape->share.count > 0 ? tape->share.count : 1);
 }
 
-/* Checks the inputs. bf16 inputs are accepted too if nothing is recorded and the only arrays are queries, keys and
- * values. The engine's other arrays are always f32. */
+/* Checks the inputs. bf16 inputs are accepted if nothing is recorded and the only arrays are queries, keys and
+ * values, because all other arrays of the engine are f32. */
 static bool takes(attn_tape *tape, const attn_attention *a, attn_tensor *const *inputs)
 {
     if (ATTN__CHECK_RESERVED(tape->context, a, attn_attention) != ATTN_OK)
@@ -465,7 +472,7 @@ static bool takes(attn_tape *tape, const attn_attention *a, attn_tensor *const *
     return bf16 || attn__op_accepts(tape, "attend", 3, inputs[Q], inputs[K], inputs[V]);
 }
 
-/* Computes attn_attend for checked inputs. `rounded` replaces some of them. */
+/* Computes attn_attend for inputs that were checked. If rounded[i] has data, they replace the data of input i. */
 static attn_tensor *attend(attn_tape *tape, const attn_attention *a, attn_tensor **inputs,
                            const attn__hold rounded[INPUTS])
 {
@@ -512,10 +519,10 @@ static int64_t count_of(const attn_problem *p, attn_role role)
     return n;
 }
 
-/* Returns whether a bf16 plan replaces an f32 plan on rounded operands. That is so if bf16 products are faster, no
- * gradients are needed and the flash solver runs the plan. With few queries, keys or channels other solvers run, and
- * some of them support only f32. Operands that a cache has rounded are excluded. Padded sentences are excluded, because
- * their results would depend on the padding. */
+/* Returns whether to use a bf16 plan, instead of an f32 plan with rounded operands. It is used if bf16 products are
+ * faster, no gradients are needed, and the flash solver would run the plan. If there are few queries, keys or channels,
+ * another solver would run, which may support only f32. It is not used for operands that a cache has rounded, nor for
+ * padded sentences, whose results would depend on the padding. */
 static bool narrows(const attn_tape *tape, const attn_attention *a, attn_tensor *const *inputs)
 {
     enum { LEAST = 32, SMALL_HEAD = 16 };

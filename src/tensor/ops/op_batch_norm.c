@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: MIT
- * Batch normalization (Ioffe and Szegedy 2015, arXiv:1502.03167). */
+ *
+ * Implements batch normalization (Ioffe and Szegedy 2015, arXiv:1502.03167).
+ */
 #include "base/context.h"
 #include "base/parallel.h"
 #include "dist/ranks.h"
@@ -13,14 +15,15 @@ enum { SAVED_X, SAVED_GAIN, SAVED_MEAN, SAVED_INVERSE, SAVED_COUNT };
 
 typedef struct norm_detail {
     bool train;
-    double whole; /* number of elements of a channel from which the statistics are computed */
+    double whole; /* number of elements per channel over which the statistics are computed */
 } norm_detail;
 
 typedef struct norm_job {
     attn__batch_norm_args args;
     const attn__batch_norm_kernel *kernel;
     attn_dtype dtype;
-    bool measured; /* forward: the statistics are already computed; backward: the sums are */
+    /* the first pass over the data is already done: the statistics (forward) or the sums (backward) are known */
+    bool measured;
     bool train, again;
     double eps, momentum;
     attn_tensor *running_mean, *running_var;
@@ -31,8 +34,8 @@ static void run_channels(attn_tape *tape, const norm_job *job, attn__batch_norm_
     attn__parallel_range(tape->context->threads, job->args.channels, 1, loop, user);
 }
 
-/* Returns the end of the channels, from c on, that run through all passes while they are in the cache. That is one
- * channel, or several channels of single numbers, which are computed together. */
+/* Returns the end of the group of channels that begins at c. All passes run over one group before the next, so that
+ * its data stay in the cache. A group is one channel, or up to 64 channels if each has only one element per example. */
 static int64_t together(const norm_job *job, int64_t c, int64_t end)
 {
     int64_t next = c + (job->args.plane == 1 ? 64 : 1);
@@ -47,7 +50,7 @@ static attn__batch_norm_args sizes_of(const attn_tensor *x)
     return args;
 }
 
-/* Returns whether other processes hold parts of the batch. */
+/* Returns whether the batch is divided among several processes. */
 static bool is_divided(const attn_tape *tape)
 {
     return tape->options.train && tape->share.whole > 0;
@@ -78,7 +81,7 @@ static void backward_some(void *user, int64_t begin, int64_t end)
     }
 }
 
-/* Adds up the sums of the shares of all processes. */
+/* Adds up the sums of this process and of all other processes. */
 static bool join_sums(attn_tape *tape, norm_job *job)
 {
     run_channels(tape, job, job->kernel->slopes, &job->args);
@@ -99,7 +102,7 @@ static void batch_norm_backward(attn_tape *tape, attn__node *node)
     args->gain = node->saved[SAVED_GAIN].data;
     args->mean = node->saved[SAVED_MEAN].data;
     args->inverse = node->saved[SAVED_INVERSE].data;
-    /* A placeholder example has no part in the statistics. */
+    /* An empty share of the batch has one placeholder example, which does not count in the statistics. */
     args->moving = detail->train && (!is_divided(tape) || tape->share.count > 0);
     args->whole = detail->whole;
     args->y = dx.data, args->add = dx.add;
@@ -114,8 +117,8 @@ static void batch_norm_backward(attn_tape *tape, attn__node *node)
     attn__scratch_release(sums);
 }
 
-/* Replaces mean and variance of this share by those of the whole batch. Sums of x and of x squared are added up over
- * the processes in double. */
+/* Replaces the mean and the variance of this share of the batch by those of the whole batch. For this, the sums of x
+ * and of x squared are added up over the processes, in double. */
 static bool join_statistics(attn_tape *tape, norm_job *job)
 {
     attn__batch_norm_args *args = &job->args;
@@ -144,7 +147,7 @@ static bool join_statistics(attn_tape *tape, norm_job *job)
     return done;
 }
 
-/* Moves the running statistics towards those of the batch. Then replaces the variance by 1 / sqrt(variance + eps). */
+/* Updates the running statistics from those of the batch. Then replaces the variance by 1 / sqrt(variance + eps). */
 static void settle_statistics(norm_job *job, int64_t begin, int64_t end)
 {
     void *mean = job->args.mean, *inverse = job->args.inverse;
@@ -155,7 +158,8 @@ static void settle_statistics(norm_job *job, int64_t begin, int64_t end)
         if (!job->train) {
             put(mean, dtype, c, m);
             put(inverse, dtype, c, v);
-        } else if (!job->again && n > 0) { /* else they moved in the first run, or the batch is empty */
+            /* no update in the second run of a reversible block, or if the batch is empty */
+        } else if (!job->again && n > 0) {
             double unbiased = get(inverse, dtype, c) * (n > 1 ? n / (n - 1) : 1);
             put(job->running_mean->data, dtype, c, m + job->momentum * (get(mean, dtype, c) - m));
             put(job->running_var->data, dtype, c, v + job->momentum * (unbiased - v));

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
- * Distances of boxes from their target boxes: L1, and generalized intersection over union (Rezatofighi et al. 2019,
- * arXiv:1902.09630). If two sides coincide, each gets half of the derivative of their minimum or maximum, as in
- * PyTorch. */
+ * Computes two distances between boxes and their target boxes: L1, and generalized intersection over union (Rezatofighi
+ * et al. 2019, arXiv:1902.09630). If two sides are equal, each of them gets half of the derivative of their minimum or
+ * maximum, as in PyTorch. */
 #include "tensor/number.h"
 #include "tensor/op.h"
 #include "tensor/parts.h"
@@ -15,10 +15,11 @@ typedef struct box_detail {
     double l1, giou;
 } box_detail;
 
-/* One axis of a box and of the target box. */
+/* A box and its target box along one axis. */
 typedef struct span {
     double low, high, target_low, target_high;
-    double common, cover; /* lengths of the intersection and of the enclosing interval */
+    /* common: length of the intersection; cover: length of the smallest interval that contains both */
+    double common, cover;
     double length;
 } span;
 
@@ -34,7 +35,7 @@ static span span_of(double centre, double size, double target_centre, double tar
     return s;
 }
 
-/* The axes of a pair of boxes, the loss 1 - GIoU, and the derivatives of the loss with respect to areas. */
+/* A pair of a box and its target: both axes, the loss 1 - GIoU, and the loss's derivatives with respect to areas. */
 typedef struct pair {
     span axes[2];
     double loss, by_common, by_cover, by_area;
@@ -54,13 +55,14 @@ static pair pair_of(const double *box, const double *target)
     return p;
 }
 
-/* Returns 1 if a > b, 0 if a < b, and one half if a = b. */
+/* Returns the derivative of max(a, b) with respect to a: 1 if a > b, 0 if a < b, one half if a = b. */
 static double beyond(double a, double b)
 {
     return a > b ? 1 : a < b ? 0 : 0.5;
 }
 
-/* Adds the derivatives with respect to centre and size along one axis. `other` is the span of the other axis. */
+/* Adds the derivatives of the loss with respect to the box's centre and size along one axis. `s` is the span of this
+ * axis, and `other` is the span of the other axis. */
 static void add_axis(const pair *p, const span *s, const span *other, double scale, double *centre, double *size)
 {
     double common = s->common >= 0 ? p->by_common * fmax(other->common, 0) : 0, cover = p->by_cover * other->cover;

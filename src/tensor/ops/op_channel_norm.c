@@ -1,17 +1,19 @@
 /* SPDX-License-Identifier: MIT
- * Normalization over an axis that need not be the last one. This is layer norm for images with their channels first,
- * and a variant that divides by the standard deviation plus eps. */
+ *
+ * Implements normalization over an axis that need not be the last one. This is used for layer norm of images whose
+ * channels are the first axis. A variant divides by the standard deviation plus eps.
+ */
 #include "base/parallel.h"
 #include "kernels/channel_norm/channel_norm.h"
 #include "tensor/op.h"
 
 #include <math.h>
 
-enum { BLOCK = 128 }; /* positions of a block; their sums take a few KiB */
+enum { BLOCK = 128 }; /* number of positions in a block, whose sums take a few KiB */
 enum { X, GAIN, BIAS, INPUTS };
 enum { SAVED_X, SAVED_GAIN, SAVED_MEAN, SAVED_SCALE, SAVED_BEND, SAVED_COUNT };
 
-/* Sizes of x as [outer, channels, inner]. */
+/* Sizes of x, seen as an array [outer, channels, inner]. */
 typedef struct channel_sizes {
     int64_t outer, channels, inner;
 } channel_sizes;
@@ -22,13 +24,13 @@ typedef struct channel_job {
     double eps;
     const void *x, *dy, *gain, *bias;
     void *y, *dgain, *dbias;   /* y: the result, or the gradient of x */
-    void *mean, *scale, *bend; /* [outer, inner]; the mean is relative to the first channel */
+    void *mean, *scale, *bend; /* arrays [outer, inner]; `mean` is the distance from the first channel */
     bool add, add_gain, add_bias;
-    const attn__channel_norm_kernel *kernel; /* kernel for f32; NULL: double */
+    const attn__channel_norm_kernel *kernel; /* kernel for f32; NULL: the loops in double are used */
 } channel_job;
 
-/* A block of `n` adjacent positions: the index of the first position in [outer, inner], and of its first channel in
- * x. */
+/* A block of n adjacent positions. It holds the index of the first position in [outer, inner], and the index in x of
+ * that position's first channel. */
 typedef struct channel_block {
     int64_t position, element, n;
 } channel_block;
@@ -98,7 +100,7 @@ static void backward_float(void *user, int64_t begin, int64_t end)
 
 static void add_slopes(const channel_job *job, int64_t outer, int64_t c, double *gain, double *bias)
 {
-    enum { FEW = 16 }; /* fewer numbers are not worth a call */
+    enum { FEW = 16 }; /* with fewer elements, a call of the kernel is not worthwhile */
     const channel_sizes *s = &job->sizes;
     int64_t at = (outer * s->channels + c) * s->inner;
     if (!job->kernel) {
@@ -118,7 +120,7 @@ static void add_slopes(const channel_job *job, int64_t outer, int64_t c, double 
     job->kernel->slopes(&args, gain, bias);
 }
 
-/* Computes the gradients of gain and bias of channels [begin, end). Each is a sum over all positions. */
+/* Computes the gradients of gain and bias for channels [begin, end). Each gradient is a sum over all positions. */
 static void parameters(void *user, int64_t begin, int64_t end)
 {
     const channel_job *job = user;
@@ -167,8 +169,8 @@ static void channel_norm_backward(attn_tape *tape, attn__node *node)
         attn__parallel_range(tape->context->threads, job.sizes.channels, 1, parameters, &job);
 }
 
-/* Checks the shapes. Gain and bias may have any shape with as many elements as there are channels: [C], or also
- * [1,C,1,1]. */
+/* Checks the shapes. Gain and bias may have any shape that has as many elements as there are channels, for example
+ * [C] or [1,C,1,1]. */
 static bool plan(attn_tape *tape, const attn_tensor *x, int axis, const attn_tensor *g, const attn_tensor *b,
                  channel_sizes *s)
 {
@@ -188,7 +190,7 @@ static bool plan(attn_tape *tape, const attn_tensor *x, int axis, const attn_ten
     return false;
 }
 
-/* Takes memory for the three numbers of each position, which the backward pass reads again. */
+/* Allocates memory for three values per position, which the backward pass reads: mean, scale and bend. */
 static bool take_numbers(attn_tape *tape, const attn_tensor *x, const channel_sizes *s, attn__hold numbers[3])
 {
     bool all = true;

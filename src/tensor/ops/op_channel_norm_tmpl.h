@@ -3,14 +3,15 @@
  * op_channel_norm_tmpl.h - the loops of normalization over an axis that is not the last one, for one type; included by
  * op_channel_norm.c with REAL, ROOT and NAME.
  *
- * Positions are adjacent, and channels are `inner` apart. A block of positions is processed for all channels at once.
- * Every pass then reads memory in order, and the sums of a block stay in registers and the first cache.
+ * In memory, positions are adjacent, and the distance between channels is `inner`. A block of positions is processed
+ * for all channels before the next block. Every pass then reads memory in order, and the sums of a block stay in
+ * registers and the L1 cache.
  */
 
-#ifdef WHOLE /* otherwise kernels/channel_norm is used */
-/* Computes mean and variance of `n` positions. x is their first channel. Distances from the first channel are summed,
- * so that the rounding error depends only on the spread of the channels. The variance comes from squared distances from
- * the mean. */
+#ifdef WHOLE /* included if WHOLE is defined; otherwise kernels/channel_norm does this work */
+/* Computes the mean and variance over the channels, for n positions. x points to their first channel. For the mean, the
+ * distances from the first channel are summed, so that the rounding error depends only on the spread of the channels.
+ * For the variance, squared distances from the mean are summed. */
 static void NAME(moments)(const channel_sizes *s, const REAL *x, int64_t n, REAL *mean, REAL *variance)
 {
     for (int64_t i = 0; i < n; i++)
@@ -31,8 +32,8 @@ static void NAME(moments)(const channel_sizes *s, const REAL *x, int64_t n, REAL
         variance[i] /= (REAL)s->channels;
 }
 
-/* Computes `scale`, the factor of a distance from the mean, and `bend`, the factor of the correction in the backward
- * pass. */
+/* Computes two factors per position. `scale` multiplies the distance from the mean. `bend` multiplies the correction
+ * term in the backward pass. */
 static void NAME(scales)(const channel_job *job, int64_t n, const REAL *variance, REAL *scale, REAL *bend)
 {
     REAL eps = (REAL)job->eps;
@@ -40,7 +41,7 @@ static void NAME(scales)(const channel_job *job, int64_t n, const REAL *variance
         if (job->kind == ATTN_NORM_VARIANCE) {
             scale[i] = 1 / ROOT(variance[i] + eps);
             bend[i] = scale[i] * scale[i] * scale[i];
-        } else { /* a deviation of 0 has no derivative: the term is 0 there, instead of 0 / 0 */
+        } else { /* if the deviation is 0, it has no derivative: `bend` is then set to 0, instead of 0 / 0 */
             REAL deviation = ROOT(variance[i]);
             scale[i] = 1 / (deviation + eps);
             bend[i] = deviation > 0 ? scale[i] * scale[i] / deviation : 0;
@@ -108,7 +109,7 @@ static void NAME(backward)(void *user, int64_t begin, int64_t end)
 
 #endif
 
-/* Adds the terms of channel c at outer index `outer` to the gradients of the channel's gain and bias. */
+/* Adds to *gain and *bias the terms of the gradients of channel c's gain and bias, for one outer index. */
 static void NAME(add_slopes)(const channel_job *job, int64_t outer, int64_t c, double *gain, double *bias)
 {
     const channel_sizes *s = &job->sizes;

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: MIT
- * Convolution (cross-correlation, as is usual in networks) in 1 to 3 dimensions. It is a product with the im2col
- * matrix, which is gathered block by block (gemm/im2col.h). */
+ *
+ * Implements convolution (cross-correlation, as is usual in neural networks) in 1 to 3 dimensions. It is computed as a
+ * matrix product with the im2col matrix, whose blocks are gathered when they are needed (gemm/im2col.h).
+ */
 #include "base/context.h"
 #include "base/parallel.h"
 #include "gemm/im2col.h"
@@ -17,18 +19,19 @@ enum { SAVED_X, SAVED_W, SAVED_Y, SAVED_SCALE, SAVED_COUNT };
 typedef struct conv_detail {
     int spatial;
     attn__window_grid grid;
-    int64_t batch, groups, in_channels, out_channels; /* in_channels, out_channels: channels of one group */
+    int64_t batch, groups, in_channels, out_channels; /* in_channels, out_channels: number of channels in one group */
     attn_activation activation;
 } conv_detail;
 
-/* The operands. Only x and w are required; the others may be NULL. */
+/* The operands of a convolution. x and w are required. The others may be NULL. */
 typedef struct convolution {
     attn_tensor *x, *w, *b, *addend;
     const attn_tensor *scale;
-    bool in_place; /* the result overwrites the addend */
+    bool in_place; /* true: the result overwrites the addend */
 } convolution;
 
-/* Returns the number of rows of the im2col matrix of one group. Each row is a pair (channel, tap). */
+/* Returns the number of rows of the im2col matrix of one group. There is one row for each pair of a channel and a
+ * tap. */
 static int64_t rows_of(const conv_detail *d)
 {
     return d->in_channels * attn__volume(d->grid.kernel);
@@ -50,7 +53,7 @@ static int64_t output_size(const conv_detail *d)
     return d->out_channels * attn__volume(d->grid.out);
 }
 
-/* Returns the number of places that a window spans along an axis, from its first tap to its last. */
+/* Returns the distance along an axis that a window covers, from its first tap to its last. */
 static int64_t reach(const attn__window_grid *g, int axis)
 {
     return g->dilation[axis] * (g->kernel[axis] - 1) + 1;
@@ -64,7 +67,7 @@ static bool is_pointwise(const attn__window_grid *g)
     return is;
 }
 
-/* Returns whether sums over taps are faster than products. */
+/* Returns whether the convolution is faster as sums over taps than as a matrix product. */
 static bool is_depthwise(const conv_detail *d, attn_dtype dtype)
 {
     enum { FEW = 4 };
@@ -80,8 +83,8 @@ static attn__depthwise depthwise_of(const conv_detail *d, const void *x, const v
         .grid = d->grid, .batch = d->batch, .groups = d->groups, .out_channels = d->out_channels, .x = x, .w = w};
 }
 
-/* Returns the im2col matrix as an operand. If `rows_are_k`, the product sums over its rows (channel, tap), else over
- * positions. */
+/* Returns the im2col matrix as an operand of a product. If `rows_are_k`, the product sums over the matrix's rows
+ * (channel, tap). Otherwise it sums over positions. */
 static attn__gemm_operand columns_of(const attn__im2col *s, int64_t positions, bool rows_are_k)
 {
     int64_t along = is_pointwise(&s->grid) ? positions : 0;
@@ -97,12 +100,12 @@ static attn__gemm_operand columns_of(const attn__im2col *s, int64_t positions, b
 
 /* ---------------------------------------------------------------------------------------------- forward */
 
-/* Arguments of the epilogue of a row of Y. A row is an output channel. */
+/* Arguments of the epilogue for one row of Y. The row is an output channel. */
 typedef struct epilogue {
     const attn__elementwise_table *rows;
     attn_dtype dtype;
-    const void *scale, *bias;    /* of the group's channels; NULL: none */
-    const char *addend, *result; /* the whole tensors; NULL: none */
+    const void *scale, *bias;    /* values for each channel of the group; NULL: not used */
+    const char *addend, *result; /* data of the whole tensors; NULL: not used */
     attn_activation activation;
 } epilogue;
 
@@ -143,7 +146,8 @@ static epilogue epilogue_of(const attn_tape *tape, const conv_detail *d, const c
                       .activation = d->activation};
 }
 
-/* Computes Y = W columns(X). Each group is a batch of images. */
+/* Computes Y = W columns(X), where columns(X) is the im2col matrix. The images are the batch of the product for one
+ * group. */
 static bool run(attn_tape *tape, const conv_detail *d, const convolution *c, attn_tensor *y)
 {
     const attn_tensor *x = c->x, *w = c->w;
@@ -183,8 +187,8 @@ static bool run(attn_tape *tape, const conv_detail *d, const convolution *c, att
 
 /* --------------------------------------------------------------------------------------------- backward */
 
-/* Computes dw as sums over taps. Sets done[group] if the group's gradient was computed. Returns no data and sets
- * tape->failed if there is no memory. */
+/* Computes dw as sums over taps. Sets done[group] for each group whose gradient was computed. If there is no memory,
+ * sets tape->failed and returns a hold without data. */
 static attn__hold depthwise_weight_gradient(attn_tape *tape, const conv_detail *d, attn__node *node, const void *dy,
                                             attn__target dw)
 {
@@ -196,7 +200,7 @@ static attn__hold depthwise_weight_gradient(attn_tape *tape, const conv_detail *
     return done;
 }
 
-/* Computes dW (+)= dY columns(X)^T, summed over the images. */
+/* Computes dW (+)= dY columns(X)^T, summed over the images. columns(X) is the im2col matrix. */
 static void weight_gradient(attn_tape *tape, const conv_detail *d, attn__node *node, const void *dy)
 {
     attn_tensor *w = node->x[W];
@@ -227,8 +231,8 @@ static void weight_gradient(attn_tape *tape, const conv_detail *d, attn__node *n
     attn__scratch_release(done);
 }
 
-/* Returns whether all weights are finite. Zeros of the border must not be multiplied by infinite or NaN weights,
- * because the gradient has no term there. */
+/* Returns whether all weights are finite. The fast method for dx multiplies weights by the zeros of the border. With
+ * infinite or NaN weights this would give NaN, where the gradient has no term. */
 static bool is_finite(const attn_tensor *w, const void *data)
 {
     uint64_t most = 0;
@@ -240,9 +244,9 @@ static bool is_finite(const attn_tensor *w, const void *data)
     return most < (w->dtype == ATTN_F64 ? (uint64_t)0x7ff << 53 : (uint64_t)0xff << 23);
 }
 
-/* Returns whether the input's gradient is a convolution, too. That is so if windows move by one place and the padding
- * is less than a window. dY is then convolved with the taps in reverse order, and with input and output channels
- * exchanged. */
+/* Returns whether the gradient of the input can be computed as a convolution. This is the case if the stride is 1 and
+ * the padding is less than a window. dY is then convolved with the taps in reverse order, and with input and output
+ * channels exchanged. */
 static bool has_reverse(const attn__window_grid *g)
 {
     bool has = true;
@@ -262,7 +266,7 @@ static attn__window_grid reverse_of(const attn__window_grid *g)
     return r;
 }
 
-/* Copies a group's weights [out, in, taps] as [in, out, taps], with the taps in reverse order. */
+/* Copies the weights [out, in, taps] of one group to [in, out, taps], and reverses the order of the taps. */
 static void reverse_weights(attn_tape *tape, const conv_detail *d, attn_dtype dtype, const void *w, void *to)
 {
     int64_t taps = attn__volume(d->grid.kernel);
@@ -304,8 +308,8 @@ static void input_gradient_reverse(attn_tape *tape, const conv_detail *d, attn__
     attn__scratch_release(weights);
 }
 
-/* Computes the input's gradient in all other cases. W^T dY, the gradient of the im2col matrix, is added to the input
- * positions of its elements, image by image. */
+/* Computes the gradient of the input if it cannot be computed as a convolution. W^T dY is the gradient of the im2col
+ * matrix. Each element of it is added to the input position from which im2col has read, image by image. */
 static void input_gradient_fold(attn_tape *tape, const conv_detail *d, attn__node *node, const void *dy)
 {
     attn_dtype dtype = node->y->dtype;
@@ -350,7 +354,7 @@ static void input_gradient(attn_tape *tape, const conv_detail *d, attn__node *no
         input_gradient_fold(tape, d, node, dy);
 }
 
-/* Returns the gradient of the activation's input. */
+/* Returns the gradient of the value before the activation. */
 static attn__hold before_activation(attn_tape *tape, const conv_detail *d, const attn__node *node)
 {
     attn_tensor *y = node->y;
@@ -382,7 +386,8 @@ static void scale_some(void *user, int64_t begin, int64_t end)
     }
 }
 
-/* Returns the gradient of the products without their scale: dY of each channel times its scale. Releases dy. */
+/* Returns the gradient of the products before they are scaled: dY of each channel times the channel's scale.
+ * Releases dy. */
 static attn__hold before_scale(attn_tape *tape, const conv_detail *d, const attn__node *node, attn__hold dy)
 {
     const attn_tensor *y = node->y;
@@ -442,7 +447,8 @@ static bool shape_error(attn_tape *tape, const attn_tensor *x, const attn_tensor
     return false;
 }
 
-/* Computes the sizes in three spatial axes. Returns false and records an error if something does not fit. */
+/* Computes all sizes, with three spatial axes. Returns false and records an error if the shapes or options do not
+ * fit. */
 static bool plan(attn_tape *tape, const attn_tensor *x, const attn_tensor *w, const attn_conv *conv, conv_detail *d)
 {
     int n = d->spatial = conv->spatial;
@@ -474,8 +480,9 @@ static bool plan(attn_tape *tape, const attn_tensor *x, const attn_tensor *w, co
     return true;
 }
 
-/* Returns whether the activation runs as a separate operation. That is so if its derivative is computed from its input,
- * which must then be kept. It is also so for an unknown activation, whose operation reports the error. */
+/* Returns whether the activation must run as a separate operation. This is the case if its derivative is computed
+ * from its input, because the input must then be kept. It is also the case for an unknown activation, because that
+ * operation reports the error. */
 static bool goes_alone(attn_activation activation)
 {
     return !attn__activation_exists((int)activation) || attn__activation_keeps_input((int)activation);

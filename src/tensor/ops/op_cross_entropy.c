@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
- * Cross-entropy of logits and labels, with an ignored label and label smoothing. The backward pass needs the
- * log-sum-exp of each row. It is stored as two numbers, the largest logit and the rest, because their sum would keep
- * few digits if logits are large. The gradient overwrites the logits. */
+ * Implements cross-entropy of logits and labels, with an ignored label and label smoothing. The backward pass needs the
+ * log-sum-exp of each row. It is stored as two values: the largest logit and the rest. Their sum alone would lose
+ * digits if logits are large. The gradient overwrites the logits. */
 #include "tensor/op.h"
 #include "tensor/tape.h"
 
@@ -23,8 +23,8 @@ static attn__elementwise_args arguments(const attn_tensor *logits, const void *x
                                     .s = {options->label_smoothing}};
 }
 
-/* Returns the buffer for the gradient. It is the buffer of the logits, or a new one if the logits are a leaf, a view of
- * a leaf, or still needed by another node. */
+/* Returns the buffer for the gradient. It is the buffer of the logits, unless the logits are a leaf or a view of a
+ * leaf, or another node still needs them. Then it is a new buffer. */
 static attn__hold place_for_gradient(attn_tape *tape, const attn_tensor *logits, attn__hold saved)
 {
     if (logits->computed && !saved.storage->leaf && saved.storage->saves == 1) {
@@ -54,7 +54,7 @@ static void cross_entropy_backward(attn_tape *tape, attn__node *node)
     attn__grad_give(tape, logits, dx);
 }
 
-/* Counts the labels that are not ignored. Returns -1 and records an error if a label is not a class. */
+/* Counts the labels that are not ignored. Returns -1 and records an error if a label is not a valid class. */
 static int64_t count_labels(attn_tape *tape, const attn_tensor *labels, int64_t classes,
                             const attn_cross_entropy_options *options)
 {
@@ -90,7 +90,7 @@ static bool accepts(attn_tape *tape, const attn_tensor *logits, const attn_tenso
     return false;
 }
 
-/* Adds up the losses of the rows in their order, in double, and divides the sum by `divisor`. */
+/* Adds up the losses of all rows in their order, in double. Divides the sum by `divisor` and stores it in `loss`. */
 static void total(attn_tensor *loss, const void *rows, int64_t n, double divisor)
 {
     double sum = 0;

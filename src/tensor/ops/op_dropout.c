@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: MIT
- * Dropout (Srivastava et al. 2014). The mask is not stored; the backward pass computes the mask from the counter again.
- * */
+ *
+ * Implements dropout (Srivastava et al. 2014). The mask is not stored: the backward pass computes it again from the
+ * counter.
+ */
 #include "tensor/op.h"
 
 #include "tensor/dropout.h"
@@ -23,8 +25,8 @@ attn__drop_rows attn__dropout_shard(const attn_tape *tape, int64_t each)
     return (attn__drop_rows){s->first * each, here * each, (s->whole - here) * each};
 }
 
-/* Returns the number of contiguous rows of one example. Rows are along the last axis of x. Heads may be part of the
- * examples' axis. */
+/* Returns the number of contiguous rows that belong to one example. The elements of a row are along the last axis of x. Heads may
+ * be part of the axis of the examples. */
 static int64_t rows_of_example(const attn_tape *tape, const attn_tensor *x)
 {
     int64_t here = tape->share.count > 0 ? tape->share.count : 1, rows = 1;

@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: MIT
- * The linear layer y = activation(x w^T + b). */
+ *
+ * Implements the linear layer y = activation(x w^T + b).
+ */
 #include "tensor/matrix_product.h"
 #include "tensor/op.h"
 #include "tensor/packed_weights.h"
@@ -14,7 +16,7 @@ typedef struct linear_detail {
 enum { SAVED_X, SAVED_W, SAVED_Y, SAVED_COUNT };
 enum { X, W, B, INPUTS };
 
-/* Computes dx = dy w and dw = dy^T x. */
+/* Computes the gradients dx = dy w and dw = dy^T x. */
 static void products_backward(attn_tape *tape, attn__node *node, const void *dy, int64_t rows)
 {
     attn_tensor *x = node->x[X], *w = node->x[W];
@@ -79,7 +81,8 @@ static bool shapes_fit(attn_tape *tape, const attn_tensor *x, const attn_tensor 
     return false;
 }
 
-/* Saves what the backward pass needs. The derivative of the activation is computed from its input or its output. */
+/* Saves what the backward pass needs. This includes the input or the output of the activation, whichever the
+ * activation's derivative is computed from. */
 static void save(attn__node *node, attn_tensor *y, attn_activation activation, attn__hold input)
 {
     *(linear_detail *)node->detail = (linear_detail){activation};
@@ -93,7 +96,7 @@ static void save(attn__node *node, attn_tensor *y, attn_activation activation, a
         attn__node_save(node, SAVED_Y, y);
 }
 
-/* Computes y. The activation runs in a separate pass if its input must be kept. */
+/* Computes y. If the activation's input must be kept, the activation runs in a separate pass. */
 static bool run(attn_tape *tape, attn_tensor *x, attn_tensor *w, attn_tensor *b, attn_activation activation,
                 const attn__packed *packed, attn__hold input, attn_tensor *y)
 {
@@ -125,7 +128,7 @@ attn_tensor *attn_linear(attn_tape *tape, attn_tensor *x, attn_tensor *w, attn_t
         return attn_linear_between(tape, x, -1, -1, w, b);
     if (adapted || !attn__activation_exists((int)activation))
         return attn_activate(tape, attn_linear(tape, x, w, b, ATTN_ACTIVATION_IDENTITY), activation);
-    /* Packed weights are checked by attn__packed_weights_find. */
+    /* the data of packed weights are not checked here, but by attn__packed_weights_find */
     const attn_tensor *data = attn__op_is_packed(w, x) ? x : w;
     const attn__packed *packed;
     if (!attn__op_accepts(tape, "linear", b ? 3 : 2, x, data, b) || !shapes_fit(tape, x, w, b) ||

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: MIT
- * Makes tensors from given numbers, with other shapes of the same numbers, and with other types. */
+ *
+ * Implements operations that make tensors: from given values, with the same values in another shape, and with another
+ * type.
+ */
 #include "tensor/op.h"
 
 #include <string.h>
@@ -21,7 +24,7 @@ static void reshape_backward(attn_tape *tape, attn__node *node)
     attn__grad_give(tape, node->x[0], attn__grad_share(node->y));
 }
 
-/* Computes the length of the axis given as -1 and checks the number of elements. */
+/* Computes the length of the axis that the caller gave as -1, and checks the number of elements. */
 static bool resolve_shape(attn_tape *tape, const attn_tensor *x, int rank, const int64_t *wanted, int64_t *shape)
 {
     int inferred = -1;
@@ -80,7 +83,7 @@ static double read_number(const void *data, attn_dtype dtype, int64_t i)
     }
 }
 
-/* Returns whether the type can represent the number after its fraction is cut off. */
+/* Returns whether the type can represent x after its fraction is cut off. */
 static bool fits(attn_dtype dtype, double x)
 {
     return dtype == ATTN_I32 ? x > INT32_MIN - 1.0 && x < INT32_MAX + 1.0 : dtype != ATTN_U8 || (x > -1 && x < 256);
@@ -103,7 +106,8 @@ static void write_number(void *data, attn_dtype dtype, int64_t i, double x)
     }
 }
 
-/* Converts n elements. Returns the index of the first element that does not fit, or n if all fit. */
+/* Converts n elements. Returns the index of the first element that the new type cannot represent, or n if there is
+ * none. */
 static int64_t convert(void *to, attn_dtype to_type, const void *from, attn_dtype from_type, int64_t n)
 {
     for (int64_t i = 0; i < n; i++) {

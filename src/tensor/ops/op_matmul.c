@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: MIT
- * Batched matrix products. */
+ *
+ * Implements batched matrix products.
+ */
 #include "tensor/matrix_product.h"
 #include "tensor/op.h"
 
@@ -8,7 +10,7 @@
 typedef struct matmul_detail {
     bool ta, tb;
     int64_t batch, m, n, k;
-    bool shared; /* one b serves all matrices of a */
+    bool shared; /* true: all matrices of a are multiplied by the same b */
 } matmul_detail;
 
 enum { A, B, INPUTS };
@@ -18,8 +20,8 @@ static const void *matrix(const void *data, attn_dtype dtype, int64_t index, int
     return (const char *)data + (size_t)(index * size) * attn_dtype_size(dtype);
 }
 
-/* Computes one product per batch index. Each operand moves by its step, which may be 0. Returns false if there is no
- * memory. */
+/* Computes one product per index of the batch. a_step and b_step are the strides of the operands over the batch, and
+ * may be 0. Returns false if there is no memory. */
 static bool products(attn_tape *tape, attn__gemm_problem g, int64_t batch, int64_t a_step, int64_t b_step,
                      int64_t c_step)
 {
@@ -36,7 +38,7 @@ static bool products(attn_tape *tape, attn__gemm_problem g, int64_t batch, int64
     return done;
 }
 
-/* Returns the number of columns of a's matrix as it is stored: [m,k], or [k,m] if transposed. */
+/* Returns the number of columns of a's stored matrix, which is [m,k], or [k,m] if it is transposed. */
 static int64_t a_width(const matmul_detail *d)
 {
     return d->ta ? d->m : d->k;
@@ -127,7 +129,7 @@ attn_tensor *attn_matmul(attn_tape *tape, attn_tensor *a, attn_tensor *b, bool t
     memcpy(shape, a->shape, sizeof shape);
     shape[a->rank - 2] = d.m;
     shape[a->rank - 1] = d.n;
-    if (d.shared && !d.ta) { /* a single product of all rows */
+    if (d.shared && !d.ta) { /* b is shared, so one product computes the rows of all matrices of a */
         d.m *= d.batch;
         d.batch = 1;
     }

@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: MIT
- * Pooling: the maximum or the mean of windows. */
+ *
+ * Implements pooling, which is the maximum or the mean over windows.
+ */
 #include "base/integers.h"
 #include "base/parallel.h"
 #include "tensor/spatial.h"
@@ -41,7 +43,7 @@ static bool plan(attn_tape *tape, const char *op, const attn_tensor *x, int spat
     for (int i = 0; i < spatial && fits; i++) {
         int axis = 3 - spatial + i;
         int64_t pad = padding ? padding[i] : 0;
-        /* The padding is at most half a window, so that every window overlaps the input. */
+        /* The padding must be at most half of a window, so that every window overlaps the input. */
         fits = kernel[i] >= 1 && pad >= 0 && pad <= kernel[i] / 2 && x->shape[2 + i] > 0 &&
                kernel[i] <= x->shape[2 + i] + 2 * pad && (!stride || stride[i] >= 0);
         if (!fits)
@@ -62,7 +64,8 @@ static bool plan(attn_tape *tape, const char *op, const attn_tensor *x, int spat
     return false;
 }
 
-/* Pools `step` planes at a time; `index` has room for the largest element's place in each window of so many planes. */
+/* Pools `step` planes at a time. `index` has room for `step` planes of indices. Max pooling writes the index of each
+ * window's largest element to it. */
 static void pool_planes(attn_tape *tape, const pool_detail *d, const attn_tensor *x, const attn_tensor *y,
                         int32_t *index, int64_t step)
 {
@@ -90,7 +93,7 @@ static attn_tensor *pool(attn_tape *tape, const char *op, attn_tensor *x, int sp
     if (!y || !attn__op_record(tape, &node, pool_backward, y, 1, &x, 1, sizeof d))
         return NULL;
     attn__hold index = {0};
-    /* Only a backward pass needs the places of all planes at once. */
+    /* Without a backward pass, indices are needed only for the planes that are processed at the same time. */
     int64_t few = attn__min(d.planes, (int64_t)PLANES_OF_A_THREAD * tape->context->threads),
             step = node ? d.planes : few;
     if (largest) {

@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: MIT
- * Sum and mean over one axis. */
+ *
+ * Implements the sum and the mean over one axis.
+ */
 #include "tensor/strides.h"
 
 #include <string.h>
@@ -9,7 +11,7 @@ typedef struct reduce_detail {
     double scale;
 } reduce_detail;
 
-/* Gives each element of x the scaled gradient of its sum. */
+/* Adds to the gradient of each element of x: the gradient of its sum, multiplied by the scale. */
 static void reduce_backward(attn_tape *tape, attn__node *node)
 {
     const reduce_detail *detail = node->detail;

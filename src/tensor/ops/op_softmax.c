@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: MIT
- * Softmax over the last axis, limited to given lengths. */
+ *
+ * Implements the softmax over the last axis, limited to given lengths.
+ */
 #include "tensor/op.h"
 
 typedef struct softmax_detail {
@@ -24,8 +26,8 @@ static void softmax_backward(attn_tape *tape, attn__node *node)
     attn__grad_give(tape, node->x[0], dx);
 }
 
-/* Returns the number of rows that share a length: one, or all rows of a leading index. Returns 0 and records an error
- * if lens does not fit. */
+/* Returns the number of rows that share one length. This is one row, or all rows of an index of the first axis.
+ * Returns 0 and records an error if `lens` does not fit x. */
 static int64_t rows_of_a_length(attn_tape *tape, const attn_tensor *x, const attn_tensor *lens)
 {
     int64_t rows = attn__row_count(x);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
- * Cross-entropy of attention weights with target weights (Chen et al. 2016, Guided alignment training for topic-aware
- * neural machine translation).  Most target weights are 0 and cost nothing. */
+ * Implements the cross-entropy of attention weights with target weights (Chen et al. 2016, Guided alignment training
+ * for topic-aware neural machine translation). Target weights of 0, which are the most frequent, are skipped. */
 #include "tensor/op.h"
 #include "tensor/parts.h"
 
@@ -13,7 +13,7 @@ typedef struct guided_detail {
 
 enum { SAVED_WEIGHTS, SAVED_WANTED, SAVED_COUNT };
 
-/* Added to weights, so that a weight of 0 has a finite logarithm and gradient. */
+/* added to each weight, so that the logarithm of a weight of 0 and its gradient are finite */
 static const double least = 1e-6;
 
 typedef struct maps {
@@ -65,7 +65,8 @@ static double total(const maps *m)
     return sum;
 }
 
-/* Writes the nonzero gradients of the weights. `scale` is the gradient of the loss divided by the divisor. */
+/* Writes the gradients of the attention weights that are not zero. `scale` is the gradient of the loss divided by
+ * the divisor. */
 static void spread(const maps *m, double scale, void *gradient)
 {
     for (int64_t i = 0; i < m->batch * m->size; i++) {
