@@ -3,19 +3,18 @@
  * small_head.c - attention with heads of at most 16 channels, and its gradients.
  *
  * Several such heads share a cache line.  Along a strided axis, lines are pages apart and compete for one set of the L2
- * cache, so each line should be read only once.  A work item therefore is a group of heads that are adjacent in memory.
- * Whole rows of the group are copied to a staging buffer, and each head is packed from there. Outputs are written
- * through the buffer too.  Forward, an item has a block of the queries, and queries are the lanes.  Backward, it has
- * all queries and keys, and keys are the lanes. Rows too long for a thread's memory are left to flash_backward.  Each
- * head's gradients are complete at the end of its item, so two items never write the same element.
+ * cache. A line should therefore be read only once.  A work item is a group of heads that are adjacent in memory. Whole
+ * rows of the group are copied to a staging buffer, and each head is packed from there. Outputs are written through the
+ * buffer too.  Forward, an item has a block of queries, and queries are the lanes.  Backward, an item has all queries
+ * and keys, and keys are the lanes. If these do not fit in a thread's memory, flash_backward is used.  Each head's
+ * gradients are complete at the end of its item, so two items never write the same element.
  *
- * Forward, the products of an item prefetch the rows of the next item. Each element is used in few products, so waiting
- * for memory would take a quarter of the time.  If rows are a multiple of a page apart, the L2 cache only holds about
- * thirty of them. They are then copied to staging buffers at once.
+ * Forward, the products of an item prefetch the rows of the next item. Without prefetching, waiting for memory would
+ * take a quarter of the time, because each element is used in few products.  If rows are a multiple of a page apart,
+ * the L2 cache only holds about thirty of them. They are then copied to staging buffers at once.
  *
- * If nothing masks or changes scores, one kernel passes them from the first product to the second.  Otherwise each
- * product is a kernel, and a tile of scores or a square of weights is changed in between. All heads of the group have
- * the same masks.
+ * If nothing masks or changes scores, a single kernel computes both products.  Otherwise each product has a kernel, and
+ * a tile of scores or a square of weights is changed in between. All heads of the group have the same masks.
  */
 #include "attend/block/dropout.h"
 #include "attend/block/finite.h"
@@ -38,10 +37,10 @@
 #include <stdio.h>
 #include <string.h>
 
-/* The largest number of queries or keys of a backward pass. */
+/* Limit of queries and of keys in the backward pass. */
 enum { MOST_ROWS = 1024, STEP = ATTN__SMALL_HEAD_STEP };
 
-/* The forward pass uses the first four operands, and the backward pass uses all. */
+/* Operands with rows. The forward pass has the first four, and the backward pass has all. */
 static const attn__operand operands[] = {ATTN__OP_Q,  ATTN__OP_K,  ATTN__OP_V,  ATTN__OP_O,
                                          ATTN__OP_DQ, ATTN__OP_DK, ATTN__OP_DV, ATTN__OP_DOUT};
 enum { FORWARD = 4, ALL = 8 };
@@ -51,7 +50,7 @@ static int64_t most_channels(const attn__canonical *canonical)
     return attn__max(canonical->contract.size, canonical->value.size);
 }
 
-/* Returns the index of the padded number of channels, 4 << index, which q, k, v and o share. */
+/* Returns an index i of kernels. 4 << i is the number of channels to which q, k, v and o are padded. */
 static int size_of(const attn__canonical *canonical)
 {
     int64_t most = most_channels(canonical);
@@ -88,7 +87,7 @@ static bool joins(const attn__canonical *canonical, size_t n)
     return attn__channels_adjacent(canonical, operands, n);
 }
 
-/* Returns the largest divisor of the last batch axis whose heads fit in `columns` staged channels and leave `items`. */
+/* Returns the largest divisor of the last batch axis whose heads fit in `columns` channels and leave `items` items. */
 static int64_t heads_together(const attn__canonical *canonical, size_t n_operands, int64_t columns, int64_t items)
 {
     if (!joins(canonical, n_operands))
@@ -106,24 +105,24 @@ typedef struct small_plan {
     const attn__small_head_kernel *kernel;
     const attn__online_softmax_kernel *lanes;
     const attn__softmax_backward_kernel *backward; /* NULL in the forward pass */
-    int size;                                      /* index of the kernel for the number of channels */
-    int64_t channels;                              /* padded number of channels of q, k, v and o */
-    int64_t width;                                 /* queries of one call; backward, keys of a square */
+    int size;                                      /* index in the kernel's tables, see size_of */
+    int64_t channels;                              /* channels of q, k, v and o with padding */
+    int64_t width;                                 /* forward: queries of one call; backward: keys of a square */
     int64_t heads;                                 /* heads of a group, adjacent along the last batch axis */
     int64_t stage_ld;
-    bool plain; /* no mask, bias, softcap or dropout changes scores or weights */
+    bool plain; /* nothing changes the scores or weights, see is_plain */
     attn__visible visible;
-    int64_t query_block, query_blocks, key_block; /* backward, one block has all rows, padded */
-    int64_t step;                                 /* keys of a tile of scores; backward, queries of a square */
-    bool keeps;                                   /* prefetched rows are copied */
+    int64_t query_block, query_blocks, key_block; /* backward: one block has all rows, with padding */
+    int64_t step;                                 /* forward: keys of a tile of scores; backward: queries of a square */
+    bool keeps;                                   /* rows are copied when they are prefetched, see keeps_rows */
     bool wants_dbias;
-    const int64_t *column[ATTN__OPERANDS]; /* forward: offsets of a row's elements; NULL: adjacent */
+    const int64_t *column[ATTN__OPERANDS]; /* forward: offsets of the elements of a staged row; NULL: adjacent */
     int64_t tables[];
 } small_plan;
 
 enum { ROWS_OF_Q, ROWS_OF_K, ROWS_OF_V, KEPT };
 
-/* Identifies the rows that were copied early: the item's number, or -1 without such rows, and the first key. */
+/* Which rows were prefetched and copied: the item's number (-1: none) and the first key. */
 typedef struct kept_rows {
     int64_t index, at;
 } kept_rows;
@@ -136,24 +135,24 @@ typedef struct scratch {
     float *factor;
     int64_t *at, *stage_at;
     /* The following fields are for the forward pass. */
-    kept_rows *kept;        /* queries are only kept if `at` is 0 */
+    kept_rows *kept;        /* queries are valid only if `at` is 0 */
     float *kept_rows[KEPT]; /* shaped like `stage` */
     float *o;               /* [heads][channels][query_block] */
     float *m, *l;           /* [heads][query_block] */
     float *v;               /* shaped like `k` */
-    float *reach;           /* [heads][channels]: largest magnitude of each channel of k */
+    float *reach;           /* [heads][channels]: max |k| over the keys of the block */
     /* The following fields are for the backward pass. */
     float *o_stage;           /* shaped like `stage` */
     float *dout;              /* shaped like `q` */
     float *kt, *vt, *dk, *dv; /* [heads][channels][key_block] */
     float *dq;                /* [heads][channels][query_block] */
-    float *lse, *delta;       /* [heads][query_block]: log-sum-exp, and sum of dout * o */
+    float *lse, *delta;       /* [heads][query_block]: log-sum-exp, and delta (sum of dout * o) */
     float *ds, *transposed;   /* shaped like `p` */
-    /* The following fields are for problems that are not plain, and backward for numbers that are not finite. */
+    /* The following fields are for problems that are not plain, and backward also for numbers that are not finite. */
     attn__visible_rows rows;
     attn__visible_keys keys;
     float *bias;                  /* bias of a tile, shaped like `p` */
-    uint8_t *alive;               /* pairs that count, shaped like `p` */
+    uint8_t *alive;               /* 1 for pairs whose weight is used, shaped like `p` */
     int64_t *bias_row, *bias_key; /* [query_block] and [key_block]: offsets in the bias */
     uint32_t *column;             /* [key_block]: dropout column numbers */
     /* The following fields are only for the forward pass. */
@@ -161,11 +160,11 @@ typedef struct scratch {
     float *shrink;                 /* [width]: factors of earlier sums */
     uint32_t *low, *high;          /* [heads][query_block]: dropout hashes */
     int64_t *bias_head;            /* [heads]: offsets in the bias */
-    int64_t *bad, *nbad, *bad_now; /* keys whose values are not finite: all, their number, and those of a tile */
+    int64_t *bad, *nbad, *bad_now; /* keys whose values are not finite; their count; those of the current tile */
     /* The following fields are only for the backward pass. */
     uint8_t *mask;                  /* visible pairs, shaped like `p` */
     float *dbias;                   /* gradients of the bias, shaped like `p` */
-    int32_t *from, *to;             /* [query_block]: range of keys; all keys unless the plan has ranges */
+    int32_t *from, *to;             /* [query_block]: range of keys of each query; all keys if there are no ranges */
     uint64_t *drop_key;             /* [heads][query_block]: dropout hashes */
     int64_t *dbias_row, *dbias_key; /* [query_block] and [key_block]: offsets in dbias */
 } scratch;
@@ -175,8 +174,8 @@ static const char *refuse(const attn__canonical *canonical)
     return canonical->backward ? "forward only" : refuse_both(canonical);
 }
 
-/* Estimates the time. Padded channels are multiplied too, while empty lanes cost no more than in a tile.  With 16
- * channels and long rows, a tile is a few percent faster because it loads less. */
+/* Estimates the time. Padded channels take time, but empty lanes take no more than in a tile of flash.  With 16
+ * channels and long rows, flash is a few percent faster, because it loads less. */
 static double cost(const attn__canonical *canonical)
 {
     int64_t padded = 4 << size_of(canonical);
@@ -185,7 +184,7 @@ static double cost(const attn__canonical *canonical)
     return pairs * (long_rows ? 1.03 * (double)(canonical->contract.size + canonical->value.size) : (double)padded);
 }
 
-/* Reports whether every operand's row consists of whole cache lines and rows are a multiple of a page apart. */
+/* Reports whether prefetched rows are copied: they have whole cache lines and are a multiple of a page apart. */
 static bool keeps_rows(const small_plan *t, const attn__canonical *canonical)
 {
     enum { LINE = 16, PAGE = 1024 }; /* in floats */
@@ -196,7 +195,7 @@ static bool keeps_rows(const small_plan *t, const attn__canonical *canonical)
            !t->column[ATTN__OP_Q] && !t->column[ATTN__OP_K] && !t->column[ATTN__OP_V] && !attn__is_packed(canonical);
 }
 
-/* Sizes with which a thread's memory stays in the L2 cache, and a tile of scores in the L1 cache. */
+/* At these sizes, a thread's memory stays in the L2 cache, and a tile of scores in the L1 cache. */
 enum { COLUMNS = 64, ROWS = 256, TILE = 2048 };
 
 static void fill_forward(small_plan *t, const attn__canonical *canonical)
@@ -214,7 +213,7 @@ static void fill_forward(small_plan *t, const attn__canonical *canonical)
 
 static void fill_backward(small_plan *t, const attn__canonical *canonical)
 {
-    enum { COLUMNS_BACKWARD = 128, ITEMS = 32 }; /* number of items that keeps most machines busy */
+    enum { COLUMNS_BACKWARD = 128, ITEMS = 32 }; /* ITEMS: number of items that gives work to all threads */
     t->backward = attn__softmax_backward_for(canonical->isa);
     t->heads = heads_together(canonical, ALL, COLUMNS_BACKWARD, ITEMS);
     t->query_blocks = 1;
@@ -329,12 +328,12 @@ typedef struct item {
     scratch s;
     int64_t batch; /* batch index of the group's first head */
     int64_t index;
-    int64_t first, count, padded; /* first query, number of queries, and padded number */
-    int64_t keys;                 /* padded number of keys */
-    const float *stage;           /* staged rows: s.stage or kept rows */
+    int64_t first, count, padded; /* first query; number of queries, exact and padded */
+    int64_t keys;                 /* number of keys with padding */
+    const float *stage;           /* the staged rows, which are s.stage or kept rows */
     bool finite;                  /* backward: all inputs are finite */
-    bool careful;                 /* forward: a value of the block is not finite and may be masked */
-    const float *bias_there;      /* forward: address of the bias whose tile is in s.bias */
+    bool careful;                 /* forward: some value of the block is not finite, and its key may be masked */
+    const float *bias_there;      /* forward: address of the bias tile that s.bias has */
     attn__prefetch prefetch;
 } item;
 
@@ -347,14 +346,14 @@ static bool stage_rows(const item *t, attn__operand op, int64_t from, int64_t ro
                           n->heads * attn__channels_of(t->canonical, op)->size, stage, n->stage_ld);
 }
 
-/* Sets padding rows and padding channels to zero. */
+/* Sets the panels to zero if there is padding, which must be 0. */
 static void begin_panels(const small_plan *n, int64_t rows, int64_t padded, int64_t channels, float *panel)
 {
     if (rows < padded || channels < n->channels)
         memset(panel, 0, (size_t)(n->heads * padded * n->channels) * sizeof *panel);
 }
 
-/* Scales rows of a head. It is inlined, so that the compiler vectorizes it for a fixed number of channels. */
+/* Multiplies rows of a head by `factor`. Inlining lets the compiler vectorize it for a constant number of channels. */
 static inline __attribute__((always_inline)) void scale_head(const float *restrict in, int64_t ld, int64_t rows,
                                                              int64_t channels, float factor, float *restrict out,
                                                              int64_t out_ld)
@@ -364,7 +363,7 @@ static inline __attribute__((always_inline)) void scale_head(const float *restri
             out[c] = factor * in[c];
 }
 
-/* Packs each head's part of the staged rows times `factor`, padded with zeros. Each panel has `padded` rows. */
+/* Packs each head's part of the staged rows times `factor`. A panel has `padded` rows, and padding is 0. */
 static void pack_rows(const item *t, int64_t rows, int64_t padded, int64_t channels, float factor, float *panel)
 {
     const small_plan *n = t->plan;
@@ -381,7 +380,7 @@ static void pack_rows(const item *t, int64_t rows, int64_t padded, int64_t chann
     }
 }
 
-/* Packs each head's part of the staged rows, with rows in the lanes. */
+/* Packs each head's part of the staged rows so that rows are the lanes. */
 static void pack_lanes(const item *t, int64_t rows, int64_t padded, int64_t channels, float factor, float *panel)
 {
     const small_plan *n = t->plan;
@@ -395,7 +394,7 @@ static void pack_lanes(const item *t, int64_t rows, int64_t padded, int64_t chan
 
 /* -------------------------------------------------------------------------------------------------------- forward */
 
-/* Selects the staged rows. Returns true if the rows of `which` from number `at` on are kept already. */
+/* Sets t->stage to kept rows or the staging buffer. Returns true if rows of `which` from number `at` on are kept. */
 static bool take_kept(item *t, int which, int64_t at)
 {
     const kept_rows *kept = t->s.kept;
@@ -404,7 +403,7 @@ static bool take_kept(item *t, int which, int64_t at)
     return there;
 }
 
-/* Stages rows of keys or values. Returns false if a number is not finite. */
+/* Stages keys or values. Returns false if a number is not finite. With a plain problem, values need no check. */
 static bool stage_keys(item *t, attn__operand op, int64_t at, int64_t keys)
 {
     const small_plan *n = t->plan;
@@ -425,7 +424,7 @@ static void pack_queries(item *t)
                t->s.q);
 }
 
-/* Finds the largest magnitude in each channel. The result is infinity if the block has NaN or infinity. */
+/* Finds max |k| of each channel. The result is infinity if the block has NaN or infinity. */
 static void find_reach(const small_plan *n, const float *k, int64_t keys, bool finite, float *reach)
 {
     float most[ATTN__SMALL_HEAD_MOST];
@@ -452,7 +451,7 @@ static void pack_keys(item *t, int64_t at, int64_t keys)
                                           n->channels, t->s.bad + h * n->key_block);
 }
 
-/* Describes keys [key, key + keys) of the block and the tile of queries from number i on, for one head. */
+/* Returns the kernel's arguments for one head, keys [key, key + keys) of the block, and the queries from i on. */
 static attn__small_head_args tile_args(item *t, int64_t head, int64_t i, int64_t key, int64_t keys)
 {
     const small_plan *n = t->plan;
@@ -484,7 +483,7 @@ static void see_keys(item *t, int64_t keys)
 
 /* ------------------------------------------------------------------------------------ scores that change in between */
 
-/* Prepares masks, bias and dropout of the item's queries before the first block. */
+/* Prepares masks, bias and dropout of the item's queries. It runs before the first block of keys. */
 static void start_changes(item *t)
 {
     const small_plan *n = t->plan;
@@ -500,7 +499,7 @@ static void start_changes(item *t)
     }
 }
 
-/* Applies softcap, bias and masks. Heads that share the bias or masks read them once (see change_tiles). */
+/* Applies softcap, bias and masks to scores. Bias and masks are read once if heads share them (see change_tiles). */
 static void change_scores(item *t, int64_t head, const attn__visible_tile *tile, unsigned parts)
 {
     const small_plan *n = t->plan;
@@ -524,7 +523,7 @@ static void change_scores(item *t, int64_t head, const attn__visible_tile *tile,
         attn__visible_hide(tile, parts, n->lanes, s->p, n->width, masked, NULL);
 }
 
-/* Adds values with NaN or infinity to the queries that attend them. */
+/* Adds values with NaN or infinity for the queries that attend their keys. */
 static void repair(item *t, int64_t head, const attn__small_head_args *args, int64_t key)
 {
     const small_plan *n = t->plan;
@@ -574,7 +573,7 @@ static void change_tile(item *t, int64_t head, const attn__visible_tile *tile, u
         attn__prefetch_portion(&t->prefetch);
 }
 
-/* Runs all heads of one tile, which share its masks. */
+/* Runs one tile for all heads, because they share the masks. */
 static void change_tiles(item *t, const attn__visible_tile *tile, const attn__visible_span *span)
 {
     const small_plan *n = t->plan;
@@ -593,8 +592,8 @@ static void change_tiles(item *t, const attn__visible_tile *tile, const attn__vi
         change_tile(t, h, tile, parts);
 }
 
-/* Does the same as see_keys, with tiles of scores in memory.  Tiles begin at a multiple of four keys, so that the order
- * of sums does not depend on the first visible key. */
+/* Does the same as see_keys for problems that are not plain. Tiles of scores are in memory.  Tiles begin at multiples
+ * of four keys, so that the order of sums does not depend on the first visible key. */
 static void see_changed_keys(item *t, int64_t at, int64_t keys)
 {
     const small_plan *n = t->plan;
@@ -615,7 +614,7 @@ static void see_changed_keys(item *t, int64_t at, int64_t keys)
 
 /* -------------------------------------------------------------------------------------------- outputs, and all items */
 
-/* Writes o / l of each head. If the group's rows are contiguous floats, it writes them through the staging buffer. */
+/* Writes o / l of each head. Rows of contiguous floats of all heads are written at once, via the staging buffer. */
 static void write_outputs(const item *t)
 {
     const small_plan *n = t->plan;
@@ -643,7 +642,7 @@ static void write_outputs(const item *t)
         memcpy(out + t->s.at[i], t->s.stage + i * n->stage_ld, (size_t)(n->heads * values) * sizeof *out);
 }
 
-/* Adds the next rows of an operand to the prefetch list, and a buffer for their copies. */
+/* Adds the next rows of an operand to the prefetch list. If the plan keeps rows, they are also copied to a buffer. */
 static void want(item *t, int which, attn__operand op, int64_t batch, int64_t from, int64_t rows)
 {
     const small_plan *n = t->plan;
@@ -654,8 +653,8 @@ static void want(item *t, int which, attn__operand op, int64_t batch, int64_t fr
         attn__prefetch_copy(&t->prefetch, t->s.kept_rows[which], n->stage_ld * (int64_t)sizeof(float));
 }
 
-/* Plans the prefetches during the `keys` keys before `at`: the next block or, after the last block, the output rows and
- * the first rows of the item that this thread will probably run next. */
+/* Plans the prefetches during the `keys` keys before key `at`. They are the next block or, after the last block, the
+ * output rows and the first rows of the item that this thread will probably run next. */
 static void prefetch_next(item *t, int64_t at, int64_t keys)
 {
     const attn__canonical *canonical = t->canonical;
@@ -728,9 +727,9 @@ static const char *refuse_backward(const attn__canonical *canonical)
     return attn__channels_adjacent(canonical, operands, ALL) ? NULL : "channels are not adjacent";
 }
 
-/* Estimates the time. Squares of 32 queries and keys are computed whole, and padded channels are multiplied too. With
- * 16 channels, tiles are at least as fast.  Changed squares take nearly twice as long. `small_sequence_backward` is
- * faster for short sequences then, and `flash_backward` for any mask of blocks. */
+/* Estimates the time. Squares of 32 queries and keys are always computed whole, and padded channels take time. With 16
+ * channels, tiles of flash_backward are at least as fast.  Squares that are not plain take nearly twice as long.
+ * `small_sequence_backward` is then faster for short sequences, and `flash_backward` for any mask of blocks. */
 static double cost_backward(const attn__canonical *canonical)
 {
     double queries = (double)attn__round_up(canonical->query.size, STEP),
@@ -760,8 +759,8 @@ static void pack_all_keys(item *t)
     pack_lanes(t, keys, t->keys, t->canonical->value.size, 1.0f, t->s.vt);
 }
 
-/* Computes delta = sum over channels of staged dout * o, minus the gradient of the log-sum-exp. Also loads the
- * log-sum-exp. Padding rows get +infinity, so that their weights are 0. */
+/* Computes delta, the sum over channels of staged dout * o minus the gradient of the log-sum-exp. Loads the
+ * log-sum-exp. Padding rows get +infinity as log-sum-exp, so that their weights are 0. */
 static void find_row_numbers(const item *t)
 {
     const small_plan *n = t->plan;
@@ -820,7 +819,7 @@ static attn__small_head_backward_args head_args(const item *t, int64_t head)
 
 /* ----------------------------------------------------------------------- squares whose scores or weights are changed */
 
-/* Prepares data that all squares share: offsets and masks of the item's queries and keys. */
+/* Prepares what all squares use: offsets and masks of the item's queries and keys. */
 static void start_squares(item *t)
 {
     const attn__canonical *canonical = t->canonical;
@@ -849,7 +848,7 @@ static void start_squares(item *t)
         attn__dropout_rows(canonical, t->arrays, t->batch + h, 0, query->size, s->drop_key + h * t->padded);
 }
 
-/* Adds the pairs of a square that count, one by one, since other pairs may read NaN. */
+/* Adds the gradients of a square pair by pair, only for pairs that are not masked, since other pairs may read NaN. */
 static void add_alive(const item *t, const attn__small_head_backward_args *a, int64_t nrows, int64_t nkeys)
 {
     int64_t channels = t->plan->channels, values = t->canonical->value.size;
@@ -875,7 +874,7 @@ static void store_dbias(const item *t, int64_t head, const attn__visible_tile *t
                      t->canonical->problem.accumulate);
 }
 
-/* Computes one head's gradients of a square. `bytes`: s.mask has the visible pairs. */
+/* Computes one head's gradients of a square. If `bytes` is set, s.mask marks the visible pairs. */
 static void run_square(item *t, int64_t head, const attn__visible_tile *tile, bool whole, bool bytes)
 {
     const small_plan *n = t->plan;
@@ -922,7 +921,7 @@ static void run_square(item *t, int64_t head, const attn__visible_tile *tile, bo
         add_alive(t, &a, tile->nrows, tile->nkeys);
 }
 
-/* Runs all heads of each square, which share its masks. */
+/* Runs each square for all heads, because they share the masks. */
 static void run_squares(item *t)
 {
     const small_plan *n = t->plan;
@@ -965,7 +964,7 @@ static void run_heads(item *t)
     }
 }
 
-/* Writes factor * panels through the staging buffer, so that rows of all heads are written at once. */
+/* Writes factor * panels to a gradient. The staging buffer is used, so that rows are written for all heads at once. */
 static void write_rows(const item *t, attn__operand op, const float *panel, int64_t padded, double factor)
 {
     const small_plan *n = t->plan;
@@ -1003,7 +1002,7 @@ static void run_backward(item *t)
     double half = t->plan->plain && t->finite ? 2.0 : 1.0; /* the plain kernel computes half of a score's gradient */
     if (wanted & ATTN_WANT_DQ)
         write_rows(t, ATTN__OP_DQ, t->s.dq, t->padded, half * scale);
-    if (wanted & ATTN_WANT_DK) /* q includes scale * log2(e) */
+    if (wanted & ATTN_WANT_DK) /* divides by log2(e), since q includes scale * log2(e) */
         write_rows(t, ATTN__OP_DK, t->s.dk, t->keys, half / ATTN__LOG2E);
     if (wanted & ATTN_WANT_DV)
         write_rows(t, ATTN__OP_DV, t->s.dv, t->keys, 1.0);

@@ -3,8 +3,8 @@
  * small_sequence.c - attention with up to 96 queries and keys per head, and its gradients.
  *
  * A head takes about a microsecond.  Its scores are one tile, which stays in the L1 cache.  Rows are read and written
- * in place. Only bf16 rows, and rows along several axes (a window of an image), are copied.  Forward, queries are the
- * lanes; backward, keys are. Only these rows are transposed.
+ * in place. Only two kinds of rows are copied: bf16 rows, and rows along several axes, such as a window of an image.
+ * The lanes are queries in the forward pass and keys in the backward pass. Only the rows of the lanes are transposed.
  *
  * Heads that share a bias follow each other, so that a thread loads the bias once.  The gradient of a bias is summed
  * over at most 64 parts of the heads that share it, and then over the parts in order. The result does not depend on
@@ -31,15 +31,15 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Limits of queries or keys (AMX is faster beyond) and of channels, and the number of items that keeps threads busy. */
+/* Limits of queries or keys (AMX is faster beyond) and of channels. ITEMS items give work to all threads. */
 enum { MOST_ROWS = 96, MOST_CHANNELS = 256, ITEMS = 64 };
 
 /* The part of the plan that depends on the number of queries and keys. */
 typedef struct head_shape {
     int64_t queries, keys;
     int64_t width;                                /* row length of scores: queries or keys, rounded up to the lanes */
-    attn__small_sequence_rows of[ATTN__OPERANDS]; /* rows of an operand, without the address of a head */
-    int64_t *query_at[ATTN__OPERANDS], *key_at[ATTN__OPERANDS]; /* offsets from a head's first row */
+    attn__small_sequence_rows of[ATTN__OPERANDS]; /* rows of each operand; the address of a head is added later */
+    int64_t *query_at[ATTN__OPERANDS], *key_at[ATTN__OPERANDS]; /* offsets of rows from the head's first row */
     int64_t *copy_at[ATTN__OPERANDS];                           /* offsets of rows that are copied from bf16 */
     uint32_t *drop_column;                                      /* [keys, padded]: dropout column numbers */
 } head_shape;
@@ -50,19 +50,19 @@ typedef struct head_plan {
     const attn__online_softmax_kernel *lanes;
     int64_t channels, values;
     int order[ATTN_MAX_DIMS];      /* order of the batch axes, outermost first */
-    int64_t weight[ATTN_MAX_DIMS]; /* factor of each batch axis in the number of a batch item */
-    int64_t sharing;               /* consecutive heads that add to the same bias gradient; without dbias all heads */
-    int64_t together, parts;       /* heads of a work item; items that `sharing` heads are divided into */
+    int64_t weight[ATTN_MAX_DIMS]; /* batch item number = sum of weight * index */
+    int64_t sharing;               /* consecutive heads that add to the same bias gradient; otherwise all heads */
+    int64_t together, parts;       /* heads of a work item; items among `sharing` heads */
     int64_t items;
-    bool joins; /* parts of the bias gradient must be added */
+    bool joins; /* a bias gradient has parts, which must be added */
     bool has_bias, wants_dbias;
     attn__visible visible;
-    bool masks;     /* some pair may be masked; otherwise a thread has no rows and keys of `visible` */
-    bool has_bytes; /* there are masks other than a range of keys per query */
-    bool copies;    /* rows run along several axes and are copied */
-    bool converts;  /* rows are bf16 and are converted */
+    bool masks;     /* some pair may be masked; only then `rows` and `keys` have memory */
+    bool has_bytes; /* some masks are no range of keys per query */
+    bool copies;    /* rows run along several axes and must be copied */
+    bool converts;  /* rows are bf16 and must be converted */
     float fill;     /* score of a masked key in powers of two; -infinity without mask_fill */
-    float softcap;  /* in powers of two; 0: no softcap */
+    float softcap;  /* softcap in powers of two; 0 without a softcap */
     float drop_scale;
     size_t each;      /* bytes of one thread's memory */
     head_shape shape; /* shape of all heads, or of the longest packed sequences */
@@ -71,28 +71,28 @@ typedef struct head_plan {
 /* The memory of one thread. */
 typedef struct head_scratch {
     float *panel;                  /* [channels or values][width] */
-    float *s, *ds;                 /* scores: [keys][width of queries], or [queries][width of keys] */
+    float *s, *ds;                 /* scores; forward [keys][width], backward [queries][width] */
     float *m, *l, *shrink;         /* [width of queries] */
-    float *lse, *delta, *fill_log; /* [queries]; fill_log: logarithm of a masked key's weight */
-    float *bias;                   /* bias of the current head, shaped like `s`; in powers of two in the forward pass */
-    float *flags;                  /* forward: 0 for hidden pairs, shaped like `s` */
-    uint8_t *mask;                 /* backward: 0 for hidden pairs, [queries][width of keys] */
+    float *lse, *delta, *fill_log; /* [queries]; fill_log: log of a masked key's weight */
+    float *bias;                   /* bias of the current head, shaped like `s`; forward in powers of two */
+    float *flags;                  /* forward: 0 for masked pairs, otherwise not 0; shaped like `s` */
+    uint8_t *mask;                 /* backward: 0 for masked pairs, [queries][width] */
     float *dbias;                  /* sum of the bias gradient over the item's heads, shaped like `s` */
-    float *dbias_now;              /* bias gradient of the head if it is not ds, shaped like `s` */
-    float *copy[ATTN__OPERANDS];   /* copied rows, one after another */
+    float *dbias_now;              /* bias gradient of one head if ds is not it, shaped like `s` */
+    float *copy[ATTN__OPERANDS];   /* rows that were copied, without gaps */
     float *out;                    /* rows of an output before rounding to bf16 */
-    int32_t *from, *to;            /* [queries, padded]: range of keys; all keys unless the plan has ranges */
+    int32_t *from, *to;            /* [queries, padded]: range of keys; all keys if there are no ranges */
     uint32_t *low, *high;          /* [queries, padded]: lower and upper half of the dropout hashes */
     uint64_t *key;                 /* [queries]: dropout hashes */
-    uint8_t *alive;                /* pairs that count, shaped like `s` */
+    uint8_t *alive;                /* 1 for pairs whose weight is used, shaped like `s` */
     attn__visible_rows rows;
     attn__visible_keys keys;
-    float *clean; /* rows of one operand, with 0 in rows that are not finite */
+    float *clean; /* rows of one operand; those that are not finite are 0 */
     int64_t *bad; /* indices of the rows that are not finite */
-    char *shape;  /* arrays of the shape of a packed sequence */
+    char *shape;  /* memory of the head_shape of a packed sequence */
 } head_scratch;
 
-/* Offsets of the bias and masks that a thread has loaded. */
+/* Offsets by which a thread recognizes the bias and masks that it has loaded. */
 typedef struct head_pairs {
     int64_t bias, mask, blocks, lens;
 } head_pairs;
@@ -105,21 +105,21 @@ typedef struct head {
     const attn_arrays *arrays;
     head_scratch m;
     attn__place now, next;
-    int64_t number;               /* number of the batch item */
-    int64_t index[ATTN_MAX_DIMS]; /* index of the next batch item along the axes in plan->order */
-    int64_t sequence;             /* packed sequence of the head; -1 before the first */
+    int64_t number;               /* number of the batch item, see head_plan.weight */
+    int64_t index[ATTN_MAX_DIMS]; /* indices of the next batch item, in the order of plan->order */
+    int64_t sequence;             /* packed sequence of the head, or -1 before the first head */
     bool loaded;                  /* m.bias, m.flags and m.mask belong to `pairs` */
     head_pairs pairs;
 } head;
 
 /* ------------------------------------------------------------------------------------------------- what is refused */
 
-/* The forward pass uses the first four operands, and the backward pass uses all. */
+/* Operands with rows. The forward pass has the first four, and the backward pass has all. */
 static const attn__operand operands[] = {ATTN__OP_Q,  ATTN__OP_K,  ATTN__OP_V,  ATTN__OP_O,
                                          ATTN__OP_DQ, ATTN__OP_DK, ATTN__OP_DV, ATTN__OP_DOUT};
 enum { FORWARD = 4, ALL = 8 };
 
-/* Returns why neither pass can run a problem, or NULL. */
+/* Returns why neither pass can run the problem, or NULL if one can. */
 static const char *refuse_both(const attn__canonical *canonical)
 {
     const char *unusual = attn__refuse_unusual(canonical);
@@ -156,9 +156,9 @@ static const char *refuse_backward(const attn__canonical *canonical)
 
 enum { FEW = 16 }; /* tokens */
 
-/* Estimates the time. `decode` is faster for a single query, because it reads each element once. Heads of up to 8
- * channels fill half of a vector, so `small_head` is faster once queries fill its lanes. For 9 to 16 channels this
- * solver wins with few tokens. The number of heads must not change the choice, because bits would depend on it. */
+/* Estimates the time. `decode` is faster for a single query, because it reads each element once. `small_head` is faster
+ * for heads of up to 8 channels if queries fill its lanes. For 9 to 16 channels this solver is faster with few tokens.
+ * The number of heads must not change the choice, because bits would depend on it. */
 static double cost(const attn__canonical *canonical)
 {
     double keys = (double)canonical->batch.size * (double)canonical->key.size,
@@ -254,7 +254,7 @@ static int how_shared(const attn__canonical *canonical, const head_plan *p, cons
     return apart ? 0 : 1 + shares_pairs(canonical, &axis->dim);
 }
 
-/* Sorts axes by what heads along them share: first nothing, then the bias gradient, last also bias and masks. */
+/* Sorts axes by what their heads share: first nothing, then the bias gradient, last also bias and masks. */
 static void order_axes(const attn__canonical *canonical, head_plan *p)
 {
     const attn__group *batch = &canonical->batch;
@@ -286,7 +286,7 @@ static void divide_work(const attn__canonical *canonical, head_plan *p)
     p->joins = p->wants_dbias && p->parts > 1;
 }
 
-/* Writes the offsets of a group. Copies of the last offset pad them to whole vectors. */
+/* Writes the offsets of a group. Pads them to whole vectors with copies of the last offset. */
 static void fill_offsets(const attn__group *group, size_t stride, int64_t lanes, int64_t *at)
 {
     attn__offsets_fill(group, stride, 0, group->size, at);
@@ -300,7 +300,7 @@ static void fill_copies(const attn__small_sequence_rows *rows, int64_t lanes, in
         at[i] = attn__min(i, rows->rows - 1) * rows->channels;
 }
 
-/* Sets all fields except the arrays. */
+/* Sets all fields except the arrays, which must have memory already. */
 static void fill_shape(const attn__canonical *canonical, const head_plan *p, head_shape *s)
 {
     const attn__group *query = &canonical->query, *key = &canonical->key;
@@ -385,7 +385,7 @@ static attn__small_sequence_rows rows_of(const head *h, attn__operand op)
     return rows;
 }
 
-/* Copies rows to f32 and makes `x` describe the copies. plan->copies needs only some operands as copies. */
+/* Copies rows to f32 and makes `x` describe the copies. With plan->copies, only some operands need copies. */
 static void copy_rows(const head *h, attn__operand op, attn__small_sequence_rows *x)
 {
     const head_plan *p = h->plan;
@@ -399,8 +399,8 @@ static void copy_rows(const head *h, attn__operand op, attn__small_sequence_rows
     }
 }
 
-/* Runs the kernel's sum without pairs whose `alive` lacks the bit, because they may read NaN.  Finite rows are
- * multiplied in the normal way, so that results do not depend on masked rows. */
+/* Runs the kernel's sum, but only adds NaN and infinity for pairs whose `alive` has `bit`.  Finite rows are multiplied
+ * in the normal way, so that results do not depend on masked rows. */
 static void sum_guarded(const head *h, const attn__small_sequence_sums *t, const uint8_t *alive, uint8_t bit)
 {
     attn__small_sequence_sums clean = *t;
@@ -425,7 +425,7 @@ static void sum_guarded(const head *h, const attn__small_sequence_sums *t, const
     attn__finite_repair(&sums, h->m.bad, bad);
 }
 
-/* Returns the rows for the result of a sum: the output's rows or, for bf16, f32 rows in scratch memory. */
+/* Returns the rows to which a sum is written: the rows of the output or, for bf16, f32 rows in scratch memory. */
 static attn__small_sequence_rows rows_to_sum(const head *h, attn__operand op)
 {
     attn__small_sequence_rows rows = rows_of(h, op);
@@ -437,7 +437,7 @@ static attn__small_sequence_rows rows_to_sum(const head *h, attn__operand op)
     return rows;
 }
 
-/* Rounds the f32 rows of a sum to bf16 and stores them. */
+/* Rounds a sum's f32 rows to bf16 and stores them. Does nothing for f32 problems. */
 static void store_sum(const head *h, attn__operand op, bool add)
 {
     attn__small_sequence_rows rows = rows_of(h, op);
@@ -460,7 +460,7 @@ static void load_bias(const head *h)
         attn__bias_lanes(&bias, h->plan->lanes, (float)ATTN__LOG2E, h->m.bias, shape->width);
 }
 
-/* Loads the masks: as floats with queries in the lanes for the forward pass, as bytes for the backward pass. */
+/* Loads the masks. The forward pass needs floats with queries in the lanes, and the backward pass needs bytes. */
 static void load_bytes(const head *h)
 {
     const head_shape *shape = h->shape;
@@ -473,7 +473,7 @@ static void load_bytes(const head *h)
         attn__visible_hide(&tile, parts, h->plan->lanes, h->m.flags, shape->width, 0.0f, h->m.flags);
 }
 
-/* Loads the head's bias and finds which keys its queries attend, unless the previous head had the same. */
+/* Loads the head's bias and finds which keys its queries attend. Skips what the previous head had too. */
 static void load_pairs(head *h)
 {
     const head_plan *p = h->plan;
@@ -491,7 +491,7 @@ static void load_pairs(head *h)
     h->pairs = now;
 }
 
-/* Stores the bias gradient. Elements that several pairs share are sums, which start from zero. */
+/* Stores the bias gradient. If several pairs share an element, the elements are set to 0 and then added to. */
 static void store_dbias(const head *h)
 {
     const head_shape *shape = h->shape;
@@ -513,11 +513,11 @@ static void drop(const head *h, float *weights)
                         h->shape->drop_column);
 }
 
-/* Marks pairs that are attended and survive dropout by their scores, since some weights underflow to 0. */
+/* Sets alive = 1 for pairs that are not masked or dropped. It reads scores, because a weight may underflow to 0. */
 static void note_alive(const head *h)
 {
     int64_t pairs = h->shape->keys * h->shape->width;
-    float *kept = h->m.ds; /* the forward pass has no other use for ds */
+    float *kept = h->m.ds; /* memory of ds, which the forward pass does not use otherwise */
     attn__finite_note(h->m.s, pairs, h->plan->fill, false, h->m.alive);
     for (int64_t i = 0; i < pairs; i++)
         kept[i] = 1.0f;
@@ -526,7 +526,7 @@ static void note_alive(const head *h)
         h->m.alive[i] &= kept[i] != 0.0f;
 }
 
-/* Computes the weights in m.s and the factors of their rows in m.shrink. */
+/* Computes the weights in m.s. Sets m.shrink to the factor of each row. */
 static void find_weights(const head *h, const attn__small_sequence_rows *k, bool careful)
 {
     const head_plan *p = h->plan;
@@ -562,7 +562,7 @@ static void write_lse(const head *h)
         lse[at[i]] = attn__running_lse(h->m.m[i], h->m.l[i]);
 }
 
-/* Computes the outputs of one head. All scores are computed at once, with a softmax along columns. */
+/* Computes the outputs of one head. All scores are computed at once, and the softmax is along columns. */
 static void run_head(head *h)
 {
     const head_plan *p = h->plan;
@@ -597,7 +597,7 @@ static void run_head(head *h)
  *     P = 2^(q k - lse)     dS = P (dout v - delta)     dv = P^T dout     dk = dS^T q     dq = dS k
  */
 
-/* Sets the range of keys that each query attends. Bytes mask further keys in the range. */
+/* Sets the range of keys that each query may attend. If there are bytes, they mask more keys in the range. */
 static void find_ranges(const head *h, attn__softmax_backward_args *args)
 {
     const head_plan *p = h->plan;
@@ -610,7 +610,7 @@ static void find_ranges(const head *h, attn__softmax_backward_args *args)
     }
 }
 
-/* Loads the log-sum-exp. A row without keys gets +infinity, which makes its weights 0. */
+/* Loads the log-sum-exp. A row without keys gets +infinity, so that its weights become 0. */
 static void read_lse(const head *h)
 {
     const float *lse = (const float *)h->arrays->lse + h->now.at.lse;
@@ -653,7 +653,7 @@ static void weigh(head *h, bool finite)
         p->lanes->add(h->m.dbias, args.dbias ? h->m.dbias_now : h->m.ds, shape->queries * shape->width, 1.0f);
 }
 
-/* Computes the gradient `out` as factor * a sum over the rows of x (see attn__small_sequence_sums). */
+/* Computes the gradient `out` as factor * sum over rows of x, weighted by w (see attn__small_sequence_sums). */
 static void spread(const head *h, attn__operand out, const attn__small_sequence_rows *x, const float *w, bool by_key,
                    float factor, bool finite)
 {
@@ -709,7 +709,7 @@ static void run_head_backward(head *h)
 
 /* -------------------------------------------------------------------------------------------------------- all heads */
 
-/* Moves to head `number` in the plan's order. */
+/* Moves h->now to head `number` in the plan's order. */
 static void locate(head *h, int64_t number)
 {
     const attn__group *batch = &h->canonical->batch;
@@ -723,7 +723,7 @@ static void locate(head *h, int64_t number)
     h->next = h->now;
 }
 
-/* Moves h->next to the next head, or from the last to the first. Returns the growth of the batch item's number. */
+/* Moves h->next to the next head, or from the last to the first. Returns the change of the batch item's number. */
 static int64_t advance(head *h)
 {
     int64_t by = 0;
@@ -763,7 +763,7 @@ static void begin(const job *j, int64_t number, int thread, head *h)
     h->loaded = false;
     divide(p, attn__is_packed(j->canonical), j->workspace + (size_t)thread * p->each, &h->m);
     if (p->has_bias)
-        memset(h->m.bias, 0, size * sizeof(float)); /* columns without a key are read too */
+        memset(h->m.bias, 0, size * sizeof(float)); /* padding columns are read too, so they must be finite */
     if (p->has_bytes && j->canonical->backward)
         memset(h->m.mask, 0, size);
     if (p->wants_dbias)
@@ -773,7 +773,7 @@ static void begin(const job *j, int64_t number, int thread, head *h)
     locate(h, number);
 }
 
-/* Enters the packed sequence of the head: sets its problem, arrays and shape. */
+/* Enters the packed sequence of the head. Sets the head's problem, arrays and shape. */
 static void enter_sequence(const job *j, head *h, head_shape *shape, attn__sequence *one)
 {
     const head_plan *p = j->plan;
@@ -819,7 +819,7 @@ static void run_item(void *user, int64_t item, int thread)
         store_dbias(&h);
 }
 
-/* Adds the parts of a bias gradient in order and stores the sum. */
+/* Adds the parts of one bias gradient in order and stores the sum. */
 static void join_parts(void *user, int64_t number, int thread)
 {
     const job *j = user;

@@ -15,7 +15,7 @@ enum { MOST_ENTRIES = 16384, MOST_SLOTS = 2048, WIDEST = 512, SPREAD = 64, COLUM
 
 /* ------------------------------------------------------------------------------------------------------------- axes */
 
-/* Converts bands lo <= position - i * step <= hi to ranges of taps. Distances in accepted windows are below FAR. */
+/* Converts bands lo <= position - i * step <= hi to ranges of taps. All distances in accepted windows are below FAR. */
 static void find_bands(attn__window_axis *axis, const attn_problem *p)
 {
     const int64_t FAR = INT64_C(1) << 40;
@@ -39,7 +39,7 @@ static bool is_taken(const attn_window *windows, int n, int query)
     return false;
 }
 
-/* Returns the QUERY axis that a table or a band relates to the KEY axis, or -1. */
+/* Returns the QUERY axis that some table or band relates to a KEY axis, or -1 if there is none. */
 static int related_query(const attn_problem *p, int key)
 {
     for (int i = 0; i < p->nrelatives; i++)
@@ -61,9 +61,9 @@ static attn_window whole_axis(const attn__canonical *canonical, int query, int k
                          .border = ATTN_BORDER_SHIFT};
 }
 
-/* Finds a window for each KEY axis and returns their number, which is smaller if some axis can have none.  A KEY axis
- * without a window, to which a table refers, gets a window that is shifted inwards and as wide as the axis. A virtual
- * tap then is the relative position, which is the index of a table. */
+/* Finds a window for each KEY axis and returns their number. The number is smaller if some axis can have no window.  A
+ * KEY axis without a window, to which a table refers, gets a window with a shifting border and the length of the axis.
+ * Its virtual taps are then relative positions, which index the table. */
 static int find_windows(const attn__canonical *canonical, attn_window windows[ATTN__WINDOW_AXES])
 {
     const attn_problem *p = &canonical->problem;
@@ -75,7 +75,7 @@ static int find_windows(const attn__canonical *canonical, attn_window windows[AT
     }
     if (canonical->key.n > ATTN__WINDOW_AXES)
         return n;
-    for (int round = 0; round < 2; round++) /* axes related to a QUERY axis come first */
+    for (int round = 0; round < 2; round++) /* first axes that a table or band relates to a QUERY axis */
         for (int key = 0; key < canonical->key.n; key++) {
             int query = related_query(p, key);
             if (done[key] || (query < 0 && round == 0))
@@ -158,7 +158,7 @@ static void find_tables(attn__window *plan, const attn__canonical *canonical)
 
 /* ----------------------------------------------------------------------------------------------------------- passes */
 
-/* Finds the number of slots for strips. Nearby lines share strips, so that a strip is read once. */
+/* Finds the number of slots for strips. A strip is read once, because nearby lines find it in its slot. */
 static void find_slots(attn__window_pass *pass, const attn__window *plan)
 {
     pass->slots = pass->by_key ? plan->free : 1;
@@ -196,7 +196,7 @@ static const attn__group *channels_of(const attn__canonical *canonical, attn__op
     return attn__operand_table[op].roles & ATTN__IN_VALUE ? &canonical->value : &canonical->contract;
 }
 
-/* Reports whether neighbours along the last batch axis have adjacent channels. */
+/* Reports whether the channels of neighbours along the last batch axis are adjacent. */
 static bool continues(const attn__canonical *canonical, attn__operand op)
 {
     const attn__group *channels = channels_of(canonical, op);
@@ -205,7 +205,7 @@ static bool continues(const attn__canonical *canonical, attn__operand op)
             attn__stride(&canonical->batch.axis[canonical->batch.n - 1].dim, op) == channels->size);
 }
 
-/* Reports whether the heads along the last batch axis have the same tables and masks. */
+/* Reports whether the heads along the last batch axis have the same tables and masks, and no bias or dropout. */
 static bool are_alike(const attn__canonical *canonical)
 {
     const attn__axis *head = &canonical->batch.axis[canonical->batch.n - 1];
@@ -216,7 +216,7 @@ static bool are_alike(const attn__canonical *canonical)
     return alike;
 }
 
-/* Returns how many heads to interleave: up to the lanes of a vector. Even a few gain, above all backward. */
+/* Returns how many heads to interleave, at most the lanes of a vector. A few heads are enough to be faster. */
 static int64_t woven_heads(int64_t heads, int64_t lanes)
 {
     int64_t woven = 1;
@@ -225,7 +225,7 @@ static int64_t woven_heads(int64_t heads, int64_t lanes)
     return 8 * woven >= lanes ? woven : 1;
 }
 
-/* Returns the number of heads along the last batch axis, or 1 unless the heads are adjacent in all arrays. */
+/* Returns the number of heads along the last batch axis if they are adjacent in all arrays, otherwise 1. */
 static int64_t adjacent_heads(const attn__canonical *canonical)
 {
     static const attn__operand ops[] = {ATTN__OP_Q,  ATTN__OP_K,  ATTN__OP_V,  ATTN__OP_O,
@@ -242,7 +242,7 @@ static int64_t woven_of(const attn__canonical *canonical)
     return n > 1 && are_alike(canonical) ? woven_heads(n, attn__window_kernel_for(canonical->isa)->lanes) : 1;
 }
 
-/* Chooses as many heads per item as fill whole cache lines, but few enough that many items remain. */
+/* Chooses the heads of an item: as many as fill whole cache lines, but so few that many items remain. */
 static void choose_heads(attn__window *plan, const attn__canonical *canonical)
 {
     int64_t n = adjacent_heads(canonical), lines = plan->free;
@@ -264,8 +264,8 @@ static int64_t reach(const attn__window_axis *axis)
 }
 
 /* Chooses the size of tiles. A tile's strips should fit in the L2 cache, and its halo should be smaller than the rest.
- * With interleaved heads the halo is small even for short tiles, and short tiles allow long bands.  In the pass for all
- * gradients, a tile also needs the queries that attend the keys whose gradients it writes. */
+ * With interleaved heads, tiles are shorter, because the halo is small and bands can then be longer.  In the pass for
+ * all gradients, a tile also has the queries that attend the keys whose gradients it writes. */
 static void choose_tile(attn__window_pass *pass, const attn__window *plan, const attn__canonical *canonical)
 {
     const attn__window_axis *lanes = attn__window_lane_axis(plan);
@@ -289,8 +289,8 @@ static void choose_tile(attn__window_pass *pass, const attn__window *plan, const
     pass->ld = attn__round_up(pass->tile + beyond, width);
 }
 
-/* Chooses the lines per band: few enough for many items, but many more than the extra lines read at both ends.  Only
- * sums of tables depend on this choice. */
+/* Chooses the lines of a band. They are few enough for many items, but many more than the extra lines that are read at
+ * both ends.  Only the bits of table sums depend on this choice. */
 static void choose_band(attn__window_pass *pass, const attn__window *plan, const attn__canonical *canonical)
 {
     int64_t others = canonical->batch.size / (plan->heads * plan->woven) * pass->tiles * pass->phases;
@@ -328,7 +328,7 @@ static bool is_one_image(const attn__window *plan)
     return plan->naxes == 2 && plan->free == 1;
 }
 
-/* Reports whether few lines are in use at once and taps are near. Otherwise long strips would not fit in the cache. */
+/* Reports whether few lines are in use at once and taps are near each other, so that strips fit in the cache. */
 static bool is_compact(const attn__window *plan)
 {
     return reach(&plan->axis[0]) < 32 && reach(&plan->axis[1]) < 1024;
@@ -381,7 +381,7 @@ static void find_all(attn__window *plan, const attn__canonical *canonical)
 
 /* ----------------------------------------------------------------------------------------------------------- refuse */
 
-/* Refuses broadcast gradients. A key axis of length 1 counts too, because a window moves it to many positions. */
+/* Refuses broadcast gradients, also along key axes of length 1, because a window moves those to many positions. */
 static const char *refuse_gradients(const attn__canonical *canonical)
 {
     bool meet = attn__sums_broadcast(canonical) & ATTN__WANT_ROWS;
@@ -393,7 +393,7 @@ static const char *refuse_gradients(const attn__canonical *canonical)
     return meet ? "a gradient is broadcast" : NULL;
 }
 
-/* Checks that each window slides along its own QUERY axis, and that bands and tables relate the same axes. */
+/* Refuses windows that do not slide along a QUERY axis of their own, and bands or tables that relate other axes. */
 static const char *refuse_windows(const attn__canonical *canonical, const attn_window *windows, int n)
 {
     const attn_problem *p = &canonical->problem;
@@ -429,7 +429,7 @@ static const char *refuse_features(const attn__canonical *canonical)
     return refuse_windows(canonical, windows, find_windows(canonical, windows));
 }
 
-/* Reports whether the numbers of taps and cells fit in int32 and in scratch memory. */
+/* Reports whether numbers of taps and cells fit in int32, and their arrays in scratch memory. */
 static bool is_moderate(const attn__canonical *canonical)
 {
     const int64_t most = 1 << 28;
@@ -469,7 +469,7 @@ static const char *refuse(const attn__canonical *canonical)
 
 /* ----------------------------------------------------------------------------------------------------------- memory */
 
-/* Reserves the lists that depend only on the position of a line and a block, which all heads share. */
+/* Reserves the lists that all heads share, because they depend only on the position of a line and a block. */
 static void take_lists(attn__arena *p, const attn__window *plan, const attn__window_pass *pass, attn__window_scratch *s)
 {
     const attn__window_axis *lanes = attn__window_lane_axis(plan);
@@ -520,7 +520,7 @@ static void take_block(attn__arena *p, const attn__window *plan, const attn__win
     s->pair_margin = attn__arena_floats(p, plan->table_floats ? pass->pairs * pass->margin_ld : 0);
 }
 
-/* Reserves the state that a head keeps between blocks. */
+/* Reserves what a head keeps from block to block. */
 static void take_head(attn__arena *p, const attn__window *plan, const attn__window_pass *pass, attn__window_scratch *s)
 {
     const attn__window_axis *lanes = attn__window_lane_axis(plan);
@@ -528,7 +528,7 @@ static void take_head(attn__arena *p, const attn__window *plan, const attn__wind
     int64_t most = plan->channels > plan->values ? plan->channels : plan->values;
     attn_relative_kind kinds[2] = {pass->once ? ATTN_RELATIVE_QUERY : attn__window_strip_kind(pass),
                                    ATTN_RELATIVE_VALUE};
-    int64_t lines = pass->once ? 1 : pass->slots + 1; /* with `once`: the line of queries */
+    int64_t lines = pass->once ? 1 : pass->slots + 1; /* `once` needs the terms of one line only */
     for (int i = 0; i < plan->naxes - 1; i++) {
         int64_t n = plan->axis[i].last - plan->axis[i].first;
         s->list[i].tap = attn__arena_offsets(p, n);
@@ -548,7 +548,7 @@ static void take_head(attn__arena *p, const attn__window *plan, const attn__wind
         s->pair_table[kind] = attn__arena_floats(p, plan->table_floats ? pass->pairs * most : 0);
 }
 
-/* Advances the first head's pointers to another head. */
+/* Advances the pointers of the first head's arrays, so that they belong to head `head`. */
 static void move_on(const attn__window *plan, const attn__window_pass *pass, int head, attn__window_scratch *s)
 {
     int64_t width = plan->taps->width, channels = head * plan->channels, values = head * plan->values;
@@ -562,7 +562,7 @@ static void move_on(const attn__window *plan, const attn__window_pass *pass, int
         *by_value[i] += values * width;
 }
 
-/* Reserves the additional state of the pass for all gradients. */
+/* Reserves what only the pass for all gradients needs. */
 static void take_once(attn__arena *p, const attn__window *plan, const attn__window_pass *pass, attn__window_scratch *s)
 {
     const attn__window_axis *lanes = attn__window_lane_axis(plan);
@@ -618,7 +618,7 @@ static size_t divide_scratch(const attn__window *plan, const attn__canonical *ca
 
 /* ------------------------------------------------------------------------------------------------------------- plan */
 
-/* Reports whether some element of dbias is a sum over several pairs. */
+/* Reports whether several pairs add to the same element of dbias. */
 static bool shares_bias(const attn__canonical *canonical)
 {
     const attn__group *const groups[] = {&canonical->batch, &canonical->query, &canonical->key};
@@ -629,13 +629,13 @@ static bool shares_bias(const attn__canonical *canonical)
     return false;
 }
 
-/* Returns the gradients that several passes or items add to. */
+/* Returns the gradients to which several passes or items add. */
 static unsigned shared_of(const attn__canonical *canonical)
 {
     return canonical->backward ? ATTN_WANT_DTABLES | (shares_bias(canonical) ? ATTN_WANT_DBIAS : 0u) : 0;
 }
 
-/* Finds the channel offsets of operands whose channels are not adjacent. */
+/* Finds the channel offsets of all operands and tables. Operands with adjacent channels need none. */
 static void fill_channels(attn__window *plan, const attn__canonical *canonical)
 {
     static const attn__operand ops[] = {ATTN__OP_Q,  ATTN__OP_K,  ATTN__OP_V,  ATTN__OP_O,
@@ -699,7 +699,7 @@ static void run_share(const job *j, int which, int64_t slot, int thread)
     const attn__window_pass *pass = &j->plan->pass[which];
     divide_scratch(j->plan, j->canonical, pass, j->scratch + (size_t)thread * j->plan->share, scratch);
     int h = 0;
-    do { /* there is at least one head */
+    do { /* a do loop, because there is at least one head */
         heads[h] = (attn__window_work){
             .head = h, .canonical = j->canonical, .plan = j->plan, .pass = pass, .arrays = j->arrays, .s = scratch[h]};
         if (j->plan->slot_share)
@@ -715,7 +715,7 @@ static void run_share(const job *j, int which, int64_t slot, int thread)
         attn__window_tables_store(heads + h);
 }
 
-/* Runs all passes over one part of the arrays, so that the second pass finds them in the cache. */
+/* Runs all passes for the items of one slot, so that the second pass finds their arrays in the cache. */
 static void run_slot(void *user, int64_t slot, int thread)
 {
     const job *j = user;
@@ -724,8 +724,8 @@ static void run_slot(void *user, int64_t slot, int thread)
             run_share(j, which, slot, thread);
 }
 
-/* Runs the passes in slots. The items of a slot describe their tile and read their tables once. Each slot needs memory
- * for sums of tables, so there are few slots. */
+/* Divides items into slots and runs the passes slot by slot. In a slot, tiles are described once and tables are read
+ * once. There are few slots, because each needs memory for sums of tables. */
 static void run_passes(job *j)
 {
     int64_t items = items_of(j, j->runs[0] ? 0 : j->runs[1] ? 1 : 2);
@@ -756,12 +756,12 @@ static void apply(const attn__canonical *canonical, const attn__recipe *recipe, 
     attn__slots_store(&j.shared, arrays);
 }
 
-/* Estimates the time. Each multiply-add needs a load, and the backward pass computes scores twice.  As measured, short
- * whole axes are cheaper here than in flash attention, whose tiles stay nearly empty, if several heads fill the
- * lanes. */
+/* Estimates the time. Each multiply-add needs a load, and the backward pass computes scores twice.  Short whole axes
+ * without a window are faster here than in flash attention if several heads fill the lanes, as measured, because the
+ * tiles of flash stay nearly empty. */
 static double cost(const attn__canonical *canonical)
 {
-    enum { SMALL = 256, SEVERAL = 4 }; /* numbers in a head's keys and values; number of heads */
+    enum { SMALL = 256, SEVERAL = 4 }; /* limit of numbers in a head's K and V; minimum of heads */
     double pairs = (double)canonical->batch.size * (double)canonical->query.size * (double)canonical->key.size;
     double channels = (double)(canonical->contract.size + canonical->value.size);
     if (canonical->problem.nwindows == 0 && (double)canonical->key.size * channels <= SMALL &&

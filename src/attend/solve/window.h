@@ -2,10 +2,10 @@
  *
  * window.h - the plan and the state of the window solver. Each KEY axis is a window that slides along one QUERY axis.
  *
- * Virtual taps.  Tap t of query i along one axis is at position i * step + offset + t * dilation.  A window that is
- * shifted inwards by m taps is the same window with t counted from m. Virtual tap numbers may therefore be negative or
- * exceed the number of taps. Each query attends a range [from, to) of them. The relative position of a pair depends
- * only on t.  Masking borders and bands make the range smaller.
+ * Virtual taps.  Tap t of query i along one axis is at position i * step + offset + t * dilation.  If a window is
+ * shifted inwards by m taps, its virtual taps count from m. They may therefore be negative or exceed the number of
+ * taps. Each query attends a range [from, to) of virtual taps. The relative position of a pair depends only on t.
+ * Masking borders and bands make the range smaller.
  *
  * Cells.  A position is (i + cell) * step + phase.  A tap has the same cell and phase for all i. For adjacent queries
  * it therefore reads adjacent cells of one phase's strip.
@@ -34,20 +34,20 @@
 #include "kernels/window/window.h"
 #include "kernels/gemm_tile/gemm_tile.h"
 
-#define ATTN__WINDOW_KINDS 3 /* number of values of attn_relative_kind */
+#define ATTN__WINDOW_KINDS 3 /* attn_relative_kind has this many values */
 enum { ATTN__WINDOW_AXES = ATTN_MAX_WINDOWS, ATTN__WINDOW_SLOTS = 16, ATTN__WINDOW_HEADS = 8, ATTN__WINDOW_PASSES = 3 };
 
 /* A window along one axis. */
 typedef struct attn__window_axis {
     attn_window window;
     int query, key;      /* indices of the axis in the groups of queries and keys */
-    int64_t n, taps;     /* number of queries; number of taps */
-    int64_t first, last; /* virtual taps that some query attends */
-    int64_t low, high;   /* virtual taps that the bands allow */
+    int64_t n, taps;     /* number of queries; number of taps of the window */
+    int64_t first, last; /* [first, last): virtual taps that some query attends */
+    int64_t low, high;   /* [low, high): virtual taps that the bands allow */
 } attn__window_axis;
 
 typedef struct attn__window_range {
-    int64_t from, to, moved; /* moved: the virtual tap that is the window's tap 0 */
+    int64_t from, to, moved; /* the query's virtual taps; `moved` is the virtual tap of the window's tap 0 */
 } attn__window_range;
 
 /* Returns the cell that a tap reads, relative to the query's cell. */
@@ -61,7 +61,7 @@ static inline int64_t attn__window_phase(const attn__window_axis *axis, int64_t 
     return axis->window.offset + tap * axis->window.dilation - attn__window_cell(axis, tap) * axis->window.step;
 }
 
-/* Returns the taps that a query attends. The range is empty if from >= to. */
+/* Returns the virtual taps that a query attends. The range is empty if from >= to. */
 static inline attn__window_range attn__window_range_at(const attn__window_axis *axis, int64_t query)
 {
     const attn_window *w = &axis->window;
@@ -75,10 +75,10 @@ static inline attn__window_range attn__window_range_at(const attn__window_axis *
     return r;
 }
 
-/* The lines along one outer axis that a line of the lanes is paired with. */
+/* The lines along one outer axis with which a line of the lanes is paired. */
 typedef struct attn__window_list {
     int64_t n;
-    int64_t *tap, *at; /* at: query or position; -1: the position is outside of the axis, in a zero border */
+    int64_t *tap, *at; /* virtual tap; query or position, -1: outside of the axis in a zero border */
 } attn__window_list;
 
 /* The division of one pass into work items, tiles and blocks. */
@@ -86,15 +86,15 @@ typedef struct attn__window_pass {
     bool by_key, once;
     int64_t lines, band, bands;
     int64_t cells, tile, tiles; /* lanes of a line; lanes of a tile; number of tiles */
-    /* With `once`: `left` lanes precede the `own` lanes whose gradients the tile writes. Otherwise 0 and all lanes. */
+    /* With `once`, `left` lanes precede the `own` lanes whose gradients the tile writes. Otherwise: 0 and all lanes. */
     int64_t left, own;
-    int64_t sums;          /* with `once`: number of lines of keys and values with partial gradients */
+    int64_t sums;          /* with `once`: lines of keys and values whose gradients are incomplete */
     int64_t recent;        /* with `once`: number of lanes whose weights are kept */
-    int64_t phases;        /* number of phases of the lanes: the step in the pass by key, otherwise 1 */
-    int64_t strip_phases;  /* number of phases of the strips: the step in the pass by query, otherwise 1 */
+    int64_t phases;        /* phases of the lanes: the step in the pass by key, otherwise 1 */
+    int64_t strip_phases;  /* phases of the strips: the step in the pass by query, otherwise 1 */
     int64_t ld, margin_ld; /* row stride of a strip; row stride of the margins */
-    int64_t modulus[ATTN__WINDOW_AXES], divisor[ATTN__WINDOW_AXES], slots; /* slot of a line: at / divisor % modulus */
-    int64_t pairs, entries; /* largest number of pairs, and of entries, of a block */
+    int64_t modulus[ATTN__WINDOW_AXES], divisor[ATTN__WINDOW_AXES], slots; /* a line has slot at / divisor % modulus */
+    int64_t pairs, entries; /* largest numbers of pairs and of entries of a block */
     int64_t items;          /* number of items per batch index */
 } attn__window_pass;
 
@@ -104,90 +104,91 @@ typedef struct attn__window {
     const attn__online_softmax_kernel *lanes;
     const attn__gemm_tile_kernel *tile;
     int naxes, nfree;
-    attn__window_axis axis[ATTN__WINDOW_AXES]; /* axes with windows; the lanes are along the last one */
+    attn__window_axis axis[ATTN__WINDOW_AXES]; /* axes with windows; the last one is the axis of the lanes */
     int free_axis[ATTN_MAX_DIMS];              /* QUERY axes without a window */
-    int64_t free;                              /* product of the lengths of free_axis */
+    int64_t free;                              /* number of indices over free_axis */
     int64_t channels, values;
-    int heads;             /* heads per item, a divisor of the last batch axis' length */
-    int64_t woven;         /* number of heads interleaved in the lanes; `heads` or `woven` is 1 */
-    bool masked, by_pairs; /* masked: there are masks or lengths; by_pairs: they differ per query */
-    int lens_axis;         /* axis that the lengths limit */
-    float kept;            /* factor of weights that dropout does not drop */
-    bool capped;           /* the backward pass keeps capped scores */
-    bool has_table[ATTN__WINDOW_KINDS][ATTN__WINDOW_AXES]; /* indexed by attn_relative_kind and axis */
+    int heads;             /* heads of an item; divides the length of the last batch axis */
+    int64_t woven;         /* heads interleaved in the lanes; `heads` or `woven` is 1 */
+    bool masked, by_pairs; /* there are masks or lengths; masks or lengths differ per query */
+    int lens_axis;         /* index in `axis` of the axis that the lengths limit */
+    float kept;            /* factor of kept weights: 1 / (1 - dropout) */
+    bool capped;           /* capped scores are stored for the backward pass */
+    bool has_table[ATTN__WINDOW_KINDS][ATTN__WINDOW_AXES]; /* [attn_relative_kind][axis] */
     const int64_t *channel[ATTN__OPERANDS];                /* offsets of channels; NULL: adjacent */
     int64_t unit;                                          /* lanes between two taps along the lanes' axis */
     bool once;                                             /* the backward pass is a single pass */
-    attn__window_pass pass[ATTN__WINDOW_PASSES];           /* by query, by key, both at once */
+    attn__window_pass pass[ATTN__WINDOW_PASSES];           /* passes by query, by key, and for all gradients */
     const int64_t *table_channel[ATTN_MAX_RELATIVE];       /* offsets of table channels; INT64_MIN: not in the table */
     int64_t table_floats, table_at[ATTN__WINDOW_KINDS][ATTN__WINDOW_AXES];
-    size_t share, slot_share; /* bytes of a thread; bytes of a slot of shared sums */
+    size_t share, slot_share; /* bytes of a thread; bytes of the shared sums of a slot */
     int64_t memory[];
 } attn__window;
 
-/* The taps of a block of lanes. A tile consists of blocks. */
+/* The taps that a block of lanes attends. A block is a part of a tile. */
 typedef struct attn__window_block {
-    int64_t first, n; /* virtual taps first + k * stride, k < n */
-    bool ragged;      /* some lanes attend only some of these taps */
+    int64_t first, n; /* virtual taps first + k * stride for 0 <= k < n */
+    bool ragged;      /* some lanes do not attend all of these taps */
 } attn__window_block;
 
-/* A line of the strips that is paired with the line of the lanes. */
+/* A pair of lines: the line of the lanes, and a line of the strips. The fields describe the line of the strips. */
 typedef struct attn__window_pair {
     int64_t slot;
-    int64_t tap[ATTN__WINDOW_AXES];  /* the taps of the outer axes */
-    int64_t bias, dbias, mask, lens; /* offsets, without the part along the lanes' axis */
-    int64_t position;                /* position of the line of keys along lens_axis */
-    bool outside;                    /* the line of keys is outside, in a zero border */
-    int64_t line, number;            /* with `once`: the line of keys; number of the pair in its line */
-    uint32_t column;                 /* dropout column number of the outer axes' taps */
+    int64_t tap[ATTN__WINDOW_AXES];  /* virtual taps along the outer axes */
+    int64_t bias, dbias, mask, lens; /* offsets in these arrays, without the part along the lanes' axis */
+    int64_t position;                /* position along lens_axis of the line of keys */
+    bool outside;                    /* the line of keys is outside of the axis, in a zero border */
+    int64_t line, number;            /* with `once`: line of keys; number of this pair */
+    uint32_t column;                 /* part of the dropout column number along the outer axes */
 } attn__window_pair;
 
-/* Number of lines of keys that are run together with a line of queries, so that the queries are loaded into L1 once. */
+/* Number of lines of keys per line of queries that run together, so that queries are loaded into L1 once. */
 enum { ATTN__WINDOW_TOGETHER = 2 };
 
-/* Weights and gradients of scores of a line of queries and a line of keys, [tap][pass->recent]. Only the last queries
- * are kept, from lane `start` of the tile on. */
+/* Weights p and gradients ds of scores for a line of queries and a line of keys, [tap][pass->recent]. Only recent
+ * queries are kept: lane `start` of the tile and later. */
 typedef struct attn__window_recent {
     float *p, *ds;
     int64_t start;
 } attn__window_recent;
 
-/* Further state of the pass for all gradients.  Rows are as long as a strip, and lane x is query x of the tile. Partial
- * gradients are in blocks of [channels][width]. */
+/* Further memory of the pass for all gradients.  Rows are as long as a strip, and lane x is query x of the tile.
+ * Partial gradients consist of blocks of [channels][width]. */
 typedef struct attn__window_once {
-    int64_t *query_at;        /* offset in a strip of queries of each tap of the lanes' axis, relative to a key */
-    attn__window_block *keys; /* taps that reach each block of keys */
-    bool *fill; /* this block of queries must first be filled with marks: its neighbours have other taps */
-    float *q, *dout, *lse, *delta; /* strips of the line of queries */
-    float *dq, *dk, *dv;           /* dq of the line of queries; dk and dv of lines of keys, in slots */
+    int64_t *query_at;             /* per tap of the lanes' axis: offset from a key to its query in a strip */
+    attn__window_block *keys;      /* taps with which queries attend each block of keys */
+    bool *fill;                    /* per block of queries: fill it with marks first, as neighbours have other taps */
+    float *q, *dout, *lse, *delta; /* strips of the current line of queries */
+    float *dq, *dk, *dv;           /* dq of the current line; dk and dv of `sums` lines of keys */
     attn__window_recent recent[ATTN__WINDOW_TOGETHER];
-    float *marks; /* one row of marks for a block */
-    int64_t far;  /* lanes from a query to its last key */
+    float *marks; /* [width]: marks, to fill a row of a block */
+    int64_t far;  /* number of lanes between a query and its last key */
 } attn__window_once;
 
-/* The entries of a block. An entry is a tap of the lanes' axis and a line of the strips. */
+/* The entries of a block. An entry is a tap along the lanes' axis in one line of the strips. */
 typedef struct attn__window_entries {
-    int32_t *number;  /* number of the virtual tap */
-    int64_t *a, *b;   /* offsets of the entry in the strips a and b */
-    int64_t *range;   /* offset of the entry's first lane in `ranges` */
-    int64_t *state;   /* pass by key: offset of lse and delta in `rows` */
-    int64_t *flag;    /* offset of the mask in `flags` */
-    uint32_t *column; /* dropout column numbers of one pair */
+    int32_t *number;  /* number of the entry's virtual tap */
+    int64_t *a, *b;   /* offsets of the entry in strip[0] and strip[1] */
+    int64_t *range;   /* offset in `ranges` of the entry's first lane */
+    int64_t *state;   /* pass by key: offset in `rows` of lse and delta */
+    int64_t *flag;    /* offset of the entry in `flags` */
+    uint32_t *column; /* dropout column numbers of the taps of one pair */
 } attn__window_entries;
 
-/* The query and its attn__window_range of each lane: of the tile, or in the pass by key of the strips. */
+/* The query of each lane and its attn__window_range. The lanes are of the tile or, in the pass by key, of the
+ * strips. */
 typedef struct attn__window_ranges {
     int32_t *query, *from, *to, *moved;
 } attn__window_ranges;
 
-/* Arrays for a block of lanes, [channels][width]. */
+/* Arrays of [channels][width] for a block of lanes. */
 typedef struct attn__window_lanes {
     float *a, *b, *o, *out_a, *out_b, *old;
-    float *flags; /* [width]: 0 for masked keys; pass by key */
-    float *terms; /* table terms: [tap and pair][width] */
+    float *flags; /* pass by key: 0 for masked keys, [width] */
+    float *terms; /* terms of tables, [tap and pair][width] */
 } attn__window_lanes;
 
-/* Softmax numbers of each lane of a block. */
+/* Numbers of the softmax for each lane of a block. */
 typedef struct attn__window_softmax {
     float *m, *l, *factor, *ones, *lse, *delta;
 } attn__window_softmax;
@@ -201,56 +202,56 @@ typedef struct attn__window_scratch {
     attn__window_entries entries;
     attn__window_lanes lanes;
     attn__window_softmax softmax;
-    float *flags;           /* 0 for masked keys; in the pass by query, one row per slot */
-    uint32_t *drop_key;     /* dropout hashes, low and high 32 bits, placed like lse and delta */
-    int64_t *shift, *phase; /* for each tap of the block: lane offset in its strip, and phase of the strip */
+    float *flags;           /* 0 for masked keys; pass by query: one row per slot */
+    uint32_t *drop_key;     /* dropout hashes: low 32 bits, then high 32 bits; placed like lse and delta */
+    int64_t *shift, *phase; /* per tap of the block: lane offset in the strip; phase of the strip */
     int64_t *tap_at;        /* offsets of the block's taps in an array */
     int64_t *tag, *offset;
-    float *a, *b;                          /* strips: k and v, or q and dout */
-    float *rows;                           /* pass by key: lse and delta of each slot */
-    float *terms[2], *pair_rows[2];        /* table terms of strips a and b, per lane tap and per pair */
-    float *pair_table[ATTN__WINDOW_KINDS]; /* [pair][channel]: sums of the outer axes' table rows */
+    float *a, *b;                          /* strips: k and v; in the pass by key q and dout */
+    float *rows;                           /* pass by key: rows of lse and delta for each slot */
+    float *terms[2], *pair_rows[2];        /* terms of tables in strips a and b: per tap of the lanes; per pair */
+    float *pair_table[ATTN__WINDOW_KINDS]; /* [pair][channel]: sum of the rows of the outer axes' tables */
     float *s, *dp;
-    float *capped;               /* backward: scores after the softcap */
-    float *margin, *pair_margin; /* sums of weights or ds over pairs [tap] and over taps [pair]; stride margin_ld */
-    float *line;                 /* strips that are being read */
-    float *table;                /* tables of the batch index, at offsets plan->table_at */
-    double *table_sums;          /* gradients of the tables */
+    float *capped;               /* backward: scores after the softcap, before bias and masks */
+    float *margin, *pair_margin; /* sums of weights or of ds: [tap] over pairs; [pair] over taps */
+    float *line;                 /* memory for strips while they are read */
+    float *table;                /* tables of the batch index, see plan->table_at */
+    double *table_sums;          /* sums of the tables' gradients, shaped like `table` */
     attn__window_once once;
 } attn__window_scratch;
 
-/* The state of a thread for one head of an item. Neighbouring heads are neighbours in an array. */
+/* The state of a thread for one head of an item. The states of neighbouring heads are neighbours in an array. */
 typedef struct attn__window_work {
     int head;
     const attn__canonical *canonical;
     const attn__window *plan;
     const attn__window_pass *pass;
     const attn_arrays *arrays;
-    attn__sums sums; /* shared gradients of the slot */
+    attn__sums sums; /* sums of the slot for gradients that items share */
     attn__window_scratch s;
-    attn__place place, line;             /* offsets of the batch index; offsets of the line */
-    int64_t table_at[ATTN_MAX_RELATIVE]; /* offsets of the tables that are in memory */
+    attn__place place, line;             /* offsets of the batch index; offsets of the current line */
+    int64_t table_at[ATTN_MAX_RELATIVE]; /* table offsets of the batch index in `table` */
     bool tables_read, tables_finite;
-    bool described; /* whether described_item is set: the ranges and blocks of that tile are in memory */
+    bool described; /* ranges and blocks of tile described_item are in memory */
     int64_t described_item;
-    int64_t cell0, phase;         /* the tile's first lane, relative to the line; phase of its lanes */
-    int64_t live;                 /* number of lanes of the tile that are in use */
+    int64_t cell0, phase;         /* first lane of the tile, relative to the line; phase of the lanes */
+    int64_t live;                 /* number of lanes of the tile that exist */
     int64_t index[ATTN_MAX_DIMS]; /* indices along the QUERY axes, or positions along the outer axes */
     int64_t pairs;
-    int64_t cell, lanes; /* the block's first lane in the tile; its number of lanes in use */
+    int64_t cell, lanes; /* first lane of the block in the tile; number of lanes that exist */
     attn__window_block now;
-    const float *strip[2], *flags; /* base addresses for the offsets of entries */
+    const float *strip[2], *flags; /* base addresses to which the offsets of entries are added */
     int64_t entry;                 /* first entry of the block */
-    int64_t stride;                /* step between the taps of the block */
+    int64_t stride;                /* distance of two taps of the block in virtual taps */
 } attn__window_work;
 
-/* The arrays of a block in a backward pass. a and b are queries and output gradients (in the pass by key: keys and
- * values), with the row stride tile_ld. p and ds are weights and gradients of scores, with the row stride ld. */
+/* The arrays of a block in a backward pass. a and b have queries and output gradients, or keys and values in the pass
+ * by key. Their row stride is tile_ld. p and ds have weights and gradients of scores. Their row stride is ld. */
 typedef struct attn__window_weights {
     float *a, *b, *p, *ds;
     const float *lse, *delta;
     int64_t tile_ld, ld;
-    bool dbias; /* whether to add the gradients to dbias */
+    bool dbias; /* the gradients are also added to dbias */
 } attn__window_weights;
 
 /* Returns the axis of the lanes. */
@@ -259,20 +260,20 @@ static inline const attn__window_axis *attn__window_lane_axis(const attn__window
     return &plan->axis[plan->naxes - 1];
 }
 
-/* Returns the number of channels of q and k, or of v and o. */
+/* Returns the number of channels of an operand: that of q and k, or that of v and o. */
 static inline int64_t attn__window_channels(const attn__window *plan, attn__operand op)
 {
     return attn__operand_table[op].roles & ATTN__IN_VALUE ? plan->values : plan->channels;
 }
 
-/* Returns the stride between interleaved heads, or 0 without interleaving. */
+/* Returns the operand's stride between interleaved heads, or 0 if heads are not interleaved. */
 static inline int64_t attn__window_head_stride(const attn__window_work *work, attn__operand op)
 {
     const attn__group *batch = &work->canonical->batch;
     return work->plan->woven > 1 ? attn__stride(&batch->axis[batch->n - 1].dim, op) : 0;
 }
 
-/* Returns the cell of a lane of the block: the lane's query or, in the pass by key, its position's cell. */
+/* Returns the cell of a lane of the block. It is the lane's query or, in the pass by key, the cell of its position. */
 static inline int64_t attn__window_lane_cell(const attn__window_work *work, int64_t lane)
 {
     return (work->cell0 + work->cell + lane) / work->plan->woven;
@@ -282,34 +283,34 @@ static inline int64_t attn__window_lane_cell(const attn__window_work *work, int6
 void attn__window_item(attn__window_work *heads, int64_t item);
 void attn__window_tables_store(attn__window_work *head);
 
-/* Runs lines [first, end) in the pass for all gradients (window_once.c). */
+/* Runs the band of lines [first, end) in the pass for all gradients (window_once.c). */
 void attn__window_once_band(attn__window_work *work, int64_t first, int64_t end);
 void attn__window_list_by_query(const attn__window_axis *axis, int64_t query, attn__window_list *list);
-/* Returns the slot that holds the line's strips. Reads the strips unless an earlier line has read them. */
+/* Returns the slot with the strips of the line at `at`, `free`. Reads the strips if the slot does not have them yet. */
 int64_t attn__window_slot_of(attn__window_work *work, const int64_t *at, int64_t free);
-/* Prepares the strips of zeros that replace lines outside of the axis. */
+/* Prepares strips of zeros, which are used for lines outside of the axis. */
 void attn__window_outside_start(attn__window_work *work);
-/* Reads the line's queries, output gradients or outputs, for all lanes of the tile. */
+/* Reads rows of the line into `out`, for all lanes of the tile. `op` is q, dout or o. */
 void attn__window_read_queries(const attn__window_work *work, attn__operand op, const void *base, float *out);
-/* Reads the log-sum-exps of n lanes from query `low` on, in powers of two. An empty row gets +infinity. Subtracts the
- * gradients of the log-sum-exps from delta. */
+/* Reads the log-sum-exps of n lanes from query `low` on, in powers of two. A row without keys gets +infinity. Subtracts
+ * the gradients of the log-sum-exps from delta. */
 void attn__window_read_lse(const attn__window_work *work, int64_t lse_at, int64_t low, int64_t n, float *rows,
                            float *delta);
-/* Returns the offsets of a line. `at` are its indices along the outer axes, of queries or keys, and `free` is its
- * linear index over the free QUERY axes. */
+/* Returns the offsets of a line. `at` has its indices along the outer axes, of keys if `keys` is set, else of queries.
+ * `free` is its linear index over the free QUERY axes. */
 attn__place attn__window_line(const attn__window_work *work, const int64_t *at, int64_t free, bool keys);
-/* Initializes a pair of lines whose taps are set. */
+/* Initializes a pair of lines. Its taps must be set before. */
 void attn__window_pair_start(attn__window_work *work, attn__window_pair *pair, const int64_t *at, int64_t free);
 void attn__window_drop_line(attn__window_work *work, int64_t slot, uint64_t row, int64_t first);
 void attn__window_drop(attn__window_work *work, float *s, int64_t ld);
-/* Computes weights and gradients of scores of the block's entries. Prepares `gradients` for their product with keys, or
- * with queries in the pass by key. */
+/* Computes weights and gradients of scores for the block's entries. Prepares `gradients` for their product with keys
+ * or, in the pass by key, with queries. */
 void attn__window_find(attn__window_work *work, const attn__window_weights *weights, attn__tap_block *gradients);
 void attn__window_mix(attn__window_work *work, attn__tap_block *block, bool marked);
 void attn__window_write(attn__window_work *work, attn__operand op, void *base, float *tile, const float *factor);
 /* Prefetches what the next line reads and this line writes, from lane `x` on. Each pair of the line does a part. */
 void attn__window_once_prefetch(attn__window_work *work, int64_t pair, int64_t x);
-/* Computes the line's table terms. attn__window_once_margins then adds the tables' terms to dq, and adds to dtables. */
+/* Computes the line's table terms. attn__window_once_margins later adds to dq and to the gradients of tables. */
 void attn__window_once_terms(attn__window_work *work);
 void attn__window_once_margins(attn__window_work *work);
 
@@ -320,13 +321,13 @@ static inline void attn__window_factors(attn__window_work *work, float factor)
         work->s.softmax.factor[i] = factor;
 }
 
-/* Reports whether some weights of the block may be marks. A mark belongs to a lane that takes no part. */
+/* Reports whether weights of the block may be marks. A mark is the weight of a lane that does not attend a tap. */
 static inline bool attn__window_has_marks(const attn__window_work *work, const attn__window_block *block)
 {
     return block->ragged || work->canonical->has_bias || work->plan->masked || work->canonical->has_dropout;
 }
 
-/* Return the kind of tables that are multiplied with the lanes, and the kind for the strips of q and k. */
+/* Return the kind of tables that are multiplied by the lanes, and the kind that is multiplied by strips of q or k. */
 static inline attn_relative_kind attn__window_lane_kind(const attn__window_pass *pass)
 {
     return pass->by_key ? ATTN_RELATIVE_KEY : ATTN_RELATIVE_QUERY;
@@ -336,7 +337,7 @@ static inline attn_relative_kind attn__window_strip_kind(const attn__window_pass
     return pass->by_key ? ATTN_RELATIVE_QUERY : ATTN_RELATIVE_KEY;
 }
 
-/* Returns the head's strip of keys or queries, or with `values` its strip of values or output gradients. */
+/* Returns the head's strip of keys or queries. If `values` is set, returns its strip of values or output gradients. */
 static inline float *attn__window_strip(const attn__window_work *work, bool values, int64_t slot, int64_t phase)
 {
     int64_t n = (values ? work->plan->values : work->plan->channels) * work->plan->heads;

@@ -3,27 +3,27 @@
  * window_once.c - computes all gradients from one evaluation of the weights.
  *
  * Each line of queries is run with the lines of keys in its window, one by one.  For each block along the two lines, it
- * computes weights p and gradients of scores ds, and adds to dq. Some lanes behind, as far as a tap reaches, it adds to
- * dk and dv of a block of keys from the p and ds of its queries, read diagonally.  Sums of dq last for one line. Sums
- * of dk and dv last until the last line of queries that attends their keys.
+ * computes weights p and gradients of scores ds, and adds to dq. Then it adds to dk and dv of a block of keys, which is
+ * as far behind as taps reach. The p and ds of this block are read diagonally.  Sums of dq last for one line. Sums of
+ * dk and dv last until the last line of queries that attends their keys.
  *
- * A band and a tile write only the gradients of their own queries and keys. The weights of pairs between two bands are
- * computed in both bands.  Nothing is shared, so results depend neither on threads nor on bands.
+ * A tile of a band writes only the gradients of its own queries and keys. The weights of pairs between two bands are
+ * computed in both bands.  Results depend neither on threads nor on bands, because bands share nothing.
  */
 #include "attend/solve/window.h"
 
 #include <string.h>
 
-/* A line of queries and a line of keys. */
+/* A line of queries that is run with a line of keys. */
 typedef struct meeting {
     attn__window_pair *pair;
     attn__window_recent *recent;
     float *k, *v;   /* strips of the keys and values */
-    float *dk, *dv; /* gradients of the keys and values; NULL if the keys belong to another band */
-    bool queries;   /* whether the queries belong to this band */
+    float *dk, *dv; /* gradients of the keys and values, or NULL if another band owns the keys */
+    bool queries;   /* whether this band owns the queries */
 } meeting;
 
-/* Returns the lowest cell of a query's keys, relative to the query. */
+/* Returns the lowest cell of a query's keys relative to the query's cell. */
 static int64_t lowest(const attn__window_axis *axis)
 {
     return attn__window_cell(axis, axis->first);
@@ -34,7 +34,7 @@ static int64_t highest(const attn__window_axis *axis)
     return attn__window_cell(axis, axis->last - 1);
 }
 
-/* Adds weights x strip to `to`. */
+/* Adds the product of weights and strip to `to`. `marked`: some weights may be marks. */
 static void mix(attn__window_work *w, attn__tap_block *b, float *to, bool marked)
 {
     int64_t width = w->plan->taps->width;
@@ -48,7 +48,7 @@ static void mix(attn__window_work *w, attn__tap_block *b, float *to, bool marked
     w->plan->lanes->add(to, b->tile, b->channels * width, 1);
 }
 
-/* Computes p, ds and the terms of dq of a block of queries. Its entries belong to one pair. */
+/* Computes p and ds of a block of queries for one pair of lines, and adds the block's terms to dq. */
 static void query_block(attn__window_work *w, const meeting *m, int64_t x)
 {
     const attn__window *plan = w->plan;
@@ -94,7 +94,7 @@ static void query_block(attn__window_work *w, const meeting *m, int64_t x)
     mix(w, &b, o->dq + x * plan->channels, attn__window_has_marks(w, &block));
 }
 
-/* Adds to dk and dv of a block of keys. */
+/* Adds the terms of one pair of lines to dk and dv of a block of keys. */
 static void key_block(attn__window_work *w, const meeting *m, int64_t x)
 {
     const attn__window *plan = w->plan;
@@ -124,7 +124,7 @@ static void key_block(attn__window_work *w, const meeting *m, int64_t x)
         mix(w, &b, m->dv + x * plan->values, attn__window_has_marks(w, block));
 }
 
-/* Makes room for the block of queries at `x`. The lanes that later blocks of keys read are moved to the front. */
+/* Makes room for the block of queries at `x`. Lanes that later blocks of keys still need are moved to the front. */
 static void move_recent(attn__window_work *w, attn__window_recent *r, int64_t x)
 {
     const attn__window_pass *pass = w->pass;
@@ -170,7 +170,7 @@ static void meet(attn__window_work *w, const meeting *meetings, int64_t count)
         }
 }
 
-/* Writes the tile's part of a line of gradients. */
+/* Writes the part of a line of gradients that belongs to the tile. */
 static void write_line(attn__window_work *w, attn__operand op, void *base, float *blocks, float factor)
 {
     int64_t rows = attn__window_channels(w->plan, op);
@@ -188,7 +188,7 @@ static float *sums_of(const attn__window_work *w, bool values, int64_t key)
     return values ? w->s.once.dv + slot * w->plan->values * ld : w->s.once.dk + slot * w->plan->channels * ld;
 }
 
-/* Finishes a line of keys that no later line attends: writes its gradients and clears the sums. */
+/* Writes the gradients of a line of keys and clears the sums. No later line of queries may attend the keys. */
 static void finish_keys(attn__window_work *w, int64_t key)
 {
     int64_t at[ATTN__WINDOW_AXES] = {key};
@@ -202,7 +202,7 @@ static void finish_keys(attn__window_work *w, int64_t key)
     memset(dv, 0, (size_t)(w->plan->values * w->pass->ld) * sizeof(float));
 }
 
-/* Finds the lines of keys that the line attends. A pair is left out if both lines belong to other bands. */
+/* Finds the lines of keys that the line attends. A pair is left out if this band owns neither of its lines. */
 static void find_pairs(attn__window_work *w, int64_t line, int64_t first, int64_t end)
 {
     attn__window_list *list = &w->s.list[0];
@@ -225,7 +225,7 @@ static void read_line(attn__window_work *w)
 {
     const attn__window_once *o = &w->s.once;
     int64_t ld = w->pass->ld;
-    float *out = w->s.line + w->plan->values * ld; /* the first part is a buffer for reading */
+    float *out = w->s.line + w->plan->values * ld; /* the first part of w->s.line is a buffer for reading */
     attn__window_read_queries(w, ATTN__OP_Q, w->arrays->q, o->q);
     attn__window_read_queries(w, ATTN__OP_DOUT, w->arrays->dout, o->dout);
     attn__window_read_queries(w, ATTN__OP_O, w->arrays->o, out);
@@ -276,7 +276,7 @@ static void run_line(attn__window_work *w, int64_t line, int64_t first, int64_t 
         write_line(w, ATTN__OP_DQ, w->arrays->dq, o->dq, (float)w->canonical->problem.scale);
 }
 
-/* Returns the taps that reach a block of keys. It merges the taps of all blocks of queries that attend the keys. */
+/* Returns the taps that reach a block of keys, merged from all blocks of queries that attend the keys. */
 static attn__window_block describe_keys(attn__window_work *w, int64_t x)
 {
     const attn__window_axis *axis = attn__window_lane_axis(w->plan);
@@ -295,7 +295,7 @@ static attn__window_block describe_keys(attn__window_work *w, int64_t x)
         end = b.first + b.n > end ? b.first + b.n : end;
         keys.n = end - keys.first;
     }
-    for (int64_t i = low; keys.ragged && i <= high; i++) /* lanes that no block writes take no part */
+    for (int64_t i = low; keys.ragged && i <= high; i++) /* marks for lanes that no block of queries writes */
         w->s.once.fill[i] = true;
     return keys;
 }
@@ -331,7 +331,7 @@ void attn__window_once_band(attn__window_work *w, int64_t first, int64_t end)
     int64_t from = first - high < first ? first - high : first, to = end - low > end ? end - low : end;
     start_band(w);
     for (int64_t line = from > 0 ? from : 0; line < to && line < axis->n; line++) {
-        for (; next < end && next < line + low; next++) /* the line's last keys need the slots of these keys */
+        for (; next < end && next < line + low; next++) /* later keys of this line will use the slots of these keys */
             finish_keys(w, next);
         run_line(w, line, first, end);
     }

@@ -3,11 +3,11 @@
  * window_run.c - runs one item of a pass of windows. It prepares lines of strips with their masks, dropout, biases and
  * tables, and then runs the blocks, forward and in both backward passes.
  *
- * If all queries have the same mask (padding), each key has a flag in the strips. Otherwise the mask of each pair is
- * read.  Positions outside of a zero border are never masked.  Dropout has a hash per row of queries and a column
- * number per tap. Column numbers of a shifted window count from its first tap, and the kernel subtracts the shift.  A
- * tap has the same relative position for all queries, so a table's terms are a product of few rows with the lanes or
- * with a strip. Terms of tables along several axes are added.
+ * If all queries have the same mask (padding), strips have a flag for each key. Otherwise the mask is read for each
+ * pair.  Positions outside of a zero border are never masked.  Dropout has a hash per query and a column number per
+ * tap. Column numbers count from the window's first tap, so the kernel subtracts the shift of a shifted window.  A tap
+ * has the same relative position for all queries. A table's terms are therefore a product of few table rows and the
+ * lanes or a strip. Terms of tables along several axes are added.
  */
 #include "attend/solve/window.h"
 
@@ -79,7 +79,7 @@ static void list_by_key(const attn__window_axis *axis, int64_t position, attn__w
     }
 }
 
-/* Computes offsets of lanes. `step` is the stride of cells, and `head` is the stride of interleaved heads. */
+/* Computes the offsets of lanes. `step` is the stride between cells. `head` is the stride between interleaved heads. */
 static void lane_offsets(const attn__window_work *work, int64_t first, int64_t step, int64_t head, int64_t lanes)
 {
     int64_t woven = work->plan->woven, *offset = work->s.offset;
@@ -116,7 +116,7 @@ static int64_t entries_of(const attn__window_work *w)
 
 /* ------------------------------------------------------------------------------------------------ masks and lengths */
 
-/* Returns how many keys of a line the length at `lens` leaves. The line is at `position` along lens_axis. */
+/* Returns the end of a line's keys by the length at offset `lens`. The line is at `position` along lens_axis. */
 static int64_t length_of(const attn__window_work *work, int64_t lens, int64_t position)
 {
     int64_t len = work->canonical->has_lens ? work->arrays->lens[lens] : INT64_MAX;
@@ -146,8 +146,8 @@ static void read_flags(const attn__window_work *work, const attn__place *line, c
     }
 }
 
-/* A view of an array with one number for each query and tap (or position). Element (tap, query) is at query * lane +
- * tap * step + origin. With own_taps, taps count from the window's first tap. */
+/* A view of an array that has a number for each query and each tap or position. Element (tap, query) is at query * lane
+ * + tap * step + origin. If own_taps is set, taps count from the window's first tap. */
 typedef struct pair_view {
     int64_t lane, step, origin;
     bool own_taps;
@@ -171,7 +171,7 @@ static pair_view view_of_bias(const attn__window_work *work, attn__operand op)
                        .own_taps = true};
 }
 
-/* Finds the offset for lane w and the tap of entry k. Returns false if the lane does not attend that tap. */
+/* Finds the element of lane w and the tap of entry k. Returns false if the lane does not attend that tap. */
 static bool find(const attn__window_work *work, const pair_view *v, int64_t k, int64_t w, int64_t *offset)
 {
     int64_t tap = work->now.first + k * work->stride, at = work->s.entries.range[k] + work->cell + w;
@@ -182,8 +182,8 @@ static bool find(const attn__window_work *work, const pair_view *v, int64_t k, i
     return true;
 }
 
-/* Gathers all numbers of the block, [tap][width], times `factor`.  Returns false if some would be outside of the array,
- * or if queries are not the lanes. */
+/* Gathers all numbers of the block times `factor` to tile[tap][width].  Returns false if some number is outside of the
+ * array, or if the lanes are keys. */
 static bool gather_pair(const attn__window_work *work, const pair_view *v, const void *base, attn_dtype dtype,
                         float factor, float *tile)
 {
@@ -206,7 +206,7 @@ static bool gather_pair(const attn__window_work *work, const pair_view *v, const
     return true;
 }
 
-/* Hides keys from the queries of a pair of lines. Each query has its own mask and length. */
+/* Masks keys in the scores of a pair of lines. Each query has its own mask and length. */
 static void mask_pair(attn__window_work *work, int64_t p, float *s)
 {
     const attn__window_pair *pair = &work->s.pair[p];
@@ -250,8 +250,8 @@ static void hide_by_flags(attn__window_work *work, float *s)
 
 /* ---------------------------------------------------------------------------------------------------------- dropout */
 
-/* Computes the dropout hashes of a line's rows from query `first` on: first the low halves, then the high halves. `row`
- * is query 0's row number. */
+/* Computes the dropout hashes of a line of queries from query `first` on. Low halves come first, then high halves.
+ * `row` is the row number of query 0. */
 void attn__window_drop_line(attn__window_work *work, int64_t slot, uint64_t row, int64_t first)
 {
     uint64_t step = (uint64_t)work->canonical->query.axis[attn__window_lane_axis(work->plan)->query].drop;
@@ -284,7 +284,7 @@ static void drop_pair(attn__window_work *work, int64_t p, float *s, int64_t ld)
     work->plan->taps->drop(s, &d);
 }
 
-/* Marks dropped weights of the block, or dropped gradients. Rows of taps are `ld` apart. */
+/* Replaces dropped weights or gradients of the block by marks. The rows of `s`, one per tap, are `ld` apart. */
 void attn__window_drop(attn__window_work *w, float *s, int64_t ld)
 {
     for (int64_t p = 0; p < w->pairs; p++)
@@ -333,7 +333,7 @@ static float *rows_of(const attn__window_work *work, attn_relative_kind kind, in
     return work->s.table + work->plan->table_at[kind][axis];
 }
 
-/* Returns the table row of the first virtual tap of the table's axis, and that axis in *axis. */
+/* Returns the row of table i for the first virtual tap of its axis. Sets *axis to that axis. */
 static int64_t first_row(const attn__window_work *work, int i, const attn__window_axis **axis)
 {
     const attn_relative *r = &work->canonical->problem.relatives[i];
@@ -357,7 +357,7 @@ static void read_table(attn__window_work *work, int i)
                 out[c] += ((const float *)work->arrays->table[i])[batch + row * r->row_stride + channel[c]];
 }
 
-/* Reads the tables of the batch index, unless they are in memory. If they are, the sums of their gradients continue. */
+/* Reads the tables of the batch index if they are not in memory. Otherwise keeps the sums of their gradients. */
 static void tables_read(attn__window_work *work)
 {
     if (work->tables_read && memcmp(work->table_at, work->place.table, sizeof work->table_at) == 0)
@@ -393,7 +393,7 @@ void attn__window_tables_of_pairs(attn__window_work *work)
     }
 }
 
-/* Computes out = rows x strip. */
+/* Computes `out`, the product of m rows and a strip. */
 static void multiply(const attn__window_work *work, const float *rows, int64_t m, int64_t channels, const float *strip,
                      int64_t ld, float *out)
 {
@@ -515,7 +515,7 @@ static void find_margins(attn__window_work *work, attn_relative_kind kind, const
     clear_dead(work, work->s.pair_margin, work->pairs);
 }
 
-/* Adds A B to C, for rows A of tables and weights B. If tables have NaN or infinity, terms of weight 0 are left out. */
+/* Adds A B to C, where A has table rows and B has weights. If tables are not finite, terms of weight 0 are skipped. */
 static void add_rows(const attn__window_work *work, const attn__gemm_tile_args *t)
 {
     if (work->tables_finite) {
@@ -530,7 +530,7 @@ static void add_rows(const attn__window_work *work, const attn__gemm_tile_args *
             }
 }
 
-/* Adds to `out` the rows of `count` taps or pairs, each times its margin (see find_margins). */
+/* Adds `count` rows of tables to `out`, for taps or pairs. Each row is multiplied by its margin (see find_margins). */
 static void mix_rows(const attn__window_work *work, const float *rows, int64_t step, int64_t count, int64_t channels,
                      const float *margin, float *out)
 {
@@ -560,7 +560,7 @@ static void table_mix(attn__window_work *work, attn_relative_kind kind, float *o
         mix_rows(work, work->s.pair_table[kind], n, work->pairs, n, work->s.pair_margin, out);
 }
 
-/* Returns how many pairs from p on have consecutive taps along the axis. */
+/* Returns how many pairs, beginning with pair p, have consecutive taps along the axis. */
 static int64_t neighbours(const attn__window_work *work, int64_t p, int axis)
 {
     int64_t n = 1;
@@ -569,7 +569,7 @@ static int64_t neighbours(const attn__window_work *work, int64_t p, int axis)
     return n;
 }
 
-/* Adds the products of margins (see find_margins) and `tile` to the tables' gradients. Margins start at lane `x`. */
+/* Adds margins (see find_margins) x `tile` to the gradients of the tables. Margins are read from lane `x` on. */
 static void table_gradient(attn__window_work *work, attn_relative_kind kind, int64_t x, const float *tile,
                            int64_t tile_ld)
 {
@@ -623,7 +623,7 @@ void attn__window_once_terms(attn__window_work *work)
     memset(work->s.pair_margin, 0, (size_t)(work->pairs * ld) * sizeof(float));
 }
 
-/* Adds margins (sums of gradients of scores) x tables to dq, and adds to the tables' gradients. */
+/* Adds margins (sums of ds) x table rows to dq. If requested, adds margins x queries to the tables' gradients. */
 void attn__window_once_margins(attn__window_work *work)
 {
     const attn__window *plan = work->plan;
@@ -645,7 +645,7 @@ void attn__window_once_margins(attn__window_work *work)
 
 /* ------------------------------------------------------------------------------------------------------------ tiles */
 
-/* Finds the range of taps of each query. Queries are the lanes, or in the pass by key the lanes of the strips. */
+/* Finds the range of taps of each query. The queries are the lanes, or in the pass by key the lanes of the strips. */
 static void read_ranges(attn__window_work *work)
 {
     const attn__window_axis *axis = attn__window_lane_axis(work->plan);
@@ -671,7 +671,7 @@ static int64_t shift_of(const attn__window_work *work, int64_t tap)
     return work->pass->by_key ? (last_cell(axis) - attn__window_cell(axis, tap)) * work->plan->woven : 0;
 }
 
-/* Returns how many lanes of the block attend the tap. */
+/* Returns how many lanes of the block attend the tap `tap`. */
 static int64_t count_lanes(const attn__window_work *work, int64_t cell, int64_t tap)
 {
     int64_t count = 0, at = cell + shift_of(work, tap), woven = work->plan->woven;
@@ -697,7 +697,7 @@ static attn__window_block describe_block(const attn__window_work *work, int64_t 
     return block;
 }
 
-/* Describes the blocks of the tile. Lanes of one phase use every stride-th tap, by the step and the dilation. */
+/* Describes the blocks of the tile. Lanes of one phase attend every stride-th tap, because of step and dilation. */
 static void describe_blocks(attn__window_work *work)
 {
     const attn__window_axis *axis = attn__window_lane_axis(work->plan);
@@ -720,7 +720,7 @@ static void tile_start(attn__window_work *work, int64_t item)
     work->phase = item / pass->tiles % pass->phases;
     work->cell0 = tile * pass->own - pass->left;
     int64_t live = pass->cells - work->cell0;
-    if (pass->by_key) /* later phases may have one position less */
+    if (pass->by_key) /* later phases may have one position less than the first */
         live = (attn__window_lane_axis(work->plan)->window.size - work->phase + pass->phases - 1) / pass->phases *
                    work->plan->woven -
                work->cell0;
@@ -738,11 +738,11 @@ static void tile_start(attn__window_work *work, int64_t item)
 
 /* ----------------------------------------------------------------------------------------------------------- strips */
 
-/* The source of a strip of one phase. `low` is the coordinate of cell 0, and `step` the coordinates per cell. */
+/* The source of a strip of one phase. `low` is the coordinate of cell 0. A cell has `step` coordinates. */
 typedef struct strip_source {
     const void *base;
     attn_dtype dtype;
-    int64_t at, stride; /* offset of coordinate 0; stride between coordinates */
+    int64_t at, stride; /* offset of coordinate 0; stride of coordinates */
     int64_t head;       /* stride between interleaved heads */
     int64_t low, step, size;
     const int64_t *channel;
@@ -818,7 +818,7 @@ void attn__window_read_queries(const attn__window_work *work, attn__operand op, 
     read_strip(work, &t, out);
 }
 
-/* Computes delta = sum over channels of o * dout for all heads. */
+/* Computes delta, the sum over channels of o * dout, for all heads. */
 static void read_delta(attn__window_work *work, int64_t slot, int64_t o_at)
 {
     const attn__window *plan = work->plan;
@@ -978,7 +978,7 @@ static void line_start(attn__window_work *work, int64_t line)
 
 /* ------------------------------------------------------------------------------------------ blocks read and written */
 
-/* Prefetches `lanes` coordinates from `first` on of the line `at`, if that line exists. */
+/* Prefetches the block's lanes, from coordinate `first` on, of the line `at`. Does nothing if there is no such line. */
 static void prefetch_line(const attn__window_work *work, attn__operand op, const void *base, int64_t at, int64_t first)
 {
     const attn__window *plan = work->plan;
@@ -994,7 +994,7 @@ static void prefetch_line(const attn__window_work *work, attn__operand op, const
         return;
     int64_t bytes = attn__window_channels(plan, op) * element;
     uintptr_t in_line = ((uintptr_t)base + (uintptr_t)(offset * element)) % 64;
-    if (work->head > 0 && in_line >= (uintptr_t)bytes) /* the previous head has prefetched this line */
+    if (work->head > 0 && in_line >= (uintptr_t)bytes) /* the previous head has prefetched this cache line */
         return;
     for (int64_t w = 0, x = first * step; w < work->lanes && x < size; w += plan->woven, x += step)
         for (int64_t b = 0; x >= 0 && b < bytes * plan->woven; b += 64)
@@ -1062,7 +1062,7 @@ static void read_lanes(const attn__window_work *work, attn__operand op, const vo
     work->plan->lanes->gather(&view, out, work->plan->taps->width, 1);
 }
 
-/* Writes the tile times each lane's factor, or adds it with `accumulate`. An item's last head writes for all heads. */
+/* Writes the tile times each lane's factor, or adds it if `accumulate` is set. The last head writes for all heads. */
 void attn__window_write(attn__window_work *work, attn__operand op, void *base, float *tile, const float *factor)
 {
     const attn__online_softmax_kernel *lanes = work->plan->lanes;
@@ -1126,7 +1126,7 @@ static void list_entries(attn__window_work *w)
     }
 }
 
-/* Starts a block. The lists of entries are reused while the line and the taps stay the same. All heads share them. */
+/* Starts a block. Lists of entries, which all heads share, are made again only if the line or the taps change. */
 static void block_start(attn__window_work *w, int64_t cell)
 {
     attn__window_block next = w->s.block[cell / w->plan->taps->width];
@@ -1141,13 +1141,13 @@ static void block_start(attn__window_work *w, int64_t cell)
         list_entries(w);
 }
 
-/* Returns the length of runs: all taps of a pair form a run if the lanes' axis has no step, otherwise 1. */
+/* Returns the number of taps of a run: all taps of a pair if the lanes' axis has step 1, otherwise 1. */
 static int64_t run_of(const attn__window_work *w)
 {
     return w->plan->axis[w->plan->naxes - 1].window.step == 1 ? w->now.n : 1;
 }
 
-/* Sets the strips of keys or values at the current cell as the operand of a block's products. */
+/* Makes the strips of keys or of values at the current cell the operand of a block's products. */
 static void aim(const attn__window_work *w, bool values, attn__tap_block *b)
 {
     b->channels = values ? w->plan->values : w->plan->channels;
@@ -1155,7 +1155,7 @@ static void aim(const attn__window_work *w, bool values, attn__tap_block *b)
     b->offset = (values ? w->s.entries.b : w->s.entries.a) + w->entry;
 }
 
-/* Initializes a block field by field: copying a struct that was just stored would wait for the stores. */
+/* Initializes a block field by field. Copying a whole struct would be slow, because it waits for recent stores. */
 static inline void block_of(const attn__window_work *w, bool values, attn__tap_block *b)
 {
     int64_t width = w->plan->taps->width;
@@ -1173,7 +1173,7 @@ static inline void block_of(const attn__window_work *w, bool values, attn__tap_b
     aim(w, values, b);
 }
 
-/* Computes tile = weights x strip.  `marked`: some weights may be marks of lanes that take no part. */
+/* Computes tile = weights x strip. `marked`: some weights may be marks of lanes that do not attend the tap. */
 void attn__window_mix(attn__window_work *w, attn__tap_block *b, bool marked)
 {
     size_t size = (size_t)padded(w, b->channels) * sizeof(float);
@@ -1181,7 +1181,7 @@ void attn__window_mix(attn__window_work *w, attn__tap_block *b, bool marked)
     w->plan->taps->mix(b);
     if (!marked || w->plan->taps->finite(b->tile, padded(w, b->channels)))
         return;
-    b->marked = true; /* a mark may have been multiplied by NaN or infinity */
+    b->marked = true; /* a mark times NaN or infinity may be in the tile */
     memset(b->tile, 0, size);
     w->plan->taps->mix(b);
 }
@@ -1195,7 +1195,7 @@ static void mix(attn__window_work *w, bool values, float *weights, float *out)
     attn__window_mix(w, &b, attn__window_has_marks(w, &w->now));
 }
 
-/* Adds table terms to scores in the pass for all gradients. Their rows cover the whole line. */
+/* Adds table terms to scores, in the pass for all gradients. The terms are rows that cover the whole line. */
 static void line_terms(attn__window_work *w, float *s, float factor)
 {
     const attn__window *plan = w->plan;
@@ -1206,7 +1206,7 @@ static void line_terms(attn__window_work *w, float *s, float factor)
         plan->taps->add_rows(s, w->now.n, w->s.pair_rows[0] + w->s.pair->number * ld + w->cell, 0, factor);
 }
 
-/* Computes scores in powers of two. A masked lane gets -infinity. Backward, capped scores are kept. */
+/* Computes scores in powers of two. Masked lanes get -infinity. In the backward pass, capped scores are stored too. */
 static void find_scores(attn__window_work *w, attn__tap_block *b)
 {
     float factor = (float)(w->canonical->problem.scale * (double)(float)ATTN__LOG2E), *s = w->s.s;
@@ -1249,8 +1249,8 @@ static void store_lse(attn__window_work *w)
         lse[lane_offset(w, ATTN__OP_LSE, i)] = attn__running_lse(w->s.softmax.m[i], w->s.softmax.l[i]);
 }
 
-/* Adds sinks to the running numbers. A sink is a further key of value 0. If its score is the largest one, it also
- * changes the factor of the weights. */
+/* Adds sinks to the running maximum and sum. A sink is a further key of value 0. If its score is the largest one, it
+ * changes the factor of the weights too. */
 static void add_sinks(attn__window_work *w, float *factor)
 {
     const float *sinks = w->arrays->sinks;
@@ -1259,7 +1259,7 @@ static void add_sinks(attn__window_work *w, float *factor)
         float sink = sinks[lane_offset(w, ATTN__OP_SINKS, i)] * (float)ATTN__LOG2E;
         if (sink == -INFINITY)
             continue;
-        if (l[i] != 0 && !(sink > m[i])) { /* also true if m[i] is NaN: NaN stays */
+        if (l[i] != 0 && !(sink > m[i])) { /* the condition holds for NaN too, so that NaN stays */
             l[i] += attn__normal(exp2f(sink - m[i]));
             continue;
         }
@@ -1346,7 +1346,7 @@ void attn__window_find(attn__window_work *w, const attn__window_weights *to, att
     b->s_ld = to->ld;
 }
 
-/* Computes the gradients of the lanes that were read. s becomes the weights, and dp the gradients of scores. */
+/* Computes the gradients of the lanes that were read. `s` becomes weights, and `dp` becomes gradients of scores. */
 static void find_block(attn__window_work *w, const float *lse, const float *delta, bool dbias)
 {
     int64_t width = w->plan->taps->width;
