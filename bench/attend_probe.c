@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * attend_probe.c - measures the engine's forward rate and the machine's peak in turns in one process.
+ * attend_probe.c - measures the forward rate of the engine and the peak rate of the machine alternately, in one
+ * process.
  *
  *     cc -O2 -pthread -ffp-contract=off -Iinclude -Isrc bench/attend_probe.c src/base/<all>.c src/kernels/<all>/<all>.c
  *        src/attend/<all>.c -lm -o attend_probe
@@ -24,7 +25,8 @@ static double seconds(void)
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
-/* Allocates and fills an array with small numbers of either sign. Their bytes as bf16 pairs are small numbers, too. */
+/* Allocates an array and fills it with small numbers of either sign. If its bytes are read as bf16 pairs, these
+ * numbers are small, too. */
 static float *fill(attn_context *context, size_t count)
 {
     float *x = attn__alloc(context, count * sizeof *x);
@@ -36,7 +38,7 @@ static float *fill(attn_context *context, size_t count)
     return x;
 }
 
-/* Returns the shortest time in seconds of a few runs in a row. */
+/* Runs the plan a few times in a row. Returns the shortest time in seconds. */
 static double best_run(const attn_plan *plan, const attn_arrays *arrays)
 {
     double best = 1e9, until = seconds() + 0.3;

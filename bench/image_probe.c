@@ -7,7 +7,8 @@
  * image_probe train SIDE DIM BATCH DEPTH...  the axial image transformer's reversible training step: time and memory
  * image_probe draw DIM SIDE...               one image from the axial transformer, fast and (to 16 x 16) slowly
  *
- * bench/peers/axial.py measures the same in PyTorch. The number of threads is ATTN_THREADS, or all. */
+ * bench/peers/axial.py measures the same in PyTorch. ATTN_THREADS sets the number of threads. By default, all cores are
+ * used. */
 #define _POSIX_C_SOURCE 200809L
 #include "models/axial_transformer.h"
 

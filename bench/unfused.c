@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: MIT
  *
  * unfused.c - measures attention as three steps over a whole matrix of scores, with products of oneDNN. The engine must
- * not be slower.  The backward pass is measured twice. First, the weights of the forward pass are kept, N x N numbers
- * for each head, as in automatic differentiation. Second, only the log-sum-exp is kept, as in the engine.
+ * not be slower.  The backward pass is measured twice. First, the weights of the forward pass are kept, as in automatic
+ * differentiation. They have N x N numbers for each head. Second, only the log-sum-exp is kept, as in the engine.
  *
  *     cc -O3 -march=native -ffast-math -fopenmp bench/unfused.c -ldnnl -lm -o unfused
  *     ./unfused THREADS PROBLEM...      bNhNqNkNdN[gN][:causal], axisNxNcNhN:row or :col, tiedNxNhNdN
  *
- * Each line has the problem and the milliseconds forward, backward with kept weights, and backward without. Threads
- * share the heads. The layouts are the same as in `attn bench attend`.
+ * Each line has the problem and three times in milliseconds: forward, backward with kept weights, and backward without
+ * kept weights. Threads share the heads. The layouts are the same as in `attn bench attend`.
  */
 #include <dnnl.h>
 #include <math.h>
@@ -23,7 +23,7 @@
 /* A problem. Its scores S are the sum of `tied` products. An item is one head of one batch. */
 typedef struct problem {
     long batch, heads, groups, queries, keys, dim, tied;
-    long ld, batch_step, tied_step; /* elements between tokens, batches and tied rows */
+    long ld, batch_step, tied_step; /* number of elements from one token, batch or tied row to the next */
     bool causal;
 } problem;
 
@@ -72,8 +72,8 @@ static bool parse(problem *p, const char *text)
     return true;
 }
 
-/* Returns the offset of a head's rows. heads / groups heads of queries share a head of keys, whose rows have the
- * same stride. */
+/* Returns the offset of a head's rows. Each head of keys is shared by heads / groups heads of queries. Rows of keys
+ * have the same stride as rows of queries. */
 static long start(const problem *p, long item, bool keys, long tied)
 {
     long head = item % p->heads;
@@ -107,7 +107,7 @@ static void scores(const problem *p, const arrays *a, long item, float *s)
                    a->k + start(p, item, true, t), p->ld, t > 0, s, p->keys);
 }
 
-/* Computes the weights again from the scores and the log-sum-exp. */
+/* Recomputes the weights from the scores and the log-sum-exp. */
 static void weights(const problem *p, const arrays *a, long item, float *s)
 {
     scores(p, a, item, s);
@@ -129,7 +129,7 @@ static void forward(const problem *p, const arrays *a, long item, float *s)
                    a->o + start(p, item, false, t), p->ld);
 }
 
-/* Computes dS = P (dP - sum of P dP) in `ds`, which initially holds dP. */
+/* Computes dS = P (dP - sum of P dP). `ds` holds dP before the call and dS after it. */
 static void softmax_backward(const problem *p, const float *s, float *ds, float scale)
 {
     for (long i = 0; i < p->queries; i++, s += p->keys, ds += p->keys) {
@@ -198,7 +198,7 @@ static double median_ms(const problem *p, const arrays *a, unfused_pass pass)
 
 static float *fill(long count)
 {
-    const size_t page = (size_t)2 << 20; /* the arrays are on huge pages, as in `attn bench` */
+    const size_t page = (size_t)2 << 20; /* Arrays are on huge pages, as in `attn bench`. */
     size_t bytes = ((size_t)count * sizeof(float) + page - 1) / page * page;
     float *x = aligned_alloc(page, bytes);
 #ifdef MADV_HUGEPAGE

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * vit_probe.c - measures Vision Transformers.
+ * vit_probe.c - measures the speed of Vision Transformers.
  *
  *     cc -O2 -pthread -Iinclude -Icli bench/vit_probe.c cli/bench_vit.c build/libattn.a \
  *         $(pkg-config --libs jansson cairo libpng) -ljpeg -lz -lm -o vit_probe

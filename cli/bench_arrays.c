@@ -37,7 +37,7 @@ uint16_t bench_to_bf16(float x)
 {
     uint32_t bits;
     memcpy(&bits, &x, sizeof bits);
-    if ((bits & 0x7fffffff) > 0x7f800000) /* a NaN must stay a NaN after rounding */
+    if ((bits & 0x7fffffff) > 0x7f800000) /* After rounding, a NaN must still be a NaN. */
         return (uint16_t)(bits >> 16 | 0x40);
     return (uint16_t)((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
 }
@@ -79,8 +79,8 @@ static void fill_reals(void *block, attn_dtype dtype, attn_dtype rounded, int ar
     }
 }
 
-/* Fills offsets with random lengths from 0 to the longest sequence, within the packed positions. q and k use the
- * same relative lengths. */
+/* Fills offsets of packed sequences. Lengths are random, from 0 to the longest sequence, and fit into the packed
+ * positions. q and k use the same relative lengths. */
 static void fill_offsets(int32_t *offsets, int64_t sequences, int64_t longest, int64_t positions)
 {
     double mean = sequences ? (double)positions / (double)sequences : 0;
@@ -88,7 +88,8 @@ static void fill_offsets(int32_t *offsets, int64_t sequences, int64_t longest, i
     double sum = 0, even = 0;
     for (int64_t s = 0; s < sequences; s++) {
         uint64_t share = bench_scatter(ATTN_ARRAY_Q_OFFSETS, (uint64_t)(s / 2)) % 1000;
-        even = (double)share / 1000 * reach * (s % 2 ? -1 : 1); /* pairs of neighbouring lengths have a constant sum */
+        /* The lengths of two neighbouring sequences are mean + even and mean - even. */
+        even = (double)share / 1000 * reach * (s % 2 ? -1 : 1);
         sum += s == sequences - 1 && s % 2 == 0 ? mean : mean + even;
         offsets[s + 1] = (int32_t)(sum < (double)positions ? sum : (double)positions);
         if (offsets[s + 1] - offsets[s] > longest)
@@ -102,7 +103,7 @@ static void fill_index(int32_t *index, int64_t n, int64_t rows)
         index[i] = (int32_t)(bench_scatter(ATTN_ARRAY_BIAS_INDEX, (uint64_t)i) % (uint64_t)rows);
 }
 
-/* Fills an array. Lengths are between half and all of the keys, as in padded data. One key in eight is masked. */
+/* Fills an array. Each length is between half and all of the keys, as in padded data. A mask masks one key in eight. */
 static void fill(void *block, const attn_span *span, attn_dtype rounded, int array, int64_t keys)
 {
     int64_t n = span->high - span->low;
@@ -118,8 +119,8 @@ static void fill(void *block, const attn_span *span, attn_dtype rounded, int arr
         fill_reals(block, span->dtype, rounded, array, n);
 }
 
-/* Returns the type to which an array's numbers are rounded. The bias and other side operands of a bf16 problem are
- * f32 and are not rounded. */
+/* Returns the type to which an array's numbers are rounded. Bias and other side operands of a bf16 problem are f32,
+ * so that they are not rounded. */
 static attn_dtype rounding(attn_dtype rounded, int array)
 {
     bool typed = array <= ATTN_ARRAY_V || array == ATTN_ARRAY_O || array == ATTN_ARRAY_DOUT;
@@ -132,7 +133,7 @@ void *bench_take(size_t bytes)
     size_t align = bytes >= page ? page : 64;
     void *block = aligned_alloc(align, (bytes + align - 1) / align * align);
 #ifdef MADV_HUGEPAGE
-    if (block && align == page) /* only advice to the system; a refusal does no harm */
+    if (block && align == page) /* The system may ignore this advice, which does no harm. */
         (void)madvise(block, bytes, MADV_HUGEPAGE);
 #endif
     return block;

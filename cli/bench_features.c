@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: MIT
- * Measures the cost of each feature. The plain problem and the problem with each feature run alternately, and the
- * shortest time of each counts. */
+ *
+ * Measures the cost of each feature. The plain problem and the problems with a feature run in turns. The shortest time
+ * of each problem counts.
+ */
 #include "bench_features.h"
 #include "bench.h"
 
@@ -9,13 +11,14 @@
 
 enum { NAME = 96, LEAST_TURNS = 3 };
 
-/* Limits for the cost of a feature with overhead for each query or key, and of a feature with overhead for each pair
- * of a query and a key. */
+/* The limits for the cost of a feature. by_row is for features with work for each query or key, and by_pair for
+ * features with work for each pair of a query and a key. */
 static const double by_row = 1.3, by_pair = 1.6;
 
 typedef enum passes { BOTH, FORWARD_ONLY, BACKWARD_ONLY } passes;
 
-/* `text` is the feature in a problem's text. "packed" and "blocks" also get a number that depends on the problem. */
+/* `text` is the feature in a problem's text. For "packed" and "blocks", a number that depends on the problem is
+ * appended. */
 static const struct feature {
     const char *name, *text;
     const double *limit;
@@ -51,7 +54,8 @@ static const char *const problems_all[] = {
 static const char *const problems_quick[] = {"b1h8q1k1024d64", "b1h8q16k512d64",  "b8h4q64k64d16",
                                              "b8h4q64k64d64",  "b1h4q256k256d64", NULL};
 
-/* One problem with one feature. `plan` is NULL if no solver runs it or the problem does not support the feature. */
+/* One problem with one feature. If no solver runs the problem, or the problem does not support the feature, `plan`
+ * is NULL. */
 typedef struct entrant {
     attn_plan *plan;
     bench_arrays arrays;
@@ -61,7 +65,7 @@ typedef struct entrant {
 typedef struct bench {
     const cli_call *cli;
     attn_json json;
-    double seconds; /* shortest time of each entrant */
+    double seconds; /* shortest time of one run */
     int measured, passed;
 } bench;
 
@@ -72,8 +76,8 @@ static bool applies(const struct feature *feature, attn_direction direction)
     return feature->passes == BOTH || (feature->passes == FORWARD_ONLY) == (direction == ATTN_DIRECTION_FORWARD);
 }
 
-/* Builds the problem's text with the feature. Packed sequences all have the longest length. A dim has at least four
- * blocks, of at most 64. */
+/* Builds the text of the problem with the feature. All packed sequences have the longest length. Blocks have at most
+ * 64 positions, and each dim has at least four blocks. */
 static void name_with(char name[NAME], const attn_problem *plain, const char *problem, const struct feature *feature)
 {
     int64_t batch = plain->dims[0].n, queries = 1, keys = 1;
@@ -94,7 +98,7 @@ static void name_with(char name[NAME], const attn_problem *plain, const char *pr
              feature->text, number);
 }
 
-/* Plans the problem with the feature. Returns ATTN_OK also if the problem does not support the feature. */
+/* Plans the problem with the feature. If the problem does not support the feature, still returns ATTN_OK. */
 static attn_status enter(const bench *b, entrant *e, const attn_problem *plain, const char *problem,
                          const struct feature *feature, int threads)
 {
@@ -114,8 +118,8 @@ static attn_status enter(const bench *b, entrant *e, const attn_problem *plain, 
     return status == ATTN_OK ? bench_run_before(context, &with, NULL, &e->arrays) : status;
 }
 
-/* Runs each entrant once. A short entrant runs several times, because its first run loads data that other entrants
- * evicted from the caches. */
+/* Runs each problem once. If a run is short, the problem runs several times, because the first run loads data that
+ * other problems evicted from the caches. */
 static attn_status take_turns(const bench *b, entrant *entrants)
 {
     attn_status status = ATTN_OK;

@@ -5,8 +5,8 @@
 
 #include "command.h"
 
-/* Prints the table for the problems of the command line, or for a default list. Returns an exit code; a cost above its
- * limit is not a failure. */
+/* Prints the table for the problems of the command line, or for a default list. Returns an exit code. A cost above
+ * its limit does not change the exit code. */
 int bench_features(const cli_call *cli, double seconds);
 
 #endif

@@ -9,26 +9,26 @@
 #include <stddef.h>
 
 const char *const bench_problems_all[] = {
-    /* One long sentence, with heads of 64 and 128 channels. */
+    /* one long sentence, with heads of 64 and of 128 channels */
     "b1h8q1024k1024d64",
     "b1h8q2048k2048d64",
     "b1h8q4096k4096d64",
     "b1h8q1024k1024d128",
     "b1h8q2048k2048d128",
     "b1h8q4096k4096d128",
-    /* ViT, causal attention, one query, small problems of translators, grouped heads. */
+    /* ViT, causal attention, one query, small problems of translators, and grouped heads */
     "b8h12q197k197d64",
     "b1h8q2048k2048d64:causal",
     "b8h8q1k2048d64",
     "b128h4q10k10d64",
     "b64h8q32k32d64",
     "b1h32q1024k1024d128g8",
-    /* Problems in bf16. */
+    /* problems in bf16 */
     "b1h8q1024k1024d64:bf16",
     "b1h8q2048k2048d64:bf16",
     "b1h8q4096k4096d64:bf16",
     "b8h12q197k197d64:bf16",
-    /* Problems of images, windows and alignments. */
+    /* problems of images, windows and alignments */
     "axis256x256c64h8:row",
     "axis256x256c64h8:col",
     "window256x256w7h8d8",
@@ -46,7 +46,7 @@ const char *const bench_problems_quick[] = {
     "window32x32w5h2d8",
     "tied8x32h4d16",
 #define ATTN_X(NAME, name) "b1h2q64k64d16:" #name,
-    ATTN_SCORES(ATTN_X) /* every kind of score, including scores added later */
+    ATTN_SCORES(ATTN_X) /* every kind of score; if a score is added to ATTN_SCORES, it is included */
 #undef ATTN_X
     NULL,
 };

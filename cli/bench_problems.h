@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: MIT
- * bench_problems.h - lists of problems, NULL-terminated. */
+ *
+ * bench_problems.h - NULL-terminated lists of problems.
+ */
 #ifndef CLI_BENCH_PROBLEMS_H
 #define CLI_BENCH_PROBLEMS_H
 

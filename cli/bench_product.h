@@ -7,8 +7,9 @@
 
 #include "attn/tensor.h"
 
-/* A product's text "m,n,k" with an optional letter. t multiplies by B transposed, as in a linear layer. p is t with
- * B packed before. a multiplies A transposed, as in the gradient of a layer's weights. */
+/* A product's text is "m,n,k" with an optional letter. The letter t means that B is transposed, as in a linear
+ * layer. p means the same with B packed before. a means that A is transposed, as in the gradient of a layer's
+ * weights. */
 typedef struct bench_product_shape {
     int64_t m, n, k;
     bool transpose_a, transpose_b, packed;
@@ -19,16 +20,16 @@ typedef struct bench_product {
     attn_precision precision;
     attn_tape *tape;
     attn_tensor *a, *b;
-    attn_tensor *result; /* [m,n] result of the last run; owned by the tape */
+    attn_tensor *result; /* result [m,n] of the last run, which the tape owns */
 } bench_product;
 
 /* Parses a product's text. Returns false if `text` is not a product or a size is above BENCH_PRODUCT_MOST. */
 enum { BENCH_PRODUCT_MOST = 1 << 20 };
 bool bench_product_parse(bench_product_shape *shape, const char *text);
-/* Returns the i-th product of the list and the model that uses it; NULL past the end. */
+/* Returns the i-th product of the list and sets *model to the model that uses it. Returns NULL past the end. */
 const char *bench_product_at(int i, const char **model);
-/* Prepares the product of f32 matrices in the context's precision. A is [m,k], or [k,m] if it is transposed. B is
- * [k,n], or [n,k] if it is transposed. The caller owns both. */
+/* Prepares the product of the f32 matrices a and b in the context's precision. A is [m,k], or [k,m] if it is
+ * transposed. B is [k,n], or [n,k] if it is transposed. The caller owns both matrices. */
 attn_status bench_product_open(bench_product *p, attn_context *context, const bench_product_shape *shape, float *a,
                                float *b);
 attn_status bench_product_run(bench_product *p);

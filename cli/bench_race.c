@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: MIT
- * Compares speeds of instruction sets, and of kinds of input numbers. */
+ *
+ * Compares the speeds of instruction sets, and the speeds on different kinds of input numbers.
+ */
 #include "bench_race.h"
 
 #include <math.h>
@@ -7,11 +9,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* TURNS is the number of turns. Every competitor runs at least once in each turn. An alarm counts only if it occurs
- * in TRIES tries, each with newly allocated memory. */
+/* In each of TURNS turns, every competitor runs at least once. An alarm counts only if it occurs in TRIES tries,
+ * where each try has newly allocated memory. */
 enum { TURNS = 4, TRIES = 5, MOST_TURNS = TURNS * TRIES };
 
-/* The measured values of one row of the table with one number of threads. */
+/* The measured values of one row of the table, with one number of threads. */
 typedef struct measured {
     const bench_row *row;
     int threads;
@@ -19,7 +21,7 @@ typedef struct measured {
     double seconds[BENCH_MOST_KINDS][BENCH_MOST_SETS][MOST_TURNS]; /* shortest time of each turn */
     double best[BENCH_MOST_KINDS][BENCH_MOST_SETS];                /* shortest time of all turns */
     double error[BENCH_MOST_KINDS][BENCH_MOST_SETS];               /* largest error */
-    /* peak: rate of each set; flops: operations of a run */
+    /* peak: peak rate of each set; flops: number of operations in a run */
     double *peak, flops;
 } measured;
 
@@ -31,9 +33,9 @@ typedef struct field {
 
 /* ------------------------------------------------------------------------------------------------ judging */
 
-/* Returns the ratio of two times, each for a kind of number and a set. The machine may slow down for seconds, which
- * gives one of them an advantage. Within a turn, both run shortly after each other. The ratio of the shortest times
- * is therefore limited to the median of the ratios of the turns. */
+/* Returns the ratio of two times. Each time belongs to a kind of numbers k and a set s. The machine may be slow for
+ * some seconds, which would favour one of them. Within a turn, both run shortly after each other. So the ratio of
+ * the shortest times is limited to the median of the turns' ratios. */
 static double over(const measured *m, int k1, int s1, int k2, int s2)
 {
     double turns[MOST_TURNS];
@@ -42,8 +44,8 @@ static double over(const measured *m, int k1, int s1, int k2, int s2)
     return fmin(m->best[k1][s1] / m->best[k2][s2], bench_median(turns, m->turns));
 }
 
-/* Returns the time of set s divided by the time of the next lower set, for the numbers with the largest ratio; 0 for
- * the last set. */
+/* Divides the time of set s by the time of the next lower set, for each kind of numbers. Returns the largest ratio
+ * and sets *kind to its kind. Returns 0 for the last set. */
 static double over_below(const bench_race *race, const measured *m, int s, int *kind)
 {
     double most = 0;
@@ -58,7 +60,8 @@ static double over_below(const bench_race *race, const measured *m, int s, int *
     return most;
 }
 
-/* Returns the time of set s on its slowest numbers divided by its time on its fastest numbers. */
+/* Divides the time of set s on its slowest kind of numbers by its time on its fastest kind. Returns this ratio, and
+ * sets *slow and *fast to the two kinds. */
 static double over_numbers(const measured *m, int s, int *slow, int *fast)
 {
     double most = 0;
@@ -201,7 +204,7 @@ static void close_field(const bench_race *race, const measured *m, field *f)
     }
 }
 
-/* Runs repeatedly for `seconds` and returns the shortest time. */
+/* Repeats the work for `seconds`. Sets *shortest to the shortest time of a run. */
 static attn_status take_turn(const bench_work *work, void *state, double seconds, double *shortest)
 {
     double begin = cli_seconds(), at = begin, next;
@@ -216,8 +219,8 @@ static attn_status take_turn(const bench_work *work, void *state, double seconds
     return status;
 }
 
-/* Runs all competitors in turns. Every second turn runs in reverse order, because the processor may be slower at
- * first after a set with other registers. */
+/* Runs all competitors in turns. Every second turn has the reverse order, because the processor may be slower at first
+ * after a set with other registers has run. */
 static attn_status run_field(const bench_race *race, measured *m, field *f, int *s)
 {
     for (int turn = 0; turn < TURNS; turn++, m->turns++)
@@ -278,7 +281,7 @@ int bench_race_row(bench_race *race, const bench_row *row)
 
 /* --------------------------------------------------------------------------------------- begin and end */
 
-/* Finds the sets from the context's set down. Plain C is included only if it is the only set. */
+/* Finds the instruction sets, from the context's set downwards. Plain C is included only if it is the only set. */
 static void find_sets(bench_race *race)
 {
     const char *first = attn_context_isa(race->cli->context);

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: MIT
  *
- * bench_race.h - runs the same work on each instruction set of the machine and on several kinds of input numbers. They
- * take turns, and the shortest time of each counts. An alarm is printed if a set is slower than the next lower set, or
- * slower on some numbers than on others. */
+ * bench_race.h - runs the same work on each instruction set of the machine and on several kinds of input numbers. All
+ * combinations run in turns, and the shortest time of each counts. If a set is slower than the next lower set, or
+ * slower on some numbers than on others, an alarm is printed.
+ */
 #ifndef CLI_BENCH_RACE_H
 #define CLI_BENCH_RACE_H
 
@@ -17,8 +18,9 @@ typedef struct bench_work {
     attn_status (*open)(void *state, attn_context *context, const void *subject, int kind);
     attn_status (*run)(void *state);
     void (*close)(void *state);
-    double (*flops)(const void *state); /* multiplications and additions of a run */
-    double (*error)(const void *state); /* error of the last run as a share of the allowed error; NULL: unknown */
+    double (*flops)(const void *state); /* number of multiplications and additions in a run */
+    /* error of the last run, divided by the allowed error; NULL: the error is not known */
+    double (*error)(const void *state);
 } bench_work;
 
 typedef struct bench_row {
@@ -32,21 +34,21 @@ typedef struct bench_row {
 
 typedef struct bench_race {
     const cli_call *cli;
-    const char *sets[BENCH_MOST_SETS]; /* instruction sets, the best first */
+    const char *sets[BENCH_MOST_SETS]; /* instruction sets, with the best set first */
     int nsets;
     int threads[BENCH_MOST_THREADS], nthreads;
-    /* highest measured peak, because other processes can only make a measured peak too low */
+    /* The highest measured peak is kept, because other processes can only make a measured peak too low. */
     double peak[BENCH_MOST_THREADS][BENCH_MOST_SETS];
-    /* type of the rows that run; NULL: all types except fma */
+    /* only rows of this type run; NULL: rows of all types except fma run */
     const char *type;
     double seconds;
-    double sets_limit, numbers_limit; /* limits for the ratios of times */
+    double sets_limit, numbers_limit; /* limits for the ratios of times; above a limit, an alarm is printed */
     bool quick, rates;                /* rates: the table shows GFLOP/s instead of ms */
     int rows, alarms;
     attn_json json;
 } bench_race;
 
-/* The options of every race. */
+/* The options that all races have. */
 #define BENCH_RACE_OPTIONS                                                                                             \
     CLI_TEXT("threads", 0, "LIST", "", "thread counts, as 1,2; default: 1 and all; with --quick: all"),                \
         CLI_FLAG("quick", 0, "little work, measured briefly"),                                                         \
@@ -56,16 +58,16 @@ typedef struct bench_race {
 
 /* Reads the options, finds the instruction sets and begins the table. Returns an exit code. */
 int bench_race_begin(bench_race *race, const cli_call *cli, bool rates);
-/* Races a row with each number of threads, if its type was requested. Returns an exit code, which is CLI_OK even
- * after alarms. */
+/* If the row's type was requested, races the row with each number of threads. Returns an exit code, which is CLI_OK
+ * even after alarms. */
 int bench_race_row(bench_race *race, const bench_row *row);
-/* Ends the table of a race that began with CLI_OK. Returns `code`, or CLI_FAILED after alarms. */
+/* Ends the table of a race that began with CLI_OK. After alarms, returns CLI_FAILED. Otherwise returns `code`. */
 int bench_race_end(bench_race *race, int code);
 
 /* ---------------------------------------------------------------------------------- bench_race_products.c */
 
 /* Races the products of a NULL-terminated list in each precision. If the list is NULL, races all products of
- * bench_product.h. Products by weights of linear layers also run with packed weights. */
+ * bench_product.h. If a product uses weights of a linear layer, it also runs with packed weights. */
 int bench_race_products(bench_race *race, const char *const *shapes);
 extern const char *const bench_products_quick[];
 

@@ -9,8 +9,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Kinds of numbers that occur in models: normal numbers; numbers after ReLU; gradients with zero rows of padding and
- * zeros of dropout; numbers with heavy tails; rows with a single 1. */
+/* Kinds of numbers that occur in models. NORMAL: normal numbers; RELU: numbers after ReLU; MASKED: gradients with
+ * zero rows of padding and zeros of dropout; LOGNORMAL: numbers with heavy tails; ONE_HOT: rows with a single 1. */
 enum { NORMAL, RELU, MASKED, LOGNORMAL, ONE_HOT, KINDS };
 static const char *const kinds[KINDS] = {"normal", "ReLU'd", "masked and dropped", "lognormal", "one-hot"};
 
@@ -20,7 +20,7 @@ static const attn_precision precisions[] = {ATTN_PRECISION_F32, ATTN_PRECISION_B
 typedef struct subject {
     bench_product_shape shape;
     attn_precision precision;
-    float *a[KINDS], *b[KINDS]; /* b: one array for all kinds if it holds weights */
+    float *a[KINDS], *b[KINDS]; /* b: if it holds weights, all kinds share one array */
 } subject;
 
 typedef struct state {
@@ -31,7 +31,7 @@ typedef struct state {
 
 /* ------------------------------------------------------------------------------------------------ numbers */
 
-/* Returns an approximately normal number with variance 1: the sum of four uniform numbers. */
+/* Returns the sum of four uniform numbers, which is approximately a normal number with variance 1. */
 static double normal(uint64_t bits)
 {
     const double mean = 131070, scale = 1.7320508075688772 / 65536;
@@ -41,7 +41,8 @@ static double normal(uint64_t bits)
 
 static double number(int kind, uint64_t array, int64_t row, int64_t column, int64_t columns)
 {
-    enum { ROWS = 1000, MASKED_ROWS = 4, DROPPED = 10 }; /* one row in MASKED_ROWS and one number in DROPPED are zero */
+    /* in MASKED, one row in MASKED_ROWS and one number in DROPPED are zero */
+    enum { ROWS = 1000, MASKED_ROWS = 4, DROPPED = 10 };
     double x = normal(bench_scatter(array, (uint64_t)(row * columns + column)));
     switch (kind) {
     case RELU:
@@ -78,8 +79,8 @@ static void free_subject(subject *s)
     }
 }
 
-/* Makes the operands. For a gradient of weights, both operands have this kind of numbers. Otherwise only A has them,
- * and B holds weights. */
+/* Makes the operands. If the product is a gradient of weights, both operands have this kind of numbers. Otherwise
+ * only A has this kind, and B holds weights. */
 static bool make_subject(subject *s)
 {
     const bench_product_shape *p = &s->shape;
@@ -119,7 +120,8 @@ static double flops_of_product(const void *user)
     return 2 * (double)p->m * (double)p->n * (double)p->k;
 }
 
-/* Returns the error of element (i, j) against float64, as a share of the error that docs/numerics.md allows. */
+/* Returns the error of element (i, j), divided by the error that docs/numerics.md allows. The exact value is
+ * computed in float64. */
 static double error_of(const state *st, int64_t i, int64_t j)
 {
     const bench_product_shape *p = &st->product.shape;
@@ -135,10 +137,10 @@ static double error_of(const state *st, int64_t i, int64_t j)
         most_a = fmax(most_a, fabs(x));
         most_b = fmax(most_b, fabs(y));
     }
-    double bound = (depth + 1) * 0x1p-24 * both; /* the last term is the rounding of the result */
+    double bound = (depth + 1) * 0x1p-24 * both; /* one rounding for each of `depth` terms, and one for the result */
     if (st->subject->precision == ATTN_PRECISION_BF16)
-        bound += (0x1p-7 + 0x1p-16) * both; /* each operand has a relative error of up to 2^-8 */
-    /* each number has an error of half a step, and the largest number of a row has 127 steps */
+        bound += (0x1p-7 + 0x1p-16) * both; /* Each operand has a relative error of up to 2^-8. */
+    /* The largest number of a row has 127 steps, and each number has an error of half a step. */
     if (st->subject->precision == ATTN_PRECISION_INT8) {
         double step_a = most_a / 127, step_b = most_b / 127;
         bound += (step_a * sum_b + step_b * sum_a) / 2 + depth * step_a * step_b / 4;
@@ -147,7 +149,7 @@ static double error_of(const state *st, int64_t i, int64_t j)
     return error > 0 || isnan(error) ? error / bound : 0;
 }
 
-/* Returns the largest error of a sample of elements, which includes the corners. */
+/* Checks a sample of the elements, which includes the corners. Returns the largest error. */
 static double error_of_product(const void *user)
 {
     enum { SAMPLE = 32 };
@@ -180,14 +182,14 @@ static int race_types(bench_race *race, subject *s, const char *name)
                          .precision = s->precision,
                          .kinds = kinds,
                          .nkinds = KINDS};
-        /* int8 is used only for weights of linear layers */
+        /* Only weights of linear layers are multiplied in int8. */
         if (s->shape.transpose_b || s->precision != ATTN_PRECISION_INT8)
             code = bench_race_row(race, &row);
     }
     return code;
 }
 
-/* Races a product. If `both`, a product by weights also runs with packed weights. */
+/* Races a product. If `both` is true and the product uses weights, it also runs with packed weights. */
 static int race_shape(bench_race *race, const char *text, bool both)
 {
     char name[64];

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * bench_vit.h - runs Vision Transformers on random pictures, for `attn bench` and bench/vit_probe.c. The latter is
+ * bench_vit.h - runs Vision Transformers on random pictures, for `attn bench` and bench/vit_probe.c. vit_probe.c is
  * compiled together with bench_vit.c.
  */
 #ifndef CLI_BENCH_VIT_H
@@ -10,7 +10,7 @@
 
 typedef enum bench_vit_pass {
     BENCH_VIT_FORWARD,
-    BENCH_VIT_INFER, /* inference with weights packed once (attn_model_pack_weights) */
+    BENCH_VIT_INFER, /* inference with weights that were packed once (attn_model_pack_weights) */
     BENCH_VIT_TRAIN  /* forward, cross-entropy and backward, without an optimizer */
 } bench_vit_pass;
 
@@ -20,7 +20,8 @@ typedef struct bench_vit_shape {
     bench_vit_pass pass;
 } bench_vit_shape;
 
-/* ViT-B/16 on 224 x 224 with 1,000 classes, and the ViT of Dive into Deep Learning. The caller sets batch and pass. */
+/* ViT-B/16 on 224 x 224 pixels with 1,000 classes, and the ViT of Dive into Deep Learning. The caller sets `batch`
+ * and `pass`. */
 extern const bench_vit_shape bench_vit_base, bench_vit_d2l;
 
 typedef struct bench_vit {
@@ -31,12 +32,12 @@ typedef struct bench_vit {
     attn_tensor *x, *labels;
 } bench_vit;
 
-/* Opens a Vision Transformer. `v` must be zero before the call, and must be closed whatever is returned. */
+/* Opens a Vision Transformer. `v` must be zero before the call. The caller must close it, even if the call fails. */
 attn_status bench_vit_open(bench_vit *v, attn_context *context, const bench_vit_shape *shape);
 attn_status bench_vit_run(bench_vit *v);
 void bench_vit_close(bench_vit *v);
-/* Returns the operations of a run: 2 for each weight and token, and 4 for each channel and pair of tokens. A
- * training step has three times as many. */
+/* Returns the number of operations of a run. There are 2 for each weight and token, and 4 for each channel and pair
+ * of tokens. A training step has three times as many. */
 double bench_vit_flops(const bench_vit_shape *shape);
 
 #endif

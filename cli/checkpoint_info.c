@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * Implements `attn info` for a checkpoint: prints its tensors, for any model.
+ * Implements `attn info` for a checkpoint. The tensors of any model can be printed.
  */
 #include "checkpoint_info.h"
 #include "foreign.h"
@@ -17,8 +17,8 @@
 
 /* ----------------------------------------------------------------------------------------------- values */
 
-/* Returns the square root of the sum of squares. Scaling by a power of two protects the squares from overflow and
- * underflow. */
+/* Returns the square root of the sum of squares. The numbers are scaled by a power of two, so that squares neither
+ * overflow nor underflow. */
 static double norm_of(const attn_tensor *t, double largest)
 {
     if (largest == 0 || !isfinite(largest))
@@ -41,7 +41,7 @@ cli_values cli_values_of(const attn_tensor *t)
         v.min = x < v.min ? x : v.min;
         v.max = x > v.max ? x : v.max;
     }
-    if (v.max < v.min) /* all elements are NaN or infinite */
+    if (v.max < v.min) /* no element is finite */
         return (cli_values){.min = NAN, .max = NAN, .nans = v.nans};
     v.norm = norm_of(t, fmax(fabs(v.min), fabs(v.max)));
     return v;
@@ -68,7 +68,7 @@ static bool has_kind(const attn_named_list *parameters, const char *kind)
     return false;
 }
 
-/* Returns the number of tensors whose names are names of an architecture's parameters. Numbers inside names are
+/* Returns the number of tensors that have the name of a parameter of the architecture. Numbers inside of names are
  * ignored. */
 static int64_t count_kinds(const cli_call *cli, const attn_checkpoint *weights, const attn_architecture *architecture)
 {
@@ -84,14 +84,14 @@ static int64_t count_kinds(const cli_call *cli, const attn_checkpoint *weights, 
     for (int64_t i = 0; status == ATTN_OK && attn_checkpoint_at(weights, i, &e); i++)
         n += has_kind(attn_model_parameters(model), cli_name_kind(e.name, kind, sizeof kind));
     if (status != ATTN_OK)
-        cli_forgive(cli); /* the architecture has no sample settings */
+        cli_forgive(cli); /* This architecture has no sample settings. */
     attn_model_destroy(model);
     attn_config_destroy(config);
     return n;
 }
 
-/* Prints the architectures of which more than half of the parameter names are in the file. Names are the file's own,
- * or the results of a built-in names file. */
+/* Prints each architecture for which the file has more than half of the parameter names. The file's own names are
+ * compared, or the names that a built-in names file makes of them. */
 static attn_status print_fitting(const cli_call *cli, const attn_checkpoint *weights, int64_t tensors)
 {
     const char *builtin, *tensor, *other = attn__detr_other(weights, &tensor);

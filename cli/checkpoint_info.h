@@ -10,7 +10,7 @@
 #include "attn/models.h"
 
 typedef struct cli_values {
-    double min, max, norm; /* statistics of the finite elements */
+    double min, max, norm; /* minimum, maximum and norm of the finite elements */
     int64_t nans;
 } cli_values;
 cli_values cli_values_of(const attn_tensor *tensor);

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: MIT
  *
- * Returns the time for speeds, progress and benchmarks.
+ * Returns the time, for speeds, progress and benchmarks.
  */
 #include "command.h"
 
 #include <time.h>
 
-/* Returns seconds. If the system's clock has stopped or was set back, each reading advances by a microsecond, so
- * that waiting for a time to pass always ends. */
+/* Returns seconds. If the system's clock has stopped or was set back, each reading advances by a microsecond. So a
+ * loop that waits for a time always ends. */
 double cli_seconds(void)
 {
     static const double LEAST = 1e-6;

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: MIT
- * attn align: learns from sentence pairs which tokens translate to which. The result is a lexicon for --shortlist or
- * word alignments for --guided-alignment. */
+ *
+ * attn align: learns from sentence pairs which tokens translate to which tokens. It writes a lexicon for --shortlist,
+ * or word alignments for --guided-alignment.
+ */
 #include "commands.h"
 #include "foreign.h"
 #include "source.h"
@@ -108,7 +110,7 @@ static int learn(const cli_call *cli, attn_translator *translator, const char *d
     attn_lexicon *lexicon;
     int64_t pairs;
     cli_failures bad = {.cli = cli, .things = "sentence pairs"};
-    if (!aligned[0]) /* alignments have one line for each line of the data, so that no line may be skipped */
+    if (!aligned[0]) /* Alignments have one line for each line of the data. So no line may be skipped. */
         cli_source_goes_on(&source, &bad);
     if (attn_translator_learn_lexicon(&lexicon, translator, &source, part, &how, &pairs) != ATTN_OK)
         return cli_failed(cli, NULL);

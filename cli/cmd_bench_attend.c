@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * attn bench attend: measures the speed of attention problems, as a fraction of the machine's peak.
+ * attn bench attend: measures the speed of attention problems, also as a fraction of the machine's peak.
  */
 #include "bench.h"
 #include "bench_features.h"
@@ -75,7 +75,7 @@ typedef struct bench {
     const cli_call *cli;
     attn_json json;
     double seconds;
-    double *peak; /* highest measured peak for the current thread count */
+    double *peak; /* highest peak that was measured for the current thread count */
     bool verify, wrong;
     int rows;
 } bench;
@@ -128,7 +128,7 @@ static void explain(const bench *b, const attn_plan *plan, const char *name)
 
 /* -------------------------------------------------------------------------------------------- measuring */
 
-/* Measures the median time of enough executions, in seconds. */
+/* Runs the plan until the time is enough. Sets *median to the median time of a run in seconds. */
 static attn_status time_plan(const bench *b, const attn_plan *plan, const attn_arrays *arrays, double *median)
 {
     enum { MOST = 20000, LEAST = 3 };
@@ -149,8 +149,8 @@ static attn_status time_plan(const bench *b, const attn_plan *plan, const attn_a
     return status;
 }
 
-/* Measures the peak. The clock rate changes, and other processes can only make a measured peak too low, which makes
- * a fraction too high. The highest measured peak is therefore kept. */
+/* Measures the peak and keeps the highest value. The clock rate changes, and other processes can only make a
+ * measured peak too low. A peak that is too low would make the fraction too high. */
 static void measure_peak(bench *b, int threads)
 {
     double peak = attn_machine_peak(b->cli->context, ATTN_F32, threads);
@@ -191,7 +191,7 @@ static void report(bench *b, const row *r)
     }
 }
 
-/* Handles a solver that refuses the problem. If the user named the solver, this is not a failure. */
+/* Handles a solver that refuses the problem. If the user named this solver, the refusal is not a failure. */
 static int refused(const bench *b, const row *r, attn_status status)
 {
     if (status != ATTN_ERROR_UNSUPPORTED)
@@ -266,7 +266,7 @@ static int check_solver(const char *name)
     return cli_fail(CLI_BAD, "--solver: there is no \"%.60s\"; --explain prints the names of all", name);
 }
 
-/* Parses all problems before anything is measured, so that an error in any problem is found at once. */
+/* Parses all problems before anything is measured. So an error in any problem is reported at once. */
 static int check_all(const cli_call *cli)
 {
     attn_problem problem;

@@ -123,7 +123,7 @@ static int read_scale(const cli_call *cli, attn_pixel_scale *scale)
     for (int i = 0; i < 2; i++) {
         bool read = read_three(cli_text(cli, names[i]), into[i]);
         for (int c = 0; c < 3 && read; c++)
-            /* standard deviations above 0 avoid a division by 0 */
+            /* Standard deviations must be above 0, because pixels are divided by them. */
             read = into[i][c] >= (float)i * 1e-6f && into[i][c] <= 1;
         if (!read)
             return cli_fail(CLI_BAD, "--%s: \"%.60s\" is not three numbers of 0 to 1 with commas between", names[i],
@@ -132,7 +132,8 @@ static int read_scale(const cli_call *cli, attn_pixel_scale *scale)
     return CLI_OK;
 }
 
-/* Parses "0.5", or "0.485, 0.456, 0.406" in brackets. */
+/* Writes the three numbers of a setting to `text`. Equal numbers become one number such as "0.5". Other numbers become
+ * a list such as "(0.485, 0.456, 0.406)". */
 static const char *three_text(const attn_config *config, const char *name, char *text, size_t size)
 {
     double values[3];
@@ -149,7 +150,7 @@ static const char *three_text(const attn_config *config, const char *name, char 
     return text;
 }
 
-/* Prints how many classes have no name in the checkpoint's files, if other classes have one. */
+/* If some classes have names in the checkpoint's files and others have none, prints how many have none. */
 static void tell_classes(const cli_call *cli, const attn_config *config)
 {
     const attn_config_value *names = attn_config_get(config, "class_names");
@@ -236,7 +237,7 @@ static int convert_tensors(const cli_call *cli)
     return CLI_OK;
 }
 
-/* Returns the type in which weights are stored; DEFAULT means unchanged. */
+/* Returns the type in which weights are stored. DEFAULT means that the weights are not converted. */
 static attn_precision stored_precision(const cli_call *cli)
 {
     attn_precision precision;
@@ -254,7 +255,7 @@ static int convert_known(const cli_call *cli)
                    ? CLI_OK
                    : cli_failed(cli, NULL);
     if (form == CLI_FORM_OWN && stored_precision(cli))
-        return CLI_OK; /* write_out stores the result later */
+        return CLI_OK; /* In this case write_out stores the result later. */
     if (form == CLI_FORM_MARIANMT && stored_precision(cli))
         return cli_fail(CLI_BAD, translator_keeps);
     if (form == CLI_FORM_OWN || form == CLI_FORM_MARIANMT)
@@ -279,7 +280,7 @@ static int convert_known(const cli_call *cli)
     return kind == ATTN_CHECKPOINT_MSA ? convert_msa(cli) : convert_vit(cli);
 }
 
-/* Checks the precision before anything is written, so that an existing directory does not change. */
+/* Checks the precision before anything is written. So a wrong precision does not change an existing directory. */
 static int check_precision(const cli_call *cli, const cli_foreign *foreign)
 {
     attn_checkpoint_kind kind = ATTN_CHECKPOINT_OTHER;

@@ -33,7 +33,7 @@ static const char *in_directory(char *path, const char *directory, const char *n
     return path;
 }
 
-/* Returns true if `directory` holds a translator that an earlier demo made, which may be deleted. */
+/* Returns true if `directory` holds a translator of an earlier demo. The demo may delete such a translator. */
 static bool is_ours(const cli_call *cli, const char *directory)
 {
     char path[4096];
@@ -66,8 +66,8 @@ static int clear_directory(const cli_call *cli, const char *directory)
 
 /* ---------------------------------------------------------------------------------------------- training */
 
-/* Chooses settings of a model that is small enough to train in a minute and large enough for the phrasebook.
- * Experiments gave these numbers. */
+/* Chooses the settings of a model that trains in a minute and is large enough for the phrasebook. The values were
+ * found by experiments. */
 static attn_status demo_settings(const cli_call *cli, attn_config **settings)
 {
     static const struct whole {
@@ -87,7 +87,7 @@ static attn_status demo_settings(const cli_call *cli, attn_config **settings)
         status = attn_config_set_real(*settings, "rate", 0.0015);
     if (status == ATTN_OK)
         status = attn_config_set_text(*settings, "schedule", "cosine");
-    if (status == ATTN_OK && attn_subwords_available()) /* without SentencePiece, use a vocabulary of words */
+    if (status == ATTN_OK && attn_subwords_available()) /* Without SentencePiece, a vocabulary of words is used. */
         status = attn_config_set_text(*settings, "vocabulary", "unigram");
     return status;
 }
@@ -118,7 +118,7 @@ typedef struct held_out {
     bool no_memory;
 } held_out;
 
-/* Joins the words into readable text. */
+/* Joins the tokens into readable text. */
 static char *readable(const char *tokens)
 {
     size_t size = strlen(tokens) + 1;
@@ -151,8 +151,8 @@ static void release(held_out *all)
     free(all->items);
 }
 
-/* Returns the index of the i-th sentence to show. Sentences are taken at regular intervals, so that good and bad
- * translations are shown. */
+/* Returns the index of the i-th sentence to show. Sentences are taken at regular intervals. So good and bad
+ * translations are both shown. */
 static int shown_at(const held_out *all, int i)
 {
     return all->n <= SHOWN ? i : (int)((int64_t)i * all->n / SHOWN);
@@ -193,7 +193,7 @@ static void json_table(attn_json *json, const held_out *all)
 
 /* ---------------------------------------------------------------------------------------------- pictures */
 
-/* Chooses a sentence with an informative picture, from the held-out sentences if possible. */
+/* Chooses a sentence whose picture is informative. It is a held-out sentence if possible. */
 static const char *showcase(const held_out *all)
 {
     static const char *const preferred[] = {"looking for her key", "two coffees", "is looking for", "would like"};

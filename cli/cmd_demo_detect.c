@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: MIT
- * attn demo detect: writes a data set of drawn shapes, for training and evaluating detectors without a download. */
+ *
+ * attn demo detect: writes a data set of drawn shapes. Detectors can be trained and evaluated on it without a download.
+ */
 #include "commands.h"
 
 #include "apps/detector/boxes_files.h"
@@ -20,7 +22,7 @@ static const char description[] =
 static const char *const examples[] = {"attn demo detect shapes", "attn demo detect shapes -n 8 --valid 2 --seed 7",
                                        NULL};
 
-/* The number of the second folder's first image. The first folder has fewer images. */
+/* The number of the first image of the second folder. All images of the first folder have lower numbers. */
 static const uint64_t valid_begins = 1u << 31;
 
 static int write_folder(const cli_call *cli, const char *name, uint64_t first, int64_t n)

@@ -56,7 +56,7 @@ static const char *const examples[] = {
 
 /* ------------------------------------------------------------------------------------------- the pictures */
 
-/* Paths of pictures, including pictures in folders. */
+/* Paths of the pictures, including the pictures in folders. */
 typedef struct files {
     char **paths;
     int n;
@@ -115,8 +115,8 @@ typedef struct search {
     attn__found *found; /* detections [queries] of one picture */
     int64_t queries;
     attn_json *json;            /* JSON output; NULL: plain text */
-    const attn__box_set *known; /* the data set of --data; NULL: not given */
-    attn__detection *results;   /* results for --coco */
+    const attn__box_set *known; /* data set of --data; NULL: --data is not given */
+    attn__detection *results;   /* results that are written for --coco */
     int64_t nresults;
 } search;
 
@@ -197,7 +197,8 @@ static int draw_one(const search *s, const char *path, const attn_image *image, 
     return status == ATTN_OK ? CLI_OK : cli_failed(cli, NULL);
 }
 
-/* Finds the id of a picture with this name in --data. Without --data, the name itself must be the number. */
+/* Finds the id of the picture with this file name in the data set of --data. Without --data, the file name itself
+ * must be the id. */
 static bool image_id(const search *s, const char *path, int64_t *id)
 {
     const char *base = base_of(path);
@@ -260,7 +261,7 @@ static int detect_one(void *user, int i)
 
 /* ------------------------------------------------------------------------------------------------- all of them */
 
-/* Detects objects in this process alone, because the output is one array. */
+/* Detects objects in this process only, because the output is one array. */
 static int detect_here(search *s)
 {
     cli_failures failures = {.cli = s->cli, .things = "files"};

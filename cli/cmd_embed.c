@@ -31,7 +31,7 @@ static const char *const examples[] = {
     NULL,
 };
 
-/* Computes the mean of the residues' vectors of one sequence. A sequence of only gaps gets zeros. */
+/* Computes the mean of the vectors of one sequence's residues. If a sequence has only gaps, the mean is zero. */
 static void mean_of(const cli_family *f, const float *hidden, int64_t row, int64_t dim, float *to)
 {
     const int32_t *tokens = f->tokens + row * f->cols;
@@ -49,7 +49,7 @@ static void mean_of(const cli_family *f, const float *hidden, int64_t row, int64
         to[d] /= (float)counted;
 }
 
-/* Writes the vectors of the query's residues [N,D]. Residues without a column get NaN. */
+/* Writes the vectors [N,D] of the query's residues. If a residue has no column, its vector is NaN. */
 static void fill_residues(const cli_family *f, const float *hidden, int64_t residues, int64_t dim, float *to)
 {
     for (int64_t i = 0; i < residues * dim; i++)
@@ -61,7 +61,7 @@ static void fill_residues(const cli_family *f, const float *hidden, int64_t resi
     }
 }
 
-/* Fills the requested array from hidden [R,C,D]. */
+/* Computes the requested array from hidden [R,C,D]. */
 static attn_status fill(const cli_family *f, const char *what, const float *hidden, int64_t dim, attn_tensor **array)
 {
     attn_context *context = f->cli->context;
@@ -94,7 +94,7 @@ static attn_status write_names(const cli_family *f, const char *path)
         const char *name = attn_alignment_name(f->chosen, r);
         char *to = (char *)attn_tensor_data(text) + used;
         size_t length = strlen(name);
-        memcpy(to, name, length); /* NOLINT: a line's end follows the digits, not a 0 */
+        memcpy(to, name, length); /* NOLINT: the end of the line follows the digits, and not a 0 */
         to[length] = '\n';
         used += length + 1;
     }
@@ -104,7 +104,7 @@ static attn_status write_names(const cli_family *f, const char *path)
     return status;
 }
 
-/* Prints the result. `names` is the file for the sequences' names, or NULL. */
+/* Prints the result. `names` is the file with the sequences' names. NULL means that there is no such file. */
 static int print_result(const cli_family *f, const char *path, const char *names, const attn_tensor *array)
 {
     const int64_t *shape = attn_tensor_shape(array);

@@ -34,7 +34,7 @@ static const char description[] =
 static const char *const examples[] = {"attn info out/demo", "attn info out/demo --json",
                                        "attn info model.safetensors --values", NULL};
 
-/* Copies of a parameter in training with Adam: the parameter, its gradient and two moments. */
+/* Training with Adam keeps four copies of each parameter: the parameter, its gradient and two moments. */
 static const double TRAINING_COPIES = 4;
 
 static void print_config(const attn_config *config)
@@ -46,13 +46,13 @@ static void print_config(const attn_config *config)
     }
 }
 
-/* The model in a directory, of one of five kinds. */
+/* The model in a directory. There are five kinds, and the fields of the other kinds are NULL. */
 typedef struct subject {
     attn_translator *translator;
     attn_classifier *classifier;
     attn_generator *generator;
     attn_msa *msa;
-    attn_model *bare; /* a model of another kind */
+    attn_model *bare; /* a model that is none of the other kinds */
     const attn_model *model;
 } subject;
 
@@ -149,7 +149,7 @@ static bool is_there(const char *directory, const char *name)
     return attn_file_exists(file);
 }
 
-/* Returns true if the directory has one of attn's models without the vocabularies of a translator. */
+/* Returns true if the directory has one of attn's models, but not the vocabularies of a translator. */
 static bool is_bare(const cli_call *cli, const char *directory)
 {
     static const char *const vocabularies[] = {"source.vocab", "target.vocab", "source.spm", "target.spm",
@@ -189,8 +189,7 @@ static attn_status load(const cli_call *cli, subject *of)
     return status;
 }
 
-/* Returns true for a directory of weights that has no config.json, or the config.json of a model that attn does not
- * load. */
+/* Returns true if the directory has weights, but no config.json that attn can load. */
 static bool is_foreign_directory(const cli_call *cli, const char *path)
 {
     static const char *const inside[] = {"model.safetensors", "model.safetensors.index.json",
@@ -199,14 +198,14 @@ static bool is_foreign_directory(const cli_call *cli, const char *path)
     bool weights = false;
     for (size_t i = 0; i < sizeof inside / sizeof *inside; i++)
         weights = weights || is_there(path, inside[i]);
-    if (is_there(path, "decoder.yml")) /* a translator in Marian's own form */
+    if (is_there(path, "decoder.yml")) /* This is a translator in Marian's own form. */
         return false;
     if (!is_there(path, "config.json"))
         return weights;
     return weights && cli_form_of(cli, path) == CLI_FORM_OTHER;
 }
 
-/* Returns true for weights that are not one of attn's models. A published MSA Transformer counts as one of attn's
+/* Returns true if the weights are not one of attn's models. A published MSA Transformer counts as one of attn's
  * models. */
 static bool is_checkpoint(const cli_call *cli, const char *path)
 {

@@ -42,8 +42,8 @@ static const char *type_name(const attn_setting *key)
     return names[key->type];
 }
 
-/* Builds a model with the given or with sample settings. If the architecture has no sample settings, returns CLI_OK
- * and sets *model to NULL. */
+/* Builds a model with the given settings, or with sample settings. If the architecture has no sample settings,
+ * returns CLI_OK and sets *model to NULL. */
 static int build(const cli_call *cli, const attn_architecture *architecture, attn_model **model)
 {
     attn_config *config = NULL;
@@ -53,7 +53,7 @@ static int build(const cli_call *cli, const attn_architecture *architecture, att
     *model = NULL;
     if (status == ATTN_OK)
         status = attn_model_create(model, cli->context, architecture->name, config,
-                                   /* only names and shapes are used, so no random numbers are needed */
+                                   /* Only names and shapes are used. So no random numbers are needed. */
                                    &(attn_model_options){.blank = true});
     attn_config_destroy(config);
     if (status == ATTN_ERROR_MEMORY || (status != ATTN_OK && given))
@@ -92,7 +92,7 @@ static void print_ports(const char *head, const attn_port *ports, int n)
     }
 }
 
-/* Prints the parameters, after the settings of their model, such as "dim 64, heads 4". */
+/* Prints the parameters. The settings of their model, such as "dim 64, heads 4", are printed first. */
 static void print_parameters(const attn_model *model)
 {
     const attn_config *config = attn_model_config(model);

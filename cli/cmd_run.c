@@ -47,7 +47,7 @@ static const char *const examples[] = {
     NULL,
 };
 
-/* Splits "NAME=FILE": copies the name to `name` and returns the file. Returns NULL for another form. */
+/* Splits "NAME=FILE". Copies the name to `name` and returns the file. If the text has another form, returns NULL. */
 static const char *split(const char *text, char *name, size_t size)
 {
     const char *equals = strchr(text, '=');
@@ -63,8 +63,9 @@ static int bad_form(const char *option, const char *text)
     return cli_fail(CLI_BAD, "--%s: \"%s\" has not the form NAME=FILE", option, text);
 }
 
-/* Prints each parameter that is missing, extra or of another shape on its own line, after a line with their number.
- * If the weights were accepted, prints notes about skipped tensors. */
+/* Prints a report about weights. If the weights were refused, the number of faulty parameters comes first. A
+ * parameter is faulty if it is missing, extra or of another shape, and is on a line of its own. If the weights were
+ * accepted, prints notes about skipped tensors. */
 static void tell_report(const cli_call *cli, attn_status status, const attn_bytes *report)
 {
     for (const char *line = report->data; line && *line; line += strspn(line, "\n")) {
@@ -88,7 +89,7 @@ static int load_weights(const cli_call *cli, attn_model *model, const attn_name_
     return code;
 }
 
-/* Makes the model. *model is NULL if no model was built. Errors have been printed. */
+/* Makes the model. If no model was built, *model is NULL. Errors have been printed. */
 static int make_model(const cli_call *cli, attn_model **model)
 {
     cli_foreign foreign;
@@ -135,7 +136,7 @@ static int read_inputs(const cli_call *cli, attn_named_list *inputs)
     return CLI_OK;
 }
 
-/* Adds the requested names without tensors, so that optional outputs are computed too. */
+/* Adds the requested outputs to the list as names without tensors. So optional outputs are computed too. */
 static int ask_outputs(const cli_call *cli, attn_named_list *outputs)
 {
     const attn_config_value *requests = cli_many(cli, "output");
@@ -144,7 +145,7 @@ static int ask_outputs(const cli_call *cli, attn_named_list *outputs)
         const char *path = split(requests->texts[i], name, sizeof name);
         if (!path)
             return bad_form("output", requests->texts[i]);
-        /* several outputs may be written to /dev/stdout */
+        /* Several outputs may be written to one file below /dev/, such as /dev/stdout. */
         for (int64_t j = 0; j < i && strncmp(path, "/dev/", 5) != 0; j++)
             if (strcmp(split(requests->texts[j], earlier, sizeof earlier), path) == 0)
                 return cli_fail(CLI_BAD, "--output: %s and %s cannot be written to the same file, %s", earlier, name,

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * attn train translate, classify, images, msa, detect: trains a model. One command has all kinds of training.
+ * attn train translate, classify, images, msa, detect: trains a model. This file has the commands for all kinds of
+ * training.
  */
 #include "commands.h"
 #include "source.h"
@@ -32,7 +33,7 @@ static void note_translate(const cli_training *t)
                  cli_count(cli_training_size(t, "judged_pairs"), a));
 }
 
-/* Prints the size of the pictures between the texts `what` and `then`. */
+/* Prints the size of the pictures. `what` is the text before the size, and `then` is the text after it. */
 static void note_pictures(const cli_training *t, const char *what, const char *then)
 {
     const cli_call *cli = t->cli;
@@ -86,12 +87,13 @@ static void note_detect(const cli_training *t)
                  cli_count(left_out, a), left_out == 1 ? " is" : "s are");
 }
 
-/* Warns if the accuracy is within two standard deviations of always naming one class, which shows no learning. */
+/* Warns if the model has learned nothing. This is assumed if the accuracy is within two standard deviations of the
+ * accuracy of always naming one class. */
 static void warn(const cli_training *training)
 {
     double found = training->last.metric, guessed = 1 / (double)cli_training_size(training, "classes");
     double chance = sqrt(guessed * (1 - guessed) / (double)cli_training_size(training, "valid_images"));
-    /* false if `found` is NaN, which means that there was no validation */
+    /* If there was no validation, `found` is NaN, and this condition is false. */
     if (training->last.steps > 0 && found < guessed + 2 * chance)
         cli_note(
             training->cli,
@@ -106,13 +108,15 @@ typedef struct kind {
     const char *name;       /* the name of the attn_trainer */
     const char *things;     /* unit of speed */
     const char *measure;    /* the metric of a validation in addition to the loss; NULL: none */
-    const char *metrics[2]; /* names of attn_progress.metric and metric2 in --json; NULL: not written */
-    const char *made;       /* name of the result, printed in the last line */
+    const char *metrics[2]; /* names of attn_progress.metric and metric2 in --json; NULL: the metric is not written */
+    const char *made;       /* name of the result in the last line */
     void (*note)(const cli_training *training);
     void (*warn)(const cli_training *training); /* called at the end; may be NULL */
-    const char *test;                           /* name of the size of the part that attn eval uses by default */
-    const char *tries[3][2];                    /* suggested commands: the text before and after the directory */
-    bool pairs;                                 /* true if the data are sentence pairs */
+    /* name of the size (attn_trainer_plan.sizes) of the part that attn eval uses by default */
+    const char *test;
+    /* suggested commands, as the text before the directory and the text after it */
+    const char *tries[3][2];
+    bool pairs; /* true if the data are sentence pairs */
 } kind;
 
 static const kind kinds[] = {
@@ -188,7 +192,7 @@ int cli_train(const cli_call *cli, attn_trainer_job *job, cli_training *training
     return cli_training_end(training, attn_train(cli->context, job), job->directory);
 }
 
-/* Prints the result as JSON. A NaN, which means that there was no validation, becomes null. */
+/* Prints the result as JSON. A NaN means that there was no validation, and becomes null. */
 static int print_json(const cli_call *cli, const cli_training *training, const char *directory)
 {
     const kind *k = kind_of(training->kind);
@@ -220,7 +224,8 @@ static int print_result(const cli_call *cli, const cli_training *training, const
     return CLI_OK;
 }
 
-/* Sets the job's data: sentence pairs from a file or the phrasebook. Lines that are no pair are counted in `bad`. */
+/* Sets the job's data to sentence pairs from a file or the phrasebook. If a line is not a pair, it is skipped and
+ * counted in `bad`. */
 static void take_pairs(attn_trainer_job *job, const char *data, cli_training *training, cli_failures *bad)
 {
     attn_pairs_source source = cli_source_of(data);

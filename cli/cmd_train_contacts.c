@@ -37,7 +37,7 @@ typedef struct fitting {
     cli_structure *structures;
 } fitting;
 
-/* Limit for a warning: on its own training data, a fit should find at least this many times the contacts of random
+/* A factor for a warning. On its own training data, a fit should find at least WEAK times as many contacts as random
  * guessing. */
 static const double WEAK = 3;
 
@@ -49,7 +49,7 @@ static int measure(const fitting *f, int i, const char *path, const char *chain)
     return code;
 }
 
-/* Parses "alignment=structure:chain"; the alignment's name may not contain '='. */
+/* Parses "alignment=structure:chain", where the name of the alignment must not contain '='. */
 static int read_example(const fitting *f, int i, const char *word)
 {
     char text[4096];
@@ -61,7 +61,7 @@ static int read_example(const fitting *f, int i, const char *word)
     char *chain = strrchr(structure, ':');
     if (chain)
         *chain++ = 0;
-    size_t length = strlen(text); /* the path must outlive the family */
+    size_t length = strlen(text); /* The path is copied, because it must outlive the family. */
     char *path = malloc(length + 1);
     if (!path)
         return cli_fail(CLI_FAILED, "out of memory");
@@ -73,8 +73,8 @@ static int read_example(const fitting *f, int i, const char *word)
     return code;
 }
 
-/* Refuses a regression that gives every pair the same probability. This happens without maps, or without contacts in
- * the training data. */
+/* Refuses a regression that gives every pair the same probability. Such a regression results if there are no maps,
+ * or no contacts in the training data. */
 static int refuse(const cli_call *cli, const attn_contacts_fit_result *fitted)
 {
     if (fitted->contacts == 0)
@@ -158,7 +158,7 @@ static int fit(const fitting *f, attn_msa *msa)
 static void release(fitting *f)
 {
     for (int i = 0; f->families && f->structures && i < f->n; i++) {
-        free((char *)(uintptr_t)f->families[i].path); /* frees the command's own copy */
+        free((char *)(uintptr_t)f->families[i].path); /* This is the copy that the command made. */
         cli_family_free(&f->families[i]);
         free(f->structures[i].distances);
     }

@@ -11,8 +11,8 @@
 #include <string.h>
 #include <unistd.h>
 
-/* AHEAD is the number of arrived lines that are read ahead, so that a batch has sentences of similar length. Lines
- * from a terminal arrive one by one. */
+/* Up to AHEAD lines that have arrived are read ahead, so that a batch has sentences of similar length. Lines from a
+ * terminal arrive one by one. */
 enum { AHEAD = 1024, NAMED = 10 };
 
 static const cli_option options[] = {
@@ -86,7 +86,7 @@ typedef struct job {
     int32_t *suppressed;
     bool prefixed;
     cli_failures failures;
-    int64_t noted;   /* number of sentences with unknown words */
+    int64_t noted;   /* number of sentences in which unknown words were found */
     int64_t unnamed; /* unknown words for which no note was printed */
 } job;
 
@@ -143,7 +143,7 @@ static void note_rest(const job *j)
                  cli_count(j->noted - NAMED, sentences), cli_count(j->unnamed, words));
 }
 
-/* Prints all translations of one sentence. `number` is the number of the sentence, from 1. */
+/* Prints all translations of one sentence. `number` is the number of the sentence, which counts from 1. */
 static int print_line(job *j, const char *source, const attn_translation *line, int64_t number)
 {
     int64_t most = j->how.nbest > 0 ? j->how.nbest : 1;
@@ -161,7 +161,7 @@ static int print_line(job *j, const char *source, const attn_translation *line, 
     return code;
 }
 
-/* Prints an empty line for an input without a translation, so that output lines match input lines. */
+/* Prints an empty line for an input that has no translation. So output lines still match input lines. */
 static int leave_out(job *j, int code, int64_t number)
 {
     char name[32];
@@ -174,8 +174,8 @@ static int leave_out(job *j, int code, int64_t number)
 
 static int translate_whole(job *j, const char *const *texts, int n, int64_t first);
 
-/* Translates each sentence alone. This is used if one sentence of a batch cannot be translated, for example because
- * its forced prefix is not possible. */
+/* Translates each sentence alone. This is needed if one sentence of a batch cannot be translated, for example
+ * because its forced prefix is not possible. */
 static int translate_each(job *j, const char *const *texts, int n, int64_t first)
 {
     const char *const *prefixes = j->how.prefixes;
@@ -188,11 +188,12 @@ static int translate_each(job *j, const char *const *texts, int n, int64_t first
     return code;
 }
 
-/* Translates the sentences in one call. `first` is the number of texts[0], from 1. */
+/* Translates the sentences in one call. `first` is the number of texts[0], which counts from 1. */
 static int translate_whole(job *j, const char *const *texts, int n, int64_t first)
 {
     int64_t each = j->how.nbest > 0 ? j->how.nbest : 1;
-    char place[48]; /* the library numbers only the lines of one call */
+    /* The library numbers the lines of this call only. So the error also needs the number of the first line. */
+    char place[48];
     snprintf(place, sizeof place, "from sentence %lld on", (long long)first);
     attn_status status = attn_translator_translate(j->translator, texts, n, &j->how, j->results);
     if (status == ATTN_ERROR_ARGUMENT && n > 1) {
@@ -315,7 +316,7 @@ static int suppress(job *j)
     return CLI_OK;
 }
 
-/* Merges the model's search settings with the requested options. */
+/* Combines the model's search settings with the options of the command. */
 static int begin_search(job *j)
 {
     attn_translator_search own = attn_translator_own_search(j->translator);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * columns.h - reads columns of numbers from files: tables (.tsv), arrays (.npy), the history of a training.
+ * columns.h - reads columns of numbers from files. They are tables (.tsv), arrays (.npy), or the history of a training.
  */
 #ifndef CLI_COLUMNS_H
 #define CLI_COLUMNS_H
@@ -8,9 +8,9 @@
 #include "command.h"
 
 typedef struct cli_column {
-    const char *name;      /* name such as "valid_loss"; "0", "1", ... in a file without names */
-    double *values;        /* values [rows]; NaN for an empty field */
-    const char *no_number; /* a field that is not a number, in line `line`; NULL: all are numbers */
+    const char *name;      /* name such as "valid_loss"; if the file has no names, "0", "1", ... */
+    double *values;        /* values [rows], where an empty field is NaN */
+    const char *no_number; /* first field that is not a number, and its line `line`; NULL: all fields are numbers */
     int64_t line;
 } cli_column;
 
@@ -26,10 +26,10 @@ typedef struct cli_columns {
 } cli_columns;
 
 /* Reads a file, or the history.tsv of a training's directory. Returns an exit code. Errors have been printed. Call
- * cli_columns_free in either case. */
+ * cli_columns_free even after a failure. */
 int cli_columns_read(cli_columns *columns, const cli_call *cli, const char *path);
 void cli_columns_free(cli_columns *columns);
-/* Returns the index of a column, or -1 if there is none. */
+/* Returns the index of the column with this name. Returns -1 if no column has it. */
 int64_t cli_columns_find(const cli_columns *columns, const char *name, size_t length);
 
 #endif

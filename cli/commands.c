@@ -49,8 +49,8 @@ const cli_command *cli_command_find(const char *name)
     return NULL;
 }
 
-/* Collects the words that may follow `word` in `members`, for "train" alone or with something that cannot be
- * trained. Returns false if `word` begins no command. */
+/* Writes the commands that consist of `word` and a second word to `members`. The error about "train" alone, or about
+ * something that cannot be trained, lists these commands. Returns false if there are none. */
 static bool is_family(const char *word, char *members, size_t size)
 {
     size_t length = strlen(word);

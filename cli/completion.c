@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * Writes completions of command lines for bash, zsh and fish from the tables: commands, options, listed values of
- * options, and architectures. Options without a list of values complete to files, the shell's default.
+ * Writes completions of command lines for bash, zsh and fish from the tables of the commands. It completes commands,
+ * options, listed values of options, and architectures. If an option has no list of values, it completes to files,
+ * which is the shell's default.
  */
 #include "command.h"
 
@@ -11,7 +12,8 @@
 
 /* ---------------------------------------------------------------------------------- what may follow */
 
-/* Writes the words that may follow the typed words: the first words of commands, or the second words after `first`. */
+/* Writes the words that may follow the typed words. If `first` is NULL, these are the first words of all commands.
+ * Otherwise they are the second words of the commands that begin with `first`. */
 static void command_words(FILE *file, const char *first, const char *separator)
 {
     const char *last = "";
@@ -27,8 +29,8 @@ static void command_words(FILE *file, const char *first, const char *separator)
     }
 }
 
-/* Copies the i-th word that begins several commands (train, bench) to `out`, each word once. Returns false past the
- * last. The word may also be a command itself; its first word is then an option. */
+/* Copies the i-th word that begins several commands, such as "train" or "bench", to `out`. Each word is counted
+ * once. Returns false past the last word. If the word is also a command itself, its first argument is an option. */
 static bool group_at(int i, char out[64])
 {
     const char *last = "";
@@ -66,15 +68,15 @@ static bool option_choices(FILE *file, const cli_option *option)
     return true;
 }
 
-/* Writes the values of a command's words, which its first usage line lists: "[ARCHITECTURE", "[COMMAND]",
- * "[d2l|large]". */
+/* Writes the values that the words of a command may have. The first usage line lists them, as in "[ARCHITECTURE",
+ * "[COMMAND]" or "[d2l|large]". */
 static bool word_choices(FILE *file, const cli_command *command)
 {
     const char *word = command->usage[0] + strspn(command->usage[0], "[");
     size_t length = strcspn(word, " ].");
     bool architecture = strncmp(word, "ARCHITECTURE", length) == 0 && length == 12;
     bool name = strncmp(word, "COMMAND", length) == 0 && length == 7;
-    /* M,N,K[t|p] is not a list of values */
+    /* A text such as M,N,K[t|p] is not a list of values. */
     bool listed = memchr(word, '|', length) != NULL && !memchr(word, '[', length);
     if (file && architecture)
         architectures(file);
@@ -93,7 +95,7 @@ static bool takes_file(const cli_option *option)
 
 /* ---------------------------------------------------------------------------------------------- bash */
 
-/* Writes one case for each option with a list of values. */
+/* Writes one case for each option that has a list of values. */
 static void bash_values(FILE *file, const cli_command *command)
 {
     cli_option option;
@@ -129,7 +131,7 @@ static void bash_words(FILE *file, const cli_command *command)
     fputs("' ;;\n", file);
 }
 
-/* Writes the completion for bash. Bash splits words at "=" as well: "--model=b" arrives as three words. */
+/* Writes the completion for bash. Bash also splits words at "=", so that "--model=b" arrives as three words. */
 static void bash(FILE *file)
 {
     char group[64];
@@ -174,7 +176,7 @@ static void bash(FILE *file)
 
 /* ----------------------------------------------------------------------------------------------- zsh */
 
-/* Writes text for single quotes, with a backslash before each character of `marked`. */
+/* Writes text for use in single quotes. A backslash precedes each character of `marked`. */
 static void zsh_text(FILE *file, const char *text, const char *marked)
 {
     for (; *text; text++) {
@@ -225,7 +227,8 @@ static void zsh_command(FILE *file, const cli_command *command)
         fputs(" \\\n            '*:file:_files' ;;\n", file);
 }
 
-/* Writes the words that may come first (if `group` is NULL) or second, with descriptions. */
+/* Writes the words of commands with their descriptions. If `group` is NULL, these are the first words. Otherwise
+ * they are the second words after `group`. */
 static void zsh_describe(FILE *file, const char *group)
 {
     size_t skip = group ? strlen(group) + 1 : 0;

@@ -13,17 +13,17 @@ typedef struct dry_run {
     const cli_call *cli;
     const cli_foreign *foreign;
     attn_checkpoint *weights;
-    attn_model *model; /* NULL if no architecture was named */
+    attn_model *model; /* NULL if the user named no architecture */
     const attn_named_list *parameters;
     int64_t tensors;
-    int64_t *taken_by; /* for each tensor: the number of its parameter, or -1 */
-    bool *filled;      /* for each parameter: true if a tensor fills it */
-    long offset;       /* the checkpoint's layer numbers minus the model's */
+    int64_t *taken_by; /* for each tensor, the index of the parameter that it fills; -1: none */
+    bool *filled;      /* for each parameter, true if a tensor fills it */
+    long offset;       /* number of a layer in the checkpoint, minus its number in the model */
     int64_t fits, misshapen, missing, left;
 } dry_run;
 
-/* Returns the name of the operation that turns a tensor of this shape into a parameter of that shape; NULL if there
- * is none. */
+/* Returns the name of the operation that converts the tensor e to the shape of the parameter t. Returns NULL if
+ * there is no such operation. */
 static const char *operation_for(const attn_checkpoint_entry *e, const attn_tensor *t)
 {
     int rank = attn_tensor_rank(t);
@@ -55,7 +55,8 @@ static bool first_number(const char *name, long *number)
     return *digit;
 }
 
-/* Returns the most likely unused tensor for a missing parameter, among tensors whose shape can be converted. */
+/* Returns the tensor that most likely belongs to a missing parameter. It is an unused tensor whose shape can be
+ * converted. */
 static int64_t closest_tensor(const dry_run *d, int64_t parameter, const char **operation)
 {
     const attn_named *p = &d->parameters->items[parameter];
@@ -80,8 +81,8 @@ static int64_t closest_tensor(const dry_run *d, int64_t parameter, const char **
     return found;
 }
 
-/* Returns an offset between the layer numbers of both sides, which may begin at 1 or 0. It compares the smallest
- * unmatched numbers. */
+/* Returns the difference between the layer numbers of the checkpoint and of the model, because either may count from
+ * 1 or 0. It compares the smallest numbers that do not match. */
 static long counted_from(const dry_run *d)
 {
     enum { NONE = 1 << 20 };
@@ -150,8 +151,8 @@ static void print_missing(dry_run *d)
 
 /* ------------------------------------------------------------------------------------------ proposing */
 
-/* Writes a name as a pattern or as a target. Special characters are escaped. If `counted`, the first number of the
- * name becomes a group. */
+/* Writes a name as a pattern or as a target, with special characters escaped. If `counted` is true, the first number
+ * of the name becomes a group. */
 static void write_side(char *out, size_t size, const char *name, bool counted, const char *group, bool pattern)
 {
     size_t n = 0;
@@ -171,7 +172,7 @@ static void write_side(char *out, size_t size, const char *name, bool counted, c
     out[n] = '\0';
 }
 
-/* Writes the rule from the tensor to the parameter, for all layers at once. */
+/* Writes a rule that maps the tensor to the parameter, in all layers at once. */
 static void write_rule(char *out, size_t size, const char *source, const char *target, const char *operation)
 {
     char left[300], right[300], group[16] = "\\1";
@@ -184,7 +185,7 @@ static void write_rule(char *out, size_t size, const char *source, const char *t
     snprintf(out, size, "%-44s %s%s%s", left, right, *operation ? "  " : "", operation);
 }
 
-/* Writes the rules for missing parameters, without duplicates. */
+/* Writes the rules for missing parameters. Equal rules are written once. */
 static void propose(const dry_run *d)
 {
     enum { MOST = 400, RULE = 700 };

@@ -9,10 +9,10 @@
 #include "attn/classify.h"
 #include "apps/classifier/classifier.h"
 
-/* Limit on the classes of a table, because a wider table is not readable. */
+/* Limit on the classes of a table. If there are more classes, the table is too wide to read. */
 enum { SHOWN_CLASSES = 20 };
 
-/* Counts the images of a class, and the images that are predicted as the class. */
+/* Counts in *there the images of class c, and in *said the images that are predicted as class c. */
 static void sums(const attn_classifier_score *s, int64_t c, int64_t *there, int64_t *said)
 {
     *there = *said = 0;

@@ -46,11 +46,11 @@ int cli_family_read_all(cli_family *family, const cli_call *cli, const char *pat
     return status == ATTN_OK ? CLI_OK : cli_failed(cli, NULL);
 }
 
-/* Counts the effective sequences, unless comparing every pair of sequences would take too long. The user can then
- * run `attn weights`. */
+/* Counts the effective sequences. If comparing every pair of sequences would take too long, they are not counted,
+ * and the user can run `attn weights`. */
 static attn_status count_effective(cli_family *family)
 {
-    const double most = 2e10; /* number of residue comparisons that take about a second on one core */
+    const double most = 2e10; /* number of residue comparisons that one core does in about a second */
     int64_t rows = attn_alignment_rows(family->all);
     if (0.5 * (double)rows * (double)rows * (double)attn_alignment_columns(family->all) > most)
         return ATTN_OK;
@@ -72,8 +72,8 @@ static attn_status choose(cli_family *family)
     return status == ATTN_OK ? attn_alignment_select(&family->chosen, family->all, &selection) : status;
 }
 
-/* Returns true if the query has ten letters or more and all of them are nucleotide letters. No protein has so few
- * kinds of residue. */
+/* Returns true if the query has at least ten letters and all of them are letters of nucleotides. No protein has so
+ * few kinds of residue. */
 static bool looks_like_bases(const char *query)
 {
     size_t letters = strlen(query), gaps = 0, bases = strspn(query, "ACGTUN-");
@@ -87,7 +87,8 @@ static int by_name(const void *a, const void *b)
     return strcmp(*(const char *const *)a, *(const char *const *)b);
 }
 
-/* Warns of two rows with the same name. Parts of one protein may match twice, but a table cannot distinguish them. */
+/* Warns if two rows have the same name. Two parts of one protein may match, but a table of results cannot
+ * distinguish them. */
 static void warn_of_names(const cli_family *family)
 {
     int64_t rows = attn_alignment_rows(family->all), same = 0, nameless = 0;
@@ -112,7 +113,7 @@ static void warn_of_names(const cli_family *family)
     free(names);
 }
 
-/* Warns of residues of the query that the format treats as insertions, and prints their number. */
+/* Warns if the format treats residues of the query as insertions, and prints how many residues these are. */
 static void warn_of_residues(const cli_family *family)
 {
     long long columns = 0, all = (long long)strlen(attn_alignment_query(family->all));
@@ -236,7 +237,7 @@ void cli_structure_json(attn_json *json, const cli_structure *structure)
 
 /* --------------------------------------------------------------------------------------------------- runs */
 
-/* Parses a size such as "2G", "1.5g", "800M" or "123456". Returns 0 for other text. */
+/* Parses a size such as "2G", "1.5g", "800M" or "123456". Returns 0 if the text is not a size. */
 static double bytes_of(const char *text)
 {
     char *end;

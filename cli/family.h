@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * family.h - code that is common to the commands about alignments: the model, the alignment, the memory limit.
+ * family.h - code that is common to the commands about alignments. It handles the model, the alignment and the memory
+ * limit.
  */
 #ifndef CLI_FAMILY_H
 #define CLI_FAMILY_H
@@ -44,9 +45,10 @@ typedef struct cli_family {
     const cli_call *cli;
     const char *path;
     attn_alignment *all, *chosen;
-    int32_t *tokens; /* tokens [rows, cols] of `chosen`, <cls> first */
+    int32_t *tokens; /* tokens [rows, cols] of `chosen`, where <cls> is column 0 */
     int64_t rows, cols;
-    double effective; /* effective number of sequences of `all` at 80 % identity; 0: too many sequences to count here */
+    /* effective number of sequences of `all` at 80 % identity; 0: counting them would take too long */
+    double effective;
 } cli_family;
 
 /* Loads --model. Errors have been printed. Returns an exit code. */
@@ -57,16 +59,17 @@ int cli_family_read_all(cli_family *family, const cli_call *cli, const char *pat
 int cli_family_read(cli_family *family, const cli_call *cli, const char *path);
 void cli_family_free(cli_family *family);
 
-/* A structure of the query, mapped to the alignment's columns. */
+/* A structure of the query, whose residues are mapped to the alignment's columns. */
 typedef struct cli_structure {
-    float *distances; /* distances [columns, columns], NAN if a position is unknown; NULL: no structure */
+    /* distances [columns, columns], where NAN means an unknown position; NULL: there is no structure */
+    float *distances;
     int64_t resolved; /* number of residues with known positions */
     char chain[16];
     double identity, coverage;
 } cli_structure;
 
-/* Reads the structure and prints the chain and the quality of the match. If `chain` is NULL, the chain that fits
- * best is used. Returns an exit code. */
+/* Reads the structure. Prints the chain and how well the chain matches. If `chain` is NULL, uses the chain that
+ * matches best. Returns an exit code. */
 int cli_family_measure(const cli_family *family, const char *path, const char *chain, attn_cbeta beta,
                        cli_structure *structure);
 /* Writes chain, residues with positions, identity and coverage as members of an object. */
@@ -74,17 +77,18 @@ void cli_structure_json(attn_json *json, const cli_structure *structure);
 
 /* Parses --memory into the options of a run. Returns an exit code. */
 int cli_family_bounds(const cli_call *cli, attn_msa_options *options);
-/* Returns the memory of a run: the model's plan and the alignment, and at least the memory that was needed to read
- * the file. */
+/* Returns the memory of a run in bytes. This is the model's plan and the alignment, but not less than the memory
+ * that was needed to read the file. */
 double cli_family_memory(const cli_family *family, const attn_msa_cost *plan);
-/* Prints the memory that the run needs, then runs the model. */
+/* Prints the memory that the run needs. Then runs the model. */
 int cli_family_run(const cli_family *family, attn_msa *msa, const attn_msa_options *options, attn_msa_result *result);
 
 /* Writes the stem of a path to `out` of 256 bytes: "dir/family.a3m.gz" gives "family". Returns `out`. */
 const char *cli_family_stem(const char *path, char *out);
 /* Writes DIRECTORY/STEM.ENDING to `out` of 4096 bytes. Returns an exit code. */
 int cli_family_path(const cli_family *family, const char *directory, const char *ending, char *out);
-/* Refuses two alignments with the same stem, whose results would overwrite each other. Returns an exit code. */
+/* Refuses two alignments with the same stem, because the results of one would overwrite the results of the other.
+ * Returns an exit code. */
 int cli_family_apart(const cli_call *cli);
 
 #endif

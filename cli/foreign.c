@@ -131,7 +131,8 @@ const char *cli_name_kind(const char *name, char *out, size_t size)
     return out;
 }
 
-/* Returns the length of the longest common subsequence of two names, as a share of both lengths. */
+/* Returns the similarity of two names, which is the length of their longest common subsequence as a share of both
+ * lengths. */
 double cli_name_likeness(const char *a, const char *b)
 {
     enum { MOST = 255 };

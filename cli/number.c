@@ -4,7 +4,7 @@
 #include <math.h>
 #include <string.h>
 
-/* Converts a number of IEEE 754's binary16, which has 5 exponent bits and 10 fraction bits. */
+/* Converts a number from IEEE 754's binary16, which has 5 bits of exponent and 10 bits of fraction. */
 static double half_number(uint16_t bits)
 {
     int exponent = bits >> 10 & 31, fraction = bits & 1023;

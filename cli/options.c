@@ -36,8 +36,8 @@ static bool in_common(const char *name)
     return false;
 }
 
-/* Finds the i-th setting of a command. A setting that is also a common option (seed) is listed with the common
- * options. */
+/* Finds the i-th setting of a command. If a setting, such as seed, is also a common option, it is listed with the
+ * common options and skipped here. */
 static bool setting_at(const cli_command *command, int i, cli_option *option, int *count)
 {
     int shown = 0;
@@ -55,8 +55,8 @@ static bool setting_at(const cli_command *command, int i, cli_option *option, in
     return false;
 }
 
-/* Finds the i-th common option. A command's own option may have the name of a common option (bench: --threads LIST)
- * and then replaces it. */
+/* Finds the i-th common option. If a command's own option has the same name (bench: --threads LIST), it replaces the
+ * common option. */
 static bool common_at(const cli_command *command, int i, cli_option *option)
 {
     for (int c = 0; c < COMMON; c++) {
@@ -185,7 +185,7 @@ static int parse_number(const cli_option *option, const char *name, const char *
     return CLI_PARSED;
 }
 
-/* Parses "96", or "96x64": height and width. */
+/* Parses one side "96", or height and width "96x64". */
 static int parse_sides(const cli_option *option, const char *name, const char *text, attn_config_value *value,
                        int64_t sides[2])
 {
@@ -214,7 +214,8 @@ static int parse_text(const cli_option *option, const char *name, const char *te
     char list[128];
     const char *const *choices = option->key.choices;
     *value = (attn_config_value){.type = ATTN_CONFIG_TYPE_TEXT, .text = text};
-    /* refuses an empty value, as from an unset shell variable: no file has this name, and a default would be a guess */
+    /* Refuses an empty value, which usually comes from a shell variable that is not set. No file has an empty name,
+     * and using a default would be a guess. */
     if (!text[0] && !choices)
         return cli_fail(CLI_BAD, "--%s is given an empty text", name);
     for (int i = 0; choices && choices[i]; i++) {
@@ -235,7 +236,7 @@ static int parse_flag(const char *name, const char *text, attn_config_value *val
     return CLI_PARSED;
 }
 
-/* Appends `text` to the list of values given before. */
+/* Appends `text` to the values that were given before. */
 static attn_status set_many(cli_call *cli, const char *key, const char *text)
 {
     enum { MOST = 64 };
@@ -274,7 +275,8 @@ static int set_option(cli_call *cli, const cli_option *option, const char *text)
 
 /* ------------------------------------------------------------------------------------------ the line */
 
-/* Parses argv[*i] of the form "--name" or "--name=value". Uses the next word if it is the value. */
+/* Parses an option of the form "--name" or "--name=value" at argv[*i]. If the value is the next word, takes this
+ * word, too. */
 static int parse_long(cli_call *cli, int argc, char **argv, int *i)
 {
     const char *typed = argv[*i] + 2, *equals = strchr(typed, '=');
@@ -291,7 +293,7 @@ static int parse_long(cli_call *cli, int argc, char **argv, int *i)
     return set_option(cli, &option, text);
 }
 
-/* Parses argv[*i] of the form "-o", "-oVALUE" or several flags, "-qh". */
+/* Parses short options at argv[*i]: "-o", "-oVALUE", or several flags such as "-qh". */
 static int parse_short(cli_call *cli, int argc, char **argv, int *i)
 {
     for (const char *letter = argv[*i] + 1; *letter; letter++) {
@@ -364,7 +366,7 @@ bool cli_given(const cli_call *cli, const char *name)
     return attn_config_get(cli->given, name) != NULL;
 }
 
-/* Returns the default of an option as text; "" if there is none. */
+/* Returns the default of an option as text. If there is no default, returns "". */
 static const char *otherwise(const cli_call *cli, const char *name)
 {
     cli_option option;

@@ -8,7 +8,8 @@
 #include "command.h"
 
 typedef struct cli_totals {
-    int64_t tensors, trained, buffers; /* number of elements of trained parameters, and of the others */
+    /* number of tensors, elements of trained parameters, and elements of the other tensors */
+    int64_t tensors, trained, buffers;
     double bytes;
 } cli_totals;
 cli_totals cli_parameters_total(const attn_named_list *list);

@@ -12,7 +12,7 @@
 #include <sys/ioctl.h>
 #include <unistd.h>
 
-/* Times between outputs. They are long enough that drawing costs little compared to the training steps. */
+/* Times between outputs, in seconds. They are so long that drawing costs little compared with the training steps. */
 static const double EVERY_SECONDS = 0.1, SILENCE = 15;
 
 void cli_progress_begin(cli_progress *progress, bool quiet, const char *things, const char *measure)
@@ -29,7 +29,7 @@ static int columns(void)
     return 80;
 }
 
-/* Formats a duration as "1:02:03" or "2:03"; "" if it is not known. */
+/* Formats a duration as "1:02:03" or "2:03". If the duration is not known, the text is "". */
 void cli_time_text(double seconds, char *out, size_t size)
 {
     out[0] = '\0';
@@ -52,7 +52,7 @@ static void rate_text(double rate, const char *things, char *out, size_t size)
         snprintf(out, size, "%.0f %s/s", rate, things);
 }
 
-/* Formats the numbers of a training: "loss 1.234, valid 1.5, accuracy 0.912, 12.3k images/s, 0:12 left". */
+/* Formats the values of a training, such as "loss 1.234, valid 1.5, accuracy 0.912, 12.3k images/s, 0:12 left". */
 static void figures(const cli_progress *progress, const attn_progress *at, char *out, size_t size)
 {
     char left[32], rate[48], valid[32] = "", measure[64] = "";
@@ -89,7 +89,7 @@ static void draw(cli_progress *progress, const attn_progress *at)
             bar[i] = i < full ? '=' : i == full ? '>' : ' ';
         bar[width] = '\0';
         fprintf(stderr, "\r\033[K%s [%s] %3.0f%%  %s", head, bar, 100 * share, text);
-    } else { /* a narrow terminal gets only the part that fits on one line */
+    } else { /* If the terminal is narrow, only the part that fits on one line is printed. */
         char line[320];
         snprintf(line, sizeof line, "%s %.0f%% %s", head, 100 * share, text);
         fprintf(stderr, "\r\033[K%.*s", columns() - 1, line);
@@ -100,8 +100,8 @@ static void draw(cli_progress *progress, const attn_progress *at)
     progress->last = cli_seconds();
 }
 
-/* Prints the progress without a terminal: a line for each epoch, and a line after some time without output. This
- * time is shorter than the time in watch.c. */
+/* Prints the progress if there is no terminal. Prints a line for each epoch, and a line after SILENCE seconds
+ * without output. This time is shorter than the time in watch.c. */
 static void print_line(cli_progress *progress, const attn_progress *at)
 {
     double now = cli_seconds();

@@ -10,15 +10,15 @@
 
 typedef struct cli_progress {
     bool quiet, terminal;
-    const char *things;  /* unit of speed, such as "tokens" */
-    const char *measure; /* the metric of a validation in addition to the loss; NULL: none */
+    const char *things;  /* unit in which speed is measured, such as "tokens" */
+    const char *measure; /* name of the metric that a validation has in addition to the loss; NULL: none */
     bool drawn;          /* true if a bar is on the current line */
     double last;         /* time of the last output, in seconds since the start of the run */
 } cli_progress;
 
 void cli_progress_begin(cli_progress *progress, bool quiet, const char *things, const char *measure);
 void cli_progress_show(cli_progress *progress, const attn_progress *at);
-/* Formats a duration as "1:02:03" or "2:03"; "" if it is not known. */
+/* Formats a duration as "1:02:03" or "2:03". If the duration is not known, the text is "". */
 void cli_time_text(double seconds, char *out, size_t size);
 void cli_progress_end(cli_progress *progress); /* Ends the bar and starts a new line. */
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Implements `attn run --problem`: converts named tensors to the arrays of one attention problem, and outputs back to
- * tensors.
+ * Implements `attn run --problem`. It converts named tensors to the arrays of one attention problem, and outputs back
+ * to tensors.
  */
 #include "run_problem.h"
 #include "bench.h"
@@ -13,7 +13,7 @@
 
 enum { NAME = 24 };
 
-/* The arrays by name, and the fields of attn_dim with their strides. */
+/* The names of the arrays, and the fields of attn_dim that hold their strides. */
 static const struct array_of {
     const char *name;
     size_t strides;
@@ -23,13 +23,13 @@ static const struct array_of {
 #undef ARRAY
 };
 
-/* Returns true if the array has no strides, so that it is contiguous. */
+/* Returns true if the array is contiguous because it has no strides. */
 static bool is_row(int array)
 {
     return arrays[array].strides == offsetof(attn_dim, n);
 }
 
-/* Gives each gradient the strides of its operand. */
+/* Sets the strides of each gradient to the strides of its operand. */
 static void place_gradients(attn_problem *problem)
 {
     for (int d = 0; d < problem->ndims; d++) {
@@ -47,7 +47,7 @@ static const char *name_of(int array, char name[NAME])
     return name;
 }
 
-/* Returns the number of the array with this name; ATTN_ARRAY_COUNT if there is none. */
+/* Returns the number of the array with this name. Returns ATTN_ARRAY_COUNT if there is no such array. */
 static int array_named(const char *text)
 {
     char name[NAME];
@@ -64,8 +64,8 @@ static int64_t stride_of(const attn_problem *problem, int array, int dim)
     return stride;
 }
 
-/* Returns the length of an array along a dim. A packed array holds the positions of all sequences, while the dim
- * counts one sequence. The keys of a window are all positions of its axis, while the dim counts the taps. */
+/* Returns the length of an array along a dim. A packed array holds the positions of all sequences, but the dim
+ * counts the longest sequence. The keys of a window are all positions of its axis, but the dim counts the taps. */
 static int64_t length_of(const attn_problem *problem, int array, int dim)
 {
     const attn_packed *packed = &problem->packed;
@@ -80,9 +80,9 @@ static int64_t length_of(const attn_problem *problem, int array, int dim)
                                                  : problem->dims[dim].n;
 }
 
-/* Finds the shape of an array that has no strides: tables [distances,channels], blocks [query blocks,key blocks],
- * and a bias by distance or through an index, [heads,distances] or [heads,rows]. Returns the rank, or 0 for other
- * arrays. */
+/* Finds the shape of an array that has no strides. Tables are [distances,channels], and blocks are [query blocks,key
+ * blocks]. A bias by distance is [heads,distances], and a bias through an index is [heads,rows]. Returns the rank.
+ * Returns 0 for other arrays. */
 static int shape_of_table(const attn_problem *problem, int array, int64_t size, int64_t shape[ATTN_MAX_DIMS])
 {
     bool by_row = (problem->flags & ATTN_WITH_BIAS_INDEX) != 0;
@@ -109,8 +109,8 @@ static int shape_of_table(const attn_problem *problem, int array, int64_t size, 
     return 1;
 }
 
-/* Returns true if dim `inner` counts the query heads that share a head of keys, and dim `outer` counts the heads of
- * keys. */
+/* Returns true if `outer` is the dim of the heads of keys, and `inner` is the dim of the query heads that share one
+ * of them. */
 static bool is_group(const attn_problem *problem, int array, int outer, int inner)
 {
     const attn_dim *a = &problem->dims[outer], *b = &problem->dims[inner];
@@ -118,8 +118,8 @@ static bool is_group(const attn_problem *problem, int array, int outer, int inne
            stride_of(problem, array, outer) == b->n * stride_of(problem, array, inner);
 }
 
-/* Finds the shape of an array. If the array is contiguous, the shape has its dims, outermost first, and the two dims
- * of query heads become one. Otherwise the shape has one dim with all elements. */
+/* Finds the shape of an array. If the array is contiguous, the shape has the lengths of its dims, outermost first,
+ * where the two dims of query heads become one. Otherwise the shape has one axis with all elements. */
 static int shape_of(const attn_problem *problem, int array, const attn_span *span, int64_t shape[ATTN_MAX_DIMS])
 {
     int64_t size = span->high - span->low, expected = 1;
@@ -185,7 +185,7 @@ static double number(const attn_tensor *x, int64_t i)
     }
 }
 
-/* Stores a number in the array's type. Returns false if the type cannot represent it. */
+/* Stores a number in the array's type. Returns false if the type cannot represent the number. */
 static bool put(void *block, attn_dtype dtype, int64_t i, double x)
 {
     bool whole = x == floor(x);
@@ -230,8 +230,8 @@ static int take(const attn_problem *problem, bench_arrays *a, int array, const a
     return CLI_OK;
 }
 
-/* Returns true if the caller provides the array. Results of the forward pass that the backward pass reads are
- * computed here instead. */
+/* Returns true if the caller provides the array. If the backward pass reads a result of the forward pass, the result
+ * is computed here instead. */
 static bool is_asked(const bench_arrays *a, int array)
 {
     return a->blocks[array] && !a->spans[array].output && array != ATTN_ARRAY_O && array != ATTN_ARRAY_LSE;
@@ -261,7 +261,7 @@ static int take_all(const attn_problem *problem, bench_arrays *a, const attn_nam
 
 /* ----------------------------------------------------------------------------------------------- outputs */
 
-/* Converts an output to a tensor. bf16 outputs become f32, because .npy does not support bf16. */
+/* Converts an output to a tensor. A bf16 output becomes f32, because .npy does not support bf16. */
 static int give(const cli_call *cli, const attn_problem *problem, const bench_arrays *a, attn_named *output)
 {
     int array = array_named(output->name);
@@ -287,7 +287,7 @@ static bool asks_for(const attn_named_list *outputs, const char *name)
     return i < outputs->n;
 }
 
-/* Returns the direction: the backward pass if the outputs have a gradient. */
+/* Returns the direction of the problem. If a gradient is requested, it is the backward pass. */
 static attn_direction direction_of(const attn_named_list *outputs)
 {
     for (int64_t i = 0; i < outputs->n; i++) {

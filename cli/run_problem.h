@@ -7,8 +7,8 @@
 
 #include "command.h"
 
-/* Runs the problem of --problem on the inputs, which have the names of attn_arrays. Stores the output tensors in the
- * list, which then owns them. */
+/* Runs the problem of --problem on the inputs, which have the names of the fields of attn_arrays. Adds the output
+ * tensors to the list `outputs`, which then owns them. */
 int cli_run_problem(const cli_call *cli, const attn_named_list *inputs, attn_named_list *outputs);
 
 #endif

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Prints the output of the command: errors and notes as single lines on stderr, JSON, readable numbers.
+ * Prints the output of the command. Errors and notes are single lines on stderr. The output may also be JSON or
+ * readable counts.
  */
 #include "command.h"
 
@@ -14,7 +15,8 @@ enum { LINE = 2048 };
 static char last_failure[LINE];
 
 /* Replaces control characters, including U+0080 to U+009F, by spaces. Names, classes and sentences may come from
- * untrusted files, and such characters could control a terminal. Line ends and tabs stay if `kept` contains them. */
+ * untrusted files, whose control characters could control a terminal. If `kept` contains line ends or tabs, these
+ * stay. */
 static void disarm(char *text, const char *kept)
 {
     for (char *c = text; *c; c++) {
@@ -26,7 +28,7 @@ static void disarm(char *text, const char *kept)
     }
 }
 
-/* Formats a message as one line, whatever text it quotes (a file name, a sentence). */
+/* Formats a message as one line, even if the message quotes a file name or a sentence that has several lines. */
 static void print_line(char line[LINE], const char *format, va_list arguments)
 {
     vsnprintf(line, LINE, format, arguments);
@@ -92,7 +94,7 @@ int cli_failed(const cli_call *cli, const char *where)
     const char *error = attn_context_error(cli->context);
     if (!error[0])
         error = attn_status_text(status);
-    /* a failure without a status is an error of the program */
+    /* If there is no status, the failure is an error in the program itself. */
     int code = status == ATTN_OK ? CLI_FAILED : cli_exit_code(status);
     return where ? cli_fail(code, "%s: %s", where, error) : cli_fail(code, "%s", error);
 }
@@ -171,7 +173,7 @@ const char *cli_bytes(double n, char *out)
     return out;
 }
 
-/* Returns the bytes of the character at `text`, at least 1. *columns gets its width. */
+/* Returns the number of bytes of the character at `text`, which is at least 1. Sets *columns to its width. */
 static size_t character(const char *text, int *columns)
 {
     const unsigned char *t = (const unsigned char *)text;

@@ -24,7 +24,7 @@ int cli_check_sentence(const cli_call *cli, const char *text, size_t length, con
 
 int cli_lines_begin(cli_lines *lines)
 {
-    /* The buffer always has room for a line of maximum length with its newline, and for a final 0. */
+    /* The buffer always has room for a line of maximum length, its newline and a final 0. */
     *lines = (cli_lines){.capacity = 2 * CLI_SENTENCE_BYTES};
     lines->buffer = malloc(lines->capacity + 1);
     return lines->buffer ? CLI_OK : cli_fail(CLI_FAILED, "out of memory");
@@ -35,7 +35,7 @@ void cli_lines_end(cli_lines *lines)
     free(lines->buffer);
 }
 
-/* Makes room and reads available input. Waits only for the first byte. */
+/* Makes room in the buffer and reads the input that is available. Waits for the first byte only. */
 static int fill(cli_lines *lines)
 {
     memmove(lines->buffer, lines->buffer + lines->begin, lines->end - lines->begin);
@@ -54,7 +54,7 @@ static int fill(cli_lines *lines)
     return CLI_OK;
 }
 
-/* Returns the end of the next line, or NULL if the line has not arrived completely. */
+/* Returns the end of the next line. Returns NULL if the line has not arrived completely. */
 static char *line_end(const cli_lines *lines)
 {
     char *start = lines->buffer + lines->begin, *newline = memchr(start, '\n', lines->end - lines->begin);
@@ -64,7 +64,7 @@ static char *line_end(const cli_lines *lines)
     return last || too_long ? lines->buffer + lines->end : NULL;
 }
 
-/* Marks the line that ends at `end` as processed. The rest of a line that is too long is not marked. */
+/* Marks the line that ends at `end` as processed. If a line is too long, its rest is not marked. */
 static void go_behind(cli_lines *lines, const char *end)
 {
     lines->number++;
@@ -104,7 +104,7 @@ int cli_lines_next(cli_lines *lines, const cli_call *cli, const char **texts, in
         good = good && attn_text_normalize(cli->context, start, length, ATTN_COMPAT_NONE, NULL, 0, &needed) == ATTN_OK;
         if (!good)
             attn_context_clear_error(cli->context);
-        if (!good && *n > 0) /* the lines before a bad line are processed first */
+        if (!good && *n > 0) /* The lines before a bad line are processed first. */
             return CLI_OK;
         if (!good) {
             code = cli_check_sentence(cli, start, length, "standard input", lines->number + 1);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * Reads the options for translations that are restricted to the tokens of a lexicon.
+ * Reads the options that restrict translations to the tokens of a lexicon.
  */
 #include "shortlist.h"
 #include "apps/translator/translator.h"

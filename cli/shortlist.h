@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: MIT
- * shortlist.h - options for choosing among translations, and for restricting them to the tokens of a lexicon. */
+ *
+ * shortlist.h - options that choose among translations, and options that restrict them to the tokens of a lexicon.
+ */
 #ifndef CLI_SHORTLIST_H
 #define CLI_SHORTLIST_H
 
@@ -26,11 +28,11 @@
         CLI_INT("shortlist_best", 0, "100", 1, 1 << 30,                                                                \
                 "with --shortlist: how many tokens for each one of the sentence, the likeliest")
 
-/* Returns the width of the beam. Prints a note if the model determines the width. */
+/* Returns the width of the beam. If the model's settings determine the width, prints a note. */
 int64_t cli_beam(const cli_call *cli, const attn_translator_search *own);
 
-/* Fills the fields of `how` from the options. Destroy *lexicon (NULL: none) before the translator. Errors have been
- * printed. Returns an exit code. */
+/* Fills the fields of `how` from the options. Sets *lexicon, or NULL if there is none. Destroy it before the
+ * translator. Errors have been printed. Returns an exit code. */
 int cli_shortlist(const cli_call *cli, const attn_translator *translator, attn_translator_options *how,
                   attn_lexicon **lexicon);
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * show.h - attn show, with one file for each kind of model. Each function draws the attention of model cli->words[0] on
- * cli->words[1]. Errors have been printed. Each function returns an exit code.
+ * show.h - attn show. Each kind of model has its own file and function. The function draws the attention of the model
+ * cli->words[0] on cli->words[1]. Errors have been printed. Each function returns an exit code.
  */
 #ifndef CLI_SHOW_H
 #define CLI_SHOW_H

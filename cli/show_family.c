@@ -17,9 +17,9 @@ typedef struct showing {
     cli_family family;
     attn_msa *msa;
     bool rows, columns;
-    int64_t layers, heads, first, end; /* layers [first, end) are shown */
+    int64_t layers, heads, first, end; /* the layers from `first` to end - 1 are shown */
     attn_msa_result result;
-    float *means; /* column attention [shown layers, heads, R, R], averaged over the columns */
+    float *means; /* column attention [shown layers, heads, R, R], which is the mean over the columns */
     char (*names)[SHORT_NAME];
     const char **labels;
     attn_panel *panels;
@@ -36,8 +36,8 @@ static bool read_kinds(showing *s, const char *list)
     return s->rows || s->columns;
 }
 
-/* Makes labels: residues with their numbers for the first L + 1 columns, and shortened names of sequences for R
- * rows. */
+/* Makes the labels. The first L + 1 columns get residues with their numbers. The R rows get shortened names of
+ * sequences. */
 static void make_labels(showing *s)
 {
     int64_t columns = s->family.cols;
@@ -65,11 +65,11 @@ static void add_layer(showing *s, const char *kind, int64_t layer, int64_t side,
                             .panels = s->panels + s->used,
                             .row_name = "Queries",
                             .col_name = "Keys"};
-    /* With hundreds of positions, a panel with every label does not fit a page, so that only every tenth label is
-     * shown. An interactive page has room for all labels. */
+    /* If there are hundreds of positions, a panel with every label does not fit on a page. So only every tenth label
+     * is shown. An interactive page has room for all labels. */
     if (side > MOST_NAMED && !strstr(cli_text(s->family.cli, "out"), ".html")) {
         for (int64_t i = 0; i < side; i++) {
-            int64_t number = i + (labels != s->labels); /* <cls> is column 0, and the query is row 1 */
+            int64_t number = i + (labels != s->labels); /* column 0 is <cls>, and row 1 is the query */
             labels[i] = number > 0 && number % (side > 200 ? 20 : 10) == 0 ? labels[i] : "";
         }
     }
@@ -82,7 +82,7 @@ static void add_layer(showing *s, const char *kind, int64_t layer, int64_t side,
     s->n++;
 }
 
-/* Averages [H,C,R,R] of one layer over the columns to [H,R,R]. */
+/* Averages the maps [H,C,R,R] of one layer over the columns C. The result is [H,R,R]. */
 static void mean_over_columns(const showing *s, const float *maps, float *to)
 {
     int64_t map = s->family.rows * s->family.rows;
@@ -98,7 +98,8 @@ static void mean_over_columns(const showing *s, const float *maps, float *to)
 
 static void add_all(showing *s)
 {
-    int64_t columns = s->family.cols, rows = s->family.rows, first = s->first; /* results have only the shown layers */
+    /* the results have only the layers from s->first on */
+    int64_t columns = s->family.cols, rows = s->family.rows, first = s->first;
     for (int64_t layer = s->first; s->rows && layer < s->end; layer++)
         add_layer(s, "Row", layer, columns, s->labels,
                   (const float *)attn_tensor_data(s->result.row_maps) + (layer - first) * s->heads * columns * columns);

@@ -9,7 +9,7 @@
 
 #include <string.h>
 
-/* Parses a list of kinds of attention. Returns 0 for an unknown name, which has been reported. */
+/* Parses a list of kinds of attention. If a name is unknown, prints an error and returns 0. */
 static unsigned kinds_of(const char *list)
 {
     static const struct kind {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * attn show: draws attention weights from a .npy file, written by attn run or NumPy.
+ * attn show: draws attention weights from a .npy file, which attn run or NumPy wrote.
  */
 #include "number.h"
 #include "picture.h"
@@ -15,7 +15,7 @@
 enum { MOST_PANELS = 4096 };
 
 /* Weights to draw. The last two axes are queries and keys, and the axis before them is heads. Earlier axes may be
- * examples, layers or anything else: each of their indices gives one row of panels. */
+ * examples, layers or anything else. Each index of the earlier axes gives one row of panels. */
 typedef struct drawing {
     const cli_call *cli;
     attn_tensor *tensor;
@@ -36,7 +36,7 @@ static int read_shape(drawing *d, const char *path)
         return cli_fail(CLI_BAD, "%s: weights are real numbers; these are %s", path, attn_dtype_name(dtype));
     if (rank < 2)
         return cli_fail(CLI_BAD, "%s: an array of %d axes; weights have queries and keys, the last two", path, rank);
-    if (attn_tensor_size(t) == 0) /* with an empty axis, the product of the other axes might overflow */
+    if (attn_tensor_size(t) == 0) /* If an axis is empty, the product of the other axes might overflow. */
         return cli_fail(CLI_BAD, "%s: the array is empty", path);
     d->rows = attn_tensor_length(t, rank - 2), d->cols = attn_tensor_length(t, rank - 1);
     d->heads = rank > 2 ? attn_tensor_length(t, rank - 3) : 1;
@@ -49,7 +49,7 @@ static int read_shape(drawing *d, const char *path)
     return CLI_OK;
 }
 
-/* Converts the weights to f32. Values that are not finite are drawn as missing. */
+/* Converts the weights to f32. If a value is not finite, it is drawn as missing. */
 static void read_values(drawing *d)
 {
     int64_t n = attn_tensor_size(d->tensor);
@@ -70,7 +70,7 @@ static bool make_room(drawing *d)
     return d->values && d->panels && d->heads_named && d->panel_rows && d->titles;
 }
 
-/* Formats the indices before the heads as numbers from 1: "1, 3". */
+/* Formats the indices of the axes before the heads, such as "1, 3". The numbers count from 1. */
 static void name_group(const drawing *d, int64_t group, char *title, size_t size)
 {
     int axes = attn_tensor_rank(d->tensor) - 3;

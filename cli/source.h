@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * source.h - finds the sentence pairs of a command: a file, or the phrasebook.
+ * source.h - finds the sentence pairs of a command, which are in a file or are the phrasebook.
  */
 #ifndef CLI_SOURCE_H
 #define CLI_SOURCE_H
@@ -8,15 +8,15 @@
 #include "failures.h"
 #include "data/sentences.h"
 
-/* Returns the data that --data names. If there is none, path and text are NULL. */
+/* Returns the data that --data names. If --data names none, path and text are NULL. */
 attn_pairs_source cli_source_of(const char *data);
 
-/* Lets reading continue after lines that are not pairs. Such lines are skipped and counted in `failures`. With
- * --strict, the first such line ends the command. */
+/* Lets reading continue after a line that is not a pair. The line is skipped and counted in `failures`. If --strict
+ * is set, the first such line ends the command. */
 void cli_source_goes_on(attn_pairs_source *source, cli_failures *failures);
 
-/* Reads training.json of the directory in the first word, which has the path of the data. Returns NULL if there is
- * none. */
+/* Reads training.json from the directory that the first word names. This file has the path of the data. Returns NULL
+ * if there is no such file. */
 attn_config *cli_training_of(const cli_call *cli);
 
 #endif

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
  * Prints the progress of long work from a thread, after some time without output. The thread counts ticks and does not
- * read a clock, so that a clock that stops or is set back has no effect.
+ * read a clock. So a clock that stops or is set back has no effect.
  */
 #include "command.h"
 #include "progress.h"
@@ -13,23 +13,23 @@
 #include <stdatomic.h>
 #include <unistd.h>
 
-/* TICK is the seconds of a tick. SOON is the number of ticks without output before the first line of counted work,
- * and SILENCE before later lines. */
+/* TICK is the length of a tick in seconds. SOON is the number of ticks without output before the first line about
+ * counted work. SILENCE is this number before later lines. */
 enum { TICK = 2, SOON = 3, SILENCE = 10 };
 
 static struct {
     int tick; /* milliseconds of a tick */
-    int out;  /* copy of the original standard error, which later capturing does not change */
+    int out;  /* copy of the original standard error, which stays the same while output is captured */
     int stop[2];
     bool runs;
     pthread_t thread;
     attn_context *context;
     _Atomic(const char *) things;
     atomic_llong done, total;
-    atomic_int ticks, silent; /* ticks since the work began, and ticks since the last output */
+    atomic_int ticks, silent; /* number of ticks since the work began, and since the last output */
     atomic_bool told, waits, own;
     void (*show)(void *user, int64_t done, int64_t total);
-    void *user; /* passed to `show` */
+    void *user; /* argument for the function `show` */
 } watch;
 
 static void say(void)
@@ -48,7 +48,7 @@ static void say(void)
                 ? snprintf(line, sizeof line, "attn: the first of %lld %s, %s so far\n", total, things, text)
                 : snprintf(line, sizeof line, "attn: still at work, %s so far\n", text);
     }
-    static const char clear[] = "\r\033[K"; /* a progress bar may be on the line */
+    static const char clear[] = "\r\033[K"; /* clears the line, because a progress bar may be on it */
     if (isatty(watch.out))
         (void)!write(watch.out, clear, sizeof clear - 1);
     (void)!write(watch.out, line, (size_t)n);
@@ -72,7 +72,8 @@ static void *run(void *unused)
     return NULL;
 }
 
-/* Notes the progress of work. A new kind of work, or the same kind from the beginning, restarts the time. */
+/* Stores the progress of work. If the kind of work is new, or the same kind starts from the beginning, the time
+ * starts again. */
 static void note(const char *things, int64_t done, int64_t total)
 {
     if (things != atomic_load(&watch.things) || done < atomic_load(&watch.done)) {
@@ -81,7 +82,7 @@ static void note(const char *things, int64_t done, int64_t total)
     }
     atomic_store(&watch.things, things);
     atomic_store(&watch.done, done);
-    atomic_store(&watch.total, done < total ? total : 0); /* waiting for input does not count as work */
+    atomic_store(&watch.total, done < total ? total : 0); /* Waiting for input does not count as work. */
 }
 
 static bool library_works(void *user, const char *things, int64_t done, int64_t total)
@@ -118,7 +119,7 @@ void cli_watch_waits(bool for_user)
     atomic_store(&watch.ticks, 0);
 }
 
-/* Starts the thread with all signals blocked, because signals must be delivered to the command's own thread. */
+/* Starts the thread. All signals are blocked in it, because the command's own thread must receive them. */
 static bool start(void)
 {
     sigset_t all, before;
@@ -129,7 +130,7 @@ static bool start(void)
     return started;
 }
 
-/* Begins the watch. Without a thread, or a file for output, the command still works and prints less. */
+/* Begins the watch. If there is no thread, or no file for output, the command still works and prints less. */
 void cli_watch_begin(attn_context *context, int tick)
 {
     watch.tick = tick;
@@ -154,7 +155,7 @@ void cli_watch_end(void)
     if (!watch.runs)
         return;
     attn_context_set_progress(watch.context, NULL, NULL);
-    close(watch.stop[1]); /* ends the poll of the thread */
+    close(watch.stop[1]); /* This ends the thread's poll. */
     pthread_join(watch.thread, NULL);
     close(watch.stop[0]);
     close(watch.out);
