@@ -12,7 +12,7 @@
 /* Limit on the classes of a table. If there are more classes, the table is too wide to read. */
 enum { SHOWN_CLASSES = 20 };
 
-/* Counts in *there the images of class c, and in *said the images that are predicted as class c. */
+/* Counts the images of class c, and the images of any class that are predicted as class c. */
 static void sums(const attn_classifier_score *s, int64_t c, int64_t *there, int64_t *said)
 {
     *there = *said = 0;

@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: MIT
- * Additive attention (Bahdanau et al. 2014): score(q, k) is the dot product of w and tanh(q + k). The [Tq,Tk,D] array
- * of tanh's inputs, which a tensor library would allocate, is never stored. q and k are the outputs of the paper's two
- * linear layers. */
+ *
+ * Additive attention (Bahdanau et al. 2014), whose score(q, k) is the dot product of w and tanh(q + k). A tensor
+ * library would store tanh's inputs in an array [Tq,Tk,D]. Here this array is never stored. q and k are the outputs of
+ * the paper's two linear layers.
+ */
 #include "example.h"
 
 enum { TQ = 3, TK = 6, D = 16, DV = 4, CONTRACT_DIM = 4 };
@@ -26,7 +28,7 @@ int main(void)
     fill(q, COUNT(q), 1), fill(k, COUNT(k), 2), fill(v, COUNT(v), 3), fill(w, COUNT(w), 4);
     attn_context *context = begin();
 
-    /* The dims are the same as for dot-product attention. The score is another one and has its own operand w. */
+    /* The dims are the same as for dot-product attention. Only the score is different, and it has its own operand w. */
     attn_problem problem;
     must(context,
          attn_problem_heads(

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: MIT
  *
- * Axial attention (Ho et al. 2019): attention along the rows or the columns of an image. The other axis is BATCH. A
- * column needs no transpose: its pixels are one row apart, which is a stride.
+ * Axial attention (Ho et al. 2019), which is attention along the rows or along the columns of an image. The other axis
+ * is BATCH. A column needs no transpose, because its pixels are one row apart, which a stride expresses.
  */
 #include "example.h"
 
 enum { Y = 10, X = 6, C = 16, H = 2 };
 
-/* Transposes an image: from [X,Y,C] to [Y,X,C]. */
+/* Transposes an image from [X,Y,C] to [Y,X,C]. */
 static void transpose(float *to, const float *from)
 {
     for (int y = 0; y < Y; y++)
@@ -20,7 +20,7 @@ int main(void)
 {
     static float turned[3][X * Y * C], image[3][Y * X * C], rows[Y * X * C], columns[Y * X * C];
     static float turned_rows[X * Y * C], expected[Y * X * C];
-    for (int i = 0; i < 3; i++) { /* fills q, k and v */
+    for (int i = 0; i < 3; i++) { /* This loop fills q, k and v. */
         fill(turned[i], COUNT(turned[i]), (uint32_t)i);
         transpose(image[i], turned[i]);
     }
@@ -40,7 +40,7 @@ int main(void)
     arrays.o = columns;
     run(context, &problem, &arrays);
 
-    /* Checks that attention along a column equals attention along a row of the transposed image. */
+    /* Attention along a column must equal attention along a row of the transposed image. */
     axis.shape[0] = X, axis.shape[1] = Y, axis.axis = 1;
     must(context, attn_problem_axis(&problem, &axis));
     run(context, &problem, &(attn_arrays){.q = turned[0], .k = turned[1], .v = turned[2], .o = turned_rows});

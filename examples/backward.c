@@ -32,7 +32,8 @@ static double loss(attn_context *context, const attn_plan *forward)
     return sum;
 }
 
-/* Returns the largest difference between the elements of a gradient and (loss(x + h) - loss(x - h)) / 2h. */
+/* Computes the difference quotient (loss(x + h) - loss(x - h)) / 2h of each element. Returns the largest difference
+ * between a gradient's element and its quotient. */
 static double check(attn_context *context, const attn_plan *forward, const char *name, float *x, const float *dx, int n)
 {
     const float h = 0.01f;

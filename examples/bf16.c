@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * bf16 for storage: a bf16 number is the upper half of a float. Half the memory is read, and sums are still f32.
+ * Stores q, k and v in bf16. A bf16 number is the upper half of a float. So only half of the memory is read, and sums
+ * are still f32.
  */
 #include "example.h"
 
@@ -8,7 +9,7 @@
 
 enum { H = 4, T = 128, D = 64, N = T * H * D };
 
-/* Rounds to nearest, ties to even. */
+/* Rounds to the nearest bf16 number, ties to even. */
 static uint16_t bf16_from(float x)
 {
     uint32_t bits;
@@ -28,7 +29,7 @@ int main(void)
 {
     static float whole[3][N], o[N];
     static uint16_t half[3][N], half_o[N];
-    for (int i = 0; i < 3; i++) { /* rounds q, k and v; the f32 run also uses the rounded numbers */
+    for (int i = 0; i < 3; i++) { /* This loop rounds q, k and v. The f32 run uses the rounded numbers, too. */
         fill(whole[i], N, (uint32_t)i);
         for (int j = 0; j < N; j++)
             whole[i][j] = bf16_to(half[i][j] = bf16_from(whole[i][j]));
@@ -39,7 +40,7 @@ int main(void)
     attn_heads heads = {.batch = 1, .heads = H, .queries = T, .keys = T, .dim = D};
     must(context, attn_problem_heads(&problem, &heads));
     run(context, &problem, &(attn_arrays){.q = whole[0], .k = whole[1], .v = whole[2], .o = o});
-    problem.dtype = ATTN_BF16; /* the strides do not change, because they count elements */
+    problem.dtype = ATTN_BF16; /* Strides count elements, so that they do not change. */
     print_table("f32 and bf16 alike", &problem);
     run(context, &problem, &(attn_arrays){.q = half[0], .k = half[1], .v = half[2], .o = half_o});
 

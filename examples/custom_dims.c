@@ -24,13 +24,13 @@ static attn_problem describe(layout s)
                  {.role = ATTN_ROLE_KEY, .n = X, .k = s.x, .v = s.x},
                  {.role = ATTN_ROLE_CONTRACT, .n = D, .q = s.d, .k = s.d},
                  {.role = ATTN_ROLE_VALUE, .n = D, .v = s.d, .o = s.d}},
-        .nbands = 1, /* causal only along t: no later frames */
+        .nbands = 1, /* The band is causal along t only, so that no later frames are visible. */
         .bands = {{.query_dim = QUERY_T, .key_dim = KEY_T, .lo = INT64_MIN, .hi = 0}},
     };
     return p;
 }
 
-/* Returns one element of the output by its definition. */
+/* Computes one element of the output from its definition. */
 static double expected(const float *q, const float *k, const float *v, layout s, int t, int y, int x, int h, int d)
 {
     double above = 0, below = 0;
@@ -61,7 +61,8 @@ int main(void)
         run(context, &problem, &(attn_arrays){.q = q, .k = k, .v = v, .o = o});
         double most = 0;
         for (int t = 0; t < T; t++)
-            for (int x = 0; x < X; x++) /* checks a sample: the last row of pixels, head and channel */
+            /* This loop checks a sample, which is the last row of pixels, head and channel. */
+            for (int x = 0; x < X; x++)
                 most = fmax(most, fabs(expected(q, k, v, s, t, Y - 1, x, H - 1, D - 1) -
                                        (double)o[t * s.t + (Y - 1) * s.y + x * s.x + (H - 1) * s.h + (D - 1) * s.d]));
         printf("furthest from the plain loop: %.1e\n", most);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * Functions that the examples use: they fill arrays with numbers, end the program with a message when a call or a check
+ * Functions that the examples use. They fill arrays with numbers, end the program with a message if a call or a check
  * fails, and print a problem's table of dims.
  */
 #ifndef EXAMPLE_H
@@ -14,7 +14,7 @@
 
 #define COUNT(array) (sizeof(array) / sizeof *(array))
 
-/* Ends the program with the context's error message unless a call succeeded. Every function of the engine returns a
+/* If a call failed, ends the program with the context's error message. Every function of the engine returns a
  * status. */
 static inline void must(const attn_context *context, attn_status status)
 {
@@ -60,7 +60,7 @@ static inline double furthest(const float *a, const float *b, size_t n)
     return most;
 }
 
-/* Plans a problem and executes it once. A program that runs the problem often should keep the plan. */
+/* Plans a problem and executes it once. If a program runs the problem often, it should keep the plan. */
 static inline void run(attn_context *context, const attn_problem *problem, const attn_arrays *arrays)
 {
     attn_plan *plan;
@@ -69,7 +69,7 @@ static inline void run(attn_context *context, const attn_problem *problem, const
     attn_plan_destroy(plan);
 }
 
-/* Prints the table of dims: each dim's role, length, and stride of each operand in elements. */
+/* Prints the table of dims. For each dim, it has the role, the length, and the stride of each operand in elements. */
 static inline void print_table(const char *title, const attn_problem *problem)
 {
     static const char *const roles[] = {"", "BATCH", "QUERY", "KEY", "CONTRACT", "VALUE"};

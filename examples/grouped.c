@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: MIT
- * Grouped-query attention: several heads of queries share one head of keys and values (Ainslie et al. 2023). The group
- * is a BATCH dim along which k and v have stride 0. */
+ *
+ * Grouped-query attention (Ainslie et al. 2023), in which several heads of queries share one head of keys and values.
+ * The group is a BATCH dim. k and v have stride 0 along it.
+ */
 #include "example.h"
 
 #include <string.h>
 
-enum { B = 1, T = 16, H = 8, G = 2, D = 16 }; /* 8 heads of queries, 2 heads of keys and values */
+enum { B = 1, T = 16, H = 8, G = 2, D = 16 }; /* there are 8 heads of queries, and 2 heads of keys and values */
 
 int main(void)
 {
@@ -20,7 +22,7 @@ int main(void)
     print_table("grouped: batch, kv head, group, query, key, channels", &problem);
     run(context, &problem, &(attn_arrays){.q = q, .k = k, .v = v, .o = o});
 
-    /* Computes the same without sharing: each head of keys and values is copied four times. */
+    /* This computes the same without sharing. Each head of keys and values is copied four times. */
     for (int t = 0; t < B * T; t++)
         for (int h = 0; h < H; h++) {
             memcpy(all_k + (t * H + h) * D, k + (t * G + h / (H / G)) * D, D * sizeof *k);

@@ -16,7 +16,8 @@ int main(void)
     fill(q, COUNT(q), 1), fill(k, COUNT(k), 2), fill(v, COUNT(v), 3);
     attn_context *context = begin();
 
-    /* The arrays are [B,T,H,D], the output layout of linear layers. A field that is zero has its default. */
+    /* The arrays are [B,T,H,D], which is the layout of the outputs of linear layers. If a field is zero, it has its
+     * default. */
     attn_problem problem;
     must(context, attn_problem_heads(&problem, &(attn_heads){.batch = B,
                                                              .heads = H,
@@ -36,7 +37,7 @@ int main(void)
     attn_arrays arrays = {.q = q, .k = k, .v = v, .lens = lens, .o = o};
     must(context, attn_plan_execute(plan, &arrays, NULL));
 
-    /* The first token attends only to itself, so that its output is its own value. */
+    /* The first token attends only to itself. So its output is its own value. */
     claim(furthest(o, v, ROW) == 0, "the first token of a causal sentence gets its own value");
 
     /* The content of the padding has no effect. The same plan runs again with other arrays. */

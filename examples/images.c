@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * Uses the axial transformer (Ho et al. 2019), a distribution over images. The program computes the bits of an image,
- * learns stripes in a few steps, draws an image, and completes an image from its upper half. It saves the model in a
- * directory (example-images), from which a generator draws. `attn generate example-images` also draws from it.
+ * Uses the axial transformer (Ho et al. 2019), which is a distribution over images. The program computes the bits of an
+ * image, learns stripes in a few steps, draws an image, and completes an image from its upper half. It saves the model
+ * in a directory (example-images), from which a generator draws. `attn generate example-images` also draws from it.
  */
 #include "example.h"
 
@@ -39,7 +39,7 @@ static attn_model *build(attn_context *context)
     return model;
 }
 
-/* Returns the bits per sample of the images: the mean of -log2 of the probability of each sample. */
+/* Returns the bits per sample of the images. This is the mean of -log2 of the probability of each sample. */
 static attn_tensor *bits_of(attn_model *model, attn_tape *tape, attn_tensor *x)
 {
     attn_context *context = attn_model_context(model);
@@ -81,7 +81,7 @@ static double train(attn_model *model)
     return bits;
 }
 
-/* Returns the level of a grey sample of 8 bits: level 0 is 0, and the last level is 255. */
+/* Returns the level of a grey sample of 8 bits. Level 0 is the sample 0, and the last level is the sample 255. */
 static int level_of(const attn_image *image, int p)
 {
     return image->pixels[p] * LEVELS / 256;

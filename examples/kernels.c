@@ -1,6 +1,9 @@
 /* SPDX-License-Identifier: MIT
- * Nadaraya-Watson regression: attention over the training points. The score is a kernel of the distance. Keys are the
- * positions of known points, values their values, and queries the positions where values are estimated. */
+ *
+ * Nadaraya-Watson regression, which is attention over training points. The score is a kernel of the distance. Keys are
+ * the positions of known points, and values are the points' values. Queries are the positions where values are
+ * estimated.
+ */
 #include "example.h"
 
 enum { POINTS = 50, ASKED = 11 };
@@ -10,7 +13,7 @@ static double curve(double x)
     return 2 * sin(x) + pow(x, 0.8);
 }
 
-/* Returns the estimate by its definition, sum K(x - x_i) y_i / sum K(x - x_i). */
+/* Computes the estimate from its definition, sum K(x - x_i) y_i / sum K(x - x_i). */
 static double expected(attn_score kernel, const float *x, const float *y, double at)
 {
     double above = 0, below = 0;
@@ -27,8 +30,8 @@ static double expected(attn_score kernel, const float *x, const float *y, double
 
 int main(void)
 {
-    /* The Gaussian score is the logarithm of its kernel and is used with softmax. The other scores are the kernels
-     * themselves. */
+    /* The Gaussian score is the logarithm of its kernel, so that it is used with softmax. The other scores are the
+     * kernels themselves. */
     static const struct {
         const char *name;
         attn_score score;
@@ -44,14 +47,15 @@ int main(void)
         y[i] = (float)curve((double)x[i]) + 0.5f * noise[i];
     }
     for (int i = 0; i < ASKED; i++)
-        /* queries are between two points, and never at distance 1 from a point, where the boxcar has an edge */
+        /* Each query is between two points. Its distance to a point is never 1, because the boxcar has an edge
+         * there. */
         at[i] = 0.47f * (float)i + 0.015f;
     attn_context *context = begin();
 
     attn_problem problem = {.ndims = 4, .width = 1};
     problem.dims[0] = (attn_dim){.role = ATTN_ROLE_QUERY, .n = ASKED, .q = 1, .o = 1};
     problem.dims[1] = (attn_dim){.role = ATTN_ROLE_KEY, .n = POINTS, .k = 1, .v = 1};
-    /* points in a plane: 2 coordinates */
+    /* The following points are in a plane and have 2 coordinates. */
     problem.dims[2] = (attn_dim){.role = ATTN_ROLE_CONTRACT, .n = 1, .q = 1, .k = 1};
     problem.dims[3] = (attn_dim){.role = ATTN_ROLE_VALUE, .n = 1, .v = 1, .o = 1};
     print_table("regression", &problem);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Layouts are strides. The program uses heads inside of the channels of one packed qkv matrix, and the same numbers as
- * [B,H,T,D].
+ * Shows that layouts are strides. First the heads are inside of the channels of one packed qkv matrix. Then the same
+ * numbers are [B,H,T,D].
  */
 #include "example.h"
 
@@ -25,7 +25,7 @@ int main(void)
     fill(qkv, COUNT(qkv), 1);
     attn_context *context = begin();
 
-    /* Nothing is copied: q, k and v are three pointers into the matrix, whose rows have 3*H*D elements for each
+    /* Nothing is copied. q, k and v are three pointers into the matrix, whose rows have 3*H*D elements for each
      * token. */
     attn_problem problem;
     attn_heads heads = {
@@ -34,7 +34,8 @@ int main(void)
     print_table("inside a packed matrix [B,T,3,H,D]", &problem);
     run(context, &problem, &(attn_arrays){.q = qkv, .k = qkv + H * D, .v = qkv + 2 * H * D, .o = o});
 
-    /* Checks the result with contiguous tokens for each head, which need a copy by hand. */
+    /* This checks the result with an array in which the tokens of each head are contiguous. Such an array needs a
+     * copy by hand. */
     for (int part = 0; part < 3; part++)
         for (int b = 0; b < B; b++)
             for (int t = 0; t < T; t++)

@@ -1,14 +1,16 @@
 /* SPDX-License-Identifier: MIT
- * Uses a layer by its name (attn/models.h): stand-alone self-attention in windows. If a window covers the whole image
- * and outside taps are masked, the result equals full attention of every pixel to every pixel. */
+ *
+ * Uses a layer by its name (attn/models.h), which is stand-alone self-attention in windows. If a window covers the
+ * whole image and taps outside of the image are masked, the result equals full attention of every pixel to every pixel.
+ */
 #include "example.h"
 
 #include <attn/models.h>
 
 enum { C = 3, Y = 4, X = 6, SIDE = 6, HEADS = 2, MID = 4, OUT = 5 };
 
-/* Makes a layer. A window of 0 is the whole image. Two layers with the same seed have the same parameters, because
- * parameters depend only on seeds and names. */
+/* Makes a layer. A window of 0 means the whole image. If two layers have the same seed, they have the same
+ * parameters, because parameters depend only on seeds and names. */
 static attn_model *layer(attn_context *context, int64_t window)
 {
     attn_config *config;

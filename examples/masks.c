@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Masks and biases: each is an array over batch, query and key, with a stride of 0 along dims where it is constant. The
- * program also shows the output of a row that attends to no key.
+ * Shows masks and biases. Each of them is an array over batch, query and key, with a stride of 0 along dims where it is
+ * constant. The program also shows the output of a row that attends to no key.
  */
 #include "example.h"
 
@@ -25,12 +25,12 @@ int main(void)
     attn_heads heads = {.batch = B, .heads = H, .queries = T, .keys = T, .dim = D};
     attn_arrays arrays = {.q = q, .k = k, .v = v, .o = o, .lse = lse, .weights = weights};
 
-    /* A boolean mask [Tq,Tk] for all batches and heads, one byte for each entry, nonzero = attend. Query 2 has no
-     * key. */
+    /* A boolean mask [Tq,Tk] for all batches and heads. It has one byte for each entry, and a nonzero byte means
+     * that the query attends to the key. Query 2 has no key. */
     static const uint8_t mask[T * T] = {1, 0, 0, 0, /**/ 1, 1, 0, 0, /**/ 0, 0, 0, 0, /**/ 0, 1, 0, 1};
     attn_problem problem;
     must(context, attn_problem_heads(&problem, &heads));
-    /* a stride of 0 along the other dims broadcasts the mask */
+    /* A stride of 0 along the other dims broadcasts the mask. */
     problem.dims[QUERY_DIM].mask = T, problem.dims[KEY_DIM].mask = 1;
     problem.flags = ATTN_WITH_MASK | ATTN_WANT_LSE | ATTN_WANT_WEIGHTS;
     arrays.mask = mask;
@@ -39,7 +39,7 @@ int main(void)
     print_weights("weights", weights);
     claim(o[2 * ROW] == 0 && isinf(lse[2]) && lse[2] < 0, "a row without keys gives 0, and -inf as its log-sum-exp");
 
-    /* With mask_fill, a masked key gets a finite score, so that a row without keys gives the mean of all values. */
+    /* With mask_fill, a masked key gets a finite score. So a row without keys gives the mean of all values. */
     problem.mask_fill = -1e6;
     run(context, &problem, &arrays);
     claim(fabsf(weights[2 * T + 1] - 0.25f) < 1e-6f, "with a finite mask_fill it attends everything alike");
@@ -53,8 +53,8 @@ int main(void)
     claim(!isnan(o[0]) && !isnan(o[(B * T - 1) * ROW]), "NaN in a padded key does not leak");
     fill(k, COUNT(k), 2), fill(v, COUNT(v), 3);
 
-    /* A bias [H,Tk] that is broadcast over batches and queries. An entry of -inf masks its key: head 0 does not
-     * attend to its last key. */
+    /* A bias [H,Tk] that is broadcast over batches and queries. An entry of -inf masks its key, so that head 0 does
+     * not attend to its last key. */
     static float bias[H * T] = {0, 1, 2, 0, /**/ 3, 2, 1, 0};
     bias[T - 1] = -INFINITY;
     heads.key_padding = false;

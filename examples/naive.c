@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: MIT
- * Checks the usual problems against plain loops that define them: heads (grouped, causal, with lengths, inside a packed
- * matrix), one axis of an image, tied rows of an alignment. */
+ *
+ * Checks the usual problems against plain loops that define them. These are heads (grouped, causal, with lengths,
+ * inside a packed matrix), one axis of an image, and tied rows of an alignment.
+ */
 #include "example.h"
 
 enum { B = 2, H = 4, HK = 2, T = 9, D = 8, Y = 5, X = 6, R = 3 };
 
-/* Computes o = softmax(score) v for one query, with `keys` scores and values v[j * step] of D channels. */
+/* Computes o = softmax(score) v for one query. There are `keys` scores, and value j has D channels at v[j * step]. */
 static void attend(float *o, const double *score, int keys, const float *v, int step)
 {
     double most = -INFINITY, sum = 0;
@@ -29,7 +31,7 @@ static double dot(const float *a, const float *b)
 }
 
 /* Tests q, k and v that are parts of one matrix [B,T,(H+HK+HK)*D], the output of one linear layer. o is [B,T,H,D]. Two
- * heads of q share each head of k and v. Query i attends key j if j <= i and j < lens[b]. */
+ * heads of q share each head of k and v. Query i attends to key j if j <= i and j < lens[b]. */
 static void heads(attn_context *context)
 {
     enum { ROW = (H + 2 * HK) * D };
@@ -62,7 +64,7 @@ static void heads(attn_context *context)
     claim(furthest(o, expected, COUNT(o)) < 1e-5, "grouped, causal heads with lengths, in a packed matrix");
 }
 
-/* Tests attention of x [B,Y,X,H*D] along Y: each column of each image separately. */
+/* Tests attention of x [B,Y,X,H*D] along Y, in which each column of each image is separate. */
 static void axis(attn_context *context)
 {
     enum { ROW = X * H * D, N = B * Y * ROW };

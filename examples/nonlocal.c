@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * The non-local block (Wang et al. 2018): every pixel attends to every second pixel of every second row. The dot
- * products are divided by their number, and there is no softmax.
+ * The non-local block (Wang et al. 2018), in which every pixel attends to every second pixel of every second row. There
+ * is no softmax. Instead, the dot products are divided by their number.
  */
 #include "example.h"
 
@@ -13,8 +13,8 @@ int main(void)
     fill(theta, COUNT(theta), 1), fill(phi, COUNT(phi), 2), fill(g, COUNT(g), 3);
     attn_context *context = begin();
 
-    /* Two dims are queries and two are keys. Sub-sampling means half the length and twice the stride, without a
-     * copy. */
+    /* Two dims are queries and two are keys. The keys are sub-sampled without a copy, because half the length and
+     * twice the stride select every second pixel. */
     attn_problem problem = {.ndims = 6, .normalization = ATTN_NORMALIZATION_MEAN, .scale = 1};
     problem.dims[0] = (attn_dim){.role = ATTN_ROLE_QUERY, .n = Y, .q = X * C, .o = X * C};
     problem.dims[1] = (attn_dim){.role = ATTN_ROLE_QUERY, .n = X, .q = C, .o = C};

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * Two kinds of relative positions. A table of channels is multiplied with the queries (Shaw et al. 2018), or one number
- * for each distance is added to the score (Raffel et al. 2019). The latter is a Toeplitz matrix, which strides can
- * express.
+ * Shows two kinds of relative positions. In the first kind, a table of channels is multiplied with the queries (Shaw et
+ * al. 2018). In the second kind, one number for each distance is added to the score (Raffel et al. 2019). These numbers
+ * form a Toeplitz matrix, which strides can express.
  */
 #include "example.h"
 
@@ -10,7 +10,7 @@ enum { T = 12, D = 8, ROWS = 2 * T - 1, QUERY_DIM = 2, KEY_DIM = 3, CONTRACT_DIM
 
 static float q[T * D], k[T * D], v[T * D], o[T * D], expected[T * D], matrix[T * T];
 
-/* Computes the same with an explicit bias that has one number for each pair. */
+/* Computes the same result with an explicit bias, which has one number for each pair. */
 static void run_with_matrix(attn_context *context, attn_problem problem)
 {
     problem.dims[QUERY_DIM].bias = T, problem.dims[KEY_DIM].bias = 1;
@@ -26,7 +26,8 @@ int main(void)
     attn_problem plain, problem;
     must(context, attn_problem_heads(&plain, &(attn_heads){.batch = 1, .heads = 1, .queries = T, .keys = T, .dim = D}));
 
-    /* bias[i][j] = toeplitz[j - i + T - 1], so that the stride along queries is -1. The pointer is at i = j = 0. */
+    /* bias[i][j] = toeplitz[j - i + T - 1], so that the stride along queries is -1. The pointer is the address of
+     * the element for i = j = 0. */
     problem = plain;
     problem.dims[QUERY_DIM].bias = -1, problem.dims[KEY_DIM].bias = 1;
     problem.flags = ATTN_WITH_BIAS;
@@ -39,7 +40,7 @@ int main(void)
     printf("%d numbers instead of %d\n", ROWS, T * T);
     claim(furthest(o, expected, T * D) < 1e-6, "strides make the Toeplitz matrix");
 
-    /* The score gets the term q_i . table[j - i + T - 1] before scaling. All heads use one table. */
+    /* Before scaling, the score gets the term q_i . table[j - i + T - 1]. All heads use one table. */
     problem = plain;
     problem.nrelatives = 1;
     problem.relatives[0] = (attn_relative){.kind = ATTN_RELATIVE_QUERY,

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: MIT
  *
- * Tied rows (Rao et al. 2021): the sequences of an alignment share one attention map between columns. The scores of the
- * rows are summed: the row is a CONTRACT dim and a VALUE dim, and not BATCH.
+ * Tied rows (Rao et al. 2021), in which the sequences of an alignment share one attention map between columns. The
+ * scores of the rows are summed. So the row is a CONTRACT dim and a VALUE dim, and not a BATCH dim.
  */
 #include "example.h"
 
-enum { R = 6, C = 9, B = 1, H = 2, D = 4 }; /* 6 sequences, 9 columns */
+enum { R = 6, C = 9, B = 1, H = 2, D = 4 }; /* there are 6 sequences and 9 columns */
 
 /* Returns the offset of element (r, c, h, d) of [R,C,B,H,D]. */
 static int at(int r, int c, int h, int d)
@@ -13,7 +13,7 @@ static int at(int r, int c, int h, int d)
     return ((r * C + c) * H + h) * D + d;
 }
 
-/* Computes a row of the map by its formula: the softmax over j of the scores, which are summed over rows and
+/* Computes a row of the map from its formula, softmax over j of the scores. Each score is summed over rows and
  * channels. */
 static void expected_row(const float *q, const float *k, int h, int i, double *weights)
 {
@@ -38,7 +38,7 @@ int main(void)
 
     attn_problem problem;
     must(context, attn_problem_tied_rows(&problem, R, C, B, H, D));
-    problem.flags |= ATTN_WANT_WEIGHTS; /* the weights [H,B,C,C] are one map for all rows */
+    problem.flags |= ATTN_WANT_WEIGHTS; /* The weights [H,B,C,C] are one map, which all rows share. */
     print_table("tied rows", &problem);
     run(context, &problem, &(attn_arrays){.q = q, .k = k, .v = v, .o = o, .weights = map});
 

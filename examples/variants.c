@@ -1,13 +1,15 @@
 /* SPDX-License-Identifier: MIT
- * Checks features of newer models against plain loops by their definitions: packed sequences, a softcap and sinks, a
- * block mask, a bias through an index, keys in two parts. */
+ *
+ * Checks features of newer models against plain loops that follow their definitions: packed sequences, a softcap and
+ * sinks, a block mask, a bias through an index, and keys in two parts.
+ */
 #include "example.h"
 
 enum { H = 2, T = 10, D = 8, QUERY_DIM = 2, KEY_DIM = 3, N = T * H * D };
 
 static float q[N], k[N], v[N], o[N], expected[N];
 
-/* A function that computes the scores of query i with all keys of head h. A masked key gets -INFINITY. */
+/* Computes the scores of query i with all keys of head h. If a key is masked, its score is -INFINITY. */
 typedef void score_rule(int h, int i, double *score);
 
 static double dot(int h, int i, int j)
@@ -18,7 +20,8 @@ static double dot(int h, int i, int j)
     return sum / sqrt(D);
 }
 
-/* Checks the output softmax(score) v. `sink` is an additional score in the sum. */
+/* Checks that the output is softmax(score) v. `sink` is NULL or has an additional score for each head, which takes
+ * part in the sum. */
 static void expect(score_rule *rule, const float *sink)
 {
     for (int h = 0; h < H; h++)
@@ -46,7 +49,7 @@ static attn_problem heads(attn_context *context)
 
 /* ------------------------------------------------------------------------------------ packed sequences */
 
-static const int32_t offsets[] = {0, 3, 3, T}; /* three sequences: 3, 0 and 7 tokens */
+static const int32_t offsets[] = {0, 3, 3, T}; /* there are three sequences, of 3, 0 and 7 tokens */
 
 static void own_sequence(int h, int i, double *score)
 {
@@ -60,7 +63,7 @@ static void packed(attn_context *context)
     attn_problem problem;
     must(context, attn_problem_heads(&problem, &(attn_heads){.batch = 3,
                                                              .heads = H,
-                                                             .queries = 7, /* length of the longest sequence */
+                                                             .queries = 7, /* the length of the longest sequence */
                                                              .keys = 7,
                                                              .dim = D,
                                                              .packed = true,
@@ -85,7 +88,7 @@ static void cap_and_sinks(attn_context *context)
     attn_problem problem = heads(context);
     problem.softcap = 0.5;
     problem.flags = ATTN_WITH_SINKS;
-    problem.dims[1].sinks = 1; /* one sink for each head */
+    problem.dims[1].sinks = 1; /* there is one sink for each head */
     run(context, &problem, &(attn_arrays){.q = q, .k = k, .v = v, .sinks = sinks, .o = o});
     expect(capped, sinks);
     claim(furthest(o, expected, N) < 1e-5, "capped scores and sinks");
@@ -107,7 +110,7 @@ static void block_mask(attn_context *context)
     attn_problem problem = heads(context);
     problem.flags = ATTN_WITH_BLOCKS;
     problem.blocks = (attn_blocks){.query_dim = QUERY_DIM, .key_dim = KEY_DIM, .queries = BLOCK, .keys = BLOCK};
-    /* stride 0 along the other dims: all heads use the same mask */
+    /* The stride along the other dims is 0, so that all heads use the same mask. */
     problem.dims[QUERY_DIM].blocks = BLOCKS, problem.dims[KEY_DIM].blocks = 1;
     run(context, &problem, &(attn_arrays){.q = q, .k = k, .v = v, .blocks = &there[0][0], .o = o});
     expect(blockwise, NULL);
@@ -118,7 +121,7 @@ static void block_mask(attn_context *context)
 
 enum { ROWS = 5, DISTANCES = 2 * T - 1 };
 static float table[ROWS * H];
-static int32_t bucket[DISTANCES]; /* the row of distance j - i, at index j - i + T - 1 */
+static int32_t bucket[DISTANCES]; /* bucket[j - i + T - 1] is the table row of distance j - i */
 
 static void biased(int h, int i, double *score)
 {
@@ -126,7 +129,7 @@ static void biased(int h, int i, double *score)
         score[j] = dot(h, i, j) + (double)table[bucket[j - i + T - 1] * H + h];
 }
 
-/* Tests distances that share rows of a table, as in T5. In the backward pass the table has a gradient. */
+/* Tests distances that share rows of a table, as in T5. The backward pass computes the gradient of the table. */
 static void buckets(attn_context *context)
 {
     static float lse[H * T], dout[N], dtable[ROWS * H], apart[ROWS * H];
@@ -136,7 +139,7 @@ static void buckets(attn_context *context)
     attn_problem problem = heads(context);
     problem.flags = ATTN_WITH_BIAS | ATTN_WITH_BIAS_INDEX | ATTN_WANT_LSE;
     problem.bias_index = (attn_bias_index){.rows = ROWS, .row_stride = H};
-    problem.dims[1].bias = 1;                                          /* stride between heads in the table */
+    problem.dims[1].bias = 1;                                          /* the stride between heads in the table */
     problem.dims[QUERY_DIM].bias = -1, problem.dims[KEY_DIM].bias = 1; /* strides in the index */
     attn_arrays arrays = {.q = q, .k = k, .v = v, .bias = table, .bias_index = bucket + T - 1, .o = o, .lse = lse};
     run(context, &problem, &arrays);
@@ -147,7 +150,7 @@ static void buckets(attn_context *context)
     problem.flags = ATTN_WITH_BIAS | ATTN_WITH_BIAS_INDEX | ATTN_WANT_DBIAS;
     arrays.dout = dout, arrays.dbias = dtable;
     run(context, &problem, &arrays);
-    for (int e = 0; e < ROWS * H; e++) { /* compares with difference quotients of sum(o * dout) */
+    for (int e = 0; e < ROWS * H; e++) { /* The gradient is compared with difference quotients of sum(o * dout). */
         const float step = 1.0f / 64, before = table[e];
         double value[2] = {0, 0};
         for (int side = 0; side < 2; side++) {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Computes the weights of a few rows of one head without the whole map. Then it merges attention over two halves of the
- * keys by the log-sum-exp of each row, as in ring attention and paged caches.
+ * Computes the weights of a few rows of one head, without the whole map. Then merges attention over two halves of the
+ * keys, as in ring attention and paged caches. Merging uses the log-sum-exp of each row.
  */
 #include "example.h"
 
@@ -13,7 +13,7 @@ static float q[T * ROW], k[T * ROW], v[T * ROW], o[T * ROW], lse[H * T];
 static void show_picked(attn_context *context, attn_problem problem)
 {
     static const int64_t head[] = {2}, rows[] = {0, 63};
-    static float weights[1 * 2 * T]; /* the length is the number of picks */
+    static float weights[1 * 2 * T]; /* along a picked dim, the length is the number of picks */
     problem.picks[problem.npicks++] = (attn_pick){.dim = HEAD_DIM, .n = 1, .index = head};
     problem.picks[problem.npicks++] = (attn_pick){.dim = QUERY_DIM, .n = 2, .index = rows};
     problem.dims[HEAD_DIM].weights = 2 * T, problem.dims[QUERY_DIM].weights = T, problem.dims[KEY_DIM].weights = 1;
@@ -41,7 +41,8 @@ int main(void)
     problem.flags = ATTN_WANT_LSE;
     show_picked(context, problem);
 
-    /* Computes attention over each half of the keys, and then o = sum exp(lse_half - lse) o_half. */
+    /* This computes attention over each half of the keys. Then the outputs are merged by o = sum over halves of
+     * exp(lse_half - lse) o_half. */
     heads.keys = T / 2;
     must(context, attn_problem_heads(&problem, &heads));
     problem.flags = ATTN_WANT_LSE;

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: MIT
  *
- * A 3 x 3 window over an image, with its three kinds of border. KEY dims are the taps, whose positions move with the
- * query. Queries of zero give every tap the same weight, so that the output is a plain mean.
+ * A 3 x 3 window over an image, with the three kinds of border. KEY dims are the taps, whose positions move with the
+ * query. Queries are zero, so that every tap has the same weight and the output is a plain mean.
  */
 #include "example.h"
 
 enum { Y = 5, X = 6, D = 4, W = 3 };
 
-/* Returns the mean of the taps' columns at pixel (0, x), computed by hand: 2 of 3 rows of taps are inside of the
+/* Returns the mean of the taps' columns at pixel (0, x), computed by hand. 2 of the 3 rows of taps are inside of the
  * image. */
 static double expected(attn_border border, int x)
 {
@@ -15,9 +15,9 @@ static double expected(attn_border border, int x)
     for (int t = x - 1; t <= x + 1; t++)
         if (t >= 0 && t < X)
             sum += t, taps += 1;
-    if (border == ATTN_BORDER_ZERO) /* 9 taps are visible; their value is 0 outside of the image */
+    if (border == ATTN_BORDER_ZERO) /* All 9 taps are visible. Outside of the image, their value is 0. */
         return 2 * sum / 9;
-    if (border == ATTN_BORDER_SHIFT) /* 9 taps are visible, and all are inside of the image */
+    if (border == ATTN_BORDER_SHIFT) /* All 9 taps are visible, and all of them are inside of the image. */
         return x == 0 ? 1 : x == X - 1 ? X - 2 : x;
     return sum / taps;
 }
@@ -31,7 +31,7 @@ int main(void)
     static float q[Y * X * D], k[Y * X * D], v[Y * X * D], o[Y * X * D];
     fill(k, COUNT(k), 1);
     for (int i = 0; i < Y * X; i++)
-        v[i * D] = (float)(i % X); /* the value is the column of the pixel */
+        v[i * D] = (float)(i % X); /* the value is the number of the pixel's column */
     attn_context *context = begin();
 
     double most = 0;

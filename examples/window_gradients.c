@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: MIT
- * A 3 x 3 window over images with two relative tables, as in stand-alone self-attention (Ramachandran et al. 2019): the
- * first half of a head's channels uses a table of row distances, the second half a table of column distances. Checks
- * the forward pass against plain loops, and all gradients, including those of the tables, against difference
- * quotients. */
+ *
+ * A 3 x 3 window over images with two relative tables, as in stand-alone self-attention (Ramachandran et al. 2019). The
+ * first half of a head's channels uses a table of row distances, and the second half uses a table of column distances.
+ * Checks the forward pass against plain loops. Checks all gradients, including the gradients of the tables, against
+ * difference quotients.
+ */
 #include "example.h"
 
 enum { B = 2, Y = 4, X = 5, H = 2, D = 6, W = 3, HALF = D / 2, N = B * Y * X * H * D };
@@ -23,7 +25,7 @@ static attn_problem describe(attn_context *context)
                                                                    .window_y = W,
                                                                    .window_x = W,
                                                                    .border = ATTN_BORDER_MASK}));
-    /* Row d of a table belongs to distance d - 1. Channels begin..end of q are multiplied with the table. */
+    /* Row d of a table belongs to distance d - 1. The table is multiplied with channels begin to end - 1 of q. */
     attn_relative relative = {.kind = ATTN_RELATIVE_QUERY, .offset = W / 2, .rows = W, .row_stride = HALF};
     relative.stride[CHANNEL] = 1;
     relative.query_dim = QUERY_Y, relative.key_dim = KEY_Y, relative.begin = 0, relative.end = HALF;
@@ -39,7 +41,7 @@ static size_t at(int b, int y, int x, int h)
     return (size_t)(((b * Y + y) * X + x) * H + h) * D;
 }
 
-/* Computes the output of one query. Positions outside of the image are masked. */
+/* Computes the output of one query. If a position is outside of the image, it is masked. */
 static void naive(float *to, int b, int y, int x, int h)
 {
     double weights[W * W], sum = 0;
@@ -64,7 +66,7 @@ static void naive(float *to, int b, int y, int x, int h)
     }
 }
 
-/* Returns the loss, half the sum of the squared outputs, so that its gradient with respect to o is o. */
+/* Returns the loss, which is half the sum of the squared outputs. So its gradient with respect to o is o. */
 static double loss(attn_context *context, const attn_problem *forward)
 {
     double sum = 0;
@@ -94,7 +96,7 @@ int main(void)
     attn_problem forward = describe(context);
     print_table("o is [B,Y,X,H,D], the log-sum-exp [B,H,Y,X]", &forward);
 
-    forward.flags = ATTN_WANT_LSE; /* the backward pass needs o and lse */
+    forward.flags = ATTN_WANT_LSE; /* The backward pass needs o and lse. */
     loss(context, &forward);
     for (int i = 0; i < B * Y * X * H; i++)
         naive(expected + i * D, i / (Y * X * H), i / (X * H) % Y, i / H % X, i % H);

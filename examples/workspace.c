@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: MIT
- * Several threads execute one plan at once, each with its own workspace in the caller's memory. The plan has the size
- * of a workspace, so that an execution allocates nothing. */
+ *
+ * Several threads execute one plan at the same time. Each thread has its own workspace in the caller's memory. The plan
+ * has the size of a workspace. So an execution allocates nothing.
+ */
 #include "example.h"
 
 #include <pthread.h>
@@ -31,7 +33,7 @@ int main(void)
     attn_heads heads = {.batch = 1, .heads = H, .queries = T, .keys = T, .dim = D};
     must(context, attn_problem_heads(&problem, &heads));
 
-    attn_plan *plan; /* each execution uses one thread, because the program has its own threads */
+    attn_plan *plan; /* Each execution uses one thread, because the program has its own threads. */
     must(context, attn_plan_create(&plan, context, &problem, &(attn_plan_options){.threads = 1}));
     size_t size = (attn_plan_workspace(plan) + 63) / 64 * 64;
     printf("an execution by solver %s needs %zu bytes\n", attn_plan_solver(plan), size);
@@ -56,7 +58,7 @@ int main(void)
     printf("%d executions of one plan at once made %d allocations\n", THREADS, (int)(after - before));
     claim(after == before, "running allocates nothing");
 
-    /* Without a workspace the plan uses its own, so that only one execution can run at a time. */
+    /* Without a workspace from the caller, the plan uses its own. So only one execution can run at a time. */
     for (int i = 0; i < THREADS; i++) {
         const job *j = &jobs[i];
         must(context, attn_plan_execute(plan, &(attn_arrays){.q = j->q, .k = j->k, .v = j->v, .o = expected}, NULL));

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * fuzz.h - functions that all fuzz targets use: making a context, and checking that all memory is freed at the end.
+ * fuzz.h - functions that all fuzz targets use. They make a context, and check at the end that all memory was freed.
  */
 #ifndef ATTN_FUZZ_H
 #define ATTN_FUZZ_H
@@ -13,8 +13,8 @@
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
-/* Makes a context with a fixed instruction set. Readers compute nothing, and detecting the best set would take most
- * of the time of a short input. */
+/* Makes a context with a fixed instruction set. Readers compute nothing, so that any set will do. For a short input,
+ * detecting the best set would take most of the time. */
 static inline attn_context *fuzz_context(void)
 {
     attn_context *context = NULL;
@@ -23,7 +23,7 @@ static inline attn_context *fuzz_context(void)
     return context;
 }
 
-/* Ends the context. A leak is an error, and so is a refusal without a message. */
+/* Ends the context. If memory was leaked, or an input was refused without a message, this is an error. */
 static inline int fuzz_end(attn_context *context)
 {
     size_t held = 0;

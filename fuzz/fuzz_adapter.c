@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * Tests low-rank adapters: their tensors, applied to weights. The first byte selects the config.
+ * Tests low-rank adapters. Their tensors are read and applied to weights. The first byte selects the config.
  */
 #include "fuzz.h"
 #include "io/tensors/adapter.h"

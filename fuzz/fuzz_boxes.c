@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: MIT
  *
- * Tests annotations and results of COCO, text files of YOLO, and the evaluation of boxes. The first byte selects the
- * format.
+ * Tests annotations and results of COCO, text files of YOLO, and the evaluation of boxes. The first byte selects which
+ * of them is tested.
  */
 #include "fuzz.h"
 #include "apps/detector/boxes_files.h"
 #include "data/average_precision.h"
 
-/* Checks that a detection at the place of each object finds the object. */
+/* Checks that a detection with the box of an object finds this object. */
 static void judge_itself(attn_context *context, const attn__box_set *set)
 {
     double measures[ATTN__AP_MEASURES];

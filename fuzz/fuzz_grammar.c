@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Tests problems as text. A text is refused with a message, or the engine checks the problem.
+ * Tests problems that are given as text. A text must be refused with a message, or the engine checks the problem that
+ * it describes.
  */
 #include "fuzz.h"
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Tests reading whole files, especially compressed files. The file in memory begins with gzip's first bytes, followed
- * by the input.
+ * Tests reading whole files, and compressed files in particular. The file in memory begins with gzip's first bytes, and
+ * the input follows.
  */
 #define _GNU_SOURCE
 #include "fuzz.h"
@@ -24,7 +24,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     if (file < 0 || ftruncate(file, 0) != 0 || pwrite(file, data, size, 0) != (ssize_t)size ||
         (size > 3 && pwrite(file, "\x1f\x8b\x08", 3, 0) != 3))
         abort();
-    /* Limits are small, because the output may be a thousand times as large as the input. */
+    /* The limits are small, because the output may be a thousand times as large as the input. */
     size_t limit = size & 1 ? 1000 : 1 << 20;
     if (attn_file_read(&bytes, context, path, limit) == ATTN_OK &&
         (bytes.size > limit || bytes.data[bytes.size] != '\0'))

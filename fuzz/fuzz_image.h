@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * fuzz_image.h - tests one kind of image file. The first bytes of the format are restored, so that the fuzzer does not
- * spend time on them. An image that was read is written, read again and compared.
+ * fuzz_image.h - tests one kind of image file. The format's first bytes are always right, so that the fuzzer does not
+ * spend time on them. If an image was read, it is written, read again and compared.
  */
 #ifndef ATTN_FUZZ_IMAGE_H
 #define ATTN_FUZZ_IMAGE_H

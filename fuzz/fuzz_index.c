@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * Tests the index of weights in several files, in a directory with two parts of one tensor each.
+ * Tests the index of weights in several files. The directory has two parts with one tensor each.
  */
 #include "fuzz.h"
 
@@ -36,7 +36,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     static bool written;
     char path[64];
-    if (!written) /* a flag, because the name of mkdtemp may end in an X, too */
+    /* The name of the folder cannot show whether the parts were written, because it may end in an X, too. */
+    if (!written)
         write_parts();
     written = true;
     write_file("model.safetensors.index.json", data, size);

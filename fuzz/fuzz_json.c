@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * Tests JSON configs: they are read, written and read again.
+ * Tests JSON configs. If a config was read, it is written and read again.
  */
 #include "fuzz.h"
 #include "io/json_writer.h"
@@ -10,7 +10,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     attn_context *context = fuzz_context();
     attn_config *config = NULL;
     if (attn_config_parse(&config, context, (const char *)data, size, "fuzz") == ATTN_OK) {
-        /* A value that was read can be written, and read again. */
+        /* If a value was read, it can be written, and then read again. */
         attn_json json;
         attn_config *again = NULL;
         const char *text;

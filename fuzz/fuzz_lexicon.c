@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * Tests lexicons: they are read, written and read again.
+ * Tests lexicons. If a lexicon was read, it is written and read again.
  */
 #include "fuzz.h"
 

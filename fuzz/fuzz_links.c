@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Tests word alignments of three pairs, for prepared and unprepared words, and their use in batches.
+ * Tests word alignments of three pairs. Their words are prepared or not prepared. Also tests the use of alignments in
+ * batches.
  */
 #include "fuzz.h"
 

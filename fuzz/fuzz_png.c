@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Tests the PNG reader. Nearly every changed byte makes a chunk's checksum wrong, and libpng then stops reading. Three
- * of four changed files get correct checksums, so that the code after the checksums is tested.
+ * Tests the PNG reader. If a byte changes, a chunk's checksum is nearly always wrong, and libpng stops reading. So
+ * three of four changed files get correct checksums. This tests the code that runs after the checksums were checked.
  */
 #include "fuzz_image.h"
 
@@ -12,8 +12,8 @@ size_t LLVMFuzzerCustomMutator(uint8_t *data, size_t size, size_t most, unsigned
 
 enum { SIGNATURE = 8, FRAME = 12 };
 
-/* Corrects the checksums. A chunk is its length, name, content, and the checksum of name and content. The last chunk
- * may be cut off. */
+/* Corrects the checksums. A chunk has its length, its name, its content, and the checksum of name and content. The
+ * last chunk may be cut off. */
 static void put_sums_right(uint8_t *data, size_t size)
 {
     for (size_t at = SIGNATURE; at + FRAME <= size;) {

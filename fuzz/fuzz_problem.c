@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Tests valid and invalid problems that are made from bytes. Each problem is refused with a message, or every solver
- * that accepts it agrees with the reference in float64.
+ * Tests valid and invalid problems that are made from bytes. A problem must be refused with a message. Otherwise, every
+ * solver that accepts it must agree with the reference solver in float64.
  */
 #include "attn/attn.h"
 
@@ -16,7 +16,7 @@ typedef struct bytes {
     const uint8_t *at, *end;
 } bytes;
 
-/* Returns a number in [least, most], or `least` if all bytes are used. */
+/* Returns a number in [least, most], which is made from the next bytes. If all bytes are used, returns `least`. */
 static int64_t take(bytes *b, int64_t least, int64_t most)
 {
     return b->at < b->end ? least + *b->at++ % (most - least + 1) : least;
@@ -117,7 +117,7 @@ static void change(attn_problem *p, bytes *b)
     case 0:
         dim->n = take(b, -1, MOST_LENGTH);
         break;
-    case 1: /* changes any stride of the dim */
+    case 1: /* changes one stride of the dim */
         (&dim->q)[take(b, 0, 11)] = take(b, 0, 7) == 7 ? INT64_MAX / (1 + take(b, 0, 3)) : take(b, -20, 60);
         break;
     case 2:
@@ -185,7 +185,7 @@ static bool make_problem(attn_problem *p, attn_context *context, bytes *b)
     return true;
 }
 
-/* Returns true if the reference can run the problem many times per second. */
+/* Returns true if the reference solver can run the problem many times per second. */
 static bool is_small(const attn_problem *p)
 {
     double work = 1;
@@ -259,7 +259,7 @@ static void fill(char *block, attn_dtype dtype, int64_t n, int array)
     }
 }
 
-/* Fills offsets of packed sequences of different lengths until all positions are used. */
+/* Fills offsets of packed sequences. The sequences have different lengths, and end when all positions are used. */
 static void fill_offsets(int32_t *offsets, int64_t sequences, int64_t longest, int64_t positions)
 {
     for (int64_t s = 0; s < sequences; s++) {
@@ -268,14 +268,15 @@ static void fill_offsets(int32_t *offsets, int64_t sequences, int64_t longest, i
     }
 }
 
-/* Fills the index of a bias with rows of the bias's table. */
+/* Fills the index of a bias. Each entry is a row of the bias's table. */
 static void fill_rows(int32_t *entries, int64_t n, int64_t rows)
 {
     for (int64_t i = 0; i < n; i++)
         entries[i] = (int32_t)(i * 7 % rows);
 }
 
-/* Allocates arrays that are as long as their spans, so that the address sanitizer detects any access outside. */
+/* Allocates arrays that are exactly as long as their spans. So the address sanitizer detects any access outside of a
+ * span. */
 static bool make_arrays(arrays *s, const attn_plan *plan, const attn_problem *problem)
 {
     const attn_packed *p = &problem->packed;
@@ -329,15 +330,15 @@ static double element(const arrays *s, int array, int64_t i)
 
 /* --------------------------------------------------------------------------------------------- running */
 
-/* Prints an inconsistency and aborts. */
+/* Prints which solver disagrees, and aborts. */
 static void fault(const char *what, const char *solver)
 {
     fprintf(stderr, "fuzz_problem: %s (solver %s)\n", what, solver);
     abort();
 }
 
-/* Computes the output and log-sum-exp that the backward pass reads. Returns false if the problem has no forward
- * pass. */
+/* Computes the output and the log-sum-exp, which the backward pass reads. If the problem has no forward pass,
+ * returns false. */
 static bool run_before(attn_context *context, const attn_problem *problem, arrays *s)
 {
     attn_problem forward = *problem;
@@ -353,7 +354,7 @@ static bool run_before(attn_context *context, const attn_problem *problem, array
     return done;
 }
 
-/* Runs the problem. Returns false if it is refused or too large. */
+/* Runs the problem. If it is refused or too large, returns false. */
 static bool run(attn_context *context, const attn_problem *problem, const char *solver, arrays *s)
 {
     attn_plan *plan;
@@ -369,7 +370,7 @@ static bool run(attn_context *context, const attn_problem *problem, const char *
     return done;
 }
 
-/* Returns true if rounding errors have a bound. Step functions and sums of mixed signs have none. */
+/* Returns true if rounding errors have a bound. They have no bound for step functions and for sums of mixed signs. */
 static bool comparable(const attn_problem *p)
 {
     bool nonnegative =

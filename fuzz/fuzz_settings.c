@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Tests the files that a resumed training reads: settings, which must be within the limits of the table of settings,
- * and the counters of a checkpoint.
+ * Tests the files that a resumed training reads. These are the settings, which must be within the limits of the table
+ * of settings, and the counters of a checkpoint.
  */
 #include "fuzz.h"
 

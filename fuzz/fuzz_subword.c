@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * Tests SentencePiece models from any source: a model that can be opened is used.
+ * Tests SentencePiece models from any source. If a model can be opened, it is used.
  */
 #include "fuzz.h"
 

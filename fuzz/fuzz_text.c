@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * Tests texts of users: sentences are normalized, encoded, decoded and joined again, and lines are scored by BLEU.
+ * Tests texts of users. Sentences are normalized, encoded, decoded and joined again. Lines are scored by BLEU.
  */
 #include "fuzz.h"
 
@@ -20,8 +20,8 @@ static char *terminated(const uint8_t *data, size_t size)
     return text;
 }
 
-/* Checks that detokenizing writes exactly the number of bytes that it reports, and nothing past a buffer that is one
- * byte smaller. */
+/* Checks that detokenizing writes exactly as many bytes as it reports. If the buffer is one byte too small, nothing
+ * may be written past its end. */
 static void put_together(const char *words, bool marks)
 {
     size_t needed = attn_text_detokenize(words, marks, NULL, 0);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * Tests vocabulary files: they are read, written and read again.
+ * Tests vocabulary files. If a file was read, it is written and read again.
  */
 #include "fuzz.h"
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * Tests the planner's wisdom: it is read, written and read again.
+ * Tests the planner's wisdom. If it was read, it is written and read again.
  */
 #include "fuzz.h"
 
@@ -33,7 +33,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         abort();
     }
     free(text);
-    attn_context_destroy(context); /* this also frees the wisdom, which belongs to the context */
+    attn_context_destroy(context); /* This also frees the wisdom, because the context owns it. */
     attn_context_destroy(other);
     return 0;
 }

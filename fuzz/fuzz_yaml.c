@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * Tests YAML settings, and the configs that are made from them.
+ * Tests YAML settings, and the configs that they are converted to.
  */
 #include "fuzz.h"
 #include "io/yaml.h"
