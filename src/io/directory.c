@@ -23,7 +23,8 @@ static int compare(const void *left, const void *right)
     return strcmp(*(char *const *)left, *(char *const *)right);
 }
 
-/* Returns whether the entry is of the requested kind. An entry that cannot be examined is of neither kind. */
+/* Returns whether the entry is of the requested kind, which is a directory or a file. Returns false for an entry
+ * that cannot be examined. */
 static bool is_kind(attn_context *context, const char *path, const char *name, bool directories, attn_status *status)
 {
     size_t length = strlen(path) + strlen(name) + 2;
@@ -33,7 +34,7 @@ static bool is_kind(attn_context *context, const char *path, const char *name, b
         *status = ATTN_ERROR_MEMORY;
         return false;
     }
-    strcpy(whole, path); /* NOLINT: the size was counted before */
+    strcpy(whole, path); /* NOLINT: `whole` is large enough, because its size was computed before */
     strcat(whole, "/");  /* NOLINT */
     strcat(whole, name); /* NOLINT */
     bool known = stat(whole, &about) == 0;

@@ -6,23 +6,23 @@
 
 #include "attn/attn.h"
 
-/* The names in a directory, sorted by their bytes. Names that begin with '.' are skipped. */
+/* The names of the entries of a directory, sorted by their bytes. Names that begin with '.' are left out. */
 typedef struct attn_entries {
     int64_t n;
     char **names;
 } attn_entries;
-/* Lists files or sub-directories. Links count as their targets. `entries` starts as {0}; free it with
- * attn_entries_free. ATTN_ERROR_NOT_FOUND, ATTN_ERROR_IO, ATTN_ERROR_MEMORY. */
+/* Lists the files or the sub-directories of a directory. A link counts as its target. `entries` must be {0} before;
+ * free it with attn_entries_free. May return ATTN_ERROR_NOT_FOUND, ATTN_ERROR_IO and ATTN_ERROR_MEMORY. */
 attn_status attn_directory_list(attn_entries *entries, attn_context *context, const char *path, bool directories);
-void attn_entries_free(attn_context *context, attn_entries *entries); /* empties the list */
+void attn_entries_free(attn_context *context, attn_entries *entries); /* frees the list, which is empty afterwards */
 
-/* Removes files from a model's directory, unless a training runs in it. The list `names` ends with NULL.
- * ATTN_ERROR_BUSY, ATTN_ERROR_IO, ATTN_ERROR_ARGUMENT (the path is too long). */
+/* Removes the files `names` from a model's directory. The list `names` ends with NULL. ATTN_ERROR_BUSY: a training
+ * runs in the directory. ATTN_ERROR_ARGUMENT: the path is too long. ATTN_ERROR_IO: a file cannot be removed. */
 attn_status attn_directory_clear(attn_context *context, const char *path, const char *const *names);
 
-bool attn_file_exists(const char *path); /* true for a file or a directory */
-/* Makes a directory and its parents. An existing directory is no error. ATTN_ERROR_ARGUMENT: no name. ATTN_ERROR_IO,
- * ATTN_ERROR_MEMORY. */
+bool attn_file_exists(const char *path); /* returns true if the path is an existing file or directory */
+/* Makes a directory and its parents. If the directory exists, returns ATTN_OK. ATTN_ERROR_ARGUMENT: the path is
+ * empty. May also return ATTN_ERROR_IO and ATTN_ERROR_MEMORY. */
 attn_status attn_directory_create(attn_context *context, const char *path);
 
 #endif

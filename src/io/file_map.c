@@ -26,7 +26,7 @@ static const char *kind_of(mode_t mode)
 
 attn_status attn__file_open(attn_context *context, const char *path, int *descriptor, size_t *size)
 {
-    /* The file is opened without blocking, because opening a pipe without a writer would wait. */
+    /* O_NONBLOCK is set because opening a pipe would wait if no other process writes to the pipe. */
     int opened = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
     struct stat about;
     *descriptor = -1;

@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: MIT
- * Reads whole files, plain or gzip. */
+ *
+ * Reads whole files. Files may be compressed with gzip.
+ */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE
 #endif
@@ -10,11 +12,11 @@
 #include <unistd.h>
 #include <zlib.h>
 
-/* A buffer whose final size is not known in advance, for example because the data are compressed. */
+/* A growing buffer. It is used if the final size is not known in advance, for example for compressed data. */
 typedef struct sink {
     attn_context *context;
     const char *name;
-    size_t limit, hint; /* hint: expected size for the first allocation; 0: unknown */
+    size_t limit, hint; /* limit: maximum size; hint: expected size for the first allocation, 0: unknown */
     size_t capacity;
     attn_bytes *bytes;
 } sink;
@@ -24,7 +26,7 @@ static attn_status fail_limit(const sink *s)
     return attn__fail(s->context, ATTN_ERROR_FORMAT, "%s: holds more than the limit of %zu bytes", s->name, s->limit);
 }
 
-/* Makes room for at least one more byte and the zero at the end. */
+/* Makes room for at least one more byte and for the terminating zero. */
 static attn_status sink_grow(sink *s)
 {
     if (s->capacity > s->bytes->size + 1)
@@ -33,7 +35,8 @@ static attn_status sink_grow(sink *s)
         return fail_limit(s);
     size_t capacity = s->capacity ? attn__size_mul(s->capacity, 2) : attn__size_add(s->hint, 65536);
     if (capacity > attn__size_add(s->limit, 2))
-        capacity = attn__size_add(s->limit, 2); /* one byte more than allowed, to detect a file that is too large */
+        /* one byte more than the limit, so that a file that is too large is detected */
+        capacity = attn__size_add(s->limit, 2);
     char *fresh = attn__realloc(s->context, s->bytes->data, capacity);
     if (!fresh)
         return ATTN_ERROR_MEMORY;
@@ -67,13 +70,13 @@ static attn_status read_raw(sink *s)
     attn_status status = attn__file_open(s->context, s->name, &descriptor, &size);
     if (status != ATTN_OK)
         return status;
-    s->hint = size; /* files under /proc report a size of 0 */
+    s->hint = size; /* only a hint, because files under /proc report a size of 0 */
     status = size > s->limit ? fail_limit(s) : read_descriptor(s, descriptor);
     close(descriptor);
     return status;
 }
 
-/* Decompresses all members of the file, as gzip files may be concatenated. */
+/* Decompresses the whole file. It may consist of several gzip members, because gzip files can be concatenated. */
 static attn_status inflate_all(z_stream *z, sink *s, const attn_bytes *packed)
 {
     z->next_in = (Bytef *)packed->data;

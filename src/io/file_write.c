@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: MIT
- * Replaces files as a whole, and makes directories. */
+ *
+ * Writes files so that they replace an older file as a whole, and makes directories.
+ */
 #include "io/file.h"
 #include "io/directory.h"
 
@@ -16,16 +18,16 @@ static void output_fail(attn__output *output, const char *what)
         attn__fail(output->context, ATTN_ERROR_IO, "%s: cannot be %s: %s", output->path, what, strerror(errno));
 }
 
-/* Returns the length of the path up to and including its last slash, or 0 if there is none. */
+/* Returns the length of the folder's part of the path, including the last slash. Returns 0 if the path has no slash. */
 static size_t folder_length(const char *path)
 {
     const char *slash = strrchr(path, '/');
     return slash ? (size_t)(slash - path) + 1 : 0;
 }
 
-/* Returns the descriptor of standard output or standard error if the path is a link to it, such as /dev/stdout. That
- * may be a regular file, to which this process already writes. Returns a negative number if the path is no such
- * link. */
+/* If the path is a link to standard output or standard error, such as /dev/stdout, returns the descriptor of that
+ * stream. The stream may be a regular file to which this process already writes. For any other path, returns a
+ * negative number. */
 static int standard_behind(const char *path, const struct stat *about)
 {
     struct stat link, open;
@@ -38,8 +40,9 @@ static int standard_behind(const char *path, const struct stat *about)
     return -1;
 }
 
-/* Opens a device or a pipe directly. Renaming a file over /dev/null would remove the device for everybody. A folder is
- * opened too, which fails with the right message. */
+/* If the path is not a regular file, opens it directly and returns true. A device such as /dev/null must not be
+ * replaced, because renaming a file over it would remove the device for all programs. A folder is also opened
+ * directly, which fails with the right message. */
 static bool open_in_place(attn__output *output)
 {
     struct stat about;
@@ -48,7 +51,9 @@ static bool open_in_place(attn__output *output)
     int standard = standard_behind(output->path, &about);
     if (S_ISREG(about.st_mode) && standard < 0)
         return false;
-    output->in_place = true; /* a copy of the descriptor continues after existing output */
+    /* the descriptor of a standard stream is duplicated, because a new descriptor would overwrite output that exists
+     * already */
+    output->in_place = true;
     output->descriptor = standard < 0 ? open(output->path, O_WRONLY | O_CLOEXEC | O_NOCTTY)
                                       : fcntl(standard, F_DUPFD_CLOEXEC, STDERR_FILENO + 1);
     if (output->descriptor < 0)
@@ -56,8 +61,9 @@ static bool open_in_place(attn__output *output)
     return true;
 }
 
-/* Opens a new, exclusive file in the path's directory. A leading dot hides the file from listings and globs. Names left
- * by a killed process with the same number are skipped. */
+/* Opens a new temporary file in the folder of the path, for exclusive use. Its name begins with a dot, so that
+ * listings and globs do not show it. If a name is taken, because a killed process with the same process id has left
+ * its file, another name is tried. */
 static void open_temporary(attn__output *output, size_t size)
 {
     size_t folder = folder_length(output->path);
@@ -104,8 +110,8 @@ static void keep_mode(attn__output *output)
         output_fail(output, "given its mode");
 }
 
-/* Flushes the folder, because a crash may otherwise lose the new name. Some file systems cannot flush folders, so a
- * failure is no error. */
+/* Flushes the folder, because a crash could otherwise lose the file's new name. A failure is ignored, because some
+ * file systems cannot flush folders. */
 static void flush_folder(attn__output *output)
 {
     size_t folder = folder_length(output->path);
@@ -133,7 +139,7 @@ attn_status attn__output_end(attn__output *output)
     if (output->descriptor >= 0) {
         if (output->status == ATTN_OK && !output->in_place)
             keep_mode(output);
-        /* EINVAL means a pipe or a device, which need not be flushed. */
+        /* EINVAL is not an error: the output is then a pipe or a device, which need not be flushed. */
         if (output->status == ATTN_OK && fsync(output->descriptor) != 0 && errno != EINVAL)
             output_fail(output, "flushed to the disk");
         if (close(output->descriptor) != 0 && output->status == ATTN_OK)
@@ -156,8 +162,8 @@ attn_status attn_file_write(attn_context *context, const char *path, const void 
     return attn__output_end(&output);
 }
 
-/* Returns whether the path exists. If stat fails for other reasons, the path may exist, and opening it reports the
- * reason. */
+/* Returns whether the path exists. If stat fails for another reason than a missing file, returns true, because
+ * opening the file then reports the reason. */
 bool attn_file_exists(const char *path)
 {
     struct stat about;
@@ -183,7 +189,8 @@ attn_status attn_directory_create(attn_context *context, const char *path)
             continue;
         char after = p[1];
         p[1] = '\0';
-        int reason = mkdir(partial, 0777) == 0 ? 0 : errno; /* the existence check overwrites errno */
+        /* errno is stored, because attn__is_directory overwrites it */
+        int reason = mkdir(partial, 0777) == 0 ? 0 : errno;
         if (reason && !attn__is_directory(partial))
             status = attn__fail(context, ATTN_ERROR_IO, "%s: directory cannot be made: %s", partial, strerror(reason));
         p[1] = after;

@@ -29,7 +29,8 @@ uint64_t attn__read_u64(const uint8_t *p)
     return attn__read_u32(p) | (uint64_t)attn__read_u32(p + 4) << 32;
 }
 
-/* Returns the capacity for `size` bytes and a final zero. SIZE_MAX means overflow, for which allocation fails. */
+/* Returns the capacity to allocate for `size` bytes and a terminating zero. If the capacity overflows, returns
+ * SIZE_MAX, so that the allocation fails. */
 static size_t capacity_for(size_t size)
 {
     size_t capacity = 64;

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * input.h - the input of readers, which is bytes with a name, and text that grows. */
+ * input.h - the input of readers, which is an array of bytes with a name, and texts that grow.
+ */
 #ifndef ATTN_IO_INPUT_H
 #define ATTN_IO_INPUT_H
 
@@ -18,17 +19,18 @@ typedef struct attn__input {
 attn_status attn__input_fail(const attn__input *input, attn_status status, size_t offset, const char *format, ...)
     __attribute__((format(printf, 4, 5)));
 
-/* Reads little-endian numbers at any address. */
+/* Read little-endian integers at addresses that need not be aligned. */
 uint16_t attn__read_u16(const uint8_t *p);
 uint32_t attn__read_u32(const uint8_t *p);
 uint64_t attn__read_u64(const uint8_t *p);
 
-/* Appends to a text that only these functions extend. The allocated size is the next power of two. */
+/* Appends to a text. Only these functions may extend the text, because they compute its allocated size from its
+ * length: the next power of two. */
 attn_status attn__bytes_append(attn_context *context, attn_bytes *bytes, const char *data, size_t size);
 attn_status attn__bytes_appendf(attn_context *context, attn_bytes *bytes, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 
-/* Allocation functions of zlib that use a context. */
+/* Allocation functions that zlib calls, and that allocate from a context. */
 void *attn__zlib_alloc(void *context, unsigned items, unsigned size);
 void attn__zlib_free(void *context, void *memory);
 

@@ -22,8 +22,8 @@ static attn_status fail_at(const attn__input *text, place at, size_t offset, con
     return attn__fail(text->context, ATTN_ERROR_FORMAT, "%s:%d:%d: %s", text->name, at.line, at.column, what);
 }
 
-/* Scans the text once, without the strings, and refuses texts that are too deep or have too many values. The parser
- * recurses and uses hundreds of bytes per value, so this is checked before parsing. */
+/* Scans the text once, skipping strings. Refuses the text if it is nested too deep or has too many values. This is
+ * checked before parsing, because the parser recurses and uses hundreds of bytes per value. */
 static attn_status check_bounds(const attn__input *text, int depth, size_t values, size_t offset)
 {
     place at = {1, 0};
@@ -54,7 +54,8 @@ static attn_status check_bounds(const attn__input *text, int depth, size_t value
 json_t *attn__json_load(const char *text, size_t size, size_t flags, json_error_t *error)
 {
     json_t *root = json_loadb(text, size, flags | JSON_REJECT_DUPLICATES, error);
-    if (!root && json_error_code(error) == json_error_numeric_overflow) /* tokenizers write 10^30 for "no limit" */
+    /* read again with integers as reals: tokenizers write 10^30 for "no limit" */
+    if (!root && json_error_code(error) == json_error_numeric_overflow)
         root = json_loadb(text, size, flags | JSON_REJECT_DUPLICATES | JSON_DECODE_INT_AS_REAL, error);
     return root;
 }
@@ -146,11 +147,11 @@ static attn_status set_scalar(const attn__input *text, const json_t *json, const
 
 /* --------------------------------------------------------------------------------------------- walking */
 
-/* An object or a list that is being visited, and the offset of its members' names in the key. */
+/* An object or a list that is being visited. It also holds the length of the key's prefix for its members' names. */
 typedef struct frame {
     json_t *json;
-    void *member; /* the next member of an object */
-    size_t index; /* the next index of a list */
+    void *member; /* if it is an object: its next member */
+    size_t index; /* if it is a list: the index of its next element */
     size_t prefix;
 } frame;
 
@@ -165,7 +166,7 @@ static attn_status fail_key(const attn__input *text, const char *key, const char
     return attn__fail(text->context, ATTN_ERROR_FORMAT, "%s: key \"%.100s\": %s", text->name, key, what);
 }
 
-/* Gets the next member and appends its name to the prefix. *value is NULL after the last member. */
+/* Gets the next member or element and appends its name to the prefix in `key`. After the last one, *value is NULL. */
 static attn_status next_member(const attn__input *text, frame *f, char *key, json_t **value)
 {
     char number[24];
@@ -185,8 +186,8 @@ static attn_status next_member(const attn__input *text, frame *f, char *key, jso
     return ATTN_OK;
 }
 
-/* Returns whether the elements get separate keys. A config has lists of integers and lists of texts; elements of any
- * other list get separate keys. */
+/* Returns whether the elements of a value get separate keys. Lists of integers and lists of texts are stored as one
+ * value. The elements of any other list, and the members of an object, get separate keys. */
 static bool has_members(const json_t *value)
 {
     return json_is_object(value) ||
@@ -204,7 +205,7 @@ attn_status attn__json_to_config(const attn__input *text, const json_t *object, 
         if (status == ATTN_OK && !value) {
             depth--;
         } else if (status == ATTN_OK && !has_members(value)) {
-            /* A key that contains a dot may equal the joined key of a nested member. */
+            /* a key with a dot can be equal to the joined key of a nested member, so a key may occur twice */
             status = attn_config_get(config, key) ? fail_key(text, key, "given twice")
                                                   : set_scalar(text, value, key, config);
         } else if (status == ATTN_OK && ++depth == MAX_DEPTH) {
@@ -228,8 +229,9 @@ static bool fits_64_bits(const char *digits, size_t n)
     return n < sizeof most - 1 || (n == sizeof most - 1 && memcmp(digits, most, n) <= 0);
 }
 
-/* Copies the text and appends "e0" to each integer beyond 64 bits, which jansson would otherwise refuse. Tokenizer
- * files of Hugging Face have such an integer as maximum length. The copy may need an eighth more space. */
+/* Copies the text. If an integer does not fit in 64 bits, appends "e0" to it, so that jansson reads it as a real
+ * instead of refusing it. Tokenizer files of Hugging Face have such an integer as maximum length. The copy may need an
+ * eighth more space. */
 static size_t widen(const attn__input *text, char *out)
 {
     const char *at = (const char *)text->data, *end = at + text->size;

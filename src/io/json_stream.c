@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: MIT
- * Parses JSON with lists that are too long for a tree, one element at a time. */
+ *
+ * Parses JSON one element at a time. This is for lists that are too long for a tree.
+ */
 #include "base/downloaded.h"
 #include "io/json.h"
 
@@ -10,10 +12,10 @@ enum { MAX_DEPTH = 16, MAX_VALUES = 1 << 20, MAX_TEXT = 1 << 28 };
 typedef struct stream {
     const attn__input *text;
     size_t at;
-    char key[64]; /* name of the current member; cut if it is longer */
+    char key[64]; /* name of the current member; a longer name is cut */
     int64_t index;
-    const char *skip; /* name of members of elements that are not parsed; NULL: none */
-    char *copy;       /* copy of an element without these members */
+    const char *skip; /* name of members of elements that are not to be parsed; NULL: all members are parsed */
+    char *copy;       /* copy of an element in which these members are replaced by 0 */
     size_t room;      /* allocated bytes of the copy */
     attn__json_visit visit;
     void *user;
@@ -36,12 +38,13 @@ static attn_status fail(const stream *s, size_t at, const char *what)
     return attn__input_fail(s->text, ATTN_ERROR_FORMAT, at, "%s%s%s", s->key, s->key[0] ? ": " : "", what);
 }
 
-/* The end of an element's text, and the part of the text that is not parsed. */
+/* The end of an element's text, and the range of the text that is not parsed. */
 typedef struct extent {
     size_t end, skip, skip_end;
 } extent;
 
-/* Finds the value after the colon if the member is to be skipped. Its quoted name ends before `at`. */
+/* Called after the name of a member was found, which ends before `at`. If members of this name are to be skipped,
+ * finds the range of the member's value. */
 static void note_member(const stream *s, size_t name, size_t at, extent *e)
 {
     size_t size = s->skip ? strlen(s->skip) : 0;
@@ -50,7 +53,8 @@ static void note_member(const stream *s, size_t name, size_t at, extent *e)
         e->skip = at + 1;
 }
 
-/* Finds the end of the value that begins at s->at. Invalid JSON is detected later, when the value is parsed. */
+/* Finds the end of the value that begins at s->at. Invalid JSON is accepted here, because it is detected when the
+ * value is parsed. */
 static attn_status find_end(const stream *s, extent *e)
 {
     const uint8_t *data = s->text->data;
@@ -81,7 +85,7 @@ static attn_status find_end(const stream *s, extent *e)
     return ATTN_OK;
 }
 
-/* Copies the element with a 0 in place of skipped values. */
+/* Copies an element. The value that is to be skipped is replaced by 0. */
 static attn_status cut(stream *s, const extent *e, size_t *size)
 {
     size_t before = e->skip - s->at, behind = e->end - e->skip_end;
@@ -118,7 +122,8 @@ static attn_status read_value(stream *s, json_t **value)
     *value = attn__json_load(text, size, JSON_DECODE_ANY, &error);
     if (!*value && json_error_code(&error) == json_error_out_of_memory)
         return attn__fail_memory(s->text->context, size);
-    size_t place = (size_t)error.position; /* offset in the copy, if the text was copied */
+    /* offset of the error in the parsed text, which may be the copy with skipped values */
+    size_t place = (size_t)error.position;
     if (!*value && text == s->copy && place > e.skip - s->at)
         place += e.skip_end - e.skip - 1;
     if (!*value)
@@ -137,7 +142,7 @@ static attn_status visit_value(stream *s, int64_t index)
     return status;
 }
 
-/* Calls `one` for each value between brackets. s->at is at the opening bracket. */
+/* Calls `one` for each value between the opening bracket at s->at and the bracket `close`. */
 static attn_status read_members(stream *s, char close, attn_status (*one)(stream *s))
 {
     attn_status status = ATTN_OK;
@@ -173,7 +178,7 @@ static attn_status read_list(stream *s)
     return status == ATTN_OK ? read_members(s, ']', read_element) : status;
 }
 
-/* Stores the name of a member as printable, short text, for comparisons and messages. */
+/* Stores the name of a member in s->key, for comparisons and messages. The stored name is printable and may be cut. */
 static void keep_key(stream *s, const uint8_t *name, size_t size)
 {
     size = size < sizeof s->key ? size : sizeof s->key - 1;

@@ -40,7 +40,8 @@ static void new_line(attn_json *json)
 
 /* ---------------------------------------------------------------------------------------------- values */
 
-/* Writes the escape of a quote, of a backslash, or of a control character, which could control a terminal. */
+/* Writes the escape sequence of a quote, a backslash or a control character. Control characters are escaped because
+ * they could control a terminal. */
 static void put_escape(attn_json *json, unsigned char c)
 {
     static const char letters[] = "\"\"\\\\\bb\ff\nn\rr\tt";
@@ -87,8 +88,8 @@ static void put_int(attn_json *json, int64_t value)
     put_text(json, text);
 }
 
-/* Writes the fewest digits that read back as the same number. The text always has a point or an exponent, so that it
- * stays a real. */
+/* Writes a real with as few digits as possible, so that reading gives the same value. The text always has a point or
+ * an exponent, so that it is read as a real and not as an integer. */
 static void put_real(attn_json *json, double value)
 {
     if (!isfinite(value)) {
@@ -109,7 +110,7 @@ static void put_real(attn_json *json, double value)
 
 /* ------------------------------------------------------------------------------------------- structure */
 
-/* Writes the text before a value: the comma, the line break and the key. */
+/* Writes what precedes a value: the comma, the line break and the key. */
 static void begin_value(attn_json *json, const char *key)
 {
     bool in_object = json->depth > 0 && json->closing[json->depth - 1] == '}';

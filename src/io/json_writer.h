@@ -6,10 +6,10 @@
 
 #include "attn/config.h"
 
-/* Writes JSON into a growing buffer. The text is pretty (two spaces, one member per line, lists of numbers on one line)
- * or on one line. Members have the order of the calls. `key` is NULL inside arrays and at the top. The first error is
- * kept, so only attn_json_finish needs a check. Numbers keep all their digits. NaN and infinities become null. Text is
- * escaped, and invalid UTF-8 becomes U+FFFD.
+/* Writes JSON into a growing buffer. The text is either on one line, or indented by two spaces with one member per line
+ * and lists of numbers on one line. Members are written in the order of the calls. `key` must be NULL inside arrays and
+ * at the top level. The first error is kept, so only the status of attn_json_finish must be checked. Numbers keep all
+ * their digits. NaN and infinities become null. Text is escaped, and invalid UTF-8 becomes U+FFFD.
  *
  *     attn_json json;
  *     attn_json_begin(&json, context, true);
@@ -33,15 +33,16 @@ void attn_json_begin(attn_json *json, attn_context *context, bool pretty);
 void attn_json_object(attn_json *json, const char *key);
 void attn_json_array(attn_json *json, const char *key);
 void attn_json_end(attn_json *json);                                      /* ends the innermost open object or array */
-void attn_json_text(attn_json *json, const char *key, const char *value); /* NULL writes null */
+void attn_json_text(attn_json *json, const char *key, const char *value); /* if `value` is NULL, writes null */
 void attn_json_int(attn_json *json, const char *key, int64_t value);
 void attn_json_real(attn_json *json, const char *key, double value);
 void attn_json_bool(attn_json *json, const char *key, bool value);
 void attn_json_null(attn_json *json, const char *key);
 void attn_json_value(attn_json *json, const char *key, const attn_config_value *value);
 void attn_json_config(attn_json *json, const char *key, const attn_config *config); /* writes a config as an object */
-/* Returns the text, with a final newline and 0 byte, which is valid until attn_json_free. ATTN_ERROR_MEMORY.
- * ATTN_ERROR_ARGUMENT: begin and end calls do not match, or a key is missing or not allowed. */
+/* Sets *text to the JSON text, which ends with a newline and a 0 byte. The text is valid until attn_json_free.
+ * ATTN_ERROR_MEMORY: there was no memory. ATTN_ERROR_ARGUMENT: begin and end calls do not match, or a key is missing or
+ * not allowed. */
 attn_status attn_json_finish(attn_json *json, const char **text);
 void attn_json_free(attn_json *json);
 

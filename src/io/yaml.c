@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: MIT
- * Reads YAML from libyaml's events: mappings, sequences and scalars, which are enough for settings. */
+ *
+ * Reads YAML from the events of libyaml. Only mappings, sequences and scalars are supported, which are enough for
+ * settings.
+ */
 #include "io/yaml.h"
 
 #ifdef ATTN_HAVE_YAML
@@ -19,8 +22,8 @@ typedef struct reading {
     yaml_event_t event;
     int depth, most_depth;
     size_t values, most_values;
-    json_t *open[MOST_DEPTH]; /* the open mappings and sequences; each except the first is inside the previous one */
-    char *key[MOST_DEPTH];    /* in a mapping: the key of the next value; NULL: a key comes next */
+    json_t *open[MOST_DEPTH]; /* stack of open mappings and sequences; each is inside the previous one */
+    char *key[MOST_DEPTH];    /* for an open mapping: the key of the next value; NULL: the next event is a key */
 } reading;
 
 static attn_status fail_at(const reading *r, const yaml_mark_t *at, const char *what)
@@ -46,9 +49,9 @@ static attn_status next(reading *r)
 
 /* ------------------------------------------------------------------------------------------ characters */
 
-/* Replacements for characters. yaml-cpp, which Marian uses for vocabularies, does not escape characters that libyaml
- * treats as line ends or refuses. For libyaml they are replaced by the last private-use characters, and they are
- * restored in scalars. */
+/* Replacements for characters that libyaml refuses or treats as line ends. yaml-cpp, which Marian uses for
+ * vocabularies, writes these characters without escapes. Before parsing, they are replaced by the last private-use
+ * characters. In scalars, the original characters are restored. */
 enum { STAND_IN = 0x10fe00, OTHERS = STAND_IN + 0xf0, LAST = OTHERS + 5 };
 static const uint32_t others[LAST - OTHERS] = {0x2028, 0x2029, 0xfeff, 0xfffe, 0xffff};
 
@@ -69,8 +72,8 @@ static uint32_t stood_for(uint32_t character)
                                                      : character - STAND_IN;
 }
 
-/* Replaces each character by replace(character). `out` has four bytes for each replaced character, or is the text
- * itself if no character becomes longer. */
+/* Replaces each character c of the text by replace(c). `out` must have four bytes for each replaced character. If no
+ * character becomes longer, `out` may be the text itself. */
 static size_t replace_all(const char *text, size_t size, uint32_t (*replace)(uint32_t character), char *out)
 {
     size_t n = 0;
@@ -89,8 +92,8 @@ static size_t replace_all(const char *text, size_t size, uint32_t (*replace)(uin
     return n;
 }
 
-/* Replaces the characters that libyaml treats as line ends or refuses. The caller frees *out. A byte order mark at the
- * beginning is unchanged. */
+/* Replaces the characters that libyaml refuses or treats as line ends. A byte order mark at the beginning of the
+ * text is not replaced. The caller frees *out. */
 static attn_status stand_in_all(const attn__input *text, char **out, size_t *size)
 {
     const char *from = (const char *)text->data;
@@ -119,7 +122,7 @@ static bool is_one_of(const char *text, const char *const *words)
     return false;
 }
 
-/* Returns a decimal number of YAML's core schema, or NULL for another scalar. */
+/* Converts a scalar that is a decimal number of YAML's core schema. Returns NULL for other scalars. */
 static json_t *number_of(const char *text)
 {
     char *end;
@@ -130,7 +133,7 @@ static json_t *number_of(const char *text)
     if (!*end && errno == 0)
         return json_integer(whole);
     double real = attn__real_of_text(text, &end);
-    return *end ? NULL : json_real(real); /* also NULL for a number that is not finite */
+    return *end ? NULL : json_real(real); /* json_real returns NULL if the number is not finite */
 }
 
 static json_t *scalar_of(const yaml_event_t *event)
@@ -151,7 +154,8 @@ static json_t *scalar_of(const yaml_event_t *event)
 
 /* --------------------------------------------------------------------------------------------- the tree */
 
-/* Adds a value to its container. Takes ownership of the value, on failure too. */
+/* Adds a value to the open mapping or sequence. The container then owns the value. If this fails, the value is
+ * freed. */
 static attn_status place(reading *r, json_t *value)
 {
     int in = r->depth - 1;
@@ -221,7 +225,7 @@ static bool is_marked(const yaml_event_t *event)
     }
 }
 
-/* Reads the events from the root's beginning to its end. */
+/* Reads the events from the beginning of the root to its end. */
 static attn_status walk(reading *r, json_t **root)
 {
     attn_status status = ATTN_OK;
@@ -235,7 +239,7 @@ static attn_status walk(reading *r, json_t **root)
         else if (r->event.type == YAML_SCALAR_EVENT)
             status = take_scalar(r);
         else
-            r->depth--; /* the end of a mapping or a sequence */
+            r->depth--; /* the event ends the innermost mapping or sequence */
         if (!*root)
             *root = r->open[0];
         if (status == ATTN_OK)

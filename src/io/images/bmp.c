@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * Reads BMP as Windows and most programs write it: 1, 4 and 8 bits with a palette, 24 and 32 bits, not compressed. */
+ * Reads BMP files as Windows and most programs write them: without compression, with 1, 4 or 8 bits per pixel and a
+ * palette, or with 24 or 32 bits per pixel.
+ */
 #include "io/images/image.h"
 
 #include <string.h>
@@ -8,10 +10,10 @@
 enum { FILE_HEADER = 14, LEAST_HEADER = 40, BIT_FIELDS = 3, ALPHA_FIELDS = 6 };
 
 typedef struct header {
-    size_t pixels, palette; /* offsets of the pixels and of the palette */
+    size_t pixels, palette; /* offset of the pixels in the file, and offset of the palette */
     uint32_t colours;       /* number of entries of the palette */
     int64_t width, height;
-    bool down, alpha; /* down: the first row is the top row; alpha: the fourth byte is alpha */
+    bool down, alpha; /* down: the first row in the file is the top row; alpha: the fourth byte of a pixel is alpha */
     int bits;
 } header;
 
@@ -62,7 +64,7 @@ static attn_status read_header(const attn__input *input, header *h)
     return method == 0 ? ATTN_OK : refuse(input, 30, "compression", method);
 }
 
-/* Returns the bytes of a row, which is padded to a multiple of 4 bytes. */
+/* Returns the number of bytes of a row in the file. Rows are padded to a multiple of 4 bytes. */
 static size_t row_bytes(const header *h)
 {
     return ((size_t)h->width * (size_t)h->bits + 31) / 32 * 4;

@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: MIT
- * Reads images from files of any supported format, with the requested channels. */
+ *
+ * Reads images from files of any supported format, and converts them to the requested number of channels.
+ */
 #include "io/images/image.h"
 #include "base/downloaded.h"
 
@@ -59,13 +61,14 @@ attn_status attn__raster_begin(attn__raster *raster, const attn__input *input, u
 
 /* ------------------------------------------------------------------------------------------- channels */
 
-/* Blends a sample with white. */
+/* Blends a sample of the given alpha with a white background. */
 static unsigned char over_white(unsigned value, unsigned alpha)
 {
     return (unsigned char)((value * alpha + 255 * (255 - alpha) + 127) / 255);
 }
 
-/* Returns the grey value with the weights of Pillow, which most training libraries use. The weights sum to 65536. */
+/* Returns the grey value of a pixel. The weights of the colours are those of Pillow, which most training libraries
+ * use. The weights sum to 65536. */
 static unsigned char luma(unsigned red, unsigned green, unsigned blue)
 {
     return (unsigned char)((19595 * red + 38470 * green + 7471 * blue + 32768) >> 16);
@@ -101,7 +104,8 @@ attn_status attn_image_convert(attn_image *to, attn_context *context, const attn
     return convert(to, context, &raster, channels);
 }
 
-/* Converts the raster to the image. No copy is made if the raster has the requested channels. */
+/* Converts the raster to the image. If the raster already has the requested channels, its pixels are used without a
+ * copy. */
 static attn_status deliver(attn_image *image, attn_context *context, attn__raster *raster, int channels)
 {
     int wanted = channels ? channels : raster->channels > 2 ? 3 : 1;
@@ -166,7 +170,7 @@ attn_status attn_image_read(attn_image *image, attn_context *context, const char
     return status;
 }
 
-/* Converts the image to channel planes, the input of convolutions and patch embeddings. */
+/* Converts the image to one plane per channel, which is the input format of convolutions and patch embeddings. */
 void attn_image_planes(const attn_image *image, const float *mean, const float *std, float *out)
 {
     size_t pixels = (size_t)(image->width * image->height), channels = (size_t)image->channels;

@@ -1,22 +1,23 @@
 /* SPDX-License-Identifier: MIT
  *
- * Resizes images with a separable filter whose width grows with the reduction. The arithmetic (8-bit intermediate
- * results, weights with 22 fractional bits) is the same as in the training of most vision models, so that a model gets
- * the same pixels. */
+ * Resizes images with a separable filter whose width grows with the reduction. Intermediate results have 8 bits, and
+ * weights have 22 fractional bits. This is the same arithmetic as in the training of most vision models, so a model
+ * gets the same pixels as in its training. */
 #include "io/images/image.h"
 
 #include <math.h>
 #include <string.h>
 
-/* 32 bits minus 8 bits of a sample and 2 bits for weights outside 0 to 1. */
+/* number of fractional bits of a weight: 32 bits, minus 8 bits of a sample, minus 2 bits because weights can be
+ * outside of 0 to 1 */
 enum { FRACTION = 22 };
 
-/* The source positions and weights of each position of the result. */
+/* For each position of the result: the source positions and their weights. */
 typedef struct taps {
-    int64_t n, most; /* number of positions; maximum number of weights of each */
+    int64_t n, most; /* n: number of positions of the result; most: maximum number of weights of a position */
     int64_t *first, *count;
-    double *shares;   /* [n][most]: weights with sum 1 */
-    int32_t *weights; /* the same weights as integers with sum 1 << FRACTION */
+    double *shares;   /* [n][most]: weights of each position, which sum to 1 */
+    int32_t *weights; /* the same weights as integers, which sum to 1 << FRACTION */
 } taps;
 
 static double triangle(double x)
@@ -25,8 +26,8 @@ static double triangle(double x)
     return x < 1 ? 1 - x : 0;
 }
 
-/* Returns a weight of the cubic filter with a = -0.5 (Keys 1981, "Cubic convolution interpolation for digital image
- * processing"). */
+/* Returns the value at x of the cubic filter with a = -0.5 (Keys 1981, "Cubic convolution interpolation for digital
+ * image processing"). */
 static double cubic(double x)
 {
     const double a = -0.5;
@@ -36,8 +37,8 @@ static double cubic(double x)
     return x < 2 ? (((x - 5) * x + 8) * x - 4) * a : 0;
 }
 
-/* Computes the weights of one position. They are normalized so that a constant picture stays constant, even at its
- * border. */
+/* Computes the weights of position i. They are normalized to the sum 1, so that a picture of one colour keeps its
+ * colour, even at the border. */
 static void weigh(const taps *t, int64_t i, double centre, double widening, double (*filter)(double))
 {
     double *shares = t->shares + i * t->most, sum = 0;
@@ -88,7 +89,7 @@ static unsigned char rounded(int64_t sum)
     return (unsigned char)(sum < 0 ? 0 : sum > 255 ? 255 : sum);
 }
 
-/* Resamples n samples with stride `step` to t->n samples with stride `step`. */
+/* Resamples a line of samples to t->n samples. `step` is the distance from one sample to the next, in both arrays. */
 static void filter_line(const taps *t, const unsigned char *from, unsigned char *to, size_t step)
 {
     for (int64_t i = 0; i < t->n; i++) {
@@ -149,7 +150,7 @@ attn_status attn_image_resize(attn_image *to, attn_context *context, const attn_
     return status;
 }
 
-/* Resamples n lines of `size` numbers each to t->n lines. Lines have stride `step`. */
+/* Resamples lines of `size` floats each to t->n lines. `step` is the distance from one line to the next. */
 static void filter_numbers(const taps *t, const float *from, float *to, int64_t step, int64_t size)
 {
     for (int64_t i = 0; i < t->n; i++) {
@@ -209,7 +210,8 @@ attn_status attn__image_fit(attn_image *to, attn_context *context, const attn_im
         return attn__fail(context, ATTN_ERROR_ARGUMENT,
                           "a picture of %lld x %lld pixels cannot be fitted to %lld x %lld", (long long)from->width,
                           (long long)from->height, (long long)width, (long long)height);
-    /* true: the width becomes `wide`, and the height is at least `high`; false: the other way round */
+    /* true: the width is resized to `wide`, and the height becomes at least `high`; false: the height is resized to
+     * `high`, and the width becomes at least `wide` */
     bool by_width = wide * from->height >= high * from->width;
     int64_t w = by_width || fitting->squash ? wide : from->width * high / from->height;
     int64_t h = by_width && !fitting->squash ? from->height * wide / from->width : high;

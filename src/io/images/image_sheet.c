@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: MIT
- * Arranges many images as one. */
+ *
+ * Arranges many images as a table in one image.
+ */
 #include "io/images/image.h"
 
 #include <math.h>

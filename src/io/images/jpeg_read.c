@@ -13,8 +13,8 @@
 #include <jerror.h>
 #include <jpeglib.h>
 
-/* Maximum number of scans. A small progressive file may require many passes over a large picture, which would take
- * hours. */
+/* Maximum number of scans. Without this limit, a small progressive file could require so many passes over a large
+ * picture that decoding takes hours. */
 enum { MOST_SCANS = 200 };
 
 typedef struct reader {
@@ -24,7 +24,7 @@ typedef struct reader {
     struct jpeg_decompress_struct jpeg;
     struct jpeg_error_mgr errors;
     struct jpeg_progress_mgr progress;
-    unsigned char *line; /* one row of CMYK */
+    unsigned char *line; /* buffer for one row of CMYK pixels */
     int orientation;
     attn_status status;
     jmp_buf jump;
@@ -60,9 +60,9 @@ static void on_error(j_common_ptr jpeg)
     refuse(reader_of(jpeg), jpeg->err->msg_code == JERR_OUT_OF_MEMORY ? ATTN_ERROR_MEMORY : ATTN_ERROR_FORMAT, message);
 }
 
-/* Handles a message. Level -1 is a warning. Some warnings do not affect pixels and are ignored: bytes between markers,
- * versions of the JFIF and Adobe markers, and progressive parameters of 0 in a scan of a sequential picture, which some
- * phones write. */
+/* Handles a message of libjpeg. At level -1, the message is a warning, which counts as an error. Only warnings that do
+ * not affect pixels are ignored: bytes between markers, versions of the JFIF and Adobe markers, and progressive
+ * parameters of 0 in a scan of a sequential picture, which some phones write. */
 static void on_message(j_common_ptr jpeg, int level)
 {
     int code = jpeg->err->msg_code;
@@ -85,7 +85,7 @@ static void on_progress(j_common_ptr jpeg)
 
 static int orientation(const reader *r)
 {
-    static const char head[6] = "Exif\0"; /* its length includes a second zero */
+    static const char head[6] = "Exif\0"; /* six bytes: the string has an explicit zero, and C adds another one */
     for (jpeg_saved_marker_ptr m = r->jpeg.marker_list; m; m = m->next) {
         if (m->data_length > sizeof head && memcmp(m->data, head, sizeof head) == 0)
             return attn__exif_orientation(m->data, m->data_length);
@@ -95,10 +95,10 @@ static int orientation(const reader *r)
 
 static void read_header(reader *r)
 {
-    jpeg_save_markers(&r->jpeg, JPEG_APP0 + 1, 0xffff); /* the APP1 marker holds EXIF */
+    jpeg_save_markers(&r->jpeg, JPEG_APP0 + 1, 0xffff); /* keep the markers APP1, which contain EXIF */
     jpeg_mem_src(&r->jpeg, r->input->data, r->input->size);
     (void)jpeg_read_header(&r->jpeg, TRUE);
-    r->orientation = orientation(r); /* finishing frees the markers */
+    r->orientation = orientation(r); /* must be read now, because libjpeg frees the markers when it finishes */
     r->status = attn__raster_check(r->input, r->jpeg.image_width, r->jpeg.image_height, r->limit);
     if (r->status != ATTN_OK)
         longjmp(r->jump, 1);
@@ -109,7 +109,8 @@ static void read_header(reader *r)
     (void)jpeg_start_decompress(&r->jpeg);
 }
 
-/* Converts CMYK to RGB. Adobe's programs write inverted values and mark the file with their own marker. */
+/* Converts CMYK to RGB. If `inverted` is true, the samples are inverted. Adobe's programs write them so, and mark
+ * such files with Adobe's own marker. */
 static void light_of_ink(const unsigned char *cmyk, unsigned char *rgb, int64_t width, bool inverted)
 {
     for (int64_t x = 0; x < width; x++, cmyk += 4, rgb += 3) {
@@ -141,7 +142,7 @@ static void read_pixels(reader *r)
     (void)jpeg_finish_decompress(&r->jpeg);
 }
 
-/* Reads the file. A longjmp returns only to this function. */
+/* Reads the file. libjpeg's longjmp returns only to this function. */
 static attn_status guarded(reader *r)
 {
     if (setjmp(r->jump))

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * Reads PNG with libpng, which reports errors by longjmp. All resources to release are in one struct outside of the
- * function that calls setjmp, so that no local variable is read after a jump. */
+ * Reads PNG with libpng, which reports errors by longjmp. All resources that must be released are in one struct. The
+ * struct is outside of the function that calls setjmp, because local variables of that function may be invalid after a
+ * longjmp. */
 #include "io/images/image.h"
 
 #include <png.h>
@@ -13,7 +14,7 @@ typedef struct reader {
     const attn__input *input;
     attn__raster *raster;
     int64_t limit;
-    size_t at; /* offset of the next byte of the input */
+    size_t at; /* offset in the input of the next byte to read */
     png_structp png;
     png_infop info;
     png_bytepp rows;
@@ -31,7 +32,7 @@ bool attn__png_matches(const attn__input *input)
 static void on_error(png_structp png, png_const_charp message)
 {
     reader *r = png_get_error_ptr(png);
-    /* The allocator has already reported errors of memory. */
+    /* if memory ran out, the allocator has already recorded the error, so no other error is recorded */
     r->status =
         attn_context_status(r->input->context) == ATTN_ERROR_MEMORY
             ? ATTN_ERROR_MEMORY
@@ -39,7 +40,7 @@ static void on_error(png_structp png, png_const_charp message)
     longjmp(r->jump, 1);
 }
 
-/* Ignores a warning. Damaged ancillary chunks do not affect pixels. */
+/* Ignores a warning. The cause is a damaged ancillary chunk, which does not affect the pixels. */
 static void on_warning(png_structp png, png_const_charp message)
 {
     (void)png;
@@ -55,8 +56,9 @@ static void on_read(png_structp png, png_bytep to, size_t size)
     r->at += size;
 }
 
-/* Allocates memory for libpng. libpng allocates a chunk by its declared length before the chunk is read, despite
- * png_set_chunk_malloc_max. Rows of the widest image take 8 MiB. Without memory libpng ends with its own error. */
+/* Allocates memory for libpng. The size is limited here, because libpng allocates the declared length of a chunk before
+ * it reads the chunk, even if png_set_chunk_malloc_max is set. A row of the widest image needs 8 MiB. If this function
+ * returns NULL, libpng fails with its own error. */
 static png_voidp on_alloc(png_structp png, png_alloc_size_t size)
 {
     enum { MOST = 32 << 20 };
@@ -76,8 +78,8 @@ static void fail(reader *r, attn_status status)
     longjmp(r->jump, 1);
 }
 
-/* Checks that the file can contain the declared pixels. Deflate compresses at most 1032 to 1, so a header that declares
- * more is wrong, and no memory is allocated for it. */
+/* Checks that the file can contain the declared pixels. Deflate compresses at most 1032 to 1. If the header declares
+ * more pixels than that, it is wrong, and no memory is allocated for them. */
 static void check_promise(reader *r, uint64_t width, uint64_t height)
 {
     uint64_t bits = (uint64_t)png_get_bit_depth(r->png, r->info) * png_get_channels(r->png, r->info);
@@ -96,8 +98,9 @@ static void read_header(reader *r)
     if (status != ATTN_OK)
         fail(r, status);
     check_promise(r, width, height);
-    png_set_expand(r->png);   /* expands palettes, 1 to 4 bits, and a transparent colour */
-    png_set_scale_16(r->png); /* rounds; png_set_strip_16 would truncate */
+    /* converts a palette, samples of 1 to 4 bits, and a transparent colour to samples of 8 bits */
+    png_set_expand(r->png);
+    png_set_scale_16(r->png); /* reduces 16-bit samples to 8 bits with rounding; png_set_strip_16 would truncate them */
     png_set_interlace_handling(r->png);
     png_read_update_info(r->png, r->info);
     status = attn__raster_begin(r->raster, r->input, width, height, png_get_channels(r->png, r->info), r->limit);
@@ -114,7 +117,7 @@ static void read_pixels(reader *r)
     for (int64_t y = 0; y < r->raster->height; y++)
         r->rows[y] = r->raster->pixels + (size_t)y * stride;
     png_read_image(r->png, r->rows);
-    png_read_end(r->png, r->info); /* also reads chunks after the pixels */
+    png_read_end(r->png, r->info); /* also reads the chunks that come after the pixels */
 }
 
 /* ------------------------------------------------------------------------------------------- orientation */
@@ -127,8 +130,9 @@ static int hex(char c)
                                   : -1;
 }
 
-/* Returns the orientation in ImageMagick's text "Raw profile type exif". The text has a name and a number of bytes on
- * separate lines, then the bytes in hexadecimal digits. Only the first bytes are needed for the orientation. */
+/* Returns the orientation in ImageMagick's text chunk "Raw profile type exif". The text contains a name, a number of
+ * bytes on the next line, and then the bytes in hexadecimal digits. Only the first bytes are read, because the
+ * orientation is near the beginning. */
 static int orientation_of_text(const char *text)
 {
     uint8_t bytes[1024];
@@ -162,7 +166,7 @@ static int orientation(const reader *r)
     return 1;
 }
 
-/* Reads the file. A longjmp returns only to this function. */
+/* Reads the file. libpng's longjmp returns only to this function. */
 static attn_status guarded(reader *r)
 {
     if (setjmp(r->jump))

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * Reads the formats of netpbm: PGM and PPM, as text (P2, P3) and as bytes (P5, P6), with samples up to 65535.
+ * Reads the formats PGM and PPM of netpbm, as text (P2, P3) and as bytes (P5, P6), with samples up to 65535.
  */
 #include "io/images/image.h"
 
@@ -17,7 +17,7 @@ static bool is_space(uint8_t c)
     return c == ' ' || (c >= '\t' && c <= '\r');
 }
 
-/* Returns whether the digit is that of PGM or PPM, as text or as bytes. */
+/* Returns whether c is the digit of a supported format: '2', '3', '5' or '6'. */
 static bool is_kind(uint8_t c)
 {
     return c == '2' || c == '3' || c == '5' || c == '6';
@@ -29,7 +29,8 @@ bool attn__pnm_matches(const attn__input *input)
            (is_space(input->data[2]) || input->data[2] == '#');
 }
 
-/* Reads the next number after white space and comments, which extend from # to the end of the line. */
+/* Reads the next number. White space and comments before the number are skipped. A comment extends from # to the end
+ * of the line. */
 static attn_status read_number(reader *r, uint32_t *value)
 {
     const attn__input *in = r->input;
@@ -108,9 +109,10 @@ attn_status attn__pnm_read(attn__raster *raster, const attn__input *input, int64
         status = attn__raster_check(input, width, height, limit);
     if (status != ATTN_OK)
         return status;
-    r.at += !text; /* exactly one white space precedes the bytes */
+    r.at += !text; /* skip the single white-space character that precedes the bytes */
     size_t n = (size_t)width * height * (size_t)channels;
-    /* In text form each sample takes at least a digit and, unless it is the last, a space. */
+    /* minimum size of the samples; as text, each sample has at least one digit, and a space after each sample except
+     * the last */
     size_t least = text ? 2 * n - 1 : n * (r.most > 255 ? 2 : 1);
     if (r.at > input->size || input->size - r.at < least)
         return attn__input_fail(input, ATTN_ERROR_FORMAT, input->size, "pnm: the file is cut off");

@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: MIT
- * Applies names files: maps the tensors of a checkpoint to a model's own names. */
+ *
+ * Applies names files. They map the tensors of a checkpoint to a model's own names.
+ */
 #include "io/names/names.h"
 
 #include <inttypes.h>
@@ -7,12 +9,13 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* A tensor that a rule made. */
+/* A tensor that a rule of a names file has made. */
 typedef struct made {
     char *target;
     attn__array array;
     const attn__rule *rule;
-    const attn__operation *join; /* the operation join, add or same; NULL: this array is the whole target */
+    /* the rule's last operation if it is join, add or same; NULL: the array is the whole target */
+    const attn__operation *join;
 } made;
 
 typedef struct work {
@@ -20,13 +23,14 @@ typedef struct work {
     attn__findings *findings;
     made *items;
     int64_t n;
-    int64_t steps;       /* steps of pattern matching that remain */
-    bool keep;           /* keep tensors without a rule */
-    const char *average; /* prefix of the tensors that are used; NULL: all are used */
-    int64_t passed;      /* number of skipped tensors that belong to a training */
+    int64_t steps;       /* number of steps that pattern matching may still take */
+    bool keep;           /* true: tensors without a rule are kept */
+    const char *average; /* prefix of the averaged weights, if only these are used; NULL: all tensors are used */
+    int64_t passed;      /* number of skipped tensors that are not weights but data of a training */
 } work;
 
-/* Maximum number of steps. Patterns take linear time, but a million names times 4096 rules would take minutes. */
+/* Maximum number of steps of pattern matching. Matching takes linear time, but a million names and 4096 rules would
+ * still take minutes. */
 static const int64_t STEPS = (int64_t)1 << 34;
 
 static attn_status fail(const work *w, int line, const char *format, const char *name)
@@ -62,7 +66,7 @@ static attn_status use_rule(work *w, const attn__rule *rule, const attn__array *
     return status == ATTN_OK ? add_made(w, &item) : status;
 }
 
-/* Applies every rule that matches the name. *taken is set if one of these rules has a target. */
+/* Applies every rule whose pattern matches the name. *taken is set to true if one of these rules has a target. */
 static attn_status use_rules(work *w, const attn__array *array, const char *name, bool *known, bool *taken)
 {
     const attn_name_map *names = w->names;
@@ -83,8 +87,8 @@ static attn_status use_rules(work *w, const attn__array *array, const char *name
     return status;
 }
 
-/* The prefixes of averaged weights in checkpoints of trainings that save a moving average: timm (--model-ema), and the
- * reference scripts of torchvision. */
+/* Some trainings save a moving average of the weights. These are the prefixes of the averaged weights in checkpoints
+ * of timm (--model-ema) and of the reference scripts of torchvision. */
 static const char *const averages[] = {"state_dict_ema.", "model_ema."};
 
 static bool begins(const char *name, const char *prefix)
@@ -92,10 +96,11 @@ static bool begins(const char *name, const char *prefix)
     return strncmp(name, prefix, strlen(prefix)) == 0;
 }
 
-/* Chooses the average of the weights if there is one. It replaces the weights, as when timm loads such a checkpoint. */
+/* Decides to use the averaged weights if the checkpoint has them. They are used instead of the weights, as when timm
+ * loads such a checkpoint. */
 static void choose_average(work *w)
 {
-    enum { MOST = 64 }; /* only the first names are tried, which is enough to decide */
+    enum { MOST = 64 }; /* maximum number of names to try per prefix, which is enough to decide */
     const attn__arrays *arrays = &w->findings->arrays;
     for (size_t i = 0; i < sizeof averages / sizeof *averages && !w->average; i++)
         for (int64_t k = 0, tried = 0; k < arrays->n && tried < MOST && !w->average; k++) {
@@ -108,7 +113,8 @@ static void choose_average(work *w)
         }
 }
 
-/* Returns whether a tensor belongs to a training, or is a weight whose average is used instead. */
+/* Returns whether a tensor is skipped, because it belongs to a training, or because the average of this weight is
+ * used. */
 static bool stands_beside(const work *w, const char *name)
 {
     static const char *const parts[] = {"optimizer.",  "optimizers.",   "optimizer_states.", "scaler.",
@@ -198,7 +204,7 @@ static attn_status check_slices(const work *w, const made *first, int64_t n)
     return n == join->b ? ATTN_OK : fail(w, first->rule->line, "\"%.200s\" has a slice missing", first->target);
 }
 
-/* Writes the slice's numbers, row-major, as reals of the target's type. */
+/* Writes the elements of the slice to `dense` in row-major order, as reals of the target's type. */
 static attn_status make_dense(const work *w, const attn__array *slice, attn__array *dense)
 {
     attn_dtype dtype = dense->element == ATTN__F64 ? ATTN_F64 : ATTN_F32;
@@ -207,7 +213,8 @@ static attn_status make_dense(const work *w, const attn__array *slice, attn__arr
                              : status;
 }
 
-/* Copies each row-major slice to its part of the target, in rows of all axes from the joined axis on. */
+/* Copies each slice to its part of the target. Slices are row-major. The unit of copying is a run of contiguous
+ * elements: all axes from the joined axis on. */
 static attn_status copy_slices(const work *w, const made *first, int64_t n, attn__array *whole)
 {
     const int axis = first->join->axis;
@@ -292,7 +299,8 @@ static attn__array row_of(const attn__array *array, int64_t i)
     return row;
 }
 
-/* Sets *same to whether both arrays hold the same numbers, including NaN. The arrays are compared row by row. */
+/* Sets *same to whether both arrays have equal elements. Two NaNs count as equal. The arrays are compared row by
+ * row. */
 static attn_status are_same(const work *w, const attn__array *a, const attn__array *b, bool *same)
 {
     attn_context *context = w->names->context;
@@ -334,7 +342,7 @@ static attn_status check_same(const work *w, const made *first, int64_t n)
     return status;
 }
 
-/* Moves the made tensors, sorted by target, to `arrays`. */
+/* Moves the tensors that the rules have made to `arrays`. The tensors are sorted by target. */
 static attn_status collect(work *w, attn__arrays *arrays)
 {
     attn_status status = ATTN_OK;
@@ -361,7 +369,7 @@ static attn_status collect(work *w, attn__arrays *arrays)
 
 /* ------------------------------------------------------------------------------------------------ whole */
 
-/* Copies the name, because the original names must outlive the arrays that had them. */
+/* Stores a copy of the name with the array, because the original name is freed before the array. */
 static attn_status keep_name(work *w, attn__array *array)
 {
     size_t size = strlen(array->name) + 1;

@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: MIT
- * The built-in names files of data/names/, which the build converts to arrays (cmake/embed.cmake). */
+ *
+ * Contains the built-in names files of data/names/, which the build converts to arrays (cmake/embed.cmake).
+ */
 #include "io/names/names.h"
 
 #include <string.h>
@@ -19,7 +21,7 @@
     X("detr-huggingface", detr_huggingface)                                                                            \
     X("resnet-torchvision", resnet_torchvision)
 
-/* Names files that are used only for writing. No checkpoint is read with them. */
+/* Lists the names files that are used only to write checkpoints, never to read them. */
 #define WRITING(X)                                                                                                     \
     X("to-marian-huggingface", to_marian_huggingface)                                                                  \
     X("to-marian-huggingface-two", to_marian_huggingface_two)
@@ -66,7 +68,8 @@ bool attn__names_builtin_size(const char *name, const char **text, size_t *size)
     return false;
 }
 
-/* Counts the tensors that a built-in file would map, and their targets. A rule that makes copies counts once. */
+/* Counts how many tensors of the checkpoint a built-in names file would map, and how many targets they would make. A
+ * rule that makes copies counts once. */
 static attn_status count_known(const attn_checkpoint *weights, const char *name, bool wrapped, int64_t *known,
                                int64_t *places)
 {
@@ -97,9 +100,9 @@ attn_status attn_name_map_detect(const char **name, const attn_checkpoint *weigh
     *name = NULL;
     while (attn_checkpoint_at(weights, all, &entry))
         all++;
-    /* Whole names are tried first, because a part of a name may be a tensor of another family. Names without their
-     * prefix are tried only if no family matches half of the whole names, because a few names fit another family by
-     * chance. */
+    /* The first COUNT attempts use whole names, because a part of a name may be the name of a tensor of another
+     * family. If no family matches half of the whole names, COUNT more attempts use the names without their prefix,
+     * because a few names can fit another family by chance. */
     for (int i = 0; i < 2 * COUNT && status == ATTN_OK && !(i == COUNT && *name && 2 * of_best >= all); i++) {
         int64_t n, places;
         status = count_known(weights, builtin[i % COUNT].name, i >= COUNT, &n, &places);

@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: MIT
- * Reads settings from the shapes of a checkpoint, as a names file prescribes. */
+ *
+ * Reads settings of a model from the shapes of a checkpoint's tensors. A names file says which shapes to read.
+ */
 #include "io/names/names.h"
 
 #include <stdlib.h>
@@ -13,7 +15,7 @@ static bool find(const attn_checkpoint *weights, const char *target, attn_checkp
     return false;
 }
 
-/* Returns the largest number after the prefix, plus one. */
+/* Returns the largest number that follows the prefix in the name of a tensor, plus one. */
 static int64_t count_of(const attn_checkpoint *weights, const char *prefix)
 {
     attn_checkpoint_entry entry;
@@ -44,7 +46,8 @@ static attn_status measure(const attn__measure *m, const attn_checkpoint *weight
     return m->axis < entry.rank ? attn_config_set_int(config, m->key, entry.shape[m->axis] + m->add) : ATTN_OK;
 }
 
-/* Returns whether a key has a value. null, which some programs write for missing values, counts as absent. */
+/* Returns whether a key has a value. A null value counts as absent, because some programs write null for missing
+ * values. */
 static bool is_set(const attn_config *config, const char *key)
 {
     const attn_config_value *value = attn_config_get(config, key);

@@ -1,12 +1,15 @@
 /* SPDX-License-Identifier: MIT
- * The operations of names files on a tensor. Most operations only change shape and strides. */
+ *
+ * Implements the operations of names files on a tensor. Most operations change only the shape and the strides.
+ */
 #include "io/names/names.h"
 
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 
-/* Allocates reals for an array that a rule makes. The total size of such arrays is limited by the file's size. */
+/* Allocates memory for the reals of an array that a rule makes. The total size of these arrays is limited in
+ * proportion to the file's size. */
 attn_status attn__findings_reals(attn__findings *findings, attn__array *array)
 {
     size_t bound = attn__size_add(attn__size_mul(findings->arrays.backing, 16), (size_t)256 << 20);
@@ -33,7 +36,7 @@ static attn_status fail(attn__findings *findings, const attn__rule *rule, const 
                       shape, rule->line, what);
 }
 
-/* Copies the numbers to new memory in row-major order. */
+/* Copies the elements of the array to new memory, in row-major order. */
 static attn_status make_own(attn__findings *findings, const attn__rule *rule, attn__array *array)
 {
     attn__array from = *array;
@@ -186,12 +189,12 @@ attn_status attn__rule_operate(const attn__rule *rule, attn__findings *findings,
         case ATTN__ZERO_ROW:
             status = append_zero_row(findings, rule, array);
             break;
-        case ATTN__JOIN: /* done when all slices are present */
+        case ATTN__JOIN: /* the join is done later, when all slices are present */
         case ATTN__ADD:
             status = attn__array_is_real(array) ? ATTN_OK
                                                 : fail(findings, rule, array, "only real numbers are joined or added");
             break;
-        case ATTN__SAME: /* checked when all sources are present */
+        case ATTN__SAME: /* equality is checked later, when all sources are present */
             break;
         }
     }

@@ -1,13 +1,15 @@
 /* SPDX-License-Identifier: MIT
- * Regular expressions, compiled to a small program that follows all alternatives at once. */
+ *
+ * Implements regular expressions. A pattern is compiled to a small program, which follows all alternatives at once.
+ */
 #include "io/names/pattern.h"
 
 #include <string.h>
 
 typedef enum kind { SET, SPLIT, JUMP, GROUP, END } kind;
 
-/* An instruction. SPLIT prefers `a` to `b`; both are relative jumps. GROUP stores the position as the begin (even a) or
- * end (odd a) of group a / 2. */
+/* An instruction of the program. a and b are relative jumps. SPLIT continues at both, and prefers `a`. GROUP stores
+ * the current position as the begin (a even) or the end (a odd) of group a / 2. */
 typedef struct instruction {
     kind kind;
     int a, b;
@@ -25,7 +27,7 @@ struct attn__pattern {
 
 typedef struct compiler {
     const char *at, *end;
-    instruction *code; /* CODE_MOST instructions */
+    instruction *code; /* array of CODE_MOST instructions */
     int n, groups, depth;
     const char *wrong;
 } compiler;
@@ -36,7 +38,7 @@ static void fail(compiler *c, const char *wrong)
         c->wrong = wrong;
 }
 
-/* Inserts an instruction at `place` and moves the later ones. */
+/* Inserts an instruction at index `place` and moves the instructions after it. */
 static instruction *insert(compiler *c, int place, kind what)
 {
     static instruction spare;
@@ -66,7 +68,8 @@ static bool is_letter_or_digit(char c)
     return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9');
 }
 
-/* Parses the character after a backslash. Returns false for a class of characters, which is already added. */
+/* Parses the character after a backslash. If it stands for a class of characters, adds an instruction for the class
+ * and returns false. */
 static bool take_escape(compiler *c, instruction *i, char *byte)
 {
     *byte = c->at < c->end ? *c->at++ : '\0';
@@ -79,7 +82,7 @@ static bool take_escape(compiler *c, instruction *i, char *byte)
     return true;
 }
 
-/* Parses one character inside [ ]. Returns false for \d. */
+/* Parses one character inside of [ ]. Returns false if it is \d. */
 static bool take_member(compiler *c, instruction *i, char *byte)
 {
     *byte = *c->at++;
@@ -243,18 +246,18 @@ typedef struct way {
 typedef struct ways {
     way list[CODE_MOST];
     int n;
-    uint16_t seen[CODE_MOST]; /* position + 1 at which an instruction was last reached */
+    uint16_t seen[CODE_MOST]; /* seen[i]: last position at which instruction i was reached, plus 1 */
 } ways;
 
 typedef struct search {
     const attn__pattern *pattern;
     ways *next;
     size_t place;
-    attn__span groups[ATTN__GROUPS]; /* groups of the alternative that is being followed */
+    attn__span groups[ATTN__GROUPS]; /* groups of the alternative that is followed at the moment */
 } search;
 
-/* Follows the instructions that consume no character. Each instruction is reached once per position, by the preferred
- * alternative. */
+/* Follows the instructions that consume no character, beginning at instruction `at`. At each position an instruction
+ * is reached only once, by the alternative with the highest preference. */
 static void follow(search *s, int at)
 {
     ways *to = s->next;

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: MIT
  *
- * pattern.h - regular expressions for whole names, in time proportional to name times pattern.
+ * pattern.h - regular expressions that match whole names. The time of a match is proportional to the length of the name
+ * times the length of the pattern.
  *
  * A pattern has literals, '.', [a-z] and [^a-z], ( ), |, * + ?, \d, and \ before a special character. All alternatives
- * are followed at once (Thompson's construction, with the groups of each alternative). Therefore no pattern and no name
- * can make the time exponential. */
+ * are followed at once (Thompson's construction). Each alternative has its own groups. Therefore the time is never
+ * exponential. */
 #ifndef ATTN_IO_PATTERN_H
 #define ATTN_IO_PATTERN_H
 
@@ -14,18 +15,18 @@ enum { ATTN__GROUPS = 10, ATTN__PATTERN_MOST = 256, ATTN__NAME_MOST = 1024 };
 
 typedef struct attn__pattern attn__pattern;
 
-/* The range of a group in a name; begin > end: the group did not match. Group 0 is the whole name. */
+/* The range of a group in a name. If begin > end, the group did not match. Group 0 is the whole name. */
 typedef struct attn__span {
     uint16_t begin, end;
 } attn__span;
 
-/* Compiles a pattern. *pattern is NULL on failure. *wrong is then a constant text that describes the fault, unless
- * memory ran out. */
+/* Compiles a pattern. On failure *pattern is NULL, and *wrong is a constant text that describes the fault. If memory
+ * ran out, *wrong is not set. */
 attn_status attn__pattern_create(attn__pattern **pattern, attn_context *context, const char *text, size_t size,
                                  const char **wrong);
 void attn__pattern_destroy(attn_context *context, attn__pattern *pattern);
-int attn__pattern_groups(const attn__pattern *pattern); /* the number of the last group */
-/* Returns the maximum number of steps for a name of `size` bytes. */
+int attn__pattern_groups(const attn__pattern *pattern); /* returns the number of groups, without group 0 */
+/* Returns the maximum number of steps that matching a name of `size` bytes can take. */
 int64_t attn__pattern_steps(const attn__pattern *pattern, size_t size);
 /* Returns whether the whole name matches. Names longer than ATTN__NAME_MOST never match. `groups` may be NULL. */
 bool attn__pattern_matches(const attn__pattern *pattern, const char *name, size_t size,

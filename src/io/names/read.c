@@ -13,7 +13,7 @@
 
 enum { SIZE_MOST = 1 << 20, RULES_MOST = 4096, WORDS_MOST = 32 };
 
-/* One line, split into words. A # at the beginning of a word begins a comment. */
+/* One line of the file, split into words. A word that begins with # begins a comment. */
 typedef struct line {
     attn_name_map *names;
     int number, n;
@@ -52,7 +52,7 @@ static bool read_whole(const char *text, const char *ends, int64_t *value, const
     return end != text && !errno && number > -(1LL << 40) && number < 1LL << 40 && (strchr(ends, *end) || !*end);
 }
 
-/* Parses "i/n [axis]". */
+/* Parses two words: "i/n", and optionally the axis. */
 static attn_status read_index(const line *l, int *at, attn__operation *o)
 {
     const char *word = *at < l->n ? l->words[(*at)++] : "", *rest;
@@ -163,8 +163,8 @@ static attn_status compile(const line *l, const char *text, attn__pattern **patt
     return status == ATTN_ERROR_FORMAT ? fail(l, wrong, text) : status;
 }
 
-/* Parses "\1", or "{\1-1}" and similar references, in a target: the group, and the number added to it. Returns the
- * length of the reference, or 0 if there is none. */
+/* Parses a reference to a group in a target, such as "\1" or "{\1-1}". Sets *group to the group, and *add to the
+ * number that is added to the group's value. Returns the length of the reference, or 0 if there is none at `at`. */
 static size_t reference(const char *at, int *group, int *add)
 {
     bool counted = at[0] == '{';
@@ -199,7 +199,8 @@ static attn_status check_target(const line *l, const attn__rule *rule)
     return strlen(rule->target) <= ATTN__PATTERN_MOST ? ATTN_OK : fail(l, "a target of more than 256 bytes", "");
 }
 
-/* Compiles a pattern of the targets that a rule can make. Each group is any text, or a number. */
+/* Compiles a pattern of the targets that a rule can make. In this pattern, each group matches any text, or any
+ * number if a number is added to it. */
 static attn_status compile_fallback(const line *l, attn__rule *rule)
 {
     char text[2 * ATTN__PATTERN_MOST + 8];
@@ -274,7 +275,7 @@ static attn_status set_value(const line *l, char *word)
     return attn__names_set(l->names->settings, word, equals + 1);
 }
 
-/* Parses one of the lines: size KEY TARGET AXIS [ADD], count KEY PREFIX, when KEY=VALUE TARGET. */
+/* Parses a line of one of these forms: size KEY TARGET AXIS [ADD], count KEY PREFIX, when KEY=VALUE TARGET. */
 static attn_status add_measure(const line *l, attn__measure_kind kind)
 {
     enum { MOST = 256 };
@@ -330,7 +331,7 @@ static attn_status take_line(line *l)
     return names->architecture ? ATTN_OK : ATTN_ERROR_MEMORY;
 }
 
-/* Parses the lines. The first line that is no comment names the format. */
+/* Parses the lines of a names file. The first line that is not a comment must name the format. */
 static attn_status take_lines(attn_name_map *names, char *text)
 {
     line l = {.names = names};

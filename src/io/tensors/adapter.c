@@ -38,8 +38,8 @@ attn_status attn__adapter_is_in(bool *is, attn_context *context, const char *dir
     return status;
 }
 
-/* Returns whether the initialization leaves the base unchanged. Initializations of peft that change the base are not
- * supported. */
+/* Returns whether the adapter's initialization leaves the base's weights unchanged. Other initializations of peft
+ * are not supported. */
 static bool keeps_base(const attn_config *config)
 {
     static const char *const known[] = {"gaussian", "eva", "orthogonal", NULL};
@@ -52,7 +52,8 @@ static bool keeps_base(const attn_config *config)
     return false;
 }
 
-/* Returns whether Python treats the value as true. A nonzero number and a non-empty text count, too. */
+/* Returns whether Python treats the value as true. This is the case for true, for a nonzero number and for a text
+ * that is not empty. */
 static bool is_true(const attn_config_value *value)
 {
     switch (value->type) {
@@ -77,7 +78,8 @@ static bool is_set(const attn_config *config, const char *key)
     return value && is_true(value);
 }
 
-/* Returns whether a key does not affect the merged weights, or is used elsewhere: initialization, training, authors. */
+/* Returns whether a key of the adapter's config may be ignored. Such keys do not affect the merged weights, or they
+ * are read elsewhere. They are about initialization, training or authors. */
 static bool is_harmless(const char *key)
 {
     static const char *const harmless[] = {"auto_mapping",
@@ -112,13 +114,15 @@ static bool is_harmless(const char *key)
     return false;
 }
 
-/* Refuses unknown keys that have an effect, because each variant of peft has its own key. */
+/* Refuses a config that has an unknown key with an effect, because each variant of peft has its own key. An adapter
+ * of an unknown variant would be merged incorrectly. */
 static attn_status check_keys(const attn__adapter *adapter, const char *path)
 {
     const attn_config *config = adapter->config;
     for (int64_t i = 0; i < attn_config_size(config); i++) {
         const char *key = attn_config_key(config, i);
-        bool nested = strchr(key, '.') != NULL; /* an object that is not empty */
+        /* keys with a dot are members of an object, so the object is not empty */
+        bool nested = strchr(key, '.') != NULL;
         if (strncmp(key, "rank_pattern.", 13) == 0 || strncmp(key, "alpha_pattern.", 14) == 0)
             return attn__fail(adapter->context, ATTN_ERROR_UNSUPPORTED,
                               "%s: ranks that differ (\"%.60s\") are not supported", path, key);
@@ -179,8 +183,8 @@ typedef struct merging {
     const attn__adapter *adapter;
     attn__findings *base;
     attn__arrays own;          /* arrays of the adapter */
-    const attn__array **names; /* arrays of the base, sorted */
-    const attn__array **pairs; /* arrays of the adapter, sorted */
+    const attn__array **names; /* arrays of the base, sorted by name */
+    const attn__array **pairs; /* arrays of the adapter, sorted by name */
     int64_t nbase;
 } merging;
 
@@ -203,7 +207,7 @@ static bool ends_with(const char *name, const char *ending)
     return n > m && strcmp(name + n - m, ending) == 0;
 }
 
-/* Copies an array to row-major f32 in the findings. */
+/* Copies an array to memory of the base's findings, as row-major f32. */
 static attn_status as_f32(const merging *m, const attn__array *from, attn__array *to)
 {
     *to = *from;
@@ -271,7 +275,7 @@ static attn_status merge_pair(const merging *m, const attn__array *a, const char
     return ATTN_OK;
 }
 
-/* Checks the name. *name becomes the part after peft's prefix. */
+/* Checks that the name has peft's prefix. *name becomes the part of the name after this prefix. */
 static attn_status check_name(const merging *m, const attn__array *own, const char **name)
 {
     *name = own->name + sizeof prefix - 1;
@@ -282,7 +286,7 @@ static attn_status check_name(const merging *m, const attn__array *own, const ch
     return ATTN_OK;
 }
 
-/* Merges a pair of factors, or replaces a tensor of the base. */
+/* Merges a pair of low-rank factors into the base, or replaces a tensor of the base. */
 static attn_status use(const merging *m, const attn__array *own)
 {
     char other[1100];
@@ -307,8 +311,8 @@ static attn_status use(const merging *m, const attn__array *own)
     return ATTN_OK;
 }
 
-/* Adds tensors that the base does not have. They are added last, because adding moves the arrays to which the sorted
- * names point. */
+/* Adds the adapter's tensors that the base does not have. They are added after all others, because adding a tensor
+ * moves the base's arrays, and the sorted pointers would become invalid. */
 static attn_status add_new(const merging *m)
 {
     attn_context *context = m->adapter->context;

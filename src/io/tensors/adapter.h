@@ -9,24 +9,25 @@
 
 typedef struct attn__adapter {
     attn_context *context;
-    attn_config *config; /* parsed config; NULL: no adapter */
-    char *path;          /* path of its tensors */
+    attn_config *config; /* the parsed config; NULL: there is no adapter */
+    char *path;          /* path of the file with the adapter's tensors */
     attn__input input;   /* mapped file */
 } attn__adapter;
 
-/* Finds out whether the directory has one of the two files. */
+/* Sets *is to whether the directory has at least one of an adapter's two files. */
 attn_status attn__adapter_is_in(bool *is, attn_context *context, const char *directory);
-/* Reads the config and maps the tensors. Close the adapter in any case. ATTN_ERROR_UNSUPPORTED: a variant that is not
- * supported. */
+/* Reads the config of an adapter and maps its tensors into memory. The adapter must be closed even if this fails.
+ * ATTN_ERROR_UNSUPPORTED: this variant of adapters is not supported. */
 attn_status attn__adapter_open(attn__adapter *adapter, attn_context *context, const char *directory);
 void attn__adapter_close(attn__adapter *adapter);
-/* Returns the path of the base model in the config, or "" if there is none. */
+/* Returns the path of the base model that the adapter's config names, or "" if it names none. */
 const char *attn__adapter_base(const attn__adapter *adapter);
-/* Modifies the found arrays. Each pair gives weight + scale B A, and other tensors of the adapter replace the arrays of
- * the same name. The adapter must stay open while the arrays are used. ATTN_ERROR_FORMAT. */
+/* Merges the adapter into the found arrays. For a pair of factors A and B, the array becomes weight + scale B A.
+ * Other tensors of the adapter replace the arrays with the same name. The adapter must stay open while the arrays
+ * are used. May return ATTN_ERROR_FORMAT. */
 attn_status attn__adapter_merge(const attn__adapter *adapter, attn__findings *findings);
 
-/* Computes w [out,in] += scale B [out,rank] A [rank,in]. `sizes` are out, in and rank. */
+/* Computes w [out,in] += scale B [out,rank] A [rank,in]. `sizes` holds out, in and rank. */
 void attn__low_rank_add(float *w, const float *a, const float *b, const int64_t sizes[3], float scale);
 
 #endif

@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: MIT
- * Converts the arrays of a file to new tensors. */
+ *
+ * Converts the arrays of a file to new tensors.
+ */
 #include "io/tensors/array.h"
 
 #include <inttypes.h>
@@ -55,7 +57,8 @@ int64_t attn__array_count(const attn__array *array)
 
 size_t attn__array_set_rows(attn__array *array)
 {
-    size_t count = 1, reach = 1; /* reach: computed as if no axis were empty, so that no stride overflows */
+    /* reach: the size if empty axes had length 1, so that the strides of empty arrays are checked for overflow too */
+    size_t count = 1, reach = 1;
     for (int i = array->rank - 1; i >= 0; i--) {
         if (array->shape[i] < 0)
             return SIZE_MAX;
@@ -109,9 +112,10 @@ attn_status attn__array_to_tensor(attn_tensor **tensor, const attn__arrays *arra
     return status;
 }
 
-/* Checks the total size of the tensors. Strides of 0 and shared storages let a small file describe huge tensors. The
- * tensors of other files are larger than the file only by the conversion of types (none for U8, 4 times for BF16 to
- * F64) and by some sharing. The limit is 16 times the file's size plus a quarter of a GiB. */
+/* Checks that the total size of the tensors is at most 16 times the file's size plus a quarter of a GiB. The limit is
+ * needed because a small file can describe huge tensors, by strides of 0 and by shared storages. In normal files,
+ * tensors are larger than the file for two reasons: types are converted, with a factor of at most 4 (BF16 to F64), and
+ * some storages are shared. */
 attn_status attn__arrays_check_total(const attn__arrays *arrays, const attn_weights_options *options)
 {
     size_t limit = options && options->limit ? options->limit : (size_t)64 << 30;
@@ -131,7 +135,7 @@ attn_status attn__arrays_check_total(const attn__arrays *arrays, const attn_weig
     return ATTN_OK;
 }
 
-/* Removes the tensors added after the first `n`. */
+/* Removes the tensors after the first n from the list. */
 static void shorten(attn_named_list *list, int64_t n)
 {
     for (int64_t i = n; i < list->n; i++) {
@@ -159,7 +163,8 @@ attn_status attn__arrays_to_list(const attn__arrays *arrays, attn_named_list *li
     return status;
 }
 
-/* Checks that no two arrays have the same name, which keys that contain dots can cause. */
+/* Checks that no two arrays have the same name. Names can be equal because names of members are joined by dots, and
+ * a key can contain a dot itself. */
 attn_status attn__arrays_check_names(const attn__arrays *arrays)
 {
     const attn__array **sorted = attn__arrays_sorted(arrays);

@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * array.h - an array stored in a file: a view with strides, not yet a tensor.
- *
- * Readers of weights only find the arrays. The functions here convert arrays of all formats to tensors, or fill the
- * tensors of a model, directly from the file's bytes. */
+ * array.h - an array that is stored in a file. It is a view with strides, and not yet a tensor. The readers of the
+ * formats only find the arrays. The functions of this header convert the arrays of all formats to tensors, or fill the
+ * tensors of a model. They read directly from the file's bytes. */
 #ifndef ATTN_IO_ARRAY_H
 #define ATTN_IO_ARRAY_H
 
@@ -30,17 +29,18 @@ size_t attn__element_size(attn__element element);
 typedef struct attn__array {
     char *name; /* owned name */
     attn__element element;
-    bool swapped; /* bytes are big endian */
+    bool swapped; /* true: the elements are big endian */
     int rank;
     int64_t shape[ATTN_MAX_RANK];
     int64_t stride[ATTN_MAX_RANK]; /* strides in elements */
     const uint8_t *data;
-    const char *origin; /* name in the file if a rule renamed the array, else NULL */
-    /* Scales of int8 weights (io/tensors/quantized.h). `data` points into rows of `row` elements that begin at `whole`,
-     * and row i is multiplied by the F32 scale i. NULL: the array has no scales. */
+    const char *origin; /* if a rule of a names file renamed the array: its name in the file; otherwise NULL */
+    /* Scales of int8 weights (io/tensors/quantized.h). The whole weight has rows of `row` elements and begins at
+     * `whole`. `data` is the address of this array's first element in it. Row i is multiplied by the F32 scale i. NULL:
+     * the array has no scales. */
     const uint8_t *scales, *whole;
     int64_t row;
-    size_t stored; /* bytes in the file of an array with scales, including the scales; else 0 */
+    size_t stored; /* if the array has scales: number of bytes of integers and scales in the file; otherwise 0 */
 } attn__array;
 
 typedef struct attn__arrays {
@@ -48,21 +48,24 @@ typedef struct attn__arrays {
     const char *file; /* name of the file, for messages */
     attn__array *items;
     int64_t n;
-    size_t backing; /* bytes of the file after decompression, which limit the size of its tensors */
-    /* Called after an array has been copied, with its bytes, which may then be removed from memory. May be NULL. */
+    /* size of the file after decompression, in bytes; the size of its tensors is limited in proportion to it */
+    size_t backing;
+    /* Called after an array has been copied. `data` and `size` are the bytes of the array, which may now be removed
+     * from memory. May be NULL. */
     void (*copied)(const void *user, const uint8_t *data, size_t size);
     const void *user;
 } attn__arrays;
 
-/* Adds an array. Takes ownership of `array->name`, also on failure. */
+/* Adds an array to the list. The list owns `array->name` afterwards, even if the function fails. */
 attn_status attn__arrays_add(attn__arrays *arrays, const attn__array *array);
 void attn__arrays_clear(attn__arrays *arrays);
-/* Returns pointers to the arrays sorted by name, so that models with many parameters are matched quickly. The caller
- * frees the pointers. */
+/* Returns a list of pointers to the arrays, sorted by name. It serves to match the parameters of large models
+ * quickly. The caller frees the list. */
 const attn__array **attn__arrays_sorted(const attn__arrays *arrays);
-int attn__array_by_name(const void *a, const void *b); /* compares two such pointers */
-/* Checks that names are unique. ATTN_ERROR_FORMAT: two arrays have the same name, of which readers by name would get
- * only one. */
+/* compares two pointers to arrays by the arrays' names; for qsort */
+int attn__array_by_name(const void *a, const void *b);
+/* Checks that the names of the arrays are unique. ATTN_ERROR_FORMAT: two arrays have the same name, so a reader by
+ * name would get only one of them. */
 attn_status attn__arrays_check_names(const attn__arrays *arrays);
 
 /* Returns whether the array holds real numbers. */
@@ -70,36 +73,38 @@ static inline bool attn__array_is_real(const attn__array *array)
 {
     return array->element <= ATTN__BF16 || array->scales;
 }
-int64_t attn__array_count(const attn__array *array); /* number of elements, which was checked for overflow before */
-/* Sets row-major strides. Returns the bytes of the array, or SIZE_MAX on overflow or a negative length. */
+/* returns the number of elements, which cannot overflow because it was checked before */
+int64_t attn__array_count(const attn__array *array);
+/* Sets the strides of a row-major array. Returns the size of the array in bytes. Returns SIZE_MAX if the size
+ * overflows or a length is negative. */
 size_t attn__array_set_rows(attn__array *array);
-/* Returns the type of the tensor that an array becomes. */
+/* Returns the type of the tensor to which an array is converted. */
 attn_dtype attn__array_dtype(const attn__array *array, const attn_weights_options *options);
 /* writes a shape in the form "[2,3]" */
 void attn__array_shape_text(char text[128], int rank, const int64_t *shape);
 
-/* Returns whether an array of this shape fits the tensor. It fits if the shapes are equal, or if [out,in,1,...] of a 1
- * x 1 convolution is read for [out,in] of a linear layer. */
+/* Returns whether an array of this shape fits the tensor. It fits if the shapes are equal. A 1 x 1 convolution
+ * [out,in,1,...] also fits the weight [out,in] of a linear layer. */
 bool attn__array_fits(int rank, const int64_t *shape, const attn_tensor *tensor);
 
-/* Finds the array of a .npy file. The array has no name. */
+/* Finds the array in a .npy file. The array gets no name. */
 attn_status attn__npy_find(attn__array *array, const attn__input *input);
 
 bool attn__array_converts(const attn__array *array, attn_dtype dtype);
-/* Writes the elements, row-major, converted to `dtype`. ATTN_ERROR_UNSUPPORTED: reals to integers. ATTN_ERROR_FORMAT:
- * an integer that does not fit. The error names file and array. */
+/* Writes the elements, row-major, converted to `dtype`. ATTN_ERROR_UNSUPPORTED: reals would have to be converted to
+ * integers. ATTN_ERROR_FORMAT: an integer does not fit in `dtype`. The message names the file and the array. */
 attn_status attn__array_copy(const attn__arrays *arrays, const attn__array *array, attn_dtype dtype, void *out);
 /* Makes a new tensor from one array. */
 attn_status attn__array_to_tensor(attn_tensor **tensor, const attn__arrays *arrays, const attn__array *array,
                                   attn_dtype dtype);
 
-/* Checks the memory of the tensors. ATTN_ERROR_FORMAT: they would take more than the limit by the file's size or the
- * options' limit. */
+/* Checks how much memory the tensors would need. ATTN_ERROR_FORMAT: they would need more than the limit in the
+ * options, or more than the limit that follows from the file's size. */
 attn_status attn__arrays_check_total(const attn__arrays *arrays, const attn_weights_options *options);
 /* Appends all arrays as new tensors to `list`. On failure the list is unchanged. */
 attn_status attn__arrays_to_list(const attn__arrays *arrays, attn_named_list *list,
                                  const attn_weights_options *options);
-/* Copies all arrays to the tensors of `parameters`; see attn_weights_load. */
+/* Copies all arrays to the tensors of `parameters`, as attn_weights_load describes. */
 attn_status attn__arrays_into(const attn__arrays *arrays, attn_named_list *parameters,
                               const attn_weights_options *options, attn_bytes *report);
 

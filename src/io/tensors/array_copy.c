@@ -35,7 +35,7 @@ static double from_f32_bits(uint32_t bits)
     return (double)value;
 }
 
-/* Converts IEEE 754 binary16, which has 1 sign, 5 exponent and 10 mantissa bits. */
+/* Converts the bits of an IEEE 754 binary16 number, which has 1 sign bit, 5 exponent bits and 10 mantissa bits. */
 static double from_f16_bits(unsigned bits)
 {
     unsigned exponent = bits >> 10 & 31, mantissa = bits & 1023;
@@ -65,12 +65,12 @@ static double real_of(attn__element element, uint64_t bits)
     }
 }
 
-/* Converts the bits to an integer. Returns false if a U64 is too large. */
+/* Converts the bits of an element to an integer. Returns false if the element is a U64 that does not fit in *value. */
 static bool integer_of(attn__element element, uint64_t bits, int64_t *value)
 {
     switch (element) {
     case ATTN__I8:
-        *value = (int8_t)bits; /* NOLINT: a number, not a character */
+        *value = (int8_t)bits; /* NOLINT: int8_t is a number here, not a character */
         return true;
     case ATTN__I16:
         *value = (int16_t)bits;
@@ -89,7 +89,7 @@ static bool integer_of(attn__element element, uint64_t bits, int64_t *value)
 
 /* ----------------------------------------------------------------------------------------------- store */
 
-/* Stores an integer. Returns false if the value does not fit. */
+/* Stores an integer as element i of `out`. Returns false if the type cannot represent the value. */
 static bool store_integer(attn_dtype dtype, int64_t value, void *out, int64_t i)
 {
     switch (dtype) {
@@ -118,8 +118,8 @@ typedef struct copy {
     const attn__arrays *arrays;
     const attn__array *array;
     attn_dtype dtype;
-    size_t element; /* bytes of one element */
-    bool same;      /* the bits are copied unchanged */
+    size_t element; /* size of an element of the array in bytes */
+    bool same;      /* true: both types are equal, so the bits are copied unchanged */
     uint8_t *out;
     int64_t done;
 } copy;
@@ -131,7 +131,7 @@ static attn_status fail_fit(const copy *c)
                       c->done, attn_dtype_name(c->dtype));
 }
 
-/* Copies `n` elements of equal type with stride `stride`. */
+/* Copies n elements whose type need not be converted. `stride` is the distance between elements. */
 static void copy_bits(copy *c, const uint8_t *from, int64_t stride, int64_t n)
 {
     uint8_t *out = c->out + (size_t)c->done * c->element;
@@ -158,7 +158,8 @@ static void copy_reals(copy *c, const uint8_t *from, int64_t stride, int64_t n)
     }
 }
 
-/* Converts bf16 to f32 on a fast path, because this is the most frequent type of weights with few bytes. */
+/* Converts bf16 to f32. This is a separate function because bf16 is the most frequent type of weights in fewer bits,
+ * so the conversion must be fast. */
 static void copy_bf16(copy *c, const uint8_t *from, int64_t stride, int64_t n)
 {
     float *out = (float *)(void *)c->out + c->done;
@@ -168,7 +169,7 @@ static void copy_bf16(copy *c, const uint8_t *from, int64_t stride, int64_t n)
     }
 }
 
-/* Multiplies integers by the scale of their row. */
+/* Converts int8 weights to reals: multiplies each integer by the scale of its row. */
 static void copy_scaled(copy *c, const uint8_t *from, int64_t stride, int64_t n)
 {
     const attn__array *array = c->array;
@@ -181,7 +182,7 @@ static void copy_scaled(copy *c, const uint8_t *from, int64_t stride, int64_t n)
             end = begin + array->row;
             scale = (float)from_f32_bits(attn__read_u32(array->scales + 4 * (at / array->row)));
         }
-        int value = (int8_t)array->whole[at]; /* NOLINT: a number, not a character */
+        int value = (int8_t)array->whole[at]; /* NOLINT: int8_t is a number here, not a character */
         if (c->dtype == ATTN_F32)
             ((float *)(void *)c->out)[c->done + i] = (float)value * scale;
         else
@@ -221,7 +222,8 @@ static attn_status copy_row(copy *c, const uint8_t *from, int64_t stride, int64_
 
 /* ------------------------------------------------------------------------------------------------ walk */
 
-/* Merges axes that are contiguous in memory. An array without axes becomes one element. */
+/* Merges adjacent axes of the array that are contiguous in memory, and returns the number of axes. An array without
+ * axes gets one axis of length 1. */
 static int merge_axes(const attn__array *array, int64_t *shape, int64_t *stride)
 {
     int rank = 1;
@@ -243,7 +245,8 @@ static int merge_axes(const attn__array *array, int64_t *shape, int64_t *stride)
     return rank;
 }
 
-/* Copies one run. A long run is copied in pieces, of which only one stays in memory. */
+/* Copies one run of elements. A long run is copied in pieces, so that only one piece of the file must be in memory
+ * at a time. */
 static attn_status copy_run(copy *c, const uint8_t *from, int64_t stride, int64_t n)
 {
     enum { PIECE = 1 << 18 };
@@ -258,7 +261,7 @@ static attn_status copy_run(copy *c, const uint8_t *from, int64_t stride, int64_
     return status;
 }
 
-/* Copies runs along the last merged axis. The indices of the other axes count like an odometer. */
+/* Copies all runs. A run is along the last merged axis. The indices of the other axes are counted like an odometer. */
 static attn_status walk(copy *c)
 {
     int64_t shape[ATTN_MAX_RANK + 1], stride[ATTN_MAX_RANK + 1], index[ATTN_MAX_RANK + 1] = {0};
@@ -285,11 +288,12 @@ static bool same_type(attn__element element, attn_dtype dtype)
         [ATTN__F32] = ATTN_F32, [ATTN__F64] = ATTN_F64, [ATTN__F16] = ATTN_F16, [ATTN__BF16] = ATTN_BF16,
         [ATTN__I32] = ATTN_I32, [ATTN__I64] = ATTN_I64, [ATTN__U8] = ATTN_U8,
     };
-    /* Booleans become 0 or 1, and types that tensors do not have are converted. */
+    /* The types of some elements are not types of tensors. These elements, and booleans, which must become 0 or 1,
+     * are converted even if the table says otherwise. */
     return same[element] == dtype && (dtype != ATTN_F32 || element == ATTN__F32);
 }
 
-/* Returns the number of bytes from the array's first element to its last. */
+/* Returns the number of bytes from the beginning of the array's first element to the end of its last. */
 static size_t extent(const attn__array *array)
 {
     int64_t last = 0;

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: MIT
- * Reads NumPy's .npy files. A file has a magic, a version, the length of a header, the header (a Python dict), and the
- * elements. */
+ *
+ * Reads NumPy's .npy files. A file has five parts: a magic string, a version, the length of the header, the header (a
+ * Python dict), and the elements.
+ */
 #include "io/tensors/array.h"
 #include "io/file.h"
 #include "io/tensors/formats.h"
@@ -9,7 +11,7 @@
 
 typedef struct reader {
     const attn__input *input;
-    const char *at, *end; /* the unread text of the header */
+    const char *at, *end; /* at: the part of the header's text that is not read yet */
     attn__array array;
     bool fortran;
     bool has_type, has_order, has_shape;
@@ -28,7 +30,7 @@ static void skip_blanks(reader *r)
         r->at++;
 }
 
-/* Consumes `c` if it is the next character. */
+/* If `c` is the next character of the header, consumes it and returns true. */
 static bool take(reader *r, char c)
 {
     skip_blanks(r);
@@ -38,7 +40,7 @@ static bool take(reader *r, char c)
     return true;
 }
 
-/* Reads a quoted text without escapes, which NumPy never writes in headers. */
+/* Reads a quoted text. Escapes are not supported, because NumPy never writes them in headers. */
 static attn_status take_text(reader *r, char text[32])
 {
     skip_blanks(r);
@@ -108,7 +110,7 @@ static attn_status take_length(reader *r, int64_t *length)
         *length = *length * 10 + (*r->at - '0');
     }
     if (r->at < r->end && *r->at == 'L')
-        r->at++; /* suffix of an integer in Python 2 */
+        r->at++; /* an 'L' after an integer, as Python 2 writes it */
     return r->at > begin ? ATTN_OK : fail(r, ATTN_ERROR_FORMAT, "header: a length must stand here");
 }
 
@@ -169,7 +171,7 @@ static attn_status take_dict(reader *r)
 
 /* --------------------------------------------------------------------------------------- the whole file */
 
-/* Finds the header's text. */
+/* Finds the text of the header, and sets the reader to its beginning. */
 static attn_status open_header(reader *r)
 {
     const attn__input *input = r->input;
@@ -190,7 +192,7 @@ static attn_status open_header(reader *r)
     return ATTN_OK;
 }
 
-/* Sets the strides of Fortran order, in which the first axis is contiguous. */
+/* Sets the strides of an array in Fortran order, where the first axis is contiguous. */
 static void set_columns(attn__array *array)
 {
     int64_t step = 1;

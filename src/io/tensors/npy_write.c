@@ -18,8 +18,8 @@ static const char *type_name(attn_dtype dtype)
     return names[dtype];
 }
 
-/* Writes the header of version 1, padded so that the elements begin at a multiple of 64. Returns the size of the
- * header. */
+/* Writes the header of version 1 and returns its size. The header is padded so that the elements begin at a multiple
+ * of 64 bytes. */
 static size_t make_header(const attn_tensor *tensor, char *header, size_t size)
 {
     enum { BEFORE = 10, ALIGN = 64 };

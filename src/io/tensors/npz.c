@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: MIT
- * Reads NumPy's .npz, a zip of .npy files, stored or deflated. Each file has the name of its array. */
+ *
+ * Reads NumPy's .npz files. A .npz file is a zip archive of .npy files, stored or deflated. Each .npy file has the name
+ * of its array.
+ */
 #include "io/tensors/weights.h"
 
 #include <stdio.h>
@@ -21,7 +24,7 @@ bool attn__npz_matches(const attn__zip *zip)
     return false;
 }
 
-/* Adds an array. Its name is the entry's name without ".npy". */
+/* Adds the array in a zip entry. Its name is the name of the entry without ".npy". */
 static attn_status add_array(attn__findings *findings, const attn__zip *zip, const attn__zip_entry *entry)
 {
     enum { MAX_NAME = 1024 };

@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: MIT
- * Runs the opcodes of a pickle and builds an inert tree. */
+ *
+ * Executes the opcodes of a pickle and builds a tree of plain data.
+ */
 #include "io/tensors/pickle.h"
 
 #include <string.h>
 
-/* Limits of a pickle's size. A node takes about a hundred bytes, and a checkpoint of a thousand tensors has about
+/* Limits for the size of a pickle. A node needs about a hundred bytes. A checkpoint of a thousand tensors has about
  * twenty thousand nodes. */
 enum { MAX_NODES = 1 << 22, MAX_CELLS = 1 << 23 };
 
@@ -16,17 +18,17 @@ typedef struct list {
 typedef struct machine {
     const attn__input *input;
     attn__pickle *pickle;
-    size_t opcode, at; /* offset of the current opcode, and of the next unread byte */
+    size_t opcode, at; /* offset of the current opcode, and offset of the next byte to read */
     list stack, marks, memo;
     bool stopped;
 } machine;
 
-/* An opcode's argument. */
+/* The argument of an opcode. */
 typedef struct argument {
     uint64_t number;
     const char *text;
     size_t size;
-    const char *name; /* the second line of GLOBAL */
+    const char *name; /* the second line of the argument of opcode GLOBAL */
     size_t name_size;
 } argument;
 
@@ -37,7 +39,7 @@ static attn_status fail(const machine *m, const char *what)
 
 /* ------------------------------------------------------------------------------------------ containers */
 
-/* Doubles the capacity, so that pushing takes constant time on average. */
+/* Makes room for an item by doubling the capacity. Pushing an item thus takes constant time on average. */
 static attn_status reserve(const machine *m, list *l, size_t n)
 {
     if (n <= l->capacity)
@@ -66,7 +68,7 @@ static attn_status push(machine *m, uint32_t node)
     return list_push(m, &m->stack, node);
 }
 
-/* Returns the stack index of the first item above the last mark. An operation must not take items below the mark. */
+/* Returns the stack index of the first item above the last mark. Operations may only take items from this index on. */
 static size_t floor_of(const machine *m)
 {
     return m->marks.n ? m->marks.items[m->marks.n - 1] : 0;
@@ -126,7 +128,7 @@ static attn_status append(machine *m, uint32_t container, uint32_t node)
     if (!cells)
         return ATTN_ERROR_MEMORY;
     p->cells = cells;
-    p->cells[0] = (attn__cell){0}; /* cell number 0 is no cell and ends a list */
+    p->cells[0] = (attn__cell){0}; /* number 0 means that there is no cell, and ends a list of cells */
     uint32_t cell = p->n_cells++;
     p->cells[cell] = (attn__cell){node, 0};
     attn__pickle_node *c = &p->nodes[container];
@@ -139,7 +141,7 @@ static attn_status append(machine *m, uint32_t container, uint32_t node)
     return ATTN_OK;
 }
 
-/* Moves all stack items from `begin` on to a container. */
+/* Moves all items of the stack from index `begin` on to a container. */
 static attn_status append_from(machine *m, uint32_t container, size_t begin)
 {
     attn_status status = ATTN_OK;
@@ -221,7 +223,7 @@ static attn_status run_int32(machine *m, const argument *a)
     return push_node(m, &(attn__pickle_node){.type = ATTN__NODE_INT, .integer = (int32_t)(uint32_t)a->number});
 }
 
-/* Pushes a little-endian two's complement integer of any length. */
+/* Pushes an integer of any length. Its bytes are little-endian two's complement. */
 static attn_status run_long(machine *m, const argument *a)
 {
     if (a->size > 8)
@@ -232,7 +234,7 @@ static attn_status run_long(machine *m, const argument *a)
     return push_node(m, &(attn__pickle_node){.type = ATTN__NODE_INT, .integer = (int64_t)value});
 }
 
-/* Pushes a real, which is big endian, unlike all other numbers. */
+/* Pushes a real. It is big endian, although all other numbers in pickles are little endian. */
 static attn_status run_real(machine *m, const argument *a)
 {
     uint64_t bits = __builtin_bswap64(a->number);
@@ -275,7 +277,7 @@ static attn_status run_empty_set(machine *m, const argument *a)
     return push_node(m, &(attn__pickle_node){.type = ATTN__NODE_SET});
 }
 
-/* Makes a container of the stack items from `begin` on. */
+/* Pushes a new container that holds the stack's items from index `begin` on. */
 static attn_status push_group(machine *m, attn__node_type type, size_t begin)
 {
     uint32_t number = 0;
@@ -343,7 +345,8 @@ static attn_status run_tuple3(machine *m, const argument *a)
     return tuple_of(m, 3);
 }
 
-/* Adds items from `begin` on to the object below them, which is a container or the unknown result of a call. */
+/* Adds the stack's items from index `begin` on to the object below them. The object must be a container, or the
+ * unknown result of a call. */
 static attn_status extend(machine *m, size_t begin, size_t each)
 {
     if (begin <= floor_of(m))
@@ -420,7 +423,7 @@ static attn_status run_stack_global(machine *m, const argument *a)
     return push_node(m, &node);
 }
 
-/* Records REDUCE or NEWOBJ as a call. */
+/* Records the opcode REDUCE or NEWOBJ as a call. */
 static attn_status run_call(machine *m, const argument *a)
 {
     (void)a;
@@ -431,7 +434,7 @@ static attn_status run_call(machine *m, const argument *a)
     return status == ATTN_OK ? push_node(m, &node) : status;
 }
 
-/* Records NEWOBJ_EX as a call and ignores its keyword arguments. */
+/* Records the opcode NEWOBJ_EX as a call. The call's keyword arguments are ignored. */
 static attn_status run_call_keywords(machine *m, const argument *a)
 {
     uint32_t keywords = 0;
@@ -439,7 +442,7 @@ static attn_status run_call_keywords(machine *m, const argument *a)
     return status == ATTN_OK ? run_call(m, a) : status;
 }
 
-/* Records the state of an object. The object is unchanged, whatever its class would do with the state. */
+/* Records the state that opcode BUILD gives to an object. The object itself is not changed. */
 static attn_status run_build(machine *m, const argument *a)
 {
     (void)a;
@@ -473,7 +476,8 @@ static attn_status put(machine *m, uint64_t index)
     attn_status status = top(m, &node);
     if (status != ATTN_OK)
         return status;
-    /* Writers count memo indices up from 0 and use at least two bytes for each, so a larger index is invalid. */
+    /* A valid index is smaller than the size of the pickle, because writers count indices from 0 and use at least
+     * two bytes for each. */
     if (index >= m->input->size)
         return fail(m, "keeps an object under too large a number");
     status = reserve(m, &m->memo, (size_t)index + 1);
@@ -490,7 +494,7 @@ static attn_status run_put(machine *m, const argument *a)
     return put(m, a->number);
 }
 
-/* Stores the top item under the next free index (protocol 4). */
+/* Stores the top item of the stack in the memo under the next free index (protocol 4). */
 static attn_status run_memoize(machine *m, const argument *a)
 {
     (void)a;
@@ -501,14 +505,14 @@ static attn_status run_memoize(machine *m, const argument *a)
 
 typedef enum format {
     NO_ARGUMENT,
-    BYTES1, /* an unsigned number with this many bytes */
+    BYTES1, /* the argument is an unsigned number; the digit is its size in bytes */
     BYTES2,
     BYTES4,
     BYTES8,
-    TEXT1, /* a text after its length, which has this many bytes */
+    TEXT1, /* the argument is a length and a text of this length; the digit is the size of the length in bytes */
     TEXT4,
     TEXT8,
-    LINES /* an argument of two lines */
+    LINES /* the argument consists of two lines */
 } format;
 
 typedef struct operation {
@@ -533,7 +537,7 @@ static const operation operations[256] = {
     [0x8a] = {run_long, TEXT1},
     [0x8b] = {run_long, TEXT4},
     ['G'] = {run_real, BYTES8},
-    ['T'] = {run_text, TEXT4}, /* Python 2's str, which is text or bytes */
+    ['T'] = {run_text, TEXT4}, /* a str of Python 2, which can be text or bytes */
     ['U'] = {run_text, TEXT1},
     ['X'] = {run_text, TEXT4},
     [0x8c] = {run_text, TEXT1},
@@ -623,8 +627,8 @@ static attn_status take_argument(machine *m, format kind, argument *a)
     return status == ATTN_OK ? take_line(m, &a->name, &a->name_size) : status;
 }
 
-/* Runs one opcode. Opcodes that no writer of weights uses are unknown here, including all opcodes that would import
- * code. */
+/* Executes one opcode. An opcode that no writer of weights uses counts as unknown and is refused. This includes all
+ * opcodes that would import code. */
 static attn_status step(machine *m)
 {
     m->opcode = m->at;
@@ -641,9 +645,10 @@ static attn_status step(machine *m)
 
 attn_status attn__pickle_read(attn__pickle *pickle, const attn__input *input, size_t *offset)
 {
-    *pickle = (attn__pickle){.context = input->context, .n_cells = 1}; /* number 0 means no cell */
+    /* cell number 0 is reserved, because it means that there is no cell */
+    *pickle = (attn__pickle){.context = input->context, .n_cells = 1};
     machine m = {.input = input, .pickle = pickle, .at = *offset};
-    /* Node number 0 is reserved, so that it can mean none. */
+    /* Node number 0 is reserved, because it means that there is no node. */
     uint32_t none;
     attn_status status = new_node(&m, &(attn__pickle_node){.type = ATTN__NODE_NONE}, &none);
     while (status == ATTN_OK && !m.stopped)

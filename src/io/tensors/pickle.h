@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * pickle.h - reads Python's pickles as an inert tree, in which calls are only recorded, never made.
- *
- * Protocols 2 to 5 are read (Python's pickletools describes the opcodes). Memory grows at most linearly with the
+ * pickle.h - reads Python's pickles as a tree of plain data. Calls are recorded in the tree, but never executed.
+ * Protocols 2 to 5 are supported (Python's pickletools describes the opcodes). Memory grows at most linearly with the
  * pickle. Objects may be shared or contain themselves, so code that visits the tree must limit its visits. */
 #ifndef ATTN_IO_PICKLE_H
 #define ATTN_IO_PICKLE_H
@@ -13,7 +12,7 @@ typedef enum attn__node_type {
     ATTN__NODE_NONE,
     ATTN__NODE_BOOL,
     ATTN__NODE_INT,
-    ATTN__NODE_LONG, /* an integer of more than 8 bytes, stored in text and size */
+    ATTN__NODE_LONG, /* an integer of more than 8 bytes; its bytes are in text and size */
     ATTN__NODE_REAL,
     ATTN__NODE_TEXT,
     ATTN__NODE_BYTES,
@@ -21,19 +20,21 @@ typedef enum attn__node_type {
     ATTN__NODE_TUPLE,
     ATTN__NODE_SET,
     ATTN__NODE_DICT,
-    ATTN__NODE_GLOBAL,     /* text "module", name "qualified name" */
-    ATTN__NODE_CALL,       /* function(arguments), and the items and state given to its result */
-    ATTN__NODE_PERSISTENT, /* arguments: the persistent id */
+    ATTN__NODE_GLOBAL, /* a global name; `text` is the module, and `name` the qualified name */
+    /* a call of `function` with `arguments`, with the items and the state that were given to its result */
+    ATTN__NODE_CALL,
+    ATTN__NODE_PERSISTENT, /* an object outside of the pickle; `arguments` is its persistent id */
 } attn__node_type;
 
-/* Nodes and cells are numbered from 1; 0 means none. */
+/* A node of the tree. Nodes and cells have numbers from 1 on. Number 0 means that there is none. */
 typedef struct attn__pickle_node {
     attn__node_type type;
-    uint32_t first, last, count;         /* cells of a container; keys and values alternate in a dict */
-    uint32_t function, arguments, state; /* numbers of nodes */
-    int64_t integer;                     /* value of BOOL and INT */
+    /* first and last cell of a container, and number of its cells; in a dict, keys and values alternate */
+    uint32_t first, last, count;
+    uint32_t function, arguments, state; /* numbers of the nodes */
+    int64_t integer;                     /* value, if the node is of type BOOL or INT */
     double real;
-    const char *text; /* points into the pickle */
+    const char *text; /* address of the text in the pickle */
     size_t size;
     const char *name;
     size_t name_size;
@@ -52,11 +53,12 @@ typedef struct attn__pickle {
     uint32_t root;
 } attn__pickle;
 
-/* Reads one pickle that begins at *offset of the input, and moves *offset past it. The tree points into the input. */
+/* Reads the pickle that begins at *offset in the input. Sets *offset to the end of the pickle. The tree contains
+ * addresses in the input, so the input must outlive the tree. */
 attn_status attn__pickle_read(attn__pickle *pickle, const attn__input *input, size_t *offset);
 void attn__pickle_clear(attn__pickle *pickle);
 
-/* Returns the i-th item of a list or tuple, or NULL past the end. */
+/* Returns item i of a list or tuple. Returns NULL if there are not so many items. */
 const attn__pickle_node *attn__pickle_item(const attn__pickle *pickle, const attn__pickle_node *container, uint32_t i);
 bool attn__node_is_global(const attn__pickle_node *node, const char *module, const char *name);
 bool attn__node_is_text(const attn__pickle_node *node, const char *text);

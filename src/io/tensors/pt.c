@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: MIT
- * Reads files of PyTorch's torch.save in the zip form: STEM/data.pkl, STEM/data/KEY for each storage, STEM/byteorder.
- * */
+ *
+ * Reads files of PyTorch's torch.save in the zip format. The entries are STEM/data.pkl, STEM/byteorder, and
+ * STEM/data/KEY for each storage.
+ */
 #include "io/tensors/pt.h"
 #include "io/tensors/zip.h"
 
@@ -12,9 +14,9 @@ typedef struct archive {
     attn__findings *findings;
     const attn__input *input;
     const attn__zip *zip;
-    const char *stem; /* prefix of the entries, including its slash */
+    const char *stem; /* common beginning of the entries' names, including the slash */
     size_t stem_size;
-    const uint8_t **seen; /* bytes of each entry after its first use */
+    const uint8_t **seen; /* address of each entry's bytes, set when the entry is first used */
 } archive;
 
 static attn_status read_entry(archive *a, const attn__zip_entry *entry, const uint8_t **bytes)
@@ -25,8 +27,8 @@ static attn_status read_entry(archive *a, const attn__zip_entry *entry, const ui
     return status;
 }
 
-/* Finds the bytes of a storage. The pickle's number of elements must match the entry. Each entry's checksum is verified
- * once, at its first use. */
+/* Finds the bytes of a storage. The size of the zip entry must match the number of elements in the pickle. The
+ * checksum of an entry is verified when the entry is first used. */
 static attn_status find_storage(void *user, const char *key, size_t key_size, uint64_t numel, size_t element,
                                 attn__storage_bytes *bytes)
 {
@@ -44,7 +46,7 @@ static attn_status find_storage(void *user, const char *key, size_t key_size, ui
     return read_entry(a, entry, &bytes->data);
 }
 
-/* Finds the entry STEM/data.pkl; STEM has no slash. */
+/* Finds the entry STEM/data.pkl. STEM must not contain a slash. */
 static const attn__zip_entry *find_pickle(archive *a)
 {
     static const char name[] = "/data.pkl";
@@ -66,7 +68,7 @@ static attn_status read_byte_order(archive *a, bool *swapped)
     const attn__zip_entry *entry = attn__zip_find(a->zip, a->stem, a->stem_size, "byteorder", 9);
     static const uint8_t nothing[8];
     const uint8_t *text = nothing;
-    *swapped = false; /* older files do not have the entry and are little endian */
+    *swapped = false; /* default, because older files are little endian and do not have the entry */
     if (!entry)
         return ATTN_OK;
     attn_status status = read_entry(a, entry, &text);
@@ -77,7 +79,8 @@ static attn_status read_byte_order(archive *a, bool *swapped)
     return status;
 }
 
-/* Reads the pickle. Messages name the pickle within the file, because offsets count from the pickle's beginning. */
+/* Reads the pickle in a zip entry. Messages name the entry, because offsets in them are relative to the pickle's
+ * beginning. */
 static attn_status walk_pickle(archive *a, const attn__zip_entry *entry)
 {
     const uint8_t *text;

@@ -1,17 +1,19 @@
 /* SPDX-License-Identifier: MIT
- * Reads PyTorch's format before 1.6. A file has pickles of a magic number, a protocol, the system, the object and the
- * storages' keys. After these, each key has an int64 number of elements, and the elements. */
+ * Reads PyTorch's format before 1.6. A file contains five pickles: a magic number, a protocol, the system, the saved
+ * object, and the keys of the storages. Then comes, for each key, the number of elements as an int64, and the elements.
+ */
 #include "io/tensors/pt_tensor.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
-/* The bytes of opcode LONG1 with the 10-byte number 0x1950a86a20f9469cfc6c, and of opcode STOP. */
+/* The beginning of the first pickle: opcode LONG1 with the 10-byte magic number 0x1950a86a20f9469cfc6c, and opcode
+ * STOP. */
 static const uint8_t magic[] = {0x8a, 10, 0x6c, 0xfc, 0x9c, 0x46, 0xf9, 0x20, 0x6a, 0xa8, 0x50, 0x19, '.'};
 
-/* Returns the number of bytes of the first pickle, which holds the magic number, or 0 if this is another file. The
- * magic number follows the protocol, and from protocol 4 on also a frame's length. */
+/* Returns the size in bytes of the first pickle, which holds the magic number. Returns 0 if the file has another
+ * format. The magic number comes after the pickle protocol, and from protocol 4 on also after the length of a frame. */
 static size_t magic_size(const attn__input *input)
 {
     enum { PROTOCOL = 2, FRAME = 9 };
@@ -26,18 +28,19 @@ bool attn__pt_legacy_matches(const attn__input *input)
     return magic_size(input) > 0;
 }
 
-/* A storage of the file. Only persistent ids in the tree, which comes first, give the size of a storage's elements. All
- * ids are read, even in unknown objects, since the next storage begins where the previous one ends. */
+/* A storage of the file. The size of its elements is known only from persistent ids in the tree, which precedes the
+ * storages. All ids are read, even those in unknown objects, because the size of each storage is needed to find the
+ * next one. */
 typedef struct storage {
     const char *key;
     size_t key_size;
-    size_t element; /* bytes of an element; 0: not known yet */
+    size_t element; /* size of an element in bytes; 0: not known yet */
     size_t place, size;
 } storage;
 
 typedef struct reader {
     const attn__input *input;
-    storage *storages; /* the storages in the order of the file */
+    storage *storages; /* the storages in their order in the file */
     storage **sorted;  /* the storages sorted by key */
     uint32_t n;
 } reader;
@@ -94,7 +97,8 @@ static attn_status read_keys(reader *r, const attn__pickle *keys)
     return ATTN_OK;
 }
 
-/* Stores the bytes of an element of the storage from a persistent id, which is ('storage', class, key, ...). */
+/* Stores the size of a storage's elements, which follows from the class in a persistent id ('storage', class, key,
+ * ...). */
 static attn_status note_unit(reader *r, const attn__pickle *object, const attn__pickle_node *id)
 {
     const attn__pickle_node *kind = attn__pickle_item(object, id, 0), *class = attn__pickle_item(object, id, 1);
@@ -151,7 +155,8 @@ static attn_status walk(reader *r, attn__findings *findings, const attn__pickle 
     return status == ATTN_OK ? attn__pt_walk(&pt) : status;
 }
 
-/* Skips protocol and system, since PyTorch writes little endian on all its platforms. */
+/* Skips the pickles of the protocol and of the system. They are not needed, because PyTorch writes little endian on
+ * all its platforms. */
 static attn_status skip_pickles(const attn__input *input, size_t *offset)
 {
     attn_status status = ATTN_OK;

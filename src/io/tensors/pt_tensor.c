@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: MIT
- * Interprets the known calls of a PyTorch pickle, which are recognized by name. */
+ *
+ * Interprets the calls in a PyTorch pickle that are recognized by the names of their functions.
+ */
 #include "io/tensors/pt_tensor.h"
 
 #include <inttypes.h>
@@ -14,11 +16,13 @@ static attn_status fail(const attn__pt *pt, const char *name, const char *what)
 
 typedef enum meaning {
     UNKNOWN,
-    DICT,   /* an empty dict, to which items are then added */
-    STATE,  /* an object represented by its attributes */
-    TENSOR, /* a tensor rebuilt from a storage */
-    FIRST,  /* equal to its first argument */
-    TYPED   /* a call of its first argument with its third argument: a tensor with attributes */
+    DICT,   /* the result is an empty dict, to which items are added later */
+    STATE,  /* the result is an object, which is represented by its attributes */
+    TENSOR, /* the result is a tensor, whose elements are in a storage */
+    FIRST,  /* the result is the first argument */
+    /* the call's arguments are a function and its arguments (first and third); the result is a tensor with
+     * attributes */
+    TYPED
 } meaning;
 
 static meaning meaning_of(const attn__pickle_node *function)
@@ -48,7 +52,7 @@ static meaning meaning_of(const attn__pickle_node *function)
 
 const attn__pickle_node *attn__pt_resolve(const attn__pt *pt, const attn__pickle_node *node, bool *tensor)
 {
-    enum { MOST = 8 }; /* no writer nests parameters this deep */
+    enum { MOST = 8 }; /* maximum depth of nested calls; no program writes more */
     *tensor = false;
     for (int i = 0; i < MOST && node; i++) {
         if (node->type == ATTN__NODE_PERSISTENT || node->type == ATTN__NODE_GLOBAL)
@@ -102,7 +106,7 @@ static bool storage_element(const attn__pickle_node *class, attn__element *eleme
     return false;
 }
 
-/* Finds the type that the call itself names, for storages that are only bytes. */
+/* Finds the element type that the call itself names. This is needed for untyped storages, whose elements are bytes. */
 static bool dtype_element(const attn__pickle_node *dtype, attn__element *element)
 {
     static const struct {
@@ -141,7 +145,7 @@ size_t attn__pt_storage_unit(const attn__pickle_node *class)
     return attn__node_is_global(class, "torch.storage", "UntypedStorage") ? 1 : 0;
 }
 
-/* Reads a view: its own key, its offset in the storage, and its number of elements. */
+/* Reads the view in a persistent id: the view's own key, its offset in the storage, and its number of elements. */
 static attn_status take_view(const attn__pt *pt, const attn__pickle_node *view, const char *name, size_t unit,
                              attn__storage_bytes *bytes)
 {
@@ -158,7 +162,7 @@ static attn_status take_view(const attn__pt *pt, const attn__pickle_node *view, 
     return ATTN_OK;
 }
 
-/* Finds the storage of a tensor from the persistent id: ('storage', class, key, device, elements[, view]). */
+/* Finds the storage of a tensor. `node` is the persistent id ('storage', class, key, device, elements[, view]). */
 static attn_status find_storage(const attn__pt *pt, const attn__pickle_node *node, const attn__pickle_node *dtype,
                                 const char *name, attn__array *array, attn__storage_bytes *bytes)
 {
@@ -172,7 +176,7 @@ static attn_status find_storage(const attn__pt *pt, const attn__pickle_node *nod
     if (!numel || !attn__node_is_text(kind, "storage") || key->type != ATTN__NODE_TEXT ||
         numel->type != ATTN__NODE_INT || numel->integer < 0)
         return fail(pt, name, "its storage is not described as PyTorch does");
-    size_t unit = 1; /* the elements of an untyped storage are bytes */
+    size_t unit = 1; /* number of bytes per counted element; an untyped storage counts bytes */
     if (storage_element(class, &array->element))
         unit = attn__element_size(array->element);
     else if (!dtype_element(dtype, &array->element))
@@ -207,8 +211,9 @@ static attn_status read_lengths(const attn__pt *pt, const attn__pickle_node *tup
     return ATTN_OK;
 }
 
-/* Checks that the last element reached is in the storage. An element that is read repeatedly could make a small file
- * huge. The size of an array is limited here by the address space, and later by the file's size. */
+/* Checks that all elements of an array are inside its storage. Strides of 0 read the same element repeatedly, so a
+ * small file can describe a huge array. Here the size is limited only by the address space. It is limited by the file's
+ * size later. */
 static attn_status check_reach(const attn__pt *pt, const attn__array *array, int64_t offset, size_t size,
                                const char *name)
 {
@@ -216,7 +221,7 @@ static attn_status check_reach(const attn__pt *pt, const attn__array *array, int
     bool empty = false;
     for (int i = 0; i < array->rank; i++) {
         count =
-            /* computed without empty axes, so that no stride can overflow either */
+            /* empty axes count as length 1, so that the strides of empty arrays cannot overflow either */
             attn__size_mul(count, array->shape[i] ? (size_t)array->shape[i] : 1);
         empty |= array->shape[i] == 0;
         if (array->shape[i] > 0)
@@ -231,8 +236,8 @@ static attn_status check_reach(const attn__pt *pt, const attn__array *array, int
     return ATTN_OK;
 }
 
-/* Returns whether the elements are the negated contents of the storage, as for x.conj().imag. The last argument, the
- * metadata, tells this. */
+/* Returns whether the elements of a tensor are the negated elements of the storage, as for x.conj().imag. The last
+ * argument, which is the metadata, tells this. */
 static bool is_negated(const attn__pickle *p, const attn__pickle_node *arguments)
 {
     const attn__pickle_node *metadata = attn__pickle_item(p, arguments, arguments->count - 1);

@@ -6,27 +6,27 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Limits of a tree. Trees can share objects and contain themselves. The depth limit ends cycles, and the limit of
- * visits bounds sharing. The number of stored plain values is limited too, because a config searches its keys
- * linearly. */
+/* Limits for visiting a tree. Objects in a tree can be shared, or contain themselves. MAX_DEPTH ends cycles, and
+ * MAX_VISITS limits repeated visits of shared objects. MAX_KEPT limits the number of stored plain values, because a
+ * config searches its keys linearly. */
 enum { MAX_DEPTH = 64, MAX_NAME = 1024, MAX_VISITS = 1 << 20, MAX_SCANNED = 1 << 24, MAX_KEPT = 1 << 12 };
 
 typedef struct frame {
     const attn__pickle_node *container;
     uint32_t cell;  /* the next cell to visit */
-    uint32_t index; /* index of that cell in a list */
-    size_t prefix;  /* length of the name before the members' names */
-    bool pairs;     /* a list of [key, value] */
+    uint32_t index; /* index of the next cell, if the container is a list */
+    size_t prefix;  /* length of the container's name, which precedes the names of its members */
+    bool pairs;     /* true: the container is a list of [key, value] */
 } frame;
 
 typedef struct walk {
     const attn__pt *pt;
     char name[MAX_NAME];
     frame stack[MAX_DEPTH];
-    int depth;           /* number of used frames */
-    int visits, scanned; /* visited nodes; visited members of lists */
-    bool full;           /* the limit of plain values was reached, which has been reported */
-    char module[128];    /* the class of the first skipped module; "": no module was skipped */
+    int depth;           /* number of frames in use */
+    int visits, scanned; /* number of visited nodes, and number of visited members of lists */
+    bool full;           /* true: the limit of plain values was reached, and this was reported */
+    char module[128];    /* class of the first skipped module; "": no module was skipped so far */
 } walk;
 
 static attn_status fail(const walk *w, const char *what)
@@ -51,7 +51,8 @@ static attn_status enter(walk *w, const attn__pickle_node *container, bool pairs
     return ATTN_OK;
 }
 
-/* Enters a dict. A dict made by a call has its own items or, as Python 2 wrote it, a list of pairs as argument. */
+/* Enters a dict. If the dict is the result of a call, its items were added to the result. In files of Python 2, its
+ * items are a list of pairs, which is the call's argument. */
 static attn_status enter_dict(walk *w, const attn__pickle_node *dict)
 {
     const attn__pickle *p = w->pt->pickle;
@@ -63,7 +64,8 @@ static attn_status enter_dict(walk *w, const attn__pickle_node *dict)
     return status == ATTN_OK && (pairs || (given && given->type == ATTN__NODE_DICT)) ? enter(w, given, pairs) : status;
 }
 
-/* Appends the member's name to its container's name. Returns false if the key is neither text nor integer. */
+/* Appends the name of a member to the name of its container. Returns false if the key is neither a text nor an
+ * integer. */
 static bool name_member(walk *w, const frame *f, const attn__pickle_node *key)
 {
     char *out = w->name + f->prefix;
@@ -92,7 +94,7 @@ static attn_status add_tensor(walk *w, const attn__pickle_node *arguments)
     return array.name ? attn__arrays_add(&w->pt->findings->arrays, &array) : ATTN_ERROR_MEMORY;
 }
 
-/* Returns whether one more plain value may be stored. */
+/* Returns whether the limit allows one more plain value to be stored. */
 static bool is_kept(walk *w)
 {
     const attn_config *metadata = w->pt->findings->metadata;
@@ -153,7 +155,8 @@ static bool all_of(walk *w, const attn__pickle_node *list, attn__node_type type)
     return !cell;
 }
 
-/* Stores a list of only integers, such as a shape, as one value instead of separate keys. */
+/* Stores a list as one value, if all its elements are integers. An example is a shape. Other lists get one key per
+ * element. */
 static attn_status add_integers(walk *w, const attn__pickle_node *list)
 {
     const attn__pickle *p = w->pt->pickle;
@@ -171,8 +174,8 @@ static attn_status add_integers(walk *w, const attn__pickle_node *list)
     return status;
 }
 
-/* Returns whether an object is a module. torch.nn.Module stores its parts in a dict of this name, among its first
- * attributes. TorchScript makes up a class name for each program. */
+/* Returns whether an object is a module. An object of torch.nn.Module has a dict "_modules" among its first attributes.
+ * An object of TorchScript is recognized by the name of its class, which is made up for each program. */
 static bool is_module(const attn__pickle *p, const attn__pickle_node *object, const attn__pickle_node *class)
 {
     static const char script[] = "__torch__";
@@ -185,8 +188,8 @@ static bool is_module(const attn__pickle *p, const attn__pickle_node *object, co
     return false;
 }
 
-/* Returns the class of an object. Before PyTorch 1.6 the class of a module is a persistent id together with its
- * source. */
+/* Returns the class of an object. In files before PyTorch 1.6, the class of a module is inside a persistent id,
+ * together with its source code. */
 static const attn__pickle_node *class_of(const attn__pickle *p, const attn__pickle_node *object)
 {
     const attn__pickle_node *class = object->type == ATTN__NODE_CALL ? &p->nodes[object->function] : object;
@@ -195,7 +198,8 @@ static const attn__pickle_node *class_of(const attn__pickle *p, const attn__pick
     return inside ? inside : class;
 }
 
-/* Skips an object of an unknown class. Its content would need the code of the class, which is never run. */
+/* Skips an object of an unknown class. Its content cannot be interpreted without the code of the class, which is
+ * never run. */
 static attn_status pass_over(walk *w, const attn__pickle_node *node)
 {
     enum { MOST = 60 };
@@ -211,8 +215,8 @@ static attn_status pass_over(walk *w, const attn__pickle_node *node)
                                w->pt->input->name, w->name, *name ? ", " : "", name);
 }
 
-/* Refuses a file in which only a whole module was saved. The file contains tensors, but only the module's code can find
- * them. */
+/* Refuses a file in which only a whole module was saved. The file has tensors, but only the code of the module could
+ * find them. */
 static attn_status check_modules(const walk *w)
 {
     bool script = strncmp(w->module, "__torch__", 9) == 0;
@@ -250,7 +254,7 @@ static attn_status visit_next(walk *w, frame *f)
     const attn__pickle_node *key = NULL, *member = &p->nodes[cell->node];
     if (is_dict(f->container)) {
         key = member;
-        cell = &p->cells[cell->next]; /* a dict has an even number of cells */
+        cell = &p->cells[cell->next]; /* the next cell exists, because a dict has an even number of cells */
         member = &p->nodes[cell->node];
     } else if (f->pairs) {
         key = attn__pickle_item(p, member, 0);

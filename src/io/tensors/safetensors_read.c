@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: MIT
- * Reads safetensors: the u64 length of a JSON header, the header, then the tensors' bytes. */
+ *
+ * Reads safetensors. A file has three parts: the length of the header (u64), the header (JSON), and the bytes of the
+ * tensors.
+ */
 #include "io/json.h"
 #include "io/tensors/quantized.h"
 
@@ -21,8 +24,8 @@ static const struct {
 typedef struct reader {
     attn__findings *findings;
     const attn__input *input;
-    size_t begin; /* where the bytes of the tensors begin */
-    size_t next;  /* offset, from `begin`, at which the next tensor must start */
+    size_t begin; /* offset at which the bytes of the tensors begin */
+    size_t next;  /* offset relative to `begin` at which the next tensor must start */
 } reader;
 
 static attn_status fail(const reader *r, attn_status status, const char *tensor, const char *what)
@@ -63,7 +66,7 @@ static attn_status read_shape(const reader *r, const char *tensor, const json_t 
     return *size == SIZE_MAX ? fail(r, ATTN_ERROR_FORMAT, tensor, "its size overflows") : ATTN_OK;
 }
 
-/* Finds the bytes of a tensor, and checks that their number matches type and shape. */
+/* Finds the bytes of a tensor. Checks that the number of bytes matches the tensor's type and shape. */
 static attn_status read_offsets(reader *r, const char *tensor, const json_t *info, size_t size, attn__array *array)
 {
     const json_t *offsets = json_object_get(info, "data_offsets");
@@ -85,7 +88,8 @@ static attn_status read_offsets(reader *r, const char *tensor, const json_t *inf
     return ATTN_OK;
 }
 
-/* Reads an entry. It must have exactly three members, as the format's own reader requires. */
+/* Reads an entry of the header. The entry must have exactly three members, as the format's reference implementation
+ * requires. */
 static attn_status read_tensor(reader *r, const char *name, const json_t *info)
 {
     attn__array array = {0};
@@ -103,7 +107,7 @@ static attn_status read_tensor(reader *r, const char *name, const json_t *info)
     return array.name ? attn__arrays_add(&r->findings->arrays, &array) : ATTN_ERROR_MEMORY;
 }
 
-/* Reads the metadata, which must be texts. This is checked even if the caller does not need the metadata. */
+/* Reads the metadata. Its values must be texts, which is checked even if the caller does not request the metadata. */
 static attn_status read_metadata(reader *r, const json_t *metadata)
 {
     const char *key;
@@ -148,7 +152,8 @@ static attn_status read_header(reader *r, size_t size)
     return status;
 }
 
-/* Sorts tensors by offset, to check for holes and overlaps: each tensor must begin where the previous one ends. */
+/* Compares the offsets of two tensors, for sorting. In sorted order, each tensor must begin where the previous one
+ * ends, so holes and overlaps are found. */
 static int by_place(const void *a, const void *b)
 {
     const attn__array *x = a, *y = b;

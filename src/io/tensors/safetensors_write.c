@@ -26,8 +26,8 @@ static size_t tensor_bytes(const attn_tensor *tensor)
     return (size_t)attn_tensor_size(tensor) * attn_dtype_size(attn_tensor_dtype(tensor));
 }
 
-/* Writes a value as text, because the format allows only texts as metadata. Values other than texts are written as
- * JSON. */
+/* Writes a value of the metadata as text, because the format allows only texts. A value that is not a text is
+ * written as JSON inside the text. */
 static void write_as_text(attn_json *json, const char *key, const attn_config_value *value)
 {
     attn_json inner;
@@ -35,7 +35,7 @@ static void write_as_text(attn_json *json, const char *key, const attn_config_va
     attn_json_begin(&inner, json->context, false);
     attn_json_value(&inner, NULL, value);
     if (attn_json_finish(&inner, &text) == ATTN_OK) {
-        inner.out.data[inner.out.size - 1] = '\0'; /* without the newline */
+        inner.out.data[inner.out.size - 1] = '\0'; /* removes the newline at the end of the JSON text */
         attn_json_text(json, key, text);
     } else {
         json->status = inner.status;
@@ -77,8 +77,8 @@ static int by_text(const void *a, const void *b)
     return strcmp(*(const char *const *)a, *(const char *const *)b);
 }
 
-/* Checks that each tensor has data and that each name occurs once. Comparing sorted neighbours is fast for thousands of
- * names. */
+/* Checks that each tensor has data and that no name occurs twice. The names are sorted first, because comparing
+ * neighbours is fast even for thousands of names. */
 static attn_status check_tensors(const attn_named_list *list)
 {
     const char **names = attn__alloc(list->context, attn__size_mul((size_t)list->n, sizeof *names));
@@ -101,7 +101,8 @@ static attn_status check_tensors(const attn_named_list *list)
     return status;
 }
 
-/* Writes the file. Spaces after the header align the data to 64 bytes, so that a mapped file can be used in place. */
+/* Writes the file. Spaces are added after the header so that the tensors begin at a multiple of 64 bytes. Programs
+ * can then use the mapped file in place. */
 static attn_status write_file(const attn_named_list *list, const char *path, const char *header, size_t size)
 {
     attn__output output;

@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: MIT
- * Reads weights of any format into new tensors or a model's tensors, by path or from memory. */
+ *
+ * Reads weights of any format from a path or from memory, into new tensors or into the tensors of a model.
+ */
 #include "io/tensors/weights.h"
 #include "base/downloaded.h"
 
@@ -30,7 +32,7 @@ attn_status attn__findings_note(attn__findings *findings, const char *format, ..
 
 void *attn__findings_memory(attn__findings *findings, size_t size)
 {
-    enum { HEAD = 64 }; /* keeps the following memory aligned */
+    enum { HEAD = 64 }; /* size of the block's header, chosen so that the memory after it is aligned */
     char *block = attn__alloc(findings->arrays.context, attn__size_add(size, HEAD));
     if (!block)
         return NULL;
@@ -91,7 +93,7 @@ void attn__findings_join_memory(attn__findings *findings, attn__findings *other)
 
 typedef attn_status (*find_function)(attn__findings *findings, const attn__input *input);
 
-/* Finds the arrays of a zip file. The file is NumPy's if it contains .npy files, else PyTorch's. */
+/* Finds the arrays of a zip file. If the archive contains .npy files, the file is NumPy's, otherwise PyTorch's. */
 static attn_status find_in_zip(attn__findings *findings, const attn__input *input)
 {
     attn__zip zip = {0};
@@ -118,14 +120,14 @@ static bool begins_with(const attn__input *input, const char *magic, size_t size
     return input->size >= size && memcmp(input->data, magic, size) == 0;
 }
 
-/* Returns whether the input begins like a pickle of a protocol that PyTorch writes. */
+/* Returns whether the input begins with a pickle protocol that PyTorch writes. */
 static bool is_pickle(const attn__input *input)
 {
     return begins_with(input, "\x80", 1) && input->size >= 2 && input->data[1] >= 2 && input->data[1] <= 5;
 }
 
-/* Returns the reader of the format. A zip, a .npy and PyTorch's older format begin with bytes that cannot be the header
- * length of a safetensors file. */
+/* Returns the function that reads the input's format. The format is recognized by the first bytes. Zip files, .npy
+ * files and PyTorch's older files begin with bytes that cannot be the header length of a safetensors file. */
 static find_function finder_for(const attn__input *input)
 {
     if (input->size >= 9 && input->data[8] == '{')
@@ -143,7 +145,7 @@ static attn_status find_any(attn__findings *findings, const attn__input *input)
     return status == ATTN_OK ? finder_for(input)(findings, input) : status;
 }
 
-/* Renames the arrays with the caller's function. Arrays that it refuses are dropped. */
+/* Renames the arrays by calling the caller's function. Arrays that the function refuses are dropped. */
 static attn_status rename_arrays(attn__arrays *arrays, const attn_weights_options *options)
 {
     int64_t kept = 0;
@@ -308,7 +310,8 @@ attn_status attn_weights_bound(attn_context *context, const char *path, size_t *
     attn__weights_files files = {.find = find_any};
     attn__findings findings = {.arrays = {.context = context}};
     attn_status status = attn__weights_files_open(&files, context, path);
-    if (status == ATTN_OK && files.n == 1) /* for a single file, its own size is used */
+    /* a single file need not be parsed, because its own size is the size of the weights */
+    if (status == ATTN_OK && files.n == 1)
         findings.arrays.backing = attn__size_add(files.parts->input.size, files.adapter.input.size);
     else if (status == ATTN_OK)
         status = attn__weights_files_find(&files, &findings);

@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: MIT
- * Reads weights from several files. NAME.index.json of Hugging Face maps tensors to files. */
+ *
+ * Reads weights from several files. An index of Hugging Face, NAME.index.json, says in which file each tensor is.
+ */
 #include "io/tensors/weights_files.h"
 
 #include "io/json.h"
@@ -11,7 +13,7 @@
 
 /* ------------------------------------------------------------------------------------------------ paths */
 
-/* Returns the first `length` characters of `directory` followed by `name`. */
+/* Returns a path: the first `length` characters of `directory`, followed by `name`. */
 static char *path_with(attn_context *context, const char *directory, size_t length, const char *name)
 {
     char *path = attn__alloc(context, attn__size_add(length, strlen(name) + 1));
@@ -25,7 +27,7 @@ static char *path_with(attn_context *context, const char *directory, size_t leng
 static const char *const usual[] = {"/model.safetensors", "/model.safetensors.index.json", "/pytorch_model.bin",
                                     "/pytorch_model.bin.index.json", "/model.npz"};
 
-/* Chooses the standard file of a directory. If there is none, the path stays NULL. */
+/* Chooses the standard file of weights in a directory. If the directory has none, the path stays NULL. */
 static attn_status choose_in(attn__weights_files *files, const char *directory)
 {
     for (size_t i = 0; i < sizeof usual / sizeof *usual; i++) {
@@ -40,7 +42,8 @@ static attn_status choose_in(attn__weights_files *files, const char *directory)
 
 static attn_status choose(attn__weights_files *files, const char *path);
 
-/* Chooses the base model of an adapter. Its path is relative to the adapter's directory or to the working directory. */
+/* Chooses the base model of an adapter. The path in the adapter's config can be relative to the adapter's directory
+ * or to the working directory. */
 static attn_status choose_base(attn__weights_files *files, const char *directory)
 {
     const char *base = attn__adapter_base(&files->adapter);
@@ -121,13 +124,13 @@ void attn__weights_files_close(attn__weights_files *files)
 /* ------------------------------------------------------------------------------------------------ index */
 
 typedef struct place {
-    const char *tensor, *file; /* names in the tree of the index */
+    const char *tensor, *file; /* names of a tensor and of its file, both stored in the parsed index */
 } place;
 
 typedef struct index_reader {
     attn__weights_files *files;
     attn__findings *findings;
-    place *places; /* sorted by file, then tensor */
+    place *places; /* sorted by file, and by tensor within a file */
     int64_t n;
 } index_reader;
 
@@ -145,7 +148,7 @@ static attn_status fail(const index_reader *r, const char *format, const char *n
     return attn__fail(r->files->context, ATTN_ERROR_FORMAT, "%s: %s", r->files->path, what);
 }
 
-/* Returns whether a part is in the same directory as its index, as parts must be. */
+/* Returns whether a part's name has no directory, because parts must be in the directory of their index. */
 static bool is_plain_name(const char *name)
 {
     return *name && *name != '.' && !strchr(name, '/') && !strchr(name, '\\');
@@ -173,7 +176,7 @@ static attn_status read_places(index_reader *r, const json_t *map)
 
 /* ------------------------------------------------------------------------------------------------ parts */
 
-/* Checks that the names in the part equal the names that the index assigns to the part. Both lists are sorted. */
+/* Checks that a part contains exactly the tensors that the index assigns to it. Both lists of names are sorted. */
 static attn_status compare_names(const index_reader *r, const attn__arrays *arrays, const place *places, int64_t n)
 {
     const attn__array **sorted = attn__arrays_sorted(arrays);
@@ -196,7 +199,8 @@ static attn_status compare_names(const index_reader *r, const attn__arrays *arra
     return status;
 }
 
-/* Appends the findings of a part to the earlier findings. Names that could not be moved stay with the part. */
+/* Appends the findings of a part to the findings of the earlier parts. If this fails, names that were not moved yet
+ * stay with the part. */
 static attn_status take(attn__findings *to, attn__findings *from)
 {
     attn_status status = ATTN_OK;

@@ -12,7 +12,7 @@
 enum { STORED = 0, DEFLATED = 8 };
 enum { LOCAL_SIZE = 30, CENTRAL_SIZE = 46, END_SIZE = 22, END64_SIZE = 56, LOCATOR_SIZE = 20, MAX_COMMENT = 65535 };
 
-/* The end of the directory. Fields with the value 0xffff... are replaced by zip64 fields. */
+/* The end record of the archive's directory. If a field has the value 0xffff..., it is replaced by the zip64 field. */
 typedef struct directory {
     uint64_t count, size, offset;
 } directory;
@@ -29,8 +29,8 @@ bool attn__zip_matches(const attn__input *input)
 
 /* ------------------------------------------------------------------------------------- the directory's end */
 
-/* Finds the directory's end. The search begins at the end of the file, since a comment of up to 65535 bytes may
- * follow. */
+/* Finds the end record of the directory. The search runs backwards from the end of the file, because a comment of up
+ * to 65535 bytes may follow the record. */
 static attn_status find_end(const attn__input *input, size_t *end)
 {
     if (input->size >= END_SIZE) {
@@ -48,7 +48,7 @@ static attn_status find_end(const attn__input *input, size_t *end)
     return attn__input_fail(input, ATTN_ERROR_FORMAT, input->size, "zip: no directory at the end: the file is cut off");
 }
 
-/* Reads the zip64 end. The locator is directly before the directory's end and points to the zip64 end. */
+/* Reads the zip64 end record. The locator, which is directly before the end record, gives its offset. */
 static attn_status read_end64(const attn__input *input, size_t end, directory *d)
 {
     const uint8_t *locator = input->data + end - LOCATOR_SIZE;
@@ -61,8 +61,8 @@ static attn_status read_end64(const attn__input *input, size_t end, directory *d
     return ATTN_OK;
 }
 
-/* Checks that the directory is inside the file and large enough for the number of records that it declares. Memory for
- * records is then proportional to the file. */
+/* Checks that the directory is inside the file and large enough for the number of records that it declares. This limits
+ * the memory for the records in proportion to the file's size. */
 static attn_status read_end(const attn__input *input, directory *d)
 {
     size_t end = 0;
@@ -80,8 +80,8 @@ static attn_status read_end(const attn__input *input, directory *d)
 
 /* --------------------------------------------------------------------------------------------- entries */
 
-/* Reads the zip64 extra field. Sizes and offsets that do not fit in 32 bits are stored there, in this order, and only
- * those that are needed. */
+/* Reads the zip64 extra field of a record. It holds the sizes and offsets that do not fit in 32 bits, in a fixed
+ * order. Only values that are needed are stored. */
 static bool read_extra64(const uint8_t *p, size_t size, uint64_t *wide[3])
 {
     while (size >= 4) {
@@ -103,7 +103,8 @@ static bool read_extra64(const uint8_t *p, size_t size, uint64_t *wide[3])
     return true;
 }
 
-/* Finds the packed bytes. They begin after the local header, whose name and extra field have their own lengths. */
+/* Finds the packed bytes of an entry. They begin after the local header. The name and the extra field of the local
+ * header can have other lengths than those in the directory. */
 static attn_status locate_data(const attn__input *input, size_t limit, attn__zip_entry *entry)
 {
     if (entry->header > limit || limit - entry->header < LOCAL_SIZE ||
@@ -132,7 +133,7 @@ static attn_status check_method(const attn__input *input, size_t at, unsigned fl
     return ATTN_OK;
 }
 
-/* Reads one record of the directory at *at, and moves *at past it. */
+/* Reads the record of the directory at *at. Sets *at to the end of the record. */
 static attn_status read_entry(const attn__input *input, const directory *d, size_t *at, attn__zip_entry *entry)
 {
     const uint8_t *p = input->data + *at;
@@ -170,8 +171,8 @@ static int by_place(const void *a, const void *b)
     return (x->header > y->header) - (x->header < y->header);
 }
 
-/* Checks that entries do not overlap. Overlapping entries could make a small file expand to a huge size, and no writer
- * makes them. */
+/* Checks that entries do not overlap. No program writes overlapping entries, but they could make a small file expand
+ * to a huge size. */
 static attn_status check_entries(const attn__zip *zip)
 {
     qsort(zip->entries, zip->n, sizeof *zip->entries, by_place);
@@ -212,8 +213,8 @@ void attn__zip_close(attn__zip *zip)
     attn__free(zip->input->context, zip->entries);
 }
 
-/* Finds an entry with a binary search, because archives may have many storages. The name is given in two parts, so that
- * it need not be joined. */
+/* Finds an entry by binary search, because archives may have many storages. The name is `prefix` followed by the
+ * second part, so that callers need not join them. */
 const attn__zip_entry *attn__zip_find(const attn__zip *zip, const char *prefix, size_t prefix_size, const char *name,
                                       size_t name_size)
 {
@@ -243,7 +244,7 @@ static attn_status fail_entry(const attn__zip *zip, const attn__zip_entry *entry
                             entry->name_size < 100 ? (int)entry->name_size : 100, entry->name, what);
 }
 
-/* Decompresses an entry. Exactly entry->size bytes must result, from exactly the packed bytes. */
+/* Decompresses an entry. The packed bytes must give exactly entry->size bytes, and all packed bytes must be used. */
 static attn_status inflate_entry(const attn__zip *zip, const attn__zip_entry *entry, uint8_t *out)
 {
     z_stream z = {.zalloc = attn__zlib_alloc, .zfree = attn__zlib_free, .opaque = zip->input->context};
@@ -267,7 +268,8 @@ static attn_status inflate_entry(const attn__zip *zip, const attn__zip_entry *en
     return code == Z_STREAM_END && room == 0 ? ATTN_OK : fail_entry(zip, entry, "compressed data are damaged");
 }
 
-/* Number and minimum size of the parts of an entry. Each part has its own checksum. */
+/* The checksum of a large entry is computed in parts, each with its own checksum. PARTS is the number of parts,
+ * LEAST_PART the minimum size of a part in bytes. */
 enum { PARTS = 16, LEAST_PART = 1 << 16 };
 
 typedef struct checksum {
@@ -289,8 +291,8 @@ static void sum_part(void *user, int64_t item, int thread)
     c->part[item] = (uint32_t)crc32_z(0, c->data + (size_t)item * c->each, part_size(c, item));
 }
 
-/* Returns the checksum of the data. Checksums of a model's large entries would take a third of the loading time, so
- * threads share the work. */
+/* Returns the checksum of the data. Several threads share the work, because checksums of a model's large entries
+ * would otherwise take a third of the loading time. */
 static uint32_t checksum_of(const attn_context *context, const uint8_t *data, size_t size)
 {
     checksum c = {.data = data, .size = size, .each = size / PARTS + 1};
