@@ -6,10 +6,10 @@
 #ifndef ATTN_GEMM_BF16_SQUARE_H
 #define ATTN_GEMM_BF16_SQUARE_H
 
-/* BF16_ROWS is the number of rows of A in a panel of the kernel without AMX. */
+/* BF16_ROWS: number of rows of A in a panel of the kernel for AVX-512 BF16 without AMX. */
 enum { BF16_SIDE = 16, BF16_STEP = 2 * BF16_SIDE, BF16_ROWS = 12 };
 
-/* Loads up to 32 numbers along k from x[at] on, and fills the rest with zeros. */
+/* Loads up to 32 numbers along k from x[at] on. If there are fewer than 32, zeros follow. */
 VF_FN vi bf16_along_k(const attn__gemm_pack *p, int64_t at, int64_t n)
 {
     __mmask32 some = n >= BF16_STEP ? 0xffffffffu : (1u << n) - 1;
@@ -31,8 +31,8 @@ VF_FN vi bf16_along_k(const attn__gemm_pack *p, int64_t at, int64_t n)
     return vi_load(numbers);
 }
 
-/* Loads the pairs (k, k + 1) of up to 16 adjacent columns from x[at] on. Without `second`, the second numbers are
- * zero. */
+/* Loads the pairs (k, k + 1) of up to 16 adjacent columns from x[at] on. If `second` is not set, the second number of
+ * each pair is zero. */
 VF_FN vi bf16_pairs(const attn__gemm_pack *p, int64_t at, int n, bool second)
 {
     vm some = vm_first(n), some2 = second ? some : 0;
@@ -47,8 +47,8 @@ VF_FN vi bf16_pairs(const attn__gemm_pack *p, int64_t at, int n, bool second)
     return _mm512_permutexvar_epi16(vi_order_of_pairs(), (vi)_mm512_cvtne2ps_pbh(high, low));
 }
 
-/* Converts a square of f32 with `rows` rows, which begins at x[at]. Each row must have BF16_STEP numbers. `rows` is a
- * constant, so this needs none of the branches of bf16_square. */
+/* Converts a square of f32, which begins at x[at] and has `rows` rows of BF16_STEP numbers. It needs none of the
+ * branches of bf16_square, because the square is whole and `rows` is a constant. */
 VF_FN void bf16_whole_square(const attn__gemm_pack *p, int64_t at, int rows, bool by_pairs, vf r[BF16_SIDE])
 {
     const float *x = (const float *)p->x + at;
@@ -59,8 +59,8 @@ VF_FN void bf16_whole_square(const attn__gemm_pack *p, int64_t at, int rows, boo
         vf_transpose(r);
 }
 
-/* Loads the square that begins at row or column `first` and at k. The matrix has n rows or columns from `first` on, and
- * the square is zero outside of it. r[i] is row i or, with `by_pairs`, the i-th pair of every row. */
+/* Loads the square that begins at row or column `first` and at k. The matrix has n rows or columns from `first` on.
+ * Outside of the matrix, the square is zero. r[i] is row i or, if `by_pairs` is set, the i-th pair of every row. */
 VF_FN void bf16_square(const attn__gemm_pack *p, int64_t first, int64_t n, int64_t k, bool by_pairs, vf r[BF16_SIDE])
 {
     int64_t at = first * p->outer + k * p->inner, left = p->k - k;

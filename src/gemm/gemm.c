@@ -11,8 +11,8 @@
  *                 for each K block:       kernel->run
  *             after the last K panel:     finish
  *
- * The sizes of blocks follow from the caches.  A group of A's rows along one K panel stays in L2.  Each register tile
- * reads a panel of B from L2, while the next panel is fetched from L3.  A block of C is read and written once per K
+ * The sizes of blocks follow from the caches.  Along one K panel, a group of A's rows stays in L2.  Each register tile
+ * reads a panel of B from L2, while the next panel is prefetched from L3.  A block of C is read and written once per K
  * panel, and stays in L1 between its K blocks.
  */
 #include "gemm/gemm.h"
@@ -24,17 +24,18 @@
 
 #include <string.h>
 
-/* The largest number of columns of a block: WIDE_BLOCK if each item packs A, SQUARE_BLOCK if C has to stay in L2. */
+/* Limits of the columns of a block: WIDE_BLOCK if each item packs A, SQUARE_BLOCK if C has to stay in L2. */
 enum { WIDE_BLOCK = 1024, SQUARE_BLOCK = 256, LINE = 64 };
-/* Gathered rows are padded, because rows with a stride of a power of two would share few sets of the L1 cache. */
+/* Gathered rows get padding of GAP elements. Otherwise strides could be powers of two, and rows would share few sets of
+ * the L1 cache. */
 enum { GAP = 16 };
-/* A round of k is the part of k that is packed for all blocks at once. It has about ROUND_BYTES of each shared
- * operand, which fit into the L3 cache, but at least LEAST_ROUND of k. */
+/* A round of k is the part of k that is packed for all blocks at once. In each shared operand it takes about
+ * ROUND_BYTES, so that it fits in the L3 cache. It has at least LEAST_ROUND of k. */
 enum { ROUND_BYTES = 1 << 23, SHORT_ROUND_BYTES = 1 << 21, LEAST_ROUND = 1024 };
 
 typedef attn__gemm_plan plan;
 
-/* Returns the bytes of a number of C while it is summed. */
+/* Returns the bytes of one element of C while it is summed. */
 static int64_t size_of_sum(const plan *p)
 {
     return p->g.dtype == ATTN_F64 ? (int64_t)sizeof(double) : (int64_t)sizeof(float);
@@ -50,7 +51,7 @@ static void *at(const void *data, int64_t index, int64_t size)
     return (char *)(uintptr_t)data + index * size;
 }
 
-/* Returns the stride between rows of C in the plan. */
+/* Returns the stride between rows of the C that the plan computes, which may be C^T. */
 static int64_t row_of_c(const plan *p)
 {
     return p->transposed ? 1 : p->g.ldc;
@@ -61,13 +62,13 @@ static int64_t column_of_c(const plan *p)
     return p->transposed ? p->g.ldc : 1;
 }
 
-/* Returns the length of the K panel that begins at k0. The last panel ends at `end`. */
+/* Returns the length of the K panel that begins at k0. The last panel is cut off at `end`. */
 static int64_t k_panel_at(const plan *p, int64_t k0, int64_t end)
 {
     return attn__min(end - k0, p->k_panel);
 }
 
-/* Returns the length of a K panel with its padding. */
+/* Returns the length k of a K panel, padded to a multiple of k_step. */
 static int64_t packed_k(const plan *p, int64_t k)
 {
     return attn__round_up(k, p->kernel->k_step);
@@ -75,8 +76,8 @@ static int64_t packed_k(const plan *p, int64_t k)
 
 /* ------------------------------------------------------------------------------------------------- plan */
 
-/* Plans C^T = B^T A^T instead of C if that is faster: if C has fewer columns than half a vector, or if B is gathered in
- * rows along k, which are read in place as the first operand. */
+/* Plans C^T = B^T A^T instead of C if that is faster. It is if C has fewer columns than half a vector. It also is if B
+ * is gathered in rows along k, because the first operand can read such rows in place. */
 static void transpose_where_better(plan *p)
 {
     attn__gemm_problem *g = &p->g;
@@ -93,7 +94,8 @@ static void transpose_where_better(plan *p)
     p->transposed = true;
 }
 
-/* Returns the number of threads to use. Each thread needs some microseconds of work to be worth waking. */
+/* Returns how many threads are used. Each thread gets some microseconds of work, because waking a thread for less would
+ * not pay. */
 static int threads_for(const attn__gemm_problem *g, int threads)
 {
     const double worth = 1 << 18;
@@ -106,9 +108,9 @@ static int64_t items_of(const plan *p)
     return p->m_blocks * p->n_blocks * (p->g.c_batch ? p->g.batch : 1);
 }
 
-/* Returns the length of a K panel of packed weights. Every product with these weights uses it. A panel of B takes at
- * most an eighth of L2, and ROWS rows of A take at most half. More than MOST blocks would gain nothing, since C then
- * costs little. */
+/* Returns the length of a K panel of packed weights, which all products with these weights use. A panel of B takes at
+ * most an eighth of L2, and ROWS rows of A take at most half of L2. Panels have at most MOST K blocks, because longer
+ * ones gain nothing. */
 static int64_t packed_k_panel(const attn__gemm_kernel *kernel, const attn__caches *caches)
 {
     enum { ROWS = 128, MOST = 4 };
@@ -120,8 +122,8 @@ static int64_t packed_k_panel(const attn__gemm_kernel *kernel, const attn__cache
 
 enum { FEW_ROWS = 64, FEW_PANELS = 4 };
 
-/* Chooses the length of a K panel. One K block suffices if a longer panel gains nothing: for few rows, for a C that
- * stays in L2, and for gathered operands, which a block gathers for each K panel. */
+/* Chooses the length of a K panel. The length is one K block if a longer panel gains nothing. That holds for few rows,
+ * for a C that stays in L2, and for gathered operands, because a block gathers them again for each K panel. */
 static void choose_k_panel(plan *p)
 {
     const attn__gemm_problem *g = &p->g;
@@ -130,21 +132,21 @@ static void choose_k_panel(plan *p)
     p->k_panel = one && !g->packed ? p->kernel->k_block : packed_k_panel(p->kernel, p->caches);
 }
 
-/* Returns the largest k that one K panel has. */
+/* Returns the largest length along k that a K panel of this problem has. */
 static int64_t most_k(const plan *p)
 {
     return attn__min(p->k_panel, packed_k(p, p->g.k));
 }
 
-/* Reports whether a block of C has to stay in L2. It must if AMX computes it, because AMX multiplies faster than L3
- * reads, or if the block has memory of its own. */
+/* Reports whether a block of C has to stay in L2. It has to if AMX computes it, because AMX multiplies faster than it
+ * could read C from L3. It also has to if the block has memory of its own. */
 static bool c_must_fit_l2(const plan *p)
 {
     return p->own_c || p->kernel->begin;
 }
 
-/* Returns how many rows of A are multiplied at once.  They take at most half of L2. An eighth of L2 holds the block of
- * C if it has to stay there, or rows of A and C if B has only a few panels. */
+/* Returns how many rows of A are multiplied at once.  They take at most half of L2. If a block of C has to stay in L2,
+ * it takes at most an eighth. If B has only a few panels, the rows of A and C together take at most an eighth. */
 static int64_t rows_in_l2(const plan *p)
 {
     int64_t a_row = most_k(p) * p->kernel->a_size, c_row = attn__min(p->g.n, SQUARE_BLOCK) * size_of_sum(p);
@@ -156,10 +158,10 @@ static int64_t rows_in_l2(const plan *p)
     return attn__round_up(attn__max(rows, 1), p->kernel->rows);
 }
 
-/* Finds the largest number of panels of rows and of columns in a block.  If all rows fit into L2, or nearly do, or if A
- * is the smaller operand, a block has all rows and packs its own part of B, which takes a quarter of L2.  Otherwise B
- * is packed once for all blocks.  If there are few rows, packing is much of the work, so a block is one panel of B,
- * which stays in L1. */
+/* Finds the largest number of panels of rows and of columns in a block.  If all rows (nearly) fit into L2, or if A is
+ * the smaller operand, a block has all rows. It then packs its own part of B, which takes a quarter of L2.  Otherwise B
+ * is packed once for all blocks.  If there are few rows, a block is one panel of B, which stays in L1, because packing
+ * is much of the work. */
 static void most_panels(const plan *p, int64_t *m_each, int64_t *n_each)
 {
     enum { MOST_ROWS = 3072 };
@@ -178,8 +180,9 @@ static void most_panels(const plan *p, int64_t *m_each, int64_t *n_each)
     *n_each = attn__max(columns / p->kernel->columns, 1);
 }
 
-/* Returns the number of panels of a block, at most `most`.  One thread gets blocks of equal size. Several threads get
- * the size with which the last thread ends first.  `others` is the number of blocks along the other side. */
+/* Returns the number of panels of a block, at most `most`.  With one thread, blocks have equal sizes. With several
+ * threads, it is the number with which the last thread ends first.  `others` is the number of blocks along the other
+ * side. */
 static int64_t even(int64_t panels, int64_t most, int64_t others, int threads)
 {
     if (threads <= 1)
@@ -201,9 +204,9 @@ static void set_blocks(plan *p, int64_t m_each, int64_t n_each)
     p->n_blocks = attn__max(attn__ceil_div(p->g.n, p->n_block), 1);
 }
 
-/* Chooses the blocks: as large as possible, but smaller if there were too few items for the threads.  A block with all
- * rows, or one that gathers B, loses columns first, until it has FINER times as many rows as columns. A wide block
- * loses rows first. */
+/* Chooses the blocks: as large as possible, but small enough that all threads have items.  If a block has all rows or
+ * gathers B, its columns are divided first, until it has FINER times as many rows as columns. If a block is wide, its
+ * rows are divided first. */
 static void divide(plan *p)
 {
     enum { ITEMS_EACH = 4, FINER = 8 };
@@ -229,14 +232,15 @@ static void divide(plan *p)
     set_blocks(p, m_each, n_each);
 }
 
-/* Returns the size of equal groups of a block's rows. */
+/* Returns the size of a group of rows. Groups divide a block's rows into equal parts. */
 static int64_t even_group(const plan *p)
 {
     int64_t groups = attn__ceil_div(p->m_block, p->m_group);
     return attn__round_up(attn__ceil_div(p->m_block, groups), p->kernel->rows);
 }
 
-/* Reports whether rows of A are read in place: if they are few, or if they use different sets of the L1 cache. */
+/* Reports whether rows of A are read in place. They are if there are few of them, or if they use different sets of the
+ * L1 cache. */
 static bool reads_a_in_place(const plan *p)
 {
     enum { PAGE = 4096 };
@@ -245,14 +249,14 @@ static bool reads_a_in_place(const plan *p)
         return false;
     if (a->gather)
         return true;
-    if (a->outer == 0) /* the stride 0 would mean a panel */
+    if (a->outer == 0) /* in the kernel's arguments, stride 0 means a panel */
         return false;
     bool few = p->g.m <= p->kernel->rows || p->g.n <= FEW_PANELS * p->kernel->columns;
     return few || a->outer * size_of_sum(p) % PAGE != 0;
 }
 
-/* Reports whether rows of B are read in place. Rows must be whole vectors, and must be near each other or read for few
- * rows of A. */
+/* Reports whether rows of B are read in place. Rows must be whole vectors. They must be near each other, or A must have
+ * few rows. */
 static bool reads_b_in_place(const plan *p)
 {
     enum { NEAR_PANELS = 4 };
@@ -266,8 +270,8 @@ static bool reads_b_in_place(const plan *p)
     return p->g.m <= 2 * p->kernel->rows || b->inner <= NEAR_PANELS * p->kernel->columns;
 }
 
-/* Shortens a round of k so that a shared operand takes ROUND_BYTES, but to no less than LEAST_ROUND.  If C is bf16, a
- * round is all of k, because C cannot hold sums between rounds. */
+/* Shortens the round of k so that the round of a shared operand takes about ROUND_BYTES. A round is never shorter than
+ * LEAST_ROUND.  If C is bf16, a round is all of k, because C cannot hold sums between rounds. */
 static void shorten_round(plan *p, int64_t bytes_of_k)
 {
     if (p->g.c_bf16)
@@ -277,8 +281,9 @@ static void shorten_round(plan *p, int64_t bytes_of_k)
     p->k_round = attn__min(p->k_round, attn__max(blocks, attn__ceil_div(LEAST_ROUND, p->k_panel)) * p->k_panel);
 }
 
-/* Chooses the packing. An operand that several blocks of C need is packed once for all of them. Exceptions: a gathered
- * operand, the operands of a batch, and an A with blocks so wide that each block packs its own rows. */
+/* Chooses how operands are packed. An operand is packed once for all blocks if several blocks of C need it. It is not
+ * if it is gathered, if it belongs to a batch, or if it is A and blocks are so wide that each block packs its own
+ * rows. */
 static void choose_packing(plan *p)
 {
     const attn__gemm_problem *g = &p->g;
@@ -300,8 +305,8 @@ static void choose_packing(plan *p)
     p->shared_b = attn__round_up(p->shared_b, LINE);
 }
 
-/* Returns how many rows of A are multiplied at once. A thread has memory for gathered parts of A and B, panels of A,
- * panels of B, and a block of C. */
+/* Returns how many rows of A are multiplied at once. The functions below return the bytes of a thread's memory:
+ * gathered parts of A and B, panels of A, panels of B, and a block of C. */
 static int64_t rows_at_once(const plan *p)
 {
     return attn__min(p->m_block, p->m_group);
@@ -328,7 +333,7 @@ static int64_t gathered_b_bytes(const plan *p)
     return p->gather_b ? gathered_bytes(p, &p->g.b, p->n_block) : 0;
 }
 
-/* Returns the bytes of A's panels of the rows that are multiplied at once, along one K panel. */
+/* Returns the bytes of the panels of A along one K panel, for the rows that are multiplied at once. */
 static int64_t a_panels_bytes(const plan *p)
 {
     int64_t rows = rows_at_once(p);
@@ -340,7 +345,7 @@ static int64_t a_bytes(const plan *p)
     return p->pack_a ? a_panels_bytes(p) : 0;
 }
 
-/* Returns how many groups of A's rows a block of C has. The rows of a group are multiplied at once. */
+/* Returns the number of groups of rows in a block of C. The rows of a group are multiplied at once. */
 static int64_t a_groups(const plan *p)
 {
     return attn__ceil_div(p->m_block, rows_at_once(p));
@@ -381,8 +386,8 @@ void attn__gemm_plan_make(attn__gemm_plan *p, const attn__gemm_problem *problem,
     choose_blocks(p, threads);
 }
 
-/* Tries smaller blocks, which serve more threads. If they would need more memory, the blocks of the longer plan
- * stay. */
+/* Changes the plan to m rows. Smaller blocks are used if they need no more memory, because more threads then have
+ * work. */
 void attn__gemm_plan_shorten(attn__gemm_plan *p, int64_t m)
 {
     plan shorter = *p;
@@ -406,7 +411,7 @@ typedef struct part {
     int64_t batch, k0, nk, first, n;
 } part;
 
-/* Returns the part as an operand. A part that must be gathered is first gathered to `room`. */
+/* Returns a part of x as an operand. If x is gathered, the part is gathered to `room`. */
 static attn__gemm_operand find(const plan *p, const attn__gemm_operand *x, const part *t, void *room)
 {
     attn__gemm_operand y = *x;
@@ -441,17 +446,17 @@ static void pack_panels(const plan *p, const attn__gemm_operand *x, const part *
                                        .to = to});
 }
 
-/* The packing of an operand for all blocks.  B is stored by K panel, each with all panels of columns. An item is a
- * group of panels of one K panel. */
+/* The packing of an operand for all blocks.  Packed B has one K panel after the other, and each K panel has all panels
+ * of columns. An item is a group of panels of one K panel. */
 typedef struct packing {
     const plan *p;
-    int64_t k0, k_end;  /* range of k of the round */
-    int64_t begin, end; /* range of columns of B */
+    int64_t k0, k_end;  /* the round has k in [k0, k_end) */
+    int64_t begin, end; /* columns [begin, end) of B */
     int64_t groups;
     void *to;
 } packing;
 
-enum { GROUP = 8 }; /* panels per item */
+enum { GROUP = 8 }; /* panels of B that an item packs */
 
 static void pack_b_group(void *user, int64_t item, int thread)
 {
@@ -473,8 +478,9 @@ static void pack_b_round(const plan *p, int threads, int64_t k0, int64_t k_end, 
     attn__parallel_items(threads, w.groups * attn__ceil_div(k_end - k0, p->k_panel), pack_b_group, &w);
 }
 
-/* Returns the offset of a group of A's rows that is packed for all blocks. K panels follow each other, each with all
- * groups of rows.  Each group has its own memory, because panels of A are written past their end. */
+/* Returns the byte offset of a group of A's rows in A as packed for all blocks. Packed A has one K panel after the
+ * other, and each K panel has all groups.  Each group has memory of its own, because panels of A are written past their
+ * end. */
 static int64_t place_of_a_group(const plan *p, int64_t k, int64_t row)
 {
     int64_t group = row / p->m_block * a_groups(p) + row % p->m_block / rows_at_once(p);
@@ -545,10 +551,11 @@ void attn__gemm_packed_column(const attn__gemm_problem *problem, attn__isa isa, 
 typedef struct run {
     const plan *p;
     char *shared_a, *shared_b, *own;
-    int64_t k0, k_end; /* range of k of the round */
+    int64_t k0, k_end; /* the round has k in [k0, k_end) */
 } run;
 
-/* One item of work: rows [m0, m0 + m) and columns [n0, n0 + n) of C of one matrix, and memory of the thread. */
+/* One item of work: rows [m0, m0 + m) and columns [n0, n0 + n) of the C of one matrix. The pointers are memory of the
+ * thread. */
 typedef struct block {
     int64_t batch, m0, m, n0, n;
     char *gathered_a, *gathered_b, *a, *b;
@@ -556,7 +563,7 @@ typedef struct block {
     int64_t ldc;
 } block;
 
-/* Returns the offset of element (i, j) of a block in C. */
+/* Returns the offset in C of element (i, j) of a block. */
 static int64_t place_in_c(const plan *p, const block *t, int64_t i, int64_t j)
 {
     return t->batch * p->g.c_batch + (t->m0 + i) * row_of_c(p) + (t->n0 + j) * column_of_c(p);
@@ -580,10 +587,11 @@ static block block_of(const run *r, int64_t item, int thread)
     return t;
 }
 
-/* The panels of B for a block along one K panel: address, stride between panels, and stride between rows. */
+/* The panels of B for a block along one K panel. `panel` is the stride between panels, and `ld` is the stride between
+ * rows. */
 typedef struct b_panels {
     const void *data;
-    int64_t size; /* bytes of a number */
+    int64_t size; /* bytes of one element */
     int64_t panel, ld;
 } b_panels;
 
@@ -607,15 +615,15 @@ static b_panels panels_of(const run *r, const block *t, int64_t batch, int64_t k
     return b;
 }
 
-/* Rows [m0, m0 + m) of the block along one K panel: panels of A, or A in place. */
+/* Rows [m0, m0 + m) of the block along one K panel. They are panels of A, or A in place. */
 typedef struct a_rows {
     const void *data;
-    int64_t size, ld; /* bytes of a number; row stride, or 0 for panels */
+    int64_t size, ld; /* bytes of one element; row stride in place, 0 for panels */
     int64_t m0, m, nk;
 } a_rows;
 
-/* Returns the rows of a register tile. Rows of A that are whole pages apart use the same sets of the L1 cache, which
- * has at least 8 ways. */
+/* Returns the number of rows of a register tile. If rows of A in place are whole pages apart, it is at most 8, because
+ * the rows use the same sets of the L1 cache, and these have at least 8 ways. */
 static int64_t rows_of_tile(const plan *p, const a_rows *a)
 {
     enum { PAGE = 4096, WAYS = 8 };
@@ -623,8 +631,8 @@ static int64_t rows_of_tile(const plan *p, const a_rows *a)
     return meet ? attn__min(WAYS, p->kernel->rows) : p->kernel->rows;
 }
 
-/* Prefetches rows of A that are read in place. The hardware prefetches little of them, because a row has only a short
- * part in each K block. */
+/* Prefetches rows of A that are read in place. The hardware prefetches little of them, because only a short part of
+ * each row belongs to a K block. */
 static void prefetch_rows(const a_rows *a, int64_t row, int64_t end)
 {
     for (; row < end; row++) {
@@ -634,7 +642,7 @@ static void prefetch_rows(const a_rows *a, int64_t row, int64_t end)
     }
 }
 
-/* Runs a register tile over several K blocks, one after the other, so that C's tile stays in L1. */
+/* Runs a register tile over several K blocks one after the other, so that the tile of C stays in L1. */
 static void multiply_tile(const attn__gemm_kernel *kernel, const attn__gemm_tile *all, int64_t a_size, int64_t b_size)
 {
     attn__gemm_tile tile = *all;
@@ -649,8 +657,9 @@ static void multiply_tile(const attn__gemm_kernel *kernel, const attn__gemm_tile
     }
 }
 
-/* Returns how many bytes of the next panel of B each step of a kernel prefetches, so that the panel is in L2 when it is
- * needed.  B in place has no contiguous next panel. For few tiles, the hardware prefetches more. */
+/* Returns how many bytes of the next panel of B are prefetched in each step of a kernel. At this rate, the panel is in
+ * L2 when it is needed.  The result is 0 if B is read in place, because it has no contiguous panels, and for few tiles,
+ * because the hardware then prefetches more. */
 static int64_t bytes_ahead(const plan *p, const a_rows *a, const b_panels *b, int64_t tiles)
 {
     enum { FEW = 4 };
@@ -660,7 +669,7 @@ static int64_t bytes_ahead(const plan *p, const a_rows *a, const b_panels *b, in
     return attn__min(attn__ceil_div(b->panel * b->size, steps), LINE);
 }
 
-/* Runs the register tiles of these rows and all columns of the block. */
+/* Runs the register tiles of the rows `a` and all columns of the block. */
 static void multiply(const plan *p, const block *t, const a_rows *a, const b_panels *b, bool add)
 {
     const attn__gemm_kernel *kernel = p->kernel;
@@ -717,8 +726,8 @@ static void finish_rows(const plan *p, const block *t, int64_t m0, int64_t m)
         p->g.finish(p->g.user, at(t->c, i * t->ldc, size_of_sum(p)), t->m0 + i, t->n0, t->n);
 }
 
-/* Adds one K panel of one matrix of the batch. Rows for which this is the last panel get the epilogue while they are in
- * the cache. */
+/* Adds one K panel of one matrix of the batch. If `ends` is set, this is the last panel, so rows get the epilogue while
+ * they are in the cache. */
 static void add_k_panel(const run *r, const block *t, int64_t batch, int64_t k0, int64_t nk, bool add, bool ends)
 {
     const plan *p = r->p;
@@ -735,24 +744,24 @@ static void add_k_panel(const run *r, const block *t, int64_t batch, int64_t k0,
 
 /* ------------------------------------------------------------------------------------------------- ends */
 
-/* Copies a block between its own memory, with a row stride of t->ldc, and C, where its column j begins at c + j * ld_c.
- * `load` copies from C, otherwise to C. */
+/* Copies a block from C to its own memory if `load` is set, otherwise from its own memory to C. Rows of its own memory
+ * are t->ldc apart. Column j of the block begins at c + j * ld_c in C. */
 static void copy_transposed(const block *t, int64_t ld_c, void *c, int64_t size, bool load)
 {
-    enum { SIDE = 16 }; /* side of a square whose lines stay in L1 on both sides */
+    enum { SIDE = 16 }; /* side of a square that stays in L1 in both layouts */
     for (int64_t i0 = 0; i0 < t->m; i0 += SIDE)
         for (int64_t j0 = 0; j0 < t->n; j0 += SIDE)
             for (int64_t j = j0; j < attn__min(j0 + SIDE, t->n); j++)
                 for (int64_t i = i0; i < attn__min(i0 + SIDE, t->m); i++) {
                     void *own = at(t->c, i * t->ldc + j, size), *there = at(c, j * ld_c + i, size);
-                    if (size == sizeof(float)) /* a constant size needs no call */
+                    if (size == sizeof(float)) /* with a constant size, memcpy needs no call */
                         memcpy(load ? own : there, load ? there : own, sizeof(float));
                     else
                         memcpy(load ? own : there, load ? there : own, sizeof(double));
                 }
 }
 
-/* Loads a block with memory of its own from C, so that blocks of k are added in the same order as in place. */
+/* Loads a block with memory of its own from C. The sums then continue in the same order as in place. */
 static void load_block(const plan *p, const block *t)
 {
     copy_transposed(t, p->g.ldc, at(p->g.c, place_in_c(p, t, 0, 0), size_of_sum(p)), size_of_sum(p), true);
@@ -766,7 +775,7 @@ static void store_block(const plan *p, const block *t)
         p->round_row((const float *)t->c + i * t->ldc, t->n, (uint16_t *)p->g.c + place_in_c(p, t, i, 0));
 }
 
-/* Runs the epilogue in C, for a block that was stored transposed. */
+/* Runs the epilogue in C for a block that was stored transposed. */
 static void finish_stored(const plan *p, const block *t)
 {
     if (!p->g.finish)
@@ -775,7 +784,7 @@ static void finish_stored(const plan *p, const block *t)
         p->g.finish(p->g.user, at(p->g.c, place_in_c(p, t, 0, j), size_of_sum(p)), t->n0 + j, t->m0, t->m);
 }
 
-/* Handles k = 0: sets C to zero unless the product is added, and runs the epilogue. */
+/* Computes the product for k = 0. Sets C to zero, or keeps C if the product is added to it, and runs the epilogue. */
 static void sum_nothing(const plan *p, const block *t)
 {
     for (int64_t i = 0; i < t->m && !p->g.add; i++)

@@ -23,20 +23,20 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* Writes rows [row, row + rows) and columns [column, column + columns) of matrix `batch` to `to`. The rows of `to` are
- * `ld` apart and get zeros up to the next multiple of 16 columns. Numbers are float or double. A gather is for operands
+/* Writes rows [row, row + rows) and columns [column, column + columns) of matrix `batch` to `to`, as float or double.
+ * The rows of `to` are `ld` apart. They are padded with zeros to a multiple of 16 columns. A gather is for operands
  * that are no strided matrix, such as an im2col matrix. */
 typedef void attn__gemm_gather(const void *source, int64_t batch, int64_t row, int64_t rows, int64_t column,
                                int64_t columns, int64_t ld, void *to);
 
 /* An operand. Element (i, k) of A is data[i * outer + k * inner], and element (k, j) of B is data[j * outer + k *
- * inner]. With `gather`, one stride is 1, which defines the direction of the rows, and the other stride is 0. */
+ * inner]. With `gather`, the stride along rows is 1 and the other stride is 0. */
 typedef struct attn__gemm_operand {
     const void *data;
     int64_t outer, inner;
     int64_t batch;             /* stride between matrices of the batch; 0: one matrix for the whole batch */
-    bool bf16;                 /* data is bf16; otherwise data has the product's type */
-    attn__gemm_gather *gather; /* if not NULL, replaces data */
+    bool bf16;                 /* data is bf16; otherwise the elements have the product's type */
+    attn__gemm_gather *gather; /* function that replaces `data`, or NULL */
     const void *source;
 } attn__gemm_operand;
 
@@ -46,7 +46,8 @@ static inline attn__gemm_operand attn__matrix(const void *data, int64_t outer, i
     return (attn__gemm_operand){.data = data, .outer = outer, .inner = inner};
 }
 
-/* Describes a matrix of the product's type that is stored in rows, `ld` apart. The rows run along k or across k. */
+/* Describes a matrix of the product's type by its rows, which are `ld` apart. If `along_k` is set, rows run along k,
+ * otherwise across k. */
 static inline attn__gemm_operand attn__matrix_rows(const void *data, int64_t ld, bool along_k)
 {
     return along_k ? attn__matrix(data, ld, 1) : attn__matrix(data, 1, ld);
@@ -56,76 +57,77 @@ static inline attn__gemm_operand attn__matrix_rows(const void *data, int64_t ld,
 typedef void attn__gemm_round_row(const float *x, int64_t n, uint16_t *y);
 attn__gemm_round_row *attn__gemm_round_row_for(attn__isa isa);
 
-/* Epilogue of a segment of C: row i, columns [column, column + n), as float, double or int32. The thread that computed
- * the sums calls it once, when the sums are complete. It must not use AMX. */
+/* The epilogue of a segment of C: row i, columns [column, column + n). c has float, double or int32. The thread that
+ * computed the sums calls it once, when the sums are complete. It must not use AMX. */
 typedef void attn__gemm_finish(const void *user, void *c, int64_t row, int64_t column, int64_t n);
 
 typedef struct attn__gemm_problem {
-    /* Type of the product: F32, F64, BF16 (numbers are rounded to bf16 and summed in f32) or I32 (operands are int8,
-     * sums and C are int32). */
+    /* Type of the product. F32 and F64: as named. BF16: operands are rounded to bf16 and summed in f32. I32: operands
+     * are int8, sums and C are int32. */
     attn_dtype dtype;
     int64_t batch; /* number of matrices; 0 means 1 */
     int64_t m, n, k;
     attn__gemm_operand a, b;
-    const void *packed;                  /* all of B, packed by attn__gemm_pack_b; or NULL */
-    const struct attn__weights *weights; /* B packed in any form (weights.h), or NULL; only product.h reads it */
-    bool int8;       /* multiply f32 as int8, if B belongs to a linear layer; only product.h reads it */
-    void *c;         /* C as float, double, int32 or bf16; columns are adjacent */
-    int64_t ldc;     /* stride between rows of C, in elements */
-    int64_t c_batch; /* stride between matrices of C; 0 with a batch: C is the sum over the batch */
-    bool c_bf16;     /* C is bf16; excludes `add`; the epilogue gets f32 */
+    const void *packed;                  /* all of B, packed by attn__gemm_pack_b, or NULL */
+    const struct attn__weights *weights; /* B in a packed form (weights.h), or NULL; only product.h reads it */
+    bool int8;                           /* multiply f32 as int8, if B is of a linear layer; only product.h reads it */
+    void *c;                             /* C as float, double, int32 or bf16; columns are adjacent */
+    int64_t ldc;                         /* stride between rows of C, in elements */
+    int64_t c_batch;                     /* stride between matrices of C; if it is 0, C is the sum over the batch */
+    bool c_bf16;                         /* C is bf16; `add` is then not allowed, and the epilogue gets f32 */
     bool add;
-    attn__gemm_finish *finish; /* epilogue, or NULL */
+    attn__gemm_finish *finish; /* epilogue, may be NULL */
     const void *user;
-    const struct attn__caches *caches; /* caches to plan for; NULL: this machine's */
+    const struct attn__caches *caches; /* caches for which to plan; NULL: this machine's */
 } attn__gemm_problem;
 
 typedef struct attn__gemm_plan {
-    attn__gemm_problem g; /* the problem; A and B are exchanged if C^T is computed */
-    bool transposed;      /* C^T is computed and stored as C */
+    attn__gemm_problem g; /* the problem, with A and B exchanged if `transposed` */
+    bool transposed;      /* C^T is computed, and then stored as C */
     const struct attn__gemm_kernel *kernel;
-    attn__gemm_round_row *round_row; /* rounds rows of a C in bf16 */
+    attn__gemm_round_row *round_row; /* rounds rows of C if C is bf16 */
     int threads;
     const struct attn__caches *caches;
-    int64_t m_block, n_block; /* rows and columns of a block of C, which is an item of work */
+    int64_t m_block, n_block; /* size of a block of C, which is one item of work */
     int64_t m_blocks, n_blocks;
     int64_t m_group;     /* rows of A that are multiplied at once */
     int64_t k_panel;     /* length of a panel along k, in whole K blocks */
-    int64_t k_round;     /* length of k that is packed at once, in whole K panels */
-    bool pack_a, pack_b; /* each item packs its part of A, or of B */
+    int64_t k_round;     /* length of k that is packed at once for all items, in whole K panels */
+    bool pack_a, pack_b; /* each item packs the part of A (of B) that it needs */
     bool share_a;        /* A is packed once for all items */
     bool share_b;        /* B is packed once for all items */
     bool gather_a, gather_b;
-    bool own_c;                       /* an item's block of C is first computed in scratch memory */
-    int64_t shared_a, shared_b, each; /* bytes of workspace for all threads (A, B); bytes for each thread */
+    bool own_c;                       /* blocks of C are computed in scratch memory first */
+    int64_t shared_a, shared_b, each; /* bytes of workspace: packed A, packed B, and memory of each thread */
 } attn__gemm_plan;
 
-/* Plans a product for at most `threads` threads. Small products use fewer. */
+/* Plans a product for at most `threads` threads. If the product is small, it uses fewer. */
 void attn__gemm_plan_make(attn__gemm_plan *plan, const attn__gemm_problem *problem, attn__isa isa, int threads);
-/* The bytes that the plan of one matrix moves between L2 and L3 or memory, for operands larger than L2. */
+/* Bytes that the plan moves between L2 and L3 or memory, for a product of one matrix whose operands are larger than
+ * L2. */
 typedef struct attn__gemm_traffic {
     int64_t a, b, c;
 } attn__gemm_traffic;
 attn__gemm_traffic attn__gemm_plan_traffic(const attn__gemm_plan *plan);
-/* Prints the plan as one line. Arguments and result are as in snprintf. */
+/* Prints the plan as one line to text[size]. The result is as in snprintf. */
 int attn__gemm_plan_print(const attn__gemm_plan *plan, char *text, size_t size);
-/* Changes the plan to fewer rows. It then needs no more workspace. A must be a gather of rows. */
+/* Changes the plan to m rows, fewer than before. It then needs no more workspace. A must be a gather of rows. */
 void attn__gemm_plan_shorten(attn__gemm_plan *plan, int64_t m);
 /* Returns the bytes of scratch memory of attn__gemm_run, aligned to 64 bytes. */
 size_t attn__gemm_workspace(const attn__gemm_plan *plan);
 /* Runs the plan. It allocates nothing. Several threads may run one plan at once if each has its own workspace. */
 void attn__gemm_run(const attn__gemm_plan *plan, void *workspace);
 
-/* B can be packed once for several products. `first` and `end` are multiples of ATTN__GEMM_PART (`end` may be n), so
- * that a part begins with a panel in every micro-kernel. The problem's m, A and C are not read, its batch must be 1,
- * and B must have no gather. */
+/* B can be packed once for several products. Columns [first, end) are packed in one call. Both are multiples of
+ * ATTN__GEMM_PART, or `end` is n, so that a part begins with a panel in every micro-kernel. The problem's m, A and C
+ * are not read. Its batch must be 1, and B must have no gather. */
 enum { ATTN__GEMM_PART = 960 };
-/* Returns the bytes of a packed number. */
+/* Returns the bytes of one packed element. */
 int attn__gemm_packed_size(attn_dtype dtype, attn__isa isa);
 size_t attn__gemm_packed_bytes(const attn__gemm_problem *problem, attn__isa isa);
 void attn__gemm_pack_b(const attn__gemm_problem *problem, attn__isa isa, int threads, int64_t first, int64_t end,
                        void *packed);
-/* Copies one column of B from its panels, which has k numbers of the product's type F32 or F64. */
+/* Copies one column of B from its panels. The column has k elements of the product's type, F32 or F64. */
 void attn__gemm_packed_column(const attn__gemm_problem *problem, attn__isa isa, const void *packed, int64_t column,
                               void *to);
 

@@ -6,18 +6,18 @@
 #include <stdbool.h>
 #include <string.h>
 
-enum { X = 2 }; /* axis along which numbers are adjacent */
+enum { X = 2 }; /* the axis whose elements are adjacent */
 
 int64_t attn__volume(const int64_t size[3])
 {
     return size[0] * size[1] * size[2];
 }
 
-/* A row of the matrix: its tap, and the numbers of its channel. */
+/* A row of the matrix, which belongs to a tap and a channel. */
 typedef struct tap {
     const attn__window_grid *g;
-    int64_t size;     /* bytes of a number */
-    int64_t shift[3]; /* position in the input = stride * position in the output + shift */
+    int64_t size;     /* bytes of one element */
+    int64_t shift[3]; /* input position = stride * output position + shift */
     const char *x;
 } tap;
 
@@ -47,7 +47,7 @@ static void next_tap(tap *t)
     t->x += attn__volume(t->g->in) * t->size;
 }
 
-/* Clears n numbers. Most calls clear one number or none, so a single number has its own branch. */
+/* Clears n elements. It has a branch for one element, because most calls clear one or none. */
 static void clear(char *to, int64_t n, int64_t size)
 {
     if (n == 1 && size == sizeof(float))
@@ -56,8 +56,8 @@ static void clear(char *to, int64_t n, int64_t size)
         memset(to, 0, (size_t)(n * size));
 }
 
-/* Copies every second float.  Returns how many numbers it copied, up to four fewer than n, because it never reads past
- * from[2 * (n - 1)]. */
+/* Copies every second float from `from`.  Returns how many floats it copied. These are up to four fewer than n, because
+ * it never reads past from[2 * (n - 1)]. */
 static int64_t copy_every_second(float *to, const float *from, int64_t n)
 {
     typedef float four __attribute__((vector_size(16), aligned(4), may_alias));
@@ -69,7 +69,7 @@ static int64_t copy_every_second(float *to, const float *from, int64_t n)
     return i;
 }
 
-/* Copies n numbers that are `step` apart. */
+/* Copies n elements, which are `step` apart in `from`. */
 static void copy_strided(void *to, const void *from, int64_t n, int64_t step, int64_t size)
 {
     bool floats = size == sizeof(float);
@@ -80,7 +80,8 @@ static void copy_strided(void *to, const void *from, int64_t n, int64_t step, in
         ((double *)to)[i] = ((const double *)from)[i * step];
 }
 
-/* Writes columns [x, x + n) of one row of the matrix. The row reads line `line` of the input. -1 means no line. */
+/* Writes columns [x, x + n) of one row of the matrix, which reads line `line` of the input. If `line` is -1, writes
+ * zeros. */
 static void copy_line(const tap *t, int64_t line, int64_t x, int64_t n, char *to)
 {
     const attn__window_grid *g = t->g;
@@ -100,8 +101,8 @@ static void copy_line(const tap *t, int64_t line, int64_t x, int64_t n, char *to
         copy_strided(to + first * t->size, from, end - first, step, t->size);
 }
 
-/* Returns the input line that the tap reads for line `row` of the output, or -1 if it is outside of the input. Lines
- * are counted over depth and height. */
+/* Returns the input line that the tap reads for output line `row`, or -1 if that line is outside of the input. Lines
+ * are numbered over depth and height. */
 static int64_t line_of(const tap *t, int64_t row)
 {
     const attn__window_grid *g = t->g;
@@ -120,8 +121,8 @@ static void copy_lines(const tap *t, int64_t column, int64_t columns, char *to)
     }
 }
 
-/* Reports whether adjacent positions read adjacent numbers: stride 1, equal widths of input and output, and depth 1.
- * One copy then fills a range of positions, and the borders are cleared afterwards. */
+/* Reports whether adjacent positions read adjacent elements. The stride must be 1, input and output equally wide, and
+ * the depth 1. A range of positions is then one copy, after which the borders are cleared. */
 static bool is_one_copy(const attn__window_grid *g)
 {
     return g->out[X] == g->in[X] && g->stride[X] == 1 && g->stride[1] == 1 && g->out[0] == 1 && g->in[0] == 1 &&

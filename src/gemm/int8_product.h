@@ -10,9 +10,9 @@
 
 #include "gemm/gemm.h"
 
-/* Reports whether sums of k products fit into int32. */
+/* Reports whether int32 can hold sums of k products. */
 bool attn__int8_sums(int64_t k);
-/* Converts rows of n floats, `ld` apart, to integers and their scales. */
+/* Converts rows of n floats, which are `ld` apart, to integers with one scale per row. */
 void attn__int8_quantize_rows(attn__isa isa, int threads, const float *x, int64_t ld, int64_t rows, int64_t n,
                               int8_t *q, float *scales);
 
@@ -23,8 +23,8 @@ typedef struct attn__int8_plan {
     attn__gemm_plan integers;
 } attn__int8_plan;
 
-/* Plans a product of type F32. A and B^T must be stored in rows, and g.weights must be NULL or int8. With `add`, C must
- * be f32. */
+/* Plans a product of type F32. A and B^T must be stored in rows. g.weights must be NULL or int8. If g.add is set, C
+ * must be f32. */
 void attn__int8_plan_make(attn__int8_plan *plan, const attn__gemm_problem *problem, attn__isa isa, int threads);
 size_t attn__int8_workspace(const attn__int8_plan *plan);
 void attn__int8_run(const attn__int8_plan *plan, void *workspace);

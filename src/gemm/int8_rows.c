@@ -6,7 +6,7 @@
 #include <math.h>
 #include <string.h>
 
-/* Returns the largest size as bits, in which infinity and NaN are largest. */
+/* Returns the maximum of `most` and the bits of all |x|. As integers, the bits of infinity and NaN are largest. */
 static uint32_t larger(uint32_t most, const float *x, int64_t begin, int64_t n)
 {
     for (int64_t i = begin; i < n; i++) {
@@ -18,7 +18,7 @@ static uint32_t larger(uint32_t most, const float *x, int64_t begin, int64_t n)
     return most;
 }
 
-/* Rounds x * factor to integers. After adding 1.5 x 2^23, the integer is in the lowest bits. */
+/* Rounds x * factor to integers. Adding 1.5 x 2^23 to a float moves the integer to its lowest bits. */
 static void round_part(const float *x, int64_t begin, int64_t n, float factor, int8_t *q)
 {
     for (int64_t i = begin; i < n; i++) {
@@ -29,8 +29,8 @@ static void round_part(const float *x, int64_t begin, int64_t n, float factor, i
     }
 }
 
-/* Returns the scale of a row, and the factor for its numbers. The factor is 0 for rows that count as zero or are not
- * finite. */
+/* Returns the scale of a row, and in *factor the factor by which its elements are multiplied. The factor is 0 if the
+ * row counts as zero or is not finite. */
 static float scale_of(uint32_t bits, float *factor)
 {
     float most;

@@ -19,7 +19,7 @@ extern const attn__gemm_kernel attn__gemm_kernel_bf16_neon_matrix, attn__gemm_ke
 extern const attn__gemm_kernel attn__gemm_kernel_int8_neon_dot, attn__gemm_kernel_int8_neon;
 extern const attn__gemm_kernel attn__gemm_kernel_int8_scalar;
 
-/* Lists are sorted with the best kernel first. The last kernel is plain C, which every machine runs. */
+/* Lists of kernels, the best kernel first. The last kernel of each list is plain C, which every machine runs. */
 static const attn__gemm_kernel *const f32[] = {
 #define ATTN__KERNEL(NAME, name) &attn__gemm_kernel_f32_##name,
 #include "simd/kernels.inc"
@@ -89,7 +89,7 @@ attn__gemm_round_row *attn__gemm_round_row_for(attn__isa isa)
 #undef ATTN__KERNEL
     };
     int i = 0;
-    while (rounds[i].isa > isa) /* the last entry is plain C */
+    while (rounds[i].isa > isa) /* ends, because the last entry is plain C */
         i++;
     return rounds[i].run;
 }
@@ -98,6 +98,6 @@ const attn__gemm_kernel *attn__gemm_kernel_for(attn_dtype dtype, attn__isa isa)
 {
     const attn__gemm_kernel *kernel = NULL;
     for (int i = 0; !kernel || !attn__cpu_has(kernel->gains_by); i++)
-        kernel = attn__gemm_kernel_at(dtype, isa, i); /* the last kernel is plain C, which needs no feature */
+        kernel = attn__gemm_kernel_at(dtype, isa, i); /* ends, since the last kernel is plain C and needs no feature */
     return kernel;
 }

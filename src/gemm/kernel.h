@@ -6,13 +6,13 @@
  *
  *     C[i,j] = or += sum over k of A[i,k] B[k,j]        i < rows, j < columns
  *
- * Each element is one chain of multiply-adds from zero in ascending k. If k_step is above 1, it is a chain of groups
- * along k, as the instruction sums them. With `add`, the finished sum is added to C. (On AMX the chain begins with C.)
- * The bits of an element therefore depend on neither the tile's size nor the element's place.
+ * Each element is one chain of multiply-adds from zero in ascending k. If k_step is above 1, the chain consists of
+ * groups along k, and the instruction sums each group. If `add` is set, the finished sum is added to C. (On AMX the
+ * chain begins with C.) The bits of an element therefore do not depend on the tile's size or the element's place.
  *
- * A panel holds some rows of A, or columns of B, in the order in which the kernel reads them, with zeros past the end
- * of the matrix.  Element (k, j) is at [k * width + j]. If k_step is above 1, k_step numbers that are adjacent along k
- * are interleaved, as the kernel's file describes.
+ * A panel has some rows of A, or columns of B, in the order in which the kernel reads them. Past the end of the matrix,
+ * a panel has zeros.  Element (k, j) is at [k * width + j]. If k_step is above 1, k_step numbers that are adjacent
+ * along k are interleaved, as the kernel's file describes.
  */
 #ifndef ATTN_GEMM_KERNEL_H
 #define ATTN_GEMM_KERNEL_H
@@ -29,52 +29,52 @@ enum { ATTN__GEMM_UNROLL = 4 };
  * are faster. */
 typedef struct attn__gemm_tile {
     int64_t k;
-    int rows, columns; /* at least 1, at most those of the kernel */
+    int rows, columns; /* at least 1, and at most the kernel's rows and columns */
     const void *a;
-    int64_t lda; /* 0: A is a panel; otherwise the stride of rows of A with adjacent k */
+    int64_t lda; /* 0: A is a panel; otherwise the row stride of A, in which k is adjacent */
     const void *b;
-    int64_t ldb; /* stride between rows of B, which are readable in whole vectors */
+    int64_t ldb; /* row stride of B; rows of B can be read in whole vectors */
     void *c;
     int64_t ldc;
     bool add;
-    const void *ahead;  /* what the kernel prefetches into L2; multiply-add kernels only */
-    int64_t ahead_step; /* a line is prefetched per ATTN__GEMM_UNROLL of k; bytes between these lines */
+    const void *ahead;  /* address that the kernel prefetches into L2; multiply-add kernels only */
+    int64_t ahead_step; /* bytes between prefetched lines; one line per ATTN__GEMM_UNROLL of k */
 } attn__gemm_tile;
 
-/* The arguments of packing rows or columns of a matrix, x[k * inner + j * outer], into consecutive panels. Panels of A
- * may be written and read up to ATTN__GEMM_SLACK bytes past their end. */
+/* Arguments for packing rows or columns of a matrix into consecutive panels. Element k of row or column j is x[k *
+ * inner + j * outer]. Panels of A may be written and read up to ATTN__GEMM_SLACK bytes past their end. */
 enum { ATTN__GEMM_SLACK = 64 };
 typedef struct attn__gemm_pack {
     const void *x;
     int64_t outer, inner;
-    int64_t k, n; /* k and n; n is divided into panels */
-    int width;    /* rows or columns of the kernel */
-    bool bf16;    /* x is bf16; only for products of float and bf16 */
-    bool is_b;    /* packs columns of B, otherwise rows of A */
+    int64_t k, n; /* length along k; number of rows or columns, which are divided into panels */
+    int width;    /* the kernel's rows (of A) or columns (of B) per panel */
+    bool bf16;    /* x is bf16; allowed for products of float and bf16 */
+    bool is_b;    /* x is B and its columns are packed; otherwise rows of A are */
     void *to;
 } attn__gemm_pack;
 
-enum { ATTN__GEMM_K = 256 }; /* K block of float and double, and on some instruction sets of bf16 and int8 */
+enum { ATTN__GEMM_K = 256 }; /* length of a K block of float and double, and of some kernels of bf16 and int8 */
 
 typedef struct attn__gemm_kernel {
     attn__isa isa;
     attn__cpu_extra needs;
-    attn__cpu_extra gains_by; /* feature without which the kernels of f32 are faster */
+    attn__cpu_extra gains_by; /* CPU feature that makes this kernel faster than f32 kernels */
     int rows, columns, lanes;
-    bool in_place;       /* whether a tile may read A and B in place */
-    int k_step;          /* panels are padded along k to a multiple of k_step */
-    int k_block;         /* length of a K block, the range of one sum; a multiple of k_step */
-    int a_size, b_size;  /* bytes of a packed number of A; of B */
-    void (*begin)(void); /* called by a thread before its tiles; may be NULL */
-    void (*end)(void);   /* called by a thread after its tiles; may be NULL */
+    bool in_place;       /* a tile can also read A and B in place */
+    int k_step;          /* numbers that are adjacent along k; panels are padded to a multiple */
+    int k_block;         /* length of a K block, which is the range of one sum; a multiple of k_step */
+    int a_size, b_size;  /* bytes of one packed element of A and of B */
+    void (*begin)(void); /* each thread calls it before its tiles; may be NULL */
+    void (*end)(void);   /* each thread calls it after its tiles; may be NULL */
     void (*run)(const attn__gemm_tile *tile);
     void (*pack)(const attn__gemm_pack *pack);
 } attn__gemm_kernel;
 
-/* Returns the fastest kernel for F32, F64, BF16 or I32 (products of int8) with at most this instruction set. */
+/* Returns the fastest kernel for F32, F64, BF16 or I32 (products of int8) whose instruction set is not above `isa`. */
 const attn__gemm_kernel *attn__gemm_kernel_for(attn_dtype dtype, attn__isa isa);
-/* Returns the i-th best kernel for F32, F64, BF16 or I32 that this processor runs with at most this instruction set.
- * Returns NULL after the last kernel. */
+/* Returns the i-th best kernel for F32, F64, BF16 or I32 that this processor can run and whose instruction set is not
+ * above `isa`. Returns NULL after the last kernel. */
 const attn__gemm_kernel *attn__gemm_kernel_at(attn_dtype dtype, attn__isa isa, int i);
 
 #endif

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
  * kernel_bf16_avx512.c - the micro-kernel of bf16 with AVX-512 BF16. Its instruction multiplies and sums pairs along k,
- * and treats subnormal numbers as zero.  A panel has one line for each pair along k, with this pair of each row of A or
- * column of B.
+ * and treats subnormal numbers as zero.  A panel has one line for each pair along k. The line has the pair from each
+ * row of A or column of B.
  */
 #include "gemm/kernel.h"
 #if defined(__x86_64__)
@@ -42,16 +42,17 @@ VF_FN vi add(vi x, vi y)
 #include "gemm/kernel_dot_tmpl.h"
 _Static_assert(Q_ROWS == BF16_ROWS, "a panel of A is packed without branches");
 
-/* The number of rows to prefetch ahead. Rows are far apart, so the hardware does not prefetch them. */
+/* Number of rows between the row that is read and the row that is prefetched. The hardware does not prefetch rows that
+ * are far apart. */
 enum { AHEAD = 16 };
 VF_FN void prefetch_row(const attn__gemm_pack *p, int64_t at)
 {
     __builtin_prefetch((const char *)p->x + at * (p->bf16 ? 2 : 4));
 }
 
-/* Packs panels whose rows or columns, n in all, are adjacent in the matrix. A pair along k is stored to all panels
- * before the next pair is read.  The part of a vector past a panel's line is overwritten by the next line, and the last
- * line is stored in part. */
+/* Packs panels of rows or columns, n in all, that are adjacent in the matrix. A pair along k is stored to all panels
+ * before the next pair is read.  Vectors are stored past a panel's line, because the next line overwrites the excess.
+ * The last line is stored in part. */
 VF_FN void pack_adjacent(const attn__gemm_pack *p, int64_t first, int64_t n, char *to)
 {
     const int64_t pairs = (p->k + 1) / 2, bytes = p->width * 4;
@@ -74,7 +75,8 @@ VF_FN void pack_adjacent(const attn__gemm_pack *p, int64_t first, int64_t n, cha
     }
 }
 
-/* Packs one panel of n rows or columns by squares. Numbers stored past a line are overwritten by the next line. */
+/* Packs one panel of n rows or columns square by square. A square may be stored past a line, because the next line
+ * overwrites the excess. */
 VF_FN void pack_squares(const attn__gemm_pack *p, int64_t first, int64_t n, char *to)
 {
     const int64_t pairs = (p->k + 1) / 2, bytes = p->width * 4;

@@ -6,13 +6,13 @@
 #if defined(__aarch64__)
 #include "simd/vec_neon.h"
 
-/* Copies a row's four numbers to each of four columns. */
+/* Copies four numbers of a row of A into the groups of four columns. */
 VF_FN int8x16_t broadcast(const int8_t *a)
 {
     return vreinterpretq_s8_s32(vld1q_dup_s32((const int32_t *)(const void *)a));
 }
-/* Adds the dot product of four numbers to each sum. Two products are at most 2^15 - 510, so their sum fits into 16
- * bits. */
+/* Adds to each sum the dot product of four numbers. Two products are added in 16 bits, because their sum is at most
+ * 2^15 - 510. */
 VF_FN vi dot(vi sum, const int8_t *a, vi y)
 {
     int8x16_t x = broadcast(a), b = vreinterpretq_s8_s32(y);
@@ -41,8 +41,7 @@ VF_FN vi dot(vi sum, const int8_t *a, vi y)
 #pragma GCC target("arch=armv8.2-a+dotprod")
 #endif
 #define VF_REGION
-/* Adds the dot products with row i. The instruction reads the row from one of the four lanes of a vector, which four
- * rows share. */
+/* Adds to each sum the dot product with row i. Four rows share a vector, from which the instruction reads one lane. */
 VF_FN vi dot_of_row(vi sum, const int8_t *a, int i, vi y)
 {
     int8x16_t rows = vld1q_s8(a + i / 4 * 16), b = vreinterpretq_s8_s32(y);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * kernel_neon_matrix.c - the micro-kernels of int8 and bf16 for NEON with matrix instructions. Each instruction adds
- * the product of two rows and two columns, of 8 bytes each along k, to 2 x 2 sums.  In a panel, the 8 bytes of a row or
- * column are contiguous, and those of the next row or column follow.
+ * kernel_neon_matrix.c - the micro-kernels of int8 and bf16 for NEON with matrix instructions. Each instruction
+ * multiplies two rows by two columns, with 8 bytes of each along k, and adds the products to 2 x 2 sums.  In a panel,
+ * the 8 bytes of a row or column are contiguous, and the 8 bytes of the next row or column follow.
  */
 #include "gemm/kernel.h"
 #if ATTN__COMPILES_NEON_MATRIX
@@ -10,7 +10,8 @@
 
 enum { ROWS = 8, COLUMNS = 12, STEP_BYTES = 8, PAIR = 2 * STEP_BYTES };
 
-/* Stores up to 4 columns of a row, of 32 bits each. They are the lower or upper halves of two vectors of 2 x 2 sums. */
+/* Stores up to 4 columns of one row, of 32 bits each. The row is the lower or upper halves of two vectors of 2 x 2
+ * sums. */
 VF_FN void store_row(const attn__gemm_tile *t, int row, int column, vi sums, vi (*add)(vi, vi))
 {
     float *c = (float *)t->c + row * t->ldc + column;
@@ -33,7 +34,7 @@ VF_FN vi upper(vi a, vi b)
     return vcombine_s32(vget_high_s32(a), vget_high_s32(b));
 }
 
-/* Runs a tile of `pairs` pairs of rows, a constant after inlining. k counts steps. */
+/* Runs a tile of `pairs` pairs of rows over `steps` steps along k. `pairs` is a constant after inlining. */
 VF_FN void tile(const attn__gemm_tile *t, int64_t steps, int pairs, vi (*multiply)(vi, vi, vi), vi (*add)(vi, vi))
 {
     const char *a = t->a, *b = t->b;
@@ -51,7 +52,7 @@ VF_FN void tile(const attn__gemm_tile *t, int64_t steps, int pairs, vi (*multipl
             x[i] = vi_load(a + i * PAIR);
         VF_UNROLL
         for (int j = 0; j < COLUMNS / 2; j++) {
-            /* The compiler must not move loads: 24 sums and 4 vectors of A leave few registers. */
+            /* keeps the compiler from moving loads, because 24 sums and 4 vectors of A leave few registers */
             __asm__ volatile("" ::: "memory");
             vi y = vi_load(b + j * PAIR);
             VF_UNROLL
@@ -87,7 +88,7 @@ VF_FN void tiles(const attn__gemm_tile *t, int step, vi (*multiply)(vi, vi, vi),
     }
 }
 
-/* Packs a matrix. `move` writes up to `step` numbers along k from x[at] on, and fills the rest with zeros. */
+/* Packs a matrix. `move` writes up to `step` numbers along k from x[at] on, and zeros if there are fewer. */
 static void pack(const attn__gemm_pack *p, int64_t step,
                  void (*move)(const attn__gemm_pack *, int64_t, int64_t, void *))
 {

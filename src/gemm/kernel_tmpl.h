@@ -8,11 +8,11 @@
  *     GV_ADD_PRODUCT(sum, x, y)              sum += x * y, rounded once
  *     GV_TRANSPOSE(r)                        optional: transposes GV_LANES vectors
  *
- * The tile's sums, one row of B and one broadcast number fill the registers: 6 x 2 + 2 + 1 of 16, and 12 x 2 + 2 + 1 or
- * 8 x 3 + 3 + 1 of 32.
+ * The tile's sums, one row of B and one broadcast number of A fill the registers. They take 6 x 2 + 2 + 1 of 16
+ * registers, and 12 x 2 + 2 + 1 or 8 x 3 + 3 + 1 of 32 registers.
  */
 
-/* Adds the products of one k. x is A's number in row i. The macro uses the row of B and the sums of each row. */
+/* Adds the products of one k to the sums of row i. x is A's number in row i. The macro also uses the row of B. */
 #define GK_STEP(x)                                                                                                     \
     do {                                                                                                               \
         gv y[GK_VECTORS];                                                                                              \
@@ -29,15 +29,15 @@
         }                                                                                                              \
     } while (0)
 
-/* Runs one register tile. `rows`, `vectors` and `panel` are constants after inlining.  Row i of A in place is row[i /
- * 3] from at[i % 3] on, because a pointer for each row would not fit into the general registers.  The loop over k is
- * unrolled, so that the pointer additions and the prefetch of a step cost little compared to its multiply-adds. */
+/* Runs one register tile. `rows`, `vectors` and `panel` are constants after inlining.  If A is in place, row i is row[i
+ * / 3] from at[i % 3] on, because the general registers have no room for a pointer per row.  The loop over k is
+ * unrolled, so that pointer additions and prefetches take little time compared to multiply-adds. */
 VF_FN void GK(tile)(const attn__gemm_tile *t, int rows, int vectors, bool panel)
 {
     enum { NEAR = 3, LINE = 64 };
     gv sum[GK_ROWS][GK_VECTORS];
     const GK_REAL *a = t->a, *b = t->b, *row[(GK_ROWS + NEAR - 1) / NEAR];
-    uintptr_t ahead = (uintptr_t)t->ahead; /* an integer, because the address may be past the end of B */
+    uintptr_t ahead = (uintptr_t)t->ahead; /* an integer, because an address past the end of B is no valid pointer */
     int64_t at[NEAR] = {0, t->lda, 2 * t->lda}, k = t->k;
     VF_UNROLL
     for (int i = 0; i < rows; i++) {
@@ -67,7 +67,7 @@ VF_FN void GK(tile)(const attn__gemm_tile *t, int rows, int vectors, bool panel)
             at[i]++;
         a += panel ? GK_ROWS : 0;
     }
-    int last = t->columns - (vectors - 1) * GV_LANES; /* number of columns of the last vector */
+    int last = t->columns - (vectors - 1) * GV_LANES; /* number of columns in the last vector */
     VF_UNROLL
     for (int i = 0; i < rows; i++) {
         GK_REAL *c = (GK_REAL *)t->c + i * t->ldc;
@@ -152,10 +152,11 @@ static void GK(run)(const attn__gemm_tile *t)
 
 /* ----------------------------------------------------------------------------------------------- packing */
 
-/* The ways to read numbers for packing: the kernel's type, the kernel's type rounded to bf16, or bf16. */
+/* How numbers are read for packing: PLAIN has the kernel's type, ROUNDED has the kernel's type and is rounded to bf16,
+ * BF16 is bf16. */
 enum GK(kind) { GK(PLAIN), GK(ROUNDED), GK(BF16) };
 
-/* Loads the first n numbers from x[at] on, and fills the rest with zeros. */
+/* Loads n numbers from x[at] on. If n is less than a vector, zeros follow. */
 VF_FN gv GK(load)(const void *x, int64_t at, int n, enum GK(kind) kind)
 {
 #ifdef GK_HAS_BF16
@@ -175,7 +176,7 @@ VF_FN gv GK(load)(const void *x, int64_t at, int n, enum GK(kind) kind)
     return y;
 }
 
-/* Packs one panel, element by element. */
+/* Packs one panel number by number. */
 VF_FN void GK(pack_elements)(const attn__gemm_pack *p, int64_t first, int64_t n, int64_t k, GK_REAL *to,
                              enum GK(kind) kind)
 {
@@ -189,8 +190,8 @@ VF_FN void GK(pack_elements)(const attn__gemm_pack *p, int64_t first, int64_t n,
     }
 }
 
-/* Packs a row of a panel, with n numbers from x[at] on.  Lanes of a vector past the row's end overwrite the next row,
- * which is written afterwards. The last row has no next row and is stored in part. */
+/* Packs a row of a panel: n numbers from x[at] on.  Whole vectors are stored past the row's end, because the next row
+ * overwrites the excess. The last row has no next row, so it is stored in part. */
 VF_FN void GK(pack_row)(const void *x, int64_t at, int64_t n, int width, bool last, GK_REAL *to, enum GK(kind) kind)
 {
     for (int j = 0; j < width; j += GV_LANES) {
@@ -204,9 +205,9 @@ VF_FN void GK(pack_row)(const void *x, int64_t at, int64_t n, int width, bool la
     }
 }
 
-/* Packs panels of rows that are adjacent in the matrix, with n columns in all. ROWS rows are stored to all panels
- * before the next are read. Rows are far apart, so the hardware does not prefetch them. Each panel prefetches some of
- * the next ROWS. */
+/* Packs panels of rows, n columns in all, which are adjacent in the matrix. ROWS rows are stored to all panels before
+ * the next ROWS are read. The next ROWS are prefetched panel by panel, because the hardware does not prefetch rows that
+ * are far apart. */
 VF_FN void GK(pack_rows)(const attn__gemm_pack *p, int64_t first, int64_t n, GK_REAL *to, int width, enum GK(kind) kind)
 {
     enum { ROWS = 8, LINE = 64 };
@@ -228,7 +229,7 @@ VF_FN void GK(pack_rows)(const attn__gemm_pack *p, int64_t first, int64_t n, GK_
 }
 
 #ifdef GV_TRANSPOSE
-/* Packs a square of the vectors' size transposed: `n` rows of x, which are `outer` apart, to rows of a panel. */
+/* Transposes a square as wide as a vector: `n` rows of x, which are `outer` apart, become columns of a panel. */
 VF_FN void GK(pack_square)(const void *x, int64_t at, int64_t outer, int n, GK_REAL *to, int64_t width,
                            enum GK(kind) kind)
 {
@@ -242,8 +243,8 @@ VF_FN void GK(pack_square)(const void *x, int64_t at, int64_t outer, int n, GK_R
         gv_store(to + i * width, r[i]);
 }
 
-/* Prefetches for each row of a square the line four squares ahead.  Rows are far apart, so the hardware does not
- * prefetch them. */
+/* Prefetches, for each row of a square, the line that is read four squares later.  The hardware does not prefetch rows
+ * that are far apart. */
 VF_FN void GK(prefetch_square)(const void *x, int64_t at, int64_t outer, enum GK(kind) kind)
 {
     const int64_t size = kind == GK(BF16) ? 2 : sizeof(GK_REAL);
@@ -252,8 +253,8 @@ VF_FN void GK(prefetch_square)(const void *x, int64_t at, int64_t outer, enum GK
         __builtin_prefetch((const char *)x + (at + i * outer + 4 * GV_LANES) * size, 0, 2);
 }
 
-/* Packs one panel whose columns are adjacent in the matrix.  The strides are copied to variables, because the compiler
- * cannot prove that the writes do not alias `p`. */
+/* Packs one panel whose columns are adjacent in the matrix.  The strides are copied to variables. Otherwise the
+ * compiler must assume that writes through `to` change them. */
 VF_FN void GK(pack_columns)(const attn__gemm_pack *p, int64_t first, int64_t n, GK_REAL *to, enum GK(kind) kind)
 {
     const int64_t whole = p->k / GV_LANES * GV_LANES, outer = p->outer, width = p->width;
@@ -262,7 +263,7 @@ VF_FN void GK(pack_columns)(const attn__gemm_pack *p, int64_t first, int64_t n, 
         int64_t left = n - j, at = (first + j) * outer;
         int rows = left >= GV_LANES ? GV_LANES : left > 0 ? (int)left : 0;
         for (int64_t k = 0; k < whole && rows == GV_LANES; k += GV_LANES) {
-            if (k % (64 / (int64_t)sizeof(GK_REAL)) == 0) /* once per cache line */
+            if (k % (64 / (int64_t)sizeof(GK_REAL)) == 0) /* one prefetch per cache line */
                 GK(prefetch_square)(x, at + k, outer, kind);
             GK(pack_square)(x, at + k, outer, GV_LANES, to + k * width + j, width, kind);
         }
@@ -311,7 +312,7 @@ void VF_NAME(attn__gemm_round_row)(const float *x, int64_t n, uint16_t *y)
         vf_store_bf16_part(y + i, gv_load_part(x + i, (int)(n - i)), (int)(n - i));
 }
 
-/* Packs a matrix for products of bf16 numbers. */
+/* Packs a matrix and rounds its numbers to bf16. */
 static void GK(pack_rounded)(const attn__gemm_pack *p)
 {
     if (p->bf16)

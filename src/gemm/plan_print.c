@@ -17,7 +17,7 @@ attn__gemm_traffic attn__gemm_plan_traffic(const attn__gemm_plan *p)
     return (attn__gemm_traffic){
         .a = p->share_a ? a * (2 + p->n_blocks) : a * (one_group ? 1 : p->n_blocks),
         .b = p->share_b ? b * (2 + p->m_blocks) : b * (g->packed || !p->pack_b ? p->m_blocks : 1),
-        /* AMX keeps a block of C in L2 between K panels. Other kernels read and write C for each K panel. */
+        /* AMX keeps a block of C in L2 between K panels. Other kernels read and write C once per K panel. */
         .c = p->kernel->begin ? 2 * c : 2 * c * panels,
     };
 }

@@ -4,7 +4,7 @@
 
 #include <stdio.h>
 
-/* Reports whether A and B^T are matrices with rows of f32. */
+/* Reports whether A and B^T are f32 matrices with contiguous rows. */
 static bool is_linear(const attn__gemm_problem *g)
 {
     const attn__gemm_operand *a = &g->a, *b = &g->b;

@@ -3,7 +3,7 @@
  * product.h - a product by one of three routes, which is chosen before anything is computed:
  *
  *     slices         f32 by weights packed as slices (sliced.h), on AMX
- *     int8           f32 of a linear layer whose model computes in int8 (int8_product.h)
+ *     int8           f32 products of a linear layer, if its model computes in int8 (int8_product.h)
  *     multiply-adds  all other products, with the micro-kernel of their type (gemm.h), with or without packed weights
  */
 #ifndef ATTN_GEMM_PRODUCT_H
@@ -24,10 +24,10 @@ typedef struct attn__product {
     };
 } attn__product;
 
-/* Chooses the route and plans the product. If the route cannot read the form of g.weights, it reads B instead. */
+/* Chooses the route and plans the product. The route reads g.weights if it can read their form, otherwise B. */
 void attn__product_plan(attn__product *product, const attn__gemm_problem *problem, attn__isa isa, int threads);
-/* Prints the route and its GEMM plan as one line, as snprintf does. With slices, it is the plan of the rows that
- * multiply-adds compute. */
+/* Prints the route and its GEMM plan as one line to text[size]. The result is as in snprintf. With slices, it prints
+ * the plan for the rows that multiply-adds compute. */
 int attn__product_print(const attn__product *product, char *text, size_t size);
 /* Returns the bytes of scratch memory of attn__product_run, aligned to 64 bytes. */
 size_t attn__product_workspace(const attn__product *product);

@@ -30,8 +30,7 @@ static void gather_rows(const void *source, int64_t batch, int64_t row, int64_t 
     }
 }
 
-/* Finds the columns [*first, *end) of the next panels that are computed by multiply-adds. Returns false if there are no
- * more. */
+/* Finds the next columns [*first, *end) that multiply-adds compute for all rows. Returns false if there are no more. */
 static bool next_columns(const attn__sliced_weights *w, int64_t *first, int64_t *end)
 {
     int64_t panel = *end / SIDE + (*end % SIDE != 0);
@@ -44,7 +43,7 @@ static bool next_columns(const attn__sliced_weights *w, int64_t *first, int64_t 
     return *first < w->n;
 }
 
-/* Plans the multiply-adds of these columns for all rows. */
+/* Plans the multiply-adds of columns [first, end) for all rows. */
 static attn__gemm_plan plan_columns(const attn__sliced_plan *p, int64_t first, int64_t end)
 {
     attn__gemm_plan plan;
@@ -56,8 +55,8 @@ static attn__gemm_plan plan_columns(const attn__sliced_plan *p, int64_t first, i
     return plan;
 }
 
-/* Returns how many rows to process at a time. Their slices stay in L3, and there are enough rows to pay for packing
- * W. */
+/* Returns how many rows are processed at a time. Their slices stay in L3. They are so many that packing W for their
+ * multiply-adds pays. */
 static int64_t rows_at_once(int64_t m, int threads)
 {
     enum { ROWS = 1024 };
@@ -114,7 +113,8 @@ size_t attn__sliced_workspace(const attn__sliced_plan *p)
 
 /* ------------------------------------------------------------------------------------------------ deciding */
 
-/* Returns a bit mask of the rows of a tile that fail the test of some panel by slices in K block c. */
+/* Returns the rows of a tile that fail the test of some panel in K block c, as a bit mask. Panels of multiply-adds are
+ * not tested. */
 static uint16_t unproved(const attn__sliced_plan *p, const attn__slices_rows *rows, int64_t c)
 {
     const attn__sliced_weights *w = &p->w;
@@ -127,7 +127,7 @@ static uint16_t unproved(const attn__sliced_plan *p, const attn__slices_rows *ro
 
 typedef struct quantizing {
     attn__sliced_part *t;
-    uint16_t *unproved; /* bit mask of each tile's rows without a proof */
+    uint16_t *unproved; /* per tile of 16 rows: bit mask of the rows that failed a test */
 } quantizing;
 
 static void quantize_tile(void *user, int64_t tile, int thread)
@@ -155,7 +155,7 @@ static void quantize_tile(void *user, int64_t tile, int thread)
     }
 }
 
-/* Moves a row's tiles and measures from index `from` to index `to`. */
+/* Moves the tiles and measures of a row in K block c from index `from` to index `to`. */
 static void move_row(const attn__sliced_part *t, int64_t c, int64_t from, int64_t to)
 {
     const int8_t *x = attn__sliced_tiles_of_a(t, from / SIDE, c) + from % SIDE * DEPTH;
@@ -167,7 +167,7 @@ static void move_row(const attn__sliced_part *t, int64_t c, int64_t from, int64_
                            from % SIDE);
 }
 
-/* Moves proved rows of K block c to the front, so that they fill whole tiles. */
+/* Moves the proved rows of K block c to the front, so that they fill whole tiles of 16 rows. */
 static void compact_block(void *user, int64_t c, int thread)
 {
     const attn__sliced_part *t = user;

@@ -25,12 +25,12 @@
 enum { SIDE = ATTN__SLICES_SIDE, TILE = ATTN__SLICES_TILE, STEP = ATTN__SLICES_STEP, C_TILE = ATTN__SLICES_C_TILE };
 enum { ROW = 64 };
 
-/* Tiles 0 to 3 hold sums, tiles 4 and 5 slices of A, and tiles 6 and 7 slices of B. */
+/* Tiles 0 to 3 hold sums, tiles 4 and 5 hold slices of A, and tiles 6 and 7 hold slices of B. */
 #include "simd/amx.h"
 
-/* Converts two rows of the previous C tile to floats.  Sums of a K block are below 2^24, so they are exact in f32. With
- * eight products, sums of weight 2^-16 are below 2^25 and are rounded once. Rows with a last weight of 0 get the same
- * bits as with six products, whose last two sums are rounded together. */
+/* Converts two rows of the previous C tile to floats.  The sums of a K block are exact in f32, because they are below
+ * 2^24. With eight products, sums of weight 2^-16 are below 2^25 and are rounded once. If the last weight of a row is
+ * 0, the row gets the same bits as with six products, whose last two sums are rounded together. */
 SLICES_FN void sum_rows(attn__slices_rest *t)
 {
     enum { ROWS = 2 };
@@ -67,9 +67,10 @@ static void finish(attn__slices_state *state)
     sum_all(&state->rest);
 }
 
-/* Computes the six or eight products of a step. With eight, the products of second and third slices have the weight
- * 2^-24 in tile 3. With six, tile 3 has the weight 2^-16 as tile 2 does.  Each tile is loaded as soon as the last
- * reader of its register has begun. In between, the previous C tile is converted to floats. */
+/* Computes the six or eight products of a step. With eight products, tile 3 has the products of second and third
+ * slices, whose weight is 2^-24. With six products, tile 3 has the weight 2^-16, as tile 2 does.  A tile is loaded as
+ * soon as the last product that reads its register has begun. In between, the previous C tile is converted to
+ * floats. */
 SLICES_FN void multiply_step(const int8_t *a, const int8_t *b, const int8_t *next_a, const int8_t *next_b, bool eight,
                              attn__slices_rest *rest)
 {
@@ -106,7 +107,7 @@ SLICES_FN void begin_tile(void)
     _tile_zero(3);
 }
 
-/* Returns the weights of a C tile's last sums. */
+/* Returns the weights of a C tile's fourth sums. `eight` marks the rows with eight products. */
 SLICES_FN const float *last_weights(uint16_t eight, float *mixed)
 {
     const __m512 six_weight = _mm512_set1_ps(0x1p-16f), eight_weight = _mm512_set1_ps(0x1p-24f);
@@ -114,7 +115,7 @@ SLICES_FN const float *last_weights(uint16_t eight, float *mixed)
     return mixed;
 }
 
-/* Stores the sums of C tile m. Returns its epilogue, which runs later. */
+/* Stores the sums of C tile m. Returns the C tile, whose epilogue is pending. */
 SLICES_FN attn__slices_rest leave(const attn__slices_args *t, int64_t m, uint16_t eight, attn__slices_state *state)
 {
     static const float _Alignas(64) zeros[SIDE];
@@ -135,7 +136,7 @@ SLICES_FN attn__slices_rest leave(const attn__slices_args *t, int64_t m, uint16_
                                .last = last_weights(eight, state->last)};
 }
 
-/* Computes all steps of a C tile whose operands begin at a and b, and loads the first tiles of the next C tile. */
+/* Computes all steps of a C tile whose operands begin at a and b. Also loads the first tiles of the next C tile. */
 SLICES_FN void multiply(const int8_t *a, const int8_t *b, int64_t steps, const int8_t *next_a, const int8_t *next_b,
                         bool eight, attn__slices_rest *rest, attn__slices_hook *hook)
 {
@@ -147,7 +148,7 @@ SLICES_FN void multiply(const int8_t *a, const int8_t *b, int64_t steps, const i
     }
 }
 
-/* Computes C tile m, while the previous one is converted to floats. */
+/* Computes C tile m. Meanwhile, the previous C tile is converted to floats. */
 SLICES_FN void run_tile(const attn__slices_args *t, int64_t m, const int8_t *next_a, const int8_t *next_b,
                         attn__slices_state *state, attn__slices_rest *rest, attn__slices_hook *hook)
 {

@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: MIT
  *
- * slices_bound.c - the bounds that `decide` uses; docs/numerics.md has the proof.
+ * slices_bound.c - the bounds that `decide` uses. docs/numerics.md proves them.
  *
- * In units of the last slice, per term, the error of a K block is at most
+ * In units of the last slice, the error of a K block, divided by the number of its terms, is at most
  *
  *     (q_a + q_b)/2 + 1/4 + d2_a d2_b + ROUNDING + [256 (d1_a d2_b + d2_a d1_b): six products only]
  *
- * by Cauchy and Schwarz. All symbols are root mean squares. ROUNDING bounds the three roundings of the epilogue before
- * the sum of the highest slices.  A share N_a(s) of the |a| is at least s, and a share N_b(t) of the |b| is at least t,
- * so both hold for a share N_a + N_b - 1 of the pairs. The mean of |a||b| is therefore at least the sum of rise_s
- * rise_t max(0, N_a + N_b - 1) over all levels s and t.
+ * by the inequality of Cauchy and Schwarz. q, d1 and d2 are root mean squares. ROUNDING bounds the three roundings of
+ * the epilogue before the sum of the highest slices.  If a share N_a(s) of the |a| is at least s, and a share N_b(t) of
+ * the |b| is at least t, then both hold for a share of at least N_a + N_b - 1 of the pairs. The mean of |a||b| is
+ * therefore at least the sum of rise_s rise_t max(0, N_a + N_b - 1) over all levels s and t.
  */
 #include "gemm/slices.h"
 
@@ -17,17 +17,17 @@
 #include <string.h>
 
 enum { SIDE = ATTN__SLICES_SIDE, LEVELS = ATTN__SLICES_LEVELS, SHARES = ATTN__SLICES_SHARES };
-enum { ALL = (SHARES - 1) << ATTN__SLICES_FINE }; /* the count that stands for all numbers */
+enum { ALL = (SHARES - 1) << ATTN__SLICES_FINE }; /* the count if all numbers reach a level */
 enum { LEAST_EXPONENT = 31, MOST_EXPONENT = 175, SCALE_BIAS = 276, INVERSE_BIAS = 6, MANTISSA = 23 };
 
 const uint8_t attn__slices_level[LEVELS] = {1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64};
 
-/* |d0| >= c implies |x| >= 65536 c - 32896 - 1/2, which is at least 65536 (c - 0.502). */
+/* If |d0| >= c, then |x| >= 65536 c - 32896 - 1/2, which is at least 65536 (c - 0.502). */
 #define RISE(c) (65536.0f * (c))
 const float attn__slices_rise[LEVELS] = {RISE(0.498f), RISE(1), RISE(1), RISE(1), RISE(2),  RISE(2),
                                          RISE(4),      RISE(4), RISE(8), RISE(8), RISE(16), RISE(16)};
 
-/* Returns the limit. Sums of the K blocks and their last roundings subtract at most 2 per block + 4 from k, and 2^-8
+/* Returns the limit. Adding up the K blocks and rounding their last sums subtracts at most 2 per block + 4 from k. 2^-8
  * covers the roundings of the bounds themselves. */
 float attn__slices_limit(int64_t k)
 {
@@ -35,9 +35,9 @@ float attn__slices_limit(int64_t k)
     return (float)(k - 2 * blocks - 4) * (0x1p-24f * (1 - 0x1p-8f));
 }
 
-/* Returns the scale. If the largest number is below 2^e / margin, the scale is 2^(23-e) and the first slice at most
- * 127. If it is below 2^-96, one of the two factors could make a sum subnormal. Up to 2^48 no sum overflows for any
- * k. */
+/* Returns the scale. If the largest |x| is below 2^e / margin, the scale is 2^(23-e), so that the first slice is at
+ * most 127. Multiply-adds are used if the largest |x| is below 2^-96, because a factor could make a sum subnormal, or
+ * above 2^48, because a sum could overflow. */
 attn__slices_scale attn__slices_scale_of(uint32_t largest)
 {
     const float margin = 1.00395f;
@@ -76,12 +76,12 @@ void attn__slices_copy_lane(attn__slices_rows *to, int64_t to_lane, const attn__
         to->count[i][to_lane] = from->count[i][lane];
 }
 
-/* Sets the measures of a lane. A count is never rounded up: n <= 384, so a fraction is at least 1/384 below the next
- * integer, and 2^-10 only undoes the rounding of 1/n. */
+/* Sets the measures of a lane. Counts are rounded down, although 2^-10 is added. Since n <= 384, a fraction is at least
+ * 1/384 below the next integer, so 2^-10 only undoes the rounding of 1/n. */
 void attn__slices_note(attn__slices_rows *rows, int64_t lane, attn__slices_scale scale, int64_t n,
                        const int32_t count[LEVELS], const int32_t sums[ATTN__SLICES])
 {
-    const float one_more = 1 + 0x1p-10f, not_full = 128.0f / 127; /* squares count 128 as 127 */
+    const float one_more = 1 + 0x1p-10f, not_full = 128.0f / 127; /* not_full: squares count 128 as 127 */
     float each = 1.0f / (float)n;
     if (scale.inverse == 0) {
         attn__slices_note_none(rows, lane);
@@ -105,7 +105,7 @@ void attn__slices_panel_of(const attn__slices_rows *columns, attn__slices_panel 
         least[i] = ALL;
     for (int c = 0; c < SIDE; c++) {
         panel->inverse[c] = columns->inverse[c];
-        if (columns->inverse[c] == 0) /* sums of zeros are exact, so no bound is needed */
+        if (columns->inverse[c] == 0) /* a sum of zeros is exact, so no bound is needed */
             continue;
         none = false;
         adds = adds || isnan(columns->q[c]);

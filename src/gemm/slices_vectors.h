@@ -11,14 +11,15 @@
 
 #include "gemm/slices.h"
 
-/* Must be inlined: a call would leave the upper halves of the ZMM registers dirty. */
+/* Functions must be inlined, because a call would leave the upper halves of the ZMM registers dirty. */
 #define SLICES_FN static inline __attribute__((always_inline))
 
 enum { SIDE = ATTN__SLICES_SIDE, DEPTH = ATTN__SLICES_DEPTH, TILE = ATTN__SLICES_TILE, STEP = ATTN__SLICES_STEP };
 enum { LEVELS = ATTN__SLICES_LEVELS };
-enum { ROW = 64, ROWS = 4 }; /* bytes of a row of a tile; number of B's numbers in a row of its tiles */
+enum { ROW = 64, ROWS = 4 }; /* ROW: bytes of a row of a tile. ROWS: slices of one column in a row of B's tiles. */
 
-/* Returns the bits of |x|. As integers they have the same order as the numbers, and infinity and NaN are largest. */
+/* Returns the bits of |x|. As integers, the bits have the order of the numbers, and those of infinity and NaN are
+ * largest. */
 SLICES_FN __m512i size_of(__m512 x)
 {
     return _mm512_and_si512(_mm512_castps_si512(x), _mm512_set1_epi32(0x7fffffff));
@@ -26,14 +27,14 @@ SLICES_FN __m512i size_of(__m512 x)
 
 /* ------------------------------------------------------------------------------------------------ quantize */
 
-/* Converts each lane to an integer with three bytes, which are the slices plus 128. */
+/* Converts each lane to an integer of three bytes. Each byte is a slice plus 128. */
 SLICES_FN __m512i bytes_of(__m512 x, __m512 scale)
 {
     return _mm512_add_epi32(_mm512_cvtps_epi32(_mm512_mul_ps(x, scale)), _mm512_set1_epi32(0x808080));
 }
 
-/* Computes the slices of four vectors, as signed bytes. Lane i of d[0] has the third bytes of lane i of the four
- * vectors, and lane i of d[2] has the first bytes. */
+/* Computes the slices of four vectors as signed bytes. d[0] has the first slices, which are the third bytes, and d[2]
+ * has the last slices. Lane i has the slices of lane i of the four vectors. */
 SLICES_FN void slices_of(const __m512 x[ROWS], __m512 scale, __m512i d[ATTN__SLICES])
 {
     __m512i y[ROWS];
@@ -56,7 +57,7 @@ SLICES_FN void slices_of(const __m512 x[ROWS], __m512 scale, __m512i d[ATTN__SLI
 #define FOUR(at)  (at), (at) + 4, (at) + 8, (at) + 12
 #define LANES(at) FOUR(at), FOUR((at) + 16), FOUR((at) + 32), FOUR((at) + 48)
 
-/* Returns the order of bytes with which the slices of 64 numbers, from four vectors, follow each other. */
+/* Returns the order of bytes in which the slices of 64 numbers, from four vectors, are contiguous. */
 SLICES_FN __m512i order_of_numbers(void)
 {
     static const _Alignas(64) uint8_t order[ROW] = {LANES(0), LANES(1), LANES(2), LANES(3)};
@@ -74,7 +75,7 @@ SLICES_FN void quantize_numbers(const __m512 x[ROWS], __m512 scale, __m512i orde
 
 /* ------------------------------------------------------------------------------------------------- measure */
 
-/* Counts, as bytes up to 255, and sums of squares, in 32 bits. */
+/* Counts of numbers per level, in bytes up to 255, and sums of squares, in 32 bits. */
 typedef struct tally {
     __m512i count[LEVELS], squares[ATTN__SLICES];
 } tally;

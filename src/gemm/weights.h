@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * weights.h - packs B once for many products. B's columns are the rows of weights [n,k], in the order in which products
- * of their type read them.  product.h multiplies with them.
+ * weights.h - packs B once for many products. The columns of B are the rows of weights [n,k]. They are packed in the
+ * order in which products of their type read them.  product.h multiplies by packed weights.
  */
 #ifndef ATTN_GEMM_WEIGHTS_H
 #define ATTN_GEMM_WEIGHTS_H
@@ -9,24 +9,24 @@
 #include "gemm/gemm.h"
 
 typedef struct attn__weights {
-    attn_dtype dtype; /* type of the product; I32 for int8 */
-    bool slices;      /* F32 weights are tiles of slices (sliced.h), otherwise panels */
+    attn_dtype dtype; /* type of the product; I32 means int8 */
+    bool slices;      /* F32 only: packed as tiles of slices (sliced.h), otherwise as panels */
     int64_t n, k;
-    void *data;    /* packed weights; NULL: nothing is packed */
-    float *scales; /* int8: a scale per row of the weights, in the same memory */
+    void *data;    /* packed weights, or NULL if nothing is packed */
+    float *scales; /* int8 only: one scale per row of the weights, in the memory of `data` */
 } attn__weights;
 
-/* Chooses the form in which weights of this size are packed. The result has no data. */
+/* Chooses the form in which weights of this size are packed. `data` of the result is NULL. */
 attn__weights attn__weights_for(attn_dtype dtype, attn__isa isa, int64_t n, int64_t k);
 /* Returns the bytes of the packed data. */
 size_t attn__weights_bytes(const attn__weights *weights, attn__isa isa);
 size_t attn__weights_workspace(const attn__weights *weights);
-/* Fills weights->data from rows of `w`, w->outer apart. `drop`: the rows are not read again, and the memory of each
- * packed part is released (not with slices). Returns false if slices would gain nothing. Panels should then be packed
- * instead. */
+/* Packs the rows of `w`, which are w->outer apart, to weights->data. If `drop` is set, the memory of rows is released
+ * after they are packed, because they are not read again (not with slices). Returns false if slices would gain nothing.
+ * The caller should then pack panels instead. */
 bool attn__weights_pack(attn__weights *weights, const attn__gemm_operand *w, bool drop, attn__isa isa, int threads,
                         void *workspace);
-/* Copies one row of the original weights from panels of F32 or F64. */
+/* Copies one row of the original weights from panels. The panels must be F32 or F64. */
 void attn__weights_row(const attn__weights *weights, attn__isa isa, int64_t row, void *to);
 
 #endif
