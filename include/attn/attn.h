@@ -6,15 +6,15 @@
  *     P        = normalize(mask(S))              over the keys j
  *     O[b,i,:] = sum_j dropout(P)[b,i,j] * v[b,j,:]
  *
- * A problem is a table of dimensions.  Each dimension has one of five roles (attn_role), a length, and
- * one stride per operand, in elements; a stride of 0 broadcasts. Each kind of attention that this library supports is
- * one way to fill this table. attn_problem_heads and the similar functions below fill the table for the usual cases.
+ * A problem is a table of dimensions.  Each dimension has one of five roles (attn_role), a length, and one stride per
+ * operand, in elements. A stride of 0 broadcasts the operand. Each kind of attention that this library supports is one
+ * way to fill this table. attn_problem_heads and the similar functions below fill the table for the usual cases.
  *
- * The engine needs no other header of the library. It depends only on libc, libm and threads. Fixed letters in shape
+ * The engine needs no other header of the library, and depends only on libc, libm and threads. Fixed letters in shape
  * comments: B batch, H heads, Tq queries, Tk keys, D channels of q and k, Dv channels of v and o.
  *
- * Threads: one thread at a time uses a context or makes a plan from it; different contexts are independent; a finished
- * plan may be executed from several threads at once, each with a workspace of its own.
+ * Threads: Only one thread at a time may use a context or make a plan from it. Different contexts are independent.
+ * Several threads may execute a finished plan at once, if each thread has its own workspace.
  *
  * Pointers: an argument may be NULL only where the comment of the function allows it. */
 #ifndef ATTN_ATTN_H
@@ -37,12 +37,12 @@ extern "C" {
 #define ATTN_VERSION_MAJOR 1
 #define ATTN_VERSION_MINOR 0
 #define ATTN_VERSION_PATCH 0
-/* Returns the version, such as "1.0.0", as a constant string. */
+/* Returns the version as a constant string, such as "1.0.0". */
 ATTN_API const char *attn_version(void);
 
 /* ---------------------------------------------------------------------------------------------- errors */
 
-/* The table of all errors: X(NAME, code, text). */
+/* The table of all errors. Each row is X(NAME, code, text). */
 /* clang-format off */
 #define ATTN_STATUS_MAP(X)                                                                                   \
     X(OK, 0, "success")                                                                                      \
@@ -64,15 +64,14 @@ typedef enum attn_status {
 #undef ATTN_X
 } attn_status;
 
-/* Returns the text of `status` in this table, a constant string. For a number outside the table, the text is
- * "unknown status". */
+/* Returns the text of `status` in this table, which is a constant string. If `status` is not in the table, the text
+ * is "unknown status". */
 ATTN_API const char *attn_status_text(attn_status status);
 
 /* --------------------------------------------------------------------------------------------- context */
 
-/* The functions that allocate memory. `alloc` returns `size` bytes aligned to `align` (a power of two) or NULL.
- * `release` is called with a pointer that `alloc` returned and with the same size. Several threads may call both at
- * once. */
+/* The functions that allocate memory. `alloc` returns `size` bytes aligned to `align`, which is a power of two, or
+ * NULL. `release` gets a pointer that `alloc` returned, and the same size. Several threads may call both at once. */
 typedef struct attn_allocator {
     void *(*alloc)(void *user, size_t size, size_t align);
     void (*release)(void *user, void *memory, size_t size);
@@ -83,14 +82,14 @@ typedef struct attn_allocator {
  * f32 in every format. */
 typedef enum attn_precision {
     ATTN_PRECISION_DEFAULT = 0,
-    ATTN_PRECISION_F32,  /* f32; a faster method is used where it is proved to be as exact (docs/numerics.md) */
-    ATTN_PRECISION_FMA,  /* f32 with multiply-adds only, never AMX */
-    ATTN_PRECISION_BF16, /* numbers are rounded to bf16, sums are f32 */
-    ATTN_PRECISION_INT8  /* linear layers in 8-bit integers, all other products in bf16; no gradients */
+    ATTN_PRECISION_F32,  /* f32; if a faster method is proved to be as exact, it is used (docs/numerics.md) */
+    ATTN_PRECISION_FMA,  /* f32 with multiply-adds only; AMX is not used */
+    ATTN_PRECISION_BF16, /* numbers are rounded to bf16, and sums are f32 */
+    ATTN_PRECISION_INT8  /* linear layers use 8-bit integers, and all other products use bf16; no gradients */
 } attn_precision;
-ATTN_API const char *attn_precision_name(attn_precision precision); /* Returns "f32", "fma", ..., a constant string. */
-/* Finds the precision named "f32", "fma", "bf16" or "int8". Returns false, and leaves *precision unchanged, for any
- * other name. */
+ATTN_API const char *attn_precision_name(attn_precision precision); /* Returns a constant string: "f32", "fma", ... */
+/* Finds the precision named "f32", "fma", "bf16" or "int8". For any other name, returns false and leaves *precision
+ * unchanged. */
 ATTN_API bool attn_precision_find(attn_precision *precision, const char *name);
 
 /* Options of a context. Zero means the default in each field. */
@@ -99,75 +98,80 @@ typedef struct attn_context_options {
     int threads;              /* default: ATTN_THREADS, OMP_NUM_THREADS, or the usable cores */
     /* default: ATTN_ISA, or the best set of the machine; see attn_isa_name */
     const char *isa;
-    void (*log)(void *user, const char *line); /* called with one line for each plan that is made; default: none */
+    /* called with one line for each plan that is made; default: no function */
+    void (*log)(void *user, const char *line);
     void *log_user;
-    int verbose; /* with 1, the log also has the reason why each other solver was not chosen; default: 0 */
-    /* The precision of f32 products and of the models that are made with the context (models.h). Default:
-     * ATTN_PRECISION, or f32 if that is not set. */
+    int verbose; /* 1: the log also says why each other solver was not chosen; default: 0 */
+    /* The precision of f32 products, and of models that are made with the context (models.h). Default:
+     * ATTN_PRECISION, or f32 if ATTN_PRECISION is not set. */
     attn_precision precision;
-    /* true: the result for one sequence is bitwise the same for any finite padding and any other sequences in the
+    /* true: the result for a sequence has the same bits for any finite padding, and for any other sequences in the
      * batch. This makes short sequences slower and disables AMX (docs/numerics.md). Default: true only if
      * ATTN_BATCH_INVARIANT is 1. */
     bool batch_invariant;
-    int64_t reserved[8]; /* zero; reserved for later versions */
+    int64_t reserved[8]; /* must be zero; reserved for later versions */
 } attn_context_options;
 
 /* A context holds the allocator, the number of threads, the chosen instruction set and the last error.
  * One thread at a time may use a context; different contexts are independent. */
 typedef struct attn_context attn_context;
 
-/* Makes a context. `options` may be NULL. No context exists yet that could hold a message, so each failure has a status
- * of its own. ATTN_ERROR_NOT_FOUND: the option or ATTN_ISA names an unknown instruction set. ATTN_ERROR_UNSUPPORTED:
- * the machine lacks the instruction set. ATTN_ERROR_ARGUMENT: threads below 0 or above 1024, an allocator with only one
- * of its two functions, an unknown precision (the option or ATTN_PRECISION), or an ATTN_BATCH_INVARIANT that is neither
- * 0 nor 1. ATTN_ERROR_MEMORY. On failure *context is NULL and no memory is held. */
+/* Makes a context. `options` may be NULL. On failure, no context exists that could hold a message. So each failure has
+ * its own status. ATTN_ERROR_NOT_FOUND: the option or ATTN_ISA names an unknown instruction set.
+ * ATTN_ERROR_UNSUPPORTED: the machine lacks the instruction set. ATTN_ERROR_ARGUMENT: threads below 0 or above 1024, an
+ * allocator with only one of its two functions, an unknown precision (the option or ATTN_PRECISION), or an
+ * ATTN_BATCH_INVARIANT that is neither 0 nor 1. ATTN_ERROR_MEMORY. On failure *context is NULL and no memory is held.
+ */
 ATTN_API attn_status attn_context_create(attn_context **context, const attn_context_options *options);
 ATTN_API void attn_context_destroy(attn_context *context); /* Destroys a context. NULL is allowed. */
 
-/* Return the status of the last call that failed, and a one-line message that says what was wrong and where. The
- * message is "" if no call has failed since the last attn_context_clear_error. The text is valid until the next call
- * that fails, and no longer than the context. For operations on a tape, the first failure is kept (see tensor.h). These
- * three functions cannot fail. If `context` is NULL (attn_context_create failed), the status is ATTN_ERROR_ARGUMENT,
- * and the message says that there is no context. */
+/* Return the status of the last call that failed, and a one-line message that says what was wrong and where. If no call
+ * has failed since the last attn_context_clear_error, the message is "". The text is valid until the next call that
+ * fails, and not longer than the context exists. If operations on a tape fail, the first failure is kept (see
+ * tensor.h). These three functions cannot fail. If `context` is NULL because attn_context_create failed, the status is
+ * ATTN_ERROR_ARGUMENT, and the message says that there is no context. */
 ATTN_API attn_status attn_context_status(const attn_context *context);
 ATTN_API const char *attn_context_error(const attn_context *context);
 ATTN_API void attn_context_clear_error(attn_context *context);
 
-/* Long calls of the library (a pass over an alignment, measuring or translating many sentences) report their progress
- * to `work`: `done` of `total` `things`, where `things` is a constant string such as "layers" or "sentences". `work` is
- * called often, by the thread that made the call, and must return soon. If `work` returns false, the call stops and
- * returns ATTN_ERROR_INTERRUPTED. NULL, the initial state, disables the reports. Training and image generation have
- * their own callbacks. */
+/* Sets a function that long calls of the library use to report their progress. Such calls are a pass over an
+ * alignment, and measuring or translating many sentences. They call `work` with `done` of `total` `things`, where
+ * `things` is a constant string such as "layers" or "sentences". The thread that made the call calls `work` often,
+ * so that `work` must return soon. If `work` returns false, the call stops and returns ATTN_ERROR_INTERRUPTED. NULL,
+ * the initial state, disables the reports. Training and image generation have their own callbacks. */
 ATTN_API void attn_context_set_progress(attn_context *context,
                                         bool (*work)(void *user, const char *things, int64_t done, int64_t total),
                                         void *user);
 
-/* true: bf16 and int8 models that this context loads from now on (made with attn_model_options.blank) can only infer.
- * Each weight that only linear layers read is packed for products while it is loaded and has no f32 form, as after
- * attn_model_pack_weights (models.h). At most one such weight at a time is held in f32. Initially false. */
+/* Sets whether models that this context loads from now on are for inference only. This concerns bf16 and int8 models
+ * that are made with attn_model_options.blank. If true, each weight that only linear layers read is packed for
+ * products while it is loaded. It has no f32 form, as after attn_model_pack_weights (models.h). At most one such
+ * weight at a time is held in f32. Initially false. */
 ATTN_API void attn_context_set_inference(attn_context *context, bool inference);
 
-/* Returns the number of threads of the context, with its default resolved. */
+/* Returns the number of threads of the context. If the option was 0, this is the number that the default gave. */
 ATTN_API int attn_context_threads(const attn_context *context);
-/* Reports the memory that the context allocated: bytes held now, the maximum ever held, and the number of allocations
- * so far. Any pointer may be NULL. Any thread may call this function. */
+/* Reports the memory that the context has allocated. *held is the number of bytes held now, *peak is the largest
+ * number of bytes ever held, and *allocations is the number of allocations so far. Any pointer may be NULL. Any
+ * thread may call this function. */
 ATTN_API void attn_context_memory(const attn_context *context, size_t *held, size_t *peak, uint64_t *allocations);
 /* Returns the name of the context's instruction set, a constant string: "amx", "avx512bf16", "avx512", "avx2",
  * "neon" or "scalar". */
 ATTN_API const char *attn_context_isa(const attn_context *context);
 /* Returns the context's precision, which is never ATTN_PRECISION_DEFAULT. */
 ATTN_API attn_precision attn_context_precision(const attn_context *context);
-/* Returns the i-th instruction set that this machine can run, best first; NULL past the end. */
+/* Returns the i-th instruction set that this machine can run, where the best set is first. Returns NULL past the
+ * end. */
 ATTN_API const char *attn_isa_name(int i);
 
 /* A byte buffer allocated by the context. A function that fills a buffer overwrites its pointer without freeing the old
- * memory, so begin with {0}. A zero byte, not counted in `size`, follows the last byte, so text can be used as a
+ * memory, so begin with {0}. A zero byte, which `size` does not count, follows the last byte. So text can be used as a
  * string. */
 typedef struct attn_bytes {
     char *data;
     size_t size;
 } attn_bytes;
-/* Empties the buffer. An empty buffer is allowed. */
+/* Frees the bytes and empties the buffer. The buffer may be empty already. */
 ATTN_API void attn_bytes_free(attn_context *context, attn_bytes *bytes);
 
 /* --------------------------------------------------------------------------------------------- problem */
@@ -179,29 +183,30 @@ ATTN_API void attn_bytes_free(attn_context *context, attn_bytes *bytes);
 #define ATTN_MAX_PICKS    4
 
 typedef enum attn_role {
-    ATTN_ROLE_BATCH = 1, /* an axis over which attention is repeated: batch, head, the other axes of an image */
+    ATTN_ROLE_BATCH = 1, /* axis over which attention is repeated, such as batch, head, or other axes of an image */
     ATTN_ROLE_QUERY,     /* positions of the queries */
     ATTN_ROLE_KEY,       /* positions of the keys */
-    ATTN_ROLE_CONTRACT,  /* channels of queries and keys, over which the score sums */
+    ATTN_ROLE_CONTRACT,  /* channels of queries and keys; the score sums over them */
     ATTN_ROLE_VALUE      /* channels of values and outputs */
 } attn_role;
 
 typedef enum attn_dtype {
     ATTN_F32 = 0,
-    ATTN_BF16, /* for storage only; sums are f32 */
-    ATTN_F64,  /* the solver `blocked` if it accepts the problem, otherwise the reference solver */
+    ATTN_BF16, /* only storage is bf16, and sums are f32 */
+    ATTN_F64,  /* if the solver `blocked` accepts the problem, it runs; otherwise the reference solver runs */
     ATTN_F16,  /* only in files */
     ATTN_I32,
     ATTN_I64,
     ATTN_U8,
     ATTN_BOOL
 } attn_dtype;
-ATTN_API size_t attn_dtype_size(attn_dtype dtype);      /* Returns the bytes of one element; 0 if unknown. */
-ATTN_API const char *attn_dtype_name(attn_dtype dtype); /* Returns "f32", "bf16", ..., a constant string. */
+/* Returns the number of bytes of an element, or 0 if the type is unknown. */
+ATTN_API size_t attn_dtype_size(attn_dtype dtype);
+ATTN_API const char *attn_dtype_name(attn_dtype dtype); /* Returns a constant string: "f32", "bf16", ... */
 
 /* The scores. A row X(NAME, name) defines ATTN_SCORE_NAME and the word `name` of attn_problem_parse. The file
- * src/attend/scores/score_name.c computes the score. A new score needs that file and a new row at the end, as
- * docs/adding-a-score.md shows. */
+ * src/attend/scores/score_name.c computes the score. To add a score, add its file and a new row at the end
+ * (docs/adding-a-score.md). */
 #define ATTN_SCORES(X)                                                                                                 \
     X(DOT, dot)               /* sum_c q_c k_c; the default */                                                         \
     X(ADDITIVE, additive)     /* sum_c w_c tanh(q_c + k_c)            Bahdanau et al. 2014, arXiv:1409.0473 */         \
@@ -219,158 +224,166 @@ enum { ATTN_SCORE_COUNT = ATTN_SCORES(ATTN_SCORE_ONE) }; /* the number of scores
 typedef enum attn_normalization {
     ATTN_NORMALIZATION_SOFTMAX = 0, /* exp(S) / sum exp(S) */
     ATTN_NORMALIZATION_MEAN,        /* S / N, where N is the number of unmasked keys of the row */
-    ATTN_NORMALIZATION_SUM, /* S / sum S, for nonnegative S; a row whose sum is 0 gives zero output and lse -inf */
-    /* 1 at the largest S (at the lowest key index if several are equal), 0 elsewhere; lse is that score. The gradient
-     * of v uses these weights. q, k, bias, tables and w get zero gradients, since small changes of the scores do not
-     * change the weights. */
+    ATTN_NORMALIZATION_SUM,         /* S / sum S, for nonnegative S; if the sum is 0, the output is 0 and lse is -inf */
+    /* 1 at the largest S, and 0 elsewhere. If several S are the largest, the lowest key index gets the 1. lse is the
+     * largest S. The gradient of v uses these weights. q, k, bias, tables and w get zero gradients, because small
+     * changes of the scores do not change the weights. */
     ATTN_NORMALIZATION_HARDMAX,
     ATTN_NORMALIZATION_NONE /* S itself, for nonnegative S; lse is 0 */
 } attn_normalization;
 
 /* One dim of the problem. Strides are in elements and may be negative. An operand may have a nonzero stride only in
- * the roles that its comment names. */
+ * dims of the roles that its comment names. */
 typedef struct attn_dim {
     attn_role role;
-    int64_t n; /* length; 0 is allowed: without keys every row is treated as fully masked */
+    int64_t n; /* length; it may be 0: if there are no keys, every row counts as fully masked */
     int64_t q; /* roles BATCH, QUERY, CONTRACT */
     int64_t k; /* roles BATCH, KEY, CONTRACT */
     int64_t v; /* roles BATCH, KEY, VALUE */
     int64_t o; /* roles BATCH, QUERY, VALUE */
-    /* Roles BATCH, QUERY, KEY. A bias with one number for each distance has stride -s along QUERY and s along KEY, for
-     * each axis of a grid. */
+    /* Roles BATCH, QUERY, KEY. If a bias has one number for each distance, its strides are -s along QUERY and s along
+     * KEY, for each axis of a grid. */
     int64_t bias;
     int64_t mask;    /* roles BATCH, QUERY, KEY */
     int64_t lens;    /* roles BATCH, QUERY */
-    int64_t lse;     /* roles BATCH, QUERY; the log-sum-exp, one number for each row */
+    int64_t lse;     /* roles BATCH, QUERY; stride of the log-sum-exp, which has one number for each row */
     int64_t weights; /* roles BATCH, QUERY, KEY */
-    int64_t w;       /* roles BATCH, CONTRACT; the vectors w and w2 of additive and concatenation scores */
-    int64_t sinks;   /* roles BATCH, QUERY; strides of sinks and of their gradient */
-    int64_t blocks;  /* roles BATCH, QUERY, KEY; from block to block along the two dims of attn_problem.blocks */
-    /* Strides of the gradients. Used only with attn_problem.own_grad_strides; otherwise dq has the strides of q, and so
-     * on. */
+    /* roles BATCH, CONTRACT; strides of the vectors w and w2, which additive and concatenation scores use */
+    int64_t w;
+    int64_t sinks; /* roles BATCH, QUERY; strides of sinks and of their gradient */
+    /* roles BATCH, QUERY, KEY; along the two dims of attn_problem.blocks, the stride from block to block */
+    int64_t blocks;
+    /* Strides of the gradients. They are used only if attn_problem.own_grad_strides is true. Otherwise dq has the
+     * strides of q, dk has the strides of k, and so on. */
     int64_t dq, dk, dv, dout, dbias;
-    int64_t reserved[4]; /* zero, as in all structs below with this field; reserved for later versions */
+    int64_t reserved[4]; /* must be zero, in this struct and all structs below; reserved for later versions */
 } attn_dim;
 
-/* Query i attends key j only if lo <= j - i <= hi, where i and j are the indices along the two dims named. INT64_MIN
- * and INT64_MAX are open ends. Causal: {.lo = INT64_MIN, .hi = 0} (top-left) or .hi = Tk - Tq (bottom-right, where the
- * last query attends the last key). */
+/* Query i attends to key j only if lo <= j - i <= hi. i and j are the indices along the two dims that the band
+ * names. INT64_MIN and INT64_MAX mean no limit. A causal mask is {.lo = INT64_MIN, .hi = 0} (top-left). With .hi =
+ * Tk - Tq it is bottom-right, so that the last query attends to the last key. */
 typedef struct attn_band {
     int query_dim, key_dim;
     int64_t lo, hi;
 } attn_band;
 
 typedef enum attn_border {
-    ATTN_BORDER_MASK = 0, /* taps outside the axis are masked */
-    /* taps outside the axis are visible keys with k = v = 0 (their scores keep bias and tables) */
+    ATTN_BORDER_MASK = 0, /* taps outside of the axis are masked */
+    /* taps outside of the axis are visible keys with k = v = 0, whose scores keep bias and tables */
     ATTN_BORDER_ZERO,
-    ATTN_BORDER_SHIFT /* the window is moved inwards until it fits: neighbourhood attention */
+    ATTN_BORDER_SHIFT /* a window that exceeds the axis is moved inwards until it fits, as in neighbourhood attention */
 } attn_border;
 
-/* A window along an axis. The length of the KEY dim is a number of taps. Tap t of query i is at position
+/* A window along an axis. The length of the KEY dim is the number of taps. Tap t of query i is at position
  *     i * step + t * dilation + offset        of an axis of `size` positions.
- * The KEY dim's strides in k, v and mask are per position (the QUERY dim's are 0). Its strides in bias and weights are
- * per tap. For bands and relative tables of the two dims, j is the position of the tap and i is i * step. A shifted
- * window keeps its taps on the same residue modulo dilation and needs size >= taps * dilation. */
+ * In k, v and mask, the KEY dim has a stride per position, and the QUERY dim has the stride 0. In bias and weights, the
+ * KEY dim has a stride per tap. Bands and relative tables of the two dims use the position of the tap as j, and i *
+ * step as i. If a window is shifted, its taps keep their residue modulo dilation, and size must be at least taps *
+ * dilation. */
 typedef struct attn_window {
     int query_dim, key_dim;
     int64_t size;
     int64_t step;     /* 0 means 1 */
     int64_t dilation; /* 0 means 1 */
-    int64_t offset;   /* offset of the first tap; -(taps/2)*dilation centres the window on the query */
+    int64_t offset;   /* offset of the first tap; if it is -(taps/2)*dilation, the window is centred on the query */
     attn_border border;
 } attn_window;
 
 typedef enum attn_relative_kind {
     ATTN_RELATIVE_QUERY = 0, /* score += sum_c q_c table[d,c] */
     ATTN_RELATIVE_KEY,       /* score += sum_c k_c table[d,c] */
-    ATTN_RELATIVE_VALUE      /* v_c  += table[d,c], for this pair of positions */
+    ATTN_RELATIVE_VALUE      /* v_c += table[d,c], for this pair of query and key */
 } attn_relative_kind;
 
-/* A table read at the relative position d = j - i + offset.  Scores are scaled after these terms are added.
- * The i-th relative of a problem reads attn_arrays.table[i] and its gradient is written to dtable[i] (same strides).
- * (Shaw et al. 2018, arXiv:1803.02155; Ramachandran et al. 2019, arXiv:1906.05909; Wang et al. 2020,
+/* A table whose row d = j - i + offset is used for query i and key j. Scores are scaled after the terms of tables are
+ * added. The i-th relative of a problem reads attn_arrays.table[i]. Its gradient is written to dtable[i], with the same
+ * strides. (Shaw et al. 2018, arXiv:1803.02155; Ramachandran et al. 2019, arXiv:1906.05909; Wang et al. 2020,
  * arXiv:2003.07853.) */
 typedef struct attn_relative {
     attn_relative_kind kind;
     int query_dim, key_dim;
     int64_t offset;
-    int64_t rows; /* number of rows of the table; every reachable d must be in [0, rows) */
+    int64_t rows; /* number of rows of the table; every d that a pair can reach must be in [0, rows) */
     int64_t row_stride;
-    int64_t stride[ATTN_MAX_DIMS]; /* stride of each BATCH and CONTRACT dim (for kind VALUE: BATCH and VALUE) */
-    /* The table is used for channels [begin, end) of the innermost (last) CONTRACT or VALUE dim. Its stride counts
-     * from `begin`. 0, 0 means the whole dim. */
+    /* strides of the BATCH and CONTRACT dims, or of the BATCH and VALUE dims if the kind is VALUE */
+    int64_t stride[ATTN_MAX_DIMS];
+    /* The table covers channels begin to end - 1 of the last CONTRACT or VALUE dim, which is the innermost. Its
+     * stride counts from `begin`. If both are 0, it covers the whole dim. */
     int64_t begin, end;
 } attn_relative;
 
-/* A request for weights only at chosen indices of a BATCH or QUERY dim. The weights array then has length `n` along
- * that dim. */
+/* Requests weights only for chosen indices of a BATCH or QUERY dim. The weights array then has length `n` along this
+ * dim. */
 typedef struct attn_pick {
     int dim;
     int64_t n;
-    const int64_t *index; /* read only when the plan is made */
+    const int64_t *index; /* chosen indices; read only while the plan is made */
 } attn_pick;
 
-/* Sequences of different lengths stored end to end without padding (the cu_seqlens layout).  Index s of `batch_dim`
- * (BATCH) counts sequences: sequence s has queries [q_offsets[s], q_offsets[s + 1]) and keys [k_offsets[s],
- * k_offsets[s + 1]) of the packed positions. The lengths of `query_dim` and `key_dim` are the maxima over all
- * sequences. Along `batch_dim` q, k, v, o, lse and their gradients have stride 0. Index i of `query_dim` is position
- * q_offsets[s] + i of q, o, lse, dq and dout. Index j of `key_dim` is position k_offsets[s] + j of k, v, dk and dv.
- * Bias, mask, lens, weights, bands and dropout are indexed by (s, i, j), as if each sequence were padded. Rows and keys
- * past a sequence's length do not exist: they cost no time, their outputs are not written (their weights are 0), and
- * mask_fill does not count them. A sequence has the same output bits as when it is computed alone, or padded in a
- * batch-invariant context. (Exception: the longest sequence decides whether AMX or the solver for single queries is
- * used, which can change the last bits.) */
+/* Sequences of different lengths that are stored one after another without padding (the cu_seqlens layout).  Index s of
+ * `batch_dim`, a BATCH dim, is the number of a sequence. Sequence s has the queries [q_offsets[s], q_offsets[s + 1])
+ * and the keys [k_offsets[s], k_offsets[s + 1]) of the packed positions. The lengths of `query_dim` and `key_dim` are
+ * the maxima over all sequences. Along `batch_dim` q, k, v, o, lse and their gradients have stride 0. Index i of
+ * `query_dim` is position q_offsets[s] + i of q, o, lse, dq and dout. Index j of `key_dim` is position k_offsets[s] + j
+ * of k, v, dk and dv. Bias, mask, lens, weights, bands and dropout are indexed by (s, i, j), as if each sequence were
+ * padded. Rows and keys past a sequence's length do not exist. They cost no time, their outputs are not written, their
+ * weights are 0, and mask_fill does not count them. A sequence has the same output bits as when it is computed alone,
+ * or padded in a batch-invariant context. There is one exception. The longest sequence decides whether AMX or the
+ * solver for single queries is used, which can change the last bits. */
 typedef struct attn_packed {
     int batch_dim, query_dim, key_dim;
     int64_t queries, keys; /* total number of packed positions; no offset may be larger */
-    /* true: bands use i + keys - queries instead of i, so that a sequence's last query is aligned with its last key. hi
-     * = 0 is then causal bottom-right. */
+    /* true: bands use i + keys - queries instead of i. So the last query of a sequence is aligned with its last key,
+     * and hi = 0 means causal bottom-right. */
     bool align_ends;
 } attn_packed;
 
-/* A trainable bias read through an index, as for T5's buckets or the relative positions of Swin's windows. The strides
- * that QUERY and KEY dims have for `bias` locate the pair's entry in arrays.bias_index. That entry is the row of
- * arrays.bias that is added to the pair's score. Strides of -1 and 1 give one index entry per distance (linear memory);
- * the strides of a matrix give one entry per pair. Strides of BATCH dims apply to the table, so each head can have its
- * own rows. */
+/* A trainable bias that is read through an index, as for T5's buckets or the relative positions in Swin's windows.
+ * The strides of QUERY and KEY dims for `bias` give the place of a pair's entry in arrays.bias_index. The entry is a
+ * row number of arrays.bias. This row is added to the pair's score. With strides of -1 and 1, the index has one
+ * entry per distance, which needs linear memory. With the strides of a matrix, it has one entry per pair. Strides of
+ * BATCH dims apply to the table, so that each head can have its own rows. */
 typedef struct attn_bias_index {
     int64_t rows; /* number of rows of the table; entries are in [0, rows) */
     int64_t row_stride;
 } attn_bias_index;
 
-/* A block mask. Query i attends key j, the indices along the two dims named, only if the byte of block (i / queries, j
- * / keys) is not 0. Blocks whose byte is 0 cost no work. Bands, lens and the mask apply in addition. Windows and packed
- * sequences cannot have a block mask. (The same form as in block-sparse attention and FlexAttention's BlockMask,
- * arXiv:2412.05496.) */
+/* A block mask. Query i attends to key j only if the byte of block (i / queries, j / keys) is not 0. i and j are the
+ * indices along the two dims that the struct names. If the byte of a block is 0, the block costs no work. Bands, lens
+ * and the mask apply in addition. Windows and packed sequences cannot have a block mask. Block-sparse attention and
+ * FlexAttention's BlockMask (arXiv:2412.05496) use the same form. */
 typedef struct attn_blocks {
     int query_dim, key_dim;
-    int64_t queries, keys; /* queries and keys of a block; the last blocks may be smaller */
+    int64_t queries, keys; /* number of queries and keys in a block; the last blocks may be smaller */
 } attn_blocks;
 
-/* Optional operands and outputs, as bits. */
+/* Bits for optional operands and outputs. */
 enum {
-    ATTN_WITH_BIAS = 1 << 0,   /* uses arrays.bias */
-    ATTN_WITH_MASK = 1 << 1,   /* arrays.mask: one byte for each entry, nonzero = attend */
-    ATTN_WITH_LENS = 1 << 2,   /* arrays.lens: int32; keys of lens_dim at or past the length are masked */
-    ATTN_WITH_PACKED = 1 << 3, /* arrays.q_offsets, arrays.k_offsets: int32, see attn_problem.packed */
-    /* arrays.sinks: a row's sink s enters the row's sum like a key of score s and value 0 (Xiao et al. 2023,
-     * arXiv:2309.17453; gpt-oss has one sink a head). The log-sum-exp contains the sink, weights and o become smaller,
-     * and a row without keys gives zero output and lse = s. -inf: no sink. Softmax only, and without mask_fill. */
+    ATTN_WITH_BIAS = 1 << 0, /* uses arrays.bias */
+    /* uses arrays.mask, one byte for each entry; nonzero means that the query attends to the key */
+    ATTN_WITH_MASK = 1 << 1,
+    ATTN_WITH_LENS = 1 << 2,   /* uses arrays.lens (int32); keys of lens_dim at or past the length are masked */
+    ATTN_WITH_PACKED = 1 << 3, /* uses arrays.q_offsets and arrays.k_offsets (int32); see attn_problem.packed */
+    /* Uses arrays.sinks. The sink s of a row enters the row's sum like a key of score s and value 0 (Xiao et al. 2023,
+     * arXiv:2309.17453). gpt-oss has one sink per head. The log-sum-exp contains the sink, and weights and o become
+     * smaller. If a row has no keys, its output is 0 and lse = s. A sink of -inf has no effect. Sinks are for softmax
+     * only, without mask_fill. */
     ATTN_WITH_SINKS = 1 << 4,
-    /* backward: arrays.dlse, the gradient of the log-sum-exp, which merging partial attentions produces. Softmax only;
-     * ignored in the forward pass and for a row without keys. */
+    /* Uses arrays.dlse in the backward pass. It is the gradient of the log-sum-exp, which merging partial attentions
+     * produces. For softmax only. It is ignored in the forward pass, and for a row without keys. */
     ATTN_WITH_DLSE = 1 << 5,
-    ATTN_WITH_BIAS_INDEX = 1 << 6, /* with BIAS: arrays.bias_index, see attn_problem.bias_index */
-    /* arrays.blocks: one byte for each block, nonzero = attend; see attn_problem.blocks */
+    ATTN_WITH_BIAS_INDEX = 1 << 6, /* with ATTN_WITH_BIAS: uses arrays.bias_index; see attn_problem.bias_index */
+    /* uses arrays.blocks, one byte for each block, where nonzero means visible; see attn_problem.blocks */
     ATTN_WITH_BLOCKS = 1 << 7,
-    /* arrays.k and arrays.v are bf16, q and o are f32: this halves the memory of a KV cache. F32 problems only, forward
-     * only, without weights. */
+    /* arrays.k and arrays.v are bf16, and q and o are f32, so that a KV cache needs half of the memory. Only for the
+     * forward pass of F32 problems without weights. */
     ATTN_WITH_BF16_KEYS = 1 << 8,
-    ATTN_WITH_ALL = (1 << 16) - 1, /* every operand, including operands of later versions */
-    ATTN_WANT_LSE = 1 << 16,       /* forward: writes arrays.lse */
-    ATTN_WANT_WEIGHTS = 1 << 17,   /* forward: writes arrays.weights, before dropout unless weights_dropped */
-    ATTN_WANT_DQ = 1 << 18,        /* backward only: the gradients to compute */
+    ATTN_WITH_ALL = (1 << 16) - 1, /* all operands, including operands of later versions */
+    ATTN_WANT_LSE = 1 << 16,       /* the forward pass writes arrays.lse */
+    /* the forward pass writes arrays.weights; they are before dropout unless weights_dropped is true */
+    ATTN_WANT_WEIGHTS = 1 << 17,
+    /* in the backward pass, this bit and the following bits select the gradients to compute */
+    ATTN_WANT_DQ = 1 << 18,
     ATTN_WANT_DK = 1 << 19,
     ATTN_WANT_DV = 1 << 20,
     ATTN_WANT_DBIAS = 1 << 21,
@@ -381,27 +394,28 @@ enum {
 
 typedef enum attn_direction { ATTN_DIRECTION_FORWARD = 0, ATTN_DIRECTION_BACKWARD } attn_direction;
 
-/* An attention problem. Initialize it with zeros, then fill it. Zero means the default everywhere, except for dim
- * numbers (lens_dim and the dims of bands, windows, tables, picks, packed and blocks), where 0 is the first dim. */
+/* An attention problem. Initialize it with zeros, and then fill it. Zero always means the default, except for dim
+ * numbers, where 0 is the first dim. Dim numbers are lens_dim and the dims of bands, windows, tables, picks, packed
+ * and blocks. */
 typedef struct attn_problem {
     int ndims;
     attn_dim dims[ATTN_MAX_DIMS];
-    /* Type of q, k, v (but see ATTN_WITH_BF16_KEYS), o and their gradients. Bias, tables, w, sinks, lse and weights are
-     * f32 (f64 with F64). */
+    /* The type of q, k, v, o and their gradients. Exception: with ATTN_WITH_BF16_KEYS, k and v are bf16. Bias,
+     * tables, w, sinks, lse and weights are f64 if dtype is F64, and otherwise f32. */
     attn_dtype dtype;
     attn_direction direction;
     attn_score score;
-    double scale; /* 0: 1/sqrt(product of the CONTRACT dims) for DOT, 1 for other scores */
+    double scale; /* 0: 1 / sqrt(product of the lengths of the CONTRACT dims) for DOT, and 1 for other scores */
     double width; /* width of the distance kernels; 0 means 1 */
-    /* If not 0, scores x = scale * (score + tables) become softcap * tanh(x / softcap). This happens before the bias
-     * and the masks, so that a bias or a mask_fill is not capped. Between 1e-30 and 1e30. (Gemma 2, arXiv:2408.00118.)
-     */
+    /* If not 0, a score x = scale * (score + tables) becomes softcap * tanh(x / softcap). This happens before the
+     * bias and the masks. So a bias or a mask_fill is not capped. The value must be between 1e-30 and 1e30. (Gemma
+     * 2, arXiv:2408.00118.) */
     double softcap;
     attn_normalization normalization;
-    unsigned flags; /* sum of ATTN_WITH_* and ATTN_WANT_* */
-    int lens_dim;   /* the KEY dim that arrays.lens limits */
+    unsigned flags; /* sum of the bits ATTN_WITH_* and ATTN_WANT_* */
+    int lens_dim;   /* KEY dim that arrays.lens limits */
     attn_packed packed;
-    attn_bias_index bias_index; /* the gradient of a table always has the table's strides and is never accumulated */
+    attn_bias_index bias_index; /* the gradient of its table always has the table's strides, and is never accumulated */
     attn_blocks blocks;
     int nbands;
     attn_band bands[ATTN_MAX_BANDS];
@@ -411,38 +425,41 @@ typedef struct attn_problem {
     attn_relative relatives[ATTN_MAX_RELATIVE];
     int npicks;
     attn_pick picks[ATTN_MAX_PICKS];
-    /* The score of a masked key. 0: the key is left out, and a row without keys gives zero output, lse -inf and zero
-     * gradients. Otherwise this finite score replaces the key's own (-1e6 in Dive into Deep Learning, -10000 in ESM),
-     * so a row without keys gives the mean of all values. */
+    /* The score of a masked key. If 0, the key is left out, and a row without keys gives zero output, lse -inf and
+     * zero gradients. Otherwise this finite score replaces the key's own score, such as -1e6 in Dive into Deep
+     * Learning or -10000 in ESM. So a row without keys gives the mean of all values. */
     double mask_fill;
-    double dropout; /* drop probability of the normalized weights, 0 <= p < 1; kept weights are scaled by 1/(1-p) */
-    uint64_t seed;  /* seed of dropout; `seed` and `stream` together determine every dropped position, in any solver */
+    /* probability p that a normalized weight is dropped, 0 <= p < 1; other weights are multiplied by 1/(1-p) */
+    double dropout;
+    /* seed of dropout; in any solver, `seed` and `stream` together determine which positions are dropped */
+    uint64_t seed;
     uint64_t stream;
-    bool weights_dropped; /* true: weights are written after dropout */
-    bool accumulate;      /* backward: adds to the gradients instead of overwriting them */
+    bool weights_dropped; /* true: weights are written after dropout; false: before dropout */
+    bool accumulate;      /* true: the backward pass adds to the gradients instead of overwriting them */
     bool own_grad_strides;
-    /* If not 0, only the k largest scores of a row enter its softmax. Among equal scores, the lower key index is taken
-     * first. The other keys of the row are masked and have no gradient. Only visible keys count, sinks do not. A row
-     * with at most k visible keys, or with a NaN among its scores, keeps all its keys. The log-sum-exp is over the kept
-     * keys. Softmax only. */
+    /* If not 0, only the k largest scores of a row enter its softmax. If scores are equal, the lower key index is
+     * taken first. The other keys of the row are masked and have no gradient. Only visible keys count, and sinks do
+     * not count. If a row has at most k visible keys, or a NaN among its scores, it keeps all its keys. The
+     * log-sum-exp is over the kept keys. For softmax only. */
     int64_t top_k;
     int64_t reserved[15];
 } attn_problem;
 
-/* The arrays of one execution. Unused arrays may be NULL. Outputs must not overlap any other array. Forward reads q k v
- * (bias mask lens w w2 sinks blocks table) and writes o (lse weights). Backward reads the same inputs, o, lse, dout
- * (and dlse), and writes the requested gradients. The gradient of an operand that is broadcast (stride 0) or read
- * several times (windows, tables, a bias by distance) is the sum over its uses. A bias by distance does not support
- * `accumulate`. */
+/* The arrays of one execution. Unused arrays may be NULL. Outputs must not overlap any other array. The forward pass
+ * reads q, k, v and, if requested, bias, mask, lens, w, w2, sinks, blocks and table. It writes o and, if requested,
+ * lse and weights. The backward pass reads the same inputs, o, lse, dout and, if requested, dlse. It writes the
+ * requested gradients. If an operand is broadcast (stride 0) or read several times (windows, tables, a bias by
+ * distance), its gradient is the sum over all its uses. A bias by distance does not support `accumulate`. */
 typedef struct attn_arrays {
     const void *q, *k, *v;
     const void *bias;
     const uint8_t *mask;
     const int32_t *lens;
-    /* Offsets of packed sequences, sequences + 1 numbers: 0 <= q_offsets[s] <= q_offsets[s + 1] <= packed.queries. No
-     * sequence may be longer than the dim. The same holds for k_offsets, and both pointers may be the same array. */
+    /* Offsets of packed sequences, which are sequences + 1 numbers with 0 <= q_offsets[s] <= q_offsets[s + 1] <=
+     * packed.queries. No sequence may be longer than the dim. The same holds for k_offsets with packed.keys. Both
+     * pointers may be the same array. */
     const int32_t *q_offsets, *k_offsets;
-    /* the entry of query 0 and key 0; with negative strides other entries precede this address */
+    /* address of the entry of query 0 and key 0; if strides are negative, other entries precede it */
     const int32_t *bias_index;
     const void *w, *w2;
     const void *sinks;
@@ -452,35 +469,36 @@ typedef struct attn_arrays {
     void *lse;
     void *weights;
     const void *dout;
-    const void *dlse; /* has the strides of lse */
+    const void *dlse; /* gradient of lse, which has the strides of lse */
     void *dq, *dk, *dv;
     void *dbias;
     void *dw, *dw2;
     void *dsinks;
     void *dtable[ATTN_MAX_RELATIVE];
-    uint64_t seed_offset; /* added to problem.seed, so that one plan serves every training step with a new seed */
+    uint64_t seed_offset; /* added to problem.seed; so one plan serves every training step, with a new seed for each */
     const void *reserved[16];
 } attn_arrays;
 
 /* ------------------------------------------------------------------------------------------------ plan */
 
 typedef enum attn_effort {
-    ATTN_ESTIMATE = 0, /* chooses a solver by rules */
-    /* measures the time of each solver that accepts the problem on scratch arrays, and remembers the fastest */
+    ATTN_ESTIMATE = 0, /* rules choose the solver */
+    /* runs each solver that accepts the problem on scratch arrays, and remembers the fastest */
     ATTN_MEASURE
 } attn_effort;
 
 typedef struct attn_plan_options {
-    /* Maximum number of threads; a small problem runs on fewer. With `solver` set, exactly this number. 0: the
-     * context's number. */
+    /* Maximum number of threads. A small problem runs on fewer threads, but if `solver` is set, exactly this number
+     * is used. 0: the context's number. */
     int threads;
     attn_effort effort;
-    /* NULL: the best solver; otherwise the solver of this name, or ATTN_ERROR_UNSUPPORTED with its reason */
+    /* NULL: the best solver; otherwise the solver of this name, or ATTN_ERROR_UNSUPPORTED with the reason why it
+     * refuses */
     const char *solver;
     int64_t reserved[4];
 } attn_plan_options;
 
-/* A plan is immutable. Destroy the plan before its context and its allocator. */
+/* A plan is immutable. Destroy it before its context and before its allocator. */
 typedef struct attn_plan attn_plan;
 
 /* Checks `problem` and plans it.  `options` may be NULL.  The problem is copied.
@@ -489,39 +507,42 @@ typedef struct attn_plan attn_plan;
  * would overlap, and an impossible window. ATTN_ERROR_UNSUPPORTED; ATTN_ERROR_MEMORY. *plan is NULL on failure. */
 ATTN_API attn_status attn_plan_create(attn_plan **plan, attn_context *context, const attn_problem *problem,
                                       const attn_plan_options *options);
-/* Destroys a plan. NULL is allowed. Any thread may call this function once no thread executes the plan. */
+/* Destroys a plan. NULL is allowed. Any thread may call this function, but only after all executions of the plan
+ * have ended. */
 ATTN_API void attn_plan_destroy(attn_plan *plan);
 
 /* Returns the bytes of scratch memory that an execution uses. The size does not depend on the number of keys, with
- * these exceptions. The reference solver has its own needs. In the solver `blocked` (float64) each thread keeps the
- * keys and values of one batch index, and with top_k about 6 k numbers for each query of a block. A bias_index needs
- * one number for each of its entries and each index of the table's BATCH dims (twice that backward). With `accumulate`,
- * each broadcast gradient of q, k, v and bias needs one copy: its terms are summed there first, so that the caller's
- * array is rounded once. */
+ * four exceptions. The reference solver needs its own amount. In the solver `blocked` (float64), each thread keeps
+ * the keys and values of one batch index and, with top_k, about 6 k numbers for each query of a block. A bias_index
+ * needs one number for each of its entries and each index of the table's BATCH dims, and twice as many in the
+ * backward pass. With `accumulate`, each broadcast gradient of q, k, v and bias needs one copy. Its terms are summed
+ * in the copy, so that the caller's array is rounded only once. */
 ATTN_API size_t attn_plan_workspace(const attn_plan *plan);
-/* Returns the multiplications and additions of one execution, by the usual convention: 2 for each score channel and 2
- * for each value channel of every (query, key) pair that is not masked by structure. The backward pass has 2.5 times as
- * many. Packed sequences count as if all had the same length. A block mask counts as if all blocks were visible. */
+/* Returns the multiplications and additions of one execution. As usual, each pair of a query and a key counts 2 for
+ * each score channel and 2 for each value channel, unless the structure of the problem masks the pair. The backward
+ * pass has 2.5 times as many. Packed sequences count as if all had the same length. A block mask counts as if all
+ * blocks were visible. */
 ATTN_API double attn_plan_flops(const attn_plan *plan);
 /* Returns the name of the chosen solver, a constant string. */
 ATTN_API const char *attn_plan_solver(const attn_plan *plan);
-/* Writes one line with the name of the chosen solver to `text`. With `verbose`, the text also says why each other
- * solver was not chosen. The line is cut to `size` bytes with its final 0. Returns the length of the uncut line. */
+/* Writes one line with the name of the chosen solver to `text`. If `verbose` is true, the text also says why each
+ * other solver was not chosen. If the text does not fit into `size` bytes with its final 0, it is cut. Returns the
+ * length of the uncut text. */
 ATTN_API size_t attn_plan_describe(const attn_plan *plan, bool verbose, char *text, size_t size);
 
-/* Runs the plan. `workspace` has attn_plan_workspace() bytes aligned to 64; NULL means the plan's own. Several threads
- * may execute one plan at once if each thread passes its own workspace. With NULL the second thread gets
- * ATTN_ERROR_BUSY. ATTN_ERROR_ARGUMENT: a NULL array that the problem needs, a workspace that is not aligned, an output
- * that is the same array as another one (other overlaps are not detected), offsets of packed sequences that are not in
- * order, or an entry of bias_index that is no row of the table. On error nothing is allocated or written. If several
- * executions fail at once, each returns its own status, and the context's error describes one of them; read the error
- * when no execution runs. The same bits come out for any number of threads. */
+/* Runs the plan. `workspace` has attn_plan_workspace() bytes and is aligned to 64 bytes. If it is NULL, the plan's own
+ * workspace is used. Several threads may execute one plan at once if each thread passes its own workspace. If they pass
+ * NULL, the second thread gets ATTN_ERROR_BUSY. ATTN_ERROR_ARGUMENT: an array that the problem needs is NULL, a
+ * workspace is not aligned, an output is the same array as another array (other overlaps are not detected), offsets of
+ * packed sequences are not in order, or an entry of bias_index is not a row of the table. On error nothing is allocated
+ * or written. If several executions fail at once, each returns its own status. The context's error describes one of
+ * them, and may be read only when no execution runs. The results have the same bits for any number of threads. */
 ATTN_API attn_status attn_plan_execute(const attn_plan *plan, const attn_arrays *arrays, void *workspace);
 
 /* The arrays of an execution, except its tables and weights. A row X(NAME, field, strides, written) defines
- * ATTN_ARRAY_NAME, the number of attn_arrays.field. `strides` is the field of attn_dim that holds the array's strides
- * (n: no strides, the array is contiguous). `written` says in which pass the array is an output: NEVER, FORWARD or
- * BACKWARD. */
+ * ATTN_ARRAY_NAME, which is the number of the array attn_arrays.field. `strides` is the field of attn_dim that holds
+ * the array's strides. It is n if the array has no strides and is contiguous. `written` is NEVER, FORWARD or
+ * BACKWARD, the pass in which the array is an output. */
 #define ATTN_ARRAYS(X)                                                                                                 \
     X(Q, q, q, NEVER)                                                                                                  \
     X(K, k, k, NEVER)                                                                                                  \
@@ -549,90 +570,96 @@ ATTN_API attn_status attn_plan_execute(const attn_plan *plan, const attn_arrays 
     X(DSINKS, dsinks, sinks, BACKWARD)
 #define ATTN_ARRAY_VALUE(NAME, field, strides, written) ATTN_ARRAY_##NAME,
 
-/* The numbers of the arrays. TABLE + i and DTABLE + i are the arrays of the i-th relative. */
+/* The numbers of the arrays. TABLE + i and DTABLE + i are the numbers of the table and its gradient in the i-th
+ * relative. */
 typedef enum attn_array {
     ATTN_ARRAYS(ATTN_ARRAY_VALUE) ATTN_ARRAY_TABLE,
     ATTN_ARRAY_DTABLE = ATTN_ARRAY_TABLE + ATTN_MAX_RELATIVE,
     ATTN_ARRAY_COUNT = ATTN_ARRAY_DTABLE + ATTN_MAX_RELATIVE
 } attn_array;
 
-/* The elements [low, high) of an array that an execution reads or writes, counted from the pointer that the caller
- * passes. `low` is 0 unless strides are negative; low = high if a dim has length 0. */
+/* The elements [low, high) of an array that an execution reads or writes, counted from the caller's pointer. If no
+ * stride is negative, `low` is 0. If a dim has length 0, `low` equals `high`. */
 typedef struct attn_span {
     attn_dtype dtype;
     bool output;
     int64_t low, high;
 } attn_span;
 
-/* Sets *span to the elements of an array. Returns false and an empty span if the plan does not use the array.
- * arrays.weights has no number here: its size is the product of the lengths of its dims, or of their picks. */
+/* Sets *span to the range of elements of an array. If the plan does not use the array, returns false and an empty
+ * span. arrays.weights has no number. Its size is the product of the lengths of its dims, where a picked dim has as
+ * many as its picks. */
 ATTN_API bool attn_plan_span(const attn_plan *plan, attn_array array, attn_span *span);
 
-/* Returns the name of the i-th solver, best first, with the reference solver last; NULL past the end. */
+/* Returns the name of the i-th solver. The best solver is first, and the reference solver is last. Returns NULL past
+ * the end. */
 ATTN_API const char *attn_solver_name(int i);
 
-/* Export and import wisdom, the solvers that ATTN_MEASURE found fastest, as lines of text. Export writes to the
- * caller's buffer like attn_plan_describe. Import reads the lines into the context (ATTN_ERROR_FORMAT names the
- * malformed line). */
+/* Export and import wisdom, which is the list of the solvers that ATTN_MEASURE found fastest, as lines of text.
+ * Export writes to the caller's buffer like attn_plan_describe. Import reads the lines into the context. If a line
+ * is malformed, the result is ATTN_ERROR_FORMAT, and the error names the line. */
 ATTN_API size_t attn_wisdom_export(const attn_context *context, char *text, size_t size);
 ATTN_API attn_status attn_wisdom_import(attn_context *context, const char *text);
 
 /* ---------------------------------------------------------------------------------------- usual problems */
 
 typedef enum attn_layout {
-    ATTN_LAYOUT_BTHD = 0, /* [B,T,H,D]: heads inside of the channels, the output layout of a linear layer */
+    ATTN_LAYOUT_BTHD = 0, /* [B,T,H,D]: heads are inside of the channels, as in the output of a linear layer */
     ATTN_LAYOUT_BHTD      /* [B,H,T,D] */
 } attn_layout;
 
 typedef enum attn_causal { ATTN_CAUSAL_NONE = 0, ATTN_CAUSAL_TOP_LEFT, ATTN_CAUSAL_BOTTOM_RIGHT } attn_causal;
 
-/* Multi-head attention. All arrays are contiguous in `layout`. Exception: `q_row`, `k_row`, `v_row` and `o_row`
- * (elements between two tokens in BTHD; 0: H*D) let q, k and v be parts of a packed matrix. */
+/* Multi-head attention. All arrays are contiguous in `layout`, with one exception. `q_row`, `k_row`, `v_row` and
+ * `o_row` let q, k, v and o be parts of a packed matrix. In BTHD, they are the number of elements from one token to
+ * the next, and 0 means H*D. */
 typedef struct attn_heads {
     int64_t batch, heads, queries, keys, dim;
-    int64_t kv_heads;  /* number of key and value heads, which divides `heads` for grouped-query attention; 0: heads */
-    int64_t dim_value; /* channels of a value; 0: dim */
+    /* number of heads of keys and values; for grouped-query attention, it divides `heads`; 0: heads */
+    int64_t kv_heads;
+    int64_t dim_value; /* number of channels of a value; 0: dim */
     attn_layout layout;
     int64_t q_row, k_row, v_row, o_row;
     attn_causal causal;
-    int lens_per;     /* 0: no lengths, 1: lens[B], 2: lens[B,Tq] */
-    bool key_padding; /* the mask has shape [B,Tk]; nonzero = attend */
-    /* Packed sequences: `batch` is their number, `queries` and `keys` are the lengths of the longest. q and o are
-     * [packed_queries,H,D], k and v are [packed_keys,Hkv,D] ([H,packed_queries,D] and so on in BHTD), and lse is
-     * [H,packed_queries]. BOTTOM_RIGHT aligns the ends of each sequence. */
+    int lens_per;     /* 0: no lengths; 1: lens[B]; 2: lens[B,Tq] */
+    bool key_padding; /* true: the mask has shape [B,Tk], where nonzero means that queries attend to the key */
+    /* Packed sequences. `batch` is their number, and `queries` and `keys` are the lengths of the longest sequence.
+     * In BTHD, q and o are [packed_queries,H,D], and k and v are [packed_keys,Hkv,D]. In BHTD, q is
+     * [H,packed_queries,D], and so on. lse is [H,packed_queries]. With BOTTOM_RIGHT, the end of each sequence's
+     * queries is aligned with the end of its keys. */
     bool packed;
     int64_t packed_queries, packed_keys;
     int64_t reserved[4];
 } attn_heads;
 /* Fills a problem. Its dims are, in this order: batch, (kv) head, [group], query, key, contract, value. lse is [B,H,Tq]
- * and weights are [B,H,Tq,Tk]. `problem` is overwritten; the caller may change it afterwards. ATTN_ERROR_SHAPE:
+ * and weights are [B,H,Tq,Tk]. `problem` is overwritten. The caller may change it after this call. ATTN_ERROR_SHAPE:
  * kv_heads does not divide heads. ATTN_ERROR_ARGUMENT: a size below 0 or above 2^40, or an unknown lens_per, causal or
  * layout. */
 ATTN_API attn_status attn_problem_heads(attn_problem *problem, const attn_heads *heads);
 
 /* Attention along one axis of a contiguous array (axial attention, Ho et al. 2019). x is [n0, ..., n(rank-1)] with the
- * channels (heads * dim) along `channel_axis`. Every axis other than `axis` and `channel_axis` is batch. */
+ * channels (heads * dim) along `channel_axis`. All axes except `axis` and `channel_axis` are BATCH dims. */
 typedef struct attn_axis {
     int rank; /* number of axes, at most 8 */
     int64_t shape[8];
     int axis, channel_axis;
-    int64_t heads; /* number of heads, which divides shape[channel_axis]; channels are head-major */
+    int64_t heads; /* number of heads, which divides shape[channel_axis]; the channels of a head are adjacent */
     attn_causal causal;
 } attn_axis;
-/* Fills a problem for the axis. ATTN_ERROR_SHAPE: heads does not divide the channels. ATTN_ERROR_ARGUMENT: rank not 2
- * to 8, an axis that does not exist or is the channel axis, a negative length, heads < 1. */
+/* Fills a problem for the axis. ATTN_ERROR_SHAPE: heads does not divide the channels. ATTN_ERROR_ARGUMENT: rank is
+ * not 2 to 8, an axis does not exist or is the channel axis, a length is negative, or heads is below 1. */
 ATTN_API attn_status attn_problem_axis(attn_problem *problem, const attn_axis *axis);
 
-/* Fills a problem for tied rows of an alignment: q, k, v, o are [R,C,B,H,D], and all rows share one map [H,B,C,C]. The
- * scale is 1/sqrt(D*R). Rao et al. 2021, MSA Transformer. ATTN_ERROR_ARGUMENT: a size below 0 or above 2^40. */
+/* Fills a problem for tied rows of an alignment. q, k, v and o are [R,C,B,H,D]. All rows share one map [H,B,C,C],
+ * with the scale 1/sqrt(D*R) (Rao et al. 2021, MSA Transformer). ATTN_ERROR_ARGUMENT: a size below 0 or above 2^40. */
 ATTN_API attn_status attn_problem_tied_rows(attn_problem *problem, int64_t rows, int64_t cols, int64_t batch,
                                             int64_t heads, int64_t dim);
 
-/* A window over a 2-D image: q, k, v, o are [B,Y,X,H,D] (channels last). */
+/* A window over a 2-D image. q, k, v and o are [B,Y,X,H,D], with channels last. */
 typedef struct attn_window2d {
     int64_t batch, height, width, heads, dim;
-    int64_t window_y, window_x; /* numbers of taps */
-    int64_t step, dilation;     /* 0 means 1; with a step q and o have the smaller grid, ceil(size/step) */
+    int64_t window_y, window_x; /* number of taps along each axis */
+    int64_t step, dilation;     /* 0 means 1; if step is above 1, q and o have the smaller grid, ceil(size/step) */
     attn_border border;
 } attn_window2d;
 /* Fills a problem for the window. ATTN_ERROR_ARGUMENT: a size below 0 or above 2^40, or an unknown border. */
@@ -642,10 +669,10 @@ ATTN_API attn_status attn_problem_window2d(attn_problem *problem, const attn_win
  *
  *     lse = log(exp(lse1) + exp(lse2))        o = exp(lse1 - lse) o1 + exp(lse2 - lse) o2
  *
- * Merge more parts one after another: o may be o1 or o2, and lse may be lse1 or lse2. o1, o2 and o are [B,T,H,D] or
- * [B,H,T,D], the log-sum-exps [B,H,T], f32 (f64 with F64), as attn_problem_heads leaves them. */
+ * More than two parts are merged one after another, because o may be o1 or o2, and lse may be lse1 or lse2. o1, o2 and
+ * o are [B,T,H,D] or [B,H,T,D], the log-sum-exps [B,H,T], f32 (f64 with F64), as attn_problem_heads leaves them. */
 typedef struct attn_partials {
-    int64_t batch, heads, queries, dim; /* dim: channels of a value */
+    int64_t batch, heads, queries, dim; /* dim: number of channels of a value */
     attn_layout layout;
     attn_dtype dtype; /* F32, BF16 or F64 */
 } attn_partials;
@@ -654,11 +681,11 @@ typedef struct attn_partials {
 ATTN_API attn_status attn_partials_merge(attn_context *context, const attn_partials *shape, const void *o1,
                                          const void *lse1, const void *o2, const void *lse2, void *o, void *lse);
 
-/* The arrays of attn_partials_backward, which computes the gradients of the parts from the gradients of o and lse. A
- * backward problem of each part takes its results as dout and, with ATTN_WITH_DLSE, as dlse. */
+/* The arrays of attn_partials_backward. This function computes the gradients of the parts from the gradients of o
+ * and lse. The backward problem of each part takes these results as dout and, with ATTN_WITH_DLSE, as dlse. */
 typedef struct attn_partials_arrays {
     const void *o1, *lse1, *o2, *lse2;
-    const void *dout, *dlse; /* if dlse is NULL, all its numbers are 0 */
+    const void *dout, *dlse; /* if dlse is NULL, the gradient of lse is 0 everywhere */
     void *do1, *dlse1, *do2, *dlse2;
 } attn_partials_arrays;
 ATTN_API attn_status attn_partials_backward(attn_context *context, const attn_partials *shape,
@@ -704,9 +731,10 @@ ATTN_API attn_status attn_partials_backward(attn_context *context, const attn_pa
 ATTN_API attn_status attn_problem_parse(attn_problem *problem, attn_context *context, const char *text,
                                         attn_direction direction);
 
-/* Measures the rate of multiply-adds on registers that the context's instruction set reaches with `threads` threads at
- * once (0: the context's), in 10^9 operations a second. Takes about 20 ms. ATTN_F32; ATTN_BF16 gives the same figure,
- * since bf16 is summed in f32. Returns 0, with an error in the context, for other types or threads < 0. */
+/* Measures the rate of multiply-adds on registers, for the context's instruction set, in 10^9 operations per second.
+ * `threads` threads run at once; 0 means the context's number. The measurement takes about 20 ms. ATTN_F32 and
+ * ATTN_BF16 give the same rate, because bf16 numbers are summed in f32. For other types, or if threads is below 0,
+ * returns 0 and sets an error in the context. */
 ATTN_API double attn_machine_peak(attn_context *context, attn_dtype dtype, int threads);
 
 #ifdef __cplusplus

@@ -34,13 +34,13 @@ typedef struct attn_classifier attn_classifier;
 /* Loads a classifier from its directory; the caller destroys it. ATTN_ERROR_NOT_FOUND, ATTN_ERROR_IO,
  * ATTN_ERROR_FORMAT, ATTN_ERROR_SHAPE (parameters that do not match the config), ATTN_ERROR_MEMORY. `names` is a names
  * file of io.h, or the name of a built-in one, for weights with foreign names; NULL: none. With `names`, settings that
- * follow from the shapes of the weights may be absent from config.json, and the file itself may be missing. Without
- * "class_names" classes are named by their numbers; without "mean" and "std" pixels run from -1 to 1. ATTN_ERROR_FORMAT
- * also: a malformed names file, or a tensor without a rule. */
+ * follow from the shapes of the weights may be absent from config.json, and the file itself may be missing. If
+ * config.json has no "class_names", classes are named by their numbers. If it has no "mean" and "std", pixels run from
+ * -1 to 1. ATTN_ERROR_FORMAT also: a malformed names file, or a tensor without a rule. */
 ATTN_API attn_status attn_classifier_load(attn_classifier **classifier, attn_context *context, const char *path,
                                           const char *names);
 ATTN_API void attn_classifier_destroy(attn_classifier *classifier); /* Destroys a classifier. NULL is allowed. */
-/* Returns the name of class i, which the classifier owns; NULL past the end. */
+/* Returns the name of class i, which the classifier owns. Returns NULL past the end. */
 ATTN_API const char *attn_classifier_class_name(const attn_classifier *classifier, int64_t i);
 
 typedef struct attn_prediction {
@@ -49,18 +49,19 @@ typedef struct attn_prediction {
 } attn_prediction;
 /* Writes the `top` most likely classes of each of n images, best first, to guesses[i * top + rank]. Images of any size
  * and number of channels are converted to the model's size and channels (attn_image_fit, bicubic unless config.json
- * names another filter). ATTN_ERROR_ARGUMENT: top not in 1 to the number of classes; ATTN_ERROR_UNSUPPORTED: the
- * weights hold NaN or infinity, so no probabilities exist. */
+ * names another filter). ATTN_ERROR_ARGUMENT: top is not in 1 to the number of classes. ATTN_ERROR_UNSUPPORTED: the
+ * weights hold NaN or infinity, so that no probabilities exist. */
 ATTN_API attn_status attn_classifier_classify(attn_classifier *classifier, const attn_image *images, int64_t n,
                                               int64_t top, attn_prediction *guesses);
 
-/* Selects the attention to draw. Zero means the default in each field. Layers, heads and cells count from 1. */
+/* Selects the attention to draw. Zero means the default in each field. Layers, heads and cells are counted from 1. */
 typedef struct attn_classifier_view {
-    int64_t layer; /* layer; 0: all layers (vit: rollout; other models: a panel for each layer) */
-    /* head; 0: a panel for each head of the layer, or the mean of the heads if all layers are drawn */
+    /* number of the layer; 0: all layers, as rollout for vit, and as a panel for each layer in other models */
+    int64_t layer;
+    /* number of the head; 0: a panel for each head of the layer or, if all layers are drawn, the mean of the heads */
     int64_t head;
-    /* The query's cell in the grid of the layer, or of the first layer if all are drawn (a coarser grid uses the cell
-     * that contains it). 0: the class token, or the middle cell. */
+    /* The query's cell in the grid of the layer. If all layers are drawn, it is a cell of the first layer's grid,
+     * and a coarser grid uses the cell that contains it. 0: the class token, or the middle cell. */
     int64_t query_row, query_col;
     int64_t reserved[4];
 } attn_classifier_view;
@@ -71,9 +72,9 @@ typedef struct attn_classifier_view {
  *   sasa       the window of one position in each layer; at the border part of the window is outside the picture
  *   nonlocal   the keys of one position in each non-local block
  *   axial      the row and the column of one position in each block; where they cross, the larger weight
- * With ATTN_PLOT_HTML the result is an interactive page with all layers and heads, whatever `view` chooses. `guess`
- * (may be NULL) gets the predicted class. `view` may be NULL. ATTN_ERROR_ARGUMENT: no such layer, head or cell.
- * ATTN_ERROR_UNSUPPORTED: the architecture returns no attention weights, or the model's weights hold NaN or
+ * If the format is ATTN_PLOT_HTML, the result is an interactive page with all layers and heads, whatever `view`
+ * selects. `guess` (may be NULL) gets the predicted class. `view` may be NULL. ATTN_ERROR_ARGUMENT: no such layer, head
+ * or cell. ATTN_ERROR_UNSUPPORTED: the architecture returns no attention weights, or the model's weights hold NaN or
  * infinity. */
 ATTN_API attn_status attn_classifier_render_attention(attn_classifier *classifier, const attn_image *image,
                                                       const attn_classifier_view *view, attn_plot_format format,

@@ -7,8 +7,9 @@
  *     attn_generator_load(&generator, context, "clothes", NULL);
  *     attn_generator_draw(generator, 16, &(attn_generator_options){.seed = 1}, images);
  *
- * The model is the axial transformer (Ho et al. 2019, arXiv:1912.12180).  Samples of 8 bits become
- * one of K levels, sample * K / 256 rounded down, and level k becomes 255 k / (K - 1) again: 256 levels lose nothing.
+ * The model is the axial transformer (Ho et al. 2019, arXiv:1912.12180).  A sample of 8 bits becomes one of K levels,
+ * which is sample * K / 256 rounded down. Level k becomes the sample 255 k / (K - 1). So with 256 levels nothing is
+ * lost.
  *
  * A generator's directory holds
  *     config.json          the architecture with its settings, and how the images were divided
@@ -16,10 +17,10 @@
  * and the files for resuming a training: training.json, checkpoint.safetensors and history.tsv.
  *
  * Data is a folder as classify.h describes it. Labels are ignored, and the folder (or its train/ and test/) may hold
- * pictures without class folders. With the setting "video" each subfolder (of the folder, or of its train/ and test/)
- * is a video, and the frames are its pictures in the order of their names. Videos may also come from a .npy file of
- * shape (videos, frames, channels, height, width) with bytes or real numbers from 0 to 1. A video is drawn frame by
- * frame; each frame depends on all previous frames.
+ * pictures without class folders. With the setting "video", each subfolder of the folder, or of its train/ and test/,
+ * is a video. Its frames are its pictures in the order of their names. Videos may also come from a .npy file of shape
+ * (videos, frames, channels, height, width) with bytes or real numbers from 0 to 1. A video is drawn frame by frame.
+ * Each frame depends on all frames before it.
  *
  * One thread at a time uses a context and what was made from it; different contexts are independent. */
 #ifndef ATTN_GENERATE_H
@@ -44,23 +45,23 @@ ATTN_API attn_status attn_generator_load(attn_generator **generator, attn_contex
 ATTN_API void attn_generator_destroy(attn_generator *generator); /* Destroys a generator. NULL is allowed. */
 /* Options for drawing. Zero means the default in each field. */
 typedef struct attn_generator_options {
-    uint64_t seed;      /* the same seed gives the same images for any number of threads */
-    double temperature; /* the logits are divided by this number; 0 means 1 */
-    int64_t frames;     /* for attn_generator_complete with videos: the number of given frames */
+    uint64_t seed;      /* for any number of threads, the same seed gives the same images */
+    double temperature; /* number by which the logits are divided; 0 means 1 */
+    int64_t frames;     /* number of given frames, for attn_generator_complete with videos */
     int64_t reserved[3];
 } attn_generator_options;
-/* Draws n images, which the caller frees with attn_image_free; on an error they are empty. A model of videos draws n
- * videos, and `images` has room for all frames of each ("frames" in config.json), one video after the other. Each row
- * is reported to the function of attn_context_set_progress; if that function returns false, the result is
- * ATTN_ERROR_INTERRUPTED. Image i gets the same noise for any n. `options` may be NULL. ATTN_ERROR_ARGUMENT: n < 1, a
- * temperature that is not above 0. */
+/* Draws n images, which the caller frees with attn_image_free. On an error, the images are empty. If the model makes
+ * videos, draws n videos, one after the other. `images` then has room for all frames of each video ("frames" in
+ * config.json). Each row is reported to the function of attn_context_set_progress. If that function returns false,
+ * the result is ATTN_ERROR_INTERRUPTED. Image i gets the same noise for any n. `options` may be NULL.
+ * ATTN_ERROR_ARGUMENT: n is below 1, or the temperature is not above 0. */
 ATTN_API attn_status attn_generator_draw(attn_generator *generator, int64_t n, const attn_generator_options *options,
                                          attn_image *images);
 /* Draws the rows below the first `rows` of `given`. `given` is first converted to the model's size (attn_image_fit,
- * bicubic). The first rows of `done` are copied from the given image with all 8 bits of its samples, before they are
- * reduced to levels. For a model of videos `given` has options->frames images, and `done` gets all frames. In the last
- * given frame only the first `rows` rows are kept. ATTN_ERROR_ARGUMENT: rows not in 0 to the height, frames not in 1 to
- * the model's. */
+ * bicubic). The first rows of `done` are copied from this image with all 8 bits of its samples, not reduced to
+ * levels. If the model makes videos, `given` has options->frames images, and `done` gets all frames. In the last
+ * given frame, only the first `rows` rows are kept. ATTN_ERROR_ARGUMENT: rows is not in 0 to the height, or frames
+ * is not in 1 to the model's number of frames. */
 ATTN_API attn_status attn_generator_complete(attn_generator *generator, const attn_image *given, int64_t rows,
                                              const attn_generator_options *options, attn_image *done);
 

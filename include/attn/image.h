@@ -8,8 +8,8 @@
  *     attn_image_fit(&small, context, &image, 224, 224, ATTN_IMAGE_FILTER_BICUBIC);
  *     attn_image_planes(&small, mean, std, x);
  *
- * Files may be hostile: sizes are checked before memory is allocated, and a damaged or truncated file is refused as a
- * whole. Messages name the file and its fault. No state is kept between calls; different contexts are independent.
+ * Files may be hostile. So sizes are checked before memory is allocated, and a damaged or truncated file is refused as
+ * a whole. Messages name the file and its fault. No state is kept between calls; different contexts are independent.
  *
  * One thread at a time uses a context. An image is plain data that belongs to the caller. */
 #ifndef ATTN_IMAGE_H
@@ -25,16 +25,17 @@ extern "C" {
  * function that fills an image overwrites its pointer without freeing the old memory, so begin with {0}. */
 typedef struct attn_image {
     int64_t width, height;
-    int channels; /* 1: grey; 3: red, green, blue */
+    int channels; /* 1: grey; 3: red, green and blue */
     unsigned char *pixels;
 } attn_image;
 
-/* Empties the image. An empty image is allowed. */
+/* Frees the pixels and empties the image. The image may be empty already. */
 ATTN_API void attn_image_free(attn_context *context, attn_image *image);
 
 /* Options for reading. Zero means the default in each field. */
 typedef struct attn_image_options {
-    int channels;  /* 1 or 3: the image is converted to this number; 0: 1 if the file is grey, otherwise 3 */
+    /* number of channels, 1 or 3, to which the image is converted; 0: 1 if the file is grey, otherwise 3 */
+    int channels;
     int64_t limit; /* maximum number of pixels; 0: 67,108,864 */
     int64_t reserved[4];
 } attn_image_options;
@@ -54,7 +55,7 @@ typedef struct attn_image_options {
 ATTN_API attn_status attn_image_read(attn_image *image, attn_context *context, const char *path,
                                      const attn_image_options *options);
 
-/* Writes a .png, .ppm, .pgm or .pnm file, chosen by the ending of the path. ATTN_ERROR_ARGUMENT: another ending. */
+/* Writes a file in the format of the path's ending: .png, .ppm, .pgm or .pnm. ATTN_ERROR_ARGUMENT: another ending. */
 ATTN_API attn_status attn_image_write(attn_context *context, const attn_image *image, const char *path);
 
 /* -------------------------------------------------------------------------------------------- geometry */
@@ -64,13 +65,13 @@ typedef enum attn_image_filter {
     ATTN_IMAGE_FILTER_BICUBIC       /* cubic filter (Keys 1981) with a = -0.5 and half-width 2 */
 } attn_image_filter;
 
-/* Resizes an image in proportion until it covers width x height, then crops the middle. ATTN_ERROR_ARGUMENT: a side
- * below 1; ATTN_ERROR_MEMORY. */
+/* Resizes an image in proportion until it covers width x height. Then crops the middle. ATTN_ERROR_ARGUMENT: a side
+ * is below 1. ATTN_ERROR_MEMORY. */
 ATTN_API attn_status attn_image_fit(attn_image *to, attn_context *context, const attn_image *from, int64_t width,
                                     int64_t height, attn_image_filter filter);
 
 /* Fills `out` with channels * height * width numbers: out[c][y][x] = (pixel / 255 - mean[c]) / std[c]. If mean is
- * NULL it counts as 0, and if std is NULL it counts as 1. */
+ * NULL, it counts as 0. If std is NULL, it counts as 1. */
 ATTN_API void attn_image_planes(const attn_image *image, const float *mean, const float *std, float *out);
 
 #ifdef __cplusplus

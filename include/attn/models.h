@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * models.h - every architecture by name: its settings, building and running a model; sequence-to-sequence models and
- * decoding.
+ * models.h - builds and runs a model of any architecture by its name. It also runs sequence-to-sequence models and
+ * decodes.
  *
  *     attn_config_set_int(config, "num_hiddens", 256); ...
  *     attn_model_create(&model, context, "transformer", config, &(attn_model_options){.seed = 1});
@@ -22,12 +22,13 @@ extern "C" {
 
 /* --------------------------------------------------------------------------------------- architectures */
 
-/* A named input or output. */
+/* A named input or output of an architecture. */
 typedef struct attn_port {
     const char *name;
-    const char *shape; /* shape as readable text: "(b,q,d)" */
-    bool integer;      /* ids and lengths: I32, or any type whose values are integers in the range of I32 */
-    bool optional;     /* an optional input, or an output that is computed only on request */
+    const char *shape; /* shape as readable text, such as "(b,q,d)" */
+    /* true for ids and lengths, which are I32, or of any type with integer values in the range of I32 */
+    bool integer;
+    bool optional; /* true for an input that may be absent, or an output that is computed only on request */
     const char *doc;
 } attn_port;
 
@@ -38,12 +39,12 @@ typedef struct attn_architecture {
     int nkeys, ninputs, noutputs;
     const attn_setting *keys;
     const attn_port *inputs, *outputs;
-    bool seq2seq; /* true if attn_seq2seq_forward and attn_seq2seq_translate work with the architecture */
+    bool seq2seq; /* true if attn_seq2seq_forward and attn_seq2seq_translate support the architecture */
 } attn_architecture;
 
-/* Returns the i-th architecture; NULL past the end. */
+/* Returns the i-th architecture. Returns NULL past the end. */
 ATTN_API const attn_architecture *attn_architecture_at(int i);
-/* Returns the architecture with this name; NULL if there is none. */
+/* Returns the architecture with this name. Returns NULL if there is none. */
 ATTN_API const attn_architecture *attn_architecture_find(const char *name);
 
 /* ----------------------------------------------------------------------------------------------- models */
@@ -54,69 +55,71 @@ typedef struct attn_model attn_model;
 typedef struct attn_model_options {
     uint64_t seed;    /* seed of the initial parameters */
     attn_dtype dtype; /* type of the parameters, ATTN_F32 or ATTN_F64 */
-    /* parameters are zero, for weights that will be loaded: this saves the time of drawing random numbers */
+    /* true: parameters are zero, because weights will be loaded; this saves the time of drawing random numbers */
     bool blank;
-    /* maximum bytes of parameters and tables together, for settings from an untrusted file; 0: no limit */
+    /* maximum of the bytes of parameters and tables together, in case settings come from an untrusted file; 0: no
+     * limit */
     size_t limit;
-    /* The precision of products. Parameters, their gradients and an optimizer's moments stay f32. The default is the
-     * context's precision; a model in f64 computes in f64. ATTN_PRECISION_FMA is ATTN_ERROR_ARGUMENT in a context that
-     * uses AMX; make that context with ATTN_PRECISION_FMA instead. */
+    /* The precision of products. Parameters, their gradients and an optimizer's moments stay f32. By default, it is
+     * the context's precision. A model in f64 computes in f64. In a context that uses AMX, ATTN_PRECISION_FMA gives
+     * ATTN_ERROR_ARGUMENT. Make the context with ATTN_PRECISION_FMA instead. */
     attn_precision precision;
     int64_t reserved[4];
 } attn_model_options;
 
-/* Builds `architecture` with the settings in `config` (may be NULL; a key "architecture" in it is ignored).
- * `options` may be NULL. ATTN_ERROR_NOT_FOUND: no such architecture; ATTN_ERROR_ARGUMENT: a key is unknown, missing, of
- * the wrong type or out of range (the message says what is allowed), or the model needs more than options->limit bytes;
- * ATTN_ERROR_MEMORY. *model is NULL on failure. */
+/* Builds `architecture` with the settings in `config`, which may be NULL. A key "architecture" in the config is
+ * ignored. `options` may be NULL. On failure, *model is NULL. ATTN_ERROR_NOT_FOUND: there is no such architecture.
+ * ATTN_ERROR_ARGUMENT: a key is unknown, missing, of the wrong type or out of range, and the message says what is
+ * allowed; or the model needs more than options->limit bytes. ATTN_ERROR_MEMORY. */
 ATTN_API attn_status attn_model_create(attn_model **model, attn_context *context, const char *architecture,
                                        const attn_config *config, const attn_model_options *options);
 ATTN_API void attn_model_destroy(attn_model *model); /* Destroys a model. NULL is allowed. */
 
 /* Returns the model's architecture, a constant of the library. */
 ATTN_API const attn_architecture *attn_model_architecture(const attn_model *model);
-/* Returns the settings with every key, which the model owns. */
+/* Returns the settings with every key, including the defaults. The model owns the config. */
 ATTN_API const attn_config *attn_model_config(const attn_model *model);
 /* Returns the context of the model, which the caller owns. */
 ATTN_API attn_context *attn_model_context(const attn_model *model);
-/* Returns the state dict in order of construction: trained parameters (attn_tensor_requires_grad) and buffers. The
- * model owns the list; attn_weights_load and attn_weights_assign of io.h fill its tensors. */
+/* Returns the state dict in the order of construction. It has trained parameters (attn_tensor_requires_grad) and
+ * buffers. The model owns the list. attn_weights_load and attn_weights_assign of io.h fill its tensors. */
 ATTN_API attn_named_list *attn_model_parameters(const attn_model *model);
-/* Packs the weights of linear layers once, in the order in which products read them. Without this call each run packs
- * the weights again. The packed form replaces a parameter where possible (not lookup tables in bf16 and int8, and not
- * in f32 on AMX). Then the model only infers, in its own precision: attn_tensor_data of a replaced parameter is NULL,
- * and recording tapes and savers are refused. The parameters must not change after this call. A second call does
- * nothing. Results keep their bits, except on AMX in f32 (docs/numerics.md). After ATTN_ERROR_MEMORY the model can only
- * be destroyed. */
+/* Packs the weights of linear layers once, in the order in which products read them. Without this call, each run packs
+ * the weights again. The packed form replaces a parameter where possible. This is not possible for lookup tables in
+ * bf16 and int8, or in f32 on AMX. After this call, the model only infers, in its own precision. attn_tensor_data of a
+ * replaced parameter is NULL, and recording tapes and savers are refused. The parameters must not change after this
+ * call. A second call does nothing. Results keep their bits, except on AMX in f32 (docs/numerics.md). After
+ * ATTN_ERROR_MEMORY the model can only be destroyed. */
 ATTN_API attn_status attn_model_pack_weights(attn_model *model);
-/* Runs the model on named inputs. `outputs` gets the tape's tensors under the architecture's names; the list must not
- * own its tensors. An optional output (attention weights) is made only if the list already has an item of that name
- * (attn_named_add with a NULL tensor, or an old tensor). ATTN_ERROR_ARGUMENT: an input is missing, unknown or of the
- * wrong type; ATTN_ERROR_SHAPE. */
+/* Runs the model on named inputs. `outputs` gets the tape's tensors under the architecture's names, so that the list
+ * must not own its tensors. An optional output, such as attention weights, is computed only if the list already has an
+ * item of that name. Add such an item by attn_named_add with a NULL tensor, or keep an old one. ATTN_ERROR_ARGUMENT: an
+ * input is missing, unknown or of the wrong type; ATTN_ERROR_SHAPE. */
 ATTN_API attn_status attn_model_forward(attn_model *model, attn_tape *tape, const attn_named_list *inputs,
                                         attn_named_list *outputs);
 
 /* Writes DIRECTORY/config.json (the architecture's name and settings) and DIRECTORY/model.safetensors with the
- * architecture's own parameter names, the input format of attn_model_create and attn_weights_load. ATTN_ERROR_IO;
+ * architecture's own parameter names. attn_model_create and attn_weights_load can read both files. ATTN_ERROR_IO;
  * ATTN_ERROR_MEMORY. */
 ATTN_API attn_status attn_model_save(const attn_model *model, const char *directory);
 
 /* Options for loading. Zero means the default in each field. */
 typedef struct attn_model_load_options {
-    const attn_config *config; /* settings instead of config.json; NULL: the directory's config.json */
+    const attn_config *config; /* settings in place of config.json; NULL: the directory's config.json */
     /* The architecture; NULL: the "architecture" of the settings or of the names file. */
     const char *architecture;
-    const char *names;        /* a names file of io.h, or the name of a built-in one, for weights with foreign names */
+    /* for weights with foreign names: a names file of io.h, or the name of a built-in names file */
+    const char *names;
     attn_dtype dtype;         /* type of the parameters, ATTN_F32 or ATTN_F64 */
     attn_precision precision; /* the precision, as in attn_model_options */
-    /* If not NULL, gets the parameters that are missing, extra or of another shape, one per line. Free it with
-     * attn_bytes_free. */
+    /* If not NULL, gets a text of the parameters that are missing, extra or of another shape, one per line. Free it
+     * with attn_bytes_free. */
     attn_bytes *report;
     int64_t reserved[4];
 } attn_model_load_options;
 /* Loads a model with its weights; the caller destroys it with attn_model_destroy. The path is a directory with
- * config.json and weights, the output of attn_model_save and of trainings, or a file of weights together with `config`
- * or `names`. Settings that the architecture does not have are ignored. `options` may be NULL.
+ * config.json and weights, which attn_model_save or a training wrote. It may also be a file of weights, together with
+ * `config` or `names`. Settings that the architecture does not have are ignored. `options` may be NULL.
  *
  *     attn_model *model;
  *     if (attn_model_load(&model, context, "out/demo", NULL) != ATTN_OK)
@@ -132,85 +135,91 @@ ATTN_API attn_status attn_model_load(attn_model **model, attn_context *context, 
 
 /* Options of a forward pass. Zero means the default. */
 typedef struct attn_seq2seq_options {
-    /* Quirk of Dive into Deep Learning: outside training its decoder is not causal, so its validation loss includes
-     * tokens that should be predicted. By default the decoder is always causal. */
+    /* A quirk of Dive into Deep Learning. Outside of training, its decoder is not causal, so that its validation
+     * loss sees tokens that should be predicted. By default, the decoder is always causal. */
     bool see_future;
-    /* If not NULL, gets attention weights: "encoder.0" [B,H,Ts,Ts], "decoder.0" [B,H,Tt,Tt], "cross.0" [B,H,Tt,Ts],
-     * and so on for each layer (models with one attention: "cross.0" [B,1,Tt,Ts] only). The tape owns the tensors. */
+    /* If not NULL, gets attention weights, whose tensors the tape owns. They are "encoder.0" [B,H,Ts,Ts],
+     * "decoder.0" [B,H,Tt,Tt], "cross.0" [B,H,Tt,Ts], and so on for each layer. A model with one attention has only
+     * "cross.0" [B,1,Tt,Ts]. */
     attn_named_list *weights;
-    /* If not NULL, gets the last layer's "cross" weights. A gradient flows through them if the tape records. NULL if no
-     * layer attends to the source. `weights` then lacks the last layer's "decoder". */
+    /* If not NULL, gets the last layer's "cross" weights. If the tape records, a gradient flows through them. If no
+     * layer attends to the source, gets NULL. `weights` then lacks the last layer's "decoder". */
     attn_tensor **guided;
     int64_t reserved[4];
 } attn_seq2seq_options;
 
-/* Computes logits [B,Tt,V] from src I32 [B,Ts], src_lens I32 [B] or NULL, and tgt_in I32 [B,Tt]. Dropout is applied if
- * the tape trains. NULL on error; ATTN_ERROR_UNSUPPORTED if the architecture is not sequence-to-sequence. */
+/* Computes logits [B,Tt,V] from src I32 [B,Ts], src_lens I32 [B] or NULL, and tgt_in I32 [B,Tt]. If the tape trains,
+ * dropout is applied. Returns NULL on error. ATTN_ERROR_UNSUPPORTED: the architecture is not sequence-to-sequence. */
 ATTN_API attn_tensor *attn_seq2seq_forward(attn_model *model, attn_tape *tape, const attn_tensor *src,
                                            const attn_tensor *src_lens, const attn_tensor *tgt_in,
                                            const attn_seq2seq_options *options);
 
-/* The length rule: how the score of a hypothesis depends on its length, and when a search ends. */
+/* The length rule determines how the score of a hypothesis depends on its length, and when a search ends. */
 typedef enum attn_length_rule {
-    /* log_prob / ((5 + length) / 6)^alpha (Wu et al. 2016, arXiv:1609.08144). The search ends when no open hypothesis
-     * can overtake the best finished one, or when as many have finished as the beam is wide. */
+    /* log_prob / ((5 + length) / 6)^alpha (Wu et al. 2016, arXiv:1609.08144). The search ends if no open hypothesis
+     * can overtake the best finished one, or if as many hypotheses have finished as the beam is wide. */
     ATTN_LENGTH_WU = 0,
-    /* log_prob / length^alpha, as in Marian and Hugging Face transformers. Keeps as many finished hypotheses as the
-     * beam is wide. The search ends when the best open hypothesis, at its present length, is not above the worst
-     * finished one. */
+    /* log_prob / length^alpha, as in Marian and Hugging Face transformers. As many finished hypotheses are kept as
+     * the beam is wide. The search ends if the best open hypothesis, at its present length, is not better than the
+     * worst finished one. */
     ATTN_LENGTH_POWER
 } attn_length_rule;
 typedef enum attn_stopping { ATTN_STOP_LIKELY = 0, ATTN_STOP_FULL, ATTN_STOP_NEVER } attn_stopping;
 
-/* Options of a beam search. Zero means the default, except for the ids, which have no default. */
+/* Options of a beam search. Zero means the default. The ids have no default. */
 typedef struct attn_beam_search_options {
     int32_t bos, eos;      /* first and last token of a sentence */
     int64_t max_len;       /* maximum number of tokens of the result; 0: 64 */
-    int64_t beam;          /* number of hypotheses that are kept; 0 or 1: greedy search */
-    double length_penalty; /* alpha of the length rule; the length includes the end token. 0: no penalty */
-    bool first_position;   /* quirk of Dive into Deep Learning: every decoded token is at position 0 */
+    int64_t beam;          /* number of hypotheses that the beam keeps; 0 or 1: greedy search */
+    double length_penalty; /* alpha of the length rule, where the length includes the end token; 0: no penalty */
+    bool first_position;   /* true: every decoded token is at position 0, which is a quirk of Dive into Deep Learning */
     attn_length_rule rule;
-    /* for ATTN_LENGTH_POWER only: when the search ends. It ends as described there, or as soon as the beam is full of
-     * finished hypotheses, or when no open hypothesis could be better than the finished ones at any length. */
+    /* When the search ends, for ATTN_LENGTH_POWER only. It ends as described there, or as soon as the beam is full
+     * of finished hypotheses, or if no open hypothesis could be better than the finished ones at any length. */
     attn_stopping stopping;
-    bool force_end;  /* only the end token may be the last of max_len tokens, and it adds no cost there */
-    int64_t nbanned; /* tokens that are never chosen; see `renormalize` for the other tokens' probabilities */
+    bool force_end; /* true: only the end token may be the last of max_len tokens, and it adds no cost there */
+    /* number of tokens that are never chosen; `renormalize` determines the other tokens' probabilities */
+    int64_t nbanned;
     const int32_t *banned;
-    bool renormalize;        /* true: the softmax is renormalized over the tokens that are not banned */
-    int64_t no_repeat_ngram; /* no sequence of this many tokens occurs twice, including `bos`; 0: no such rule */
-    /* For tokens that a hypothesis already has, a negative log-probability (without a beam: logit) is multiplied by
-     * this number, a positive one divided (arXiv:1909.05858). 0, 1: no penalty. */
+    bool renormalize; /* true: the softmax is computed over the tokens that are not banned */
+    /* no sequence of this many tokens may occur twice, where `bos` counts too; 0: no such rule */
+    int64_t no_repeat_ngram;
+    /* A penalty for tokens that a hypothesis already has. A negative log-probability, or logit without a beam, is
+     * multiplied by this number, and a positive one is divided by it (arXiv:1909.05858). 0, 1: no penalty. */
     double repetition_penalty;
-    int64_t min_len;         /* minimum number of tokens of a hypothesis, including the end token */
-    const int64_t *max_lens; /* for each sentence: its own max_len, if that is smaller; NULL: none */
-    int64_t nbest;           /* number of hypotheses to return for each sentence, at most `beam`; 0: 1 */
-    /* Forced prefixes: the tokens that each hypothesis of sentence b begins with, whatever their probability. prefix[b]
-     * has nprefix[b] tokens, fewer than max_len and without the end token. NULL: no prefixes. */
+    int64_t min_len; /* minimum number of tokens of a hypothesis, including the end token */
+    /* max_len of each sentence, where it is smaller than max_len; NULL: all sentences have the same maximum */
+    const int64_t *max_lens;
+    int64_t nbest; /* number of hypotheses to return for each sentence, at most `beam`; 0: 1 */
+    /* Forced prefixes. Each hypothesis of sentence b begins with the tokens of prefix[b], whatever their
+     * probability. prefix[b] has nprefix[b] tokens, which are fewer than max_len and do not include the end token.
+     * NULL: no prefixes. */
     const int32_t *const *prefix;
     const int64_t *nprefix;
-    /* The allowed tokens of sentence b: nallowed[b] tokens in allowed[b], in ascending order, including the end token
-     * and the tokens of the prefix. Other tokens have no share of the probability. NULL: all tokens are allowed. */
+    /* The allowed tokens of sentence b. allowed[b] has nallowed[b] tokens in ascending order, including the end
+     * token and the tokens of the prefix. Other tokens have no share of the probability. NULL: all tokens are
+     * allowed. */
     const int32_t *const *allowed;
     const int64_t *nallowed;
-    /* true: greedy search compares logits instead of probabilities and leaves log_prob and score 0. The result can
-     * differ from a search with scores only if two logits differ but their probabilities, as doubles, are equal. */
+    /* true: greedy search compares logits instead of probabilities. log_prob and score are then 0. The result can
+     * differ from a search with scores only if two logits differ, but their probabilities are equal as doubles. */
     bool unscored;
     int64_t reserved[4];
 } attn_beam_search_options;
 
 typedef struct attn_hypothesis {
     int64_t n;
-    int32_t *ids;    /* tokens without the start and end tokens; free them with attn_hypotheses_free */
-    double log_prob; /* sum over the tokens, including the end token */
+    int32_t *ids;    /* tokens without the start token and the end token; free them with attn_hypotheses_free */
+    double log_prob; /* sum of the log-probabilities of the tokens, including the end token */
     double score;    /* log_prob after the length penalty */
     bool finished;   /* true if the hypothesis has reached the end token */
 } attn_hypothesis;
 
 /* Translates src (I32 [B,Ts], src_lens I32 [B] or NULL), all sentences at once. `results` has room for B * nbest
- * hypotheses. The hypotheses of sentence i start at results[i * nbest], best first; the first is the same for every
- * nbest. If a search ends with fewer than nbest, the remaining results are zero and their `ids` are NULL. The function
- * uses its own tape. On error nothing needs to be freed. ATTN_ERROR_UNSUPPORTED: the model has no decoder;
- * ATTN_ERROR_SHAPE, ATTN_ERROR_ARGUMENT, ATTN_ERROR_MEMORY. */
+ * hypotheses. The hypotheses of sentence i start at results[i * nbest], with the best one first. The best one is the
+ * same for every nbest. If a search ends with fewer than nbest, the remaining results are zero and their `ids` are
+ * NULL. The function uses its own tape. On error, nothing needs to be freed. ATTN_ERROR_UNSUPPORTED: the model has no
+ * decoder; ATTN_ERROR_SHAPE, ATTN_ERROR_ARGUMENT, ATTN_ERROR_MEMORY. */
 ATTN_API attn_status attn_seq2seq_translate(attn_model *model, const attn_tensor *src, const attn_tensor *src_lens,
                                             const attn_beam_search_options *options, attn_hypothesis *results);
 ATTN_API void attn_hypotheses_free(attn_context *context, attn_hypothesis *results, int64_t n);

@@ -33,72 +33,75 @@ typedef struct attn_msa attn_msa;
 
 /* Options for loading. Zero means the default. */
 typedef struct attn_msa_load_options {
-    /* the .pt file of the contact regression; NULL: the file in the checkpoint's directory whose name ends in
-     * -contact-regression.pt, if there is one */
+    /* path of the .pt file of the contact regression; NULL: if the checkpoint's directory has a file whose name ends
+     * in -contact-regression.pt, this file */
     const char *regression;
-    /* quirk of ESM in batches of alignments of different sizes: tied scores are scaled, and contacts corrected, by the
-     * padded sizes; default: padding changes no result */
+    /* true: a quirk of ESM in batches of alignments of different sizes, where tied scores are scaled, and contacts
+     * corrected, by the padded sizes; false: padding changes no result */
     bool compat;
-    /* a names file (io.h), or the name of a built-in one, for a checkpoint with foreign names; the names file must give
-     * the settings. NULL: no names file */
+    /* for a checkpoint with foreign names: a names file (io.h), or the name of a built-in one, which must give the
+     * settings; NULL: no names file */
     const char *names;
     int64_t reserved[4];
 } attn_msa_load_options;
 
-/* Loads ESM-MSA-1b or ESM-MSA-1 as downloaded (.pt), or a directory (or its model.safetensors) that a
- * training or `attn convert` wrote. A checkpoint's names are converted to the names of facebookresearch/esm: prefixes
- * are removed, and "row" and "column", which are swapped in the files, are swapped back. `options` may be NULL.
- * ATTN_ERROR_NOT_FOUND: no such file; ATTN_ERROR_FORMAT: a malformed file, or a file without the model's arguments;
- * ATTN_ERROR_UNSUPPORTED: another architecture (named); ATTN_ERROR_SHAPE: parameters are missing, extra or of another
- * shape; ATTN_ERROR_MEMORY. *msa is NULL on failure. */
+/* Loads ESM-MSA-1b or ESM-MSA-1 as downloaded (.pt), or a directory (or its model.safetensors) that a training or `attn
+ * convert` wrote. A checkpoint's names are converted to the names of facebookresearch/esm. Prefixes are removed. "row"
+ * and "column" are swapped in the files, so that they are swapped back. `options` may be NULL. ATTN_ERROR_NOT_FOUND: no
+ * such file; ATTN_ERROR_FORMAT: a malformed file, or a file without the model's arguments; ATTN_ERROR_UNSUPPORTED:
+ * another architecture (named); ATTN_ERROR_SHAPE: parameters are missing, extra or of another shape; ATTN_ERROR_MEMORY.
+ * *msa is NULL on failure. */
 ATTN_API attn_status attn_msa_load(attn_msa **msa, attn_context *context, const char *path,
                                    const attn_msa_load_options *options);
 ATTN_API void attn_msa_destroy(attn_msa *msa); /* Destroys a model. NULL is allowed. */
 
 /* ------------------------------------------------------------------------------------------------- a run */
 
-/* Options of a run. Zero means the default: no output. */
+/* Options of a run. Zero means the default. By default, there is no output. */
 typedef struct attn_msa_options {
     bool logits, contacts, row_maps, column_maps;
-    /* The layers whose representations are returned: 0 is the embedding, L the last layer (normalized); negative
-     * numbers count from the end, -1 is L. */
+    /* The layers whose representations are returned. 0 is the embedding, and L is the last layer, which is
+     * normalized. Negative numbers count from the end, so that -1 is L. */
     const int64_t *layers;
     int64_t nlayers;
-    /* Maximum bytes to plan for, including parameters and results; 0: no bound. A bound changes the time a little, and
-     * results only by rounding. */
+    /* Maximum of the planned bytes, including parameters and results. 0: no bound. A bound changes the time a
+     * little. It changes results only by rounding. */
     size_t memory;
-    /* The bound in tokens, like max_tokens_per_msa of the architecture msa-transformer; 0: derived from `memory`, or
-     * the model's own. */
+    /* The bound in tokens, like max_tokens_per_msa of the architecture msa-transformer. 0: it follows from `memory`
+     * or, without a bound, is the model's own. */
     int64_t max_tokens;
-    int64_t map_layer; /* from 1: row_maps and column_maps hold only this layer, and their L is 1; 0: all layers */
+    /* number of a layer, from 1: row_maps and column_maps have only this layer, and their L is 1; 0: all layers */
+    int64_t map_layer;
     int64_t reserved[4];
 } attn_msa_options;
 
-/* The result of a run. The model owns the tensors (F32), which are valid until its next run; NULL where not
- * requested. */
+/* The result of a run. The model owns the tensors (F32), which are valid until its next run. If an output was not
+ * requested, it is NULL. */
 typedef struct attn_msa_result {
-    const attn_tensor *logits;   /* [B,R,C,V] */
-    const attn_tensor *contacts; /* [B,C-1,C-1]: probability that two residues are within 8 A; 0 outside an alignment */
-    const attn_tensor *row_maps; /* [B,L,H,C,C] */
+    const attn_tensor *logits; /* [B,R,C,V] */
+    /* probability [B,C-1,C-1] that two residues are within 8 A; outside of an alignment, 0 */
+    const attn_tensor *contacts;
+    const attn_tensor *row_maps;               /* [B,L,H,C,C] */
     const attn_tensor *column_maps;            /* [B,L,H,C,R,R] */
-    const attn_tensor *const *representations; /* [B,R,C,D], `nlayers` of them in the order of options.layers */
+    const attn_tensor *const *representations; /* `nlayers` tensors [B,R,C,D], in the order of options.layers */
 } attn_msa_result;
 
-/* The cost of a run, which is computed before the run. */
+/* The cost of a run. It is computed before the run. */
 typedef struct attn_msa_cost {
-    size_t bytes;       /* planned bytes, including parameters and results; the process needs a little more */
-    size_t smallest;    /* planned bytes with the strictest max_tokens */
-    int64_t max_tokens; /* the max_tokens that the run will use */
-    int64_t heads;      /* number of heads, of H, that are computed together */
+    size_t bytes;       /* number of planned bytes, including parameters and results; the process needs a little more */
+    size_t smallest;    /* number of planned bytes with the smallest possible max_tokens */
+    int64_t max_tokens; /* max_tokens that the run will use */
+    int64_t heads;      /* number of the H heads that are computed together */
 } attn_msa_cost;
-/* Computes the cost of a run. ATTN_ERROR_SHAPE: sizes beyond the model's positions. ATTN_ERROR_ARGUMENT: a layer out of
- * range, more memory needed than allowed (cost->smallest is the minimum), or contacts without a regression.
- * ATTN_ERROR_UNSUPPORTED: row maps or contacts of a model whose rows are not tied. */
+/* Computes the cost of a run. ATTN_ERROR_SHAPE: a size is beyond the model's positions. ATTN_ERROR_ARGUMENT: a layer
+ * is out of range, the run needs more memory than is allowed (cost->smallest is the minimum), or contacts are
+ * requested without a regression. ATTN_ERROR_UNSUPPORTED: row maps or contacts are requested of a model whose rows
+ * are not tied. */
 ATTN_API attn_status attn_msa_estimate(const attn_msa *msa, int64_t batch, int64_t rows, int64_t cols,
                                        const attn_msa_options *options, attn_msa_cost *cost);
-/* Runs the model on tokens [B,R,C]. Short rows are padded at the end with <pad> (1); missing rows are all <pad>. The
- * first row of each alignment is its longest. `result` is overwritten. Statuses of attn_msa_estimate, and
- * ATTN_ERROR_ARGUMENT: a token out of range. */
+/* Runs the model on tokens [B,R,C]. Short rows are padded at the end with <pad> (1), and missing rows are all <pad>.
+ * The first row of each alignment is its longest. `result` is overwritten. Statuses of attn_msa_estimate, and
+ * ATTN_ERROR_ARGUMENT: a token is out of range. */
 ATTN_API attn_status attn_msa_run(attn_msa *msa, const int32_t *tokens, int64_t batch, int64_t rows, int64_t cols,
                                   const attn_msa_options *options, attn_msa_result *result);
 

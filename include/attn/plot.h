@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * plot.h - draws pictures: attention as heatmaps and as an interactive page, contacts of a protein, curves.
- *
- * The caller describes a picture by plain data. It is rendered into memory as PNG, SVG or PDF with the same content.
- * Text is UTF-8. No state is kept between calls; different contexts are independent.
+ * plot.h - draws pictures of attention (heatmaps or an interactive page), of a protein's contacts, and of curves. The
+ * caller describes a picture by plain data. The picture is rendered into memory as PNG, SVG or PDF, which have the same
+ * content. Text is UTF-8. No state is kept between calls; different contexts are independent.
  *
  * One thread at a time uses a context. */
 #ifndef ATTN_PLOT_H
@@ -19,37 +18,37 @@ typedef enum attn_plot_format {
     ATTN_PLOT_PNG = 0,
     ATTN_PLOT_SVG,
     ATTN_PLOT_PDF,
-    ATTN_PLOT_HTML /* an interactive page; only for heatmaps and for the attention of classifiers */
+    ATTN_PLOT_HTML /* interactive page, for heatmaps and for the attention of classifiers only */
 } attn_plot_format;
 
-/* Finds the format of a file name's ending (".png", ".svg", ".pdf", ".html", in any case). ATTN_ERROR_ARGUMENT:
- * another ending. */
+/* Finds the format from the ending of a file's name: ".png", ".svg", ".pdf" or ".html", in upper or lower case.
+ * ATTN_ERROR_ARGUMENT: another ending. */
 ATTN_API attn_status attn_plot_format_from_path(attn_plot_format *format, attn_context *context, const char *path);
 
 /* Colours of the values of a heatmap. All except HEAT are computed in Oklab (Ottosson 2020), where steps of equal size
  * look equally large. */
 typedef enum attn_colours {
-    ATTN_COLOURS_HEAT = 0, /* colours from cream over orange to dark red */
-    ATTN_COLOURS_BLUES,    /* colours from white to dark blue */
-    ATTN_COLOURS_REDS,     /* colours from white to dark red */
+    ATTN_COLOURS_HEAT = 0, /* from cream over orange to dark red */
+    ATTN_COLOURS_BLUES,    /* from white to dark blue */
+    ATTN_COLOURS_REDS,     /* from white to dark red */
     ATTN_COLOURS_DIVERGING /* blue below 0, white at 0, red above 0 */
 } attn_colours;
 
-/* A map of the weights of queries (rows) over keys (columns), values[row * cols + col]. A value that is not finite is
- * drawn grey: it marks a masked key. */
+/* A map of weights. Queries are rows and keys are columns, values[row * cols + col]. If a value is not finite, it is
+ * drawn grey, because it marks a masked key. */
 typedef struct attn_panel {
     const char *title; /* NULL: none */
     int64_t rows, cols;
     const float *values;
 } attn_panel;
 
-/* Maps side by side with the same labels: the heads of one layer. */
+/* Maps side by side that have the same labels, such as the heads of one layer. */
 typedef struct attn_panel_row {
     const char *title; /* title above the row; NULL: none */
-    /* labels of the queries (`rows` labels) and keys (`cols` labels); NULL: none. "" leaves a position without a
-     * label. Panels grow to fit the labels. */
+    /* labels of the queries (`rows` labels) and of the keys (`cols` labels); NULL: no labels. A label "" leaves its
+     * position without a label. Panels grow to fit the labels. */
     const char *const *row_labels, *const *col_labels;
-    const char *row_name, *col_name; /* titles of the axes; NULL: "Queries", "Keys" */
+    const char *row_name, *col_name; /* titles of the axes; NULL: "Queries" and "Keys" */
     int64_t n;
     const attn_panel *panels;
 } attn_panel_row;
@@ -58,31 +57,32 @@ typedef struct attn_heatmaps {
     const char *title; /* NULL: none */
     int64_t n;
     const attn_panel_row *rows;
-    /* The range of the colour scale of all panels. If both are 0, it ends at the largest value and begins at 0 or at
-     * the smallest value, if that is negative. DIVERGING is symmetric around 0. */
+    /* The range of the colour scale of all panels. If both are 0, it begins at 0, or at the smallest value if that
+     * is negative, and ends at the largest value. With DIVERGING, it is symmetric around 0. */
     double low, high;
-    int64_t per_line; /* number of panels side by side before a row wraps; 0: 8 */
+    int64_t per_line; /* number of panels side by side before a row is wrapped; 0: 8 */
     attn_colours colours;
     int64_t reserved[4];
 } attn_heatmaps;
 
-/* Renders heatmaps. ATTN_PLOT_HTML gives an interactive page (attn_explorer_render below). There the rows of panels
- * with the same labels are the layers of one map, and the map's name is the first title up to ", layer".
+/* Renders heatmaps. ATTN_PLOT_HTML gives an interactive page (attn_explorer_render below). In the page, rows of panels
+ * with the same labels are the layers of one map. The map's name is the first title up to ", layer".
  * ATTN_ERROR_ARGUMENT (nothing to draw, more than 4,096 rows or columns in a map, text that is not UTF-8),
  * ATTN_ERROR_MEMORY. */
 ATTN_API attn_status attn_heatmaps_render(attn_bytes *picture, attn_context *context, const attn_heatmaps *heatmaps,
                                           attn_plot_format format);
 
-/* Contacts of a protein. All probabilities are drawn below the diagonal, and the best-scored pairs above it as dots.
- * With known distances a dot is filled if the contact is true and crossed if not, and the true contacts are drawn in
- * grey behind the dots. */
+/* Contacts of a protein. All probabilities are drawn below the diagonal. The pairs with the best scores are drawn
+ * above it, as dots. If distances are known, the dot of a true contact is filled, and the dot of a false one is
+ * crossed. The true contacts are drawn in grey behind the dots. */
 typedef struct attn_contact_map {
-    const char *title;           /* NULL: none */
-    int64_t n;                   /* number of residues */
-    const float *probabilities;  /* [n,n] */
-    const float *distances;      /* [n,n] distances in angstrom, NaN if unknown; NULL: no structure */
-    double cutoff;               /* maximum distance of a true contact; 0: 8 */
-    int64_t top, min_separation; /* number of pairs shown (0: n), and their minimum distance in the sequence (0: 6) */
+    const char *title;          /* NULL: none */
+    int64_t n;                  /* number of residues */
+    const float *probabilities; /* [n,n] */
+    const float *distances;     /* distances [n,n] in angstrom, where NaN means unknown; NULL: there is no structure */
+    double cutoff;              /* maximum distance of a true contact in angstrom; 0: 8 */
+    /* number of pairs that are shown (0: n), and their minimum distance in the sequence (0: 6) */
+    int64_t top, min_separation;
     int64_t reserved[4];
 } attn_contact_map;
 /* Renders contacts. ATTN_ERROR_ARGUMENT (no residues, more than 4,096 residues, text that is not UTF-8),
@@ -90,24 +90,25 @@ typedef struct attn_contact_map {
 ATTN_API attn_status attn_contact_map_render(attn_bytes *picture, attn_context *context, const attn_contact_map *map,
                                              attn_plot_format format);
 
-/* The positions of the keys of a map on the picture. */
+/* The places of a map's keys in the picture. */
 typedef enum attn_explorer_keys {
     ATTN_KEYS_PLACES = 0, /* the last key_rows * key_cols keys are cells of a grid over the whole picture */
-    ATTN_KEYS_WINDOW, /* key_rows x key_cols cells of the queries' grid, of which the one in the middle is the query */
-    ATTN_KEYS_CROSS   /* the query_cols cells of the query's row, then the query_rows cells of its column */
+    ATTN_KEYS_WINDOW,     /* key_rows x key_cols cells of the queries' grid, where the query is in the middle */
+    ATTN_KEYS_CROSS       /* query_cols cells of the query's row, followed by query_rows cells of its column */
 } attn_explorer_keys;
 
-/* Maps with the same queries and keys: all layers and heads of one attention. */
+/* Maps that have the same queries and keys, which are all layers and heads of one attention. */
 typedef struct attn_explorer_map {
-    const char *name;                         /* name such as "Encoder self-attention"; NULL: "Attention" */
-    bool contacts;                            /* the values are probabilities of pairs, not weights that sum to 1 */
+    const char *name; /* name such as "Encoder self-attention"; NULL: "Attention" */
+    /* true: values are probabilities of pairs; false: values are weights that sum to 1 */
+    bool contacts;
     int64_t layers, heads, rows, cols;        /* queries are rows, and keys are columns */
     const char *const *queries, *const *keys; /* labels; NULL: positions counted from 1 */
     /* layers * heads pointers to maps [rows, cols]; NaN marks a missing weight */
     const float *const *weights;
     int64_t first_layer; /* number of the first layer; 0 means 1 */
-    /* For maps over a picture: the grids of queries and keys (0: the explorer's), the label of queries and keys before
-     * the grid (NULL: "token"), and whether windows at the border are shifted inwards. */
+    /* For maps over a picture: the grids of queries and of keys (0: the explorer's grid), the label of queries and
+     * keys that come before the grid (NULL: "token"), and whether windows at the border are shifted inwards. */
     int64_t query_rows, query_cols, key_rows, key_cols;
     attn_explorer_keys where;
     const char *before;
@@ -117,8 +118,8 @@ typedef struct attn_explorer {
     const char *title, *about; /* NULL: none */
     int64_t n;
     const attn_explorer_map *maps;
-    /* A PNG picture. Its cells are the last grid_rows * grid_cols queries and keys; png NULL: no picture. Cells without
-     * labels are named by their row and column. */
+    /* A PNG picture. The last grid_rows * grid_cols queries and keys are its cells. If a cell has no label, its name
+     * is its row and column. NULL: there is no picture. */
     const unsigned char *png;
     size_t png_size;
     int64_t width, height, grid_rows, grid_cols;
@@ -131,24 +132,25 @@ typedef struct attn_explorer {
  * a weight below 0 or infinite, text that is not UTF-8), ATTN_ERROR_MEMORY. */
 ATTN_API attn_status attn_explorer_render(attn_bytes *page, attn_context *context, const attn_explorer *explorer);
 
-/* A picture with a map of weights over it: weights[row * cols + col] is drawn over the part of the picture at the same
- * place. The title is followed by the largest weight in per cent. */
+/* A picture with a map of weights over it. weights[row * cols + col] is drawn over the part of the picture that is
+ * at the same place. The largest weight, in per cent, follows the title. */
 typedef struct attn_overlay {
     const char *title; /* NULL: none */
     int64_t width, height;
-    int channels;                /* 1: grey; 3: red, green, blue */
-    const unsigned char *pixels; /* pixels [height][width][channels]; drawn in grey */
+    int channels;                /* 1: grey; 3: red, green and blue */
+    const unsigned char *pixels; /* pixels [height][width][channels], which are drawn in grey */
     int64_t rows, cols;
-    /* weights, scaled from 0 to the map's largest; NaN and 0 leave the picture unchanged; NULL: no map */
+    /* weights, which are scaled from 0 to the map's largest weight; where a weight is NaN or 0, the picture is
+     * unchanged; NULL: there is no map */
     const float *weights;
-    int64_t query_row, query_col;   /* row and column of the query's cell, which is framed; negative: no frame */
-    int64_t query_rows, query_cols; /* size of the grid of the query's cell; 0: rows, cols */
+    int64_t query_row, query_col;   /* row and column of the query's cell, which gets a frame; negative: no frame */
+    int64_t query_rows, query_cols; /* size of the grid of the query's cell; 0: rows and cols */
 } attn_overlay;
 typedef struct attn_overlays {
     const char *title; /* NULL: none */
     int64_t n;
     const attn_overlay *items;
-    int64_t per_line; /* number of pictures side by side before a row wraps; 0: 5 */
+    int64_t per_line; /* number of pictures side by side before a row is wrapped; 0: 5 */
     int64_t reserved[4];
 } attn_overlays;
 /* Renders overlays. ATTN_ERROR_ARGUMENT (nothing to draw, a side not in 1 to 4,096, an unsupported number of channels),
@@ -158,13 +160,14 @@ ATTN_API attn_status attn_overlays_render(attn_bytes *picture, attn_context *con
 
 typedef enum attn_curve_style { ATTN_CURVE_LINE = 0, ATTN_CURVE_DASHES, ATTN_CURVE_DOTS } attn_curve_style;
 
-/* A curve through the points (x[i], y[i]). A point that is not finite is left out and makes a gap in the line. */
+/* A curve through the points (x[i], y[i]). If a point is not finite, it is left out, and the line has a gap. */
 typedef struct attn_curve {
-    const char *name; /* name in the legend; curves with the same name share one entry and one colour; NULL: no entry */
+    /* name in the legend; NULL: no entry. Curves with the same name share one entry and one colour. */
+    const char *name;
     int64_t n;
     const double *x, *y;
     attn_curve_style style;
-    int64_t panel; /* index of the panel of the curve, from 0 */
+    int64_t panel; /* index of the curve's panel, which counts from 0 */
 } attn_curve;
 
 /* Panels side by side that have the same axes. */
@@ -175,7 +178,7 @@ typedef struct attn_curves {
     int64_t panels;                 /* number of panels; 0 means 1 */
     const char *const *panel_names; /* title above each panel; NULL: none */
     bool log_x, log_y;
-    /* width and height of the picture in points; 0: 480 x 300, with several panels 210 for each x 250 */
+    /* width and height of the picture in points; 0: 480 x 300 or, if there are several panels, 210 for each x 250 */
     double width, height;
     int64_t reserved[4];
 } attn_curves;

@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
  * train.h - optimizers, learning-rate schedules and metrics for a program's own training loop. trainer.h has complete
- * trainings.
- *
- * One thread at a time uses a context and the objects made from it; different contexts are independent. */
+ * trainings.  Only one thread at a time may use a context and the objects made from it. Different contexts are
+ * independent. */
 #ifndef ATTN_TRAIN_H
 #define ATTN_TRAIN_H
 
@@ -24,29 +23,30 @@ typedef enum attn_optimizer_kind {
 
 typedef struct attn_optimizer_options {
     attn_optimizer_kind kind;
-    double beta1, beta2, eps; /* 0: the defaults 0.9, 0.999, 1e-8. A beta of 1e-30 has the effect of a beta of 0 */
-    double momentum;          /* momentum of SGD; 0: no momentum */
+    /* 0 means the default, which is 0.9, 0.999 and 1e-8. A beta of 1e-30 has the same effect as a beta of 0 */
+    double beta1, beta2, eps;
+    double momentum; /* momentum of SGD; 0: no momentum */
     double weight_decay;
-    double clip_norm; /* gradients are scaled so that their global norm is at most this; 0: no clipping */
+    double clip_norm; /* if the global norm of the gradients is larger, they are scaled to this norm; 0: no clipping */
     int64_t reserved[4];
 } attn_optimizer_options;
 
 typedef struct attn_optimizer attn_optimizer;
 
-/* Makes an optimizer. `parameters` must outlive it. A parameter that needs no gradient when the optimizer is made, or
- * later stops needing one, is never changed. `options` may be NULL. ATTN_ERROR_ARGUMENT (an option out of range),
- * ATTN_ERROR_UNSUPPORTED (a trained parameter that is not f32), ATTN_ERROR_MEMORY. */
+/* Makes an optimizer. `parameters` must outlive it. If a parameter needs no gradient when the optimizer is made, or
+ * stops needing one later, it is never changed. `options` may be NULL. ATTN_ERROR_ARGUMENT (an option is out of
+ * range), ATTN_ERROR_UNSUPPORTED (a trained parameter is not f32), ATTN_ERROR_MEMORY. */
 ATTN_API attn_status attn_optimizer_create(attn_optimizer **optimizer, attn_context *context,
                                            const attn_named_list *parameters, const attn_optimizer_options *options);
 ATTN_API void attn_optimizer_destroy(attn_optimizer *optimizer); /* Destroys an optimizer. NULL is allowed. */
-/* Takes one step with learning rate `rate` along the parameters' gradients, then discards the gradients. *norm (may be
- * NULL) gets their global norm before clipping. If the norm is not finite, parameters and state do not change.
- * Parameters have any shapes. Always returns ATTN_OK. */
+/* Takes one step with learning rate `rate` along the parameters' gradients. Then discards the gradients. *norm gets
+ * their global norm before clipping, and `norm` may be NULL. If the norm is not finite, parameters and state do not
+ * change. Parameters have any shapes. Always returns ATTN_OK. */
 ATTN_API attn_status attn_optimizer_step(attn_optimizer *optimizer, double rate, double *norm);
 ATTN_API int64_t attn_optimizer_steps(const attn_optimizer *optimizer);
 ATTN_API void attn_optimizer_set_steps(attn_optimizer *optimizer, int64_t steps);
-/* Returns the state that must be saved to resume: tensors named "m.NAME" and "v.NAME". The optimizer owns the list,
- * which is valid as long as the optimizer. */
+/* Returns the state that must be saved for resuming, which are tensors named "m.NAME" and "v.NAME". The optimizer
+ * owns the list. It is valid as long as the optimizer. */
 ATTN_API const attn_named_list *attn_optimizer_state(const attn_optimizer *optimizer);
 
 /* -------------------------------------------------------------------------------------------- schedules */
@@ -57,40 +57,40 @@ typedef enum attn_schedule_kind {
     ATTN_SCHEDULE_COSINE,
     /* peak * sqrt(warmup / step) after the warm-up; Vaswani et al. 2017, arXiv:1706.03762 */
     ATTN_SCHEDULE_INVERSE_SQUARE_ROOT,
-    /* the peak until step `total`, then `floor` times the peak */
+    /* the peak for steps up to `total`, and for later steps `floor` times the peak */
     ATTN_SCHEDULE_STEP
 } attn_schedule_kind;
 
 typedef struct attn_schedule {
     attn_schedule_kind kind;
     double peak;
-    int64_t warmup; /* number of steps of linear rise from 0; 0: no warm-up */
+    int64_t warmup; /* number of steps in which the rate rises linearly from 0; 0: no warm-up */
     int64_t total;
     double floor;
 } attn_schedule;
 
-/* Returns the learning rate of step `step`, counted from 1. A step below 1 is treated as step 0. If a cosine's total is
- * not more than its warm-up, the rate is at its floor after the warm-up. */
+/* Returns the learning rate of step `step`, where the first step is 1. If `step` is below 1, it counts as 0. If the
+ * total of a cosine is not more than its warm-up, the rate is at its floor after the warm-up. */
 ATTN_API double attn_schedule_rate(const attn_schedule *schedule, int64_t step);
 
 /* ------------------------------------------------------------------------------------------------ loop */
 
 typedef struct attn_progress {
-    int64_t epoch, epochs;        /* epoch, counted from 1 */
-    int64_t step, steps;          /* step within the epoch, counted from 1 */
+    int64_t epoch, epochs;        /* number of the current epoch, from 1, and number of all epochs */
+    int64_t step, steps;          /* number of the current step in the epoch, from 1, and number of steps in an epoch */
     int64_t all_steps;            /* steps since the training began, including earlier runs that were resumed */
-    double loss;                  /* mean loss of this epoch so far, per token */
-    double valid_loss, best_loss; /* NaN before the first validation */
+    double loss;                  /* mean loss per token, in this epoch so far */
+    double valid_loss, best_loss; /* before the first validation, both are NaN */
     double rate, grad_norm;
     double tokens_per_second; /* tokens per second of this run so far */
-    /* seconds of this run, and an estimate of the remaining seconds, which is NaN at first */
+    /* seconds of this run so far, and an estimate of the remaining seconds, which is NaN at first */
     double seconds, seconds_left;
-    bool epoch_ends;         /* true for the one call after each epoch's validation */
-    double exchange_seconds; /* the part of `seconds` spent waiting for the gradients of other processes */
-    /* a metric of the last validation in addition to the loss, such as accuracy; NaN: none */
+    bool epoch_ends;         /* true in the one call after each epoch's validation */
+    double exchange_seconds; /* part of `seconds` in which this process waited for the gradients of other processes */
+    /* metric that the last validation has in addition to the loss, such as accuracy; NaN: none */
     double metric;
     double metric2; /* a second metric */
-    bool improved;  /* with epoch_ends: this validation is the best so far */
+    bool improved;  /* true: epoch_ends is true, and this validation is the best so far */
 } attn_progress;
 
 /* -------------------------------------------------------------------------------------------- measures */
@@ -101,15 +101,15 @@ typedef struct attn_bleu {
     double brevity_penalty;
     int64_t prediction_length, reference_length;
 } attn_bleu;
-/* Computes corpus BLEU (Papineni et al. 2002) as sacreBLEU does with its defaults: tokenizer 13a, case kept,
- * exponential smoothing of zero counts (Post 2018, arXiv:1804.08771). `references` holds the references of the first of
- * n predictions, then the references of the second, and so on. Prediction i has counts[i] references, at least 1
- * (otherwise ATTN_ERROR_ARGUMENT). If counts is NULL, each prediction has one reference. ATTN_ERROR_MEMORY. */
+/* Computes corpus BLEU (Papineni et al. 2002) as sacreBLEU does with its defaults. These are the tokenizer 13a, case
+ * kept, and exponential smoothing of zero counts (Post 2018, arXiv:1804.08771). `references` holds the references of
+ * the first of n predictions, then the references of the second, and so on. Prediction i has counts[i] references, at
+ * least 1 (otherwise ATTN_ERROR_ARGUMENT). If counts is NULL, each prediction has one reference. ATTN_ERROR_MEMORY. */
 ATTN_API attn_status attn_bleu_corpus(attn_bleu *bleu, attn_context *context, const char *const *predictions,
                                       const char *const *references, const int64_t *counts, int64_t n);
-/* Computes chrF2 of a corpus (Popovic 2015, W15-3049), 0 to 100, as sacreBLEU does with its defaults: 1 to 6
- * characters, without white space, case kept. If a prediction has several references, the best one counts.
- * The shapes are `predictions` [n] and `references` [sum of counts]. Errors as of attn_bleu_corpus. */
+/* Computes chrF2 of a corpus (Popovic 2015, W15-3049), 0 to 100, as sacreBLEU does with its defaults. These are n-grams
+ * of 1 to 6 characters, without white space, with case kept. If a prediction has several references, the best one
+ * counts. The shapes are `predictions` [n] and `references` [sum of counts]. Errors as of attn_bleu_corpus. */
 ATTN_API attn_status attn_chrf_corpus(double *chrf, attn_context *context, const char *const *predictions,
                                       const char *const *references, const int64_t *counts, int64_t n);
 

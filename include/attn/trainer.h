@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: MIT
  *
- * trainer.h - trains a complete application by its kind: a translator, an image classifier, an image generator, an MSA
+ * trainer.h - trains a complete application. Its kind is a translator, an image classifier, an image generator, an MSA
  * Transformer, or an object detector.
  *
  *     attn_trainer_job job = {.kind = "translate", .data = "fra.txt.gz", .directory = "en-fr"};
  *     if (attn_train(context, &job) != ATTN_OK)
  *         puts(attn_context_error(context));
  *
- * Each kind has a table of settings (attn_trainer): names, types, defaults and meanings. `attn train KIND --help`
- * prints the table, and attn_trainer_find(kind)->keys holds it. These names differ from the settings of an
+ * Each kind has a table of settings (attn_trainer), with their names, types, defaults and meanings. `attn train KIND
+ * --help` prints the table, and attn_trainer_find(kind)->keys holds it. These names differ from the settings of an
  * architecture. The command's options, training.json and the documents are made from the table.
  *
  * The directory gets the model (config.json, model.safetensors and their companion files). It also gets the files for
@@ -16,7 +16,7 @@
  * history.tsv (one line per epoch). Files are replaced as a whole. A run that was stopped or killed at any moment can
  * be resumed and ends with the same bits, for any number of threads.
  *
- * One thread at a time uses a context; different contexts are independent. */
+ * Only one thread at a time may use a context. Different contexts are independent. */
 #ifndef ATTN_TRAINER_H
 #define ATTN_TRAINER_H
 
@@ -27,23 +27,23 @@
 extern "C" {
 #endif
 
-/* One kind of training. All fields are constants of the library. */
+/* Describes one kind of training. All fields are constants of the library. */
 typedef struct attn_trainer {
-    const char *kind;    /* "translate", "classify", "images", "msa", "detect" */
+    const char *kind;    /* name of the kind: "translate", "classify", "images", "msa" or "detect" */
     const char *summary; /* readable description */
     const char *data;    /* readable description of a job's `data` */
     int nkeys;
     const attn_setting *keys;
 } attn_trainer;
 
-ATTN_API const attn_trainer *attn_trainer_at(int i); /* Returns the i-th kind; NULL past the end. */
-/* Returns the kind with this name; NULL if there is none. */
+ATTN_API const attn_trainer *attn_trainer_at(int i); /* Returns the i-th kind. Returns NULL past the end. */
+/* Returns the kind with this name. Returns NULL if there is none. */
 ATTN_API const attn_trainer *attn_trainer_find(const char *kind);
 
-/* Settings and sizes of a run, which are known before it starts. The struct and its pointers are valid only until
- * `begin` returns. */
+/* The settings and sizes of a run, which are known before it starts. The struct and its pointers are valid only
+ * until `begin` returns. */
 typedef struct attn_trainer_plan {
-    const attn_config *settings; /* the settings with defaults filled in */
+    const attn_config *settings; /* settings of the run, with defaults filled in */
     /* Integers by name, in this order.
      *   translate  train_pairs, valid_pairs, test_pairs, source_words, target_words (sizes of the vocabularies),
      *              left_out_unlike, left_out_duplicates (in the training part), mixed_pairs (pairs of train_pairs from
@@ -57,10 +57,11 @@ typedef struct attn_trainer_plan {
      * read. */
     const attn_config *sizes;
     int64_t parameters;
-    int64_t steps_per_epoch, epochs, first_epoch; /* first_epoch counts from 1 */
-    /* true: "warmup" of the settings was too long for the number of steps and was reduced to a share of them */
+    int64_t steps_per_epoch, epochs, first_epoch; /* first_epoch: number of the first epoch, which counts from 1 */
+    /* true: the setting "warmup" was too long for the number of steps, and was reduced to a share of them */
     bool warmup_fitted;
-    /* One line per parameter, "name TAB shape TAB source", if the training starts from a checkpoint; otherwise NULL. */
+    /* If the training starts from a checkpoint, a text with one line per parameter, "name TAB shape TAB source".
+     * Otherwise NULL. */
     const char *taken;
     const char *passed_first; /* path of the first ignored file or folder; NULL: none */
 } attn_trainer_plan;
@@ -68,19 +69,19 @@ typedef struct attn_trainer_plan {
 /* A training to run. Zero means the default in each field. */
 typedef struct attn_trainer_job {
     const char *kind;
-    const char *data; /* path of a file or a folder (attn_trainer.data); when resuming, NULL means the original path */
-    /* Sentence pairs in memory instead of `data`: `text_size` bytes. A resumed training needs the same text again.
-     * Only for "translate". */
+    const char *data; /* path of a file or a folder (attn_trainer.data); NULL, if a run is resumed: the original path */
+    /* Sentence pairs in memory, in place of `data`. The text has `text_size` bytes. If the training is resumed, it
+     * needs the same text again. Only for "translate". */
     const char *text;
     size_t text_size;
-    /* Called for each line of `data` that is not a sentence pair; the line is then left out. If NULL, the first such
-     * line is an error. Only for "translate". */
+    /* Called for each line of `data` that is not a sentence pair. The line is then left out. If this function is
+     * NULL, the first such line is an error. Only for "translate". */
     void (*left_out)(void *user, int64_t line, const char *error);
-    const char *directory; /* created if it does not exist */
-    /* NULL: the defaults. When resuming, only "epochs", "patience" and "save_every" have an effect; all other settings
-     * keep their values. */
+    const char *directory; /* directory of the result, which is created if it does not exist */
+    /* Settings of the run. NULL: the defaults. If a run is resumed, only "epochs", "patience" and "save_every" have
+     * an effect. All other settings keep their values. */
     const attn_config *settings;
-    bool resume; /* true: resumes from the directory's checkpoint */
+    bool resume; /* true: resumes the run from the directory's checkpoint */
     /* Called after each step and epoch. If it returns false, the run stops and can be resumed. May be NULL. */
     bool (*progress)(void *user, const attn_progress *progress);
     /* Called once before the first step, with the settings and sizes of the run. May be NULL. */
@@ -89,15 +90,17 @@ typedef struct attn_trainer_job {
     int64_t reserved[4];
 } attn_trainer_job;
 
-/* Trains a model and writes all files of the directory. ATTN_ERROR_INTERRUPTED: progress() stopped the run;
- * ATTN_ERROR_NOT_FOUND: no such kind; ATTN_ERROR_ARGUMENT: wrong settings, a directory that already has a model (unless
- * resuming), data that differs from the resumed run's, or too little data; ATTN_ERROR_NOT_FOUND, ATTN_ERROR_FORMAT,
- * ATTN_ERROR_IO: a file (named); ATTN_ERROR_BUSY: another process trains in the directory; ATTN_ERROR_UNSUPPORTED: a
- * precision without gradients, or a kind of data that the model does not accept; ATTN_ERROR_MEMORY. */
+/* Trains a model and writes all files of the directory. ATTN_ERROR_INTERRUPTED: progress() stopped the run.
+ * ATTN_ERROR_NOT_FOUND: there is no such kind. ATTN_ERROR_ARGUMENT: settings are wrong, the directory already has a
+ * model (unless the run is resumed), the data differs from the resumed run's data, or there is too little data.
+ * ATTN_ERROR_NOT_FOUND, ATTN_ERROR_FORMAT, ATTN_ERROR_IO: a file has a fault, and the error names it. ATTN_ERROR_BUSY:
+ * another process trains in the directory. ATTN_ERROR_UNSUPPORTED: the precision has no gradients, or the model does
+ * not accept this kind of data. ATTN_ERROR_MEMORY. */
 ATTN_API attn_status attn_train(attn_context *context, const attn_trainer_job *job);
-/* Copies `given` (may be NULL) and adds the default of every other key of the kind. The caller destroys *settings.
- * Defaults may depend on "model" and "compat". ATTN_ERROR_NOT_FOUND: no such kind. ATTN_ERROR_ARGUMENT: an unknown key,
- * or a wrong type or value (the message names what is allowed). ATTN_ERROR_MEMORY. */
+/* Copies `given`, which may be NULL, and adds the default of every other key of the kind. Defaults may depend on
+ * "model" and "compat". The caller destroys *settings. ATTN_ERROR_NOT_FOUND: there is no such kind.
+ * ATTN_ERROR_ARGUMENT: a key is unknown, or a type or value is wrong, and the message says what is allowed.
+ * ATTN_ERROR_MEMORY. */
 ATTN_API attn_status attn_trainer_settings(attn_config **settings, attn_context *context, const char *kind,
                                            const attn_config *given);
 

@@ -11,8 +11,8 @@
  *     training.json        every setting of the training
  *     checkpoint.safetensors  parameters, optimizer and counters in one file, so that they always match
  *     history.tsv          one line per epoch
- * Files are replaced as a whole. A run killed at any moment can be resumed and ends with the same bits (for any number
- * of threads). */
+ * Files are replaced as a whole. If a run is killed at any moment, it can be resumed, and ends with the same bits. This
+ * holds for any number of threads. */
 #ifndef ATTN_TRANSLATE_H
 #define ATTN_TRANSLATE_H
 
@@ -27,84 +27,88 @@ typedef struct attn_translator attn_translator;
 
 /* Loads a translator from its directory; the caller destroys it. ATTN_ERROR_NOT_FOUND, ATTN_ERROR_IO,
  * ATTN_ERROR_FORMAT, ATTN_ERROR_SHAPE (parameters that do not match the config), ATTN_ERROR_MEMORY. `names` is a names
- * file of io.h, or the name of a built-in one, for weights with foreign names; NULL: none. The directory then still
- * needs attn's vocabulary files; settings that follow from the shapes of the weights may be absent from config.json. A
- * directory in MarianMT's form keeps its form, and `names` replaces the names file for its weights. ATTN_ERROR_FORMAT
- * also: a malformed names file, or a tensor without a rule. */
+ * file of io.h, or the name of a built-in one, for weights with foreign names; NULL: none. With `names`, the directory
+ * still needs attn's vocabulary files, but settings that follow from the shapes of the weights may be absent from
+ * config.json. If the directory is in MarianMT's form, it keeps its form, and `names` replaces the names file for its
+ * weights. ATTN_ERROR_FORMAT also: a names file is malformed, or a tensor has no rule. */
 ATTN_API attn_status attn_translator_load(attn_translator **translator, attn_context *context, const char *directory,
                                           const char *names);
 ATTN_API void attn_translator_destroy(attn_translator *translator); /* Destroys a translator. NULL is allowed. */
-/* Packs the weights once, in the order in which products read them, for all later translations. Without this call each
- * translation packs them again. The packed form replaces a parameter where possible (not on AMX in f32). Then the model
- * can only translate and score, and attn_tensor_data of a replaced parameter is NULL. The parameters must not change
- * after this call. A second call does nothing. After ATTN_ERROR_MEMORY the translator can only be destroyed. */
+/* Packs the weights once, in the order in which products read them, for all later translations. Without this call, each
+ * translation packs them again. The packed form replaces a parameter where possible, which is not the case on AMX in
+ * f32. After this call, the model can only translate and score, and attn_tensor_data of a replaced parameter is NULL.
+ * The parameters must not change after this call. A second call does nothing. After ATTN_ERROR_MEMORY the translator
+ * can only be destroyed. */
 ATTN_API attn_status attn_translator_pack_weights(attn_translator *translator);
-/* A lexicon: the probability that a token of one language translates to a token of the other. */
+/* A lexicon. It has the probabilities that a token of one language translates to a token of the other. */
 typedef struct attn_lexicon attn_lexicon;
 /* Options for translating. Zero means the default. */
 typedef struct attn_translator_options {
-    /* width of the beam; 1: greedy; 0: the model's own setting, which is 1 for a model trained by attn */
+    /* width of the beam; 1: greedy search; 0: the model's own setting, which is 1 if attn trained the model */
     int64_t beam;
     double length_penalty; /* length penalty of beam search; 0: the model's own setting */
-    int64_t batch;         /* number of sentences translated at once; 0: 32 */
-    /* maximum number of tokens of a translation, including its end, if smaller than the model's own maximum */
+    int64_t batch;         /* number of sentences that are translated at once; 0: 32 */
+    /* maximum number of tokens of a translation, including its end; used if it is smaller than the model's own */
     int64_t max_len;
-    /* maximum number of tokens for each token of the line, including the ends; 0: the model's own, or none if max_len
-     * is given */
+    /* maximum number of tokens for each token of the line, including the ends; 0: the model's own or, if max_len is
+     * given, no such limit */
     double length_factor;
-    int64_t min_len; /* minimum number of tokens, including the end; 0: the model's own, or none */
-    /* Rules against repetition, as in attn_beam_search_options; 0: the model's own setting, or none. */
+    int64_t min_len; /* minimum number of tokens, including the end; 0: the model's own minimum, or none */
+    /* Rules against repetition, as in attn_beam_search_options. 0: the model's own setting, or no rule. */
     int64_t no_repeat_ngram;
     double repetition_penalty;
-    const int32_t
-        *suppressed; /* Suppressed tokens: nsuppressed tokens of the target vocabulary that no translation contains, in
-                     * addition to the model's own. */
+    /* Tokens of the target vocabulary that no translation contains, in addition to the model's own. There are
+     * nsuppressed of them. */
+    const int32_t *suppressed;
     int64_t nsuppressed;
     int64_t nbest; /* number of translations to return for each line, at most `beam`; 0: 1 */
-    /* Minimum Bayes risk (Kumar and Byrne 2004): sorts the hypotheses of the beam by their expected chrF instead of
-     * their probability. The expected chrF is the mean chrF against every hypothesis, weighted by the square root of
-     * the hypothesis's probability. It replaces the score, 0 to 100. Needs a beam of at least 2; wide beams gain
-     * most. */
+    /* Minimum Bayes risk (Kumar and Byrne 2004). The hypotheses of the beam are sorted by their expected chrF instead
+     * of their probability. The expected chrF of a hypothesis is its mean chrF against every hypothesis, where each is
+     * weighted by the square root of its probability. It becomes the score, 0 to 100. The beam must have a width of at
+     * least 2. Wide beams gain most. */
     bool mbr;
-    /* Forced prefixes: for each line the text that its translations begin with, in whole words; NULL or "": none. */
+    /* Forced prefixes. The translations of a line begin with its prefix, which is a text of whole words. NULL or "":
+     * no prefix. */
     const char *const *prefixes;
-    bool alignments; /* true: fills in `alignment` of the translations */
-    /* A shortlist: translations use only the tokens that this lexicon lists for the tokens of the line, the first
-     * `shortlist_first` tokens of the vocabulary (0: 100), and tokens that are always allowed. The lexicon must be for
-     * the translator's vocabularies. NULL: all tokens. */
+    bool alignments; /* true: `alignment` of each translation is filled in */
+    /* A shortlist. Translations use only the tokens that this lexicon lists for the tokens of the line, the first
+     * `shortlist_first` tokens of the vocabulary (0: 100), and tokens that are always allowed. The lexicon must be
+     * for the translator's vocabularies. NULL: all tokens are used. */
     const attn_lexicon *shortlist;
     int64_t shortlist_first;
-    int64_t shortlist_best; /* number of likeliest translations for each token of the line; 0: 100 */
-    bool unscored;          /* true: greedy search leaves `score` 0, which saves time */
+    /* number of the likeliest translations that the lexicon gives for each token of the line; 0: 100 */
+    int64_t shortlist_best;
+    bool unscored; /* true: a greedy search saves time, and `score` is 0 */
     int64_t reserved[4];
 } attn_translator_options;
 
 typedef struct attn_translation {
-    char *text;   /* detokenized translation; "" for an empty line */
+    char *text;   /* detokenized translation; if the line is empty, "" */
     char *tokens; /* words of the translation joined by spaces, as the model produced them */
-    double score; /* log-probability after the length penalty; with mbr the expected chrF */
-    /* number of tokens of the source sentence, and number of those that are unknown to the vocabulary */
+    double score; /* log-probability after the length penalty or, with mbr, the expected chrF */
+    /* number of tokens of the source sentence, and number of its tokens that the vocabulary does not have */
     int64_t words, unknown;
     char *unknown_words; /* the unknown words, joined by ", "; "" if there are none */
     bool truncated;      /* true if the sentence was longer than the model allows and was cut */
-    /* If requested: pairs "i-j", one for each word j of the translation, joined by spaces. Word i of the line has the
-     * largest attention weight. Both count from 0. Words are separated by spaces or, with a vocabulary of words, are
-     * its tokens. */
+    /* If requested, pairs "i-j", one for each word j of the translation, joined by spaces. For word j, word i of the
+     * line has the largest attention weight. Both count from 0. Words are separated by spaces. If the vocabulary has
+     * whole words, the words are the tokens. */
     char *alignment;
 } attn_translation;
 
 /* Translates n lines. `results` has room for n * nbest translations and is freed by attn_translations_free with that
- * number. The translations of line i start at results[i * nbest], best first. The first of them also describes the line
- * (words, unknown, unknown_words, truncated). If there are fewer than nbest, the `text` of the remaining ones is NULL.
- * ATTN_ERROR_FORMAT: a line is not UTF-8 (its number is named). ATTN_ERROR_ARGUMENT: nbest is above the beam, mbr
- * without a beam, or a prefix (its number is named) that is too long or has a word unknown to the vocabulary.
- * ATTN_ERROR_UNSUPPORTED: alignments of a model whose decoder does not attend to the source. */
+ * number. The translations of line i start at results[i * nbest], with the best one first. The first one also describes
+ * the line (words, unknown, unknown_words, truncated). If there are fewer than nbest translations, the `text` of the
+ * remaining results is NULL. ATTN_ERROR_FORMAT: a line is not UTF-8, and the error has its number. ATTN_ERROR_ARGUMENT:
+ * nbest is above the beam, mbr is set without a beam, or a prefix is too long or has a word that the vocabulary does
+ * not have. The error has the prefix's number. ATTN_ERROR_UNSUPPORTED: alignments are requested, and the model's
+ * decoder does not attend to the source. */
 ATTN_API attn_status attn_translator_translate(attn_translator *translator, const char *const *lines, int64_t n,
                                                const attn_translator_options *options, attn_translation *results);
 ATTN_API void attn_translations_free(attn_context *context, attn_translation *results, int64_t n);
 
-/* Loads a lexicon from a file, plain or gzip, for `shortlist`. The caller destroys the lexicon before the translator.
- * ATTN_ERROR_NOT_FOUND, ATTN_ERROR_IO, ATTN_ERROR_FORMAT, ATTN_ERROR_MEMORY. */
+/* Loads a lexicon for `shortlist` from a file, which may be compressed by gzip. The caller destroys the lexicon
+ * before the translator. ATTN_ERROR_NOT_FOUND, ATTN_ERROR_IO, ATTN_ERROR_FORMAT, ATTN_ERROR_MEMORY. */
 ATTN_API attn_status attn_translator_lexicon(attn_lexicon **lexicon, const attn_translator *translator,
                                              const char *path);
 ATTN_API void attn_lexicon_destroy(attn_lexicon *lexicon); /* Destroys a lexicon. NULL is allowed. */
@@ -113,16 +117,16 @@ typedef enum attn_attention_kind {
     ATTN_SHOW_ENCODER = 1 << 0,
     ATTN_SHOW_DECODER = 1 << 1,
     ATTN_SHOW_CROSS = 1 << 2,
-    /* An option: the pieces of a word are joined, queries by their mean and keys by their sum. */
+    /* an option: the pieces of a word are joined; queries are joined by their mean, and keys by their sum */
     ATTN_SHOW_WORDS = 1 << 3,
-    /* multiply with a value of attn_colours and add it to select the colours of the heatmaps */
+    /* to select the colours of the heatmaps, multiply this by a value of attn_colours and add the product */
     ATTN_SHOW_COLOURS = 1 << 4
 } attn_attention_kind;
 
-/* Draws the attention during the translation of `sentence`: one panel per head, one row of panels per layer and kind,
- * with token labels and one colour scale. `kinds` is a sum of ATTN_SHOW_*; a sum without a kind shows all kinds.
- * `translation` (may be NULL) gets the words of the translation; free it with attn_bytes_free. ATTN_ERROR_ARGUMENT: an
- * empty sentence. */
+/* Draws the attention during the translation of `sentence`. Each head has a panel, and each layer and kind has a row
+ * of panels. All panels have token labels and one colour scale. `kinds` is a sum of ATTN_SHOW_*. If the sum has no
+ * kind, all kinds are shown. `translation`, which may be NULL, gets the words of the translation. Free it with
+ * attn_bytes_free. ATTN_ERROR_ARGUMENT: the sentence is empty. */
 ATTN_API attn_status attn_translator_render_attention(attn_translator *translator, const char *sentence, unsigned kinds,
                                                       attn_plot_format format, attn_bytes *picture,
                                                       attn_bytes *translation);
