@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * double.c - the norms and elementwise kernels in double precision, one number at a time: for checking, not for speed.
+ * double.c - the norms and elementwise kernels in double precision. They process one number at a time, because they are
+ * for checks, not for speed.
  */
 #include "base/rng.h"
 #include "kernels/batch_norm/batch_norm.h"

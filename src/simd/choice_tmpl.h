@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * choice_tmpl.h - lists one kernel's instruction sets and chooses one. NAME.c includes it with
+ * choice_tmpl.h - lists the instruction sets of one kernel and chooses one of them. NAME.c includes it with
  *     #define KERNEL_TYPE attn__NAME_kernel
  *     #define KERNEL_OF(set) attn__NAME_##set
  * It defines kernels[], with the best first, and choose(isa).
@@ -15,12 +15,12 @@ static const KERNEL_TYPE *const kernels[] = {
 #undef ATTN__KERNEL
 };
 
-/* Returns the best kernel whose instruction set is not above `isa`. The last kernel is plain C, which runs on any
- * machine, so the result is never NULL. */
+/* Returns the best kernel whose instruction set is not above `isa`. It is never NULL, because the last kernel is plain
+ * C, which any machine can run. */
 static const KERNEL_TYPE *choose(attn__isa isa)
 {
     int i = 0;
-    while (kernels[i]->isa > isa) /* NOLINT: the list ends with one that any machine runs */
+    while (kernels[i]->isa > isa) /* NOLINT: ends at the last kernel, which any machine can run */
         i++;
     return kernels[i];
 }

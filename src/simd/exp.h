@@ -15,9 +15,9 @@
  *
  * so that p(0) = 1 and, except for rounding, p(1) = 2. A largest score therefore gets weight 1, and a tiny negative x,
  * whose fraction rounds to 1, needs no special case.  q minimizes the largest |p(f) / 2^f - 1| (Remez' exchange), which
- * is 2.3e-9.  (A q of one degree less leaves 9.3e-8, which alone is 1.5 units just below a power of two.)  The
- * other errors are roundings. For f near 1 they are, in units: 1/2 in the last sum, 1/4 each in the sum before it, its
- * constant and f itself, and less in the inner terms. On `scalar`, each product adds at most 1/4. */
+ * is 2.3e-9.  (With a q of degree 3 it would be 9.3e-8, which alone is 1.5 units just below a power of two.)  The other
+ * errors are roundings. For f near 1, the last sum has an error of 1/2 unit. The sum before it, its constant and f have
+ * 1/4 unit each. The inner terms have less. On `scalar`, each product adds at most 1/4. */
 VF_FN vf vf_exp2(vf x)
 {
     vf f = vf_fraction(x);

@@ -3,11 +3,11 @@
  * power.h - 2^(x - m) for a whole reference m, |x| < 2^17, |m| < 2^16, for kernels in which the exponential is half of
  * the work.  Include after a vec_*.h.
  *
- * The constant M - m is so large that its unit in the last place is one step.  Adding it to x rounds x to a multiple n
- * of the step and leaves n - m in the low bits, ready to become an exponent.  Subtracting it again gives n exactly, and
- * r = x - n is exact, too.  The reference therefore costs no instruction and no rounding.  Unlike vf_exp2, which takes
- * any float, no rounding instruction is needed: additions of floats and integers overlap with the products.
- * 2^r is 1 + r (c1 + c2 r ...), exact at 0:
+ * The constant M - m is so large that its unit in the last place is one step.  Adding the constant to x rounds x to a
+ * multiple n of the step. The low bits of the sum are n - m, which becomes the exponent.  Subtracting the constant
+ * gives n exactly, and r = x - n is exact too.  The reference therefore takes no extra instruction and no extra
+ * rounding.  vf_exp2, which takes any float, needs a rounding instruction. Here there are only additions of floats and
+ * integers, which overlap with the products. 2^r is 1 + r (c1 + c2 r ...), exact at 0:
  *
  *     steps of 1/32, 2^(i/32) from a table in registers (AVX-512)     degree 2, off by at most 5.4e-8
  *     steps of 1                                                      degree 6, off by at most 2.0e-9
@@ -41,7 +41,7 @@ VF_FN vf_powers vf_powers_make(void)
                        vf_set1(0x1.62e584p-1f), vf_set1(0x1.ebfbdep-3f)};
 }
 
-/* Returns the power of two with the shifted index `index`, times 2^r. */
+/* Returns 2^r times the power of two with index t from the table. `index` is t, shifted to the exponent. */
 VF_FN vf vf_power_of(const vf_powers *c, vi t, vi index, vf r)
 {
     vf power = vf_from_bits(vi_add(vf_bits(vf_pick(c->low, c->high, t)), index));
@@ -67,7 +67,7 @@ VF_FN vf vf_power_of(const vf_powers *c, vi t, vi index, vf r)
 }
 #endif
 
-/* Returns the constant M - m of the reference m. */
+/* Returns the constant M - m for the reference m. */
 VF_FN vf vf_power_reference(vf m)
 {
     return vf_sub(vf_set1(VF_POWER_MAGIC), m);
@@ -80,11 +80,11 @@ VF_FN vf vf_power(const vf_powers *c, vf x, vf reference)
     return vf_power_of(c, vf_bits(t), vi_shl(vf_bits(t), VF_POWER_SHIFT), r);
 }
 
-/* Returns 2^(x - m) for any x and m. The bits are those of vf_power if the result is a normal number. Smaller results
- * are 0. */
+/* Returns 2^(x - m) for any x and m. If the result is a normal number, its bits are those of vf_power. Smaller results
+ * become 0. */
 VF_FN vf vf_power_any(const vf_powers *c, vf x, vf m)
 {
-    vm far = vf_lt(vf_set1(0x1p15f), vf_abs(m)); /* if |m| is large, the difference comes first and is rounded */
+    vm far = vf_lt(vf_set1(0x1p15f), vf_abs(m)); /* if |m| is large, x - m is computed first, with rounding */
     x = vf_select(far, vf_sub(x, m), x);
     m = vf_select(far, vf_zero(), m);
     vm gone = vf_lt(x, vf_sub(m, vf_set1(126.0f)));

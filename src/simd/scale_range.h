@@ -6,8 +6,8 @@
 #ifndef ATTN_SIMD_SCALE_RANGE_H
 #define ATTN_SIMD_SCALE_RANGE_H
 
-/* Limits x, so that infinities do not reach the subtraction.  The bits of 2^128 are those of infinity. The bits of
- * 2^-127 are 0, which makes the result 0 without an underflow. */
+/* Limits x to [-127, 128], so that infinities do not reach the subtraction.  The bits of 2^128 are those of infinity.
+ * The bits of 2^-127 are 0, so that the result is 0 without an underflow. */
 VF_FN vf vf_scale_range(vf x)
 {
     return vf_min(vf_set1(128.0f), vf_max(vf_set1(-127.0f), x));

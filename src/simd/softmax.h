@@ -6,26 +6,26 @@
 #ifndef ATTN_SIMD_SOFTMAX_H
 #define ATTN_SIMD_SOFTMAX_H
 
-/* Returns the logarithm of a weight, limited to 0. A rounded log-sum-exp may be below the row's largest score, by many
- * powers of two if scores are huge.  NaN stays NaN. */
+/* Returns the logarithm of a weight, limited to at most 0. Without the limit it could be far above 0 if scores are
+ * huge, because a rounded log-sum-exp may be below the row's largest score.  NaN stays NaN. */
 VF_FN vf vf_log_weight(vf score, vf lse)
 {
     return vf_min(vf_zero(), vf_sub(score, lse));
 }
 
-/* Returns a * b for a from 0 to 1, or 0 if |a b| is below a threshold from 2^-126 to 1.125 * 2^-126, so that the result
- * is never subnormal.  The bits of a positive float, as an integer, grow about like its logarithm, so the bits of a and
- * |b| add up to at most those of 1 and a |b|.  If |b| is large or NaN, `least` is negative or NaN, and the product is
- * unchanged. */
+/* Returns a * b for a from 0 to 1. If |a b| is below a threshold from 2^-126 to 1.125 * 2^-126, returns 0, so that the
+ * result is never subnormal.  The test compares bits. As an integer, the bits of a positive float grow about like its
+ * logarithm, so the bits of a and |b| add up to at most those of 1 and a |b|.  If |b| is large or NaN, `least` is
+ * negative or NaN, and the product is unchanged. */
 VF_FN vf vf_mul_normal(vf a, vf b)
 {
-    enum { ONE_AND_LEAST = 0x40000000 }; /* bits of 1 plus bits of 2^-126 */
+    enum { ONE_AND_LEAST = 0x40000000 }; /* the bits of 1 plus the bits of 2^-126 */
     vf least = vf_from_bits(vi_sub(vi_set1(ONE_AND_LEAST), vf_bits(vf_abs(b))));
     return vf_mul_below(a, least, b);
 }
 
-/* Returns p (dp - delta) / 2, half the gradient of a score.  It uses halves, which are exact, because the difference of
- * two finite numbers may overflow, and a weight of 0 would then give NaN. */
+/* Returns p (dp - delta) / 2, half the gradient of a score.  It computes with halves, which are exact. The difference
+ * of two finite numbers could otherwise overflow, and a weight of 0 would give NaN. */
 VF_FN vf vf_half_score_gradient(vf p, vf dp, vf delta)
 {
     return vf_mul_normal(p, vf_fma(dp, vf_set1(0.5f), vf_mul(delta, vf_set1(-0.5f))));

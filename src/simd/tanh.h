@@ -10,8 +10,8 @@
 /* Returns tanh x, within 3 units in the last place of the correctly rounded value for every float. It is exact at 0 and
  * at both infinities, and NaN for NaN.
  *
- * Below 0.62 the difference 1 - 2 / (e^2x + 1) would cancel. There it is x + x u p(u) with u = x^2. p has degree 4 and
- * minimizes |u p(u) - (tanh(x)/x - 1)|, which is at most 3.8e-9. */
+ * For |x| below 0.62, the difference 1 - 2 / (e^2x + 1) would lose digits. There tanh x is computed as x + x u p(u)
+ * with u = x^2. p has degree 4 and minimizes |u p(u) - (tanh(x)/x - 1)|, which is at most 3.8e-9. */
 VF_FN vf vf_tanh(vf x)
 {
     vf u = vf_mul(x, x);

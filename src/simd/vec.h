@@ -36,7 +36,8 @@
 #include <stdint.h>
 #include <string.h>
 
-/* Loops over arrays of vectors must be unrolled completely. Otherwise the arrays are in memory, not in registers. */
+/* Loops over arrays of vectors must be unrolled completely. Otherwise compilers keep the arrays in memory instead of
+ * registers. */
 #if defined(__clang__)
 #define VF_UNROLL _Pragma("clang loop unroll(full)")
 #else

@@ -122,18 +122,20 @@ VF_FN vf vf_abs(vf x)
 {
     return _mm512_abs_ps(x);
 }
-/* Returns x - floor(x). The fraction of both infinities is 0. */
+/* Returns x - floor(x). For both infinities the result is 0. */
 VF_FN vf vf_fraction(vf x)
 {
     return _mm512_reduce_ps(x, _MM_FROUND_TO_NEG_INF | _MM_FROUND_NO_EXC);
 }
-/* Returns p * 2^floor(x). The mask avoids an underflow, which takes hundreds of cycles on Intel's processors. */
+/* Returns p * 2^floor(x). A mask avoids underflows, because an underflow takes hundreds of cycles on Intel's
+ * processors. */
 VF_FN vf vf_scale2(vf p, vf x)
 {
     return _mm512_maskz_scalef_ps(_mm512_cmp_ps_mask(x, vf_set1(-126.0f), _CMP_NLT_UQ), p, x);
 }
 
-/* Returns in each lane element i % 32 of a table in two registers. Other instruction sets have no fast equivalent. */
+/* Returns in each lane element i % 32 of a table in two registers. Only this instruction set has it, because others
+ * have no fast equivalent. */
 #define VF_TABLE
 VF_FN vf vf_pick(vf low, vf high, vi i)
 {
@@ -206,7 +208,7 @@ VF_FN void vi_store(void *p, vi x)
 {
     _mm512_storeu_si512(p, x);
 }
-/* Loads VF_LANES bytes, each from 0 to 255, as integers. */
+/* Loads VF_LANES bytes as integers from 0 to 255. */
 VF_FN vi vi_load_u8(const uint8_t *p)
 {
     return _mm512_cvtepu8_epi32(_mm_loadu_si128((const __m128i *)(const void *)p));
@@ -286,9 +288,10 @@ VF_FN void vf_store_bf16_part(uint16_t *p, vf x, int n)
     _mm256_mask_storeu_epi16(p, vm_first(n), vf_round_bf16(x));
 }
 
-/* Functions for pairs of bf16 numbers in 32 bits. vi_order_of_pairs is the permutation (0, 16, 1, 17, ...) that pairs
- * two converted vectors. vi_any_not_finite reports whether any number has all exponent bits set. vf_pair_upper pairs
- * the upper halves of two vectors. vf_without_upper subtracts a number's upper half. */
+/* Functions for pairs of bf16 numbers in 32 bits. vi_order_of_pairs is the permutation (0, 16, 1, 17, ...), which makes
+ * pairs from two converted vectors. vi_any_not_finite reports whether all exponent bits of any number are set.
+ * vf_pair_upper makes pairs from the upper halves of two vectors. vf_without_upper subtracts from a number its upper
+ * half. */
 VF_FN vi vi_order_of_pairs(void)
 {
     vi low = _mm512_set_epi32(15, 14, 13, 12, 11, 10, 9, 8, 7, 6, 5, 4, 3, 2, 1, 0);
@@ -307,13 +310,13 @@ VF_FN vi vf_pair_upper(vf low, vf high)
     return _mm512_mask_blend_epi16(0xaaaaaaaau, shifted, _mm512_castps_si512(high));
 }
 
-/* Rounds x so that the upper half is the nearest bf16 number. Numbers that are too large become infinite. */
+/* Rounds x so that its upper half is the nearest bf16 number. Numbers that bf16 cannot hold become infinite. */
 VF_FN vf vf_round_upper(vf x)
 {
     return _mm512_castsi512_ps(_mm512_add_epi32(_mm512_castps_si512(x), _mm512_set1_epi32(0x8000)));
 }
 
-/* Returns x minus the upper half of `near`. It is exact if that half was truncated or rounded from x. */
+/* Returns x minus the upper half of `near`. The difference is exact if that half is x truncated or rounded to bf16. */
 VF_FN vf vf_beyond_upper(vf x, vf near)
 {
     vi upper = _mm512_and_si512(_mm512_castps_si512(near), _mm512_set1_epi32((int32_t)0xffff0000u));
@@ -334,7 +337,8 @@ VF_FN float vf_largest(vf x)
     return _mm512_reduce_max_ps(x);
 }
 
-/* Functions for half vectors: they load two halves from memory into one vector, and transpose the squares of both. */
+/* Functions for half vectors. They load halves from two places in memory into one vector, and transpose the square of
+ * each half. */
 #define VF_HALVES
 VF_FN vf vf_load_halves(const float *low, const float *high)
 {

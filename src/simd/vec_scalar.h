@@ -155,7 +155,8 @@ VF_FN vf vf_from_int(vi x)
     return __builtin_convertvector(x, vf);
 }
 
-/* Returns floor(x): rounds towards zero, then down. Floats of 2^23 and more are integers already. NaN stays NaN. */
+/* Returns floor(x). It rounds towards zero first, and then down. Floats of 2^23 and more are integers already. NaN
+ * stays NaN. */
 VF_FN vf vf_floor(vf x)
 {
     vm small = vf_abs(x) < vf_set1(0x1p23f);
@@ -188,7 +189,7 @@ VF_FN void vi_store(void *p, vi x)
 {
     memcpy(p, &x, sizeof x);
 }
-/* Loads VF_LANES bytes, each from 0 to 255, as integers. */
+/* Loads VF_LANES bytes as integers from 0 to 255. */
 VF_FN vi vi_load_u8(const uint8_t *p)
 {
     return (vi){p[0], p[1], p[2], p[3]};

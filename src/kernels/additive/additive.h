@@ -7,7 +7,7 @@
  * Channels are the lanes of the vectors.
  *
  * Contract: n may be 0. Arrays need no alignment. Only elements [0, n) are read or written. Nothing is allocated. The
- * order of a sum depends only on n and the instruction set.
+ * order in which a sum is added depends only on n and the instruction set.
  */
 #ifndef ATTN_KERNELS_ADDITIVE_H
 #define ATTN_KERNELS_ADDITIVE_H
@@ -18,13 +18,14 @@
 
 typedef struct attn__additive_kernel {
     attn__isa isa;
-    float (*dot)(const float *a, const float *b, int64_t n);      /* sum of a[i] b[i] */
-    double (*dot_f64)(const float *a, const float *b, int64_t n); /* sum of a[i] b[i], accumulated in double */
+    float (*dot)(const float *a, const float *b, int64_t n);      /* returns the sum of a[i] b[i] */
+    double (*dot_f64)(const float *a, const float *b, int64_t n); /* returns the sum of a[i] b[i], added in double */
     void (*axpy)(float a, const float *x, float *y, int64_t n);   /* y += a x */
     void (*scale)(float a, float *y, int64_t n);                  /* y *= a */
-    /* Writes t = tanh(q + k) and returns the sum of w t. */
+    /* Writes t[c] = tanh(q[c] + k[c]) and returns the sum over c of w[c] t[c]. */
     float (*additive)(const float *q, const float *k, const float *w, float *t, int64_t n);
-    /* Adds the gradients of `additive` for the output gradient g: g t to dw, and g w (1 - t^2) to both dq and dk. */
+    /* Adds the gradients of `additive`, where g is the gradient of the result: g t to dw, and g w (1 - t^2) to dq and
+     * to dk. */
     void (*additive_gradient)(float g, const float *w, const float *t, float *dq, float *dk, float *dw, int64_t n);
 } attn__additive_kernel;
 

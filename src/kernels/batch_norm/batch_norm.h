@@ -9,7 +9,7 @@
  * kernel.
  *
  * Contract: batch and plane may be 0. Nothing outside the planes is read or written. Nothing is allocated.  The result
- * of a channel does not depend on the others.  A few hundred numbers at a time are summed in f32, and these partial
+ * of a channel does not depend on other channels.  A few hundred numbers at a time are summed in f32, and these partial
  * sums are added in f64.
  */
 #ifndef ATTN_KERNELS_BATCH_NORM_H
@@ -23,14 +23,14 @@
 typedef struct attn__batch_norm_args {
     int64_t batch, channels, plane;
     const void *x, *dy;      /* [batch, channels, plane] */
-    void *y;                 /* [batch, channels, plane]: the result, or the gradient of x; may be x or dy */
-    const void *gain, *bias; /* [channels], like the arrays below */
-    void *mean, *inverse;    /* inverse: 1 / sqrt(variance + eps); but `statistics` writes the variance to it */
-    void *dgain, *dbias;     /* either may be NULL */
-    double *sums;            /* [channels, 2]: the sum of dy, and the sum of dy times the normalized x */
-    double whole;            /* number of elements per channel in the statistics, over all ranks */
-    bool moving;             /* true: mean and inverse were computed from x, so the gradient of x includes their part */
-    bool add, add_gain, add_bias; /* true: add to y, dgain, dbias; false: overwrite them */
+    void *y;                 /* [batch, channels, plane]: the result, or the gradient of x; may be the array x or dy */
+    const void *gain, *bias; /* [channels] */
+    void *mean, *inverse;    /* [channels]; inverse: 1 / sqrt(variance + eps), but after `statistics` the variance */
+    void *dgain, *dbias;     /* [channels]; either may be NULL */
+    double *sums;            /* [channels, 2]: sum of dy, and sum of dy * normalized x */
+    double whole;            /* number of elements of a channel that the statistics cover, over all ranks */
+    bool moving;             /* mean and inverse depend on x, so the gradient of x includes their gradients */
+    bool add, add_gain, add_bias; /* add to y, dgain, dbias instead of overwriting them */
 } attn__batch_norm_args;
 
 typedef void attn__batch_norm_run(void *args, int64_t begin, int64_t end);
@@ -40,7 +40,7 @@ typedef struct attn__batch_norm_kernel {
     attn__batch_norm_run *statistics; /* computes mean and variance of x in two passes */
     attn__batch_norm_run *normalize;  /* y = (x - mean) * inverse * gain + bias */
     attn__batch_norm_run *slopes;     /* computes `sums`, and from them dgain and dbias */
-    /* y = inverse * gain * (dy - s), where s is the gradient through mean and variance, computed from `sums` */
+    /* Computes y = inverse * gain * (dy - s). s is the gradient through mean and variance, which `sums` give. */
     attn__batch_norm_run *backward;
     attn__batch_norm_run *add_bias; /* y += bias */
 } attn__batch_norm_kernel;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
  * batch_norm_tmpl.h - batch normalization for one instruction set; see batch_norm.h.  Several partial sums hide the
- * latency of additions. The partial sums continue from plane to plane, so that small planes need no sum across the
- * lanes. If a plane is a single number, the lanes are adjacent channels.
+ * latency of additions. Partial sums continue from one plane to the next, so that small planes need no sum across the
+ * lanes. If a plane has a single number, the lanes are adjacent channels.
  */
 #ifdef VF_DOUBLE
 typedef double real;
@@ -12,15 +12,15 @@ typedef float real;
 
 enum { BATCH_NORM_VECTORS = 4, BATCH_NORM_COLUMNS = BATCH_NORM_VECTORS * VF_LANES, BATCH_NORM_RUN = 8 };
 
-/* Selects which two terms add_up sums over a channel. */
+/* Selects the two terms that add_up adds for a channel. */
 enum { LEVEL, SPREAD, SLOPE };
 
-/* One channel, or `width` adjacent channels with one lane each. Adjacent channels count as one channel whose planes
- * have n = width numbers. */
+/* One channel, or `width` adjacent channels with one lane each. The adjacent channels are treated as one channel whose
+ * planes have n = width numbers. */
 typedef struct channel {
     const real *x, *dy; /* the first plane of the channel */
     real *y;
-    int64_t planes, n, ld; /* planes of n numbers; ld is the stride between planes */
+    int64_t planes, n, ld; /* number of planes; numbers of a plane; stride between planes */
     int64_t at;            /* index of the first channel */
     int width;
     bool across;
@@ -36,27 +36,28 @@ typedef struct vector_sums {
     vf first[BATCH_NORM_VECTORS], second[BATCH_NORM_VECTORS];
 } vector_sums;
 
-/* Returns how many of the last `left` < VF_LANES numbers to process at once. Narrow vectors process one, because they
- * load partial vectors number by number anyway. */
+/* Returns how many of the last `left` < VF_LANES numbers of a plane are processed at once. Narrow vectors process one,
+ * because they load partial vectors number by number in any case. */
 VF_FN int part_of(int64_t left)
 {
     return VF_LANES > 4 ? (int)left : 1;
 }
 
-/* Returns whether n numbers are processed as one partial vector. */
+/* Reports whether n numbers are processed as one partial vector. */
 VF_FN bool is_part(int64_t n)
 {
     return n > 0 && n < VF_LANES && part_of(n) == n;
 }
 
-/* Loads the array's value of the channel into all lanes, or the values of adjacent channels into their lanes. */
+/* Loads the value of `array` for the channel into all lanes. If the lanes are adjacent channels, loads one value per
+ * lane. */
 VF_FN vf number(const channel *ch, const void *array)
 {
     const real *x = (const real *)array + ch->at;
     return ch->across ? ch->width == VF_LANES ? vf_load(x) : vf_load_part(x, ch->width) : vf_set1(*x);
 }
 
-/* Returns channel c, or as many channels of [c, end) as fit into a vector. */
+/* Returns channel c. If planes have a single number, returns as many channels of [c, end) as fit into a vector. */
 VF_FN channel channel_of(const attn__batch_norm_args *a, int64_t c, int64_t end)
 {
     channel ch = {.planes = a->batch, .n = a->plane, .ld = a->channels * a->plane, .at = c, .width = 1};
@@ -84,14 +85,14 @@ VF_FN void give(real *y, vf v, int part)
         vf_store(y, v);
 }
 
-/* Clears the lanes beyond a partial vector, because there x - mean is not zero. */
+/* Clears the lanes past a partial vector, because x - mean is not zero there. */
 VF_FN vf inside(vf v, int part)
 {
     return part ? vf_select(vm_first(part), v, vf_zero()) : v;
 }
 
-/* Adds the terms of one vector to sum i. LEVEL: x. SPREAD: x - mean and its square. SLOPE: dy, and dy times the
- * normalized x. */
+/* Adds the two terms of each number of a vector to sum i. LEVEL: x. SPREAD: x - mean and its square. SLOPE: dy, and dy
+ * times the normalized x. */
 VF_FN void add_up(int what, const channel *ch, int64_t at, int part, vector_sums *s, int i)
 {
     vf x = take(ch->x + at, part), d = vf_sub(x, ch->mean);
@@ -159,7 +160,7 @@ VF_FN void batch_norm_settle(const channel *ch, const vector_sums *s, pair *all)
     }
 }
 
-/* Adds the terms of planes that are one whole vector (part = 0) or `part` numbers, several planes at once. */
+/* Adds the terms of several planes at once. A plane is one whole vector if part = 0, or has `part` numbers. */
 VF_FN void narrow_sums(int what, const channel *ch, int part, pair *all)
 {
     for (int64_t plane = 0; plane < ch->planes;) {
@@ -179,7 +180,7 @@ VF_FN void narrow_sums(int what, const channel *ch, int part, pair *all)
     }
 }
 
-/* Adds the terms of planes of any length. No lane adds more than 2 BATCH_NORM_RUN numbers before its sum is added in
+/* Adds the terms of planes of any length. After at most 2 BATCH_NORM_RUN numbers per lane, the partial sum is added in
  * f64. */
 VF_FN void wide_sums(int what, const channel *ch, pair *all)
 {
@@ -238,7 +239,7 @@ static void statistics(void *user, int64_t begin, int64_t end)
 }
 
 /* Runs BODY for each vector of the channel. AT is the offset of the vector. PART is the number of lanes of a partial
- * vector, else 0. */
+ * vector, or 0 for a whole vector. */
 #define FOR_VECTORS(ch, at, part, BODY)                                                                                \
     do {                                                                                                               \
         const bool one = is_part((ch).n);                                                                              \
@@ -292,7 +293,7 @@ static void batch_norm_slopes(void *user, int64_t begin, int64_t end)
     }
 }
 
-/* Computes scale * (dy - level - (x - mean) * bend) for one vector; `add` adds the result to y. */
+/* Computes scale * (dy - level - (x - mean) * bend) for one vector. If `add` is set, adds it to y. */
 VF_FN void backward_some(const channel *ch, int64_t at, int part, bool add, vf scale, vf level, vf bend)
 {
     vf old = add ? take(ch->y + at, part) : vf_zero();
@@ -306,9 +307,9 @@ static void batch_norm_backward(void *user, int64_t begin, int64_t end)
     for (int64_t c = begin; c < end;) {
         channel ch = channel_of(a, c, end);
         vf scale = vf_mul(ch.inverse, number(&ch, a->gain)), level = vf_zero(), bend = vf_zero();
-        if (a->moving) { /* batch statistics depend on x; running statistics do not */
+        if (a->moving) { /* mean and inverse depend on x */
             real levels[VF_LANES], bends[VF_LANES];
-            for (int i = 0; i < VF_LANES; i++) { /* a single channel has the same value in all lanes */
+            for (int i = 0; i < VF_LANES; i++) { /* with a single channel, all lanes have the same value */
                 int64_t at = 2 * (c + (i < ch.width ? i : 0));
                 levels[i] = (real)(a->sums[at] / a->whole);
                 bends[i] = (real)(a->sums[at + 1] / a->whole);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * bf16x3.c - the products with AMX; see bf16x3.h.
+ * bf16x3.c - matrix products with AMX; see bf16x3.h.
  */
 #include "kernels/bf16x3/bf16x3.h"
 
@@ -31,10 +31,10 @@
 /* Tile registers 0 to 3 hold a square of C, 4 and 5 hold A, 6 and 7 hold B. All have the maximum size. */
 #include "simd/amx.h"
 
-/* Multiplies a pair of parts with up to four tile products. The square of C has two tiles of rows if `tall` and two
- * tiles of columns if `wide`, both constants after inlining. The next part of B is loaded into a register as soon as
- * the last product that reads the register has begun. AMX does not rename registers, and a product takes 16 cycles
- * where a load takes 8. */
+/* Multiplies a pair of parts with up to four tile products. The square of C has two tiles of rows if `tall` is set, and
+ * two tiles of columns if `wide` is set. Both are constants after inlining.  A register loads the next part of B as
+ * soon as the last product that reads the register has begun. The order matters, because AMX does not rename registers.
+ * A product takes 16 cycles, and a load takes 8. */
 BF16X3_FN void multiply_then_b(const attn__bf16x3_side *b, const uint16_t *next, bool tall, bool wide)
 {
     _tile_dpbf16ps(0, 4, 6);
@@ -121,7 +121,8 @@ BF16X3_FN void store_square(const attn__bf16x3_args *t, float *c, bool tall, boo
         _tile_stored(3, c + ATTN__BF16X3_SIDE * t->ldc + ATTN__BF16X3_SIDE, ld);
 }
 
-/* Multiplies all pairs of parts except the last. In this order each pair shares an operand with the pair before it. */
+/* Multiplies all pairs of parts except the last one. The order is chosen so that each pair shares an operand with the
+ * previous pair. */
 BF16X3_FN void pairs_of_parts(const attn__bf16x3_args *t, const uint16_t *a, const uint16_t *b, bool tall, bool wide,
                               attn__interleaved *interleaved)
 {
@@ -144,7 +145,7 @@ BF16X3_FN void sum_square(const attn__bf16x3_args *t, const uint16_t *a, const u
     for (int64_t k = 0; k < t->k; k++) {
         if (parts == ATTN__BF16X3_F32)
             pairs_of_parts(t, a, b, tall, wide, interleaved);
-        bool more = k + 1 < t->k; /* after the last k, valid tiles are loaded again and not used */
+        bool more = k + 1 < t->k; /* after the last k, the loads read valid tiles that are not used */
         a += more ? t->a.step : 0;
         b += more ? t->b.step : 0;
         multiply_then_both(t, a, b, tall, wide);

@@ -12,10 +12,10 @@
 
 enum { ROWS = PATCH_ROWS, HALVES = PATCH_HALVES, KEYS = PATCH_COLUMNS };
 
-/* Stores a patch as three truncated parts or as one rounded part. */
+/* Stores a patch as tiles: three truncated parts, or one rounded part. */
 VF_FN void store_parts(patch x, int parts, places to, vf *odd, bool along)
 {
-    note_odd(&x, odd); /* check before rounding, which may turn a NaN into zero */
+    note_odd(&x, odd); /* checked first, because rounding may turn a NaN into zero */
     if (parts == 1) {
         round_patch(&x);
         note_odd(&x, odd);
@@ -27,7 +27,7 @@ VF_FN void store_parts(patch x, int parts, places to, vf *odd, bool along)
     }
 }
 
-/* Returns the address, in tiles of B, of rows r and r + 1 for the keys from j on. r is even, j a multiple of 32. */
+/* Returns the address of rows r and r + 1 in tiles of B, for keys from j on. r must be even, and j a multiple of 32. */
 VF_FN uint16_t *across_at(const attn__bf16x3_side *side, int64_t r, int64_t j)
 {
     return side->data + j / ATTN__BF16X3_SIDE * side->block + r / ATTN__BF16X3_DEPTH * side->step +
@@ -40,14 +40,14 @@ VF_FN uint16_t *along_at(const attn__bf16x3_side *side, int64_t r, int64_t j)
            r % ATTN__BF16X3_SIDE * side->row;
 }
 
-/* Loads a vector of row r from key j on, or zeros past the last row or key. */
+/* Loads a vector of row r from key j on. Numbers past the last row or key are zero. */
 VF_FN vf load(const attn__bf16x3_weights *t, const float *x, int64_t r, int64_t j)
 {
     return r < t->rows && j < t->keys ? vf_load(x + r * t->ld + j) : vf_zero();
 }
 
-/* Computes (or loads, unless `fused`) the weights P of rows r and r + 1 and keys j to j + 31. `whole` means that all of
- * these exist. */
+/* Returns the weights P of rows r and r + 1 and keys j to j + 31. They are computed if `fused` is set, otherwise
+ * loaded. `whole` means that all of these rows and keys exist. */
 VF_FN patch weights_of(const attn__bf16x3_weights *t, int64_t r, int64_t j, bool fused, bool whole)
 {
     patch p;
@@ -69,7 +69,7 @@ VF_FN patch weights_of(const attn__bf16x3_weights *t, int64_t r, int64_t j, bool
     return p;
 }
 
-/* Computes dS = P (dP - delta), or loads dS unless `fused`, for the rows and keys of p. */
+/* Returns dS for the rows and keys of p. It is P (dP - delta) if `fused` is set, and is loaded otherwise. */
 VF_FN patch gradients_of(const attn__bf16x3_weights *t, const patch *p, int64_t r, int64_t j, bool fused, bool whole)
 {
     patch ds;
@@ -100,7 +100,7 @@ VF_FN void store_ds(const attn__bf16x3_weights *t, const patch *ds, int64_t r, i
                 true);
 }
 
-/* Stores the weights to t->s for the second stage. */
+/* Stores the weights in t->s, from which the second stage reads them. */
 VF_FN void keep_p(const attn__bf16x3_weights *t, const patch *p, int64_t r, int64_t j, bool whole)
 {
     VF_UNROLL
@@ -141,8 +141,7 @@ VF_FN void go_on(attn__bf16x3_softmax_backward *w, int parts, bool fused, stage 
     w->j += KEYS;
 }
 
-/* Processes one patch. For numbers of three parts, this is as much vector work as fits in the time of four AMX
- * products. */
+/* Processes one patch. If numbers have three parts, the patch takes about as long as four AMX products. */
 VF_FN void portion(attn__interleaved *interleaved, bool fused, stage which)
 {
     attn__bf16x3_softmax_backward *w = (attn__bf16x3_softmax_backward *)interleaved;
@@ -192,7 +191,7 @@ bool attn__bf16x3_finish(attn__bf16x3_softmax_backward *w)
     return no_nan(vf_load(w->odd));
 }
 
-/* Computes weights and gradients of all patches. `parts` and `fused` are constants after inlining. */
+/* Computes weights and gradients of all patches in one stage. `parts` and `fused` are constants after inlining. */
 VF_FN bool weigh_all(const attn__bf16x3_weights *t, int parts, bool fused)
 {
     attn__bf16x3_softmax_backward w = {.t = t};

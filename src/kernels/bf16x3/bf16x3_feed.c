@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * bf16x3_feed.c - makes tiles from rows, prefetches lines and stores sums to rows, interleaved with products; see
- * bf16x3_feed.h.
+ * bf16x3_feed.c - makes tiles from rows, prefetches cache lines and stores sums. This work is interleaved with
+ * products; see bf16x3_feed.h.
  */
 #include "kernels/bf16x3/bf16x3_feed.h"
 
@@ -15,21 +15,22 @@
 enum {
     SIDE = ATTN__BF16X3_SIDE,
     DEPTH = ATTN__BF16X3_DEPTH,
-    ROWS = 4,       /* rows of a tile in one portion */
-    AHEAD = 16,     /* prefetch distance in tiles: lines arrive in time and are not evicted before use */
-    SOON = 16,      /* prefetch distance of stores, in rows */
-    WHOLE = 1 << 16 /* one unit of work in `due` and `rate` */
+    ROWS = 4,       /* rows of a tile that one portion splits */
+    AHEAD = 16,     /* prefetch distance in tiles; lines arrive in time and stay until use */
+    SOON = 16,      /* prefetch distance of stores in rows */
+    WHOLE = 1 << 16 /* one unit of work, in the fixed-point numbers `due` and `rate` */
 };
 
 /* ------------------------------------------------------------------------------------------------- splitting */
 
-/* Loads 16 columns of a row, or zeros if the row does not exist. */
+/* Loads 16 columns of a row. If the row does not exist, returns zeros. */
 VF_FN vf load(const attn__feed_side *s, const float *columns, int64_t row)
 {
     return row < s->rows ? vf_load(columns + s->row_at[row]) : vf_zero();
 }
 
-/* Multiplies 32 numbers of a row by those of s->with and adds the products to the row's 16 partial sums. */
+/* Multiplies 32 numbers of a row of s by those of s->with, and adds the products to the row's 16 partial sums in
+ * s->dots. */
 VF_FN void add_dot(const attn__feed_side *s, int64_t step, int64_t row, vf low, vf high)
 {
     if (row >= s->rows)
@@ -54,7 +55,7 @@ VF_FN int64_t split_rows(attn__bf16x3_feed *f, const attn__feed_side *s, vf *odd
     return SIDE / ROWS;
 }
 
-/* Transposes a square of 16 rows and 16 columns into f->stage and multiplies its numbers by the factor. */
+/* Transposes a square of 16 rows and 16 columns, multiplies it by the factor, and writes it to f->stage. */
 VF_FN void transpose(attn__bf16x3_feed *f, const attn__feed_side *s)
 {
     const float *columns = s->at[f->split.column] + f->split.part * SIDE;
@@ -120,8 +121,8 @@ VF_FN void split_next_side(attn__bf16x3_feed *f, int side)
     f->split.out = f->side[side < f->sides ? side : 0].to.data;
 }
 
-/* Splits the next portion into parts. Tiles of ROWS and TRANSPOSED are contiguous. Tiles of PAIRS are contiguous only
- * within a block. */
+/* Splits one portion of rows into bf16 parts. Then finds the next portion: tiles of ROWS and TRANSPOSED are contiguous,
+ * but those of PAIRS only within a block. */
 VF_FN void split_some(attn__bf16x3_feed *f)
 {
     const attn__feed_side *s = &f->side[f->split.side];
@@ -146,7 +147,8 @@ VF_FN void split_some(attn__bf16x3_feed *f)
 
 /* -------------------------------------------------------------------------------------------------- fetching */
 
-/* Returns the number of blocks of 16 rows and 32 columns. These blocks are prefetched, for tiles of any shape. */
+/* Returns the number of squares of 16 rows and 32 columns. Prefetching counts squares, whatever shape the tiles
+ * have. */
 static int64_t squares_of(const attn__feed_side *s)
 {
     return attn__ceil_div(s->rows, SIDE) * s->steps;
@@ -180,7 +182,7 @@ VF_FN void prefetch_row(attn__bf16x3_feed *f)
     f->prefetch.side++;
 }
 
-/* Skips the first lines, which were prefetched before the sides were swapped. */
+/* Skips the first AHEAD squares. They were prefetched when the current sides were the next sides. */
 static void skip_first(attn__bf16x3_feed *f)
 {
     int64_t left = AHEAD;
@@ -203,7 +205,7 @@ VF_FN void add_row(const attn__feed_pending *d, const float *out, int64_t row, v
     *high = vf_fma(vf_load(out + SIDE), was, *high);
 }
 
-/* Prefetches the lines of a later store, because a store that misses the cache would stall the stores after it. */
+/* Prefetches the lines of a later store, because a store that misses the cache stalls the stores after it. */
 VF_FN void prefetch_drain(const attn__feed_pending *d, int64_t step, int64_t row)
 {
     const float *columns = row < d->rows ? d->at[step] : d->next[step];

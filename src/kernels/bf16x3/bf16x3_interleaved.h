@@ -5,8 +5,8 @@
  * next square.
  */
 
-/* A square of C and the addresses of its operands. A `tall` square has two tiles of rows, a `wide` square two of
- * columns. */
+/* A square of C and the addresses of its operands. It has two tiles of rows if `tall`, and two tiles of columns if
+ * `wide`, otherwise one. */
 typedef struct square {
     const uint16_t *a, *b;
     int64_t m, n;

@@ -8,10 +8,10 @@
 #include "simd/vec_avx512.h"
 #include "kernels/bf16x3/bf16x3_patch.h"
 
-/* EARLY is the prefetch distance in pairs of rows. */
+/* EARLY: prefetch distance in pairs of rows. */
 enum { STEP = ATTN__BF16X3_DEPTH, SIDE = ATTN__BF16X3_SIDE, EARLY = 2 };
 
-/* Two rows of the caller (NULL: the row does not exist) and their addresses in the tiles. */
+/* Two rows of the caller and their addresses in the tiles. `from` is NULL for a row that does not exist. */
 typedef struct row_pair {
     const char *from[PATCH_ROWS];
     uint16_t *along[PATCH_ROWS], *across;
@@ -47,8 +47,8 @@ VF_FN patch load_patch(const attn__bf16x3_pack *t, const row_pair *pair, int64_t
     return x;
 }
 
-/* Splits 32 columns of a pair of rows into parts and stores them. The last part is exact, since the remainder fits into
- * it. */
+/* Splits 32 columns of a pair of rows into parts and stores them. The last part is exact, because it can hold the whole
+ * remainder. */
 VF_FN void pack_patch(const attn__bf16x3_pack *t, const row_pair *pair, int64_t j, attn_dtype dtype, int parts,
                       bool along, bool across, vf *odd)
 {
@@ -78,7 +78,7 @@ static const char *row_of(const attn__bf16x3_pack *t, int64_t r)
     return r < t->rows ? (const char *)t->data + t->row_at[r] * (t->dtype == ATTN_F32 ? 4 : 2) : NULL;
 }
 
-/* Returns pair number `place` of the 16 pairs of rows in the step that begins at row s. */
+/* Returns the pair of rows with index `place`, of the 16 pairs in the step that begins at row s. */
 VF_FN row_pair find_pair(const attn__bf16x3_pack *t, int64_t s, int64_t place, bool along, bool across)
 {
     int64_t first = t->keyed ? place : 2 * place, second = t->keyed ? place + SIDE : first + 1;
@@ -92,7 +92,7 @@ VF_FN row_pair find_pair(const attn__bf16x3_pack *t, int64_t s, int64_t place, b
     return pair;
 }
 
-/* Prefetches a pair of rows explicitly, because stores keep the processor from reading far enough ahead. */
+/* Prefetches a pair of rows. The processor does not read far enough ahead, because stores hold it up. */
 VF_FN void prefetch_pair(const attn__bf16x3_pack *t, int64_t s, int64_t place)
 {
     row_pair pair = find_pair(t, s, place, false, false);

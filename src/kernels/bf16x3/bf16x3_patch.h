@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * bf16x3_patch.h - stores two rows of 32 numbers as rows of tiles in two directions. Across, a pair holds the same
- * column of both rows. Along, a pair holds columns i and i + 16 of one row. No number changes its lane. Include this
- * file after vec_avx512.h.
+ * bf16x3_patch.h - stores two rows of 32 numbers as rows of tiles in two directions. In the direction `across`, a pair
+ * has the same column of both rows. In the direction `along`, a pair has columns i and i + 16 of one row. No number
+ * changes its lane. Include this file after vec_avx512.h.
  */
 #ifndef ATTN_KERNELS_BF16X3_PATCH_H
 #define ATTN_KERNELS_BF16X3_PATCH_H
@@ -13,13 +13,13 @@ typedef struct patch {
     vf x[PATCH_ROWS][PATCH_HALVES];
 } patch;
 
-/* Addresses in tiles for the parts of a patch; NULL: not requested. */
+/* Addresses in tiles for the parts of a patch. NULL: the direction is not requested. */
 typedef struct places {
     uint16_t *across[PATCH_HALVES], *along[PATCH_ROWS];
     int64_t across_part, along_part;
 } places;
 
-/* Makes a lane of `odd` NaN if a number of the patch is infinite or NaN. */
+/* If any number of the patch is infinite or NaN, makes a lane of `odd` NaN. */
 VF_FN void note_odd(const patch *x, vf *odd)
 {
     VF_UNROLL
@@ -36,7 +36,7 @@ VF_FN void round_patch(patch *x)
     }
 }
 
-/* Stores the upper halves of the numbers in the requested directions. */
+/* Stores the upper halves of the numbers as part `part` in the requested directions. */
 VF_FN void store_upper(const patch *x, const places *to, int part, bool across, bool along)
 {
     VF_UNROLL
@@ -48,7 +48,7 @@ VF_FN void store_upper(const patch *x, const places *to, int part, bool across, 
     }
 }
 
-/* Subtracts the upper halves of `from` from x. */
+/* Subtracts from x the upper halves of `from`. */
 VF_FN void take_upper_away(patch *x, const patch *from)
 {
     VF_UNROLL

@@ -5,9 +5,9 @@
 #ifndef ATTN_KERNELS_BF16X3_ROUND_H
 #define ATTN_KERNELS_BF16X3_ROUND_H
 
-/* Splits the pairs (a, b) of all lanes and writes a row of a tile for each part. The first two parts are rounded, and
+/* Splits the pairs (a, b) of all lanes and writes one row of a tile for each part. The first two parts are rounded, and
  * the third is the exact remainder. If a number is not finite or rounds to infinity, its remainder is inf - inf = NaN,
- * which makes its `odd` NaN. odd_a and odd_b may be the same vector. */
+ * and so odd_a (for a) or odd_b (for b) becomes NaN. odd_a and odd_b may be the same vector. */
 VF_FN void cut_rounded(vf a, vf b, uint16_t *out, int64_t part, vf *odd_a, vf *odd_b)
 {
     VF_UNROLL

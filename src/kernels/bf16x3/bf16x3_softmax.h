@@ -1,15 +1,14 @@
 /* SPDX-License-Identifier: MIT
  *
- * bf16x3_softmax.h - one step of the running softmax that leaves its weights as tiles; included by bf16x3.c within its
- * region of the instruction set.  kernels/online_softmax has the same step for weights that stay f32.
+ * bf16x3_softmax.h - one step of the running softmax, which stores its weights as tiles; included by bf16x3.c within
+ * its region of the instruction set.  kernels/online_softmax has the same step for weights that stay f32.
  */
-enum { AT_ONCE = 2 }; /* pairs of rows at once: their exponentials fill the vector units */
+enum { AT_ONCE = 2 }; /* pairs of rows that are computed at once, so that exponentials fill the vector units */
 
-/* The reference follows the maximum only when the maximum has grown by more than this many powers of two. */
+/* The reference becomes the maximum only if the maximum is larger by more than this many powers of two. */
 #define SLACK 8.0f
 
-/* Returns the maximum of each lane over the rows. The maximum may ignore a NaN, but the exponential that follows keeps
- * it. */
+/* Returns the maximum of each lane over the rows. It may ignore a NaN, but the exponential of the NaN is NaN. */
 BF16X3_FN __m512 largest(const float *s, int64_t rows, int64_t width)
 {
     __m512 a = _mm512_set1_ps(-INFINITY), b = a, c = a, d = a;
@@ -25,7 +24,8 @@ BF16X3_FN __m512 largest(const float *s, int64_t rows, int64_t width)
     return _mm512_max_ps(_mm512_max_ps(a, b), _mm512_max_ps(c, d));
 }
 
-/* Stores weights as three truncated parts. Their 8 + 8 + 8 bits hold as much as rounded parts, for half the work. */
+/* Stores weights as three truncated parts. Truncated parts of 8 + 8 + 8 bits are as exact as rounded parts, and take
+ * half the work. */
 BF16X3_FN void cut_pairs(two x, uint16_t *out, int64_t next)
 {
     VF_UNROLL
@@ -49,32 +49,32 @@ BF16X3_FN void store_pairs(two p, int parts, uint16_t *out, int64_t next)
         round_pairs(p, out);
 }
 
-/* Returns 2^(factor * s - m). The product is rounded before the subtraction, like the reference m. The difference of an
- * exact product and a reference of 1e9 could exceed the range of the exponential. */
+/* Returns 2^(factor * s - m). The product is rounded first, because the reference m was rounded in the same way.
+ * Otherwise the difference could exceed the range of the exponential if the reference is about 1e9. */
 BF16X3_FN __m512 weight(const float *s, __m512 factor, __m512 m)
 {
     return vf_exp2(_mm512_sub_ps(_mm512_mul_ps(_mm512_loadu_ps(s), factor), m));
 }
 
-/* Returns the address of rows r and r + 1 in the tiles. */
+/* Returns the address in the tiles of rows r and r + 1. */
 BF16X3_FN uint16_t *row_of_pairs(const attn__bf16x3_side *to, uint16_t *out, int64_t r)
 {
     uint64_t at = (uint64_t)r;
     return out + (int64_t)(at / ATTN__BF16X3_DEPTH) * to->step + (int64_t)(at % ATTN__BF16X3_DEPTH / 2) * to->row;
 }
 
-/* Progress of a step of the softmax: the next row is r, in the column of 16 lanes that begins at lane w. */
+/* Progress of a step of the softmax. The next row is r, in the column of 16 lanes from lane w on. */
 typedef struct weighing {
     attn__interleaved interleaved;
-    const attn__bf16x3_softmax *t; /* NULL: nothing to weigh */
+    const attn__bf16x3_softmax *t; /* NULL: there are no weights to compute */
     attn__tile_hook hook;
     int turn;
     int64_t w, r;
-    __m512 m, factor; /* values of the column; m is finite */
+    __m512 m, factor; /* m and factor of the column; m is finite */
     two sum[AT_ONCE];
 } weighing;
 
-/* Returns m, with 0 for lanes that have no key yet. Any finite reference gives these lanes weights of 2^-inf = 0. */
+/* Returns m, or 0 for lanes without a key. The weights of such lanes are 2^-inf = 0 with any finite reference. */
 BF16X3_FN __m512 reference_of(__m512 m)
 {
     return _mm512_maskz_mov_ps((vm)~_mm512_cmp_ps_mask(m, _mm512_set1_ps(-INFINITY), _CMP_EQ_OQ), m);
@@ -119,7 +119,7 @@ BF16X3_FN void weigh_rows(weighing *x, const float *s, uint16_t *out, int parts)
         store_pairs(p[i], parts, out + i * t->to.row, t->to.part);
 }
 
-/* Computes and stores the weights of the last rows, as a pair that is padded with zeros. */
+/* Computes and stores the weights of the last two rows. A missing row becomes zeros. */
 BF16X3_FN void weigh_pair(weighing *x, const float *s, uint16_t *out, int parts)
 {
     const attn__bf16x3_softmax *t = x->t;
@@ -136,7 +136,8 @@ BF16X3_FN int64_t rows_of_tiles(const attn__bf16x3_softmax *t)
     return (t->rows + ATTN__BF16X3_DEPTH - 1) / ATTN__BF16X3_DEPTH * ATTN__BF16X3_DEPTH;
 }
 
-/* Computes a portion of the weights in three parts. Products of one part are too short to interleave other work. */
+/* Computes a portion of weights, in three parts each. Weights of one part are not interleaved, because their products
+ * are too short. */
 BF16X3_FN void weigh_some(weighing *x)
 {
     const attn__bf16x3_softmax *t = x->t;
@@ -152,9 +153,8 @@ BF16X3_FN void weigh_some(weighing *x)
         end_column(x);
 }
 
-/* Runs a portion of about as much vector work as fits in the time of four AMX products. Every third portion runs the
- * hook, and so does every portion after the last weight. The function is not inlined, to keep the code between the
- * products small. */
+/* Runs a portion of vector work, which takes about as long as four AMX products. Every third portion runs the hook.
+ * After the last weight, every portion does. It is not inlined, so that the code between products stays small. */
 static void weigh_portion(attn__interleaved *interleaved)
 {
     weighing *x = (weighing *)(void *)interleaved;
@@ -165,7 +165,8 @@ static void weigh_portion(attn__interleaved *interleaved)
         weigh_some(x);
 }
 
-/* Runs the hook in every third portion. Products of one part are too short to interleave weights. */
+/* Runs the hook in every third portion, and computes no weights. It is for products of one part, which are too short
+ * for that. */
 static void hook_portion(attn__interleaved *interleaved)
 {
     weighing *x = (weighing *)(void *)interleaved;
@@ -173,7 +174,7 @@ static void hook_portion(attn__interleaved *interleaved)
         attn__tile_hook_run(x->hook);
 }
 
-/* Runs a portion of the interleaved work. */
+/* Runs a portion of `x`, which may be NULL. */
 BF16X3_FN void go_on(attn__interleaved *x)
 {
     if (x)
@@ -188,7 +189,7 @@ BF16X3_FN weighing weighing_of(const attn__bf16x3_softmax *t, attn__tile_hook ho
     return x;
 }
 
-/* Computes all remaining weights column by column, so that x stays in registers. */
+/* Computes all remaining weights column by column. `x` is a copy, so that it stays in registers. */
 BF16X3_FN void weigh_rest(weighing x, int parts)
 {
     const attn__bf16x3_softmax *t = x.t;

@@ -35,7 +35,7 @@ BF16X3_FN two left_of(two x, __m512i part)
                  _mm512_sub_ps(x.second, widen(_mm512_extracti64x4_epi64(part, 1)))};
 }
 
-/* Returns the exact remainder of x after a part that stores the numbers as pairs of lanes of both vectors. */
+/* Returns the exact remainder of x after a part, in which the numbers are stored as pairs of lanes of both vectors. */
 BF16X3_FN two left_of_pairs(two x, __m512i part)
 {
     __m512i high = _mm512_set1_epi32((int32_t)0xffff0000u);
@@ -43,7 +43,7 @@ BF16X3_FN two left_of_pairs(two x, __m512i part)
                  _mm512_sub_ps(x.second, _mm512_castsi512_ps(_mm512_and_si512(part, high)))};
 }
 
-/* Writes one row of a tile for each part. Returns false if a number is not finite. */
+/* Splits 32 numbers and writes one row of a tile for each part. Returns false if a number is not finite. */
 BF16X3_FN bool split(two x, int parts, uint16_t *out, int64_t next, bool pairs)
 {
     __m512i order = vi_order_of_pairs();
@@ -60,7 +60,7 @@ BF16X3_FN bool split(two x, int parts, uint16_t *out, int64_t next, bool pairs)
     return finite;
 }
 
-/* Copies one row of a tile of bf16 numbers. Returns false if a number is not finite. */
+/* Copies one row of a tile from bf16 numbers. Returns false if a number is not finite. */
 BF16X3_FN bool copy_bf16(const attn__bf16x3_rows *rows, const char *row, int64_t column, uint16_t *out)
 {
     int64_t left = rows->columns - column;

@@ -12,7 +12,8 @@
 
 enum { SIDE = ATTN__BF16X3_SIDE, DEPTH = ATTN__BF16X3_DEPTH };
 
-/* Source of a tile for each part: numbers from column c on of 16 rows, or of 32 rows if the rows are along k. */
+/* The numbers from which a tile of each part is made: columns from c on of 16 rows, or of 32 rows if rows are along
+ * k. */
 typedef struct block {
     const attn__bf16x3_rows *rows;
     int64_t r, c, high;
@@ -20,10 +21,11 @@ typedef struct block {
     float _Alignas(64) half[SIDE * SIDE]; /* transposed */
 } block;
 
-/* AMX treats subnormal numbers as 0. The third part of a nonzero number below this bound may be subnormal. */
+/* Bound of the sizes of numbers. If a nonzero number is smaller, its third part may be subnormal, which AMX treats as
+ * 0. */
 #define LEAST 0x1p-102f
 
-/* Adds to `tiny` the lanes of x whose third part may be treated as 0. */
+/* Adds to `tiny` the lanes of x that are nonzero and below LEAST. */
 VF_FN void note_tiny(vf x, vm *tiny)
 {
     vf size = _mm512_abs_ps(x);
@@ -37,7 +39,7 @@ VF_FN const float *row_of(const block *b, int64_t r)
     return (const float *)rows->data + (rows->row_at ? rows->row_at[r] : r * rows->ld) + b->c;
 }
 
-/* Finds the addresses of the rows. Rows that do not exist are read as zeros. */
+/* Finds the addresses of the rows. A row that does not exist is replaced by zeros. */
 VF_FN void find_rows(block *b)
 {
     static const _Alignas(64) float zeros[DEPTH];
@@ -48,7 +50,7 @@ VF_FN void find_rows(block *b)
         b->row[i] = zeros;
 }
 
-/* Prefetches half of the rows of a later block. */
+/* Prefetches the first or second half of the rows of a later block. */
 VF_FN void prefetch(const block *b, int half, int columns)
 {
     int64_t from = b->r + ATTN__BF16X3_SPLIT_NEAR + half * b->high / 2, end = from + b->high / 2;
@@ -57,7 +59,7 @@ VF_FN void prefetch(const block *b, int half, int columns)
             __builtin_prefetch(row_of(b, r) + c, 0, 3);
 }
 
-/* Loads 16 numbers, starting at `column`, of every `every`th row and transposes them. */
+/* Loads 16 numbers from `column` on of 16 rows and transposes them. The rows are `every` rows apart. */
 VF_FN void load_transposed(const float *const *row, int every, int column, vm lanes, vf tile[SIDE])
 {
     VF_UNROLL
@@ -66,8 +68,8 @@ VF_FN void load_transposed(const float *const *row, int every, int column, vm la
     vf_transpose(tile);
 }
 
-/* Transposes and splits a block. Its second half waits in memory, because two halves would take all registers. A half
- * is half of the columns if `across`, else the even or the odd rows. */
+/* Transposes and splits a block in two halves. The second half is kept in memory, because two halves would take all
+ * registers. The halves are halves of the columns if `across` is set, otherwise the even and the odd rows. */
 VF_FN void cut_transposed(block *b, bool across, uint16_t *out, const attn__bf16x3_side *to, vf left[2], vm *tiny)
 {
     vm first = first_lanes(b->rows->columns - b->c), second = first_lanes(b->rows->columns - b->c - SIDE);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
  * channel_norm_tmpl.h - normalization over channels for one instruction set; see channel_norm.h.  Several vectors of
- * adjacent positions at once hide the latency of the sums and cover whole cache lines.
+ * adjacent positions are processed at once, to hide the latency of the sums and to use whole cache lines.
  */
 enum { CHANNEL_NORM_VECTORS = 4 };
 
@@ -9,7 +9,7 @@ typedef struct column_vectors {
     vf v[CHANNEL_NORM_VECTORS];
 } column_vectors;
 
-/* Loads `count` vectors of positions, or a single vector of `part` positions if part > 0. */
+/* Loads `count` vectors of positions. If part > 0, loads a single vector of `part` positions. */
 VF_FN column_vectors load_columns(const float *x, int count, int part)
 {
     column_vectors c;
@@ -30,7 +30,7 @@ VF_FN void store_columns(float *x, const column_vectors *c, int count, int part)
     }
 }
 
-/* Computes scale and bend from the variance. */
+/* Computes scale, and bend (see `forward`), from the variance. */
 VF_FN void scale_of(const attn__channel_norm_args *a, vf variance, vf *scale, vf *bend)
 {
     vf one = vf_set1(1), eps = vf_set1(a->eps);
@@ -44,8 +44,8 @@ VF_FN void scale_of(const attn__channel_norm_args *a, vf variance, vf *scale, vf
     *bend = vf_select(vf_lt(vf_zero(), deviation), vf_div(vf_mul(*scale, *scale), deviation), vf_zero());
 }
 
-/* Normalizes `count` vectors of positions. Distances from the first channel are summed instead of the channels. The
- * rounding error therefore depends on the spread of the channels, and not on their distance from zero. */
+/* Normalizes `count` vectors of positions. It sums differences from the first channel instead of the numbers
+ * themselves. The rounding error then depends on the spread of the channels, not on their distance from zero. */
 VF_FN void forward_columns(const attn__channel_norm_args *a, int64_t at, int count, int part)
 {
     column_vectors mean = {{vf_zero(), vf_zero(), vf_zero(), vf_zero()}}, variance = mean, scale, bend;
@@ -171,7 +171,7 @@ static double channel_norm_sum(const float *x, int64_t n)
     return all + (double)vf_sum(rest);
 }
 
-/* Adds the terms of `count` vectors of positions to the gradients of gain and bias, lane by lane. */
+/* Adds the terms of `count` vectors of positions to the gradients of gain and bias. Each lane has its own sums. */
 VF_FN void slope_columns(const attn__channel_norm_args *a, int64_t at, int count, int part, column_vectors *gain,
                          column_vectors *bias)
 {

@@ -4,8 +4,8 @@
  *
  *     s[i,j] = sum_c q[i,c] k[j,c]     p = 2^(s - m)     o[i] = (sum_j p[i,j] v[j]) / l[i]
  *
- * Each key and value is read once, in place, with channels in the lanes.  Memory bandwidth limits the speed, so that
- * nothing is packed or copied.
+ * Each key and value is read once, in place, with channels in the lanes.  Nothing is packed or copied, because memory
+ * bandwidth limits the speed.
  */
 #ifndef ATTN_KERNELS_DECODE_H
 #define ATTN_KERNELS_DECODE_H
@@ -16,15 +16,14 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* Rows of keys or values: element (j, c) is base[at[j] + c]. While row j is read, row next_at[j] of `next` is
- * prefetched, because the hardware prefetcher does not follow rows that are pages apart. next_at is padded to whole
- * vectors. */
+/* Rows of keys or values. Element (j, c) is base[at[j] + c]. While row j is read, row next_at[j] of `next` is
+ * prefetched, because the hardware does not prefetch rows that are pages apart. next_at is padded to whole vectors. */
 typedef struct attn__decode_rows {
     const void *base;
     attn_dtype dtype; /* ATTN_F32 or ATTN_BF16 */
     const int64_t *at;
     int64_t rows, channels;
-    const void *next; /* NULL: no rows are prefetched */
+    const void *next; /* base address of the rows to prefetch; NULL: none */
     const int64_t *next_at;
 } attn__decode_rows;
 
@@ -43,17 +42,17 @@ typedef struct attn__decode_spread {
     uint8_t bit;
     float factor;
     bool add;
-    bool stream; /* use non-temporal stores for aligned rows; call `settle` before another thread reads the rows */
+    bool stream; /* use non-temporal stores for aligned rows; `settle` must run before other threads read them */
 } attn__decode_spread;
 
 typedef struct attn__decode_kernel {
     attn__isa isa;
     int lanes;
     /* Computes s[i * lds + j] = sum over c of q[i * ldq + c] * k[j][c]. Rows of q are padded with zeros to whole
-     * vectors, and rows of s to whole vectors of keys. */
+     * vectors. Rows of s have room for whole vectors of keys. */
     void (*score)(const attn__decode_rows *k, const float *q, int64_t ldq, int64_t queries, float *s, int64_t lds);
-    /* Does one step of the online softmax in base 2: s[0 .. count) becomes 2^(s - m). m starts at -inf, and l at 0.
-     * Returns the factor for earlier sums. */
+    /* Does one step of the online softmax in base 2. s[0 .. count) has scores and becomes 2^(s - m). At first m is -inf
+     * and l is 0. Returns the factor for earlier sums. */
     float (*weigh)(float *s, int64_t count, float *m, float *l);
     /* Computes o[c] = o[c] * shrink + sum over j in [from, to) of p[j] * v[j][c]. o is padded to whole vectors. */
     void (*add)(const attn__decode_rows *v, int64_t from, int64_t to, const float *p, float shrink, float *o);

@@ -5,7 +5,7 @@
 #include "simd/exp.h"
 #include "base/normal.h"
 
-/* The number of vectors of channels accumulated at once. */
+/* Number of vectors of channels that are accumulated at once. */
 #define CHUNK (VF_REGISTERS / 4)
 
 VF_FN vf row_load(const void *base, attn_dtype dtype, int64_t at, int n)
@@ -18,8 +18,8 @@ VF_FN vf row_load(const void *base, attn_dtype dtype, int64_t at, int n)
     return n == VF_LANES ? vf_load(p) : vf_load_part(p, n);
 }
 
-/* Prefetches channels [c, c + 2 * VF_LANES) of a row. Each cache line is requested twice, because the processor drops a
- * prefetch for which it has no room. */
+/* Prefetches channels [c, c + 2 * VF_LANES) of a row. Each cache line is requested twice, because the processor drops
+ * prefetches if it has no room for them. */
 VF_FN void row_prefetch(const void *base, attn_dtype dtype, int64_t at, int64_t c)
 {
     enum { HALF_LINE = 32 };
@@ -30,8 +30,8 @@ VF_FN void row_prefetch(const void *base, attn_dtype dtype, int64_t at, int64_t 
         __builtin_prefetch(from + i, 0, 2);
 }
 
-/* Computes the scores of one query for VF_LANES keys. Each key has a vector of partial sums. The vectors are transposed
- * and added, which gives a vector of scores. */
+/* Computes the scores of one query for VF_LANES keys. Each key has a vector of partial sums. These vectors are
+ * transposed and added up to a vector of scores. */
 VF_FN vf score_lanes(const attn__decode_rows *k, attn_dtype dtype, const int64_t *at, const int64_t *next,
                      const float *q)
 {
@@ -116,7 +116,7 @@ static float weigh(float *s, int64_t count, float *m, float *l)
     return shrink;
 }
 
-/* Adds p v of keys [from, to) to o, for `vectors` vectors of channels from channel `at` on. Two keys at a time have
+/* Adds p v of keys [from, to) to o, for `vectors` vectors of channels from channel `at` on. Even and odd keys have
  * separate sums, because the dependency chains of four vectors alone would not keep the units busy. */
 VF_FN void add_chunk(const attn__decode_rows *v, attn_dtype dtype, int64_t from, int64_t to, const float *p,
                      float shrink, float *o, int64_t at, int vectors, int n, bool prefetch)
@@ -208,7 +208,7 @@ VF_FN void spread_row(const attn__decode_spread *t, attn_dtype dtype, int64_t j,
         sum[v] = vf_zero();
     for (int64_t i = 0; i < t->queries; i++) {
         bool sees = j >= t->from[i] && j < t->to[i] && (!t->alive || (t->alive[i * t->ldw + j] & t->bit));
-        if (!sees) /* weights of masked elements may be NaN */
+        if (!sees) /* weights of masked pairs may be NaN */
             continue;
         vf w = vf_set1(t->w[i * t->ldw + j]);
         VF_UNROLL
@@ -222,7 +222,7 @@ VF_FN void spread_row(const attn__decode_spread *t, attn_dtype dtype, int64_t j,
 
 VF_FN void spread_as(const attn__decode_spread *args, attn_dtype dtype, bool stream)
 {
-    attn__decode_spread t = *args; /* copied, so that the members need not be read again after each store */
+    attn__decode_spread t = *args; /* a copy, whose members need not be read again after each store */
     t.stream = stream;
     for (int64_t j = 0; j < t.rows; j++) {
         int64_t c = 0;

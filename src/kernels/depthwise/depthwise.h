@@ -3,8 +3,8 @@
  * depthwise.h - sums over the taps of a window, and the gradients of the weights. Each tap has the same offset at every
  * position.
  *
- * Contract: whole blocks are read and written, that is, up to ATTN__DEPTHWISE_BLOCK - 1 numbers past n. Nothing needs
- * alignment. Nothing is allocated.
+ * Contract: up to ATTN__DEPTHWISE_BLOCK - 1 numbers past n are read and written, because blocks are whole. Nothing
+ * needs alignment. Nothing is allocated.
  */
 #ifndef ATTN_KERNELS_DEPTHWISE_H
 #define ATTN_KERNELS_DEPTHWISE_H
@@ -17,11 +17,11 @@ enum { ATTN__DEPTHWISE_BLOCK = 64 };
 
 typedef struct attn__depthwise_kernel {
     attn__isa isa;
-    /* Computes y[i] = sum over t of w[t] x[i + offset[t]] for i < n, as one chain of multiply-adds from zero in the
-     * order of taps. */
+    /* Computes y[i] = sum over t of w[t] x[i + offset[t]] for i < n. Each sum is one chain of multiply-adds from zero,
+     * in the order of taps. */
     void (*correlate)(const float *x, const int64_t *offset, const float *w, int64_t taps, int64_t n, float *y);
-    /* Adds the sum over i < n of y[i] x[i + offset[t]] to sums[t]. y is 0 past n, and x is finite. A few thousand
-     * numbers at a time are summed in f32. */
+    /* Adds the sum over i < n of y[i] x[i + offset[t]] to sums[t]. y must be 0 past n, and x must be finite. Partial
+     * sums of a few thousand numbers are in f32. */
     void (*dots)(const float *x, const int64_t *offset, const float *y, int64_t taps, int64_t n, double *sums);
 } attn__depthwise_kernel;
 

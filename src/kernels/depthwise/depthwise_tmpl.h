@@ -27,8 +27,8 @@ static void depthwise_correlate(const float *x, const int64_t *offset, const flo
     }
 }
 
-/* Adds the sums of `taps` taps, a constant after inlining. Each tap has its own chain of multiply-adds, so that taps do
- * not wait for one another. */
+/* Adds the sums of `taps` taps. `taps` is a constant after inlining. Each tap has its own chain of multiply-adds, so
+ * that taps do not wait for each other. */
 VF_FN void depthwise_dot(const float *x, const int64_t *offset, const float *y, int taps, int64_t n, double *sums)
 {
     vf sum[DEPTHWISE_TAPS];

@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: MIT
  *
- * elementwise.h - the loops of the tensor operations other than matrix products: elementwise y[i] = f(x[i], ...), row
- * by row (softmax, layer normalization, loss), and sums over rows.
+ * elementwise.h - the loops of all tensor operations except matrix products: elementwise functions y[i] = f(x[i], ...),
+ * operations on rows (softmax, layer normalization, loss), and sums over rows.
  *
  * All loops have one signature, so that one launcher and one table serve all of them. run(args, begin, end) computes
  * the part [begin, end) of a range of elements, rows or columns. Threads may compute different parts at the same time.
  * The list below has the formulas.
  *
  * Contract: pointers are to float or to double, depending on the table of the kernel. Rows are contiguous and have `n`
- * numbers. Nothing needs alignment.  y may be x (in place) unless the list forbids it.  Nothing is allocated.  How
- * the range is divided does not change the bits of a result.
+ * numbers. Nothing needs alignment.  y may be x (in place) unless the list forbids it.  Nothing is allocated.  The bits
+ * of a result do not depend on how the range is divided.
  */
 #ifndef ATTN_KERNELS_ELEMENTWISE_H
 #define ATTN_KERNELS_ELEMENTWISE_H
@@ -99,7 +99,7 @@ typedef enum attn__elementwise_kernel {
 
 enum { ATTN__ELEMENTWISE_BLOCK = 4096, ATTN__ELEMENTWISE_RANK = 8 };
 
-/* The values have the order of attn_activation. */
+/* Activations, in the order of attn_activation. */
 typedef enum attn__act {
     ATTN__ACT_IDENTITY = 0,
     ATTN__ACT_RELU,
@@ -117,7 +117,7 @@ static inline bool attn__activation_exists(int kind)
     return kind >= ATTN__ACT_IDENTITY && kind <= ATTN__ACT_SILU;
 }
 
-/* Returns whether the gradient is computed from the input, rather than from the output. */
+/* Reports whether the gradient needs the input of the activation. If not, it needs the output. */
 static inline bool attn__activation_keeps_input(int kind)
 {
     return (kind >= ATTN__ACT_GELU_ERF && kind <= ATTN__ACT_GELU_SIGMOID) || kind == ATTN__ACT_SILU;
@@ -132,19 +132,19 @@ typedef struct attn__elementwise_args {
     double s[8];
     int kind;
     bool add, add2;
-    bool past; /* the output is not read soon, so stores may bypass the cache */
+    bool past; /* the output is not read soon, so that stores may bypass the cache */
     /* Fields for strided operands. */
     int rank;
     int64_t shape[ATTN__ELEMENTWISE_RANK], stride_x[ATTN__ELEMENTWISE_RANK], stride_x2[ATTN__ELEMENTWISE_RANK],
         stride_y[ATTN__ELEMENTWISE_RANK];
     /* Fields for operations with indices. */
-    const int32_t *ids; /* labels, or row indices of a table */
+    const int32_t *ids; /* labels, or row indices of the table */
     const int32_t *lens;
-    int64_t lens_rows; /* number of rows that share one length */
+    int64_t lens_rows; /* number of rows for which one length holds */
     int64_t period, first;
     bool has_ignore;
     int64_t ignore;
-    /* Dropout of element (row, column), see base/rng.h. threshold 0 means no dropout. */
+    /* Dropout of element (row, column), see base/rng.h. A threshold of 0 means no dropout. */
     uint64_t seed, stream;
     uint32_t threshold;
     double keep_scale; /* 1 / (1 - p) */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * elementwise_elements.h - element by element: sums, activations, dropout, the optimizer's update.
+ * elementwise_elements.h - elementwise operations: sums, activations, dropout, and the optimizer's update.
  */
 static void run_add(const attn__elementwise_args *a, int64_t begin, int64_t end)
 {
@@ -22,7 +22,7 @@ static void run_affine(const attn__elementwise_args *a, int64_t begin, int64_t e
 static void run_round(const attn__elementwise_args *a, int64_t begin, int64_t end)
 {
 #ifdef VF_DOUBLE
-    (void)a, (void)begin, (void)end; /* doubles are never rounded to bf16 */
+    (void)a, (void)begin, (void)end; /* does nothing, because doubles are never rounded to bf16 */
 #else
     const real *x = a->x;
     real *y = a->y;
@@ -34,8 +34,8 @@ static void run_round(const attn__elementwise_args *a, int64_t begin, int64_t en
 #endif
 }
 
-/* Returns tanh(u) with u = sqrt(2/pi) (x + 0.044715 x^3), as in the tanh form of GELU. *slope becomes the derivative of
- * u, which is kept finite. */
+/* Returns tanh(u) with u = sqrt(2/pi) (x + 0.044715 x^3), which the tanh form of GELU needs. Sets *slope to the
+ * derivative of u, limited to finite numbers. */
 VF_FN vf gelu_tanh_part(vf x, vf *slope)
 {
     vf c = constant(0.79788456080286535588), square = vf_min(constant(1e30), vf_mul(x, x));
@@ -48,7 +48,7 @@ VF_FN vf activated(vf x, int kind)
 {
     vf half = constant(0.5), slope;
     switch (kind) {
-    case ATTN__ACT_RELU: /* this order of arguments keeps a NaN */
+    case ATTN__ACT_RELU: /* with this order of arguments, the maximum keeps a NaN */
         return vf_max(vf_zero(), x);
     case ATTN__ACT_LEAKY_RELU:
         return vf_select(vf_lt(x, vf_zero()), vf_mul(x, constant(0.01)), x);
@@ -69,8 +69,8 @@ VF_FN vf activated(vf x, int kind)
     }
 }
 
-/* Returns the derivative of the activation. s is the output if the derivative can be computed from it, else the
- * input. */
+/* Returns the derivative of the activation. s is the activation's input if attn__activation_keeps_input, otherwise its
+ * output. */
 VF_FN vf slope_of(vf s, int kind)
 {
     vf one = constant(1), half = constant(0.5), t, u;
@@ -100,7 +100,7 @@ VF_FN vf slope_of(vf s, int kind)
     }
 }
 
-/* Runs BODY with a constant `kind`. The switch is outside the loops of BODY. */
+/* Runs BODY with a constant `kind`. The macro switches over kinds outside of the loops of BODY. */
 #define FOR_EACH_ACTIVATION(kind, BODY)                                                                                \
     switch (kind) {                                                                                                    \
     case ATTN__ACT_RELU:                                                                                               \
@@ -200,7 +200,7 @@ static void run_dropout(const attn__elementwise_args *a, int64_t begin, int64_t 
     }
 }
 
-/* Stores v. If `past` is set, the store bypasses the caches, because a cached store would first read the line. */
+/* Stores v. If `past` is set, the store bypasses the caches, because a normal store would read the cache line first. */
 VF_FN void store_or_stream(real *y, int64_t left, vf v, bool past)
 {
     if (past && left >= VF_LANES)
@@ -225,8 +225,8 @@ VF_FN void adam(const attn__elementwise_args *a, int64_t begin, int64_t end, boo
         vf first = vf_fma(beta1, elementwise_load(old_m + i, left), vf_mul(rest1, g));
         vf second = vf_fma(beta2, elementwise_load(old_v + i, left), vf_mul(rest2, vf_mul(g, g)));
         vf size = vf_add(vf_sqrt(vf_mul(second, correct)), eps);
-        /* Without a gradient, moments decay to subnormal numbers, which become 0. With a gradient, moments are kept as
-         * they are, because small gradients add up in v. */
+        /* Without a gradient, moments shrink until they are subnormal, so they are set to 0. With a gradient they are
+         * kept, because small gradients add up in v. */
         vm grows = vf_lt(vf_zero(), vf_abs(g));
         store_or_stream(m + i, left, vf_select(grows, first, normal_of(first)), past);
         store_or_stream(v + i, left, vf_select(grows, second, normal_of(second)), past);
@@ -262,7 +262,7 @@ static void run_squares(const attn__elementwise_args *a, int64_t begin, int64_t 
             sum = vf_fma(v, v, sum);
         }
         double total = (double)vf_sum(sum);
-        if (!isfinite(total)) { /* the square of 2e19 exceeds the range of a float */
+        if (!isfinite(total)) { /* numbers above about 2e19 have squares that no float can hold */
             total = 0;
             for (int64_t i = 0; i < n; i++)
                 total += (double)x[i] * (double)x[i];

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
  * elementwise_lookup.h - looks up rows of a table by index, and adds up the gradients of the rows. The gradients of a
- * row are added in the order in which the row is used, because threads divide the columns and not the uses.
+ * row are added in the order in which the row is used, because threads divide the columns of the table, not the uses.
  */
 static void run_embed(const attn__elementwise_args *a, int64_t begin, int64_t end)
 {
@@ -24,7 +24,7 @@ VF_FN void add_scaled(real *y, const real *x, vf scale, int64_t n)
         store(y + i, n - i, vf_fma(scale, elementwise_load(x + i, n - i), elementwise_load(y + i, n - i)));
 }
 
-/* Moves a row of the gradient to its sum in f64. */
+/* Adds a row of the gradient y to its f64 sum, and clears the row. */
 static void move_row(double *sum, real *y, int64_t n)
 {
     for (int64_t i = 0; i < n; i++) {

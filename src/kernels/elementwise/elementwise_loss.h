@@ -28,7 +28,7 @@ static void run_cross_entropy(const attn__elementwise_args *a, int64_t begin, in
         }
         if (!counted)
             continue;
-        /* The largest score is subtracted first, because scores may be large while their differences are small. */
+        /* subtracts the largest score first, since scores may be large and differences small */
         *loss = (1 - smooth) * ((most - x[a->ids[row]]) + shift);
         if (smooth != 0)
             *loss += smooth * ((most - row_total(x, n) / (real)n) + shift);
@@ -52,7 +52,7 @@ static void run_cross_entropy_backward(const attn__elementwise_args *a, int64_t 
         vf even = constant(-scale * smooth / (double)n), least = constant(REAL_MIN / fabs(scale));
         for (int64_t i = 0; i < n; i += VF_LANES) {
             vf below = vf_sub(elementwise_load(x + i, n - i), most), p = exp_of(vf_sub(below, shift));
-            p = vf_below(p, least, p); /* otherwise the product with `factor` may be subnormal */
+            p = vf_below(p, least, p); /* p below `least` becomes 0, because p * factor could be subnormal */
             store(y + i, n - i, vf_fma(factor, p, even));
         }
         y[a->ids[row]] -= (real)(scale * (1 - smooth));

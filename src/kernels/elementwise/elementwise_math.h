@@ -33,14 +33,14 @@ VF_FN vf constant(double x)
     return vf_set1((real)x);
 }
 
-/* Returns v in the first `left` lanes and `other` in the remaining lanes. */
+/* Returns v in the first `left` lanes, and `other` in the other lanes. */
 VF_FN vf only_first(int64_t left, vf v, vf other)
 {
     return left >= VF_LANES ? v : vf_select(vm_first((int)left), v, other);
 }
 
-/* Returns t, with subnormal numbers replaced by 0 (simd/exp.h has the reason). This is for results that are stored and
- * read again many times. */
+/* Returns t, with 0 in place of subnormal numbers (simd/exp.h has the reason). It is for results that are stored and
+ * read many times. */
 VF_FN vf normal_of(vf t)
 {
     return vf_below(vf_abs(t), constant(REAL_MIN), t);
@@ -72,8 +72,8 @@ VF_FN vf gelu_slope(vf x)
     return x * 0.39894228040143267794 * exp(-0.5 * x * x) + normal_cdf(x);
 }
 #else
-/* Computes e^x as 2^(x log2 e), corrected to first order by the rounding error of the product. The error is computed
- * from parts that are short enough for exact products, since not every instruction set has a fused multiply-add. */
+/* Computes e^x as 2^(x log2 e). The rounding error of the product is corrected to first order. It is computed from
+ * parts so short that their products are exact, because some instruction sets lack a fused multiply-add. */
 VF_FN vf exp_of(vf x)
 {
     vf t = vf_mul(x, constant(1.44269504088896341));
@@ -81,13 +81,13 @@ VF_FN vf exp_of(vf x)
     vf lost = vf_sub(vf_mul(high, constant(1.44140625)), t);
     lost = vf_fma(high, constant(0.00128879088896341), vf_fma(low, constant(1.44269504088896341), lost));
     vf e = vf_exp2(t);
-    /* Large |x| are not corrected: if x is infinite, the correction would be NaN. */
+    /* Large |x| are not corrected, because the correction of an infinite x would be NaN. */
     vm usual = vf_lt(vf_abs(x), constant(88));
     return vf_select(usual, vf_fma(e, vf_mul(lost, constant(0x1.62e43p-1)), e), e);
 }
 
-/* Evaluates a polynomial with the coefficients c. The coefficients below minimize the relative error on Chebyshev
- * points in double precision. */
+/* Evaluates the polynomial with coefficients c at t. The coefficients below minimize the relative error on Chebyshev
+ * points. They were computed in double precision. */
 VF_FN vf polynomial(vf t, const double *c, int degree)
 {
     vf p = constant(c[degree]);
@@ -102,8 +102,8 @@ VF_FN vf with_sign(vf magnitude, vf sign)
     return vf_select(vf_lt(sign, vf_zero()), vf_sub(vf_zero(), magnitude), magnitude);
 }
 
-/* Computes tanh(x): x P(x^2) near zero (error 2.6e-9), and 1 - 2 / (e^2|x| + 1) elsewhere. P is the polynomial
- * `near`. */
+/* Computes tanh(x). Near zero it is x P(x^2) with an error of 2.6e-9, where P is the polynomial `near`. Elsewhere
+ * |tanh(x)| is 1 - 2 / (e^2|x| + 1). */
 VF_FN vf tanh_of(vf x)
 {
     static const double near[] = {0.999999997, -0.333332821, 0.133316637, -0.0537667584, 0.020747494, -0.00584538961};
@@ -113,8 +113,9 @@ VF_FN vf tanh_of(vf x)
     return vf_select(vf_lt(a, constant(0.6)), small, with_sign(far, x));
 }
 
-/* Computes erf(x): x P(x^2) up to |x| = 1 (error 1.2e-9), and 1 - e^-x^2 Q(1 / (1 + |x|/2)) beyond (error 1.3e-9 of
- * erfc). P and Q are the polynomials `near` and `tail`. The result is 1 from |x| = 4.5 on. */
+/* Computes erf(x). P and Q are the polynomials `near` and `tail`. Up to |x| = 1, erf is x P(x^2), with an error of
+ * 1.2e-9. Beyond, |erf| is 1 - e^-x^2 Q(1 / (1 + |x|/2)), with an error of 1.3e-9 of erfc. From |x| = 4.5 on, it is
+ * 1. */
 VF_FN vf erf_of(vf x)
 {
     static const double near[] = {1.12837917,    -0.376126256,    0.112835822,   -0.0268536911,
@@ -123,16 +124,17 @@ VF_FN vf erf_of(vf x)
                                   -0.0902458218,   0.546765837, -0.459981551, 0.116109366};
     vf a = vf_min(constant(4.5), vf_abs(x)), square = vf_mul(a, a);
     vf t = vf_div(constant(1), vf_fma(constant(0.5), a, constant(1)));
-    /* at most 0.37 of the result, so that its error needs no correction */
+    /* e is at most 0.37 of the result, so that its error needs no correction */
     vf e = vf_exp2(vf_mul(square, constant(-1.44269504088896341)));
     vf far = vf_fnma(e, polynomial(t, tail, 7), constant(1));
     vf small = vf_mul(x, polynomial(square, near, 6));
     return vf_select(vf_lt(a, constant(1)), small, with_sign(far, x));
 }
 
-/* normal_cdf is the normal distribution, (1 + erf(x / sqrt 2)) / 2. gelu_slope is the derivative of x normal_cdf(x). */
+/* normal_cdf is the cumulative normal distribution, (1 + erf(x / sqrt 2)) / 2. gelu_slope is the derivative of x
+ * normal_cdf(x). */
 #ifdef VF_LOOKUP
-/* Evaluates a function f with f(x) + f(-x) = 1 from a table. 1 - f(|x|) is one of 16 polynomials, each around a
+/* Evaluates a function f with f(x) + f(-x) = 1 from a table. There, 1 - f(|x|) is one of 16 polynomials, each around a
  * multiple of a step. From 15.5 steps on, 1 - f(|x|) is 0. */
 VF_FN vf looked_up(vf x, const float c[][VF_LOOKUP], int degree, double steps_in_one)
 {
@@ -147,8 +149,8 @@ VF_FN vf looked_up(vf x, const float c[][VF_LOOKUP], int degree, double steps_in
     return vf_select(vf_lt(x, vf_zero()), above, vf_sub(constant(1), above));
 }
 
-/* Computes the normal distribution with a third of the work of erf. The error of 1.7e-8 is that of 1 + erf, whose sum
- * loses the last digits. */
+/* Computes the cumulative normal distribution. It takes a third of the work of erf. Its error of 1.7e-8 is as large as
+ * that of 1 + erf, which loses the last digits. */
 VF_FN vf normal_cdf(vf x)
 {
     /* clang-format off */
@@ -175,7 +177,7 @@ VF_FN vf normal_cdf(vf x)
     return looked_up(x, c, sizeof c / sizeof *c - 1, 8.0 / 3);
 }
 
-/* Computes the derivative of GELU. The error is 4e-9, and 1.1e-8 at the end of the table. */
+/* Computes the derivative of GELU. The error is 4e-9 in most of the table, and 1.1e-8 at its end. */
 VF_FN vf gelu_slope(vf x)
 {
     /* clang-format off */
@@ -231,7 +233,7 @@ VF_FN vf x_sigmoid_of(vf x, double slope)
     return normal_of(vf_div(x, vf_add(one, exp_of(vf_mul(x, constant(-slope))))));
 }
 
-/* Returns which elements dropout drops from the row with this key, from `column` on. */
+/* Returns the lanes that dropout drops, for columns from `column` on. `key` is that of the row. */
 VF_FN vm dropped(uint64_t key, int64_t column, uint32_t threshold)
 {
     static const int32_t index[] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};

@@ -3,7 +3,7 @@
  * elementwise_normalize.h - layer normalization and softmax, forward and backward.
  */
 
-/* The number of independent sums of a row, so that additions overlap. */
+/* Number of independent sums of a row, which let additions overlap. */
 enum { NORMALIZE_CHAINS = 4 };
 
 VF_FN void start_chains(vf sum[NORMALIZE_CHAINS])
@@ -19,13 +19,13 @@ VF_FN real sum_of_chains(const vf sum[NORMALIZE_CHAINS])
 
 VF_FN real first_lane(vf t)
 {
-    real lanes[VF_LANES]; /* a whole vector, because a partial store is slow to read back */
+    real lanes[VF_LANES]; /* stored as a whole vector, because reading back a partial store is slow */
     vf_store(lanes, t);
     return lanes[0];
 }
 
-/* Writes t - t[0] with t = x + dropout(x2) to y and returns the mean of y. Subtracting t[0] keeps the digits of numbers
- * that are far from zero but close to one another. */
+/* Writes t - t[0] to y, where t = x + dropout(x2), and returns the mean of y. Subtracting t[0] keeps the digits of
+ * numbers that are far from zero but close to each other. */
 VF_FN real residual_row(const attn__elementwise_args *a, int64_t row, real *y)
 {
     int64_t n = a->n;
@@ -52,7 +52,7 @@ VF_FN real residual_row(const attn__elementwise_args *a, int64_t row, real *y)
     return sum_of_chains(sum) / (real)n;
 }
 
-/* Returns the mean squared distance from the mean, computed in a second pass. */
+/* Returns the mean squared distance from the mean. It is computed in a second pass over the row. */
 VF_FN real variance_row(const real *t, int64_t n, real mean)
 {
     vf sum[NORMALIZE_CHAINS], centre = vf_set1(mean);
@@ -90,7 +90,7 @@ static void run_layer_norm(const attn__elementwise_args *a, int64_t begin, int64
     }
 }
 
-/* Returns the normalized row, which is either stored or recomputed from the output. */
+/* Returns a vector of the normalized row. It is read from `kept`, or computed from the output. */
 VF_FN vf normalized(const attn__elementwise_args *a, const real *kept, int64_t i, int64_t left)
 {
     const real *bias = a->x4, *inverse_gain = a->x6;
@@ -134,14 +134,14 @@ static void run_layer_norm_backward(const attn__elementwise_args *a, int64_t beg
     }
 }
 
-enum { PARAMETER_COLUMNS = 256 }; /* columns of a block, whose sums stay in the L1 cache */
+enum { PARAMETER_COLUMNS = 256 }; /* columns of a block; so many sums stay in the L1 cache */
 
 /* Sums of the gradients of gain and bias. */
 typedef struct parameter_sums {
     real gain[PARAMETER_COLUMNS], bias[PARAMETER_COLUMNS];
 } parameter_sums;
 
-/* Adds the gradients of rows [row, row + n) and columns [c, end) to the sums. */
+/* Adds to the sums the gradients of rows [row, row + n) and columns [c, end). */
 VF_FN void add_parameter_rows(const attn__elementwise_args *a, int64_t row, int64_t n, int64_t c, int64_t end,
                               parameter_sums *sums)
 {
@@ -157,7 +157,7 @@ VF_FN void add_parameter_rows(const attn__elementwise_args *a, int64_t row, int6
     }
 }
 
-/* Sets `sums` to the sums over rows [row, end). */
+/* Sets `sums` to the sums of rows [row, end). */
 VF_FN void sum_parameter_rows(const attn__elementwise_args *a, int64_t row, int64_t end, int64_t c, int64_t n,
                               parameter_sums *sums)
 {
@@ -167,7 +167,7 @@ VF_FN void sum_parameter_rows(const attn__elementwise_args *a, int64_t row, int6
         add_parameter_rows(a, row, reduce_end(row, TOGETHER, end) - row, c, c + n, sums);
 }
 
-/* Sums all rows. Runs of REDUCE_RUN rows are summed first, and the sums of the runs are added in f64. */
+/* Sums all rows. Each run of REDUCE_RUN rows is summed in the type of the numbers, and the runs are added in f64. */
 static void sum_parameter_runs(const attn__elementwise_args *a, int64_t c, int64_t n, parameter_sums *sums)
 {
     double gain[PARAMETER_COLUMNS] = {0}, bias[PARAMETER_COLUMNS] = {0};
@@ -198,7 +198,7 @@ static void run_layer_norm_parameters(const attn__elementwise_args *a, int64_t b
     for (int64_t c = begin; c < end; c += PARAMETER_COLUMNS) {
         int64_t n = reduce_end(c, PARAMETER_COLUMNS, end) - c;
         parameter_sums sums;
-        if (a->rows <= REDUCE_RUN) /* a single run needs no sum in f64 */
+        if (a->rows <= REDUCE_RUN) /* with a single run, there is nothing to add in f64 */
             sum_parameter_rows(a, 0, a->rows, c, n, &sums);
         else
             sum_parameter_runs(a, c, n, &sums);
@@ -242,7 +242,7 @@ static void run_largest(const attn__elementwise_args *a, int64_t begin, int64_t 
     }
 }
 
-/* Writes y = e^(x - most) and returns the sum. y may be x, or NULL if only the sum is needed. */
+/* Writes y = e^(x - most) and returns the sum of y. y may be x. If only the sum is needed, y may be NULL. */
 VF_FN real exponentials(const real *x, real *y, int64_t n, real most)
 {
     vf sum = vf_zero(), top = vf_set1(most);
@@ -262,7 +262,7 @@ static void softmax_row(const attn__elementwise_args *a, const real *x, real *y,
     bool filled = a->s[0] != 0 && length < n;
     if (filled && fill > most)
         most = fill;
-    if (most == (real)-INFINITY) { /* no key is attended, or all scores are -inf or NaN; a NaN shows in the sum */
+    if (most == (real)-INFINITY) { /* no key is attended, or all scores are -inf or NaN; with a NaN, the sum is NaN */
         real sum = row_total(x, length);
         for (int64_t i = 0; i < n; i++)
             y[i] = i < length && isnan(sum) ? sum : 0;
@@ -273,7 +273,7 @@ static void softmax_row(const attn__elementwise_args *a, const real *x, real *y,
         rest = (real)exp((double)(fill - most));
         sum += rest * (real)(n - length);
     }
-    /* quotients of numerators below `least` are subnormal */
+    /* numerators below `least` would give subnormal quotients */
     vf scale = vf_set1(1 / sum), least = vf_set1(REAL_MIN * sum);
     for (int64_t i = 0; i < length; i += VF_LANES) {
         store(y + i, length - i, vf_mul_below(elementwise_load(y + i, length - i), least, scale));
@@ -305,7 +305,7 @@ static void run_softmax_backward(const attn__elementwise_args *a, int64_t begin,
             }
         }
         vf mean = vf_set1(sum_of_chains(sum));
-        int64_t length = row_length(a, row); /* scores past the length are constants and have no gradient */
+        int64_t length = row_length(a, row); /* scores past the length are constants, so their gradients are 0 */
         for (int64_t i = 0; i < length; i += VF_LANES)
             store(
                 y + i, length - i,

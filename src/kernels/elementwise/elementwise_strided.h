@@ -3,7 +3,8 @@
  * elementwise_strided.h - loops over strided arrays: copies, broadcast arithmetic, sums over an axis.
  */
 
-/* Returns the offset of the outer index `row` under these strides. The outer index counts all axes except the last. */
+/* Returns the offset of outer index `row` with the strides `stride`. An outer index is a linear index over all axes
+ * except the last one. */
 VF_FN int64_t outer_offset(const attn__elementwise_args *a, const int64_t *stride, int64_t row)
 {
     int64_t offset = 0;
@@ -28,7 +29,8 @@ VF_FN vf load_strided(const real *x, int64_t i, int64_t left, int64_t stride)
     return vf_load(lanes);
 }
 
-/* Sets *from and *to to the bounds of the inner loop. If there is only one axis, the range is a part of that axis. */
+/* Sets *from and *to to the bounds of the inner loop. If there is only one axis, the range that a thread gets is a part
+ * of this axis, not of outer indices. */
 VF_FN void inner_range(const attn__elementwise_args *a, int64_t *begin, int64_t *end, int64_t *from, int64_t *to)
 {
     *from = 0;
@@ -41,15 +43,15 @@ VF_FN void inner_range(const attn__elementwise_args *a, int64_t *begin, int64_t 
     }
 }
 
-/* Returns whether the operation is a plain copy. A plain copy keeps all bits, also of integers. */
+/* Reports whether the operation is a plain copy. A plain copy keeps all bits, even of integers. */
 VF_FN bool is_copy(const attn__elementwise_args *a)
 {
     return a->s[0] == 1 && !a->add;
 }
 
 #ifndef VF_DOUBLE
-/* Processes VF_LANES rows at a time, transposed square by square, because the elements of a column are adjacent in
- * x. */
+/* Processes VF_LANES rows at a time and transposes them square by square. It is used if the elements of a column are
+ * adjacent in x. */
 VF_FN void transpose_rows(const attn__elementwise_args *a, const float *x, float *y)
 {
     int last = a->rank - 1;
@@ -73,7 +75,7 @@ VF_FN void transpose_rows(const attn__elementwise_args *a, const float *x, float
             const float *from = x + i * sx + l;
             float *to = y + l * sy + i;
             float v = (float)a->s[0] * *from;
-            if (is_copy(a)) /* copied as bytes, because multiplying a NaN by 1 may change its bits */
+            if (is_copy(a)) /* copies bytes, because a NaN times 1 may have other bits */
                 memcpy(to, from, sizeof *to);
             else
                 *to = a->add ? v + *to : v;
@@ -82,7 +84,8 @@ VF_FN void transpose_rows(const attn__elementwise_args *a, const float *x, float
 }
 #endif
 
-/* Transposes rows from `row` on together and returns their number. Returns 0 if the layout does not allow this. */
+/* Transposes several rows from `row` on together and returns their number. Returns 0 if the layout does not allow
+ * it. */
 VF_FN int64_t transposed_rows(const attn__elementwise_args *a, int64_t row, int64_t end)
 {
 #ifndef VF_DOUBLE
@@ -160,8 +163,8 @@ static void run_binary(const attn__elementwise_args *a, int64_t begin, int64_t e
         binary_rows(a, begin, end, ATTN__BINARY_MUL);
 }
 
-/* Runs of this many numbers are summed in their own type, and the sums of the runs in f64. A single f32 sum of millions
- * of numbers would lose digits. */
+/* Length of runs. A run is summed in the type of the numbers, and the runs are added in f64, because a single f32 sum
+ * of millions of numbers would lose digits. */
 enum { REDUCE_RUN = 256 };
 
 VF_FN void add_lanes(double *all, vf sum)
@@ -180,7 +183,7 @@ VF_FN vf lanes_of(const double *all)
     return vf_load(lanes);
 }
 
-/* Returns the end of the run that begins at `i`. */
+/* Returns the end of the run that begins at index `i`, limited to n. */
 VF_FN int64_t reduce_end(int64_t i, int64_t run, int64_t n)
 {
     return n - i > run ? i + run : n;
@@ -198,9 +201,9 @@ VF_FN real row_total(const real *x, int64_t n)
     return (real)all;
 }
 
-enum { REDUCE_WIDE = 8 }; /* vectors of sums, which stay in registers */
+enum { REDUCE_WIDE = 8 }; /* vectors of sums that stay in registers */
 
-/* Sums rows [r, end) of x, of which `left` columns remain. */
+/* Sums rows [r, end) of x, for up to REDUCE_WIDE vectors of columns. `left` columns remain. */
 VF_FN void sum_run(const attn__elementwise_args *a, const real *x, int64_t r, int64_t end, int64_t left,
                    vf sum[REDUCE_WIDE])
 {
@@ -233,13 +236,13 @@ VF_FN void sum_runs(const attn__elementwise_args *a, const real *x, int64_t left
         sum[w] = lanes_of(all + w * VF_LANES);
 }
 
-/* Sums columns [from, to) of one outer index over the rows. */
+/* Sums columns [from, to) over all rows of one outer index. */
 static void reduce_columns(const attn__elementwise_args *a, const real *x, real *y, int64_t from, int64_t to)
 {
     vf scale = constant(a->s[0]);
     for (int64_t c = from; c < to; c += REDUCE_WIDE * VF_LANES) {
         vf sum[REDUCE_WIDE];
-        if (a->rows <= REDUCE_RUN) /* a single run needs no sum in f64 */
+        if (a->rows <= REDUCE_RUN) /* with a single run, there is nothing to add in f64 */
             sum_run(a, x + c, 0, a->rows, to - c, sum);
         else
             sum_runs(a, x + c, to - c, sum);

@@ -14,7 +14,7 @@
 typedef struct race {
     const attn__fma_peak_kernel *kernel;
     int64_t rounds;
-    double operations; /* operations of one item */
+    double operations; /* operations that one item has run */
     float sinks[ATTN__MAX_THREADS];
 } race;
 
@@ -29,7 +29,7 @@ static void run_item(void *user, int64_t item, int thread)
 
 double attn__fma_peak_gflops(attn__isa isa, int threads, int repeats)
 {
-    race r = {.kernel = choose(isa), .rounds = 1 << 19}; /* short, so that at least one run is undisturbed */
+    race r = {.kernel = choose(isa), .rounds = 1 << 19}; /* each run is short, so that at least one is undisturbed */
     double best = 0;
     for (int repeat = 0; repeat < (repeats > 0 ? repeats : 12); repeat++) {
         double start = attn__now();

@@ -2,7 +2,8 @@
  *
  * fma_peak_tmpl.h - chains of multiply-adds that never touch memory, for one instruction set; see fma_peak.h.
  */
-/* at least the FMA latency times the FMA units of every known machine; fits the smallest register file */
+/* At least latency times number of the FMA units, on every known machine. So many chains fit into the smallest register
+ * file. */
 enum { CHAINS = 12 };
 
 static double fma_peak_run(int64_t rounds, float *sink)

@@ -5,15 +5,14 @@
  *
  *     C[m,n] (+)= sum_k A[m,k] * B[k,n]        m < M, n < N, k < K
  *
- * Vectors run along n.  Elements of A are broadcast, so that A may have any strides while B and C are rows of vectors.
- * In the forward pass the lanes are queries. For scores, A holds keys and B holds transposed queries. For outputs, A
- * holds transposed values and B holds weights. In the backward pass the lanes are channels, for the gradients of k and
- * v.
+ * Vectors run along n.  Elements of A are broadcast, so A may have any strides. B and C are rows of vectors. In the
+ * forward pass the lanes are queries. For scores, A holds keys and B holds transposed queries. For outputs, A holds
+ * transposed values and B holds weights. In the backward pass the lanes are channels, for the gradients of k and v.
  *
  * Contract: N is a multiple of the kernel's `lanes`. More than `lanes * vectors` columns are divided into column
- * panels.  M and K may be 0 (K = 0 writes zeros unless accumulating).  Nothing needs alignment, but aligned b and c are
- * faster. Nothing outside the rectangles is read or written. Nothing is allocated. Each sum runs over ascending k from
- * zero. An accumulating product adds the finished sum to C.
+ * panels.  M and K may be 0. K = 0 writes zeros, unless `accumulate` is set.  Nothing needs alignment, but aligned b
+ * and c are faster. Nothing outside the rectangles is read or written. Nothing is allocated. Each sum runs over
+ * ascending k from zero. An accumulating product adds the finished sum to C.
  */
 #ifndef ATTN_KERNELS_GEMM_TILE_H
 #define ATTN_KERNELS_GEMM_TILE_H
@@ -33,16 +32,16 @@ typedef struct attn__gemm_tile_args {
     float *c;
     int64_t ldc;
     bool accumulate;
-    float *top;           /* NULL, or n running maxima, updated with the maximum of each column of C; may ignore NaN */
+    float *top;           /* NULL, or n running maxima, which are raised to the maxima of C's columns; may ignore NaN */
     attn__tile_hook hook; /* called after each register tile */
 } attn__gemm_tile_args;
 
-/* Arguments of the same product on packed operands. Rows of B and C have `vectors` vectors and are adjacent. A consists
- * of groups of kernel->group rows: element (m, k) is a[m / group * args->group + k * ak + m % group]. With 4 vectors,
- * where the kernel has them, A must be one group or adjacent groups. */
+/* Arguments of the same product with packed operands. Rows of B and C have `vectors` vectors and are adjacent. A
+ * consists of groups of kernel->group rows. Element (m, k) is a[m / group * args->group + k * ak + m % group]. If
+ * `vectors` is 4, A must be one group or adjacent groups. */
 typedef struct attn__gemm_tile_packed_args {
     int64_t m, k;
-    int vectors; /* 1 to the kernel's `vectors`, or `widest` */
+    int vectors; /* number from 1 to the kernel's `vectors`, or the kernel's `widest` */
     const float *a;
     int64_t ak, group;
     const float *b;
@@ -53,11 +52,11 @@ typedef struct attn__gemm_tile_packed_args {
 
 typedef struct attn__gemm_tile_kernel {
     attn__isa isa;
-    int lanes;   /* floats of one vector */
-    int vectors; /* vectors of the widest register tile along n */
-    int widest;  /* maximum number of vectors of a packed row */
+    int lanes;   /* lanes of one vector */
+    int vectors; /* vectors along n of the widest register tile of `run` */
+    int widest;  /* largest number of vectors of a row of `run_packed` */
     int rows;    /* rows of the register tile along m */
-    int group;   /* rows of A that are adjacent when packed; a multiple of `rows` and `lanes` */
+    int group;   /* rows of A in a group of packed A; a multiple of `rows` and `lanes` */
     void (*run)(const attn__gemm_tile_args *args);
     void (*run_packed)(const attn__gemm_tile_packed_args *args);
 } attn__gemm_tile_kernel;

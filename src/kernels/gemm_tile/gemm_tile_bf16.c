@@ -22,7 +22,7 @@ enum { LANES = 16, ROWS = 8, VECTORS = 3 };
 
 #define INLINE static inline __attribute__((always_inline))
 
-/* Computes one register tile, like `block` in gemm_tile_tmpl.h. */
+/* Computes one register tile, as `block` in gemm_tile_tmpl.h does. */
 INLINE void block(const attn__gemm_tile_bf16_args *t, const uint32_t *a, const uint32_t *b, float *c, int rows,
                   int vectors, bool along_k)
 {

@@ -16,26 +16,27 @@
 #include <stdint.h>
 
 typedef struct attn__gemm_tile_bf16_args {
-    int64_t m, n, k; /* k counts pairs; n is a multiple of 16 */
+    int64_t m, n, k; /* n is a multiple of 16; k is a number of pairs */
     const uint32_t *a;
-    int64_t am, ak; /* one of the two is 1 */
+    int64_t am, ak; /* one of these strides must be 1 */
     const uint32_t *b;
     int64_t ldb;
     float *c;
     int64_t ldc;
     float factor;
-    bool accumulate; /* if true, factor must be 1 */
+    bool accumulate; /* add to C; `factor` must then be 1 */
 } attn__gemm_tile_bf16_args;
 
 typedef struct attn__gemm_tile_bf16_kernel {
     void (*run)(const attn__gemm_tile_bf16_args *args);
-    /* Computes out[r/2][c] = the pair (in[r][c], in[r+1][c]) rounded to bf16. A last odd row is paired with zeros. */
+    /* Computes out[r/2][c] = the pair (in[r][c], in[r+1][c]), rounded to bf16. If the number of rows is odd, the last
+     * row is paired with zeros. */
     void (*round_rows)(const float *in, int64_t rows, int64_t width, uint32_t *out);
-    /* Makes the same pairs from the caller's bf16 rows at row_offset[r]. Rows of out have ld pairs and are padded to
-     * groups of 16 columns. Returns false if any number is infinite or NaN. */
+    /* Makes the same pairs from bf16 rows of the caller, which begin at row_offset[r]. Rows of out have ld pairs and
+     * are padded with zeros to a multiple of 16 columns. Returns false if any number is infinite or NaN. */
     bool (*pair_rows)(const uint16_t *in, const int64_t *row_offset, int64_t rows, int64_t columns, uint32_t *out,
                       int64_t ld);
-    /* Copies rows of the caller to rows of ld pairs in out, padded with zeros to whole pairs. */
+    /* Copies rows of the caller to rows of ld pairs in out. Rows are padded with zeros to whole pairs. */
     void (*copy_rows)(const uint16_t *in, const int64_t *row_offset, int64_t rows, int64_t columns, uint32_t *out,
                       int64_t ld);
 } attn__gemm_tile_bf16_kernel;

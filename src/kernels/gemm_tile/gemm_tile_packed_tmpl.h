@@ -2,11 +2,11 @@
  *
  * gemm_tile_packed_tmpl.h - the tile product on packed operands, for gemm_tile_tmpl.h.
  *
- * If C already has a sum, it is added to the finished sum of the products. Reading C first would delay the first
- * multiply-adds whenever C has left the first cache.
+ * To accumulate, it adds C to the finished sums. Reading C first would delay the first multiply-adds if C is not in the
+ * L1 cache.
  *
- * Every address is one of three pointers plus a constant. The general kernel needs a pointer for each row. On AVX-512,
- * setting up these pointers took 20 to 40 of the 800 cycles of a tile. Here the setup takes 8 cycles.
+ * Every address is one of three pointers plus a constant, so that their setup takes 8 cycles. The general kernel has a
+ * pointer for each row. On AVX-512, setting up these pointers takes 20 to 40 of the 800 cycles of a tile.
  */
 enum {
     LARGER = VF_LANES > GEMM_TILE_ROWS ? VF_LANES : GEMM_TILE_ROWS,

@@ -14,7 +14,7 @@ enum {
     GEMM_TILE_VECTORS = 3,
     WIDE = 4,
     WIDE_ROWS = 6
-}; /* 64 columns, a common head size, are one strip of 4 vectors */
+}; /* so that 64 columns, a common head size, are one strip of 4 vectors */
 #elif VF_LANES > 4
 enum { GEMM_TILE_ROWS = 6, GEMM_TILE_VECTORS = 2, WIDE = GEMM_TILE_VECTORS, WIDE_ROWS = GEMM_TILE_ROWS };
 #else
@@ -23,10 +23,11 @@ enum {
     GEMM_TILE_VECTORS = 2,
     WIDE = GEMM_TILE_VECTORS,
     WIDE_ROWS = GEMM_TILE_ROWS
-}; /* a product takes a register before it is added */
+}; /* a product needs a register until it is added */
 #endif
 
-/* The layout of A is known at compile time, so that addresses are constants: k adjacent, rows adjacent, or neither. */
+/* The layout of A: k is adjacent, rows are adjacent, or neither is. It is known at compile time, so that addresses are
+ * constants. */
 enum layout { ALONG_K, ALONG_M, STRIDED };
 
 VF_FN float element(const float *const row[], const attn__gemm_tile_args *t, const float *a, int64_t k, int m,
@@ -56,8 +57,8 @@ VF_FN void step(const attn__gemm_tile_args *t, vf sum[GEMM_TILE_ROWS][WIDE], con
     }
 }
 
-/* Raises each number of top to the maximum of its column. Interleaved with the multiply-adds of the next tile, this
- * costs no time. */
+/* Raises each number of `top` to the maximum of its column of sums. It takes no extra time, because it overlaps with
+ * the multiply-adds of the next tile. */
 VF_FN void raise_top(float *top, vf sum[GEMM_TILE_ROWS][WIDE], int rows, int vectors)
 {
     VF_UNROLL
@@ -76,7 +77,7 @@ VF_FN void block(const attn__gemm_tile_args *t, const float *a, const float *b, 
 {
     vf sum[GEMM_TILE_ROWS][WIDE];
     const float *row[GEMM_TILE_ROWS];
-    int64_t forward = layout == ALONG_M ? t->ak : 0; /* in the other layouts, k is added to the row pointers */
+    int64_t forward = layout == ALONG_M ? t->ak : 0; /* for other layouts, `element` adds k to the row pointers */
     VF_UNROLL
     for (int m = 0; m < rows; m++) {
         row[m] = a + m * t->am;
@@ -85,7 +86,7 @@ VF_FN void block(const attn__gemm_tile_args *t, const float *a, const float *b, 
             sum[m][n] = vf_zero();
     }
     int64_t k = 0;
-    for (; k + 2 <= t->k; k += 2) { /* two steps at a time, which halves the branches and improves their prediction */
+    for (; k + 2 <= t->k; k += 2) { /* two steps per iteration, to halve the branches and improve their prediction */
         step(t, sum, row, a, b, k, rows, vectors, layout);
         step(t, sum, row, a + forward, b + t->ldb, k + 1, rows, vectors, layout);
         a += 2 * forward;
@@ -93,7 +94,7 @@ VF_FN void block(const attn__gemm_tile_args *t, const float *a, const float *b, 
     }
     if (k < t->k)
         step(t, sum, row, a, b, k, rows, vectors, layout);
-    if (t->accumulate) { /* reading c earlier would delay the multiply-adds if c has left the first cache */
+    if (t->accumulate) { /* reads C last, because C may not be in the L1 cache */
         VF_UNROLL
         for (int m = 0; m < rows; m++) {
             VF_UNROLL
@@ -166,7 +167,8 @@ VF_FN void strip(const attn__gemm_tile_args *t, int64_t n, int height, int vecto
     attn__tile_hook_run(t->hook);
 }
 
-/* Returns the width of the next strip of a row of `left` vectors. No split leaves a single vector for the end. */
+/* Returns the number of vectors of the next strip, when `left` vectors are left. No strip has a single vector if that
+ * can be avoided. */
 VF_FN int64_t next_strip(int64_t left)
 {
     if (left % GEMM_TILE_VECTORS == 0 || left == 5)

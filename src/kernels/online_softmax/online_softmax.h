@@ -19,11 +19,11 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* A view of a caller's array as a tile: element (row, lane) is base[lane_offset[lane] + row], or base[lane_offset[lane]
- * + row_offset[row]] if row_offset is set. */
+/* A view of a caller's array as a tile. If row_offset is NULL, element (row, lane) is base[lane_offset[lane] + row].
+ * Otherwise it is base[lane_offset[lane] + row_offset[row]]. */
 typedef struct attn__lane_view {
     void *base;
-    attn_dtype dtype; /* ATTN_F32 or ATTN_BF16; gather also takes ATTN_U8, whose nonzero bytes count as 1 */
+    attn_dtype dtype; /* ATTN_F32 or ATTN_BF16; `gather` also takes ATTN_U8, and reads nonzero bytes as 1 */
     const int64_t *lane_offset;
     const int64_t *row_offset;
     int64_t rows, lanes; /* lanes <= width */
@@ -33,13 +33,13 @@ typedef struct attn__lane_view {
 typedef struct attn__online_softmax_args {
     float *s; /* input: scores; output: 2^(s - m) */
     int64_t rows, width;
-    const float *top; /* the largest score of each lane; NULL: unknown */
-    float *m, *l;     /* running reference and sum of each lane; start with -inf and 0 */
-    float *shrink;    /* output: the factor for earlier sums of each lane */
-    bool *changed;    /* output: whether any factor is not 1 */
+    const float *top; /* largest score of each lane, or NULL if unknown */
+    float *m, *l;     /* running reference and sum of each lane; at first -inf and 0 */
+    float *shrink;    /* output: factor of each lane for earlier sums */
+    bool *changed;    /* output: true if any factor is not 1 */
 } attn__online_softmax_args;
 
-/* Counter-based dropout (base/rng.h). Each lane has a key, stored in two halves. */
+/* Counter-based dropout (base/rng.h). Each lane has a 64-bit key, stored as two halves. */
 typedef struct attn__lane_dropout {
     float *p;
     int64_t rows, width;
@@ -51,8 +51,8 @@ typedef struct attn__lane_dropout {
 typedef struct attn__online_softmax_kernel {
     attn__isa isa;
     int lanes;
-    /* Computes tile = factor * view. Lanes from view->lanes to width become 0, or copies of a lane if all lanes are
-     * equal. */
+    /* Computes tile = factor * view. Lanes from view->lanes on become 0. If all lanes of the view have the same offset,
+     * they may become copies instead. */
     void (*gather)(const attn__lane_view *view, float *tile, int64_t width, float factor);
     /* Writes view = tile * factor[lane]. */
     void (*scatter)(const attn__lane_view *view, const float *tile, int64_t width, const float *factor);
@@ -64,14 +64,14 @@ typedef struct attn__online_softmax_kernel {
     void (*add)(float *s, const float *bias, int64_t count, float factor);
     /* Computes s = cap * tanh(s / cap). */
     void (*softcap)(float *s, int64_t count, float cap);
-    /* Sets s to `fill` where the flag is 0. */
+    /* Sets s to `fill` where `flag` is 0. */
     void (*hide)(float *s, const float *flag, int64_t count, float fill);
-    /* Sets s to `fill` where the index of the row is outside [from, to) of the lane. */
+    /* Sets s to `fill` in each lane and row where the row's `index` is outside of [from, to) of the lane. */
     void (*limit)(float *s, int64_t rows, int64_t width, const int32_t *index, const int32_t *from, const int32_t *to,
                   float fill);
     void (*softmax)(const attn__online_softmax_args *args);
     void (*dropout)(const attn__lane_dropout *args);
-    /* Multiplies tile by factor[lane]. */
+    /* Multiplies each lane of the tile by factor[lane]. */
     void (*scale)(float *tile, int64_t rows, int64_t width, const float *factor);
 } attn__online_softmax_kernel;
 

@@ -51,8 +51,8 @@ VF_FN int at_most_lanes(int64_t n)
     return n < VF_LANES ? (int)n : VF_LANES;
 }
 
-/* Gathers one square: lanes [w, w + lanes) of rows [r, r + rows). `whole`, a constant after inlining, removes the
- * checks that only squares at the edges need. */
+/* Gathers one square: lanes [w, w + lanes) of rows [r, r + rows). If `whole` is set, the square is not at an edge and
+ * needs no checks. `whole` is a constant after inlining. */
 VF_FN void gather_square(const attn__lane_view *v, attn_dtype dtype, float *tile, int64_t width, int64_t w, int64_t r,
                          vf factor, bool whole)
 {
@@ -128,7 +128,7 @@ VF_FN void gather_squares(const attn__lane_view *v, attn_dtype dtype, float *til
     }
 }
 
-/* Returns true if the offsets of adjacent lanes differ by `step` (0 or 1). */
+/* Reports whether the offsets of neighbouring lanes differ by `step`, which is 0 or 1. */
 static bool lanes_step(const attn__lane_view *v, int64_t step)
 {
     for (int64_t i = 1; i < v->lanes; i++) {
@@ -138,7 +138,7 @@ static bool lanes_step(const attn__lane_view *v, int64_t step)
     return v->lanes > 0;
 }
 
-/* Gathers whole rows at once. The lanes are adjacent in the array, or all have the same offset. */
+/* Gathers whole rows. The lanes must be adjacent in the array, or all must have the same offset. */
 VF_FN void gather_rows(const attn__lane_view *v, attn_dtype dtype, float *tile, int64_t width, float factor,
                        bool adjacent)
 {
@@ -242,8 +242,8 @@ static void scatter(const attn__lane_view *v, const float *tile, int64_t width, 
         scatter_squares(v, ATTN_BF16, tile, width, factor);
 }
 
-/* Copies a row and returns its check. The check is NaN if any number is infinite or NaN, because such a number times
- * zero is NaN. Each row has its own check, so that rows do not wait for each other. */
+/* Copies a row and returns its check. The check is NaN if any number is infinite or NaN, because it sums the numbers
+ * times zero. Each row has its own check, so that rows do not wait for each other. */
 VF_FN vf copy_row(const void *base, attn_dtype dtype, int64_t at, int64_t columns, float *out)
 {
     vf check = vf_zero();

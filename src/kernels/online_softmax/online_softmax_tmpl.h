@@ -43,8 +43,7 @@ static void online_softmax_limit(float *s, int64_t rows, int64_t width, const in
     }
 }
 
-/* Returns the maximum of each lane over the rows. The maximum may ignore a NaN, but the exponential that follows keeps
- * it. */
+/* Returns the maximum of each lane over the rows. It may ignore a NaN, but the exponential of the NaN is NaN. */
 VF_FN vf column_max(const float *s, int64_t rows, int64_t width)
 {
     vf a = vf_set1(-INFINITY), b = a;
@@ -58,13 +57,13 @@ VF_FN vf column_max(const float *s, int64_t rows, int64_t width)
     return vf_max(a, b);
 }
 
-/* The reference follows the maximum only when the maximum has grown by more than this many powers of two. Weights up to
- * 256 lose no precision, and most blocks then need no rescaling of earlier sums. Each lane decides for itself, so that
- * its bits do not depend on other lanes. */
+/* The reference becomes the maximum only if the maximum is larger by more than this many powers of two. Most blocks
+ * then need no rescaling of earlier sums, and weights up to 2^8 lose no precision. Each lane decides for itself, so
+ * that its bits do not depend on other lanes. */
 #define SLACK 8.0f
 
-/* Replaces the scores of a vector of lanes by weights and returns the sums of the weights. Four rows at a time keep the
- * vector units busy. Row r is always added to sum r % 4, so that rows of zeros at the end change no bit. */
+/* Replaces the scores of a vector of lanes by weights and returns the sum of weights of each lane. Four rows at a time
+ * keep the vector units busy. Row r is always added to sum r % 4, so that rows of zeros at the end change no bit. */
 VF_FN vf column_exp(float *s, int64_t rows, int64_t width, vf m)
 {
     vf sum[4] = {vf_zero(), vf_zero(), vf_zero(), vf_zero()};
@@ -96,7 +95,7 @@ static void online_softmax_softmax(const attn__online_softmax_args *t)
         vf old = vf_load(t->m + w), top = t->top ? vf_load(t->top + w) : column_max(t->s + w, t->rows, t->width);
         vf m = vf_select(vf_lt(vf_add(old, vf_set1(SLACK)), top), top, old);
         vm moved = vm_not(vf_eq(m, old));
-        /* Lanes without a key have no reference yet: any finite reference gives them weights of 2^-inf = 0. */
+        /* A lane without a key has m = -inf. With any finite reference, its weights are 2^-inf = 0. */
         vf reference = vf_select(vf_eq(m, none), vf_zero(), m);
         vf shrink = vf_select(moved, vf_exp2(vf_sub(old, reference)), one);
         vf sum = column_exp(t->s + w, t->rows, t->width, reference);

@@ -5,9 +5,9 @@
  */
 #include "simd/vec_f64.h"
 
-enum { ROWS_QUERIES = 4, ROWS_KEYS = 2 }; /* queries and key vectors of a tile of distances: 8 sums */
+enum { ROWS_QUERIES = 4, ROWS_KEYS = 2 }; /* queries, and vectors of keys, of a tile of distances */
 
-/* integers as wide as vd; also the type of comparisons of vd */
+/* integers as wide as the lanes of vd; comparisons of vd have this type */
 typedef int64_t vl __attribute__((vector_size(sizeof(vd))));
 
 VF_FN vd rows_load(const double *p, int64_t n)
@@ -28,8 +28,8 @@ VF_FN vd rows_select(vl mask, vd a, vd b)
     return (vd)(((vl)a & mask) | ((vl)b & ~mask));
 }
 
-/* Parts of e^x: x = n ln 2 + r with |r| <= ln 2 / 2, e^r = 1 + r y, and power = 2^n. The series for y ends at r^13, and
- * the rest is below 2^-57. */
+/* Parts of e^x = power * (1 + r y). x = n ln 2 + r with |r| <= ln 2 / 2, and power = 2^n. The series of y ends at r^13,
+ * and the omitted rest is below 2^-57. */
 typedef struct rows_parts {
     vd r, y, power;
 } rows_parts;
@@ -61,8 +61,8 @@ VF_FN vd rows_exp(vd x)
     return rows_select((vl)(x < vd_set1(-708)), vd_zero(), vd_fma(e.y, e.r, vd_set1(1)) * e.power);
 }
 
-/* Computes tanh(|x|) = m / (m + 2) with m = e^(2|x|) - 1, which is precise near 0. The error is a few units in the last
- * place. */
+/* Computes tanh(|x|) = m / (m + 2) with m = e^(2|x|) - 1. This formula is precise near 0. The error is a few units in
+ * the last place. */
 VF_FN vd rows_tanh(vd x)
 {
     const vl sign = (vl)vd_set1(-0.0);
@@ -84,7 +84,7 @@ VF_FN double rows_sum(vd x)
 
 static bool rows_finite(const double *x, int64_t n)
 {
-    vd sum = vd_zero(), more = vd_zero(); /* NaN if any number is not finite */
+    vd sum = vd_zero(), more = vd_zero(); /* sums of x * 0, which are NaN if a number is not finite */
     for (int64_t i = 0; i < n; i += 2 * VD_LANES) {
         sum = vd_fma(rows_load(x + i, n - i), vd_zero(), sum);
         if (i + VD_LANES < n)
@@ -114,7 +114,7 @@ static double rows_largest(const double *x, int64_t n)
     return nan == nan ? largest : nan;
 }
 
-/* Computes the exponentials and their sum. Each lane has a partial sum. Lanes past n add 0, like masked elements. */
+/* Computes exponentials and their sum. Each lane has a partial sum. Lanes past n add 0, as masked elements do. */
 static double rows_exponentials(double *x, int64_t n, double max)
 {
     vd sum = vd_zero(), m = vd_set1(max);
@@ -193,8 +193,8 @@ static void rows_narrow(const double *x, int64_t n, float *y)
         y[i] = x[i] < 0x1p-126 && x[i] > -0x1p-126 ? 0.0f : (float)x[i];
 }
 
-/* Computes distances of some queries to some vectors of keys; both counts are constants after inlining. Each pair has
- * its own chain of multiply-adds, and each load serves several pairs. */
+/* Computes the distances of `queries` queries to `vectors` vectors of keys. Both are constants after inlining. Each
+ * pair has its own chain of multiply-adds, and each load is used for several pairs. */
 VF_FN void rows_distances_of(const attn__rows_f64_distances *t, int64_t query, int64_t key, int queries, int vectors)
 {
     vd sum[ROWS_QUERIES][ROWS_KEYS];
@@ -261,8 +261,8 @@ static void rows_additive_gradient(double g, const double *w, const double *t, i
     }
 }
 
-/* Computes gradients of one channel for `queries` queries (a constant after inlining) and n keys, at most a vector.
- * sum[i] collects the gradient of q. */
+/* Computes gradients of one channel, for `queries` queries and n keys. `queries` is a constant after inlining, and n is
+ * at most a vector. The gradient of q is added to sum[i]. */
 VF_FN void rows_distance_slopes(const attn__rows_f64_distances *t, int64_t query, int queries, int64_t c, int64_t key,
                                 int64_t n, vd *sum)
 {

@@ -24,38 +24,38 @@
 
 #include <stdint.h>
 
-/* Channels are padded with zeros to 4, 8 or 16 = 4 << size. */
+/* Channels are padded with zeros to 4 << size: 4, 8 or 16. */
 enum { ATTN__SMALL_HEAD_SIZES = 3, ATTN__SMALL_HEAD_MOST = 16, ATTN__SMALL_HEAD_STEP = 32 };
 
 typedef struct attn__small_head_args {
     const float *q; /* [channels][ld] */
     float *o;       /* [channels][ld] */
-    float *m, *l;   /* [width]: start with -inf and 0; o starts with 0 */
+    float *m, *l;   /* [width]; at first m is -inf, and l and o are 0 */
     int64_t ld;
     const float *k, *v; /* [keys][channels] */
-    const float *reach; /* [channels]: the largest |k|; infinity if an element of k is not finite */
+    const float *reach; /* [channels]: the largest |k|, or infinity if some k is not finite */
     int64_t keys;
-    float *p;             /* scratch: ATTN__SMALL_HEAD_STEP x width numbers; keys x width for `score` and `add` */
-    const float *shrink;  /* `add` only, [width]: multiplies o first; NULL: 1 */
+    float *p;             /* scratch, ATTN__SMALL_HEAD_STEP x width; for `score` and `add`, keys x width */
+    const float *shrink;  /* `add` only, [width]: factor of the old o; NULL: 1 */
     attn__tile_hook hook; /* called after each step of keys */
 } attn__small_head_args;
 
-/* Arguments for all queries of a head, padded to whole steps, and all its keys. Every array is aligned to 64 bytes.
- * Padded queries are zero and have a log-sum-exp of infinity. Results are added to dq, dk and dv. */
+/* Arguments for all queries of a head, padded to whole steps, and all its keys. All arrays are aligned to 64 bytes.
+ * Padding queries are zero, and their log-sum-exp is infinity. Results are added to dq, dk and dv. */
 typedef struct attn__small_head_backward_args {
     const float *q, *dout;    /* [queries][channels]; q is scaled so that scores are in base 2 */
-    const float *lse, *delta; /* [queries]; lse is in base 2, delta = sum of dout * o */
+    const float *lse, *delta; /* [queries]; lse is in base 2, and delta is the sum of dout * o */
     const float *k;           /* [keys][channels] */
-    const float *kt, *vt;     /* [channels][key_ld], padded with zeros to whole widths */
+    const float *kt, *vt;     /* [channels][key_ld]: transposes of k and v, padded with zeros to whole widths */
     float *dq;                /* [channels][query_ld]: sum of ds * k, where ds is half the gradient of a score */
-    float *dk, *dv;           /* [channels][key_ld]: sums of ds * q, p * dout */
+    float *dk, *dv;           /* [channels][key_ld]: dk is the sum of ds * q, and dv the sum of p * dout */
     int64_t queries, query_ld, keys, key_ld;
-    float *p, *ds, *transposed; /* room for ATTN__SMALL_HEAD_STEP x width numbers */
-    int64_t query, key;         /* for `back_score` and `back_add`: the first of STEP queries and of `width` keys */
+    float *p, *ds, *transposed; /* scratch, each ATTN__SMALL_HEAD_STEP x width numbers */
+    int64_t query, key;         /* `back_score`, `back_add`: first query and first key of the square */
 } attn__small_head_backward_args;
 
-/* Arguments of `delta`, which computes delta[head][row] = sum over the head's values of dout * o. A row holds the
- * values of all heads one after another. */
+/* Arguments of `delta`, which computes delta[head][row] = sum over the head's values of dout * o. A row has the values
+ * of all heads, one head after the other. */
 typedef struct attn__small_head_delta_args {
     const float *dout, *o;
     int64_t ld, rows, heads, values;
@@ -66,16 +66,17 @@ typedef struct attn__small_head_delta_args {
 typedef struct attn__small_head_kernel {
     attn__isa isa;
     int lanes;
-    int width[ATTN__SMALL_HEAD_SIZES]; /* number of queries of one call, in whole vectors */
+    int width[ATTN__SMALL_HEAD_SIZES]; /* number of queries per call, in whole vectors */
     void (*see[ATTN__SMALL_HEAD_SIZES])(const attn__small_head_args *args);
-    /* `score` writes scores to p. `add` computes o = o * shrink + sum over the keys of p * v. */
+    /* `score` writes scores to p. `add` computes o = o * shrink + sum over keys of p * v. */
     void (*score[ATTN__SMALL_HEAD_SIZES])(const attn__small_head_args *args);
     void (*add[ATTN__SMALL_HEAD_SIZES])(const attn__small_head_args *args);
-    /* Sets reach[i] to the largest |x[j]| over all j < count with j % 16 = i. NaNs are skipped. */
+    /* Sets reach[i] to the maximum of |x[j]| over all j < count with j % 16 = i. It ignores NaN. */
     void (*reach)(const float *x, int64_t count, float reach[ATTN__SMALL_HEAD_MOST]);
     void (*back[ATTN__SMALL_HEAD_SIZES])(const attn__small_head_backward_args *args);
-    /* For one square, `back_score` writes scores to p and products of dout and v to ds. `back_add` adds p dout to dv,
-     * ds q to dk and ds k to dq. For `back_add`, p and ds hold the weights and the gradients of the scores. */
+    /* These functions process one square. `back_score` writes scores to p, and products of dout and v to ds. `back_add`
+     * adds p dout to dv, ds q to dk, and ds k to dq. Before `back_add`, p must have the weights and ds the gradients of
+     * scores. */
     void (*back_score[ATTN__SMALL_HEAD_SIZES])(const attn__small_head_backward_args *args);
     void (*back_add[ATTN__SMALL_HEAD_SIZES])(const attn__small_head_backward_args *args);
     void (*delta)(const attn__small_head_delta_args *args);

@@ -2,14 +2,14 @@
  *
  * small_head_backward_tmpl.h - gradients of heads of few channels for one instruction set; see small_head.h.
  *
- * The lanes are keys. A square of scores is traversed five times: for the scores, for the weights and their gradients,
- * for dV, for dK, and for dQ. Each time, the operand or the sums of all channels are in registers. Before the pass for
+ * The lanes are keys. A square of scores has five passes: for the scores, for the weights and gradients of scores, for
+ * dV, for dK, and for dQ. In each pass, the operand or the sums of all channels are in registers. Before the pass for
  * dQ, the square is transposed so that the lanes are queries. Transposing costs a quarter of an instruction per vector.
  * Recomputing the scores for dQ in a separate pass would cost two products and an exponential.
  */
 #include "simd/softmax.h"
 
-/* Weights below 2^-126 count as 0, because vf_power needs normal numbers. */
+/* Exponents below this one give weights of 0, because vf_power needs normal numbers. */
 #define LEAST_POWER (-126.0f)
 
 VF_FN void load_keys(const float *from, int64_t ld, vf *k, int channels, int vectors)
@@ -19,8 +19,8 @@ VF_FN void load_keys(const float *from, int64_t ld, vf *k, int channels, int vec
         k[i] = vf_load(from + i / vectors * ld + i % vectors * VF_LANES);
 }
 
-/* Computes out[i] = rows[i] . lanes for a square. This gives scores from q and kt, and products of dout and v from dout
- * and vt. */
+/* Computes out[i] = rows[i] . lanes for a square. With q and kt it gives scores. With dout and vt it gives products of
+ * dout and v. */
 VF_FN void back_products(const attn__small_head_backward_args *t, const float *rows, const float *lanes, float *out,
                          int64_t i, int64_t j, int channels)
 {
@@ -31,7 +31,7 @@ VF_FN void back_products(const attn__small_head_backward_args *t, const float *r
         small_head_score_rows(k, rows + (i + r) * channels, channels, vectors, n, out + r * vectors * VF_LANES);
 }
 
-/* Computes p = 2^(s - lse) and ds = p (dout . v - delta) / 2 for a square. */
+/* Computes p = 2^(s - lse) and ds = p (dout . v - delta) / 2 for a square of scores s. */
 VF_FN void back_weights(const attn__small_head_backward_args *t, int64_t i, int64_t j, int channels)
 {
     const int vectors = SMALL_HEAD_VECTORS(channels), width = vectors * VF_LANES;
@@ -52,7 +52,7 @@ VF_FN void back_weights(const attn__small_head_backward_args *t, int64_t i, int6
     }
 }
 
-/* Clears the lanes without a key. Their score of 0 may be far above the log-sum-exp of the row. */
+/* Clears lanes without a key, because their score of 0 may be far above the row's log-sum-exp. */
 static void back_clear(const attn__small_head_backward_args *t, int64_t from, int64_t width)
 {
     for (int r = 0; r < ATTN__SMALL_HEAD_STEP; r++)
@@ -189,7 +189,8 @@ static void delta_of_head(const attn__small_head_delta_args *t, int64_t head, in
     }
 }
 
-/* Computes delta for VF_LANES rows of heads whose values fill a vector. The products are transposed and added up. */
+/* Computes delta for VF_LANES rows of heads whose values fill a vector. The products of dout and o are transposed and
+ * added up. */
 VF_FN void delta_square(const attn__small_head_delta_args *t, int64_t head, int64_t row)
 {
     vf square[VF_LANES];

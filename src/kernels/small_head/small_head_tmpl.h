@@ -2,11 +2,12 @@
  *
  * small_head_tmpl.h - heads of at most 16 channels for one instruction set; see small_head.h.
  *
- * Each step of keys has two loops, and its scores stay in the first cache between the loops. The first loop computes
- * scores. The channels of the queries fill half of the registers, a few keys at once hide the latency of the sums, and
- * each channel of a key is broadcast once for all vectors of queries. The second loop computes exponentials while it
- * adds the values of the previous keys to the outputs, which then fill the registers. (Exponentials in the first loop
- * were 3 % slower: they wait for the end of a chain of products, and the next products wait for the exponentials.)
+ * Each step of keys has two loops, and its scores stay in the L1 cache between the loops. The first loop computes
+ * scores. The channels of the queries fill half of the registers. A few keys are processed at once, to hide the latency
+ * of the sums. Each channel of a key is broadcast once for all vectors of queries. The second loop computes
+ * exponentials while it adds the values of the previous keys to the outputs, which then fill the registers.
+ * (Exponentials in the first loop were 3 % slower: they wait for the end of a chain of products, and the next products
+ * wait for the exponentials.)
  */
 #include "simd/power.h"
 
@@ -17,9 +18,9 @@
 
 enum { MOST_HELD = HELD > ATTN__SMALL_HEAD_MOST ? HELD : ATTN__SMALL_HEAD_MOST };
 
-/* A bound of at most BOUND_MOST is the reference. Weights then stay normal numbers, with room for products with values.
- * The largest score is at most 2 BOUND_MOST below such a reference. A weight of less than 2^-126 becomes 0, and is at
- * most 2^-46 of the largest weight. */
+/* If the bound of the scores is at most BOUND_MOST, it becomes the reference. Weights are then normal numbers, with
+ * room for products with values. The largest score is at most 2 BOUND_MOST below the reference. A weight below 2^-126
+ * becomes 0. It is at most 2^-46 of the largest weight. */
 #define BOUND_MOST 40.0f
 
 VF_FN void load_queries(const attn__small_head_args *t, vf *q, int channels, int vectors)
@@ -29,7 +30,7 @@ VF_FN void load_queries(const attn__small_head_args *t, vf *q, int channels, int
         q[i] = vf_load(t->q + i / vectors * t->ld + i % vectors * VF_LANES);
 }
 
-/* Computes the scores of `rows` keys: s[row][vector]. */
+/* Computes the scores of `rows` keys and writes them to s[row][vector]. */
 VF_FN void small_head_score(const vf *q, const float *k, int channels, int vectors, int rows, vf *s)
 {
     VF_UNROLL
@@ -68,8 +69,8 @@ VF_FN void score_keys(const attn__small_head_args *t, int64_t from, int64_t keys
         small_head_score_rows(q, k + j * channels, channels, vectors, 1, t->p + j * vectors * VF_LANES);
 }
 
-/* Computes the weights of one key, interleaved with adding its values to o. If `any` is set, the weights may underflow
- * and `reference` is m itself; see power.h. */
+/* Computes the weights of one key and adds weights times values to o. If `any` is set, weights may underflow, and
+ * `reference` is m itself (see power.h). */
 VF_FN void add_key(const float *s, const float *value, const vf_powers *powers, const vf *reference, bool any, vf *sum,
                    vf *o, int channels, int vectors)
 {
@@ -101,7 +102,7 @@ VF_FN void add_values(const attn__small_head_args *t, int64_t from, int64_t keys
         vf_store(t->o + i / vectors * t->ld + i % vectors * VF_LANES, o[i]);
 }
 
-/* Returns the largest scores of one vector of queries. The maximum may ignore a NaN score. The weight of that score is
+/* Returns the largest score of each lane, for one vector of queries. It may ignore a NaN score. The weight of a NaN is
  * NaN, so the result is NaN. */
 static vf largest(const attn__small_head_args *t, int v, int channels)
 {
@@ -115,7 +116,7 @@ static vf largest(const attn__small_head_args *t, int v, int channels)
     return vf_max(top, vf_set1(-0x1p100f)); /* keeps the reference finite even if every score is -inf */
 }
 
-/* Writes the reference of the block to m. Returns true if some lane's weights may be too small for vf_power. */
+/* Writes the new reference to m. Returns true if the weights of some lane may be too small for vf_power. */
 VF_FN bool small_head_settle(const attn__small_head_args *t, int v, int channels, vf *m)
 {
     vf bound = vf_zero(), most = vf_set1(BOUND_MOST);

@@ -5,9 +5,9 @@
  *
  *     s[i,j] = sum_c x[i,c] y[j,c]          out[j,c] (+)= factor sum_i w[i,j] x[i,c]
  *
- * Rows are read and written in place. Only the operand in the lanes of the scores is transposed into a panel. Reading a
- * row takes as long as multiplying by it. Therefore every loop over rows prefetches the rows of the next head.  Some
- * rows are prefetched twice, since processors drop prefetches.
+ * Rows are read and written in place. Only the operand in the lanes of the scores is transposed into a panel. Every
+ * loop over rows prefetches the rows of the next head, because reading a row takes as long as multiplying by it.  Some
+ * rows are prefetched twice, because processors may drop a prefetch.
  *
  * Contract: rows need no alignment. Scratch memory is aligned to 64 bytes. Nothing is allocated.
  */
@@ -19,13 +19,13 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* Rows of a matrix: row r begins at at + row_at[r]. For the operand called x in `score` and `sum`, row r begins at at +
- * r * step. */
+/* Rows of a matrix. Row r begins at at + row_at[r]. The operand x of `score` and `sum` is an exception: its row r
+ * begins at at + r * step. */
 typedef struct attn__small_sequence_rows {
     float *at;
     int64_t step;
-    const int64_t *row_at; /* [rows rounded up to the lanes]; entries past `rows` repeat the last offset */
-    const float *next;     /* the next head, whose row r is at next + row_at[r] */
+    const int64_t *row_at; /* [rows, padded to the lanes]; the padding repeats the last offset */
+    const float *next;     /* the next head, whose row r begins at next + row_at[r] */
     int64_t rows, channels;
 } attn__small_sequence_rows;
 
@@ -36,15 +36,15 @@ typedef struct attn__small_sequence_sums {
     const float *w;
     int64_t along, across;
     float factor;
-    const float *row_factor; /* NULL: all factors are 1 */
+    const float *row_factor; /* [rows of out], or NULL if all factors are 1 */
     bool add;
 } attn__small_sequence_sums;
 
 typedef struct attn__small_sequence_kernel {
     attn__isa isa;
     int lanes;
-    /* Transposes x: panel[c * width + j] = factor * x[j][c]. width is the number of rows rounded up to the lanes. The
-     * columns past the last row repeat the last row. */
+    /* Transposes x: panel[c * width + j] = factor * x[j][c]. `width` is the number of rows rounded up to the lanes.
+     * Columns past the last row are copies of the last row. */
     void (*transpose)(const attn__small_sequence_rows *x, float factor, float *panel, int64_t width);
     /* Computes s[i * width + j] = sum over c of x[i][c] * panel[c * width + j]. Returns false if a sum is infinite or
      * NaN. */

@@ -56,15 +56,15 @@ static void small_sequence_transpose(const attn__small_sequence_rows *x, float f
     }
 }
 
-/* Returns whether all sums of a tile are finite. Each tile is checked separately, because a check that is kept across
- * tiles would occupy a register. */
+/* Reports whether all sums of a tile are finite. Each tile has its own check, because a check of several tiles would
+ * occupy a register. */
 VF_FN bool is_finite(vf check)
 {
     return !vm_any(vm_not(vf_eq(check, check)));
 }
 
-/* Computes scores of `rows` rows from row i on and `vectors` vectors from column j on. Both counts are constants after
- * inlining. */
+/* Computes the scores of `rows` rows from row i on, for `vectors` vectors from column j on. `rows` and `vectors` are
+ * constants after inlining. */
 VF_FN bool score_tile(const attn__small_sequence_rows *x, const float *panel, float *s, int64_t width, int64_t i,
                       int64_t j, int rows, int vectors)
 {
@@ -130,7 +130,8 @@ VF_FN bool small_sequence_score_rows(const attn__small_sequence_rows *x, const f
 
 #undef ROWS_CASE
 
-/* Returns the height of the tiles that split the rows almost evenly. A low tile would wait for its sums. */
+/* Returns the number of rows of a tile, which divides the rows almost evenly. A tile with few rows would wait for its
+ * sums. */
 VF_FN int64_t tile_rows(int64_t rows, int64_t most)
 {
     int64_t tiles = rows > most ? (rows + most - 1) / most : 1;
@@ -181,7 +182,7 @@ VF_FN vf sum_put(const attn__small_sequence_sums *t, vf x, vf factor, float *to,
     return x;
 }
 
-/* Sums `rows` output rows from row j on and `vectors` vectors of `part` channels from channel c on. */
+/* Sums `rows` output rows from row j on. Each has `vectors` vectors of `part` channels from channel c on. */
 VF_FN bool sum_tile(const attn__small_sequence_sums *t, int64_t j, int64_t c, int rows, int vectors, int part,
                     bool adjacent)
 {

@@ -18,27 +18,27 @@
 #include <stdint.h>
 
 typedef struct attn__softmax_backward_args {
-    int64_t rows, keys; /* columns from `keys` to the next multiple of the lanes become 0 */
+    int64_t rows, keys; /* columns from `keys` up to a multiple of the lanes become 0 */
     int64_t ld;         /* row stride of s, dp, bias and mask; a multiple of the lanes */
     float *s;           /* input: scores in base 2, without bias; output: the weights that multiplied v */
-    float *dp;          /* input: dP; output: dS; NULL: dS is not requested */
-    const float *lse;   /* [rows], base 2; +inf makes a row of zeros */
+    float *dp;          /* input: dP; output: dS; NULL if dS is not requested */
+    const float *lse;   /* [rows], base 2; a row with +inf becomes zeros */
     const float *delta; /* [rows] */
-    /* all keys are visible to all rows, without bias and dropout, and the keys fill the lanes */
+    /* all rows attend all keys, there is no bias or dropout, and keys fill the lanes */
     bool plain;
-    const int32_t *from, *to; /* [rows]: key j is attended if from <= first + j < to and the mask allows it */
+    const int32_t *from, *to; /* [rows]: row attends key j if from <= first + j < to and the mask allows it */
     int32_t first;
     const uint8_t *mask; /* NULL: no mask */
-    float softcap;       /* softcap of the scores before the bias, in base 2; 0: none */
-    const float *bias;   /* bias in natural logarithms; NULL: no bias */
-    float *dbias;        /* output: gradient of the bias, which differs from dS with a softcap; NULL: not requested */
-    /* [rows], base 2: log-weight of masked keys, which have no gradient; NULL: their weight is 0 */
+    float softcap;       /* softcap of scores without bias, in base 2; 0: no softcap */
+    const float *bias;   /* bias in base e; NULL: no bias */
+    float *dbias;        /* output: gradient of the bias; with a softcap it is not dS; NULL: not requested */
+    /* [rows], base 2: logarithm of the weight of masked keys, whose score has no gradient; NULL: weight 0 */
     const float *fill;
     const uint64_t *drop_key;   /* [rows]; NULL: no dropout */
-    const int32_t *drop_column; /* [keys]; readable up to the next multiple of the lanes */
+    const int32_t *drop_column; /* [keys]; memory up to a multiple of the lanes is read */
     uint32_t drop_below;
     float drop_scale; /* 1 / (1 - p) */
-    uint8_t *alive;   /* output: bit 0: the pair counts in dS; bit 1: its weight counts in dV. NULL: not requested */
+    uint8_t *alive;   /* output; bit 0: the pair counts in dS, bit 1: in dV; NULL: not requested */
 } attn__softmax_backward_args;
 
 typedef struct attn__softmax_backward_kernel {
@@ -46,7 +46,7 @@ typedef struct attn__softmax_backward_kernel {
     int lanes;
     void (*weights)(const attn__softmax_backward_args *args);
     float (*dot)(const float *a, const float *b, int64_t n);
-    /* Writes dst = scale * src, or adds scale * src to dst. */
+    /* Writes dst = scale * src. If `add` is set, adds scale * src to dst instead. */
     void (*store)(float *dst, const float *src, int64_t n, float scale, bool add);
     void (*store_bf16)(uint16_t *dst, const float *src, int64_t n, float scale, bool add);
 } attn__softmax_backward_kernel;

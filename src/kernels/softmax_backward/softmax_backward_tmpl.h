@@ -7,7 +7,7 @@
 #include "simd/tanh.h"
 #include "base/constants.h"
 
-/* Returns which lanes, from column j on, the row attends. */
+/* Returns which lanes the row attends. The lanes are keys from j on, and `column` has their indices. */
 VF_FN vm attended(const attn__softmax_backward_args *t, int64_t row, int64_t j, vi column)
 {
     vi from = vi_set1(t->from[row] - t->first), to = vi_set1(t->to[row] - t->first);
@@ -17,7 +17,7 @@ VF_FN vm attended(const attn__softmax_backward_args *t, int64_t row, int64_t j, 
     return m;
 }
 
-/* Returns which elements dropout keeps. */
+/* Returns which lanes dropout keeps. The lanes are keys from j on. */
 VF_FN vm kept(const attn__softmax_backward_args *t, int64_t row, int64_t j)
 {
     uint64_t key = t->drop_key[row];
@@ -40,7 +40,7 @@ VF_FN void weights_plain(const attn__softmax_backward_args *t, bool wanted)
     }
 }
 
-/* Writes flags for the guarded products: bit 0 where the score's gradient counts, bit 1 where the weight counts. */
+/* Writes flags for products that must skip NaN. Bit 0: the score has a gradient. Bit 1: the weight is used. */
 VF_FN void note_alive(uint8_t *alive, vm gradient, vm weight)
 {
     vf one = vf_set1(1.0f), two = vf_set1(2.0f), zero = vf_zero();
@@ -50,7 +50,7 @@ VF_FN void note_alive(uint8_t *alive, vm gradient, vm weight)
         alive[l] = (uint8_t)sum[l];
 }
 
-/* Returns the capped scores; *slope becomes the derivative. */
+/* Returns the capped scores. Sets *slope to the derivative of the softcap. */
 VF_FN vf capped(vf x, float cap, vf *slope)
 {
     vf t = vf_tanh(vf_mul(x, vf_set1(1.0f / cap)));
@@ -58,8 +58,8 @@ VF_FN vf capped(vf x, float cap, vf *slope)
     return vf_mul(t, vf_set1(cap));
 }
 
-/* Computes weights and gradients of a vector of keys. With `masks`, a constant after inlining, only the range, the mask
- * and the derivative of the softmax are applied. */
+/* Computes weights and gradients for a vector of keys. If `masks` is set, applies only the range, the mask and the
+ * softmax, and no bias, softcap or dropout. `masks` is a constant after inlining. */
 VF_FN void weights_vector(const attn__softmax_backward_args *t, int64_t row, int64_t j, vi lane, bool masks)
 {
     float *s = t->s + row * t->ld + j;
@@ -131,8 +131,8 @@ static float VF_NAME(dot)(const float *a, const float *b, int64_t n)
     return vf_sum(sum);
 }
 
-/* Stores n numbers. Only the last vector uses a masked store, which on AMD processors takes as long as a dozen
- * others. */
+/* Stores n numbers. Only the last vector is a masked store, because on AMD processors one takes as long as a dozen
+ * normal stores. */
 static void VF_NAME(store)(float *dst, const float *src, int64_t n, float scale, bool add)
 {
     vf factor = vf_set1(scale);

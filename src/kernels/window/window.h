@@ -10,8 +10,8 @@
  *     strip of tap e, channel c, lane w = strip[offset[e] + c * ld + w]
  *
  * Contract: tiles have the shape [rows][width], where width is a multiple of the kernel's `width`. Nothing needs
- * alignment. Nothing is allocated. A weight of -0 marks a tap that is outside the window or masked. If `marked` is set,
- * the key and the value of such a tap do not count even if they are infinite or NaN.
+ * alignment. Nothing is allocated. A weight of -0 is a mark: the tap is outside the window or masked. If `marked` is
+ * set, the key and the value of a marked tap are ignored, even if they are infinite or NaN.
  */
 #ifndef ATTN_KERNELS_WINDOW_H
 #define ATTN_KERNELS_WINDOW_H
@@ -21,22 +21,22 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* One block of lanes [0, kernel width). */
+/* One block of lanes. It has `width` lanes (attn__window_kernel). */
 typedef struct attn__tap_block {
     int64_t taps, channels;
-    int64_t run, unit; /* taps form runs of `run` taps, whose offsets increase by `unit` */
-    bool down;         /* offsets decrease by `unit` instead */
+    int64_t run, unit; /* each run has `run` taps; offsets in a run increase by `unit` */
+    bool down;         /* offsets in a run decrease by `unit` instead */
     const float *strip;
     const int64_t *offset; /* [taps] */
     int64_t ld;
-    float *tile; /* [channels][tile_ld]; an input of `scores`, the output of `mix` */
-    float *s;    /* [taps][s_ld]; the output of `scores`, the weights of `mix` */
+    float *tile; /* [channels][tile_ld]; input of `scores`, output of `mix` */
+    float *s;    /* [taps][s_ld]; output of `scores`; input of `mix`, as weights */
     int64_t tile_ld, s_ld;
-    float factor; /* `scores`: multiplies every sum */
-    bool marked;  /* `mix`: weights may be marks */
+    float factor; /* `scores`: factor of every sum */
+    bool marked;  /* `mix`: some weights may be marks */
 } attn__tap_block;
 
-/* Limits of taps: lane w takes part in tap e if from[w + shift[e]] <= number[e] < to[w + shift[e]]. */
+/* Limits of taps. Lane w attends tap e if from[w + shift[e]] <= number[e] < to[w + shift[e]]. */
 typedef struct attn__tap_limit {
     int64_t taps;
     const int32_t *number;
@@ -44,8 +44,8 @@ typedef struct attn__tap_limit {
     const int32_t *from, *to;
 } attn__tap_limit;
 
-/* Counter-based dropout (base/rng.h). Lane w of tap e has the key at w + key_at[e] and the column column[e] - weight *
- * moved[w + shift[e]]. The last term is for windows that were moved inwards, whose taps are counted from their
+/* Counter-based dropout (base/rng.h). Lane w of tap e has the key with index w + key_at[e]. Its column is column[e] -
+ * weight * moved[w + shift[e]]. `moved` is for windows that are shifted inwards, because taps count from the window's
  * start. */
 typedef struct attn__tap_drop {
     int64_t taps, ld; /* number of taps; row stride of the weights */
@@ -56,8 +56,8 @@ typedef struct attn__tap_drop {
     const uint32_t *key_low, *key_high;
 } attn__tap_drop;
 
-/* Arguments of `gradient`, which computes p = 2^(s - lse) and ds = p (dp - delta). Both are -0 if s is -infinity and
- * `marked` is set. lse and delta are read at w + shift[e]. p may be s, and ds may be dp. */
+/* Arguments of `gradient`, which computes p = 2^(s - lse) and ds = p (dp - delta). If `marked` is set and s is
+ * -infinity, p and ds become -0. lse and delta are read at w + shift[e]. p may be s, and ds may be dp. */
 typedef struct attn__tap_gradient {
     int64_t taps;
     const float *s, *dp; /* [taps][width] */
@@ -68,7 +68,8 @@ typedef struct attn__tap_gradient {
     bool marked;
 } attn__tap_gradient;
 
-/* Arguments of `margins`: by_tap[e * ld + w] += ds[e * ds_ld + w], and over_taps[w] = the sum of ds over the taps e. */
+/* Arguments of `margins`, which adds ds[e * ds_ld + w] to by_tap[e * ld + w] and sets over_taps[w] to the sum of ds
+ * over all taps e. */
 typedef struct attn__tap_margins {
     int64_t taps;
     const float *ds;
@@ -76,8 +77,8 @@ typedef struct attn__tap_margins {
     int64_t ds_ld, ld;
 } attn__tap_margins;
 
-/* Arguments of `outer`: sums[r * channels + c] += sum over the lanes w of rows[r * rows_ld + w] * tile[c * tile_ld +
- * w], for r < count. */
+/* Arguments of `outer`. For r < count, it adds to sums[r * channels + c] the sum over lanes w of rows[r * rows_ld + w]
+ * * tile[c * tile_ld + w]. */
 typedef struct attn__tap_outer {
     int64_t count, channels;
     const float *rows, *tile;
@@ -93,26 +94,26 @@ typedef struct attn__window_kernel {
     void (*scores)(const attn__tap_block *block);
     /* Adds sum_e s[e][w] * strip[offset[e] + c * ld + w] to tile[c][w]. */
     void (*mix)(const attn__tap_block *block);
-    /* Sets s to -infinity outside the limits. */
+    /* Sets s to -infinity where a lane does not attend the tap. */
     void (*limit)(float *s, const attn__tap_limit *limit);
-    /* Marks the weights that dropout drops. */
+    /* Replaces the weights that dropout drops by marks. */
     void (*drop)(float *s, const attn__tap_drop *drop);
     /* Adds factor * rows[e * ld + w] to s[e][w], for `taps` rows of s. */
     void (*add_rows)(float *s, int64_t taps, const float *rows, int64_t ld, float factor);
     /* Adds the sum of s[e][w] over `taps` rows of s to sum[w]. */
     void (*sum_rows)(const float *s, int64_t taps, float *sum);
-    /* Replaces the scores by weights 2^(s - m). m is the largest score of the lane, and l is the sum of the weights.
-     * Scores of -infinity become marks. */
+    /* Replaces scores by weights 2^(s - m). Writes the largest score of each lane to m, and the sum of its weights to
+     * l. Scores of -infinity become marks. */
     void (*softmax)(float *s, int64_t taps, float *m, float *l);
     void (*gradient)(const attn__tap_gradient *gradient);
     void (*margins)(const attn__tap_margins *margins);
-    /* Multiplies ds[e * ld + w] by the softcap's derivative 1 - (s[e][w] / cap)^2. Gradients of 0 and marks are
-     * unchanged. */
+    /* Multiplies ds[e * ld + w] by the derivative of the softcap, 1 - (s[e][w] / cap)^2. Gradients that are 0 or marks
+     * are unchanged. */
     void (*uncap)(float *ds, int64_t ld, const float *s, int64_t taps, float cap);
     /* Computes out[w] = sum_c a[c * ld + w] * b[c * ld + w] for w < n. n is a multiple of `lanes`. */
     void (*dot)(const float *a, const float *b, int64_t channels, int64_t ld, int64_t n, float *out);
     void (*outer)(const attn__tap_outer *outer);
-    /* Returns true if x[0, n) has neither infinity nor NaN. n is a multiple of `lanes`. */
+    /* Reports whether x[0, n) has neither infinity nor NaN. n must be a multiple of `lanes`. */
     bool (*finite)(const float *x, int64_t n);
 } attn__window_kernel;
 

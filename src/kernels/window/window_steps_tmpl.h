@@ -7,8 +7,8 @@
  * pairs (e, n) with the same step. Every first, second or fourth load is within one cache line.
  */
 
-/* The taps of a run, starting with the lowest offset: addresses of the first row, and ld, the distance to the next
- * rows. */
+/* The taps of a run, from the lowest offset on. strip and s are the rows of the first tap. ld is the distance to the
+ * next row of s. */
 typedef struct steps {
     const float *strip;
     float *s;
@@ -21,7 +21,7 @@ VF_FN steps steps_at(const attn__tap_block *b, int64_t first, int taps, bool dow
     return (steps){b->strip + b->offset[lowest], b->s + lowest * b->s_ld, down ? -b->s_ld : b->s_ld};
 }
 
-/* Returns the end of the run that contains a tap. `end` is the end of the run before. */
+/* Returns the end of the run that contains tap `tap`. `end` is the end of the previous run. */
 VF_FN int64_t run_end(const attn__tap_block *b, int64_t tap, int64_t end)
 {
     return tap == end ? tap + b->run : end;
@@ -55,7 +55,7 @@ VF_FN void score_steps(const attn__tap_block *b, int64_t first, int taps, int pe
                  vf_mul(sum[i / WINDOW_VECTORS][i % WINDOW_VECTORS], vf_set1(b->factor)));
 }
 
-/* Channels processed at once: their sums and the weights of the run fill the registers. */
+/* Channels that are processed at once. Their sums and the weights of the run fill the registers. */
 enum { STEP_ROWS = VF_REGISTERS >= 32 ? 4 : 2 };
 
 VF_FN void mix_steps(const attn__tap_block *b, int64_t first, int64_t row, int rows, int taps, int per, bool down)
@@ -75,7 +75,7 @@ VF_FN void mix_steps(const attn__tap_block *b, int64_t first, int64_t row, int r
     VF_UNROLL
     for (int c = 0; c < rows; c++)
         strip[c] = t.strip + (row + c) * b->ld;
-    /* Each step processes all channels in turn, so that their sums do not wait for each other. */
+    /* Each step processes all channels in turn, so that the sums of a channel do not wait for each other. */
     VF_UNROLL
     for (int j = 0; j < taps + per * (WINDOW_VECTORS - 1); j++) {
         VF_UNROLL
@@ -94,8 +94,8 @@ VF_FN void mix_steps(const attn__tap_block *b, int64_t first, int64_t row, int r
                  sum[i / WINDOW_VECTORS][i % WINDOW_VECTORS]);
 }
 
-/* Each length has its own function. In a single function, compilers would compute the addresses of all lengths in
- * advance. */
+/* Each length of a run has its own function. In a single function, compilers would compute the addresses for all
+ * lengths in advance. */
 typedef void part(const attn__tap_block *b, int64_t first);
 
 #define PARTS(taps, per)                                                                                               \

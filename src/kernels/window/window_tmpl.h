@@ -2,8 +2,8 @@
  *
  * window_tmpl.h - windows for one instruction set; see window.h.
  *
- * A block is two vectors wide.  Scores keep TAPS x 2 sums in registers and read one shifted strip per tap for each
- * channel. The mix keeps WINDOW_ROWS x 2 sums over all taps and reads one shifted strip per channel. In both, each
+ * A block is two vectors wide.  `scores` keeps TAPS x 2 sums in registers and reads one shifted strip per tap for each
+ * channel. `mix` keeps WINDOW_ROWS x 2 sums over all taps and reads one shifted strip per channel. In both, each
  * multiply-add needs one load that straddles cache lines. Such a load takes two accesses, and the machine can do two
  * accesses per cycle.
  *
@@ -58,13 +58,13 @@ VF_FN void score_taps(const attn__tap_block *b, int64_t first, int taps)
 #include "kernels/window/window_steps_tmpl.h"
 
 #ifdef VF_SHIFT
-/* Returns the longest run with compiled code that fits into `left` taps. */
+/* Returns the length of the longest run that has compiled code and at most `left` taps. */
 VF_FN int shifts_of(int64_t left)
 {
     return left >= 7 ? 7 : left >= 5 ? 5 : left >= 3 ? 3 : 1;
 }
 
-/* Loads the vectors of the strip for a run. The last vector has only the few elements that the last taps reach. */
+/* Loads the vectors of the strip for a run. The last vector has only the elements that the last taps read. */
 VF_FN void load_run(const float *strip, int taps, vf x[WINDOW_VECTORS + 1])
 {
     VF_UNROLL
@@ -155,7 +155,7 @@ static void scores(const attn__tap_block *b)
         scores_by_groups(b);
 }
 
-/* Returns which numbers are the mark -0, whose bits are the smallest integer. */
+/* Returns which lanes are the mark -0. The bits of -0 are the smallest integer. */
 VF_FN vm is_mark(vf x)
 {
     return vi_lt(vf_bits(x), vi_set1(INT32_MIN + 1));
@@ -193,7 +193,7 @@ VF_FN void mix_rows(const attn__tap_block *b, int64_t first, int rows, bool mark
 }
 
 #ifdef VF_SHIFT
-/* Channels of a run processed at once: their sums and the weights of the run fill the registers. */
+/* Channels of a run that are processed at once. Their sums and the weights of the run fill the registers. */
 enum { RUN_ROWS = 4 };
 
 VF_FN void mix_run(const attn__tap_block *b, int64_t e, int64_t row, vf sum[RUN_ROWS][WINDOW_VECTORS], int rows,
@@ -356,7 +356,7 @@ static void window_sum_rows(const float *s, int64_t taps, float *sum)
     }
 }
 
-/* Computes the weights. The maximum may ignore a NaN, but the exponential keeps it. */
+/* Computes the weights. The maximum may ignore a NaN, but the exponential of the NaN is NaN. */
 static void window_softmax(float *s, int64_t taps, float *m, float *l)
 {
     vf none = vf_set1(-INFINITY), mark = vf_set1(-0.0f);
@@ -389,7 +389,7 @@ VF_FN void gradient_rows(const attn__tap_gradient *t, bool marked)
             vf x = vf_load(t->s + at), p = vf_exp2(vf_log_weight(x, vf_load(lse + n * VF_LANES)));
             vf d = vf_score_gradient(p, vf_load(t->dp + at), vf_load(delta + n * VF_LANES));
             vm out = vf_eq(x, none);
-            d = vf_add(d, vf_zero()); /* -0 + 0 = 0 is not a mark */
+            d = vf_add(d, vf_zero()); /* -0 becomes 0, because only marks may be -0 */
             vf_store(t->p + to, marked ? vf_select(out, mark, p) : p);
             vf_store(t->ds + to, marked ? vf_select(out, mark, d) : d);
         }
@@ -404,7 +404,7 @@ static void gradient(const attn__tap_gradient *t)
         gradient_rows(t, false);
 }
 
-/* Sums the gradients over pairs and over taps, for relative-position tables. */
+/* Adds gradients of scores up over pairs (by_tap) and over taps (over_taps), for relative tables. */
 static void margins(const attn__tap_margins *t)
 {
     VF_UNROLL
@@ -443,7 +443,7 @@ static void window_dot(const float *a, const float *b, int64_t channels, int64_t
     }
 }
 
-/* Ignores lanes of weight 0, because some of these lanes take no part. */
+/* Computes the sums and ignores lanes of weight 0, because some of them do not attend the tap and may read NaN. */
 static void outer_guarded(const attn__tap_outer *t)
 {
     for (int64_t r = 0; r < t->count; r++) {
@@ -462,11 +462,11 @@ static bool all_finite(const float *x, int64_t n)
 {
     vf check = vf_zero();
     for (int64_t i = 0; i < n; i += VF_LANES)
-        check = vf_fma(vf_load(x + i), vf_zero(), check); /* NaN stays NaN, and infinity becomes NaN */
+        check = vf_fma(vf_load(x + i), vf_zero(), check); /* becomes NaN for NaN and for infinity */
     return !vm_any(vm_not(vf_eq(check, check)));
 }
 
-/* Transposes a tile: transposed[w][c] = tile[c][w]. Channels past the last one are 0. */
+/* Transposes a tile: transposed[w][c] = tile[c][w]. If channels are fewer than a vector, the others become 0. */
 VF_FN void window_transpose(const float *tile, int64_t ld, int64_t channels, float transposed[WIDTH][VF_LANES])
 {
     for (int n = 0; n < WINDOW_VECTORS; n++) {
@@ -481,7 +481,7 @@ VF_FN void window_transpose(const float *tile, int64_t ld, int64_t channels, flo
     }
 }
 
-/* Adds the sums of channels [c, c + n) of rows [r, r + count). */
+/* Adds the sums for channels [c, c + n) and rows [r, r + count). */
 VF_FN void outer_rows(const attn__tap_outer *t, int64_t r, int count, float transposed[WIDTH][VF_LANES], int64_t c,
                       int64_t n)
 {
@@ -504,8 +504,9 @@ VF_FN void outer_rows(const attn__tap_outer *t, int64_t r, int count, float tran
     }
 }
 
-/* Computes the sums. Many rows use a product with the transposed tile, unless a weight of 0 must hide an infinity or
- * NaN. (A sum across the lanes for each element costs six times as much.) */
+/* Computes the sums. For many rows, it multiplies by the transposed tile, because a sum across the lanes for each
+ * element takes six times as long. If the tile has infinity or NaN, weights of 0 must hide it, and outer_guarded runs
+ * instead. */
 static void outer(const attn__tap_outer *t)
 {
     float transposed[WIDTH][VF_LANES];
