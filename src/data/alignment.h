@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * alignment.h - the internal form of alignments: first records as read from a file, then rows of equal length. */
+ * alignment.h - the internal form of alignments. A file is first read as records, which are then arranged as rows of
+ * equal length.
+ */
 #ifndef ATTN_DATA_ALIGNMENT_H
 #define ATTN_DATA_ALIGNMENT_H
 
@@ -12,16 +14,17 @@ struct attn_alignment {
     attn_alignment_format format;
     int64_t rows, columns;
     char **names;
-    char *cells;      /* rows of columns + 1 characters, each ended by 0 */
-    char *query;      /* all residues of the first sequence, including residues without a column */
-    int64_t *numbers; /* [columns]: index of the query's residue in the column, from 1; 0: a gap */
+    char *cells; /* the rows, each with `columns` characters and a terminating 0 */
+    char *query; /* all residues of the first sequence, including those that are in no column */
+    /* [columns]: for each column, the number of the query's residue in it, counted from 1; 0: the query has a gap */
+    int64_t *numbers;
 };
 
 /* A sequence as it is written in the file, with marks of insertions. */
 typedef struct attn__record {
-    char *name, *text; /* the text is not terminated by 0 */
+    char *name, *text; /* neither text is terminated by 0 */
     size_t length, capacity;
-    int64_t line; /* line number at which the record begins */
+    int64_t line; /* number of the line at which the record begins */
 } attn__record;
 
 typedef struct attn__records {
@@ -29,35 +32,36 @@ typedef struct attn__records {
     const char *source; /* the file's name, for errors */
     attn__record *items;
     int64_t n;
-    attn__record marks; /* Stockholm's #=GC RF; length 0: none */
-    char *query;        /* residues of the first sequence */
-    int64_t *numbers;   /* for each character of the first sequence without insertions: the residue's number, or 0 */
+    attn__record marks; /* marks of the columns in Stockholm's line #=GC RF; if its length is 0, the file has none */
+    char *query;        /* all residues of the first sequence */
+    /* for each character of the first sequence without insertions: the number of the residue, or 0 for a gap */
+    int64_t *numbers;
 } attn__records;
 
-/* Adds a new record at the end. Returns NULL on failure. */
+/* Adds an empty record at the end of the list. Returns NULL on failure. */
 attn__record *attn__record_add(attn__records *records, const char *name, size_t length, int64_t line);
-/* Appends the residues of a line to a record and skips white space. ATTN_ERROR_FORMAT: a character that is not
- * allowed. */
+/* Appends the residues of a line to a record. White space in the line is skipped. ATTN_ERROR_FORMAT: the line has a
+ * character that is not allowed. */
 attn_status attn__record_extend(attn__records *records, attn__record *record, const char *text, size_t length,
                                 int64_t line);
 void attn__records_clear(attn__records *records);
 
-/* Reads a file with records that begin with '>'. attn__records_read_stockholm and
- * attn__records_read_clustal read files of blocks. */
+/* Reads a file whose records begin with '>'. attn__records_read_stockholm and attn__records_read_clustal read files
+ * that consist of blocks. */
 attn_status attn__records_read(attn__records *records, const char *text, size_t size, int64_t most);
 attn_status attn__records_read_stockholm(attn__records *records, const char *text, size_t size, int64_t most);
 attn_status attn__records_read_clustal(attn__records *records, const char *text, size_t size, int64_t most);
 bool attn__is_clustal(const char *text, size_t size);
 bool attn__is_stockholm(const char *text, size_t size);
 
-/* Finds which of the '>' formats the records have. */
+/* Determines the format of a file whose records begin with '>'. */
 attn_alignment_format attn__records_format(const attn__records *records);
-/* Creates an alignment with room for this many rows, without names. Returns NULL on failure. */
+/* Creates an alignment with memory for this number of rows. The rows have no names yet. Returns NULL on failure. */
 attn_alignment *attn__alignment_create(attn_context *context, attn_alignment_format format, int64_t rows,
                                        int64_t columns);
 
-/* Counts the columns in which parts of two rows differ. n is at most 255 and known at compile time, so the sum fits in
- * a byte. The compiler then compares 16 residues at a time, on every instruction set. */
+/* Counts the columns in which n residues of two rows differ. n must be at most 255, so that the sum fits in a byte, and
+ * it must be known at compile time. The compiler then compares 16 residues at a time, on every instruction set. */
 static inline int64_t attn__differing(const char *a, const char *b, int n)
 {
     uint8_t differ = 0;

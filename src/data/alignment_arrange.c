@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: MIT
- * Arranges the sequences of a file into rows of equal length; the format defines the columns. */
+ *
+ * Arranges the sequences of a file as rows of equal length. Which columns the rows have depends on the format.
+ */
 #include "data/alignment.h"
 #include "base/downloaded.h"
 #include "data/lines.h"
@@ -41,8 +43,9 @@ static bool name_says(const char *source, const char *end)
     return ends_with(source, end) || ends_with(source, zipped);
 }
 
-/* Finds the format. Rows of different lengths can only be A3M. Rows of equal length with '.' are A2M, or FASTA with
- * dots for gaps. For such a FASTA file, A2M's rule gives the same columns unless the query has gaps. */
+/* Determines the format from the name or from the rows. If rows differ in length, the format is A3M. If rows have
+ * equal length and contain '.' and lower-case letters, it is A2M or a FASTA file with dots for gaps. Such a FASTA
+ * file is read as A2M, which gives the same columns if the query has no gaps. */
 attn_alignment_format attn__records_format(const attn__records *records)
 {
     if (name_says(records->source, ".a3m"))
@@ -90,9 +93,9 @@ static void cut(attn__record *record, size_t length)
     record->length = record->length < length ? record->length : length;
 }
 
-/* Removes stops. A '*' after a row's last residue is a stop. If rows have equal length with their stops, a stop becomes
- * a gap, and columns at the end that hold only stops and gaps are removed. Otherwise the stop is removed from each row
- * that has one. */
+/* Removes stops. A stop is a '*' after the last residue of a row. If rows have equal length including their stops,
+ * each stop becomes a gap, and columns at the end with only stops and gaps are removed. Otherwise the stop is
+ * removed from each row that has one. */
 static void drop_final_stops(attn__records *records)
 {
     bool even = are_even(records);
@@ -113,7 +116,7 @@ static void drop_final_stops(attn__records *records)
         cut(i < records->n ? &records->items[i] : &records->marks, longest > stop ? longest : stop);
 }
 
-/* Stores the residues of the first sequence and their positions. */
+/* Stores the residues of the first sequence, and the number of the residue at each of its characters. */
 static attn_status number_query(attn__records *records, attn_alignment_format format)
 {
     const attn__record *r = &records->items[0];
@@ -160,7 +163,7 @@ static attn_status check_lengths(const attn__records *records, attn_alignment_fo
     return ATTN_OK;
 }
 
-/* Returns whether raw column c is a column of the alignment. */
+/* Returns whether column c of the file is a column of the alignment. */
 static bool is_column(const attn__records *records, attn_alignment_format format, bool query_columns, size_t c)
 {
     char query = records->items[0].text[c];
@@ -216,7 +219,7 @@ attn_alignment *attn__alignment_create(attn_context *context, attn_alignment_for
     return a;
 }
 
-/* Copies the kept raw columns into a row. */
+/* Copies the file's columns that belong to the alignment into a row. */
 static void fill(attn_alignment *a, attn__records *records, bool query_columns, int64_t row)
 {
     char *to = attn__alignment_cells(a, row);
@@ -256,8 +259,8 @@ static attn_status arrange(attn_alignment **alignment, attn__records *records, a
     return ATTN_OK;
 }
 
-/* Checks that no NUL byte is inside the alignment. Databases of HH-suite (ffindex) end each alignment with a NUL
- * byte. */
+/* Checks that no NUL byte is inside the alignment. NUL bytes at its end are allowed, because databases of HH-suite
+ * (ffindex) end each alignment with a NUL byte. */
 static attn_status check_nul(const attn__records *records, const char *text, size_t size)
 {
     const char *nul = size ? memchr(text, 0, size) : NULL, *line;

@@ -28,7 +28,7 @@ bool attn__is_stockholm(const char *text, size_t size)
     return false;
 }
 
-/* Returns whether the line contains the words, which are given in lower case. Upper and lower case count as equal. */
+/* Returns whether the line contains `words`, ignoring case. `words` must be in lower case. */
 static bool holds(const char *line, size_t length, const char *words)
 {
     size_t n = strlen(words), same;
@@ -41,8 +41,8 @@ static bool holds(const char *line, size_t length, const char *words)
     return false;
 }
 
-/* Returns whether the line is a header. Every program writes its own name first, and nearly all continue with these
- * words. */
+/* Returns whether the line is a header. A header begins with the name of the program that wrote the file. In nearly
+ * all programs, certain words follow the name, by which the line is recognized. */
 static bool is_header(const char *line, size_t length)
 {
     static const char *const programs[] = {"clustal", "muscle", "probcons", "kalign", "msaprobs", "biopython"};
@@ -77,12 +77,13 @@ bool attn__is_clustal(const char *text, size_t size)
 typedef struct reading {
     attn__records *records;
     int64_t line, most;
-    int64_t at;         /* index of the next expected sequence of the block */
-    bool first, inside; /* first block of the file; a sequence of this block was read */
+    int64_t at; /* index in the block of the sequence that is expected next */
+    /* first: this is the first block of the file; inside: a sequence of the current block was read */
+    bool first, inside;
 } reading;
 
-/* Finds the record of a sequence. Every known writer keeps the same order in all blocks, so the search begins with the
- * next sequence. */
+/* Finds the record of a sequence by its name. The search begins with the sequence that is expected next, because
+ * every known program writes the sequences of all blocks in the same order. */
 static attn__record *find(reading *r, const char *name, size_t length)
 {
     attn__records *all = r->records;
@@ -96,7 +97,7 @@ static attn__record *find(reading *r, const char *name, size_t length)
     return NULL;
 }
 
-/* Reads a line of a sequence. After `most` sequences, the others are skipped in every block. */
+/* Reads a line of a sequence. Only the first `most` sequences are kept. Later sequences are skipped in every block. */
 static attn_status take_sequence(reading *r, const char *line, size_t length)
 {
     size_t name = 0;
@@ -124,8 +125,8 @@ static attn_status take_sequence(reading *r, const char *line, size_t length)
     return record ? attn__record_extend(r->records, record, line + rest, length - rest, r->line) : ATTN_OK;
 }
 
-/* Reads the marks of an RF line. RF may contain any mark. Only gap or no gap matters, so marks are stored as 'X' and
- * '.'. */
+/* Reads the marks of an RF line. RF may contain any characters, but only gaps differ in meaning. A gap is stored as
+ * '.', and any other mark as 'X'. */
 static attn_status take_marks(reading *r, const char *line, size_t length)
 {
     attn_status status = ATTN_OK;
@@ -199,7 +200,7 @@ static attn_status check_names(const attn__records *records)
     return status;
 }
 
-/* Reads a line of a Clustal file. The line may end with the number of residues so far. */
+/* Reads a line of a Clustal file. The line may end with the number of residues read so far, which is ignored. */
 static attn_status take_clustal_line(reading *r, const char *line, size_t length)
 {
     while (length > 0 && (line[length - 1] == ' ' || line[length - 1] == '\t'))
@@ -207,7 +208,7 @@ static attn_status take_clustal_line(reading *r, const char *line, size_t length
     if (length == 0)
         return take_line(r, line, 0);
     if (line[0] == ' ' || line[0] == '\t')
-        return ATTN_OK; /* the line marks how well the columns agree */
+        return ATTN_OK; /* skip the line that marks the agreement of the columns */
     size_t digits = length;
     while (digits > 0 && line[digits - 1] >= '0' && line[digits - 1] <= '9')
         digits--;
@@ -223,7 +224,7 @@ attn_status attn__records_read_clustal(attn__records *records, const char *text,
     size_t length, at = 0;
     attn_status status = ATTN_OK;
     int64_t header = header_lines(text, size);
-    header = header ? header : 1; /* no known header: an unknown program wrote the first line */
+    header = header ? header : 1; /* if no known header is found, the first line is the header of an unknown program */
     while (status == ATTN_OK && attn__next_line(text, size, &at, &line, &length)) {
         if (++r.line > header)
             status = take_clustal_line(&r, line, length);

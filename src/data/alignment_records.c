@@ -97,8 +97,8 @@ static bool begins(const char *text, size_t length, const char *with)
     return length >= n && memcmp(text, with, n) == 0;
 }
 
-/* Returns whether a record is none of the sequences. HH-suite writes predicted structure, confidences and a consensus
- * as records among the sequences. */
+/* Returns whether a record is not a sequence of the alignment. HH-suite also writes records for predicted structure,
+ * confidences and a consensus. */
 static bool is_extra(const char *name, size_t length)
 {
     static const char *const kinds[] = {"ss_pred", "ss_conf", "ss_dssp", "ss_prob",
@@ -116,14 +116,14 @@ static bool is_extra(const char *name, size_t length)
 /* A cursor over a file of records. */
 typedef struct reading {
     attn__records *records;
-    attn__record *record; /* the record that lines belong to; NULL while a record is skipped */
+    attn__record *record; /* the record to which the current lines belong; NULL: the lines are skipped */
     bool began;           /* true after the first '>' */
     enum { PLAIN, PIR_DESCRIPTION, PIR_SEQUENCE } next;
     int64_t line, most;
 } reading;
 
-/* Returns whether a name is one of NBRF/PIR. That format has ">P1;name", a line of description, and a sequence that '*'
- * ends. */
+/* Returns whether a name belongs to the format NBRF/PIR. A record of this format has a line ">P1;name", a line of
+ * description, and a sequence that ends with '*'. */
 static bool is_pir(const char *name, size_t length)
 {
     static const char *const kinds[] = {"P1;", "F1;", "XX;", "DL;", "DC;", "RL;", "RC;", "N1;", "N3;"};
@@ -133,8 +133,8 @@ static bool is_pir(const char *name, size_t length)
     return false;
 }
 
-/* Checks that '*' ends the last sequence of a PIR file. Otherwise a FASTA file whose names look like those of PIR would
- * lose its first lines as descriptions. */
+/* Checks that the last sequence of a PIR file ends with '*'. If it does not, the file is probably a FASTA file whose
+ * names look like those of PIR. Reading it as PIR would take its first lines for descriptions. */
 static attn_status check_pir_end(const reading *r)
 {
     return r->next == PLAIN
@@ -170,7 +170,7 @@ static attn_status take_residues(reading *r, const char *line, size_t length)
         status = attn__record_extend(r->records, r->record, line, end ? (size_t)(end - line) : length, r->line);
     if (end) {
         r->next = PLAIN;
-        r->record = NULL; /* notes may follow the sequence */
+        r->record = NULL; /* skip the following lines, which may be notes */
     }
     return status;
 }

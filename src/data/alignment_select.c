@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: MIT
- * Chooses sequences of an alignment. */
+ *
+ * Selects sequences of an alignment.
+ */
 #include "data/alignment.h"
 
 #include "base/parallel.h"
@@ -12,9 +14,9 @@
 
 /* ------------------------------------------------------------------------------------ greatest diversity */
 
-/* Sums numbers like NumPy sums a contiguous array: eight running sums, and halves for more than 128 terms. The
- * published choice of rows used these float64 sums, and their rounding breaks ties between equal sums of counts. The
- * same choice therefore needs the same rounding. */
+/* Sums n numbers in the same order as NumPy: with eight running sums, and by halves if there are more than 128 terms.
+ * The published selection of rows used such float64 sums. Where two exact sums are equal, their rounding decides. To
+ * select the same rows, this function must round in the same way. */
 static double pairwise_sum(const double *x, int64_t n)
 {
     if (n < 8) {
@@ -40,15 +42,15 @@ static double pairwise_sum(const double *x, int64_t n)
     return sum;
 }
 
-/* State of the diverse selection. Distances stay counts of columns until the end, so their sums are exact. Only rows
- * with equal sums are compared by their float64 means. */
+/* State of the diverse selection. Distances are kept as counts of columns, so their sums are exact. Only if the sums
+ * of several rows are equal are the rows compared by their float64 means. */
 typedef struct diverse {
     const attn_alignment *all;
     int64_t *chosen;   /* [depth] */
     int64_t *sums;     /* [rows]: number of differing columns, summed over the chosen rows; -1: the row is chosen */
     int64_t *tied;     /* [rows] */
-    double *mean;      /* [rows]: means of the tied rows */
-    double *distances; /* [threads, depth] */
+    double *mean;      /* [rows]: mean distances of the rows whose sums are equal */
+    double *distances; /* [threads, depth]: scratch memory for the distances of one row per thread */
     int64_t n, depth, ntied;
 } diverse;
 
@@ -161,15 +163,15 @@ static int larger_key(const void *left, const void *right)
     return (a->row > b->row) - (a->row < b->row);
 }
 
-/* Draws rows without replacement by weight: the rows with the largest u^(1/w), where u is uniform and w is the weight
- * (Efraimidis and Spirakis 2006, doi:10.1016/j.ipl.2005.11.003). log(u) / w gives the same order and does not
- * underflow. */
+/* Draws rows without replacement, in proportion to their weights. It draws the rows with the largest u^(1/w), where
+ * u is a uniform random number and w is the row's weight (Efraimidis and Spirakis 2006,
+ * doi:10.1016/j.ipl.2005.11.003). The code compares log(u) / w, which gives the same order and does not underflow. */
 static void draw_by_weight(const attn_alignment *all, ticket *tickets, const double *weights, uint64_t seed)
 {
     attn__rng rng = {.seed = seed};
     for (int64_t i = 0; i < all->rows; i++)
-        tickets[i] = (ticket){i == 0 ? 1 : log1p(-attn__rng_uniform(&rng)) / weights[i], i}; /* the query is always
-                                                                                              * chosen */
+        /* row 0, the query, gets the largest value, because it is always chosen */
+        tickets[i] = (ticket){i == 0 ? 1 : log1p(-attn__rng_uniform(&rng)) / weights[i], i};
     qsort(tickets, (size_t)all->rows, sizeof *tickets, larger_key);
 }
 

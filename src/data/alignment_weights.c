@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: MIT
- * Computes weights of the sequences of an alignment: from the number of similar sequences, or from the rarity of
- * residues. */
+ *
+ * Computes weights for the sequences of an alignment. They depend on the number of similar sequences, or on the rarity
+ * of residues.
+ */
 #include "data/alignment.h"
 
 #include "base/parallel.h"
@@ -10,15 +12,15 @@
 
 /* ---------------------------------------------------------------------------------------------- by identity */
 
-/* Rows are compared block by block, so that the cached bytes of a block are read BLOCK times. Most pairs of a family
- * differ too much after a quarter of the columns, and the rest of the columns is then skipped. */
+/* Rows are compared in blocks of BLOCK rows, so that a row is read BLOCK times while it is in the cache. Comparing
+ * two rows stops when they differ too much. For most pairs this is the case after a quarter of the columns. */
 enum { BLOCK = 64 };
 
 typedef struct comparing {
     const attn_alignment *a;
-    int64_t most;    /* maximum number of differing columns */
+    int64_t most;    /* maximum number of columns in which similar rows differ */
     int64_t blocks;  /* number of blocks of rows */
-    int64_t first;   /* first block of the current work items */
+    int64_t first;   /* first block of the work items that are processed at the moment */
     uint32_t *alike; /* [rows] */
 } comparing;
 
@@ -28,8 +30,8 @@ static int64_t last_of(const comparing *w, int64_t block)
     return end < w->a->rows ? end : w->a->rows;
 }
 
-/* Compares two blocks of rows. Counts are written to memory once per block, because threads share the memory. Sums of
- * integers are the same in any order. */
+/* Compares all rows of two blocks. The counts are kept in registers and written once per block, because other
+ * threads write to the same memory. The order of these sums does not matter, because they are integers. */
 static void compare_blocks(void *user, int64_t item, int thread)
 {
     const comparing *w = user;
@@ -53,11 +55,13 @@ static void compare_blocks(void *user, int64_t item, int thread)
     }
 }
 
-/* Compares all pairs of blocks. Later blocks are compared with fewer blocks, so parts of equal work get more and more
- * blocks. */
+/* Compares all pairs of blocks, in parts of about equal work for the progress report. A block is compared only with
+ * later blocks, so the last blocks have the least work. Therefore later parts contain more blocks. */
 static attn_status compare_all(comparing *w)
 {
-    enum { PARTS = 32, FEW = 128 }; /* FEW blocks take no noticeable time */
+    /* PARTS: number of progress reports; FEW: fewer blocks are compared in one part, because they take no noticeable
+     * time */
+    enum { PARTS = 32, FEW = 128 };
     int64_t all = w->blocks * (w->blocks + 1) / 2, done = 0;
     attn_context *context = w->a->context;
     attn_status status = ATTN_OK;
@@ -81,8 +85,8 @@ attn_status attn_alignment_weights(const attn_alignment *alignment, double ident
     if (!(identity > 0 && identity <= 1))
         return attn__fail(alignment->context, ATTN_ERROR_ARGUMENT, "identity %g: a share between 0 and 1 is wanted",
                           identity);
-    /* The number of columns is rounded up: 0.8 of 7 columns are 6. 0.55 of 100 is a little more than 55 in double, but
-     * must give 55. */
+    /* The number of agreeing columns is rounded up: 0.8 of 7 columns are 6. The factor below 1 is needed because
+     * 0.55 * 100 is slightly above 55 in double, but must give 55. */
     int64_t agreeing = (int64_t)ceil(identity * (double)alignment->columns * (1 - 1e-12));
     comparing w = {alignment, alignment->columns - agreeing, (rows + BLOCK - 1) / BLOCK, 0, NULL};
     w.alike = attn__alloc_zero(alignment->context, attn__size_mul((size_t)rows, sizeof *w.alike));
@@ -105,7 +109,8 @@ static int letter_of(char residue)
     return residue < 'A' || residue > 'Z' || strchr("BJOUXZ", residue) ? -1 : residue - 'A';
 }
 
-/* Computes shares [L,26]: 1 / (kinds of letters in the column * rows with that letter). */
+/* Computes shares [L,26]. The share of a letter in a column is 1 / (kinds of letters in the column * number of rows
+ * with this letter). */
 static void measure_columns(const attn_alignment *a, double *shares)
 {
     for (int64_t r = 0; r < a->rows; r++) {

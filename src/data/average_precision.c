@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT
  * Evaluates boxes like COCO.
  *
- * A group is the detections and the objects of one category in one image. The detections of a group are matched for all
- * thresholds and size ranges at once: each pair of a threshold and a size range has one bit. A category's average
- * precision is then computed from its detections in order of falling score. */
+ * The detections and the objects of one category in one image form a group. In each group, detections are matched with
+ * objects. This is done for all pairs of an IoU threshold and a size range at once: each pair has one bit of a mask.
+ * The average precision of a category is then computed from its detections, ordered by falling score. */
 #include "data/average_precision.h"
 
 #include "base/context.h"
@@ -15,10 +15,11 @@
 
 enum { THRESHOLDS = 10, RECALLS = 101, SIZES = 4, MOST = 100 };
 
-/* The numbers of numpy.linspace(0.5, 0.95, 10), including its rounding of the ninth. */
+/* The thresholds have the values of numpy.linspace(0.5, 0.95, 10), including the rounding error of the ninth value. */
 static const double thresholds[THRESHOLDS] = {0.5, 0.55, 0.6, 0.65, 0.7, 0.75, 0.8, 0.85, 0.8999999999999999, 0.95};
 static const double least_area[SIZES] = {0, 0, 32 * 32, 96 * 96}, most_area[SIZES] = {1e10, 32 * 32, 96 * 96, 1e10};
-static const int cuts[] = {1, 10}; /* maximum numbers of detections, in addition to MOST */
+/* the limits on the number of detections per image that are evaluated in addition to MOST */
+static const int cuts[] = {1, 10};
 
 const attn__ap_measure attn__ap_measures[ATTN__AP_MEASURES] = {
     {"AP", false, 0, "all", MOST},        {"AP50", false, 0.5, "all", MOST},      {"AP75", false, 0.75, "all", MOST},
@@ -27,37 +28,39 @@ const attn__ap_measure attn__ap_measures[ATTN__AP_MEASURES] = {
     {"ARsmall", true, 0, "small", MOST},  {"ARmedium", true, 0, "medium", MOST},  {"ARlarge", true, 0, "large", MOST},
 };
 
-/* A detection, sorted by (category, image, falling score). */
+/* A detection. Detections are sorted by category, then by image, then by falling score. */
 typedef struct found {
     double score;
-    uint64_t matched, ignored; /* bit size * THRESHOLDS + threshold */
-    int64_t index;             /* index of the detection */
-    int64_t place;             /* index of the detection in the sorted order */
-    int64_t rank;              /* index within its group; from MOST on detections are not counted */
+    /* masks with one bit for each pair; the index of the bit is size * THRESHOLDS + threshold */
+    uint64_t matched, ignored;
+    int64_t index; /* index of the detection in the caller's array */
+    int64_t place; /* index of the detection among all sorted detections */
+    /* index of the detection in its group; detections with rank MOST or more are not counted */
+    int64_t rank;
 } found;
 
 typedef struct group {
-    int64_t begin, end;     /* range of `found` */
-    int64_t first, objects; /* range of `order` */
+    int64_t begin, end;     /* range of the group's detections in `all` */
+    int64_t first, objects; /* first: index of the group's first object in `order`; objects: number of objects */
 } group;
 
-/* One category's contribution to the measures. */
+/* Results of one category, which contribute to the measures. */
 typedef struct category_result {
-    double precision[SIZES][THRESHOLDS]; /* means over the recall levels */
+    double precision[SIZES][THRESHOLDS]; /* mean precision over the recall levels */
     double recall[SIZES][THRESHOLDS], cut_recall[2][THRESHOLDS];
     int64_t objects[SIZES];
 } category_result;
 
 typedef struct candidate {
-    int64_t object; /* index of the object in the group */
+    int64_t object; /* index of the object within its group */
     double iou;
 } candidate;
 
-/* A thread's scratch memory, sized for the group with the most objects. */
+/* The scratch memory of one thread. Its arrays have room for the group with the most objects. */
 typedef struct scratch {
     candidate *candidates;
-    uint64_t *taken;  /* one bit mask for each object, as in `found` */
-    uint8_t *ignored; /* one bit mask for each object, with a bit for each size range */
+    uint64_t *taken;  /* for each object: the pairs for which it is matched already; same bits as in `found` */
+    uint8_t *ignored; /* for each object: a mask with one bit for each size range in which it is ignored */
 } scratch;
 
 typedef struct evaluation {
@@ -66,12 +69,12 @@ typedef struct evaluation {
     const attn__detection *detections;
     int64_t n, ngroups;
     found *all;
-    int64_t *order;                   /* the set's objects by (category, image) */
-    int64_t *found_ends, *order_ends; /* where each category ends */
+    int64_t *order;                   /* indices of the set's objects, sorted by category and image */
+    int64_t *found_ends, *order_ends; /* for each category: the end of its range in `all`, and in `order` */
     group *groups;
     scratch *scratches;
     category_result *results;
-    double *precisions; /* one position for each object */
+    double *precisions; /* scratch array with one element per object of the set */
 } evaluation;
 
 /* ------------------------------------------------------------------------------------------- the groups */
@@ -94,8 +97,8 @@ static attn_status check(const evaluation *e)
     return ATTN_OK;
 }
 
-/* Converts the counts in `ends` to positions, so that ends[k] is where k begins. `put` later advances ends[k] to the
- * end of k. */
+/* Converts counts to positions: ends[k] becomes the position at which range k begins. The function `put` later
+ * advances ends[k] until it is the end of range k. */
 static void begin_places(int64_t *ends, int64_t n)
 {
     int64_t sum = 0;
@@ -106,7 +109,7 @@ static void begin_places(int64_t *ends, int64_t n)
     }
 }
 
-/* Sorts the detections by (category, image); equal ones keep their order. */
+/* Sorts the detections by category and image. Detections of the same category and image keep their order. */
 static attn_status order_detections(evaluation *e)
 {
     const attn__detection *d = e->detections;
@@ -142,7 +145,8 @@ static void order_objects(evaluation *e)
         e->order[e->order_ends[objects[i].category]++] = i;
 }
 
-/* Collects the groups that have detections. Groups without detections only add to the number of objects. */
+/* Makes a list of the groups that have detections. Groups without detections are not needed: their objects are only
+ * counted. */
 static void make_groups(evaluation *e)
 {
     const attn__object *objects = e->set->objects;
@@ -192,8 +196,8 @@ static int compare_in_group(const void *left, const void *right)
     return a->index < b->index ? -1 : a->index > b->index;
 }
 
-/* Returns the free candidate with the highest overlap, either among the ignored objects or among the others. The later
- * candidate wins ties. */
+/* Returns the object that is not matched yet and has the highest overlap with the detection. It is chosen among the
+ * ignored objects, or among the others. If two overlaps are equal, the later candidate is chosen. */
 static int64_t best_of(const evaluation *e, const group *g, const scratch *s, int64_t ncandidates, int size,
                        int threshold, bool ignored)
 {
@@ -278,8 +282,8 @@ static int compare_in_category(const void *left, const void *right)
     return a->place < b->place ? -1 : a->place > b->place;
 }
 
-/* Returns the mean over recall levels of the best precision at that recall or higher. `precisions` holds the precision
- * at each of n found objects, out of `objects`. */
+/* Returns the mean, over the recall levels, of the highest precision at this recall or a higher one. precisions[i]
+ * is the precision when i + 1 of the `objects` objects are found. n is the number of found objects. */
 static double mean_precision(double *precisions, int64_t n, int64_t objects)
 {
     double sum = 0;
@@ -329,7 +333,8 @@ static void measure_category(void *user, int64_t category, int thread)
             result->objects[size] += !(ignored >> size & 1);
     }
     int64_t begin = category > 0 ? e->found_ends[category - 1] : 0, n = 0;
-    found *sorted = e->all + begin; /* in place, because the removed detections are not needed again */
+    /* the array is compacted in place, because the detections that are removed are not needed again */
+    found *sorted = e->all + begin;
     for (int64_t i = begin; i < e->found_ends[category]; i++) {
         if (e->all[i].rank < MOST)
             sorted[n++] = e->all[i];
@@ -348,7 +353,7 @@ static int size_of(const attn__ap_measure *m)
     return m->area[0] == 's' ? 1 : m->area[0] == 'm' ? 2 : m->area[0] == 'l' ? 3 : 0;
 }
 
-/* Returns a category's value of a measure, or -1 if the category has no objects. */
+/* Returns the value of a measure for one category. Returns -1 if the category has no objects in the size range. */
 static double measure_of(const category_result *r, const attn__ap_measure *m)
 {
     int size = size_of(m), n = 0;

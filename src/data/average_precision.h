@@ -13,20 +13,18 @@ enum { ATTN__AP, ATTN__AP50, ATTN__AP75, ATTN__AP_MEASURES = 12 };
 typedef struct attn__ap_measure {
     const char *name; /* "AP50" */
     bool recall;
-    double iou;       /* the IoU threshold; 0: the mean over all */
+    double iou;       /* threshold of the IoU; 0: the measure is the mean over all thresholds */
     const char *area; /* "all", "small", "medium", "large" */
-    int detections;   /* maximum number of detections in an image */
+    int detections;   /* maximum number of detections per category and image */
 } attn__ap_measure;
 extern const attn__ap_measure attn__ap_measures[ATTN__AP_MEASURES];
 
 /* Compares detections with the objects of a finished set, on the context's threads. Image and category of a detection
- * are indices in the set. The measures are means over the categories with objects in the size range, or -1 if no
- * category has such objects. `by_category` gets the AP of each category of the set; NULL: not needed.
- *
- * Detections of one image and category with equal scores keep their order; across images the lower image id comes
- * first. A match with an object whose id is 0 does not count, as in pycocotools.
- *
- * ATTN_ERROR_ARGUMENT: an index out of range, a NaN score, a box that is not finite. */
+ * are indices in the set. A measure is the mean over the categories that have objects in its size range. It is -1 if no
+ * category has such objects. `by_category` gets the AP of each category of the set, and may be NULL. If scores are
+ * equal, detections of the same image and category keep their order, and detections of different images are ordered by
+ * the ids of the images. A match with an object whose id is 0 does not count, as in pycocotools. ATTN_ERROR_ARGUMENT:
+ * an index is out of range, a score is NaN, or a box is not finite. */
 attn_status attn__average_precision(attn_context *context, const attn__box_set *set, const attn__detection *detections,
                                     int64_t n, double measures[ATTN__AP_MEASURES], double *by_category);
 

@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: MIT
- * Makes batches of sentence pairs. The order depends only on (seed, epoch). */
+ *
+ * Makes batches of sentence pairs. The order of sentences in an epoch depends only on the seed and the epoch.
+ */
 #include "data/corpus.h"
 
 #include "dist/ranks.h"
@@ -9,12 +11,13 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Sentences are sorted by length within windows of this many batches. The window is long enough that a batch has nearly
- * one length, and short enough that batches still mix differently in each epoch. */
+/* Number of batches per window. Sentences are sorted by length within a window. The window is long enough that the
+ * sentences of a batch have nearly the same length. It is short enough that batches contain different sentences in
+ * each epoch. */
 enum { WINDOW = 128 };
 
-/* A sentence of a window. `place` keeps the order of sentences with equal length, so the result is the same on every
- * machine. */
+/* A sentence of a window. `place` is its index before sorting. It decides the order of sentences with equal length,
+ * so that the result is the same on every machine. */
 typedef struct sortable {
     int64_t key, place, index;
 } sortable;
@@ -25,10 +28,10 @@ struct attn_batches {
     attn_batches_options options;
     bool divided;
     int64_t count, epoch, position;
-    int64_t steps[2];   /* maximum length of an encoded sentence, by side */
-    int64_t *sentences; /* [n] in the epoch's order */
-    int64_t *batches;   /* [count] the order of the batches in the epoch */
-    int64_t *begins;    /* [count + 1] where each batch begins in `sentences`, the same in every epoch */
+    int64_t steps[2];   /* maximum length of an encoded sentence, for each side */
+    int64_t *sentences; /* [n]: the sentences in the order of the epoch */
+    int64_t *batches;   /* [count]: the order of the batches in the epoch */
+    int64_t *begins;    /* [count + 1]: the index in `sentences` at which each batch begins, the same in every epoch */
     sortable *window;
     int32_t *source, *source_lens, *input, *labels, *target_lens;
     int64_t *indices;
@@ -51,7 +54,8 @@ static void sort_windows(attn_batches *b)
         int64_t length = n - begin < window ? n - begin : window;
         for (int64_t i = 0; i < length; i++) {
             int64_t index = b->sentences[begin + i];
-            /* The target length is compared first: each of its positions costs the whole vocabulary. */
+            /* The key compares the target lengths first, because a position of the target costs more: the loss is
+             * computed over the whole vocabulary. */
             int64_t key = attn__corpus_length(b->corpus, ATTN_SIDE_TARGET, index) * (b->steps[ATTN_SIDE_SOURCE] + 1) +
                           attn__corpus_length(b->corpus, ATTN_SIDE_SOURCE, index);
             b->window[i] = (sortable){key, i, index};
@@ -62,8 +66,8 @@ static void sort_windows(attn_batches *b)
     }
 }
 
-/* Orders sentences and batches of an epoch. All random numbers come from one generator that is made anew for each
- * epoch. An epoch can therefore begin without earlier epochs. */
+/* Orders the sentences and the batches of an epoch. All random numbers come from a generator that is created anew
+ * for each epoch, so an epoch can begin without running the earlier epochs. */
 static void order_epoch(attn_batches *b)
 {
     int64_t n = b->corpus->n;
@@ -77,7 +81,8 @@ static void order_epoch(attn_batches *b)
     attn__rng_shuffle(&rng, b->sentences, n);
     if (!b->options.mixed_lengths) {
         sort_windows(b);
-        /* If batches count sentences, a last batch that is not full stays last. */
+        /* If batches have a fixed number of sentences, the last batch may not be full. It is not shuffled and stays
+         * the last one. */
         attn__rng_shuffle(&rng, b->batches, b->options.tokens ? b->count : n / b->options.size);
     }
 }
@@ -91,8 +96,8 @@ static int64_t round_up(const attn_batches *b, int64_t steps)
     return (steps + b->options.multiple - 1) / b->options.multiple * b->options.multiple;
 }
 
-/* Returns the end of a batch that begins at `begin` of the current order. Sentences are added while their number times
- * the longest length of either side is at most options.tokens. */
+/* Returns the end of the batch that begins at index `begin` of the current order. Sentences are added as long as
+ * (number of sentences) * (longest length of either side) is at most options.tokens. */
 static int64_t end_of_tokens(const attn_batches *b, int64_t begin)
 {
     int64_t end = begin, longest = 1;
@@ -107,8 +112,8 @@ static int64_t end_of_tokens(const attn_batches *b, int64_t begin)
     return end;
 }
 
-/* Divides the current order into batches. If batches count tokens, the order is sorted as a whole. It then has the
- * same lengths at the same places in every epoch, so the division stays valid. */
+/* Divides the current order into batches. If batches are limited by tokens, all sentences were sorted by length. The
+ * same lengths are then at the same indices in every epoch, so the division stays valid. */
 static void cut(attn_batches *b)
 {
     int64_t n = b->corpus->n, most = 0;
@@ -160,7 +165,7 @@ static attn_status allocate_order(attn_batches *b)
 {
     int64_t n = b->corpus->n, size = b->options.size;
     int64_t window = b->options.tokens || n < WINDOW * size ? n : WINDOW * size;
-    int64_t most = b->options.tokens ? n : (n + size - 1) / size; /* number of batches */
+    int64_t most = b->options.tokens ? n : (n + size - 1) / size; /* upper bound of the number of batches */
     b->sentences = array_of(b, n, 1, sizeof *b->sentences);
     b->batches = array_of(b, most, 1, sizeof *b->batches);
     b->begins = array_of(b, most + 1, 1, sizeof *b->begins);
@@ -169,12 +174,12 @@ static attn_status allocate_order(attn_batches *b)
     return b->sentences && b->batches && b->begins && b->window ? ATTN_OK : ATTN_ERROR_MEMORY;
 }
 
-/* Allocates batches for the longest sentences, so that no batch needs more memory later. */
+/* Allocates memory for batches of the longest sentences, so that no batch needs a new allocation. */
 static attn_status allocate(attn_batches *b)
 {
     int64_t size = b->options.size, places[2];
     for (int side = 0; side < 2; side++) {
-        /* A batch counted by tokens has at most the allowed number of tokens, or the tokens of one sentence. */
+        /* If batches are limited by tokens, a batch has at most options.tokens tokens, but at least one sentence. */
         int64_t steps = b->steps[side], tokens = b->options.tokens > steps ? b->options.tokens : steps;
         places[side] = b->options.tokens && size > tokens / steps ? tokens : size * steps;
     }
@@ -193,7 +198,7 @@ static attn_status prepare(attn_batches *b)
     attn_status status = allocate_order(b);
     if (status != ATTN_OK)
         return status;
-    order_epoch(b); /* the order in which batches are divided */
+    order_epoch(b); /* cut() needs an order, because it divides the current order into batches */
     cut(b);
     order_epoch(b);
     return allocate(b);
@@ -274,7 +279,8 @@ int64_t attn_batches_position(const attn_batches *batches)
 
 /* ------------------------------------------------------------------------------------------- one batch */
 
-/* Returns the length to which a batch is padded: its longest sentence, rounded up as requested. */
+/* Returns the length to which the sentences of a batch are padded. It is the length of the longest sentence, rounded
+ * up to options.multiple. */
 static int64_t longest_of(const attn_batches *b, const attn_batch *batch, attn_side side)
 {
     int64_t longest = 1;
@@ -285,7 +291,8 @@ static int64_t longest_of(const attn_batches *b, const attn_batch *batch, attn_s
     return round_up(b, longest);
 }
 
-/* Writes a row of an array with `steps` columns: `first` if it is not negative, then ids, then padding. */
+/* Writes a row of an array with `steps` columns: first the id `first`, if it is not negative, then n ids, then
+ * padding. */
 static void put_row(int32_t *array, int64_t row, int64_t steps, int32_t first, const int32_t *ids, int64_t n,
                     int32_t pad)
 {
@@ -307,8 +314,8 @@ static void fill_row(attn_batches *b, attn_batch *batch, int64_t row)
     int64_t m = attn__corpus_length(b->corpus, ATTN_SIDE_TARGET, index);
     const int32_t *words = target->ids + target->begin[index];
     put_row(b->source, row, batch->source_steps, -1, source->ids + source->begin[index], n, source->pad);
-    /* The input is the labels shifted by one. With D2L compatibility, <eos> stays in the input if padding leaves
-     * room. */
+    /* The input is <bos> followed by the labels except the last. With D2L compatibility, the last label, <eos>,
+     * stays in the input if there is room. */
     put_row(b->input, row, batch->target_steps, b->corpus->bos, words, b->corpus->end_in_input ? m : m - 1,
             target->pad);
     put_row(b->labels, row, batch->target_steps, -1, words, m, target->pad);
@@ -318,7 +325,7 @@ static void fill_row(attn_batches *b, attn_batch *batch, int64_t row)
     batch->target_tokens += m;
 }
 
-/* Fills this process's rows of the whole batch; the padded lengths are already known. */
+/* Copies this process's rows of the whole batch. The padded lengths of the whole batch must be computed before. */
 static void take_share(attn_batches *b, attn_batch *batch)
 {
     batch->whole = batch->size;

@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: MIT
- * Sets of images with labelled boxes. */
+ *
+ * Implements sets of images with labelled boxes.
+ */
 #include "data/boxes.h"
 
 #include "base/context.h"
@@ -112,7 +114,7 @@ static attn_status fail_twice(const attn__box_set *set, const char *name, const 
     return attn__fail(set->context, ATTN_ERROR_FORMAT, "%s: two %s have the id %lld", name, things, (long long)id);
 }
 
-/* Checks that the ids of objects are unique. `ids` has room for all objects. */
+/* Checks that the ids of the objects are unique. `ids` is scratch memory with room for all ids. */
 static attn_status check_object_ids(const attn__box_set *set, const char *name, int64_t *ids)
 {
     for (int64_t i = 0; i < set->nobjects; i++)
@@ -167,7 +169,7 @@ static attn_status index_objects(attn__box_set *set, const char *name)
     return ATTN_OK;
 }
 
-/* Sorts the objects by image. Objects of an image keep the order in which they were added. */
+/* Sorts the objects by image. The objects of an image stay in the order in which they were added. */
 static void sort_objects(attn__box_set *set, attn__object *sorted)
 {
     int64_t sum = 0;

@@ -8,10 +8,10 @@
 typedef struct pair {
     float score;
     bool touches;
-    int64_t place; /* i * L + j, for breaking ties */
+    int64_t place; /* i * L + j for the pair (i, j); it decides the order of pairs with equal scores */
 } pair;
 
-/* Sorts the best score first, and NaN scores last. */
+/* Compares pairs for sorting: the highest score first, NaN scores last. */
 static int compare(const void *left, const void *right)
 {
     const pair *a = left, *b = right;
@@ -21,7 +21,7 @@ static int compare(const void *left, const void *right)
     return a->place < b->place ? -1 : a->place > b->place;
 }
 
-/* Collects in `pairs` the resolved pairs whose separation is in the range, and returns their number. */
+/* Writes to `pairs` all pairs of resolved residues whose separation is in the range. Returns their number. */
 static int64_t collect(pair *pairs, const float *scores, const float *distances, int64_t columns,
                        const attn_contact_range *range)
 {

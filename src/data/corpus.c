@@ -4,7 +4,8 @@
 
 #include "data/pairs.h"
 
-/* Counts the valid lengths before any id is written, so that memory of the exact size is allocated. */
+/* Computes the length of each encoded sentence, before any ids are written. The memory for the ids can then be
+ * allocated in the exact size. */
 static attn_status measure(attn__encoded *e, const attn_pairs *pairs, attn_side side, const attn_vocab *vocab,
                            const attn_encode_options *options)
 {

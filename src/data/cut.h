@@ -19,7 +19,7 @@ static inline void attn__cut_put(attn__cut *cut, const char *bytes, size_t n)
     }
 }
 
-/* Terminates the text with 0 and returns the length of the uncut text. */
+/* Writes the terminating 0. Returns the length that the text would have without the limit of the buffer. */
 static inline size_t attn__cut_end(attn__cut *cut)
 {
     if (cut->size > 0)

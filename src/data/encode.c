@@ -6,7 +6,7 @@
 #include <inttypes.h>
 #include <string.h>
 
-/* A buffer for ids. Ids past the end of the buffer are counted but not written. */
+/* A buffer for ids. If it is full, further ids are counted but not written. */
 typedef struct sink {
     int32_t *ids;
     int64_t capacity, n;
@@ -37,7 +37,7 @@ attn_status attn__vocab_split(const attn_vocab *vocab, const char *text, attn__s
     return ATTN_OK;
 }
 
-/* A sentence that is being encoded. At most `most` of its tokens are used. */
+/* A sentence that is being encoded. Only its first `most` tokens are used. */
 typedef struct encoding {
     const attn_vocab *vocab;
     sink *sink;
@@ -63,7 +63,8 @@ attn_status attn_vocab_encode(const attn_vocab *vocab, const char *text, const a
     sink s = {ids, capacity, 0};
     if (steps < 1)
         return attn__fail(vocab->context, ATTN_ERROR_ARGUMENT, "encoding into %" PRId64 " steps", steps);
-    /* Truncation keeps <eos>, so that a cut sentence still has an end. D2L compatibility cuts <eos> off, too. */
+    /* One place is reserved for <eos>, so that a truncated sentence still has an end. With D2L compatibility no
+     * place is reserved, so truncation can remove <eos>. */
     encoding e = {.vocab = vocab, .sink = &s, .most = d2l ? steps : steps - 1};
     attn_status status = attn__vocab_split(vocab, text, take_token, &e);
     if (status != ATTN_OK)

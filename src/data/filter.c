@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Returns the number of characters of a text, which are the bytes that are not continuation bytes of UTF-8. */
+/* Returns the number of characters of a text. It counts all bytes except the continuation bytes of UTF-8. */
 static int64_t characters(const char *text)
 {
     int64_t n = 0;
@@ -31,7 +31,7 @@ typedef struct seen {
     const attn_pair *pair;
 } seen;
 
-/* Sorts pairs by text, so that equal pairs are adjacent, in the order of the file. */
+/* Compares pairs by text, for sorting. Equal pairs become adjacent and stay in the order of the file. */
 static int by_text(const void *a, const void *b)
 {
     const seen *x = a, *y = b;

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: MIT
- * Makes batches of images. The order depends only on (seed, epoch), and the augmentation only on (seed, epoch, index).
- * */
+ *
+ * Makes batches of images. The order in an epoch depends only on (seed, epoch). The augmentation of an image depends
+ * only on (seed, epoch, index).
+ */
 #include "data/images.h"
 
 #include "base/context.h"
@@ -9,7 +11,8 @@
 
 #include <string.h>
 
-/* Streams of the seed. Order and augmentation use different streams, so they are independent. */
+/* Random streams of the seed. The order and the augmentation have different streams, so they are independent of each
+ * other. */
 enum { STREAM_ORDER = 0x6f72, STREAM_AUGMENT = 0x6175 };
 
 struct attn_image_batches {
@@ -22,11 +25,11 @@ struct attn_image_batches {
     int64_t *order; /* [n] */
     float *x;
     int32_t *labels;
-    float level[3][256]; /* the normalized value of each sample, by channel */
+    float level[3][256]; /* table of the normalized values: for each channel, the value of each sample from 0 to 255 */
 };
 
-/* Orders the images of an epoch. The generator is made anew for each epoch, so an epoch can begin without earlier
- * epochs. */
+/* Orders the images of an epoch. The random generator is created anew for each epoch, so an epoch can begin without
+ * running the earlier epochs. */
 static void order_epoch(attn_image_batches *b)
 {
     int64_t n = attn_image_set_size(b->set);
@@ -118,7 +121,8 @@ void attn_image_batches_seek(attn_image_batches *b, int64_t epoch, int64_t posit
     b->position = position < 0 ? 0 : position < b->count ? position : b->count;
 }
 
-/* The source position of pixel (0, 0) of the augmented image, and the direction in which source rows are read. */
+/* Position in the source image of pixel (0, 0) of the augmented image, and the direction in which the source's rows
+ * are read. */
 typedef struct view {
     int64_t x, y;
     bool flipped;
@@ -154,7 +158,7 @@ static void fill_frame(const attn_image_batches *b, const unsigned char *pixels,
     }
 }
 
-/* Writes the image. All frames of a video get the same augmentation. */
+/* Writes the augmented image to `to`. All frames of a video get the same augmentation. */
 static void fill_image(const attn_image_batches *b, int64_t index, float *to)
 {
     const unsigned char *pixels = attn_image_set_pixels(b->set, index);

@@ -98,7 +98,7 @@ attn_status attn_image_set_of_idx(attn_image_set **set, attn_context *context, c
     status = attn_image_set_create(set, context, shape);
     size_t size = (size_t)(shape.height * shape.width * shape.channels);
     for (int64_t k = 0; status == ATTN_OK && k < i.dims[0]; k++) {
-        uint8_t label = l.elements[k]; /* NOLINT: the header was parsed */
+        uint8_t label = l.elements[k]; /* NOLINT: the parsed header guarantees that the element exists */
         status = check_label(context, labels, labels->size - (size_t)(l.n - k), label, classes);
         if (status == ATTN_OK)
             status = attn_image_set_add(*set, i.elements + (size_t)k * size, label, (uint64_t)k);

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * Sets of images. Pixels are stored in blocks that never move. A part of a set can therefore be a list of pointers into
- * the whole set. */
+ * Implements sets of images. Pixels are stored in blocks that are never moved, so a part of a set can be a list of
+ * pointers to the pixels of the whole set.
+ */
 #include "data/images.h"
 
 #include "base/context.h"
@@ -29,7 +30,7 @@ struct attn_image_set {
     attn_image_shape shape;
     item *items;
     int64_t n, capacity, classes;
-    block *blocks; /* blocks of pixels, the newest first; NULL in a part */
+    block *blocks; /* blocks of pixels, the newest first; NULL: the set is a part of another set */
     bool is_a_part;
 };
 
@@ -150,8 +151,8 @@ int32_t attn_image_set_label(const attn_image_set *set, int64_t i)
     return set->items[i].label;
 }
 
-/* Computes mean and deviation from sums of integers, which do not depend on the order of the images, not even in the
- * last bit. */
+/* Computes mean and deviation from sums of integers. Such sums are exact, so the result does not depend on the order
+ * of the images. */
 void attn_image_set_statistics(const attn_image_set *set, float *mean, float *std)
 {
     int64_t channels = set->shape.channels, samples = (int64_t)image_bytes(set) / channels;

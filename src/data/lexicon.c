@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: MIT
- * Reads and writes lexicons as text in the form of Marian's lexical shortlists. Each line is an entry with target,
- * source and probability. */
+ *
+ * Reads and writes lexicons as text, in the form of Marian's lexical shortlists. Each line is one entry: a target
+ * token, a source token and a probability.
+ */
 #include "data/lexicon.h"
 
 #include "base/real.h"
@@ -80,7 +82,7 @@ void attn__lexicon_mark(const attn_lexicon *l, int32_t source, int64_t best, uns
 
 enum { MOST_LINE = 4096 };
 
-/* State of the reader: the line's number, and its three fields, which are terminated by 0 in `copy`. */
+/* State of the reader: the number of the line, and its three fields. The fields are terminated by 0 in `copy`. */
 typedef struct reader {
     attn_lexicon *lexicon;
     const char *name;
@@ -108,7 +110,7 @@ static bool split(reader *r)
     return n == 3 && !*at;
 }
 
-/* Returns the id of a token. Returns -1 and records an error if the vocabulary does not have the token. */
+/* Returns the id of a token. If the vocabulary does not have the token, records an error and returns -1. */
 static int32_t token(const reader *r, const attn_vocab *vocab, const char *text, const char *side)
 {
     int32_t id = attn__words_find(&vocab->words, text, strlen(text));
@@ -118,7 +120,8 @@ static int32_t token(const reader *r, const attn_vocab *vocab, const char *text,
     return id;
 }
 
-/* Reads a line. "NULL" is the empty word in these files, and a shortlist does not need its entries. */
+/* Reads a line of a lexicon. In these files, "NULL" is the empty word. Its entries are skipped, because a shortlist
+ * does not need them. */
 static attn_status take_line(reader *r)
 {
     if (!split(r))

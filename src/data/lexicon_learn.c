@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
  * Learns translation probabilities of tokens from sentence pairs with IBM Model 1 (Brown et al. 1993, The Mathematics
- * of Statistical Machine Translation, part 4.1). Each target token comes from one source token of its sentence or from
- * the empty word. Expectation maximisation finds t(target|source). */
+ * of Statistical Machine Translation, part 4.1). The model assumes that each target token comes from one source token
+ * of its sentence, or from the empty word. The probabilities t(target|source) are found by expectation maximisation. */
 #include "data/model1.h"
 
 #include "base/rng.h"
@@ -11,8 +11,8 @@
 
 #include <string.h>
 
-/* A slot of a hash table for two tokens that occur together. The number of slots is a power of two, and at most half of
- * the slots are used. */
+/* A slot of a hash table, for a source token and a target token that occur in the same sentence pair. The number of
+ * slots is a power of two. At most half of the slots are used. */
 typedef struct pair {
     uint64_t key; /* 0: free */
     double probability, count;
@@ -24,7 +24,8 @@ typedef struct attn__model1 {
     const attn_vocab *source, *target;
     pair *pairs;
     size_t places, used;
-    double *total; /* [source tokens + 1]: sums of counts; the last sum is for the empty word */
+    /* [source tokens + 1]: for each source token, the sum of its counts; the last element is that of the empty word */
+    double *total;
     int32_t empty;
 } model;
 
@@ -65,7 +66,7 @@ static bool grow(model *m)
     return true;
 }
 
-/* The tokens of a sentence without <eos>. */
+/* The tokens of a sentence, without <eos>. */
 typedef struct sentence {
     const int32_t *ids;
     int64_t n;
@@ -105,7 +106,7 @@ static bool find_pairs(model *m)
     return true;
 }
 
-/* Adds, for each target token, the share of each source token to the counts. */
+/* Distributes each target token over the source tokens of its sentence, and adds the shares to the counts. */
 static void expect(model *m)
 {
     for (int64_t i = 0; i < m->corpus->n; i++) {
@@ -151,7 +152,8 @@ static void prune(attn_lexicon *l, int64_t best)
     attn__lexicon_sort(l);
 }
 
-/* Returns whether both tokens are free of the characters that separate the fields of a line. */
+/* Returns whether neither token contains a character that separates the fields of a line. Only then can the entry be
+ * written. */
 static bool can_be_written(const model *m, int32_t source, int32_t target)
 {
     const char *from = attn_vocab_token(m->source, source), *to = attn_vocab_token(m->target, target);

@@ -9,15 +9,15 @@
 #include <stddef.h>
 #include <string.h>
 
-/* Returns the length, 3 or 0, of a UTF-8 byte order mark at the beginning of a text. Editors on Windows write this
- * mark. */
+/* Returns the length of a UTF-8 byte order mark at the beginning of a text: 3, or 0 if there is none. Editors on
+ * Windows write such marks. */
 static inline size_t attn__byte_order_mark(const char *text, size_t size)
 {
     return size >= 3 && memcmp(text, "\xef\xbb\xbf", 3) == 0 ? 3 : 0;
 }
 
-/* Returns the size of a text without the NUL bytes that ffindex databases write at its end, and without the line ends
- * between these bytes. */
+/* Returns the size of a text without NUL bytes at its end, and without line ends between these NUL bytes. ffindex
+ * databases write such NUL bytes. */
 static inline size_t attn__without_final_nuls(const char *text, size_t size)
 {
     size_t end = size;
@@ -26,8 +26,8 @@ static inline size_t attn__without_final_nuls(const char *text, size_t size)
     return size;
 }
 
-/* Gets the next line without its end (LF, CR LF, or CR alone) and without a byte order mark. *at moves past the line.
- * Returns false after the last line. */
+/* Gets the next line, without its line end (LF, CR LF, or CR alone) and without a byte order mark. *at becomes the
+ * offset after the line. Returns false if there is no line left. */
 static inline bool attn__next_line(const char *text, size_t size, size_t *at, const char **line, size_t *length)
 {
     if (*at == 0)

@@ -9,7 +9,7 @@ typedef struct reader {
     const attn_pairs *kept;
     attn_compat compat;
     const char *name;
-    int64_t i; /* index of the current pair and of its line */
+    int64_t i; /* index of the current pair, and of its line */
     attn__prepared_words side[2];
     attn__link *link;
     int64_t n;
@@ -25,7 +25,7 @@ static attn_status add(reader *r, int64_t source, int64_t target)
     return ATTN_OK;
 }
 
-/* Adds links between all normalized words of the source word and all normalized words of the target word. */
+/* Adds a link between each normalized word of the source word and each normalized word of the target word. */
 static attn_status take_pair(reader *r, const int64_t words[2])
 {
     const int64_t *from = r->side[ATTN_SIDE_SOURCE].first + words[0], *to = r->side[ATTN_SIDE_TARGET].first + words[1];
@@ -37,8 +37,8 @@ static attn_status take_pair(reader *r, const int64_t words[2])
     return status;
 }
 
-/* Reads a number without sign. Numbers too large for any sentence are replaced by one common value. Returns false if
- * there is no number. */
+/* Reads a number without a sign. If the number is too large for any sentence, one fixed large value is returned.
+ * Returns false if there is no number. */
 static bool take_number(const char **at, const char *end, int64_t *number)
 {
     const char *begin = *at;

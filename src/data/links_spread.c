@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: MIT
- * Converts links between words to links between their tokens. Each token of one word is linked to each token of the
- * other. */
+ *
+ * Converts links between words to links between tokens. If two words are linked, each token of one word is linked to
+ * each token of the other.
+ */
 #include "data/corpus.h"
 #include "data/pairs.h"
 #include "data/token_words.h"
@@ -11,11 +13,12 @@
 typedef struct spreading {
     attn_corpus *corpus;
     attn__token_words side[2];
-    unsigned char *marks; /* marks of source tokens */
+    unsigned char *marks; /* marks[i]: source token i is linked to the current target token */
     int64_t n;
 } spreading;
 
-/* Returns the number of tokens of sentence i that belong to words: all tokens except <eos> and truncated tokens. */
+/* Returns the number of tokens of sentence i that belong to words. These are all tokens except <eos> and tokens that
+ * truncation removed. */
 static int64_t tokens_of(const spreading *s, attn_side side, int64_t i, int32_t eos)
 {
     const attn__encoded *e = &s->corpus->side[side];
@@ -34,8 +37,8 @@ static attn_status add(spreading *s, int64_t source, int64_t target)
     return ATTN_OK;
 }
 
-/* Links target token j to the source tokens of all words that are linked to the word of j. n is the number of source
- * tokens. */
+/* Links target token j to source tokens. These are the tokens of all words that are linked to the word of j. n is
+ * the number of source tokens of the sentence. */
 static attn_status spread_token(spreading *s, const attn__links *links, int64_t j, int64_t n)
 {
     const int64_t *words = s->side[ATTN_SIDE_SOURCE].words, word = s->side[ATTN_SIDE_TARGET].words[j];

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * Splits a text into the tokens of a MarianMT model. Names of special and added tokens are tokens wherever they occur.
- * SentencePiece splits the texts between these tokens. A leading >>language<< is one token. */
+ * Splits a text into the tokens of a MarianMT model. The names of special and added tokens become tokens wherever they
+ * occur in the text. SentencePiece splits the text between them. A >>language<< at the beginning is one token.
+ */
 #include "data/vocab.h"
 
 #include <string.h>
@@ -12,7 +13,7 @@ typedef struct found {
     const attn__added_token *added;
 } found;
 
-/* Returns the longest special or added token with which `text` begins. */
+/* Returns the longest special or added token at the beginning of `text`. */
 static found token_at(const attn_vocab *vocab, const char *text)
 {
     static const char *const names[] = {"</s>", "<unk>", "<pad>"};

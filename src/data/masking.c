@@ -21,8 +21,8 @@ int64_t attn_mask_residues(const attn_masking *masking, int64_t n, int32_t *toke
     double share = masking->share > 0 ? masking->share : 0.15;
     int64_t chosen = 0;
     for (int64_t i = 0; i < n; i++) {
-        /* Positions are far apart in the generator's counter, so that the draws of one position do not change those of
-         * another. */
+        /* Each position has its own range of the generator's counter, so the number of draws for one position does
+         * not change the draws of others. */
         attn__rng rng = {.seed = masking->seed, .stream = masking->stream, .counter = (uint64_t)i << 8};
         labels[i] = -1;
         if (!is_hidden_ever(tokens[i]) || attn__rng_uniform(&rng) >= share)

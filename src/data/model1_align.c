@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
- * Computes word alignments from the probabilities of IBM Model 1 and a preference for the diagonal. The source shares
- * of the tokens of a target word are added up. */
+ * Computes word alignments from the probabilities of IBM Model 1 and a preference for the diagonal. A target word can
+ * have several tokens. For each source word, the probabilities of these tokens are added up. */
 #include "base/utf8.h"
 #include "data/corpus.h"
 #include "data/model1.h"
@@ -19,7 +19,7 @@ typedef struct side {
     attn__token_words tokens;
     attn__prepared_words prepared;
     const int32_t *ids;
-    int64_t n, words; /* number of tokens without <eos>; number of words of the original text */
+    int64_t n, words; /* number of tokens without <eos>, and number of words of the original text */
 } side;
 
 typedef struct aligner {
@@ -28,9 +28,9 @@ typedef struct aligner {
     const attn_pairs *pairs, *kept;
     attn_compat compat;
     side side[2];
-    double *shares; /* share of each source word, after the share of the empty word */
+    double *shares; /* share of the empty word, followed by the share of each source word */
     double *prior;  /* share of each source token */
-    size_t room;    /* size of the file's memory in bytes */
+    size_t room;    /* allocated size of the file's text, in bytes */
     attn_bytes *file;
 } aligner;
 
@@ -55,9 +55,9 @@ static attn_status look_at(aligner *a, attn_side which, int64_t i)
     return ATTN_OK;
 }
 
-/* Sets prior[k] to the probability that target token j comes from source token k, before the tokens are considered. The
- * prior prefers the diagonal, as in fast_align (Dyer et al. 2013, equation 1, with its first tension and share of the
- * empty word). */
+/* Sets prior[k] to the probability that target token j comes from source token k, independent of which tokens these
+ * are. As in fast_align (Dyer et al. 2013, equation 1), the prior prefers the diagonal. It uses fast_align's initial
+ * tension and its share of the empty word. */
 static void expect_place(const aligner *a, int64_t j)
 {
     const side *from = &a->side[ATTN_SIDE_SOURCE], *to = &a->side[ATTN_SIDE_TARGET];
@@ -68,7 +68,7 @@ static void expect_place(const aligner *a, int64_t j)
         a->prior[k] *= (1 - empty_share) / sum;
 }
 
-/* Adds the source shares of target token j to the shares of the source words. */
+/* Adds, for target token j, the share of each source token to the share of its source word. */
 static void add_shares(const aligner *a, int64_t j)
 {
     const side *from = &a->side[ATTN_SIDE_SOURCE];
@@ -84,8 +84,8 @@ static void add_shares(const aligner *a, int64_t j)
         a->shares[from->tokens.words[k] + 1] += a->prior[k] / sum;
 }
 
-/* Returns whether a character is punctuation of ASCII, of U+0080 to U+00BF, or of the general, Chinese and Japanese
- * blocks, or is the mark of a space. */
+/* Returns whether a character is punctuation, or the mark of a space. Punctuation is that of ASCII, of U+0080 to
+ * U+00BF, and of the general, Chinese and Japanese blocks. */
 static bool is_punctuation(uint32_t code)
 {
     bool letter = (code >= 'a' && code <= 'z') || (code >= 'A' && code <= 'Z') || (code >= '0' && code <= '9');
@@ -111,8 +111,9 @@ static bool counts(const side *s, int64_t j, int64_t word, bool letters)
     return s->tokens.words[j] == word && has_letters(attn_vocab_token(s->vocab, s->ids[j])) == letters;
 }
 
-/* Adds the source shares of a target word. Punctuation after a word aligns well with punctuation in the source, which
- * would outweigh the word. It therefore counts only if the whole word is punctuation. */
+/* Adds the shares of all tokens of a target word. Punctuation tokens are skipped, unless the whole word is
+ * punctuation. Punctuation after a word would be aligned with punctuation in the source, which would outweigh the
+ * word itself. */
 static void add_word(const aligner *a, int64_t word)
 {
     const side *to = &a->side[ATTN_SIDE_TARGET];

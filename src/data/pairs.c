@@ -67,14 +67,14 @@ const char *attn__pairs_side(const attn_pairs *pairs, int64_t i, attn_side side)
 typedef struct reader {
     attn_pairs *pairs;
     const char *name, *text;
-    size_t size, at; /* position of the next line */
-    int64_t line;    /* number of the last line read, from 1 */
-    int64_t most;    /* maximum number of lines with text that are used */
+    size_t size, at; /* size of the text, and offset of the next line */
+    int64_t line;    /* number of the last line that was read, counted from 1 */
+    int64_t most;    /* maximum number of non-empty lines that are used */
     attn_compat compat;
     size_t max_line;
     bool keep;
     attn_pairs_bad bad;
-    char *out; /* position where the next sentence is written */
+    char *out; /* address at which the next sentence is written */
 } reader;
 
 static attn_status fail_line(const reader *r, const char *what)
@@ -82,8 +82,8 @@ static attn_status fail_line(const reader *r, const char *what)
     return attn__fail(r->pairs->context, ATTN_ERROR_FORMAT, "%s:%" PRId64 ": %s", r->name, r->line, what);
 }
 
-/* Appends one side of a pair to the sentences. *text is NULL if normalization leaves nothing. *hash is the hash of the
- * normalized text, even if the text is stored unchanged. */
+/* Appends the text of one side of a pair to the stored sentences. If the normalized text is empty, *text becomes NULL.
+ * *hash becomes the hash of the normalized text, even if the text is stored unchanged. */
 static attn_status take_side(reader *r, const char *from, size_t length, const char **text, uint64_t *hash)
 {
     size_t used = 0;
@@ -139,7 +139,7 @@ static attn_status take_line(reader *r, const char *line, size_t length)
     return ATTN_OK;
 }
 
-/* Leaves out a line that is no pair if the caller counts such lines. Otherwise returns the error. */
+/* Skips an invalid line if the caller only counts such lines. Otherwise returns the error. */
 static attn_status pass_over(const reader *r, attn_status status)
 {
     attn_context *context = r->pairs->context;
@@ -150,7 +150,7 @@ static attn_status pass_over(const reader *r, attn_status status)
     return ATTN_OK;
 }
 
-/* Counts lines with text, at most `most`, and the bytes up to the end of the last counted line. */
+/* Counts the non-empty lines, but at most `most`. *bytes becomes the offset of the end of the last counted line. */
 static int64_t count_lines(const char *text, size_t size, int64_t most, size_t *bytes)
 {
     int64_t lines = 0;
@@ -189,7 +189,7 @@ attn_status attn_pairs_parse(attn_pairs **pairs, attn_context *context, const ch
         return known;
     if (o->max_examples < 0)
         return attn__fail(context, ATTN_ERROR_ARGUMENT, "max_examples is negative: %" PRId64, o->max_examples);
-    /* D2L compatibility counts lines from 0 and stops after the maximum, so it uses one more line. */
+    /* D2L compatibility uses one line more than the maximum, because it counts lines from 0. */
     int64_t most = o->max_examples ? o->max_examples + (o->compat == ATTN_COMPAT_D2L) : INT64_MAX;
     size_t bytes;
     int64_t lines = count_lines(text, size, o->bad.tell ? INT64_MAX : most, &bytes);
@@ -204,7 +204,7 @@ attn_status attn_pairs_parse(attn_pairs **pairs, attn_context *context, const ch
     attn_status status = attn__pairs_create(&r.pairs, context, lines + 1);
     if (status != ATTN_OK)
         return status;
-    /* Each byte may need a space before it, and each side ends with a 0. */
+    /* Normalization may insert a space before each byte. Each of the two sides ends with a 0. */
     r.out = r.pairs->text = attn__alloc(context, attn__size_add(attn__size_mul(bytes, 2), 2 * (size_t)lines + 2));
     status = r.out ? read_lines(&r) : ATTN_ERROR_MEMORY;
     r.pairs->lines = r.pairs->n < most ? r.pairs->n : count_lines(text, size, INT64_MAX, &bytes);

@@ -10,11 +10,12 @@
 
 struct attn_pairs {
     attn_context *context;
-    char *text; /* all sentences, each terminated by 0; NULL in a part, which borrows them */
+    char *text; /* all sentences, each terminated by 0; NULL in a part, which borrows the sentences of another list */
     attn_pair *items;
-    uint64_t *hashes;   /* hashes of the normalized sources, which decide the part */
+    /* hashes of the normalized source sentences; they decide to which part of a split a pair belongs */
+    uint64_t *hashes;
     attn__links *links; /* word alignments of each pair */
-    attn__link *link;   /* the links of all pairs; NULL in a part, which borrows them */
+    attn__link *link;   /* the links of all pairs; NULL in a part, which borrows the links of another list */
     int64_t n, capacity;
     int64_t lines; /* number of pairs in the original file */
 };

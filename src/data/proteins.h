@@ -34,7 +34,8 @@
  *              of "name sequence". The columns are as in FASTA.
  * NUL bytes at the end of the text, as in ffindex databases, are ignored. */
 typedef enum attn_alignment_format {
-    ATTN_ALIGNMENT_ANY = 0, /* recognized by the content; if several formats fit, by .a3m or .a2m in the name */
+    /* the format is recognized by the content; if several formats fit, by .a3m or .a2m in the name */
+    ATTN_ALIGNMENT_ANY = 0,
     ATTN_ALIGNMENT_A3M,
     ATTN_ALIGNMENT_FASTA,
     ATTN_ALIGNMENT_A2M,
@@ -42,30 +43,32 @@ typedef enum attn_alignment_format {
     ATTN_ALIGNMENT_CLUSTAL
 } attn_alignment_format;
 
-/* Zero means the default in each field. */
+/* Options for reading an alignment. A field that is zero has its default. */
 typedef struct attn_alignment_options {
     attn_alignment_format format;
-    bool query_columns; /* keep only the columns in which the query has a residue */
+    bool query_columns; /* true: keep only the columns in which the query has a residue */
     int64_t max_rows;   /* maximum number of rows to read; 0: all */
 } attn_alignment_options;
 
 typedef struct attn_alignment attn_alignment;
 
-/* Reads an alignment. `options` may be NULL. `text` is not needed after the call. ATTN_ERROR_FORMAT, with `name:line:`
- * and the reason: no sequence, an empty sequence, rows of different lengths, a character that is no residue (letters,
- * '-' and the marks above), or an unknown format. ATTN_ERROR_MEMORY. */
+/* Reads an alignment. `options` may be NULL. `text` is not needed after the call. ATTN_ERROR_FORMAT: the format is
+ * unknown, there is no sequence, a sequence is empty, rows differ in length, or a character is not allowed (only
+ * letters, '-' and the marks above are); the message begins with `name:line:`. ATTN_ERROR_MEMORY: there is no memory.
+ */
 attn_status attn_alignment_parse(attn_alignment **alignment, attn_context *context, const char *text, size_t size,
                                  const char *name, const attn_alignment_options *options);
-void attn_alignment_destroy(attn_alignment *alignment);                       /* NULL is allowed */
-attn_alignment_format attn_alignment_origin(const attn_alignment *alignment); /* the format of the input */
+void attn_alignment_destroy(attn_alignment *alignment); /* NULL is allowed */
+/* returns the format of the file that was read */
+attn_alignment_format attn_alignment_origin(const attn_alignment *alignment);
 int64_t attn_alignment_rows(const attn_alignment *alignment);
 int64_t attn_alignment_columns(const attn_alignment *alignment);
-/* Returns the header of row i without '>'. The header is valid as long as the alignment. */
+/* Returns the header of row i, without '>'. It is valid as long as the alignment. */
 const char *attn_alignment_name(const attn_alignment *alignment, int64_t i);
 /* Returns a row: L characters, 'A' to 'Z' and '-', then a 0. */
 const char *attn_alignment_row(const attn_alignment *alignment, int64_t i);
-/* Returns all residues of the query in capitals, then a 0. Some residues may have no column: residues in lower case in
- * an a3m file, and residues outside of Stockholm's #=GC RF. */
+/* Returns all residues of the query in capitals, then a 0. Some of these residues may be in no column of the alignment:
+ * residues in lower case in an a3m file, and residues that Stockholm's #=GC RF does not mark. */
 const char *attn_alignment_query(const attn_alignment *alignment);
 /* Returns the index of the query's residue in a column, counted from 1, or 0 if the query has a gap there. */
 int64_t attn_alignment_number(const attn_alignment *alignment, int64_t column);
@@ -73,39 +76,42 @@ int64_t attn_alignment_number(const attn_alignment *alignment, int64_t column);
 /* ------------------------------------------------------------------------------------ choosing sequences */
 
 typedef enum attn_select {
-    /* greedily chooses the row with the largest mean Hamming distance to the chosen rows; the first row wins ties; the
-     * same rows as in the notebook of facebookresearch/esm */
+    /* greedy: repeatedly chooses the row with the largest mean Hamming distance to the rows chosen so far, and the
+     * first row if several are equal; chooses the same rows as the notebook of facebookresearch/esm */
     ATTN_SELECT_DIVERSE = 0,
     ATTN_SELECT_FIRST,
-    ATTN_SELECT_RANDOM, /* random by seed, all rows equally likely */
-    /* random by seed, in proportion to attn_alignment_weights at 0.8, so that many copies of one sequence are together
-     * drawn about as often as a single copy */
+    ATTN_SELECT_RANDOM, /* random by the seed; all rows are equally likely */
+    /* random by the seed, in proportion to attn_alignment_weights at 0.8; many copies of one sequence are together
+     * drawn about as often as one copy */
     ATTN_SELECT_WEIGHTED
 } attn_select;
 
 typedef struct attn_selection {
-    int64_t depth; /* number of rows to choose, always including the query; 0 or more than R: all */
+    /* number of rows to choose, including the query, which is always chosen; 0 or more than R: all rows */
+    int64_t depth;
     attn_select how;
     uint64_t seed;
 } attn_selection;
 
-/* Creates an alignment with the chosen rows in their order. ATTN_ERROR_ARGUMENT: negative depth. ATTN_ERROR_MEMORY. */
+/* Creates an alignment that consists of the chosen rows, in their original order. ATTN_ERROR_ARGUMENT: `depth` is
+ * negative. ATTN_ERROR_MEMORY: there is no memory. */
 attn_status attn_alignment_select(attn_alignment **chosen, const attn_alignment *all, const attn_selection *selection);
 
 /* ------------------------------------------------------------------------------------- weights of sequences */
 
-/* Computes weights[R]: 1 / (number of rows that agree with row i in at least `identity` (0: 0.8) of all columns). Gaps
- * count like residues, and row i itself is included. The sum of the weights is the effective number of sequences, Neff
- * (direct coupling analysis, Morcos et al. 2011, doi:10.1073/pnas.1111471108). Each pair of rows is compared until it
- * differs too much. This takes at most R^2 L / 2 comparisons, and about a quarter of that for dissimilar rows. Uses all
- * threads of the context; the result does not depend on their number. Memory: 4 bytes per row. ATTN_ERROR_ARGUMENT:
- * identity not in (0, 1]. ATTN_ERROR_MEMORY. */
+/* Computes weights[R]. The weight of row i is 1 / n, where n is the number of rows that agree with row i in at least
+ * the share `identity` of all columns (0 means 0.8). Gaps count like residues, and row i itself is counted. The sum of
+ * the weights is the effective number of sequences, Neff (direct coupling analysis, Morcos et al. 2011,
+ * doi:10.1073/pnas.1111471108). Each pair of rows is compared until it differs too much. This takes at most R^2 L / 2
+ * comparisons, and about a quarter of that for dissimilar rows. Uses all threads of the context; the result does not
+ * depend on their number. Memory: 4 bytes per row. ATTN_ERROR_ARGUMENT: identity not in (0, 1]. ATTN_ERROR_MEMORY. */
 attn_status attn_alignment_weights(const attn_alignment *alignment, double identity, double *weights);
 /* Computes weights[R], position-based weights (Henikoff and Henikoff 1994, doi:10.1016/0022-2836(94)90032-9). In a
- * column with k kinds of residue, a row whose residue occurs in n rows gets 1 / (k n). A row's weight is the mean over
- * the columns in which the row has one of the twenty amino acids. Weights are scaled so that their mean over all rows
- * is 1. Gaps and ambiguous letters are left out, and a row without any residue has weight 0. The mean per residue (as
- * in HMMER) does not penalize a fragment for being short. Time R L, memory L. ATTN_ERROR_MEMORY. */
+ * column with k kinds of residues, a row whose residue occurs in n rows gets 1 / (k n). The weight of a row is the mean
+ * of these values over the columns in which the row has one of the twenty amino acids. Weights are scaled so that their
+ * mean over all rows is 1. Gaps and ambiguous letters are left out, and a row without any residue has weight 0. The
+ * mean per residue (as in HMMER) does not penalize a fragment for being short. Time R L, memory L. ATTN_ERROR_MEMORY.
+ */
 attn_status attn_alignment_position_weights(const attn_alignment *alignment, double *weights);
 
 /* ------------------------------------------------------------------------------------------- residue ids */
@@ -120,12 +126,12 @@ enum {
     ATTN_RESIDUE_GAP = 30,
     ATTN_RESIDUE_MASK = 32
 };
-/* Returns the id of a letter, '-' or '.', or -1 if the character is no residue. 'J' (leucine or isoleucine, not among
- * the 33) is X. */
+/* Returns the id of a letter, of '-' or of '.'. Returns -1 if the character is no residue. 'J' (leucine or
+ * isoleucine) has no id of its own and is read as X. */
 int32_t attn_residue_id(char residue);
-/* Returns a symbol such as "A" or "<mask>", or NULL if the id has no symbol. */
+/* Returns the symbol of an id, such as "A" or "<mask>". Returns NULL if the id has no symbol. */
 const char *attn_residue_symbol(int32_t id);
-/* Writes tokens [R, 1 + L]: each row is <cls>, then the columns. */
+/* Writes tokens [R, 1 + L]. Each row begins with <cls>, followed by its columns. */
 void attn_alignment_tokens(const attn_alignment *alignment, int32_t *tokens);
 
 /* Settings of attn_mask_residues. */
@@ -135,42 +141,45 @@ typedef struct attn_masking {
 } attn_masking;
 /* Chooses residues to hide for masked language modelling (Devlin et al. 2018, arXiv:1810.04805). Each residue or gap is
  * chosen with probability `share`. 80 % of the chosen residues become <mask>, 10 % become a random amino acid (of the
- * twenty) or gap, and 10 % stay. labels[n] get the id of chosen residues, else -1; <cls> and <pad> are never chosen.
- * The choice depends only on (seed, stream, place). Returns the number of chosen residues. */
+ * twenty) or gap, and 10 % stay. labels[i] becomes the id of residue i if the residue is chosen, otherwise -1. <cls>
+ * and <pad> are never chosen. The choice depends only on (seed, stream, place), where the place is the index i. Returns
+ * the number of chosen residues. */
 int64_t attn_mask_residues(const attn_masking *masking, int64_t n, int32_t *tokens, int32_t *labels);
 
 /* -------------------------------------------------------------------------------------------- structures */
 
 typedef struct attn_residue {
-    char letter;    /* one-letter code; 'X' if it has none */
-    char insertion; /* the PDB's insertion code; ' ' if none */
+    char letter;    /* one-letter code of the residue; 'X' if it has none */
+    char insertion; /* the PDB's insertion code; ' ' if there is none */
     int64_t number; /* the residue's number in the file */
     bool has_n, has_ca, has_c, has_cb;
     double n[3], ca[3], c[3], cb[3]; /* angstrom */
 } attn_residue;
 
-typedef struct attn_structure attn_structure; /* chains of residues */
+typedef struct attn_structure attn_structure; /* chains of residues, read from a file */
 
 /* Reads PDB or mmCIF text (recognized by the content). Only the first model and the first alternative locations are
  * used. Selenomethionine and other common variants count as their parent residues; nucleotides are ignored. Sequences
- * (SEQRES, _entity_poly_seq) are read too. `chain` NULL: every chain with residues. ATTN_ERROR_FORMAT: `name:line:` and
- * the reason. ATTN_ERROR_NOT_FOUND: no such chain (the message lists the chains). ATTN_ERROR_MEMORY. */
+ * (SEQRES, _entity_poly_seq) are read too. If `chain` is NULL, every chain that has residues is read.
+ * ATTN_ERROR_FORMAT: the file is invalid; the message begins with `name:line:`. ATTN_ERROR_NOT_FOUND: there is no such
+ * chain; the message lists the chains. ATTN_ERROR_MEMORY: there is no memory. */
 attn_status attn_structure_parse(attn_structure **structure, attn_context *context, const char *text, size_t size,
                                  const char *name, const char *chain);
 void attn_structure_destroy(attn_structure *structure); /* NULL is allowed */
 /* Returns the number of residues of all chains, which are stored one chain after the other. */
 int64_t attn_structure_size(const attn_structure *structure);
-/* Returns residue i, 0 <= i < size. attn_structure_chain returns the name of its chain. Both are valid as long as the
- * structure. */
+/* Returns residue i, 0 <= i < size. attn_structure_chain returns the name of the residue's chain. Both results are
+ * valid as long as the structure. */
 const attn_residue *attn_structure_residue(const attn_structure *structure, int64_t i);
 const char *attn_structure_chain(const attn_structure *structure, int64_t i);
 
 /* The quality of the best match of a chain with the query. */
 typedef struct attn_structure_match {
     const char *chain; /* name of the chain; valid as long as the structure */
-    int64_t aligned; /* number of query residues aligned to residues of the chain, with or without known coordinates */
-    double identity; /* share of the aligned residues that are identical */
-    double coverage; /* share of the query's residues that are aligned */
+    /* number of query residues that are aligned to residues of the chain, whether their coordinates are known or not */
+    int64_t aligned;
+    double identity; /* share of the aligned residues that are equal in both sequences */
+    double coverage; /* share of all residues of the query that are aligned */
 } attn_structure_match;
 
 /* Finds the residue of each column: to[c] is an index into the structure, or -1 (a gap of the query, not aligned, or
@@ -187,26 +196,29 @@ attn_status attn_structure_map(const attn_structure *structure, const char *quer
                                attn_structure_match *match);
 
 typedef enum attn_cbeta {
-    ATTN_CBETA_ATOM = 0, /* C-beta, or C-alpha if there is none (glycine): CASP's rule */
-    ATTN_CBETA_IMPUTED   /* C-beta placed from N, C-alpha and C for every residue, as in ESM's notebook */
+    ATTN_CBETA_ATOM = 0, /* position of C-beta, or of C-alpha if the residue has no C-beta (glycine), as in CASP */
+    /* position of an ideal C-beta, computed from N, C-alpha and C for every residue, as in ESM's notebook */
+    ATTN_CBETA_IMPUTED
 } attn_cbeta;
-/* Computes distances [L,L] in angstrom between the residues in `to`. A distance is NAN if one of the residues is
- * missing. */
+/* Computes the distances [L,L] in angstrom between the residues `to` of the columns. A distance is NAN if one of the
+ * two residues is missing. */
 void attn_structure_distances(const attn_structure *structure, const int64_t *to, int64_t columns, attn_cbeta beta,
                               float *distances);
 
-/* Selects which pairs of residues (i, j) are judged: the `count` highest scores among pairs with min_separation <= j -
- * i < max_separation. */
+/* Selects which pairs of residues (i, j) are judged. These are the `count` pairs with the highest scores among the
+ * pairs with min_separation <= j - i < max_separation. */
 typedef struct attn_contact_range {
     int64_t min_separation;
     int64_t max_separation; /* 0: no limit */
     int64_t count;
-    double cutoff; /* maximum distance of a contact in angstrom; 0: 8 */
+    double cutoff; /* residues at this distance in angstrom or less are in contact; 0: 8 */
 } attn_contact_range;
 
-/* Computes the fraction of true contacts among the range's highest-scoring resolved pairs. Ties are ordered by i, then
- * j. If there are fewer pairs than `count`, all of them are judged; *counted (may be NULL) gets the number. scores and
- * distances are [L,L]; only i < j is read. The fraction is NAN if no pair is resolved. ATTN_ERROR_MEMORY. */
+/* Computes which fraction of the judged pairs are true contacts. The judged pairs are the pairs of resolved residues in
+ * the range with the highest scores. Pairs with equal scores are ordered by i, then by j. If there are fewer pairs than
+ * `count`, all of them are judged. *counted gets the number of judged pairs; `counted` may be NULL. scores and
+ * distances are [L,L], and only elements with i < j are read. The fraction is NAN if no pair is resolved.
+ * ATTN_ERROR_MEMORY. */
 attn_status attn_contact_precision(attn_context *context, const float *scores, const float *distances, int64_t columns,
                                    const attn_contact_range *range, double *precision, int64_t *counted);
 

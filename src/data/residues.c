@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: MIT
- * Converts residues to ids. The ids are those of the ESM models, in the order of their embedding tables. */
+ *
+ * Converts residues to ids. Ids are those of the ESM models: the indices of the rows of their embedding tables.
+ */
 #include "data/alignment.h"
 
 #include <string.h>

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
  * sentencepiece.h - C functions of the SentencePiece library (Kudo and Richardson 2018, arXiv:1808.06226). Only
- * sentencepiece.cc, the only C++ file, uses the library. No function throws. With a result other than ATTN__SPM_OK,
- * `message` (ATTN__SPM_MESSAGE bytes) describes the error. */
+ * sentencepiece.cc, the only C++ file, uses the library. No function throws an exception. If the result is not
+ * ATTN__SPM_OK, `message`, a buffer of ATTN__SPM_MESSAGE bytes, describes the error. */
 #ifndef ATTN_DATA_SENTENCEPIECE_H
 #define ATTN_DATA_SENTENCEPIECE_H
 
@@ -22,17 +22,18 @@ typedef void attn__spm_take(void *user, const char *text, size_t length);
 attn__spm_result attn__spm_open(attn__spm **spm, const char *bytes, size_t size, char *message);
 void attn__spm_close(attn__spm *spm);
 int64_t attn__spm_size(const attn__spm *spm);
-/* Returns the piece of an id, 0 <= id < size. *kind becomes 'u' for the unknown piece, 'c' for a control piece, else
- * 'n'. */
+/* Returns the text of a piece, 0 <= id < size. *kind becomes 'u' for the unknown piece, 'c' for a control piece, and
+ * 'n' for other pieces. */
 const char *attn__spm_piece(const attn__spm *spm, int64_t id, size_t *length, char *kind);
-/* Calls `take` for each piece of a text in UTF-8. */
+/* Splits a text in UTF-8 into pieces, and calls `take` for each piece. */
 attn__spm_result attn__spm_encode(const attn__spm *spm, const char *text, size_t length, attn__spm_take *take,
                                   void *user, char *message);
-/* Calls `take` once with the text of n pieces. */
+/* Joins n pieces to a text, and calls `take` once with the text. */
 attn__spm_result attn__spm_decode(const attn__spm *spm, const char *const *pieces, const size_t *lengths, int64_t n,
                                   attn__spm_take *take, void *user, char *message);
-/* Learns at most `size` pieces by "unigram" or "bpe" from n texts and calls `take` once with the model's bytes. Ids 0
- * to 3 are <pad>, <bos>, <eos> and <unk>. Characters that are too rare for a piece are encoded as bytes. */
+/* Learns at most `size` pieces from n texts, and calls `take` once with the bytes of the model. `kind` is "unigram" or
+ * "bpe". Ids 0 to 3 are <pad>, <bos>, <eos> and <unk>. Characters that are too rare for a piece are encoded as bytes.
+ */
 attn__spm_result attn__spm_train(const char *const *texts, int64_t n, const char *kind, int64_t size,
                                  attn__spm_take *take, void *user, char *message);
 

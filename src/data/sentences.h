@@ -44,89 +44,93 @@ typedef enum attn_compat { ATTN_COMPAT_NONE = 0, ATTN_COMPAT_D2L } attn_compat;
  * uncut length. `out` may be NULL if `size` is 0. ATTN_ERROR_FORMAT: invalid UTF-8; the error names the byte. */
 attn_status attn_text_normalize(attn_context *context, const char *text, size_t length, attn_compat compat, char *out,
                                 size_t size, size_t *needed);
-/* Iterates over the words of a text, which are separated by spaces. *word and *length become the next word, and *text
- * moves past it. Returns false at the end. */
+/* Gets the next word of a text. Words are separated by spaces. *word and *length describe the word, and *text
+ * becomes the address after it. Returns false if there are no more words. */
 bool attn_text_word(const char **text, const char **word, size_t *length);
-/* Removes the spaces that normalization added before punctuation, so that no space before , . ! ? ; : remains. With
- * `space_before_high_marks`, as in French, the space before ! ? ; : stays. The buffer is used as in
- * attn_text_normalize. Returns the length needed. */
+/* Removes the spaces that normalization added before punctuation, so that no space before , . ! ? ; : remains. If
+ * `space_before_high_marks` is true, as for French, the space before ! ? ; : stays. The buffer is used as in
+ * attn_text_normalize. Returns the length of the uncut text. */
 size_t attn_text_detokenize(const char *text, bool space_before_high_marks, char *out, size_t size);
 
 /* ----------------------------------------------------------------------------------------------- pairs */
 
 typedef struct attn_pair {
-    const char *source, *target; /* normalized, unless the original text is kept */
+    const char *source, *target; /* the normalized sentences, or the original ones if keep_text was set */
 } attn_pair;
 typedef struct attn_pairs attn_pairs;
 
-/* A callback for lines that are no pairs. `tell` is called with the number of each such line and its fault, and the
- * line is left out. If `tell` is NULL, the first such line is an error. */
+/* A callback for invalid lines. `tell` is called with the number of the line and a description of the fault, and the
+ * line is left out. If `tell` is NULL, the first invalid line is an error. */
 typedef struct attn_pairs_bad {
     void (*tell)(void *user, int64_t line, const char *error);
     void *user;
 } attn_pairs_bad;
 
-/* The source of pairs: a file, plain or gzip, or `text`. */
+/* Where pairs are read from: a file, which may be compressed with gzip, or the text `text`. */
 typedef struct attn_pairs_source {
     const char *path; /* NULL: text */
     const char *text;
     size_t size;      /* length of text */
-    const char *name; /* name of text in messages; NULL: phrasebook */
+    const char *name; /* name of `text` in messages; NULL: "phrasebook" */
     attn_pairs_bad bad;
 } attn_pairs_source;
 
-/* Zero means the default in each field. */
+/* Options for reading pairs. A field that is zero has its default. */
 typedef struct attn_pairs_options {
     attn_compat compat;
-    int64_t max_examples; /* maximum number of pairs; 0: all. D2L compatibility takes one more */
-    size_t max_line;      /* maximum bytes of a line; 0: 65536 */
-    /* sentences are stored unchanged, except that spaces at the ends are removed: for subword vocabularies */
+    int64_t max_examples; /* maximum number of pairs, 0: all; D2L compatibility reads one more */
+    size_t max_line;      /* maximum length of a line in bytes; 0: 65536 */
+    /* true: sentences are stored unchanged, without spaces at the ends; needed for subword vocabularies */
     bool keep_text;
     attn_pairs_bad bad;
 } attn_pairs_options;
 
 /* Reads lines `source<TAB>target[<TAB>anything]`. Empty lines are skipped. A carriage return at the end of a line and a
  * byte order mark at the start are dropped. `options` may be NULL. `text` is not needed after the call.
- * ATTN_ERROR_FORMAT: only empty lines, or a line that has no tab, has an empty side, is too long, or has invalid UTF-8.
- * The error says `name:line:` and, for UTF-8, the byte of the line. ATTN_ERROR_MEMORY. */
+ * ATTN_ERROR_FORMAT: all lines are empty, or a line has no tab, has an empty side, is too long, or has invalid UTF-8.
+ * The message begins with `name:line:` and, for invalid UTF-8, gives the byte in the line. ATTN_ERROR_MEMORY: there is
+ * no memory. */
 attn_status attn_pairs_parse(attn_pairs **pairs, attn_context *context, const char *text, size_t size, const char *name,
                              const attn_pairs_options *options);
 void attn_pairs_destroy(attn_pairs *pairs); /* NULL is allowed */
 int64_t attn_pairs_size(const attn_pairs *pairs);
-attn_pair attn_pairs_get(const attn_pairs *pairs, int64_t i); /* 0 <= i < size; valid as long as the pairs */
+/* 0 <= i < size; the texts are valid as long as the pairs */
+attn_pair attn_pairs_get(const attn_pairs *pairs, int64_t i);
 
 typedef struct attn_pairs_split_options {
     attn_compat compat;
     uint64_t seed;
-    double valid, test;     /* shares; 0: 0.05 each, negative: none */
-    int64_t train_examples; /* D2L compatibility: the first pairs are for training; 0: 512 */
+    /* shares of the validation part and of the test part; 0: 0.05 each; negative: no such part */
+    double valid, test;
+    int64_t train_examples; /* D2L compatibility: number of pairs at the beginning that are for training; 0: 512 */
 } attn_pairs_split_options;
 /* Splits pairs by a hash of the seed and the normalized source sentence (even if the original text is kept). All
- * translations of one sentence are thus in one part, whatever else the file contains. A part whose pointer is NULL is
- * not made. The parts keep the order and borrow the texts: destroy them before `all`. A part may be empty.
- * ATTN_ERROR_ARGUMENT: shares sum to 1 or more. ATTN_ERROR_MEMORY. */
+ * translations of one sentence are thus in the same part. The part does not depend on the other pairs of the file. If
+ * the pointer to a part is NULL, this part is not made. The parts keep the order and borrow the texts, so destroy them
+ * before `all`. A part may be empty. ATTN_ERROR_ARGUMENT: the shares sum to 1 or more. ATTN_ERROR_MEMORY: there is no
+ * memory. */
 attn_status attn_pairs_split(attn_pairs **train, attn_pairs **valid, attn_pairs **test, const attn_pairs *all,
                              const attn_pairs_split_options *options);
-/* Makes a part of pairs [begin, end), which borrows the texts like the parts of a split. ATTN_ERROR_ARGUMENT: a range
- * out of bounds. ATTN_ERROR_MEMORY. */
+/* Makes a part of the pairs [begin, end). The part borrows the texts, like the parts of a split.
+ * ATTN_ERROR_ARGUMENT: the range is out of bounds. ATTN_ERROR_MEMORY: there is no memory. */
 attn_status attn_pairs_slice(attn_pairs **part, const attn_pairs *all, int64_t begin, int64_t end);
 
-/* Options that leave out pairs. Zero leaves out none. */
+/* Options that decide which pairs are left out. If all fields are zero, no pair is left out. */
 typedef struct attn_pairs_filter_options {
-    double
-        max_ratio; /* a pair is left out if one side has more than this many times the characters of the other; at least
-                    * 1 */
-    bool unique;   /* a pair is left out if it equals an earlier pair on both sides */
+    /* A pair is left out if one side has more than max_ratio times as many characters as the other. 0: no pair is. */
+    double max_ratio;
+    bool unique; /* true: a pair is left out if both its sides equal those of an earlier pair */
 } attn_pairs_filter_options;
 typedef struct attn_pairs_filtered {
-    int64_t unlike, duplicates; /* numbers of pairs left out; a pair with both faults counts as a duplicate */
+    /* numbers of pairs that were left out; a duplicate with unlike lengths counts only as a duplicate */
+    int64_t unlike, duplicates;
 } attn_pairs_filtered;
-/* Makes a part of the remaining pairs in the same order. The part borrows the texts. ATTN_ERROR_ARGUMENT: a ratio below
- * 1. ATTN_ERROR_MEMORY. */
+/* Makes a part of the pairs that are not left out, in the same order. The part borrows the texts.
+ * ATTN_ERROR_ARGUMENT: the ratio is below 1. ATTN_ERROR_MEMORY: there is no memory. */
 attn_status attn_pairs_filter(attn_pairs **kept, attn_pairs_filtered *counts, const attn_pairs *all,
                               const attn_pairs_filter_options *options);
-/* Makes a list of all pairs of `own`, followed by at most `n` pairs of `other`, drawn without repetition by the seed.
- * Both must outlive the result. ATTN_ERROR_ARGUMENT, ATTN_ERROR_MEMORY. */
+/* Makes a list of all pairs of `own`, followed by at most `n` pairs of `other`. These are drawn by the seed, each at
+ * most once. Both lists must outlive the result. May return ATTN_ERROR_ARGUMENT and ATTN_ERROR_MEMORY. */
 attn_status attn_pairs_mix(attn_pairs **mixed, const attn_pairs *own, const attn_pairs *other, int64_t n,
                            uint64_t seed);
 
@@ -144,34 +148,36 @@ typedef enum attn_vocab_kind { ATTN_VOCAB_WORDS = 0, ATTN_VOCAB_UNIGRAM, ATTN_VO
 
 typedef struct attn_vocab_options {
     attn_compat compat;
-    int64_t min_frequency; /* rarer words are left out; 0: 2 */
-    /* maximum number of tokens, including special ones; 0: no limit. For pieces, 0 means 8000, or fewer if the texts
-     * yield fewer */
+    int64_t min_frequency; /* words with a lower frequency are left out; 0: 2 */
+    /* maximum number of tokens, including special ones; 0: no limit for words, and 8000 for pieces (fewer if the
+     * texts give fewer) */
     int64_t max_size;
-    /* D2L compatibility only: the length to which sentences are cut or padded before words are counted; 0: 9 */
+    /* only for D2L compatibility: sentences are cut or padded to this length before words are counted; 0: 9 */
     int64_t steps;
     attn_vocab_kind kind;
-    bool joint; /* pieces are learned from both sides, whichever side is requested */
+    bool joint; /* true: pieces are learned from both sides together */
 } attn_vocab_options;
 
 /* Builds the vocabulary of one side. Words are ordered <pad> <bos> <eos> <unk> (ids 0 to 3, as in attn_special), then
  * by falling frequency, and by code point if equally frequent. With D2L compatibility all words are sorted by code
- * point. Pieces begin with the same four tokens, then follow SentencePiece's order; read the pairs with keep_text.
- * ATTN_ERROR_ARGUMENT: a size too small for the bytes and letters of the texts. ATTN_ERROR_UNSUPPORTED: pieces, and the
- * library was built without SentencePiece. ATTN_ERROR_MEMORY. */
+ * point. If tokens are pieces, the same four tokens come first, then the pieces in SentencePiece's order. For pieces,
+ * the pairs must have been read with keep_text. ATTN_ERROR_ARGUMENT: the size is too small for the bytes and letters of
+ * the texts. ATTN_ERROR_UNSUPPORTED: pieces are requested, but the library was built without SentencePiece.
+ * ATTN_ERROR_MEMORY: there is no memory. */
 attn_status attn_vocab_build(attn_vocab **vocab, const attn_pairs *pairs, attn_side side,
                              const attn_vocab_options *options);
 void attn_vocab_destroy(attn_vocab *vocab); /* NULL is allowed */
 /* Writes a text file with one token per line, where the line number (from 0) is the id. Pieces are written as a
  * SentencePiece file (.spm). The caller frees *file with attn_bytes_free. ATTN_ERROR_MEMORY. */
 attn_status attn_vocab_format(const attn_vocab *vocab, attn_bytes *file);
-/* Reads the text file. ATTN_ERROR_FORMAT: an empty line, a token with a space, a duplicate, invalid UTF-8, no newline
- * at the end (a truncated file), or <pad>, <eos> or <unk> missing. The error says `name:line:`. */
+/* Reads the text file. ATTN_ERROR_FORMAT: a line is empty, a token contains a space or occurs twice, UTF-8 is invalid,
+ * the newline at the end is missing (a truncated file), or <pad>, <eos> or <unk> is missing. The message begins with
+ * `name:line:`. */
 attn_status attn_vocab_parse(attn_vocab **vocab, attn_context *context, const char *text, size_t size,
                              const char *name);
 
-/* Reads the bytes of a SentencePiece model and keeps its ids. ATTN_ERROR_FORMAT: damaged, or without a <pad>, <eos> or
- * <unk>; the error begins with `name`. ATTN_ERROR_UNSUPPORTED: the library was built without SentencePiece.
+/* Reads the bytes of a SentencePiece model and keeps its ids. ATTN_ERROR_FORMAT: the model is damaged, or has no <pad>,
+ * <eos> or <unk>; the message begins with `name`. ATTN_ERROR_UNSUPPORTED: the library was built without SentencePiece.
  * ATTN_ERROR_MEMORY. */
 attn_status attn_vocab_parse_subwords(attn_vocab **vocab, attn_context *context, const char *bytes, size_t size,
                                       const char *name);
@@ -182,42 +188,46 @@ bool attn_vocab_has_subwords(const attn_vocab *vocab);
 
 /* Returns the number of tokens, including the special ones. */
 int64_t attn_vocab_size(const attn_vocab *vocab);
-const char *attn_vocab_token(const attn_vocab *vocab, int64_t id); /* NULL out of range */
+const char *attn_vocab_token(const attn_vocab *vocab, int64_t id); /* returns NULL if the id is out of range */
 /* Returns the id of a word of `length` bytes, or -1 if the vocabulary does not have the word. The names of special
  * tokens are not words and also give -1. */
 int32_t attn_vocab_find(const attn_vocab *vocab, const char *word, size_t length);
-/* -1 if the vocabulary does not have the token */
+/* returns -1 if the vocabulary does not have this special token */
 int32_t attn_vocab_special(const attn_vocab *vocab, attn_special special);
 
 typedef struct attn_encode_options {
     attn_compat compat;
     int64_t steps; /* maximum number of tokens including <eos>; 0: 128 (D2L compatibility: 9) */
 } attn_encode_options;
-/* Encodes a normalized sentence (for pieces: any text) as ids with <eos> at the end. Truncation keeps <eos>; D2L
- * compatibility cuts it off and pads to `steps`. Writes at most `capacity` ids. *n (may be NULL) gets the valid length:
- * the number of ids including <eos>, without padding. *unknown (may be NULL) gets the number of <unk> among them.
- * ATTN_ERROR_ARGUMENT: more ids than `capacity`. ATTN_ERROR_FORMAT: pieces, and the text is not UTF-8. */
+/* Encodes a sentence as ids with <eos> at the end. If tokens are words, the sentence must be normalized. A sentence
+ * that is too long is truncated, and still ends with <eos>. D2L compatibility also truncates <eos>, and pads short
+ * sentences to `steps`. Writes at most `capacity` ids. *n gets the number of ids including <eos>, without padding.
+ * *unknown gets the number of <unk> among these. `n` and `unknown` may be NULL. ATTN_ERROR_ARGUMENT: there are more ids
+ * than `capacity`. ATTN_ERROR_FORMAT: tokens are pieces, and the text is not UTF-8. */
 attn_status attn_vocab_encode(const attn_vocab *vocab, const char *text, const attn_encode_options *options,
                               int32_t *ids, int64_t capacity, int64_t *n, int64_t *unknown);
 /* Decodes ids to words joined by spaces, up to the first <eos>. <pad> and <bos> are skipped, and ids out of range give
- * <unk>. The buffer is used as in attn_text_detokenize. Returns the length needed. */
+ * <unk>. The buffer is used as in attn_text_detokenize. Returns the length of the uncut text. */
 size_t attn_vocab_decode(const attn_vocab *vocab, const int32_t *ids, int64_t n, char *out, size_t size);
 
 /* --------------------------------------------------------------------------------------------- batches */
 
 /* Sentence pairs as ids. */
 typedef struct attn_corpus attn_corpus;
-/* Creates a corpus. The needed parts of the pairs and the vocabularies are copied. ATTN_ERROR_ARGUMENT: the target
- * vocabulary has no <bos>, or a sentence may have more than 1024 tokens (options.steps). ATTN_ERROR_MEMORY. */
+/* Creates a corpus. It copies what it needs of the pairs and the vocabularies. ATTN_ERROR_ARGUMENT: the target
+ * vocabulary has no <bos>, or options.steps allows more than 1024 tokens per sentence. ATTN_ERROR_MEMORY: there is no
+ * memory. */
 attn_status attn_corpus_create(attn_corpus **corpus, const attn_pairs *pairs, const attn_vocab *source,
                                const attn_vocab *target, const attn_encode_options *options);
 void attn_corpus_destroy(attn_corpus *corpus); /* NULL is allowed */
 int64_t attn_corpus_size(const attn_corpus *corpus);
-int64_t attn_corpus_tokens(const attn_corpus *corpus, attn_side side); /* length including <eos>, without padding */
+/* returns the sum of the lengths of all sentences of one side, including <eos>, without padding */
+int64_t attn_corpus_tokens(const attn_corpus *corpus, attn_side side);
 int64_t attn_corpus_unknown(const attn_corpus *corpus, attn_side side);
-int64_t attn_corpus_longest(const attn_corpus *corpus, attn_side side); /* number of tokens, including <eos> */
+/* returns the number of tokens of the longest sentence, including <eos> */
+int64_t attn_corpus_longest(const attn_corpus *corpus, attn_side side);
 
-/* A batch of B sentences, padded with <pad>: the source to length S, the target to length T. The decoder reads input =
+/* A batch of B sentences. Sources are padded with <pad> to length S, and targets to length T. The decoder reads input =
  * <bos> w1 w2 ... and is trained to output labels = w1 w2 ... <eos>. The attn_batches own the memory, and their next
  * batch overwrites it. */
 typedef struct attn_batch {
@@ -227,46 +237,49 @@ typedef struct attn_batch {
     const int32_t *input;                     /* [B,T] */
     const int32_t *labels;                    /* [B,T] */
     const int32_t *target_lens;               /* [B]; lengths of labels, including <eos> */
-    const int64_t *indices;                   /* [B]; index of each pair in the corpus */
-    int64_t source_tokens, target_tokens;     /* sums of the lengths */
-    /* In a sharded batch (attn_batches_shard): the whole batch has `whole` sentences with `whole_tokens` target tokens,
-     * and this share begins at sentence `first`. Not sharded: 0, B and target_tokens. */
+    const int64_t *indices;                   /* [B]: for each sentence, the index of its pair in the corpus */
+    int64_t source_tokens, target_tokens;     /* sums of the lengths of all sources, and of all targets */
+    /* Used if the batch is sharded (attn_batches_shard): the whole batch has `whole` sentences with `whole_tokens`
+     * target tokens, and this share begins at sentence `first`. If the batch is not sharded: B, target_tokens and 0. */
     int64_t first, whole, whole_tokens;
-    /* A placeholder: the batch has fewer sentences than there are processes. This sentence belongs to another process
-     * and must not be counted. */
+    /* true: the sentence is only a placeholder, because the batch has fewer sentences than there are processes. The
+     * sentence belongs to another process and must not be counted. */
     bool stands_in;
 } attn_batch;
 
 typedef struct attn_batches attn_batches;
 typedef struct attn_batches_options {
     int64_t size; /* number of sentences in a batch; 0: 64 */
-    /* 0: batches are counted by `size`. Otherwise a batch has as many sentences as fit into this many padded tokens of
-     * the longer side (at least one sentence), all of equal or neighbouring lengths. Every epoch has the same number of
-     * batches. Not with mixed_lengths */
+    /* Limits batches by tokens instead of by `size`. A batch has as many sentences as fit into this number of padded
+     * tokens of the longer side, but at least one. The sentences of a batch have equal or neighbouring lengths.
+     * Every epoch has the same number of batches. Not allowed with mixed_lengths. 0: batches are limited by `size`. */
     int64_t tokens;
     uint64_t seed;
-    bool in_order;      /* keeps the corpus's order (validation) */
-    bool mixed_lengths; /* default: sentences of similar length share a batch, which reduces padding */
-    int64_t multiple;   /* S and T are rounded up to a multiple of this, so that fewer different shapes occur; 0: 1 */
-    /* fixed S and T (D2L compatibility: encode and batch with the same steps); 0: as needed. Must not be less than the
-     * longest sentence of the corpus */
+    bool in_order; /* true: sentences stay in the corpus's order, as is needed for validation */
+    /* false: sentences of similar length are in the same batch, which reduces padding; true: sentences are mixed */
+    bool mixed_lengths;
+    /* S and T are rounded up to a multiple of this number, so that fewer different shapes occur; 0: 1 */
+    int64_t multiple;
+    /* fixed value of S and T, at least the length of the corpus's longest sentence; 0: S and T depend on the batch.
+     * For D2L compatibility, use the same value as `steps` for encoding. */
     int64_t fixed_steps;
 } attn_batches_options;
 
 /* Creates batches of a corpus. The order of an epoch depends only on (seed, epoch), so saving (epoch, position) is
- * enough to resume. `corpus` must outlive the batches. Starts at (0, 0). All memory is allocated here.
- * ATTN_ERROR_ARGUMENT, ATTN_ERROR_MEMORY. */
+ * enough to resume. `corpus` must outlive the batches. The next batch is initially batch 0 of epoch 0. All memory is
+ * allocated by this function. May return ATTN_ERROR_ARGUMENT and ATTN_ERROR_MEMORY. */
 attn_status attn_batches_create(attn_batches **batches, const attn_corpus *corpus, const attn_batches_options *options);
 void attn_batches_destroy(attn_batches *batches); /* NULL is allowed */
-/* Makes batch `position` of epoch `epoch` the next one. A position at or past attn_batches_count is the epoch's end. */
+/* Makes batch `position` of epoch `epoch` the next one. A position at or past attn_batches_count means the end of
+ * the epoch. */
 void attn_batches_seek(attn_batches *batches, int64_t epoch, int64_t position);
-/* Gets the next batch. Returns false at the epoch's end. The last batch may be smaller. */
+/* Gets the next batch. Returns false at the end of the epoch. The last batch may be smaller than the others. */
 bool attn_batches_next(attn_batches *batches, attn_batch *batch);
-/* Makes attn_batches_next return this process's share of each batch from now on (ranks.h). The share is padded to the
- * length of the whole batch. */
+/* Makes later calls of attn_batches_next return only this process's share of each batch (ranks.h). The share is
+ * padded to the length of the whole batch. */
 void attn_batches_shard(attn_batches *batches);
 bool attn_batches_sharded(const attn_batches *batches);
-int64_t attn_batches_count(const attn_batches *batches); /* number of batches in an epoch */
+int64_t attn_batches_count(const attn_batches *batches); /* returns the number of batches in an epoch */
 int64_t attn_batches_epoch(const attn_batches *batches);
 int64_t attn_batches_position(const attn_batches *batches);
 
@@ -276,25 +289,26 @@ int64_t attn_batches_position(const attn_batches *batches);
  * must outlive the lexicon. The text form is that of Marian's lexical shortlists (lex.s2t), whose lines are `target
  * source probability`. */
 typedef struct attn_lexicon attn_lexicon;
-/* Reads a lexicon. Lines with "NULL" for a token are skipped. ATTN_ERROR_FORMAT: a line that is too long or does not
- * have three fields, an unknown token, an invalid probability, invalid UTF-8 (the error says `name:line:`), or no entry
- * at all. ATTN_ERROR_MEMORY. */
+/* Reads a lexicon. Lines with "NULL" for a token are skipped. ATTN_ERROR_FORMAT: a line is too long, does not have
+ * three fields, or has an unknown token, an invalid probability or invalid UTF-8 (the message begins with
+ * `name:line:`); or the lexicon has no entries. ATTN_ERROR_MEMORY: there is no memory. */
 attn_status attn_lexicon_parse(attn_lexicon **lexicon, attn_context *context, const char *text, size_t size,
                                const char *name, const attn_vocab *source, const attn_vocab *target);
 typedef struct attn_lexicon_options {
     int64_t iterations;     /* 0: 5 */
-    int64_t best;           /* number of likeliest translations kept for each source token; 0: 100 */
-    double min_probability; /* minimum probability of a kept translation; 0: 0.0001 */
-    attn_bytes *alignments; /* attn_translator_learn_lexicon: if not NULL, gets word alignments too */
+    int64_t best;           /* number of translations that are kept for each source token, the likeliest ones; 0: 100 */
+    double min_probability; /* translations with a lower probability are not kept; 0: 0.0001 */
+    /* only for attn_translator_learn_lexicon: gets the word alignments; NULL: they are not computed */
+    attn_bytes *alignments;
 } attn_lexicon_options;
 /* Learns a lexicon from pairs by IBM Model 1 (Brown et al. 1993), on one thread. `options` may be NULL.
- * ATTN_ERROR_ARGUMENT: pairs without tokens. ATTN_ERROR_MEMORY. */
+ * ATTN_ERROR_ARGUMENT: the pairs have no tokens. ATTN_ERROR_MEMORY: there is no memory. */
 attn_status attn_lexicon_learn(attn_lexicon **lexicon, const attn_corpus *corpus, const attn_vocab *source,
                                const attn_vocab *target, const attn_lexicon_options *options);
 ATTN_API void attn_lexicon_destroy(attn_lexicon *lexicon); /* NULL is allowed */
-int64_t attn_lexicon_size(const attn_lexicon *lexicon);    /* number of entries */
-/* Writes the lexicon as text, sorted by source token, with the likeliest translation first. The caller frees *file with
- * attn_bytes_free. ATTN_ERROR_MEMORY. */
+int64_t attn_lexicon_size(const attn_lexicon *lexicon);    /* returns the number of entries */
+/* Writes the lexicon as text. Entries are sorted by source token, and then by falling probability. The caller frees
+ * *file with attn_bytes_free. May return ATTN_ERROR_MEMORY. */
 attn_status attn_lexicon_format(const attn_lexicon *lexicon, attn_bytes *file);
 
 #endif

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: MIT
- * Draws images of coloured shapes. Uses only operations that IEEE 754 rounds exactly (no sine, no power), so that every
- * machine draws the same bits. */
+ *
+ * Draws images of coloured shapes. It uses only operations that IEEE 754 rounds exactly (so no sine and no power),
+ * because every machine must draw the same bits.
+ */
 #include "data/shapes.h"
 
 #include "base/integers.h"
@@ -44,8 +46,8 @@ static double contrast(const colour *a, const colour *b)
 
 enum { LATTICE = 64 };
 
-/* Smooth random numbers from 0 to 1. They are interpolated between values on a lattice whose points are `cell` pixels
- * apart. */
+/* Smooth random values from 0 to 1. They are interpolated from the values of a lattice, whose points have a distance
+ * of `cell` pixels. */
 typedef struct noise {
     double at[LATTICE * LATTICE], cell;
 } noise;
@@ -72,8 +74,10 @@ typedef struct scene {
     attn__shapes_image *image;
     colour ground[2];
     noise coarse, fine;
-    unsigned char owner[PIXELS]; /* index of the visible object of each pixel; NOBODY: the background */
-    int64_t seen[ATTN__SHAPE_MOST], whole[ATTN__SHAPE_MOST]; /* visible pixels and all pixels of each object */
+    /* for each pixel: the index of the object that is visible at it; NOBODY: the background is visible */
+    unsigned char owner[PIXELS];
+    /* for each object: the number of its visible pixels, and the number of all its pixels */
+    int64_t seen[ATTN__SHAPE_MOST], whole[ATTN__SHAPE_MOST];
 } scene;
 
 static void put(scene *s, int64_t pixel, const colour *wanted, double share, double grain)
@@ -106,15 +110,15 @@ static void draw_ground(scene *s)
 
 /* ------------------------------------------------------------------------------------------------ shapes */
 
-/* The centre of a shape, the radius of its circumscribed circle, and its direction as (cosine, sine). */
+/* A shape: its centre, the radius of its circumscribed circle, and its direction as (cosine, sine). */
 typedef struct shape {
     int kind;
     double x, y, radius, cosine, sine;
     colour fill;
 } shape;
 
-/* Counts the lines that have the point (u, v) on their inner side. The lines have the same distance from the centre,
- * and their normals divide the circle evenly. */
+/* Returns for how many of n lines the point (u, v) is on the inner side. The lines have the same distance from the
+ * centre, and their normals divide the circle evenly. */
 static int inside_lines(double u, double v, const double normals[][2], int n, double distance)
 {
     int inside = 0;
@@ -140,7 +144,7 @@ static bool covers(const shape *s, double x, double y)
         return fabs(u) <= 0.7071 && fabs(v) <= 0.7071;
     case TRIANGLE:
         return inside_lines(u, v, three, 3, 0.5) == 3;
-    case STAR: /* points that are outside of at most one line of a pentagram */
+    case STAR: /* the star contains the points that are outside of at most one line of the pentagram */
         return inside_lines(u, v, five, 5, 0.30901699437494745) >= 4 && square <= 1;
     case RING:
         return square <= 1 && square >= 0.36;
@@ -149,7 +153,7 @@ static bool covers(const shape *s, double x, double y)
     }
 }
 
-/* Returns how many of the SAMPLES^2 samples of a pixel the shape covers. */
+/* Returns how many of the SAMPLES^2 sample points of a pixel are inside the shape. */
 static int coverage(const shape *s, int64_t x, int64_t y)
 {
     int n = 0;
@@ -165,7 +169,7 @@ static bool owns(int covered)
     return 2 * covered > SAMPLES * SAMPLES;
 }
 
-/* The range of pixels that the shape may cover, clipped to the image. */
+/* A range of pixels that contains the shape, clipped to the image. */
 typedef struct part {
     int64_t left, top, right, bottom;
 } part;
@@ -182,7 +186,7 @@ static shape random_shape(scene *s)
 {
     shape one = {.kind = (int)attn__rng_below(&s->rng, ATTN__SHAPE_KINDS)};
     double most = 0.36 * (double)attn__min(s->image->width, s->image->height), share = attn__rng_uniform(&s->rng);
-    one.radius = 6 + (most - 6) * share * share; /* small shapes are more frequent */
+    one.radius = 6 + (most - 6) * share * share; /* the square makes small shapes more frequent than large ones */
     one.x = between(&s->rng, 0.8 * one.radius, (double)s->image->width - 0.8 * one.radius);
     one.y = between(&s->rng, 0.8 * one.radius, (double)s->image->height - 0.8 * one.radius);
     double t = between(&s->rng, -1, 1), square = t * t;
@@ -194,8 +198,8 @@ static shape random_shape(scene *s)
     return one;
 }
 
-/* Counts the pixels of a shape. Returns false, with the counts unchanged, if the shape hid more than half of another
- * shape or is more than half outside. */
+/* Counts the pixels of a new shape. If the shape would hide more than half of another shape, or if more than half of
+ * it is outside of the image, returns false and leaves the counts unchanged. */
 static bool place(scene *s, const shape *one, unsigned char index)
 {
     part p = part_of(s, one);

@@ -8,8 +8,9 @@
 #include <stdio.h>
 #include <string.h>
 
-/* The twenty amino acids, selenocysteine and pyrrolysine, and variants that crystallographers build in place of a
- * parent residue. Nucleotides are listed too, and marked as no residues of a protein. */
+/* Names of residues and their one-letter codes: the twenty amino acids, selenocysteine and pyrrolysine, and variants
+ * that crystallographers use instead of a parent residue. Nucleotides are listed too, with a mark that they are not
+ * residues of a protein. */
 static const struct {
     char name[4];
     char letter;
@@ -28,7 +29,7 @@ static const struct {
     {"ASX", 'B', false}, {"GLX", 'Z', false}, {"UNK", 'X', false},
 };
 
-/* Returns the one-letter code of a residue, or 0 if it is no residue of a protein. */
+/* Returns the one-letter code of a residue. Returns 0 if it is not a residue of a protein. */
 static char letter_of(const char *residue, bool hetero)
 {
     for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
@@ -64,8 +65,8 @@ attn_status attn__structure_add_to_sequence(attn__structure_reading *r, const ch
     char letter = letter_of(residue, false);
     if (!letter)
         return ATTN_OK;
-    attn__chain_sequence *s =
-        r->nsequences ? &r->sequences[r->nsequences - 1] : NULL; /* records of a chain are adjacent */
+    /* only the last sequence is compared, because records of a chain are adjacent */
+    attn__chain_sequence *s = r->nsequences ? &r->sequences[r->nsequences - 1] : NULL;
     if (!s || strcmp(s->key, key) != 0)
         s = (attn__chain_sequence *)attn__structure_sequence(r, key);
     if (!s) {
@@ -87,7 +88,7 @@ attn_status attn__structure_add_to_sequence(attn__structure_reading *r, const ch
 
 /* ----------------------------------------------------------------------------------------------- atoms */
 
-/* Returns the chain of an atom, which is made at its first atom. Returns NULL if there is no memory. */
+/* Returns the chain of an atom. Makes the chain if this is its first atom. Returns NULL if there is no memory. */
 static attn__chain *chain_of(attn_structure *s, const attn__atom *atom)
 {
     for (int64_t i = s->nchains; i-- > 0;) {
@@ -131,20 +132,22 @@ static slot slot_of(attn_residue *r, int place)
     return slots[place];
 }
 
-/* Returns whether an atom may belong to a residue. Atoms of one residue may be separated in the file: all C-alphas
- * first, or alternative conformations grouped by letter. If an atom has no letter and its place is already filled, it
- * belongs to another residue with the same number. */
+/* Returns whether an atom may belong to a residue that was read before. In some files, the atoms of one residue are not
+ * adjacent: all C-alphas come first, or alternative conformations are grouped by letter. If an atom has no letter and
+ * the residue already has such an atom, it belongs to another residue with the same number. */
 static bool may_join(attn__built_residue *r, const attn__atom *atom)
 {
     return is_of(r, atom) && (atom->rank.alternative != ' ' ||
                               (strcmp(r->name, atom->residue) == 0 && !*slot_of(&r->at, atom->place).has));
 }
 
-/* Returns the residue of an atom, which is made if needed. Returns NULL if there is no memory. */
+/* Returns the residue of an atom. Makes the residue if it does not exist yet. Returns NULL if there is no memory. */
 static attn__built_residue *residue_of(attn__structure_reading *r, attn__chain *chain, char letter,
                                        const attn__atom *atom)
 {
-    enum { MOST_SEARCHED = 10000 }; /* PDB numbers can repeat, so the search begins at the residue of the last atom */
+    /* maximum number of residues to search; the search begins at the residue of the last atom, because PDB numbers
+     * can repeat */
+    enum { MOST_SEARCHED = 10000 };
     if (chain->n > 0 && is_of(&chain->built[chain->current], atom))
         return &chain->built[chain->current];
     for (int64_t k = 1; atom->number <= chain->highest && k < chain->n && k <= MOST_SEARCHED; k++) {
@@ -174,8 +177,9 @@ static bool is_better(attn__rank a, attn__rank b)
     return a.occupancy > b.occupancy || (a.occupancy == b.occupancy && a.alternative < b.alternative);
 }
 
-/* Returns whether the atom shows that two residues have the same number. That is so if neither has a letter, and they
- * differ in their names or in the position of an atom whose two occupancies together exceed 1. */
+/* Returns whether the atom shows that the file has two residues with the same number. This is the case if neither
+ * has an alternative letter, and either their names differ, or the two have the same atom at different positions and
+ * their occupancies sum to more than 1. */
 static bool repeats(const attn__built_residue *r, slot to, const attn__atom *atom)
 {
     if (atom->rank.alternative != ' ' || r->best.alternative != ' ')
@@ -185,7 +189,7 @@ static bool repeats(const attn__built_residue *r, slot to, const attn__atom *ato
     return strcmp(r->name, atom->residue) != 0 || (full && moved);
 }
 
-/* Adds an atom to its residue, unless the residue has a better alternative of this atom. */
+/* Adds an atom to its residue. If the residue already has a better alternative of this atom, the atom is ignored. */
 static attn_status take(attn__structure_reading *r, attn__built_residue *residue, char letter, const attn__atom *atom)
 {
     slot to = slot_of(&residue->at, atom->place);
@@ -225,8 +229,8 @@ attn_status attn__structure_add(attn__structure_reading *r, attn__atom *atom)
     return residue ? take(r, residue, letter, atom) : ATTN_ERROR_MEMORY;
 }
 
-/* Parses a number independently of the locale: sign, digits, point, digits. mmCIF also allows an exponent, but no
- * writer uses exponents for coordinates. */
+/* Parses a decimal number with sign, digits, point and digits. The result does not depend on the locale. mmCIF also
+ * allows an exponent, but no program writes exponents for coordinates. */
 bool attn__decimal(const char *text, size_t length, double *value)
 {
     size_t i = 0;
@@ -257,7 +261,7 @@ bool attn__decimal(const char *text, size_t length, double *value)
 static attn_status refuse(const attn__structure_reading *r)
 {
     attn_context *context = r->structure->context;
-    int length = r->seen[0] ? (int)strlen(r->seen) - 1 : 0; /* drops the last comma */
+    int length = r->seen[0] ? (int)strlen(r->seen) - 1 : 0; /* without the last comma */
     if (!r->wanted || (r->wanted[0] && !r->seen[0]))
         return attn__fail(context, ATTN_ERROR_FORMAT, "%s: no residues of a protein in it", r->source);
     if (!r->wanted[0])

@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: MIT
- * Local alignment with affine gaps (Smith and Waterman 1981; Gotoh 1982) of a sequence with a chain's positions.
- *
- * A chain from an experiment has breaks, because loops that are too mobile have no atoms. A gap at a break costs
- * little. Elsewhere a gap costs as much as in BLAST. This keeps residues on their own side of a break. A position whose
- * residue is unknown matches every letter with score 0. */
+ * Computes a local alignment with affine gaps (Smith and Waterman 1981; Gotoh 1982) of a sequence with the positions of
+ * a chain. A chain from an experiment has breaks, because loops that move too much have no atoms. A gap at a break
+ * costs little, and elsewhere it costs as much as in BLAST. Residues are thus not aligned across a break. A position
+ * whose residue is unknown matches every letter with score 0. */
 #include "data/structure.h"
 
 #include <string.h>
 
 enum { OPEN = 11, EXTEND = 1, OPEN_BREAK = 4 };
 
-/* BLOSUM62 (Henikoff and Henikoff 1992, doi:10.1073/pnas.89.22.10915), lower half. */
+/* Lower half of the matrix BLOSUM62 (Henikoff and Henikoff 1992, doi:10.1073/pnas.89.22.10915). `order` is the order
+ * of its rows and columns. */
 static const char order[] = "ARNDCQEGHILKMFPSTWYVBZX";
 /* clang-format off */
 static const int8_t blosum[] = {
@@ -40,8 +40,8 @@ static const int8_t blosum[] = {
 };
 /* clang-format on */
 
-/* Returns the row of a letter. Selenocysteine is scored as cysteine, pyrrolysine as lysine, and leucine or isoleucine
- * as leucine. All other letters are unknown. */
+/* Returns the index of a letter's row in BLOSUM62. Selenocysteine is scored as cysteine, pyrrolysine as lysine, and
+ * 'J' (leucine or isoleucine) as leucine. Any other unlisted letter is scored as unknown. */
 static int row_of(char letter)
 {
     char known = letter == 'U' ? 'C' : letter == 'O' ? 'K' : letter == 'J' ? 'L' : letter;
@@ -49,20 +49,23 @@ static int row_of(char letter)
     return at ? (int)(at - order) : (int)(sizeof order - 2);
 }
 
-/* The state of an alignment. `scores` holds the scores of all pairs of letters and is filled once per alignment. */
+/* The state of an alignment. `scores` is a table of the scores of all pairs of letters, which is filled once per
+ * alignment. */
 typedef struct aligning {
     const char *letters;
     const attn__position *positions;
     int64_t n, m;
     int8_t scores[26][26];
-    /* [m + 1] best scores of the row above: over all endings, and over endings that skip letters */
+    /* [m + 1] scores of the row above: `best` of all alignments that end at the cell, `skipping` of those that end
+     * with a skipped letter */
     int32_t *best, *skipping;
     uint8_t *steps; /* [n + 1, m + 1] */
     int64_t end_i, end_j;
     int32_t top;
 } aligning;
 
-/* Describes how a cell was reached, and whether the gaps that end at the cell also begin there. */
+/* How a cell was reached (STOP to FROM), and whether a gap that ends at this cell also begins at it (bits
+ * LETTER_OPENS and POSITION_OPENS). */
 enum { STOP, BOTH, SKIP_LETTER, SKIP_POSITION, FROM = 3, LETTER_OPENS = 4, POSITION_OPENS = 8 };
 
 static void fill_scores(aligning *a)
@@ -90,7 +93,7 @@ static int score_of(const aligning *a, int64_t i, int64_t j)
 
 static void fill_row(aligning *a, int64_t i)
 {
-    int32_t diagonal = 0, over = INT32_MIN / 2; /* over: best score of an ending that skips positions */
+    int32_t diagonal = 0, over = INT32_MIN / 2; /* over: best score of an alignment that ends with a skipped position */
     uint8_t *step = a->steps + i * (a->m + 1);
     for (int64_t j = 1; j <= a->m; j++) {
         bool here = breaks(a, j), absent = a->positions[j - 1].letter == 0;
@@ -126,7 +129,7 @@ static void fill_row(aligning *a, int64_t i)
 static void trace(const aligning *a, int64_t *to)
 {
     int64_t i = a->end_i, j = a->end_j;
-    int gap = BOTH; /* the kind of gap of the current path; BOTH: no gap */
+    int gap = BOTH; /* kind of the gap in which the current path is; BOTH: it is in no gap */
     while (i > 0 && j > 0) {
         uint8_t step = a->steps[i * (a->m + 1) + j];
         int how = gap == BOTH ? step & FROM : gap;

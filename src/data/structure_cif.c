@@ -6,7 +6,7 @@
 #include <inttypes.h>
 #include <string.h>
 
-/* A reader of the words of a STAR text. Quoted words lose their quotes. A text field is enclosed by two lines that
+/* Reads the words of a STAR text. The quotes of quoted words are removed. A text field is enclosed by two lines that
  * begin with ';'. */
 typedef struct words {
     const char *text;
@@ -14,7 +14,7 @@ typedef struct words {
     int64_t line;
     const char *word;
     size_t length;
-    bool quoted; /* a quoted word is not a keyword */
+    bool quoted; /* true: the word was quoted, so it is not a keyword */
 } words;
 
 static bool is_space(char c)
@@ -38,7 +38,7 @@ static void skip_space(words *w)
     }
 }
 
-/* Reads a field that begins after ';' at a line's start and ends before "\n;". */
+/* Reads a text field. It begins after a ';' at the start of a line, and ends before "\n;". */
 static void take_text(words *w)
 {
     size_t begin = ++w->at;
@@ -49,7 +49,7 @@ static void take_text(words *w)
     w->at += w->at < w->size;
 }
 
-/* Reads a quoted word. A quote ends only before white space, so 5'-O may be in single quotes. */
+/* Reads a quoted word. A quote ends the word only if white space follows. So 5'-O may be enclosed in single quotes. */
 static void take_quoted(words *w, char quote)
 {
     size_t begin = ++w->at;
@@ -83,7 +83,7 @@ static bool next(words *w)
     return true;
 }
 
-/* Compares keywords or item names without regard to case. */
+/* Compares two keywords or item names, ignoring case. */
 static bool same(const char *a, const char *b, size_t n)
 {
     for (size_t i = 0; i < n; i++) {
@@ -93,7 +93,7 @@ static bool same(const char *a, const char *b, size_t n)
     return true;
 }
 
-/* Returns whether the word equals `text`, which is in lower case. */
+/* Returns whether the current word equals `text`, ignoring case. `text` must be in lower case. */
 static bool is(const words *w, const char *text)
 {
     return !w->quoted && w->length == strlen(text) && same(w->word, text, w->length);
@@ -115,13 +115,14 @@ bool attn__is_cif(const char *text, size_t size)
 
 enum { FIELDS = 15 };
 
-/* The words of a row of a loop in the requested columns. */
+/* The words of one row of a loop, for the requested columns. */
 typedef struct row {
     const char *word[FIELDS];
     size_t length[FIELDS];
 } row;
 
-/* The columns of a loop: the field that each column holds, or FIELDS if the column is not requested. */
+/* The columns of a loop. For each column it holds the field that is in the column, or FIELDS if the column is not
+ * requested. */
 typedef struct table {
     int column[64];
     int columns;
@@ -130,10 +131,10 @@ typedef struct table {
     int64_t rows;
 } table;
 
-/* A loop to read; its items begin with `name`. */
+/* A kind of loop that is read. The names of its items begin with `name`. */
 typedef struct category {
     const char *name;
-    const char *fields[FIELDS]; /* the rest of the item name, in lower case */
+    const char *fields[FIELDS]; /* the names of the items after `name`, in lower case */
     attn_status (*check)(attn__structure_reading *r, const words *w, const table *t);
     attn_status (*take)(attn__structure_reading *r, const words *w, const table *t, const row *a);
 } category;
@@ -154,7 +155,7 @@ static int field_of(const category *c, const words *w)
     return FIELDS;
 }
 
-/* Reads the loop's column names. Afterwards `w` is the first word after them. */
+/* Reads the names of the loop's columns. Afterwards the current word of `w` is the first word after these names. */
 static attn_status read_columns(attn__structure_reading *r, words *w, const category *c, table *t)
 {
     do {
@@ -183,7 +184,7 @@ static bool is_blank(const row *a, int field)
     return a->length[field] == 0 || (a->length[field] == 1 && strchr("?.", a->word[field][0]));
 }
 
-/* Parses a whole number. Returns `otherwise` if there is none. */
+/* Parses an integer in a field of a row. If the field is not an integer, returns `otherwise`. */
 static int64_t whole(const row *a, int field, int64_t otherwise)
 {
     double value;
@@ -202,7 +203,8 @@ static bool ends_loop(const words *w)
     return false;
 }
 
-/* Reads the rows of the loop. Afterwards `w` is the word after the loop, and *more is whether there is a word. */
+/* Reads the rows of the loop. Afterwards the current word of `w` is the word after the loop. *more becomes true if
+ * there is such a word. */
 static attn_status read_rows(attn__structure_reading *r, words *w, const category *c, table *t, bool *more)
 {
     row a = {{0}, {0}};
@@ -306,14 +308,15 @@ static attn_status take_atom(attn__structure_reading *r, const words *w, const t
 
 enum { OF, PLACE, KIND };
 
-/* Accepts any columns, because a loop without the required columns is not used. */
+/* Accepts any columns. No check is needed, because the loop is ignored if it lacks the required columns. */
 static attn_status check_sequence(attn__structure_reading *r, const words *w, const table *t)
 {
     (void)r, (void)w, (void)t;
     return ATTN_OK;
 }
 
-/* Adds a residue of a sequence. Several residues with the same number are alternatives, of which the first counts. */
+/* Appends a residue to a sequence. If several residues have the same number, they are alternatives, and only the
+ * first is used. */
 static attn_status take_residue(attn__structure_reading *r, const words *w, const table *t, const row *a)
 {
     char entity[ATTN__CHAIN_NAME], residue[8];
@@ -337,7 +340,7 @@ static const category categories[] = {
     {"_entity_poly_seq.", {"entity_id", "num", "mon_id"}, check_sequence, take_residue},
 };
 
-/* Reads the loop at `w`. Afterwards `w` is the word after the loop. */
+/* Reads the loop at the current word of `w`. Afterwards the current word is the word after the loop. */
 static attn_status read_loop(attn__structure_reading *r, words *w, bool *more)
 {
     for (size_t i = 0; i < sizeof categories / sizeof *categories; i++) {
@@ -350,7 +353,7 @@ static attn_status read_loop(attn__structure_reading *r, words *w, bool *more)
     return ATTN_OK;
 }
 
-/* Reads the first data block that has atoms. */
+/* Reads the first data block that contains atoms. */
 attn_status attn__structure_read_cif(attn__structure_reading *r, const char *text, size_t size)
 {
     words w = {.text = text, .size = size};

@@ -7,14 +7,15 @@
 
 /* ------------------------------------------------------------------------------------- the chain that fits */
 
-/* Statistics of gapped local alignments with BLOSUM62 and 11/1 (Altschul and Gish 1996,
- * doi:10.1016/S0076-6879(96)66029-7): K n m exp(-lambda S) alignments of score S are expected by chance. */
+/* Constants for gapped local alignments with BLOSUM62 and gap costs 11/1 (Altschul and Gish 1996,
+ * doi:10.1016/S0076-6879(96)66029-7). K n m exp(-lambda S) alignments with a score of at least S are expected by
+ * chance, where n and m are the lengths. */
 static const double LAMBDA = 0.267, K = 0.041, MOST_EXPECTED = 0.01;
 
-/* The query's letters, and their alignment to one chain. */
+/* An alignment of the query's letters with one chain. */
 typedef struct fit {
     const attn__chain *chain;
-    int64_t *to; /* [n]: positions of the chain, or -1 */
+    int64_t *to; /* [n]: for each letter of the query, its position in the chain, or -1 */
     int64_t score, aligned, equal, resolved;
 } fit;
 
@@ -40,8 +41,8 @@ static int64_t letters_of(const attn__chain *chain)
     return n;
 }
 
-/* Accepts a chain if half of the shorter sequence is aligned, half of that is identical, and the score is unlikely by
- * chance. */
+/* Checks whether a chain is the query's protein. At least half of the shorter sequence must be aligned, half of the
+ * aligned part must be identical, and the score must be unlikely by chance. */
 static attn_status judge(const attn_structure *s, const fit *f, int64_t n)
 {
     int64_t chain = letters_of(f->chain), shorter = n < chain ? n : chain, all = 0;
@@ -64,11 +65,12 @@ static bool is_better(const fit *a, const fit *b)
     return !b->chain || a->score > b->score || (a->score == b->score && a->resolved > b->resolved);
 }
 
-/* Fits the best chain to letters[n] and writes its alignment to `best`. Both fits have room for n positions. */
+/* Aligns letters[n] with each chain, and stores the best alignment in `best`. Both `best` and `other` must have room
+ * for n positions. */
 static attn_status choose(const attn_structure *s, const char *letters, int64_t n, fit *best, fit *other)
 {
     int64_t i = 0;
-    do { /* a structure has at least one chain */
+    do { /* runs at least once, because a structure has at least one chain */
         other->chain = &s->chains[i];
         attn_status status = align(s->context, letters, n, other);
         if (status != ATTN_OK)
@@ -131,8 +133,8 @@ static void normalize(double a[3])
         a[i] /= length;
 }
 
-/* Computes the position of an ideal C-beta from the atoms C, N and CA, as in trRosetta and ESM: bond length 1.522,
- * angle 1.927 and dihedral -2.143. */
+/* Computes the position of an ideal C-beta from the atoms N, CA and C. As in trRosetta and ESM, it has bond length
+ * 1.522, angle 1.927 and dihedral -2.143. */
 static void impute(const attn_residue *r, double out[3])
 {
     enum { LONG, UP, SIDE };
@@ -149,7 +151,8 @@ static void impute(const attn_residue *r, double out[3])
         out[i] = r->ca[i] + along[0] * axis[LONG][i] + along[1] * axis[UP][i] + along[2] * axis[SIDE][i];
 }
 
-/* Computes the coordinates that represent a residue. Returns false if the file does not have them. */
+/* Computes the coordinates of the point that represents a residue. Returns false if the file lacks the atoms for
+ * this. */
 static bool position(const attn_residue *r, attn_cbeta beta, double out[3])
 {
     if (beta == ATTN_CBETA_IMPUTED) {

@@ -5,7 +5,8 @@
 
 #include <inttypes.h>
 
-/* Copies columns [begin, end) of a line, counted from 0, without spaces. A text that is too long is cut. */
+/* Copies columns [begin, end) of a line without spaces. Columns are counted from 0. If the text is too long, it is
+ * cut. */
 static void cut(char *out, size_t room, const char *line, size_t length, size_t begin, size_t end)
 {
     size_t n = 0;
@@ -16,7 +17,7 @@ static void cut(char *out, size_t room, const char *line, size_t length, size_t 
     out[n] = 0;
 }
 
-/* Reports that columns [begin, end) do not contain a `what`. */
+/* Fails with the message that columns [begin, end) of the line do not contain a `what`. */
 static attn_status fail(const attn__structure_reading *r, const char *line, int begin, int end, const char *what)
 {
     return attn__fail(r->structure->context, ATTN_ERROR_FORMAT, "%s:%" PRId64 ": columns %d to %d are no %s: '%.*s'",
@@ -48,7 +49,7 @@ static attn_status take_atom(attn__structure_reading *r, const char *line, size_
     return attn__structure_add(r, &atom);
 }
 
-/* Reads a SEQRES line: thirteen residues of a chain's sequence. */
+/* Reads a SEQRES line. It contains up to thirteen residues of the sequence of a chain. */
 static attn_status take_sequence(attn__structure_reading *r, const char *line, size_t length)
 {
     char chain[ATTN__CHAIN_NAME], residue[8];
@@ -76,7 +77,7 @@ attn_status attn__structure_read_pdb(attn__structure_reading *r, const char *tex
     while (status == ATTN_OK && attn__next_line(text, size, &at, &line, &length)) {
         r->line++;
         if (is(line, length, "ENDMDL"))
-            break; /* of several models only the first is read */
+            break; /* stop at the end of the first model, because other models are not used */
         if (is(line, length, "ATOM  ") || is(line, length, "HETATM"))
             status = take_atom(r, line, length);
         if (is(line, length, "SEQRES"))

@@ -1,16 +1,17 @@
 /* SPDX-License-Identifier: MIT
- * Computes a chain's positions: its residues in order, and between them the residues without atoms in the file. A
- * sequence (SEQRES, or of an entity) gives the missing residues. Without a sequence, jumps of the residue numbers at
- * breaks give the number of missing residues. */
+ * Computes the positions of a chain. These are its residues in order, including the residues that have no atoms in the
+ * file. A sequence (SEQRES, or of an entity) gives the missing residues. Without a sequence, jumps of the residue
+ * numbers at breaks give the number of missing residues. */
 #include "data/structure.h"
 
 #include <math.h>
 #include <string.h>
 
-/* In angstrom: a peptide bond is 1.33 long. C-alphas of neighbours are 3.8 apart, or 2.9 across a cis bond; C-alphas
- * two residues apart are at least 5 apart. */
+/* Maximum distances in angstrom. BOND: a peptide bond is 1.33 long. NEIGHBOURS: C-alphas of adjacent residues are
+ * 3.8 apart, or 2.9 across a cis bond; C-alphas two residues apart are at least 5 apart. */
 static const double BOND = 2, NEIGHBOURS = 4.5;
-/* Maximum number of positions that residue numbers alone may add to a chain: more than any query has. */
+/* Maximum number of absent positions that are added to a chain because of its residue numbers. It is more than any
+ * query needs. */
 enum { MOST_ABSENT = 5000 };
 
 static double apart(const double a[3], const double b[3])
@@ -35,8 +36,8 @@ static int64_t absent_between(const attn__built_residue *a, const attn__built_re
     return step > 1 && step <= MOST_ABSENT ? step - 1 : 0;
 }
 
-/* Returns whether the coordinates are those of a protein. If every twentieth bond or more is missing, the coordinates
- * are of another kind and cannot show breaks. */
+/* Returns whether the coordinates are those of a protein. If a twentieth of the bonds or more is missing, they are
+ * of another kind, and missing bonds do not mean breaks. */
 static bool has_bonds(const attn__chain *chain)
 {
     int64_t broken = 0;
@@ -45,7 +46,7 @@ static bool has_bonds(const attn__chain *chain)
     return broken <= 1 + chain->n / 20;
 }
 
-/* Makes positions from residue numbers and returns their number. `to` may be NULL. */
+/* Computes the positions from the residue numbers, and returns how many there are. `to` may be NULL. */
 static int64_t by_numbers(const attn__chain *chain, attn__position *to)
 {
     int64_t n = 0, added = 0;
@@ -77,7 +78,7 @@ static attn_status arrange_by_numbers(attn_context *context, attn__chain *chain)
     return ATTN_OK;
 }
 
-/* Returns whether mmCIF gives the sequence position of every residue. */
+/* Returns whether every residue has a position in the sequence, as mmCIF files give it. */
 static bool is_labelled(const attn__chain *chain, int64_t length)
 {
     int64_t last = 0;
@@ -89,7 +90,7 @@ static bool is_labelled(const attn__chain *chain, int64_t length)
     return true;
 }
 
-/* Fills where[k] with the chain's residue at letter k of the sequence, or -1. Returns the number of letters with a
+/* Sets where[k] to the index of the residue at letter k of the sequence, or to -1. Returns how many letters have a
  * residue. */
 static int64_t place_by_labels(const attn__chain *chain, int64_t *where, int64_t n)
 {
@@ -124,7 +125,8 @@ static attn_status arrange_by_sequence(attn_context *context, attn__chain *chain
         placed = place_by_labels(chain, where, n);
     else if (status == ATTN_OK)
         status = place_by_alignment(context, chain, sequence, where, &placed);
-    bool used = status == ATTN_OK && 2 * placed > chain->n; /* otherwise the sequence belongs to another chain */
+    /* if at most half of the residues fit, the sequence belongs to another chain and is not used */
+    bool used = status == ATTN_OK && 2 * placed > chain->n;
     for (int64_t k = 0; used && k < n; k++)
         to[k] = (attn__position){.letter = sequence->letters[k], .residue = where[k]};
     attn__free(context, used ? (void *)chain->positions : (void *)to);

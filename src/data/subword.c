@@ -57,7 +57,7 @@ attn_status attn__subword_parse(attn__subword **subword, attn_context *context, 
     return status;
 }
 
-/* A copy of received bytes, made with the context's allocator. */
+/* A copy of bytes that the library passed to a callback. The copy is made with the context's allocator. */
 typedef struct kept {
     attn_context *context;
     char *bytes;
@@ -158,7 +158,7 @@ attn_status attn__subword_train(attn__subword **subword, attn_context *context, 
     return absent(context);
 }
 
-/* Does nothing. Without the library no model can be made, so this is never called with a model. */
+/* Does nothing, because it is never called with a model: without the library, no model can be made. */
 void attn__subword_destroy(attn__subword *subword)
 {
     (void)subword;

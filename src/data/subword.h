@@ -2,7 +2,8 @@
  *
  * subword.h - the internal form of a SentencePiece model, which converts texts to pieces and pieces to texts.
  *
- * If the build lacks the library, every function that makes a model fails with ATTN_ERROR_UNSUPPORTED and a message. */
+ * If attn was built without the SentencePiece library, every function that makes a model fails with
+ * ATTN_ERROR_UNSUPPORTED and a message. */
 #ifndef ATTN_DATA_SUBWORD_H
 #define ATTN_DATA_SUBWORD_H
 
@@ -11,28 +12,29 @@
 typedef struct attn__subword attn__subword;
 typedef void attn__subword_take(void *user, const char *piece, size_t length);
 
-/* Makes a model from the bytes of a .spm file, which are fully checked and copied. ATTN_ERROR_FORMAT (with `name`): a
- * damaged file. */
+/* Makes a model from the bytes of a .spm file. The bytes are checked completely and copied. ATTN_ERROR_FORMAT: the
+ * file is damaged; the message contains `name`. */
 attn_status attn__subword_parse(attn__subword **subword, attn_context *context, const char *bytes, size_t size,
                                 const char *name);
-/* Learns a model from n texts: see attn__spm_train. ATTN_ERROR_ARGUMENT: a size that does not fit the texts. */
+/* Learns a model from n texts, as attn__spm_train describes. ATTN_ERROR_ARGUMENT: the texts do not allow this size. */
 attn_status attn__subword_train(attn__subword **subword, attn_context *context, const char *const *texts, int64_t n,
                                 const char *kind, int64_t size);
 void attn__subword_destroy(attn__subword *subword); /* NULL is allowed */
-/* Returns the bytes of the model's file, which the model owns. */
+/* Returns the bytes of the model's .spm file. The model owns the bytes. */
 const char *attn__subword_bytes(const attn__subword *subword, size_t *size);
 int64_t attn__subword_size(const attn__subword *subword);
 const char *attn__subword_piece(const attn__subword *subword, int64_t id, size_t *length, char *kind);
 
-/* Calls `take` for each piece of a text. ATTN_ERROR_FORMAT: the text is not UTF-8. ATTN_ERROR_MEMORY. */
+/* Splits a text into pieces, and calls `take` for each piece. ATTN_ERROR_FORMAT: the text is not UTF-8. May also
+ * return ATTN_ERROR_MEMORY. */
 attn_status attn__subword_encode(const attn__subword *subword, const char *text, size_t length,
                                  attn__subword_take *take, void *user);
-/* Decodes n pieces to a text of *size bytes, which may include zero bytes. Free the text with attn__free. */
+/* Joins n pieces to a text of *size bytes, which may contain zero bytes. Free the text with attn__free. */
 attn_status attn__subword_decode(const attn__subword *subword, const char *const *pieces, const size_t *lengths,
                                  int64_t n, char **text, size_t *size);
 
-/* Checks that the normalization rules inside a .spm file have no offset out of bounds, since the library follows
- * offsets without checks. ATTN_ERROR_FORMAT: out of bounds; ATTN_ERROR_MEMORY. */
+/* Checks the normalization rules in a .spm file. They contain offsets, which the library follows without checks.
+ * ATTN_ERROR_FORMAT: an offset is out of bounds. May also return ATTN_ERROR_MEMORY. */
 attn_status attn__subword_check(attn_context *context, const char *bytes, size_t size, const char *name);
 
 #endif

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: MIT
  *
- * Checks the normalization rules inside a .spm file. The rules are a double array (Aoe 1989) over the bytes of a text.
- * Its leaves are offsets of replacements in a block of texts. The library follows both without bounds checks, so a
- * damaged file could make it read any address. Every node that a text can reach is therefore checked first. */
+ * Checks the normalization rules inside a .spm file. The rules are a double array (Aoe 1989), which is searched with
+ * the bytes of a text. Its leaves hold offsets of replacements in a block of texts. The library checks neither the
+ * nodes nor the offsets, so a damaged file could make it read any address. Therefore every node that a text can reach
+ * is checked here. */
 #include "data/subword.h"
 
 #include "base/context.h"
@@ -35,8 +36,8 @@ static bool skip(span *s, uint64_t bytes)
     return true;
 }
 
-/* Reads the next field. *body is empty for numbers. Returns false at the end and also if the field is damaged, which
- * sets *damaged. */
+/* Reads the next field. If the field is a number, *body is empty. Returns false at the end of the data. If the field
+ * is damaged, sets *damaged and returns false. */
 static bool next_field(span *s, uint64_t *number, span *body, bool *damaged)
 {
     uint64_t key, value;
@@ -44,7 +45,8 @@ static bool next_field(span *s, uint64_t *number, span *body, bool *damaged)
     if (s->at == s->end)
         return false;
     *damaged = true;
-    /* protobuf would take the number modulo 2^32, which would give a different field */
+    /* larger keys are refused, because protobuf would take them modulo 2^32, which would be the key of a different
+     * field */
     if (!take_varint(s, &key) || key > UINT32_MAX)
         return false;
     *number = key >> 3;
@@ -73,17 +75,19 @@ static bool next_field(span *s, uint64_t *number, span *body, bool *damaged)
 
 /* -------------------------------------------------------------------------------------------- the double array */
 
-/* maximum number of replacements for prefixes of one text: the library's array has this size */
+/* maximum number of replacements for the prefixes of one text, because the library's array has this size */
 enum { MOST_MATCHES = 32 };
 enum { UNSEEN = 0, OPEN, DONE };
 
-/* A double array as a graph. Nodes with the same children share a base, so texts with the same end share nodes. */
+/* A double array, seen as a graph. Nodes with the same children have the same base, so texts with the same end share
+ * nodes. */
 typedef struct trie {
     const unsigned char *units; /* n units of 4 bytes each, little endian */
     uint32_t n;
-    size_t replacements;   /* bytes of the replacements */
-    uint32_t *head, *next; /* nodes grouped by their base; 0: none (the root has no base) */
-    /* path of nodes from the root to the current node, and the next child to visit of each node */
+    size_t replacements; /* size of the block of replacements in bytes */
+    /* lists of the nodes that have the same base; 0 ends a list (the root, node 0, is in no list) */
+    uint32_t *head, *next;
+    /* stack: nodes on the path from the root to the current node; child: for each node, the next child to visit */
     uint32_t *stack, *child;
     unsigned char *state;
     /* for each node, the maximum number of replacements on a path down from it, including its own */
@@ -96,7 +100,7 @@ static uint32_t unit_at(const trie *t, uint32_t i)
     return (uint32_t)u[0] | (uint32_t)u[1] << 8 | (uint32_t)u[2] << 16 | (uint32_t)u[3] << 24;
 }
 
-/* Returns whether all nodes that a text can reach from node i are in bounds. */
+/* Begins the visit of node i. Returns whether all nodes that a text can reach from it are in bounds. */
 static bool enter(trie *t, uint32_t i)
 {
     uint32_t unit = unit_at(t, i), base = i ^ ((unit >> 10) << ((unit & (1u << 9)) >> 6));
@@ -124,14 +128,14 @@ static void link_nodes(trie *t)
 {
     for (uint32_t i = 1; i < t->n; i++) {
         uint32_t unit = unit_at(t, i), label = unit & 0xff, base = i ^ label;
-        if (unit >> 31 || label == 0 || base >= t->n) /* a leaf, or an unused node */
+        if (unit >> 31 || label == 0 || base >= t->n) /* a leaf or an unused node has no children */
             continue;
         t->next[i] = t->head[base];
         t->head[base] = i;
     }
 }
 
-/* Visits all nodes depth first. There is no recursion, because the file controls the depth. */
+/* Visits all nodes depth first. The function is not recursive, because the file determines the depth. */
 static bool walk(trie *t)
 {
     uint32_t depth = 1;
@@ -143,7 +147,8 @@ static bool walk(trie *t)
         uint32_t i = t->stack[depth - 1], child = t->child[i];
         if (child)
             t->child[i] = t->next[child];
-        if (child && t->state[child] == OPEN) /* a cycle, in which a search would not end */
+        /* the path contains a cycle, in which a search of the library would never end */
+        if (child && t->state[child] == OPEN)
             return false;
         if (child && t->state[child] == UNSEEN) {
             t->stack[depth++] = child;
@@ -178,7 +183,7 @@ static attn_status check_trie(attn_context *context, trie *t, const char *name)
     return status;
 }
 
-/* Checks rules: a size, a double array of this many bytes, and texts that each end with a 0. */
+/* Checks the rules. They consist of a size, a double array of this size in bytes, and texts that each end with a 0. */
 static attn_status check_rules(attn_context *context, span rules, const char *name)
 {
     size_t bytes = (size_t)(rules.end - rules.at);

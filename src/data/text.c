@@ -10,8 +10,9 @@
 
 /* ------------------------------------------------------------------------------------------- lower case */
 
-/* Ranges of capital letters: the main blocks of Latin, Greek, Cyrillic and Armenian, by Unicode's simple case mapping.
- * Capitals of step 1 are `shift` below their small letters. Capitals of step 2 alternate with their small letters. */
+/* Ranges of capital letters: the main blocks of Latin, Greek, Cyrillic and Armenian, by Unicode's simple case
+ * mapping. If step is 1, a small letter is its capital plus `shift`. If step is 2, capitals alternate with their
+ * small letters. */
 static const struct {
     uint32_t first, last;
     uint8_t step;
@@ -64,12 +65,12 @@ static bool is_blank(uint32_t code, attn_compat compat)
 {
     if (code == ' ' || code == '\t' || code == '\n' || code == '\r' || code == 0xa0 || code == 0x202f)
         return true;
-    /* Typographic spaces, from en quad to hair space, and the ideographic space. */
+    /* further blanks: typographic spaces from en quad to hair space, and the ideographic space */
     return compat == ATTN_COMPAT_NONE &&
            ((code >= 0x2000 && code <= 0x200a) || code == 0x205f || code == 0x3000 || code == 0x0b || code == 0x0c);
 }
 
-/* Returns whether a character is invisible: soft hyphen, zero-width space, joiners, byte order mark. */
+/* Returns whether a character is invisible: a soft hyphen, a zero-width space, a joiner or a byte order mark. */
 static bool is_invisible(uint32_t code)
 {
     return code == 0xad || (code >= 0x200b && code <= 0x200d) || code == 0x2060 || code == 0xfeff;
@@ -86,12 +87,12 @@ static bool is_digit(uint32_t code)
     return code >= '0' && code <= '9';
 }
 
-/* The text written so far, and the state that determines how the next character is written. */
+/* The text that was written so far, and the state on which the next character depends. */
 typedef struct prepare {
     attn__cut out;
     attn_compat compat;
-    uint32_t before; /* the last character written; 0: none yet */
-    bool blank;      /* a space must be written before the next character */
+    uint32_t before; /* the last character that was written; 0: none so far */
+    bool blank;      /* true: a space must be written before the next character */
 } prepare;
 
 static void prepare_one(prepare *p, uint32_t code, bool digit_follows)

@@ -1,12 +1,14 @@
 /* SPDX-License-Identifier: MIT
- * Finds the word of a text to which each token belongs. */
+ *
+ * Determines to which word of a text each token belongs.
+ */
 #include "data/token_words.h"
 
 #include "data/vocab.h"
 
 #include <string.h>
 
-static const char mark[] = "\xe2\x96\x81"; /* the mark of a space in SentencePiece's pieces */
+static const char mark[] = "\xe2\x96\x81"; /* the character U+2581, which marks a space in SentencePiece's pieces */
 
 static bool take_mark(const char *token, size_t length, size_t *at)
 {
@@ -30,14 +32,14 @@ int64_t attn__word_number(attn__word_counter *c, const char *token, size_t lengt
         first = first < 0 ? c->n - 1 : first;
         at++;
     }
-    return first < 0 ? c->n : first; /* a piece that is only a space belongs to the next word */
+    return first < 0 ? c->n : first; /* a piece that is only a space belongs to the word that follows */
 }
 
 /* ------------------------------------------------------------------------------------ tokens of a text */
 
 typedef struct numbering {
     attn__word_counter counter;
-    attn__token_words *tokens; /* NULL: words are only counted */
+    attn__token_words *tokens; /* the result; NULL: the words are only counted */
     attn_status status;
 } numbering;
 
@@ -65,7 +67,7 @@ static void number_token(void *user, const char *token, size_t length)
         n->tokens->words[n->tokens->n++] = word;
 }
 
-/* Counts the words of a text by the vocabulary's rules. */
+/* Counts the words of a text, as the vocabulary divides it into words. */
 static attn_status count_seen(const attn_vocab *vocab, const char *text, int64_t *n)
 {
     numbering all = {.counter = {.subwords = true}};
@@ -74,8 +76,8 @@ static attn_status count_seen(const attn_vocab *vocab, const char *text, int64_t
     return status;
 }
 
-/* Maps the `seen` words of the vocabulary's rules to the space-separated words. For this, each space-separated word is
- * split separately. */
+/* The vocabulary divides the text into `seen` words. For each of them, finds the space-separated word to which it
+ * belongs. To do this, each space-separated word is divided by the vocabulary separately. */
 static attn_status join_words(attn__token_words *tokens, const attn_vocab *vocab, char *text, int64_t seen)
 {
     int64_t *origin = attn__alloc(tokens->context, attn__size_mul((size_t)seen, sizeof *origin)), at = 0, number = 0;
@@ -122,7 +124,7 @@ void attn__token_words_free(attn__token_words *tokens)
 
 /* ----------------------------------------------------------------------------------- words of the data */
 
-/* Computes the number of normalized words that a word becomes. */
+/* Determines how many normalized words a word becomes. */
 static attn_status prepare_word(attn__prepared_words *p, const char *word, size_t length, attn_compat compat,
                                 int64_t *n)
 {

@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: MIT
- * Vocabularies convert between words and ids, and are stored in text files. */
+ *
+ * Implements vocabularies, which convert between words and ids, and are stored in text files.
+ */
 #include "data/vocab.h"
 
 #include "base/utf8.h"
@@ -97,8 +99,8 @@ static attn_status fail_line(const reader *r, const char *what)
     return attn__fail(r->context, ATTN_ERROR_FORMAT, "%s:%" PRId64 ": %s", r->name, r->words.n + 1, what);
 }
 
-/* Reads a token. A token must be readable from a file unchanged, so no token may contain a separator of lines or words,
- * or occur twice. */
+/* Reads a token of a vocabulary file. A token must not contain a separator of lines or words and must not occur
+ * twice, because it could not be read back unchanged. */
 static attn_status read_token(reader *r, const char *line, size_t length)
 {
     if (length == 0)

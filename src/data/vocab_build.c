@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Compares texts by byte, which is the order of code points in UTF-8. */
+/* Compares two texts by their bytes, for sorting. In UTF-8 this is the order of code points. */
 static int compare_texts(const attn__word *a, const attn__word *b)
 {
     uint32_t shorter = a->length < b->length ? a->length : b->length;
@@ -33,9 +33,9 @@ static attn_status count_special(attn__words *words, attn_special special, int64
     return attn__words_count(words, name, strlen(name), count);
 }
 
-/* Counts the words of a sentence, except words that are written like a special token. With `steps`, for D2L
- * compatibility, the sentence is cut to `steps` with <eos> as the last word and padded, and <bos> precedes the words of
- * the target. */
+/* Counts the words of a sentence, except words that are written like a special token. If `steps` is not 0 (D2L
+ * compatibility), <eos> is appended to the sentence, which is then cut or padded to `steps` tokens. A target sentence
+ * begins with <bos>. */
 static attn_status count_sentence(attn__words *words, const char *text, attn_side side, int64_t steps)
 {
     const char *word;
@@ -65,7 +65,7 @@ static bool is_special(const attn__word *word)
     return false;
 }
 
-/* Keeps the words that are frequent enough, in their order, and returns their number. */
+/* Keeps the words that are frequent enough, without changing their order. Returns the number of these words. */
 static int64_t keep_frequent(attn__word *items, int64_t n, int64_t min_frequency, bool specials)
 {
     int64_t kept = 0;
@@ -76,9 +76,9 @@ static int64_t keep_frequent(attn__word *items, int64_t n, int64_t min_frequency
     return kept;
 }
 
-/* Makes a vocabulary with D2L compatibility. <unk> is always in the table, and <pad> and <eos> are frequent in padded
- * text. <pad> and <eos> may be missing if sentences are very long or few. A vocabulary needs them to encode, so they
- * are added. */
+/* Makes a vocabulary with D2L compatibility. <unk> is always included. <pad> and <eos> are usually frequent enough,
+ * because padded sentences contain them. If they are missing, because sentences are very long or few, they are added,
+ * because encoding needs them. */
 static attn_status finish_d2l(attn_vocab **vocab, attn__words *words, int64_t min_frequency)
 {
     attn_status status = count_special(words, ATTN_SPECIAL_UNK, min_frequency);
@@ -109,7 +109,7 @@ static attn_status finish(attn_vocab **vocab, attn__words *words, int64_t min_fr
     return status;
 }
 
-/* Learns pieces from the sentences of one side, or of both sides. */
+/* Learns pieces from the sentences of one side, or of both sides together. */
 static attn_status build_subwords(attn_vocab **vocab, const attn_pairs *pairs, attn_side side,
                                   const attn_vocab_options *o)
 {

@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: MIT
- * Vocabularies whose words are the pieces of a SentencePiece model. */
+ *
+ * Implements vocabularies whose tokens are the pieces of a SentencePiece model.
+ */
 #include "data/vocab.h"
 #include "base/downloaded.h"
 
@@ -77,7 +79,8 @@ bool attn_vocab_has_subwords(const attn_vocab *vocab)
     return vocab->subword != NULL;
 }
 
-/* Replaces marks of a space by spaces, except at the ends. Pieces of the other side's model keep such marks. */
+/* Replaces the marks of spaces by spaces, and removes them at the ends. Marks remain in pieces that belong to the
+ * other side's model. */
 static void write_spaces(char *text)
 {
     static const char mark[] = "\xe2\x96\x81";
@@ -94,7 +97,7 @@ static void write_spaces(char *text)
     *out = '\0';
 }
 
-/* Makes the replacements of transformers' clean_up_tokenization, in its order. */
+/* Applies the replacements of transformers' clean_up_tokenization in the same order. */
 static void tidy(char *text)
 {
     static const char *const marks[][2] = {{" .", "."},     {" ?", "?"},     {" !", "!"},   {" ,", ","},
@@ -113,8 +116,8 @@ static void tidy(char *text)
     }
 }
 
-/* Replaces control characters by spaces. Pieces for single bytes may be line ends or tabs, but a message must stay on
- * one line. */
+/* Replaces control characters by spaces. A piece for a single byte may be a line end or a tab, which would break a
+ * message into several lines. */
 static void clear_controls(char *text, size_t length)
 {
     for (size_t i = 0; i < length; i++)
@@ -122,7 +125,8 @@ static void clear_controls(char *text, size_t length)
             text[i] = ' ';
 }
 
-/* Returns whether a token is not part of the text. For an unknown piece the library would write its own mark. */
+/* Returns whether a token is left out of the joined text. Special added tokens are left out, and <unk>, for which
+ * the library would write its own mark. */
 static bool is_silent(const attn_vocab *vocab, int32_t id)
 {
     bool silent = id == vocab->special[ATTN_SPECIAL_UNK];
@@ -134,7 +138,7 @@ static bool is_silent(const attn_vocab *vocab, int32_t id)
 attn_status attn__vocab_join(const attn_vocab *vocab, const char *tokens, char **text)
 {
     attn_context *context = vocab->context;
-    /* one more than the words, because a failed search also writes its slot */
+    /* one more than the maximum number of words, because a failed search for a word also writes to its slot */
     int64_t most = (int64_t)strlen(tokens) / 2 + 2, n = 0;
     const char **pieces = attn__alloc(context, attn__size_mul((size_t)most, sizeof *pieces));
     size_t *lengths = attn__alloc(context, attn__size_mul((size_t)most, sizeof *lengths));

@@ -220,9 +220,8 @@ static attn_status check_reach(const attn__pt *pt, const attn__array *array, int
     size_t reach = (size_t)offset, count = 1, element = attn__element_size(array->element);
     bool empty = false;
     for (int i = 0; i < array->rank; i++) {
-        count =
-            /* empty axes count as length 1, so that the strides of empty arrays cannot overflow either */
-            attn__size_mul(count, array->shape[i] ? (size_t)array->shape[i] : 1);
+        /* empty axes count as length 1, so that the strides of empty arrays cannot overflow either */
+        count = attn__size_mul(count, array->shape[i] ? (size_t)array->shape[i] : 1);
         empty |= array->shape[i] == 0;
         if (array->shape[i] > 0)
             reach = attn__size_add(reach, attn__size_mul((size_t)array->shape[i] - 1, (size_t)array->stride[i]));
