@@ -140,7 +140,7 @@ static double error_of(const state *st, int64_t i, int64_t j)
     double bound = (depth + 1) * 0x1p-24 * both; /* one rounding for each of `depth` terms, and one for the result */
     if (st->subject->precision == ATTN_PRECISION_BF16)
         bound += (0x1p-7 + 0x1p-16) * both; /* Each operand has a relative error of up to 2^-8. */
-    /* The largest number of a row has 127 steps, and each number has an error of half a step. */
+    /* The largest number of a row is 127 steps, and the error of each number is up to half a step. */
     if (st->subject->precision == ATTN_PRECISION_INT8) {
         double step_a = most_a / 127, step_b = most_b / 127;
         bound += (step_a * sum_b + step_b * sum_a) / 2 + depth * step_a * step_b / 4;

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT
- * attn embed: writes the representations of residues and sequences by a language model of alignments as arrays. */
+ * attn embed: computes representations of residues and sequences with a language model of alignments, and writes them
+ * as arrays. */
 #include "commands.h"
 #include "failures.h"
 #include "family.h"

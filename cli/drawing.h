@@ -24,7 +24,7 @@
  * chooses. The caller frees the clip, even after a failure. Returns an exit code. */
 int cli_drawing_read(const cli_call *cli, const attn_generator *generator, const char *path, attn__clip *clip);
 
-/* The times of drawing images. On a terminal, its progress is shown. */
+/* The times of a run that draws images. On a terminal, the progress of the run is shown. */
 typedef struct cli_drawing {
     const cli_call *cli;
     bool terminal, drawn;

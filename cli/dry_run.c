@@ -81,8 +81,8 @@ static int64_t closest_tensor(const dry_run *d, int64_t parameter, const char **
     return found;
 }
 
-/* Returns the difference between the layer numbers of the checkpoint and of the model, because either may count from
- * 1 or 0. It compares the smallest numbers that do not match. */
+/* Returns the difference between the layer numbers of the checkpoint and of the model. Each of them may count layers
+ * from 1 or from 0. The smallest layer numbers that do not match are compared. */
 static long counted_from(const dry_run *d)
 {
     enum { NONE = 1 << 20 };

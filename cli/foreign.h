@@ -43,7 +43,7 @@ cli_form cli_form_of(const cli_call *cli, const char *directory);
 
 /* Reads the options. Call cli_foreign_free even after a failure. */
 attn_status cli_foreign_read(const cli_call *cli, cli_foreign *foreign);
-/* Adds settings that follow from the shapes of the weights. The names file has the rules for them. */
+/* Adds settings that follow from the shapes of the weights. The names file says how each setting follows. */
 attn_status cli_foreign_measure(const cli_call *cli, cli_foreign *foreign, const char *weights);
 void cli_foreign_free(cli_foreign *foreign);
 

@@ -128,7 +128,7 @@ static int dispatch(int argc, char **argv)
 int main(int argc, char **argv)
 {
     setlocale(LC_NUMERIC, "C"); /* A library may have changed this default of the C standard before main. */
-    signal(SIGXFSZ, SIG_IGN);   /* If a file exceeds the size limit, this gives a write error with a message. */
+    signal(SIGXFSZ, SIG_IGN);   /* A file above the size limit then gives a write error with a message. */
     hold_descriptors();
     return close_output(dispatch(argc, argv));
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Tests problems that are given as text. A text must be refused with a message, or the engine checks the problem that
- * it describes.
+ * Tests problems that are given as text. If a text is refused, there must be a message. Otherwise the engine checks the
+ * problem that the text describes.
  */
 #include "fuzz.h"
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Tests valid and invalid problems that are made from bytes. A problem must be refused with a message. Otherwise, every
- * solver that accepts it must agree with the reference solver in float64.
+ * Tests valid and invalid problems that are made from bytes. If a problem is refused, there must be a message.
+ * Otherwise every solver that accepts the problem must agree with the reference solver in float64.
  */
 #include "attn/attn.h"
 

@@ -48,7 +48,8 @@ static attn_status build(parity_case *c)
         status = attn_config_create(&own, c->context);
     if (status == ATTN_OK && architecture)
         status = attn_architecture_select(architecture, c->config, own);
-    /* A case may set "dtype" to f64: float64 shows a wrong formula that float32's rounding would hide. */
+    /* If a case sets "dtype" to f64, the model runs in float64. This shows a wrong formula that float32's rounding
+     * would hide. */
     bool twice = status == ATTN_OK && strcmp(attn_config_text(c->config, "dtype", "f32"), "f64") == 0;
     c->reals = twice ? ATTN_F64 : ATTN_F32;
     if (status == ATTN_OK)

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: MIT
  *
- * Compares forward attention on AMX with the vector units. The plan names the unit, and odd sizes agree. Numbers that
- * three bf16 parts cannot represent (infinity, NaN, numbers above the largest bf16) agree too, visible or masked.
- * Results have the same bits for any number of threads. The test is skipped on a machine without AMX.
+ * Compares forward attention on AMX with the vector units. The results must agree for odd sizes, and for numbers that
+ * three bf16 parts cannot represent (infinity, NaN, numbers above the largest bf16), visible or masked. The plan must
+ * name the unit. Results must have the same bits for any number of threads. The test is skipped on a machine without
+ * AMX.
  */
 #include "support/cmocka.h"
 

@@ -91,7 +91,7 @@ static size_t lay(attn_problem *p, size_t field, const int *dims, int n)
 #define LAY(field, ...)                                                                                                \
     lay(p, offsetof(attn_dim, field), (int[]){__VA_ARGS__}, (int)(sizeof((int[]){__VA_ARGS__}) / sizeof(int)))
 
-/* The dims are 0 batch, 1 group, 2 head, 3 and 4 query, 5 and 6 key, 7 contract, 8 value. */
+/* Dim 0 is batch, 1 is group, 2 is head, 3 and 4 are query, 5 and 6 are key, 7 is contract, and 8 is value. */
 static void set_strides(bench *t, const kase *c)
 {
     attn_problem *p = &t->problem;
@@ -341,7 +341,7 @@ static void check_both(const kase *c, int number_of_case)
     check(c, number_of_case);
     if (attn__isa_best() < ATTN_ISA_AMX)
         return;
-    /* Cases with large heads are skipped, and cases whose gradient of the bias is a sum over all pairs of a head. */
+    /* Skips cases with large heads, and cases in which a gradient of the bias is a sum over all pairs of a head. */
     if (c->d >= 48 || c->bias >= 5)
         return;
     wide.d += 48;

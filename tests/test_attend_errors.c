@@ -27,7 +27,8 @@ static int close_context(void **state)
     return held != 0; /* every failure frees its memory */
 }
 
-/* Returns a valid problem. Its dims are 0 batch 2, 1 head 3, 2 query 4, 3 key 5, 4 contract 6, 5 value 6. */
+/* Returns a valid problem. Its dims 0 to 5 are batch, head, query, key, contract and value, with the lengths 2, 3, 4,
+ * 5, 6 and 6. */
 static attn_problem sound(void)
 {
     attn_problem p;

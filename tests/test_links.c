@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * Tests word alignments: reading, conversion to prepared text and to pieces, and use in batches.
+ * Tests word alignments. They are read, converted to prepared text and to pieces, and used in batches.
  */
 #include "support/fixture.h"
 #include "support/faults.h"

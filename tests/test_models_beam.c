@@ -252,8 +252,8 @@ static void eos_outside_the_vocabulary_is_refused(void **state)
     attn__beam_destroy(&beam);
 }
 
-/* Returns a logit. Some blocks of these logits have no candidate, and others have several. Different blocks have
- * equal logits. */
+/* Returns logit i of a list that is difficult for a search by blocks. Some blocks have no candidate, others have
+ * several, and different blocks have equal logits. */
 static double hostile_logit(int64_t i)
 {
     return i % 601 == 600 ? 7 : (double)((i * 7919) % 1009) / 200 - (double)(i / 256 % 3);

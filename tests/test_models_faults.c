@@ -95,7 +95,7 @@ static void every_failure_is_survived(void **state)
 
 /* ------------------------------------------------------------------------------------ every architecture */
 
-/* Makes inputs for a small model. The lists own the inputs. */
+/* Makes inputs for a small model and adds them to `inputs`, which owns them. */
 static attn_status make_inputs(attn_context *context, const attn_architecture *a, small_filling *fill, bool optional,
                                attn_named_list *inputs)
 {

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: MIT
  *
- * Compares details of the MSA Transformer that are easy to get wrong with separate computations. They are positions and
- * padding, both shapes of the table of row positions, masked residues, single sequences, columns of padding, normalized
- * representations, dropout, maps whose correction would divide by zero, and the memory of contacts.
+ * Compares details of the MSA Transformer with separate computations, because these details are easy to get wrong. The
+ * details are positions and padding, both shapes of the table of row positions, masked residues, single sequences,
+ * columns of padding, normalized representations, dropout, maps whose correction would divide by zero, and the memory
+ * of contacts.
  */
 #include "support/fixture.h"
 #include "support/tensors.h"

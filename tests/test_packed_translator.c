@@ -227,7 +227,8 @@ static void packed_weights_take_the_place_of_the_others(void **state)
     size_t weights = 0;
     for (int64_t i = 0; i < all->n; i++)
         weights += (size_t)attn_tensor_size(all->items[i].tensor) * sizeof(float);
-    assert_true(memory.held < before + weights / 4); /* The panels have padding, and there is a list of panels. */
+    assert_true(memory.held < before + weights / 4); /* The limit allows for the padding of panels and for the list of
+                                                      * panels. */
     attn_tensor *taken = weight_of(t, true);
     assert_non_null(taken);
     assert_true(attn_tensor_size(taken) > 0);

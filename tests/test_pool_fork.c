@@ -122,7 +122,8 @@ static void *keep_busy(void *user)
 
 static void a_fork_while_others_are_in_regions(void **state)
 {
-    /* With a sanitizer, a child would inherit locks of the allocator that other threads held at the fork. */
+    /* The test is skipped with a sanitizer, because a child inherits locks that other threads hold in the sanitizer's
+     * allocator at the fork. */
     if (SANITIZED)
         skip();
     pthread_t threads[2];

@@ -266,7 +266,7 @@ static double worst_share(const matrices *x, int way)
     return worst;
 }
 
-/* If AMX is available, checks that it gives the same bits. */
+/* If AMX is available, checks that AMX and plain C give the same bits. */
 static void same_with_amx(const matrices *x, int way)
 {
     const attn__slices_kernel *amx = attn__slices_for(ATTN_ISA_AMX);

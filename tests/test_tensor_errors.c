@@ -386,8 +386,8 @@ static void integers_are_cast_from_what_they_hold(void **state)
     end_world(w);
 }
 
-/* Gradients use memory of the tape. Dropped gradients return it for the tape's next results, and kept gradients
- * outlive the tape. */
+/* Gradients use memory of the tape. If a gradient is dropped, the tape reuses its memory for the next results. If a
+ * gradient is kept, it outlives the tape. */
 static void gradients_return_their_memory_or_outlive_the_tape(void **state)
 {
     enum { N = 200000 };

@@ -270,8 +270,8 @@ static void moments_decay_to_zero(void **state)
     }
 }
 
-/* Runs a backward pass of two parameters of BIG numbers each. Returns how many bytes the context then holds in
- * addition. Sets *left to the additional bytes after the tape is destroyed. */
+/* Runs a backward pass of two parameters of BIG numbers each. Returns how many more bytes the context holds afterwards.
+ * Sets *left to the additional bytes after the tape is destroyed. */
 enum { BIG = 1 << 16 };
 static size_t bytes_of_training(bool frozen, size_t *left)
 {

@@ -64,8 +64,8 @@ ATTN_API double attn_config_real(const attn_config *config, const char *key, dou
 ATTN_API bool attn_config_bool(const attn_config *config, const char *key, bool fallback);
 ATTN_API const char *attn_config_text(const attn_config *config, const char *key, const char *fallback);
 
-/* Describes one key of a config: its type and range. A table of these describes the settings of an architecture or a
- * training. `type` is BOOL, INT, REAL, TEXT, INTS, TEXTS or REALS. REAL also accepts an INT. If INTS or REALS have a
+/* Describes one key of a config: its type and range. A table of such keys describes the settings of an architecture or
+ * a training. `type` is BOOL, INT, REAL, TEXT, INTS, TEXTS or REALS. REAL also accepts an INT. If INTS or REALS have a
  * range, they also accept a single number. REALS also accept a list of integers, and the keys NAME.0, NAME.1, ...,
  * which a list of numbers in a config.json becomes. */
 typedef struct attn_setting {

@@ -48,7 +48,7 @@ ATTN_API attn_status attn_tensor_wrap(attn_tensor **tensor, attn_context *contex
  * ATTN_ERROR_ARGUMENT: NULL. ATTN_ERROR_MEMORY. */
 ATTN_API attn_status attn_tensor_share(attn_tensor **shared, const attn_tensor *tensor);
 
-/* Returns the tensor's elements in row-major order, which the tensor owns. */
+/* Returns the address of the elements, which are in row-major order. The tensor owns them. */
 ATTN_API void *attn_tensor_data(const attn_tensor *tensor);
 /* Returns the type of the tensor's elements. */
 ATTN_API attn_dtype attn_tensor_dtype(const attn_tensor *tensor);

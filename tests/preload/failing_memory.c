@@ -45,7 +45,8 @@ static struct {
     const char *report;
 } state;
 
-/* A hash table of the addresses of the program's blocks, with open addressing: 0 is an empty slot, 1 a freed block. */
+/* A hash table of the addresses of the program's blocks, with open addressing. 0 marks an empty slot, and 1 marks a
+ * freed block. */
 enum { PLACES = 1 << 20 };
 static uintptr_t blocks[PLACES];
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;

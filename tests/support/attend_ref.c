@@ -46,7 +46,8 @@ typedef struct row {
     double scale, width;
     key *key;
     double *q, *w1, *w2, *dout, *o, *o_err, *pool;
-    /* norm: the divisor of the weights, which is the sum of exp(score - max), N, or the sum of scores */
+    /* norm: the divisor of the weights, which is the sum of exp(score - max), the number of unmasked keys, or the sum
+     * of scores */
     double norm, lse;
     double norm_err; /* relative error of the normalizer */
     double sink;     /* score of the sink; -infinity: none */

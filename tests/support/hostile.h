@@ -47,7 +47,7 @@ typedef struct hostile_case {
     int64_t n[HOSTILE_NUMBERS];
 } hostile_case;
 
-/* Draws a case of any kind. If `large`, sizes are at least 128, so that the code for large products runs. */
+/* Draws a case of any kind. If `large` is true, sizes are at least 128, so that the code for large products runs. */
 hostile_case hostile_draw(uint64_t seed, bool large);
 void hostile_print(const hostile_case *c, char text[HOSTILE_TEXT]);
 bool hostile_parse(hostile_case *c, const char *text);
