@@ -128,7 +128,7 @@ static void explain(const bench *b, const attn_plan *plan, const char *name)
 
 /* -------------------------------------------------------------------------------------------- measuring */
 
-/* Runs the plan until the time is enough. Sets *median to the median time of a run in seconds. */
+/* Runs the plan until it has run long enough. Sets *median to the median time of a run in seconds. */
 static attn_status time_plan(const bench *b, const attn_plan *plan, const attn_arrays *arrays, double *median)
 {
     enum { MOST = 20000, LEAST = 3 };

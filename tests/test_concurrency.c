@@ -42,7 +42,7 @@ static attn_problem small_problem(attn_direction direction)
     return p;
 }
 
-/* The arrays that one forward pass reads and writes. */
+/* The arrays that one pass reads and writes. */
 typedef struct pass {
     const attn_plan *forward, *backward;
     float q[SIZE], k[SIZE], v[SIZE], o[SIZE], dout[SIZE], dq[SIZE], dk[SIZE], dv[SIZE], lse[HEADS * ROWS];
@@ -192,7 +192,7 @@ static void *run_without_output(void *user)
     pass *p = user;
     attn_arrays a = {.q = p->q, .k = p->k, .v = p->v, .lse = p->lse};
     char workspace[64];
-    /* The call fails before it reads the workspace, which is too small. */
+    /* The call fails before it reads the workspace. */
     p->status = attn_plan_execute(plan, &a, workspace);
     return NULL;
 }

@@ -207,7 +207,7 @@ static void a_file_says_what_the_model_is(void **state)
 }
 
 /* If a parameter has no tensor and a rule allows it, the parameter stays zero. Otherwise an error says that the
- * tensor is missing. */
+ * parameter is missing. */
 static void defaults_become_zeros(void **state)
 {
     attn_context *c = NULL;

@@ -86,7 +86,7 @@ static void chrf_of_a_corpus(void **state)
     }
 }
 
-/* Computes the scores of corpora that have a single pair, for each pair of some texts. */
+/* Compares the scores of all pairs of some texts with the scores of corpora that have only one of these pairs. */
 static void chrf_of_all_pairs(void **state)
 {
     const char *texts[] = {"the cat the cat on the mat", "Il est calme .", "",

@@ -697,7 +697,7 @@ static void run_row(row *r, bool backward)
         gradients(r);
 }
 
-/* Writes the results of a row past the end of a packed sequence, which has no weights. */
+/* Writes the results of a row past the end of a packed sequence. Its weights are 0. */
 static void absent_row(row *r)
 {
     walk keep = r->w;
@@ -770,7 +770,7 @@ static void clear_table(const attn_problem *p, double *value, double *bound, int
     }
 }
 
-/* Clears all rows of an indexed bias's gradient. The library writes rows that no index selects, too. */
+/* Clears all rows of an indexed bias's gradient. Rows that no index selects are cleared, too. */
 static void clear_rows(const attn_problem *p, double *value, double *bound)
 {
     walk w = {.p = p};
