@@ -25,7 +25,8 @@ typedef struct kase {
     int causal;            /* band: 0 is none, 1 has hi = 0, 2 has hi = tk - tq, 3 has limits on both sides */
     int lens;              /* 0: no lengths; 1: one length for each b; 2: one length for each b and query */
     int mask;              /* 0: no mask; shape of the mask: 1 [B,Tk], 2 [Tq,Tk], 3 [B,G,H,Tq,Tk] */
-    /* shape: 1 full, 2 shared by the batch, 3 [Tq,Tk], 4 [B,1,1,1,Tk], 5 one number for each head, 6 [Tq] */
+    /* 0: no bias; shape of the bias: 1 full, 2 shared by the batch, 3 [Tq,Tk], 4 [B,1,1,1,Tk], 5 one number for each
+     * head, 6 [Tq] */
     int bias;
     double fill, dropout, spread;
     bool accumulate, bf16, own_strides, holes; /* holes: if true, a third of the bias is -inf */

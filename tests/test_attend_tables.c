@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * Compares relative tables over whole axes with plain loops in double. The planner's choice runs, and the solver that
- * multiplies tables with tiles. Other tests check the bits for any number of threads, and NaN in elements that no pair
- * or some pair reads.
+ * Compares relative tables over whole axes with plain loops in double. The planner's choice and the solver that
+ * multiplies tables with tiles both run. Other tests check the bits for any number of threads, and NaN in elements that
+ * no pair or some pair reads.
  */
 #include "support/cmocka.h"
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Tests the attention of a classifier: attention rollout, and the cell of the image that each key of a window or a
- * cross stands for.
+ * Tests the attention of a classifier: attention rollout, and the cell of the image to which each key of a window or a
+ * cross belongs.
  */
 #include "support/cmocka.h"
 #include "support/tensors.h"
