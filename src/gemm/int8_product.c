@@ -33,7 +33,7 @@ static void quantize_range(void *user, int64_t begin, int64_t end)
 void attn__int8_quantize_rows(attn__isa isa, int threads, const float *x, int64_t ld, int64_t rows, int64_t n,
                               int8_t *q, float *scales)
 {
-    enum { NUMBERS = 16384 }; /* minimum of elements of a range that one thread quantizes */
+    enum { NUMBERS = 16384 }; /* smallest number of elements that one thread quantizes */
     quantizing z = {attn__int8_rows_for(isa), n, ld, x, q, scales};
     attn__parallel_range(threads, rows, 1 + NUMBERS / (n + 1), quantize_range, &z);
 }

@@ -89,7 +89,7 @@ attn__gemm_round_row *attn__gemm_round_row_for(attn__isa isa)
 #undef ATTN__KERNEL
     };
     int i = 0;
-    while (rounds[i].isa > isa) /* ends, because the last entry is plain C */
+    while (rounds[i].isa > isa) /* the loop ends, because the last entry is plain C */
         i++;
     return rounds[i].run;
 }
@@ -98,6 +98,6 @@ const attn__gemm_kernel *attn__gemm_kernel_for(attn_dtype dtype, attn__isa isa)
 {
     const attn__gemm_kernel *kernel = NULL;
     for (int i = 0; !kernel || !attn__cpu_has(kernel->gains_by); i++)
-        kernel = attn__gemm_kernel_at(dtype, isa, i); /* ends, since the last kernel is plain C and needs no feature */
+        kernel = attn__gemm_kernel_at(dtype, isa, i); /* the last kernel is plain C and needs no feature */
     return kernel;
 }

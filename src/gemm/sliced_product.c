@@ -55,8 +55,8 @@ static attn__gemm_plan plan_columns(const attn__sliced_plan *p, int64_t first, i
     return plan;
 }
 
-/* Returns how many rows are processed at a time. Their slices stay in L3. They are so many that packing W for their
- * multiply-adds pays. */
+/* Returns how many rows are processed at a time. Their slices stay in L3. There are enough rows to make packing W for
+ * their multiply-adds worth its time. */
 static int64_t rows_at_once(int64_t m, int threads)
 {
     enum { ROWS = 1024 };

@@ -22,8 +22,8 @@ attn__weights attn__weights_for(attn_dtype dtype, attn__isa isa, int64_t n, int6
 size_t attn__weights_bytes(const attn__weights *weights, attn__isa isa);
 size_t attn__weights_workspace(const attn__weights *weights);
 /* Packs the rows of `w`, which are w->outer apart, to weights->data. If `drop` is set, the memory of rows is released
- * after they are packed, because they are not read again (not with slices). Returns false if slices would gain nothing.
- * The caller should then pack panels instead. */
+ * after they are packed, because they are not read again. Slices do not use `drop`. Returns false if slices would gain
+ * nothing. The caller should then pack panels instead. */
 bool attn__weights_pack(attn__weights *weights, const attn__gemm_operand *w, bool drop, attn__isa isa, int threads,
                         void *workspace);
 /* Copies one row of the original weights from panels. The panels must be F32 or F64. */

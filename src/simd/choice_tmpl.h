@@ -20,7 +20,7 @@ static const KERNEL_TYPE *const kernels[] = {
 static const KERNEL_TYPE *choose(attn__isa isa)
 {
     int i = 0;
-    while (kernels[i]->isa > isa) /* NOLINT: ends at the last kernel, which any machine can run */
+    while (kernels[i]->isa > isa) /* NOLINT: the loop ends at the last kernel, which any machine can run */
         i++;
     return kernels[i];
 }

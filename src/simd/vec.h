@@ -9,20 +9,20 @@
  *   vf, vi, vm                                        lanes of float, of int32, and a choice of lanes
  *   vf_load vf_store (any alignment), _part (the first n lanes only; the others load as 0)
  *   vf_load_once (into a register; a compiler may otherwise load again for every use)
- *   vf_stream (whole vectors aligned to their size, past the caches where the machine can), vf_stream_end (after the
- *   last of them, before another thread looks)
+ *   vf_stream (whole vectors aligned to their size, past the caches if the machine can), vf_stream_end (after the
+ *   last of them, before another thread reads)
  *   vf_load_bf16, vf_store_bf16 (nearest even), _part
  *   vf_set1 vf_zero vf_add vf_sub vf_mul vf_div vf_sqrt vf_abs vf_floor
  *   vf_fma(a,b,c) = a*b+c, vf_fnma(a,b,c) = c-a*b     one rounding, but two on `scalar`
- *   vf_max(a,b), vf_min(a,b)                          b where either is NaN, as x86 has it
+ *   vf_max(a,b), vf_min(a,b)                          b if either is NaN, as on x86
  *   vf_fraction(x) = x - floor(x), vf_scale2(p,x) = p * 2^floor(x) for p from 1 to 2, 0 for x below -126
  *   vf_lt vf_eq vi_lt vi_ltu (unsigned) vm_first(n) vm_any vm_and vm_or vm_not, vf_select(m,a,b) = m ? a : b
  *   vf_below(a,l,x) = a < l ? 0 : x, vf_mul_below(a,l,b) = a < l ? 0 : a * b, where no lane of 0 underflows
  *   vi_load vi_store vi_set1 vi_add vi_sub vi_mul vi_and vi_xor vi_shr vi_shl (shifts by a constant)
  *   vf_bits vf_from_bits (the same 32 bits), vf_from_int (the value)
  *   where VF_HALVES is defined: vf_load_halves, vf_store_halves (of two places in memory), vf_transpose_halves(r):
- *   VF_LANES / 2 vectors, either half a square
- *   where VF_LOOKUP is defined, a power of two: vf_lookup(table, x) = table[the last bits of x] of so many
+ *   VF_LANES / 2 vectors, each half of them transposed as a square
+ *   where VF_LOOKUP is defined, a power of two: vf_lookup(table, x) = table[bits of x modulo VF_LOOKUP]
  *   vf_sum vf_largest (over the lanes), vf_transpose(r): r[i] lane j <-> r[j] lane i, VF_LANES vectors
  */
 #ifndef ATTN_SIMD_COMMON_H

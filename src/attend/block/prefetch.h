@@ -18,8 +18,8 @@ typedef struct attn__prefetch {
         const char *base;
         /* Row r is at base + row_at[r] * step bytes, or at base + r * step bytes if row_at is NULL. */
         const int64_t *row_at;
-        int64_t step, rows, lines; /* `rows` rows; each run has `lines` cache lines */
-        int64_t runs, run_step;    /* each row has `runs` runs; run_step bytes between two runs */
+        int64_t step, rows, lines; /* number of rows, and of cache lines in each run */
+        int64_t runs, run_step;    /* number of runs in each row; bytes between two runs */
         char *to;                  /* destination of copied rows; NULL if rows are not copied */
         int64_t to_step, copied;   /* bytes between two copied rows; `copied` rows are copied so far */
     } stream[ATTN__PREFETCH_STREAMS];

@@ -92,7 +92,7 @@ static int64_t distance(const attn__row *row, const place *at, int query_dim, in
     return at->position[key_dim] - row->index[query_dim] * at->step[key_dim];
 }
 
-/* Returns a number to add to an offset that counts indices, since the mask of blocks has an element per block. */
+/* Returns the correction of an offset that counts indices. The mask of blocks has one element per block. */
 static int64_t block_shift(const attn__row *row, const place *at)
 {
     const attn__canonical *canonical = row->canonical;

@@ -111,7 +111,7 @@ static inline bool attn__channels_adjacent(const attn__canonical *canonical, con
     return all;
 }
 
-/* Reports whether different indices have different elements: only the axis of packed sequences has stride 0. */
+/* Reports whether different indices have different elements. Does not check the axis of packed sequences. */
 static inline bool attn__group_moves(const attn__group *group, attn__operand op)
 {
     bool all = true;

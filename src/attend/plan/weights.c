@@ -51,8 +51,8 @@ static int64_t picked_index(const attn__canonical *canonical, const attn__group 
 /* The dot product has sixteen partial sums, so that the compiler can vectorize it. */
 enum { LANES = 16 };
 
-/* Reports whether scores are dot products of adjacent f32 channels, which dot_score computes without gathers. It does
- * not support relative tables. It supports bias, masks, bands and windows. */
+/* Reports whether scores are dot products of adjacent f32 channels, which dot_score computes without gathers. Bias,
+ * masks, bands and windows are allowed, but relative tables are not. */
 static bool dot_applies(const attn__canonical *canonical)
 {
     const attn_problem *p = &canonical->problem;

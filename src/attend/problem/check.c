@@ -377,8 +377,8 @@ static attn_status check_blocks(attn_context *context, const attn_problem *p)
 
 /* ----------------------------------------------------------------------------------- a bias through an index */
 
-/* Reports whether the size of the expanded bias fits: one number for each entry of the index and each BATCH index of
- * the table. */
+/* Reports whether int64 can hold the size of the expanded bias. It has one number for each entry of the index and each
+ * BATCH index of the table. */
 static bool spread_fits(const attn_problem *p)
 {
     int64_t entries = 1, part;

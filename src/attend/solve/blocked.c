@@ -1045,7 +1045,7 @@ static void find_rows(const attn__canonical *canonical, const blocked_plan *p, c
 {
     const attn_window *w = attn__window_of(&canonical->problem, r->key_dim);
     int64_t queries = canonical->query.axis[r->query_dim].dim.n, keys = canonical->key.axis[r->key_dim].dim.n;
-    int64_t low = 1 - queries, high = keys - 1, queries_along = 1; /* last: queries of a block along the axis */
+    int64_t low = 1 - queries, high = keys - 1, queries_along = 1; /* queries_along: a block's queries along the axis */
     if (w)
         attn__window_reach(w, keys, queries, &low, &high);
     if (r->query_dim == canonical->query.n - 1)

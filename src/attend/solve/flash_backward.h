@@ -141,7 +141,7 @@ typedef struct attn__flash_backward_scratch {
     float *dbias;              /* [tile_q][strip] with a softcap, otherwise the memory of ds */
     float *lse, *delta, *fill; /* [tile_q]; fill: log of a masked key's weight */
     float *kept;               /* [chunk_q]: delta of all tiles for which `known` is set */
-    uint8_t *known;            /* per tile: 1 if `kept` has the tile's delta */
+    uint8_t *known;            /* per tile: 1 if `kept` has its delta; used only if the run's queries are one chunk */
     uint8_t *mask, *alive;     /* [tile_q][strip] */
     attn__visible_rows rows;
     int32_t *from, *to; /* [tile_q]: range of keys of each row; all keys if there are no ranges */

@@ -122,7 +122,7 @@ typedef struct small_plan {
 
 enum { ROWS_OF_Q, ROWS_OF_K, ROWS_OF_V, KEPT };
 
-/* Which rows were prefetched and copied: the item's number (-1: none) and the first key. */
+/* The rows that were prefetched and copied: the item's number (-1: none) and the first key. */
 typedef struct kept_rows {
     int64_t index, at;
 } kept_rows;
@@ -653,7 +653,7 @@ static void want(item *t, int which, attn__operand op, int64_t batch, int64_t fr
         attn__prefetch_copy(&t->prefetch, t->s.kept_rows[which], n->stage_ld * (int64_t)sizeof(float));
 }
 
-/* Plans the prefetches during the `keys` keys before key `at`. They are the next block or, after the last block, the
+/* Plans the prefetches during the `keys` keys before key `at`. They cover the next block or, after the last block, the
  * output rows and the first rows of the item that this thread will probably run next. */
 static void prefetch_next(item *t, int64_t at, int64_t keys)
 {

@@ -51,7 +51,7 @@ typedef struct head_plan {
     int64_t channels, values;
     int order[ATTN_MAX_DIMS];      /* order of the batch axes, outermost first */
     int64_t weight[ATTN_MAX_DIMS]; /* batch item number = sum of weight * index */
-    int64_t sharing;               /* consecutive heads that add to the same bias gradient; otherwise all heads */
+    int64_t sharing;               /* consecutive heads that add to one bias gradient; without a gradient: all heads */
     int64_t together, parts;       /* heads of a work item; items among `sharing` heads */
     int64_t items;
     bool joins; /* a bias gradient has parts, which must be added */
@@ -119,7 +119,7 @@ static const attn__operand operands[] = {ATTN__OP_Q,  ATTN__OP_K,  ATTN__OP_V,  
                                          ATTN__OP_DQ, ATTN__OP_DK, ATTN__OP_DV, ATTN__OP_DOUT};
 enum { FORWARD = 4, ALL = 8 };
 
-/* Returns why neither pass can run the problem, or NULL if one can. */
+/* Returns a reason for which neither pass can run the problem, or NULL if there is none. */
 static const char *refuse_both(const attn__canonical *canonical)
 {
     const char *unusual = attn__refuse_unusual(canonical);
@@ -156,9 +156,9 @@ static const char *refuse_backward(const attn__canonical *canonical)
 
 enum { FEW = 16 }; /* tokens */
 
-/* Estimates the time. `decode` is faster for a single query, because it reads each element once. `small_head` is faster
- * for heads of up to 8 channels if queries fill its lanes. For 9 to 16 channels this solver is faster with few tokens.
- * The number of heads must not change the choice, because bits would depend on it. */
+/* Estimates the time. `decode` is faster for a single query, because it reads each element once. Heads of up to 8
+ * channels fill half of a vector here, so `small_head` is faster if queries fill its lanes. For 9 to 16 channels this
+ * solver is faster with few tokens. The number of heads must not change the choice, because bits would depend on it. */
 static double cost(const attn__canonical *canonical)
 {
     double keys = (double)canonical->batch.size * (double)canonical->key.size,

@@ -19,8 +19,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* Rows of a matrix. Row r begins at at + row_at[r]. The operand x of `score` and `sum` is an exception: its row r
- * begins at at + r * step. */
+/* Rows of a matrix. Row r begins at `at` + row_at[r]. The operand x of `score` and `sum` is an exception: its row r
+ * begins at `at` + r * step. */
 typedef struct attn__small_sequence_rows {
     float *at;
     int64_t step;
