@@ -53,7 +53,7 @@ def wins(query: Tensor, key: Tensor, mask: Optional[Tensor], causal: bool, recor
     longest = max(queries, keys)
     if query.dtype is torch.float16:
         few = 4 < queries <= 16 and keys > 1024 and query.shape[-3] == key.shape[-3]
-        learned = mask is not None and mask.requires_grad and longest > 128
+        learned = mask is not None and mask.requires_grad and (longest > 128 or longest * channels > 8192)
         if learned if records else few:
             return False
     if query.dtype is not torch.float32 and not _AMX:
