@@ -112,7 +112,7 @@ static void judge(bench_race *race, const measured *m)
             alarm_of(race, m, "%s takes %.2f times as long where numbers are \"%s\" as where they are \"%s\"",
                      race->sets[s], ratio, m->row->kinds[slow], m->row->kinds[fast]);
         for (int k = 0; k < m->row->nkinds; k++)
-            if (!(m->error[k][s] <= 1))
+            if (m->error[k][s] > 1)
                 alarm_of(race, m, "%s is wrong where numbers are \"%s\": %.3g times the error allowed", race->sets[s],
                          m->row->kinds[k], m->error[k][s]);
     }
@@ -181,8 +181,8 @@ static attn_status open_field(const bench_race *race, measured *m, field *f, int
                                       : ATTN_ERROR_MEMORY;
             if (status == ATTN_OK)
                 status = work->run(f->states[k][*s]); /* a warm-up run */
-            if (status == ATTN_OK && work->error)
-                m->error[k][*s] = fmax(m->error[k][*s], work->error(f->states[k][*s]));
+            double error = status == ATTN_OK && work->error ? work->error(f->states[k][*s]) : 0;
+            m->error[k][*s] = isnan(error) ? INFINITY : fmax(m->error[k][*s], error);
         }
         if (status != ATTN_OK)
             return status;

@@ -5,6 +5,7 @@
 #include "support/fixture.h"
 
 #include "base/context.h"
+#include "bench_race.h"
 #include "command.h"
 #include "progress.h"
 #include "training.h"
@@ -124,6 +125,94 @@ static void waiting_for_input_is_no_work(void **state)
     assert_int_equal(length, 0);
 }
 
+/* ---------------------------------------------------------------------------------------------- tables */
+
+/* A cell has the width in characters: accents that combine have none, and a text that is too long ends in "…". */
+static void cells_have_their_width(void **state)
+{
+    static const struct {
+        const char *text;
+        int width;
+        const char *cell;
+    } cells[] = {
+        {"", 3, "   "},
+        {"abc", 3, "abc"},
+        {"abc", 5, "abc  "},
+        {"abcd", 3, "ab…"},
+        {"été", 4, "été "},
+        {"étés", 3, "ét…"},
+        {"ca\u0301b", 4, "ca\u0301b "},
+        {"e\u0301e\u0301e\u0301", 2, "e\u0301…"},
+        {"a\tb", 4, "a b "},
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof cells / sizeof *cells; i++) {
+        char text[64] = "";
+        FILE *file = tmpfile();
+        assert_non_null(file);
+        cli_print_cell(file, cells[i].text, cells[i].width);
+        rewind(file);
+        text[fread(text, 1, sizeof text - 1, file)] = '\0';
+        fclose(file);
+        assert_string_equal(text, cells[i].cell);
+    }
+}
+
+/* ---------------------------------------------------------------------------------------------- benches */
+
+static attn_status open_nothing(void *state, attn_context *context, const void *subject, int kind)
+{
+    (void)context;
+    *(double *)state = ((const double *)subject)[kind];
+    return ATTN_OK;
+}
+
+static attn_status run_nothing(void *state)
+{
+    (void)state;
+    return ATTN_OK;
+}
+
+static void close_nothing(void *state)
+{
+    (void)state;
+}
+
+static double itself(const void *state)
+{
+    return *(const double *)state;
+}
+
+/* An error above the allowed error gives an alarm, and so does an error that is no number, in whatever order they come. */
+static void wrong_results_of_a_race_alarm(void **state)
+{
+    static const double errors[] = {0.5, NAN, 1, 1.5};
+    static const char *const kinds[] = {"right", "no number", "at the limit", "wrong"};
+    const bench_work work = {sizeof(double), open_nothing, run_nothing, close_nothing, itself, itself};
+    const bench_row row = {
+        .part = "p", .name = "n", .type = "f32", .work = &work, .subject = errors, .kinds = kinds, .nkinds = 4};
+    cli_call call = {.context = *state, .quiet = true};
+    bench_race race = {.cli = &call,
+                       .sets = {"scalar"},
+                       .nsets = 1,
+                       .threads = {1},
+                       .nthreads = 1,
+                       .sets_limit = INFINITY,
+                       .numbers_limit = INFINITY};
+    int kept;
+    FILE *said = listen(&kept);
+    int code = bench_race_row(&race, &row);
+    bool nan = comes(said, "scalar is wrong where numbers are \"no number\": inf times the error allowed");
+    bool large = comes(said, "scalar is wrong where numbers are \"wrong\": 1.5 times the error allowed");
+    dup2(kept, STDERR_FILENO);
+    fclose(said);
+    close(kept);
+    assert_true(code == CLI_OK && nan && large);
+    assert_int_equal(race.alarms, 2);
+}
+
+/* ---------------------------------------------------------------------------------------------- epochs */
+
 /* If epochs are long, a training prints messages within an epoch, even if standard error is not a terminal. */
 static void a_long_epoch_is_told_without_a_terminal(void **state)
 {
@@ -200,5 +289,6 @@ static void every_end_of_an_epoch_is_drawn(void **state)
 }
 
 RUN_TESTS(TEST_WITH_CONTEXT(long_work_says_how_far_it_is), TEST_WITH_CONTEXT(the_first_step_is_told),
-          TEST_WITH_CONTEXT(waiting_for_input_is_no_work), TEST(a_long_epoch_is_told_without_a_terminal),
+          TEST_WITH_CONTEXT(waiting_for_input_is_no_work), TEST(cells_have_their_width),
+          TEST_WITH_CONTEXT(wrong_results_of_a_race_alarm), TEST(a_long_epoch_is_told_without_a_terminal),
           TEST(every_end_of_an_epoch_is_drawn))
