@@ -227,7 +227,7 @@ static attn_status run_int32(machine *m, const argument *a)
 static attn_status run_long(machine *m, const argument *a)
 {
     if (a->size > 8)
-        return push_node(m, &(attn__pickle_node){.type = ATTN__NODE_LONG, .text = a->text, .size = a->size});
+        return push_node(m, &(attn__pickle_node){.type = ATTN__NODE_LONG});
     uint64_t value = a->size > 0 && (a->text[a->size - 1] & 0x80) ? UINT64_MAX : 0;
     for (size_t i = a->size; i > 0; i--)
         value = value << 8 | (unsigned char)a->text[i - 1];

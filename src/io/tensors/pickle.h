@@ -12,7 +12,7 @@ typedef enum attn__node_type {
     ATTN__NODE_NONE,
     ATTN__NODE_BOOL,
     ATTN__NODE_INT,
-    ATTN__NODE_LONG, /* an integer of more than 8 bytes; its bytes are in text and size */
+    ATTN__NODE_LONG, /* an integer of more than 8 bytes; its value is not kept */
     ATTN__NODE_REAL,
     ATTN__NODE_TEXT,
     ATTN__NODE_BYTES,
