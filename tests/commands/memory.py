@@ -5,6 +5,7 @@ that says so, nothing still held, no temporary file left, and each file that it 
 
     memory.py                every allocation of every command (minutes)
     memory.py --each N       about N of each command's, the first ones and then at equal distances
+    memory.py --own          allocations of the command's own code, and not those of the library
     memory.py --only NAME    one command
     memory.py --slow         the commands of minutes: each runs once, and every failure happens in a child of that run
     memory.py --slow --sites  only once for each chain of calls that allocates memory
@@ -30,11 +31,13 @@ def complain(command, at, what):
     print(f"FAILED: attn {' '.join(command.words)}, {at if isinstance(at, str) else f'allocation {at}'}: {what}", flush=True)
 
 
-def once(command, at, and_on=False):
+def once(command, at, and_on=False, own=False):
     """(process, calls, blocks held) with allocation `at` failing; 0: none."""
     env = {"LD_PRELOAD": SHIM, "FAILING_MEMORY_REPORT": "report", "FAILING_MEMORY_AT": str(at)}
     if and_on:
         env["FAILING_MEMORY_ON"] = "1"
+    if own:
+        env["FAILING_MEMORY_OWN"] = "1"
     if os.path.exists("report"):
         os.remove("report")
     done = table.run(command.words + ["-q"] * (command.name != "help"), command.stdin, env)
@@ -91,16 +94,16 @@ def places(calls, each):
                                               for i in range(1, each - first + 1)})
 
 
-def break_memory(command, each):
+def break_memory(command, each, own):
     table.prepare(command)
     before = table.contents("out")
-    good, calls, held = once(command, 0)
+    good, calls, held = once(command, 0, own=own)
     if good.returncode != 0 or held != 0:
         return complain(command, 0, f"code {good.returncode}, {held} blocks held: {good.stderr.decode()}")
     reference, survived, resumed = table.contents("out"), 0, 0
     for at in places(calls, each):
         table.prepare(command)
-        done, reached, held = once(command, at, and_on=at % 5 == 0)
+        done, reached, held = once(command, at, and_on=at % 5 == 0, own=own)
         if reached < at and reached >= 0:
             continue  # timing decides how often a bench allocates
         if held != 0:
@@ -182,6 +185,7 @@ def break_in_children(command, each, sites):
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--each", type=int, default=0)
+    parser.add_argument("--own", action="store_true")
     parser.add_argument("--only")
     parser.add_argument("--slow", action="store_true")
     parser.add_argument("--sites", action="store_true")
@@ -195,7 +199,7 @@ def main():
                 if options.slow:
                     break_in_children(command, options.each, options.sites)
                 else:
-                    break_memory(command, options.each)
+                    break_memory(command, options.each, options.own)
         table.prepare(table.Command("", ""))
         if os.path.exists("report"):
             os.remove("report")

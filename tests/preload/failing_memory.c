@@ -5,6 +5,8 @@
  * libraries do not fail. The library that users install contains nothing of this.
  *
  *     FAILING_MEMORY_AT=N        number of the allocation that fails, counted from 1; unset: no allocation fails
+ *     FAILING_MEMORY_OWN=1       only allocations of the command's own code count, and not those of the library, which
+ *                                calls posix_memalign
  *     FAILING_MEMORY_ON=1        all later allocations fail too
  *     FAILING_MEMORY_REPORT=FILE the file to which "CALLS HELD" is written: the allocations, and the blocks that are
  *                                not freed
@@ -40,7 +42,7 @@ void __libc_free(void *memory);
 
 static struct {
     long fail_at, calls, held;
-    bool and_on, forks, sites;
+    bool own, and_on, forks, sites;
     int ask, go; /* file descriptors A and B of FAILING_MEMORY_FORK */
     const char *report;
 } state;
@@ -228,7 +230,7 @@ void *realloc(void *memory, size_t size)
 int posix_memalign(void **memory, size_t align, size_t size)
 {
     bool ours = IS_OURS;
-    if (ours && counts_out())
+    if (ours && !state.own && counts_out())
         return ENOMEM;
     void *fresh = __libc_memalign(align, size);
     if (!fresh)
@@ -267,6 +269,7 @@ __attribute__((constructor)) static void begin(void)
 {
     const char *at = getenv("FAILING_MEMORY_AT");
     state.fail_at = at ? atol(at) : 0;
+    state.own = getenv("FAILING_MEMORY_OWN") != NULL;
     state.and_on = getenv("FAILING_MEMORY_ON") != NULL;
     state.report = getenv("FAILING_MEMORY_REPORT");
     state.sites = getenv("FAILING_MEMORY_SITES") != NULL;
