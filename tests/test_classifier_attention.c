@@ -1,16 +1,19 @@
 /* SPDX-License-Identifier: MIT
  *
  * Tests the attention of a classifier: attention rollout, and the cell of the image to which each key of a window or a
- * cross belongs.
+ * cross belongs. Makes its model with failing memory.
  */
 #include "support/cmocka.h"
+#include "support/faults.h"
 #include "support/tensors.h"
 
+#include "apps/classifier/classifier.h"
 #include "apps/view/view.h"
 #include "base/context.h"
 #include "base/rng.h"
 
 #include <math.h>
+#include <string.h>
 
 static void place(const attn__block_attention *b, int64_t row, int64_t col, int64_t key, int64_t key_row,
                   int64_t key_col)
@@ -89,4 +92,31 @@ static void rollout_is_the_product_over_layers(void **state)
     attn_context_destroy(attention.context);
 }
 
-RUN_TESTS(TEST(keys_map_to_grid_positions), TEST(rollout_is_the_product_over_layers))
+static attn_status make_model(attn_context *context, void *given)
+{
+    attn_config *config = NULL, *settings = NULL;
+    attn_model *model = NULL;
+    attn_status status = attn_config_parse(&config, context, given, strlen(given), "given");
+    if (status == ATTN_OK)
+        status = attn_trainer_settings(&settings, context, "classify", config);
+    if (status == ATTN_OK)
+        status = attn__classifier_model(&model, context, settings, (attn_image_shape){8, 8, 3, 1}, 3);
+    if (status == ATTN_OK)
+        assert_int_equal(attn_config_int(attn_model_config(model), "num_classes", 0), 3);
+    attn_model_destroy(model);
+    attn_config_destroy(settings);
+    attn_config_destroy(config);
+    return status;
+}
+
+static void models_survive_failed_allocations(void **state)
+{
+    char vit[] = "{\"model\": \"vit\", \"patch\": 4, \"width\": 8, \"depth\": 1, \"heads\": 2, \"compat\": \"d2l\"}",
+         axial[] = "{\"model\": \"axial\", \"patch\": 4, \"width\": 8, \"depth\": 1, \"heads\": 2}";
+    (void)state;
+    assert_true(faults_try_all(make_model, vit) > 50);
+    assert_true(faults_try_all(make_model, axial) > 50);
+}
+
+RUN_TESTS(TEST(keys_map_to_grid_positions), TEST(rollout_is_the_product_over_layers),
+          TEST(models_survive_failed_allocations))

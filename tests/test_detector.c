@@ -220,6 +220,10 @@ static void lay(attn_context *context)
     for (size_t i = 0; i < sizeof values / sizeof *values; i++)
         assert_ok(context, attn_config_set_int(config, numbers[i], values[i]));
     assert_ok(context, attn_config_set_text(config, "backbone", "resnet18"));
+    int64_t blocks[] = {1, 1}; /* a short backbone makes few allocations */
+    assert_ok(context,
+              attn_config_set(config, "stage_blocks",
+                              &(attn_config_value){.type = ATTN_CONFIG_TYPE_INTS, .n = 2, .integers = blocks}));
     assert_ok(context, attn_model_create(&model, context, "detr", config, NULL));
     assert_ok(context, attn_model_save(model, folder));
     attn_model_destroy(model);
@@ -242,6 +246,7 @@ static attn_status detect_with(attn_context *context, void *user)
     attn__found found[4];
     unsigned char pixels[12] = {0};
     const attn_image image = {4, 3, 1, pixels};
+    attn_bytes drawn = {0};
     char path[128];
     (void)user;
     snprintf(path, sizeof path, "%s/names.txt", folder);
@@ -250,6 +255,9 @@ static attn_status detect_with(attn_context *context, void *user)
         detector->view.size = 8;
         status = attn__detector_detect(detector, &image, found);
     }
+    if (status == ATTN_OK)
+        status = attn__detector_show(detector, &image, &(attn__detector_view){0}, ATTN_PLOT_SVG, &drawn);
+    attn_bytes_free(context, &drawn);
     attn__detector_destroy(detector);
     return status;
 }

@@ -233,6 +233,31 @@ static void directories_are_listed(void **state)
     assert_int_equal(tear_down(&f), 4);
 }
 
+/* The named files are removed, those that exist and no others. A folder of such a name is an error. */
+static void directories_are_cleared(void **state)
+{
+    static const char *const names[] = {"a", "b", "c", NULL};
+    fixture f;
+    char path[200];
+    (void)state;
+    set_up(&f);
+    for (int i = 1; i < 4; i++) {
+        snprintf(path, sizeof path, "%s/%c", f.folder, "abcd"[i]);
+        assert_int_equal(attn_file_write(f.c, path, "x", 1), ATTN_OK);
+    }
+    assert_ok(f.c, attn_directory_clear(f.c, f.folder, names));
+    for (int i = 1; i < 4; i++) {
+        snprintf(path, sizeof path, "%s/%c", f.folder, "abcd"[i]);
+        assert_int_equal(access(path, F_OK) == 0, i == 3);
+    }
+    snprintf(path, sizeof path, "%s/b", f.folder);
+    assert_int_equal(attn_directory_create(f.c, path), ATTN_OK);
+    assert_refused(f.c, attn_directory_clear(f.c, f.folder, names), ATTN_ERROR_IO, "/b: cannot be removed");
+    assert_ok(f.c, attn_directory_clear(f.c, "/nowhere/at/all", names));
+    rmdir(path);
+    assert_int_equal(tear_down(&f), 2); /* d, and the lock */
+}
+
 static void json_is_written(void **state)
 {
     attn_context *c = *state;
@@ -388,6 +413,24 @@ static void deep_json_is_refused_before_it_costs(void **state)
     free(text);
 }
 
+/* 256 MB are read, and one byte more is refused. */
+static void long_json_is_refused(void **state)
+{
+    enum { MOST = 1 << 28, DEPTH = 65 };
+    attn_context *c = *state;
+    char *text = calloc(MOST + 1, 1);
+    json_t *root;
+    assert_non_null(text);
+    memset(text, '[', DEPTH); /* the check ends here, so that no other page of the text is read */
+    attn__input input = {.context = c, .name = "c.json", .data = (const uint8_t *)text, .size = MOST};
+    assert_refused(c, attn__json_parse(&root, &input, DEPTH - 1, MOST, 0), ATTN_ERROR_FORMAT,
+                   "c.json:1:65: nested too deep");
+    input.size++;
+    assert_refused(c, attn__json_parse(&root, &input, DEPTH - 1, MOST, 0), ATTN_ERROR_FORMAT,
+                   "c.json: holds 268435457 bytes; no more than 268435456 of JSON are read");
+    free(text);
+}
+
 static attn_status write_read_config(attn_context *c, void *user)
 {
     static const char text[] = "{\"a\": [1], \"b\": [\"x\"], \"c\": {\"d\": \"y\"}}";
@@ -402,18 +445,30 @@ static attn_status write_read_config(attn_context *c, void *user)
     return status;
 }
 
+static attn_status list_files(attn_context *c, void *folder)
+{
+    attn_entries entries;
+    attn_status status = attn_directory_list(&entries, c, folder, false);
+    if (status == ATTN_OK)
+        assert_int_equal(entries.n, 1);
+    attn_entries_free(c, &entries);
+    return status;
+}
+
 static void every_allocation_may_fail(void **state)
 {
     fixture f;
     set_up(&f);
     assert_true(faults_try_all(write_read_config, f.path) > 20);
+    assert_true(faults_try_all(list_files, f.folder) > 1);
     assert_int_equal(tear_down(&f), 1);
 }
 
 RUN_TESTS(TEST(files_are_written_read_and_replaced), TEST(pipes_and_devices_are_written_in_place),
           TEST(link_to_standard_output_is_kept), TEST_WITH_CONTEXT(missing_files_and_folders_are_named),
           TEST(a_full_disk_leaves_the_old_file), TEST(gzip_is_read_and_checked), TEST(directories_are_made),
-          TEST(directories_are_listed), TEST_WITH_CONTEXT(json_is_written),
+          TEST(directories_are_listed), TEST(directories_are_cleared), TEST_WITH_CONTEXT(json_is_written),
           TEST_WITH_CONTEXT(misuse_of_the_writer_is_refused), TEST(configs_survive_a_file),
           TEST_WITH_CONTEXT(bad_json_is_placed), TEST_WITH_CONTEXT(every_kind_of_json_is_read),
-          TEST_WITH_CONTEXT(deep_json_is_refused_before_it_costs), TEST(every_allocation_may_fail))
+          TEST_WITH_CONTEXT(deep_json_is_refused_before_it_costs), TEST_WITH_CONTEXT(long_json_is_refused),
+          TEST(every_allocation_may_fail))

@@ -2,6 +2,7 @@
  *
  * Compares measures and schedules with values that other programs computed.
  */
+#include "support/faults.h"
 #include "support/fixture.h"
 
 #include "attn/train.h"
@@ -199,6 +200,24 @@ static void schedules_rise_and_fall(void **state)
     CLOSE(attn_schedule_rate(&s, 1), 3, 0);
 }
 
+static attn_status both_measures(attn_context *context, void *user)
+{
+    static const char *const predictions[] = {"the cat sat .", "a dog"}, *const references[] = {"the cat .", "one dog",
+                                                                                                "a dog !"};
+    attn_bleu bleu;
+    double chrf;
+    (void)user;
+    attn_status status = attn_bleu_corpus(&bleu, context, predictions, references, (int64_t[]){1, 2}, 2);
+    return status == ATTN_OK ? attn_chrf_corpus(&chrf, context, predictions, references, (int64_t[]){1, 2}, 2) : status;
+}
+
+static void measures_survive_failed_allocations(void **state)
+{
+    (void)state;
+    assert_true(faults_try_all(both_measures, NULL) > 20);
+}
+
 RUN_TESTS(TEST(bleu_of_a_sentence), TEST_WITH_CONTEXT(bleu_of_a_corpus), TEST_WITH_CONTEXT(chrf_of_a_corpus),
           TEST_WITH_CONTEXT(chrf_of_all_pairs), TEST_WITH_CONTEXT(several_references),
-          TEST_WITH_CONTEXT(bleu_of_long_lines), TEST(schedules_rise_and_fall))
+          TEST_WITH_CONTEXT(bleu_of_long_lines), TEST(schedules_rise_and_fall),
+          TEST(measures_survive_failed_allocations))
