@@ -416,6 +416,30 @@ static void wrong_indices_of_a_bias_are_refused(void **state)
     }
 }
 
+/* The queries and each of the BATCH dims count in the size of the bias, wherever the dims are in the problem. */
+static void a_bias_that_an_index_spreads_too_far_is_refused(void **state)
+{
+    (void)state;
+    for (int turn = 0; turn < 12; turn++) {
+        small s;
+        attn_plan *plan;
+        start_small(&s, ATTN_CAUSAL_NONE);
+        attn_dim dims[ATTN_MAX_DIMS];
+        const int64_t strides[] = {1, 1, INT64_C(1) << 30, 1};
+        for (int dim = 0; dim < 4; dim++)
+            s.p.dims[dim].bias = strides[dim];
+        s.p.dims[turn % 2].n = INT64_C(1) << 40;
+        s.p.flags |= ATTN_WITH_BIAS_INDEX;
+        s.p.bias_index = (attn_bias_index){6, FH};
+        memcpy(dims, s.p.dims, sizeof dims);
+        for (int dim = 0; dim < s.p.ndims; dim++)
+            s.p.dims[(dim + turn / 2) % s.p.ndims] = dims[dim];
+        assert_int_equal(attn_plan_create(&plan, context, &s.p, NULL), ATTN_ERROR_SHAPE);
+        assert_non_null(
+            strstr(attn_context_error(context), "the size of the bias that bias_index spreads out overflows"));
+    }
+}
+
 static void the_log_sum_exp_has_a_gradient(void **state)
 {
     (void)state;
@@ -585,6 +609,7 @@ int main(void)
         cmocka_unit_test(a_bias_by_distance_has_a_gradient),
         cmocka_unit_test(a_bias_by_an_index_has_a_gradient),
         cmocka_unit_test(wrong_indices_of_a_bias_are_refused),
+        cmocka_unit_test(a_bias_that_an_index_spreads_too_far_is_refused),
         cmocka_unit_test(the_log_sum_exp_has_a_gradient),
         cmocka_unit_test(sinks_have_gradients),
         cmocka_unit_test(a_sink_is_a_key_without_value),

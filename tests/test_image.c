@@ -445,6 +445,18 @@ static void webp_is_read(void **state)
                  (uint8_t[]){255, 0, 0, 127, 255, 127, 255, 255, 255, 10, 20, 30, 255, 255, 255, 255, 255, 255});
 }
 
+/* libwebp refuses a frame of another size. The message names the file and says what libwebp said. */
+static void failures_of_libwebp_name_the_file(void **state)
+{
+    attn_context *c = *state;
+    uint8_t pixels[12] = {0};
+    const attn_image frames[] = {{2, 2, 3, pixels}, {2, 1, 3, pixels}};
+    attn_status status = attn__webp_write(c, frames, 2, 100, "a.webp");
+    if (status == ATTN_ERROR_UNSUPPORTED)
+        skip();
+    assert_refused(c, status, ATTN_ERROR_INTERNAL, "a.webp: libwebp: ERROR");
+}
+
 /* ------------------------------------------------------------------------------------------- geometry */
 
 static attn_image noise(attn_context *c, int64_t width, int64_t height, int channels)
@@ -685,6 +697,6 @@ RUN_TESTS(TEST(every_kind_of_png_is_read), TEST(a_damaged_png_is_refused), TEST(
           TEST(exif_turns_a_jpeg), TEST(exif_turns_a_png), TEST_WITH_CONTEXT(maps_of_numbers_are_resized),
           TEST_WITH_CONTEXT(resizing_gives_pillows_bits), TEST(zeros_in_a_scan_change_no_pixel),
           TEST(a_damaged_jpeg_is_refused), TEST(pnm_is_read), TEST(bmp_is_read), TEST(webp_is_read),
-          TEST_WITH_CONTEXT(resizing_is_the_filter_written_out),
+          TEST_WITH_CONTEXT(failures_of_libwebp_name_the_file), TEST_WITH_CONTEXT(resizing_is_the_filter_written_out),
           TEST_WITH_CONTEXT(bicubic_is_exact_where_nothing_is_cut), TEST_WITH_CONTEXT(center_crop_is_exact),
           TEST_WITH_CONTEXT(written_files_are_read_back), TEST(every_allocation_may_fail))

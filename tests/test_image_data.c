@@ -291,7 +291,34 @@ static void folders_are_read_whole_or_not_at_all(void **state)
     assert_true(allocations > 10 && removed == 3);
 }
 
+/* The pixel of the i-th frame is i. Numbers in the names are compared as numbers, whatever comes before and after. */
+static void frames_come_in_the_order_of_their_numbers(void **state)
+{
+    static const char *const names[] = {"a2.pgm", "a10.pgm",  "a10b.pgm", "a10c9.pgm", "a10c010.pgm",
+                                        "b.pgm",  "b1-9.pgm", "b1_8.pgm", "b007.pgm",  "b07.pgm",
+                                        "b7.pgm", "b8.pgm",   "c.pgm",    "c0.pgm"};
+    enum { N_FRAMES = sizeof names / sizeof *names };
+    attn_context *c = *state;
+    attn__clip clip;
+    char folder[64], path[128];
+    scratch_open(folder);
+    for (int i = 0; i < N_FRAMES; i++) {
+        int at = (i * 5 + 3) % N_FRAMES;
+        unsigned char pixel = (unsigned char)at;
+        snprintf(path, sizeof path, "%s/%s", folder, names[at]);
+        assert_ok(c, attn_image_write(c, &(attn_image){1, 1, 1, &pixel}, path));
+    }
+    assert_ok(c, attn__clip_of_folder(&clip, c, folder, 1, false));
+    assert_int_equal(clip.n, N_FRAMES);
+    for (int i = 0; i < N_FRAMES; i++)
+        if (clip.frames[i].pixels[0] != i)
+            fail_msg("frame %d is %s, not %s", i, names[clip.frames[i].pixels[0]], names[i]);
+    attn__clip_free(&clip);
+    assert_int_equal(scratch_close(folder), N_FRAMES);
+}
+
 RUN_TESTS(TEST_WITH_CONTEXT(idx_files_are_read), TEST_WITH_CONTEXT(cifar_records_are_read),
           TEST_WITH_CONTEXT(parts_divide_and_stay), TEST_WITH_CONTEXT(statistics_are_mean_and_deviation),
           TEST_WITH_CONTEXT(augmentation_depends_on_seed_epoch_and_index), TEST(every_allocation_may_fail),
-          TEST_WITH_CONTEXT(folders_are_read_whole_or_not_at_all))
+          TEST_WITH_CONTEXT(folders_are_read_whole_or_not_at_all),
+          TEST_WITH_CONTEXT(frames_come_in_the_order_of_their_numbers))

@@ -7,6 +7,7 @@
 #include "support/gradcheck.h"
 #include "support/tensors.h"
 
+#include "nn/axial.h"
 #include "nn/spatial.h"
 
 #include <math.h>
@@ -341,10 +342,42 @@ static void bad_sizes_are_errors(void **state)
     expect_error(f, ATTN_ERROR_SHAPE, "at least 4 x 4");
 }
 
+/* Each axis adds its own positions. A tensor has up to 8 axes, two of them batch and channels. */
+static void axial_positions_of_every_number_of_axes(void **state)
+{
+    tape_fixture *f = *state;
+    const int64_t shape[] = {2, 3, 2, 1, 3, 2, 2};
+    attn_nn_axial_positions layer;
+    for (int axes = 1; axes <= 6; axes++) {
+        attn_nn_pushf(&f->builder, "axes%d", axes);
+        attn_nn_axial_positions_init(&layer, &f->builder, 3, axes, shape, -1, ATTN_POSITIONS_EXACT);
+        attn_nn_pop(&f->builder);
+        int64_t whole[8] = {1}, at[8];
+        memcpy(whole + 1, shape, (size_t)axes * sizeof *shape);
+        whole[axes + 1] = 3;
+        attn_tensor *x = test_random(f->tape, ATTN_F64, axes + 2, whole, 2);
+        attn_tensor *y = attn_nn_axial_positions_forward(&layer, f->tape, x);
+        assert_non_null(y);
+        for (int64_t i = 0; i < attn_tensor_size(x); i++) {
+            double sum = test_at(x, i);
+            for (int64_t axis = axes + 1, rest = i; axis >= 0; rest /= whole[axis--])
+                at[axis] = rest % whole[axis];
+            for (int axis = 0; axis < axes; axis++)
+                sum += test_at(layer.param[axis], at[axis + 1] * 3 + at[axes + 1]);
+            assert_true(fabs(test_at(y, i) - sum) < 1e-12);
+        }
+    }
+    for (int axes = 0; axes <= 7; axes += 7) {
+        attn_nn_axial_positions_init(&layer, &f->builder, 3, axes, shape, -1, ATTN_POSITIONS_EXACT);
+        expect_error(f, ATTN_ERROR_ARGUMENT, "1 to 6 are possible");
+    }
+}
+
 RUN_TESTS(TEST(gradients_of_attention_over_images), TEST(gradients_of_non_local_blocks),
           TEST(gradients_of_gaussian_non_local_blocks), TEST(gradients_of_generalized_attention),
           TEST(gradients_of_a_vision_transformer), TEST_WITH_TAPE(patches_are_a_convolution),
           TEST_WITH_TAPE(non_local_blocks_begin_as_the_identity), TEST_WITH_TAPE(concatenation_builds_no_pairs),
           TEST_WITH_TAPE(sines_count_what_is_not_padding), TEST_WITH_TAPE(learned_positions_put_columns_first),
           TEST_WITH_RECORD(residual_convolutions_overwrite_the_addend_only_without_gradients),
-          TEST_WITH_RECORD(pooling_gives_the_same_with_and_without_gradients), TEST_WITH_TAPE(bad_sizes_are_errors))
+          TEST_WITH_RECORD(pooling_gives_the_same_with_and_without_gradients),
+          TEST_WITH_TAPE(axial_positions_of_every_number_of_axes), TEST_WITH_TAPE(bad_sizes_are_errors))

@@ -5,6 +5,7 @@
  */
 #include "support/fixture.h"
 
+#include "io/images/image.h"
 #include "attn/plot.h"
 #include "plot/boxes.h"
 
@@ -310,6 +311,33 @@ static void boxes_are_drawn_in_the_picture(void **state)
                    "0 x 3 pixels");
 }
 
+/* Without boxes, each pixel of the picture is a square of the drawing. */
+static void the_picture_of_boxes_has_its_colours(void **state)
+{
+    enum { WIDTH = 8, HEIGHT = 6, EACH = 30 };
+    attn_context *context = *state;
+    static unsigned char pixels[WIDTH * HEIGHT * 3];
+    for (int i = 0; i < WIDTH * HEIGHT * 3; i++)
+        pixels[i] = (unsigned char)(i * 37);
+    for (int channels = 1; channels <= 3; channels += 2) {
+        const attn__drawn_boxes boxes = {WIDTH, HEIGHT, channels, pixels, 0, NULL};
+        attn_bytes picture;
+        attn_image drawn;
+        assert_ok(context, attn__boxes_render(&picture, context, &boxes, ATTN_PLOT_PNG));
+        assert_ok(context, attn_image_parse(&drawn, context, picture.data, picture.size, "boxes",
+                                            &(attn_image_options){.channels = 3}));
+        int64_t each = drawn.width / WIDTH;
+        assert_true(each >= EACH && drawn.width == each * WIDTH && drawn.height == each * HEIGHT);
+        for (int64_t i = 0; i < WIDTH * HEIGHT * 3; i++) {
+            int64_t pixel = i / 3, row = pixel / WIDTH, at = (row * each + each / 2) * drawn.width;
+            at += pixel % WIDTH * each + each / 2;
+            assert_int_equal(drawn.pixels[3 * at + i % 3], pixels[channels == 3 ? i : pixel]);
+        }
+        attn_image_free(context, &drawn);
+        attn_bytes_free(context, &picture);
+    }
+}
+
 static void overlays_render(void **state)
 {
     attn_context *context = *state;
@@ -568,7 +596,7 @@ RUN_TESTS(TEST_WITH_CONTEXT(heatmaps_render_in_every_format), TEST_WITH_CONTEXT(
           TEST_WITH_CONTEXT(glyphs_of_no_font_are_drawn_as_code_points),
           TEST_WITH_CONTEXT(noncharacters_are_drawn_as_code_points), TEST_WITH_CONTEXT(heatmaps_render_as_a_page),
           TEST_WITH_CONTEXT(explorer_page_holds_every_map), TEST_WITH_CONTEXT(overlays_render),
-          TEST_WITH_CONTEXT(boxes_are_drawn_in_the_picture), TEST_WITH_CONTEXT(curves_render),
-          TEST_WITH_CONTEXT(logarithmic_axes_are), TEST_WITH_CONTEXT(wrong_curves_are_refused),
-          TEST_WITH_CONTEXT(heatmaps_have_the_colours_chosen), TEST_WITH_CONTEXT(contacts_render),
-          TEST_WITH_CONTEXT(wrong_pictures_are_refused))
+          TEST_WITH_CONTEXT(boxes_are_drawn_in_the_picture), TEST_WITH_CONTEXT(the_picture_of_boxes_has_its_colours),
+          TEST_WITH_CONTEXT(curves_render), TEST_WITH_CONTEXT(logarithmic_axes_are),
+          TEST_WITH_CONTEXT(wrong_curves_are_refused), TEST_WITH_CONTEXT(heatmaps_have_the_colours_chosen),
+          TEST_WITH_CONTEXT(contacts_render), TEST_WITH_CONTEXT(wrong_pictures_are_refused))

@@ -403,6 +403,42 @@ static void settings_of_the_originals(void **state)
     }
 }
 
+/* Each setting becomes an option of the training. The rate falls to a tenth in one step, or to a hundredth by a cosine. */
+static void settings_become_options(void **state)
+{
+    static const char given[] = "{\"seed\": 5, \"epochs\": 8, \"patience\": 3, \"save_every\": 11, \"accumulate\": 4, "
+                                "\"rate\": 0.25, \"warmup\": 6, \"optimizer\": \"%s\", \"momentum\": 0.5, "
+                                "\"weight_decay\": 0.75, \"clip\": 2, \"schedule\": \"%s\", \"rate_drop\": %d}";
+    static const struct {
+        const char *optimizer, *schedule;
+        int drop;
+        attn_optimizer_kind optimizer_kind;
+        attn_schedule_kind kind;
+        int64_t total;
+        double floor;
+    } cases[] = {
+        {"adam", "constant", 0, ATTN_OPTIMIZER_ADAM, ATTN_SCHEDULE_CONSTANT, 24, 0.01},
+        {"adamw", "cosine", 2, ATTN_OPTIMIZER_ADAMW, ATTN_SCHEDULE_COSINE, 24, 0.01},
+        {"sgd", "inverse-sqrt", 0, ATTN_OPTIMIZER_SGD, ATTN_SCHEDULE_INVERSE_SQUARE_ROOT, 24, 0.01},
+        {"adam", "step", 0, ATTN_OPTIMIZER_ADAM, ATTN_SCHEDULE_STEP, 18, 0.1},
+        {"adam", "step", 2, ATTN_OPTIMIZER_ADAM, ATTN_SCHEDULE_STEP, 6, 0.1},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        char text[512];
+        attn_config *settings;
+        int n = snprintf(text, sizeof text, given, cases[i].optimizer, cases[i].schedule, cases[i].drop);
+        assert_ok(*state, attn_config_parse(&settings, *state, text, (size_t)n, "given"));
+        attn_training_options o = attn__run_options(settings, 10); /* 10 batches are 3 steps of up to 4 batches */
+        assert_true(o.epochs == 8 && o.seed == 5 && o.patience == 3 && o.save_every == 11 && o.accumulate == 4);
+        assert_true(o.optimizer.kind == cases[i].optimizer_kind && o.optimizer.momentum == 0.5 &&
+                    o.optimizer.weight_decay == 0.75 && o.optimizer.clip_norm == 2);
+        assert_true(o.schedule.kind == cases[i].kind && o.schedule.peak == 0.25 && o.schedule.warmup == 6);
+        assert_int_equal(o.schedule.total, cases[i].total);
+        assert_true(o.schedule.floor == cases[i].floor);
+        attn_config_destroy(settings);
+    }
+}
+
 /* The training of a translator frees its data. */
 static void the_data_of_a_training_is_released(void **state)
 {
@@ -428,7 +464,8 @@ static void the_data_of_a_training_is_released(void **state)
     assert_int_equal(after, before);
 }
 
-RUN_TESTS(TEST_WITH_CONTEXT(settings_of_the_originals), TEST(a_setting_that_was_added_since),
-          TEST(a_setting_that_was_changed), TEST(a_checkpoint_without_settings), TEST(a_decimal_comma),
-          TEST(stopped_in_the_first_epoch), TEST(memory_fails), TEST(the_average_is_that_of_the_last_epochs),
-          TEST(the_moving_average_follows_every_step), TEST_WITH_CONTEXT(the_data_of_a_training_is_released))
+RUN_TESTS(TEST_WITH_CONTEXT(settings_of_the_originals), TEST_WITH_CONTEXT(settings_become_options),
+          TEST(a_setting_that_was_added_since), TEST(a_setting_that_was_changed), TEST(a_checkpoint_without_settings),
+          TEST(a_decimal_comma), TEST(stopped_in_the_first_epoch), TEST(memory_fails),
+          TEST(the_average_is_that_of_the_last_epochs), TEST(the_moving_average_follows_every_step),
+          TEST_WITH_CONTEXT(the_data_of_a_training_is_released))
