@@ -143,6 +143,9 @@ cmp -s timm.json hf.json || fail "the two classifiers differ: $(diff timm.json h
 "$attn" convert hf -o scaled --mean 0.1,0.2,0.3 --std 1,1,0.25 --quiet >/dev/null
 "$attn" classify scaled dark.ppm light.ppm --json | sed 's/"cat"/"0"/; s/"dog"/"1"/; s/"tench"/"2"/' > scaled.json
 cmp -s scaled.json hf.json && fail "--mean and --std change nothing"
+for three in 0.1,0.2 0.1,0.2,0.3x 0.1,0.2,0.3,0.4 0.1,0.2,1.5; do
+    expect 2 "--mean: \"$three\" is not three numbers" "$attn" convert hf -o unscaled --mean "$three"
+done
 # ---- classes without a name: how many, and they are named by their numbers
 mkdir few
 cp hf/model.safetensors few

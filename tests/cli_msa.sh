@@ -231,6 +231,21 @@ expect 2 "cannot be 1025; it must be between 1 and 1024" "$attn" contacts f1.a3m
 [ "$(grep -c '' said)" -eq 1 ] && [ -s maps.svg ] || fail "show does not name its picture"
 "$attn" show fitted f1.a3m --layer 2 -o maps.html --quiet > said || fail "no page of attention"
 grep -q '"layers":1,"heads":2,"rows":31,"cols":31,"first":2' maps.html || fail "the page does not hold layer 2"
+if command -v python3 > /dev/null; then
+    "$attn" show fitted f1.a3m --depth 3 --kinds rows,columns -o both.html --quiet > said
+    python3 - both.html << 'END' || fail "the weights of a query in the page do not add up to 1"
+import base64, json, re, sys, zlib
+page = open(sys.argv[1], encoding="utf-8").read()
+maps = json.loads(re.search('id="attn-page">(.*?)</script>', page).group(1))["maps"]
+assert [(m["rows"], m["cols"]) for m in maps] == [(31, 31), (3, 3)], maps
+for i, m in enumerate(maps):
+    for layer in range(m["layers"]):
+        weights = zlib.decompress(base64.b64decode(re.search(f'id="w{i}-{layer}">(.*?)</script>', page).group(1)))
+        for row in range(m["heads"] * m["rows"]):
+            peak, shares = m["peaks"][layer][row // m["rows"]], weights[row * m["cols"]:][:m["cols"]]
+            assert abs(sum(shares) * peak / 255 - 1) <= m["cols"] * peak / 510 + 1e-5, (i, layer, row, peak, list(shares))
+END
+fi
 expect 2 "the model has 2 layers" "$attn" show fitted f1.a3m --layer 3 --quiet
 expect 2 "of an alignment there are rows and columns" "$attn" show fitted f1.a3m --kinds cross --quiet
 

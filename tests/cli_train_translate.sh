@@ -61,6 +61,9 @@ tune="--from base --mix told.tsv=0.5 --rate 0.002 --warmup 4 --freeze encoder\..
 own=$(sed -n 's/.*"train_pairs": \([0-9]*\).*/\1/p' said.txt)
 mixed=$(sed -n 's/.*"mixed_pairs": \([0-9]*\).*/\1/p' said.txt)
 same "pairs that are mixed in" "$own" $((2 * mixed))
+for key in num_hiddens ffn_num_hiddens num_heads num_blks; do
+    same "$key of a fine-tuning" "$(grep "\"$key\"" base/training.json)" "$(grep "\"$key\"" tuned/training.json)"
+done
 grep -q '^decoder.dense.weight	.*	taken' tuned/fine-tuning.tsv || fail "fine-tuning.tsv does not say what was taken"
 # shellcheck disable=SC2086
 "$attn" train translate --data asked.tsv --out again --epochs 1 $tune > out.txt

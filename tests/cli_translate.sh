@@ -87,6 +87,7 @@ same "exit status of a bad sentence" 2 $?
 same "lines of a bad sentence" 3 "$(wc -l < found.txt)"
 printf 'Go.\tzyxw\nIs the door open?\n' | "$attn" translate model --quiet --prefix > found.txt 2> err.txt
 same "exit status of a bad beginning" 2 $?
+grep -q '1 of 2 sentences failed: 1$' err.txt || fail "the sentence of a bad beginning is not named: $(cat err.txt)"
 same "the translation behind a bad beginning" "$("$attn" translate model --quiet 'Is the door open?')" "$(sed -n 2p found.txt)"
 
 # ---- pairs with an empty side are left out of a training, of an evaluation and of a lexicon, and listed
@@ -222,7 +223,11 @@ for beam in 1 4; do
     while read -r line; do "$attn" translate model --quiet --tokens --beam $beam "$line"; done < mixed.txt > alone.txt
     cmp -s together.txt alone.txt || fail "with --beam $beam a line alone is not translated as among others"
 done
-# ---- n-best, scores, line by line
+# ---- n-best, scores, line by line; lines have the numbers that arguments have
+"$attn" translate model --beam 2 --nbest 2 'Go.' '' 'Is zyxw open?' > nbest.txt 2> notes.txt
+grep -q 'sentence 3: unknown word: zyxw' notes.txt || fail "an unknown word is not noted: $(cat notes.txt)"
+printf 'Go.\n\nIs zyxw open?\n' | "$attn" translate model --beam 2 --nbest 2 > found.txt 2> err.txt
+cmp -s nbest.txt found.txt && cmp -s notes.txt err.txt || fail "lines have other numbers than arguments: $(cat found.txt err.txt)"
 "$attn" translate model --quiet --beam 4 'Is the door open?' '' 'Go.' > best.txt
 "$attn" translate model --quiet --beam 4 --nbest 4 'Is the door open?' '' 'Go.' > nbest.txt
 for i in 0 1 2; do
